@@ -1,0 +1,164 @@
+"""RobotDescription: what a robot file says, checked, before it becomes arrays.
+
+Plain frozen dataclasses of names, numbers and tuples. Builders make them (`robodyn.builders`), `robodyn.model`
+turns them into a `Model`. Units are SI, angles radians. A rotation is nine numbers, row-major, and turns
+coordinates of the child (or inertial) frame into coordinates of the frame it is given in.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+Vector3: TypeAlias = tuple[float, float, float]
+Rotation: TypeAlias = tuple[float, float, float, float, float, float, float, float, float]
+Severity: TypeAlias = Literal["info", "warning", "error"]
+
+IDENTITY: Rotation = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
+
+JOINT_TYPES = (
+    "revolute",
+    "continuous",
+    "prismatic",
+    "fixed",
+    "planar",
+    "floating",
+    "helical",
+    "spherical",
+    "universal",
+)
+"""Joint types a description may hold. `Model` turns `continuous` into a revolute joint without limits, `fixed`
+into a merge of two links, and `universal` into two revolute joints with a massless body between them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of a loading report.
+
+    `severity`: "info" (read and used as it stands, or harmless), "warning" (defaulted, ignored or doubtful: the
+    user should know), "error" (accepted only because of `strict=False`).
+    `code`: a short stable identifier such as "link-without-inertial"; `element`: which element of the file, such
+    as `link "base"`; `message`: what was found and what was done about it; `line`: line in the file, or None.
+    """
+
+    severity: Severity
+    code: str
+    element: str
+    message: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        where = "" if self.line is None else f" (line {self.line})"
+        return f"{self.severity}: {self.element}{where}: {self.message} [{self.code}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Pose:
+    """Where a frame is: `xyz` its origin (m) and `rotation` its axes, both in the frame it is given in."""
+
+    xyz: Vector3 = (0.0, 0.0, 0.0)
+    rotation: Rotation = IDENTITY
+
+
+@dataclass(frozen=True, slots=True)
+class Inertial:
+    """Mass (kg), pose of the inertial frame in the link frame (its origin is the centre of mass), and the
+    rotational inertia about the centre of mass in the inertial frame: xx, xy, xz, yy, yz, zz (kg m^2)."""
+
+    mass: float
+    pose: Pose
+    inertia: tuple[float, float, float, float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A rigid link; `inertial` is None where the file gives none (mass and inertia are then zero)."""
+
+    name: str
+    inertial: Inertial | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of a one-coordinate joint, None where the file gives none. SI units."""
+
+    lower: float | None = None
+    upper: float | None = None
+    effort: float | None = None
+    velocity: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mimic:
+    """The joint's position is `multiplier * (position of joint) + offset`."""
+
+    joint: str
+    multiplier: float = 1.0
+    offset: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """A joint between two links.
+
+    `origin`: pose of the joint frame in the parent link's frame; the child link's frame coincides with the joint
+    frame at position zero. `axis`: unit vector in the joint frame (rotation or translation axis; the normal of a
+    planar joint; the first axis of a universal joint, whose second is `axis2`). `pitch`: m/rad, helical only.
+    `damping` (N s/m or N m s/rad), `friction` (N or N m), `armature` (kg or kg m^2: inertia felt along the joint
+    coordinate itself, as of a geared rotor) apply to each coordinate of the joint.
+    """
+
+    name: str
+    type: str
+    parent: str
+    child: str
+    origin: Pose = field(default_factory=Pose)
+    axis: Vector3 = (1.0, 0.0, 0.0)
+    axis2: Vector3 = (0.0, 1.0, 0.0)
+    pitch: float = 0.0
+    limits: Limits = field(default_factory=Limits)
+    damping: float = 0.0
+    friction: float = 0.0
+    armature: float = 0.0
+    mimic: Mimic | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RobotDescription:
+    """A checked kinematic tree: unique names, one root, every other link the child of exactly one joint, no
+    cycles. `links` and `joints` keep the file's order; `report` is what the builder found."""
+
+    name: str
+    links: tuple[Link, ...]
+    joints: tuple[Joint, ...]
+    report: tuple[Finding, ...] = ()
+
+    @property
+    def root(self) -> str:
+        """Name of the one link that is no joint's child."""
+        children = {joint.child for joint in self.joints}
+        return next(link.name for link in self.links if link.name not in children)
+
+
+def rotation_from_rpy(roll: float, pitch: float, yaw: float) -> Rotation:
+    """Rotation Rz(yaw) Ry(pitch) Rx(roll) of URDF's fixed-axis roll, pitch, yaw (radians)."""
+    cr, sr, cp, sp, cy, sy = (
+        math.cos(roll),
+        math.sin(roll),
+        math.cos(pitch),
+        math.sin(pitch),
+        math.cos(yaw),
+        math.sin(yaw),
+    )
+    return (
+        cy * cp,
+        cy * sp * sr - sy * cr,
+        cy * sp * cr + sy * sr,
+        sy * cp,
+        sy * sp * sr + cy * cr,
+        sy * sp * cr - cy * sr,
+        -sp,
+        cp * sr,
+        cp * cr,
+    )

@@ -1,0 +1,27 @@
+"""The errors that robodyn raises. Every one of them is a `RobodynError`."""
+
+from __future__ import annotations
+
+
+class RobodynError(Exception):
+    """Base class of every error that robodyn raises on purpose."""
+
+
+class LoadError(RobodynError, ValueError):
+    """A robot file or robot object cannot be used; names the element, its value and what is allowed."""
+
+
+class ArgumentError(RobodynError, ValueError):
+    """An argument has the wrong shape, type, name or range; names the argument, what it got and what it wants."""
+
+
+class NumericalError(RobodynError, ArithmeticError):
+    """Values that cannot be computed with: NaN or infinity under `check=True`; names the batch rows."""
+
+
+class SingularError(NumericalError):
+    """The joint-space inertia matrix is singular; names the body whose joint has no inertia to move."""
+
+
+class UnavailableError(RobodynError, RuntimeError):
+    """An engine, a query or an optional dependency that this installation does not have; names what to install."""
