@@ -73,10 +73,12 @@ class Inertial:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A rigid link; `inertial` is None where the file gives none (mass and inertia are then zero)."""
+    """A rigid link; `inertial` is None where the file gives none (mass and inertia are then zero). `line`: where it
+    stands in the file, or None; two links that differ in `line` alone are equal."""
 
     name: str
     inertial: Inertial | None = None
+    line: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class Joint:
     frame at position zero. `axis`: unit vector in the joint frame (rotation or translation axis; the normal of a
     planar joint; the first axis of a universal joint, whose second is `axis2`). `pitch`: m/rad, helical only.
     `damping` (N s/m or N m s/rad), `friction` (N or N m), `armature` (kg or kg m^2: inertia felt along the joint
-    coordinate itself, as of a geared rotor) apply to each coordinate of the joint.
+    coordinate itself, as of a geared rotor) apply to each coordinate of the joint. `line`: as of a link.
     """
 
     name: str
@@ -122,6 +124,7 @@ class Joint:
     friction: float = 0.0
     armature: float = 0.0
     mimic: Mimic | None = None
+    line: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

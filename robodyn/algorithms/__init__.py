@@ -1,0 +1,1 @@
+"""Dynamics algorithms, each written once as sweeps over the tree (`robodyn.sweeps`)."""

@@ -1,0 +1,1 @@
+"""From robot files and recipes to descriptions and models."""

@@ -1,0 +1,83 @@
+"""robodyn: rigid-body dynamics of robots.
+
+    import robodyn as rd
+
+    model = rd.load_urdf("arm.urdf")
+    dyn = rd.Dynamics(model)
+    tau = dyn.inverse_dynamics(q, qd, qdd)
+
+Names are imported when they are first used, so that importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from robodyn._version import __version__
+
+if TYPE_CHECKING:
+    from robodyn.builders.auto_tree import auto_tree
+    from robodyn.builders.random_tree import random_tree
+    from robodyn.description import RobotDescription
+    from robodyn.dynamics import Dynamics, external_force
+    from robodyn.errors import (
+        ArgumentError,
+        LoadError,
+        NumericalError,
+        RobodynError,
+        SingularError,
+        UnavailableError,
+    )
+    from robodyn.load import build_model, load_urdf
+    from robodyn.model import Model
+    from robodyn.tree import Tree
+
+_HOME = {
+    "Dynamics": "dynamics",
+    "Model": "model",
+    "RobotDescription": "description",
+    "Tree": "tree",
+    "auto_tree": "builders.auto_tree",
+    "build_model": "load",
+    "external_force": "dynamics",
+    "load_urdf": "load",
+    "random_tree": "builders.random_tree",
+    "ArgumentError": "errors",
+    "LoadError": "errors",
+    "NumericalError": "errors",
+    "RobodynError": "errors",
+    "SingularError": "errors",
+    "UnavailableError": "errors",
+}
+
+__all__ = [
+    "ArgumentError",
+    "Dynamics",
+    "LoadError",
+    "Model",
+    "NumericalError",
+    "RobodynError",
+    "RobotDescription",
+    "SingularError",
+    "Tree",
+    "UnavailableError",
+    "__version__",
+    "auto_tree",
+    "build_model",
+    "external_force",
+    "load_urdf",
+    "random_tree",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'robodyn' has no attribute {name!r}")
+    value = getattr(import_module(f"robodyn.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,192 @@
+"""Forward kinematics: poses, velocities and accelerations of bodies and links, and geometric Jacobians.
+
+Steps that other algorithms begin with live here too. Velocities and accelerations are spatial, in body frames.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Literal, TypeAlias
+
+from robodyn.spatial import IDENTITY, ZERO3, Motion, Scalar, Transform, add, cross
+from robodyn.sweeps import (
+    DOF_MOTIONS,
+    MOTION,
+    POSE,
+    TRANSFORM,
+    Algorithm,
+    Ancestors,
+    Body,
+    ColumnOutput,
+    Fields,
+    LinkConstants,
+    LinkOutput,
+    Links,
+    Outward,
+    Sweep,
+    World,
+    WorldInputs,
+    Written,
+)
+
+Frame: TypeAlias = Literal["world", "body", "world_aligned"]
+
+
+def joint_motion(body: Body, rates: tuple[Scalar, ...]) -> Motion:
+    """S x: the motion across the joint at coordinate rates x."""
+    total = body.S[0].scaled(rates[0])
+    for column, rate in zip(body.S[1:], rates[1:], strict=True):
+        total = total + column.scaled(rate)
+    return total
+
+
+def parent_transform(body: Body) -> Transform:
+    """X_J(q) Xtree: from the parent's frame to the body's (RBDA eq. 4.4)."""
+    return body.joint.transform(body.q, body.pitch).after(body.Xtree)
+
+
+def base_pose(world: WorldInputs, own: Fields) -> Written:
+    """The world's transform to itself."""
+    return {"X0": IDENTITY}
+
+
+def base_velocity(world: WorldInputs, own: Fields) -> Written:
+    """v_0 = V0."""
+    return {"v": world.V0}
+
+
+def base_motion(world: WorldInputs, own: Fields) -> Written:
+    """v_0 = V0, a_0 = dV0."""
+    return {"v": world.V0, "a": world.dV0}
+
+
+def base_motion_against_gravity(world: WorldInputs, own: Fields) -> Written:
+    """v_0 = V0, a_0 = dV0 - g: an upward base acceleration stands for gravity (RBDA section 5.3)."""
+    return {"v": world.V0, "a": world.dV0 - Motion(ZERO3, world.gravity)}
+
+
+def pose(body: Body, own: Fields, parent: Fields) -> Written:
+    """X_i0 = X_i X_p0."""
+    return {"X0": parent_transform(body).after(parent.X0)}
+
+
+def pose_of_known(body: Body, own: Fields, parent: Fields) -> Written:
+    """X_i0 = X_i X_p0 where X_i is already there."""
+    return {"X0": own.X.after(parent.X0)}
+
+
+def velocity(body: Body, own: Fields, parent: Fields) -> Written:
+    """v_i = X_i v_p + S qd."""
+    X = parent_transform(body)
+    return {"X": X, "v": X.motion(parent.v) + joint_motion(body, body.qd)}
+
+
+def acceleration(body: Body, own: Fields, parent: Fields) -> Written:
+    """v_i = X_i v_p + S qd, a_i = X_i a_p + S qdd + v_i x S qd (RBDA eq. 5.8, 5.9)."""
+    X, vJ = parent_transform(body), joint_motion(body, body.qd)
+    v = X.motion(parent.v) + vJ
+    a = X.motion(parent.a) + joint_motion(body, body.qdd) + v.cross(vJ)
+    return {"X": X, "v": v, "a": a}
+
+
+POSES: tuple[Sweep, ...] = (World(base_pose, writes=("X0",)), Outward(pose, carries=("X0",), writes=("X0",)))
+"""Sweeps that give every body its transform X0 from the world."""
+
+POSES_OF_KNOWN: tuple[Sweep, ...] = (
+    World(base_pose, writes=("X0",)),
+    Outward(pose_of_known, reads=("X",), carries=("X0",), writes=("X0",)),
+)
+"""The same, where X is already there."""
+
+
+def link_pose(link: LinkConstants, own: Fields) -> Written:
+    """The first three rows [R p] of the link's homogeneous transform, link to world coordinates."""
+    X = link.X.after(own.X0)
+    return {"T": (*X.E[0::3], X.r[0], *X.E[1::3], X.r[1], *X.E[2::3], X.r[2])}
+
+
+@cache
+def forward_kinematics(of_link: bool) -> Algorithm:
+    """Poses of all links, or of the query's link alone."""
+    return Algorithm(
+        name="forward_kinematics" + ("_of_link" if of_link else ""),
+        inputs=("q",),
+        fields={"X0": TRANSFORM, "T": POSE},
+        sweeps=(*POSES, Links(link_pose, reads=("X0",), writes=("T",), of_link=of_link)),
+        outputs={"T": LinkOutput("T", (3, 4), of_link)},
+    )
+
+
+def _to_frame(frame: Frame, X: Transform) -> Transform:
+    """From the world's frame to the frame asked for, X being the transform from the world to the link."""
+    return {"world": IDENTITY, "body": X, "world_aligned": Transform(IDENTITY.E, X.r)}[frame]
+
+
+@cache
+def jacobian(frame: Frame) -> Algorithm:
+    """The geometric Jacobian of the query's link: column j is S_j seen in `frame` (RBDA eq. 4.14 gives the idea)."""
+
+    def start(body: Body, own: Fields, link: LinkConstants) -> Written:
+        return {"X": _to_frame(frame, link.X.after(own.X0))}
+
+    def visit(body: Body, own: Fields, first: Body, of_first: Fields, carry: Fields) -> tuple[Written, Written]:
+        columns = tuple(carry.X.motion(own.X0.motion_back(column)) for column in body.S)
+        return {"J": columns}, {"X": carry.X}
+
+    return Algorithm(
+        name=f"jacobian_{frame}",
+        inputs=("q",),
+        fields={"X0": TRANSFORM, "X": TRANSFORM, "J": DOF_MOTIONS},
+        sweeps=(
+            *POSES,
+            Ancestors(start, visit, reads=("X0",), carries=("X",), visits=("X0",), writes=("J",), of_link=True),
+        ),
+        outputs={"J": ColumnOutput("J")},
+    )
+
+
+@cache
+def link_velocity(frame: Frame) -> Algorithm:
+    """Spatial velocity of the query's link, in `frame`."""
+
+    def step(link: LinkConstants, own: Fields) -> Written:
+        X = _to_frame(frame, link.X.after(own.X0))
+        return {"V": X.motion(own.X0.motion_back(own.v))}
+
+    return Algorithm(
+        name=f"link_velocity_{frame}",
+        inputs=("q", "qd"),
+        fields={"X": TRANSFORM, "X0": TRANSFORM, "v": MOTION, "V": MOTION},
+        sweeps=(
+            World(base_velocity, writes=("v",)),
+            Outward(velocity, carries=("v",), writes=("X", "v")),
+            *POSES_OF_KNOWN,
+            Links(step, reads=("X0", "v"), writes=("V",), of_link=True),
+        ),
+        outputs={"V": LinkOutput("V", (6,), True)},
+    )
+
+
+@cache
+def link_acceleration(frame: Frame, classical: bool) -> Algorithm:
+    """Acceleration of the query's link in `frame`: spatial, or classical: that of the link's origin, a point that
+    moves with the link (RBDA eq. 2.50); classical accelerations in the "world" frame are the "world_aligned" ones."""
+    seen_from: Frame = "world_aligned" if classical and frame == "world" else frame
+
+    def step(link: LinkConstants, own: Fields) -> Written:
+        X = _to_frame(seen_from, link.X.after(own.X0))
+        v, a = X.motion(own.X0.motion_back(own.v)), X.motion(own.X0.motion_back(own.a))
+        return {"A": Motion(a.ang, add(a.lin, cross(v.ang, v.lin))) if classical else a}
+
+    return Algorithm(
+        name=f"link_acceleration_{frame}" + ("_classical" if classical else ""),
+        inputs=("q", "qd", "qdd"),
+        fields={"X": TRANSFORM, "X0": TRANSFORM, "v": MOTION, "a": MOTION, "A": MOTION},
+        sweeps=(
+            World(base_motion, writes=("v", "a")),
+            Outward(acceleration, carries=("v", "a"), writes=("X", "v", "a")),
+            *POSES_OF_KNOWN,
+            Links(step, reads=("X0", "v", "a"), writes=("A",), of_link=True),
+        ),
+        outputs={"A": LinkOutput("A", (6,), True)},
+    )

@@ -1,0 +1,297 @@
+"""RobotDescription -> Model: merge what is fixed, number what moves, turn joint axes to z.
+
+No recursion and no object per body past this module.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from robodyn.arguments import flag, one_of, real_array, require_finite
+from robodyn.builders.checks import check
+from robodyn.description import Finding, Joint, Link, Pose, RobotDescription
+from robodyn.errors import ArgumentError
+from robodyn.joints import CODE, KINDS
+from robodyn.model import Model
+from robodyn.spatial import IDENTITY, ZERO3, Inertia, Mat3, Transform, Vec3, cross, transpose
+from robodyn.sweeps import flatten
+
+_KIND_OF_TYPE = {"continuous": "revolute", "universal": "revolute"}
+_INFINITE = float("inf")
+
+
+@dataclass(slots=True)
+class _Mover:
+    """One moving joint of the merged tree, before bodies are numbered."""
+
+    joint: Joint | None
+    name: str
+    body: str
+    kind: str
+    parent: int
+    Xtree: Transform
+    file_order: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Coupling:
+    """Position = multiplier * (position of joint) + offset; no joint: the position is the offset."""
+
+    joint: str | None
+    multiplier: float
+    offset: float
+
+
+def build_model(
+    description: RobotDescription,
+    *,
+    base: str = "fixed",
+    mimic: str = "follow",
+    strict: bool = True,
+    gravity: Iterable[float] = (0.0, 0.0, -9.81),
+) -> Model:
+    """Turn a description into a Model; arguments as for `robodyn.load_urdf`.
+
+    Raises:
+        LoadError: the description is not a usable robot (`robodyn.builders.checks.check`).
+        ArgumentError: an option that does not exist, or a gravity that is not three finite numbers.
+    """
+    one_of("base", base, ("fixed", "floating"))
+    one_of("mimic", mimic, ("follow", "ignore"))
+    flag("strict", strict)
+    g = gravity_vector(gravity)
+    description = check(description, mimic=mimic, strict=strict)
+    couplings = _resolve_mimics(description.joints)
+    movers, placed, merged = _merge_fixed(description, base, couplings)
+    order = _file_order(movers)
+    return _arrays(description, movers, placed, order, couplings, g, [*description.report, *merged])
+
+
+def gravity_vector(gravity: Iterable[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """`gravity` as a new array of three finite numbers.
+
+    Raises:
+        ArgumentError: it is not that.
+    """
+    g = real_array("gravity", gravity, (3,), np.float64, what="free-fall acceleration in m/s^2")
+    if g.ndim != 1:
+        raise ArgumentError(f"gravity: got shape {g.shape}; wanted three numbers")
+    require_finite("gravity", g, 1)
+    return g.copy()
+
+
+def _resolve_mimics(joints: Sequence[Joint]) -> dict[str, _Coupling]:
+    """For every mimicking joint, the free joint at the end of its chain and the composed multiplier and offset."""
+    by_name = {joint.name: joint for joint in joints}
+    resolved: dict[str, _Coupling] = {}
+    for joint in joints:
+        if joint.mimic is None:
+            continue
+        multiplier, offset, master = 1.0, 0.0, joint
+        while master.mimic is not None:
+            offset += multiplier * master.mimic.offset
+            multiplier *= master.mimic.multiplier
+            master = by_name[master.mimic.joint]
+        welded = multiplier == 0.0 or master.type == "fixed"
+        resolved[joint.name] = _Coupling(None if welded else master.name, multiplier, offset)
+    return resolved
+
+
+def pose_transform(pose: Pose) -> Transform:
+    """The transform from the frame a pose is given in to the posed frame."""
+    return Transform(transpose(pose.rotation), pose.xyz)
+
+
+def turn_to_z(axis: Vec3) -> Mat3:
+    """The E that makes `axis` the z axis: the smallest rotation where axis_z >= 0, else after half a turn about x.
+
+    Axes along a coordinate give matrices of exact zeros and ones.
+    """
+    x, y, z = axis
+    flip = z < 0.0
+    if flip:
+        y, z = -y, -z
+    vx, vy, _ = cross((x, y, z), (0.0, 0.0, 1.0))
+    w = 1.0 / (1.0 + z)
+    E: Mat3 = (1.0 - w * vy * vy, w * vx * vy, vy, w * vx * vy, 1.0 - w * vx * vx, -vx, -vy, vx, z)
+    if flip:
+        E = tuple(-entry if k % 3 else entry for k, entry in enumerate(E))
+    return tuple(entry + 0.0 for entry in E)  # -0.0 becomes 0.0
+
+
+def _joint_frames(joint: Joint, welded_at: float | None) -> tuple[list[tuple[str, str, str, Transform]], Transform]:
+    """How a joint is built from table rows: a list of (name, body, kind, step), where step leads from the frame
+    before to the row's joint frame, and the transform from the last frame to the child link."""
+    if joint.type == "fixed":
+        return [], IDENTITY
+    kind = _KIND_OF_TYPE.get(joint.type, joint.type)
+    if joint.type == "universal":
+        first, second = (Transform(turn_to_z(axis), ZERO3) for axis in (joint.axis, joint.axis2))
+        rows = [
+            (f"{joint.name}/1", f"{joint.name}/1", kind, first),
+            (f"{joint.name}/2", joint.child, kind, second.after(first.inverse())),
+        ]
+        return rows, second.inverse()
+    row = KINDS[CODE[kind]]
+    turned = Transform(turn_to_z(joint.axis), ZERO3) if row.axial else IDENTITY
+    if welded_at is not None:
+        moved = row.transform((welded_at,), joint.pitch)
+        return [], turned.inverse().after(moved).after(turned)
+    return [(joint.name, joint.child, kind, turned)], turned.inverse()
+
+
+def _merge_fixed(
+    description: RobotDescription, base: str, couplings: dict[str, _Coupling]
+) -> tuple[list[_Mover], dict[str, tuple[int, Transform]], list[Finding]]:
+    """Walk outward from the root: moving joints, where every link sits (mover, transform from its frame to the
+    link's), and findings about merged links."""
+    outgoing: dict[str, list[tuple[int, Joint]]] = defaultdict(list)
+    for number, joint in enumerate(description.joints):
+        outgoing[joint.parent].append((number, joint))
+    root = description.root
+    movers: list[_Mover] = []
+    if base == "floating":
+        taken = {joint.name for joint in description.joints}
+        name = "root_joint"
+        while name in taken:
+            name = f"_{name}"
+        movers.append(_Mover(None, name, root, "floating", -1, IDENTITY, (-1, 0)))
+    placed: dict[str, tuple[int, Transform]] = {root: (len(movers) - 1, IDENTITY)}
+    merged: list[Finding] = []
+    queue = [root]
+    for link in queue:
+        body, X_link = placed[link]
+        for number, joint in outgoing[link]:
+            coupling = couplings.get(joint.name)
+            welded_at = coupling.offset if coupling is not None and coupling.joint is None else None
+            rows, to_child = _joint_frames(joint, welded_at)
+            X = pose_transform(joint.origin).after(X_link)
+            mover = body
+            for part, (name, body_name, kind, step) in enumerate(rows):
+                movers.append(_Mover(joint, name, body_name, kind, mover, step.after(X), (number, part)))
+                mover, X = len(movers) - 1, IDENTITY
+            placed[joint.child] = (mover, to_child.after(X))
+            if mover == body:
+                onto = "the world" if body < 0 else f'body "{movers[body].body}"'
+                message = f"fixed (joint {joint.name!r}); merged into {onto}, keeps its name and pose"
+                merged.append(Finding("info", "merged-link", f'link "{joint.child}"', message, joint.line))
+            queue.append(joint.child)
+    return movers, placed, merged
+
+
+def _file_order(movers: Sequence[_Mover]) -> list[int]:
+    """Movers with parents first, otherwise in file order: always the earliest joint whose parent is placed."""
+    children: dict[int, list[int]] = defaultdict(list)
+    for i, mover in enumerate(movers):
+        children[mover.parent].append(i)
+    ready = [(movers[i].file_order, i) for i in children[-1]]
+    heapq.heapify(ready)
+    order: list[int] = []
+    while ready:
+        _, i = heapq.heappop(ready)
+        order.append(i)
+        for child in children[i]:
+            heapq.heappush(ready, (movers[child].file_order, child))
+    return order
+
+
+def _link_inertia(link: Link, X: Transform) -> Inertia | None:
+    """A link's inertia in its body's frame, X being the transform from that frame to the link's."""
+    if link.inertial is None:
+        return None
+    about_center = Inertia(link.inertial.mass, ZERO3, link.inertial.inertia)
+    return X.inertia_back(pose_transform(link.inertial.pose).inertia_back(about_center))
+
+
+def _arrays(
+    description: RobotDescription,
+    movers: Sequence[_Mover],
+    placed: dict[str, tuple[int, Transform]],
+    order: Sequence[int],
+    couplings: dict[str, _Coupling],
+    gravity: np.ndarray[Any, Any],
+    report: list[Finding],
+) -> Model:
+    """Number the bodies in `order` and fill the Model's arrays."""
+    n = len(order)
+    number = np.empty(n + 1, dtype=np.intp)
+    number[order] = np.arange(n)
+    number[-1] = -1
+    inertia = np.zeros((n + 1, 10))
+    for link in description.links:
+        mover, X = placed[link.name]
+        moved = _link_inertia(link, X)
+        if moved is not None:
+            inertia[number[mover]] += tuple(flatten(moved))
+    sorted_movers = [movers[i] for i in order]
+    kind = np.array([CODE[mover.kind] for mover in sorted_movers], dtype=np.int8)
+    joints = [mover.joint for mover in sorted_movers]
+    columns = _coordinates(sorted_movers, kind, couplings)
+    return Model(
+        name=description.name,
+        parent=number[[mover.parent for mover in sorted_movers]] if n else np.empty(0, dtype=np.intp),
+        joint_kind=kind,
+        Xtree=_rows([mover.Xtree for mover in sorted_movers]),
+        inertia=inertia[:n].copy(),
+        pitch=np.array([0.0 if joint is None else joint.pitch for joint in joints]),
+        link_body=number[[placed[link.name][0] for link in description.links]],
+        link_X=_rows([placed[link.name][1] for link in description.links]),
+        gravity=gravity.copy(),
+        joint_names=tuple(mover.name for mover in sorted_movers),
+        body_names=tuple(mover.body for mover in sorted_movers),
+        link_names=tuple(link.name for link in description.links),
+        report=tuple(report),
+        **columns,
+    )
+
+
+def _rows(transforms: Sequence[Transform]) -> np.ndarray[Any, Any]:
+    return np.array([tuple(flatten(X)) for X in transforms]).reshape(-1, 12)
+
+
+def _coordinates(
+    movers: Sequence[_Mover], kind: np.ndarray[Any, Any], couplings: dict[str, _Coupling]
+) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays over tree coordinates: where each comes from, and what its joint says about it."""
+    by_name = {mover.name: i for i, mover in enumerate(movers)}
+    followed = [couplings.get(mover.name) for mover in movers]
+    mimics = np.array([-1 if c is None or c.joint is None else by_name[c.joint] for c in followed], dtype=np.intp)
+    out: dict[str, np.ndarray[Any, Any]] = {"mimics": mimics}
+    per_joint: dict[str, list[float]] = defaultdict(list)
+    for mover in movers:
+        joint = mover.joint
+        one = joint is not None and KINDS[CODE[mover.kind]].nq == 1 and joint.type not in ("continuous", "universal")
+        limits = joint.limits if joint is not None else None
+        per_joint["lower"].append(-_INFINITE if not one or limits.lower is None else limits.lower)  # type: ignore[union-attr]
+        per_joint["upper"].append(_INFINITE if not one or limits.upper is None else limits.upper)  # type: ignore[union-attr]
+        for what in ("effort", "velocity"):
+            limit = None if limits is None else getattr(limits, what)
+            per_joint[what].append(_INFINITE if limit is None else limit)
+        for what in ("armature", "damping", "friction"):
+            per_joint[what].append(0.0 if joint is None else getattr(joint, what))
+    for letter, sizes, names in (
+        ("q", np.array([k.nq for k in KINDS])[kind], ("lower", "upper")),
+        ("v", np.array([k.nv for k in KINDS])[kind], ("armature", "damping", "friction", "effort", "velocity")),
+    ):
+        start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
+        out[f"{letter}_start"] = start[:-1]
+        free = np.repeat(mimics < 0, sizes)
+        source = np.cumsum(free) - 1
+        multiplier, offset = np.ones(start[-1]), np.zeros(start[-1])
+        for i in np.flatnonzero(mimics >= 0):
+            coupling = followed[i]
+            assert coupling is not None
+            source[start[i]] = source[start[mimics[i]]]
+            multiplier[start[i]], offset[start[i]] = coupling.multiplier, coupling.offset
+        out[f"{letter}_source"], out[f"{letter}_multiplier"] = source.astype(np.intp), multiplier
+        if letter == "q":
+            out["q_offset"] = offset
+        for name in names:
+            out[f"tree_{name}"] = np.repeat(np.array(per_joint[name]), sizes)
+    return out

@@ -1,0 +1,106 @@
+"""Checks of masses and inertias: each link by itself, and what every joint has to move."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from robodyn.builders.check_joints import TRANSLATING_TYPES, Mimics
+from robodyn.builders.findings import Notes, at_line, quoted
+from robodyn.description import Link
+from robodyn.errors import LoadError
+
+RELATIVE = 1e-6
+"""How negative a principal moment may be, and how far it may exceed the sum of the other two, relative to the largest
+moment: files print six digits. Real defects are far larger."""
+
+GYRATION = 1e-12
+"""Moments of inertia below this times the mass (m^2; a radius of gyration of a micrometre) are rounding of zero:
+programs for design export such."""
+
+
+def check_inertials(links: tuple[Link, ...], strict: bool, notes: Notes) -> None:
+    """Mass, principal moments and triangle inequality of every link, about its centre of mass."""
+    bodies = []
+    for link in links:
+        if link.inertial is None:
+            continue
+        mass, largest = link.inertial.mass, max(map(abs, link.inertial.inertia))
+        subject = f"link {quoted(link.name)}"
+        if mass < 0.0:
+            _refuse("negative-mass", subject, f"the mass {mass:g} kg is negative", link.line, strict, notes)
+        if mass != 0.0 and largest <= GYRATION * abs(mass):
+            message = "it has mass and no rotational inertia; a point mass, used as given"
+            notes.add("mass-without-inertia", subject, message, link.line)
+        elif largest:
+            bodies.append((link, largest))
+        if mass == 0.0 and largest:
+            message = "it has rotational inertia and no mass; used as given"
+            notes.add("inertia-without-mass", subject, message, link.line)
+    if not bodies:
+        return
+    upper = np.array([link.inertial.inertia for link, _ in bodies if link.inertial], dtype=np.float64)
+    # Scaled to largest entry 1, so that nothing overflows.
+    scaled = upper / np.array([[largest] for _, largest in bodies])
+    moments = np.linalg.eigvalsh(scaled[:, [0, 1, 2, 1, 3, 4, 2, 4, 5]].reshape(-1, 3, 3))
+    largest_moments = np.abs(moments).max(axis=1)
+    negative = moments[:, 0] < -RELATIVE * largest_moments
+    broken = moments[:, 0] + moments[:, 1] - moments[:, 2] < -RELATIVE * largest_moments
+    for i in np.flatnonzero(negative | broken):
+        (link, largest), ratio = bodies[i], moments[i].tolist()
+        shown = ", ".join(f"{largest * moment:.6g}" for moment in ratio)
+        subject = f"link {quoted(link.name)}"
+        if negative[i]:
+            message = f"its inertia has the negative principal moment {largest * ratio[0]:.6g} kg m^2 (all: {shown})"
+            _refuse("negative-inertia", subject, message, link.line, strict, notes)
+        else:
+            message = f"one of its principal moments {shown} kg m^2 exceeds the sum of the others; used as given"
+            notes.add("inertia-triangle", subject, message, link.line)
+
+
+def _refuse(code: str, subject: str, message: str, line: int | None, strict: bool, notes: Notes) -> None:
+    if strict:
+        raise LoadError(f"{subject}{at_line(line)}: {message}; no real body has that (strict=False loads it as it is)")
+    notes.add(code, subject, f"{message}; used as given", line)
+
+
+def check_massless(links: tuple[Link, ...], mimics: Mimics, order: list[tuple[int, int]], notes: Notes) -> None:
+    """Links and merged bodies without mass and inertia. `order`: (link, joint that moves it), parents first.
+
+    Links on joints that never move count as one body with the link that carries them. A joint is reported when its
+    own coordinate, with all joints that mimic it, has nothing with inertia to move.
+    """
+    joints = mimics.joints
+    index = {link.name: i for i, link in enumerate(links)}
+    mass = [link.inertial is not None and link.inertial.mass != 0.0 for link in links]
+    inertia = [link.inertial is not None and any(link.inertial.inertia) for link in links]
+    body = list(range(len(links)))  # the link that stands for the merged body
+    for i, j in order:
+        if not mass[i] and not inertia[i]:
+            message = "no inertial, or all of it zero; its mass and inertia are zero"
+            notes.gather("link-without-inertial", f"link {quoted(links[i].name)}", message, links[i].line)
+        if j >= 0 and joints[j].name in mimics.welded:
+            body[i] = body[index[joints[j].parent]]
+            mass[body[i]] |= mass[i]
+            inertia[body[i]] |= inertia[i]
+    massless = [not mass[i] and not inertia[i] for i in range(len(links))]
+    moving = [(i, joints[j]) for i, j in order if j >= 0 and body[i] == i]
+    # Whether a coordinate has something to move: what translates needs mass, what turns needs mass or inertia.
+    loaded: dict[str, bool] = {joint.name: False for joint in joints}
+    for i, joint in reversed(moving):
+        parent = body[index[joint.parent]]
+        mass[parent] |= mass[i]
+        inertia[parent] |= inertia[i]
+        turns = joint.type not in TRANSLATING_TYPES
+        leader = mimics.leader.get(joint.name, joint.name)
+        loaded[leader] |= mass[i] or (inertia[i] and turns) or joint.armature != 0.0
+    for i, joint in moving:
+        subject, line = f"link {quoted(links[i].name)}", links[i].line
+        if joint.name not in mimics.leader and not loaded[joint.name]:
+            message = (
+                f"joint {quoted(joint.name)} moves nothing that has inertia: inverse dynamics works, forward dynamics "
+                "will be singular; give mass and inertia, or an armature"
+            )
+            notes.add("massless-leaf", subject, message, line)
+        elif massless[i]:
+            message = f"the body on joint {quoted(joint.name)} has no mass and no inertia of its own; used as given"
+            notes.add("massless-moving-link", subject, message, line)

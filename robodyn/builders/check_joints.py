@@ -1,0 +1,148 @@
+"""Checks of what joints say besides where they are: limits, coefficients, and mimics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from robodyn.builders.findings import Notes, at_line, cycle, quoted
+from robodyn.description import Joint, Mimic
+from robodyn.errors import LoadError
+
+ONE_COORDINATE_TYPES = frozenset({"revolute", "continuous", "prismatic", "helical"})
+"""Joint types with a single coordinate: those that limits and mimics are for."""
+
+TRANSLATING_TYPES = frozenset({"prismatic", "planar", "floating"})
+"""Joint types with a coordinate that only translates, and so needs mass to move."""
+
+
+def check_joint_values(joints: tuple[Joint, ...], strict: bool, notes: Notes) -> None:
+    """Damping, friction, armature and limits of every moving joint."""
+    for joint in joints:
+        if joint.type == "fixed":
+            continue
+        subject = f"joint {quoted(joint.name)}"
+        for what, value in (("damping", joint.damping), ("friction", joint.friction), ("armature", joint.armature)):
+            if value < 0.0:
+                message = f"its {what} {value:g} is negative"
+                if strict:
+                    allowed = "at least 0 is allowed (strict=False loads it as it is)"
+                    raise LoadError(f"{subject}{at_line(joint.line)}: {message}; {allowed}")
+                notes.add("negative-coefficient", subject, f"{message}; used as given", joint.line)
+        if joint.damping or joint.friction:
+            message = "its damping and friction act only where joint_forces asks for them"
+            notes.gather("joint-forces-not-used", subject, message, joint.line)
+        _check_limits(joint, subject, notes)
+
+
+def _check_limits(joint: Joint, subject: str, notes: Notes) -> None:
+    limits = joint.limits
+    lower, upper = limits.lower, limits.upper
+    if joint.type not in ONE_COORDINATE_TYPES or joint.type == "continuous":
+        if lower is not None or upper is not None:
+            message = f"position limits of a {joint.type} joint are not used"
+            notes.gather("limit-not-used", subject, message, joint.line)
+    elif lower is None or upper is None:
+        notes.gather("limit-missing", subject, "lower or upper limit missing; unlimited there", joint.line)
+    elif lower > upper:
+        message = f"the lower limit {lower:g} is above the upper limit {upper:g}; kept as given"
+        notes.add("limit-reversed", subject, message, joint.line)
+    elif lower == upper:
+        notes.add("limit-equal", subject, f"both limits are {lower:g}; kept as given", joint.line)
+    for what, value in (("effort", limits.effort), ("velocity", limits.velocity)):
+        if value is not None and value < 0.0:
+            notes.add("limit-negative", subject, f"the {what} limit {value:g} is negative; kept as given", joint.line)
+    if limits.effort == 0.0:
+        message = "the effort limit is zero; limits never enter the dynamics"
+        notes.gather("effort-zero", subject, message, joint.line)
+
+
+@dataclass(frozen=True)
+class Mimics:
+    """The outcome of `resolve_mimics`.
+
+    `joints`: the joints, without the mimics that were dropped. `leader`: for every joint that follows another, the
+    name of the joint whose coordinate it follows in the end. `welded`: names of the joints that never move: fixed ones,
+    and those whose mimic ends at a fixed joint or has a factor of zero.
+    """
+
+    joints: tuple[Joint, ...]
+    leader: dict[str, str]
+    welded: frozenset[str]
+
+
+def resolve_mimics(joints: tuple[Joint, ...], follow: bool, notes: Notes) -> Mimics:
+    """Check the mimics, or drop them all where `follow` is False."""
+    by_name = {joint.name: joint for joint in joints}
+    welded = {joint.name for joint in joints if joint.type == "fixed"}
+    kept = tuple(
+        joint if joint.mimic is None else _kept(joint, joint.mimic, by_name, follow, notes) for joint in joints
+    )
+    by_name = {joint.name: joint for joint in kept}
+    leader: dict[str, str] = {}
+    for joint in kept:
+        # Walk to a joint whose fate is known; then settle all that were passed, the last first.
+        path: dict[str, Mimic] = {}
+        name = joint.name
+        while name not in leader and name not in welded and (mimic := by_name[name].mimic) is not None:
+            if name in path:
+                raise _mimic_cycle(list(path), name)
+            path[name] = mimic
+            name = mimic.joint
+        end = leader.get(name, name)
+        for follower, mimic in reversed(path.items()):
+            if mimic.joint in welded or mimic.multiplier == 0.0:
+                welded.add(follower)
+            else:
+                leader[follower] = end
+    for joint in kept:
+        if joint.mimic is not None:
+            _report(joint, joint.mimic, by_name, notes)
+    return Mimics(kept, leader, frozenset(welded))
+
+
+def _kept(joint: Joint, mimic: Mimic, by_name: dict[str, Joint], follow: bool, notes: Notes) -> Joint:
+    """The joint with its mimic if that is to be followed, without it otherwise. Raises LoadError for a mimic that
+    should be followed and cannot be."""
+    subject = f"joint {quoted(joint.name)}"
+    defect = _defect(joint, mimic, by_name)
+    if not follow:
+        message = f"its mimic of joint {quoted(mimic.joint)} is ignored as asked; it moves on its own"
+        message += f"; it could not be followed: {defect}" if defect else ""
+        notes.add("mimic-ignored", subject, message, joint.line)
+        return replace(joint, mimic=None)
+    if joint.type == "fixed":
+        message = f"a fixed joint cannot follow joint {quoted(mimic.joint)}; the mimic is dropped"
+        notes.add("mimic-on-fixed-joint", subject, message, joint.line)
+        return replace(joint, mimic=None)
+    if defect:
+        place = f"{subject}{at_line(joint.line)} mimics joint {quoted(mimic.joint)}"
+        raise LoadError(f'{place}: {defect}; correct it, or load with mimic="ignore"')
+    return joint
+
+
+def _defect(joint: Joint, mimic: Mimic, by_name: dict[str, Joint]) -> str | None:
+    """Why a mimic cannot be followed, cycles aside."""
+    if mimic.joint not in by_name:
+        return f"there is no joint {quoted(mimic.joint)}"
+    for one in (joint, by_name[mimic.joint]):
+        if one.type not in ONE_COORDINATE_TYPES and one.type != "fixed":
+            return f"joint {quoted(one.name)} is {one.type}, and mimics are between joints of one coordinate"
+    return None
+
+
+def _mimic_cycle(path: list[str], name: str) -> LoadError:
+    names = path[path.index(name) :]
+    return LoadError(f"mimics form a cycle: {cycle(names)}; one of these joints must move on its own")
+
+
+def _report(joint: Joint, mimic: Mimic, by_name: dict[str, Joint], notes: Notes) -> None:
+    subject, master = f"joint {quoted(joint.name)}", by_name[mimic.joint]
+    if master.type == "fixed":
+        message = f"it mimics the fixed joint {quoted(master.name)}; welded at {mimic.offset:g}"
+        notes.add("mimic-of-fixed-joint", subject, message, joint.line)
+    elif mimic.multiplier == 0.0:
+        message = f"its mimic's multiplier is zero; welded at {mimic.offset:g}"
+        notes.add("mimic-multiplier-zero", subject, message, joint.line)
+    elif master.mimic is not None:
+        message = f"it mimics {quoted(master.name)}, which mimics {quoted(master.mimic.joint)}; the chain is followed"
+        notes.add("mimic-chain", subject, message, joint.line)

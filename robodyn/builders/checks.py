@@ -1,0 +1,259 @@
+"""The checks that every RobotDescription passes, wherever it comes from, before it becomes arrays.
+
+Fields and tree here; masses and inertias in `check_bodies`, limits, coefficients and mimics in `check_joints`. All of
+it takes time in proportion to the number of links, and nothing recurses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from numbers import Real
+
+import numpy as np
+
+from robodyn.builders.check_bodies import check_inertials, check_massless
+from robodyn.builders.check_joints import check_joint_values, resolve_mimics
+from robodyn.builders.findings import FINDINGS, Notes, at_line, cycle, listed, quoted
+from robodyn.description import (
+    IDENTITY,
+    JOINT_TYPES,
+    Finding,
+    Inertial,
+    Joint,
+    Limits,
+    Link,
+    Mimic,
+    Pose,
+    RobotDescription,
+    Vector3,
+)
+from robodyn.errors import ArgumentError, LoadError
+
+__all__ = ["FINDINGS", "check"]
+
+UNIT = 1e-9
+"""How far an axis may be from unit length and a rotation from orthonormal: the identities between algorithms hold to
+about this much, and every builder does better."""
+
+PARALLEL = 1e-6
+"""Sine of the angle between a universal joint's axes below which they count as parallel: it would be singular."""
+
+
+def check(description: RobotDescription, *, mimic: str = "follow", strict: bool = True) -> RobotDescription:
+    """Check a description and return it with the findings appended to its report.
+
+    `mimic`: "follow" checks mimics and drops those of fixed joints; "ignore" drops all, so that every joint moves on
+    its own. `strict`: refuse negative masses, negative principal moments of inertia, and negative damping, friction or
+    armature; with False they are kept and reported with severity "error". Checking twice changes nothing. A report is
+    only ever added to: clear it before checking a description that was changed.
+    Raises LoadError naming the link or joint, its value and what is allowed; ArgumentError for other arguments.
+    """
+    if not isinstance(description, RobotDescription):
+        raise ArgumentError(f"description: a RobotDescription is wanted, not {type(description).__name__}")
+    if mimic not in ("follow", "ignore"):
+        raise ArgumentError(f'mimic: "follow" or "ignore" is wanted, not {mimic!r}')
+    if not isinstance(strict, bool):
+        raise ArgumentError(f"strict: True or False is wanted, not {strict!r}")
+    notes = Notes()
+    _check_fields(description)
+    order = _check_tree(description)
+    _check_directions(description, notes)
+    check_inertials(description.links, strict, notes)
+    check_joint_values(description.joints, strict, notes)
+    mimics = resolve_mimics(description.joints, mimic == "follow", notes)
+    check_massless(description.links, mimics, order, notes)
+    known = set(description.report)
+    news = tuple(finding for finding in notes.findings() if finding not in known)
+    if mimics.joints == description.joints and not news:
+        return description
+    return replace(description, joints=mimics.joints, report=(*description.report, *news))
+
+
+def unknown_joint_type(subject: str, kind: str, line: int | None) -> LoadError:
+    """The error for a joint type that a description cannot hold."""
+    return LoadError(f"{subject}{at_line(line)} has type {quoted(kind)}; allowed are {', '.join(JOINT_TYPES)}")
+
+
+def _check_fields(description: RobotDescription) -> None:
+    """Types and finiteness of every field."""
+    _require(isinstance(description.name, str), "robot", "name", description.name, "a text")
+    for what, parts, kind in (
+        ("links", description.links, Link),
+        ("joints", description.joints, Joint),
+        ("report", description.report, Finding),
+    ):
+        good = isinstance(parts, tuple) and all(isinstance(part, kind) for part in parts)
+        _require(good, "robot", what, parts, f"a tuple of {kind.__name__} objects")
+    for link in description.links:
+        _check_name(link.name, "link")
+        if link.inertial is not None:
+            _check_inertial(link, link.inertial)
+    for joint in description.joints:
+        _check_name(joint.name, "joint")
+        _check_joint(joint)
+
+
+def _check_inertial(link: Link, inertial: Inertial) -> None:
+    _require(isinstance(inertial, Inertial), link, "inertial", inertial, "an Inertial or None")
+    _check_numbers((inertial.mass,), 1, link, "mass")
+    _check_numbers(inertial.inertia, 6, link, "inertia")
+    _check_pose(inertial.pose, link)
+
+
+def _check_joint(joint: Joint) -> None:
+    if joint.type not in JOINT_TYPES:
+        raise unknown_joint_type(f"joint {quoted(joint.name)}", str(joint.type), joint.line)
+    _require(isinstance(joint.parent, str), joint, "parent", joint.parent, "the name of a link")
+    _require(isinstance(joint.child, str), joint, "child", joint.child, "the name of a link")
+    _check_pose(joint.origin, joint)
+    _check_numbers(joint.axis, 3, joint, "axis")
+    _check_numbers(joint.axis2, 3, joint, "axis2")
+    coefficients = (joint.pitch, joint.damping, joint.friction, joint.armature)
+    _check_numbers(coefficients, 4, joint, "pitch, damping, friction, armature")
+    limits = joint.limits
+    _require(isinstance(limits, Limits), joint, "limits", limits, "a Limits object")
+    given = tuple(v for v in (limits.lower, limits.upper, limits.effort, limits.velocity) if v is not None)
+    _check_numbers(given, len(given), joint, "limits")
+    if joint.mimic is not None:
+        _require(isinstance(joint.mimic, Mimic), joint, "mimic", joint.mimic, "a Mimic or None")
+        _require(isinstance(joint.mimic.joint, str), joint, "mimic", joint.mimic.joint, "the name of a joint")
+        _check_numbers((joint.mimic.multiplier, joint.mimic.offset), 2, joint, "mimic multiplier, offset")
+
+
+def _check_pose(pose: Pose, part: Link | Joint) -> None:
+    _require(isinstance(pose, Pose), part, "origin", pose, "a Pose")
+    _check_numbers(pose.xyz, 3, part, "origin xyz")
+    _check_numbers(pose.rotation, 9, part, "origin rotation")
+
+
+def _check_numbers(values: Sequence[float], count: int, part: Link | Joint, what: str) -> None:
+    if type(values) is tuple and len(values) == count:
+        if set(map(type, values)) == {float} and all(map(math.isfinite, values)):
+            return  # what builders make, quickly
+        if all(map(_finite, values)):
+            return
+    shown = values[0] if count == 1 and type(values) is tuple else values
+    _require(False, part, what, shown, "a finite number" if count == 1 else f"a tuple of {count} finite numbers")
+
+
+def _finite(value: object) -> bool:
+    """Whether a value is a finite real number of any type but bool."""
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an int beyond the range of float
+        return False
+
+
+def _check_name(name: str, what: str) -> None:
+    _require(isinstance(name, str) and bool(name.strip()), what, "name", name, "a text that is not blank")
+
+
+def _require(condition: bool, part: Link | Joint | str, what: str, value: object, wanted: str) -> None:
+    if not condition:
+        subject = part if isinstance(part, str) else _named(part)
+        shown = value if isinstance(value, str) else repr(value)
+        raise LoadError(f"{subject} {what}: {wanted} is wanted, not {quoted(shown)}")
+
+
+def _named(part: Link | Joint) -> str:
+    """A link or joint for an error message, as in `joint "shoulder" (line 7)`."""
+    return f"{'link' if isinstance(part, Link) else 'joint'} {quoted(part.name)}{at_line(part.line)}"
+
+
+def _check_tree(description: RobotDescription) -> list[tuple[int, int]]:
+    """Names, ends and shape of the tree. Returns (link, joint that moves it) by index, parents before children; the
+    root comes first, with joint -1."""
+    if not description.links:
+        raise LoadError("the robot has no links; at least one is needed")
+    _require_unique("link", description.links)
+    _require_unique("joint", description.joints)
+    index = {link.name: i for i, link in enumerate(description.links)}
+    joint_of: dict[str, int] = {}
+    children: list[list[int]] = [[] for _ in description.links]
+    for j, joint in enumerate(description.joints):
+        for end, name in (("parent", joint.parent), ("child", joint.child)):
+            if name not in index:
+                raise LoadError(f"{_named(joint)}: its {end} link {quoted(name)} does not exist")
+        if joint.child in joint_of:
+            other = description.joints[joint_of[joint.child]]
+            both = f"{_named(other)} and {_named(joint)}"
+            raise LoadError(f"link {quoted(joint.child)} is the child of {both}; a link can have one parent only")
+        joint_of[joint.child] = j
+        children[index[joint.parent]].append(j)
+    roots = [link.name for link in description.links if link.name not in joint_of]
+    if len(roots) > 1:
+        names = listed([quoted(name) for name in roots])
+        raise LoadError(f"{len(roots)} links have no parent: {names}; a robot has one root, so connect them by joints")
+    order = [(index[roots[0]], -1)] if roots else []
+    for link, _ in order:  # grows while it is walked
+        order.extend((index[description.joints[j].child], j) for j in children[link])
+    if len(order) < len(description.links):
+        raise LoadError(_cycle(description, joint_of, {description.links[i].name for i, _ in order}))
+    return order
+
+
+def _cycle(description: RobotDescription, joint_of: dict[str, int], reached: set[str]) -> str:
+    """Say which links form a cycle, walking towards the root from a link that was not reached from it."""
+    link = next(link.name for link in description.links if link.name not in reached)
+    seen: dict[str, None] = {}
+    while link not in seen:
+        seen[link] = None
+        link = description.joints[joint_of[link]].parent
+    names = list(seen)
+    down = names[names.index(link) :][::-1]
+    return f"the links form a cycle: {cycle(down)}; a robot is a tree"
+
+
+def _require_unique(what: str, parts: Iterable[Link] | Iterable[Joint]) -> None:
+    seen: dict[str, Link | Joint] = {}
+    for part in parts:
+        if part.name in seen:
+            lines = f"{at_line(seen[part.name].line)} and again{at_line(part.line)}"
+            raise LoadError(f"{what} {quoted(part.name)} is defined twice: once{lines}; {what} names must be unique")
+        seen[part.name] = part
+
+
+def _check_directions(description: RobotDescription, notes: Notes) -> None:
+    """Unit axes and orthonormal rotations."""
+    for joint in description.joints:
+        if joint.type in ("fixed", "floating", "spherical"):
+            continue
+        _require_unit(joint, "axis", joint.axis)
+        if joint.type == "universal":
+            _require_unit(joint, "axis2", joint.axis2)
+            _check_universal(joint, notes)
+    poses: list[tuple[Link | Joint, Pose]] = [(link, link.inertial.pose) for link in description.links if link.inertial]
+    poses += [(joint, joint.origin) for joint in description.joints]
+    turned = [(part, pose.rotation) for part, pose in poses if pose.rotation != IDENTITY]
+    if not turned:
+        return
+    matrices = np.array([rotation for _, rotation in turned], dtype=np.float64).reshape(-1, 3, 3)
+    # Entries beyond 2 are wrong anyway and could overflow in the products.
+    matrices = np.clip(matrices, -2.0, 2.0)
+    errors = np.abs(matrices @ matrices.transpose(0, 2, 1) - np.eye(3)).max(axis=(1, 2))
+    bad = np.flatnonzero((errors > UNIT) | (np.linalg.det(matrices) < 0.0))
+    if bad.size:
+        part, rotation = turned[bad[0]]
+        raise LoadError(
+            f"{_named(part)} origin: the rotation {rotation} is no proper rotation; "
+            f"give a right-handed orthonormal matrix, to within {UNIT:g}"
+        )
+
+
+def _require_unit(joint: Joint, which: str, axis: Vector3) -> None:
+    norm = math.hypot(*axis)
+    if abs(norm - 1.0) > UNIT:
+        raise LoadError(f"{_named(joint)} {which}: {axis} has norm {norm:g}; give a unit vector, to within {UNIT:g}")
+
+
+def _check_universal(joint: Joint, notes: Notes) -> None:
+    cosine = math.fsum(a * b for a, b in zip(joint.axis, joint.axis2, strict=True))
+    if 1.0 - abs(cosine) < PARALLEL**2 / 2:
+        raise LoadError(
+            f"{_named(joint)}: axis {joint.axis} and axis2 {joint.axis2} are parallel; two directions are needed"
+        )
+    if abs(cosine) > PARALLEL:
+        message = f"its axes meet at {math.degrees(math.acos(cosine)):.4g} degrees, not 90; used as given"
+        notes.add("axes-not-perpendicular", f"joint {quoted(joint.name)}", message, joint.line)

@@ -1,0 +1,123 @@
+"""The codes of loading reports, and the collector that builders and checks write their findings to."""
+
+from __future__ import annotations
+
+from robodyn.description import Finding, Severity
+
+_CODES: dict[str, tuple[Severity, str]] = {
+    # Found while reading a file or a robot object.
+    "robot-name-missing": ("warning", "the robot has no name; it is called `robot`"),
+    "ignored-tag": ("info", "a known element that has no part in dynamics, such as `<visual>`, was skipped"),
+    "ignored-attribute": ("info", "an attribute of another program's namespace, such as `drake:x`, was skipped"),
+    "unknown-tag": ("warning", "an element that is not known at its place was skipped; look for a misspelling"),
+    "unknown-attribute": ("warning", "an attribute that is not known in its element was skipped"),
+    "axis-defaulted": ("info", "a moving joint gives no axis; URDF's default 1 0 0 (axis2: 0 1 0) is used"),
+    "axis-normalised": ("warning", "a joint axis was not a unit vector and was scaled to one"),
+    "quaternion-normalised": ("warning", "a quaternion was not a unit quaternion and was scaled to one"),
+    "inertial-empty": ("warning", "an `<inertial>` gives neither mass nor inertia; the link counts as massless"),
+    "mass-missing": ("warning", "an `<inertial>` gives inertia and no mass; the mass is zero"),
+    "inertia-missing": ("warning", "an `<inertial>` gives mass and no inertia; the inertia is zero"),
+    "inertia-products-missing": ("warning", "an `<inertia>` leaves out products of inertia; they are zero"),
+    "armature-from-rotor": ("info", "a joint's armature is `drake:rotor_inertia` times `drake:gear_ratio` squared"),
+    "rotor-inertia-not-used": ("warning", "a `drake:rotor_inertia` belongs to no single one-coordinate joint"),
+    "suspected-default-inertial": (
+        "warning",
+        "mass exactly 1 and identity inertia: what some libraries make up for a link without `<inertial>`",
+    ),
+    # Found while checking a description.
+    "link-without-inertial": ("info", "a link gives no mass and no inertia; both are zero"),
+    "massless-moving-link": (
+        "warning",
+        "a moving body without mass and inertia carries others: correct, but forward dynamics may lose accuracy",
+    ),
+    "massless-leaf": (
+        "warning",
+        "nothing that a joint moves has inertia: inverse dynamics works, forward dynamics is singular",
+    ),
+    "negative-mass": ("error", "a link has a negative mass (accepted by `strict=False`)"),
+    "negative-inertia": ("error", "a principal moment of inertia is negative (accepted by `strict=False`)"),
+    "inertia-triangle": ("warning", "one principal moment of inertia exceeds the sum of the other two: no real body"),
+    "mass-without-inertia": ("warning", "a link has mass and no rotational inertia: a point mass"),
+    "inertia-without-mass": ("warning", "a link has rotational inertia and no mass; both are used as given"),
+    "negative-coefficient": ("error", "damping, friction or armature is negative (accepted by `strict=False`)"),
+    "joint-forces-not-used": ("info", "damping or friction is read; it acts only where `joint_forces` asks for it"),
+    "limit-missing": ("info", "a joint that URDF wants limited gives no lower or no upper limit"),
+    "limit-reversed": ("warning", "a joint's lower limit is above its upper limit; kept as given"),
+    "limit-equal": ("warning", "a joint's lower and upper limits are equal; kept as given"),
+    "limit-negative": ("warning", "a joint's effort or velocity limit is negative; kept as given"),
+    "limit-not-used": ("info", "position limits of a continuous joint, or limits of a joint of several coordinates"),
+    "effort-zero": ("info", "a joint's effort limit is zero; limits never enter the dynamics"),
+    "axes-not-perpendicular": ("info", "the two axes of a universal joint are not perpendicular; used as given"),
+    "mimic-ignored": ("info", 'a mimic was dropped because of `mimic="ignore"`: the joint moves on its own'),
+    "mimic-on-fixed-joint": ("warning", "a fixed joint mimics another; the mimic was dropped"),
+    "mimic-of-fixed-joint": ("warning", "a joint mimics a fixed joint; it is welded at its offset"),
+    "mimic-multiplier-zero": ("warning", "a mimic's multiplier is zero; the joint is welded at its offset"),
+    "mimic-chain": ("info", "a joint mimics a joint that mimics another; both follow the last one"),
+}
+
+FINDINGS: dict[str, str] = {code: meaning for code, (_, meaning) in _CODES.items()}
+"""Every finding code that a loading report may hold, with what it means."""
+
+SEVERITIES: dict[str, Severity] = {code: severity for code, (severity, _) in _CODES.items()}
+"""The severity of every finding code."""
+
+LISTED = 5
+"""So many names are spelled out in a message about many elements; the rest are counted."""
+
+_SHOWN = 60
+"""So many characters of a foreign text are quoted in a message."""
+
+
+def quoted(text: str, most: int = _SHOWN) -> str:
+    """`text` in double quotes for a message: cut to `most` characters, and escaped where it does not print."""
+    if len(text) > most:
+        text = text[: most - 3] + "..."
+    return f'"{text}"' if text.isprintable() else '"' + text.encode("unicode_escape").decode("ascii") + '"'
+
+
+def at_line(line: int | None) -> str:
+    """ " (line 7)" for a message, or nothing where the line is not known."""
+    return "" if line is None else f" (line {line})"
+
+
+def listed(names: list[str]) -> str:
+    """The first few names, comma separated, and how many more there are."""
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return ", ".join(names[:LISTED]) + more
+
+
+def cycle(names: list[str]) -> str:
+    """Names that lead in a circle, quoted and joined by arrows, the middle left out where there are many."""
+    shown = [quoted(name) for name in names]
+    if len(shown) > 2 * LISTED:
+        shown = [*shown[:LISTED], "...", *shown[-LISTED:]]
+    return " -> ".join([*shown, shown[0]])
+
+
+class Notes:
+    """Collects the findings of one load. `add` makes one finding; `gather` makes one finding out of all elements
+    of which the same is to be said."""
+
+    def __init__(self) -> None:
+        self._findings: list[Finding] = []
+        self._gathered: dict[tuple[str, str], list[tuple[str, int | None]]] = {}
+
+    def add(self, code: str, element: str, message: str, line: int | None = None) -> None:
+        """One finding about one element; the severity belongs to the code."""
+        self._findings.append(Finding(SEVERITIES[code], code, element, message, line))
+
+    def gather(self, code: str, element: str, message: str, line: int | None = None) -> None:
+        """One finding for all elements with the same `code` and `message`; it names the first few of them."""
+        self._gathered.setdefault((code, message), []).append((element, line))
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Everything collected: first the single findings, then the gathered ones, each in the order of finding."""
+        gathered = []
+        for (code, message), places in self._gathered.items():
+            element = listed(list(dict.fromkeys(element for element, _ in places)))
+            lines = [str(line) for _, line in places if line is not None]
+            if len(places) > 1:
+                where = f": lines {listed(lines)}" if lines and SEVERITIES[code] != "info" else ""
+                message = f"{message} ({len(places)} times{where})"
+            gathered.append(Finding(SEVERITIES[code], code, element, message, places[0][1]))
+        return (*self._findings, *gathered)

@@ -1,0 +1,420 @@
+"""URDF into a checked RobotDescription.
+
+What is read is what has a part in dynamics: links with their inertials; joints with origin, axis, limits, dynamics and
+mimic; the rotor inertias of Drake's transmissions. Everything else is skipped and reported. Meshes and textures are
+never opened, and nothing besides the one file is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from robodyn.builders.check_joints import ONE_COORDINATE_TYPES
+from robodyn.builders.checks import check, unknown_joint_type
+from robodyn.builders.elements import Element, parse_xml
+from robodyn.builders.findings import Notes, at_line, quoted
+from robodyn.builders.sources import read_source
+from robodyn.builders.urdf_objects import describe_object, robot_of
+from robodyn.builders.values import bad_number, hint, number, numbers, off_unit, rotation_from_quaternion, unit_axis
+from robodyn.description import (
+    IDENTITY,
+    JOINT_TYPES,
+    Inertial,
+    Joint,
+    Limits,
+    Link,
+    Mimic,
+    Pose,
+    RobotDescription,
+    Rotation,
+    Vector3,
+    rotation_from_rpy,
+)
+from robodyn.errors import LoadError
+
+MAX_LINKS = 1_000_000
+"""Most links, and most joints, that one robot may have."""
+
+IGNORED_TAGS = frozenset(
+    {
+        "calibration",
+        "collision",
+        "collision_checking",
+        "contact",
+        "contact_coefficients",
+        "frame",
+        "gazebo",
+        "gravity",
+        "joint_properties",
+        "kinematic",
+        "material",
+        "mujoco",
+        "ros2_control",
+        "safety_controller",
+        "self_collision_checking",
+        "self_filter",
+        "sensor",
+        "surface",
+        "visual",
+    }
+)
+"""Elements of URDF and its common extensions that have no part in dynamics."""
+
+# What may stand in each element that is read: attributes, children that come at most once.
+_ATTRIBUTES = {
+    "robot": frozenset({"name", "version"}),
+    "link": frozenset({"name", "type"}),
+    "joint": frozenset({"name", "type", "dont_collapse"}),
+    "inertial": frozenset[str](),
+    "origin": frozenset({"xyz", "rpy", "quat_xyzw"}),
+    "mass": frozenset({"value"}),
+    "inertia": frozenset({"ixx", "ixy", "ixz", "iyy", "iyz", "izz"}),
+    "parent": frozenset({"link"}),
+    "child": frozenset({"link"}),
+    "axis": frozenset({"xyz"}),
+    "axis2": frozenset({"xyz"}),
+    "limit": frozenset({"lower", "upper", "effort", "velocity"}),
+    "dynamics": frozenset({"damping", "friction", "armature"}),
+    "mimic": frozenset({"joint", "multiplier", "offset"}),
+}
+_HELICAL_AXIS_ATTRIBUTES = frozenset({"xyz", "pitch"})
+_NONE = frozenset[str]()
+_LINK_CHILDREN = frozenset({"inertial"})
+_INERTIAL_CHILDREN = frozenset({"origin", "mass", "inertia"})
+_JOINT_CHILDREN = frozenset({"origin", "parent", "child", "axis", "limit", "dynamics", "mimic"})
+_UNIVERSAL_CHILDREN = _JOINT_CHILDREN | {"axis2"}
+_WITHOUT_AXIS = frozenset({"fixed", "floating", "spherical"})
+
+
+def read_urdf(source: object, *, mimic: str = "follow", strict: bool = True) -> RobotDescription:
+    """Read a robot from URDF and check it.
+
+    `source`: a path (str or os.PathLike); XML text (a str that begins with "<"); bytes; an open text or binary file;
+    or a robot object of urdfpy, urchin or yourdfpy. `mimic` and `strict`: see `robodyn.builders.checks.check`.
+    SI units, radians. The description's `report` says everything that was defaulted, ignored or doubtful.
+    Raises LoadError for a file that cannot be used, ArgumentError for another kind of source.
+
+    Beyond URDF proper it reads `<origin quat_xyzw>`, `<dynamics armature>`, spherical joints, helical joints
+    (`<axis xyz="0 0 1" pitch="0.01"/>`, pitch in m/rad), universal joints (`<axis>` and `<axis2>`), and a
+    transmission's `drake:rotor_inertia` (kg m^2, or kg) and `drake:gear_ratio`.
+    """
+    notes = Notes()
+    robot = robot_of(source)
+    description = _robot(read_source(source), notes) if robot is None else describe_object(robot, notes)
+    return check(description, mimic=mimic, strict=strict)
+
+
+def _robot(data: bytes, notes: Notes) -> RobotDescription:
+    links: list[Link] = []
+    joints: list[Joint] = []
+    transmissions: list[Element] = []
+
+    def take(element: Element) -> None:
+        if element.tag == "link":
+            links.append(_link(element, notes))
+        elif element.tag == "joint":
+            joints.append(_joint(element, notes))
+        elif element.tag == "transmission":
+            transmissions.append(element)
+        else:
+            _report_tag("robot", element, "robot", notes)
+        if max(len(links), len(joints)) > MAX_LINKS:
+            raise LoadError(f"the robot has more than {MAX_LINKS} links or joints, the most that are read")
+
+    root = parse_xml(data, "robot", IGNORED_TAGS, take)
+    _survey(root, "robot", _NONE, _ATTRIBUTES["robot"], notes)
+    name = "robot"
+    if root.attributes.get("name", "").strip():
+        name = _name(root, "robot", "name")
+    else:
+        notes.add("robot-name-missing", "robot", 'no name is given; the robot is called "robot"', root.line)
+    joints = _with_armatures(joints, transmissions, notes)
+    return RobotDescription(name, tuple(links), tuple(joints), notes.findings())
+
+
+def _link(element: Element, notes: Notes) -> Link:
+    name = _name(element, "link", "name")
+    subject = f"link {quoted(name)}"
+    parts = _survey(element, subject, _LINK_CHILDREN, _ATTRIBUTES["link"], notes)
+    inertial = _inertial(parts["inertial"], subject, notes) if "inertial" in parts else None
+    return Link(name, inertial, element.line)
+
+
+def _inertial(element: Element, subject: str, notes: Notes) -> Inertial | None:
+    part = f"{subject} inertial"
+    parts = _survey(element, part, _INERTIAL_CHILDREN, _NONE, notes)
+    pose = _pose(parts.get("origin"), part, notes)
+    if "mass" not in parts and "inertia" not in parts:
+        notes.add("inertial-empty", subject, "its <inertial> gives no mass and no inertia; both are zero", element.line)
+        return None
+    mass = 0.0
+    if "mass" in parts:
+        _survey(parts["mass"], part, _NONE, _ATTRIBUTES["mass"], notes)
+        mass = _number(parts["mass"], part, "value")
+    else:
+        notes.add("mass-missing", subject, "its <inertial> gives no <mass>; the mass is zero", element.line)
+    inertia = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    if "inertia" in parts:
+        inertia = _inertia(parts["inertia"], subject, notes)
+    else:
+        notes.add("inertia-missing", subject, "its <inertial> gives no <inertia>; the inertia is zero", element.line)
+    return Inertial(mass, pose, inertia)
+
+
+def _inertia(element: Element, subject: str, notes: Notes) -> tuple[float, float, float, float, float, float]:
+    part = f"{subject} inertial"
+    _survey(element, part, _NONE, _ATTRIBUTES["inertia"], notes)
+    missing = [product for product in ("ixy", "ixz", "iyz") if product not in element.attributes]
+    if missing:
+        message = f"its <inertia> gives no {', '.join(missing)}; taken as zero"
+        notes.gather("inertia-products-missing", subject, message, element.line)
+    return (
+        _number(element, part, "ixx"),
+        _number(element, part, "ixy", 0.0),
+        _number(element, part, "ixz", 0.0),
+        _number(element, part, "iyy"),
+        _number(element, part, "iyz", 0.0),
+        _number(element, part, "izz"),
+    )
+
+
+def _joint(element: Element, notes: Notes) -> Joint:
+    name = _name(element, "joint", "name")
+    subject = f"joint {quoted(name)}"
+    kind = element.attributes.get("type", "")
+    if kind not in JOINT_TYPES:
+        raise unknown_joint_type(subject, kind, element.line)
+    parts = _survey(
+        element, subject, _UNIVERSAL_CHILDREN if kind == "universal" else _JOINT_CHILDREN, _ATTRIBUTES["joint"], notes
+    )
+    ends = {}
+    for tag in ("parent", "child"):
+        if tag not in parts:
+            raise LoadError(
+                f"{subject}{at_line(element.line)} has no <{tag} link=...>; a joint needs a parent and a child"
+            )
+        _survey(parts[tag], subject, _NONE, _ATTRIBUTES[tag], notes)
+        ends[tag] = _name(parts[tag], f"{subject} {tag}", "link")
+    axis, axis2, pitch = _axes(element, parts, kind, subject, notes)
+    limits = Limits()
+    damping = friction = armature = 0.0
+    if kind != "fixed":
+        limits = _limits(parts.get("limit"), subject, notes)
+        damping, friction, armature = _dynamics(parts.get("dynamics"), subject, notes)
+    return Joint(
+        name=name,
+        type=kind,
+        parent=ends["parent"],
+        child=ends["child"],
+        origin=_pose(parts.get("origin"), subject, notes),
+        axis=axis,
+        axis2=axis2,
+        pitch=pitch,
+        limits=limits,
+        damping=damping,
+        friction=friction,
+        armature=armature,
+        mimic=_mimic(parts.get("mimic"), subject, notes),
+        line=element.line,
+    )
+
+
+def _axes(
+    joint: Element, parts: dict[str, Element], kind: str, subject: str, notes: Notes
+) -> tuple[Vector3, Vector3, float]:
+    """Axis, second axis and pitch of a joint; defaults for what its type does not use, which is not looked at."""
+    axis, axis2, pitch = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), 0.0
+    if kind in _WITHOUT_AXIS:
+        return axis, axis2, pitch
+    axis = _axis(joint, parts.get("axis"), axis, kind, subject, notes)
+    if kind == "universal":
+        axis2 = _axis(joint, parts.get("axis2"), axis2, kind, subject, notes)
+    if kind == "helical":
+        if "axis" not in parts or "pitch" not in parts["axis"].attributes:
+            raise LoadError(
+                f"{subject}{at_line(joint.line)} is helical and gives no pitch; "
+                'give metres per radian, as in <axis xyz="0 0 1" pitch="0.01"/>'
+            )
+        pitch = _number(parts["axis"], subject, "pitch")
+    return axis, axis2, pitch
+
+
+def _axis(joint: Element, element: Element | None, default: Vector3, kind: str, subject: str, notes: Notes) -> Vector3:
+    if element is not None:
+        known = _HELICAL_AXIS_ATTRIBUTES if kind == "helical" else _ATTRIBUTES["axis"]
+        _survey(element, subject, _NONE, known, notes)
+    if element is None or "xyz" not in element.attributes:
+        message = f"no axis is given; URDF's default {default[0]:g} {default[1]:g} {default[2]:g} is used"
+        notes.gather("axis-defaulted", subject, message, joint.line)
+        return default
+    given = _vector(element, subject, "xyz")
+    axis, norm = unit_axis(given, f"{subject} {element.tag} xyz{at_line(element.line)}")
+    if off_unit(norm):
+        message = f"the {element.tag} {quoted(element.attributes['xyz'])} has norm {norm:g}; scaled to norm 1"
+        notes.add("axis-normalised", subject, message, element.line)
+    return axis
+
+
+def _limits(element: Element | None, subject: str, notes: Notes) -> Limits:
+    if element is None:
+        return Limits()
+    _survey(element, subject, _NONE, _ATTRIBUTES["limit"], notes)
+    lower, upper, effort, velocity = (
+        _number(element, subject, attribute) if attribute in element.attributes else None
+        for attribute in ("lower", "upper", "effort", "velocity")
+    )
+    return Limits(lower, upper, effort, velocity)
+
+
+def _dynamics(element: Element | None, subject: str, notes: Notes) -> tuple[float, float, float]:
+    if element is None:
+        return 0.0, 0.0, 0.0
+    _survey(element, subject, _NONE, _ATTRIBUTES["dynamics"], notes)
+    return (
+        _number(element, subject, "damping", 0.0),
+        _number(element, subject, "friction", 0.0),
+        _number(element, subject, "armature", 0.0),
+    )
+
+
+def _mimic(element: Element | None, subject: str, notes: Notes) -> Mimic | None:
+    if element is None:
+        return None
+    _survey(element, subject, _NONE, _ATTRIBUTES["mimic"], notes)
+    return Mimic(
+        _name(element, f"{subject} mimic", "joint"),
+        _number(element, subject, "multiplier", 1.0),
+        _number(element, subject, "offset", 0.0),
+    )
+
+
+def _pose(element: Element | None, subject: str, notes: Notes) -> Pose:
+    if element is None:
+        return Pose()
+    _survey(element, subject, _NONE, _ATTRIBUTES["origin"], notes)
+    attributes = element.attributes
+    rotation: Rotation = IDENTITY
+    if "quat_xyzw" in attributes:
+        where = _where(element, subject, "quat_xyzw")
+        if "rpy" in attributes:
+            raise LoadError(f"{where}: rpy is given as well; give one of the two")
+        quaternion = numbers(attributes["quat_xyzw"], 4)
+        if quaternion is None:
+            raise bad_number(attributes["quat_xyzw"], where, 4)
+        rotation, norm = rotation_from_quaternion(quaternion, where)
+        if off_unit(norm):
+            message = f"the quaternion {quoted(attributes['quat_xyzw'])} has norm {norm:g}; scaled to norm 1"
+            notes.add("quaternion-normalised", f"{subject} origin", message, element.line)
+    elif "rpy" in attributes:
+        rpy = _vector(element, subject, "rpy")
+        if any(rpy):
+            rotation = rotation_from_rpy(*rpy)
+    return Pose(_vector(element, subject, "xyz") if "xyz" in attributes else (0.0, 0.0, 0.0), rotation)
+
+
+def _with_armatures(joints: list[Joint], transmissions: list[Element], notes: Notes) -> list[Joint]:
+    """The joints with the armature that transmissions give them, as Drake defines it: an actuator's
+    `drake:rotor_inertia` times the square of its `drake:gear_ratio`; two transmissions of one joint add up."""
+    types = {joint.name: joint.type for joint in joints}
+    armatures: dict[str, float] = {}
+    for element in transmissions:
+        subject = f"transmission {quoted(element.attributes.get('name', ''))}"
+        actuators = [child for child in element.children if child.tag == "actuator"]
+        rotors = [part for actuator in actuators for part in actuator.children if part.tag == "drake:rotor_inertia"]
+        if not rotors:
+            notes.gather("ignored-tag", subject, "<transmission> has no part in dynamics; skipped", element.line)
+            continue
+        names = [child.attributes.get("name", "") for child in element.children if child.tag == "joint"]
+        if not len(names) == len(actuators) == len(rotors) == 1 or types.get(names[0]) not in ONE_COORDINATE_TYPES:
+            message = "drake:rotor_inertia is used only from one actuator on one joint of one coordinate; skipped"
+            notes.gather("rotor-inertia-not-used", subject, message, element.line)
+            continue
+        gears = [part for part in actuators[0].children if part.tag == "drake:gear_ratio"]
+        ratio = _number(gears[0], subject, "value") if gears else 1.0
+        armatures[names[0]] = armatures.get(names[0], 0.0) + _number(rotors[0], subject, "value") * ratio * ratio
+        message = "its armature is drake:rotor_inertia times drake:gear_ratio squared"
+        notes.gather("armature-from-rotor", f"joint {quoted(names[0])}", message, rotors[0].line)
+    for joint in joints:
+        if joint.armature and joint.name in armatures:
+            raise LoadError(
+                f"joint {quoted(joint.name)}{at_line(joint.line)} gives both armature and drake:rotor_inertia"
+            )
+    return [replace(joint, armature=armatures[joint.name]) if joint.name in armatures else joint for joint in joints]
+
+
+def _survey(
+    element: Element,
+    subject: str,
+    once: frozenset[str],
+    attributes: frozenset[str],
+    notes: Notes,
+) -> dict[str, Element]:
+    """The children that may come `once`, by tag; other children and other attributes are reported. Raises LoadError for
+    a repeated child and for xacro that was not expanded."""
+    for attribute in element.attributes:
+        if attribute not in attributes:
+            _report_attribute(element, attribute, subject, notes)
+    parts: dict[str, Element] = {}
+    for child in element.children:
+        tag = child.tag
+        if tag in once:
+            if tag in parts:
+                raise LoadError(f"{subject}{at_line(child.line)}: a second <{tag}>; at most one is allowed")
+            parts[tag] = child
+        else:
+            _report_tag(element.tag, child, subject, notes)
+    return parts
+
+
+def _report_attribute(element: Element, attribute: str, subject: str, notes: Notes) -> None:
+    if attribute == "xmlns" or attribute.startswith("xmlns:"):
+        return
+    shown = f"attribute {quoted(attribute)} of <{element.tag}>"
+    if ":" in attribute:
+        notes.gather("ignored-attribute", subject, f"{shown} belongs to another program; skipped", element.line)
+    else:
+        notes.gather("unknown-attribute", subject, f"{shown} is not known here; skipped", element.line)
+
+
+def _report_tag(parent: str, child: Element, subject: str, notes: Notes) -> None:
+    tag = quoted(child.tag)[1:-1]
+    if tag.startswith("xacro:"):
+        raise LoadError(f"{subject}{at_line(child.line)}: <{tag}> is xacro, not URDF; expand the file with xacro first")
+    if tag in IGNORED_TAGS or ":" in tag:
+        notes.gather("ignored-tag", subject, f"<{tag}> has no part in dynamics; skipped", child.line)
+    else:
+        notes.gather("unknown-tag", subject, f"<{tag}> is not known inside <{parent}>; skipped", child.line)
+
+
+def _where(element: Element, subject: str, attribute: str) -> str:
+    """The place of an attribute for a message, as in `joint "shoulder" axis xyz (line 7)`."""
+    return f"{subject} {element.tag} {attribute}{at_line(element.line)}"
+
+
+def _number(element: Element, subject: str, attribute: str, default: float | None = None) -> float:
+    text = element.attributes.get(attribute)
+    value = default if text is None else number(text)
+    if value is not None:
+        return value
+    where = _where(element, subject, attribute)
+    raise LoadError(f"{where} is missing; give a finite number") if text is None else bad_number(text, where)
+
+
+def _vector(element: Element, subject: str, attribute: str) -> Vector3:
+    text = element.attributes[attribute]
+    values = numbers(text, 3)
+    if values is None:
+        raise bad_number(text, _where(element, subject, attribute), 3)
+    x, y, z = values
+    return x, y, z
+
+
+def _name(element: Element, subject: str, attribute: str) -> str:
+    name = element.attributes.get(attribute, "")
+    if not name.strip():
+        raise LoadError(
+            f"{subject}{at_line(element.line)}: the attribute {attribute} of <{element.tag}> is missing or blank"
+        )
+    if "$" in name:
+        raise LoadError(f"{subject}{at_line(element.line)}: the {attribute} {quoted(name)} holds a '$'{hint(name)}")
+    return name

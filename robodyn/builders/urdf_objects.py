@@ -1,0 +1,174 @@
+"""Robot objects of urdfpy, urchin and yourdfpy into a RobotDescription, by their attributes; none is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from robodyn.builders.findings import Notes, quoted
+from robodyn.builders.values import bad_number, hint, number, off_unit, unit_axis
+from robodyn.description import (
+    Inertial,
+    Joint,
+    Limits,
+    Link,
+    Mimic,
+    Pose,
+    RobotDescription,
+    Rotation,
+    Vector3,
+)
+from robodyn.errors import ArgumentError, LoadError
+
+SYMMETRY = 1e-9
+"""Largest difference between two opposite products of inertia, relative to the largest moment: rounding of a rotated
+inertia matrix."""
+
+
+def robot_of(source: object) -> Any:
+    """The object that holds `links` and `joints`: `source` itself (urdfpy, urchin), its `robot` (yourdfpy), or None
+    where `source` is something else. Raises ArgumentError for a RobotDescription, which needs no reading."""
+    if isinstance(source, RobotDescription):
+        raise ArgumentError("this is a RobotDescription already; robodyn.builders.checks.check checks it")
+    for candidate in (source, getattr(source, "robot", None)):
+        parts = (getattr(candidate, "links", None), getattr(candidate, "joints", None))
+        if all(isinstance(part, (list, tuple)) for part in parts):
+            return candidate
+    return None
+
+
+def describe_object(robot: Any, notes: Notes) -> RobotDescription:
+    """The description of a robot object; not yet checked. Raises LoadError for values that cannot be used.
+
+    Some of these libraries give every link without `<inertial>` mass 1 and identity inertia. That cannot be told from
+    a real inertial, so it is used and reported as `suspected-default-inertial`.
+    """
+    name = getattr(robot, "name", None)
+    if not isinstance(name, str) or not name.strip():
+        notes.add("robot-name-missing", "robot", 'no name is given; the robot is called "robot"')
+        name = "robot"
+    links = tuple(_link(link, notes) for link in robot.links)
+    joints = tuple(_joint(joint, notes) for joint in robot.joints)
+    return RobotDescription(_text(name, "robot name"), links, joints, notes.findings())
+
+
+def _link(link: Any, notes: Notes) -> Link:
+    name = _text(getattr(link, "name", None), "link name")
+    subject = f"link {quoted(name)}"
+    given = getattr(link, "inertial", None)
+    if given is None:
+        return Link(name)
+    part = f"{subject} inertial"
+    mass, matrix = getattr(given, "mass", None), getattr(given, "inertia", None)
+    if mass is None and matrix is None:
+        notes.add("inertial-empty", subject, "its inertial gives no mass and no inertia; both are zero")
+        return Link(name)
+    if mass is None:
+        notes.add("mass-missing", subject, "its inertial gives no mass; the mass is zero")
+    if matrix is None:
+        notes.add("inertia-missing", subject, "its inertial gives no inertia; the inertia is zero")
+    pose = _pose(getattr(given, "origin", None), f"{part} origin")
+    value = _number(mass, 0.0, f"{part} mass")
+    xx, xy, xz, yx, yy, yz, zx, zy, zz = _array(
+        np.zeros((3, 3)) if matrix is None else matrix, (3, 3), f"{part} inertia"
+    )
+    skew = max(abs(xy - yx), abs(xz - zx), abs(yz - zy))
+    if skew > SYMMETRY * max(abs(xx), abs(yy), abs(zz)):
+        raise LoadError(f"{part} inertia: {quoted(str(matrix))} is not symmetric")
+    inertia = (xx, xy, xz, yy, yz, zz)
+    if value == 1.0 and inertia == (1.0, 0.0, 0.0, 1.0, 0.0, 1.0) and pose == Pose():
+        message = "mass 1 and identity inertia look made up for a link without <inertial>; used as given"
+        notes.add("suspected-default-inertial", subject, message)
+    return Link(name, Inertial(value, pose, inertia))
+
+
+def _joint(joint: Any, notes: Notes) -> Joint:
+    name = _text(getattr(joint, "name", None), "joint name")
+    subject = f"joint {quoted(name)}"
+    kind = getattr(joint, "joint_type", None) or getattr(joint, "type", None)
+    axis: Vector3 = (1.0, 0.0, 0.0)
+    if kind not in ("fixed", "floating"):
+        axis = _axis(getattr(joint, "axis", None), subject, notes)
+    limit, dynamics, mimic = (getattr(joint, part, None) for part in ("limit", "dynamics", "mimic"))
+    limits = Limits(*(_optional(limit, part, f"{subject} limit") for part in ("lower", "upper", "effort", "velocity")))
+    return Joint(
+        name=name,
+        type=str(kind),
+        parent=_text(getattr(joint, "parent", None), f"{subject} parent"),
+        child=_text(getattr(joint, "child", None), f"{subject} child"),
+        origin=_pose(getattr(joint, "origin", None), f"{subject} origin"),
+        axis=axis,
+        limits=limits,
+        damping=_optional(dynamics, "damping", f"{subject} dynamics") or 0.0,
+        friction=_optional(dynamics, "friction", f"{subject} dynamics") or 0.0,
+        mimic=None if mimic is None else _mimic(mimic, f"{subject} mimic"),
+    )
+
+
+def _axis(given: Any, subject: str, notes: Notes) -> Vector3:
+    if given is None:
+        notes.gather("axis-defaulted", subject, "no axis is given; URDF's default 1 0 0 is used")
+        return (1.0, 0.0, 0.0)
+    x, y, z = _array(given, (3,), f"{subject} axis")
+    axis, norm = unit_axis((x, y, z), f"{subject} axis")
+    if off_unit(norm):
+        notes.add("axis-normalised", subject, f"the axis {(x, y, z)} has norm {norm:g}; scaled to norm 1")
+    return axis
+
+
+def _mimic(mimic: Any, where: str) -> Mimic:
+    return Mimic(
+        _text(getattr(mimic, "joint", None), f"{where} joint"),
+        _number(getattr(mimic, "multiplier", None), 1.0, f"{where} multiplier"),
+        _number(getattr(mimic, "offset", None), 0.0, f"{where} offset"),
+    )
+
+
+def _pose(matrix: Any, where: str) -> Pose:
+    """A 4x4 homogeneous matrix (row-major, m) as a pose; None is the identity."""
+    if matrix is None:
+        return Pose()
+    m = _array(matrix, (4, 4), where)
+    if m[12:] != (0.0, 0.0, 0.0, 1.0):
+        raise LoadError(f"{where}: the last row {m[12:]} is not (0, 0, 0, 1)")
+    rotation: Rotation = (m[0], m[1], m[2], m[4], m[5], m[6], m[8], m[9], m[10])
+    return Pose((m[3], m[7], m[11]), rotation)
+
+
+def _optional(holder: Any, part: str, where: str) -> float | None:
+    value = getattr(holder, part, None)
+    return None if value is None else _number(value, 0.0, f"{where} {part}")
+
+
+def _number(value: Any, default: float, where: str) -> float:
+    """A number, or a text that spells one: yourdfpy keeps damping and friction as texts."""
+    if value is None:
+        return default
+    if isinstance(value, str):
+        read = number(value)
+        if read is None:
+            raise bad_number(value, where)
+        return read
+    return _array(value, (), where)[0]
+
+
+def _array(value: Any, shape: Sequence[int], where: str) -> tuple[float, ...]:
+    """The finite numbers of an array of the given shape, row by row."""
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        array = np.full(1, np.nan)
+    if array.shape != tuple(shape) or not np.isfinite(array).all():
+        wanted = f"finite numbers of shape {tuple(shape)}" if shape else "a finite number"
+        raise LoadError(f"{where}: {quoted(str(value))} is not {wanted}")
+    return tuple(array.ravel().tolist())
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise LoadError(f"{where}: {quoted(str(value))} is not a name; give a text that is not blank")
+    if "$" in value:
+        raise LoadError(f"{where}: {quoted(value)} holds a '$'{hint(value)}")
+    return value

@@ -1,0 +1,90 @@
+"""Numbers, vectors and directions as builders take them: strict about what counts as a number."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from robodyn.builders.findings import quoted
+from robodyn.description import Rotation, Vector3
+from robodyn.errors import LoadError
+
+MIN_NORM = 1e-6
+"""A shorter axis or quaternion gives no direction: six decimals are what exporters print."""
+
+UNIT_TOLERANCE = 1e-3
+"""A norm further than this from one is reported: axes printed with three or four decimals are not."""
+
+# float() alone would also take "1_0", digits of other scripts, "nan", "infinity" and blanks that are not XML's.
+_BLANK = r"[ \t\r\n]"
+_DECIMAL = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_NUMBER = re.compile(f"{_BLANK}*{_DECIMAL}{_BLANK}*")
+_BLANKS = re.compile(f"{_BLANK}+")
+
+
+def number(text: str) -> float | None:
+    """The finite number that `text` spells in plain decimal ASCII, or None."""
+    if _NUMBER.fullmatch(text):
+        value = float(text)
+        if math.isfinite(value):
+            return value
+    return None
+
+
+def numbers(text: str, count: int) -> tuple[float, ...] | None:
+    """The `count` finite numbers, separated by blanks, that `text` spells in plain decimal ASCII, or None."""
+    parts = _BLANKS.split(text.strip(" \t\r\n"), maxsplit=count)
+    if len(parts) == count and all(map(_NUMBER.fullmatch, parts)):
+        values = tuple(map(float, parts))
+        if all(map(math.isfinite, values)):
+            return values
+    return None
+
+
+def bad_number(text: str, where: str, count: int = 1) -> LoadError:
+    """The error for a text that does not spell `count` numbers."""
+    wanted = "a finite number" if count == 1 else f"{count} finite numbers, separated by blanks,"
+    return LoadError(f"{where}: {quoted(text)} is not {wanted} in plain decimals such as 1, -0.5 or 2e-3{hint(text)}")
+
+
+def hint(text: str) -> str:
+    """What to say about a text that xacro has left unexpanded, or nothing."""
+    return "; it looks like xacro: expand the file with xacro first" if "$" in text else ""
+
+
+def unit_axis(xyz: Vector3, where: str) -> tuple[Vector3, float]:
+    """The direction of an axis as a unit vector, and the norm it was given with. An axis that is exactly unit is
+    returned as it is. Raises LoadError for a norm below `MIN_NORM`, which gives no direction."""
+    norm = math.hypot(*xyz)
+    if not MIN_NORM <= norm < math.inf:
+        raise LoadError(f"{where}: the axis {xyz} has norm {norm:g}; give a vector with a direction, best of norm 1")
+    if norm == 1.0:
+        return xyz, norm
+    x, y, z = xyz
+    return (x / norm, y / norm, z / norm), norm
+
+
+def rotation_from_quaternion(xyzw: tuple[float, ...], where: str) -> tuple[Rotation, float]:
+    """The rotation of a quaternion (x, y, z, w), and the norm it was given with. Raises LoadError for a norm below
+    `MIN_NORM`."""
+    norm = math.hypot(*xyzw)
+    if not MIN_NORM <= norm < math.inf:
+        raise LoadError(f"{where}: the quaternion {xyzw} has norm {norm:g}; give one of norm 1")
+    x, y, z, w = (value / norm for value in xyzw)
+    rotation = (
+        1 - 2 * (y * y + z * z),
+        2 * (x * y - z * w),
+        2 * (x * z + y * w),
+        2 * (x * y + z * w),
+        1 - 2 * (x * x + z * z),
+        2 * (y * z - x * w),
+        2 * (x * z - y * w),
+        2 * (y * z + x * w),
+        1 - 2 * (x * x + y * y),
+    )
+    return rotation, norm
+
+
+def off_unit(norm: float) -> bool:
+    """Whether a norm is far enough from one to be worth a finding."""
+    return abs(norm - 1.0) > UNIT_TOLERANCE

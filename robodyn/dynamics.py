@@ -1,0 +1,540 @@
+"""Dynamics: a model and an engine, answering queries for one state or a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from robodyn.algorithms import energy, kinematics
+from robodyn.algorithms.aba import INVERSE_MASS_MATRIX, PIVOTS, aba
+from robodyn.algorithms.coriolis import CORIOLIS_MATRIX
+from robodyn.algorithms.crba import CRBA
+from robodyn.algorithms.kinematics import Frame
+from robodyn.algorithms.rnea import rnea
+from robodyn.algorithms.rnea_gradient import rnea_gradient
+from robodyn.arguments import (
+    Array,
+    broadcast_leading,
+    count,
+    flag,
+    one_of,
+    output_array,
+    real_array,
+    require_finite,
+)
+from robodyn.engines.dense import ltdl, solve
+from robodyn.engines.protocol import DTYPES, ENGINE_NAMES, METHODS, make_engine
+from robodyn.errors import ArgumentError, NumericalError, SingularError
+from robodyn.model import Model
+from robodyn.sweeps import Algorithm
+
+FRAMES = ("world", "body", "world_aligned")
+_SINGULAR_PIVOT = 1e-10
+_SINGULAR_STATES = 2
+_MAX_THREADS = 4096
+
+
+class _Query:
+    """The arguments of one call: checked, broadcast, and laid out as (B, ...) arrays."""
+
+    def __init__(self, dyn: Dynamics, **given: Any) -> None:
+        self.dyn = dyn
+        arrays = {name: dyn._input(name, value) for name, value in given.items() if value is not None}
+        trailing = {name: len(dyn._shapes[name]) for name in arrays}
+        self.leading = broadcast_leading({name: (array, trailing[name]) for name, array in arrays.items()})
+        self.checked = dyn.check if dyn.check is not None else self.leading == ()
+        if self.checked:
+            for name, array in arrays.items():
+                require_finite(name, array, trailing[name])
+        if "q" in arrays:
+            arrays["q"] = dyn.model.normalized(arrays["q"])
+        self.batch = int(np.prod(self.leading, dtype=np.intp))
+        self.inputs: dict[str, Array] = {
+            name: np.broadcast_to(array, (*self.leading, *dyn._shapes[name])).reshape(self.batch, *dyn._shapes[name])
+            for name, array in arrays.items()
+        }
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The per-joint inputs that were given: what an algorithm is asked to read."""
+        return tuple(name for name in self.inputs if name not in ("V0", "dV0"))
+
+    def new(self, *shape: int) -> Array:
+        """An array for results, (B, *shape)."""
+        return np.empty((self.batch, *shape), self.dyn.dtype)
+
+    def run(self, algorithm: Algorithm, link: int | None = None, **outputs: Array) -> None:
+        """Run an algorithm on the arguments."""
+        self.dyn.engine.run(algorithm, self.inputs, outputs, link=link)
+
+    def finish(self, results: Mapping[str, Array], out: Any) -> Any:
+        """Give results their leading axes, check them, and put them where `out` says."""
+        shaped = {name: array.reshape(*self.leading, *array.shape[1:]) for name, array in results.items()}
+        if self.checked:
+            for name, array in shaped.items():
+                if not np.isfinite(array).all():
+                    trailing = array.ndim - len(self.leading)
+                    try:
+                        require_finite(name, array, trailing)
+                    except NumericalError as error:
+                        raise NumericalError(f"result {error}: the state is singular or overflows") from None
+        values = tuple(shaped.values())
+        if out is not None:
+            targets = out if len(values) > 1 else (out,)
+            if not isinstance(targets, tuple) or len(targets) != len(values):
+                raise ArgumentError(f"out: wanted a tuple of {len(values)} arrays: {', '.join(shaped)}")
+            checked = [
+                output_array("out" if len(values) == 1 else f"out ({name})", target, array.shape, self.dyn.dtype)
+                for (name, array), target in zip(shaped.items(), targets, strict=True)
+            ]
+            for target, array in zip(checked, values, strict=True):
+                target[...] = array
+            values = tuple(checked)
+        return values if len(values) > 1 else (values[0][()] if out is None else values[0])
+
+
+class Dynamics:
+    """Answers rigid-body dynamics queries about a model.
+
+    Args:
+        model: what to compute with.
+        engine: "auto" (the fastest this version has), "reference", "cpu", "gpu" or "scan".
+        dtype: "float64" or "float32": of all results, and of the arithmetic.
+        threads: threads to use, None for as many as the process may run on. The reference engine uses one.
+        compile: "lazy", "eager" or "background": when engines that compile do so.
+        check: whether NaN and infinity raise. None: for single states yes, for batches no.
+        joint_forces: of "damping" and "friction", which of the model's to include in generalised forces:
+            tau = ID + damping qd + friction sign(qd).
+
+    Arrays: q (..., nq), qd, qdd, tau (..., nv), f_ext (..., n_bodies, 6) in world coordinates about the world's origin
+    (moment, force; see `robodyn.external_force`), V0 and dV0 (..., 6) the base's spatial velocity and acceleration in
+    world coordinates, without gravity, None for a base at rest. Leading axes broadcast as in NumPy. SI units, radians.
+    Every query takes `out=` (a tuple where it returns several) and then returns it. Generalised vectors of floating
+    and planar joints are in the body frame, linear first (docs/notation.md).
+
+    Raises:
+        ArgumentError: (also every query) an argument of the wrong shape, type or value.
+        NumericalError: (every query, where checked) NaN or infinity, naming the rows.
+        UnavailableError: an engine that this version does not have.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        engine: Literal["auto", "reference", "cpu", "gpu", "scan"] = "auto",
+        dtype: str = "float64",
+        threads: int | None = None,
+        compile: Literal["lazy", "eager", "background"] = "lazy",
+        check: bool | None = None,
+        joint_forces: Iterable[str] = (),
+    ) -> None:
+        if not isinstance(model, Model):
+            raise ArgumentError(f"model: got {type(model).__name__}; wanted a robodyn.Model (robodyn.load_urdf)")
+        one_of("engine", engine, ENGINE_NAMES)
+        one_of("compile", compile, ("lazy", "eager", "background"))
+        name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype))
+        self.model = model
+        self.dtype = np.dtype(one_of("dtype", name, DTYPES))
+        self.threads = None if threads is None else count("threads", threads, 1, _MAX_THREADS)
+        self.check = None if check is None else flag("check", check)
+        chosen = (joint_forces,) if isinstance(joint_forces, str) else tuple(joint_forces)
+        self.joint_forces = tuple(one_of("joint_forces", each, ("damping", "friction")) for each in chosen)
+        self.engine = make_engine(engine, model, self.dtype)
+        self._shapes: dict[str, tuple[int, ...]] = {
+            "q": (model.nq,),
+            **dict.fromkeys(("qd", "qdd", "tau"), (model.nv,)),
+            "f_ext": (model.n_bodies, 6),
+            **dict.fromkeys(("V0", "dV0"), (6,)),
+        }
+
+    def __repr__(self) -> str:
+        return f"<Dynamics of {self.model.name!r}: engine {self.engine.name!r}, {self.dtype}>"
+
+    def _input(self, name: str, value: Any) -> Array:
+        what = {"q": "model.nq", "f_ext": "(n_bodies, 6)", "V0": "6", "dV0": "6"}.get(name, "model.nv")
+        return real_array(name, value, self._shapes[name], self.dtype, what=f"{what} numbers" if what != "6" else "")
+
+    def _joint_force(self, qd: Array) -> Array | float:
+        """Damping and friction as a generalised force that drives must supply."""
+        force: Array | float = 0.0
+        if "damping" in self.joint_forces:
+            force = force + self.model.damping.astype(self.dtype) * qd
+        if "friction" in self.joint_forces:
+            force = force + self.model.friction.astype(self.dtype) * np.sign(qd)
+        return force
+
+    # Forces and accelerations.
+
+    def inverse_dynamics(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        qdd: ArrayLike,
+        f_ext: ArrayLike | None = None,
+        method: str = "auto",
+        *,
+        V0: ArrayLike | None = None,
+        dV0: ArrayLike | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        """Generalised forces tau (..., nv), N or N m, that give accelerations qdd. RNEA, RBDA table 5.1."""
+        one_of("method", method, ("auto", *METHODS["inverse_dynamics"]))
+        query = _Query(self, q=q, qd=qd, qdd=qdd, f_ext=f_ext, V0=V0, dV0=dV0)
+        return cast(Array, query.finish({"tau": self._rnea(query)}, out))
+
+    def _rnea(self, query: _Query) -> Array:
+        tau = query.new(self.model.nv)
+        query.run(rnea(query.names), tau=tau)
+        if self.joint_forces and "qd" in query.inputs:
+            tau += self._joint_force(query.inputs["qd"])
+        return tau
+
+    def forward_dynamics(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        tau: ArrayLike,
+        f_ext: ArrayLike | None = None,
+        method: str = "auto",
+        *,
+        V0: ArrayLike | None = None,
+        dV0: ArrayLike | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        """Accelerations qdd (..., nv) under generalised forces tau.
+
+        `method`: "aba" (RBDA table 7.1; for models without mimicking joints), "crba" (mass matrix and L'DL), or "auto".
+
+        Raises:
+            SingularError: the mass matrix is singular whatever the state; names the body.
+        """
+        one_of("method", method, ("auto", *METHODS["forward_dynamics"]))
+        if method == "aba" and self.model.has_mimic:
+            raise ArgumentError("method: got 'aba' for a model whose joints mimic others; allowed: 'auto', 'crba'")
+        query = _Query(self, q=q, qd=qd, tau=tau, f_ext=f_ext, V0=V0, dV0=dV0)
+        return cast(Array, query.finish({"qdd": self._forward(query, method)}, out))
+
+    def _forward(self, query: _Query, method: str = "auto") -> Array:
+        self._require_regular()
+        tau = query.inputs["tau"]
+        if self.joint_forces:
+            tau = tau - self._joint_force(query.inputs["qd"])
+        if method == "crba" or self.model.has_mimic:
+            bias, H = query.new(self.model.nv), query.new(self.model.nv, self.model.nv)
+            query.run(rnea(tuple(name for name in query.names if name != "tau")), tau=bias)
+            query.run(CRBA, H=H)
+            return solve(H, (tau - bias)[..., None])[..., 0]
+        qdd = query.new(self.model.nv)
+        self.engine.run(aba(query.names), {**query.inputs, "tau": tau}, {"qdd": qdd})
+        return qdd
+
+    def mass_matrix(self, q: ArrayLike, *, out: Array | None = None) -> Array:
+        """The joint-space inertia matrix H (..., nv, nv), armature included. CRBA, RBDA table 6.2."""
+        query = _Query(self, q=q)
+        H = query.new(self.model.nv, self.model.nv)
+        query.run(CRBA, H=H)
+        return cast(Array, query.finish({"H": H}, out))
+
+    def mass_matrix_inverse(self, q: ArrayLike, *, out: Array | None = None) -> Array:
+        """H^-1 (..., nv, nv), by the articulated-body recursion.
+
+        Raises:
+            SingularError: H is singular whatever the state; names the body.
+        """
+        query = _Query(self, q=q)
+        return cast(Array, query.finish({"Hinv": self._inverse(query)}, out))
+
+    def _inverse(self, query: _Query) -> Array:
+        self._require_regular()
+        nv = self.model.nv
+        Hinv = query.new(nv, nv)
+        if not self.model.has_mimic:
+            query.run(INVERSE_MASS_MATRIX, Hinv=Hinv)
+            return Hinv
+        query.run(CRBA, H=Hinv)
+        return solve(Hinv, np.broadcast_to(np.eye(nv, dtype=self.dtype), Hinv.shape).copy())
+
+    def bias_force(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        f_ext: ArrayLike | None = None,
+        *,
+        V0: ArrayLike | None = None,
+        dV0: ArrayLike | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        """Inverse dynamics at qdd = 0 (..., nv): Coriolis, centrifugal and gravity forces minus external ones."""
+        query = _Query(self, q=q, qd=qd, f_ext=f_ext, V0=V0, dV0=dV0)
+        return cast(Array, query.finish({"bias": self._rnea(query)}, out))
+
+    def gravity_force(self, q: ArrayLike, *, out: Array | None = None) -> Array:
+        """Generalised forces (..., nv) that hold the robot still against gravity: the gradient of potential energy."""
+        query = _Query(self, q=q)
+        return cast(Array, query.finish({"gravity": self._rnea(query)}, out))
+
+    def coriolis_matrix(
+        self, q: ArrayLike, qd: ArrayLike, *, V0: ArrayLike | None = None, out: Array | None = None
+    ) -> Array:
+        """C (..., nv, nv) with C qd + g = bias for a base at rest and Hdot - 2 C skew-symmetric.
+
+        With a moving base (V0), C is the block of the robot's own velocities in the Coriolis matrix of robot and base.
+        Echeandia and Wensing 2021, algorithm 1. Damping and friction are not part of it.
+        """
+        query = _Query(self, q=q, qd=qd, V0=V0)
+        C = query.new(self.model.nv, self.model.nv)
+        query.run(CORIOLIS_MATRIX, C=C)
+        return cast(Array, query.finish({"C": C}, out))
+
+    # Gradients.
+
+    def inverse_dynamics_gradient(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        qdd: ArrayLike,
+        f_ext: ArrayLike | None = None,
+        *,
+        V0: ArrayLike | None = None,
+        dV0: ArrayLike | None = None,
+        out: tuple[Array, Array] | None = None,
+    ) -> tuple[Array, Array]:
+        """(dtau/dq, dtau/dqd), each (..., nv, nv): column j is the change with coordinate j.
+
+        With respect to q on the tangent space (`model.integrate`); external forces stay constant in the world.
+        Plancher et al., algorithm 2. dtau/dqdd is the mass matrix.
+        """
+        query = _Query(self, q=q, qd=qd, qdd=qdd, f_ext=f_ext, V0=V0, dV0=dV0)
+        by_q, by_qd = self._rnea_gradient(query)
+        return cast(tuple[Array, Array], query.finish({"dtau_dq": by_q, "dtau_dqd": by_qd}, out))
+
+    def _rnea_gradient(self, query: _Query) -> tuple[Array, Array]:
+        nv = self.model.nv
+        by_q, by_qd = query.new(nv, nv), query.new(nv, nv)
+        inputs = tuple(name for name in query.names if name != "tau")
+        query.run(rnea_gradient(inputs), tau_q=by_q, tau_qd=by_qd)
+        if "damping" in self.joint_forces:
+            by_qd[:, np.arange(nv), np.arange(nv)] += self.model.damping.astype(self.dtype)
+        return by_q, by_qd
+
+    def forward_dynamics_gradient(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        tau: ArrayLike,
+        f_ext: ArrayLike | None = None,
+        *,
+        V0: ArrayLike | None = None,
+        dV0: ArrayLike | None = None,
+        out: tuple[Array, Array, Array] | None = None,
+    ) -> tuple[Array, Array, Array]:
+        """(dqdd/dq, dqdd/dqd, dqdd/dtau), each (..., nv, nv): -H^-1 dtau/dq, -H^-1 dtau/dqd, H^-1.
+
+        Plancher et al., algorithm 3; conventions as for `inverse_dynamics_gradient`.
+
+        Raises:
+            SingularError: H is singular whatever the state; names the body.
+        """
+        query = _Query(self, q=q, qd=qd, tau=tau, f_ext=f_ext, V0=V0, dV0=dV0)
+        query.inputs["qdd"] = self._forward(query)
+        by_q, by_qd = self._rnea_gradient(query)
+        Hinv = self._inverse(query)
+        with np.errstate(all="ignore"):
+            results = {"dqdd_dq": -(Hinv @ by_q), "dqdd_dqd": -(Hinv @ by_qd), "dqdd_dtau": Hinv}
+        return cast(tuple[Array, Array, Array], query.finish(results, out))
+
+    # Kinematics.
+
+    def forward_kinematics(self, q: ArrayLike, *, out: Array | None = None) -> Array:
+        """Homogeneous transforms (..., n_links, 4, 4), link to world coordinates, in `model.link_names` order."""
+        query = _Query(self, q=q)
+        return cast(Array, query.finish({"T": self._poses(query, None)}, out))
+
+    def _poses(self, query: _Query, link: int | None) -> Array:
+        T = query.new(*(() if link is not None else (len(self.model.link_names),)), 4, 4)
+        query.run(kinematics.forward_kinematics(link is not None), link=link, T=T[..., :3, :])
+        T[..., 3, :] = (0.0, 0.0, 0.0, 1.0)
+        return T
+
+    def jacobian(self, q: ArrayLike, link: str | int, frame: Frame = "world", *, out: Array | None = None) -> Array:
+        """Geometric Jacobian J (..., 6, nv) of a link: its spatial velocity is J qd, angular part first.
+
+        `frame`: "world": world axes, velocity of the link's point at the world's origin; "body": the link's frame;
+        "world_aligned": world axes, velocity of the link's origin.
+        """
+        one_of("frame", frame, FRAMES)
+        number = self.model.link_index(link)
+        query = _Query(self, q=q)
+        J = query.new(6, self.model.nv)
+        query.run(kinematics.jacobian(frame), link=number, J=J)
+        return cast(Array, query.finish({"J": J}, out))
+
+    def link_velocity(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        link: str | int,
+        frame: Frame = "world",
+        *,
+        V0: ArrayLike | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        """Spatial velocity (..., 6) of a link, angular part first (rad/s, m/s); `frame` as for `jacobian`."""
+        one_of("frame", frame, FRAMES)
+        number = self.model.link_index(link)
+        query = _Query(self, q=q, qd=qd, V0=V0)
+        V = query.new(6)
+        query.run(kinematics.link_velocity(frame), link=number, V=V)
+        return cast(Array, query.finish({"V": V}, out))
+
+    def link_acceleration(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        qdd: ArrayLike,
+        link: str | int,
+        frame: Frame = "world",
+        *,
+        classical: bool = False,
+        V0: ArrayLike | None = None,
+        dV0: ArrayLike | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        """Spatial acceleration (..., 6) of a link, without gravity; `frame` as for `jacobian`.
+
+        At qdd = 0 it is the bias Jdot qd. `classical=True` gives the acceleration of the link's origin, as an
+        accelerometer's housing moves, instead of the spatial one (RBDA eq. 2.50); in the frame "world" it is then
+        that of "world_aligned".
+        """
+        one_of("frame", frame, FRAMES)
+        flag("classical", classical)
+        number = self.model.link_index(link)
+        query = _Query(self, q=q, qd=qd, qdd=qdd, V0=V0, dV0=dV0)
+        A = query.new(6)
+        query.run(kinematics.link_acceleration(frame, classical), link=number, A=A)
+        return cast(Array, query.finish({"A": A}, out))
+
+    # Totals.
+
+    def kinetic_energy(
+        self, q: ArrayLike, qd: ArrayLike, *, V0: ArrayLike | None = None, out: Array | None = None
+    ) -> Array:
+        """Kinetic energy (...), J, armature included: qd' H qd / 2 for a base at rest."""
+        query = _Query(self, q=q, qd=qd, V0=V0)
+        K = query.new()
+        query.run(energy.KINETIC_ENERGY, K=K)
+        return cast(Array, query.finish({"K": K}, out))
+
+    def potential_energy(self, q: ArrayLike, *, out: Array | None = None) -> Array:
+        """Potential energy (...), J, of everything that can move, zero at the height of the world's origin."""
+        query = _Query(self, q=q)
+        U = query.new()
+        query.run(energy.POTENTIAL_ENERGY, U=U)
+        return cast(Array, query.finish({"U": U}, out))
+
+    def center_of_mass(self, q: ArrayLike, *, out: Array | None = None) -> Array:
+        """Centre of mass (..., 3) in world coordinates, m, of everything that can move.
+
+        Raises:
+            NumericalError: nothing that moves has mass.
+        """
+        self._require_mass()
+        query = _Query(self, q=q)
+        com = query.new(3)
+        query.run(energy.CENTER_OF_MASS, com=com)
+        return cast(Array, query.finish({"com": com}, out))
+
+    def centroidal_momentum(
+        self, q: ArrayLike, qd: ArrayLike, *, V0: ArrayLike | None = None, out: tuple[Array, Array] | None = None
+    ) -> tuple[Array, Array]:
+        """(h, A): momentum h (..., 6) about the centre of mass in world axes, angular part first, and the matrix A
+        (..., 6, nv) with h = A qd for a base at rest. Orin, Goswami, Lee 2013. Armature does not count.
+
+        Raises:
+            NumericalError: nothing that moves has mass.
+        """
+        self._require_mass()
+        query = _Query(self, q=q, qd=qd, V0=V0)
+        h, A = query.new(6), query.new(6, self.model.nv)
+        query.run(energy.CENTROIDAL_MOMENTUM, h=h, A=A)
+        return cast(tuple[Array, Array], query.finish({"h": h, "A": A}, out))
+
+    # What no state can cure.
+
+    def _require_mass(self) -> None:
+        if self.model.total_mass == 0.0:
+            raise NumericalError(f"model {self.model.name!r}: nothing that moves has mass, so it has no centre of mass")
+
+    def _require_regular(self) -> None:
+        if self._singular is not None:
+            raise SingularError(self._singular)
+
+    @cached_property
+    def _singular(self) -> str | None:
+        """Why the mass matrix is singular at every state, or None.
+
+        A pivot of its factorisation that vanishes at states drawn at random vanishes everywhere, but for accidents.
+        """
+        model = self.model
+        q = model.random_configuration(np.random.default_rng(0), (_SINGULAR_STATES,))
+        engine = make_engine("reference", model, np.dtype(np.float64))
+        if model.has_mimic:
+            H = np.empty((_SINGULAR_STATES, model.nv, model.nv))
+            engine.run(CRBA, {"q": q}, {"H": H})
+            with np.errstate(all="ignore"):
+                pivot = ltdl(H)[1]
+            scale = H.diagonal(axis1=1, axis2=2)
+        else:
+            pivot, scale = np.empty((2, _SINGULAR_STATES, model.nv))
+            engine.run(PIVOTS, {"q": q}, {"pivot": pivot, "diagonal": scale})
+        vanishing = np.flatnonzero((np.abs(pivot) <= _SINGULAR_PIVOT * np.abs(scale)).all(axis=0))
+        if not vanishing.size:
+            return None
+        dof = int(vanishing[-1])
+        tree_dof = int(model._own_coordinates[1][dof])
+        body = int(np.searchsorted(model.v_start, tree_dof, side="right")) - 1
+        return (
+            f"the joint-space inertia matrix of {model.name!r} is singular: body {model.body_names[body]!r} has no "
+            f"inertia that its joint {model.joint_names[body]!r} could move ({model.velocity_names[dof]!r} has pivot "
+            f"{pivot[0, dof]:.3g} of {scale[0, dof]:.3g}; wanted more than {_SINGULAR_PIVOT:g} of it). Give the body, "
+            f"or one behind it, mass and inertia, or the joint armature, or fix the joint"
+        )
+
+
+def external_force(
+    model: Model, q: ArrayLike, link: str | int, wrench: ArrayLike, frame: Frame = "world_aligned"
+) -> Array:
+    """The `f_ext` of one wrench on one link: (..., n_bodies, 6), in world coordinates about the world's origin.
+
+    Args:
+        model: the robot.
+        q: (..., nq) configurations.
+        link: name or index of the link that the wrench acts on.
+        wrench: (..., 6) moment (N m), then force (N).
+        frame: the frame the wrench is given in: "world_aligned" (world axes, moment about the link's origin), "body"
+            (the link's frame), "world" (world axes, moment about the world's origin).
+
+    Add the results of several wrenches. A link fixed to the world takes any force; the result is zero.
+    """
+    one_of("frame", frame, FRAMES)
+    number = model.link_index(link)
+    dyn = Dynamics(model, engine="reference", check=False)
+    given = real_array("wrench", wrench, (6,), np.float64, what="moment, then force")
+    query = _Query(dyn, q=q)
+    T = dyn._poses(query, number).reshape(*query.leading, 4, 4)
+    leading = broadcast_leading({"q": (T, 2), "wrench": (given, 1)})
+    moment, force = given[..., :3], given[..., 3:]
+    if frame == "body":
+        R = T[..., :3, :3]
+        moment, force = (R @ moment[..., None])[..., 0], (R @ force[..., None])[..., 0]
+    if frame != "world":
+        moment = moment + np.cross(T[..., :3, 3], force)
+    f_ext = np.zeros((*leading, model.n_bodies, 6))
+    body = model.link_body[number]
+    if body >= 0:
+        f_ext[..., body, :3], f_ext[..., body, 3:] = moment, force
+    return f_ext

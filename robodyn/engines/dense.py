@@ -1,0 +1,51 @@
+"""Batched dense solves with joint-space inertia matrices, vectorised over the batch.
+
+H = L' D L from the last row to the first (RBDA section 6.5): no square roots, and the zeros that branches make stay
+zeros, so that a row with NaN, or a singular one, spoils itself alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from robodyn.arguments import Array
+
+_CHUNK_SCALARS = 1 << 18
+
+
+def ltdl(H: Array) -> tuple[Array, Array]:
+    """L (..., n, n) unit lower triangular and d (..., n) with H = L' diag(d) L."""
+    n = H.shape[-1]
+    L, d = H.copy(), np.empty(H.shape[:-1], H.dtype)
+    for k in range(n - 1, -1, -1):
+        d[..., k] = L[..., k, k]
+        row = L[..., k, :k]
+        scaled = row / d[..., k, None]
+        L[..., :k, :k] -= scaled[..., :, None] * row[..., None, :]
+        L[..., k, :k] = scaled
+        L[..., k, k] = 1.0
+        L[..., k, k + 1 :] = 0.0
+    return L, d
+
+
+def solve(H: Array, b: Array) -> Array:
+    """H^-1 b for H (B, n, n) and b (B, n, m)."""
+    out = np.empty_like(b)
+    rows = max(1, _CHUNK_SCALARS // max(1, H.shape[-1] ** 2))
+    with np.errstate(all="ignore"):
+        for start in range(0, H.shape[0], rows):
+            piece = slice(start, start + rows)
+            out[piece] = _solve_piece(H[piece], b[piece])
+    return out
+
+
+def _solve_piece(H: Array, b: Array) -> Array:
+    n = H.shape[-1]
+    L, d = ltdl(H)
+    x = b.copy()
+    for k in range(n - 1, -1, -1):
+        x[:, :k] -= L[:, k, :k, None] * x[:, k, None]
+    x /= d[..., None]
+    for k in range(n):
+        x[:, k] -= (L[:, k, :k, None] * x[:, :k]).sum(axis=1)
+    return x

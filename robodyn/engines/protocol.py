@@ -1,0 +1,82 @@
+"""What an engine is, and which query runs where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.errors import UnavailableError
+from robodyn.model import Model
+from robodyn.sweeps import Algorithm
+
+
+class Engine(Protocol):
+    """Runs algorithms on one model at one precision."""
+
+    name: str
+
+    def run(
+        self,
+        algorithm: Algorithm,
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        *,
+        link: int | None = None,
+    ) -> None:
+        """Fill `outputs` in place.
+
+        Args:
+            algorithm: what to run; its `outputs` name and shape what is filled.
+            inputs: (B, ...) arrays of the engine's dtype: `q` (B, nq), `qd`, `qdd`, `tau` (B, nv), `f_ext`
+                (B, n_bodies, 6), `V0`, `dV0` (B, 6). Those the algorithm does not list may be missing; a missing V0
+                or dV0 is zero. Quaternions are unit. Values may be NaN or infinite: they stay in their rows.
+            outputs: (B, ...) arrays of the engine's dtype, possibly strided; every entry is overwritten.
+            link: index of the link that the query is about, where it is about one.
+        """
+
+
+SUPPORT: dict[str, dict[str, tuple[str, ...]]] = {
+    query: {"reference": ("float64", "float32")}
+    for query in (
+        "inverse_dynamics",
+        "forward_dynamics",
+        "mass_matrix",
+        "mass_matrix_inverse",
+        "bias_force",
+        "gravity_force",
+        "coriolis_matrix",
+        "inverse_dynamics_gradient",
+        "forward_dynamics_gradient",
+        "forward_kinematics",
+        "jacobian",
+        "link_velocity",
+        "link_acceleration",
+        "kinetic_energy",
+        "potential_energy",
+        "center_of_mass",
+        "centroidal_momentum",
+    )
+}
+"""Query -> engine -> dtypes. Every joint kind runs on every engine listed. Documentation and tests read this table."""
+
+METHODS: dict[str, tuple[str, ...]] = {"inverse_dynamics": ("rnea",), "forward_dynamics": ("aba", "crba")}
+"""Algorithms that a query can be asked to use, besides "auto"."""
+
+ENGINE_NAMES = ("auto", "reference", "cpu", "gpu", "scan")
+DTYPES = ("float64", "float32")
+
+
+def make_engine(name: str, model: Model, dtype: np.dtype[Any]) -> Engine:
+    """The engine of that name; "auto" is the fastest one that this version has.
+
+    Raises:
+        UnavailableError: an engine that this version does not have.
+    """
+    if name in ("auto", "reference"):
+        from robodyn.engines.reference import ReferenceEngine
+
+        return ReferenceEngine(model, dtype)
+    raise UnavailableError(f"engine: {name!r} is not part of this version of robodyn; available: 'auto', 'reference'")

@@ -1,0 +1,482 @@
+"""The reference engine: an algorithm's own text run on NumPy arrays.
+
+A scalar is an array (bodies of one group, lanes, batch). Bodies of one depth and one joint kind form a group and take
+each step together, so the Python loop is over levels, not bodies. It is the oracle that every other engine is held
+against, hence plain rather than fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.joints import KINDS, JointKind
+from robodyn.model import Model
+from robodyn.spatial import ZERO_FORCE, ZERO_MOTION, Force, Inertia, Motion, Transform
+from robodyn.sweeps import (
+    Algorithm,
+    Ancestors,
+    ColumnOutput,
+    DofOutput,
+    FieldType,
+    Inward,
+    LinkOutput,
+    Links,
+    Outward,
+    PairOutput,
+    Sweep,
+    World,
+    WorldOutput,
+    Written,
+    flatten,
+)
+
+_CHUNK_SCALARS = 1 << 15
+"""Bodies x lanes x batch in one piece of work: arrays of this length stay in a core's cache."""
+
+_Index: TypeAlias = Any
+
+
+def _columns(rows: Array, dtype: Any) -> Iterator[Array]:
+    """The columns of constants (m, c), each as (m, 1, 1) scalars."""
+    return iter(np.ascontiguousarray(rows.T, dtype=dtype)[:, :, None, None])
+
+
+class _Bodies:
+    """Bodies of one joint kind: what a step sees of them (`robodyn.sweeps.Body`), made when it is looked at."""
+
+    def __init__(self, run: _Run, kind: JointKind, bodies: Array) -> None:
+        self.run, self.joint, self.bodies = run, kind, bodies
+        # A run of neighbours is read as a slice, without copying.
+        contiguous = bodies.size and bodies[-1] - bodies[0] + 1 == bodies.size
+        self.index: _Index = slice(bodies[0], bodies[-1] + 1) if contiguous else bodies
+
+    @cached_property
+    def S(self) -> tuple[Motion, ...]:
+        return self.joint.subspace(self.pitch)
+
+    @cached_property
+    def pitch(self) -> Array:
+        return self.run.constant(self.run.model.pitch[self.bodies])
+
+    @cached_property
+    def Xtree(self) -> Transform:
+        scalars = tuple(_columns(self.run.model.Xtree[self.bodies], self.run.dtype))
+        return Transform(scalars[:9], scalars[9:])  # type: ignore[arg-type]
+
+    @cached_property
+    def inertia(self) -> Inertia:
+        m, *rest = _columns(self.run.model.inertia[self.bodies], self.run.dtype)
+        return Inertia(m, tuple(rest[:3]), tuple(rest[3:]))
+
+    @cached_property
+    def dofs(self) -> Array:
+        """(m, nv) tree velocities of the joints."""
+        return self.run.model.v_start[self.bodies][:, None] + np.arange(self.joint.nv)
+
+    @cached_property
+    def armature(self) -> tuple[Array, ...]:
+        return tuple(_columns(self.run.model.tree_armature[self.dofs], self.run.dtype))
+
+    @cached_property
+    def q(self) -> tuple[Any, ...]:
+        index = self.run.model.q_start[self.bodies][:, None] + np.arange(self.joint.nq)
+        return self.run.tree_input("q", index)
+
+    @cached_property
+    def qd(self) -> tuple[Any, ...]:
+        return self.run.tree_input("qd", self.dofs)
+
+    @cached_property
+    def qdd(self) -> tuple[Any, ...]:
+        return self.run.tree_input("qdd", self.dofs)
+
+    @cached_property
+    def tau(self) -> tuple[Any, ...]:
+        return self.run.tree_input("tau", self.dofs)
+
+    @cached_property
+    def f_ext(self) -> Force:
+        given = self.run.inputs.get("f_ext")
+        if given is None:
+            return ZERO_FORCE
+        parts = given[:, self.bodies].transpose(2, 1, 0)[:, :, None, :]
+        return Force(tuple(parts[:3]), tuple(parts[3:]))  # type: ignore[arg-type]
+
+    @cached_property
+    def unit(self) -> tuple[Array, ...]:
+        lanes = np.arange(self.run.model.nv_tree)
+        return tuple((self.dofs[:, c, None] == lanes)[:, :, None].astype(self.run.dtype) for c in range(self.joint.nv))
+
+
+class _WorldInputs:
+    """Base motion and gravity, as a step of the world sees them."""
+
+    def __init__(self, run: _Run) -> None:
+        x, y, z = run.model.gravity.astype(run.dtype).tolist()
+        self.gravity = (x, y, z)
+        self.V0, self.dV0 = run.base_motion("V0"), run.base_motion("dV0")
+
+
+class _LinkConstants:
+    """Where links sit on their bodies."""
+
+    def __init__(self, run: _Run, links: Array) -> None:
+        scalars = tuple(_columns(run.model.link_X[links], run.dtype))
+        self.X = Transform(scalars[:9], scalars[9:])  # type: ignore[arg-type]
+
+
+class _View:
+    """Fields of some bodies as attributes; only those that the sweep declares."""
+
+    def __init__(self, run: _Run, names: tuple[str, ...], where: _Index, kind: JointKind | None) -> None:
+        self._run, self._names, self._where, self._kind = run, names, where, kind
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self._names:
+            raise AttributeError(f"the sweep does not declare the field {name!r}; it declares {self._names}")
+        value = self._run.read(name, self._where, self._kind)
+        setattr(self, name, value)
+        return value
+
+
+class _Carried:
+    """What an `Ancestors` sweep carries along, as attributes."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.__dict__.update(values)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The order of work on a model: groups of one depth and one joint kind, outermost last."""
+
+    groups: tuple[tuple[JointKind, Array], ...]
+    slot: Array
+    """(n,) place of a body among those of its joint kind."""
+
+    @staticmethod
+    def of(model: Model) -> Schedule:
+        """Group the bodies of a model by depth and joint kind."""
+        codes, depth = model.joint_kind.astype(np.intp), model.tree.depth
+        key = depth * len(KINDS) + codes
+        order = np.argsort(key, kind="stable")
+        starts = np.flatnonzero(np.diff(key[order], prepend=-1))
+        groups = tuple((KINDS[codes[bodies[0]]], bodies) for bodies in np.split(order, starts[1:]) if bodies.size)
+        slot = np.empty(model.n_bodies, dtype=np.intp)
+        for code in range(len(KINDS)):
+            chosen = np.flatnonzero(codes == code)
+            slot[chosen] = np.arange(chosen.size)
+        return Schedule(groups, slot)
+
+
+class _Run:
+    """One algorithm on one piece of a batch: allocates fields, runs sweeps, gathers outputs."""
+
+    def __init__(
+        self,
+        model: Model,
+        schedule: Schedule,
+        algorithm: Algorithm,
+        inputs: Mapping[str, Array],
+        batch: int,
+        dtype: np.dtype[Any],
+        link: int | None,
+    ) -> None:
+        self.model, self.schedule, self.algorithm, self.inputs = model, schedule, algorithm, inputs
+        self.batch, self.dtype, self.link = batch, dtype, link
+        self.store: dict[str, Array | dict[str, Array]] = {}
+        self.link_fields: dict[str, Array] = {}
+        self.matrices: dict[str, Array] = {
+            name: np.zeros((model.nv, model.nv, batch), dtype)
+            for name, output in algorithm.outputs.items()
+            if isinstance(output, PairOutput)
+        }
+        self.tree_inputs = self._tree_inputs()
+        self.lane_fields = {
+            name
+            for sweep in algorithm.sweeps
+            if getattr(sweep, "lanes", False)
+            for name in (*sweep.writes, *getattr(sweep, "gives", ()))
+        }
+
+    # What bodies see.
+
+    def constant(self, values: Array) -> Array:
+        """Constants (m,) as (m, 1, 1) scalars."""
+        return values.astype(self.dtype)[:, None, None]
+
+    def _tree_inputs(self) -> dict[str, Array]:
+        """Inputs over tree coordinates, batch last: mimicking joints take theirs from the joint they follow."""
+        model = self.model
+        out: dict[str, Array] = {}
+        for name in ("q", "qd", "qdd", "tau"):
+            if name not in self.algorithm.inputs:
+                continue
+            values = np.ascontiguousarray(self.inputs[name].T)
+            if model.has_mimic and name == "q":
+                values = values[model.q_source] * model.q_multiplier.astype(self.dtype)[:, None]
+                values += model.q_offset.astype(self.dtype)[:, None]
+            elif model.has_mimic:
+                values = values[model.v_source] * model.v_multiplier.astype(self.dtype)[:, None]
+            out[name] = values
+        return out
+
+    def tree_input(self, name: str, index: Array) -> tuple[Any, ...]:
+        """Input scalars (m, 1, B) at tree coordinates (m, k); zeros for an input the algorithm does not take."""
+        if name not in self.tree_inputs:
+            return (0.0,) * index.shape[1]
+        return tuple(self.tree_inputs[name][rows][:, None, :] for rows in index.T)
+
+    def base_motion(self, name: str) -> Motion:
+        """V0 or dV0 as scalars (1, 1, B), zero where not given."""
+        given = self.inputs.get(name)
+        if given is None:
+            return ZERO_MOTION
+        parts = given.T[:, None, None, :]
+        return Motion(tuple(parts[:3]), tuple(parts[3:]))
+
+    # Fields: (size, n + 1, lanes, B) with the world in the last row, or one array per joint kind.
+
+    def _array(self, name: str, kind: JointKind | None) -> Array:
+        field = self.algorithm.fields[name]
+        width = self.model.nv_tree if name in self.lane_fields else 1
+        if field.copies is None:
+            if name not in self.store:
+                shape = (field.size(0), self.model.n_bodies + 1, width, self.batch)
+                self.store[name] = np.zeros(shape, self.dtype)
+            return self.store[name]  # type: ignore[return-value]
+        assert kind is not None
+        per_kind: dict[str, Array] = self.store.setdefault(name, {})  # type: ignore[assignment]
+        if kind.name not in per_kind:
+            n = int(np.count_nonzero(self.model.joint_kind == KINDS.index(kind)))
+            per_kind[kind.name] = np.zeros((field.size(kind.nv), n, width, self.batch), self.dtype)
+        return per_kind[kind.name]
+
+    def _rows(self, field: FieldType, where: _Index) -> _Index:
+        return where if field.copies is None else self.schedule.slot[where]
+
+    def read(self, name: str, where: _Index, kind: JointKind | None) -> Any:
+        """The value of a field on some bodies."""
+        field = self.algorithm.fields[name]
+        array = self._array(name, kind)
+        return field.build(iter(array[:, self._rows(field, where)]), 0 if kind is None else kind.nv)
+
+    def write(self, values: Written, where: _Index, kind: JointKind | None) -> None:
+        """Set fields of some bodies."""
+        for name, value in values.items():
+            array = self._array(name, kind)
+            rows = self._rows(self.algorithm.fields[name], where)
+            for target, scalar in zip(array, flatten(value), strict=True):
+                target[rows] = scalar
+
+    def add_to_parents(self, values: Written, bodies: Array) -> None:
+        """Add to fields of the bodies' parents; several children may share one."""
+        parents = self.model.parent[bodies]
+        several = np.unique(parents).size < parents.size
+        for name, value in values.items():
+            for target, scalar in zip(self._array(name, None), flatten(value), strict=True):
+                if several:
+                    np.add.at(target, parents, np.broadcast_to(scalar, (parents.size, *target.shape[1:])))
+                else:
+                    target[parents] += scalar
+
+    def bodies(self, kind: JointKind, bodies: Array) -> Any:
+        """Bodies as a step sees them (`robodyn.sweeps.Body`, whose scalars are arrays here)."""
+        return _Bodies(self, kind, bodies)
+
+    # Sweeps.
+
+    def sweep(self, sweep: Sweep) -> None:
+        """Run one sweep."""
+        {
+            World: self._world,
+            Outward: self._outward,
+            Inward: self._inward,
+            Ancestors: self._ancestors,
+            Links: self._links,
+        }[type(sweep)](sweep)  # type: ignore[operator]
+
+    def _world(self, sweep: World) -> None:
+        row = slice(self.model.n_bodies, self.model.n_bodies + 1)
+        self.write(sweep.step(_WorldInputs(self), _View(self, sweep.reads, row, None)), row, None)
+
+    def _outward(self, sweep: Outward) -> None:
+        for kind, bodies in self.schedule.groups:
+            body = self.bodies(kind, bodies)
+            own = _View(self, sweep.reads, body.index, kind)
+            parent = _View(self, sweep.carries, self.model.parent[bodies], None)
+            self.write(sweep.step(body, own, parent), body.index, kind)
+
+    def _inward(self, sweep: Inward) -> None:
+        for kind, bodies in reversed(self.schedule.groups):
+            body = self.bodies(kind, bodies)
+            # A leaf's given fields may not exist yet: nothing was added to them.
+            for name in sweep.gives:
+                self._array(name, None)
+            written, given = sweep.step(body, _View(self, sweep.reads, body.index, kind))
+            self.write(written, body.index, kind)
+            self.add_to_parents(given, bodies)
+
+    def _links(self, sweep: Links) -> None:
+        links = np.array([self.link]) if sweep.of_link else np.arange(len(self.model.link_names))
+        own = _View(self, sweep.reads, self.model.link_body[links], None)
+        for name, value in sweep.step(_LinkConstants(self, links), own).items():
+            array = np.empty((self.algorithm.fields[name].size(0), links.size, self.batch), self.dtype)
+            for target, scalar in zip(array, flatten(value), strict=True):
+                target[...] = scalar[:, 0] if isinstance(scalar, np.ndarray) else scalar
+            self.link_fields[name] = array
+
+    def _ancestors(self, sweep: Ancestors) -> None:
+        codes, link = self.model.joint_kind, None
+        starts = np.arange(self.model.n_bodies)
+        if sweep.of_link:
+            assert self.link is not None
+            link = _LinkConstants(self, np.array([self.link]))
+            body = self.model.link_body[self.link]
+            starts = starts[body : body + 1] if body >= 0 else starts[:0]
+        for code, kind in enumerate(KINDS):
+            first = starts[codes[starts] == code]
+            if first.size:
+                begun = sweep.start(self.bodies(kind, first), _View(self, sweep.reads, first, kind), link)  # type: ignore[arg-type]
+                self._climb(sweep, kind, first, first, dict(begun))
+
+    def _climb(self, sweep: Ancestors, kind: JointKind, first: Array, at: Array, carry: Written) -> None:
+        """Visit `at`, the current ancestors of `first`, kind by kind, and go on with their parents."""
+        work = [(first, at, carry)]
+        while work:
+            first, at, carry = work.pop()
+            here = self.model.joint_kind[at]
+            for code in np.unique(here):
+                chosen = here == code
+                i, j = first[chosen], at[chosen]
+                carried = {name: _select(value, chosen) for name, value in carry.items()}
+                body_j, body_i = self.bodies(KINDS[code], j), self.bodies(kind, i)
+                own_j = _View(self, sweep.visits, j, KINDS[code])
+                own_i = _View(self, sweep.reads, i, kind)
+                written, moved = sweep.visit(body_j, own_j, body_i, own_i, _Carried(carried))
+                if sweep.of_link:
+                    self.write(written, j, KINDS[code])
+                else:
+                    self._scatter(written, body_j.dofs, body_i.dofs, j == i)
+                parents = self.model.parent[j]
+                inside = parents >= 0
+                if inside.any():
+                    left = {name: _select(value, inside) for name, value in moved.items()}
+                    work.append((i[inside], parents[inside], left))
+
+    def _scatter(self, written: Written, rows: Array, columns: Array, same: Array) -> None:
+        """Add blocks (rows of j, columns of i) to the matrices they belong to."""
+        model = self.model
+        for name, output in self.algorithm.outputs.items():
+            if not isinstance(output, PairOutput):
+                continue
+            for blocks in output.blocks:
+                keep = np.ones(same.size, dtype=bool) if blocks.diagonal else ~same
+                for r, entries in enumerate(written[blocks.field]):
+                    for c, entry in enumerate(entries):
+                        at = (rows[keep, r], columns[keep, c])
+                        weight = model.v_multiplier[at[0]] * model.v_multiplier[at[1]]
+                        at = (model.v_source[at[0]], model.v_source[at[1]])
+                        value = np.broadcast_to(entry, (same.size, 1, self.batch))[keep, 0]
+                        if model.has_mimic:
+                            value = value * weight.astype(self.dtype)[:, None]
+                        np.add.at(self.matrices[name], at[::-1] if blocks.transposed else at, value)
+
+    # Outputs, batch first.
+
+    def output(self, name: str) -> Array:
+        """An output of the algorithm, (B, ...)."""
+        output, model = self.algorithm.outputs[name], self.model
+        if isinstance(output, PairOutput):
+            matrix = self.matrices[name]
+            if output.armature:
+                diagonal = np.arange(model.nv)
+                matrix[diagonal, diagonal] += model.armature.astype(self.dtype)[:, None]
+            return np.moveaxis(matrix, -1, 0)
+        if isinstance(output, WorldOutput):
+            return self._array(output.field, None)[:, -1, 0].T.reshape(self.batch, *output.shape)
+        if isinstance(output, LinkOutput):
+            values = self.link_fields[output.field].transpose(2, 1, 0)
+            return values.reshape(self.batch, *([] if output.of_link else [-1]), *output.shape)
+        return self._dof_output(output)
+
+    def _dof_output(self, output: DofOutput | ColumnOutput) -> Array:
+        model = self.model
+        lanes = isinstance(output, DofOutput) and output.lanes
+        per_dof = 6 if isinstance(output, ColumnOutput) else 1
+        tree = np.zeros((model.nv_tree, per_dof, model.nv_tree if lanes else 1, self.batch), self.dtype)
+        for kind in KINDS:
+            bodies = np.flatnonzero(model.joint_kind == KINDS.index(kind))
+            if bodies.size:
+                array = self._array(output.field, kind)
+                dofs = model.v_start[bodies][:, None] + np.arange(kind.nv)
+                tree[dofs] = array.reshape(kind.nv, per_dof, bodies.size, -1, self.batch).transpose(2, 0, 1, 3, 4)
+        if model.has_mimic:
+            assert isinstance(output, ColumnOutput) or output.force
+            tree = self._gather_followers(tree, 0)
+            tree = self._gather_followers(tree, 2) if lanes else tree
+        if isinstance(output, ColumnOutput):
+            return tree[:, :, 0].transpose(2, 1, 0)
+        return np.moveaxis(tree[:, 0], -1, 0) if lanes else tree[:, 0, 0].T
+
+    def _gather_followers(self, tree: Array, axis: int) -> Array:
+        """G' along an axis of tree velocities: a mimicking joint adds to the joint it follows."""
+        model = self.model
+        by_axis = np.moveaxis(tree, axis, 0)
+        weight = model.v_multiplier.astype(self.dtype).reshape(-1, *[1] * (tree.ndim - 1))
+        total = np.zeros((model.nv, *by_axis.shape[1:]), self.dtype)
+        np.add.at(total, model.v_source, by_axis * weight)
+        return np.moveaxis(total, 0, axis)
+
+
+def _select(value: Any, chosen: Array) -> Any:
+    """The same nested value for some of its bodies; constants that all share stay as they are."""
+    if isinstance(value, tuple):
+        parts = [_select(part, chosen) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    if isinstance(value, np.ndarray) and value.shape[0] == chosen.size:
+        return value if chosen.all() else value[chosen]
+    return value
+
+
+class ReferenceEngine:
+    """Runs algorithms on NumPy arrays; see the module."""
+
+    name = "reference"
+
+    def __init__(self, model: Model, dtype: np.dtype[Any]) -> None:
+        self.model, self.dtype = model, dtype
+
+    @cached_property
+    def _schedule(self) -> Schedule:
+        return Schedule.of(self.model)
+
+    def run(
+        self,
+        algorithm: Algorithm,
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        *,
+        link: int | None = None,
+    ) -> None:
+        """Fill `outputs` (B, ...) from `inputs` (B, ...), all of the engine's dtype; see `protocol.Engine`."""
+        batch = next(iter(outputs.values())).shape[0]
+        lanes = any(getattr(sweep, "lanes", False) for sweep in algorithm.sweeps)
+        width = (self.model.n_bodies + 1) * (self.model.nv_tree if lanes else 1)
+        rows = max(1, _CHUNK_SCALARS // max(1, width))
+        with np.errstate(all="ignore"):
+            for start in range(0, batch, rows):
+                piece = slice(start, min(start + rows, batch))
+                part = {name: array[piece] for name, array in inputs.items()}
+                size = piece.stop - piece.start
+                run = _Run(self.model, self._schedule, algorithm, part, size, self.dtype, link)
+                for sweep in algorithm.sweeps:
+                    run.sweep(sweep)
+                for name, array in outputs.items():
+                    array[piece] = run.output(name)

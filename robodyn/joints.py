@@ -1,0 +1,291 @@
+"""The joint table: one row per joint kind, each answering the same questions.
+
+A row knows its coordinates (nq, nv), its motion subspace S, the transform across the joint, and how its coordinates
+add and subtract on their manifold. Body frames are laid so that a joint's own axis is z (`robodyn.model` turns them),
+hence S is made of zeros and ones (and the pitch of a screw) and is constant in the body frame: no joint kind needs a
+velocity-product term of its own. Everything is written over scalars (see `robodyn.spatial`).
+
+How to add a kind: docs/add_a_joint.md.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+
+from robodyn.spatial import (
+    ZERO3,
+    Motion,
+    Scalar,
+    Transform,
+    Vec3,
+    add,
+    cross,
+    dot,
+    rotate,
+    rotate_back,
+    rotation_from_quaternion,
+    rotation_z,
+    scale,
+    sub,
+)
+
+Scalars: TypeAlias = tuple[Scalar, ...]
+
+_IDENTITY3 = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
+_X, _Y, _Z = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
+
+
+class JointKind(ABC):
+    """A row of the table. `coordinates` and `velocities` name the components, in order.
+
+    `lengths` are the coordinates measured in metres; the others are angles or parts of a quaternion. `quaternion` is
+    where a unit quaternion (xyzw) starts among the coordinates, or None; `axial` says whether the body frame is turned
+    so that the joint's axis is z. Velocities are m/s and rad/s.
+    """
+
+    name: ClassVar[str]
+    coordinates: ClassVar[tuple[str, ...]] = ("",)
+    velocities: ClassVar[tuple[str, ...]] = ("",)
+    lengths: ClassVar[tuple[int, ...]] = ()
+    neutral: ClassVar[tuple[float, ...]] = (0.0,)
+    quaternion: ClassVar[int | None] = None
+    axial: ClassVar[bool] = True
+
+    @property
+    def nq(self) -> int:
+        """Number of coordinates."""
+        return len(self.coordinates)
+
+    @property
+    def nv(self) -> int:
+        """Number of velocities (degrees of freedom)."""
+        return len(self.velocities)
+
+    @abstractmethod
+    def subspace(self, pitch: Scalar) -> tuple[Motion, ...]:
+        """Columns of S, in the body frame. `pitch` is that of a screw (m/rad) and ignored by every other kind."""
+
+    @abstractmethod
+    def transform(self, q: Scalars, pitch: Scalar) -> Transform:
+        """Transform from the joint's frame on the parent to the body frame."""
+
+    def integrate(self, q: Scalars, step: Scalars) -> Scalars:
+        """q (+) step: follow the constant velocity `step` for unit time."""
+        return add(q, step)  # type: ignore[no-any-return]
+
+    def difference(self, q0: Scalars, q1: Scalars) -> Scalars:
+        """q1 (-) q0: the step with integrate(q0, step) = q1."""
+        return sub(q1, q0)  # type: ignore[no-any-return]
+
+
+class Revolute(JointKind):
+    """Rotation about z."""
+
+    name = "revolute"
+
+    def subspace(self, pitch: Scalar) -> tuple[Motion, ...]:
+        """Rotation about z."""
+        return (Motion(_Z, ZERO3),)
+
+    def transform(self, q: Scalars, pitch: Scalar) -> Transform:
+        """Turn by q about z."""
+        return Transform(rotation_z(q[0]), ZERO3)
+
+
+class Prismatic(JointKind):
+    """Translation along z."""
+
+    name = "prismatic"
+    lengths = (0,)
+
+    def subspace(self, pitch: Scalar) -> tuple[Motion, ...]:
+        """Translation along z."""
+        return (Motion(ZERO3, _Z),)
+
+    def transform(self, q: Scalars, pitch: Scalar) -> Transform:
+        """Shift by q along z."""
+        return Transform(_IDENTITY3, (0.0, 0.0, q[0]))
+
+
+class Helical(JointKind):
+    """A screw about z: rotation q, translation pitch * q."""
+
+    name = "helical"
+
+    def subspace(self, pitch: Scalar) -> tuple[Motion, ...]:
+        """Rotation about z with translation along it."""
+        return (Motion(_Z, (0.0, 0.0, pitch)),)
+
+    def transform(self, q: Scalars, pitch: Scalar) -> Transform:
+        """Turn by q about z, shift by pitch q along it."""
+        return Transform(rotation_z(q[0]), (0.0, 0.0, pitch * q[0]))
+
+
+class Planar(JointKind):
+    """Motion in the xy plane: q = [x, y, theta], velocity [vx, vy, omega] in the body frame."""
+
+    name = "planar"
+    coordinates = ("x", "y", "theta")
+    velocities = ("vx", "vy", "omega")
+    lengths = (0, 1)
+    neutral = (0.0, 0.0, 0.0)
+
+    def subspace(self, pitch: Scalar) -> tuple[Motion, ...]:
+        """Translations along x and y, rotation about z."""
+        return (Motion(ZERO3, _X), Motion(ZERO3, _Y), Motion(_Z, ZERO3))
+
+    def transform(self, q: Scalars, pitch: Scalar) -> Transform:
+        """Shift by x, y and turn by theta about z."""
+        return Transform(rotation_z(q[2]), (q[0], q[1], 0.0))
+
+    def integrate(self, q: Scalars, step: Scalars) -> Scalars:
+        """SE(2) exponential."""
+        vx, vy, theta = step
+        # V = [[a, -b], [b, a]] with a = sin t / t and b = (1 - cos t) / t = (t/2) sinc(t/2)^2.
+        a, b = _sinc(theta * theta), 0.5 * theta * _sinc(0.25 * theta * theta) ** 2
+        forward, left = a * vx - b * vy, b * vx + a * vy
+        c, s = np.cos(q[2]), np.sin(q[2])
+        return (q[0] + c * forward - s * left, q[1] + s * forward + c * left, q[2] + theta)
+
+    def difference(self, q0: Scalars, q1: Scalars) -> Scalars:
+        """SE(2) logarithm; the angle is taken in (-pi, pi], the nearest way round."""
+        theta = q1[2] - q0[2]
+        theta = theta - 2.0 * np.pi * np.ceil(theta / (2.0 * np.pi) - 0.5)
+        c, s = np.cos(q0[2]), np.sin(q0[2])
+        dx, dy = q1[0] - q0[0], q1[1] - q0[1]
+        forward, left = c * dx + s * dy, c * dy - s * dx
+        half = 0.5 * theta
+        # V^-1 = [[h cot h, h], [-h, h cot h]] with h = theta/2; h cot h = cos h / sinc h.
+        a = np.cos(half) / _sinc(half * half)
+        return (a * forward + half * left, a * left - half * forward, theta)
+
+
+class Spherical(JointKind):
+    """A ball joint: q = unit quaternion xyzw, velocity = angular velocity in the body frame."""
+
+    name = "spherical"
+    coordinates = ("qx", "qy", "qz", "qw")
+    velocities = ("wx", "wy", "wz")
+    neutral = (0.0, 0.0, 0.0, 1.0)
+    quaternion = 0
+    axial = False
+
+    def subspace(self, pitch: Scalar) -> tuple[Motion, ...]:
+        """Rotations about x, y and z of the body."""
+        return (Motion(_X, ZERO3), Motion(_Y, ZERO3), Motion(_Z, ZERO3))
+
+    def transform(self, q: Scalars, pitch: Scalar) -> Transform:
+        """Turn by the quaternion."""
+        return Transform(rotation_from_quaternion(*q), ZERO3)
+
+    def integrate(self, q: Scalars, step: Scalars) -> Scalars:
+        """q * exp(step / 2)."""
+        return quaternion_product(q, quaternion_exp(step))
+
+    def difference(self, q0: Scalars, q1: Scalars) -> Scalars:
+        """2 log(q0^-1 q1), the short way round."""
+        return quaternion_log(quaternion_product(_conjugate(q0), q1))
+
+
+class Floating(JointKind):
+    """Six degrees of freedom: q = [position, quaternion xyzw], velocity = [linear, angular] in the body frame."""
+
+    name = "floating"
+    coordinates = ("x", "y", "z", "qx", "qy", "qz", "qw")
+    velocities = ("vx", "vy", "vz", "wx", "wy", "wz")
+    lengths = (0, 1, 2)
+    neutral = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
+    quaternion = 3
+    axial = False
+
+    def subspace(self, pitch: Scalar) -> tuple[Motion, ...]:
+        """The permutation [0 1; 1 0]: velocities are linear first, 6-vectors angular first."""
+        return (*(Motion(ZERO3, e) for e in (_X, _Y, _Z)), *(Motion(e, ZERO3) for e in (_X, _Y, _Z)))
+
+    def transform(self, q: Scalars, pitch: Scalar) -> Transform:
+        """Shift by the position, turn by the quaternion."""
+        return Transform(rotation_from_quaternion(*q[3:7]), (q[0], q[1], q[2]))
+
+    def integrate(self, q: Scalars, step: Scalars) -> Scalars:
+        """SE(3) exponential: position and attitude follow one constant twist."""
+        v, w = step[0:3], step[3:6]
+        t = dot(w, w)
+        wv = cross(w, v)
+        along = add(v, add(scale(0.5 * _sinc(0.25 * t) ** 2, wv), scale(_third(t), cross(w, wv))))
+        moved = rotate_back(rotation_from_quaternion(*q[3:7]), along)
+        return (*add(q[0:3], moved), *quaternion_product(q[3:7], quaternion_exp(w)))
+
+    def difference(self, q0: Scalars, q1: Scalars) -> Scalars:
+        """SE(3) logarithm, the short way round."""
+        w: Vec3 = quaternion_log(quaternion_product(_conjugate(q0[3:7]), q1[3:7]))
+        p = rotate(rotation_from_quaternion(*q0[3:7]), sub(q1[0:3], q0[0:3]))
+        wp = cross(w, p)
+        return (*add(p, sub(scale(_log_third(dot(w, w)), cross(w, wp)), scale(0.5, wp))), *w)
+
+
+def quaternion_product(a: Scalars, b: Scalars) -> Scalars:
+    """The Hamilton product of two quaternions xyzw, scaled back to unit length."""
+    (ax, ay, az, aw), (bx, by, bz, bw) = a, b
+    product = (
+        aw * bx + ax * bw + ay * bz - az * by,
+        aw * by - ax * bz + ay * bw + az * bx,
+        aw * bz + ax * by - ay * bx + az * bw,
+        aw * bw - ax * bx - ay * by - az * bz,
+    )
+    return scale(1.0 / np.sqrt(dot(product, product)), product)  # type: ignore[no-any-return]
+
+
+def quaternion_exp(w: Scalars) -> Scalars:
+    """The unit quaternion xyzw of a rotation by |w| about w."""
+    quarter = 0.25 * dot(w, w)
+    return (*scale(0.5 * _sinc(quarter), w), np.cos(np.sqrt(quarter)))
+
+
+def quaternion_log(q: Scalars) -> Scalars:
+    """The rotation vector of a unit quaternion xyzw, at most pi long."""
+    x, y, z, w = q
+    flip = np.where(w < 0.0, -1.0, 1.0)
+    # The tiny term makes the quotient below tend to 2 at the identity instead of 0/0.
+    n = np.sqrt(x * x + y * y + z * z + 1e-300)
+    return scale(flip * 2.0 * np.arctan2(n, flip * w) / n, (x, y, z))  # type: ignore[no-any-return]
+
+
+def _conjugate(q: Scalars) -> Scalars:
+    return (-q[0], -q[1], -q[2], q[3])
+
+
+def _sinc(t: Scalar) -> Scalar:
+    """sin(sqrt t) / sqrt t, smooth through t = 0."""
+    return np.sinc(np.sqrt(t) / np.pi)
+
+
+# Below this squared angle the closed forms lose digits to cancellation and their series, cut where the next term is
+# under 1e-16 of the sum, is exact.
+_SERIES_BELOW = 0.25
+
+
+def _third(t: Scalar) -> Scalar:
+    """(x - sin x) / x^3 with t = x^2."""
+    series = 1 / 6 - t * (1 / 120 - t * (1 / 5040 - t * (1 / 362880 - t * (1 / 39916800 - t / 6227020800))))
+    big = np.where(t < _SERIES_BELOW, 1.0, t)
+    x = np.sqrt(big)
+    return np.where(t < _SERIES_BELOW, series, (x - np.sin(x)) / (big * x))
+
+
+def _log_third(t: Scalar) -> Scalar:
+    """(1 - (x/2) cot(x/2)) / x^2 with t = x^2, 0 <= x < 2 pi."""
+    tail = 1 / 1209600 + t * (1 / 47900160 + t * (691 / 1307674368000))
+    series = 1 / 12 + t * (1 / 720 + t * (1 / 30240 + t * tail))
+    big = np.where(t < _SERIES_BELOW, 1.0, t)
+    half = 0.5 * np.sqrt(big)
+    return np.where(t < _SERIES_BELOW, series, (1.0 - half * np.cos(half) / np.sin(half)) / big)
+
+
+KINDS: tuple[JointKind, ...] = (Revolute(), Prismatic(), Helical(), Planar(), Spherical(), Floating())
+"""The table; `Model.joint_kind` holds row numbers."""
+
+CODE: dict[str, int] = {kind.name: code for code, kind in enumerate(KINDS)}
+"""Row number of a kind by its name."""

@@ -1,0 +1,41 @@
+"""Loading: a robot file or object becomes a Model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import IO, Any, Literal
+
+from robodyn.builders.assemble import build_model
+from robodyn.builders.urdf import read_urdf
+from robodyn.model import Model
+
+__all__ = ["build_model", "load_urdf"]
+
+
+def load_urdf(
+    source: str | bytes | os.PathLike[str] | IO[Any] | Any,
+    base: Literal["fixed", "floating"] = "fixed",
+    mimic: Literal["follow", "ignore"] = "follow",
+    strict: bool = True,
+    gravity: Iterable[float] = (0.0, 0.0, -9.81),
+) -> Model:
+    """Load a robot from URDF.
+
+    Args:
+        source: a path, XML text, bytes, a file object, or a robot object of urdfpy, urchin or yourdfpy.
+        base: "fixed" welds the root link to the world, "floating" gives it six degrees of freedom.
+        mimic: "follow": a mimicking joint has no coordinate of its own and follows its master; "ignore": it is free.
+        strict: whether inertias that no body can have are refused; if not, they are used and reported.
+        gravity: acceleration of free fall in world coordinates, m/s^2.
+
+    Returns:
+        The model; `model.report` lists what was merged, defaulted, ignored or doubtful.
+
+    Raises:
+        LoadError: not a usable robot; names the element and the value.
+        ArgumentError: an option that does not exist.
+    """
+    return build_model(
+        read_urdf(source, mimic=mimic, strict=strict), base=base, mimic=mimic, strict=strict, gravity=gravity
+    )

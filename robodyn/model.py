@@ -1,0 +1,415 @@
+"""Model: a robot as frozen flat arrays, and its configuration manifold."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from robodyn.arguments import Array, broadcast_leading, real_array, rows_named
+from robodyn.description import Finding
+from robodyn.errors import ArgumentError
+from robodyn.joints import CODE, KINDS, JointKind
+from robodyn.tree import Indices, Tree
+
+_TABLE_ROWS = 40
+_QUATERNION_TOO_SHORT = 1e-12
+_LENGTH_RANGE = 1.0
+
+
+class Numbered(Sequence[str]):
+    """The names prefix0, prefix1, ..., made when asked for: ten million of them cost nothing."""
+
+    def __init__(self, prefix: str, n: int) -> None:
+        self.prefix, self.n = prefix, n
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, index: Any) -> Any:
+        chosen = range(self.n)[index]
+        return tuple(f"{self.prefix}{i}" for i in chosen) if isinstance(chosen, range) else f"{self.prefix}{chosen}"
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Numbered):
+            return (self.prefix, self.n) == (other.prefix, other.n)
+        return isinstance(other, tuple) and tuple(self) == other
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Model:
+    """A kinematic tree as flat arrays. Frozen: arrays are read-only, and everything derived from them is computed once.
+
+    Body i is moved by joint i; its frame sits at the joint, turned so that the joint's axis is z (joints without one
+    axis keep the link's frame). `parent[i] < i`. n bodies, L links. A "tree coordinate" is one of a joint, a mimicking
+    joint included; coordinates (nq, nv) are those the robot is free in, and differ only where joints mimic others.
+
+    | array | meaning | shape, unit |
+    |---|---|---|
+    | `parent` | parent body, -1 for the world | (n,) |
+    | `joint_kind` | row of `robodyn.joints.KINDS` | (n,) |
+    | `Xtree` | transform from the parent body to the joint: E row-major, r | (n, 12) -, m |
+    | `inertia` | m, h = m c, I (xx xy xz yy yz zz) at the body's origin | (n, 10) kg, kg m, kg m^2 |
+    | `pitch` | pitch of a helical joint, else 0 | (n,) m/rad |
+    | `q_start`, `v_start` | first tree coordinate, first tree velocity of each joint | (n,) |
+    | `q_source`, `q_multiplier`, `q_offset` | tree coordinate = multiplier * q[source] + offset | (nq_tree,) |
+    | `v_source`, `v_multiplier` | tree velocity = multiplier * qd[source] | (nv_tree,) |
+    | `mimics` | the body whose joint this one follows, -1 for none | (n,) |
+    | `tree_armature`, `tree_damping`, `tree_friction` | per tree velocity | (nv_tree,) SI |
+    | `tree_lower`, `tree_upper` | position limits, infinite where none | (nq_tree,) m, rad |
+    | `tree_effort`, `tree_velocity` | effort and velocity limits, infinite where none | (nv_tree,) SI |
+    | `link_body` | body a link is fixed to, -1 for the world | (L,) |
+    | `link_X` | transform from that body to the link: E row-major, r | (L, 12) -, m |
+    | `gravity` | acceleration of free fall in world coordinates | (3,) m/s^2 |
+    """
+
+    name: str
+    parent: Indices
+    joint_kind: NDArray[np.int8]
+    Xtree: NDArray[np.float64]
+    inertia: NDArray[np.float64]
+    pitch: NDArray[np.float64]
+    q_start: Indices
+    v_start: Indices
+    q_source: Indices
+    q_multiplier: NDArray[np.float64]
+    q_offset: NDArray[np.float64]
+    v_source: Indices
+    v_multiplier: NDArray[np.float64]
+    mimics: Indices
+    tree_armature: NDArray[np.float64]
+    tree_damping: NDArray[np.float64]
+    tree_friction: NDArray[np.float64]
+    tree_lower: NDArray[np.float64]
+    tree_upper: NDArray[np.float64]
+    tree_effort: NDArray[np.float64]
+    tree_velocity: NDArray[np.float64]
+    link_body: Indices
+    link_X: NDArray[np.float64]
+    gravity: NDArray[np.float64]
+    joint_names: Sequence[str]
+    body_names: Sequence[str]
+    link_names: Sequence[str]
+    report: tuple[Finding, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, np.ndarray):
+                value.setflags(write=False)
+
+    # Identity: what is pickled and compared is the fields; cached properties are rebuilt.
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            object.__setattr__(self, name, value)
+        self.__post_init__()
+
+    def __copy__(self) -> Model:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Model:
+        return self
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of everything that determines results and names, the same in every process."""
+        state = hashlib.blake2b(digest_size=16)
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if f.name == "report":
+                continue
+            state.update(f.name.encode())
+            state.update(value.tobytes() if isinstance(value, np.ndarray) else repr(_plain(value)).encode())
+        return state.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Model) and self.digest == other.digest)
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Model {self.name!r}: {self.n_bodies} bodies, {len(self.link_names)} links, nq {self.nq}, nv {self.nv}, "
+            f"{len(self.report)} findings>"
+        )
+
+    def __str__(self) -> str:
+        from robodyn.tables import model_table, to_text
+
+        return to_text(model_table(self, _TABLE_ROWS))
+
+    # Sizes.
+
+    @property
+    def n_bodies(self) -> int:
+        """Number of bodies (and of joints that move)."""
+        return int(self.parent.size)
+
+    @cached_property
+    def nq(self) -> int:
+        """Number of coordinates."""
+        return int(self.q_source.max(initial=-1)) + 1
+
+    @cached_property
+    def nv(self) -> int:
+        """Number of degrees of freedom."""
+        return int(self.v_source.max(initial=-1)) + 1
+
+    @property
+    def nq_tree(self) -> int:
+        """Number of coordinates with those of mimicking joints."""
+        return int(self.q_source.size)
+
+    @property
+    def nv_tree(self) -> int:
+        """Number of velocities with those of mimicking joints."""
+        return int(self.v_source.size)
+
+    @cached_property
+    def has_mimic(self) -> bool:
+        """Whether some joint follows another."""
+        return self.nv != self.nv_tree
+
+    # Topology.
+
+    @cached_property
+    def tree(self) -> Tree:
+        """Levels, children, subtrees, paths, Euler tour and heavy paths (`robodyn.tree.Tree`)."""
+        return Tree(self.parent)
+
+    @property
+    def euler_tour(self) -> tuple[Indices, Indices]:
+        """(lp, rp), each (n,): the steps 0 .. 2n-1 at which an Euler tour enters and leaves each body."""
+        return self.tree.euler_tour
+
+    # Per coordinate of the robot.
+
+    @cached_property
+    def coordinate_names(self) -> tuple[str, ...]:
+        """(nq) names of coordinates: the joint's, with a component where it has several ("base.qx")."""
+        return self._component_names("coordinates")
+
+    @cached_property
+    def velocity_names(self) -> tuple[str, ...]:
+        """(nv) names of velocities: the joint's, with a component where it has several ("base.wx")."""
+        return self._component_names("velocities")
+
+    def _component_names(self, which: str) -> tuple[str, ...]:
+        parts = [getattr(kind, which) for kind in KINDS]
+        return tuple(
+            f"{name}.{part}" if part else name
+            for name, code, followed in zip(
+                self.joint_names, self.joint_kind.tolist(), self.mimics.tolist(), strict=True
+            )
+            if followed < 0
+            for part in parts[code]
+        )
+
+    @cached_property
+    def armature(self) -> NDArray[np.float64]:
+        """(nv,) inertia felt along each degree of freedom itself; followers add theirs times multiplier squared."""
+        return self._gathered(self.tree_armature * self.v_multiplier**2)
+
+    @cached_property
+    def damping(self) -> NDArray[np.float64]:
+        """(nv,) viscous damping; followers add theirs times multiplier squared."""
+        return self._gathered(self.tree_damping * self.v_multiplier**2)
+
+    @cached_property
+    def friction(self) -> NDArray[np.float64]:
+        """(nv,) Coulomb friction; followers add theirs times |multiplier|."""
+        return self._gathered(self.tree_friction * np.abs(self.v_multiplier))
+
+    def _gathered(self, tree_values: Array) -> NDArray[np.float64]:
+        total = np.zeros(self.nv)
+        np.add.at(total, self.v_source, tree_values)
+        total.setflags(write=False)
+        return total
+
+    @cached_property
+    def _own_coordinates(self) -> tuple[Indices, Indices]:
+        """Tree coordinates and tree velocities that are the robot's own, in order."""
+        free = self.mimics < 0
+        nq, nv = (np.array([getattr(kind, what) for kind in KINDS])[self.joint_kind] for what in ("nq", "nv"))
+        return np.flatnonzero(np.repeat(free, nq)), np.flatnonzero(np.repeat(free, nv))
+
+    @property
+    def lower(self) -> NDArray[np.float64]:
+        """(nq,) lower position limits, -inf where none."""
+        return self.tree_lower[self._own_coordinates[0]]
+
+    @property
+    def upper(self) -> NDArray[np.float64]:
+        """(nq,) upper position limits, inf where none."""
+        return self.tree_upper[self._own_coordinates[0]]
+
+    @property
+    def effort_limit(self) -> NDArray[np.float64]:
+        """(nv,) effort limits, inf where none."""
+        return self.tree_effort[self._own_coordinates[1]]
+
+    @property
+    def velocity_limit(self) -> NDArray[np.float64]:
+        """(nv,) velocity limits, inf where none."""
+        return self.tree_velocity[self._own_coordinates[1]]
+
+    @cached_property
+    def total_mass(self) -> float:
+        """Mass of everything that can move, kg."""
+        return float(self.inertia[:, 0].sum())
+
+    def link_index(self, link: str | int) -> int:
+        """Place of a link, given by name or by its place, in `link_names`.
+
+        Raises:
+            ArgumentError: no such link; the message names near misses.
+        """
+        if isinstance(link, str):
+            found = self._link_numbers.get(link)
+            if found is None:
+                import difflib
+
+                near = difflib.get_close_matches(link, self.link_names, n=3) or self.link_names[:5]
+                raise ArgumentError(f"link: got {link!r}; wanted a link of {self.name!r}, such as {', '.join(near)}")
+            return found
+        if isinstance(link, bool) or not isinstance(link, int | np.integer) or not 0 <= link < len(self.link_names):
+            raise ArgumentError(f"link: got {link!r}; wanted a name or an index from 0 to {len(self.link_names) - 1}")
+        return int(link)
+
+    @cached_property
+    def _link_numbers(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.link_names)}
+
+    # The configuration manifold.
+
+    @cached_property
+    def _free_joints(self) -> list[tuple[JointKind, NDArray[np.intp], NDArray[np.intp]]]:
+        """For every joint kind present: (kind, (m, nq) coordinates, (m, nv) velocities) of its joints that are free."""
+        free = np.flatnonzero(self.mimics < 0)
+        grouped = []
+        for kind in KINDS:
+            bodies = free[self.joint_kind[free] == CODE[kind.name]]
+            if bodies.size:
+                q_index = self.q_source[self.q_start[bodies][:, None] + np.arange(kind.nq)]
+                v_index = self.v_source[self.v_start[bodies][:, None] + np.arange(kind.nv)]
+                grouped.append((kind, q_index, v_index))
+        return grouped
+
+    @cached_property
+    def quaternion_starts(self) -> NDArray[np.intp]:
+        """(number of quaternions,) where each unit quaternion starts in q."""
+        starts = [q_index[:, kind.quaternion] for kind, q_index, _ in self._free_joints if kind.quaternion is not None]
+        return np.concatenate(starts) if starts else np.empty(0, dtype=np.intp)
+
+    def normalized(self, q: Array) -> Array:
+        """q (..., nq) with every quaternion scaled to unit length; q itself where the model has none.
+
+        Raises:
+            ArgumentError: a quaternion of zero length; names the joint's coordinate and the rows.
+        """
+        if not self.quaternion_starts.size:
+            return q
+        index = self.quaternion_starts[:, None] + np.arange(4)
+        quaternions = q[..., index]
+        length = np.sqrt((quaternions * quaternions).sum(axis=-1, keepdims=True))
+        short = length[..., 0] < _QUATERNION_TOO_SHORT
+        if short.any():
+            which = int(np.argwhere(short)[0][-1])
+            raise ArgumentError(
+                f"q: the quaternion of {self.coordinate_names[index[which, 0]]!r} has zero length "
+                f"{rows_named(short, 1)}; wanted four numbers xyzw that can be scaled to unit length"
+            )
+        q = q.copy()
+        q[..., index] = quaternions / length
+        return q
+
+    def _on_manifold(self, operation: str, result: str, *arguments: tuple[Array, str]) -> Array:
+        """Apply an operation of the joint table to every free joint; arrays are indexed like "q" or like "v"."""
+        leading = np.broadcast_shapes(*(array.shape[:-1] for array, _ in arguments))
+        out = np.empty((*leading, self.nq if result == "q" else self.nv))
+        for kind, q_index, v_index in self._free_joints:
+            index = {"q": q_index, "v": v_index}
+            components = [tuple(np.moveaxis(array[..., index[which]], -1, 0)) for array, which in arguments]
+            for c, value in enumerate(getattr(kind, operation)(*components)):
+                out[..., index[result][:, c]] = value
+        return out
+
+    def integrate(self, q: ArrayLike, qd: ArrayLike, dt: float | ArrayLike = 1.0) -> NDArray[np.float64]:
+        """q (+) qd dt: the configuration after moving at constant velocity qd (..., nv) for dt seconds.
+
+        Exact on the manifold: quaternions stay unit, a floating body follows one twist. Returns (..., nq).
+
+        Raises:
+            ArgumentError: wrong shapes, or a quaternion of zero length.
+        """
+        q_array = real_array("q", q, (self.nq,), np.float64)
+        v_array = real_array("qd", qd, (self.nv,), np.float64)
+        dt_array = real_array("dt", dt, (), np.float64)
+        broadcast_leading({"q": (q_array, 1), "qd": (v_array, 1), "dt": (dt_array, 0)})
+        step = v_array * dt_array[..., None]
+        return self._on_manifold("integrate", "q", (self.normalized(q_array), "q"), (step, "v"))
+
+    def difference(self, q0: ArrayLike, q1: ArrayLike) -> NDArray[np.float64]:
+        """q1 (-) q0 (..., nv): the velocity that takes q0 (..., nq) to q1 in one second, the short way round.
+
+        Angles of revolute joints are subtracted as they are; attitudes, and the angle of a planar joint, go the
+        nearest way.
+
+        Raises:
+            ArgumentError: wrong shapes, or a quaternion of zero length.
+        """
+        a = real_array("q0", q0, (self.nq,), np.float64)
+        b = real_array("q1", q1, (self.nq,), np.float64)
+        broadcast_leading({"q0": (a, 1), "q1": (b, 1)})
+        return self._on_manifold("difference", "v", (self.normalized(a), "q"), (self.normalized(b), "q"))
+
+    def neutral(self) -> NDArray[np.float64]:
+        """(nq,) zeros, and the identity for attitudes. Position limits are not looked at."""
+        q = np.zeros(self.nq)
+        for kind, q_index, _ in self._free_joints:
+            q[q_index] = kind.neutral
+        return q
+
+    def random_configuration(
+        self, rng: np.random.Generator | int | None = None, shape: tuple[int, ...] = ()
+    ) -> NDArray[np.float64]:
+        """(*shape, nq) random configurations: uniform within position limits (within +-pi rad or +-1 m where a limit
+        is missing, infinite or reversed), attitudes uniform over all rotations. `rng`: a generator or a seed.
+
+        Raises:
+            ArgumentError: `rng` is neither a generator nor a seed.
+        """
+        if not isinstance(rng, np.random.Generator):
+            try:
+                rng = np.random.default_rng(rng)
+            except (TypeError, ValueError) as error:
+                raise ArgumentError(f"rng: got {rng!r}; wanted a numpy.random.Generator or an integer seed") from error
+        wide = np.full(self.nq, np.pi)
+        for kind, q_index, _ in self._free_joints:
+            wide[q_index[:, kind.lengths]] = _LENGTH_RANGE
+        lower, upper = self.lower, self.upper
+        bounded = np.isfinite(lower) & np.isfinite(upper) & (lower <= upper)
+        lower, upper = np.where(bounded, lower, -wide), np.where(bounded, upper, wide)
+        q: NDArray[np.float64] = rng.uniform(lower, upper, (*shape, self.nq))
+        for start in self.quaternion_starts:
+            q[..., start : start + 4] = rng.standard_normal((*shape, 4))
+        return self.normalized(q)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Numbered):
+        return (value.prefix, value.n)
+    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else value

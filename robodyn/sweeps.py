@@ -1,0 +1,269 @@
+"""What an algorithm is: fields that live on bodies, and sweeps over the tree that fill them.
+
+Every recursion of rigid-body dynamics is a list of these sweeps:
+
+- `World`: fills the world's own fields, such as the base velocity V0, or turns totals that arrived there into results;
+- `Outward`: root to leaves, a body's fields from its parent's;
+- `Inward`: leaves to root, what a body hands to its parent, summed there;
+- `Ancestors`: for a body i (every body, or the one that carries a link), visit j = i, parent(i), ... up to the root,
+  carrying fields along;
+- `Links`: one value per link from the fields of the body it is fixed to.
+
+A sweep is data plus a pure step function. The step sees spatial quantities whose components are scalars of any kind
+and must not branch on values, on the root or on the joint kind. Engines alone allocate fields and choose the order
+(bodies, levels, lanes). With `lanes=True` a step runs once per degree of freedom: its fields have one more axis, and
+`body.unit` is 1 for the lane's own degree of freedom and 0 for every other.
+
+How to write an algorithm: docs/add_an_algorithm.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from robodyn.joints import JointKind, Scalars
+from robodyn.spatial import (
+    IDENTITY,
+    ZERO_ARTICULATED,
+    ZERO_FORCE,
+    ZERO_INERTIA,
+    ZERO_MOTION,
+    Force,
+    Inertia,
+    Motion,
+    Scalar,
+    Transform,
+    Vec3,
+)
+
+
+@dataclass(frozen=True)
+class FieldType:
+    """How many scalars a field holds and how they are arranged.
+
+    `template` is a value of the field (nested tuples); `copies(nv)` says how many of it a body has whose joint has
+    nv degrees of freedom, or is None for exactly one, not wrapped in a tuple.
+    """
+
+    template: Any
+    copies: Callable[[int], int] | None = None
+
+    def size(self, nv: int) -> int:
+        """Number of scalars on a body whose joint has nv degrees of freedom."""
+        return sum(1 for _ in flatten(self.template)) * (1 if self.copies is None else self.copies(nv))
+
+    def build(self, scalars: Iterator[Scalar], nv: int) -> Any:
+        """Arrange scalars into a value of the field."""
+        if self.copies is None:
+            return _build(self.template, scalars)
+        return tuple(_build(self.template, scalars) for _ in range(self.copies(nv)))
+
+
+def flatten(value: Any) -> Iterator[Scalar]:
+    """The scalars of a value, in order."""
+    if isinstance(value, tuple):
+        for part in value:
+            yield from flatten(part)
+    else:
+        yield value
+
+
+def _build(template: Any, scalars: Iterator[Scalar]) -> Any:
+    if not isinstance(template, tuple):
+        return next(scalars)
+    parts = [_build(part, scalars) for part in template]
+    return type(template)(*parts) if hasattr(template, "_fields") else tuple(parts)
+
+
+SCALAR = FieldType(0.0)
+VECTOR3 = FieldType((0.0, 0.0, 0.0))
+TRANSFORM = FieldType(IDENTITY)
+POSE = FieldType((0.0,) * 12)
+"""Three rows [R p] of a homogeneous transform."""
+MOTION = FieldType(ZERO_MOTION)
+FORCE = FieldType(ZERO_FORCE)
+INERTIA = FieldType(ZERO_INERTIA)
+ARTICULATED = FieldType(ZERO_ARTICULATED)
+DOFS = FieldType(0.0, lambda nv: nv)
+"""One scalar per degree of freedom of the joint."""
+DOF_MOTIONS = FieldType(ZERO_MOTION, lambda nv: nv)
+DOF_FORCES = FieldType(ZERO_FORCE, lambda nv: nv)
+DOF_TRIANGLE = FieldType(0.0, lambda nv: nv * (nv + 1) // 2)
+"""The lower triangle of a matrix over the joint's degrees of freedom, row by row."""
+DOF_PAIRS = FieldType(0.0)
+"""A block of a matrix over degrees of freedom, a tuple of rows; only `Ancestors` writes it, only outputs read it."""
+
+
+class Body(Protocol):
+    """What a step sees of a body: its row of the joint table, its constants, its share of the inputs."""
+
+    joint: JointKind
+    S: tuple[Motion, ...]
+    Xtree: Transform
+    inertia: Inertia
+    pitch: Scalar
+    armature: Scalars
+    q: Scalars
+    qd: Scalars
+    qdd: Scalars
+    tau: Scalars
+    f_ext: Force
+    unit: Scalars
+
+
+class WorldInputs(Protocol):
+    """What a step sees of the world: base velocity and acceleration (world coordinates) and gravity."""
+
+    V0: Motion
+    dV0: Motion
+    gravity: Vec3
+
+
+class LinkConstants(Protocol):
+    """What a step sees of a link: the transform from its body's frame to its own."""
+
+    X: Transform
+
+
+Fields: TypeAlias = Any
+"""A view of one body's fields: those a sweep declares, as attributes."""
+Written: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class World:
+    """`step(world, own) -> writes` on the world's fields; `own` holds totals that inward sweeps left there."""
+
+    step: Callable[[WorldInputs, Fields], Written]
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Outward:
+    """`step(body, own, parent) -> writes`, parents first; `carries` are the parent's fields that it sees."""
+
+    step: Callable[[Body, Fields, Fields], Written]
+    reads: tuple[str, ...] = ()
+    carries: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    lanes: bool = False
+
+
+@dataclass(frozen=True)
+class Inward:
+    """`step(body, own) -> (writes, gives)`, children first; `gives` is added to the parent's fields of that name.
+
+    A field that is given starts from what an earlier sweep wrote there, or from zero.
+    """
+
+    step: Callable[[Body, Fields], tuple[Written, Written]]
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    gives: tuple[str, ...] = ()
+    lanes: bool = False
+
+
+@dataclass(frozen=True)
+class Ancestors:
+    """For a body i: `start(body, own, link) -> carry`, then for j = i and each ancestor of i in turn
+    `visit(body_j, own_j, body_i, own_i, carry) -> (values, carry)`.
+
+    `of_link` starts only at the body of the query's link, and values belong to j; otherwise every body starts, and
+    values are blocks between the degrees of freedom of j (rows) and i (columns).
+    """
+
+    start: Callable[[Body, Fields, LinkConstants], Written]
+    visit: Callable[[Body, Fields, Body, Fields, Fields], tuple[Written, Written]]
+    reads: tuple[str, ...] = ()
+    carries: tuple[str, ...] = ()
+    visits: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    of_link: bool = False
+
+
+@dataclass(frozen=True)
+class Links:
+    """`step(link, own) -> writes` for every link, or with `of_link` for the query's link alone; `own` is the body's."""
+
+    step: Callable[[LinkConstants, Fields], Written]
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    of_link: bool = False
+
+
+Sweep: TypeAlias = World | Outward | Inward | Ancestors | Links
+
+
+@dataclass(frozen=True)
+class WorldOutput:
+    """The world's value of a field, of the given array shape."""
+
+    field: str
+    shape: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class LinkOutput:
+    """A field of the links: (n_links, *shape), or (*shape) with `of_link`."""
+
+    field: str
+    shape: tuple[int, ...] = ()
+    of_link: bool = False
+
+
+@dataclass(frozen=True)
+class DofOutput:
+    """A field of DOFS as (nv,), or as (nv, nv) for a lane field (columns are lanes).
+
+    `force=True`: a generalised force, to which a mimicking joint contributes through its multiplier; otherwise a
+    generalised motion, which exists only where every joint has a coordinate of its own.
+    """
+
+    field: str
+    force: bool = True
+    lanes: bool = False
+
+
+@dataclass(frozen=True)
+class ColumnOutput:
+    """A field of DOF_MOTIONS or DOF_FORCES as (6, nv)."""
+
+    field: str
+
+
+@dataclass(frozen=True)
+class PairBlocks:
+    """Blocks of one field of an `Ancestors` sweep, whose rows are j's degrees of freedom and whose columns are i's.
+
+    `transposed` puts the transposed block at (i, j); `diagonal` says whether the block of j = i counts.
+    """
+
+    field: str
+    transposed: bool = False
+    diagonal: bool = True
+
+
+@dataclass(frozen=True)
+class PairOutput:
+    """A matrix (nv, nv) filled by blocks of an `Ancestors` sweep, plus the armature on its diagonal where asked."""
+
+    blocks: tuple[PairBlocks, ...]
+    armature: bool = False
+
+
+Output: TypeAlias = WorldOutput | LinkOutput | DofOutput | ColumnOutput | PairOutput
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A named list of sweeps over declared fields. `inputs` are the per-joint inputs its steps read: of `q`, `qd`,
+    `qdd`, `tau`, `f_ext`; an input that is not listed reads as zero."""
+
+    name: str
+    inputs: tuple[str, ...]
+    fields: Mapping[str, FieldType]
+    sweeps: tuple[Sweep, ...]
+    outputs: Mapping[str, Output] = field(default_factory=dict)
