@@ -153,8 +153,7 @@ def _check_name(name: str, what: str) -> None:
 def _require(condition: bool, part: Link | Joint | str, what: str, value: object, wanted: str) -> None:
     if not condition:
         subject = part if isinstance(part, str) else _named(part)
-        shown = value if isinstance(value, str) else repr(value)
-        raise LoadError(f"{subject} {what}: {wanted} is wanted, not {quoted(shown)}")
+        raise LoadError(f"{subject} {what}: {wanted} is wanted, not {quoted(repr(value))}")
 
 
 def _named(part: Link | Joint) -> str:
@@ -202,8 +201,8 @@ def _cycle(description: RobotDescription, joint_of: dict[str, int], reached: set
         seen[link] = None
         link = description.joints[joint_of[link]].parent
     names = list(seen)
-    down = names[names.index(link) :][::-1]
-    return f"the links form a cycle: {cycle(down)}; a robot is a tree"
+    upward = names[names.index(link) + 1 :]
+    return f"the links form a cycle: {cycle([link, *reversed(upward)])}; a robot is a tree"
 
 
 def _require_unique(what: str, parts: Iterable[Link] | Iterable[Joint]) -> None:

@@ -336,18 +336,13 @@ def _with_armatures(joints: list[Joint], transmissions: list[Element], notes: No
         notes.gather("armature-from-rotor", f"joint {quoted(names[0])}", message, rotors[0].line)
     for joint in joints:
         if joint.armature and joint.name in armatures:
-            raise LoadError(
-                f"joint {quoted(joint.name)}{at_line(joint.line)} gives both armature and drake:rotor_inertia"
-            )
+            subject = f"joint {quoted(joint.name)}{at_line(joint.line)}"
+            raise LoadError(f"{subject} gives both an armature and a drake:rotor_inertia; give one")
     return [replace(joint, armature=armatures[joint.name]) if joint.name in armatures else joint for joint in joints]
 
 
 def _survey(
-    element: Element,
-    subject: str,
-    once: frozenset[str],
-    attributes: frozenset[str],
-    notes: Notes,
+    element: Element, subject: str, once: frozenset[str], attributes: frozenset[str], notes: Notes
 ) -> dict[str, Element]:
     """The children that may come `once`, by tag; other children and other attributes are reported. Raises LoadError for
     a repeated child and for xacro that was not expanded."""

@@ -1,0 +1,64 @@
+"""Fixtures that every numeric test runs through: engine x dtype, batch shapes, tolerances."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import robodyn as rd
+from robodyn.engines.protocol import SUPPORT
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+# Relative to the largest entry. Recursions of depth d lose about d roundings of 1.1e-16 or 6e-8, and results of FD
+# the conditioning of H besides, so FD is judged by its residual.
+TOLERANCE = {"float64": 1e-11, "float32": 2e-4}
+
+BATCHES = [(), (1,), (3, 1, 2), (0,)]
+
+_PAIRS = sorted({(engine, dtype) for table in SUPPORT.values() for engine, dtypes in table.items() for dtype in dtypes})
+
+
+@pytest.fixture(params=_PAIRS, ids=lambda pair: "-".join(pair))
+def engine_dtype(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """(engine, dtype) for every pair that the support table declares."""
+    return request.param
+
+
+@pytest.fixture
+def make_dynamics(engine_dtype: tuple[str, str]) -> Callable[..., rd.Dynamics]:
+    """Dynamics of a model on the engine and dtype under test."""
+
+    def make(model: rd.Model, **options: Any) -> rd.Dynamics:
+        return rd.Dynamics(model, engine=engine_dtype[0], dtype=engine_dtype[1], **options)
+
+    return make
+
+
+@pytest.fixture
+def tolerance(engine_dtype: tuple[str, str]) -> float:
+    """Tolerance relative to the largest entry."""
+    return TOLERANCE[engine_dtype[1]]
+
+
+def random_states(model: rd.Model, shape: tuple[int, ...] = (), seed: int = 0) -> tuple[np.ndarray, ...]:
+    """q, qd, qdd away from zero; the seed is printed so that a failure can be repeated."""
+    print(f"states of {model.name}: seed {seed}")
+    rng = np.random.default_rng(seed)
+    q = model.random_configuration(rng, shape)
+    qd, qdd = rng.uniform(0.2, 1.5, (2, *shape, model.nv)) * rng.choice([-1.0, 1.0], (2, *shape, model.nv))
+    return q, qd, qdd
+
+
+def relative(got: np.ndarray, wanted: np.ndarray) -> float:
+    """Largest difference over the largest entry wanted (or 1 where that is tiny); NaN counts as infinite."""
+    if np.size(wanted) == 0:
+        assert np.shape(got) == np.shape(wanted)
+        return 0.0
+    error = np.abs(np.asarray(got, dtype=np.float64) - wanted).max() / max(np.abs(wanted).max(), 1e-3)
+    return float(np.inf if np.isnan(error) else error)

@@ -1,0 +1,48 @@
+"""Robots to test on: our own, the shared collection beside a checkout, and those of the example-robot-data wheel."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+OWN = sorted((ROOT / "models").glob("*.urdf"))
+SHARED_FOLDER = Path(os.environ.get("ROBODYN_SHARED_ROBOTS", ROOT.parent / "shared" / "robots"))
+SHARED = sorted(SHARED_FOLDER.glob("*.urdf"))
+
+# Arms, quadruped, humanoid, hands with mimic, planar and massless peculiarities: the eight that every run tests.
+EVERY_RUN = (
+    "universalUR5",
+    "iiwa14",
+    "panda_arm",
+    "go2",
+    "g1_29dof",
+    "pr2_pr2",
+    "pepper",
+    "shadow_hand_right",
+)
+
+
+def example_robot_data() -> list[Path]:
+    """URDF files of the example-robot-data wheel, if it is installed."""
+    spec = importlib.util.find_spec("cmeel")
+    if spec is None or spec.origin is None:
+        return []
+    share = Path(spec.origin).parent.parent / "cmeel.prefix" / "share" / "example-robot-data" / "robots"
+    return sorted(share.rglob("*.urdf"))
+
+
+def shared(name: str) -> Path:
+    """A robot of the shared collection, or a skip that says why."""
+    path = SHARED_FOLDER / f"{name}.urdf"
+    if not path.exists():
+        pytest.skip(f"{path.name}: the shared robot collection is not beside this checkout")
+    return path
+
+
+def own(name: str) -> Path:
+    """A robot of models/."""
+    return ROOT / "models" / f"{name}.urdf"

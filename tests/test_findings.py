@@ -1,0 +1,104 @@
+"""Finding codes: every one is in the list, described, and reached by some robot."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from urdf_texts import INERTIAL, LIMIT, robot
+
+import robodyn.builders
+from robodyn.builders.checks import FINDINGS
+from robodyn.builders.findings import SEVERITIES
+from robodyn.builders.urdf import read_urdf
+from robodyn.errors import LoadError
+
+BEHIND = f'<link name="m">{INERTIAL}</link><joint name="k" type="continuous"><parent link="tip"/><child link="m"/>'
+BEHIND += "{}</joint>"
+
+
+def behind(mimic=""):
+    """A third link on a joint behind the tip, which may mimic."""
+    return BEHIND.format(mimic)
+
+
+def with_inertial(mass="1", rest="", **moments):
+    values = {"ixx": 1, "ixy": 0, "ixz": 0, "iyy": 1, "iyz": 0, "izz": 1} | moments
+    inertia = " ".join(f'{key}="{value}"' for key, value in values.items() if value is not None)
+    return robot(tip=f'<inertial><mass value="{mass}"/><inertia {inertia}/>{rest}</inertial>')
+
+
+def rotor(joint):
+    actuator = '<actuator name="m"><drake:rotor_inertia value="1"/></actuator>'
+    return robot(extra=f'<transmission name="t"><joint name="{joint}"/>{actuator}</transmission>')
+
+
+DEFAULT = SimpleNamespace(mass=1.0, inertia=np.eye(3), origin=None)
+CHAIN = (
+    '<link name="n"/><joint name="l" type="continuous"><parent link="m"/><child link="n"/><mimic joint="k"/></joint>'
+)
+
+SOURCES = {
+    "robot-name-missing": '<robot><link name="a"/></robot>',
+    "ignored-tag": robot(base="<visual/>"),
+    "ignored-attribute": robot('<limit a:b="1"/>'),
+    "unknown-tag": robot("<axes/>"),
+    "unknown-attribute": robot('<limit lover="1"/>'),
+    "axis-defaulted": robot(),
+    "axis-normalised": robot('<axis xyz="0 0 2"/>'),
+    "quaternion-normalised": robot('<origin quat_xyzw="0 0 0 2"/>'),
+    "inertial-empty": robot(tip="<inertial/>"),
+    "mass-missing": robot(tip=INERTIAL.replace('<mass value="1"/>', "")),
+    "inertia-missing": robot(tip='<inertial><mass value="1"/></inertial>'),
+    "inertia-products-missing": with_inertial(ixy=None),
+    "armature-from-rotor": rotor("j"),
+    "rotor-inertia-not-used": rotor("nobody"),
+    "suspected-default-inertial": SimpleNamespace(links=[SimpleNamespace(name="a", inertial=DEFAULT)], joints=[]),
+    "link-without-inertial": robot(tip=""),
+    "massless-moving-link": robot(tip="", extra=behind()),
+    "massless-leaf": robot(tip=""),
+    "negative-mass": with_inertial("-1"),
+    "negative-inertia": with_inertial(ixy=2),
+    "inertia-triangle": with_inertial(ixx=3),
+    "mass-without-inertia": with_inertial(ixx=0, iyy=0, izz=0),
+    "inertia-without-mass": with_inertial("0"),
+    "negative-coefficient": robot('<dynamics damping="-1"/>'),
+    "joint-forces-not-used": robot('<dynamics damping="1"/>'),
+    "limit-missing": robot(),
+    "limit-reversed": robot('<limit lower="1" upper="-1"/>'),
+    "limit-equal": robot('<limit lower="1" upper="1"/>'),
+    "limit-negative": robot('<limit lower="-1" upper="1" effort="-1"/>'),
+    "limit-not-used": robot(LIMIT, kind="continuous"),
+    "effort-zero": robot('<limit lower="-1" upper="1" effort="0"/>'),
+    "axes-not-perpendicular": robot('<axis2 xyz="1 1 0"/>', kind="universal"),
+    "mimic-on-fixed-joint": robot('<mimic joint="j"/>', kind="fixed"),
+    "mimic-of-fixed-joint": robot(kind="fixed", extra=behind('<mimic joint="j"/>')),
+    "mimic-multiplier-zero": robot(extra=behind('<mimic joint="j" multiplier="0"/>')),
+    "mimic-chain": robot(extra=behind('<mimic joint="j"/>') + CHAIN),
+    "mimic-ignored": robot(extra=behind('<mimic joint="j"/>')),
+}
+"""A robot for every finding code."""
+
+
+@pytest.mark.parametrize("code", FINDINGS)
+def test_every_code_is_reached(code):
+    options = {"strict": False, "mimic": "ignore" if code == "mimic-ignored" else "follow"}
+    description = read_urdf(SOURCES[code], **options)
+    hits = [finding for finding in description.report if finding.code == code]
+    assert hits
+    assert {finding.severity for finding in hits} == {SEVERITIES[code]}
+    assert all(finding.element and finding.message for finding in hits)
+    if SEVERITIES[code] == "error":
+        with pytest.raises(LoadError):
+            read_urdf(SOURCES[code])
+
+
+def test_the_list_of_codes_is_complete_and_described():
+    folder = Path(robodyn.builders.__file__).parent
+    text = "\n".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
+    used = set(re.findall(r'(?:notes\.add|notes\.gather|_refuse)\(\s*"([a-z-]+)"', text))
+    assert used == set(FINDINGS)
+    assert set(SOURCES) == set(FINDINGS)
+    assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", code) and meaning for code, meaning in FINDINGS.items())
+    assert set(SEVERITIES.values()) == {"info", "warning", "error"}
