@@ -1,0 +1,246 @@
+"""Fuzzing of the URDF reader: near-valid robots, mutated as elements and as bytes.
+
+Only a RobodynError may come out of `read_urdf`, and what it accepts is sound and passes the checks again unchanged.
+"""
+
+import math
+import random
+import time
+from dataclasses import astuple
+from xml.sax.saxutils import quoteattr
+
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+from robodyn.builders.checks import check
+from robodyn.builders.urdf import read_urdf
+from robodyn.description import JOINT_TYPES, RobotDescription
+from robodyn.errors import RobodynError
+
+EXAMPLES = 2500
+"""Robots in one ordinary run: about 20 seconds."""
+
+NIGHTLY = 300.0
+"""Seconds of the nightly run."""
+
+SETTINGS = settings(max_examples=EXAMPLES, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
+
+EVIL = [
+    *("", " ", "nan", "inf", "-inf", "1e400", "1e308", "-1e308", "5e-324", "0", "-0", "-1", "1_0", "0x10", "\u0661"),
+    *("${x}", "$(arg x)", "1 2", "0 0 0", "1 2 3 4", "1e308 1e308 1e308", "1e200 1e-200 0", "1e-7 0 0", "0 0 2", "x"),
+    *(
+        "base",
+        "l0",
+        "l1",
+        "l2",
+        "j1",
+        "j2",
+        "robot",
+        "fixed",
+        "helical",
+        "universal",
+        "planar",
+        "\u00e9\U0001f916",
+        "a" * 500,
+    ),
+]
+TAGS = [
+    *("robot", "link", "joint", "inertial", "origin", "mass", "inertia", "parent", "child", "axis", "axis2", "limit"),
+    *("dynamics", "mimic", "visual", "gazebo", "transmission", "actuator", "drake:rotor_inertia", "drake:gear_ratio"),
+    *("xacro:macro", "ns:thing", "inertai"),
+]
+ATTRIBUTES = [
+    "name",
+    "type",
+    "link",
+    "joint",
+    "xyz",
+    "rpy",
+    "quat_xyzw",
+    "value",
+    "ixx",
+    "ixy",
+    "izz",
+    "lower",
+    "upper",
+]
+ATTRIBUTES += ["effort", "velocity", "damping", "friction", "armature", "multiplier", "offset", "pitch", "xmlns", "a:b"]
+
+
+class Node:
+    """An XML element to be mutated."""
+
+    def __init__(self, tag, attributes=(), children=()):
+        self.tag, self.attributes, self.children = tag, dict(attributes), list(children)
+
+    def __str__(self):
+        attributes = "".join(f" {name}={quoteattr(value)}" for name, value in self.attributes.items())
+        return f"<{self.tag}{attributes}>{''.join(map(str, self.children))}</{self.tag}>"
+
+    def copy(self):
+        return Node(self.tag, self.attributes, [child.copy() for child in self.children])
+
+    def walk(self):
+        nodes = [self]
+        for node in nodes:
+            nodes.extend(node.children)
+        return nodes
+
+
+small = st.floats(-4, 4).map(repr)
+positive = st.floats(0.001, 4).map(repr)
+triple = st.tuples(small, small, small).map(" ".join)
+
+
+@st.composite
+def inertials(draw):
+    moments = [draw(positive) for _ in range(3)]
+    values = {"ixx": moments[0], "iyy": moments[1], "izz": moments[2], "ixy": "0", "ixz": "0", "iyz": "0"}
+    origin = Node("origin", {"xyz": draw(triple), "rpy": draw(triple)})
+    return Node("inertial", {}, [origin, Node("mass", {"value": draw(positive)}), Node("inertia", values)])
+
+
+@st.composite
+def joints(draw, i):
+    kind = draw(st.sampled_from(JOINT_TYPES))
+    axis = Node("axis", {"xyz": draw(triple)})
+    children = [
+        Node("parent", {"link": f"l{draw(st.integers(0, i - 1))}"}),
+        Node("child", {"link": f"l{i}"}),
+        Node("origin", {"xyz": draw(triple), "rpy": draw(triple)}),
+        axis,
+    ]
+    if kind == "helical":
+        axis.attributes["pitch"] = draw(small)
+    if kind == "universal":
+        children.append(Node("axis2", {"xyz": draw(triple)}))
+    if draw(st.booleans()):
+        children.append(Node("limit", {"lower": draw(small), "upper": draw(small), "effort": "0", "velocity": "1"}))
+    if draw(st.booleans()):
+        children.append(Node("dynamics", {"damping": draw(positive), "friction": "0", "armature": draw(positive)}))
+    if i > 1 and draw(st.booleans()):
+        children.append(
+            Node("mimic", {"joint": f"j{draw(st.integers(1, 4))}", "multiplier": draw(small), "offset": "1"})
+        )
+    return Node("joint", {"name": f"j{i}", "type": kind}, children)
+
+
+@st.composite
+def robots(draw):
+    """A robot that is sound, but for what chance does to its axes, limits and mimics."""
+    n = draw(st.integers(0, 4))
+    parts = [Node("link", {"name": f"l{i}"}, [draw(inertials())] * draw(st.integers(0, 1))) for i in range(n + 1)]
+    parts += [draw(joints(i)) for i in range(1, n + 1)]
+    if draw(st.booleans()):
+        rotor = Node("drake:rotor_inertia", {"value": draw(small)})
+        actuator = Node("actuator", {"name": "m"}, [rotor, Node("drake:gear_ratio", {"value": draw(small)})])
+        parts.append(Node("transmission", {"name": "t"}, [Node("joint", {"name": "j1"}), actuator]))
+    return Node("robot", {"name": "r"}, parts)
+
+
+@st.composite
+def documents(draw):
+    """The bytes of a robot file, mutated."""
+    root = draw(robots())
+    for _ in range(draw(st.integers(0, 3))):
+        mutate(draw, root)
+    text = str(root)
+    prolog = draw(
+        st.sampled_from(["", "", "", '<?xml version="1.0"?>', '<?xml version="1.0" encoding="utf-16"?>', "<!--x-->"])
+    )
+    data = (prolog + text).encode(draw(st.sampled_from(["utf-8", "utf-8", "utf-8-sig", "utf-16"])))
+    for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2]))):
+        place = draw(st.integers(0, len(data)))
+        kind = draw(st.sampled_from(["flip", "cut", "insert"]))
+        if kind == "cut":
+            data = data[:place]
+        else:
+            data = data[:place] + draw(st.binary(min_size=1, max_size=3)) + data[place + (kind == "flip") :]
+    return data
+
+
+def mutate(draw, root):
+    """Drop, double, rename, move or change one element, wherever it stands."""
+    nodes = root.walk()
+    node = nodes[draw(st.integers(0, len(nodes) - 1))]
+    parent = next((one for one in nodes if node in one.children), None)
+    kind = draw(st.sampled_from(["value", "value", "value", "attribute", "drop", "double", "rename", "move", "lose"]))
+    if kind == "value" and node.attributes:
+        node.attributes[draw(st.sampled_from(sorted(node.attributes)))] = draw(st.sampled_from(EVIL))
+    elif kind == "attribute":
+        node.attributes[draw(st.sampled_from(ATTRIBUTES))] = draw(st.sampled_from(EVIL))
+    elif kind == "lose" and node.attributes:
+        del node.attributes[draw(st.sampled_from(sorted(node.attributes)))]
+    elif kind == "rename":
+        node.tag = draw(st.sampled_from(TAGS))
+    elif parent is not None and kind == "drop":
+        parent.children.remove(node)
+    elif parent is not None and kind == "double":
+        parent.children.append(node.copy())
+    elif parent is not None and kind == "move":
+        target = nodes[draw(st.integers(0, len(nodes) - 1))]
+        if target not in node.walk():
+            parent.children.remove(node)
+            target.children.append(node)
+
+
+def numbers_of(value):
+    """All floats in nested tuples."""
+    if isinstance(value, tuple):
+        for part in value:
+            yield from numbers_of(part)
+    elif isinstance(value, float):
+        yield value
+
+
+def read_or_refuse(data, mimic, strict):
+    """What every input must satisfy."""
+    try:
+        description = read_urdf(data, mimic=mimic, strict=strict)
+    except RobodynError as error:
+        assert 10 < len(str(error)) < 2000
+        return
+    assert isinstance(description, RobotDescription)
+    assert check(description, mimic=mimic, strict=strict) == description
+    assert all(math.isfinite(value) for value in numbers_of(astuple(description)))
+    assert len(description.joints) == len(description.links) - 1
+    assert description.root
+    assert not strict or all(finding.severity != "error" for finding in description.report)
+    assert mimic == "follow" or all(joint.mimic is None for joint in description.joints)
+
+
+arguments = given(documents(), st.sampled_from(["follow", "ignore"]), st.booleans())
+
+
+@SETTINGS
+@arguments
+def test_mutated_robots_are_read_or_refused(data, mimic, strict):
+    read_or_refuse(data, mimic, strict)
+
+
+@settings(max_examples=200, deadline=None)
+@given(robots())
+def test_robots_that_are_not_mutated_are_mostly_accepted(root):
+    """So that the mutations above start from something that the reader goes through to its end."""
+    try:
+        read_urdf(str(root), strict=False, mimic="ignore")
+    except RobodynError as error:
+        assert "norm" in str(error) or "parallel" in str(error) or "armature" in str(error)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.one_of(st.text(), st.binary(), st.text().map(lambda text: "<" + text)))
+def test_any_text_and_bytes_are_read_or_refused(source):
+    read_or_refuse(source, "follow", True)
+
+
+@pytest.mark.nightly
+def test_mutated_robots_for_minutes():
+    """The same with new seeds until the time is up; the seed that failed is printed."""
+    end = time.monotonic() + NIGHTLY
+    generator = random.SystemRandom()
+    while time.monotonic() < end:
+        number = generator.randrange(2**32)
+        print(f"seed {number}")
+        seed(number)(settings(SETTINGS, database=None)(arguments(read_or_refuse)))()

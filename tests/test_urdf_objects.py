@@ -1,0 +1,199 @@
+"""Robot objects of urchin and yourdfpy (and so urdfpy, whose classes urchin kept) against our own reading."""
+
+import io
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from lxml import etree
+from urdf_texts import INERTIAL, LIMIT, codes, finding, robot
+
+from robodyn.builders.urdf import read_urdf
+from robodyn.errors import ArgumentError, LoadError
+
+ROBOTS = Path(__file__).resolve().parents[2] / "shared" / "robots"
+NAMES = ("iiwa14", "cassie_v4", "baxter", "FTP_left_hand", "kinovaGen3V12", "cartpole", "double_pendulum_continuous")
+READING = 1e-12
+"""Largest difference between two readings of one text: both compute rotations from the same angles."""
+
+
+def without_geometry(text):
+    """The XML without visuals, collisions and materials: those libraries open their meshes."""
+    root = etree.fromstring(text.encode())
+    for element in list(root.iter("visual", "collision", "material", "transmission", "gazebo")):
+        element.getparent().remove(element)
+    return etree.tostring(root)
+
+
+def urchin_robot(text):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what its imports say is not about this project
+        import urchin
+    file = io.BytesIO(without_geometry(text))
+    file.name = "robot.urdf"  # urchin looks for meshes beside it
+    return urchin.URDF.load(file)
+
+
+def yourdfpy_robot(text):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import yourdfpy
+    return yourdfpy.URDF.load(io.BytesIO(without_geometry(text)), build_scene_graph=False, load_meshes=False)
+
+
+BUILDERS = [urchin_robot, yourdfpy_robot]
+
+
+def assert_same(got, expected):
+    assert [link.name for link in got.links] == [link.name for link in expected.links]
+    for a, b in zip(got.links, expected.links, strict=True):
+        if b.inertial is None:
+            continue
+        assert a.inertial.mass == b.inertial.mass
+        np.testing.assert_allclose(a.inertial.inertia, b.inertial.inertia, atol=READING)
+        assert_same_pose(a.inertial.pose, b.inertial.pose)
+    for a, b in zip(got.joints, expected.joints, strict=True):
+        assert (a.name, a.type, a.parent, a.child, a.mimic) == (b.name, b.type, b.parent, b.child, b.mimic)
+        assert (a.damping, a.friction) == (b.damping, b.friction)
+        if b.type != "fixed":
+            assert a.limits == b.limits
+        np.testing.assert_allclose(a.axis, b.axis, atol=READING)
+        assert_same_pose(a.origin, b.origin)
+
+
+def assert_same_pose(a, b):
+    np.testing.assert_allclose(a.xyz, b.xyz, atol=READING)
+    np.testing.assert_allclose(a.rotation, b.rotation, atol=READING)
+
+
+RICH = (
+    '<robot name="rich"><link name="base"/><link name="arm"><inertial><origin xyz="1 2 3" rpy="0.1 -0.2 3"/>'
+    '<mass value="2"/><inertia ixx="3" ixy="0.1" ixz="0.2" iyy="2.5" iyz="0.3" izz="2"/></inertial></link>'
+    '<link name="slide"/><link name="hand"/><joint name="turn" type="revolute"><parent link="base"/><child link="arm"/>'
+    '<origin xyz="0 0 1" rpy="1 2 3"/><axis xyz="0 1 2"/><limit lower="-1" upper="1" effort="3" velocity="4"/>'
+    '<dynamics damping="0.5" friction="0.25"/></joint><joint name="shift" type="prismatic"><parent link="arm"/>'
+    '<child link="slide"/><limit lower="0" upper="1" effort="3" velocity="4"/>'
+    '<mimic joint="turn" multiplier="-2" offset="0.5"/></joint>'
+    '<joint name="weld" type="fixed"><parent link="slide"/><child link="hand"/></joint></robot>'
+)
+
+
+@pytest.mark.parametrize("build", BUILDERS)
+def test_a_robot_with_everything_reads_the_same(build):
+    expected, got = read_urdf(RICH), read_urdf(build(RICH))
+    assert got.name == "rich"
+    assert_same(got, expected)
+    assert got.joints[0].damping == 0.5
+    assert got.joints[1].mimic.multiplier == -2.0
+
+
+@pytest.mark.skipif(not ROBOTS.is_dir(), reason="the collection of real robots is not here")
+@pytest.mark.parametrize("build", BUILDERS)
+@pytest.mark.parametrize("name", NAMES)
+def test_real_robots_read_the_same(name, build):
+    path = ROBOTS / f"{name}.urdf"
+    assert_same(read_urdf(build(path.read_text())), read_urdf(path))
+
+
+def test_made_up_inertials_of_urchin_are_reported():
+    got = read_urdf(urchin_robot(RICH))
+    assert [f.element for f in got.report if f.code == "suspected-default-inertial"] == [
+        'link "base"',
+        'link "slide"',
+        'link "hand"',
+    ]
+    assert got.links[0].inertial.mass == 1.0
+    assert finding(got, "suspected-default-inertial").severity == "warning"
+    assert "suspected-default-inertial" not in codes(read_urdf(yourdfpy_robot(RICH)))
+    assert "suspected-default-inertial" not in codes(read_urdf(robot(LIMIT, tip=INERTIAL)))
+
+
+def test_options_and_checks_reach_objects():
+    assert "mimic-ignored" in codes(read_urdf(yourdfpy_robot(RICH), mimic="ignore"))
+    two_roots = RICH.replace('<link name="base"/>', '<link name="base"/><link name="stray"/>')
+    with pytest.raises(LoadError, match='2 links have no parent: "base", "stray"'):
+        read_urdf(yourdfpy_robot(two_roots))
+    with pytest.raises(LoadError, match="negative"):
+        read_urdf(urchin_robot(RICH.replace('<mass value="2"/>', '<mass value="-2"/>')))
+
+
+def test_axes_of_yourdfpy_are_normalised():
+    got = read_urdf(yourdfpy_robot(RICH))
+    assert finding(got, "axis-normalised").element == 'joint "turn"'
+    with pytest.raises(LoadError, match=r'joint "turn" axis.*norm 0'):
+        read_urdf(yourdfpy_robot(RICH.replace("0 1 2", "0 0 0")))
+
+
+def pair(link=None, joint=None, **values):
+    """A minimal robot object, with attributes of its link or joint changed."""
+    tip = {"name": "tip", "inertial": None, **(link or {})}
+    links = [SimpleNamespace(name="base", inertial=None), SimpleNamespace(**tip)]
+    given = {"name": "j", "type": "continuous", "parent": "base", "child": "tip", **(joint or {})}
+    return SimpleNamespace(**{"name": "r", "links": links, "joints": [SimpleNamespace(**given)], **values})
+
+
+def inertial(mass=2.0, inertia=None, origin=None):
+    matrix = np.diag([2.0, 2.0, 3.0]) if inertia is None else inertia
+    return {"inertial": SimpleNamespace(mass=mass, inertia=matrix, origin=origin)}
+
+
+def test_a_minimal_object_is_enough():
+    description = read_urdf(pair())
+    assert description.joints[0].axis == (1.0, 0.0, 0.0)
+    assert "axis-defaulted" in codes(description)
+    assert read_urdf(SimpleNamespace(robot=pair())) == description
+    assert "robot-name-missing" in codes(read_urdf(pair(name=None)))
+
+
+def test_objects_with_parts_of_an_inertial():
+    none = SimpleNamespace(inertial=SimpleNamespace(mass=None, inertia=None, origin=None))
+    assert "inertial-empty" in codes(read_urdf(pair(vars(none))))
+    assert "mass-missing" in codes(read_urdf(pair(inertial(mass=None))))
+    weight = SimpleNamespace(mass=1.0, inertia=None, origin=None)
+    assert "inertia-missing" in codes(read_urdf(pair({"inertial": weight})))
+    assert "suspected-default-inertial" not in codes(read_urdf(pair(inertial(1.0, 2 * np.eye(3)))))
+
+
+SKEWED = np.array([[1.0, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+
+
+@pytest.mark.parametrize(
+    ("source", "parts"),
+    [
+        (pair({"name": None}), ("link name", "None")),
+        (pair({"name": "${n}"}), ("link name", "${n}", "xacro")),
+        (pair(inertial(mass=np.nan)), ('link "tip" inertial mass', "nan", "a finite number")),
+        (pair(inertial(mass="heavy")), ('link "tip" inertial mass', "heavy")),
+        (pair(inertial(mass=[1.0, 2.0])), ('link "tip" inertial mass', "a finite number")),
+        (pair(inertial(inertia=np.eye(2))), ('link "tip" inertial inertia', "shape (3, 3)")),
+        (pair(inertial(inertia=np.full((3, 3), np.inf))), ('link "tip" inertial inertia', "shape (3, 3)")),
+        (pair(inertial(inertia=SKEWED)), ('link "tip" inertial inertia', "not symmetric")),
+        (pair(inertial(origin="here")), ('link "tip" inertial origin', "here", "shape (4, 4)")),
+        (pair(joint={"origin": np.ones((4, 4))}), ('joint "j" origin', "last row")),
+        (pair(joint={"origin": np.diag([1.0, 1.0, -1.0, 1.0])}), ('joint "j" origin', "right-handed")),
+        (pair(joint={"name": " "}), ("joint name",)),
+        (pair(joint={"type": None}), ('joint "j"', '"None"', "revolute")),
+        (pair(joint={"type": "ball"}), ('joint "j"', '"ball"')),
+        (pair(joint={"parent": None}), ('joint "j" parent', "None")),
+        (pair(joint={"axis": [0.0, 1.0]}), ('joint "j" axis', "shape (3,)")),
+        (pair(joint={"dynamics": SimpleNamespace(damping="1_0")}), ('joint "j" dynamics damping', "1_0")),
+        (pair(joint={"limit": SimpleNamespace(lower=object())}), ('joint "j" limit lower',)),
+        (pair(joint={"mimic": SimpleNamespace(joint=3)}), ('joint "j" mimic joint', "3")),
+        (pair(links=[]), ("no links",)),
+        (pair(name="$(arg)"), ("robot name", "$(arg)")),
+    ],
+)
+def test_values_that_cannot_be_used_are_refused(source, parts):
+    with pytest.raises(LoadError) as caught:
+        read_urdf(source)
+    for part in parts:
+        assert part in str(caught.value), f"{part!r} is not in {caught.value}"
+
+
+def test_classes_and_halves_of_objects_are_no_robots():
+    halves = (SimpleNamespace(links=[]), SimpleNamespace(links=3, joints=[]), SimpleNamespace(robot=None))
+    for source in (type(urchin_robot(RICH)), *halves):
+        with pytest.raises(ArgumentError, match="a robot object of urdfpy, urchin or yourdfpy"):
+            read_urdf(source)
