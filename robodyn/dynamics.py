@@ -73,7 +73,7 @@ class _Query:
 
     def finish(self, results: Mapping[str, Array], out: Any) -> Any:
         """Give results their leading axes, check them, and put them where `out` says."""
-        shaped = {name: array.reshape(*self.leading, *array.shape[1:]) for name, array in results.items()}
+        shaped = {name: array.reshape((*self.leading, *array.shape[1:])) for name, array in results.items()}
         if self.checked:
             for name, array in shaped.items():
                 if not np.isfinite(array).all():
@@ -468,6 +468,14 @@ class Dynamics:
     def _require_mass(self) -> None:
         if self.model.total_mass == 0.0:
             raise NumericalError(f"model {self.model.name!r}: nothing that moves has mass, so it has no centre of mass")
+
+    def singularity(self) -> str | None:
+        """Why the mass matrix is singular at every state, naming the body, or None where it is not.
+
+        Forward dynamics, the inverse mass matrix and gradients of forward dynamics raise a `SingularError` with this
+        message; inverse dynamics does not need the inverse and answers all the same.
+        """
+        return self._singular
 
     def _require_regular(self) -> None:
         if self._singular is not None:

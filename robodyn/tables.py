@@ -1,19 +1,34 @@
-"""Tables that people read: of a model, of its report, of results. Drawn by rich."""
+"""Tables that people read: of a model, of its report, of results. Drawn by rich.
+
+Names come from files, so consoles that print these must not read markup in them (`console`).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
-from rich.console import Console, RenderableType
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
 
+from robodyn.arguments import Array
+from robodyn.description import Finding
 from robodyn.joints import KINDS
 
 if TYPE_CHECKING:
     from robodyn.model import Model
 
 _WIDTH = 120
+_LINKS_NAMED = 5
+_SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
+_UNITS = {"q": ("m", "rad"), "qd": ("m/s", "rad/s"), "qdd": ("m/s^2", "rad/s^2"), "tau": ("N", "N m")}
 
 
 def model_table(model: Model, rows: int) -> Table:
@@ -56,9 +71,129 @@ def _limits(model: Model, i: int) -> str:
     return f"{lower:g} .. {upper:g}" if np.isfinite([lower, upper]).any() else ""
 
 
+def model_summary(model: Model) -> Table:
+    """What a model amounts to: sizes, mass, gravity and the count of findings."""
+    g = " ".join(f"{x:g}" for x in model.gravity)
+    links = sum(1 for body in model.link_body.tolist() if body < 0)
+    coordinates = "" if model.nq == model.nv else f", {model.nq} coordinates"
+    followers = int((model.mimics >= 0).sum())
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold")
+    for heading, text in (
+        ("robot", model.name),
+        ("dof", f"{model.nv}{coordinates}" + (f"; {followers} more joints mimic others" if followers else "")),
+        ("bodies", f"{model.n_bodies}, made of {len(model.link_names)} links, {links} of them fixed to the world"),
+        ("mass", f"{model.total_mass:.6g} kg that can move"),
+        ("gravity", f"{g} m/s^2"),
+        ("findings", severity_counts(model.report)),
+    ):
+        grid.add_row(heading, text)
+    return grid
+
+
+def model_tree(model: Model, rows: int, depth: int) -> RenderableType:
+    """The bodies as a tree, in depth-first order: at most `rows` of them, and none with more than `depth` ancestors."""
+    links: dict[int, list[str]] = defaultdict(list)
+    for link, body in zip(model.link_names, model.link_body.tolist(), strict=True):
+        if body < 0 or link != model.body_names[body]:
+            links[body].append(link)
+    world = Tree(_branch("world", "", links[-1]), guide_style="dim")
+    branches = {-1: world}
+    order = model.tree.preorder
+    shown = order[model.tree.depth[order] <= depth][:rows].tolist()
+    for i in shown:
+        joint = f"{model.joint_names[i]}, {KINDS[model.joint_kind[i]].name}"
+        label = _branch(model.body_names[i], joint, links[i])
+        branches[i] = branches[int(model.parent[i])].add(label)
+    left = model.n_bodies - len(shown)
+    return Group(world, Text(f"... and {left} more bodies")) if left else world
+
+
+def _branch(body: str, joint: str, links: Sequence[str]) -> Text:
+    named = ", ".join(links[:_LINKS_NAMED]) + (f" and {len(links) - _LINKS_NAMED} more" if links[_LINKS_NAMED:] else "")
+    notes = "; ".join(filter(None, (joint, f"carries {named}" if named else "")))
+    return Text.assemble((body, "bold"), (f"  {notes}" if notes else "", "cyan"))
+
+
+def severity_counts(report: Sequence[Finding]) -> str:
+    """Words such as "0 errors, 1 warning, 3 infos"."""
+    counts = Counter(finding.severity for finding in report)
+    severities = ("error", "warning", "info")
+    return ", ".join(f"{counts[each]} {each}{'' if counts[each] == 1 else 's'}" for each in severities)
+
+
+def report_table(report: Sequence[Finding]) -> Table:
+    """A loading report, the most severe findings first."""
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("severity")
+    table.add_column("line", justify="right")
+    table.add_column("element", ratio=2, overflow="fold")
+    table.add_column("message", ratio=3, overflow="fold")
+    table.add_column("code", overflow="fold")
+    for finding in sorted(report, key=lambda finding: list(_SEVERITY_STYLE).index(finding.severity)):
+        severity = Text(finding.severity, style=_SEVERITY_STYLE[finding.severity])
+        line = "" if finding.line is None else str(finding.line)
+        table.add_row(severity, line, finding.element, finding.message, finding.code)
+    return table
+
+
+def units(model: Model, quantity: str) -> tuple[str, ...]:
+    """SI units of a quantity ("q", "qd", "qdd" or "tau") of a model, one for each of its components; "1" in those of
+    a quaternion."""
+    names = []
+    for code, followed in zip(model.joint_kind.tolist(), model.mimics.tolist(), strict=True):
+        kind = KINDS[code]
+        if followed >= 0:
+            continue
+        for c in range(kind.nq if quantity == "q" else kind.nv):
+            in_quaternion = quantity == "q" and kind.quaternion is not None and c >= kind.quaternion
+            names.append("1" if in_quaternion else _UNITS[quantity][c not in kind.lengths])
+    return tuple(names)
+
+
+def step_units(model: Model) -> tuple[str, ...]:
+    """(nv) SI units of a small change of q, component by component as those of a velocity."""
+    return tuple(unit.removesuffix("/s") for unit in units(model, "qd"))
+
+
+def number_tables(
+    title: str, rows: Sequence[str], columns: Sequence[str], values: Array, width: int
+) -> Iterator[Table]:
+    """A matrix of numbers with names on both axes, in as many tables as it takes to keep within `width` columns of
+    text."""
+    texts = [[f"{value:.6g}" for value in row] for row in values.tolist()]
+    cells = [[name.split("\n") for name in columns], *([[text] for text in row] for row in texts)]
+    # Two blanks lie between neighbouring columns, and one on either side of the table.
+    needed = [2 + max(cell_len(line) for lines in column for line in lines) for column in zip(*cells, strict=True)]
+    room = width - 2 - max((cell_len(name) for name in rows), default=0)
+    start = 0
+    while start < len(columns):
+        stop, left = start + 1, room - needed[start]
+        while stop < len(columns) and needed[stop] <= left:
+            left -= needed[stop]
+            stop += 1
+        part = "" if stop - start == len(columns) else f", columns {start + 1} to {stop} of {len(columns)}"
+        table = Table(title=title + part, title_justify="left", box=box.SIMPLE_HEAD)
+        table.add_column()
+        for name in columns[start:stop]:
+            table.add_column(name, justify="right", overflow="fold")
+        for name, row in zip(rows, texts, strict=True):
+            table.add_row(name, *row[start:stop])
+        yield table
+        start = stop
+
+
+def console(file: IO[str] | None = None) -> Console:
+    """A console that prints names as they are, as wide as the terminal; a file or pipe gets a width of its own."""
+    made = Console(file=file, markup=False, emoji=False, highlight=False)
+    if not made.is_terminal and "COLUMNS" not in os.environ:
+        made.width = _WIDTH
+    return made
+
+
 def to_text(renderable: RenderableType) -> str:
     """What a renderable looks like in plain text."""
-    console = Console(width=_WIDTH, color_system=None, force_terminal=False)
-    with console.capture() as capture:
-        console.print(renderable)
+    plain = Console(width=_WIDTH, color_system=None, force_terminal=False, markup=False, emoji=False, highlight=False)
+    with plain.capture() as capture:
+        plain.print(renderable)
     return capture.get().rstrip("\n")

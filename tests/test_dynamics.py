@@ -1,0 +1,274 @@
+"""The edge that users touch: shapes, batches, out=, values that are not numbers, options, singular robots."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import BATCHES, random_states, relative
+from robots import own
+
+import robodyn as rd
+from robodyn.description import JOINT_TYPES
+from robodyn.engines.protocol import METHODS, SUPPORT
+
+EVERY_KIND = [kind for kind in JOINT_TYPES if kind != "fixed"]
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Every joint kind, a floating base, several children of the root."""
+    return rd.random_tree(11, seed=8, joints=JOINT_TYPES, base="floating", armature=True)
+
+
+def queries(dyn, q, qd, qdd):
+    """Every query of the support table: name -> (call taking out=, trailing result shapes)."""
+    m, nv = dyn.model, dyn.model.nv
+    link = m.link_names[-1]
+    f_ext = np.ones((m.n_bodies, 6))
+    return {
+        "inverse_dynamics": (lambda **o: dyn.inverse_dynamics(q, qd, qdd, f_ext, **o), [(nv,)]),
+        "forward_dynamics": (lambda **o: dyn.forward_dynamics(q, qd, qdd, f_ext, **o), [(nv,)]),
+        "mass_matrix": (lambda **o: dyn.mass_matrix(q, **o), [(nv, nv)]),
+        "mass_matrix_inverse": (lambda **o: dyn.mass_matrix_inverse(q, **o), [(nv, nv)]),
+        "bias_force": (lambda **o: dyn.bias_force(q, qd, **o), [(nv,)]),
+        "gravity_force": (lambda **o: dyn.gravity_force(q, **o), [(nv,)]),
+        "coriolis_matrix": (lambda **o: dyn.coriolis_matrix(q, qd, **o), [(nv, nv)]),
+        "inverse_dynamics_gradient": (lambda **o: dyn.inverse_dynamics_gradient(q, qd, qdd, f_ext, **o), [(nv, nv)] * 2),
+        "forward_dynamics_gradient": (lambda **o: dyn.forward_dynamics_gradient(q, qd, qdd, **o), [(nv, nv)] * 3),
+        "forward_kinematics": (lambda **o: dyn.forward_kinematics(q, **o), [(len(m.link_names), 4, 4)]),
+        "jacobian": (lambda **o: dyn.jacobian(q, link, **o), [(6, nv)]),
+        "link_velocity": (lambda **o: dyn.link_velocity(q, qd, link, **o), [(6,)]),
+        "link_acceleration": (lambda **o: dyn.link_acceleration(q, qd, qdd, link, **o), [(6,)]),
+        "kinetic_energy": (lambda **o: dyn.kinetic_energy(q, qd, **o), [()]),
+        "potential_energy": (lambda **o: dyn.potential_energy(q, **o), [()]),
+        "center_of_mass": (lambda **o: dyn.center_of_mass(q, **o), [(3,)]),
+        "centroidal_momentum": (lambda **o: dyn.centroidal_momentum(q, qd, **o), [(6,), (6, nv)]),
+    }
+
+
+def as_tuple(result):
+    return result if isinstance(result, tuple) else (result,)
+
+
+@pytest.mark.parametrize("name", SUPPORT)
+@pytest.mark.parametrize("leading", BATCHES, ids=str)
+def test_batches_and_out(name, leading, model, make_dynamics, engine_dtype):
+    dyn = make_dynamics(model)
+    q, qd, qdd = random_states(model, leading, seed=3)
+    call, shapes = queries(dyn, q, qd, qdd)[name]
+    results = as_tuple(call())
+    assert [np.shape(r) for r in results] == [(*leading, *shape) for shape in shapes]
+    assert all(np.asarray(r).dtype == engine_dtype[1] for r in results)
+    # Row by row the same, to the bit: the batch is not allowed to change the arithmetic.
+    for row in np.ndindex(*leading):
+        single, _ = queries(dyn, q[row], qd[row], qdd[row])[name]
+        for whole, part in zip(results, as_tuple(single()), strict=True):
+            assert (np.asarray(whole)[row] == part).all()
+    # Into arrays that hold NaN and are not contiguous.
+    wide = tuple(np.full((*leading, *shape, 2), np.nan, engine_dtype[1]) for shape in shapes)
+    out = tuple(array[..., 0] for array in wide)
+    returned = call(out=out if len(out) > 1 else out[0])
+    for target, given, wanted in zip(out, as_tuple(returned), results, strict=True):
+        assert given is target and (target == wanted).all()
+    assert all(np.isnan(array[..., 1]).all() for array in wide)
+
+
+def test_the_support_table_names_every_query(model):
+    public = {n for n in dir(rd.Dynamics) if not n.startswith("_") and callable(getattr(rd.Dynamics, n))}
+    q, qd, qdd = random_states(model)
+    assert set(SUPPORT) == set(queries(rd.Dynamics(model), q, qd, qdd)) <= public
+    assert set(METHODS) <= set(SUPPORT)
+
+
+def test_leading_axes_of_all_arguments_broadcast(model, make_dynamics, tolerance):
+    dyn = make_dynamics(model)
+    q, qd, qdd = random_states(model, (4, 1))
+    f_ext, V0 = np.ones((3, model.n_bodies, 6)), np.arange(6.0)
+    tau = dyn.inverse_dynamics(q, qd[0], qdd, f_ext, V0=V0)
+    assert tau.shape == (4, 3, model.nv)
+    assert relative(dyn.inverse_dynamics(q[2, 0], qd[0, 0], qdd[2, 0], f_ext[1], V0=V0), tau[2, 1]) <= tolerance
+    with pytest.raises(rd.ArgumentError, match=r"leading axes do not broadcast: got q \(4,\), qd \(5,\)"):
+        dyn.inverse_dynamics(q[:, 0], np.ones((5, model.nv)), qdd)
+
+
+def test_large_batches_are_cut_into_pieces(make_dynamics, tolerance):
+    model = rd.load_urdf(own("hand"))
+    q, qd, qdd = random_states(model, (5000,))
+    dyn = make_dynamics(model)
+    whole = dyn.inverse_dynamics(q, qd, qdd)
+    assert np.isfinite(whole).all()
+    for row in (0, 2519, 2520, 2521, 4999):
+        assert relative(dyn.inverse_dynamics(q[row], qd[row], qdd[row]), whole[row]) <= tolerance
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("name", SUPPORT)
+def test_values_that_are_not_finite_stay_in_their_rows(name, bad, model, make_dynamics):
+    dyn = make_dynamics(model)
+    q, qd, qdd = random_states(model, (4,), seed=5)
+    clean = [np.copy(r) for r in as_tuple(queries(dyn, q, qd, qdd)[name][0]())]
+    q[2, 1] = bad
+    for got, wanted in zip(as_tuple(queries(dyn, q, qd, qdd)[name][0]()), clean, strict=True):
+        assert (got[[0, 1, 3]] == wanted[[0, 1, 3]]).all()
+    checked = make_dynamics(model, check=True)
+    with pytest.raises(rd.NumericalError, match="q: NaN or infinite in 1 of 4 rows: 2;"):
+        queries(checked, q, qd, qdd)[name][0]()
+    with pytest.raises(rd.NumericalError, match="q: NaN or infinite at index 1;"):
+        queries(dyn, q[2], qd[2], qdd[2])[name][0]()
+
+
+def test_results_that_overflow_raise_where_checked(make_dynamics, engine_dtype):
+    model = rd.load_urdf(own("arm6"))
+    q = model.random_configuration(1)
+    fast = np.full(6, 10 * np.sqrt(float(np.finfo(engine_dtype[1]).max)))
+    with pytest.raises(rd.NumericalError, match="result tau: NaN or infinite"):
+        make_dynamics(model).inverse_dynamics(q, fast, np.zeros(6))
+    assert not np.isfinite(make_dynamics(model, check=False).inverse_dynamics(q, fast, np.zeros(6))).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda d, q, v: d.inverse_dynamics(q[:-1], v, v), r"^q: got shape .*; wanted a real array of shape \(\.\.\., 6\)"),
+        (lambda d, q, v: d.inverse_dynamics(q, v, v.astype(complex)), "^qdd: got .* of dtype complex128"),
+        (lambda d, q, v: d.inverse_dynamics(q, v, [object()] * 6), "^qdd: got .* of dtype object"),
+        (lambda d, q, v: d.inverse_dynamics(q, v, [[1.0], [1.0, 2.0]]), "^qdd: got"),
+        (lambda d, q, v: d.inverse_dynamics(q, "fast", v), "^qd: got"),
+        (lambda d, q, v: d.inverse_dynamics(q, v, v, np.zeros((6, 5))), r"^f_ext: got shape \(6, 5\).*\(\.\.\., 6, 6\)"),
+        (lambda d, q, v: d.inverse_dynamics(q, v, v, V0=[0.0]), r"^V0: got shape \(1,\)"),
+        (lambda d, q, v: d.inverse_dynamics(q, v, v, method="magic"), "^method: got 'magic'; allowed: 'auto', 'rnea'"),
+        (lambda d, q, v: d.forward_dynamics(q, v, v, method="cfa"), "^method: got 'cfa'; allowed: 'auto', 'aba', 'crba'"),
+        (lambda d, q, v: d.jacobian(q, "tool"), "^link: got 'tool'; wanted a link of 'arm6', such as tool0"),
+        (lambda d, q, v: d.jacobian(q, 99), "^link: got 99; wanted a name or an index from 0 to"),
+        (lambda d, q, v: d.jacobian(q, -1), "^link: got -1"),
+        (lambda d, q, v: d.jacobian(q, True), "^link: got True"),
+        (lambda d, q, v: d.jacobian(q, "tool0", frame="local"), "^frame: got 'local'; allowed: 'world', 'body'"),
+        (lambda d, q, v: d.link_acceleration(q, v, v, "tool0", classical="no"), "^classical: got 'no'"),
+        (lambda d, q, v: d.gravity_force(q, out=np.empty(5)), r"^out: got a writeable float64 array of shape \(5,\)"),
+        (lambda d, q, v: d.gravity_force(q, out=np.empty(6, int)), "^out: got a writeable int64 array"),
+        (lambda d, q, v: d.gravity_force(q, out=[0.0] * 6), "^out: got"),
+        (lambda d, q, v: d.gravity_force(q, out=np.broadcast_to(0.0, 6)), "^out: got a read-only float64"),
+        (lambda d, q, v: d.inverse_dynamics_gradient(q, v, v, out=np.empty((6, 6))), "^out: wanted a tuple of 2 arrays"),
+        (lambda d, q, v: rd.external_force(d.model, q, "tool0", np.zeros(5)), r"^wrench: got shape \(5,\)"),
+        (lambda d, q, v: rd.external_force(d.model, q, "tool0", np.zeros(6), frame="x"), "^frame: got 'x'"),
+        (lambda d, q, v: rd.Dynamics("arm"), "^model: got str; wanted a robodyn.Model"),
+        (lambda d, q, v: rd.Dynamics(d.model, engine="tpu"), "^engine: got 'tpu'; allowed: 'auto'"),
+        (lambda d, q, v: rd.Dynamics(d.model, dtype="float16"), "^dtype: got 'float16'; allowed: 'float64', 'float32'"),
+        (lambda d, q, v: rd.Dynamics(d.model, threads=0), "^threads: got 0"),
+        (lambda d, q, v: rd.Dynamics(d.model, compile="never"), "^compile: got 'never'"),
+        (lambda d, q, v: rd.Dynamics(d.model, check="yes"), "^check: got 'yes'"),
+        (lambda d, q, v: rd.Dynamics(d.model, joint_forces=("drag",)), "^joint_forces: got 'drag'; allowed: 'damping'"),
+    ],
+)
+def test_wrong_arguments_are_named(call, words):
+    model = rd.load_urdf(own("arm6"))
+    with pytest.raises(rd.ArgumentError, match=words):
+        call(rd.Dynamics(model), model.neutral(), np.ones(6))
+
+
+@pytest.mark.parametrize("engine", ["cpu", "gpu", "scan"])
+def test_engines_that_are_not_there_say_so(engine):
+    with pytest.raises(rd.UnavailableError, match=f"'{engine}' is not part of this version of robodyn; available"):
+        rd.Dynamics(rd.auto_tree(2), engine=engine)
+
+
+def test_dtype_may_be_given_as_numpy_spells_it():
+    model = rd.auto_tree(2)
+    for spelled in ("float32", np.float32, np.dtype("float32")):
+        assert rd.Dynamics(model, dtype=spelled).dtype == np.float32
+
+
+def test_damping_and_friction_enter_when_asked(make_dynamics, tolerance):
+    model = rd.random_tree(9, seed=2, joints=EVERY_KIND, armature=True, mimic=0.5)
+    q, qd, qdd = random_states(model)
+    assert model.damping.min() > 0 and model.friction.min() > 0
+    plain = make_dynamics(model)
+    for chosen, force in (
+        ("damping", model.damping * qd),
+        (("friction",), model.friction * np.sign(qd)),
+        (("damping", "friction"), model.damping * qd + model.friction * np.sign(qd)),
+    ):
+        dyn = make_dynamics(model, joint_forces=chosen)
+        tau = dyn.inverse_dynamics(q, qd, qdd)
+        assert relative(tau - plain.inverse_dynamics(q, qd, qdd), force) < tolerance * 50
+        assert relative(dyn.inverse_dynamics(q, qd, dyn.forward_dynamics(q, qd, tau)), tau) < tolerance * 10
+        assert relative(dyn.bias_force(q, qd), dyn.inverse_dynamics(q, qd, 0 * qd)) == 0
+        assert relative(dyn.gravity_force(q), plain.gravity_force(q)) == 0
+        extra = dyn.inverse_dynamics_gradient(q, qd, qdd)[1] - plain.inverse_dynamics_gradient(q, qd, qdd)[1]
+        assert relative(extra, np.diag(model.damping) * ("damping" in chosen)) < tolerance * 50
+
+
+def test_damping_of_followers_is_that_of_the_joints_themselves():
+    model = rd.random_tree(9, seed=2, joints=["revolute"], armature=True, mimic=0.5)
+    G = np.zeros((model.nv_tree, model.nv))
+    G[np.arange(model.nv_tree), model.v_source] = model.v_multiplier
+    assert model.has_mimic
+    assert np.allclose(model.damping, np.diag(G.T @ np.diag(model.tree_damping) @ G))
+    assert np.allclose(model.armature, np.diag(G.T @ np.diag(model.tree_armature) @ G))
+    qd = random_states(model)[1]
+    assert np.allclose(model.friction * np.sign(qd), G.T @ (model.tree_friction * np.sign(G @ qd)))
+
+
+@pytest.mark.parametrize("frame", ["world", "body", "world_aligned"])
+def test_external_forces_act_by_the_jacobian_of_their_frame(frame, make_dynamics, tolerance):
+    model = rd.random_tree(10, seed=6, joints=JOINT_TYPES, base="floating")
+    dyn = make_dynamics(model)
+    q, qd, qdd = random_states(model, (3,))
+    wrench = np.arange(1.0, 7.0) * [[1.0], [-2.0], [0.5]]
+    for link in (model.link_names[-1], model.link_names[3]):
+        f_ext = rd.external_force(model, q, link, wrench, frame=frame)
+        assert f_ext.shape == (3, model.n_bodies, 6)
+        difference = dyn.inverse_dynamics(q, qd, qdd, f_ext) - dyn.inverse_dynamics(q, qd, qdd)
+        wanted = -(np.swapaxes(dyn.jacobian(q, link, frame=frame), -1, -2) @ wrench[..., None])[..., 0]
+        assert relative(difference, wanted) < tolerance * 100
+
+
+def test_a_force_on_a_link_of_the_world_moves_nothing():
+    model = rd.load_urdf(own("arm6"))
+    assert not rd.external_force(model, model.neutral(), model.link_names[0], np.ones(6)).any()
+
+
+def test_a_robot_that_cannot_move_answers_with_empty_arrays(make_dynamics):
+    model = rd.random_tree(3, seed=0, joints=["fixed"])
+    dyn = make_dynamics(model)
+    assert (model.nq, model.nv, model.n_bodies) == (0, 0, 0)
+    nothing = np.empty((5, 0))
+    assert dyn.inverse_dynamics(nothing, nothing, nothing).shape == (5, 0)
+    assert dyn.forward_dynamics(nothing, nothing, nothing).shape == (5, 0)
+    assert dyn.mass_matrix(nothing).shape == dyn.mass_matrix_inverse(nothing).shape == (5, 0, 0)
+    assert dyn.jacobian(nothing, 0).shape == (5, 6, 0)
+    assert dyn.forward_kinematics(nothing).shape == (5, 4, 4, 4)
+    assert (dyn.kinetic_energy(nothing, nothing) == 0).all()
+    with pytest.raises(rd.NumericalError, match="nothing that moves has mass"):
+        dyn.center_of_mass(nothing)
+    with pytest.raises(rd.NumericalError, match="nothing that moves has mass"):
+        dyn.centroidal_momentum(nothing, nothing)
+
+
+def _answer(args):
+    dyn, q, v = args
+    return dyn.inverse_dynamics(q, v, v)
+
+
+def test_a_dynamics_travels_to_other_processes():
+    model = rd.load_urdf(own("arm6"))
+    dyn, q, v = rd.Dynamics(model), model.neutral(), np.ones(6)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert (pool.map(_answer, [(dyn, q, v)])[0] == dyn.inverse_dynamics(q, v, v)).all()
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    code = (
+        "import sys, robodyn; heavy = {'scipy', 'cupy', 'jax', 'torch', 'rich', 'typer', 'pinocchio', 'mujoco'};"
+        "print(sorted(heavy & set(sys.modules)), robodyn.__version__)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.startswith("[] ")
+    with pytest.raises(AttributeError, match="no attribute 'load_sdf'"):
+        rd.load_sdf  # noqa: B018
+    assert set(dir(rd)) == set(rd.__all__)
+    assert all(getattr(rd, name) is not None for name in rd.__all__)
