@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich import box
@@ -183,9 +183,9 @@ def number_tables(
         start = stop
 
 
-def console(file: IO[str] | None = None) -> Console:
+def console(stderr: bool = False) -> Console:
     """A console that prints names as they are, as wide as the terminal; a file or pipe gets a width of its own."""
-    made = Console(file=file, markup=False, emoji=False, highlight=False)
+    made = Console(stderr=stderr, markup=False, emoji=False, highlight=False)
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = _WIDTH
     return made

@@ -29,21 +29,7 @@ SETTINGS = settings(max_examples=EXAMPLES, deadline=None, print_blob=True, suppr
 EVIL = [
     *("", " ", "nan", "inf", "-inf", "1e400", "1e308", "-1e308", "5e-324", "0", "-0", "-1", "1_0", "0x10", "\u0661"),
     *("${x}", "$(arg x)", "1 2", "0 0 0", "1 2 3 4", "1e308 1e308 1e308", "1e200 1e-200 0", "1e-7 0 0", "0 0 2", "x"),
-    *(
-        "base",
-        "l0",
-        "l1",
-        "l2",
-        "j1",
-        "j2",
-        "robot",
-        "fixed",
-        "helical",
-        "universal",
-        "planar",
-        "\u00e9\U0001f916",
-        "a" * 500,
-    ),
+    *("base", "l0", "l1", "l2", "j1", "j2", "fixed", "helical", "universal", "planar", "\u00e9\U0001f916", "a" * 500),
 ]
 TAGS = [
     *("robot", "link", "joint", "inertial", "origin", "mass", "inertia", "parent", "child", "axis", "axis2", "limit"),
@@ -51,21 +37,10 @@ TAGS = [
     *("xacro:macro", "ns:thing", "inertai"),
 ]
 ATTRIBUTES = [
-    "name",
-    "type",
-    "link",
-    "joint",
-    "xyz",
-    "rpy",
-    "quat_xyzw",
-    "value",
-    "ixx",
-    "ixy",
-    "izz",
-    "lower",
-    "upper",
+    *("name", "type", "link", "joint", "xyz", "rpy", "quat_xyzw", "value", "ixx", "ixy", "izz", "lower", "upper"),
+    *("effort", "velocity", "damping", "friction", "armature", "multiplier", "offset", "pitch", "xmlns", "a:b"),
 ]
-ATTRIBUTES += ["effort", "velocity", "damping", "friction", "armature", "multiplier", "offset", "pitch", "xmlns", "a:b"]
+PROLOGS = ["", "", "", "<!--x-->", "<?xml version='1.0'?>", "<?xml version='1.0' encoding='utf-16'?>"]
 
 
 class Node:
@@ -91,6 +66,7 @@ class Node:
 small = st.floats(-4, 4).map(repr)
 positive = st.floats(0.001, 4).map(repr)
 triple = st.tuples(small, small, small).map(" ".join)
+direction = st.tuples(positive, small, small).map(" ".join)
 
 
 @st.composite
@@ -104,7 +80,7 @@ def inertials(draw):
 @st.composite
 def joints(draw, i):
     kind = draw(st.sampled_from(JOINT_TYPES))
-    axis = Node("axis", {"xyz": draw(triple)})
+    axis = Node("axis", {"xyz": draw(direction)})
     children = [
         Node("parent", {"link": f"l{draw(st.integers(0, i - 1))}"}),
         Node("child", {"link": f"l{i}"}),
@@ -114,7 +90,7 @@ def joints(draw, i):
     if kind == "helical":
         axis.attributes["pitch"] = draw(small)
     if kind == "universal":
-        children.append(Node("axis2", {"xyz": draw(triple)}))
+        children.append(Node("axis2", {"xyz": draw(direction)}))
     if draw(st.booleans()):
         children.append(Node("limit", {"lower": draw(small), "upper": draw(small), "effort": "0", "velocity": "1"}))
     if draw(st.booleans()):
@@ -146,9 +122,7 @@ def documents(draw):
     for _ in range(draw(st.integers(0, 3))):
         mutate(draw, root)
     text = str(root)
-    prolog = draw(
-        st.sampled_from(["", "", "", '<?xml version="1.0"?>', '<?xml version="1.0" encoding="utf-16"?>', "<!--x-->"])
-    )
+    prolog = draw(st.sampled_from(PROLOGS))
     data = (prolog + text).encode(draw(st.sampled_from(["utf-8", "utf-8", "utf-8-sig", "utf-16"])))
     for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2]))):
         place = draw(st.integers(0, len(data)))
@@ -221,12 +195,12 @@ def test_mutated_robots_are_read_or_refused(data, mimic, strict):
 
 @settings(max_examples=200, deadline=None)
 @given(robots())
-def test_robots_that_are_not_mutated_are_mostly_accepted(root):
+def test_robots_that_are_not_mutated_are_accepted(root):
     """So that the mutations above start from something that the reader goes through to its end."""
     try:
         read_urdf(str(root), strict=False, mimic="ignore")
     except RobodynError as error:
-        assert "norm" in str(error) or "parallel" in str(error) or "armature" in str(error)
+        assert "parallel" in str(error) or "both an armature" in str(error)
 
 
 @settings(max_examples=300, deadline=None)

@@ -17,7 +17,7 @@ from robodyn.errors import LoadError
 MAX_DEPTH = 100
 """Deepest nesting of elements; a robot file nests about eight deep."""
 
-MAX_ELEMENTS = 5_000_000
+MAX_ELEMENTS = 2_000_000
 """Most elements that are read; bounds the memory and the time that a hostile file of `MAX_BYTES` can take."""
 
 

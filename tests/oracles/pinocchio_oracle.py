@@ -54,7 +54,7 @@ class PinocchioOracle:
         ends = [*self.model.q_start.tolist(), self.model.nq], [*self.model.v_start.tolist(), self.model.nv]
         nq, nv = (end[body + 1] - end[body] for end in ends)
         ours, theirs = self.model.q_start[body], self.pin.idx_qs[j] + part
-        plain = nq - 1 if self.pin.nqs[j] == nq + 1 else nq
+        plain = nq - 1 if kind.startswith(("JointModelRUB", "JointModelRevoluteUnbounded", "JointModelPlanar")) else nq
         self.plain[0].extend(range(ours, ours + plain))
         self.plain[1].extend(range(theirs, theirs + plain))
         self.turning[0].extend(range(ours + plain, ours + nq))

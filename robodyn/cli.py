@@ -1,0 +1,311 @@
+"""The `robodyn` command: look at a robot file, check it, and compute with it.
+
+The library is imported inside the commands, so that `--help` and `--version` answer at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from robodyn._version import __version__
+from robodyn.errors import ArgumentError, RobodynError
+
+if TYPE_CHECKING:
+    from robodyn.model import Model
+
+USER_ERROR, BUG, INTERRUPTED, BROKEN_PIPE = 2, 70, 130, 141
+
+_TREE_ROWS = 40
+_LABEL_WIDTH = 50
+
+# Typer may carry its own copy of click, so the base class of its usage errors is reached through one of them.
+_UsageError: Any = typer.BadParameter.__mro__[1]
+
+File = Annotated[str, typer.Argument(metavar="FILE", help="URDF file, or - for standard input.", show_default=False)]
+Base = Annotated[str, typer.Option(metavar="fixed|floating", help="How the root link is held.")]
+Mimic = Annotated[str, typer.Option(metavar="follow|ignore", help="What joints that mimic others do.")]
+Lenient = Annotated[bool, typer.Option("--lenient", help="Use inertias that no body can have, and report them.")]
+Gravity = Annotated[str, typer.Option(metavar="X,Y,Z", help="Acceleration of free fall, m/s^2.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_TYPED = "States: one on the command line"
+Q = Annotated[str | None, typer.Option(metavar="NUMBERS", help="Coordinates, comma separated.", rich_help_panel=_TYPED)]
+Qd = Annotated[str | None, typer.Option(metavar="NUMBERS", help="Velocities.", rich_help_panel=_TYPED)]
+Qdd = Annotated[str | None, typer.Option(metavar="NUMBERS", help="Accelerations.", rich_help_panel=_TYPED)]
+Tau = Annotated[str | None, typer.Option(metavar="NUMBERS", help="Generalised forces.", rich_help_panel=_TYPED)]
+_MANY = "States: many"
+States = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Read from .npz, .npy or .csv.", rich_help_panel=_MANY, show_default=False),
+]
+Random = Annotated[
+    int | None,
+    typer.Option(min=0, metavar="N", help="Draw N: q within limits, the rest in -1 .. 1.", rich_help_panel=_MANY),
+]
+Seed = Annotated[int | None, typer.Option(min=0, metavar="S", help="Of --random; 0 if not given.", rich_help_panel=_MANY)]
+Dtype = Annotated[str, typer.Option(metavar="float64|float32", help="Precision.")]
+Engine = Annotated[str, typer.Option(metavar="NAME", help="auto, reference, cpu, gpu or scan.")]
+Out = Annotated[str | None, typer.Option(metavar="FILE", help="Write states and results: .npz, .json or .csv.")]
+
+app = typer.Typer(add_completion=False, rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"robodyn {__version__}")
+        raise typer.Exit
+
+
+@app.callback(
+    epilog="Examples:\n\n"
+    "robodyn info arm.urdf\n\n"
+    "robodyn check arm.urdf --json\n\n"
+    'robodyn id arm.urdf --q "0,0.5,-1,0,0.3,0" --qdd "1,0,0,0,0,0"\n\n'
+    "robodyn fd arm.urdf --random 1000 --seed 7 --out fd.npz\n\n"
+    "robodyn id arm.urdf --states fd.npz --out id.csv\n\n"
+    "robodyn gradient arm.urdf --of fd\n\n"
+    "xacro arm.xacro | robodyn info -\n\n"
+    "Exit status: 0 fine, 1 check has findings, 2 the input is at fault (one line on standard error says how)."
+)
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", envvar="ROBODYN_DEBUG", help="Show the traceback of an internal error.")
+    ] = False,
+) -> None:
+    """Rigid-body dynamics of robots: inspect URDF files, and compute inverse and forward dynamics and gradients.
+
+    SI units and radians throughout. Each command explains itself: robodyn COMMAND --help.
+    """
+
+
+@app.command()
+def info(
+    file: File,
+    base: Base = "fixed",
+    mimic: Mimic = "follow",
+    lenient: Lenient = False,
+    gravity: Gravity = "0,0,-9.81",
+    everything: Annotated[bool, typer.Option("--all", help="Draw all of a large robot.")] = False,
+) -> None:
+    """Show a robot: its size, its tree, its joints and masses."""
+    from robodyn import tables
+
+    model = _load(file, base, mimic, lenient, gravity)
+    screen = tables.console()
+    rows = model.n_bodies if everything else _TREE_ROWS
+    screen.print(tables.model_summary(model))
+    screen.print()
+    if everything:
+        # Lines may get longer than the screen is wide: a deep tree is indented far.
+        whole = tables.model_tree(model, rows, rows)
+        screen.print(whole, width=sys.maxsize, crop=False, no_wrap=True, overflow="ignore")
+    else:
+        deepest = max(1, (screen.width - _LABEL_WIDTH) // 4)
+        screen.print(tables.model_tree(model, rows, deepest))
+    screen.print()
+    screen.print(tables.model_table(model, rows))
+    if model.n_bodies > rows:
+        screen.print("--all shows everything")
+
+
+@app.command()
+def check(
+    file: File,
+    base: Base = "fixed",
+    mimic: Mimic = "follow",
+    lenient: Lenient = False,
+    json: Json = False,
+) -> None:
+    """List what is doubtful about a robot file.
+
+    Exit status: 0 clean, 1 findings, 2 not usable. Warnings and errors are findings; a file with lines of severity info
+    alone is clean. Errors are what only --lenient accepts. A mass matrix that is singular whatever the state is a
+    warning: forward dynamics will not work.
+    """
+    from robodyn import Dynamics, tables
+    from robodyn.description import Finding
+
+    model = _load(file, base, mimic, lenient)
+    report = list(model.report)
+    singular = Dynamics(model).singularity()
+    if singular is not None:
+        report.append(Finding("warning", "singular-mass-matrix", f'robot "{model.name}"', singular))
+    clean = all(finding.severity == "info" for finding in report)
+    if json:
+        _print_report_json(file, model, report, clean)
+    else:
+        screen = tables.console()
+        if report:
+            screen.print(tables.report_table(report))
+        screen.print(f"{model.name}: {'clean' if clean else 'findings'}: {tables.severity_counts(report)}")
+    raise typer.Exit(0 if clean else 1)
+
+
+def _print_report_json(file: str, model: Model, report: list[Any], clean: bool) -> None:
+    import dataclasses
+    import json
+
+    findings = [dataclasses.asdict(finding) for finding in report]
+    counts = {each: sum(finding.severity == each for finding in report) for each in ("error", "warning", "info")}
+    document = {"file": file, "model": model.name, "clean": clean, "counts": counts, "findings": findings}
+    print(json.dumps(document, indent=2))
+
+
+@app.command("id")
+def inverse_dynamics(
+    context: typer.Context,
+    file: File,
+    q: Q = None,
+    qd: Qd = None,
+    qdd: Qdd = None,
+    states: States = None,
+    random: Random = None,
+    seed: Seed = None,
+    base: Base = "fixed",
+    mimic: Mimic = "follow",
+    lenient: Lenient = False,
+    gravity: Gravity = "0,0,-9.81",
+    dtype: Dtype = "float64",
+    engine: Engine = "auto",
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Inverse dynamics: the generalised forces tau that give accelerations qdd."""
+    _answer("id", context.params)
+
+
+@app.command("fd")
+def forward_dynamics(
+    context: typer.Context,
+    file: File,
+    q: Q = None,
+    qd: Qd = None,
+    tau: Tau = None,
+    states: States = None,
+    random: Random = None,
+    seed: Seed = None,
+    base: Base = "fixed",
+    mimic: Mimic = "follow",
+    lenient: Lenient = False,
+    gravity: Gravity = "0,0,-9.81",
+    dtype: Dtype = "float64",
+    engine: Engine = "auto",
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Forward dynamics: the accelerations qdd under generalised forces tau."""
+    _answer("fd", context.params)
+
+
+@app.command()
+def gradient(
+    context: typer.Context,
+    file: File,
+    of: Annotated[str, typer.Option(metavar="id|fd", help="Of inverse or of forward dynamics.")] = "id",
+    q: Q = None,
+    qd: Qd = None,
+    qdd: Qdd = None,
+    tau: Tau = None,
+    states: States = None,
+    random: Random = None,
+    seed: Seed = None,
+    base: Base = "fixed",
+    mimic: Mimic = "follow",
+    lenient: Lenient = False,
+    gravity: Gravity = "0,0,-9.81",
+    dtype: Dtype = "float64",
+    engine: Engine = "auto",
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Gradients of inverse dynamics (with respect to q, qd) or of forward dynamics (q, qd, tau)."""
+    if of not in ("id", "fd"):
+        raise ArgumentError(f"--of: got {of!r}; allowed: 'id', 'fd'")
+    _answer(f"gradient of {of}", context.params)
+
+
+def _load(file: str, base: Any, mimic: Any, lenient: bool, gravity: str = "0,0,-9.81") -> Model:
+    from robodyn import load_urdf
+    from robodyn.cli_states import numbers
+
+    g = numbers("--gravity", gravity, ("x", "y", "z"))
+    if file == "-" and sys.stdin is None:
+        raise ArgumentError("FILE is - but there is no standard input")
+    # A Path, because a str may also be the text of a robot.
+    source = sys.stdin.buffer if file == "-" else Path(file)
+    return load_urdf(source, base=base, mimic=mimic, strict=not lenient, gravity=g)
+
+
+def _answer(name: str, options: dict[str, Any]) -> None:
+    """Compute what a command asks for. `options` are its parameters by name, as its signature lists them."""
+    from robodyn import Dynamics, cli_results
+    from robodyn.cli_states import read_states
+
+    query = cli_results.QUERIES[name]
+    if options["json"] and options["out"] is not None:
+        raise ArgumentError("--json prints results and --out writes them; give one")
+    path = None if options["out"] is None else cli_results.output_path(options["out"], query)
+    model = _load(*(options[key] for key in ("file", "base", "mimic", "lenient", "gravity")))
+    # States and results are checked as a whole, so that messages count rows from the first state on.
+    dyn = Dynamics(model, engine=options["engine"], dtype=options["dtype"], check=False)
+    states = read_states(model, query.inputs, options)
+    results = cli_results.compute(dyn, query, states)
+    if path is not None:
+        cli_results.write(path, dyn, query, states, results)
+        print(f"wrote {', '.join(results)} of {len(states['q'])} states to {path}")
+    elif options["json"]:
+        print(cli_results.as_json(dyn, query, states, results))
+    else:
+        cli_results.show(dyn, query, results)
+
+
+# Running it.
+
+
+def main() -> None:
+    """The `robodyn` command: runs it on the arguments of the process and ends the process."""
+    for stream in (sys.stdout, sys.stderr):
+        # Names of robots may hold characters that the terminal's encoding lacks.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command on arguments and return its exit status. No error leaves it: each is one line on stderr."""
+    command = typer.main.get_command(app)
+    debug = bool(os.environ.get("ROBODYN_DEBUG"))
+    try:
+        with command.make_context("robodyn", arguments or ["--help"]) as context:
+            debug = context.params["debug"]
+            command.invoke(context)
+        sys.stdout.flush()
+    except typer.Exit as finished:
+        return _flushed(finished.exit_code)
+    except BrokenPipeError:
+        return _broken_pipe()
+    except KeyboardInterrupt:
+        return _fail("interrupted", INTERRUPTED)
+    except _UsageError as error:
+        where = f" (see {error.ctx.command_path} --help)" if error.ctx is not None else ""
+        return _fail(f"{error.format_message()}{where}")
+    except RobodynError as error:
+        return _fail(str(error))
+    except OSError as error:
+        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except MemoryError as error:
+        return _fail(f"not enough memory: {error}" if str(error) else "not enough memory")
+    except Exception as error:
+        if debug:
+            raise
+        return _fail(
+            f"internal error, {type(error).__name__}: {error}. This is a bug in robodyn; --debug shows where", BUG
+        )
+    return 0

@@ -1,0 +1,78 @@
+"""Every script of examples/ runs, prints something and passes its own check."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from robots import own
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+SCRIPTS = sorted(EXAMPLES.glob("[0-9]*.py"))
+
+# Packages that an example may do without, but then shows nothing.
+OPTIONAL = ("mujoco", "scipy")
+
+# A script takes a few seconds; a machine that is busy or slow may take long.
+TIMEOUT = 120
+
+
+def run(script, folder, *arguments):
+    """Run a script as a user would, in a folder of its own and where invalid arithmetic raises."""
+    result = subprocess.run(
+        [sys.executable, "-W", "error::RuntimeWarning", str(script), *map(str, arguments)],
+        cwd=folder,
+        env={**os.environ, "PYTHONUTF8": "1"},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=TIMEOUT,
+    )
+    assert result.returncode == 0, f"{script.name} failed:\n{result.stdout}\n{result.stderr}"
+    return result.stdout
+
+
+def test_there_are_examples():
+    assert SCRIPTS, f"no scripts in {EXAMPLES}"
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_example_runs_and_passes_its_check(script, tmp_path):
+    imported = re.findall(r"^\s*(?:import|from) (\w+)", script.read_text(encoding="utf-8"), re.MULTILINE)
+    for package in OPTIONAL:
+        if package in imported and importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    assert run(script, tmp_path).strip(), f"{script.name} printed nothing"
+    assert not list(tmp_path.iterdir()), f"{script.name} left files behind"
+
+
+@pytest.mark.parametrize("name", ["ball_joint_arm", "gripper", "humanoid", "oblique", "satellite"])
+def test_load_and_ask_takes_any_robot(name, tmp_path):
+    printed = run(EXAMPLES / "01_load_and_ask.py", tmp_path, own(name))
+    assert name in printed
+
+
+def test_readme_lists_every_example():
+    listed = re.findall(r"^\| `(\S+\.py)", (EXAMPLES / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert listed == [script.name for script in SCRIPTS]
+
+
+@pytest.mark.parametrize("package", OPTIONAL)
+def test_example_without_its_package_says_so(package, tmp_path):
+    (tmp_path / "hidden").mkdir()
+    hide = tmp_path / "hidden" / "sitecustomize.py"
+    hide.write_text(f"import sys\nsys.modules[{package!r}] = None\n", encoding="utf-8")
+    needing = [script for script in SCRIPTS if re.search(rf"\b(?:import|from) {package}\b", script.read_text("utf-8"))]
+    assert needing, f"no example needs {package}"
+    for script in needing:
+        result = subprocess.run(
+            [sys.executable, str(script)],
+            env={**os.environ, "PYTHONPATH": str(hide.parent)},
+            capture_output=True,
+            encoding="utf-8",
+            timeout=TIMEOUT,
+        )
+        assert result.returncode == 0, result.stderr
+        assert "is not installed" in result.stdout
