@@ -92,7 +92,7 @@ for name, error in errors.items():
 
 # Check. Two programs, one file: only roundings are between them.
 assert disagreement < 1e-9, f"robodyn and MuJoCo disagree about the robot by {disagreement:.1e}"
-# With an exact model the step is what is left: acceleration * step / bandwidth = 11 rad/s^2 * 2 ms / 25 rad/s = 0.9 mrad.
+# With an exact model the step is what is left: acceleration * step / bandwidth = 11 rad/s^2 * 2 ms / 25 rad/s, 1 mrad.
 assert errors["computed_torque"] < 0.002, f"computed torque is off by {errors['computed_torque']:.4f} rad"
 for name in ("feedback_alone", "feedback_and_gravity"):
     assert errors[name] > 20.0 * errors["computed_torque"], f"feed-forward makes no difference to {name}: {errors}"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         SingularError,
         UnavailableError,
     )
-    from robodyn.load import build_model, load_urdf
+    from robodyn.load import build_model, load_urdf, read_urdf
     from robodyn.model import Model
     from robodyn.tree import Tree
 
@@ -43,6 +43,7 @@ _HOME = {
     "external_force": "dynamics",
     "load_urdf": "load",
     "random_tree": "builders.random_tree",
+    "read_urdf": "load",
     "ArgumentError": "errors",
     "LoadError": "errors",
     "NumericalError": "errors",
@@ -68,6 +69,7 @@ __all__ = [
     "external_force",
     "load_urdf",
     "random_tree",
+    "read_urdf",
 ]
 
 

@@ -5,8 +5,12 @@ The library is imported inside the commands, so that `--help` and `--version` an
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import signal
 import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +22,7 @@ from robodyn.errors import ArgumentError, RobodynError
 if TYPE_CHECKING:
     from robodyn.model import Model
 
-USER_ERROR, BUG, INTERRUPTED, BROKEN_PIPE = 2, 70, 130, 141
+USER_ERROR, BUG, INTERRUPTED = 2, 70, 130
 
 _TREE_ROWS = 40
 _LABEL_WIDTH = 50
@@ -40,18 +44,30 @@ Tau = Annotated[str | None, typer.Option(metavar="NUMBERS", help="Generalised fo
 _MANY = "States: many"
 States = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="Read from .npz, .npy or .csv.", rich_help_panel=_MANY, show_default=False),
+    typer.Option(
+        metavar="FILE",
+        help="Read .npz (keys q, qd, qdd, tau), .npy (q, qd and the third side by side) or .csv (columns q:NAME, "
+        "qd:NAME, ...). What is missing is zero.",
+        rich_help_panel=_MANY,
+        show_default=False,
+    ),
 ]
 Random = Annotated[
     int | None,
     typer.Option(min=0, metavar="N", help="Draw N: q within limits, the rest in -1 .. 1.", rich_help_panel=_MANY),
 ]
-Seed = Annotated[int | None, typer.Option(min=0, metavar="S", help="Of --random; 0 if not given.", rich_help_panel=_MANY)]
+Seed = Annotated[
+    int | None, typer.Option(min=0, metavar="S", help="Of --random; 0 if not given.", rich_help_panel=_MANY)
+]
 Dtype = Annotated[str, typer.Option(metavar="float64|float32", help="Precision.")]
 Engine = Annotated[str, typer.Option(metavar="NAME", help="auto, reference, cpu, gpu or scan.")]
-Out = Annotated[str | None, typer.Option(metavar="FILE", help="Write states and results: .npz, .json or .csv.")]
+Out = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Write states and results: .npz, .json, or .csv for vectors.")
+]
 
-app = typer.Typer(add_completion=False, rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
+app = typer.Typer(
+    add_completion=False, rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]}
+)
 
 
 def _version(wanted: bool) -> None:
@@ -74,9 +90,6 @@ def _version(wanted: bool) -> None:
 def _common(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", envvar="ROBODYN_DEBUG", help="Show the traceback of an internal error.")
     ] = False,
 ) -> None:
     """Rigid-body dynamics of robots: inspect URDF files, and compute inverse and forward dynamics and gradients.
@@ -110,12 +123,19 @@ def info(
         deepest = max(1, (screen.width - _LABEL_WIDTH) // 4)
         screen.print(tables.model_tree(model, rows, deepest))
     screen.print()
-    screen.print(tables.model_table(model, rows))
+    joints = tables.model_table(model, rows)
+    joints.title = None  # The summary has said it.
+    screen.print(joints)
     if model.n_bodies > rows:
         screen.print("--all shows everything")
 
 
-@app.command()
+@app.command(
+    help="List what is doubtful about a robot file.\n\n"
+    "Exit status: 0 clean, 1 findings, 2 not usable. Warnings and errors are findings; a file with lines of severity "
+    "info alone is clean. Errors are what only --lenient accepts. A mass matrix that is singular whatever the state "
+    "is a warning: forward dynamics will not work."
+)
 def check(
     file: File,
     base: Base = "fixed",
@@ -123,12 +143,7 @@ def check(
     lenient: Lenient = False,
     json: Json = False,
 ) -> None:
-    """List what is doubtful about a robot file.
-
-    Exit status: 0 clean, 1 findings, 2 not usable. Warnings and errors are findings; a file with lines of severity info
-    alone is clean. Errors are what only --lenient accepts. A mass matrix that is singular whatever the state is a
-    warning: forward dynamics will not work.
-    """
+    """List what is doubtful about a robot file."""
     from robodyn import Dynamics, tables
     from robodyn.description import Finding
 
@@ -144,7 +159,7 @@ def check(
         screen = tables.console()
         if report:
             screen.print(tables.report_table(report))
-        screen.print(f"{model.name}: {'clean' if clean else 'findings'}: {tables.severity_counts(report)}")
+        screen.print(f"{model.name} {'is clean' if clean else 'has findings'}: {tables.severity_counts(report)}")
     raise typer.Exit(0 if clean else 1)
 
 
@@ -271,26 +286,20 @@ def _answer(name: str, options: dict[str, Any]) -> None:
 
 def main() -> None:
     """The `robodyn` command: runs it on the arguments of the process and ends the process."""
+    if hasattr(signal, "SIGPIPE"):
+        # A reader that has seen enough, as in `robodyn info x | head`, ends this process quietly.
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     for stream in (sys.stdout, sys.stderr):
         # Names of robots may hold characters that the terminal's encoding lacks.
-        if hasattr(stream, "reconfigure"):
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: list[str]) -> int:
     """Run the command on arguments and return its exit status. No error leaves it: each is one line on stderr."""
-    command = typer.main.get_command(app)
-    debug = bool(os.environ.get("ROBODYN_DEBUG"))
     try:
-        with command.make_context("robodyn", arguments or ["--help"]) as context:
-            debug = context.params["debug"]
-            command.invoke(context)
-        sys.stdout.flush()
-    except typer.Exit as finished:
-        return _flushed(finished.exit_code)
-    except BrokenPipeError:
-        return _broken_pipe()
+        return _invoke(arguments or ["--help"])
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
     except _UsageError as error:
@@ -298,14 +307,38 @@ def run(arguments: list[str]) -> int:
         return _fail(f"{error.format_message()}{where}")
     except RobodynError as error:
         return _fail(str(error))
-    except OSError as error:
-        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except MemoryError as error:
-        return _fail(f"not enough memory: {error}" if str(error) else "not enough memory")
+        return _fail(f"not enough memory. {error}")
+    except OSError as error:
+        if error.filename is None:
+            _abandon_stdout()
+        where = "cannot write the output" if error.filename is None else f"cannot open {error.filename!r}"
+        return _fail(f"{where}: {error.strerror or error}")
     except Exception as error:
-        if debug:
-            raise
-        return _fail(
-            f"internal error, {type(error).__name__}: {error}. This is a bug in robodyn; --debug shows where", BUG
-        )
-    return 0
+        if os.environ.get("ROBODYN_DEBUG"):
+            traceback.print_exc()
+        what = f"{type(error).__name__}: {error}"
+        return _fail(f"{what}. This is a bug in robodyn; set ROBODYN_DEBUG=1 to see where it happened", BUG)
+
+
+def _invoke(arguments: list[str]) -> int:
+    try:
+        with typer.main.get_command(app).make_context("robodyn", arguments) as context:
+            context.command.invoke(context)
+        status = 0
+    except typer.Exit as finished:
+        status = finished.exit_code
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    return status
+
+
+def _fail(message: str, status: int = USER_ERROR) -> int:
+    print("robodyn: error:", " ".join(message.split()), file=sys.stderr)
+    return status
+
+
+def _abandon_stdout() -> None:
+    """Let what is left in the buffer of stdout go nowhere: Python would fail on it once more as it ends."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from rich.progress import Progress
+from rich.table import Table
 
 from robodyn._version import __version__
 from robodyn.arguments import Array, require_finite
@@ -20,8 +21,8 @@ from robodyn.errors import ArgumentError, NumericalError
 from robodyn.tables import console, number_tables, step_units, units
 
 _CHUNK_STATES = 4096
-_CHUNK_NUMBERS = 1 << 22
-_ROWS_SHOWN = 20
+_CHUNK_NUMBERS = 1 << 20
+_STATES_DOWN, _STATES_ACROSS, _DOFS_SHOWN = 20, 5, 100
 
 
 @dataclass(frozen=True)
@@ -88,24 +89,41 @@ def compute(dyn: Dynamics, query: Query, states: Mapping[str, Array]) -> dict[st
 def show(dyn: Dynamics, query: Query, results: Mapping[str, Array]) -> None:
     """Print tables: of vectors the first states, of matrices the first state."""
     screen = console()
-    names = dyn.model.velocity_names
-    n = len(next(iter(results.values())))
-    shown = min(n, 1 if query.matrices else _ROWS_SHOWN)
+    n, nv = len(next(iter(results.values()))), dyn.model.nv
+    if not n or not nv:
+        screen.print(f"nothing to show: {n} states, {nv} degrees of freedom")
+        return
+    shown = 1
     for name, axes in query.results.items():
-        labels = [_labels(dyn, axis) for axis in axes]
+        labels = [_labels(dyn, axis)[:_DOFS_SHOWN] for axis in axes]
+        values = results[name][:, :_DOFS_SHOWN]
         if query.matrices:
-            if n:
-                for table in number_tables(name, labels[0], labels[1], results[name][0], screen.width):
-                    screen.print(table)
+            tables = _matrix(name, labels[0], labels[1], values[0, :, :_DOFS_SHOWN], screen.width)
         else:
-            rows = [f"state {i}" for i in range(shown)]
-            columns = [label.replace(" [", "\n[") for label in labels[0]]
-            for table in number_tables(name, rows, columns, results[name][:shown], screen.width):
-                screen.print(table)
-    if not names:
-        screen.print(f"{dyn.model.name} has no degree of freedom: nothing to show")
-    elif n > shown:
-        screen.print(f"... and {n - shown} more states; --out FILE or --json gives all of them")
+            shown, tables = _vectors(name, labels[0], values, screen.width)
+        for table in tables:
+            screen.print(table)
+    left = [
+        f"{count} more {what}"
+        for count, what in ((n - shown, "states"), (nv - _DOFS_SHOWN, "degrees of freedom"))
+        if count > 0
+    ]
+    if left:
+        screen.print(f"... and {' and '.join(left)}; --out FILE or --json gives all of them")
+
+
+def _matrix(title: str, rows: list[str], columns: list[str], values: Array, width: int) -> list[Table]:
+    return number_tables(title, rows, [label.replace(" [", "\n[") for label in columns], values, width)
+
+
+def _vectors(title: str, labels: list[str], values: Array, width: int) -> tuple[int, list[Table]]:
+    """How many states are shown, and the tables: states go down, or across where the robot is too wide for that."""
+    states = [f"state {i}" for i in range(min(len(values), _STATES_DOWN))]
+    tables = _matrix(title, states, labels, values[: len(states)], width)
+    if len(tables) <= 1:
+        return len(states), tables
+    across = states[:_STATES_ACROSS]
+    return len(across), number_tables(title, labels, across, values[: len(across)].T, width)
 
 
 def _axis_units(dyn: Dynamics, axis: str) -> tuple[str, ...]:
@@ -178,9 +196,10 @@ def write(path: Path, dyn: Dynamics, query: Query, states: Mapping[str, Array], 
     if path.suffix.lower() == ".json":
         path.write_text(as_json(dyn, query, states, results) + "\n", encoding="utf-8")
     elif path.suffix.lower() == ".npz":
-        names = {"coordinate_names": model.coordinate_names, "velocity_names": model.velocity_names}
+        names = {key: np.array(getattr(model, key), dtype=str) for key in ("coordinate_names", "velocity_names")}
+        arrays: dict[str, Any] = {**states, **results, **names}
         with path.open("wb") as file:
-            np.savez(file, **states, **results, **{key: np.array(value, dtype=str) for key, value in names.items()})
+            np.savez(file, **arrays)
     else:
         columns = {**states, **results}
         with path.open("w", encoding="utf-8", newline="") as file:

@@ -59,7 +59,9 @@ def read_states(model: Model, inputs: Sequence[str], options: Mapping[str, Any])
         raise ArgumentError("--seed goes with --random, which is not given")
     for name in typed:
         if name not in inputs:
-            raise ArgumentError(f"--{name} has no part in what is asked for; wanted {', '.join(f'--{i}' for i in inputs)}")
+            raise ArgumentError(
+                f"--{name} has no part in what is asked for; wanted {', '.join(f'--{i}' for i in inputs)}"
+            )
     if n_random is not None:
         return _complete(model, inputs, _random(model, inputs, n_random, seed or 0))
     if path is not None:
@@ -105,7 +107,9 @@ def _from_file(model: Model, inputs: Sequence[str], path: Path) -> dict[str, Arr
     readers = {".npz": _read_npz, ".npy": _read_npy, ".csv": _read_csv}
     reader = readers.get(path.suffix.lower())
     if reader is None:
-        raise ArgumentError(f"--states: {quoted(str(path))} ends in {quoted(path.suffix)}; allowed: {', '.join(readers)}")
+        raise ArgumentError(
+            f"--states: {quoted(str(path))} ends in {quoted(path.suffix)}; allowed: {', '.join(readers)}"
+        )
     try:
         return _complete(model, inputs, reader(model, inputs, path))
     except (ArgumentError, NumericalError) as error:

@@ -36,6 +36,7 @@ FRAMES = ("world", "body", "world_aligned")
 _SINGULAR_PIVOT = 1e-10
 _SINGULAR_STATES = 2
 _MAX_THREADS = 4096
+_MAX_NAMED = 5
 
 
 class _Query:
@@ -406,9 +407,11 @@ class Dynamics:
     ) -> Array:
         """Spatial acceleration (..., 6) of a link, without gravity; `frame` as for `jacobian`.
 
-        At qdd = 0 it is the bias Jdot qd. `classical=True` gives the acceleration of the link's origin, as an
-        accelerometer's housing moves, instead of the spatial one (RBDA eq. 2.50); in the frame "world" it is then
-        that of "world_aligned".
+        `classical=True` gives the acceleration of the link's origin, a point that moves with the link, instead of the
+        spatial one (RBDA eq. 2.50); in the frame "world" it is then that of "world_aligned".
+
+        At qdd = 0 it is the bias Jdot qd of `jacobian`: of the frames "world" and "body" the spatial acceleration, of
+        "world_aligned", whose origin moves while its axes do not, the classical one.
         """
         one_of("frame", frame, FRAMES)
         flag("classical", classical)
@@ -502,14 +505,16 @@ class Dynamics:
         vanishing = np.flatnonzero((np.abs(pivot) <= _SINGULAR_PIVOT * np.abs(scale)).all(axis=0))
         if not vanishing.size:
             return None
-        dof = int(vanishing[-1])
-        tree_dof = int(model._own_coordinates[1][dof])
-        body = int(np.searchsorted(model.v_start, tree_dof, side="right")) - 1
+        bodies = np.searchsorted(model.v_start, model._own_coordinates[1][vanishing], side="right") - 1
+        dof, body = int(vanishing[-1]), int(bodies[-1])
+        others = [repr(model.body_names[i]) for i in np.unique(bodies) if i != body]
         return (
             f"the joint-space inertia matrix of {model.name!r} is singular: body {model.body_names[body]!r} has no "
             f"inertia that its joint {model.joint_names[body]!r} could move ({model.velocity_names[dof]!r} has pivot "
             f"{pivot[0, dof]:.3g} of {scale[0, dof]:.3g}; wanted more than {_SINGULAR_PIVOT:g} of it). Give the body, "
             f"or one behind it, mass and inertia, or the joint armature, or fix the joint"
+            + (f". The same holds for {', '.join(others[:_MAX_NAMED])}" if others else "")
+            + (f" and {len(others) - _MAX_NAMED} more" if len(others) > _MAX_NAMED else "")
         )
 
 

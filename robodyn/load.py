@@ -10,7 +10,7 @@ from robodyn.builders.assemble import build_model
 from robodyn.builders.urdf import read_urdf
 from robodyn.model import Model
 
-__all__ = ["build_model", "load_urdf"]
+__all__ = ["build_model", "load_urdf", "read_urdf"]
 
 
 def load_urdf(

@@ -183,6 +183,18 @@ class Model:
         """Whether some joint follows another."""
         return self.nv != self.nv_tree
 
+    def coupling(self) -> NDArray[np.float64]:
+        """G (nv_tree, nv): velocities of all joints, followers included, are G qd; forces come back by G'."""
+        G = np.zeros((self.nv_tree, self.nv))
+        G[np.arange(self.nv_tree), self.v_source] = self.v_multiplier
+        return G
+
+    def tree_coordinates(self, q: ArrayLike) -> NDArray[np.float64]:
+        """Coordinates (..., nq_tree) of all joints, followers included, for q (..., nq)."""
+        array = real_array("q", q, (self.nq,), np.float64)
+        gathered: NDArray[np.float64] = array[..., self.q_source] * self.q_multiplier + self.q_offset
+        return gathered
+
     # Topology.
 
     @cached_property

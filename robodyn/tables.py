@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from rich import box
 from rich.cells import cell_len
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
@@ -31,11 +31,16 @@ _SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
 _UNITS = {"q": ("m", "rad"), "qd": ("m/s", "rad/s"), "qdd": ("m/s^2", "rad/s^2"), "tau": ("N", "N m")}
 
 
+def _table(title: str | None = None) -> Table:
+    return Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+
+
 def model_table(model: Model, rows: int) -> Table:
     """Joints and bodies of a model, at most `rows` of them."""
-    table = Table(title=repr(model)[1:-1], title_justify="left")
+    table = _table(repr(model)[1:-1])
     for heading in ("body", "link", "parent", "joint", "kind", "q", "v", "mass [kg]", "limits"):
-        table.add_column(heading, justify="right" if heading in ("body", "parent", "mass [kg]") else "left")
+        justify: JustifyMethod = "right" if heading in ("body", "parent", "mass [kg]") else "left"
+        table.add_column(heading, justify=justify, overflow="fold")
     for i in range(min(rows, model.n_bodies)):
         kind = KINDS[model.joint_kind[i]]
         table.add_row(
@@ -81,7 +86,7 @@ def model_summary(model: Model) -> Table:
     grid.add_column(style="bold")
     for heading, text in (
         ("robot", model.name),
-        ("dof", f"{model.nv}{coordinates}" + (f"; {followers} more joints mimic others" if followers else "")),
+        ("dof", f"{model.nv}{coordinates}" + (f"; joints that mimic others: {followers}" if followers else "")),
         ("bodies", f"{model.n_bodies}, made of {len(model.link_names)} links, {links} of them fixed to the world"),
         ("mass", f"{model.total_mass:.6g} kg that can move"),
         ("gravity", f"{g} m/s^2"),
@@ -95,7 +100,7 @@ def model_tree(model: Model, rows: int, depth: int) -> RenderableType:
     """The bodies as a tree, in depth-first order: at most `rows` of them, and none with more than `depth` ancestors."""
     links: dict[int, list[str]] = defaultdict(list)
     for link, body in zip(model.link_names, model.link_body.tolist(), strict=True):
-        if body < 0 or link != model.body_names[body]:
+        if link != ("world" if body < 0 else model.body_names[body]):
             links[body].append(link)
     world = Tree(_branch("world", "", links[-1]), guide_style="dim")
     branches = {-1: world}
@@ -116,15 +121,15 @@ def _branch(body: str, joint: str, links: Sequence[str]) -> Text:
 
 
 def severity_counts(report: Sequence[Finding]) -> str:
-    """Words such as "0 errors, 1 warning, 3 infos"."""
-    counts = Counter(finding.severity for finding in report)
-    severities = ("error", "warning", "info")
-    return ", ".join(f"{counts[each]} {each}{'' if counts[each] == 1 else 's'}" for each in severities)
+    """Words such as "0 errors, 1 warning, 3 info"."""
+    counts = Counter[str](finding.severity for finding in report)
+    plural = {each: "" if each == "info" or counts[each] == 1 else "s" for each in _SEVERITY_STYLE}
+    return ", ".join(f"{counts[each]} {each}{plural[each]}" for each in _SEVERITY_STYLE)
 
 
 def report_table(report: Sequence[Finding]) -> Table:
     """A loading report, the most severe findings first."""
-    table = Table(box=box.SIMPLE_HEAD)
+    table = _table()
     table.add_column("severity")
     table.add_column("line", justify="right")
     table.add_column("element", ratio=2, overflow="fold")
@@ -156,16 +161,14 @@ def step_units(model: Model) -> tuple[str, ...]:
     return tuple(unit.removesuffix("/s") for unit in units(model, "qd"))
 
 
-def number_tables(
-    title: str, rows: Sequence[str], columns: Sequence[str], values: Array, width: int
-) -> Iterator[Table]:
-    """A matrix of numbers with names on both axes, in as many tables as it takes to keep within `width` columns of
-    text."""
-    texts = [[f"{value:.6g}" for value in row] for row in values.tolist()]
+def number_tables(title: str, rows: Sequence[str], columns: Sequence[str], values: Array, width: int) -> list[Table]:
+    """A matrix of numbers with names on both axes, cut into as many tables as it takes to keep within `width`."""
+    texts = [[f"{value + 0.0:.6g}" for value in row] for row in values.tolist()]  # -0.0 becomes 0.0
     cells = [[name.split("\n") for name in columns], *([[text] for text in row] for row in texts)]
-    # Two blanks lie between neighbouring columns, and one on either side of the table.
+    # Two blanks follow every column, and one stands before the first.
     needed = [2 + max(cell_len(line) for lines in column for line in lines) for column in zip(*cells, strict=True)]
-    room = width - 2 - max((cell_len(name) for name in rows), default=0)
+    room = width - 3 - max((cell_len(name) for name in rows), default=0)
+    tables = []
     start = 0
     while start < len(columns):
         stop, left = start + 1, room - needed[start]
@@ -173,14 +176,15 @@ def number_tables(
             left -= needed[stop]
             stop += 1
         part = "" if stop - start == len(columns) else f", columns {start + 1} to {stop} of {len(columns)}"
-        table = Table(title=title + part, title_justify="left", box=box.SIMPLE_HEAD)
-        table.add_column()
+        table = _table(title + part)
+        table.add_column(overflow="fold")
         for name in columns[start:stop]:
             table.add_column(name, justify="right", overflow="fold")
         for name, row in zip(rows, texts, strict=True):
             table.add_row(name, *row[start:stop])
-        yield table
+        tables.append(table)
         start = stop
+    return tables
 
 
 def console(stderr: bool = False) -> Console:

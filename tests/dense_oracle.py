@@ -67,7 +67,9 @@ def move(joint: Joint, q):
     if joint.type == "floating":
         return homogeneous(Rotation.from_quat(q[3:]).as_matrix(), q[:3]), [*np.eye(6)[3:], *np.eye(6)[:3]]
     if joint.type == "universal":
-        first, second = (Rotation.from_rotvec(np.asarray(a) * x).as_matrix() for a, x in zip((axis, joint.axis2), q))
+        first, second = (
+            Rotation.from_rotvec(np.asarray(a) * x).as_matrix() for a, x in zip((axis, joint.axis2), q, strict=True)
+        )
         return homogeneous(first @ second, np.zeros(3)), [np.r_[second.T @ axis, 0, 0, 0], np.r_[joint.axis2, 0, 0, 0]]
     if joint.type == "planar":
         A = align_z_to(axis)
@@ -121,11 +123,11 @@ class DenseOracle:
     def kinematics(self, q, qd, qdd, V0=None, dV0=None):
         """Poses, world Jacobians, velocities and accelerations of every link, in world coordinates."""
         T, J, V, A = {}, {}, {}, {}
-        world = (np.eye(4), np.zeros((6, self.nv)), np.zeros(6) if V0 is None else V0, np.zeros(6) if dV0 is None else dV0)
+        still = np.zeros(6)
+        world = (np.eye(4), np.zeros((6, self.nv)), still if V0 is None else V0, still if dV0 is None else dV0)
         T[self.root], J[self.root], V[self.root], A[self.root] = world
-        self.bias = {}
         for joint in self.joints:
-            parent = world if joint.parent == "" else (T[joint.parent], J[joint.parent], V[joint.parent], A[joint.parent])
+            parent = world if joint.parent == "" else tuple(values[joint.parent] for values in (T, J, V, A))
             source, multiplier, offset = self.follow[joint.name]
             n_q, n_v = counts(joint)
             q_j = multiplier * np.asarray(q[self.q_slot[source] : self.q_slot[source] + n_q]) + offset
@@ -190,7 +192,7 @@ class DenseOracle:
     def energies(self, q, qd, V0=None):
         zero = np.zeros(self.nv)
         T, _, V, _ = self.kinematics(q, qd, zero, V0)
-        K = 0.5 * sum((V[n] @ self._world_inertia(n, T) @ V[n] for n in self.moving), 0.0) + 0.5 * self.armature() @ qd**2
+        K = 0.5 * sum((V[n] @ self._world_inertia(n, T) @ V[n] for n in self.moving), self.armature() @ qd**2)
         return K, -self.gravity @ self._first_moment(T)[1]
 
     def _first_moment(self, T):

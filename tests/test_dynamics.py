@@ -37,7 +37,10 @@ def queries(dyn, q, qd, qdd):
         "bias_force": (lambda **o: dyn.bias_force(q, qd, **o), [(nv,)]),
         "gravity_force": (lambda **o: dyn.gravity_force(q, **o), [(nv,)]),
         "coriolis_matrix": (lambda **o: dyn.coriolis_matrix(q, qd, **o), [(nv, nv)]),
-        "inverse_dynamics_gradient": (lambda **o: dyn.inverse_dynamics_gradient(q, qd, qdd, f_ext, **o), [(nv, nv)] * 2),
+        "inverse_dynamics_gradient": (
+            lambda **o: dyn.inverse_dynamics_gradient(q, qd, qdd, f_ext, **o),
+            [(nv, nv)] * 2,
+        ),
         "forward_dynamics_gradient": (lambda **o: dyn.forward_dynamics_gradient(q, qd, qdd, **o), [(nv, nv)] * 3),
         "forward_kinematics": (lambda **o: dyn.forward_kinematics(q, **o), [(len(m.link_names), 4, 4)]),
         "jacobian": (lambda **o: dyn.jacobian(q, link, **o), [(6, nv)]),
@@ -133,15 +136,24 @@ def test_results_that_overflow_raise_where_checked(make_dynamics, engine_dtype):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda d, q, v: d.inverse_dynamics(q[:-1], v, v), r"^q: got shape .*; wanted a real array of shape \(\.\.\., 6\)"),
+        (
+            lambda d, q, v: d.inverse_dynamics(q[:-1], v, v),
+            r"^q: got shape .*; wanted a real array of shape \(\.\.\., 6\)",
+        ),
         (lambda d, q, v: d.inverse_dynamics(q, v, v.astype(complex)), "^qdd: got .* of dtype complex128"),
         (lambda d, q, v: d.inverse_dynamics(q, v, [object()] * 6), "^qdd: got .* of dtype object"),
         (lambda d, q, v: d.inverse_dynamics(q, v, [[1.0], [1.0, 2.0]]), "^qdd: got"),
         (lambda d, q, v: d.inverse_dynamics(q, "fast", v), "^qd: got"),
-        (lambda d, q, v: d.inverse_dynamics(q, v, v, np.zeros((6, 5))), r"^f_ext: got shape \(6, 5\).*\(\.\.\., 6, 6\)"),
+        (
+            lambda d, q, v: d.inverse_dynamics(q, v, v, np.zeros((6, 5))),
+            r"^f_ext: got shape \(6, 5\).*\(\.\.\., 6, 6\)",
+        ),
         (lambda d, q, v: d.inverse_dynamics(q, v, v, V0=[0.0]), r"^V0: got shape \(1,\)"),
         (lambda d, q, v: d.inverse_dynamics(q, v, v, method="magic"), "^method: got 'magic'; allowed: 'auto', 'rnea'"),
-        (lambda d, q, v: d.forward_dynamics(q, v, v, method="cfa"), "^method: got 'cfa'; allowed: 'auto', 'aba', 'crba'"),
+        (
+            lambda d, q, v: d.forward_dynamics(q, v, v, method="cfa"),
+            "^method: got 'cfa'; allowed: 'auto', 'aba', 'crba'",
+        ),
         (lambda d, q, v: d.jacobian(q, "tool"), "^link: got 'tool'; wanted a link of 'arm6', such as tool0"),
         (lambda d, q, v: d.jacobian(q, 99), "^link: got 99; wanted a name or an index from 0 to"),
         (lambda d, q, v: d.jacobian(q, -1), "^link: got -1"),
@@ -152,7 +164,10 @@ def test_results_that_overflow_raise_where_checked(make_dynamics, engine_dtype):
         (lambda d, q, v: d.gravity_force(q, out=np.empty(6, int)), "^out: got a writeable int64 array"),
         (lambda d, q, v: d.gravity_force(q, out=[0.0] * 6), "^out: got"),
         (lambda d, q, v: d.gravity_force(q, out=np.broadcast_to(0.0, 6)), "^out: got a read-only float64"),
-        (lambda d, q, v: d.inverse_dynamics_gradient(q, v, v, out=np.empty((6, 6))), "^out: wanted a tuple of 2 arrays"),
+        (
+            lambda d, q, v: d.inverse_dynamics_gradient(q, v, v, out=np.empty((6, 6))),
+            "^out: wanted a tuple of 2 arrays",
+        ),
         (lambda d, q, v: rd.external_force(d.model, q, "tool0", np.zeros(5)), r"^wrench: got shape \(5,\)"),
         (lambda d, q, v: rd.external_force(d.model, q, "tool0", np.zeros(6), frame="x"), "^frame: got 'x'"),
         (lambda d, q, v: rd.Dynamics("arm"), "^model: got str; wanted a robodyn.Model"),
@@ -204,8 +219,7 @@ def test_damping_and_friction_enter_when_asked(make_dynamics, tolerance):
 
 def test_damping_of_followers_is_that_of_the_joints_themselves():
     model = rd.random_tree(9, seed=2, joints=["revolute"], armature=True, mimic=0.5)
-    G = np.zeros((model.nv_tree, model.nv))
-    G[np.arange(model.nv_tree), model.v_source] = model.v_multiplier
+    G = model.coupling()
     assert model.has_mimic
     assert np.allclose(model.damping, np.diag(G.T @ np.diag(model.tree_damping) @ G))
     assert np.allclose(model.armature, np.diag(G.T @ np.diag(model.tree_armature) @ G))

@@ -99,7 +99,11 @@ def test_neutral_and_random_configurations_lie_on_the_manifold():
     q = model.random_configuration(7, (100,))
     assert np.allclose(model.normalized(q), q, atol=1e-15)
     bounded = np.isfinite(model.lower)
-    assert bounded.any() and (q[:, bounded] >= model.lower[bounded]).all() and (q[:, bounded] <= model.upper[bounded]).all()
+    assert (
+        bounded.any()
+        and (q[:, bounded] >= model.lower[bounded]).all()
+        and (q[:, bounded] <= model.upper[bounded]).all()
+    )
     assert (model.random_configuration(7, (100,)) == q).all()
     assert model.random_configuration(np.random.default_rng(7)).shape == (model.nq,)
 

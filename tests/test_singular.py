@@ -1,4 +1,4 @@
-"""Robots whose mass matrix is singular whatever the state: inverse dynamics answers, forward dynamics names the body."""
+"""Robots whose mass matrix is singular in every state: inverse dynamics answers, forward dynamics names the body."""
 
 from __future__ import annotations
 
@@ -30,7 +30,11 @@ def chain(*parts, **extra):
 SINGULAR = {
     "massless leaf": (chain(("revolute", Y, BODY), ("revolute", Z, None)), "fixed", "link2"),
     "massless prismatic leaf": (chain(("revolute", Y, BODY), ("prismatic", Z, None)), "fixed", "link2"),
-    "a run of massless leaves": (chain(("revolute", Y, BODY), ("revolute", Z, None), ("revolute", Y, None)), "fixed", "link3"),
+    "a run of massless leaves": (
+        chain(("revolute", Y, BODY), ("revolute", Z, None), ("revolute", Y, None)),
+        "fixed",
+        "link3",
+    ),
     "point mass on the axis": (chain(("revolute", Z, POINT_ON_AXIS)), "fixed", "link1"),
     "massless floating root": (chain(("revolute", Z, BODY)), "floating", "link0"),
     "massless body between parallel joints": (
@@ -96,6 +100,14 @@ def test_regular_robots_are_not_refused(case):
     for method in ("aba", "crba"):
         again = dyn.inverse_dynamics(q, qd, dyn.forward_dynamics(q, qd, tau, method=method))
         assert relative(again, tau) < 1e-11
+
+
+def test_every_singular_body_is_named():
+    leaves = [Joint(f"j{i}", "revolute", "a", f"l{i}", axis=Z) for i in range(8)]
+    links = (Link("a"), *(Link(f"l{i}") for i in range(8)))
+    why = rd.Dynamics(rd.build_model(RobotDescription("r", links, tuple(leaves)))).singularity()
+    assert "body 'l7' has no inertia" in why
+    assert why.endswith("The same holds for 'l0', 'l1', 'l2', 'l3', 'l4' and 2 more")
 
 
 def test_a_long_chain_is_not_taken_for_singular():

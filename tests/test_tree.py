@@ -91,7 +91,13 @@ def test_a_tree_survives_pickling_and_is_read_only():
 
 @pytest.mark.parametrize(
     ("parent", "words"),
-    [([0], r"parent\[0\]: got 0"), ([-1, 2, 0], r"parent\[1\]: got 2"), ([-2], "got -2"), ([[0]], "shape"), ([0.5], "dtype")],
+    [
+        ([0], r"parent\[0\]: got 0"),
+        ([-1, 2, 0], r"parent\[1\]: got 2"),
+        ([-2], "got -2"),
+        ([[0]], "shape"),
+        ([0.5], "dtype"),
+    ],
 )
 def test_wrong_parents_are_named(parent, words):
     with pytest.raises(rd.ArgumentError, match=words):

@@ -175,7 +175,7 @@ _SOLVE_FIELDS = {"pA": FORCE, "u": DOFS, "qdd": DOFS, "a": MOTION}
 
 @cache
 def aba(inputs: tuple[str, ...] = ("q", "qd", "tau")) -> Algorithm:
-    """ABA, with external forces where `inputs` names them. For models whose joints all have coordinates of their own."""
+    """ABA, with external forces where `inputs` names them; for models without mimicking joints."""
     external: tuple[Sweep, ...] = ()
     if "f_ext" in inputs:
         external = (*POSES_OF_KNOWN, Outward(external_force, reads=("X0", "pA"), writes=("pA",)))

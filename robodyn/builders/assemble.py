@@ -24,6 +24,7 @@ from robodyn.sweeps import flatten
 
 _KIND_OF_TYPE = {"continuous": "revolute", "universal": "revolute"}
 _INFINITE = float("inf")
+_Z = (0.0, 0.0, 1.0)
 
 
 @dataclass(slots=True)
@@ -103,6 +104,13 @@ def _resolve_mimics(joints: Sequence[Joint]) -> dict[str, _Coupling]:
     return resolved
 
 
+def _after(second: Transform, first: Transform) -> Transform:
+    """`second.after(first)`, which for the identity, the commonest of all, needs no arithmetic."""
+    if first is IDENTITY:
+        return second
+    return first if second is IDENTITY else second.after(first)
+
+
 def pose_transform(pose: Pose) -> Transform:
     """The transform from the frame a pose is given in to the posed frame."""
     return Transform(transpose(pose.rotation), pose.xyz)
@@ -139,11 +147,11 @@ def _joint_frames(joint: Joint, welded_at: float | None) -> tuple[list[tuple[str
         ]
         return rows, second.inverse()
     row = KINDS[CODE[kind]]
-    turned = Transform(turn_to_z(joint.axis), ZERO3) if row.axial else IDENTITY
+    turned = Transform(turn_to_z(joint.axis), ZERO3) if row.axial and joint.axis != _Z else IDENTITY
     if welded_at is not None:
         moved = row.transform((welded_at,), joint.pitch)
         return [], turned.inverse().after(moved).after(turned)
-    return [(joint.name, joint.child, kind, turned)], turned.inverse()
+    return [(joint.name, joint.child, kind, turned)], IDENTITY if turned is IDENTITY else turned.inverse()
 
 
 def _merge_fixed(
@@ -171,12 +179,12 @@ def _merge_fixed(
             coupling = couplings.get(joint.name)
             welded_at = coupling.offset if coupling is not None and coupling.joint is None else None
             rows, to_child = _joint_frames(joint, welded_at)
-            X = pose_transform(joint.origin).after(X_link)
+            X = _after(pose_transform(joint.origin), X_link)
             mover = body
             for part, (name, body_name, kind, step) in enumerate(rows):
-                movers.append(_Mover(joint, name, body_name, kind, mover, step.after(X), (number, part)))
+                movers.append(_Mover(joint, name, body_name, kind, mover, _after(step, X), (number, part)))
                 mover, X = len(movers) - 1, IDENTITY
-            placed[joint.child] = (mover, to_child.after(X))
+            placed[joint.child] = (mover, _after(to_child, X))
             if mover == body:
                 onto = "the world" if body < 0 else f'body "{movers[body].body}"'
                 message = f"fixed (joint {joint.name!r}); merged into {onto}, keeps its name and pose"
@@ -201,12 +209,25 @@ def _file_order(movers: Sequence[_Mover]) -> list[int]:
     return order
 
 
-def _link_inertia(link: Link, X: Transform) -> Inertia | None:
-    """A link's inertia in its body's frame, X being the transform from that frame to the link's."""
-    if link.inertial is None:
-        return None
-    about_center = Inertia(link.inertial.mass, ZERO3, link.inertial.inertia)
-    return X.inertia_back(pose_transform(link.inertial.pose).inertia_back(about_center))
+def _link_inertias(links: Sequence[Link], frames: Sequence[Transform]) -> np.ndarray[Any, Any]:
+    """Inertias (L, 10) of links in their bodies' frames; `frames` lead from a body's frame to its link's.
+
+    The scalars of the algebra are arrays over links here: one pass for the whole robot.
+    """
+    given = [(i, link.inertial) for i, link in enumerate(links) if link.inertial is not None]
+    inertia = np.zeros((len(links), 10))
+    if not given:
+        return inertia
+    index = [i for i, _ in given]
+    about_center = np.array([inertial.inertia for _, inertial in given]).T
+    posed = _rows([pose_transform(inertial.pose) for _, inertial in given]).T
+    placed = _rows([frames[i] for i in index]).T
+    inertial_frame, link_frame = (Transform(tuple(X[:9]), (X[9], X[10], X[11])) for X in (posed, placed))
+    masses = np.array([inertial.mass for _, inertial in given])
+    moved = inertial_frame.inertia_back(Inertia(masses, ZERO3, tuple(about_center)))
+    for column, scalar in enumerate(flatten(link_frame.inertia_back(moved))):
+        inertia[index, column] = scalar
+    return inertia
 
 
 def _arrays(
@@ -223,12 +244,10 @@ def _arrays(
     number = np.empty(n + 1, dtype=np.intp)
     number[order] = np.arange(n)
     number[-1] = -1
-    inertia = np.zeros((n + 1, 10))
-    for link in description.links:
-        mover, X = placed[link.name]
-        moved = _link_inertia(link, X)
-        if moved is not None:
-            inertia[number[mover]] += tuple(flatten(moved))
+    link_body = number[[placed[link.name][0] for link in description.links]]
+    link_frames = [placed[link.name][1] for link in description.links]
+    inertia = np.zeros((n + 1, 10))  # the last row is the world's, which does not move
+    np.add.at(inertia, link_body, _link_inertias(description.links, link_frames))
     sorted_movers = [movers[i] for i in order]
     kind = np.array([CODE[mover.kind] for mover in sorted_movers], dtype=np.int8)
     joints = [mover.joint for mover in sorted_movers]
@@ -240,8 +259,8 @@ def _arrays(
         Xtree=_rows([mover.Xtree for mover in sorted_movers]),
         inertia=inertia[:n].copy(),
         pitch=np.array([0.0 if joint is None else joint.pitch for joint in joints]),
-        link_body=number[[placed[link.name][0] for link in description.links]],
-        link_X=_rows([placed[link.name][1] for link in description.links]),
+        link_body=link_body,
+        link_X=_rows(link_frames),
         gravity=gravity.copy(),
         joint_names=tuple(mover.name for mover in sorted_movers),
         body_names=tuple(mover.body for mover in sorted_movers),
@@ -252,7 +271,7 @@ def _arrays(
 
 
 def _rows(transforms: Sequence[Transform]) -> np.ndarray[Any, Any]:
-    return np.array([tuple(flatten(X)) for X in transforms]).reshape(-1, 12)
+    return np.array([(*X.E, *X.r) for X in transforms]).reshape(-1, 12)
 
 
 def _coordinates(

@@ -13,6 +13,7 @@ from numbers import Real
 
 import numpy as np
 
+from robodyn.arguments import flag, one_of
 from robodyn.builders.check_bodies import check_inertials, check_massless
 from robodyn.builders.check_joints import check_joint_values, resolve_mimics
 from robodyn.builders.findings import FINDINGS, Notes, at_line, cycle, listed, quoted
@@ -52,10 +53,8 @@ def check(description: RobotDescription, *, mimic: str = "follow", strict: bool 
     """
     if not isinstance(description, RobotDescription):
         raise ArgumentError(f"description: a RobotDescription is wanted, not {type(description).__name__}")
-    if mimic not in ("follow", "ignore"):
-        raise ArgumentError(f'mimic: "follow" or "ignore" is wanted, not {mimic!r}')
-    if not isinstance(strict, bool):
-        raise ArgumentError(f"strict: True or False is wanted, not {strict!r}")
+    one_of("mimic", mimic, ("follow", "ignore"))
+    flag("strict", strict)
     notes = Notes()
     _check_fields(description)
     order = _check_tree(description)

@@ -65,7 +65,6 @@ _ATTRIBUTES = {
     "robot": frozenset({"name", "version"}),
     "link": frozenset({"name", "type"}),
     "joint": frozenset({"name", "type", "dont_collapse"}),
-    "inertial": frozenset[str](),
     "origin": frozenset({"xyz", "rpy", "quat_xyzw"}),
     "mass": frozenset({"value"}),
     "inertia": frozenset({"ixx", "ixy", "ixz", "iyy", "iyz", "izz"}),

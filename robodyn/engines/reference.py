@@ -7,7 +7,7 @@ against, hence plain rather than fast.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -42,9 +42,9 @@ _CHUNK_SCALARS = 1 << 15
 _Index: TypeAlias = Any
 
 
-def _columns(rows: Array, dtype: Any) -> Iterator[Array]:
+def _columns(rows: Array, dtype: Any) -> Any:
     """The columns of constants (m, c), each as (m, 1, 1) scalars."""
-    return iter(np.ascontiguousarray(rows.T, dtype=dtype)[:, :, None, None])
+    return tuple(np.ascontiguousarray(rows.T, dtype=dtype)[:, :, None, None])
 
 
 class _Bodies:
@@ -66,13 +66,13 @@ class _Bodies:
 
     @cached_property
     def Xtree(self) -> Transform:
-        scalars = tuple(_columns(self.run.model.Xtree[self.bodies], self.run.dtype))
-        return Transform(scalars[:9], scalars[9:])  # type: ignore[arg-type]
+        scalars = _columns(self.run.model.Xtree[self.bodies], self.run.dtype)
+        return Transform(scalars[:9], scalars[9:])
 
     @cached_property
     def inertia(self) -> Inertia:
-        m, *rest = _columns(self.run.model.inertia[self.bodies], self.run.dtype)
-        return Inertia(m, tuple(rest[:3]), tuple(rest[3:]))
+        scalars = _columns(self.run.model.inertia[self.bodies], self.run.dtype)
+        return Inertia(scalars[0], scalars[1:4], scalars[4:])
 
     @cached_property
     def dofs(self) -> Array:
@@ -81,7 +81,8 @@ class _Bodies:
 
     @cached_property
     def armature(self) -> tuple[Array, ...]:
-        return tuple(_columns(self.run.model.tree_armature[self.dofs], self.run.dtype))
+        columns: tuple[Array, ...] = _columns(self.run.model.tree_armature[self.dofs], self.run.dtype)
+        return columns
 
     @cached_property
     def q(self) -> tuple[Any, ...]:
@@ -106,7 +107,7 @@ class _Bodies:
         if given is None:
             return ZERO_FORCE
         parts = given[:, self.bodies].transpose(2, 1, 0)[:, :, None, :]
-        return Force(tuple(parts[:3]), tuple(parts[3:]))  # type: ignore[arg-type]
+        return Force(tuple(parts[:3]), tuple(parts[3:]))
 
     @cached_property
     def unit(self) -> tuple[Array, ...]:
@@ -127,8 +128,8 @@ class _LinkConstants:
     """Where links sit on their bodies."""
 
     def __init__(self, run: _Run, links: Array) -> None:
-        scalars = tuple(_columns(run.model.link_X[links], run.dtype))
-        self.X = Transform(scalars[:9], scalars[9:])  # type: ignore[arg-type]
+        scalars = _columns(run.model.link_X[links], run.dtype)
+        self.X = Transform(scalars[:9], scalars[9:])
 
 
 class _View:
@@ -230,8 +231,9 @@ class _Run:
     def tree_input(self, name: str, index: Array) -> tuple[Any, ...]:
         """Input scalars (m, 1, B) at tree coordinates (m, k); zeros for an input the algorithm does not take."""
         if name not in self.tree_inputs:
-            return (0.0,) * index.shape[1]
-        return tuple(self.tree_inputs[name][rows][:, None, :] for rows in index.T)
+            return (0.0,) * int(index.shape[1])
+        values = self.tree_inputs[name]
+        return tuple(values[index[:, c], None, :] for c in range(index.shape[1]))
 
     def base_motion(self, name: str) -> Motion:
         """V0 or dV0 as scalars (1, 1, B), zero where not given."""

@@ -1,4 +1,4 @@
-"""Pinocchio models of the robots that we load: from the URDF by its own reader, or joint by joint from a description."""
+"""Pinocchio models of the robots that we load: from URDF by its own reader, or joint by joint from a description."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pinocchio as pin
+from lxml import etree
 
 from robodyn.description import Inertial, Joint, Pose, RobotDescription
 
-MIDDLE = "/1"
-"""What our models append to the name of a universal joint to name its first axis and the body behind it."""
-
-AT_ORIGIN = pin.SE3.Identity()
+Mimics = dict[str, tuple[str, float, float]]
+"""Joint -> the joint it follows, multiplier, offset."""
 
 
 class Refused(Exception):
@@ -23,9 +22,12 @@ class Refused(Exception):
 
 
 def read_urdf(path: Path, floating: bool) -> pin.Model:
-    """The model of a URDF file by Pinocchio's reader, mimics ignored. Raises Refused.
+    """The model of a URDF file by Pinocchio's reader, mimics ignored, with the armature of Drake's transmissions.
 
-    The reader zeroes inertias that it cannot parse and says so on file descriptor 2 alone.
+    The reader zeroes an inertia that it cannot parse and says so on file descriptor 2 alone.
+
+    Raises:
+        Refused: it could not read the file, or said "Error".
     """
     with tempfile.TemporaryFile() as said:
         stderr = os.dup(2)
@@ -40,65 +42,114 @@ def read_urdf(path: Path, floating: bool) -> pin.Model:
         said.seek(0)
         text = said.read().decode(errors="replace")
     if model is None or "Error" in text:
-        raise Refused("; ".join(line.strip() for line in text.splitlines() if "Error" in line) or "not a URDF model")
+        raise Refused("; ".join(line.strip() for line in text.splitlines() if "Error" in line) or "not a robot")
+    along = np.zeros(model.nv)
+    for joint, value in _armatures(path).items():
+        along[model.idx_vs[model.getJointId(joint)]] = value
+    model.armature = along
     return model
 
 
+def _xml(path: Path) -> etree._Element:
+    # Some real files use prefixes that they do not declare.
+    return etree.fromstring(path.read_bytes(), etree.XMLParser(recover=True))
+
+
+def _armatures(path: Path) -> dict[str, float]:
+    """Armature by joint: rotor inertia times gear ratio squared, as Drake's transmissions give them."""
+    found = {}
+    for transmission in _xml(path).findall("transmission"):
+        rotor = transmission.find("actuator/{*}rotor_inertia")
+        if rotor is not None:
+            gear = float(transmission.find("actuator/{*}gear_ratio").get("value"))
+            found[transmission.find("joint").get("name")] = float(rotor.get("value")) * gear**2
+    return found
+
+
+def mimics_of_urdf(path: Path) -> Mimics:
+    """What the file says about joints that follow others."""
+    return {
+        joint.get("name"): (m.get("joint"), float(m.get("multiplier", 1.0)), float(m.get("offset", 0.0)))
+        for joint in _xml(path).findall("joint")
+        if (m := joint.find("mimic")) is not None
+    }
+
+
+def mimics_of_description(description: RobotDescription) -> Mimics:
+    """The same of a description."""
+    return {
+        joint.name: (joint.mimic.joint, joint.mimic.multiplier, joint.mimic.offset)
+        for joint in description.joints
+        if joint.mimic is not None
+    }
+
+
 def from_description(description: RobotDescription, floating: bool) -> pin.Model:
-    """The model of a description, mimics ignored, made joint by joint: for joint types that URDF does not have."""
+    """The model of a description, mimics ignored, made joint by joint: for joint types that URDF does not have.
+
+    A universal joint becomes two revolute ones with nothing between them: Pinocchio's own has a wrong Coriolis matrix
+    and wrong gradients (docs/accuracy.md).
+    """
     children: dict[str, list[Joint]] = defaultdict(list)
     for joint in description.joints:
         children[joint.parent].append(joint)
     inertials = {link.name: link.inertial for link in description.links}
     model = pin.Model()
-    model.name = description.name
     armature: dict[int, float] = {}
-    waiting: list[tuple[Joint, int, pin.SE3]] = []  # joints, the mover of their parent link and its place there
+    waiting: list[tuple[Joint, int, pin.SE3]] = []  # joints, the mover of their parent link and its pose there
 
-    def place(link: str, mover: int, placement: pin.SE3) -> None:
+    def place(link: str, mover: int, pose: pin.SE3) -> None:
         inertial = inertials[link]
         if inertial is not None:
-            model.appendBodyToJoint(mover, _inertia(inertial), placement)
-        model.addFrame(pin.Frame(link, mover, placement, pin.FrameType.BODY))
-        waiting.extend((joint, mover, placement) for joint in reversed(children[link]))
+            model.appendBodyToJoint(mover, _inertia(inertial), pose)
+        model.addFrame(pin.Frame(link, mover, pose, pin.FrameType.BODY), False)
+        waiting.extend((joint, mover, pose) for joint in reversed(children[link]))
 
-    root_joint = pin.JointModelFreeFlyer()
-    place(description.root, model.addJoint(0, root_joint, pin.SE3.Identity(), "root_joint") if floating else 0, AT_ORIGIN)
+    root, identity = 0, pin.SE3.Identity()
+    if floating:
+        root = model.addJoint(0, pin.JointModelFreeFlyer(), identity, "root_joint")
+    place(description.root, root, identity)
     # The last to wait goes first: depth-first, which Pinocchio's mass matrix relies on.
     while waiting:
-        joint, mover, placement = waiting.pop()
-        placement = placement * _se3(joint.origin)
-        if joint.type != "fixed":
-            turn = pin.SE3(_turn(joint), np.zeros(3))
-            mover = model.addJoint(mover, _joint_model(joint), placement * turn, joint.name)
-            armature[mover], placement = joint.armature, turn.inverse()
-        place(joint.child, mover, placement)
+        joint, mover, pose = waiting.pop()
+        pose = pose * _se3(joint.origin)
+        turn = pin.SE3(_turn(joint), np.zeros(3))
+        for name, joint_model in _movers(joint):
+            mover = model.addJoint(mover, joint_model, pose * turn, name)
+            armature[mover], pose = joint.armature, identity
+        place(joint.child, mover, pose if joint.type == "fixed" else turn.inverse())
     along = np.zeros(model.nv)
-    for number, value in armature.items():
-        along[model.idx_vs[number] : model.idx_vs[number] + model.nvs[number]] = value
+    for mover, value in armature.items():
+        along[model.idx_vs[mover] : model.idx_vs[mover] + model.nvs[mover]] = value
     model.armature = along
     return model
 
 
-def _joint_model(joint: Joint) -> pin.JointModel:
+def _movers(joint: Joint) -> list[tuple[str, pin.JointModel]]:
+    """Names and models of the Pinocchio joints that make up a joint, the first on the parent."""
     axis = np.array(joint.axis)
-    return {
+    if joint.type == "fixed":
+        return []
+    if joint.type == "universal":
+        axes = (axis, np.array(joint.axis2))
+        return [(f"{joint.name}/{i}", pin.JointModelRevoluteUnaligned(a)) for i, a in enumerate(axes, start=1)]
+    make = {
         "revolute": lambda: pin.JointModelRevoluteUnaligned(axis),
-        "continuous": lambda: pin.JointModelRevoluteUnboundedUnaligned(axis),
+        "continuous": lambda: pin.JointModelRevoluteUnaligned(axis),
         "prismatic": lambda: pin.JointModelPrismaticUnaligned(axis),
         "helical": lambda: pin.JointModelHelicalUnaligned(axis, joint.pitch),
-        "universal": lambda: pin.JointModelUniversal(axis, np.array(joint.axis2)),
         "spherical": pin.JointModelSpherical,
         "planar": pin.JointModelPlanar,
         "floating": pin.JointModelFreeFlyer,
-    }[joint.type]()
+    }
+    return [(joint.name, make[joint.type]())]
 
 
 def _turn(joint: Joint) -> np.ndarray:
-    """Axes of the frame that a planar joint counts its coordinates in, in the joint frame; else the identity.
+    """Axes, in the joint frame, of the frame that a planar joint counts its coordinates in; otherwise the identity.
 
-    Its z axis is the joint's normal, reached by the smallest rotation; a normal that points down is reached after
-    half a turn about x.
+    Its z axis is the joint's axis, reached by the smallest rotation; an axis that points down is reached after half a
+    turn about x.
     """
     if joint.type != "planar":
         return np.eye(3)

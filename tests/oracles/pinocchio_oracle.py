@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pinocchio as pin
@@ -23,50 +24,41 @@ FRAMES = {
     "body": pin.ReferenceFrame.LOCAL,
     "world_aligned": pin.ReferenceFrame.LOCAL_WORLD_ALIGNED,
 }
-LINEAR_FIRST = [3, 4, 5, 0, 1, 2]
-"""Turns linear, angular into angular, linear and back."""
+SWAP = [3, 4, 5, 0, 1, 2]
+"""Puts the angular part of a 6-vector before the linear one, or back."""
+
+WITH_COSINE_AND_SINE = ("JointModelRUB", "JointModelRevoluteUnbounded", "JointModelPlanar")
+"""Pinocchio's joints whose last coordinate of ours is an angle."""
 
 
 class PinocchioOracle:
-    """Answers for a robot without mimics. `V0` and `dV0` are the velocity and acceleration of a carrier below its base,
-    whose place is the world's."""
+    """Answers for a robot without mimics. `V0` and `dV0` are answered by the same robot on a body that moves so."""
 
     def __init__(self, pin_model: pin.Model, model: rd.Model) -> None:
         assert not model.has_mimic
         self.pin, self.data, self.model = pin_model, pin_model.createData(), model
         self.frames = [pin_model.getFrameId(name, pin.FrameType.BODY) for name in model.link_names]
-        # Where our coordinates and velocities lie in Pinocchio's; angles of which it has cosine and sine; the joint of
-        # every body, 0 for the massless one between the axes of a universal joint.
+        self.joints = [pin_model.getJointId(name) for name in model.joint_names]
+        # Where Pinocchio has our coordinates, the angles of which it has cosine and sine, and our velocities.
         self.plain: tuple[list[int], list[int]] = ([], [])
-        self.turning: tuple[list[int], list[int]] = ([], [])
+        self.angles: tuple[list[int], list[int]] = ([], [])
         self.velocities: list[int] = []
-        self.joints: list[int] = []
-        for body, name in enumerate(model.joint_names):
-            self._find(body, name)
-
-    def _find(self, body: int, name: str) -> None:
-        whole = name if self.pin.existJointName(name) else name.rpartition("/")[0]
-        part = 0 if whole == name else int(name.rpartition("/")[2]) - 1
-        j = self.pin.getJointId(whole)
-        kind = self.pin.joints[j].shortname()
-        middle = kind == "JointModelUniversal" and part == 0
-        self.joints.append(0 if middle else j)
-        ends = [*self.model.q_start.tolist(), self.model.nq], [*self.model.v_start.tolist(), self.model.nv]
-        nq, nv = (end[body + 1] - end[body] for end in ends)
-        ours, theirs = self.model.q_start[body], self.pin.idx_qs[j] + part
-        plain = nq - 1 if kind.startswith(("JointModelRUB", "JointModelRevoluteUnbounded", "JointModelPlanar")) else nq
-        self.plain[0].extend(range(ours, ours + plain))
-        self.plain[1].extend(range(theirs, theirs + plain))
-        self.turning[0].extend(range(ours + plain, ours + nq))
-        self.turning[1].extend(range(theirs + plain, theirs + nq))
-        self.velocities.extend(range(self.pin.idx_vs[j] + part, self.pin.idx_vs[j] + part + nv))
+        for j, ours in zip(self.joints, model.q_start.tolist(), strict=True):
+            nq, nv, theirs = pin_model.nqs[j], pin_model.nvs[j], pin_model.idx_qs[j]
+            self.velocities.extend(range(pin_model.idx_vs[j], pin_model.idx_vs[j] + nv))
+            if pin_model.joints[j].shortname().startswith(WITH_COSINE_AND_SINE):
+                nq -= 2
+                self.angles[0].append(ours + nq)
+                self.angles[1].append(theirs + nq)
+            self.plain[0].extend(range(ours, ours + nq))
+            self.plain[1].extend(range(theirs, theirs + nq))
 
     @cached_property
     def carried(self) -> PinocchioOracle:
         """The same robot on a massless free body; what was fixed to the world has no part in what moves."""
         whole = pin.Model()
         whole.gravity = self.pin.gravity
-        whole.addJoint(0, pin.JointModelFreeFlyer(), pin.SE3.Identity(), "carrier")
+        whole.addJoint(0, pin.JointModelFreeFlyer(), pin.SE3.Identity(), "carrier of the base")
         for j in range(1, self.pin.njoints):
             placement, name = self.pin.jointPlacements[j], self.pin.names[j]
             whole.addJoint(self.pin.parents[j] + 1, self.pin.joints[j], placement, name)
@@ -77,13 +69,13 @@ class PinocchioOracle:
         whole.armature = np.concatenate([np.zeros(6), self.pin.armature])
         return PinocchioOracle(whole, self.model)
 
-    # Ours to Pinocchio's.
+    # Ours to Pinocchio's and back.
 
     def coordinates(self, q: Array) -> Array:
-        """q as Pinocchio has it, (B, its nq)."""
+        """q as Pinocchio has it, (B, its nq); a carrier is at the world's origin."""
         out = np.tile(pin.neutral(self.pin), (len(q), 1))
         out[:, self.plain[1]] = q[:, self.plain[0]]
-        angle, at = q[:, self.turning[0]], np.array(self.turning[1], dtype=int)
+        angle, at = q[:, self.angles[0]], np.array(self.angles[1], dtype=int)
         out[:, at], out[:, at + 1] = np.cos(angle), np.sin(angle)
         return out
 
@@ -91,7 +83,7 @@ class PinocchioOracle:
         out = np.zeros((len(rates), self.pin.nv))
         out[:, self.velocities] = rates
         if base is not None:
-            out[:, :6] = base[:, LINEAR_FIRST]
+            out[:, :6] = base[:, SWAP]
         return out
 
     def _forces(self, q: Array, f_ext: Array | None) -> pin.StdVec_Force:
@@ -101,12 +93,18 @@ class PinocchioOracle:
         if f_ext is not None:
             pin.forwardKinematics(self.pin, self.data, q)
             for j, wrench in zip(self.joints, f_ext, strict=True):
-                assert j > 0 or not wrench.any()
                 forces[j] = self.data.oMi[j].actInv(pin.Force(wrench[3:], wrench[:3]))
         return forces
 
     def _square(self, matrix: Array) -> Array:
         return matrix[np.ix_(self.velocities, self.velocities)]
+
+    def _symmetric(self, upper: Array) -> Array:
+        return self._square(np.triu(upper) + np.triu(upper, 1).T)
+
+    def _columns(self, matrix: Array) -> Array:
+        # Pinocchio hands out a matrix of one column as a vector.
+        return matrix.reshape(6, -1)[np.ix_(SWAP, self.velocities)]
 
     # Forces and accelerations.
 
@@ -131,9 +129,10 @@ class PinocchioOracle:
         return self.inverse_dynamics(q, qd, np.zeros_like(qd), f_ext)
 
     def gravity_force(self, q: Array) -> Array:
-        return _each(
-            lambda q: pin.computeGeneralizedGravity(self.pin, self.data, q)[self.velocities], self.coordinates(q)
-        )
+        def one(q: Array) -> Array:
+            return pin.computeGeneralizedGravity(self.pin, self.data, q)[self.velocities]
+
+        return _each(one, self.coordinates(q))
 
     def forward_dynamics(self, q: Array, qd: Array, tau: Array, f_ext: Array | None = None) -> Array:
         def one(q: Array, v: Array, tau: Array, f_ext: Array | None) -> Array:
@@ -142,26 +141,18 @@ class PinocchioOracle:
         return _each(one, self.coordinates(q), self._rates(qd), self._rates(tau), f_ext)
 
     def mass_matrix(self, q: Array) -> Array:
-        def one(q: Array) -> Array:
-            upper = np.triu(pin.crba(self.pin, self.data, q))
-            return self._square(upper + np.triu(upper, 1).T)
-
-        return _each(one, self.coordinates(q))
+        return _each(lambda q: self._symmetric(pin.crba(self.pin, self.data, q)), self.coordinates(q))
 
     def mass_matrix_inverse(self, q: Array) -> Array:
-        def one(q: Array) -> Array:
-            upper = np.triu(pin.computeMinverse(self.pin, self.data, q))
-            return self._square(upper + np.triu(upper, 1).T)
-
-        return _each(one, self.coordinates(q))
+        return _each(lambda q: self._symmetric(pin.computeMinverse(self.pin, self.data, q)), self.coordinates(q))
 
     def coriolis_matrix(self, q: Array, qd: Array, *, V0: Array | None = None) -> Array:
         on = self if V0 is None else self.carried
-        return _each(
-            lambda q, v: on._square(pin.computeCoriolisMatrix(on.pin, on.data, q, v)),
-            on.coordinates(q),
-            on._rates(qd, V0),
-        )
+
+        def one(q: Array, v: Array) -> Array:
+            return on._square(pin.computeCoriolisMatrix(on.pin, on.data, q, v))
+
+        return _each(one, on.coordinates(q), on._rates(qd, V0))
 
     # Gradients.
 
@@ -174,36 +165,39 @@ class PinocchioOracle:
         *,
         V0: Array | None = None,
         dV0: Array | None = None,
-    ) -> Array:
-        """dtau/dq and dtau/dqd, (B, 2, nv, nv)."""
+    ) -> tuple[Array, Array]:
         on = self if V0 is None else self.carried
 
-        def one(q: Array, v: Array, a: Array, f_ext: Array | None) -> Array:
+        def one(q: Array, v: Array, a: Array, f_ext: Array | None) -> tuple[Array, Array]:
             forces = on._forces(q, f_ext)
             by_q, by_qd, _ = pin.computeRNEADerivatives(on.pin, on.data, q, v, a, forces)
-            return np.stack([on._square(by_q + on._turning_forces(q, forces)), on._square(by_qd)])
+            by_q, by_qd = by_q.copy(), by_qd.copy()
+            return on._square(by_q + on._turning_forces(q, forces)), on._square(by_qd)
 
-        return _each(one, on.coordinates(q), on._rates(qd, V0), on._rates(qdd, dV0), f_ext)
+        by_q, by_qd = np.moveaxis(_each(one, on.coordinates(q), on._rates(qd, V0), on._rates(qdd, dV0), f_ext), 1, 0)
+        return by_q, by_qd
 
-    def forward_dynamics_gradient(self, q: Array, qd: Array, tau: Array, f_ext: Array | None = None) -> Array:
-        """dqdd/dq, dqdd/dqd and dqdd/dtau, (B, 3, nv, nv)."""
-
-        def one(q: Array, v: Array, tau: Array, f_ext: Array | None) -> Array:
+    def forward_dynamics_gradient(
+        self, q: Array, qd: Array, tau: Array, f_ext: Array | None = None
+    ) -> tuple[Array, Array, Array]:
+        def one(q: Array, v: Array, tau: Array, f_ext: Array | None) -> tuple[Array, Array, Array]:
             forces = self._forces(q, f_ext)
             by_q, by_qd, by_tau = pin.computeABADerivatives(self.pin, self.data, q, v, tau, forces)
-            by_tau = np.triu(by_tau) + np.triu(by_tau, 1).T
-            by_q = by_q - by_tau @ self._turning_forces(q, forces)
-            return np.stack([self._square(part) for part in (by_q, by_qd, by_tau)])
+            by_q, by_qd, by_tau = self._square(by_q), self._square(by_qd), self._symmetric(by_tau)
+            return by_q - by_tau @ self._square(self._turning_forces(q, forces)), by_qd, by_tau
 
-        return _each(one, self.coordinates(q), self._rates(qd), self._rates(tau), f_ext)
+        by_q, by_qd, by_tau = np.moveaxis(
+            _each(one, self.coordinates(q), self._rates(qd), self._rates(tau), f_ext), 1, 0
+        )
+        return by_q, by_qd, by_tau
 
     def _turning_forces(self, q: Array, forces: pin.StdVec_Force) -> Array:
-        """What to add to Pinocchio's dtau/dq, whose external forces turn with the bodies, for ours, which stay."""
+        """What to add to Pinocchio's dtau/dq, where external forces turn with the bodies, for ours, where they stay."""
         total = np.zeros((self.pin.nv, self.pin.nv))
         pin.computeJointJacobians(self.pin, self.data, q)
         for j, force in enumerate(forces):
             if force.vector.any():
-                J = pin.getJointJacobian(self.pin, self.data, j, pin.ReferenceFrame.LOCAL)
+                J = pin.getJointJacobian(self.pin, self.data, j, pin.ReferenceFrame.LOCAL).reshape(6, -1)
                 total += J.T @ np.array([pin.Motion(column).cross(force).vector for column in J.T]).T
         return total
 
@@ -218,8 +212,7 @@ class PinocchioOracle:
 
     def jacobian(self, q: Array, link: int, frame: str) -> Array:
         def one(q: Array) -> Array:
-            J = pin.computeFrameJacobian(self.pin, self.data, q, self.frames[link], FRAMES[frame])
-            return J[np.ix_(LINEAR_FIRST, self.velocities)]
+            return self._columns(pin.computeFrameJacobian(self.pin, self.data, q, self.frames[link], FRAMES[frame]))
 
         return _each(one, self.coordinates(q))
 
@@ -228,7 +221,7 @@ class PinocchioOracle:
 
         def one(q: Array, v: Array) -> Array:
             pin.forwardKinematics(on.pin, on.data, q, v)
-            return pin.getFrameVelocity(on.pin, on.data, on.frames[link], FRAMES[frame]).vector[LINEAR_FIRST]
+            return pin.getFrameVelocity(on.pin, on.data, on.frames[link], FRAMES[frame]).vector[SWAP]
 
         return _each(one, on.coordinates(q), on._rates(qd, V0))
 
@@ -244,22 +237,29 @@ class PinocchioOracle:
         V0: Array | None = None,
         dV0: Array | None = None,
     ) -> Array:
+        """Classical accelerations in "world" are not ours: Pinocchio takes the point at the world's origin."""
+        assert not (classical and frame == "world")
         on = self if V0 is None else self.carried
         ask = pin.getFrameClassicalAcceleration if classical else pin.getFrameAcceleration
 
         def one(q: Array, v: Array, a: Array) -> Array:
             pin.forwardKinematics(on.pin, on.data, q, v, a)
-            return ask(on.pin, on.data, on.frames[link], FRAMES[frame]).vector[LINEAR_FIRST]
+            return ask(on.pin, on.data, on.frames[link], FRAMES[frame]).vector[SWAP]
 
         return _each(one, on.coordinates(q), on._rates(qd, V0), on._rates(qdd, dV0))
 
     # Totals.
 
     def kinetic_energy(self, q: Array, qd: Array, *, V0: Array | None = None) -> Array:
+        """Armature is added here: Pinocchio counts it for some joint types and not for others."""
         on = self if V0 is None else self.carried
-        return _each(
-            lambda q, v: pin.computeKineticEnergy(on.pin, on.data, q, v), on.coordinates(q), on._rates(qd, V0)
-        )
+        bare = pin.Model(on.pin)
+        bare.armature = np.zeros(bare.nv)
+
+        def one(q: Array, v: Array) -> float:
+            return pin.computeKineticEnergy(bare, on.data, q, v) + 0.5 * on.pin.armature @ (v * v)
+
+        return _each(one, on.coordinates(q), on._rates(qd, V0))
 
     def potential_energy(self, q: Array) -> Array:
         return _each(lambda q: pin.computePotentialEnergy(self.pin, self.data, q), self.coordinates(q))
@@ -267,15 +267,15 @@ class PinocchioOracle:
     def center_of_mass(self, q: Array) -> Array:
         return _each(lambda q: pin.centerOfMass(self.pin, self.data, q).copy(), self.coordinates(q))
 
-    def centroidal_momentum(self, q: Array, qd: Array, *, V0: Array | None = None) -> Array:
-        """Momentum and its matrix side by side, (B, 6, 1 + nv)."""
+    def centroidal_momentum(self, q: Array, qd: Array, *, V0: Array | None = None) -> tuple[Array, Array]:
         on = self if V0 is None else self.carried
 
         def one(q: Array, v: Array) -> Array:
-            A = pin.ccrba(on.pin, on.data, q, v)
-            return np.column_stack([on.data.hg.vector, A[:, on.velocities]])[LINEAR_FIRST]
+            A = on._columns(pin.ccrba(on.pin, on.data, q, v))
+            return np.column_stack([on.data.hg.vector[SWAP], A])
 
-        return _each(one, on.coordinates(q), on._rates(qd, V0))
+        both = _each(one, on.coordinates(q), on._rates(qd, V0))
+        return both[..., 0], both[..., 1:]
 
     # The configuration manifold.
 
@@ -284,15 +284,14 @@ class PinocchioOracle:
         return _each(lambda q, v: pin.integrate(self.pin, q, v), self.coordinates(q), self._rates(step))
 
     def difference(self, q0: Array, q1: Array) -> Array:
-        return _each(
-            lambda q0, q1: pin.difference(self.pin, q0, q1)[self.velocities],
-            self.coordinates(q0),
-            self.coordinates(q1),
-        )
+        def one(q0: Array, q1: Array) -> Array:
+            return pin.difference(self.pin, q0, q1)[self.velocities]
+
+        return _each(one, self.coordinates(q0), self.coordinates(q1))
 
 
-def _each(one: Callable[..., object], *batches: Array | None) -> Array:
-    """The answers for every state; None is None for every state."""
-    count = len(next(batch for batch in batches if batch is not None))
+def _each(one: Callable[..., Any], *batches: Array | None) -> Array:
+    """The answers for every state; what is None is None for every state."""
+    count = next(len(batch) for batch in batches if batch is not None)
     rows = zip(*([None] * count if batch is None else batch for batch in batches), strict=True)
     return np.array([one(*row) for row in rows])
