@@ -112,21 +112,18 @@ def info(
 
     model = _load(file, base, mimic, lenient, gravity)
     screen = tables.console()
+    if everything:
+        screen.width = sys.maxsize  # Lines may be longer than the screen is wide: a deep tree is indented far.
     rows = model.n_bodies if everything else _TREE_ROWS
+    deepest = max(1, (screen.width - _LABEL_WIDTH) // 4)
     screen.print(tables.model_summary(model))
     screen.print()
-    if everything:
-        # Lines may get longer than the screen is wide: a deep tree is indented far.
-        whole = tables.model_tree(model, rows, rows)
-        screen.print(whole, width=sys.maxsize, crop=False, no_wrap=True, overflow="ignore")
-    else:
-        deepest = max(1, (screen.width - _LABEL_WIDTH) // 4)
-        screen.print(tables.model_tree(model, rows, deepest))
+    screen.print(tables.model_tree(model, rows, deepest))
     screen.print()
     joints = tables.model_table(model, rows)
     joints.title = None  # The summary has said it.
     screen.print(joints)
-    if model.n_bodies > rows:
+    if model.n_bodies > rows or model.tree.n_levels > deepest + 1:
         screen.print("--all shows everything")
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.progress import Progress
+from rich.progress import track
 from rich.table import Table
 
 from robodyn._version import __version__
@@ -69,12 +69,14 @@ def compute(dyn: Dynamics, query: Query, states: Mapping[str, Array]) -> dict[st
     results = {name: np.empty((n, *(nv,) * len(axes)), dyn.dtype) for name, axes in query.results.items()}
     step = max(1, min(_CHUNK_STATES, _CHUNK_NUMBERS // max(1, nv ** (2 if query.matrices else 1))))
     answer = getattr(dyn, query.method)
+    starts: Iterable[int] = range(0, n, step)
     screen = console(stderr=True)
-    with Progress(console=screen, transient=True, disable=n <= step or not screen.is_terminal) as progress:
-        for start in progress.track(range(0, n, step), description=f"{n} states"):
-            rows = slice(start, start + step)
-            out = tuple(result[rows] for result in results.values())
-            answer(*(states[name][rows] for name in query.inputs), out=out if len(out) > 1 else out[0])
+    if n > step and screen.is_terminal:
+        starts = track(starts, description=f"{n} states", console=screen, transient=True)
+    for start in starts:
+        rows = slice(start, start + step)
+        out = tuple(result[rows] for result in results.values())
+        answer(*(states[name][rows] for name in query.inputs), out=out if len(out) > 1 else out[0])
     for name, result in results.items():
         try:
             require_finite(f"result {name}", result, result.ndim - 1)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,80 +22,19 @@ from robodyn.arguments import (
     count,
     flag,
     one_of,
-    output_array,
     real_array,
-    require_finite,
 )
 from robodyn.engines.dense import ltdl, solve
 from robodyn.engines.protocol import DTYPES, ENGINE_NAMES, METHODS, make_engine
 from robodyn.errors import ArgumentError, NumericalError, SingularError
 from robodyn.model import Model
-from robodyn.sweeps import Algorithm
+from robodyn.query import Query
 
 FRAMES = ("world", "body", "world_aligned")
 _SINGULAR_PIVOT = 1e-10
 _SINGULAR_STATES = 2
 _MAX_THREADS = 4096
 _MAX_NAMED = 5
-
-
-class _Query:
-    """The arguments of one call: checked, broadcast, and laid out as (B, ...) arrays."""
-
-    def __init__(self, dyn: Dynamics, **given: Any) -> None:
-        self.dyn = dyn
-        arrays = {name: dyn._input(name, value) for name, value in given.items() if value is not None}
-        trailing = {name: len(dyn._shapes[name]) for name in arrays}
-        self.leading = broadcast_leading({name: (array, trailing[name]) for name, array in arrays.items()})
-        self.checked = dyn.check if dyn.check is not None else self.leading == ()
-        if self.checked:
-            for name, array in arrays.items():
-                require_finite(name, array, trailing[name])
-        if "q" in arrays:
-            arrays["q"] = dyn.model.normalized(arrays["q"])
-        self.batch = int(np.prod(self.leading, dtype=np.intp))
-        self.inputs: dict[str, Array] = {
-            name: np.broadcast_to(array, (*self.leading, *dyn._shapes[name])).reshape(self.batch, *dyn._shapes[name])
-            for name, array in arrays.items()
-        }
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The per-joint inputs that were given: what an algorithm is asked to read."""
-        return tuple(name for name in self.inputs if name not in ("V0", "dV0"))
-
-    def new(self, *shape: int) -> Array:
-        """An array for results, (B, *shape)."""
-        return np.empty((self.batch, *shape), self.dyn.dtype)
-
-    def run(self, algorithm: Algorithm, link: int | None = None, **outputs: Array) -> None:
-        """Run an algorithm on the arguments."""
-        self.dyn.engine.run(algorithm, self.inputs, outputs, link=link)
-
-    def finish(self, results: Mapping[str, Array], out: Any) -> Any:
-        """Give results their leading axes, check them, and put them where `out` says."""
-        shaped = {name: array.reshape((*self.leading, *array.shape[1:])) for name, array in results.items()}
-        if self.checked:
-            for name, array in shaped.items():
-                if not np.isfinite(array).all():
-                    trailing = array.ndim - len(self.leading)
-                    try:
-                        require_finite(name, array, trailing)
-                    except NumericalError as error:
-                        raise NumericalError(f"result {error}: the state is singular or overflows") from None
-        values = tuple(shaped.values())
-        if out is not None:
-            targets = out if len(values) > 1 else (out,)
-            if not isinstance(targets, tuple) or len(targets) != len(values):
-                raise ArgumentError(f"out: wanted a tuple of {len(values)} arrays: {', '.join(shaped)}")
-            checked = [
-                output_array("out" if len(values) == 1 else f"out ({name})", target, array.shape, self.dyn.dtype)
-                for (name, array), target in zip(shaped.items(), targets, strict=True)
-            ]
-            for target, array in zip(checked, values, strict=True):
-                target[...] = array
-            values = tuple(checked)
-        return values if len(values) > 1 else (values[0][()] if out is None else values[0])
 
 
 class Dynamics:
@@ -145,7 +84,7 @@ class Dynamics:
         chosen = (joint_forces,) if isinstance(joint_forces, str) else tuple(joint_forces)
         self.joint_forces = tuple(one_of("joint_forces", each, ("damping", "friction")) for each in chosen)
         self.engine = make_engine(engine, model, self.dtype)
-        self._shapes: dict[str, tuple[int, ...]] = {
+        self.argument_shapes: dict[str, tuple[int, ...]] = {
             "q": (model.nq,),
             **dict.fromkeys(("qd", "qdd", "tau"), (model.nv,)),
             "f_ext": (model.n_bodies, 6),
@@ -154,10 +93,6 @@ class Dynamics:
 
     def __repr__(self) -> str:
         return f"<Dynamics of {self.model.name!r}: engine {self.engine.name!r}, {self.dtype}>"
-
-    def _input(self, name: str, value: Any) -> Array:
-        what = {"q": "model.nq", "f_ext": "(n_bodies, 6)", "V0": "6", "dV0": "6"}.get(name, "model.nv")
-        return real_array(name, value, self._shapes[name], self.dtype, what=f"{what} numbers" if what != "6" else "")
 
     def _joint_force(self, qd: Array) -> Array | float:
         """Damping and friction as a generalised force that drives must supply."""
@@ -184,10 +119,10 @@ class Dynamics:
     ) -> Array:
         """Generalised forces tau (..., nv), N or N m, that give accelerations qdd. RNEA, RBDA table 5.1."""
         one_of("method", method, ("auto", *METHODS["inverse_dynamics"]))
-        query = _Query(self, q=q, qd=qd, qdd=qdd, f_ext=f_ext, V0=V0, dV0=dV0)
+        query = Query(self, q=q, qd=qd, qdd=qdd, f_ext=f_ext, V0=V0, dV0=dV0)
         return cast(Array, query.finish({"tau": self._rnea(query)}, out))
 
-    def _rnea(self, query: _Query) -> Array:
+    def _rnea(self, query: Query) -> Array:
         tau = query.new(self.model.nv)
         query.run(rnea(query.names), tau=tau)
         if self.joint_forces and "qd" in query.inputs:
@@ -216,10 +151,10 @@ class Dynamics:
         one_of("method", method, ("auto", *METHODS["forward_dynamics"]))
         if method == "aba" and self.model.has_mimic:
             raise ArgumentError("method: got 'aba' for a model whose joints mimic others; allowed: 'auto', 'crba'")
-        query = _Query(self, q=q, qd=qd, tau=tau, f_ext=f_ext, V0=V0, dV0=dV0)
+        query = Query(self, q=q, qd=qd, tau=tau, f_ext=f_ext, V0=V0, dV0=dV0)
         return cast(Array, query.finish({"qdd": self._forward(query, method)}, out))
 
-    def _forward(self, query: _Query, method: str = "auto") -> Array:
+    def _forward(self, query: Query, method: str = "auto") -> Array:
         self._require_regular()
         tau = query.inputs["tau"]
         if self.joint_forces:
@@ -235,7 +170,7 @@ class Dynamics:
 
     def mass_matrix(self, q: ArrayLike, *, out: Array | None = None) -> Array:
         """The joint-space inertia matrix H (..., nv, nv), armature included. CRBA, RBDA table 6.2."""
-        query = _Query(self, q=q)
+        query = Query(self, q=q)
         H = query.new(self.model.nv, self.model.nv)
         query.run(CRBA, H=H)
         return cast(Array, query.finish({"H": H}, out))
@@ -246,10 +181,10 @@ class Dynamics:
         Raises:
             SingularError: H is singular whatever the state; names the body.
         """
-        query = _Query(self, q=q)
+        query = Query(self, q=q)
         return cast(Array, query.finish({"Hinv": self._inverse(query)}, out))
 
-    def _inverse(self, query: _Query) -> Array:
+    def _inverse(self, query: Query) -> Array:
         self._require_regular()
         nv = self.model.nv
         Hinv = query.new(nv, nv)
@@ -270,12 +205,12 @@ class Dynamics:
         out: Array | None = None,
     ) -> Array:
         """Inverse dynamics at qdd = 0 (..., nv): Coriolis, centrifugal and gravity forces minus external ones."""
-        query = _Query(self, q=q, qd=qd, f_ext=f_ext, V0=V0, dV0=dV0)
+        query = Query(self, q=q, qd=qd, f_ext=f_ext, V0=V0, dV0=dV0)
         return cast(Array, query.finish({"bias": self._rnea(query)}, out))
 
     def gravity_force(self, q: ArrayLike, *, out: Array | None = None) -> Array:
         """Generalised forces (..., nv) that hold the robot still against gravity: the gradient of potential energy."""
-        query = _Query(self, q=q)
+        query = Query(self, q=q)
         return cast(Array, query.finish({"gravity": self._rnea(query)}, out))
 
     def coriolis_matrix(
@@ -286,7 +221,7 @@ class Dynamics:
         With a moving base (V0), C is the block of the robot's own velocities in the Coriolis matrix of robot and base.
         Echeandia and Wensing 2021, algorithm 1. Damping and friction are not part of it.
         """
-        query = _Query(self, q=q, qd=qd, V0=V0)
+        query = Query(self, q=q, qd=qd, V0=V0)
         C = query.new(self.model.nv, self.model.nv)
         query.run(CORIOLIS_MATRIX, C=C)
         return cast(Array, query.finish({"C": C}, out))
@@ -309,11 +244,11 @@ class Dynamics:
         With respect to q on the tangent space (`model.integrate`); external forces stay constant in the world.
         Plancher et al., algorithm 2. dtau/dqdd is the mass matrix.
         """
-        query = _Query(self, q=q, qd=qd, qdd=qdd, f_ext=f_ext, V0=V0, dV0=dV0)
+        query = Query(self, q=q, qd=qd, qdd=qdd, f_ext=f_ext, V0=V0, dV0=dV0)
         by_q, by_qd = self._rnea_gradient(query)
         return cast(tuple[Array, Array], query.finish({"dtau_dq": by_q, "dtau_dqd": by_qd}, out))
 
-    def _rnea_gradient(self, query: _Query) -> tuple[Array, Array]:
+    def _rnea_gradient(self, query: Query) -> tuple[Array, Array]:
         nv = self.model.nv
         by_q, by_qd = query.new(nv, nv), query.new(nv, nv)
         inputs = tuple(name for name in query.names if name != "tau")
@@ -340,7 +275,7 @@ class Dynamics:
         Raises:
             SingularError: H is singular whatever the state; names the body.
         """
-        query = _Query(self, q=q, qd=qd, tau=tau, f_ext=f_ext, V0=V0, dV0=dV0)
+        query = Query(self, q=q, qd=qd, tau=tau, f_ext=f_ext, V0=V0, dV0=dV0)
         query.inputs["qdd"] = self._forward(query)
         by_q, by_qd = self._rnea_gradient(query)
         Hinv = self._inverse(query)
@@ -352,10 +287,10 @@ class Dynamics:
 
     def forward_kinematics(self, q: ArrayLike, *, out: Array | None = None) -> Array:
         """Homogeneous transforms (..., n_links, 4, 4), link to world coordinates, in `model.link_names` order."""
-        query = _Query(self, q=q)
+        query = Query(self, q=q)
         return cast(Array, query.finish({"T": self._poses(query, None)}, out))
 
-    def _poses(self, query: _Query, link: int | None) -> Array:
+    def _poses(self, query: Query, link: int | None) -> Array:
         T = query.new(*(() if link is not None else (len(self.model.link_names),)), 4, 4)
         query.run(kinematics.forward_kinematics(link is not None), link=link, T=T[..., :3, :])
         T[..., 3, :] = (0.0, 0.0, 0.0, 1.0)
@@ -369,7 +304,7 @@ class Dynamics:
         """
         one_of("frame", frame, FRAMES)
         number = self.model.link_index(link)
-        query = _Query(self, q=q)
+        query = Query(self, q=q)
         J = query.new(6, self.model.nv)
         query.run(kinematics.jacobian(frame), link=number, J=J)
         return cast(Array, query.finish({"J": J}, out))
@@ -387,7 +322,7 @@ class Dynamics:
         """Spatial velocity (..., 6) of a link, angular part first (rad/s, m/s); `frame` as for `jacobian`."""
         one_of("frame", frame, FRAMES)
         number = self.model.link_index(link)
-        query = _Query(self, q=q, qd=qd, V0=V0)
+        query = Query(self, q=q, qd=qd, V0=V0)
         V = query.new(6)
         query.run(kinematics.link_velocity(frame), link=number, V=V)
         return cast(Array, query.finish({"V": V}, out))
@@ -416,7 +351,7 @@ class Dynamics:
         one_of("frame", frame, FRAMES)
         flag("classical", classical)
         number = self.model.link_index(link)
-        query = _Query(self, q=q, qd=qd, qdd=qdd, V0=V0, dV0=dV0)
+        query = Query(self, q=q, qd=qd, qdd=qdd, V0=V0, dV0=dV0)
         A = query.new(6)
         query.run(kinematics.link_acceleration(frame, classical), link=number, A=A)
         return cast(Array, query.finish({"A": A}, out))
@@ -427,14 +362,14 @@ class Dynamics:
         self, q: ArrayLike, qd: ArrayLike, *, V0: ArrayLike | None = None, out: Array | None = None
     ) -> Array:
         """Kinetic energy (...), J, armature included: qd' H qd / 2 for a base at rest."""
-        query = _Query(self, q=q, qd=qd, V0=V0)
+        query = Query(self, q=q, qd=qd, V0=V0)
         K = query.new()
         query.run(energy.KINETIC_ENERGY, K=K)
         return cast(Array, query.finish({"K": K}, out))
 
     def potential_energy(self, q: ArrayLike, *, out: Array | None = None) -> Array:
         """Potential energy (...), J, of everything that can move, zero at the height of the world's origin."""
-        query = _Query(self, q=q)
+        query = Query(self, q=q)
         U = query.new()
         query.run(energy.POTENTIAL_ENERGY, U=U)
         return cast(Array, query.finish({"U": U}, out))
@@ -446,7 +381,7 @@ class Dynamics:
             NumericalError: nothing that moves has mass.
         """
         self._require_mass()
-        query = _Query(self, q=q)
+        query = Query(self, q=q)
         com = query.new(3)
         query.run(energy.CENTER_OF_MASS, com=com)
         return cast(Array, query.finish({"com": com}, out))
@@ -461,7 +396,7 @@ class Dynamics:
             NumericalError: nothing that moves has mass.
         """
         self._require_mass()
-        query = _Query(self, q=q, qd=qd, V0=V0)
+        query = Query(self, q=q, qd=qd, V0=V0)
         h, A = query.new(6), query.new(6, self.model.nv)
         query.run(energy.CENTROIDAL_MOMENTUM, h=h, A=A)
         return cast(tuple[Array, Array], query.finish({"h": h, "A": A}, out))
@@ -537,7 +472,7 @@ def external_force(
     number = model.link_index(link)
     dyn = Dynamics(model, engine="reference", check=False)
     given = real_array("wrench", wrench, (6,), np.float64, what="moment, then force")
-    query = _Query(dyn, q=q)
+    query = Query(dyn, q=q)
     T = dyn._poses(query, number).reshape(*query.leading, 4, 4)
     leading = broadcast_leading({"q": (T, 2), "wrench": (given, 1)})
     moment, force = given[..., :3], given[..., 3:]

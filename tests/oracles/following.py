@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 from oracles.pinocchio_models import Mimics
-from oracles.pinocchio_oracle import Array, PinocchioOracle
+from oracles.pinocchio_oracle import PinocchioOracle
+from oracles.quantities import Array, relative
 
 import robodyn as rd
 
@@ -56,7 +57,12 @@ class FollowingOracle:
     def mass_matrix_inverse(self, q: Array) -> Array:
         return np.linalg.inv(self.mass_matrix(q))
 
-    def forward_dynamics(self, q: Array, qd: Array, tau: Array, f_ext: Array | None = None) -> Array:
+    def inversion_error(self, q: Array) -> float:
+        """How far two inverses of H by NumPy are apart, by LU and by Cholesky, relative to the largest entry."""
+        root = np.linalg.inv(np.linalg.cholesky(self.mass_matrix(q)))
+        return relative(np.swapaxes(root, 1, 2) @ root, self.mass_matrix_inverse(q))
+
+    def _forward_dynamics(self, q: Array, qd: Array, tau: Array, f_ext: Array | None = None) -> Array:
         rest = tau - self.bias_force(q, qd, f_ext)
         return np.linalg.solve(self.mass_matrix(q), rest[..., None])[..., 0]
 
@@ -73,7 +79,7 @@ class FollowingOracle:
         self, q: Array, qd: Array, tau: Array, f_ext: Array | None = None
     ) -> tuple[Array, ...]:
         Hinv = self.mass_matrix_inverse(q)
-        by_q, by_qd = self.inverse_dynamics_gradient(q, qd, self.forward_dynamics(q, qd, tau, f_ext), f_ext)
+        by_q, by_qd = self.inverse_dynamics_gradient(q, qd, self._forward_dynamics(q, qd, tau, f_ext), f_ext)
         return -Hinv @ by_q, -Hinv @ by_qd, Hinv
 
     def forward_kinematics(self, q: Array) -> Array:

@@ -1,0 +1,169 @@
+"""The directive `generated`: a table made from the package itself, so that it cannot go out of date."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+import robodyn
+from robodyn import errors
+from robodyn.builders import elements, sources, urdf
+from robodyn.builders.findings import FINDINGS, SEVERITIES
+from robodyn.dynamics import Dynamics
+from robodyn.engines.protocol import DTYPES, ENGINE_NAMES, METHODS, SUPPORT
+from robodyn.joints import KINDS, JointKind
+
+Row = tuple[str, ...]
+
+
+def _first_line(thing: object) -> str:
+    return (inspect.getdoc(thing) or "").split("\n\n")[0].replace("\n", " ")
+
+
+def _code(words: Iterable[object]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
+
+
+def _unit(kind: JointKind, coordinate: int) -> str:
+    if kind.quaternion is not None and coordinate >= kind.quaternion:
+        return "1"
+    return "m" if coordinate in kind.lengths else "rad"
+
+
+def _named(kind: JointKind, names: tuple[str, ...], alone: str, units: list[str]) -> str:
+    if names == ("",):
+        return f"`{alone}` ({units[0]})"
+    together = dict.fromkeys(units)
+    parts = [(unit, [n for n, u in zip(names, units, strict=True) if u == unit]) for unit in together]
+    return ", ".join(f"{_code(group)} ({unit})" for unit, group in parts)
+
+
+def _column(column: Any) -> str:
+    """A column of S, angular part first, as in `[0 0 1; 0 0 0]`."""
+    halves = [" ".join(entry if isinstance(entry, str) else f"{entry:g}" for entry in half) for half in column]
+    return f"`[{halves[0]}; {halves[1]}]`"
+
+
+def joint_kinds() -> list[Row]:
+    rows: list[Row] = [("kind", "nq", "nv", "coordinates q", "velocities qd", "columns of S", "across the joint")]
+    for kind in KINDS:
+        lengths = [_unit(kind, c) for c in range(kind.nq)]
+        rates = ["m/s" if any(column.lin) and not any(column.ang) else "rad/s" for column in kind.subspace("pitch")]
+        rows.append(
+            (
+                f"`{kind.name}`",
+                str(kind.nq),
+                str(kind.nv),
+                _named(kind, kind.coordinates, "q", lengths),
+                _named(kind, kind.velocities, "qd", rates),
+                ", ".join(_column(column) for column in kind.subspace("pitch")),
+                _first_line(type(kind).transform),
+            )
+        )
+    return rows
+
+
+def findings() -> list[Row]:
+    rows = [(f"`{code}`", SEVERITIES[code], meaning) for code, meaning in FINDINGS.items()]
+    return [("code", "severity", "meaning"), *rows]
+
+
+def support() -> list[Row]:
+    engines = sorted({engine for table in SUPPORT.values() for engine in table})
+    rows: list[Row] = [("query", *engines, "methods besides `auto`", "answer")]
+    for query, table in SUPPORT.items():
+        dtypes = [", ".join(table.get(engine, ("-",))) for engine in engines]
+        answer = _first_line(getattr(Dynamics, query))
+        rows.append((f"`{query}`", *dtypes, _code(METHODS.get(query, ())) or "-", answer))
+    return rows
+
+
+def engine_names() -> list[Row]:
+    there = {engine for table in SUPPORT.values() for engine in table}
+    rows: list[Row] = [("`engine=`", "in this version")]
+    for name in ENGINE_NAMES:
+        dtypes = f"yes: {', '.join(DTYPES)}"
+        rows.append((f"`{name}`", "the fastest there is" if name == "auto" else dtypes if name in there else "no"))
+    return rows
+
+
+def error_classes() -> list[Row]:
+    found = [value for value in vars(errors).values() if isinstance(value, type)]
+    rows: list[Row] = [("error", "is also", "when")]
+    for one in found:
+        bases = [base.__name__ for base in one.__mro__[1:] if base not in (object, BaseException, one)]
+        rows.append((f"`{one.__name__}`", _code(base for base in bases if base != "Exception"), _first_line(one)))
+    return rows
+
+
+def reading_limits() -> list[Row]:
+    return [
+        ("what", "most"),
+        ("size of a file", f"{sources.MAX_BYTES // 2**20} MiB"),
+        ("links, and joints, of a robot", f"{urdf.MAX_LINKS:,}"),
+        ("elements in a file", f"{elements.MAX_ELEMENTS:,}"),
+        ("depth of nested elements", f"{elements.MAX_DEPTH}"),
+    ]
+
+
+def ignored_tags() -> list[Row]:
+    return [("elements that are skipped",), (_code(sorted(urdf.IGNORED_TAGS)),)]
+
+
+def files() -> list[Row]:
+    root = Path(robodyn.__file__).resolve().parent
+    rows: list[Row] = [("file", "what stands in it")]
+    for path in sorted(root.rglob("*.py"), key=lambda path: (path.parent != root, path)):
+        text = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n\n")[0]
+        if text:
+            rows.append((f"`{path.relative_to(root.parent).as_posix()}`", text.replace("\n", " ")))
+    return rows
+
+
+TABLES: dict[str, Callable[[], list[Row]]] = {
+    "joint-kinds": joint_kinds,
+    "findings": findings,
+    "support": support,
+    "engine-names": engine_names,
+    "error-classes": error_classes,
+    "reading-limits": reading_limits,
+    "ignored-tags": ignored_tags,
+    "files": files,
+}
+
+
+def markdown(rows: list[Row]) -> str:
+    """Rows as a Markdown table, the first one its head."""
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
+
+
+class Generated(SphinxDirective):
+    """`{generated} name` in a page."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """The table of that name."""
+        name = self.arguments[0]
+        if name not in TABLES:
+            raise self.error(f"no generated table {name!r}; there are {', '.join(TABLES)}")
+        return self.parse_text_to_nodes(markdown(TABLES[name]()))
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the directive. Pages that use it are read again in every build."""
+    app.add_directive("generated", Generated)
+    return {"parallel_read_safe": True, "version": "1"}
+
+
+if __name__ == "__main__":
+    for title, make in TABLES.items():
+        print(f"\n{title}\n\n{markdown(make())}")

@@ -1,0 +1,85 @@
+"""One call of a Dynamics: its arguments read and broadcast, its results shaped and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from robodyn.arguments import Array, broadcast_leading, output_array, real_array, require_finite
+from robodyn.errors import ArgumentError, NumericalError
+from robodyn.sweeps import Algorithm
+
+if TYPE_CHECKING:
+    from robodyn.dynamics import Dynamics
+
+_MEANING = {"q": "model.nq numbers", "f_ext": "(n_bodies, 6) numbers", "V0": "", "dV0": ""}
+
+
+def _read(dyn: Dynamics, name: str, value: Any) -> Array:
+    shape = dyn.argument_shapes[name]
+    return real_array(name, value, shape, dyn.dtype, what=_MEANING.get(name, "model.nv numbers"))
+
+
+class Query:
+    """The arguments of one call: checked, broadcast, and laid out as (B, ...) arrays."""
+
+    def __init__(self, dyn: Dynamics, **given: Any) -> None:
+        self.dyn = dyn
+        arrays = {name: _read(dyn, name, value) for name, value in given.items() if value is not None}
+        trailing = {name: len(dyn.argument_shapes[name]) for name in arrays}
+        self.leading = broadcast_leading({name: (array, trailing[name]) for name, array in arrays.items()})
+        self.checked = dyn.check if dyn.check is not None else self.leading == ()
+        if self.checked:
+            for name, array in arrays.items():
+                require_finite(name, array, trailing[name])
+        if "q" in arrays:
+            arrays["q"] = dyn.model.normalized(arrays["q"])
+        self.batch = int(np.prod(self.leading, dtype=np.intp))
+        self.inputs: dict[str, Array] = {}
+        for name, array in arrays.items():
+            shape = dyn.argument_shapes[name]
+            self.inputs[name] = np.broadcast_to(array, (*self.leading, *shape)).reshape(self.batch, *shape)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The per-joint inputs that were given: what an algorithm is asked to read."""
+        return tuple(name for name in self.inputs if name not in ("V0", "dV0"))
+
+    def new(self, *shape: int) -> Array:
+        """An array for results, (B, *shape)."""
+        return np.empty((self.batch, *shape), self.dyn.dtype)
+
+    def run(self, algorithm: Algorithm, link: int | None = None, **outputs: Array) -> None:
+        """Run an algorithm on the arguments."""
+        self.dyn.engine.run(algorithm, self.inputs, outputs, link=link)
+
+    def finish(self, results: Mapping[str, Array], out: Any) -> Any:
+        """Give results their leading axes, check them, and put them where `out` says: one array, or a tuple."""
+        shaped = {name: array.reshape((*self.leading, *array.shape[1:])) for name, array in results.items()}
+        if self.checked:
+            self._require_finite_results(shaped)
+        values = tuple(array[()] for array in shaped.values()) if out is None else self._into(shaped, out)
+        return values if len(values) > 1 else values[0]
+
+    def _require_finite_results(self, shaped: Mapping[str, Array]) -> None:
+        for name, array in shaped.items():
+            try:
+                require_finite(name, array, array.ndim - len(self.leading))
+            except NumericalError as error:
+                raise NumericalError(f"result {error}: the state is singular or overflows") from None
+
+    def _into(self, shaped: Mapping[str, Array], out: Any) -> tuple[Array, ...]:
+        """Copy results into the user's arrays, none before all are known to fit."""
+        targets = out if len(shaped) > 1 else (out,)
+        if not isinstance(targets, tuple) or len(targets) != len(shaped):
+            raise ArgumentError(f"out: wanted a tuple of {len(shaped)} arrays: {', '.join(shaped)}")
+        label = "out" if len(shaped) == 1 else "out ({})"
+        checked = tuple(
+            output_array(label.format(name), target, array.shape, self.dyn.dtype)
+            for (name, array), target in zip(shaped.items(), targets, strict=True)
+        )
+        for target, array in zip(checked, shaped.values(), strict=True):
+            target[...] = array
+        return checked

@@ -1,0 +1,226 @@
+"""The command's files and its errors: what goes round, and one clear line for everything that is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_runner import answer, chain, library, refused, run, same, values
+from robots import own
+
+import robodyn as rd
+
+ARM = own("arm6")
+
+
+# Files.
+
+
+def test_npz_goes_round(tmp_path):
+    model = rd.load_urdf(own("satellite"))
+    path = tmp_path / "fd.npz"
+    status, out, _ = run("fd", own("satellite"), "--random", 6, "--seed", 1, "--out", path)
+    assert (status, out) == (0, f"wrote qdd of 6 states to {path}\n")
+    with np.load(path, allow_pickle=False) as file:
+        first = dict(file)
+    same(first["qdd"], library("fd", model, first)["qdd"])
+    assert first["velocity_names"].tolist() == list(model.velocity_names)
+    assert run("id", own("satellite"), "--states", path, "--out", tmp_path / "id.npz")[0] == 0
+    with np.load(tmp_path / "id.npz", allow_pickle=False) as file:
+        np.testing.assert_allclose(file["tau"], first["tau"], atol=1e-9)
+
+
+def test_csv_goes_round(tmp_path):
+    satellite = own("satellite")
+    for out in ("fd.csv", "fd.json"):
+        assert run("fd", satellite, "--random", 6, "--seed", 1, "--out", tmp_path / out)[0] == 0
+    document = json.loads((tmp_path / "fd.json").read_text())
+    lines = (tmp_path / "fd.csv").read_text().splitlines()
+    assert lines[0].startswith("q:orbit.x,q:orbit.y,")
+    assert len(lines) == 7
+    assert run("id", satellite, "--states", tmp_path / "fd.csv", "--out", tmp_path / "id.json")[0] == 0
+    again = json.loads((tmp_path / "id.json").read_text())
+    np.testing.assert_allclose(again["results"]["tau"]["values"], document["inputs"]["tau"]["values"], atol=1e-9)
+
+
+def test_gradients_go_into_npz_and_json(tmp_path):
+    states = rd.load_urdf(ARM).random_configuration(np.random.default_rng(0), (2,))
+    for out in ("g.npz", "g.json"):
+        assert run("gradient", ARM, "--random", 2, "--out", tmp_path / out)[0] == 0
+    document = json.loads((tmp_path / "g.json").read_text())
+    with np.load(tmp_path / "g.npz", allow_pickle=False) as file:
+        assert np.array_equal(file["q"], states)
+        for key in ("dtau_dq", "dtau_dqd"):
+            assert np.array_equal(file[key], values(document["results"])[key])
+
+
+def test_npy_holds_states_side_by_side(tmp_path):
+    model = rd.load_urdf(own("satellite"))
+    rows = np.random.default_rng(3).uniform(0.1, 1.0, (4, model.nq + 2 * model.nv))
+    np.save(tmp_path / "s.npy", rows)
+    q, qd, third = np.split(rows, [11, 21], axis=1)
+    document = answer("fd", own("satellite"), "--states", tmp_path / "s.npy")
+    same(document["inputs"]["q"]["values"], model.normalized(q))
+    same(document["results"]["qdd"]["values"], rd.Dynamics(model).forward_dynamics(q, qd, third))
+    np.save(tmp_path / "one.npy", rows[0])
+    document = answer("id", own("satellite"), "--states", tmp_path / "one.npy")
+    same(document["results"]["tau"]["values"], rd.Dynamics(model).inverse_dynamics(q[0], qd[0], third[0])[None])
+
+
+def test_csv_columns_in_any_order_and_the_rest_neutral(tmp_path):
+    path = tmp_path / "s.csv"
+    path.write_text("\ufeff tau:panel , q:mast, qd:orbit.vx ,q:orbit.qx\r\n1, 0.1,-2,1e0\r\n\r\n2,0.2,3,0\r\n", "utf-8")
+    document = answer("id", own("satellite"), "--states", path)
+    q, qd = (np.array(document["inputs"][name]["values"]) for name in ("q", "qd"))
+    half = 0.5**0.5
+    same(q, [[0, 0, 0, half, 0, 0, half, 0, 0, 0.1, 0], [0, 0, 0, 0, 0, 0, 1, 0, 0, 0.2, 0]])
+    same(qd, np.outer([-2, 3], np.eye(10)[0]))
+    same(document["inputs"]["qdd"]["values"], np.zeros((2, 10)))
+
+
+def test_states_of_an_npz_broadcast(tmp_path):
+    np.savez(tmp_path / "s.npz", q=np.ones((3, 6), np.float32), qd=np.arange(6), tau=np.ones(6))
+    document = answer("id", ARM, "--states", tmp_path / "s.npz")
+    same(document["inputs"]["qd"]["values"], np.tile(np.arange(6.0), (3, 1)))
+    assert document["results"]["tau"]["shape"] == [3, 6]
+
+
+def test_no_states_at_all(tmp_path):
+    np.savez(tmp_path / "s.npz", q=np.ones((0, 6)))
+    assert answer("id", ARM, "--states", tmp_path / "s.npz")["results"]["tau"]["values"] == []
+    assert run("fd", ARM, "--random", 0) == (0, "nothing to show: 0 states, 6 degrees of freedom\n", "")
+    assert run("id", ARM, "--random", 0, "--out", tmp_path / "o.csv")[0] == 0
+    assert answer("fd", ARM, "--states", tmp_path / "o.csv")["results"]["qdd"]["shape"] == [0, 6]
+
+
+# Errors.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["fly"], ["fly", "see robodyn --help"]),
+        (["id"], ["FILE", "see robodyn id --help"]),
+        (["id", ARM, "--tau", "1"], ["--tau"]),
+        (["info", "no-such.urdf"], ["no-such.urdf", "No such file"]),
+        (["info", "<robot/>"], ["<robot/>", "No such file"]),
+        (["info", "two\nlines.urdf"], ["two"]),
+        (["check", ARM.parent], ["directory"]),
+        (["info", ARM, "--base", "flying"], ["flying", "'fixed'", "'floating'"]),
+        (["info", ARM, "--mimic", "x"], ["'follow'"]),
+        (["info", ARM, "--gravity", "1,2"], ["--gravity", "2 given", "wanted 3", "x, y, z"]),
+        (["info", ARM, "--gravity", "1,2,inf"], ["gravity", "infinite"]),
+        (["id", ARM, "--q", "1,2"], ["--q", "2 given", "wanted 6", "shoulder_pan, shoulder_lift", "wrist_3"]),
+        (["id", ARM, "--qdd", "1,2,3,4,5,6,7"], ["--qdd", "7 given", "wanted 6"]),
+        (["id", ARM, "--q", ""], ["0 given"]),
+        (["id", ARM, "--q", "1,2,x,4,5,6"], ["entry 3", '"x"']),
+        (["id", ARM, "--q", "1,2,,4,5,6"], ["entry 3", '""']),
+        (["id", ARM, "--q", "1,2,nan,4,5,6"], ["q", "NaN", "2"]),
+        (["fd", ARM, "--tau", "1e999,0,0,0,0,0"], ["tau", "infinite"]),
+        (["id", ARM, "--qd", "1e200,1e200,0,0,0,0"], ["tau", "overflows"]),
+        (["id", own("satellite"), "--q", ",".join("0" * 11)], ["quaternion", "zero length"]),
+        (["id", ARM, "--dtype", "float16"], ["float16", "'float32'"]),
+        (["id", ARM, "--engine", "magic"], ["magic", "'reference'"]),
+        (["id", ARM, "--random", "-1"], ["--random"]),
+        (["id", ARM, "--random", "many"], ["--random", "integer"]),
+        (["id", ARM, "--random", "3", "--q", "1"], ["--random", "--q"]),
+        (["id", ARM, "--random", "3", "--states", "x.npz"], ["--random", "--states"]),
+        (["id", ARM, "--random", str(10**15)], ["memory"]),
+        (["id", ARM, "--seed", "3"], ["--seed", "--random"]),
+        (["id", ARM, "--json", "--out", "x.npz"], ["--json", "--out"]),
+        (["gradient", ARM, "--of", "both"], ["both", "'id'"]),
+        (["gradient", ARM, "--tau", "1,2,3,4,5,6"], ["--tau", "--qdd"]),
+        (["gradient", ARM, "--out", "x.csv"], [".csv", ".npz", ".json"]),
+        (["id", ARM, "--out", "x.txt"], [".txt", ".npz", ".json", ".csv"]),
+        (["id", ARM, "--out", "no-such-folder/x.npz"], ["no-such-folder"]),
+        (["id", ARM, "--states", "no-such.npz"], ["no-such.npz", "No such file"]),
+        (["id", ARM, "--states", "x.mat"], [".mat", ".npz", ".npy", ".csv"]),
+        (["fd", own("massless_tip")], ["singular", "'pointer'"]),
+    ],
+    ids=lambda value: " ".join(Path(each).name for each in value)[:40],
+)
+def test_errors(arguments, parts):
+    refused(arguments, *parts)
+
+
+NPZ = {"q": np.zeros((2, 6))}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "parts"),
+    [
+        ({**NPZ, "qqd": np.zeros(6), "a": 1}, ['"a"', '"qqd"', "q, qd, qdd, tau"]),
+        ({"coordinate_names": np.array(["x"])}, ["none", "q, qd, qdd, tau"]),
+        ({**NPZ, "velocity_names": np.array(["x"])}, ["velocity_names", "arm6"]),
+        ({"q": np.zeros((2, 5))}, ["q", "(2, 5)", "6"]),
+        ({"q": np.zeros((2, 2, 6))}, ["q", "(2, 2, 6)"]),
+        ({**NPZ, "qd": np.zeros((3, 6))}, ["broadcast", "(3,)"]),
+        ({**NPZ, "tau": np.zeros(5)}, ["tau", "(5,)"]),
+        ({"q": np.array([[0, 0, 0, 0, 0, 0], [0, np.nan, 0, 0, 0, 0.0]])}, ["q", "1 of 2 rows: 1"]),
+        ({"q": np.zeros(6, complex)}, ["complex"]),
+        ({"q": np.array(["a"] * 6)}, ["<U1"]),
+        ({"q": np.array([None] * 6)}, ["cannot be read", "pickle"]),
+    ],
+)
+def test_errors_of_npz(tmp_path, arrays, parts):
+    path = tmp_path / "states.npz"
+    np.savez(path, **arrays)
+    refused(["id", ARM, "--states", path], "--states", "states.npz", *parts)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("", ["empty"]),
+        ("q:elbow,q:elbow\n1,2\n", ["q:elbow", "two columns"]),
+        ("q:elbow,elbow\n1,2\n", ['"elbow"', "q:elbow"]),
+        ("q:elbow,qd:elbow\n1,2\n1,2,3\n", ["line 3", "3 values", "wanted 2"]),
+        ("q:elbow,qd:elbow\n1\n", ["line 2", "1 values"]),
+        ("q:elbow,qd:elbow\n1,two\n", ["line 2", "qd:elbow", '"two"']),
+        ("q:elbow,qd:elbow\n1,\n", ["line 2", "qd:elbow"]),
+        ("q:elbow\n1\ninf\n", ["q", "1 of 2 rows: 1"]),
+        ("q:elbow\n\udcff\n", ["cannot be read"]),
+    ],
+)
+def test_errors_of_csv(tmp_path, text, parts):
+    path = tmp_path / "states.csv"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    refused(["id", ARM, "--states", path], "states.csv", *parts)
+
+
+def test_csv_needs_names_that_differ(tmp_path):
+    robot = tmp_path / "twins.urdf"
+    robot.write_text(chain(2).replace("continuous", "planar", 1).replace("joint1", "joint0.x"))
+    path = tmp_path / "states.csv"
+    path.write_text("q:joint0.x\n1\n")
+    refused(["id", robot, "--states", path], "share a name")
+
+
+@pytest.mark.parametrize("ending", [".npz", ".npy", ".csv"])
+def test_damaged_and_foreign_files(tmp_path, ending):
+    path = tmp_path / f"states{ending}"
+    path.write_bytes(b"\x80\x04rubbish\x00\xff")
+    refused(["id", ARM, "--states", path], "states")
+    path.unlink()
+    path.mkdir()
+    refused(["id", ARM, "--states", path], "directory")
+
+
+def test_cut_files(tmp_path):
+    np.save(tmp_path / "whole.npy", np.zeros((9, 18)))
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "whole.npy").read_bytes()[:400])
+    refused(["id", ARM, "--states", tmp_path / "cut.npy"], "cut.npy", "cannot be read")
+    np.save(tmp_path / "narrow.npy", np.zeros((9, 17)))
+    refused(["id", ARM, "--states", tmp_path / "narrow.npy"], "narrow.npy", "(9, 17)", "18")
+    np.savez(tmp_path / "whole.npz", q=np.zeros((99, 6)))
+    data = bytearray((tmp_path / "whole.npz").read_bytes())
+    data[300:310] = b"0123456789"
+    (tmp_path / "bad.npz").write_bytes(data)
+    refused(["id", ARM, "--states", tmp_path / "bad.npz"], "bad.npz", "cannot be read")
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that nobody can write to")
+def test_an_output_that_cannot_be_written():
+    refused(["id", ARM, "--out", "/proc/x.npz"], "/proc/x.npz")
