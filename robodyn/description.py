@@ -39,7 +39,8 @@ class Finding:
     `severity`: "info" (read and used as it stands, or harmless), "warning" (defaulted, ignored or doubtful: the
     user should know), "error" (accepted only because of `strict=False`).
     `code`: a short stable identifier such as "link-without-inertial"; `element`: which element of the file, such
-    as `link "base"`; `message`: what was found and what was done about it; `line`: line in the file, or None.
+    as `link "base"`, or the first few of those of which the same is to be said; `message`: what was found and what was
+    done about it; `line`: line in the file of the (first) element, or None; `elements`: every element concerned.
     """
 
     severity: Severity
@@ -47,6 +48,7 @@ class Finding:
     element: str
     message: str
     line: int | None = None
+    elements: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         where = "" if self.line is None else f" (line {self.line})"

@@ -340,9 +340,10 @@ class Model:
         short = length[..., 0] < _QUATERNION_TOO_SHORT
         if short.any():
             which = int(np.argwhere(short)[0][-1])
+            where = f" {rows_named(short, 1)}" if short.ndim > 1 else ""
             raise ArgumentError(
-                f"q: the quaternion of {self.coordinate_names[index[which, 0]]!r} has zero length "
-                f"{rows_named(short, 1)}; wanted four numbers xyzw that can be scaled to unit length"
+                f"q: the quaternion that starts at {self.coordinate_names[index[which, 0]]!r} has zero length{where}; "
+                "wanted four numbers xyzw that can be scaled to unit length"
             )
         q = q.copy()
         q[..., index] = quaternions / length

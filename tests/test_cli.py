@@ -275,6 +275,7 @@ def test_a_bug_is_called_one(monkeypatch, capsys):
 
 def process(*arguments, **options):
     env = {**os.environ, "COLUMNS": "200", **options.pop("env", {})}
+    env.pop("FORCE_COLOR", None)
     command = [*ROBODYN, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, env=env, **options)
 

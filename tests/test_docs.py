@@ -13,7 +13,6 @@ import contextlib
 import importlib.util
 import io
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,7 +51,6 @@ def blocks(text: str) -> list[Block]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_python_blocks_run_and_print_what_the_page_shows(page, monkeypatch):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     namespace = {"__name__": page.stem}
     for block in blocks(page.read_text(encoding="utf-8")):
         # Line numbers of errors are those of the page.

@@ -13,6 +13,7 @@ from robodyn.builders.checks import FINDINGS
 from robodyn.builders.findings import SEVERITIES
 from robodyn.builders.urdf import read_urdf
 from robodyn.errors import LoadError
+from robodyn.load import load_urdf
 
 BEHIND = f'<link name="m">{INERTIAL}</link><joint name="k" type="continuous"><parent link="tip"/><child link="m"/>'
 BEHIND += "{}</joint>"
@@ -76,6 +77,7 @@ SOURCES = {
     "mimic-of-fixed-joint": robot(kind="fixed", extra=behind('<mimic joint="j"/>')),
     "mimic-multiplier-zero": robot(extra=behind('<mimic joint="j" multiplier="0"/>')),
     "mimic-chain": robot(extra=behind('<mimic joint="j"/>') + CHAIN),
+    "merged-link": robot(kind="fixed"),
     "mimic-ignored": robot(extra=behind('<mimic joint="j"/>')),
 }
 """A robot for every finding code."""
@@ -84,11 +86,10 @@ SOURCES = {
 @pytest.mark.parametrize("code", FINDINGS)
 def test_every_code_is_reached(code):
     options = {"strict": False, "mimic": "ignore" if code == "mimic-ignored" else "follow"}
-    description = read_urdf(SOURCES[code], **options)
-    hits = [finding for finding in description.report if finding.code == code]
+    hits = [finding for finding in load_urdf(SOURCES[code], **options).report if finding.code == code]
     assert hits
     assert {finding.severity for finding in hits} == {SEVERITIES[code]}
-    assert all(finding.element and finding.message for finding in hits)
+    assert all(finding.element and finding.message and finding.elements for finding in hits)
     if SEVERITIES[code] == "error":
         with pytest.raises(LoadError):
             read_urdf(SOURCES[code])

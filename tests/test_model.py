@@ -242,7 +242,8 @@ def test_point_07_merged_chains_keep_names_poses_and_inertia():
     ]
     model = rd.build_model(RobotDescription("r", (Link("a"), Link("b"), Link("c"), Link("d", body)), tuple(joints)))
     assert model.link_names == ("a", "b", "c", "d") and model.link_body.tolist() == [-1, 0, 0, 0]
-    assert [f.code for f in model.report].count("merged-link") == 2
+    (merged,) = (finding for finding in model.report if finding.code == "merged-link")
+    assert merged.elements == ('link "c"', 'link "d"') and 'body "b"' in merged.message
     T = rd.Dynamics(model).forward_kinematics([0.4])
     assert np.allclose(T[2, :3, 3], T[1, :3, :3] @ poses[1].xyz + T[1, :3, 3])
     assert np.allclose(rd.Dynamics(model).center_of_mass([0.4]), T[3, :3, :3] @ body.pose.xyz + T[3, :3, 3])

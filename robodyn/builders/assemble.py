@@ -15,6 +15,7 @@ import numpy as np
 
 from robodyn.arguments import flag, one_of, real_array, require_finite
 from robodyn.builders.checks import check
+from robodyn.builders.findings import Notes, quoted
 from robodyn.description import Finding, Joint, Link, Pose, RobotDescription
 from robodyn.errors import ArgumentError
 from robodyn.joints import CODE, KINDS
@@ -69,9 +70,10 @@ def build_model(
     g = gravity_vector(gravity)
     description = check(description, mimic=mimic, strict=strict)
     couplings = _resolve_mimics(description.joints)
-    movers, placed, merged = _merge_fixed(description, base, couplings)
+    notes = Notes()
+    movers, placed = _merge_fixed(description, base, couplings, notes)
     order = _file_order(movers)
-    return _arrays(description, movers, placed, order, couplings, g, [*description.report, *merged])
+    return _arrays(description, movers, placed, order, couplings, g, (*description.report, *notes.findings()))
 
 
 def gravity_vector(gravity: Iterable[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -155,10 +157,10 @@ def _joint_frames(joint: Joint, welded_at: float | None) -> tuple[list[tuple[str
 
 
 def _merge_fixed(
-    description: RobotDescription, base: str, couplings: dict[str, _Coupling]
-) -> tuple[list[_Mover], dict[str, tuple[int, Transform]], list[Finding]]:
-    """Walk outward from the root: moving joints, where every link sits (mover, transform from its frame to the
-    link's), and findings about merged links."""
+    description: RobotDescription, base: str, couplings: dict[str, _Coupling], notes: Notes
+) -> tuple[list[_Mover], dict[str, tuple[int, Transform]]]:
+    """Walk outward from the root: moving joints, and where every link sits (mover, transform from its frame to the
+    link's)."""
     outgoing: dict[str, list[tuple[int, Joint]]] = defaultdict(list)
     for number, joint in enumerate(description.joints):
         outgoing[joint.parent].append((number, joint))
@@ -171,7 +173,6 @@ def _merge_fixed(
             name = f"_{name}"
         movers.append(_Mover(None, name, root, "floating", -1, IDENTITY, (-1, 0)))
     placed: dict[str, tuple[int, Transform]] = {root: (len(movers) - 1, IDENTITY)}
-    merged: list[Finding] = []
     queue = [root]
     for link in queue:
         body, X_link = placed[link]
@@ -186,11 +187,11 @@ def _merge_fixed(
                 mover, X = len(movers) - 1, IDENTITY
             placed[joint.child] = (mover, _after(to_child, X))
             if mover == body:
-                onto = "the world" if body < 0 else f'body "{movers[body].body}"'
-                message = f"fixed (joint {joint.name!r}); merged into {onto}, keeps its name and pose"
-                merged.append(Finding("info", "merged-link", f'link "{joint.child}"', message, joint.line))
+                onto = "the world" if body < 0 else f"body {quoted(movers[body].body)}"
+                element = f"link {quoted(joint.child)}"
+                notes.gather("merged-link", element, f"fixed to {onto} and merged into it", joint.line)
             queue.append(joint.child)
-    return movers, placed, merged
+    return movers, placed
 
 
 def _file_order(movers: Sequence[_Mover]) -> list[int]:
@@ -237,7 +238,7 @@ def _arrays(
     order: Sequence[int],
     couplings: dict[str, _Coupling],
     gravity: np.ndarray[Any, Any],
-    report: list[Finding],
+    report: tuple[Finding, ...],
 ) -> Model:
     """Number the bodies in `order` and fill the Model's arrays."""
     n = len(order)
@@ -265,7 +266,7 @@ def _arrays(
         joint_names=tuple(mover.name for mover in sorted_movers),
         body_names=tuple(mover.body for mover in sorted_movers),
         link_names=tuple(link.name for link in description.links),
-        report=tuple(report),
+        report=report,
         **columns,
     )
 

@@ -53,6 +53,8 @@ _CODES: dict[str, tuple[Severity, str]] = {
     "mimic-of-fixed-joint": ("warning", "a joint mimics a fixed joint; it is welded at its offset"),
     "mimic-multiplier-zero": ("warning", "a mimic's multiplier is zero; the joint is welded at its offset"),
     "mimic-chain": ("info", "a joint mimics a joint that mimics another; both follow the last one"),
+    # Found while a description becomes a model.
+    "merged-link": ("info", "a link that a fixed joint holds was merged into a body; it keeps its name and pose"),
 }
 
 FINDINGS: dict[str, str] = {code: meaning for code, (_, meaning) in _CODES.items()}
@@ -104,20 +106,21 @@ class Notes:
 
     def add(self, code: str, element: str, message: str, line: int | None = None) -> None:
         """One finding about one element; the severity belongs to the code."""
-        self._findings.append(Finding(SEVERITIES[code], code, element, message, line))
+        self._findings.append(Finding(SEVERITIES[code], code, element, message, line, (element,)))
 
     def gather(self, code: str, element: str, message: str, line: int | None = None) -> None:
-        """One finding for all elements with the same `code` and `message`; it names the first few of them."""
+        """One finding for all elements with the same `code` and `message`; its text names the first few of them."""
         self._gathered.setdefault((code, message), []).append((element, line))
 
     def findings(self) -> tuple[Finding, ...]:
         """Everything collected: first the single findings, then the gathered ones, each in the order of finding."""
         gathered = []
         for (code, message), places in self._gathered.items():
-            element = listed(list(dict.fromkeys(element for element, _ in places)))
+            elements = tuple(dict.fromkeys(element for element, _ in places))
             lines = [str(line) for _, line in places if line is not None]
             if len(places) > 1:
                 where = f": lines {listed(lines)}" if lines and SEVERITIES[code] != "info" else ""
                 message = f"{message} ({len(places)} times{where})"
-            gathered.append(Finding(SEVERITIES[code], code, element, message, places[0][1]))
+            found = Finding(SEVERITIES[code], code, listed(list(elements)), message, places[0][1], elements)
+            gathered.append(found)
         return (*self._findings, *gathered)

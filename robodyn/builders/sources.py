@@ -12,6 +12,9 @@ from robodyn.errors import ArgumentError, LoadError
 MAX_BYTES = 64 * 1024 * 1024
 """Largest robot file that is read; the largest real one known is below 1 MiB."""
 
+_LONGEST_NAME = 255
+"""Longer than this, what was given as a path was meant as a text."""
+
 ALLOWED = "a path, XML text that begins with '<', bytes, an open file, or a robot object of urdfpy, urchin or yourdfpy"
 """What a robot may be read from, for messages."""
 
@@ -78,7 +81,8 @@ def _from_path(path: str) -> bytes:
         raise
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
         reason = getattr(error, "strerror", None) or str(error)
-        raise LoadError(f"cannot read {name}: {reason}; a text counts as XML only if it begins with '<'") from None
+        text = "; a text counts as XML only if it begins with '<'" if "<" in path or len(path) > _LONGEST_NAME else ""
+        raise LoadError(f"cannot read {name}: {reason}{text}") from None
     if len(data) > MAX_BYTES:
         raise _too_large(name)
     return data

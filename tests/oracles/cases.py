@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from oracles import pinocchio_models
+from oracles import pinocchio_models, urdf_text
 from oracles.following import FollowingOracle
 from oracles.pinocchio_oracle import PinocchioOracle
 from oracles.quantities import Oracle, Quantity, States, quantities_of, random_states
@@ -78,7 +78,7 @@ def urdf_case(path: Path, base: str, *, follow: bool = False, every_link: bool =
     if not follow:
         return make_case(free, oracle, every_link, seed)
     model = rd.load_urdf(path, base=base, mimic="follow", strict=False)
-    return make_case(model, FollowingOracle(oracle, model, pinocchio_models.mimics_of_urdf(path)), every_link, seed)
+    return make_case(model, FollowingOracle(oracle, model, urdf_text.mimics(path)), every_link, seed)
 
 
 def description_case(description: rd.RobotDescription, base: str, *, every_link: bool = False, seed: int = 0) -> Case:
@@ -87,6 +87,4 @@ def description_case(description: rd.RobotDescription, base: str, *, every_link:
     mimics = pinocchio_models.mimics_of_description(description)
     free = rd.build_model(description, base=base, mimic="ignore") if mimics else model
     oracle = PinocchioOracle(pinocchio_models.from_description(description, base == "floating"), free)
-    return make_case(
-        model, FollowingOracle(oracle, model, mimics) if mimics else oracle, every_link, seed
-    )
+    return make_case(model, FollowingOracle(oracle, model, mimics) if mimics else oracle, every_link, seed)

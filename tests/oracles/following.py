@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from oracles.pinocchio_models import Mimics
 from oracles.pinocchio_oracle import PinocchioOracle
 from oracles.quantities import Array, relative
+from oracles.urdf_text import Mimics
 
 import robodyn as rd
 

@@ -9,12 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pinocchio as pin
-from lxml import etree
+from oracles.urdf_text import Mimics, armatures
 
 from robodyn.description import Inertial, Joint, Pose, RobotDescription
-
-Mimics = dict[str, tuple[str, float, float]]
-"""Joint -> the joint it follows, multiplier, offset."""
 
 
 class Refused(Exception):
@@ -44,39 +41,14 @@ def read_urdf(path: Path, floating: bool) -> pin.Model:
     if model is None or "Error" in text:
         raise Refused("; ".join(line.strip() for line in text.splitlines() if "Error" in line) or "not a robot")
     along = np.zeros(model.nv)
-    for joint, value in _armatures(path).items():
+    for joint, value in armatures(path).items():
         along[model.idx_vs[model.getJointId(joint)]] = value
     model.armature = along
     return model
 
 
-def _xml(path: Path) -> etree._Element:
-    # Some real files use prefixes that they do not declare.
-    return etree.fromstring(path.read_bytes(), etree.XMLParser(recover=True))
-
-
-def _armatures(path: Path) -> dict[str, float]:
-    """Armature by joint: rotor inertia times gear ratio squared, as Drake's transmissions give them."""
-    found = {}
-    for transmission in _xml(path).findall("transmission"):
-        rotor = transmission.find("actuator/{*}rotor_inertia")
-        if rotor is not None:
-            gear = float(transmission.find("actuator/{*}gear_ratio").get("value"))
-            found[transmission.find("joint").get("name")] = float(rotor.get("value")) * gear**2
-    return found
-
-
-def mimics_of_urdf(path: Path) -> Mimics:
-    """What the file says about joints that follow others."""
-    return {
-        joint.get("name"): (m.get("joint"), float(m.get("multiplier", 1.0)), float(m.get("offset", 0.0)))
-        for joint in _xml(path).findall("joint")
-        if (m := joint.find("mimic")) is not None
-    }
-
-
 def mimics_of_description(description: RobotDescription) -> Mimics:
-    """The same of a description."""
+    """Which joints of a description follow others."""
     return {
         joint.name: (joint.mimic.joint, joint.mimic.multiplier, joint.mimic.offset)
         for joint in description.joints

@@ -1,0 +1,130 @@
+"""Our answers against Pinocchio's: robots from files, random trees of every joint kind, mimics followed and ignored.
+
+What is compared, and how differences are measured: oracles/quantities.py. The full matrix over all robots at hand is
+`pytest -m matrix`; its result stands in docs/accuracy.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import robots
+
+pin = pytest.importorskip("pinocchio", reason="Pinocchio has no wheel for this platform")
+
+from oracles.cases import Case, description_case, urdf_case  # noqa: E402
+from oracles.pinocchio_models import Refused, read_urdf  # noqa: E402
+from oracles.quantities import QUANTITIES, Quantity, relative  # noqa: E402
+
+import robodyn as rd  # noqa: E402
+from robodyn.builders import urdf  # noqa: E402
+from robodyn.builders.random_tree import SHAPES, random_description  # noqa: E402
+from robodyn.description import JOINT_TYPES, Inertial, Joint, Link, Pose, RobotDescription  # noqa: E402
+
+NOT_URDF = ("ball_joint_arm", "screw_press")
+"""Robots of models/ with joints that Pinocchio's reader does not know: built there joint by joint."""
+
+WITH_MIMICS = ("gripper", "hand", "pepper", "pr2_pr2")
+
+OWN = [(path.stem, "own", base) for path in robots.OWN for base in ("fixed", "floating")]
+SHARED = [(name, "shared", base) for name in robots.EVERY_RUN for base in ("fixed", "floating")]
+FOLLOWING = [(name, f"{where}, mimics followed", base) for name, where, base in OWN + SHARED if name in WITH_MIMICS]
+
+REGULAR = 1e-9
+"""Ratio of the smallest to the largest eigenvalue of H, scaled to a unit diagonal, below which it counts as singular."""
+
+
+@lru_cache(maxsize=1)
+def case_of(name: str, where: str, base: str) -> Case:
+    path = robots.own(name) if where.startswith("own") else robots.shared(name)
+    if name in NOT_URDF:
+        return description_case(urdf.read_urdf(path), base)
+    return urdf_case(path, base, follow=where.endswith("followed"))
+
+
+# Robot by robot, so that each is loaded once.
+@pytest.mark.parametrize("quantity", QUANTITIES, ids=lambda quantity: quantity.name)
+@pytest.mark.parametrize(("name", "where", "base"), OWN + SHARED + FOLLOWING)
+def test_robot(name: str, where: str, base: str, quantity: Quantity) -> None:
+    case = case_of(name, where, base)
+    if quantity not in case.quantities:
+        pytest.skip("not defined: " + (case.singular or "a robot whose joints follow others"))
+    error, allowed = case.error(quantity), quantity.allowed(case.oracle, case.states)
+    assert error <= allowed, f"{quantity.name} of {name}, base {base}: off by {error:.1e}, allowed {allowed:.0e}"
+
+
+@pytest.mark.parametrize(("name", "where", "base"), OWN + SHARED + FOLLOWING)
+def test_a_robot_is_called_singular_where_the_mass_matrix_of_pinocchio_is(name: str, where: str, base: str) -> None:
+    case = case_of(name, where, base)
+    H = case.oracle.mass_matrix(case.states.q)
+    size = np.sqrt(np.einsum("bii->bi", H))
+    size[size == 0.0] = 1.0
+    eigenvalues = np.linalg.eigvalsh(H / (size[:, :, None] * size[:, None, :]))
+    assert bool(case.singular) == (eigenvalues[:, 0] <= REGULAR * eigenvalues[:, -1]).all()
+
+
+@pytest.mark.parametrize("base", ["fixed", "floating"])
+@pytest.mark.parametrize("seed", range(40))
+def test_random_tree(seed: int, base: str) -> None:
+    n, shape = seed % 20 + 1, tuple(SHAPES)[seed % len(SHAPES)]
+    kinds = [kind for kind in JOINT_TYPES if n > 1 or kind != "fixed"]
+    mimic = 0.4 if seed % 2 else 0.0
+    description = random_description(n, seed=seed, joints=kinds, shape=shape, mimic=mimic, armature=True)
+    assert description_case(description, base, seed=seed).failures() == {}
+
+
+def test_universal_joint_of_pinocchio() -> None:
+    """Its poses and inverse dynamics: what else Pinocchio says of universal joints is wrong (docs/accuracy.md)."""
+    axis, axis2 = np.array([0.6, 0.0, 0.8]), np.array([-0.48, 0.6, 0.64])
+    inertial = Inertial(2.0, Pose((0.1, -0.2, 0.3)), (0.3, 0.01, 0.02, 0.2, -0.03, 0.25))
+    joint = Joint("hook", "universal", "base", "tip", Pose((0.1, 0.2, 0.3)), tuple(axis), tuple(axis2))
+    model = rd.build_model(RobotDescription("hook", (Link("base"), Link("tip", inertial)), (joint,)))
+    pin_model = pin.Model()
+    placement = pin.SE3(np.eye(3), np.array(joint.origin.xyz))
+    hook = pin_model.addJoint(0, pin.JointModelUniversal(axis, axis2), placement, "hook")
+    xx, xy, xz, yy, yz, zz = inertial.inertia
+    matrix = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+    body = pin.Inertia(inertial.mass, np.array(inertial.pose.xyz), matrix)
+    pin_model.appendBodyToJoint(hook, body, pin.SE3.Identity())
+    data, dyn = pin_model.createData(), rd.Dynamics(model)
+    for q, qd, qdd in np.random.default_rng(0).uniform(-3.0, 3.0, (10, 3, 2)):
+        wanted = pin.rnea(pin_model, data, q, qd, qdd)
+        assert relative(dyn.inverse_dynamics(q, qd, qdd)[None], wanted[None]) <= 1e-13
+        assert relative(dyn.forward_kinematics(q)[None, 1], data.oMi[hook].homogeneous[None]) <= 1e-14
+
+
+def test_armature_set_by_hand_in_both() -> None:
+    path = robots.own("arm6")
+    description = urdf.read_urdf(path)
+    geared = tuple(replace(joint, armature=0.1 * i) for i, joint in enumerate(description.joints))
+    case = urdf_case(path, "fixed")
+    with_armature = rd.build_model(replace(description, joints=geared))
+    values = [joint.armature for joint in geared if joint.type != "fixed"]
+    H = rd.Dynamics(with_armature).mass_matrix(case.states.q)
+    case.oracle.pin.armature = np.array(values)[np.argsort(case.oracle.velocities)]
+    assert relative(H, case.oracle.mass_matrix(case.states.q)) <= 1e-13
+    s = case.states
+    tau = rd.Dynamics(with_armature).inverse_dynamics(s.q, s.qd, s.qdd)
+    assert relative(tau, case.oracle.inverse_dynamics(s.q, s.qd, s.qdd)) <= 1e-13
+
+
+@pytest.mark.parametrize("value", ["1 ", "nan", "none"])
+def test_what_pinocchio_says_on_stderr_is_heard(tmp_path: Path, value: str) -> None:
+    text = robots.own("double_pendulum").read_text().replace('<mass value="', f'<mass value="{value}" was="', 1)
+    path = tmp_path / "spoilt.urdf"
+    path.write_text(text)
+    with pytest.raises(Refused, match="Error"):
+        read_urdf(path, floating=True)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("path", [*robots.SHARED, *robots.example_robot_data()], ids=lambda path: path.stem)
+def test_matrix(path: Path) -> None:
+    import matrix
+
+    row = matrix.measure(path)
+    assert row.failures == {}
