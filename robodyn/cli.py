@@ -61,6 +61,7 @@ Seed = Annotated[
 ]
 Dtype = Annotated[str, typer.Option(metavar="float64|float32", help="Precision.")]
 Engine = Annotated[str, typer.Option(metavar="NAME", help="auto, reference, cpu, gpu or scan.")]
+JointForces = Annotated[str, typer.Option(metavar="damping,friction", help="Which of the file's to include.")]
 Out = Annotated[
     str | None, typer.Option(metavar="FILE", help="Write states and results: .npz, .json, or .csv for vectors.")
 ]
@@ -186,6 +187,7 @@ def inverse_dynamics(
     gravity: Gravity = "0,0,-9.81",
     dtype: Dtype = "float64",
     engine: Engine = "auto",
+    joint_forces: JointForces = "",
     out: Out = None,
     json: Json = False,
 ) -> None:
@@ -209,6 +211,7 @@ def forward_dynamics(
     gravity: Gravity = "0,0,-9.81",
     dtype: Dtype = "float64",
     engine: Engine = "auto",
+    joint_forces: JointForces = "",
     out: Out = None,
     json: Json = False,
 ) -> None:
@@ -234,6 +237,7 @@ def gradient(
     gravity: Gravity = "0,0,-9.81",
     dtype: Dtype = "float64",
     engine: Engine = "auto",
+    joint_forces: JointForces = "",
     out: Out = None,
     json: Json = False,
 ) -> None:
@@ -266,7 +270,8 @@ def _answer(name: str, options: dict[str, Any]) -> None:
     path = None if options["out"] is None else cli_results.output_path(options["out"], query)
     model = _load(*(options[key] for key in ("file", "base", "mimic", "lenient", "gravity")))
     # States and results are checked as a whole, so that messages count rows from the first state on.
-    dyn = Dynamics(model, engine=options["engine"], dtype=options["dtype"], check=False)
+    forces = [word.strip() for word in options["joint_forces"].split(",") if word.strip()]
+    dyn = Dynamics(model, engine=options["engine"], dtype=options["dtype"], check=False, joint_forces=forces)
     states = read_states(model, query.inputs, options)
     results = cli_results.compute(dyn, query, states)
     if path is not None:

@@ -356,3 +356,14 @@ def test_progress_is_shown_on_a_terminal_only(tmp_path):
     assert done.returncode == 0
     assert "10000 states" in shown
     assert "\x1b" not in done.stdout.decode()
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_joint_forces_are_included_when_asked_for(query):
+    arm = own("arm7")
+    model = rd.load_urdf(arm)
+    shown = answer(*query.split()[:1], arm, *query.split()[1:], "--random", 2, "--joint-forces", "damping, friction")
+    states = values(shown["inputs"])
+    for name, wanted in library(query, model, states, joint_forces=("damping", "friction")).items():
+        same(values(shown["results"])[name], wanted)
+    refused([*query.split()[:1], arm, "--joint-forces", "drag"], "joint_forces: got 'drag'")

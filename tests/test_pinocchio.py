@@ -93,6 +93,7 @@ def test_universal_joint_of_pinocchio() -> None:
     data, dyn = pin_model.createData(), rd.Dynamics(model)
     for q, qd, qdd in np.random.default_rng(0).uniform(-3.0, 3.0, (10, 3, 2)):
         wanted = pin.rnea(pin_model, data, q, qd, qdd)
+        pin.forwardKinematics(pin_model, data, q)
         assert relative(dyn.inverse_dynamics(q, qd, qdd)[None], wanted[None]) <= 1e-13
         assert relative(dyn.forward_kinematics(q)[None, 1], data.oMi[hook].homogeneous[None]) <= 1e-14
 

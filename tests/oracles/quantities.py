@@ -19,9 +19,10 @@ Oracle = Any
 
 N_STATES = 10
 CANCELLED = 1e-3
-"""Entries smaller than this times their natural size (1 rad, m, s^-1, ...; the largest entry of H for forces) are what
-is left where others cancel; differences are not taken relative to them."""
+"""Entries smaller than this times their natural size are what is left where others cancel; differences are not taken
+relative to them."""
 INVERSION = 10.0
+"""A tolerance is at least this times the error of the oracle's inverse of H, where H is inverted."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,28 @@ def random_states(oracle: Oracle, links: Iterable[int], seed: int, n: int = N_ST
     return States(q, qd, qdd, f_ext, V0, dV0, step, tau, effort, tuple(links))
 
 
+def one(oracle: Oracle, s: States) -> Array:
+    """Natural size of lengths, angles, rates and joint accelerations in SI units, (B,)."""
+    return np.ones(len(s.q))
+
+
+def inertia(oracle: Oracle, s: States) -> Array:
+    """Natural size of forces, energies and momenta at rates and accelerations of size one: the largest entry of H."""
+    return np.abs(oracle.mass_matrix(s.q)).max(axis=(1, 2))
+
+
+def acceleration(oracle: Oracle, s: States) -> Array:
+    """Natural size of accelerations that such forces cause: times the largest entry of the inverse."""
+    return inertia(oracle, s) * np.abs(oracle.mass_matrix_inverse(s.q)).max(axis=(1, 2))
+
+
 @dataclass(frozen=True)
 class Quantity:
     """One comparison: our answer, the oracle's (arrays (B, ...) or tuples of them), and how far they may differ.
 
     `tolerance`: largest difference relative to the largest entry of the oracle's array at the same state.
-    `force`: whether it is a force, energy, momentum or inertia, whose natural size is that of H; of all else it is one.
-    `least`: the part of the natural size that entries are taken relative to at least.
-    `inverts`: whether the oracle inverts H; `INVERSION` times the error of its inverse is then allowed.
+    `size`: natural size of the entries; `least`: the part of it that differences are relative to at least.
+    `inverts`: whether the oracle inverts H.
     """
 
     name: str
@@ -74,7 +89,7 @@ class Quantity:
     ours: Callable[[rd.Dynamics, Oracle, States], Any]
     wanted: Callable[[Oracle, States], Any]
     tolerance: float = 1e-10
-    force: bool = False
+    size: Callable[[Oracle, States], Array] = one
     least: float = CANCELLED
     inverts: bool = False
 
@@ -84,9 +99,7 @@ class Quantity:
 
     def error(self, dyn: rd.Dynamics, oracle: Oracle, s: States) -> float:
         """Largest difference at any state, relative to the largest entry there."""
-        least = np.full(len(s.q), self.least)
-        if self.force:
-            least *= np.abs(oracle.mass_matrix(s.q)).max(axis=(1, 2))
+        least = self.least * self.size(oracle, s)
         ours, wanted = self.ours(dyn, oracle, s), self.wanted(oracle, s)
         if not isinstance(wanted, tuple):
             ours, wanted = (ours,), (wanted,)
@@ -144,30 +157,30 @@ def _residuals(method: str) -> list[Quantity]:
 
 
 QUANTITIES: tuple[Quantity, ...] = (
-    _same("inverse dynamics", "forces", lambda d, s: d.inverse_dynamics(s.q, s.qd, s.qdd), force=True),
+    _same("inverse dynamics", "forces", lambda d, s: d.inverse_dynamics(s.q, s.qd, s.qdd), size=inertia),
     _same(
         "inverse dynamics, external forces",
         "forces",
         lambda d, s: d.inverse_dynamics(s.q, s.qd, s.qdd, s.f_ext),
-        force=True,
+        size=inertia,
     ),
-    _same("bias force", "forces", lambda d, s: d.bias_force(s.q, s.qd, s.f_ext), force=True),
-    _same("gravity force", "forces", lambda d, s: d.gravity_force(s.q), force=True),
-    _same("Coriolis matrix", "Coriolis", lambda d, s: d.coriolis_matrix(s.q, s.qd), force=True),
+    _same("bias force", "forces", lambda d, s: d.bias_force(s.q, s.qd, s.f_ext), size=inertia),
+    _same("gravity force", "forces", lambda d, s: d.gravity_force(s.q), size=inertia),
+    _same("Coriolis matrix", "Coriolis", lambda d, s: d.coriolis_matrix(s.q, s.qd), size=inertia),
     _same(
         "Coriolis force",
         "Coriolis",
         lambda d, s: (d.coriolis_matrix(s.q, s.qd) @ s.qd[..., None])[..., 0],
-        force=True,
+        size=inertia,
     ),
-    _same("mass matrix", "H", lambda d, s: d.mass_matrix(s.q), force=True, least=0.0),
+    _same("mass matrix", "H", lambda d, s: d.mass_matrix(s.q), size=inertia, least=0.0),
     _same("mass matrix inverse", "H inverse", lambda d, s: d.mass_matrix_inverse(s.q), least=0.0, inverts=True),
     *_residuals("aba"),
     *_residuals("crba"),
-    _same("kinetic energy", "energies", lambda d, s: d.kinetic_energy(s.q, s.qd), force=True),
-    _same("potential energy", "energies", lambda d, s: d.potential_energy(s.q), force=True),
-    _same("centre of mass", "momentum", lambda d, s: d.center_of_mass(s.q)),
-    _same("centroidal momentum", "momentum", lambda d, s: d.centroidal_momentum(s.q, s.qd), force=True),
+    _same("kinetic energy", "totals", lambda d, s: d.kinetic_energy(s.q, s.qd), size=inertia),
+    _same("potential energy", "totals", lambda d, s: d.potential_energy(s.q), size=inertia),
+    _same("centre of mass", "totals", lambda d, s: d.center_of_mass(s.q)),
+    _same("centroidal momentum", "totals", lambda d, s: d.centroidal_momentum(s.q, s.qd), size=inertia),
     _same("poses", "poses", lambda d, s: d.forward_kinematics(s.q)),
     *(
         _of_links(f"Jacobian, {frame}", "Jacobians", lambda d, s, link, frame=frame: d.jacobian(s.q, link, frame))
@@ -202,40 +215,41 @@ QUANTITIES: tuple[Quantity, ...] = (
         "ID gradient",
         lambda d, s: d.inverse_dynamics_gradient(s.q, s.qd, s.qdd, s.f_ext),
         tolerance=1e-9,
-        force=True,
+        size=inertia,
     ),
     _same(
         "gradient of forward dynamics",
         "FD gradient",
         lambda d, s: d.forward_dynamics_gradient(s.q, s.qd, s.tau, s.f_ext),
         tolerance=1e-9,
+        size=acceleration,
         inverts=True,
     ),
     _same(
         "inverse dynamics, base moving",
         "moving base",
         lambda d, s: d.inverse_dynamics(s.q, s.qd, s.qdd, s.f_ext, V0=s.V0, dV0=s.dV0),
-        force=True,
+        size=inertia,
     ),
     _same(
         "Coriolis matrix, base moving",
         "moving base",
         lambda d, s: d.coriolis_matrix(s.q, s.qd, V0=s.V0),
-        force=True,
+        size=inertia,
     ),
     _same(
         "gradient of inverse dynamics, base moving",
         "moving base",
         lambda d, s: d.inverse_dynamics_gradient(s.q, s.qd, s.qdd, s.f_ext, V0=s.V0, dV0=s.dV0),
         tolerance=1e-9,
-        force=True,
+        size=inertia,
     ),
-    _same("kinetic energy, base moving", "moving base", lambda d, s: d.kinetic_energy(s.q, s.qd, V0=s.V0), force=True),
+    _same("kinetic energy, base moving", "moving base", lambda d, s: d.kinetic_energy(s.q, s.qd, V0=s.V0), size=inertia),
     _same(
         "centroidal momentum, base moving",
         "moving base",
         lambda d, s: d.centroidal_momentum(s.q, s.qd, V0=s.V0),
-        force=True,
+        size=inertia,
     ),
     *(
         _of_links(
