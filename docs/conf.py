@@ -20,7 +20,6 @@ extensions = [
     "plain_docstrings",
     "generated_tables",
     "sphinx.ext.autodoc",
-    "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "myst_parser",
 ]
@@ -30,30 +29,19 @@ exclude_patterns = ["_build"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 
-# API reference.
-napoleon_google_docstring = True
-napoleon_numpy_docstring = False
+# API reference: docstrings and signatures are read by _ext/plain_docstrings.py.
 autodoc_member_order = "bysource"
-autodoc_typehints_format = "short"
-autodoc_preserve_defaults = True
-# Aliases keep their names instead of what they stand for.
-autodoc_type_aliases = {
-    "Array": "robodyn.arguments.Array",
-    "ArrayLike": "numpy.typing.ArrayLike",
-    "Frame": "robodyn.algorithms.kinematics.Frame",
-    "Indices": "robodyn.tree.Indices",
-    **{name: f"robodyn.spatial.{name}" for name in ("Mat3", "Scalar", "Sym3", "Vec3")},
-    "Scalars": "robodyn.joints.Scalars",
-    **{name: f"robodyn.sweeps.{name}" for name in ("Fields", "Output", "Sweep", "Written")},
-    **{name: f"robodyn.description.{name}" for name in ("Rotation", "Severity", "Vector3")},
-}
+autodoc_typehints = "none"
 toc_object_entries_show_parents = "hide"
+
+# Straight quotes stay: X' is a transpose.
+smartquotes = False
 
 nitpicky = True
 # Names of Python and NumPy: their pages are not fetched, so that the site builds without a network.
 nitpick_ignore_regex = [
-    (r"py:.*", r"(numpy|np|collections\.abc|typing|os|pathlib)\..*"),
-    (r"py:.*", r"(Any|ArrayLike|NDArray|Callable|Iterable|Iterator|Mapping|Sequence|Generator|IO|PathLike|float64|int8)"),
+    (r"py:class", r"(numpy|np|collections\.abc|os)\..*"),
+    (r"py:class", r"Any|ArrayLike|NDArray|Callable|Iterable|Iterator|Mapping|Sequence|IO"),
 ]
 
 # Site.

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from robodyn.errors import ArgumentError, NumericalError
 
 Array: TypeAlias = NDArray[Any]
+"""A NumPy array of real numbers."""
 
 _MAX_ROWS_NAMED = 5
 

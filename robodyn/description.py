@@ -12,8 +12,11 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 Vector3: TypeAlias = tuple[float, float, float]
+"""x, y, z."""
 Rotation: TypeAlias = tuple[float, float, float, float, float, float, float, float, float]
+"""Nine numbers, row-major."""
 Severity: TypeAlias = Literal["info", "warning", "error"]
+"""How much a finding matters; see `Finding`."""
 
 IDENTITY: Rotation = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
 

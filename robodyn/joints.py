@@ -33,6 +33,7 @@ from robodyn.spatial import (
 )
 
 Scalars: TypeAlias = tuple[Scalar, ...]
+"""Coordinates or velocities of one joint, a scalar each."""
 
 _IDENTITY3 = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
 _X, _Y, _Z = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)

@@ -15,7 +15,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 Scalar: TypeAlias = Any
+"""A float, an array over a batch, or a traced expression."""
 Vec3: TypeAlias = tuple[Scalar, Scalar, Scalar]
+"""x, y, z."""
 Mat3: TypeAlias = tuple[Scalar, ...]
 """Nine scalars, row-major."""
 Sym3: TypeAlias = tuple[Scalar, Scalar, Scalar, Scalar, Scalar, Scalar]

@@ -97,7 +97,13 @@ DOF_PAIRS = FieldType(0.0)
 
 
 class Body(Protocol):
-    """What a step sees of a body: its row of the joint table, its constants, its share of the inputs."""
+    """What a step sees of a body: its row of the joint table, its constants, its share of the inputs.
+
+    `joint`: the row; `S`: columns of the motion subspace, as many as the joint has degrees of freedom; `Xtree`: from
+    the parent's frame to the joint's; `inertia`: in the body's frame; `armature`, `qd`, `qdd`, `tau`, `unit`: one
+    scalar per degree of freedom; `q`: one per coordinate; `f_ext`: in world coordinates. Inputs that the algorithm does
+    not list are zero; `unit` has a meaning in lanes alone.
+    """
 
     joint: JointKind
     S: tuple[Motion, ...]
@@ -130,6 +136,7 @@ class LinkConstants(Protocol):
 Fields: TypeAlias = Any
 """A view of one body's fields: those a sweep declares, as attributes."""
 Written: TypeAlias = Mapping[str, Any]
+"""Values of fields, by name."""
 
 
 @dataclass(frozen=True)
@@ -195,6 +202,7 @@ class Links:
 
 
 Sweep: TypeAlias = World | Outward | Inward | Ancestors | Links
+"""Any of the five kinds of sweeps."""
 
 
 @dataclass(frozen=True)
@@ -255,6 +263,7 @@ class PairOutput:
 
 
 Output: TypeAlias = WorldOutput | LinkOutput | DofOutput | ColumnOutput | PairOutput
+"""Any of the five kinds of outputs."""
 
 
 @dataclass(frozen=True)

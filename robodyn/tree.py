@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from robodyn.errors import ArgumentError
 
 Indices: TypeAlias = NDArray[np.intp]
+"""A read-only array of indices."""
 
 
 def _frozen(values: Any) -> Indices:

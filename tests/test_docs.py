@@ -4,7 +4,7 @@ Blocks of one page run in order in one namespace, from the root of the checkout.
 Python block is what that block prints. A comment directly before a block makes an exception, shown in no page:
 
     <!-- needs: module, module -->  the block, and the rest of the page, are skipped where a module is not installed
-    <!-- not run: reason -->        the block is only compiled
+    <!-- not run: reason -->        the block is not run
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def test_python_blocks_run_and_print_what_the_page_shows(page, monkeypatch):
     monkeypatch.chdir(ROOT)
     namespace = {"__name__": page.stem}
     for block in blocks(page.read_text(encoding="utf-8")):
-        # Line numbers of errors are those of the page.
-        code = compile("\n" * block.line + block.code, str(page), "exec")
         missing = [name for name in block.needs if importlib.util.find_spec(name) is None]
         if missing:
             pytest.skip(f"{page.name}, from line {block.line}: {', '.join(missing)} is not installed")
         if not block.run:
             continue
+        # Line numbers of errors are those of the page.
+        code = compile("\n" * block.line + block.code, str(page), "exec")
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(code, namespace)

@@ -13,7 +13,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import robodyn
-from robodyn import errors
+from robodyn import errors, sweeps
 from robodyn.builders import elements, sources, urdf
 from robodyn.builders.findings import FINDINGS, SEVERITIES
 from robodyn.dynamics import Dynamics
@@ -52,6 +52,7 @@ def _column(column: Any) -> str:
 
 
 def joint_kinds() -> list[Row]:
+    """Rows of `robodyn.joints.KINDS`."""
     rows: list[Row] = [("kind", "nq", "nv", "coordinates q", "velocities qd", "columns of S", "across the joint")]
     for kind in KINDS:
         lengths = [_unit(kind, c) for c in range(kind.nq)]
@@ -71,11 +72,13 @@ def joint_kinds() -> list[Row]:
 
 
 def findings() -> list[Row]:
+    """Codes of loading reports."""
     rows = [(f"`{code}`", SEVERITIES[code], meaning) for code, meaning in FINDINGS.items()]
     return [("code", "severity", "meaning"), *rows]
 
 
 def support() -> list[Row]:
+    """Which query runs on which engine."""
     engines = sorted({engine for table in SUPPORT.values() for engine in table})
     rows: list[Row] = [("query", *engines, "methods besides `auto`", "answer")]
     for query, table in SUPPORT.items():
@@ -86,6 +89,7 @@ def support() -> list[Row]:
 
 
 def engine_names() -> list[Row]:
+    """Values of `engine=`."""
     there = {engine for table in SUPPORT.values() for engine in table}
     rows: list[Row] = [("`engine=`", "in this version")]
     for name in ENGINE_NAMES:
@@ -95,6 +99,7 @@ def engine_names() -> list[Row]:
 
 
 def error_classes() -> list[Row]:
+    """The family of errors."""
     found = [value for value in vars(errors).values() if isinstance(value, type)]
     rows: list[Row] = [("error", "is also", "when")]
     for one in found:
@@ -104,6 +109,7 @@ def error_classes() -> list[Row]:
 
 
 def reading_limits() -> list[Row]:
+    """Bounds on what is read."""
     return [
         ("what", "most"),
         ("size of a file", f"{sources.MAX_BYTES // 2**20} MiB"),
@@ -114,10 +120,22 @@ def reading_limits() -> list[Row]:
 
 
 def ignored_tags() -> list[Row]:
+    """Elements of files that have no part in dynamics."""
     return [("elements that are skipped",), (_code(sorted(urdf.IGNORED_TAGS)),)]
 
 
+def field_types() -> list[Row]:
+    """Types of fields in `robodyn.sweeps`, and their sizes."""
+    rows: list[Row] = [("type", "nv = 1", "nv = 2", "nv = 3")]
+    for name, value in vars(sweeps).items():
+        # A block of pairs is as large as the two joints make it.
+        if isinstance(value, sweeps.FieldType) and value is not sweeps.DOF_PAIRS:
+            rows.append((f"`{name}`", *(str(value.size(nv)) for nv in (1, 2, 3))))
+    return rows
+
+
 def files() -> list[Row]:
+    """Modules, by the first line of their docstrings."""
     root = Path(robodyn.__file__).resolve().parent
     rows: list[Row] = [("file", "what stands in it")]
     for path in sorted(root.rglob("*.py"), key=lambda path: (path.parent != root, path)):
@@ -135,6 +153,7 @@ TABLES: dict[str, Callable[[], list[Row]]] = {
     "error-classes": error_classes,
     "reading-limits": reading_limits,
     "ignored-tags": ignored_tags,
+    "field-types": field_types,
     "files": files,
 }
 

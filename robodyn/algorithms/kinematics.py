@@ -30,6 +30,7 @@ from robodyn.sweeps import (
 )
 
 Frame: TypeAlias = Literal["world", "body", "world_aligned"]
+"""Where the motion of a link is seen from; see docs/notation.md."""
 
 
 def joint_motion(body: Body, rates: tuple[Scalar, ...]) -> Motion:

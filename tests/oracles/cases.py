@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
+import robodyn as rd
 from oracles import pinocchio_models, urdf_text
 from oracles.following import FollowingOracle
 from oracles.pinocchio_oracle import PinocchioOracle
 from oracles.quantities import Oracle, Quantity, States, quantities_of, random_states
 
-import robodyn as rd
+BEYOND_URDF = ("helical", "spherical", "universal")
 
 
 class NothingMoves(Exception):
@@ -68,10 +71,15 @@ def make_case(model: rd.Model, oracle: Oracle, every_link: bool, seed: int) -> C
 def urdf_case(path: Path, base: str, *, follow: bool = False, every_link: bool = False, seed: int = 0) -> Case:
     """A URDF file against Pinocchio's reading of it; `follow`: mimics are followed, otherwise they are ignored.
 
+    A file with joints that URDF does not have is compared as a description.
+
     Raises:
         Refused: Pinocchio does not read the file.
         NothingMoves: the robot has no degree of freedom.
     """
+    description = rd.read_urdf(path, mimic="ignore", strict=False)
+    if any(joint.type in BEYOND_URDF for joint in description.joints):
+        return description_case(description, base, every_link=every_link, seed=seed)
     # Some files hold inertias that no body has; Pinocchio computes with them, and so do we here.
     free = rd.load_urdf(path, base=base, mimic="ignore", strict=False)
     oracle = PinocchioOracle(pinocchio_models.read_urdf(path, base == "floating"), free)
@@ -81,10 +89,19 @@ def urdf_case(path: Path, base: str, *, follow: bool = False, every_link: bool =
     return make_case(model, FollowingOracle(oracle, model, urdf_text.mimics(path)), every_link, seed)
 
 
-def description_case(description: rd.RobotDescription, base: str, *, every_link: bool = False, seed: int = 0) -> Case:
+def description_case(
+    description: rd.RobotDescription,
+    base: str,
+    *,
+    gravity: tuple[float, float, float] = (0.0, 0.0, -9.81),
+    every_link: bool = False,
+    seed: int = 0,
+) -> Case:
     """A description against a Pinocchio model made of it joint by joint; mimics are followed."""
-    model = rd.build_model(description, base=base)
+    model = rd.build_model(description, base=base, gravity=gravity)
     mimics = pinocchio_models.mimics_of_description(description)
-    free = rd.build_model(description, base=base, mimic="ignore") if mimics else model
-    oracle = PinocchioOracle(pinocchio_models.from_description(description, base == "floating"), free)
+    free = rd.build_model(description, base=base, mimic="ignore", gravity=gravity) if mimics else model
+    pin_model = pinocchio_models.from_description(description, base == "floating")
+    pin_model.gravity.linear = np.array(gravity)
+    oracle = PinocchioOracle(pin_model, free)
     return make_case(model, FollowingOracle(oracle, model, mimics) if mimics else oracle, every_link, seed)

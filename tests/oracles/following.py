@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
+import robodyn as rd
 from oracles.pinocchio_oracle import PinocchioOracle
 from oracles.quantities import Array, relative
 from oracles.urdf_text import Mimics
 
-import robodyn as rd
-
 
 class FollowingOracle:
-    """The queries of `PinocchioOracle` for `model`, whose joints follow others; `free` has the same joints, all free."""
+    """The queries of `PinocchioOracle` for `model`, whose joints follow others; in `free` all move on their own."""
 
     def __init__(self, free: PinocchioOracle, model: rd.Model, mimics: Mimics) -> None:
         self.free, self.model = free, model

@@ -13,10 +13,10 @@ from typing import Any
 import mujoco
 import numpy as np
 from lxml import etree
-from oracles import urdf_text
-from oracles.quantities import Array
 
 import robodyn as rd
+from oracles import urdf_text
+from oracles.quantities import Array
 
 LEFT_OUT = ("visual", "collision", "material", "transmission", "gazebo", "ros2_control", "mujoco")
 """Elements that are taken out of the copy given to MuJoCo: shapes, of which there are no files, and settings."""

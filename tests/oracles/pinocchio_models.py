@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pinocchio as pin
-from oracles.urdf_text import Mimics, armatures
 
+from oracles.urdf_text import Mimics, armatures
 from robodyn.description import Inertial, Joint, Pose, RobotDescription
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pinocchio as pin
-from oracles.quantities import Array, relative
 
 import robodyn as rd
+from oracles.quantities import Array, relative
 
 FRAMES = {
     "world": pin.ReferenceFrame.WORLD,

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import robodyn as rd
+from robodyn.algorithms.kinematics import Frame
 from robodyn.dynamics import FRAMES
 
 Array = NDArray[np.float64]
@@ -34,6 +35,7 @@ class States:
     qd: Array
     qdd: Array
     f_ext: Array
+    wrench: Array
     V0: Array
     dV0: Array
     step: Array
@@ -55,9 +57,10 @@ def random_states(oracle: Oracle, links: Iterable[int], seed: int, n: int = N_ST
     unlimited = replace(model, tree_lower=np.full(model.nq_tree, -np.inf), tree_upper=np.full(model.nq_tree, np.inf))
     q = unlimited.random_configuration(rng, (n,))
     qd, qdd, other, effort, step = (away_from_zero(n, model.nv) for _ in range(5))
-    f_ext, V0, dV0 = away_from_zero(n, model.n_bodies, 6), away_from_zero(n, 6), away_from_zero(n, 6)
+    f_ext = away_from_zero(n, model.n_bodies, 6)
+    wrench, V0, dV0 = (away_from_zero(n, 6) for _ in range(3))
     tau = oracle.inverse_dynamics(q, qd, other, f_ext)
-    return States(q, qd, qdd, f_ext, V0, dV0, step, tau, effort, tuple(links))
+    return States(q, qd, qdd, f_ext, wrench, V0, dV0, step, tau, effort, tuple(links))
 
 
 def one(oracle: Oracle, s: States) -> Array:
@@ -125,6 +128,20 @@ def _of_links(name: str, group: str, ask: Callable[[Any, States, int], Array]) -
     return _same(name, group, lambda d, s: tuple(ask(d, s, link) for link in s.links))
 
 
+def _force_on_a_link(frame: Frame) -> Quantity:
+    """Our `external_force`, by the oracle's Jacobian: it takes J' f off the torques."""
+
+    def ours(d: rd.Dynamics, o: Oracle, s: States) -> tuple[Array, ...]:
+        forces = [rd.external_force(d.model, s.q, link, s.wrench, frame) for link in s.links]
+        return tuple(d.inverse_dynamics(s.q, s.qd, s.qdd, f_ext) for f_ext in forces)
+
+    def wanted(o: Oracle, s: States) -> tuple[Array, ...]:
+        free = o.inverse_dynamics(s.q, s.qd, s.qdd)
+        return tuple(free - np.einsum("bij,bi->bj", o.jacobian(s.q, link, frame), s.wrench) for link in s.links)
+
+    return Quantity(f"inverse dynamics, force on a link, {frame}", "forces", ours, wanted, size=inertia)
+
+
 def _residuals(method: str) -> list[Quantity]:
     """Forward dynamics by what the oracle says of our accelerations: the torques it needs for them, less those given.
 
@@ -164,6 +181,7 @@ QUANTITIES: tuple[Quantity, ...] = (
         lambda d, s: d.inverse_dynamics(s.q, s.qd, s.qdd, s.f_ext),
         size=inertia,
     ),
+    *(_force_on_a_link(frame) for frame in FRAMES),
     _same("bias force", "forces", lambda d, s: d.bias_force(s.q, s.qd, s.f_ext), size=inertia),
     _same("gravity force", "forces", lambda d, s: d.gravity_force(s.q), size=inertia),
     _same("Coriolis matrix", "Coriolis", lambda d, s: d.coriolis_matrix(s.q, s.qd), size=inertia),
@@ -244,7 +262,9 @@ QUANTITIES: tuple[Quantity, ...] = (
         tolerance=1e-9,
         size=inertia,
     ),
-    _same("kinetic energy, base moving", "moving base", lambda d, s: d.kinetic_energy(s.q, s.qd, V0=s.V0), size=inertia),
+    _same(
+        "kinetic energy, base moving", "moving base", lambda d, s: d.kinetic_energy(s.q, s.qd, V0=s.V0), size=inertia
+    ),
     _same(
         "centroidal momentum, base moving",
         "moving base",
