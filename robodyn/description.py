@@ -34,6 +34,15 @@ JOINT_TYPES = (
 """Joint types a description may hold. `Model` turns `continuous` into a revolute joint without limits, `fixed`
 into a merge of two links, and `universal` into two revolute joints with a massless body between them."""
 
+ONE_COORDINATE_TYPES = frozenset({"revolute", "continuous", "prismatic", "helical"})
+"""Joint types with a single coordinate: those that mimics are for, and, but for `continuous`, position limits."""
+
+TYPES_WITHOUT_AXIS = frozenset({"fixed", "floating", "spherical"})
+"""Joint types whose axis is not looked at."""
+
+TRANSLATING_TYPES = frozenset({"prismatic", "planar", "floating"})
+"""Joint types with a coordinate that only translates, and so needs mass to move."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:

@@ -42,9 +42,9 @@ _X, _Y, _Z = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
 class JointKind(ABC):
     """A row of the table. `coordinates` and `velocities` name the components, in order.
 
-    `lengths` are the coordinates measured in metres; the others are angles or parts of a quaternion. `quaternion` is
-    where a unit quaternion (xyzw) starts among the coordinates, or None; `axial` says whether the body frame is turned
-    so that the joint's axis is z. Velocities are m/s and rad/s.
+    `lengths` are the coordinates in metres, and the velocities in metres per second, which have the same places; the
+    others are angles or parts of a quaternion, and rad/s. `quaternion` is where a unit quaternion (xyzw) starts among
+    the coordinates, or None; `axial` says whether the body frame is turned so that the joint's axis is z.
     """
 
     name: ClassVar[str]

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from lxml import etree
+from robots import own
 from urdf_texts import INERTIAL, LIMIT, codes, finding, robot
 
 from robodyn.builders.urdf import read_urdf
@@ -197,3 +198,12 @@ def test_classes_and_halves_of_objects_are_no_robots():
     for source in (type(urchin_robot(RICH)), *halves):
         with pytest.raises(ArgumentError, match="a robot object of urdfpy, urchin or yourdfpy"):
             read_urdf(source)
+
+
+@pytest.mark.parametrize("name", ["screw_press", "ball_joint_arm"])
+def test_joints_that_objects_cannot_hold_are_refused(name):
+    text = own(name).read_text(encoding="utf-8")
+    with pytest.raises(
+        LoadError, match=r'joint ".*": a robot object does not hold the .* of a .* joint; load the file'
+    ):
+        read_urdf(robot)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from robodyn.builders.check_joints import TRANSLATING_TYPES, Mimics
+from robodyn.builders.check_joints import Mimics
 from robodyn.builders.findings import Notes, at_line, quoted
-from robodyn.description import Link
+from robodyn.description import TRANSLATING_TYPES, Link
 from robodyn.errors import LoadError
 
 RELATIVE = 1e-6

@@ -5,14 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from robodyn.builders.findings import Notes, at_line, cycle, quoted
-from robodyn.description import Joint, Mimic
+from robodyn.description import ONE_COORDINATE_TYPES, Joint, Mimic
 from robodyn.errors import LoadError
-
-ONE_COORDINATE_TYPES = frozenset({"revolute", "continuous", "prismatic", "helical"})
-"""Joint types with a single coordinate: those that limits and mimics are for."""
-
-TRANSLATING_TYPES = frozenset({"prismatic", "planar", "floating"})
-"""Joint types with a coordinate that only translates, and so needs mass to move."""
 
 
 def check_joint_values(joints: tuple[Joint, ...], strict: bool, notes: Notes) -> None:

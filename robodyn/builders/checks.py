@@ -20,6 +20,7 @@ from robodyn.builders.findings import FINDINGS, Notes, at_line, cycle, listed, q
 from robodyn.description import (
     IDENTITY,
     JOINT_TYPES,
+    TYPES_WITHOUT_AXIS,
     Finding,
     Inertial,
     Joint,
@@ -216,7 +217,7 @@ def _require_unique(what: str, parts: Iterable[Link] | Iterable[Joint]) -> None:
 def _check_directions(description: RobotDescription, notes: Notes) -> None:
     """Unit axes and orthonormal rotations."""
     for joint in description.joints:
-        if joint.type in ("fixed", "floating", "spherical"):
+        if joint.type in TYPES_WITHOUT_AXIS:
             continue
         _require_unit(joint, "axis", joint.axis)
         if joint.type == "universal":

@@ -9,7 +9,17 @@ import numpy as np
 
 from robodyn.arguments import count, finite_number, flag, one_of
 from robodyn.builders.assemble import build_model
-from robodyn.description import JOINT_TYPES, Inertial, Joint, Limits, Link, Mimic, Pose, RobotDescription
+from robodyn.description import (
+    JOINT_TYPES,
+    ONE_COORDINATE_TYPES,
+    Inertial,
+    Joint,
+    Limits,
+    Link,
+    Mimic,
+    Pose,
+    RobotDescription,
+)
 from robodyn.errors import ArgumentError
 from robodyn.model import Model
 
@@ -23,8 +33,6 @@ SHAPES: dict[str, Callable[[int, np.random.Generator], int]] = {
     "caterpillar": lambda i, rng: i if i % 2 == 0 else i - 1,
 }
 """Which link (0 is the root) joint i hangs on, whose child is link i + 1."""
-
-_ONE_COORDINATE = ("revolute", "continuous", "prismatic", "helical")
 
 
 def random_tree(
@@ -83,7 +91,7 @@ def random_description(
     masters: list[str] = []
     for i, kind in enumerate(drawn):
         joint = _joint(i, kind, f"link{SHAPES[shape](i, rng)}", rng, armature)
-        if kind in _ONE_COORDINATE:
+        if kind in ONE_COORDINATE_TYPES:
             if masters and rng.random() < mimic:
                 master = masters[int(rng.integers(len(masters)))]
                 couple = Mimic(master, float(rng.choice([-1, 1]) * rng.uniform(0.3, 1.5)), float(rng.normal()))

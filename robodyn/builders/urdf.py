@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from robodyn.builders.check_joints import ONE_COORDINATE_TYPES
 from robodyn.builders.checks import check, unknown_joint_type
 from robodyn.builders.elements import Element, parse_xml
 from robodyn.builders.findings import Notes, at_line, quoted
@@ -19,6 +18,8 @@ from robodyn.builders.values import bad_number, hint, number, numbers, off_unit,
 from robodyn.description import (
     IDENTITY,
     JOINT_TYPES,
+    ONE_COORDINATE_TYPES,
+    TYPES_WITHOUT_AXIS,
     Inertial,
     Joint,
     Limits,
@@ -82,7 +83,6 @@ _LINK_CHILDREN = frozenset({"inertial"})
 _INERTIAL_CHILDREN = frozenset({"origin", "mass", "inertia"})
 _JOINT_CHILDREN = frozenset({"origin", "parent", "child", "axis", "limit", "dynamics", "mimic"})
 _UNIVERSAL_CHILDREN = _JOINT_CHILDREN | {"axis2"}
-_WITHOUT_AXIS = frozenset({"fixed", "floating", "spherical"})
 
 
 def read_urdf(source: object, *, mimic: str = "follow", strict: bool = True) -> RobotDescription:
@@ -223,7 +223,7 @@ def _axes(
 ) -> tuple[Vector3, Vector3, float]:
     """Axis, second axis and pitch of a joint; defaults for what its type does not use, which is not looked at."""
     axis, axis2, pitch = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), 0.0
-    if kind in _WITHOUT_AXIS:
+    if kind in TYPES_WITHOUT_AXIS:
         return axis, axis2, pitch
     axis = _axis(joint, parts.get("axis"), axis, kind, subject, notes)
     if kind == "universal":

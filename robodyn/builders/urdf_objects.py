@@ -10,6 +10,7 @@ import numpy as np
 from robodyn.builders.findings import Notes, quoted
 from robodyn.builders.values import bad_number, hint, number, off_unit, unit_axis
 from robodyn.description import (
+    TYPES_WITHOUT_AXIS,
     Inertial,
     Joint,
     Limits,
@@ -25,6 +26,9 @@ from robodyn.errors import ArgumentError, LoadError
 SYMMETRY = 1e-9
 """Largest difference between two opposite products of inertia, relative to the largest moment: rounding of a rotated
 inertia matrix."""
+
+_EXTENSIONS = {"helical": "pitch", "universal": "second axis"}
+"""Joint types beyond URDF, with what the libraries that read URDF drop of them."""
 
 
 def robot_of(source: object) -> Any:
@@ -89,8 +93,12 @@ def _joint(joint: Any, notes: Notes) -> Joint:
     subject = f"joint {quoted(name)}"
     kind = getattr(joint, "joint_type", None) or getattr(joint, "type", None)
     axis: Vector3 = (1.0, 0.0, 0.0)
-    if kind not in ("fixed", "floating"):
+    if kind not in TYPES_WITHOUT_AXIS:
         axis = _axis(getattr(joint, "axis", None), subject, notes)
+    extension = _EXTENSIONS.get(str(kind))
+    if extension is not None:
+        message = f"{subject}: a robot object does not hold the {extension} of a {kind} joint; load the file itself"
+        raise LoadError(message)
     limit, dynamics, mimic = (getattr(joint, part, None) for part in ("limit", "dynamics", "mimic"))
     limits = Limits(*(_optional(limit, part, f"{subject} limit") for part in ("lower", "upper", "effort", "velocity")))
     return Joint(

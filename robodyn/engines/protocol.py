@@ -79,4 +79,6 @@ def make_engine(name: str, model: Model, dtype: np.dtype[Any]) -> Engine:
         from robodyn.engines.reference import ReferenceEngine
 
         return ReferenceEngine(model, dtype)
-    raise UnavailableError(f"engine: {name!r} is not part of this version of robodyn; available: 'auto', 'reference'")
+    there = sorted({engine for engines in SUPPORT.values() for engine in engines})
+    available = ", ".join(repr(engine) for engine in ("auto", *there))
+    raise UnavailableError(f"engine: {name!r} is not part of this version of robodyn; available: {available}")
