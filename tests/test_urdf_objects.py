@@ -206,4 +206,4 @@ def test_joints_that_objects_cannot_hold_are_refused(name):
     with pytest.raises(
         LoadError, match=r'joint ".*": a robot object does not hold the .* of a .* joint; load the file'
     ):
-        read_urdf(robot)
+        read_urdf(yourdfpy_robot(text))
