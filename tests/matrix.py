@@ -28,14 +28,14 @@ IN_SINGLE = ("universalUR5", "iiwa14", "go2", "g1_29dof", "talos_full_v2", "pepp
 
 @dataclass
 class Row:
-    """One robot: degrees of freedom by base, worst error of every group, quantities beyond their tolerance, and what
-    could not be compared, with reasons."""
+    """One robot: degrees of freedom by base, worst error of every group, quantities beyond their tolerance, and
+    remarks, such as why something could not be compared, with the bases they are about."""
 
     name: str
     nv: dict[str, int] = field(default_factory=dict)
     worst: dict[str, float] = field(default_factory=dict)
     failures: dict[str, tuple[float, float]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    remarks: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, case: Case, what: str, quantities: list[Quantity]) -> None:
         """Measure a case; `what` names it in failures."""
@@ -45,13 +45,11 @@ class Row:
             if not error <= (allowed := quantity.allowed(case.oracle, case.states)):
                 self.failures[f"{what}, {quantity.name}"] = (error, allowed)
 
-    def note(self, base: str, reason: str) -> None:
-        """Say once what was not compared, for which bases."""
-        same = next((i for i, note in enumerate(self.notes) if note.endswith(f": {reason}")), None)
-        if same is None:
-            self.notes.append(f"{base}: {reason}")
-        else:
-            self.notes[same] = f"{self.notes[same].split(':')[0]}, {base}: {reason}"
+    def remark(self, base: str, text: str) -> None:
+        """Add a remark about a base, once."""
+        bases = self.remarks.setdefault(text, [])
+        if base not in bases:
+            bases.append(base)
 
 
 def measure(path: Path) -> Row:
@@ -61,10 +59,10 @@ def measure(path: Path) -> Row:
         for label, case in _cases(path, base, row):
             row.nv[base] = max(case.model.nv, row.nv.get(base, 0))
             if case.singular:
-                row.note(base, "H singular")
+                row.remark(base, "H singular")
             row.add(case, f"{base}{label}", case.quantities)
-    if row.nv and not _strictly(path):
-        row.notes.append("loaded with strict=False: an inertia that no body can have")
+            if not _strictly(path):
+                row.remark(base, "loaded with strict=False, as it has an inertia that no body can have")
     return row
 
 
@@ -82,11 +80,11 @@ def _cases(path: Path, base: str, row: Row) -> Iterator[tuple[str, Case]]:
         if rd.load_urdf(path, strict=False).has_mimic:
             yield ", mimics followed", urdf_case(path, base, follow=True, every_link=True)
     except pinocchio_models.Refused as error:
-        row.note(base, f"Pinocchio: {error}")
+        row.remark(base, f"Pinocchio: {error}")
     except NothingMoves:
-        row.note(base, "nothing moves")
+        row.remark(base, "nothing moves")
     except rd.LoadError as error:
-        row.note(base, f"mimics not followed: {error}" if row.nv else str(error))
+        row.remark(base, f"mimics not followed: {error}" if row.nv else str(error))
 
 
 def measure_mujoco(path: Path) -> Row:
@@ -97,7 +95,7 @@ def measure_mujoco(path: Path) -> Row:
         try:
             oracle = mujoco_oracle.MujocoOracle(mujoco_oracle.read_urdf(path, base == "floating"), model)
         except mujoco_oracle.Refused as error:
-            row.note(base, f"MuJoCo: {error}")
+            row.remark(base, f"MuJoCo: {error}")
             continue
         case = make_case(model, oracle, every_link=True, seed=1)
         row.nv[base] = model.nv
@@ -132,7 +130,8 @@ def table(rows: list[Row]) -> str:
     for row in rows:
         errors = [f"{row.worst[g]:.0e}" if g in row.worst else "-" for g in groups]
         dof = " / ".join(str(row.nv.get(base, "-")) for base in BASES)
-        lines.append(f"| {' | '.join([row.name, dof, *errors, '; '.join(row.notes)])} |")
+        remarks = "; ".join(f"{', '.join(bases)}: {text}" for text, bases in row.remarks.items())
+        lines.append(f"| {' | '.join([row.name, dof, *errors, remarks])} |")
     worst = [max(row.worst.get(g, 0.0) for row in rows) for g in groups]
     lines.append(f"| **worst** | | {' | '.join(f'**{error:.0e}**' for error in worst)} | |")
     return "\n".join(lines)
