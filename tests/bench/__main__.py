@@ -168,6 +168,7 @@ def run(name_filter: str = typer.Argument("", help="run cases whose name contain
             table.add_row(row.name, show(row.median_s), show(row.fastest_s), str(row.runs), show(row.bound_s))
     console.print(table)
     if write:
+        FOLDER.mkdir(exist_ok=True)
         (FOLDER / "core.md").write_text(markdown(rows, about))
         (FOLDER / "core.json").write_text(json.dumps({**about, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
 
