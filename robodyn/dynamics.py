@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -84,6 +84,7 @@ class Dynamics:
         chosen = (joint_forces,) if isinstance(joint_forces, str) else tuple(joint_forces)
         self.joint_forces = tuple(one_of("joint_forces", each, ("damping", "friction")) for each in chosen)
         self.engine = make_engine(engine, model, self.dtype)
+        self._engine_asked, self._compile = engine, compile
         self.argument_shapes: dict[str, tuple[int, ...]] = {
             "q": (model.nq,),
             **dict.fromkeys(("qd", "qdd", "tau"), (model.nv,)),
@@ -93,6 +94,11 @@ class Dynamics:
 
     def __repr__(self) -> str:
         return f"<Dynamics of {self.model.name!r}: engine {self.engine.name!r}, {self.dtype}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by its arguments: what engines have prepared or compiled stays in its process."""
+        options = (self._engine_asked, self.dtype.name, self.threads, self._compile, self.check, self.joint_forces)
+        return type(self), (self.model, *options)
 
     def _joint_force(self, qd: Array) -> Array | float:
         """Damping and friction as a generalised force that drives must supply."""

@@ -11,6 +11,7 @@ How to add a kind: docs/add_a_joint.md.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -54,6 +55,10 @@ class JointKind(ABC):
     neutral: ClassVar[tuple[float, ...]] = (0.0,)
     quaternion: ClassVar[int | None] = None
     axial: ClassVar[bool] = True
+
+    def __reduce__(self) -> tuple[Callable[[str], JointKind], tuple[str]]:
+        """A row is pickled and copied as itself: kinds are told apart by identity."""
+        return _row, (self.name,)
 
     @property
     def nq(self) -> int:
@@ -290,3 +295,7 @@ KINDS: tuple[JointKind, ...] = (Revolute(), Prismatic(), Helical(), Planar(), Sp
 
 CODE: dict[str, int] = {kind.name: code for code, kind in enumerate(KINDS)}
 """Row number of a kind by its name."""
+
+
+def _row(name: str) -> JointKind:
+    return KINDS[CODE[name]]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import multiprocessing
+import pickle
 import subprocess
 import sys
 
@@ -15,6 +17,7 @@ from robots import own
 import robodyn as rd
 from robodyn.description import JOINT_TYPES
 from robodyn.engines.protocol import METHODS, SUPPORT
+from robodyn.joints import KINDS
 
 EVERY_KIND = [kind for kind in JOINT_TYPES if kind != "fixed"]
 
@@ -270,11 +273,28 @@ def _answer(args):
     return dyn.inverse_dynamics(q, v, v)
 
 
-def test_a_dynamics_travels_to_other_processes():
-    model = rd.load_urdf(own("arm6"))
-    dyn, q, v = rd.Dynamics(model), model.neutral(), np.ones(6)
+def test_a_dynamics_travels_to_other_processes(model):
+    """After use too, when its engine has prepared what it needs."""
+    dyn = rd.Dynamics(model)
+    q, qd, _ = random_states(model)
+    before = dyn.forward_dynamics(q, qd, qd), dyn.inverse_dynamics(q, qd, qd)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert (pool.map(_answer, [(dyn, q, v)])[0] == dyn.inverse_dynamics(q, v, v)).all()
+        assert (pool.map(_answer, [(dyn, q, qd)])[0] == before[1]).all()
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda dyn: pickle.loads(pickle.dumps(dyn))])
+def test_copies_have_the_same_options_and_answer_alike(again, model, make_dynamics, engine_dtype):
+    dyn = make_dynamics(model, threads=2, compile="eager", check=False, joint_forces=("friction", "damping"))
+    q, qd, _ = random_states(model)
+    answers = dyn.inverse_dynamics(q, qd, qd), dyn.forward_dynamics(q, qd, qd)
+    other = again(again(dyn))
+    assert other is not dyn and other.model == model
+    assert (other.engine.name, other.dtype.name) == (dyn.engine.name, engine_dtype[1])
+    assert (other.threads, other.check, other.joint_forces) == (2, False, ("friction", "damping"))
+    assert (other.inverse_dynamics(q, qd, qd) == answers[0]).all()
+    assert (other.forward_dynamics(q, qd, qd) == answers[1]).all()
+    for kind in KINDS:
+        assert again(kind) is kind
 
 
 def test_importing_the_package_imports_nothing_heavy():
