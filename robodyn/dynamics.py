@@ -72,8 +72,7 @@ class Dynamics:
         check: bool | None = None,
         joint_forces: Iterable[str] = (),
     ) -> None:
-        if not isinstance(model, Model):
-            raise ArgumentError(f"model: got {type(model).__name__}; wanted a robodyn.Model (robodyn.load_urdf)")
+        _require_model(model)
         one_of("engine", engine, ENGINE_NAMES)
         one_of("compile", compile, ("lazy", "eager", "background"))
         name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype))
@@ -81,9 +80,8 @@ class Dynamics:
         self.dtype = np.dtype(one_of("dtype", name, DTYPES))
         self.threads = None if threads is None else count("threads", threads, 1, _MAX_THREADS)
         self.check = None if check is None else flag("check", check)
-        chosen = (joint_forces,) if isinstance(joint_forces, str) else tuple(joint_forces)
-        self.joint_forces = tuple(one_of("joint_forces", each, ("damping", "friction")) for each in chosen)
-        self.engine = make_engine(engine, model, self.dtype)
+        self.joint_forces = _joint_forces(joint_forces)
+        self.engine = make_engine(engine, model, self.dtype, self.threads, compile)
         self._engine_asked, self._compile = engine, compile
         self.argument_shapes: dict[str, tuple[int, ...]] = {
             "q": (model.nq,),
@@ -132,7 +130,8 @@ class Dynamics:
         tau = query.new(self.model.nv)
         query.run(rnea(query.names), tau=tau)
         if self.joint_forces and "qd" in query.inputs:
-            tau += self._joint_force(query.inputs["qd"])
+            with np.errstate(all="ignore"):
+                tau += self._joint_force(query.inputs["qd"])
         return tau
 
     def forward_dynamics(
@@ -164,12 +163,15 @@ class Dynamics:
         self._require_regular()
         tau = query.inputs["tau"]
         if self.joint_forces:
-            tau = tau - self._joint_force(query.inputs["qd"])
+            with np.errstate(all="ignore"):
+                tau = tau - self._joint_force(query.inputs["qd"])
         if method == "crba" or self.model.has_mimic:
             bias, H = query.new(self.model.nv), query.new(self.model.nv, self.model.nv)
             query.run(rnea(tuple(name for name in query.names if name != "tau")), tau=bias)
             query.run(CRBA, H=H)
-            return solve(H, (tau - bias)[..., None])[..., 0]
+            with np.errstate(all="ignore"):
+                force = tau - bias
+            return solve(H, force[..., None])[..., 0]
         qdd = query.new(self.model.nv)
         self.engine.run(aba(query.names), {**query.inputs, "tau": tau}, {"qdd": qdd})
         return qdd
@@ -459,6 +461,16 @@ class Dynamics:
         )
 
 
+def _require_model(model: Any) -> None:
+    if not isinstance(model, Model):
+        raise ArgumentError(f"model: got {type(model).__name__}; wanted a robodyn.Model (robodyn.load_urdf)")
+
+
+def _joint_forces(given: Any) -> tuple[str, ...]:
+    chosen = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else given
+    return tuple(one_of("joint_forces", each, ("damping", "friction")) for each in chosen)
+
+
 def external_force(
     model: Model, q: ArrayLike, link: str | int, wrench: ArrayLike, frame: Frame = "world_aligned"
 ) -> Array:
@@ -474,6 +486,7 @@ def external_force(
 
     Add the results of several wrenches. A link fixed to the world takes any force; the result is zero.
     """
+    _require_model(model)
     one_of("frame", frame, FRAMES)
     number = model.link_index(link)
     dyn = Dynamics(model, engine="reference", check=False)
@@ -482,11 +495,12 @@ def external_force(
     T = dyn._poses(query, number).reshape(*query.leading, 4, 4)
     leading = broadcast_leading({"q": (T, 2), "wrench": (given, 1)})
     moment, force = given[..., :3], given[..., 3:]
-    if frame == "body":
-        R = T[..., :3, :3]
-        moment, force = (R @ moment[..., None])[..., 0], (R @ force[..., None])[..., 0]
-    if frame != "world":
-        moment = moment + np.cross(T[..., :3, 3], force)
+    with np.errstate(all="ignore"):
+        if frame == "body":
+            R = T[..., :3, :3]
+            moment, force = (R @ moment[..., None])[..., 0], (R @ force[..., None])[..., 0]
+        if frame != "world":
+            moment = moment + np.cross(T[..., :3, 3], force)
     f_ext = np.zeros((*leading, model.n_bodies, 6))
     body = model.link_body[number]
     if body >= 0:

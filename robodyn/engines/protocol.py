@@ -14,9 +14,13 @@ from robodyn.sweeps import Algorithm
 
 
 class Engine(Protocol):
-    """Runs algorithms on one model at one precision."""
+    """Runs algorithms on one model at one precision.
+
+    `normalizes`: whether quaternions of any length will do; otherwise they must be unit.
+    """
 
     name: str
+    normalizes: bool
 
     def run(
         self,
@@ -32,14 +36,14 @@ class Engine(Protocol):
             algorithm: what to run; its `outputs` name and shape what is filled.
             inputs: (B, ...) arrays of the engine's dtype: `q` (B, nq), `qd`, `qdd`, `tau` (B, nv), `f_ext`
                 (B, n_bodies, 6), `V0`, `dV0` (B, 6). Those the algorithm does not list may be missing; a missing V0
-                or dV0 is zero. Quaternions are unit. Values may be NaN or infinite: they stay in their rows.
+                or dV0 is zero. Values may be NaN or infinite: they stay in their rows.
             outputs: (B, ...) arrays of the engine's dtype, possibly strided; every entry is overwritten.
             link: index of the link that the query is about, where it is about one.
         """
 
 
 SUPPORT: dict[str, dict[str, tuple[str, ...]]] = {
-    query: {"reference": ("float64", "float32")}
+    query: {"reference": ("float64", "float32"), "cpu": ("float64", "float32")}
     for query in (
         "inverse_dynamics",
         "forward_dynamics",
@@ -69,12 +73,22 @@ ENGINE_NAMES = ("auto", "reference", "cpu", "gpu", "scan")
 DTYPES = ("float64", "float32")
 
 
-def make_engine(name: str, model: Model, dtype: np.dtype[Any]) -> Engine:
-    """The engine of that name; "auto" is the fastest one that this version has.
+def make_engine(
+    name: str, model: Model, dtype: np.dtype[Any], threads: int | None = None, compile: str = "lazy"
+) -> Engine:
+    """The engine of that name; "auto" is the fastest one that runs here.
 
     Raises:
-        UnavailableError: an engine that this version does not have.
+        UnavailableError: an engine that this version does not have, or that cannot run on this machine.
     """
+    if name == "cpu":
+        from robodyn.engines.cpu.engine import CpuEngine
+
+        try:
+            return CpuEngine(model, dtype, threads, compile)
+        except UnavailableError:
+            if name == "cpu":
+                raise
     if name in ("auto", "reference"):
         from robodyn.engines.reference import ReferenceEngine
 

@@ -451,6 +451,7 @@ class ReferenceEngine:
     """Runs algorithms on NumPy arrays; see the module."""
 
     name = "reference"
+    normalizes = False
 
     def __init__(self, model: Model, dtype: np.dtype[Any]) -> None:
         self.model, self.dtype = model, dtype

@@ -1,0 +1,1 @@
+"""The CPU engine: programs compiled by LLVM for vectors of states."""

@@ -1,0 +1,172 @@
+"""The CPU engine: every query is compiled for its robot and runs on vectors of states, in several threads."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.engines.cpu.cache import ObjectCache
+from robodyn.engines.cpu.kernels import Compiler, Kernel, Request, workspace
+from robodyn.engines.cpu.pool import default_threads, shared_pool
+from robodyn.engines.cpu.target import Target, host_target
+from robodyn.engines.reference import ReferenceEngine
+from robodyn.model import Model
+from robodyn.sweeps import Algorithm
+
+SHARE_NS = 25_000.0
+"""Work, in nanoseconds by a kernel's own estimate, from which a batch is shared between threads: waking one takes a
+few thousand, and a piece should take longer than handing it out."""
+_PIECE_NS = 10_000.0
+_KEPT_WORKSPACES = 2
+
+
+class CpuEngine:
+    """Runs algorithms as machine code; see `robodyn.engines.protocol.Engine`.
+
+    Args:
+        model: the robot.
+        dtype: float64 or float32.
+        threads: threads for a batch, None for all processors that the process may run on.
+        compile: "background": while a program compiles, the reference engine answers.
+        mode: "unrolled" or "rolled" forces one kind of code; "auto" picks by the number of operations.
+        target: the processor to compile for, by default the host.
+    """
+
+    name = "cpu"
+    normalizes = True
+
+    def __init__(
+        self,
+        model: Model,
+        dtype: np.dtype[Any],
+        threads: int | None = None,
+        compile: str = "lazy",
+        mode: Literal["auto", "unrolled", "rolled"] = "auto",
+        target: Target | None = None,
+    ) -> None:
+        self.model, self.dtype, self.compile = model, dtype, compile
+        self.target = host_target() if target is None else target
+        self.threads = default_threads() if threads is None else threads
+        self.compiler = Compiler(ObjectCache.from_environment(), mode)
+        self._kernels: dict[tuple[Any, ...], Kernel] = {}
+        self._compiling: dict[tuple[Any, ...], threading.Thread] = {}
+        self._lock = threading.Lock()
+        self._workspaces: dict[int, list[tuple[int, Array]]] = {}
+
+    def request(self, algorithm: Algorithm, base: tuple[str, ...] = (), link: int | None = None) -> Request:
+        """What a kernel is asked for."""
+        return Request(self.model, algorithm, self.dtype, self.target, base, link)
+
+    def kernel(
+        self, algorithm: Algorithm, base: tuple[str, ...] = (), link: int | None = None, *, single: bool = False
+    ) -> Kernel:
+        """The kernel of an algorithm, compiled if it is not there yet."""
+        key = (algorithm.name, base, link)
+        found = self._kernels.get(key) or self._kernels.get((*key, single))
+        if found is None:
+            # Two threads that compile the same kernel waste time and nothing else; a lock held while compiling could
+            # be one that a fork leaves locked for ever.
+            found = self.compiler.kernel(self.request(algorithm, base, link), single=single)
+            self._kernels[key if found.mode == "unrolled" else (*key, single)] = found
+        return found
+
+    def _ready(self, algorithm: Algorithm, base: tuple[str, ...], link: int | None, single: bool) -> Kernel | None:
+        """The kernel, or None while it compiles in the background."""
+        key = (algorithm.name, base, link)
+        if self.compile != "background" or key in self._kernels or (*key, single) in self._kernels:
+            return self.kernel(algorithm, base, link, single=single)
+        if self.compiler.in_cache(self.request(algorithm, base, link)):
+            return self.kernel(algorithm, base, link, single=single)
+        with self._lock:
+            if (*key, single) not in self._compiling:
+                thread = threading.Thread(
+                    target=self.kernel, args=(algorithm, base, link), kwargs={"single": single}, daemon=True
+                )
+                self._compiling[(*key, single)] = thread
+                thread.start()
+        return None
+
+    def run(
+        self,
+        algorithm: Algorithm,
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        *,
+        link: int | None = None,
+    ) -> None:
+        """Fill `outputs` (B, ...) from `inputs` (B, ...), all of the engine's dtype; see `protocol.Engine`."""
+        batch = next(iter(outputs.values())).shape[0]
+        base = tuple(name for name in ("V0", "dV0") if name in inputs)
+        kernel = self._ready(algorithm, base, link, batch == 1)
+        if kernel is None:
+            given = {**inputs, "q": self.model.normalized(inputs["q"])}
+            ReferenceEngine(self.model, self.dtype).run(algorithm, given, outputs, link=link)
+            return
+        if batch == 0:
+            return
+        arrays = [_rows(inputs[name]) for name in kernel.inputs]
+        targets = {name: _row_target(array) for name, array in outputs.items()}
+        arrays += [targets[name] for name in algorithm.outputs]
+        words = [word for array in arrays for word in (array.__array_interface__["data"][0], array.strides[0])]
+        table = (ctypes.c_int64 * (len(words) + len(kernel.constants)))(*words, *kernel.constants)
+        self.launch(kernel, ctypes.addressof(table), batch)
+        for name, target in targets.items():
+            if not np.may_share_memory(target, outputs[name]):
+                outputs[name][...] = target.reshape(outputs[name].shape)
+
+    def launch(self, kernel: Kernel, table: int, rows: int) -> None:
+        """Run a kernel on the rows that a table describes, alone or with others."""
+        share = self.threads > 1 and rows * kernel.row_ns > SHARE_NS
+        participants = self.threads if share else 1
+        stride = -(-kernel.workspace_bytes // 64) * 64
+        address, owner = self._take_workspace(stride * participants)
+        try:
+            if share:
+                shared_pool(self.threads).run(kernel.address, table, rows, self.grain(kernel), address, stride)
+            else:
+                kernel.function(table, 0, rows, address)
+        finally:
+            self._return_workspace(stride * participants, address, owner)
+
+    def grain(self, kernel: Kernel) -> int:
+        """Rows of a piece of work: whole vectors that take some microseconds."""
+        width = self.target.width(self.dtype)
+        return max(1, math.ceil(_PIECE_NS / (kernel.row_ns * width))) * width
+
+    def share_rows(self, kernel: Kernel) -> int:
+        """Rows from which a batch is shared between threads."""
+        return math.ceil(SHARE_NS / kernel.row_ns)
+
+    def _take_workspace(self, size: int) -> tuple[int, Array | None]:
+        """Scratch memory; that of large trees is kept between calls, because fresh pages cost as much as the work."""
+        if size == 0:
+            return 0, None
+        kept = self._workspaces.setdefault(size, [])
+        try:
+            return kept.pop()
+        except IndexError:
+            return workspace(size)
+
+    def _return_workspace(self, size: int, address: int, owner: Array | None) -> None:
+        if owner is not None and len(self._workspaces[size]) < _KEPT_WORKSPACES:
+            self._workspaces[size].append((address, owner))
+
+
+def _rows(array: Array) -> Array:
+    """The array as (B, n) whose rows are contiguous; a copy only where they are not."""
+    flat = array.reshape(array.shape[0], -1)
+    if flat.shape[1] > 1 and flat.strides[1] != flat.itemsize:
+        return np.ascontiguousarray(flat)
+    return flat
+
+
+def _row_target(array: Array) -> Array:
+    """Where a kernel writes an output: the array itself if its rows are contiguous, else a new one."""
+    inner = array[:1].flags.c_contiguous
+    return array if inner else np.empty(array.shape, array.dtype)

@@ -1,0 +1,231 @@
+"""Kernels: machine code of one algorithm on one model, from the cache or the compiler."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.engines.cpu.cache import ObjectCache, object_key
+from robodyn.engines.cpu.jit import Code, compile_object
+from robodyn.engines.cpu.rolled_program import RolledProgram
+from robodyn.engines.cpu.target import Target
+from robodyn.engines.cpu.unrolled import unrolled_module
+from robodyn.errors import UnavailableError
+from robodyn.model import Model
+from robodyn.sweeps import Algorithm, Ancestors
+from robodyn.tracing.program import Program
+from robodyn.tracing.unrolled import trace
+
+OPT = 1
+"""Level of LLVM's code generator. Level 2 takes twice the time for code that runs no faster."""
+MAX_UNROLLED_OPERATIONS = 64_000
+"""Programs with more operations are rolled. Unrolled code outgrows the instruction cache at a tenth of this and still
+runs twice as fast as rolled code, which knows nothing of a robot's structure; it is the time to compile, some
+60 microseconds an operation, that sets the limit."""
+_MAX_TRACED_STEPS = 4096
+"""Bodies, times lanes or columns where a query has them, beyond which a program is not even traced."""
+_MAX_WIDE_WORKSPACE = 1 << 30
+"""Bytes of a workspace beyond which batches run state by state instead of in vectors."""
+_UNROLLED_NS = 1.0 / 7.0
+_ROLLED_NS = 60.0
+"""Nanoseconds per operation of one state (unrolled), and per step of a body (rolled), in a vector of one: estimates
+that decide only whether a batch is worth sharing between threads."""
+
+_ROLLED_MARK = b"rolled"
+"""Stands in the cache in place of machine code for what is too large to unroll, so that it is not traced again."""
+
+_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a kernel is for: an algorithm on a model, with the base motions that are given and the query's link."""
+
+    model: Model
+    algorithm: Algorithm
+    dtype: np.dtype[Any]
+    target: Target
+    base: tuple[str, ...] = ()
+    link: int | None = None
+
+    @property
+    def label(self) -> str:
+        """What it is, in words."""
+        return f"{self.model.name} {self.algorithm.name} {self.dtype} {self.target.level}"
+
+    @property
+    def lanes(self) -> int:
+        """Steps for a body in the algorithm's longest sweep."""
+        many = any(
+            getattr(sweep, "lanes", False) or (isinstance(sweep, Ancestors) and not sweep.of_link)
+            for sweep in self.algorithm.sweeps
+        )
+        return self.model.nv_tree if many else 1
+
+    def digest(self, kind: str, *facts: object) -> str:
+        """A hash of what determines a module of a kind, besides processor and versions."""
+        state = hashlib.blake2b(digest_size=16)
+        state.update(repr((kind, self.algorithm.name, self.base, str(self.dtype), *facts)).encode())
+        return state.hexdigest()
+
+    def trace(self) -> Program:
+        """The straight-line program."""
+        return trace(self.model, self.algorithm, link=self.link, base=self.base)
+
+
+@dataclass
+class Kernel:
+    """Machine code and what it needs.
+
+    `inputs`: names in the table's order; `shapes`: of one state of each output; `constants`: the table's words after
+    inputs and outputs; `row_ns`: about how long a state takes; `program`: the straight-line program, traced when asked
+    for, or None for rolled code; `module`: its text, made when asked for.
+    """
+
+    request: Request
+    mode: str
+    code: Code
+    inputs: tuple[str, ...]
+    constants: tuple[int, ...]
+    workspace_bytes: int
+    row_ns: float
+    module: Callable[[], str]
+    keep: object = field(default=None, repr=False)
+
+    @cached_property
+    def address(self) -> int:
+        """Address of the function."""
+        return self.code.address("kernel")
+
+    @cached_property
+    def function(self) -> Callable[[int, int, int, int], None]:
+        """`function(table, first, last, workspace)`; other Python threads run meanwhile."""
+        return _KERNEL(self.address)
+
+    @cached_property
+    def program(self) -> Program | None:
+        """The straight-line program of unrolled code."""
+        return self.request.trace() if self.mode == "unrolled" else None
+
+
+def input_names(request: Request) -> tuple[str, ...]:
+    """A kernel's inputs, in order."""
+    given = tuple(name for name in ("q", "qd", "qdd", "tau", "f_ext") if name in request.algorithm.inputs)
+    return (*given, *request.base)
+
+
+class Compiler:
+    """Makes kernels, looking into the cache first.
+
+    Args:
+        cache: where machine code is kept between processes.
+        mode: "unrolled", "rolled", or "auto", which unrolls what is small enough.
+    """
+
+    def __init__(self, cache: ObjectCache, mode: str = "auto") -> None:
+        self.cache, self.mode = cache, mode
+
+    def kernel(self, request: Request, *, single: bool) -> Kernel:
+        """The kernel of a request; `single`: for one state at a time, where that makes a difference.
+
+        Raises:
+            UnavailableError: LLVM cannot compile it, or it needs more memory than there is.
+        """
+        if self.mode != "rolled":
+            found = self._unrolled(request)
+            if found is not None:
+                return found
+        return self._rolled(request, single)
+
+    def in_cache(self, request: Request) -> bool:
+        """Whether an unrolled kernel, or the knowledge that there is none, waits in the cache."""
+        return self.cache.get(self._unrolled_key(request)) is not None
+
+    def _unrolled_key(self, request: Request) -> str:
+        digest = request.digest("unrolled", request.link, request.model.digest)
+        return object_key(digest, request.target, OPT)
+
+    def _unrolled(self, request: Request) -> Kernel | None:
+        """Unrolled code, or None where it would be too large."""
+        forced = self.mode == "unrolled"
+        if not forced and request.model.n_bodies * request.lanes > _MAX_TRACED_STEPS:
+            return None
+        key = self._unrolled_key(request)
+        code = self.cache.get(key)
+        if code == _ROLLED_MARK and not forced:
+            return None
+        program: Program | None = None
+        if code is None or code == _ROLLED_MARK:
+            program = request.trace()
+            if program.operations > MAX_UNROLLED_OPERATIONS and not forced:
+                self.cache.put(key, _ROLLED_MARK, f"{request.label}: rolled")
+                return None
+            code = compile_object(unrolled_module(program, request.dtype, request.target), request.target, OPT)
+            self.cache.put(key, code, request.label)
+        kernel = Kernel(
+            request=request,
+            mode="unrolled",
+            code=Code(code, request.target),
+            inputs=input_names(request),
+            constants=(),
+            workspace_bytes=0,
+            row_ns=0.0,
+            module=lambda: unrolled_module(request.trace(), request.dtype, request.target),
+        )
+        # Half a kilobyte of machine code is about 40 operations: a warm start need not trace to know its cost.
+        kernel.row_ns = len(code) / 12.0 * _UNROLLED_NS / request.target.width(request.dtype)
+        if program is not None:
+            kernel.__dict__["program"] = program
+        return kernel
+
+    def _rolled(self, request: Request, single: bool) -> Kernel:
+        program = self._rolled_program(request, 1 if single else None)
+        if not single and program.workspace_bytes > _MAX_WIDE_WORKSPACE:
+            program = self._rolled_program(request, 1)
+        module = program.module
+        digest = request.digest("rolled", module.traits, module.kind.width)
+        key = object_key(digest, request.target, OPT)
+        code = self.cache.get(key)
+        if code is None:
+            code = compile_object(module.text(), request.target, OPT)
+            self.cache.put(key, code, f"{request.algorithm.name} rolled {request.dtype} {request.target.level}")
+        steps = request.model.n_bodies * request.lanes
+        return Kernel(
+            request=request,
+            mode="rolled",
+            code=Code(code, request.target),
+            inputs=module.inputs,
+            constants=tuple(word for array in program.arrays for word in (array.ctypes.data, 0)),
+            workspace_bytes=program.workspace_bytes,
+            row_ns=steps * _ROLLED_NS / module.kind.width,
+            module=module.text,
+            keep=program,
+        )
+
+    @staticmethod
+    def _rolled_program(request: Request, width: int | None) -> RolledProgram:
+        return RolledProgram(
+            request.model, request.algorithm, request.dtype, request.target, request.base, request.link, width
+        )
+
+
+def workspace(size: int) -> tuple[int, Array]:
+    """Scratch memory of a size, its address aligned to a cache line, and what owns it.
+
+    Raises:
+        UnavailableError: there is not that much memory.
+    """
+    try:
+        owner = np.empty(size + 64, dtype=np.uint8)
+    except MemoryError:
+        raise UnavailableError(
+            f"engine 'cpu': a query needs {size} bytes of scratch memory; there is not that much"
+        ) from None
+    return -(-owner.ctypes.data // 64) * 64, owner

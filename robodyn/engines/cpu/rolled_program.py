@@ -1,0 +1,122 @@
+"""Rolled code for one robot: the module that serves it, and the arrays the module reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.engines.cpu.rolled import RolledModule, Traits
+from robodyn.engines.cpu.rolled_plan import RolledPlan, lane_size
+from robodyn.engines.cpu.target import Target
+from robodyn.joints import KINDS
+from robodyn.model import Model
+from robodyn.sweeps import Algorithm
+
+
+def traits_of(model: Model) -> Traits:
+    """What rolled code is compiled for."""
+    kinds = tuple(np.unique(model.joint_kind).tolist())
+    return Traits(kinds, armature=bool(model.tree_armature.any()), mimic=model.has_mimic)
+
+
+class RolledProgram:
+    """One algorithm on one model as rolled code.
+
+    Args:
+        model: the robot.
+        algorithm: what to run.
+        dtype: of arrays and arithmetic.
+        target: the processor.
+        base: which of V0 and dV0 are inputs.
+        link: the query's link, where it is about one.
+        width: states in a vector; None for as many as registers hold.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        algorithm: Algorithm,
+        dtype: np.dtype[Any],
+        target: Target,
+        base: tuple[str, ...] = (),
+        link: int | None = None,
+        width: int | None = None,
+    ) -> None:
+        self.model, self.dtype = model, dtype
+        self.plan = RolledPlan(model, algorithm, base, link)
+        self.module = RolledModule(algorithm, traits_of(model), dtype, target, base, width)
+        self.layout, self.workspace_bytes = self._layout()
+        self.arrays = [self._array(name) for name in self.module.model_arrays]
+
+    def _vectors(self, array: str) -> int:
+        """Vectors in an array of the workspace."""
+        what, name = array.split(" ", 1)
+        model, algorithm = self.model, self.plan.algorithm
+        if what == "field":
+            return self.plan.field_vectors(name)
+        if what == "carry":
+            return algorithm.fields[name].size(max(kind.nv for kind in KINDS))
+        if what == "out":
+            return self.plan.output_vectors(name)
+        if what == "in" and name in ("q", "qd", "qdd", "tau"):
+            return model.nq_tree if name == "q" else model.nv_tree
+        return self._columns(name)
+
+    def _columns(self, name: str) -> int:
+        """Scalars of one state of an input or output."""
+        model = self.model
+        if name in self.plan.algorithm.outputs:
+            return self.plan.output_columns(name)
+        sizes = {"q": model.nq, "f_ext": 6 * model.n_bodies, "V0": 6, "dV0": 6}
+        return sizes.get(name, model.nv)
+
+    def _layout(self) -> tuple[Array, int]:
+        """The numbers that code reads, and the bytes of a workspace."""
+        module, lanes = self.module, self.plan.lanes
+        numbers = dict(self.plan.integers)
+        names = (*module.inputs, *self.plan.algorithm.outputs)
+        numbers.update({f"columns {name}": self._columns(name) for name in names})
+        numbers.update({f"tree {name}": self._vectors(f"in {name}") for name in module.raw})
+        for name in module.lane_fields:
+            assert lanes is not None
+            size = lanes.n_slots * lane_size(self.plan.algorithm.fields[name])
+            numbers[f"zeroed {name}"] = size if name in lanes.zeroed else 0
+        offset = 0
+        for array in module.workspace_arrays:
+            numbers[f"vectors {array}"] = self._vectors(array)
+            numbers[f"offset {array}"] = offset
+            offset += self._vectors(array) * module.kind.bytes
+        return np.array([numbers[name] for name in module.integers], dtype=np.int64), offset
+
+    def _array(self, name: str) -> Array:
+        """An array of the model as code reads it: 64-bit integers, or scalars of the dtype, C-contiguous."""
+        model = self.model
+        if name == "layout":
+            return self.layout
+        if name.startswith("pairs "):
+            assert self.plan.lanes is not None
+            return self.plan.lanes.pairs[int(name.removeprefix("pairs "))]
+        if name.startswith(("gather ", "weight ")):
+            gather = self.plan.gathers[name.split(" ", 1)[1]]
+            chosen = gather.pairs if name.startswith("gather ") else gather.weight
+            return np.ascontiguousarray(chosen, np.int64 if name.startswith("gather ") else self.dtype)
+        found = {
+            "parent": model.parent,
+            "kind": model.joint_kind,
+            "q_start": model.q_start,
+            "v_start": model.v_start,
+            "link_body": model.link_body,
+            "q_source": model.q_source,
+            "v_source": model.v_source,
+        }
+        if name in found:
+            return np.ascontiguousarray(found[name], np.int64)
+        real = {
+            "X": model.link_X,
+            "armature": model.tree_armature,
+            "own_armature": model.armature,
+            "v_offset": np.zeros(model.nv_tree),
+        }
+        return np.ascontiguousarray(real[name] if name in real else getattr(model, name), self.dtype)

@@ -1,0 +1,205 @@
+"""From a program to a module in LLVM's language: straight-line code whose every value is a vector of states.
+
+    void NAME(ptr table, i64 first, i64 last, ptr workspace)
+
+runs rows first .. last - 1. `table` holds two words for each array, inputs first: where its data begin, and the bytes
+from one row to the next. W rows at a time are loaded and transposed in registers. Rows past the end are the last row
+again: what they compute is stored there again, so a tail needs no code of its own, and one state runs like many.
+
+LLVM's time grows faster than a function's length, so a program is cut into parts of some thousand operations that hand
+values on through a frame on the stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from robodyn.engines.cpu.straight_line import StraightLine, attributes
+from robodyn.engines.cpu.target import Target
+from robodyn.engines.cpu.vectors import Lines, VectorType, declarations, load_row, store_row, transposed
+from robodyn.tracing.expression import INPUT
+from robodyn.tracing.lowering import Operation, lower
+from robodyn.tracing.program import Port, Program
+
+PART_OPERATIONS = 2500
+"""Operations in one function. Compile time is nearly linear below it, and functions this long lose nothing."""
+
+
+@dataclass(frozen=True)
+class _Block:
+    """At most W neighbouring columns of one array: what is loaded or stored together."""
+
+    array: int
+    start: int
+    scalars: tuple[int | float, ...]
+
+
+def _blocks(ports: Iterable[Port], first_array: int, width: int) -> list[_Block]:
+    return [
+        _Block(first_array + k, start, port.scalars[start : start + width])
+        for k, port in enumerate(ports)
+        for start in range(0, port.size, width)
+    ]
+
+
+class _Schedule:
+    """Which part computes what, when outputs are complete, and which values cross from part to part."""
+
+    def __init__(self, program: Program, width: int) -> None:
+        self.program = program
+        operations = lower(program)
+        starts = range(0, max(1, len(operations)), PART_OPERATIONS)
+        self.parts = [operations[start : start + PART_OPERATIONS] for start in starts]
+        self.loads = {
+            node: block
+            for block in _blocks(program.inputs, 0, width)
+            for node in block.scalars
+            if isinstance(node, int) and node >= 0
+        }
+        made = {node: k for k, operation in enumerate(operations) for node in operation.results}
+        self.stores: dict[int, list[_Block]] = {}
+        """Output blocks by the place of the operation that completes them; -1: they need none."""
+        for block in _blocks(program.outputs, len(program.inputs), width):
+            after = max((made.get(node, -1) for node in block.scalars if isinstance(node, int)), default=-1)
+            self.stores.setdefault(after, []).append(block)
+        self.slots, self.frame_size = self._assign_slots(made)
+
+    def stores_after(self, part: int, place: int) -> list[_Block]:
+        """Output blocks that are complete after an operation of a part; place -1 of part 0: from the start."""
+        return self.stores.get(part * PART_OPERATIONS + place if place >= 0 else -1, [])
+
+    def _assign_slots(self, made: dict[int, int]) -> tuple[dict[int, int], int]:
+        """Places in the frame for values that a later part reads, used again once their last reader has run."""
+        last: dict[int, int] = {}
+        for k, part in enumerate(self.parts):
+            for place, operation in enumerate(part):
+                last.update(dict.fromkeys(operation.operands, k))
+                for block in self.stores_after(k, place):
+                    last.update({node: k for node in block.scalars if isinstance(node, int)})
+        slots: dict[int, int] = {}
+        free: list[int] = []
+        ending: dict[int, list[int]] = {}
+        size = 0
+        for k, part in enumerate(self.parts):
+            free += ending.pop(k - 1, [])
+            for node in (node for operation in part for node in operation.results):
+                reader = last.get(node, k)
+                if reader > k:
+                    if not free:
+                        free, size = [size], size + 1
+                    slots[node] = free.pop()
+                    ending.setdefault(reader, []).append(slots[node])
+        return slots, size
+
+
+class _Part:
+    """Writes one function: the operations of one part."""
+
+    def __init__(self, schedule: _Schedule, kind: VectorType, number: int) -> None:
+        self.schedule, self.kind, self.number = schedule, kind, number
+        self.out = Lines()
+        self.code = StraightLine(kind, schedule.program.nodes, self.out, self._fetch)
+        self.rows: list[str] = []
+        self.pointers: dict[int, list[str]] = {}
+
+    def text(self, name: str) -> str:
+        """The function."""
+        schedule = self.schedule
+        if self.number == 0:
+            for block in schedule.stores_after(0, -1):
+                self._store(block)
+        for place, operation in enumerate(schedule.parts[self.number]):
+            self._compute(operation)
+            for block in schedule.stores_after(self.number, place):
+                self._store(block)
+        body = "\n".join([*self.out.lines, "  ret void"])
+        return f"define internal void @{name}(ptr %table, i64 %row, i64 %end, ptr %frame) #0 {{\n{body}\n}}\n\n"
+
+    def _compute(self, operation: Operation) -> None:
+        self.code.compute(operation)
+        for node in operation.results:
+            if node in self.schedule.slots:
+                T = self.kind.name
+                at = self.out.new(f"getelementptr {T}, ptr %frame, i64 {self.schedule.slots[node]}")
+                self.out.do(f"store {T} {self.code.values[node]}, ptr {at}, align {self.kind.itemsize}")
+
+    def _fetch(self, node: int) -> str:
+        """An input, or a result that an earlier part left in the frame."""
+        if self.schedule.program.nodes[node][0] == INPUT:
+            self._load(self.schedule.loads[node])
+            return self.code.values[node]
+        T = self.kind.name
+        at = self.out.new(f"getelementptr {T}, ptr %frame, i64 {self.schedule.slots[node]}")
+        return self.out.new(f"load {T}, ptr {at}, align {self.kind.itemsize}")
+
+    def _row_pointers(self, block: _Block) -> list[str]:
+        """Where a block's W rows begin."""
+        out = self.out
+        if not self.rows:
+            self.rows = ["%row"]
+            for k in range(1, self.kind.width):
+                next_row = out.new(f"add i64 %row, {k}")
+                inside = out.new(f"icmp slt i64 {next_row}, %end")
+                self.rows.append(out.new(f"select i1 {inside}, i64 {next_row}, i64 %end"))
+        if block.array not in self.pointers:
+            record = out.new(f"getelementptr {{ptr, i64}}, ptr %table, i64 {block.array}")
+            data = out.new(f"load ptr, ptr {record}, align 8")
+            stride_at = out.new(f"getelementptr {{ptr, i64}}, ptr %table, i64 {block.array}, i32 1")
+            stride = out.new(f"load i64, ptr {stride_at}, align 8")
+            self.pointers[block.array] = [
+                out.new(f"getelementptr i8, ptr {data}, i64 {out.new(f'mul i64 {row}, {stride}')}") for row in self.rows
+            ]
+        return [
+            out.new(f"getelementptr {self.kind.scalar}, ptr {row}, i64 {block.start}")
+            for row in self.pointers[block.array]
+        ]
+
+    def _load(self, block: _Block) -> None:
+        pointers = self._row_pointers(block)
+        rows = [load_row(self.out, self.kind, pointer, len(block.scalars)) for pointer in pointers]
+        for node, value in zip(block.scalars, transposed(self.out, self.kind, rows), strict=False):
+            if node != -1:
+                self.code.values[int(node)] = value
+
+    def _store(self, block: _Block) -> None:
+        columns = [self.code.value(scalar) for scalar in block.scalars]
+        columns += ["poison"] * (self.kind.width - len(columns))
+        rows = transposed(self.out, self.kind, columns)
+        for row, pointer in zip(rows, self._row_pointers(block), strict=True):
+            store_row(self.out, self.kind, row, pointer, len(block.scalars))
+
+
+def _loop(name: str, parts: Sequence[str], kind: VectorType, frame_size: int) -> str:
+    """The exported function: W rows at a time through every part."""
+    calls = "\n".join(f"  call void @{part}(ptr %table, i64 %row, i64 %end, ptr %frame)" for part in parts)
+    return f"""define void @{name}(ptr %table, i64 %first, i64 %last, ptr %workspace) #0 {{
+entry:
+  %frame = alloca [{max(1, frame_size)} x {kind.name}], align {max(16, kind.bytes)}
+  %end = sub i64 %last, 1
+  br label %rows
+rows:
+  %row = phi i64 [ %first, %entry ], [ %next, %rows ]
+{calls}
+  %next = add i64 %row, {kind.width}
+  %more = icmp slt i64 %next, %last
+  br i1 %more, label %rows, label %done
+done:
+  ret void
+}}
+
+"""
+
+
+def unrolled_module(program: Program, dtype: np.dtype[Any], target: Target, name: str = "kernel") -> str:
+    """The module that runs a program on arrays of a dtype."""
+    kind = VectorType.of(dtype, target)
+    schedule = _Schedule(program, kind.width)
+    names = [f"{name}_part{k}" for k in range(len(schedule.parts))]
+    functions = [_Part(schedule, kind, k).text(part) for k, part in enumerate(names)]
+    return "".join(
+        (declarations(kind), "\n", *functions, _loop(name, names, kind, schedule.frame_size), attributes(target))
+    )

@@ -1,0 +1,1 @@
+"""Tracing: an algorithm run on expressions instead of numbers becomes a program."""

@@ -1,0 +1,69 @@
+"""From a graph to the operations a processor has: products that only one sum uses are computed inside that sum."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from robodyn.tracing.expression import ADD, CONSTANT, COS, INPUT, MUL, NEG, RECIPROCAL, SIN, SQRT, SUB
+from robodyn.tracing.program import Port, Program
+
+_PLAIN = {ADD: "add", SUB: "sub", MUL: "mul", NEG: "neg", RECIPROCAL: "reciprocal", SQRT: "sqrt"}
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One step of straight-line code: it computes `results` (two for a sine with its cosine) from `operands`.
+
+    `kind`: "add", "sub", "mul", "neg", "reciprocal", "sqrt"; "fma" (x y + z), "fnma" (z - x y), "fms" (x y - z);
+    "sincos", whose results are the nodes of the sine and the cosine, -1 where one is not needed.
+    """
+
+    kind: str
+    results: tuple[int, ...]
+    operands: tuple[int, ...]
+
+
+def stored_nodes(ports: Iterable[Port]) -> list[int]:
+    """Nodes that outputs need, once for each place they go to."""
+    return [scalar for port in ports for scalar in port.scalars if isinstance(scalar, int)]
+
+
+def lower(program: Program) -> list[Operation]:
+    """The program's operations in an order of evaluation; constants and inputs need none."""
+    nodes = program.nodes
+    uses = Counter(stored_nodes(program.outputs))
+    for index in program.live:
+        operation, a, b = nodes[index]
+        if operation > INPUT:
+            uses.update((a,) if b < 0 else (a, b))
+    fused: dict[int, Operation] = {}
+    inside: set[int] = set()
+    for index in program.live:
+        operation, a, b = nodes[index]
+        if operation not in (ADD, SUB):
+            continue
+        for product, other, kind in (
+            (b, a, "fma" if operation == ADD else "fnma"),
+            (a, b, "fma" if operation == ADD else "fms"),
+        ):
+            if nodes[product][0] == MUL and uses[product] == 1:
+                inside.add(product)
+                fused[index] = Operation(kind, (index,), (*nodes[product][1:], other))
+                break
+    found: list[Operation] = []
+    done: set[int] = set()
+    for index in program.live:
+        operation, a, b = nodes[index]
+        if operation in (CONSTANT, INPUT) or index in inside or index in done:
+            continue
+        if index in fused:
+            found.append(fused[index])
+        elif operation in (SIN, COS):
+            pair = tuple(program.node_of(each, a) for each in (SIN, COS))
+            done.update(pair)
+            found.append(Operation("sincos", pair, (a,)))
+        else:
+            found.append(Operation(_PLAIN[operation], (index,), (a,) if b < 0 else (a, b)))
+    return found

@@ -1,0 +1,184 @@
+"""A program: the expression graph of one algorithm on one model, with names for what goes in and comes out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.tracing.expression import (
+    ADD,
+    ARITHMETIC,
+    CONSTANT,
+    COS,
+    INPUT,
+    MUL,
+    NEG,
+    OPERATION_NAMES,
+    RECIPROCAL,
+    SIN,
+    SQRT,
+    SUB,
+    Expression,
+    Graph,
+    Node,
+    Value,
+    live_nodes,
+)
+
+_SYMBOLS = {ADD: "{} + {}", SUB: "{} - {}", MUL: "{} * {}", NEG: "-{}", RECIPROCAL: "1 / {}"}
+
+_UNARY: dict[int, Callable[[Any], Any]] = {
+    NEG: np.negative,
+    RECIPROCAL: lambda x: 1.0 / x,
+    SQRT: np.sqrt,
+    SIN: np.sin,
+    COS: np.cos,
+}
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output: its name, the shape of one state's array, and a node for each scalar in C order.
+
+    An input's scalar that nothing needs has node -1; an output's scalar may be a number instead of a node.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    scalars: tuple[int | float, ...]
+
+    @property
+    def size(self) -> int:
+        """Scalars in one state's array."""
+        return len(self.scalars)
+
+
+@dataclass(frozen=True)
+class Program:
+    """Straight-line code: live nodes in an order of evaluation, between named inputs and outputs."""
+
+    name: str
+    nodes: Sequence[Node]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    live: tuple[int, ...] = field(repr=False)
+
+    @staticmethod
+    def of(
+        name: str,
+        graph: Graph,
+        inputs: Mapping[str, tuple[tuple[int, ...], Sequence[Expression]]],
+        outputs: Mapping[str, tuple[tuple[int, ...], Sequence[Value]]],
+    ) -> Program:
+        """The program that computes `outputs`, each (shape, scalars), from `inputs`, each (shape, expressions)."""
+        results = tuple(
+            Port(key, shape, tuple(_node_or_number(value) for value in scalars))
+            for key, (shape, scalars) in outputs.items()
+        )
+        roots = {scalar for port in results for scalar in port.scalars if isinstance(scalar, int)}
+        live = live_nodes(graph.nodes, roots)
+        wanted = set(live)
+        given = tuple(
+            Port(key, shape, tuple(each.index if each.index in wanted else -1 for each in scalars))
+            for key, (shape, scalars) in inputs.items()
+        )
+        return Program(name, graph.nodes, given, results, tuple(live))
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """Live nodes by kind of operation."""
+        found = Counter(self.nodes[index][0] for index in self.live)
+        return {OPERATION_NAMES[operation]: found[operation] for operation in sorted(found)}
+
+    @cached_property
+    def operations(self) -> int:
+        """Floating-point operations for one state: an addition, product, reciprocal, root, sine or cosine is one."""
+        names = {OPERATION_NAMES[operation] for operation in ARITHMETIC}
+        return sum(count for name, count in self.counts.items() if name in names)
+
+    @cached_property
+    def _numbers(self) -> dict[Node, int]:
+        return {self.nodes[index]: index for index in self.live}
+
+    def node_of(self, operation: int, a: int, b: int = -1) -> int:
+        """Number of the live node of that operation, -1 if there is none."""
+        return self._numbers.get((operation, a, b), -1)
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of everything that the program computes, the same in every process."""
+        state = hashlib.blake2b(digest_size=16)
+        state.update(repr((self.name, self.inputs, self.outputs)).encode())
+        state.update(repr([self.nodes[index] for index in self.live]).encode())
+        return state.hexdigest()
+
+    def evaluate(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Run node by node with NumPy on (..., *shape) arrays: slow and plain, to judge generated code by."""
+        value: dict[int, Any] = {}
+        for port in self.inputs:
+            if port.name in arrays:
+                flat = arrays[port.name].reshape((*arrays[port.name].shape[: -len(port.shape) or None], port.size))
+                value.update({int(node): flat[..., k] for k, node in enumerate(port.scalars) if node >= 0})
+        for index in self.live:
+            operation, a, b = self.nodes[index]
+            if operation == CONSTANT:
+                value[index] = a
+            elif operation != INPUT:
+                value[index] = _evaluate(operation, value[a], value.get(b))
+        leading = np.broadcast_shapes(*(np.shape(v) for v in value.values()))
+        results = {}
+        for port in self.outputs:
+            columns = [value[s] if isinstance(s, int) else s for s in port.scalars]
+            stacked = np.stack([np.broadcast_to(column, leading) for column in columns], axis=-1)
+            results[port.name] = stacked.reshape((*leading, *port.shape))
+        return results
+
+    def text(self) -> str:
+        """The program as readable lines, one operation each."""
+        names = {s: f"{p.name}[{k}]" for p in self.inputs for k, s in enumerate(p.scalars) if s != -1}
+        lines = [f"# {self.name}: {self.operations} operations"]
+        for index in self.live:
+            operation, a, b = self.nodes[index]
+            if operation == CONSTANT:
+                names[index] = repr(a)
+            elif operation != INPUT:
+                names[index] = f"t{index}"
+                form = _SYMBOLS.get(operation, OPERATION_NAMES[operation] + "({})")
+                lines.append(f"t{index} = {form.format(names[a], names.get(b, ''))}")
+        for port in self.outputs:
+            for k, scalar in enumerate(port.scalars):
+                lines.append(f"{port.name}[{k}] = {names[scalar] if isinstance(scalar, int) else scalar!r}")
+        return "\n".join(lines) + "\n"
+
+    def dot(self) -> str:
+        """The graph in the DOT language, for Graphviz to draw."""
+        names = {s: f"{p.name}[{k}]" for p in self.inputs for k, s in enumerate(p.scalars) if s != -1}
+        lines = [f'digraph "{self.name}" {{', "  node [shape=box];"]
+        for index in self.live:
+            operation, a, b = self.nodes[index]
+            label = repr(a) if operation == CONSTANT else names.get(index, OPERATION_NAMES[operation])
+            lines.append(f'  n{index} [label="{label}"];')
+            if operation > INPUT:
+                lines += [f"  n{operand} -> n{index};" for operand in (a, b) if operand >= 0]
+        for port in self.outputs:
+            for k, scalar in enumerate(port.scalars):
+                if isinstance(scalar, int):
+                    lines.append(f'  "{port.name}[{k}]"; n{scalar} -> "{port.name}[{k}]";')
+        return "\n".join([*lines, "}"]) + "\n"
+
+
+def _node_or_number(value: Value) -> int | float:
+    return value.index if isinstance(value, Expression) else float(value)
+
+
+def _evaluate(operation: int, a: Any, b: Any) -> Any:
+    if operation in (ADD, SUB, MUL):
+        return a + b if operation == ADD else a - b if operation == SUB else a * b
+    return _UNARY[operation](a)

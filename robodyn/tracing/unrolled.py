@@ -1,0 +1,307 @@
+"""Tracing an algorithm on a model, body by body: the whole query becomes one straight-line program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from robodyn.joints import KINDS, JointKind
+from robodyn.model import Model
+from robodyn.spatial import ZERO_FORCE, ZERO_MOTION, Force, Inertia, Motion, Transform
+from robodyn.sweeps import (
+    Algorithm,
+    Ancestors,
+    ColumnOutput,
+    DofOutput,
+    Inward,
+    LinkOutput,
+    Links,
+    Outward,
+    PairOutput,
+    World,
+    WorldOutput,
+    Written,
+    flatten,
+)
+from robodyn.tracing.constants import Constants
+from robodyn.tracing.expression import Graph, Value
+from robodyn.tracing.program import Program
+
+WORLD = -1
+_Key = tuple[str, Any, int | None]
+
+
+def input_shapes(model: Model, algorithm: Algorithm, base: Iterable[str] = ()) -> dict[str, tuple[int, ...]]:
+    """Shape of one state of every input that a program of the algorithm takes, in the program's order.
+
+    `base` names those of V0 and dV0 that are given; the others are zero.
+    """
+    shapes = {"q": (model.nq,), **dict.fromkeys(("qd", "qdd", "tau"), (model.nv,)), "f_ext": (model.n_bodies, 6)}
+    return {
+        **{name: shape for name, shape in shapes.items() if name in algorithm.inputs},
+        **{name: (6,) for name in ("V0", "dV0") if name in base},
+    }
+
+
+def unit_quaternions(model: Model, q: Sequence[Value]) -> list[Value]:
+    """Coordinates with every quaternion scaled to unit length."""
+    scaled = list(q)
+    for start in model.quaternion_starts.tolist():
+        x, y, z, w = scaled[start : start + 4]
+        inverse = 1.0 / np.sqrt(x * x + y * y + z * z + w * w)
+        scaled[start : start + 4] = (x * inverse, y * inverse, z * inverse, w * inverse)
+    return scaled
+
+
+class Trace:
+    """One algorithm walked on one model with expressions for its inputs.
+
+    Fields are kept per (name, body, lane); the world is body -1, and what no sweep wrote is zero.
+    """
+
+    def __init__(self, model: Model, algorithm: Algorithm, *, link: int | None = None, base: Iterable[str] = ()):
+        self.model, self.algorithm, self.link = model, algorithm, link
+        self.constants = Constants(model)
+        self.graph = Graph()
+        self.inputs = {
+            name: (shape, self.graph.inputs(int(np.prod(shape))))
+            for name, shape in input_shapes(model, algorithm, base).items()
+        }
+        self.kinds: list[JointKind] = [KINDS[code] for code in model.joint_kind.tolist()]
+        self.fields: dict[_Key, Any] = {}
+        self.pairs: list[tuple[int, int, Written]] = []
+        self.tree_inputs = self._tree_inputs()
+        self._bodies: dict[int, SimpleNamespace] = {}
+
+    def program(self, name: str) -> Program:
+        """Run every sweep and gather the outputs."""
+        run = {
+            World: self._world,
+            Outward: self._outward,
+            Inward: self._inward,
+            Ancestors: self._ancestors,
+            Links: self._links,
+        }
+        for sweep in self.algorithm.sweeps:
+            run[type(sweep)](sweep)  # type: ignore[operator]
+        outputs = {key: self._output(key) for key in self.algorithm.outputs}
+        return Program.of(name, self.graph, self.inputs, outputs)
+
+    # What steps see.
+
+    def _tree_inputs(self) -> dict[str, list[Value]]:
+        """Inputs over tree coordinates: mimicking joints take theirs from the joint they follow."""
+        model, found = self.model, {}
+        for name, (_, scalars) in self.inputs.items():
+            if name == "q":
+                q = unit_quaternions(model, scalars)
+                found[name] = [
+                    m * q[s] + o
+                    for s, m, o in zip(
+                        model.q_source.tolist(), model.q_multiplier.tolist(), model.q_offset.tolist(), strict=True
+                    )
+                ]
+            elif name in ("qd", "qdd", "tau"):
+                sources = zip(model.v_source.tolist(), model.v_multiplier.tolist(), strict=True)
+                found[name] = [m * scalars[s] for s, m in sources]
+        return found
+
+    def _given(self, name: str, start: int, count: int) -> tuple[Value, ...]:
+        values = self.tree_inputs.get(name)
+        return (0.0,) * count if values is None else tuple(values[start : start + count])
+
+    def body(self, i: int, lane: int | None = None) -> SimpleNamespace:
+        """Body i as a step sees it (`robodyn.sweeps.Body`)."""
+        known = self._bodies.get(i)
+        if known is None:
+            known = self._bodies[i] = self._body(i)
+        if lane is None:
+            return known
+        start = int(self.model.v_start[i])
+        unit = tuple(1.0 if lane == start + c else 0.0 for c in range(self.kinds[i].nv))
+        return SimpleNamespace(**{**vars(known), "unit": unit})
+
+    def _body(self, i: int) -> SimpleNamespace:
+        model, kind = self.model, self.kinds[i]
+        q, v = int(model.q_start[i]), int(model.v_start[i])
+        X, inertia = self.constants.Xtree[i].tolist(), self.constants.inertia[i].tolist()
+        pitch = float(model.pitch[i])
+        f_ext = ZERO_FORCE
+        if "f_ext" in self.inputs:
+            scalars = self.inputs["f_ext"][1][6 * i : 6 * i + 6]
+            f_ext = Force(scalars[:3], scalars[3:])  # type: ignore[arg-type]
+        return SimpleNamespace(
+            joint=kind,
+            S=kind.subspace(pitch),
+            Xtree=Transform(tuple(X[:9]), tuple(X[9:])),
+            inertia=Inertia(inertia[0], tuple(inertia[1:4]), tuple(inertia[4:])),
+            pitch=pitch,
+            armature=tuple(model.tree_armature[v : v + kind.nv].tolist()),
+            q=self._given("q", q, kind.nq),
+            qd=self._given("qd", v, kind.nv),
+            qdd=self._given("qdd", v, kind.nv),
+            tau=self._given("tau", v, kind.nv),
+            f_ext=f_ext,
+            unit=(0.0,) * kind.nv,
+        )
+
+    def _base_motion(self, name: str) -> Motion:
+        if name not in self.inputs:
+            return ZERO_MOTION
+        scalars = self.inputs[name][1]
+        return Motion(scalars[:3], scalars[3:])  # type: ignore[arg-type]
+
+    def _link_constants(self, link: int) -> SimpleNamespace:
+        X = self.constants.link_X[link].tolist()
+        return SimpleNamespace(X=Transform(tuple(X[:9]), tuple(X[9:])))
+
+    def _nv(self, i: int) -> int:
+        return self.kinds[i].nv if i >= 0 else 0
+
+    def _get(self, name: str, i: int, lane: int | None) -> Any:
+        found = self.fields.get((name, i, lane))
+        if found is None and lane is not None:
+            found = self.fields.get((name, i, None))
+        if found is not None:
+            return found
+        field = self.algorithm.fields[name]
+        return field.build(iter((0.0,) * field.size(self._nv(i))), self._nv(i))
+
+    def _view(self, names: Iterable[str], i: int, lane: int | None = None) -> SimpleNamespace:
+        return SimpleNamespace(**{name: self._get(name, i, lane) for name in names})
+
+    def _put(self, written: Written, i: Any, lane: int | None = None) -> None:
+        for name, value in written.items():
+            self.fields[name, i, lane] = value
+
+    def _add(self, given: Written, i: int, lane: int | None) -> None:
+        for name, value in given.items():
+            total = (a + b for a, b in zip(flatten(self._get(name, i, lane)), flatten(value), strict=True))
+            self.fields[name, i, lane] = self.algorithm.fields[name].build(iter(list(total)), self._nv(i))
+
+    # Sweeps.
+
+    def _lanes(self, sweep: Outward | Inward) -> Iterable[int | None]:
+        return range(self.model.nv_tree) if sweep.lanes else (None,)
+
+    def _world(self, sweep: World) -> None:
+        gravity = tuple(self.model.gravity.tolist())
+        world = SimpleNamespace(V0=self._base_motion("V0"), dV0=self._base_motion("dV0"), gravity=gravity)
+        self._put(sweep.step(world, self._view(sweep.reads, WORLD)), WORLD)
+
+    def _outward(self, sweep: Outward) -> None:
+        for lane in self._lanes(sweep):
+            for i, parent in enumerate(self.model.parent.tolist()):
+                own, above = self._view(sweep.reads, i, lane), self._view(sweep.carries, parent, lane)
+                self._put(sweep.step(self.body(i, lane), own, above), i, lane)
+
+    def _inward(self, sweep: Inward) -> None:
+        for lane in self._lanes(sweep):
+            for i in range(self.model.n_bodies - 1, -1, -1):
+                written, given = sweep.step(self.body(i, lane), self._view(sweep.reads, i, lane))
+                self._put(written, i, lane)
+                self._add(given, int(self.model.parent[i]), lane)
+
+    def _ancestors(self, sweep: Ancestors) -> None:
+        starts: Iterable[int] = range(self.model.n_bodies)
+        link: Any = None
+        if sweep.of_link:
+            assert self.link is not None
+            starts, link = (int(self.model.link_body[self.link]),), self._link_constants(self.link)
+        parents = self.model.parent.tolist()
+        for i in starts:
+            if i == WORLD:
+                continue
+            body, own = self.body(i), self._view(sweep.reads, i)
+            carry, j = sweep.start(body, own, link), i
+            while j != WORLD:
+                written, carry = sweep.visit(
+                    self.body(j),
+                    self._view(sweep.visits, j),
+                    body,
+                    own,
+                    SimpleNamespace(**carry),
+                )
+                if sweep.of_link:
+                    self._put(written, j)
+                else:
+                    self.pairs.append((i, j, written))
+                j = parents[j]
+
+    def _links(self, sweep: Links) -> None:
+        links = (self.link,) if sweep.of_link else range(len(self.model.link_names))
+        for link in links:
+            assert link is not None
+            own = self._view(sweep.reads, int(self.model.link_body[link]))
+            self._put(sweep.step(self._link_constants(link), own), ("link", link))
+
+    # Outputs.
+
+    def _output(self, name: str) -> tuple[tuple[int, ...], list[Value]]:
+        """Shape of one state and its scalars in C order."""
+        output = self.algorithm.outputs[name]
+        if isinstance(output, WorldOutput):
+            return output.shape, list(flatten(self._get(output.field, WORLD, None)))
+        if isinstance(output, LinkOutput):
+            links = (self.link,) if output.of_link else range(len(self.model.link_names))
+            scalars = [s for link in links for s in flatten(self.fields[output.field, ("link", link), None])]
+            return (*(() if output.of_link else (len(links),)), *output.shape), scalars
+        if isinstance(output, PairOutput):
+            return self._pair_output(output)
+        return self._dof_output(output)
+
+    def _pair_output(self, output: PairOutput) -> tuple[tuple[int, ...], list[Value]]:
+        model, nv = self.model, self.model.nv
+        H: dict[tuple[int, int], Value] = {}
+        if output.armature:
+            H = {(k, k): a for k, a in enumerate(model.armature.tolist())}
+        source, multiplier = model.v_source.tolist(), model.v_multiplier.tolist()
+        for i, j, written in self.pairs:
+            rows, columns = int(model.v_start[j]), int(model.v_start[i])
+            for blocks in output.blocks:
+                if i == j and not blocks.diagonal:
+                    continue
+                for r, entries in enumerate(written[blocks.field], rows):
+                    for c, entry in enumerate(entries, columns):
+                        at = (source[c], source[r]) if blocks.transposed else (source[r], source[c])
+                        H[at] = H.get(at, 0.0) + entry * (multiplier[r] * multiplier[c])
+        return (nv, nv), [H.get((r, c), 0.0) for r in range(nv) for c in range(nv)]
+
+    def _dof_output(self, output: DofOutput | ColumnOutput) -> tuple[tuple[int, ...], list[Value]]:
+        model = self.model
+        per_dof = 6 if isinstance(output, ColumnOutput) else 1
+        lanes: Sequence[int | None] = (
+            range(model.nv_tree) if isinstance(output, DofOutput) and output.lanes else (None,)
+        )
+        source, multiplier = model.v_source.tolist(), model.v_multiplier.tolist()
+        total: dict[tuple[int, int, int], Value] = {}
+        for lane in lanes:
+            column, weight = (0, 1.0) if lane is None else (source[lane], multiplier[lane])
+            for i in range(model.n_bodies):
+                scalars = list(flatten(self._get(output.field, i, lane)))
+                start = int(model.v_start[i])
+                for k, scalar in enumerate(scalars):
+                    v = start + k // per_dof
+                    at = (source[v], k % per_dof, column)
+                    total[at] = total.get(at, 0.0) + scalar * (multiplier[v] * weight)
+        nv = model.nv
+        if isinstance(output, ColumnOutput):
+            return (6, nv), [total[v, p, 0] for p in range(6) for v in range(nv)]
+        if lanes[0] is None:
+            return (nv,), [total[v, 0, 0] for v in range(nv)]
+        return (nv, nv), [total[v, 0, c] for v in range(nv) for c in range(nv)]
+
+
+def trace(model: Model, algorithm: Algorithm, *, link: int | None = None, base: Iterable[str] = ()) -> Program:
+    """The straight-line program of an algorithm on a model.
+
+    Args:
+        model: its constants become numbers of the program.
+        algorithm: what to compute.
+        link: index of the link that the query is about, where it is about one.
+        base: which of V0 and dV0 are inputs; the others are zero.
+    """
+    return Trace(model, algorithm, link=link, base=base).program(algorithm.name)
