@@ -14,6 +14,9 @@ from robodyn.sweeps import Algorithm
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
 
+_MAX_OVERLAP_WORK = 100_000
+"""Steps that a search for shared memory may take, some milliseconds: strides can be chosen so that it never ends."""
+_OPTIONAL = ("f_ext", "V0", "dV0")
 _MEANING = {"q": "model.nq numbers", "f_ext": "(n_bodies, 6) numbers", "V0": "", "dV0": ""}
 
 
@@ -23,18 +26,20 @@ def _read(dyn: Dynamics, name: str, value: Any) -> Array:
 
 
 class Query:
-    """The arguments of one call: checked, broadcast, and laid out as (B, ...) arrays."""
+    """The arguments of one call: checked, broadcast, and laid out as (B, ...) arrays. `q` is always among them."""
 
     def __init__(self, dyn: Dynamics, **given: Any) -> None:
         self.dyn = dyn
-        arrays = {name: _read(dyn, name, value) for name, value in given.items() if value is not None}
+        arrays = {
+            name: _read(dyn, name, value) for name, value in given.items() if value is not None or name not in _OPTIONAL
+        }
         trailing = {name: len(dyn.argument_shapes[name]) for name in arrays}
         self.leading = broadcast_leading({name: (array, trailing[name]) for name, array in arrays.items()})
         self.checked = dyn.check if dyn.check is not None else self.leading == ()
         if self.checked:
             for name, array in arrays.items():
                 require_finite(name, array, trailing[name])
-        if "q" in arrays:
+        with np.errstate(all="ignore"):  # values that are not finite stay in their rows, also as warnings
             arrays["q"] = dyn.model.normalized(arrays["q"])
         self.batch = int(np.prod(self.leading, dtype=np.intp))
         self.inputs: dict[str, Array] = {}
@@ -80,6 +85,44 @@ class Query:
             output_array(label.format(name), target, array.shape, self.dyn.dtype)
             for (name, array), target in zip(shaped.items(), targets, strict=True)
         )
+        _require_separate(checked)
         for target, array in zip(checked, shaped.values(), strict=True):
             target[...] = array
         return checked
+
+
+def _require_separate(targets: tuple[Array, ...]) -> None:
+    """Raise where two results, or two entries of one, would be written to the same memory."""
+    for i, target in enumerate(targets):
+        if _overlaps_itself(target):
+            raise ArgumentError(
+                f"out: got an array of shape {target.shape} and strides {target.strides}, several of whose entries are "
+                "the same memory; wanted memory of its own for every entry"
+            )
+        if any(_share_memory(target, other) for other in targets[:i]):
+            raise ArgumentError("out: got arrays that share memory; wanted memory of its own for every result")
+
+
+def _share_memory(a: Array, b: Array) -> bool:
+    try:
+        return np.shares_memory(a, b, max_work=_MAX_OVERLAP_WORK)  # type: ignore[arg-type]  # the stubs know 0 and -1
+    except np.exceptions.TooHardError:
+        return True
+
+
+def _overlaps_itself(array: Array) -> bool:
+    axes = sorted((abs(stride), n) for stride, n in zip(array.strides, array.shape, strict=True) if n > 1)
+    if not array.size or not axes:
+        return False
+    if axes[0][0] < array.itemsize:
+        return True
+    reach = array.itemsize
+    for stride, n in axes:
+        if stride < reach:
+            break
+        reach += stride * (n - 1)
+    else:
+        return False
+    # Axes that interlock: seldom, and only the places themselves can tell.
+    places = sum(np.ix_(*(np.arange(n) * stride for stride, n in axes)), start=np.zeros((), np.intp))
+    return bool((np.diff(np.sort(places, axis=None)) < array.itemsize).any())

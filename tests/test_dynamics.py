@@ -28,11 +28,11 @@ def model():
     return rd.random_tree(11, seed=8, joints=JOINT_TYPES, base="floating", armature=True)
 
 
-def queries(dyn, q, qd, qdd):
+def queries(dyn, q, qd, qdd, f_ext=None):
     """Every query of the support table: name -> (call taking out=, trailing result shapes)."""
     m, nv = dyn.model, dyn.model.nv
     link = m.link_names[-1]
-    f_ext = np.ones((m.n_bodies, 6))
+    f_ext = np.ones((m.n_bodies, 6)) if f_ext is None else f_ext
     return {
         "inverse_dynamics": (lambda **o: dyn.inverse_dynamics(q, qd, qdd, f_ext, **o), [(nv,)]),
         "forward_dynamics": (lambda **o: dyn.forward_dynamics(q, qd, qdd, f_ext, **o), [(nv,)]),
@@ -45,7 +45,10 @@ def queries(dyn, q, qd, qdd):
             lambda **o: dyn.inverse_dynamics_gradient(q, qd, qdd, f_ext, **o),
             [(nv, nv)] * 2,
         ),
-        "forward_dynamics_gradient": (lambda **o: dyn.forward_dynamics_gradient(q, qd, qdd, **o), [(nv, nv)] * 3),
+        "forward_dynamics_gradient": (
+            lambda **o: dyn.forward_dynamics_gradient(q, qd, qdd, f_ext, **o),
+            [(nv, nv)] * 3,
+        ),
         "forward_kinematics": (lambda **o: dyn.forward_kinematics(q, **o), [(len(m.link_names), 4, 4)]),
         "jacobian": (lambda **o: dyn.jacobian(q, link, **o), [(6, nv)]),
         "link_velocity": (lambda **o: dyn.link_velocity(q, qd, link, **o), [(6,)]),
@@ -113,20 +116,109 @@ def test_large_batches_are_cut_into_pieces(make_dynamics, tolerance):
         assert relative(dyn.inverse_dynamics(q[row], qd[row], qdd[row]), whole[row]) <= tolerance
 
 
+ARGUMENTS = {
+    "q": set(SUPPORT),
+    "quaternion": set(SUPPORT),
+    "qd": {name for name in SUPPORT if "qd" in inspect.signature(getattr(rd.Dynamics, name)).parameters},
+    "qdd": {"inverse_dynamics", "inverse_dynamics_gradient", "link_acceleration"},
+    "tau": {"forward_dynamics", "forward_dynamics_gradient"},
+    "f_ext": {"inverse_dynamics", "forward_dynamics", "inverse_dynamics_gradient", "forward_dynamics_gradient"},
+}
+"""Argument -> the queries (as `queries` makes them) that read it."""
+
+
+@pytest.fixture(scope="module")
+def following():
+    """Joints that mimic others, ball joints, and a floating base."""
+    made = rd.random_tree(
+        9, seed=4, joints=["revolute", "prismatic", "spherical"], mimic=0.6, base="floating", armature=True
+    )
+    assert made.has_mimic and made.quaternion_starts.size > 1
+    return made
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.parametrize("name", SUPPORT)
-def test_values_that_are_not_finite_stay_in_their_rows(name, bad, model, make_dynamics):
-    dyn = make_dynamics(model)
+@pytest.mark.parametrize("what", ARGUMENTS)
+@pytest.mark.parametrize("robot", ["model", "following"])
+def test_values_that_are_not_finite_stay_in_their_rows(robot, what, bad, request, make_dynamics):
+    """Rows beside a spoilt one do not change by a bit, and nothing warns (warnings are errors here)."""
+    model = request.getfixturevalue(robot)
+    options = {"joint_forces": ("damping", "friction")}
+    dyn, checked = make_dynamics(model, **options), make_dynamics(model, check=True, **options)
     q, qd, qdd = random_states(model, (4,), seed=5)
-    clean = [np.copy(r) for r in as_tuple(queries(dyn, q, qd, qdd)[name][0]())]
-    q[2, 1] = bad
-    for got, wanted in zip(as_tuple(queries(dyn, q, qd, qdd)[name][0]()), clean, strict=True):
-        assert (got[[0, 1, 3]] == wanted[[0, 1, 3]]).all()
-    checked = make_dynamics(model, check=True)
-    with pytest.raises(rd.NumericalError, match="q: NaN or infinite in 1 of 4 rows: 2;"):
-        queries(checked, q, qd, qdd)[name][0]()
-    with pytest.raises(rd.NumericalError, match="q: NaN or infinite at index 1;"):
-        queries(dyn, q[2], qd[2], qdd[2])[name][0]()
+    values = {"q": q, "quaternion": q, "qd": qd, "qdd": qdd, "tau": qdd, "f_ext": np.ones((4, model.n_bodies, 6))}
+    clean = {
+        name: [np.copy(r) for r in as_tuple(queries(dyn, q, qd, qdd, values["f_ext"])[name][0]())]
+        for name in ARGUMENTS[what]
+    }
+    places = {"q": (1,), "quaternion": (int(model.quaternion_starts[-1]) + 2,), "f_ext": (model.n_bodies - 1, 4)}
+    values[what][(2, *places.get(what, (model.nv - 1,)))] = bad
+    label = "q" if what == "quaternion" else what
+    for name in sorted(ARGUMENTS[what]):
+        spoilt = queries(dyn, q, qd, qdd, values["f_ext"])[name][0]
+        for got, wanted in zip(as_tuple(spoilt()), clean[name], strict=True):
+            assert (got[[0, 1, 3]] == wanted[[0, 1, 3]]).all()
+        with pytest.raises(rd.NumericalError, match=f"^{label}: NaN or infinite in 1 of 4 rows: 2;"):
+            queries(checked, q, qd, qdd, values["f_ext"])[name][0]()
+        with pytest.raises(rd.NumericalError, match=f"^{label}: NaN or infinite at index"):
+            queries(dyn, q[2], qd[2], qdd[2], values["f_ext"][2])[name][0]()
+
+
+def test_only_single_states_are_checked_unless_asked(model, make_dynamics):
+    """A batch of one is a batch."""
+    q, qd, _ = random_states(model, (1,))
+    qd[0, 3] = np.nan
+    for check, batch_raises, single_raises in ((None, False, True), (True, True, True), (False, False, False)):
+        dyn = make_dynamics(model, check=check)
+        for raises, state in ((batch_raises, (q, qd)), (single_raises, (q[0], qd[0]))):
+            if raises:
+                with pytest.raises(rd.NumericalError, match=r"^qd: NaN"):
+                    dyn.bias_force(*state)
+            else:
+                assert np.isnan(dyn.bias_force(*state)).any()
+
+
+@pytest.mark.parametrize("length", [1e-9, 0.1, 1e9])
+def test_quaternions_of_any_length_are_attitudes(length, model, make_dynamics, tolerance):
+    dyn = make_dynamics(model)
+    q, qd, _ = random_states(model)
+    scaled = q.copy()
+    for start in model.quaternion_starts:
+        scaled[start : start + 4] *= length
+    assert relative(dyn.bias_force(scaled, qd), dyn.bias_force(q, qd)) <= tolerance
+
+
+def test_a_quaternion_of_zero_length_is_no_attitude(model, make_dynamics):
+    q, qd, _ = random_states(model, (3,))
+    q[1, model.quaternion_starts[0] :][:4] = 0.0
+    with pytest.raises(
+        rd.ArgumentError, match=r"^q: the quaternion that starts at '.*' has zero length in 1 of 3 rows"
+    ):
+        make_dynamics(model).bias_force(q, qd)
+
+
+def test_external_forces_of_values_that_are_not_finite_warn_of_nothing(model):
+    q = model.neutral()
+    for bad in (np.nan, np.inf):
+        for frame in ("world", "body", "world_aligned"):
+            wrench = np.full((2, 6), [[bad], [1.0]])
+            f_ext = rd.external_force(model, q, model.link_names[-1], wrench, frame=frame)
+            assert not np.isfinite(f_ext[0]).all() and np.isfinite(f_ext[1]).all()
+
+
+@pytest.mark.parametrize("name", SUPPORT)
+def test_none_is_no_array(name, model):
+    """Only forces from outside and the motion of the base may be left out."""
+    dyn = rd.Dynamics(model)
+    q, qd, qdd = random_states(model)
+    method = getattr(dyn, name)
+    values = {"q": q, "qd": qd, "qdd": qdd, "tau": qdd, "link": 0}
+    required = {key: value for key, value in values.items() if key in inspect.signature(method).parameters}
+    for missing in set(required) - {"link"}:
+        with pytest.raises(rd.ArgumentError, match=f"^{missing}: got None of dtype object; wanted a real array"):
+            method(**{**required, missing: None})
+    optional = {"f_ext", "V0", "dV0"} & set(inspect.signature(method).parameters)
+    method(**required, **dict.fromkeys(optional))
 
 
 def test_results_that_overflow_raise_where_checked(make_dynamics, engine_dtype):
@@ -147,6 +239,8 @@ def test_results_that_overflow_raise_where_checked(make_dynamics, engine_dtype):
         ),
         (lambda d, q, v: d.inverse_dynamics(q, v, v.astype(complex)), "^qdd: got .* of dtype complex128"),
         (lambda d, q, v: d.inverse_dynamics(q, v, [object()] * 6), "^qdd: got .* of dtype object"),
+        (lambda d, q, v: d.inverse_dynamics(q, v, v > 0), "^qdd: got .* of dtype bool"),
+        (lambda d, q, v: d.bias_force([True] * 6, v), "^q: got .* of dtype bool"),
         (lambda d, q, v: d.inverse_dynamics(q, v, [[1.0], [1.0, 2.0]]), "^qdd: got"),
         (lambda d, q, v: d.inverse_dynamics(q, "fast", v), "^qd: got"),
         (
@@ -175,12 +269,17 @@ def test_results_that_overflow_raise_where_checked(make_dynamics, engine_dtype):
         ),
         (lambda d, q, v: rd.external_force(d.model, q, "tool0", np.zeros(5)), r"^wrench: got shape \(5,\)"),
         (lambda d, q, v: rd.external_force(d.model, q, "tool0", np.zeros(6), frame="x"), "^frame: got 'x'"),
+        (lambda d, q, v: rd.external_force(d.model, None, "tool0", np.zeros(6)), "^q: got None"),
+        (lambda d, q, v: rd.external_force(d.model, q, "tool0", None), "^wrench: got None"),
+        (lambda d, q, v: rd.external_force("arm", q, "tool0", v), "^model: got str; wanted a robodyn.Model"),
         (lambda d, q, v: rd.Dynamics("arm"), "^model: got str; wanted a robodyn.Model"),
         (lambda d, q, v: rd.Dynamics(d.model, engine="tpu"), "^engine: got 'tpu'; allowed: 'auto'"),
         (lambda d, q, v: rd.Dynamics(d.model, dtype="float16"), "^dtype: got 'float16'; allowed: 'float64', 'float32'"),
         (lambda d, q, v: rd.Dynamics(d.model, threads=0), "^threads: got 0"),
         (lambda d, q, v: rd.Dynamics(d.model, compile="never"), "^compile: got 'never'"),
         (lambda d, q, v: rd.Dynamics(d.model, check="yes"), "^check: got 'yes'"),
+        (lambda d, q, v: rd.Dynamics(d.model, joint_forces=5), "^joint_forces: got 5; allowed: 'damping', 'friction'"),
+        (lambda d, q, v: rd.Dynamics(d.model, joint_forces=None), "^joint_forces: got None; allowed: 'damping'"),
         (lambda d, q, v: rd.Dynamics(d.model, joint_forces=("drag",)), "^joint_forces: got 'drag'; allowed: 'damping'"),
     ],
 )
@@ -190,7 +289,45 @@ def test_wrong_arguments_are_named(call, words):
         call(rd.Dynamics(model), model.neutral(), np.ones(6))
 
 
-@pytest.mark.parametrize("engine", ["cpu", "gpu", "scan"])
+def strided(shape, strides):
+    """An array of float64 whose entries lie that many places apart."""
+    places = sum((n - 1) * abs(stride) for n, stride in zip(shape, strides, strict=True)) + 1
+    return np.lib.stride_tricks.as_strided(np.zeros(places), shape, [8 * stride for stride in strides])
+
+
+def test_results_must_not_share_memory():
+    model = rd.load_urdf(own("arm6"))
+    dyn = rd.Dynamics(model)
+    q, qd, qdd = random_states(model)
+    twice, memory = np.empty((6, 6)), np.empty(48)
+    for first, second in (
+        (twice, twice),
+        (twice, twice.T),
+        (memory[:36].reshape(6, 6), memory[12:].reshape(6, 6)),
+    ):
+        with pytest.raises(rd.ArgumentError, match=r"^out: got arrays that share memory"):
+            dyn.inverse_dynamics_gradient(q, qd, qdd, out=(first, second))
+    for strides in ((0, 1), (1, 0), (3, 1), (1, 1), (5, -1), (2, 3)):
+        with pytest.raises(rd.ArgumentError, match=r"^out: got an array of shape \(6, 6\) and strides"):
+            dyn.mass_matrix(q, out=strided((6, 6), strides))
+
+
+def test_results_may_interlock():
+    """Memory that is shared by no two entries is fine in any order."""
+    model = rd.load_urdf(own("arm6"))
+    dyn = rd.Dynamics(model)
+    q, qd, qdd = random_states(model)
+    both, whole = np.full((6, 6, 2), np.nan), dyn.inverse_dynamics_gradient(q, qd, qdd)
+    dyn.inverse_dynamics_gradient(q, qd, qdd, out=(both[..., 0], both[::-1, :, 1].T))
+    assert (both[..., 0] == whole[0]).all() and (whole[1] == both[::-1, :, 1].T).all()
+    # Steps of 6 and 7 places meet for the first time after 7 and 6 of them.
+    interlocked = strided((6, 6), (6, 7))
+    assert (dyn.mass_matrix(q, out=interlocked) == dyn.mass_matrix(q)).all()
+    nothing = np.lib.stride_tricks.as_strided(np.zeros(1), (0, 6), (0, 0))
+    assert dyn.gravity_force(np.empty((0, 6)), out=nothing) is nothing
+
+
+@pytest.mark.parametrize("engine", ["gpu", "scan"])
 def test_engines_that_are_not_there_say_so(engine):
     with pytest.raises(rd.UnavailableError, match=f"'{engine}' is not part of this version of robodyn; available"):
         rd.Dynamics(rd.auto_tree(2), engine=engine)
