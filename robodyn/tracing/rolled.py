@@ -7,17 +7,30 @@ step is a small program whose inputs say where their numbers lie (`Source`) and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import groupby
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from robodyn.joints import JointKind
 from robodyn.spatial import ZERO_FORCE, ZERO_MOTION, Force, Inertia, Motion, Transform
-from robodyn.sweeps import Algorithm, Ancestors, FieldType, Inward, Links, Outward, World, Written, flatten
-from robodyn.tracing.expression import Expression, Graph, Value
+from robodyn.sweeps import (
+    Algorithm,
+    Ancestors,
+    FieldType,
+    Inward,
+    Links,
+    Outward,
+    PairOutput,
+    World,
+    Written,
+    flatten,
+)
+from robodyn.tracing.expression import INPUT, Expression, Graph, Value
 from robodyn.tracing.program import Program
 
 
@@ -59,11 +72,15 @@ class Step:
     targets: tuple[Target, ...]
 
 
+Known: TypeAlias = dict[str, dict[int, "Source | float"]]
+"""Scalars of fields, by name and place, that need not be stored: where they are, or the number they are."""
+
+
 class _Tracer:
     """Inputs of one step as they are asked for, and its results."""
 
-    def __init__(self, algorithm: Algorithm, base: Iterable[str], armature: bool) -> None:
-        self.algorithm, self.base, self.armature = algorithm, tuple(base), armature
+    def __init__(self, algorithm: Algorithm, base: Iterable[str], armature: bool, known: Known) -> None:
+        self.algorithm, self.base, self.armature, self.known = algorithm, tuple(base), armature, known
         self.graph = Graph()
         self.sources: list[Source] = []
         self.expressions: list[Expression] = []
@@ -107,9 +124,30 @@ class _Tracer:
         found: dict[str, Any] = {}
         for name in names:
             field: FieldType = self.algorithm.fields[name]
-            scalars: Iterator[Any] = iter(self.symbols(subject, f"field {name}", field.size(nv)))
-            found[name] = field.build(scalars, nv)
+            known = self.known.get(name, {})
+            stored = iter(self.symbols(subject, f"field {name}", field.size(nv) - len(known)))
+            scalars = [
+                self._known_scalar(subject, known[k]) if k in known else next(stored) for k in range(field.size(nv))
+            ]
+            found[name] = field.build(iter(scalars), nv)
         return SimpleNamespace(**found)
+
+    def _known_scalar(self, subject: str, where: Source | float) -> Value:
+        if isinstance(where, float):
+            return where
+        self.sources.append(Source(subject, where.array, where.index))
+        self.expressions.append(self.graph.input())
+        return self.expressions[-1]
+
+    def source_of(self, value: Value) -> Source | float | None:
+        """Where a result can be found again without storing it: a constant of the body, or a number."""
+        if not isinstance(value, Expression):
+            return float(value)
+        operation, number, _ = self.graph.nodes[value.index]
+        if operation != INPUT:
+            return None
+        source = self.sources[number]
+        return source if source.subject == "self" and source.array in ("Xtree", "inertia") else None
 
     def world(self) -> SimpleNamespace:
         """The world as a step sees it (`robodyn.sweeps.WorldInputs`)."""
@@ -128,9 +166,10 @@ class _Tracer:
         return SimpleNamespace(X=Transform(X[:9], X[9:]))  # type: ignore[arg-type]
 
     def write(self, written: Written, subject: str, add: bool = False) -> None:
-        """Results that are values of fields."""
+        """Results that are values of fields; scalars that are known without them are not stored."""
         for name, value in written.items():
-            for k, scalar in enumerate(flatten(value)):
+            known = self.known.get(name, {})
+            for k, scalar in enumerate(each for n, each in enumerate(flatten(value)) if n not in known):
                 self.results.append(scalar)
                 self.targets.append(Target(subject, name, k, add))
 
@@ -161,37 +200,104 @@ def _unit_quaternion(kind: JointKind, q: tuple[Value, ...]) -> tuple[Value, ...]
 class StepTracer:
     """Traces the steps of one algorithm.
 
+    Neighbouring sweeps of one direction run as one: what one leaves for the next on the same body is handed on without
+    being stored, unless others read it too. Of a field that an outward sweep writes, scalars that are constants of the
+    body whatever its joint (`known`) are not stored either.
+
     Args:
         algorithm: whose steps.
+        kinds: the joint kinds there are.
         base: which of V0 and dV0 are inputs; the others are zero.
         armature: whether any joint has armature; without, it is zero in every step.
     """
 
-    def __init__(self, algorithm: Algorithm, base: Iterable[str] = (), armature: bool = True) -> None:
-        self.new: Callable[[], _Tracer] = lambda: _Tracer(algorithm, base, armature)
-        self.name = algorithm.name
+    def __init__(
+        self, algorithm: Algorithm, kinds: Iterable[JointKind], base: Iterable[str] = (), armature: bool = True
+    ) -> None:
+        self.algorithm, self.name = algorithm, algorithm.name
+        self.kinds = tuple(kinds)
+        self.known: Known = {}
+        self.new: Callable[[], _Tracer] = lambda: _Tracer(algorithm, base, armature, self.known)
+        self.groups = _groups(algorithm)
+        self.known = self._find_known()
+
+    def stored(self, name: str) -> int:
+        """Scalars of a field (of one without a value per degree of freedom) that are stored."""
+        return self.algorithm.fields[name].size(0) - len(self.known.get(name, {}))
+
+    def _find_known(self) -> Known:
+        """For each field that can have them: the scalars that need not be stored, and where they are."""
+        sweeps = self.algorithm.sweeps
+        writers = Counter(name for sweep in sweeps for name in sweep.writes)
+        # The world has no constants, and what others add to is not what was written.
+        unfit = {name for sweep in sweeps for name in (*getattr(sweep, "carries", ()), *getattr(sweep, "gives", ()))}
+        unfit |= {name for sweep in sweeps if isinstance(sweep, World | Links) for name in sweep.reads}
+        unfit |= {output.field for output in self.algorithm.outputs.values() if not isinstance(output, PairOutput)}
+        found: Known = {}
+        for group in self.groups:
+            first = sweeps[group[0]]
+            if not isinstance(first, Outward) or first.lanes:
+                continue
+            for name in {name for number in group for name in sweeps[number].writes}:
+                if writers[name] == 1 and name not in unfit and self.algorithm.fields[name].copies is None:
+                    found[name] = self._known_scalars(group, name)
+        return {name: known for name, known in found.items() if known}
+
+    def _known_scalars(self, group: tuple[int, ...], name: str) -> dict[int, Source | float]:
+        common: dict[int, Source | float] | None = None
+        for kind in self.kinds:
+            trace, written, _ = self._run(group, kind)
+            here = {k: trace.source_of(value) for k, value in enumerate(flatten(written[name]))}
+            told = {k: where for k, where in here.items() if where is not None}
+            common = told if common is None else {k: w for k, w in common.items() if told.get(k) == w}
+        return common or {}
+
+    def _run(self, group: tuple[int, ...], kind: JointKind) -> tuple[_Tracer, dict[str, Any], dict[str, Any]]:
+        """Trace a group of sweeps on a body of that kind: what it writes, and what it gives to its parent."""
+        trace = self.new()
+        written: dict[str, Any] = {}
+        given: dict[str, Any] = {}
+        body: Any = None
+        for number in group:
+            sweep: Any = self.algorithm.sweeps[number]
+            if body is None:
+                body = trace.body(kind, lane=sweep.lanes)
+            fresh = [name for name in sweep.reads if name not in written]
+            own = SimpleNamespace(**{**vars(trace.fields(fresh, "self", kind.nv)), **written})
+            if isinstance(sweep, Outward):
+                written.update(sweep.step(body, own, trace.fields(sweep.carries, "parent", 0)))  # type: ignore[arg-type]
+            else:
+                more, gives = sweep.step(body, own)
+                written.update(more)
+                given.update(gives)
+        return trace, written, given
+
+    def _kept(self, group: tuple[int, ...], name: str) -> bool:
+        """Whether anything but the group's own later steps on the same body sees a field."""
+        if any(getattr(output, "field", None) == name for output in self.algorithm.outputs.values()):
+            return True
+        for number, sweep in enumerate(self.algorithm.sweeps):
+            if number < group[0]:
+                continue
+            seen = (*getattr(sweep, "carries", ()), *getattr(sweep, "gives", ()))
+            if number > group[-1]:
+                seen = (*seen, *sweep.reads, *getattr(sweep, "visits", ()))
+            if name in seen:
+                return True
+        return False
+
+    def bodies(self, group: tuple[int, ...], kind: JointKind) -> Step:
+        """The steps of a group of `Outward` or `Inward` sweeps on a body of that kind."""
+        trace, written, given = self._run(group, kind)
+        trace.write({name: value for name, value in written.items() if self._kept(group, name)}, "self")
+        trace.write(given, "parent", add=True)
+        return trace.step(f"{self.name} {' '.join(map(str, group))} {kind.name}")
 
     def world(self, sweep: World) -> Step:
         """A `World` step."""
         trace = self.new()
         trace.write(sweep.step(trace.world(), trace.fields(sweep.reads, "world", 0)), "world")
         return trace.step(f"{self.name} world")
-
-    def outward(self, sweep: Outward, kind: JointKind) -> Step:
-        """An `Outward` step on a body of that kind."""
-        trace = self.new()
-        own, parent = trace.fields(sweep.reads, "self", kind.nv), trace.fields(sweep.carries, "parent", 0)
-        trace.write(sweep.step(trace.body(kind, lane=sweep.lanes), own, parent), "self")
-        return trace.step(f"{self.name} outward {kind.name}")
-
-    def inward(self, sweep: Inward, kind: JointKind) -> Step:
-        """An `Inward` step on a body of that kind."""
-        trace = self.new()
-        own = trace.fields(sweep.reads, "self", kind.nv)
-        written, given = sweep.step(trace.body(kind, lane=sweep.lanes), own)
-        trace.write(written, "self")
-        trace.write(given, "parent", add=True)
-        return trace.step(f"{self.name} inward {kind.name}")
 
     def start(self, sweep: Ancestors, kind: JointKind) -> Step:
         """Where an `Ancestors` sweep starts from a body of that kind: what it carries."""
@@ -224,3 +330,14 @@ class StepTracer:
         own = trace.fields(sweep.reads, "self", 0)
         trace.write(sweep.step(trace.link(), own), "link")
         return trace.step(f"{self.name} link")
+
+
+def _groups(algorithm: Algorithm) -> list[tuple[int, ...]]:
+    """Numbers of sweeps that run as one: neighbours that go the same way over bodies; every other sweep is alone."""
+
+    def direction(numbered: tuple[int, object]) -> object:
+        number, sweep = numbered
+        alone = not isinstance(sweep, Outward | Inward) or sweep.lanes
+        return number if alone else type(sweep)
+
+    return [tuple(number for number, _ in run) for _, run in groupby(enumerate(algorithm.sweeps), direction)]

@@ -14,11 +14,13 @@ of `rolled_plan.LaneSchedule`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from robodyn.engines.cpu import sincos
 from robodyn.engines.cpu.rolled_plan import lane_fields, lane_size, link_fields, must_be_zeroed, per_velocity
 from robodyn.engines.cpu.rolled_runtime import broadcast, runtime_functions
 from robodyn.engines.cpu.straight_line import StraightLine, attributes
@@ -190,7 +192,7 @@ class _StepWriter:
             index = out.new(f"mul i64 {self._start('v_start', subject)}, {per_velocity(each)}")
         else:
             row = out.new(f"add i64 {scope.body(subject)}, 1")
-            index = out.new(f"mul i64 {row}, {each.size(0)}")
+            index = out.new(f"mul i64 {row}, {module.tracer.stored(name)}")
         return out.new(f"getelementptr {self.kind.name}, ptr {base}, i64 {index}")
 
     def _fetch(self, node: int) -> str:
@@ -220,13 +222,13 @@ class _StepWriter:
         return self.out.new(f"select i1 {same}, {T} {self.kind.splat(1.0)}, {T} {self.kind.splat(0.0)}")
 
     def _load(self, at: str) -> str:
-        return self.out.new(f"load {self.kind.name}, ptr {at}, align {self.kind.itemsize}")
+        return self.out.new(f"load {self.kind.name}, ptr {at}, align {self.module.alignment}")
 
     def _store_at(self, value: str, at: str, add: bool) -> None:
         T = self.kind.name
         if add:
             value = self.out.new(f"fadd {T} {self._load(at)}, {value}")
-        self.out.do(f"store {T} {value}, ptr {at}, align {self.kind.itemsize}")
+        self.out.do(f"store {T} {value}, ptr {at}, align {self.module.alignment}")
 
     def _store(self, value: str, target: Result) -> None:
         if target.subject == "block":
@@ -295,7 +297,7 @@ class RolledModule:
         self.algorithm, self.traits, self.target, self.base = algorithm, traits, target, base
         self.kind = VectorType.of(dtype, target, width)
         self.lane_fields, self.link_fields = lane_fields(algorithm), link_fields(algorithm)
-        self.tracer = StepTracer(algorithm, base, traits.armature)
+        self.tracer = StepTracer(algorithm, [KINDS[code] for code in traits.kinds], base, traits.armature)
         self.inputs = (*(name for name in ("q", "qd", "qdd", "tau", "f_ext") if name in algorithm.inputs), *base)
         lanes = [k for k, sweep in enumerate(algorithm.sweeps) if getattr(sweep, "lanes", False)]
         self.gathered = [
@@ -314,6 +316,7 @@ class RolledModule:
             *(f"carry {name}" for name in self.carried),
             *(f"out {name}" for name in own),
         ]
+        self.direct = self._direct()
         self.integers = [
             *("n_bodies", "nv", "n_links", "link"),
             *(f"n_pairs {k}" for k in lanes),
@@ -324,6 +327,22 @@ class RolledModule:
             *(f"vectors {name}" for name in self.workspace_arrays),
             *(f"offset {name}" for name in self.workspace_arrays),
         ]
+
+    def _direct(self) -> dict[str, str]:
+        """Arrays of the workspace that are a row of the user's own array instead: by name, which input or output.
+
+        One state at a time, coordinates need no transposing; on trees of millions copying them takes a tenth of the
+        time.
+        """
+        if self.kind.width > 1:
+            return {}
+        found = {f"in {name}": name for name in self.inputs if name not in self.raw}
+        for name, output in self.algorithm.outputs.items():
+            if isinstance(output, DofOutput) and name not in self.gathered:
+                zeroed = must_be_zeroed(self.algorithm)
+                if output.field not in zeroed and self.algorithm.fields[output.field].size(1) == 1:
+                    found[f"field {output.field}"] = name
+        return found
 
     def _is_pair(self, name: str) -> bool:
         return isinstance(self.algorithm.outputs[name], PairOutput)
@@ -349,6 +368,11 @@ class RolledModule:
             *(part for name in self.gathered for part in (f"gather {name}", f"weight {name}")),
         ]
 
+    @property
+    def alignment(self) -> int:
+        """Bytes that vectors are aligned to; of the user's own arrays nothing is known."""
+        return 1 if self.direct else self.kind.itemsize
+
     def base_number(self, array: str) -> int:
         """Place of an array among the pointers that functions are given."""
         return [*self.model_arrays, *self.workspace_arrays].index(array)
@@ -361,17 +385,18 @@ class RolledModule:
 
     def text(self, name: str = "kernel") -> str:
         """The module."""
-        writers = {
+        writers: dict[type, Callable[[tuple[int, ...]], str]] = {
             World: self._world,
             Outward: self._bodies,
             Inward: self._bodies,
             Ancestors: self._ancestors,
             Links: self._links,
         }
-        sweeps = [writers[type(sweep)](sweep, k) for k, sweep in enumerate(self.algorithm.sweeps)]  # type: ignore[operator]
+        sweeps = [writers[type(self.algorithm.sweeps[group[0]])](group) for group in self.tracer.groups]
         return "".join(
             (
                 declarations(self.kind),
+                sincos.declarations(self.kind),
                 runtime_functions(self.kind),
                 *sweeps,
                 self._kernel(name),
@@ -383,15 +408,21 @@ class RolledModule:
     def _kinds(self) -> list[tuple[int, JointKind]]:
         return [(code, KINDS[code]) for code in self.traits.kinds]
 
-    def _world(self, sweep: World, number: int) -> str:
-        function = _Function(self, f"sweep{number}")
+    def _sweep(self, group: tuple[int, ...]) -> Any:
+        return self.algorithm.sweeps[group[0]]
+
+    def _world(self, group: tuple[int, ...]) -> str:
+        sweep: World = self._sweep(group)
+        function = _Function(self, f"sweep{group[0]}")
         out = function.block("start")
         _StepWriter(function, out, self.tracer.world(sweep), _Scope()).write()
         out.do("ret void")
         return function.finish("start")
 
-    def _bodies(self, sweep: Outward | Inward, number: int) -> str:
+    def _bodies(self, group: tuple[int, ...]) -> str:
         """A loop over bodies, or over pairs of a body and a lane."""
+        sweep: Outward | Inward = self._sweep(group)
+        number = group[0]
         function = _Function(self, f"sweep{number}")
         backwards = isinstance(sweep, Inward) and not sweep.lanes
         count = function.integer(f"n_pairs {number}" if sweep.lanes else "n_bodies")
@@ -404,8 +435,7 @@ class RolledModule:
         scope = self._lane_scope(function, out, number) if sweep.lanes else _Scope(self_="%k")
         at = out.new(f"getelementptr i64, ptr {function.base('parent')}, i64 {scope.self_}")
         scope.parent = out.new(f"load i64, ptr {at}")
-        trace = self.tracer.outward if isinstance(sweep, Outward) else self.tracer.inward
-        self._switch(function, out, [scope.self_], "latch", lambda kinds: trace(sweep, kinds[0]), scope)  # type: ignore[arg-type]
+        self._switch(function, out, [scope.self_], "latch", lambda kinds: self.tracer.bodies(group, kinds[0]), scope)
         latch = function.block("latch")
         latch.do(f"%next = add i64 %k, {-1 if backwards else 1}")
         latch.do("br label %head")
@@ -449,8 +479,9 @@ class RolledModule:
             _StepWriter(function, block, trace([kind for _, kind in some]), scope).write()
             block.do(f"br label %{after}")
 
-    def _links(self, sweep: Links, number: int) -> str:
-        function = _Function(self, f"sweep{number}")
+    def _links(self, group: tuple[int, ...]) -> str:
+        sweep: Links = self._sweep(group)
+        function = _Function(self, f"sweep{group[0]}")
         first, count = ("0", function.integer("n_links"))
         if sweep.of_link:
             first = function.integer("link")
@@ -470,9 +501,10 @@ class RolledModule:
         function.block("done").do("ret void")
         return function.finish("head")
 
-    def _ancestors(self, sweep: Ancestors, number: int) -> str:
+    def _ancestors(self, group: tuple[int, ...]) -> str:
         """From every body (or the link's) up to the root."""
-        function = _Function(self, f"sweep{number}")
+        sweep: Ancestors = self._sweep(group)
+        function = _Function(self, f"sweep{group[0]}")
         first, last = "0", function.integer("n_bodies")
         scope = _Scope(first="%first", self_="%here")
         if sweep.of_link:
@@ -537,13 +569,16 @@ class _KernelWriter:
             at = setup.new(f"getelementptr i8, ptr %workspace, i64 {self._integer(f'offset {array}')}")
             self._set_base(setup, array, at)
         self._zero_once()
+        self._point_at_rows()
         for k, each in enumerate(module.inputs):
-            self._stage_in(k, each)
+            if f"in {each}" not in module.direct:
+                self._stage_in(k, each)
         self._zero_each_time()
-        for k in range(len(module.algorithm.sweeps)):
-            body.do(f"call void @sweep{k}(ptr %bases, ptr {self.bases['layout']})")
+        for group in module.tracer.groups:
+            body.do(f"call void @sweep{group[0]}(ptr %bases, ptr {self.bases['layout']})")
         for k, each in enumerate(module.algorithm.outputs):
-            self._stage_out(len(module.inputs) + k, each)
+            if each not in module.direct.values():
+                self._stage_out(len(module.inputs) + k, each)
         before, inside = "\n".join(setup.lines), "\n".join(body.lines)
         return f"""define void @{name}(ptr %table, i64 %first, i64 %last, ptr %workspace) #0 {{
 entry:
@@ -589,19 +624,29 @@ done:
             if module._is_block(name):
                 continue
             all_of_it = self._integer(f"vectors field {name}")
-            self._zero(
-                self.body, f"field {name}", all_of_it if how == "all" else str(module.algorithm.fields[name].size(0))
-            )
+            self._zero(self.body, f"field {name}", all_of_it if how == "all" else str(module.tracer.stored(name)))
         for name in sorted(module.lane_fields):
             self._zero(self.body, f"field {name}", self._integer(f"zeroed {name}"))
         for name in module.algorithm.outputs:
             if f"out {name}" in module.workspace_arrays:
                 self._zero(self.body, f"out {name}", self._integer(f"vectors out {name}"))
 
+    def _array(self, number: int) -> tuple[str, str]:
+        """Data and stride of an input or output."""
+        data = self.setup.new(f"load ptr, ptr {self._record(self.setup, number)}")
+        return data, self.setup.new(f"load i64, ptr {self._record(self.setup, number, 1)}")
+
+    def _point_at_rows(self) -> None:
+        """Let arrays that are the user's own begin at the row."""
+        names = [*self.module.inputs, *self.module.algorithm.outputs]
+        for array, name in self.module.direct.items():
+            data, stride = self._array(names.index(name))
+            offset = self.body.new(f"mul i64 %row, {stride}")
+            self._set_base(self.body, array, self.body.new(f"getelementptr i8, ptr {data}, i64 {offset}"))
+
     def _stage_in(self, number: int, name: str) -> None:
         module, body = self.module, self.body
-        data = self.setup.new(f"load ptr, ptr {self._record(self.setup, number)}")
-        stride = self.setup.new(f"load i64, ptr {self._record(self.setup, number, 1)}")
+        data, stride = self._array(number)
         coupled = name in module.raw
         to = self.bases[f"raw {name}" if coupled else f"in {name}"]
         arguments = f"ptr {data}, i64 {stride}, i64 %row, i64 %end, ptr {to}, i64 {self._integer(f'columns {name}')}"
@@ -630,7 +675,6 @@ done:
         else:
             assert isinstance(output, WorldOutput | LinkOutput | DofOutput)
             to = self.bases[f"field {output.field}"]
-        data = self.setup.new(f"load ptr, ptr {self._record(self.setup, number)}")
-        stride = self.setup.new(f"load i64, ptr {self._record(self.setup, number, 1)}")
+        data, stride = self._array(number)
         arguments = f"ptr {data}, i64 {stride}, i64 %row, i64 %end, ptr {to}, i64 {self._integer(f'columns {name}')}"
         body.do(f"call void @stage_out({arguments})")

@@ -198,8 +198,8 @@ class RolledPlan:
             found[f"n_gather {name}"] = len(gather.weight)
         return found
 
-    def field_vectors(self, name: str) -> int:
-        """Vectors in a field's array."""
+    def field_vectors(self, name: str, stored: int) -> int:
+        """Vectors in a field's array, `stored` being those of a plain field on one body."""
         each, model = self.algorithm.fields[name], self.model
         if self.lanes is not None and name in lane_fields(self.algorithm):
             return self.lanes.n_slots * lane_size(each)
@@ -207,7 +207,7 @@ class RolledPlan:
             return len(model.link_names) * each.size(0)
         if each.copies is not None:
             return model.nv_tree * per_velocity(each)
-        return (model.n_bodies + 1) * each.size(0)
+        return (model.n_bodies + 1) * stored
 
     @cached_property
     def gathers(self) -> dict[str, Gather]:

@@ -53,9 +53,11 @@ class RolledProgram:
     def _vectors(self, array: str) -> int:
         """Vectors in an array of the workspace."""
         what, name = array.split(" ", 1)
+        if array in self.module.direct:
+            return 0
         model, algorithm = self.model, self.plan.algorithm
         if what == "field":
-            return self.plan.field_vectors(name)
+            return self.plan.field_vectors(name, self.module.tracer.stored(name))
         if what == "carry":
             return algorithm.fields[name].size(max(kind.nv for kind in KINDS))
         if what == "out":

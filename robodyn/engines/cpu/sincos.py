@@ -125,8 +125,8 @@ class _Body:
         return value
 
 
-def _reduced(out: _Body, x: str, n: str, fused: bool) -> tuple[str, str | None]:
-    """x - n pi / 2 as a difference r - low; low is None where r suffices."""
+def _reduced(out: _Body, x: str, n: str, fused: bool) -> tuple[str, str | float]:
+    """x - n pi / 2 as a difference r - low."""
     kind, form = out.kind, out.format
     small = out.new(f"call {kind.name} @llvm.fabs.{kind.suffix}({kind.name} {x})")
     small = out.new(f"fcmp ole {kind.name} {small}, {kind.splat(form.limit)}")
@@ -134,14 +134,14 @@ def _reduced(out: _Body, x: str, n: str, fused: bool) -> tuple[str, str | None]:
         first, second, third = form.parts
         intrinsic = "fmuladd" if kind.scalar == "double" else "fma"
         r = out.fma(n, -second, out.fma(n, -first, x, intrinsic), intrinsic)
-        low = out.select(small, out.real("fmul", n, third), 0.0)
+        low: str | float = out.select(small, out.real("fmul", n, third), 0.0)
     else:
         wide = _Body(replace(kind, scalar="double"), out.fresh)
         r, turns = (wide.new(f"fpext {kind.name} {name} to {wide.kind.name}") for name in (x, n))
         for part in _WIDE_PARTS:
             r = wide.fma(turns, -part, r)
         out.lines += wide.lines
-        r, low = out.new(f"fptrunc {wide.kind.name} {r} to {kind.name}"), None
+        r, low = out.new(f"fptrunc {wide.kind.name} {r} to {kind.name}"), 0.0
     # Zero times infinity or NaN is NaN.
     return out.select(small, r, out.real("fmul", x, 0.0)), low
 
@@ -205,8 +205,8 @@ def sincos_lines(
     r, low = _reduced(out, x, out.real("fsub", shifted, form.magic), fused)
     z = out.real("fmul", r, r)
     # Only the leading term of the sine feels `low`: it is far below a unit in the last place of any but a tiny r.
-    cube, p = out.real("fmul", r, z), out.polynomial(z, form.sine)
-    s = out.real("fsub", r, out.real("fmul", cube, p) if low is None else out.fma(cube, p, low))
+    # The sum of a negative zero and a zero `low` is a positive one, and taking that from r keeps the sign of a zero r.
+    s = out.real("fsub", r, out.fma(out.real("fmul", r, z), out.polynomial(z, form.sine), low))
     c = out.fma(z, out.polynomial(z, form.cosine), 1.0)
     sine, cosine = _turned(out, shifted, s, c)
     if kind.width == 1:

@@ -46,7 +46,7 @@ class StraightLine:
     def _results(self, kind: str, operands: list[str]) -> list[str]:
         out, T = self.out, self.kind.name
         if kind == "sincos":
-            lines, sine, cosine = sincos_lines(operands[0], self.kind, out.fresh)
+            lines, sine, cosine = sincos_lines(operands[0], self.kind, out.fresh, fused=self.kind.fused)
             out.lines += lines
             return [sine, cosine]
         if kind in _BINARY:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from robodyn.engines.cpu import sincos
 from robodyn.engines.cpu.straight_line import StraightLine, attributes
 from robodyn.engines.cpu.target import Target
 from robodyn.engines.cpu.vectors import Lines, VectorType, declarations, load_row, store_row, transposed
@@ -201,5 +202,12 @@ def unrolled_module(program: Program, dtype: np.dtype[Any], target: Target, name
     names = [f"{name}_part{k}" for k in range(len(schedule.parts))]
     functions = [_Part(schedule, kind, k).text(part) for k, part in enumerate(names)]
     return "".join(
-        (declarations(kind), "\n", *functions, _loop(name, names, kind, schedule.frame_size), attributes(target))
+        (
+            declarations(kind),
+            sincos.declarations(kind),
+            "\n",
+            *functions,
+            _loop(name, names, kind, schedule.frame_size),
+            attributes(target),
+        )
     )

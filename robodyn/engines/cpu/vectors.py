@@ -28,12 +28,16 @@ class VectorType:
     width: int
     masked: bool
     """Whether the processor loads and stores parts of a vector by a mask."""
+    fused: bool
+    """Whether it multiplies and adds in one instruction."""
 
     @staticmethod
     def of(dtype: np.dtype[Any], target: Target, width: int | None = None) -> VectorType:
         """The vector type of a dtype, as wide as the target's registers unless told otherwise."""
         chosen = target.width(dtype) if width is None else width
-        return VectorType("double" if dtype.itemsize == 8 else "float", chosen, target.level == "avx512")
+        return VectorType(
+            "double" if dtype.itemsize == 8 else "float", chosen, target.level == "avx512", target.level != "sse2"
+        )
 
     @property
     def itemsize(self) -> int:
