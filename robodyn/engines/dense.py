@@ -28,6 +28,25 @@ def ltdl(H: Array) -> tuple[Array, Array]:
     return L, d
 
 
+def pivots_with_error(H: Array, size: Array, tolerance: float) -> tuple[Array, Array]:
+    """The pivots d (n) of one H = L' diag(d) L (n, n), and how much of the entries of H went into them.
+
+    With p_k the column k of L^-1, d_k = p_k' H p_k: an error of H_ij of at most sqrt(size_i size_j) changes d_k by at
+    most (sum of |p_ki| sqrt(size_i))^2. A degree of freedom whose pivot is at most `tolerance` times that is held fast
+    for those before it: they are judged without it.
+    """
+    n = H.shape[-1]
+    left, motions, root = H.copy(), np.eye(n), np.sqrt(np.abs(size))
+    d, error = np.empty((2, n))
+    for k in range(n - 1, -1, -1):
+        d[k], error[k] = left[k, k], (np.abs(motions[k]) @ root) ** 2
+        if abs(d[k]) > tolerance * error[k]:
+            share = left[k, :k] / d[k]
+            left[:k, :k] -= np.outer(share, left[k, :k])
+            motions[:k] -= np.outer(share, motions[k])
+    return d, error
+
+
 def solve(H: Array, b: Array) -> Array:
     """H^-1 b for H (B, n, n) and b (B, n, m)."""
     out = np.empty_like(b)
