@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robodyn.algorithms import energy, kinematics
-from robodyn.algorithms.aba import INVERSE_MASS_MATRIX, PIVOTS, aba
+from robodyn.algorithms.aba import INVERSE_MASS_MATRIX, aba
 from robodyn.algorithms.coriolis import CORIOLIS_MATRIX
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.kinematics import Frame
@@ -24,17 +24,31 @@ from robodyn.arguments import (
     one_of,
     real_array,
 )
-from robodyn.engines.dense import ltdl, solve
+from robodyn.engines.dense import solve
 from robodyn.engines.protocol import DTYPES, ENGINE_NAMES, METHODS, make_engine
 from robodyn.errors import ArgumentError, NumericalError, SingularError
 from robodyn.model import Model
 from robodyn.query import Query
+from robodyn.singularity import singularity
+from robodyn.sweeps import Algorithm
 
 FRAMES = ("world", "body", "world_aligned")
-_SINGULAR_PIVOT = 1e-10
-_SINGULAR_STATES = 2
 _MAX_THREADS = 4096
-_MAX_NAMED = 5
+
+PLAIN_CALLS: dict[str, tuple[Algorithm, tuple[str, ...]]] = {
+    "inverse_dynamics": (rnea(("q", "qd", "qdd")), ("q", "qd", "qdd")),
+    "forward_dynamics": (aba(("q", "qd", "tau")), ("q", "qd", "tau")),
+    "mass_matrix": (CRBA, ("q",)),
+    "mass_matrix_inverse": (INVERSE_MASS_MATRIX, ("q",)),
+    "bias_force": (rnea(("q", "qd")), ("q", "qd")),
+    "gravity_force": (rnea(("q",)), ("q",)),
+    "coriolis_matrix": (CORIOLIS_MATRIX, ("q", "qd")),
+    "forward_kinematics": (kinematics.forward_kinematics(False), ("q",)),
+    "kinetic_energy": (energy.KINETIC_ENERGY, ("q", "qd")),
+    "potential_energy": (energy.POTENTIAL_ENERGY, ("q",)),
+    "center_of_mass": (energy.CENTER_OF_MASS, ("q",)),
+}
+"""Queries that one algorithm answers from arrays alone: its name, the algorithm, and the arrays in order."""
 
 
 class Dynamics:
@@ -98,6 +112,21 @@ class Dynamics:
         options = (self._engine_asked, self.dtype.name, self.threads, self._compile, self.check, self.joint_forces)
         return type(self), (self.model, *options)
 
+    def _answered(self, name: str, result: Any) -> Any:
+        """After the first answer to a query: let machine code take its plain calls from then on.
+
+        It hides the method of that name on this object, answers calls that give the arrays of `PLAIN_CALLS` and nothing
+        else, and passes every other call on to the method.
+        """
+        if name not in self.__dict__:
+            algorithm, _ = PLAIN_CALLS[name]
+            followers = self.model.has_mimic and name in ("forward_dynamics", "mass_matrix_inverse")
+            forces = self.joint_forces and name in ("inverse_dynamics", "forward_dynamics", "bias_force")
+            entry = None if followers or forces else self.engine.fast_call(name, algorithm, self)
+            if entry is not None:
+                self.__dict__[name] = entry
+        return result
+
     def _joint_force(self, qd: Array) -> Array | float:
         """Damping and friction as a generalised force that drives must supply."""
         force: Array | float = 0.0
@@ -123,11 +152,11 @@ class Dynamics:
     ) -> Array:
         """Generalised forces tau (..., nv), N or N m, that give accelerations qdd. RNEA, RBDA table 5.1."""
         one_of("method", method, ("auto", *METHODS["inverse_dynamics"]))
-        query = Query(self, q=q, qd=qd, qdd=qdd, f_ext=f_ext, V0=V0, dV0=dV0)
-        return cast(Array, query.finish({"tau": self._rnea(query)}, out))
+        query = Query(self, out, q=q, qd=qd, qdd=qdd, f_ext=f_ext, V0=V0, dV0=dV0)
+        return cast(Array, self._answered("inverse_dynamics", query.finish({"tau": self._rnea(query)})))
 
     def _rnea(self, query: Query) -> Array:
-        tau = query.new(self.model.nv)
+        tau = query.result(0, self.model.nv)
         query.run(rnea(query.names), tau=tau)
         if self.joint_forces and "qd" in query.inputs:
             with np.errstate(all="ignore"):
@@ -156,8 +185,8 @@ class Dynamics:
         one_of("method", method, ("auto", *METHODS["forward_dynamics"]))
         if method == "aba" and self.model.has_mimic:
             raise ArgumentError("method: got 'aba' for a model whose joints mimic others; allowed: 'auto', 'crba'")
-        query = Query(self, q=q, qd=qd, tau=tau, f_ext=f_ext, V0=V0, dV0=dV0)
-        return cast(Array, query.finish({"qdd": self._forward(query, method)}, out))
+        query = Query(self, out, q=q, qd=qd, tau=tau, f_ext=f_ext, V0=V0, dV0=dV0)
+        return cast(Array, self._answered("forward_dynamics", query.finish({"qdd": self._forward(query, method)})))
 
     def _forward(self, query: Query, method: str = "auto") -> Array:
         self._require_regular()
@@ -172,16 +201,16 @@ class Dynamics:
             with np.errstate(all="ignore"):
                 force = tau - bias
             return solve(H, force[..., None])[..., 0]
-        qdd = query.new(self.model.nv)
+        qdd = query.result(0, self.model.nv)
         self.engine.run(aba(query.names), {**query.inputs, "tau": tau}, {"qdd": qdd})
         return qdd
 
     def mass_matrix(self, q: ArrayLike, *, out: Array | None = None) -> Array:
         """The joint-space inertia matrix H (..., nv, nv), armature included. CRBA, RBDA table 6.2."""
-        query = Query(self, q=q)
-        H = query.new(self.model.nv, self.model.nv)
+        query = Query(self, out, q=q)
+        H = query.result(0, self.model.nv, self.model.nv)
         query.run(CRBA, H=H)
-        return cast(Array, query.finish({"H": H}, out))
+        return cast(Array, self._answered("mass_matrix", query.finish({"H": H})))
 
     def mass_matrix_inverse(self, q: ArrayLike, *, out: Array | None = None) -> Array:
         """H^-1 (..., nv, nv), by the articulated-body recursion.
@@ -189,18 +218,19 @@ class Dynamics:
         Raises:
             SingularError: H is singular whatever the state; names the body.
         """
-        query = Query(self, q=q)
-        return cast(Array, query.finish({"Hinv": self._inverse(query)}, out))
+        query = Query(self, out, q=q)
+        Hinv = self._inverse(query, query.result(0, self.model.nv, self.model.nv))
+        return cast(Array, self._answered("mass_matrix_inverse", query.finish({"Hinv": Hinv})))
 
-    def _inverse(self, query: Query) -> Array:
+    def _inverse(self, query: Query, Hinv: Array) -> Array:
+        """H^-1, in the array given where that is no detour."""
         self._require_regular()
-        nv = self.model.nv
-        Hinv = query.new(nv, nv)
         if not self.model.has_mimic:
             query.run(INVERSE_MASS_MATRIX, Hinv=Hinv)
             return Hinv
-        query.run(CRBA, H=Hinv)
-        return solve(Hinv, np.broadcast_to(np.eye(nv, dtype=self.dtype), Hinv.shape).copy())
+        H = query.new(*Hinv.shape[1:])
+        query.run(CRBA, H=H)
+        return solve(H, np.broadcast_to(np.eye(self.model.nv, dtype=self.dtype), H.shape).copy())
 
     def bias_force(
         self,
@@ -213,13 +243,13 @@ class Dynamics:
         out: Array | None = None,
     ) -> Array:
         """Inverse dynamics at qdd = 0 (..., nv): Coriolis, centrifugal and gravity forces minus external ones."""
-        query = Query(self, q=q, qd=qd, f_ext=f_ext, V0=V0, dV0=dV0)
-        return cast(Array, query.finish({"bias": self._rnea(query)}, out))
+        query = Query(self, out, q=q, qd=qd, f_ext=f_ext, V0=V0, dV0=dV0)
+        return cast(Array, self._answered("bias_force", query.finish({"bias": self._rnea(query)})))
 
     def gravity_force(self, q: ArrayLike, *, out: Array | None = None) -> Array:
         """Generalised forces (..., nv) that hold the robot still against gravity: the gradient of potential energy."""
-        query = Query(self, q=q)
-        return cast(Array, query.finish({"gravity": self._rnea(query)}, out))
+        query = Query(self, out, q=q)
+        return cast(Array, self._answered("gravity_force", query.finish({"gravity": self._rnea(query)})))
 
     def coriolis_matrix(
         self, q: ArrayLike, qd: ArrayLike, *, V0: ArrayLike | None = None, out: Array | None = None
@@ -229,10 +259,10 @@ class Dynamics:
         With a moving base (V0), C is the block of the robot's own velocities in the Coriolis matrix of robot and base.
         Echeandia and Wensing 2021, algorithm 1. Damping and friction are not part of it.
         """
-        query = Query(self, q=q, qd=qd, V0=V0)
-        C = query.new(self.model.nv, self.model.nv)
+        query = Query(self, out, q=q, qd=qd, V0=V0)
+        C = query.result(0, self.model.nv, self.model.nv)
         query.run(CORIOLIS_MATRIX, C=C)
-        return cast(Array, query.finish({"C": C}, out))
+        return cast(Array, self._answered("coriolis_matrix", query.finish({"C": C})))
 
     # Gradients.
 
@@ -252,18 +282,18 @@ class Dynamics:
         With respect to q on the tangent space (`model.integrate`); external forces stay constant in the world.
         Plancher et al., algorithm 2. dtau/dqdd is the mass matrix.
         """
-        query = Query(self, q=q, qd=qd, qdd=qdd, f_ext=f_ext, V0=V0, dV0=dV0)
-        by_q, by_qd = self._rnea_gradient(query)
-        return cast(tuple[Array, Array], query.finish({"dtau_dq": by_q, "dtau_dqd": by_qd}, out))
-
-    def _rnea_gradient(self, query: Query) -> tuple[Array, Array]:
+        query = Query(self, out, q=q, qd=qd, qdd=qdd, f_ext=f_ext, V0=V0, dV0=dV0)
         nv = self.model.nv
-        by_q, by_qd = query.new(nv, nv), query.new(nv, nv)
+        by_q, by_qd = query.result(0, nv, nv), query.result(1, nv, nv)
+        self._rnea_gradient(query, by_q, by_qd)
+        return cast(tuple[Array, Array], query.finish({"dtau_dq": by_q, "dtau_dqd": by_qd}))
+
+    def _rnea_gradient(self, query: Query, by_q: Array, by_qd: Array) -> None:
+        nv = self.model.nv
         inputs = tuple(name for name in query.names if name != "tau")
         query.run(rnea_gradient(inputs), tau_q=by_q, tau_qd=by_qd)
         if "damping" in self.joint_forces:
             by_qd[:, np.arange(nv), np.arange(nv)] += self.model.damping.astype(self.dtype)
-        return by_q, by_qd
 
     def forward_dynamics_gradient(
         self,
@@ -283,25 +313,26 @@ class Dynamics:
         Raises:
             SingularError: H is singular whatever the state; names the body.
         """
-        query = Query(self, q=q, qd=qd, tau=tau, f_ext=f_ext, V0=V0, dV0=dV0)
+        query = Query(self, out, q=q, qd=qd, tau=tau, f_ext=f_ext, V0=V0, dV0=dV0)
+        nv = self.model.nv
+        by_q, by_qd, Hinv = query.new(nv, nv), query.new(nv, nv), query.result(2, nv, nv)
         query.inputs["qdd"] = self._forward(query)
-        by_q, by_qd = self._rnea_gradient(query)
-        Hinv = self._inverse(query)
+        self._rnea_gradient(query, by_q, by_qd)
+        Hinv = self._inverse(query, Hinv)
         with np.errstate(all="ignore"):
             results = {"dqdd_dq": -(Hinv @ by_q), "dqdd_dqd": -(Hinv @ by_qd), "dqdd_dtau": Hinv}
-        return cast(tuple[Array, Array, Array], query.finish(results, out))
+        return cast(tuple[Array, Array, Array], query.finish(results))
 
     # Kinematics.
 
     def forward_kinematics(self, q: ArrayLike, *, out: Array | None = None) -> Array:
         """Homogeneous transforms (..., n_links, 4, 4), link to world coordinates, in `model.link_names` order."""
-        query = Query(self, q=q)
-        return cast(Array, query.finish({"T": self._poses(query, None)}, out))
+        query = Query(self, out, q=q)
+        return cast(Array, self._answered("forward_kinematics", query.finish({"T": self._poses(query, None)})))
 
     def _poses(self, query: Query, link: int | None) -> Array:
-        T = query.new(*(() if link is not None else (len(self.model.link_names),)), 4, 4)
-        query.run(kinematics.forward_kinematics(link is not None), link=link, T=T[..., :3, :])
-        T[..., 3, :] = (0.0, 0.0, 0.0, 1.0)
+        T = query.result(0, *(() if link is not None else (len(self.model.link_names),)), 4, 4)
+        query.run(kinematics.forward_kinematics(link is not None), link=link, T=T)
         return T
 
     def jacobian(self, q: ArrayLike, link: str | int, frame: Frame = "world", *, out: Array | None = None) -> Array:
@@ -312,10 +343,10 @@ class Dynamics:
         """
         one_of("frame", frame, FRAMES)
         number = self.model.link_index(link)
-        query = Query(self, q=q)
-        J = query.new(6, self.model.nv)
+        query = Query(self, out, q=q)
+        J = query.result(0, 6, self.model.nv)
         query.run(kinematics.jacobian(frame), link=number, J=J)
-        return cast(Array, query.finish({"J": J}, out))
+        return cast(Array, query.finish({"J": J}))
 
     def link_velocity(
         self,
@@ -330,10 +361,10 @@ class Dynamics:
         """Spatial velocity (..., 6) of a link, angular part first (rad/s, m/s); `frame` as for `jacobian`."""
         one_of("frame", frame, FRAMES)
         number = self.model.link_index(link)
-        query = Query(self, q=q, qd=qd, V0=V0)
-        V = query.new(6)
+        query = Query(self, out, q=q, qd=qd, V0=V0)
+        V = query.result(0, 6)
         query.run(kinematics.link_velocity(frame), link=number, V=V)
-        return cast(Array, query.finish({"V": V}, out))
+        return cast(Array, query.finish({"V": V}))
 
     def link_acceleration(
         self,
@@ -359,10 +390,10 @@ class Dynamics:
         one_of("frame", frame, FRAMES)
         flag("classical", classical)
         number = self.model.link_index(link)
-        query = Query(self, q=q, qd=qd, qdd=qdd, V0=V0, dV0=dV0)
-        A = query.new(6)
+        query = Query(self, out, q=q, qd=qd, qdd=qdd, V0=V0, dV0=dV0)
+        A = query.result(0, 6)
         query.run(kinematics.link_acceleration(frame, classical), link=number, A=A)
-        return cast(Array, query.finish({"A": A}, out))
+        return cast(Array, query.finish({"A": A}))
 
     # Totals.
 
@@ -370,17 +401,17 @@ class Dynamics:
         self, q: ArrayLike, qd: ArrayLike, *, V0: ArrayLike | None = None, out: Array | None = None
     ) -> Array:
         """Kinetic energy (...), J, armature included: qd' H qd / 2 for a base at rest."""
-        query = Query(self, q=q, qd=qd, V0=V0)
-        K = query.new()
+        query = Query(self, out, q=q, qd=qd, V0=V0)
+        K = query.result(0)
         query.run(energy.KINETIC_ENERGY, K=K)
-        return cast(Array, query.finish({"K": K}, out))
+        return cast(Array, self._answered("kinetic_energy", query.finish({"K": K})))
 
     def potential_energy(self, q: ArrayLike, *, out: Array | None = None) -> Array:
         """Potential energy (...), J, of everything that can move, zero at the height of the world's origin."""
-        query = Query(self, q=q)
-        U = query.new()
+        query = Query(self, out, q=q)
+        U = query.result(0)
         query.run(energy.POTENTIAL_ENERGY, U=U)
-        return cast(Array, query.finish({"U": U}, out))
+        return cast(Array, self._answered("potential_energy", query.finish({"U": U})))
 
     def center_of_mass(self, q: ArrayLike, *, out: Array | None = None) -> Array:
         """Centre of mass (..., 3) in world coordinates, m, of everything that can move.
@@ -389,10 +420,10 @@ class Dynamics:
             NumericalError: nothing that moves has mass.
         """
         self._require_mass()
-        query = Query(self, q=q)
-        com = query.new(3)
+        query = Query(self, out, q=q)
+        com = query.result(0, 3)
         query.run(energy.CENTER_OF_MASS, com=com)
-        return cast(Array, query.finish({"com": com}, out))
+        return cast(Array, self._answered("center_of_mass", query.finish({"com": com})))
 
     def centroidal_momentum(
         self, q: ArrayLike, qd: ArrayLike, *, V0: ArrayLike | None = None, out: tuple[Array, Array] | None = None
@@ -404,10 +435,10 @@ class Dynamics:
             NumericalError: nothing that moves has mass.
         """
         self._require_mass()
-        query = Query(self, q=q, qd=qd, V0=V0)
-        h, A = query.new(6), query.new(6, self.model.nv)
+        query = Query(self, out, q=q, qd=qd, V0=V0)
+        h, A = query.result(0, 6), query.result(1, 6, self.model.nv)
         query.run(energy.CENTROIDAL_MOMENTUM, h=h, A=A)
-        return cast(tuple[Array, Array], query.finish({"h": h, "A": A}, out))
+        return cast(tuple[Array, Array], query.finish({"h": h, "A": A}))
 
     # What no state can cure.
 
@@ -429,36 +460,7 @@ class Dynamics:
 
     @cached_property
     def _singular(self) -> str | None:
-        """Why the mass matrix is singular at every state, or None.
-
-        A pivot of its factorisation that vanishes at states drawn at random vanishes everywhere, but for accidents.
-        """
-        model = self.model
-        q = model.random_configuration(np.random.default_rng(0), (_SINGULAR_STATES,))
-        engine = make_engine("reference", model, np.dtype(np.float64))
-        if model.has_mimic:
-            H = np.empty((_SINGULAR_STATES, model.nv, model.nv))
-            engine.run(CRBA, {"q": q}, {"H": H})
-            with np.errstate(all="ignore"):
-                pivot = ltdl(H)[1]
-            scale = H.diagonal(axis1=1, axis2=2)
-        else:
-            pivot, scale = np.empty((2, _SINGULAR_STATES, model.nv))
-            engine.run(PIVOTS, {"q": q}, {"pivot": pivot, "diagonal": scale})
-        vanishing = np.flatnonzero((np.abs(pivot) <= _SINGULAR_PIVOT * np.abs(scale)).all(axis=0))
-        if not vanishing.size:
-            return None
-        bodies = np.searchsorted(model.v_start, model._own_coordinates[1][vanishing], side="right") - 1
-        dof, body = int(vanishing[-1]), int(bodies[-1])
-        others = [repr(model.body_names[i]) for i in np.unique(bodies) if i != body]
-        return (
-            f"the joint-space inertia matrix of {model.name!r} is singular: body {model.body_names[body]!r} has no "
-            f"inertia that its joint {model.joint_names[body]!r} could move ({model.velocity_names[dof]!r} has pivot "
-            f"{pivot[0, dof]:.3g} of {scale[0, dof]:.3g}; wanted more than {_SINGULAR_PIVOT:g} of it). Give the body, "
-            f"or one behind it, mass and inertia, or the joint armature, or fix the joint"
-            + (f". The same holds for {', '.join(others[:_MAX_NAMED])}" if others else "")
-            + (f" and {len(others) - _MAX_NAMED} more" if len(others) > _MAX_NAMED else "")
-        )
+        return singularity(self.model)
 
 
 def _require_model(model: Any) -> None:

@@ -13,9 +13,12 @@ from robodyn.sweeps import Algorithm
 
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
+    from robodyn.model import Model
 
 _MAX_OVERLAP_WORK = 100_000
 """Steps that a search for shared memory may take, some milliseconds: strides can be chosen so that it never ends."""
+_SMALL_SQUARE = 1e-20
+"""Far above the square of a length that counts as zero, far below that of any quaternion meant seriously."""
 _OPTIONAL = ("f_ext", "V0", "dV0")
 _MEANING = {"q": "model.nq numbers", "f_ext": "(n_bodies, 6) numbers", "V0": "", "dV0": ""}
 
@@ -28,8 +31,8 @@ def _read(dyn: Dynamics, name: str, value: Any) -> Array:
 class Query:
     """The arguments of one call: checked, broadcast, and laid out as (B, ...) arrays. `q` is always among them."""
 
-    def __init__(self, dyn: Dynamics, **given: Any) -> None:
-        self.dyn = dyn
+    def __init__(self, dyn: Dynamics, out: Any = None, **given: Any) -> None:
+        self.dyn, self.out = dyn, out
         arrays = {
             name: _read(dyn, name, value) for name, value in given.items() if value is not None or name not in _OPTIONAL
         }
@@ -40,7 +43,8 @@ class Query:
             for name, array in arrays.items():
                 require_finite(name, array, trailing[name])
         with np.errstate(all="ignore"):  # values that are not finite stay in their rows, also as warnings
-            arrays["q"] = dyn.model.normalized(arrays["q"])
+            if not (dyn.engine.normalizes and _nearly_unit(dyn.model, arrays["q"])):
+                arrays["q"] = dyn.model.normalized(arrays["q"])
         self.batch = int(np.prod(self.leading, dtype=np.intp))
         self.inputs: dict[str, Array] = {}
         for name, array in arrays.items():
@@ -53,15 +57,30 @@ class Query:
         return tuple(name for name in self.inputs if name not in ("V0", "dV0"))
 
     def new(self, *shape: int) -> Array:
-        """An array for results, (B, *shape)."""
+        """An array for intermediate results, (B, *shape)."""
         return np.empty((self.batch, *shape), self.dyn.dtype)
+
+    def result(self, number: int, *shape: int) -> Array:
+        """An array (B, *shape) for result `number`: the user's own where it can be written to directly."""
+        target = self.out[number] if isinstance(self.out, tuple) and number < len(self.out) else self.out
+        direct = (
+            isinstance(target, np.ndarray)
+            and not self.checked  # a result that turns out not to be finite is not handed over
+            and target.shape == (*self.leading, *shape)
+            and target.dtype == self.dyn.dtype
+            and target.flags.c_contiguous
+            and target.flags.writeable
+            and not any(np.may_share_memory(target, array) for array in self.inputs.values())
+        )
+        return target.reshape(self.batch, *shape) if direct else self.new(*shape)
 
     def run(self, algorithm: Algorithm, link: int | None = None, **outputs: Array) -> None:
         """Run an algorithm on the arguments."""
         self.dyn.engine.run(algorithm, self.inputs, outputs, link=link)
 
-    def finish(self, results: Mapping[str, Array], out: Any) -> Any:
+    def finish(self, results: Mapping[str, Array]) -> Any:
         """Give results their leading axes, check them, and put them where `out` says: one array, or a tuple."""
+        out = self.out
         shaped = {name: array.reshape((*self.leading, *array.shape[1:])) for name, array in results.items()}
         if self.checked:
             self._require_finite_results(shaped)
@@ -87,8 +106,19 @@ class Query:
         )
         _require_separate(checked)
         for target, array in zip(checked, shaped.values(), strict=True):
-            target[...] = array
+            if not np.may_share_memory(target, array):
+                target[...] = array
         return checked
+
+
+def _nearly_unit(model: Model, q: Array) -> bool:
+    """Whether every quaternion's length is a number that squares well, so that any way of scaling it will do."""
+    for start in model.quaternion_starts.tolist():
+        part = q[..., start : start + 4]
+        squared = np.einsum("...i,...i", part, part)
+        if not ((squared > _SMALL_SQUARE) & (squared < 1.0 / _SMALL_SQUARE)).all():
+            return False
+    return True
 
 
 def _require_separate(targets: tuple[Array, ...]) -> None:

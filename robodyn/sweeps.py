@@ -80,8 +80,8 @@ def _build(template: Any, scalars: Iterator[Scalar]) -> Any:
 SCALAR = FieldType(0.0)
 VECTOR3 = FieldType((0.0, 0.0, 0.0))
 TRANSFORM = FieldType(IDENTITY)
-POSE = FieldType((0.0,) * 12)
-"""Three rows [R p] of a homogeneous transform."""
+POSE = FieldType((0.0,) * 16)
+"""A homogeneous transform, row by row."""
 MOTION = FieldType(ZERO_MOTION)
 FORCE = FieldType(ZERO_FORCE)
 INERTIA = FieldType(ZERO_INERTIA)

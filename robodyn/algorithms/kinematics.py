@@ -101,9 +101,9 @@ POSES_OF_KNOWN: tuple[Sweep, ...] = (
 
 
 def link_pose(link: LinkConstants, own: Fields) -> Written:
-    """The first three rows [R p] of the link's homogeneous transform, link to world coordinates."""
+    """The link's homogeneous transform [R p; 0 1], link to world coordinates."""
     X = link.X.after(own.X0)
-    return {"T": (*X.E[0::3], X.r[0], *X.E[1::3], X.r[1], *X.E[2::3], X.r[2])}
+    return {"T": (*X.E[0::3], X.r[0], *X.E[1::3], X.r[1], *X.E[2::3], X.r[2], 0.0, 0.0, 0.0, 1.0)}
 
 
 @cache
@@ -114,7 +114,7 @@ def forward_kinematics(of_link: bool) -> Algorithm:
         inputs=("q",),
         fields={"X0": TRANSFORM, "T": POSE},
         sweeps=(*POSES, Links(link_pose, reads=("X0",), writes=("T",), of_link=of_link)),
-        outputs={"T": LinkOutput("T", (3, 4), of_link)},
+        outputs={"T": LinkOutput("T", (4, 4), of_link)},
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from robodyn.arguments import Array
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
 from robodyn.sweeps import Algorithm
+
+if TYPE_CHECKING:
+    from robodyn.dynamics import Dynamics
 
 
 class Engine(Protocol):
@@ -40,6 +43,10 @@ class Engine(Protocol):
             outputs: (B, ...) arrays of the engine's dtype, possibly strided; every entry is overwritten.
             link: index of the link that the query is about, where it is about one.
         """
+
+    def fast_call(self, name: str, algorithm: Algorithm, dyn: Dynamics) -> Callable[..., Any] | None:
+        """A function that answers the plain calls of a query with less ado than the method `dyn.name`, and passes all
+        others on to the method; None where there is none, or none yet."""
 
 
 SUPPORT: dict[str, dict[str, tuple[str, ...]]] = {

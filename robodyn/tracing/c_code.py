@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from robodyn.tracing.c_body import Body, Dialect
+from robodyn.tracing.c_body import PART_OPERATIONS, Body, Dialect
 from robodyn.tracing.program import Program
 
 _SCALARS = {"float64": "double", "float32": "float"}
@@ -54,6 +54,7 @@ def c_source(
     sizes: Mapping[str, int],
     about: Sequence[str] = (),
     dtype: str = "float64",
+    part_operations: int = PART_OPERATIONS,
 ) -> str:
     """A C99 file that defines `functions`.
 
@@ -63,6 +64,7 @@ def c_source(
         sizes: macros to define, such as NQ, with their values.
         about: lines of the comment at the top of the file.
         dtype: "float64" or "float32", of arguments and arithmetic.
+        part_operations: a longer program becomes several functions of so many operations.
 
     Raises:
         ArgumentError: a constant of a program is beyond the precision.
@@ -76,7 +78,7 @@ def c_source(
         _keywords(macros),
         _fused(macros, dialect.suffix),
         _prototypes(functions, macros, dialect.scalar),
-        *(_definition(function, macros, dialect) for function in functions),
+        *(_definition(function, macros, dialect, part_operations) for function in functions),
     ]
     return "\n".join(parts)
 
@@ -120,7 +122,7 @@ def _restrict(macros: str) -> str:
 
 
 def _keywords(macros: str) -> str:
-    """Words that languages or compilers spell their own way. Parts of a program stay apart: as one they compile slowly."""
+    """Words that compilers spell differently; parts of a program stay apart, for as one they would compile slowly."""
     return f"""{_restrict(macros)}
 #if defined(__GNUC__)
 #define {macros}APART static __attribute__((noinline))
@@ -168,9 +170,9 @@ def _parameters(function: Function, macros: str, scalar: str) -> str:
     )
 
 
-def _definition(function: Function, macros: str, dialect: Dialect) -> str:
+def _definition(function: Function, macros: str, dialect: Dialect, part_operations: int) -> str:
     """The function, after the parts that it calls where it is too long for one."""
-    body = Body(function.program, dialect)
+    body = Body(function.program, dialect, size=part_operations)
     parameters, parts = _parameters(function, macros, dialect.scalar), body.parts()
     ports = (*function.program.inputs, *function.program.outputs)
     shapes = ", ".join(f"{port.name}{''.join(f'[{n}]' for n in port.shape) or '[1]'}" for port in ports)

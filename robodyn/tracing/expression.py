@@ -208,7 +208,7 @@ _FUNCTIONS: dict[Any, Callable[..., Value]] = {
     np.sqrt: _unary(SQRT, ""),
     np.add: lambda a, b: b + a if isinstance(b, Expression) else a + b,
     np.multiply: lambda a, b: b * a if isinstance(b, Expression) else a * b,
-    np.subtract: lambda a, b: b.__rsub__(a) if isinstance(b, Expression) else a - b,
+    np.subtract: lambda a, b: a - b if isinstance(a, Expression) else b.__rsub__(a),
     np.true_divide: lambda a, b: b.__rtruediv__(a) if isinstance(b, Expression) else a / b,
 }
 """NumPy's functions that expressions answer; the arithmetic ones are met when a NumPy number stands on the left."""

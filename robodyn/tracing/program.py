@@ -122,9 +122,13 @@ class Program:
     def evaluate(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Run node by node with NumPy on (..., *shape) arrays: slow and plain, to judge generated code by."""
         value: dict[int, Any] = {}
+        given = {port.name: arrays[port.name] for port in self.inputs if port.name in arrays}
+        leading = {
+            port.name: given[port.name].shape[: -len(port.shape) or None] for port in self.inputs if port.name in given
+        }
         for port in self.inputs:
-            if port.name in arrays:
-                flat = arrays[port.name].reshape((*arrays[port.name].shape[: -len(port.shape) or None], port.size))
+            if port.name in given:
+                flat = given[port.name].reshape((*leading[port.name], port.size))
                 value.update({int(node): flat[..., k] for k, node in enumerate(port.scalars) if node >= 0})
         for index in self.live:
             operation, a, b = self.nodes[index]
@@ -132,12 +136,14 @@ class Program:
                 value[index] = a
             elif operation != INPUT:
                 value[index] = _evaluate(operation, value[a], value.get(b))
-        leading = np.broadcast_shapes(*(np.shape(v) for v in value.values()))
+        batch = np.broadcast_shapes(*leading.values())
+        dtype = np.result_type(*given.values()) if given else np.dtype(np.float64)
         results = {}
         for port in self.outputs:
-            columns = [value[s] if isinstance(s, int) else s for s in port.scalars]
-            stacked = np.stack([np.broadcast_to(column, leading) for column in columns], axis=-1)
-            results[port.name] = stacked.reshape((*leading, *port.shape))
+            columns = np.empty((*batch, port.size), dtype)
+            for k, scalar in enumerate(port.scalars):
+                columns[..., k] = value[scalar] if isinstance(scalar, int) else scalar
+            results[port.name] = columns.reshape((*batch, *port.shape))
         return results
 
     def text(self) -> str:

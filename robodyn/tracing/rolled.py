@@ -265,7 +265,7 @@ class StepTracer:
             fresh = [name for name in sweep.reads if name not in written]
             own = SimpleNamespace(**{**vars(trace.fields(fresh, "self", kind.nv)), **written})
             if isinstance(sweep, Outward):
-                written.update(sweep.step(body, own, trace.fields(sweep.carries, "parent", 0)))  # type: ignore[arg-type]
+                written.update(sweep.step(body, own, trace.fields(sweep.carries, "parent", 0)))
             else:
                 more, gives = sweep.step(body, own)
                 written.update(more)

@@ -19,6 +19,7 @@ from robodyn.sweeps import (
     Inward,
     LinkOutput,
     Links,
+    Output,
     Outward,
     PairOutput,
     World,
@@ -44,6 +45,18 @@ def input_shapes(model: Model, algorithm: Algorithm, base: Iterable[str] = ()) -
         **{name: shape for name, shape in shapes.items() if name in algorithm.inputs},
         **{name: (6,) for name in ("V0", "dV0") if name in base},
     }
+
+
+def output_shape(model: Model, output: Output) -> tuple[int, ...]:
+    """Shape of one state of an output."""
+    if isinstance(output, WorldOutput):
+        return output.shape
+    if isinstance(output, LinkOutput):
+        return (*(() if output.of_link else (len(model.link_names),)), *output.shape)
+    if isinstance(output, ColumnOutput):
+        return (6, model.nv)
+    square = isinstance(output, PairOutput) or output.lanes
+    return (model.nv, model.nv) if square else (model.nv,)
 
 
 def unit_quaternions(model: Model, q: Sequence[Value]) -> list[Value]:
@@ -273,9 +286,8 @@ class Trace:
     def _dof_output(self, output: DofOutput | ColumnOutput) -> tuple[tuple[int, ...], list[Value]]:
         model = self.model
         per_dof = 6 if isinstance(output, ColumnOutput) else 1
-        lanes: Sequence[int | None] = (
-            range(model.nv_tree) if isinstance(output, DofOutput) and output.lanes else (None,)
-        )
+        with_lanes = isinstance(output, DofOutput) and output.lanes
+        lanes: Sequence[int | None] = range(model.nv_tree) if with_lanes else (None,)
         source, multiplier = model.v_source.tolist(), model.v_multiplier.tolist()
         total: dict[tuple[int, int, int], Value] = {}
         for lane in lanes:
@@ -290,7 +302,7 @@ class Trace:
         nv = model.nv
         if isinstance(output, ColumnOutput):
             return (6, nv), [total[v, p, 0] for p in range(6) for v in range(nv)]
-        if lanes[0] is None:
+        if not with_lanes:
             return (nv,), [total[v, 0, 0] for v in range(nv)]
         return (nv, nv), [total[v, 0, c] for v in range(nv) for c in range(nv)]
 

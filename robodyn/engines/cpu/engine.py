@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import math
 import threading
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.engines.cpu.cache import ObjectCache
-from robodyn.engines.cpu.kernels import Compiler, Kernel, Request, workspace
+from robodyn.engines.cpu.cache import ObjectCache, compiled
+from robodyn.engines.cpu.jit import Code
+from robodyn.engines.cpu.kernels import OPT, Compiler, Kernel, Request, workspace
+from robodyn.engines.cpu.native import make_entry
 from robodyn.engines.cpu.pool import default_threads, shared_pool
 from robodyn.engines.cpu.target import Target, host_target
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.model import Model
 from robodyn.sweeps import Algorithm
+from robodyn.tracing.unrolled import input_shapes, output_shape
+
+if TYPE_CHECKING:
+    from robodyn.dynamics import Dynamics
 
 SHARE_NS = 25_000.0
 """Work, in nanoseconds by a kernel's own estimate, from which a batch is shared between threads: waking one takes a
@@ -120,6 +127,36 @@ class CpuEngine:
             if not np.may_share_memory(target, outputs[name]):
                 outputs[name][...] = target.reshape(outputs[name].shape)
 
+    def fast_call(self, name: str, algorithm: Algorithm, dyn: Dynamics) -> Callable[..., Any] | None:
+        """A built-in function in front of a method of `dyn`, once the query's unrolled kernel is there."""
+        kernel = self._kernels.get((algorithm.name, (), None))
+        if kernel is None:
+            return None
+        shapes = input_shapes(self.model, algorithm)
+        (output,) = algorithm.outputs.values()
+        method = getattr(type(dyn), name)
+        return make_entry(
+            name=name,
+            doc=method.__doc__ or "",
+            kernel_address=kernel.address,
+            dtype=self.dtype,
+            inputs=tuple(math.prod(shape) for shape in shapes.values()),
+            output_shape=output_shape(self.model, output),
+            fallback=method.__get__(dyn),
+            pool=shared_pool(self.threads, self.load) if self.threads > 1 else None,
+            grain=self.grain(kernel),
+            threshold_rows=self.share_rows(kernel),
+            check=dyn.check,
+            keep=kernel,
+            load=self.load,
+        )
+
+    def load(self, text: str) -> Code:
+        """Load a module that every robot shares, from the cache if it is there."""
+        target = host_target()
+        digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        return Code(compiled(lambda: text, digest, "robodyn runtime", target, OPT, self.compiler.cache), target)
+
     def launch(self, kernel: Kernel, table: int, rows: int) -> None:
         """Run a kernel on the rows that a table describes, alone or with others."""
         share = self.threads > 1 and rows * kernel.row_ns > SHARE_NS
@@ -128,7 +165,9 @@ class CpuEngine:
         address, owner = self._take_workspace(stride * participants)
         try:
             if share:
-                shared_pool(self.threads).run(kernel.address, table, rows, self.grain(kernel), address, stride)
+                shared_pool(self.threads, self.load).run(
+                    kernel.address, table, rows, self.grain(kernel), address, stride
+                )
             else:
                 kernel.function(table, 0, rows, address)
         finally:

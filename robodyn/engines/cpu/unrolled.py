@@ -201,13 +201,6 @@ def unrolled_module(program: Program, dtype: np.dtype[Any], target: Target, name
     schedule = _Schedule(program, kind.width)
     names = [f"{name}_part{k}" for k in range(len(schedule.parts))]
     functions = [_Part(schedule, kind, k).text(part) for k, part in enumerate(names)]
-    return "".join(
-        (
-            declarations(kind),
-            sincos.declarations(kind),
-            "\n",
-            *functions,
-            _loop(name, names, kind, schedule.frame_size),
-            attributes(target),
-        )
-    )
+    loop = _loop(name, names, kind, schedule.frame_size)
+    head = (declarations(kind), sincos.declarations(kind), "\n")
+    return "".join((*head, *functions, loop, attributes(target)))

@@ -35,9 +35,8 @@ class VectorType:
     def of(dtype: np.dtype[Any], target: Target, width: int | None = None) -> VectorType:
         """The vector type of a dtype, as wide as the target's registers unless told otherwise."""
         chosen = target.width(dtype) if width is None else width
-        return VectorType(
-            "double" if dtype.itemsize == 8 else "float", chosen, target.level == "avx512", target.level != "sse2"
-        )
+        scalar = "double" if dtype.itemsize == 8 else "float"
+        return VectorType(scalar, chosen, masked=target.level == "avx512", fused=target.level != "sse2")
 
     @property
     def itemsize(self) -> int:
