@@ -16,9 +16,10 @@ from robodyn.model import Model
 ROUNDING_ERRORS = 1000.0
 """A pivot that is no larger than that many of its rounding errors counts as zero.
 
-Measured: pivots that are zero in exact arithmetic come out below one of them; those of regular robots, up to chains
-of 100,000 links, above 10^12. The number stands near the lower end: a joint whose inertia is small beside that of its
-neighbours is not refused while its acceleration has a digit left.
+Measured: pivots that are zero in exact arithmetic come out below 2 of them; those of regular robots above 10^12, chains
+of 100,000 links included, and above 10^8 where links without mass lie between them and the next body. The number
+stands near the lower end: a joint whose inertia is small beside that of its neighbours is not refused while its
+acceleration has some digits left.
 """
 _STATES = 3
 """A regular robot may come near a singular state by accident, but not at one joint in all of them."""

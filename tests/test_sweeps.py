@@ -11,15 +11,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from algorithm_table import ALGORITHMS, needs_own_coordinates
 from conftest import random_states, relative
 
 import robodyn as rd
-from robodyn.algorithms import energy, kinematics
-from robodyn.algorithms.aba import INVERSE_MASS_MATRIX, PIVOTS, aba
-from robodyn.algorithms.coriolis import CORIOLIS_MATRIX
-from robodyn.algorithms.crba import CRBA
-from robodyn.algorithms.rnea import rnea
-from robodyn.algorithms.rnea_gradient import rnea_gradient
+from robodyn.algorithms import kinematics
 from robodyn.description import JOINT_TYPES
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.joints import KINDS
@@ -255,41 +251,13 @@ class Walker:
         return total[:, 0] @ G if lanes[0] is not None else total[:, 0, 0]
 
 
-EVERYTHING = ("q", "qd", "qdd", "f_ext")
-ALGORITHMS = {
-    a.name: a
-    for a in (
-        rnea(EVERYTHING),
-        rnea(("q", "qd")),
-        rnea(("q",)),
-        aba(("q", "qd", "tau", "f_ext")),
-        aba(("q", "qd", "tau")),
-        INVERSE_MASS_MATRIX,
-        PIVOTS,
-        CRBA,
-        CORIOLIS_MATRIX,
-        rnea_gradient(EVERYTHING),
-        rnea_gradient(("q", "qd", "qdd")),
-        kinematics.forward_kinematics(False),
-        kinematics.forward_kinematics(True),
-        *(kinematics.jacobian(f) for f in ("world", "body", "world_aligned")),
-        *(kinematics.link_velocity(f) for f in ("world", "body", "world_aligned")),
-        *(kinematics.link_acceleration(f, c) for f in ("world", "body", "world_aligned") for c in (False, True)),
-        energy.KINETIC_ENERGY,
-        energy.POTENTIAL_ENERGY,
-        energy.CENTER_OF_MASS,
-        energy.CENTROIDAL_MOMENTUM,
-    )
-}
-
-
 @pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("mimic", [0.0, 0.6])
 def test_every_algorithm_runs_on_opaque_scalars(name, mimic):
     algorithm = ALGORITHMS[name]
     model = rd.random_tree(9, seed=21, joints=JOINT_TYPES, mimic=mimic, armature=True, base="floating")
     assert model.has_mimic == (mimic > 0)
-    if mimic and any(isinstance(o, DofOutput) and not o.force for o in algorithm.outputs.values()):
+    if mimic and needs_own_coordinates(algorithm):
         pytest.skip("solves for accelerations of every joint: for models without mimicking joints")
     rng = np.random.default_rng(1)
     q, qd, qdd = random_states(model, seed=2)

@@ -1,8 +1,7 @@
 """ABA, the articulated-body algorithm: forward dynamics in O(n) (RBDA table 7.1), and what its inertias also give.
 
-The same inward sweep of articulated inertias serves the inverse of the mass matrix (one lane per unit force) and the
-pivots that tell a singular mass matrix. Joints of several degrees of freedom are blocks: D = S' IA S is factorised as
-L diag(d) L' without square roots.
+The same inward sweep of articulated inertias serves the inverse of the mass matrix (one lane per unit force). Joints
+of several degrees of freedom are blocks: D = S' IA S is factorised as L diag(d) L' without square roots.
 """
 
 from __future__ import annotations
@@ -147,27 +146,6 @@ def unit_acceleration(body: Body, own: Fields, parent: Fields) -> Written:
     return _solve_joint(body, own, own.X.motion(parent.a))
 
 
-def pivots(body: Body, own: Fields) -> tuple[Written, Written]:
-    """The pivots d of D, and the diagonal they came from before the joints below took their share.
-
-    The scale adds children's inertias without what their joints give away, so that rounding of a cancelled pivot is
-    small beside it however long the chain; D_i <= 1e-10 scale_i tells a joint that has no inertia to move.
-    """
-    written, given = articulated_inertia(body, own)
-    k = len(body.S)
-    scale = tuple(
-        column.dot(own.scale.times(column)) + armature for column, armature in zip(body.S, body.armature, strict=True)
-    )
-    d = tuple(written["D"][i * (i + 1) // 2 + i] for i in range(k))
-    return {"pivot": d, "diagonal": scale}, {**given, "scale": own.X.articulated_back(own.IA)}
-
-
-def place_with_scale(body: Body, own: Fields, parent: Fields) -> Written:
-    """`place`, with a second copy of the inertia for `pivots`."""
-    placed = place(body, own, parent)
-    return {**placed, "scale": placed["IA"]}
-
-
 _INERTIAS = Inward(articulated_inertia, reads=("X", "IA"), writes=("U", "D", "Ia"), gives=("IA",))
 _INERTIA_FIELDS = {"X": TRANSFORM, "IA": ARTICULATED, "Ia": ARTICULATED, "U": DOF_FORCES, "D": DOF_TRIANGLE}
 _SOLVE_FIELDS = {"pA": FORCE, "u": DOFS, "qdd": DOFS, "a": MOTION}
@@ -209,15 +187,3 @@ INVERSE_MASS_MATRIX = Algorithm(
     outputs={"Hinv": DofOutput("qdd", force=False, lanes=True)},
 )
 """H^-1 by the articulated-body recursion, a lane for every unit generalised force: O(n^2)."""
-
-PIVOTS = Algorithm(
-    name="pivots",
-    inputs=("q",),
-    fields={"X": TRANSFORM, "IA": ARTICULATED, "scale": ARTICULATED, "pivot": DOFS, "diagonal": DOFS},
-    sweeps=(
-        Outward(place_with_scale, writes=("X", "IA", "scale")),
-        Inward(pivots, reads=("X", "IA", "scale"), writes=("pivot", "diagonal"), gives=("IA", "scale")),
-    ),
-    outputs={"pivot": DofOutput("pivot", force=False), "diagonal": DofOutput("diagonal", force=False)},
-)
-"""Pivots of the articulated-body recursion and the inertias they are compared with."""

@@ -1,0 +1,45 @@
+"""Every algorithm that the package has, by name."""
+
+from __future__ import annotations
+
+from robodyn.algorithms import energy, kinematics
+from robodyn.algorithms.aba import INVERSE_MASS_MATRIX, aba
+from robodyn.algorithms.coriolis import CORIOLIS_MATRIX
+from robodyn.algorithms.crba import CRBA
+from robodyn.algorithms.pivots import MASS_MATRIX_SIZE, PIVOTS
+from robodyn.algorithms.rnea import rnea
+from robodyn.algorithms.rnea_gradient import rnea_gradient
+from robodyn.sweeps import Algorithm, DofOutput
+
+EVERYTHING = ("q", "qd", "qdd", "f_ext")
+ALGORITHMS = {
+    a.name: a
+    for a in (
+        rnea(EVERYTHING),
+        rnea(("q", "qd")),
+        rnea(("q",)),
+        aba(("q", "qd", "tau", "f_ext")),
+        aba(("q", "qd", "tau")),
+        INVERSE_MASS_MATRIX,
+        PIVOTS,
+        MASS_MATRIX_SIZE,
+        CRBA,
+        CORIOLIS_MATRIX,
+        rnea_gradient(EVERYTHING),
+        rnea_gradient(("q", "qd", "qdd")),
+        kinematics.forward_kinematics(False),
+        kinematics.forward_kinematics(True),
+        *(kinematics.jacobian(f) for f in ("world", "body", "world_aligned")),
+        *(kinematics.link_velocity(f) for f in ("world", "body", "world_aligned")),
+        *(kinematics.link_acceleration(f, c) for f in ("world", "body", "world_aligned") for c in (False, True)),
+        energy.KINETIC_ENERGY,
+        energy.POTENTIAL_ENERGY,
+        energy.CENTER_OF_MASS,
+        energy.CENTROIDAL_MOMENTUM,
+    )
+}
+
+
+def needs_own_coordinates(algorithm: Algorithm) -> bool:
+    """Whether it solves for accelerations of every joint: such algorithms are for models without mimicking joints."""
+    return any(isinstance(output, DofOutput) and not output.force for output in algorithm.outputs.values())
