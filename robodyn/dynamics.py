@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
-from typing import Any, Literal, cast
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,6 +32,9 @@ from robodyn.query import Query
 from robodyn.singularity import singularity
 from robodyn.sweeps import Algorithm
 
+if TYPE_CHECKING:
+    from robodyn.engines.cpu.generated import GeneratedCode
+
 FRAMES = ("world", "body", "world_aligned")
 _MAX_THREADS = 4096
 
@@ -51,18 +54,25 @@ PLAIN_CALLS: dict[str, tuple[Algorithm, tuple[str, ...]]] = {
 """Queries that one algorithm answers from arrays alone: its name, the algorithm, and the arrays in order."""
 
 
+_EAGER = ("inverse_dynamics", "forward_dynamics", "mass_matrix", "bias_force")
+
+
 class Dynamics:
     """Answers rigid-body dynamics queries about a model.
 
     Args:
         model: what to compute with.
-        engine: "auto" (the fastest this version has), "reference", "cpu", "gpu" or "scan".
+        engine: "auto" (the fastest that runs here), "reference", "cpu", "gpu" or "scan".
         dtype: "float64" or "float32": of all results, and of the arithmetic.
-        threads: threads to use, None for as many as the process may run on. The reference engine uses one.
-        compile: "lazy", "eager" or "background": when engines that compile do so.
+        threads: threads for a batch, None for as many as the process may run on. The reference engine uses one.
+        compile: when engines that compile do so. "lazy": at a query's first call, which waits. "eager": inverse and
+            forward dynamics, mass matrix and bias force now, the others lazily. "background": at a query's first call,
+            which does not wait: a slower engine answers until the code is there.
         check: whether NaN and infinity raise. None: for single states yes, for batches no.
         joint_forces: of "damping" and "friction", which of the model's to include in generalised forces:
             tau = ID + damping qd + friction sign(qd).
+        code: "unrolled" (straight-line code for this robot) or "rolled" (loops over bodies, for code too large to
+            unroll) forces what engines that compile otherwise choose by the number of operations.
 
     Arrays: q (..., nq), qd, qdd, tau (..., nv), f_ext (..., n_bodies, 6) in world coordinates about the world's origin
     (moment, force; see `robodyn.external_force`), V0 and dV0 (..., 6) the base's spatial velocity and acceleration in
@@ -85,24 +95,30 @@ class Dynamics:
         compile: Literal["lazy", "eager", "background"] = "lazy",
         check: bool | None = None,
         joint_forces: Iterable[str] = (),
+        *,
+        code: Literal["auto", "unrolled", "rolled"] = "auto",
     ) -> None:
         _require_model(model)
         one_of("engine", engine, ENGINE_NAMES)
         one_of("compile", compile, ("lazy", "eager", "background"))
+        one_of("code", code, ("auto", "unrolled", "rolled"))
         name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype))
         self.model = model
         self.dtype = np.dtype(one_of("dtype", name, DTYPES))
         self.threads = None if threads is None else count("threads", threads, 1, _MAX_THREADS)
         self.check = None if check is None else flag("check", check)
         self.joint_forces = _joint_forces(joint_forces)
-        self.engine = make_engine(engine, model, self.dtype, self.threads, compile)
-        self._engine_asked, self._compile = engine, compile
+        self.engine = make_engine(engine, model, self.dtype, self.threads, compile, code)
+        self._engine_asked, self._compile, self._code = engine, compile, code
         self.argument_shapes: dict[str, tuple[int, ...]] = {
             "q": (model.nq,),
             **dict.fromkeys(("qd", "qdd", "tau"), (model.nv,)),
             "f_ext": (model.n_bodies, 6),
             **dict.fromkeys(("V0", "dV0"), (6,)),
         }
+        if compile == "eager":
+            for name in _EAGER:
+                self.engine.prepare(PLAIN_CALLS[name][0])
 
     def __repr__(self) -> str:
         return f"<Dynamics of {self.model.name!r}: engine {self.engine.name!r}, {self.dtype}>"
@@ -110,7 +126,7 @@ class Dynamics:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its arguments: what engines have prepared or compiled stays in its process."""
         options = (self._engine_asked, self.dtype.name, self.threads, self._compile, self.check, self.joint_forces)
-        return type(self), (self.model, *options)
+        return partial(type(self), code=self._code), (self.model, *options)
 
     def _answered(self, name: str, result: Any) -> Any:
         """After the first answer to a query: let machine code take its plain calls from then on.
@@ -439,6 +455,21 @@ class Dynamics:
         h, A = query.result(0, 6), query.result(1, 6, self.model.nv)
         query.run(energy.CENTROIDAL_MOMENTUM, h=h, A=A)
         return cast(tuple[Array, Array], query.finish({"h": h, "A": A}))
+
+    def program(self, query: str) -> GeneratedCode:
+        """The code that answers a query: its mode, operation counts, readable text, IR and assembly.
+
+        Args:
+            query: a name in `PLAIN_CALLS`, or "inverse_dynamics_gradient".
+
+        Raises:
+            ArgumentError: a query that is not one program.
+            UnavailableError: an engine that does not compile.
+        """
+        known = {name: algorithm for name, (algorithm, _) in PLAIN_CALLS.items()}
+        known["inverse_dynamics_gradient"] = rnea_gradient()
+        one_of("query", query, tuple(known))
+        return self.engine.generated(known[query])
 
     # What no state can cure.
 

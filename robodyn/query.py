@@ -43,8 +43,8 @@ class Query:
             for name, array in arrays.items():
                 require_finite(name, array, trailing[name])
         with np.errstate(all="ignore"):  # values that are not finite stay in their rows, also as warnings
-            if not (dyn.engine.normalizes and _nearly_unit(dyn.model, arrays["q"])):
-                arrays["q"] = dyn.model.normalized(arrays["q"])
+            scaled = _scalable(dyn.model, arrays["q"]) if dyn.engine.normalizes else dyn.model.normalized(arrays["q"])
+            arrays["q"] = scaled
         self.batch = int(np.prod(self.leading, dtype=np.intp))
         self.inputs: dict[str, Array] = {}
         for name, array in arrays.items():
@@ -111,14 +111,18 @@ class Query:
         return checked
 
 
-def _nearly_unit(model: Model, q: Array) -> bool:
-    """Whether every quaternion's length is a number that squares well, so that any way of scaling it will do."""
+def _scalable(model: Model, q: Array) -> Array:
+    """q with quaternions whose squared length a processor can divide by.
+
+    The rest is left as it is: engines scale it, and a row must not depend on what stands in others.
+    """
+    odd = np.zeros(q.shape[:-1], dtype=bool)
     for start in model.quaternion_starts.tolist():
         part = q[..., start : start + 4]
         squared = np.einsum("...i,...i", part, part)
         if not ((squared > _SMALL_SQUARE) & (squared < 1.0 / _SMALL_SQUARE)).all():
-            return False
-    return True
+            odd |= np.isfinite(part).all(axis=-1) & ~((squared > _SMALL_SQUARE) & (squared < 1.0 / _SMALL_SQUARE))
+    return np.where(odd[..., None], model.normalized(q), q) if odd.any() else q
 
 
 def _require_separate(targets: tuple[Array, ...]) -> None:

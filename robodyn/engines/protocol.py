@@ -14,6 +14,7 @@ from robodyn.sweeps import Algorithm
 
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
+    from robodyn.engines.cpu.generated import GeneratedCode
 
 
 class Engine(Protocol):
@@ -42,6 +43,16 @@ class Engine(Protocol):
                 or dV0 is zero. Values may be NaN or infinite: they stay in their rows.
             outputs: (B, ...) arrays of the engine's dtype, possibly strided; every entry is overwritten.
             link: index of the link that the query is about, where it is about one.
+        """
+
+    def prepare(self, algorithm: Algorithm) -> None:
+        """Compile now what `run` would compile at its first call; nothing for engines that do not compile."""
+
+    def generated(self, algorithm: Algorithm) -> GeneratedCode:
+        """The code that runs an algorithm.
+
+        Raises:
+            UnavailableError: the engine does not compile.
         """
 
     def fast_call(self, name: str, algorithm: Algorithm, dyn: Dynamics) -> Callable[..., Any] | None:
@@ -81,21 +92,26 @@ DTYPES = ("float64", "float32")
 
 
 def make_engine(
-    name: str, model: Model, dtype: np.dtype[Any], threads: int | None = None, compile: str = "lazy"
+    name: str,
+    model: Model,
+    dtype: np.dtype[Any],
+    threads: int | None = None,
+    compile: str = "lazy",
+    code: str = "auto",
 ) -> Engine:
     """The engine of that name; "auto" is the fastest one that runs here.
 
     Raises:
         UnavailableError: an engine that this version does not have, or that cannot run on this machine.
     """
-    if name == "cpu":
-        from robodyn.engines.cpu.engine import CpuEngine
-
+    if name in ("auto", "cpu"):
         try:
-            return CpuEngine(model, dtype, threads, compile)
-        except UnavailableError:
+            from robodyn.engines.cpu.engine import CpuEngine
+
+            return CpuEngine(model, dtype, threads, compile, code, lenient=name == "auto")
+        except (UnavailableError, ImportError, OSError) as error:
             if name == "cpu":
-                raise
+                raise UnavailableError(f"engine: 'cpu' does not run here: {error}") from error
     if name in ("auto", "reference"):
         from robodyn.engines.reference import ReferenceEngine
 

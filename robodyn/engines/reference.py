@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.errors import UnavailableError
 from robodyn.joints import KINDS, JointKind
 from robodyn.model import Model
 from robodyn.spatial import ZERO_FORCE, ZERO_MOTION, Force, Inertia, Motion, Transform
@@ -455,6 +456,17 @@ class ReferenceEngine:
 
     def __init__(self, model: Model, dtype: np.dtype[Any]) -> None:
         self.model, self.dtype = model, dtype
+
+    def prepare(self, algorithm: Algorithm) -> None:
+        """Nothing: there is nothing to compile."""
+
+    def generated(self, algorithm: Algorithm) -> Any:
+        """There is none.
+
+        Raises:
+            UnavailableError: always.
+        """
+        raise UnavailableError(f"{algorithm.name}: the reference engine generates no code; engines that do: 'cpu'")
 
     def fast_call(self, name: str, algorithm: Algorithm, dyn: object) -> None:
         """None: there is no faster way."""

@@ -1,176 +1,74 @@
 """The benchmark runner: `python -m tests.bench [--write] [NAME-FILTER]`.
 
-Prints the commit, the machine and versions, then a table of every case whose name contains the filter. `--write` also
-stores the table and JSON in docs/benchmarks. It installs nothing; peers that are not installed are left out.
+Prints the commit, the machine and versions, then tables of every case whose name contains the filter. Names begin with
+the suite: "core: load: 7-dof arm", "dynamics: arm7, forward_dynamics", "first answer: ...", "huge tree: ...". `--write`
+also stores pages and JSON in docs/benchmarks, of every suite of which something was measured. It installs nothing;
+peers that are not installed are named and left out.
 """
 
 from __future__ import annotations
 
 import json
-import platform
-import subprocess
-import sys
-import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from statistics import median
+from typing import Annotated, Any
 
-import numpy as np
 import typer
-from rich.console import Console
-from rich.table import Table
 
-import robodyn as rd
+from robodyn.benchmark.compare import Settings, threads_from
+from robodyn.tables import console
+from tests.bench import core, dynamics, plots, shared
 
-ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "docs" / "benchmarks"
-
-
-@dataclass
-class Row:
-    """Seconds of one case: median and fastest of several runs; `bound` is what the project promises, if anything."""
-
-    name: str
-    median_s: float
-    fastest_s: float
-    runs: int
-    bound_s: float | None = None
+_WIDTH = 150
+_BATCHES = "1,16,128,4096,65536"
 
 
-@dataclass
-class Case:
-    """A named thing to time; `call` does it once."""
-
-    name: str
-    call: Callable[[], object]
-    runs: int = 20
-    bound_s: float | None = None
-
-    def measure(self) -> Row:
-        """Run once to warm up, then `runs` times."""
-        self.call()
-        times = []
-        for _ in range(self.runs):
-            start = time.perf_counter()
-            self.call()
-            times.append(time.perf_counter() - start)
-        return Row(self.name, median(times), min(times), self.runs, self.bound_s)
-
-
-def urdf_text(links: int, parent: Callable[[int], int]) -> str:
-    """A robot of that many links on revolute joints."""
-    joints = "".join(
-        f'<joint name="j{i}" type="revolute"><parent link="l{parent(i)}"/><child link="l{i}"/><axis xyz="0 0 1"/>'
-        '<origin xyz="0 0 0.1"/><limit lower="-1" upper="1" effort="1" velocity="1"/></joint>'
-        for i in range(1, links)
+def run(
+    name_filter: Annotated[str, typer.Argument(help="Run cases whose name contains this.")] = "",
+    write: Annotated[bool, typer.Option(help="Store pages in docs/benchmarks.")] = False,
+    engine: Annotated[str, typer.Option(help="Our engine.")] = "auto",
+    batch: Annotated[str, typer.Option(help="States in a call.")] = _BATCHES,
+    dtype: Annotated[str, typer.Option(help="Precisions.")] = "float64,float32",
+    threads: Annotated[str, typer.Option(help="Numbers of threads.")] = "1,all",
+    seconds: Annotated[float, typer.Option(help="Time for each case.")] = 0.3,
+    huge: Annotated[bool, typer.Option(help="Huge trees under the reference engine too.")] = False,
+    folder: Annotated[Path, typer.Option(help="Where --write stores.")] = shared.FOLDER,
+) -> None:
+    """Measure and print; store with --write."""
+    settings = Settings(
+        engine=engine,  # type: ignore[arg-type]
+        dtypes=tuple(dtype.split(",")),
+        threads=threads_from(threads.split(",")),
+        batches=tuple(sorted(int(word) for word in batch.split(","))),
+        seconds=seconds,
     )
-    inertial = '<inertial><mass value="1"/><inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial>'
-    bodies = "".join(f'<link name="l{i}">{inertial}</link>' for i in range(links))
-    return f'<robot name="r">{bodies}{joints}</robot>'
-
-
-def cases() -> list[Case]:
-    """Everything there is to time."""
-    python = [sys.executable, "-c"]
-    chain, tree = urdf_text(10_001, lambda i: i - 1), urdf_text(20_000, lambda i: (i - 1) // 2)
-    models = ROOT / "models"
-    found = [
-        Case("import: python -c pass", lambda: subprocess.run([*python, "pass"], check=True)),
-        Case("import: import robodyn", lambda: subprocess.run([*python, "import robodyn"], check=True), bound_s=0.3),
-        Case(
-            "import: all public names",
-            lambda: subprocess.run([*python, "from robodyn import *"], check=True),
-            bound_s=None,
-        ),
-        Case("load: 7-dof arm", lambda: rd.load_urdf(models / "arm7.urdf"), 100, 0.005),
-        Case("load: 31-dof humanoid", lambda: rd.load_urdf(models / "humanoid.urdf", base="floating"), 50),
-        Case("load: chain of 10,000 joints", lambda: rd.load_urdf(chain), 3, 5.0),
-        Case("load: binary tree of 20,000 links", lambda: rd.load_urdf(tree), 3, 5.0),
-        Case("auto_tree: 10,000,000 bodies, chain", lambda: rd.auto_tree(10_000_000), 1),
-        Case("auto_tree: 10,000,000 bodies, binary", lambda: rd.auto_tree(10_000_000, branching=2), 1),
-        Case("tour: Euler tour of 1,000,000 bodies", lambda: rd.auto_tree(1_000_000, branching=2).tree.euler_tour, 3),
-    ]
-    for name, base in (("arm7", "fixed"), ("humanoid", "floating")):
-        model = rd.load_urdf(models / f"{name}.urdf", base=base)
-        dyn = rd.Dynamics(model, engine="reference")
-        for batch in (1, 4096):
-            q = model.random_configuration(0, (batch,))
-            v = np.ones((batch, model.nv))
-            at = f"reference, {name}, batch {batch}"
-            found += [
-                Case(f"{at}: inverse_dynamics", lambda d=dyn, q=q, v=v: d.inverse_dynamics(q, v, v), 5),
-                Case(f"{at}: forward_dynamics", lambda d=dyn, q=q, v=v: d.forward_dynamics(q, v, v), 5),
-                Case(f"{at}: mass_matrix", lambda d=dyn, q=q, v=v: d.mass_matrix(q), 5),
-            ]
-    return found
-
-
-def header() -> dict[str, str]:
-    """What the figures hold for."""
-    git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    cpu = next(
-        (line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
-        platform.processor(),
-    )
-    return {
-        "commit": git.stdout.strip() or "unknown",
-        "processor": f"{cpu}, {platform.machine()}",
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "robodyn": rd.__version__,
-    }
-
-
-def _lines(path: str) -> list[str]:
-    return Path(path).read_text().splitlines() if Path(path).exists() else []
-
-
-def show(value: float | None) -> str:
-    """Seconds with a unit that fits."""
-    if value is None:
-        return ""
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value / 1e-9:.3g} ns"
-
-
-def markdown(rows: list[Row], about: dict[str, str]) -> str:
-    """The page of docs/benchmarks."""
-    facts = ", ".join(f"{key} {value}" for key, value in about.items())
-    lines = [
-        "# Loading, imports and the reference engine",
-        "",
-        "Printed by `python -m tests.bench --write`. Shared machines drift: compare within one run.",
-        "",
-        f"Measured on: {facts}.",
-        "",
-        "| case | median | fastest | runs | bound |",
-        "|---|---:|---:|---:|---:|",
-    ]
-    for row in rows:
-        cells = (row.name, show(row.median_s), show(row.fastest_s), str(row.runs), show(row.bound_s))
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def run(name_filter: str = typer.Argument("", help="run cases whose name contains this"), write: bool = False) -> None:
-    """Measure and print; store in docs/benchmarks with --write."""
-    console, about = Console(), header()
-    console.print(", ".join(f"{key} {value}" for key, value in about.items()))
-    table = Table("case", "median", "fastest", "runs", "bound")
-    rows = []
-    for case in cases():
-        if name_filter in case.name:
-            row = case.measure()
-            rows.append(row)
-            table.add_row(row.name, show(row.median_s), show(row.fastest_s), str(row.runs), show(row.bound_s))
-    console.print(table)
+    screen, about = console(), shared.header() | {"load": shared.load()}
+    screen.width = max(screen.width, _WIDTH)
+    if name_filter:
+        about["filter"] = repr(name_filter)
+    screen.print(shared.facts(about))
+    rows = [case.measure() for case in core.cases() if name_filter in f"core: {case.name}"]
+    if rows:
+        screen.print(core.table(rows))
+    measured = dynamics.measure(lambda name: name_filter in name, settings, huge, console(stderr=True).print)
+    for table in dynamics.cells(measured):
+        screen.print(table.rich())
+    if measured.reports:
+        for note in dynamics.notes(measured):
+            screen.print(f"- {note}")
     if write:
-        FOLDER.mkdir(exist_ok=True)
-        (FOLDER / "core.md").write_text(markdown(rows, about))
-        (FOLDER / "core.json").write_text(json.dumps({**about, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
+        folder.mkdir(parents=True, exist_ok=True)
+        if rows:
+            (folder / "core.md").write_text(core.page(rows, about))
+            _dump(folder / "core.json", {**about, "rows": [asdict(row) for row in rows]})
+        if measured:
+            drawn = bool(measured.reports) and plots.draw(measured.reports, folder / "cpu.svg")
+            (folder / "cpu.md").write_text(dynamics.page(measured, about, "cpu.svg" if drawn else None))
+            _dump(folder / "cpu.json", dynamics.document(measured, about))
+
+
+def _dump(path: Path, document: dict[str, Any]) -> None:
+    path.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -6,19 +6,22 @@ import ctypes
 import hashlib
 import math
 import threading
+import warnings
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.engines.cpu.cache import ObjectCache, compiled
+from robodyn.engines.cpu.generated import GeneratedCode
 from robodyn.engines.cpu.jit import Code
 from robodyn.engines.cpu.kernels import OPT, Compiler, Kernel, Request, workspace
 from robodyn.engines.cpu.native import make_entry
 from robodyn.engines.cpu.pool import default_threads, shared_pool
 from robodyn.engines.cpu.target import Target, host_target
 from robodyn.engines.reference import ReferenceEngine
+from robodyn.errors import UnavailableError
 from robodyn.model import Model
 from robodyn.sweeps import Algorithm
 from robodyn.tracing.unrolled import input_shapes, output_shape
@@ -43,6 +46,7 @@ class CpuEngine:
         compile: "background": while a program compiles, the reference engine answers.
         mode: "unrolled" or "rolled" forces one kind of code; "auto" picks by the number of operations.
         target: the processor to compile for, by default the host.
+        lenient: where a program does not compile, warn and let the reference engine answer.
     """
 
     name = "cpu"
@@ -54,12 +58,16 @@ class CpuEngine:
         dtype: np.dtype[Any],
         threads: int | None = None,
         compile: str = "lazy",
-        mode: Literal["auto", "unrolled", "rolled"] = "auto",
+        mode: str = "auto",
         target: Target | None = None,
+        lenient: bool = False,
     ) -> None:
         self.model, self.dtype, self.compile = model, dtype, compile
         self.target = host_target() if target is None else target
         self.threads = default_threads() if threads is None else threads
+        self.lenient = lenient
+        self._reference = ReferenceEngine(model, dtype)
+        self._broken: set[str] = set()
         self.compiler = Compiler(ObjectCache.from_environment(), mode)
         self._kernels: dict[tuple[Any, ...], Kernel] = {}
         self._compiling: dict[tuple[Any, ...], threading.Thread] = {}
@@ -84,7 +92,19 @@ class CpuEngine:
         return found
 
     def _ready(self, algorithm: Algorithm, base: tuple[str, ...], link: int | None, single: bool) -> Kernel | None:
-        """The kernel, or None while it compiles in the background."""
+        """The kernel, or None while it compiles in the background, or where it does not compile at all."""
+        if algorithm.name in self._broken:
+            return None
+        try:
+            return self._compiled(algorithm, base, link, single)
+        except UnavailableError as error:
+            if not self.lenient:
+                raise
+            warnings.warn(f"{error}; the reference engine answers instead", RuntimeWarning, stacklevel=2)
+            self._broken.add(algorithm.name)
+            return None
+
+    def _compiled(self, algorithm: Algorithm, base: tuple[str, ...], link: int | None, single: bool) -> Kernel | None:
         key = (algorithm.name, base, link)
         if self.compile != "background" or key in self._kernels or (*key, single) in self._kernels:
             return self.kernel(algorithm, base, link, single=single)
@@ -113,7 +133,7 @@ class CpuEngine:
         kernel = self._ready(algorithm, base, link, batch == 1)
         if kernel is None:
             given = {**inputs, "q": self.model.normalized(inputs["q"])}
-            ReferenceEngine(self.model, self.dtype).run(algorithm, given, outputs, link=link)
+            self._reference.run(algorithm, given, outputs, link=link)
             return
         if batch == 0:
             return
@@ -126,6 +146,14 @@ class CpuEngine:
         for name, target in targets.items():
             if not np.may_share_memory(target, outputs[name]):
                 outputs[name][...] = target.reshape(outputs[name].shape)
+
+    def prepare(self, algorithm: Algorithm) -> None:
+        """Compile an algorithm now."""
+        self._ready(algorithm, (), None, False)
+
+    def generated(self, algorithm: Algorithm) -> GeneratedCode:
+        """The code that runs an algorithm on batches."""
+        return GeneratedCode(self.kernel(algorithm))
 
     def fast_call(self, name: str, algorithm: Algorithm, dyn: Dynamics) -> Callable[..., Any] | None:
         """A built-in function in front of a method of `dyn`, once the query's unrolled kernel is there."""

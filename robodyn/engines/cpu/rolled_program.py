@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from robodyn.engines.cpu.rolled_plan import RolledPlan, lane_size
 from robodyn.engines.cpu.target import Target
 from robodyn.joints import KINDS
 from robodyn.model import Model
-from robodyn.sweeps import Algorithm
+from robodyn.sweeps import Algorithm, Ancestors, Inward, Links, Outward
 
 
 def traits_of(model: Model) -> Traits:
@@ -49,6 +50,41 @@ class RolledProgram:
         self.module = RolledModule(algorithm, traits_of(model), dtype, target, base, width)
         self.layout, self.workspace_bytes = self._layout()
         self.arrays = [self._array(name) for name in self.module.model_arrays]
+
+    @property
+    def operations(self) -> int:
+        """Floating-point operations for one state."""
+        tracer, kinds = self.module.tracer, self.model.joint_kind
+        total = 0
+        for group in tracer.groups:
+            sweep = self.plan.algorithm.sweeps[group[0]]
+            if isinstance(sweep, Outward | Inward):
+                bodies = kinds
+                if sweep.lanes:
+                    assert self.plan.lanes is not None
+                    bodies = kinds[self.plan.lanes.pairs[group[0]][:, 0]]
+                times = np.bincount(bodies, minlength=len(KINDS)).tolist()
+                total += sum(
+                    n * tracer.bodies(group, KINDS[code]).program.operations for code, n in enumerate(times) if n
+                )
+            elif isinstance(sweep, Ancestors):
+                total += self._climbing_operations(sweep)
+            elif isinstance(sweep, Links):
+                total += (1 if sweep.of_link else len(self.model.link_names)) * tracer.links(sweep).program.operations
+            else:
+                total += tracer.world(sweep).program.operations
+        return total
+
+    def _climbing_operations(self, sweep: Ancestors) -> int:
+        model, tracer, kinds = self.model, self.module.tracer, self.model.joint_kind.tolist()
+        bodies = [int(model.link_body[self.plan.link or 0])] if sweep.of_link else range(model.n_bodies)
+        found: Counter[tuple[int, int]] = Counter()
+        for first in bodies:
+            if first >= 0:
+                found.update((kinds[here], kinds[first]) for here in model.tree.path(first))
+        visits = sum(n * tracer.visit(sweep, KINDS[a], KINDS[b]).program.operations for (a, b), n in found.items())
+        starts = Counter(kinds[first] for first in bodies if first >= 0)
+        return visits + sum(n * tracer.start(sweep, KINDS[code]).program.operations for code, n in starts.items())
 
     def _vectors(self, array: str) -> int:
         """Vectors in an array of the workspace."""

@@ -1,0 +1,151 @@
+"""What is measured: queries, the states they are asked at, and those who answer them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.benchmark.timing import Timing
+from robodyn.dynamics import Dynamics
+from robodyn.model import Model
+
+States = Mapping[str, Array]
+"""q (B, nq), qd, qdd and tau (B, nv)."""
+Answers = tuple[Array, ...]
+"""What a query returns, (B, ...) each, in the order and the conventions of `robodyn.Dynamics`."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query of `Dynamics`: what it takes, and how many axes of length nv each of its results has."""
+
+    inputs: tuple[str, ...]
+    axes: tuple[int, ...]
+
+    def numbers(self, model: Model) -> int:
+        """Numbers in the answer to one state."""
+        return sum(model.nv**axes for axes in self.axes)
+
+
+QUERIES = {
+    "inverse_dynamics": Query(("q", "qd", "qdd"), (1,)),
+    "forward_dynamics": Query(("q", "qd", "tau"), (1,)),
+    "mass_matrix": Query(("q",), (2,)),
+    "bias_force": Query(("q", "qd"), (1,)),
+    "inverse_dynamics_gradient": Query(("q", "qd", "qdd"), (2, 2)),
+    "forward_dynamics_gradient": Query(("q", "qd", "tau"), (2, 2, 2)),
+}
+
+
+class RefusedError(Exception):
+    """A peer that is not installed, or that cannot take this robot; says why."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A contender with its inputs laid out: `run` answers all `states` of them once, `answers` says what came out."""
+
+    run: Callable[[], object]
+    answers: Callable[[], Answers]
+    states: int
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to answer one query."""
+
+    name: str
+    query: str
+    dtype: str
+    threads: int
+    single: bool
+    """Whether it answers one state a call, called from a loop in Python, or a whole batch in one call."""
+    prepare: Callable[[States], Prepared]
+    ours: bool = False
+    tolerance: float | None = None
+    """How far its answers may be from ours, if not as usual for its dtype."""
+    overhead: Callable[[float], Timing] | None = None
+    """Measures, within so many seconds, what one call costs whatever the robot."""
+    overhead_name: str = ""
+    """What is left of a call without its overhead."""
+
+
+class Peer(Protocol):
+    """Another library, with the model of one robot."""
+
+    name: str
+    """Name and version."""
+    notes: tuple[str, ...]
+    """What to know when comparing."""
+
+    def contenders(self, query: str, threads: Sequence[int]) -> list[Contender]:
+        """Its ways to answer a query; none where it has none."""
+
+
+def draw(model: Model, count: int, seed: int = 0) -> dict[str, Array]:
+    """Random states: q within limits, everything else between -1 and 1."""
+    rng = np.random.default_rng(seed)
+    q = model.random_configuration(rng, (count,))
+    qd, qdd, tau = rng.uniform(-1.0, 1.0, (3, count, model.nv))
+    return {"q": q, "qd": qd, "qdd": qdd, "tau": tau}
+
+
+def repeated(states: States, batch: int) -> dict[str, Array]:
+    """A batch of any size made of the same states over and over, so that each of its rows has a known answer."""
+    return {name: np.resize(array, (batch, *array.shape[1:])) for name, array in states.items()}
+
+
+def available_threads() -> int:
+    """Processors that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def one_by_one(
+    call: Callable[..., Any], rows: Sequence[tuple[Any, ...]], read: Callable[[Any, int], Answers]
+) -> Prepared:
+    """A call that takes one state, in a loop over the arguments `rows`.
+
+    `read` makes one state's answer of what a call returned and the row's number; nobody looks at it while timing.
+    """
+
+    def run() -> None:
+        for arguments in rows:
+            call(*arguments)
+
+    def answers() -> Answers:
+        each = [read(call(*arguments), row) for row, arguments in enumerate(rows)]
+        return tuple(np.array(column) for column in zip(*each, strict=True))
+
+    return Prepared(run, answers, len(rows))
+
+
+def own_contenders(dyn: Dynamics, query: str, threads: int) -> tuple[Contender, Contender]:
+    """Ours: one state a call, as users write it; and a batch, results written to the same `out` every time."""
+    asked, call, dtype = QUERIES[query], getattr(dyn, query), str(dyn.dtype)
+
+    def given(states: States) -> list[Array]:
+        return [states[name].astype(dyn.dtype, copy=False) for name in asked.inputs]
+
+    def single(states: States) -> Prepared:
+        def read(answer: Any, row: int) -> Answers:
+            return answer if isinstance(answer, tuple) else (answer,)
+
+        return one_by_one(call, list(zip(*given(states), strict=True)), read)
+
+    def batch(states: States) -> Prepared:
+        arrays, nv = given(states), dyn.model.nv
+        results = tuple(np.full((len(arrays[0]), *(nv,) * axes), np.nan, dyn.dtype) for axes in asked.axes)
+        run = partial(call, *arrays, out=results if len(results) > 1 else results[0])
+        return Prepared(run, lambda: results, len(arrays[0]))
+
+    name = f"robodyn {dyn.engine.name}"
+    return (
+        Contender(name, query, dtype, threads, single=True, prepare=single, ours=True),
+        Contender(name, query, dtype, threads, single=False, prepare=batch, ours=True),
+    )

@@ -1,0 +1,73 @@
+"""What the command `bench` does: measure queries on the user's robot, beside the peers that are installed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+from robodyn._version import __version__
+from robodyn.benchmark.compare import Report, Settings, compare, find_peers, threads_from
+from robodyn.benchmark.contenders import QUERIES
+from robodyn.benchmark.tables import HEADLINE, footnotes, tables
+from robodyn.errors import ArgumentError
+from robodyn.model import Model
+from robodyn.tables import console
+
+
+def settings(options: dict[str, Any]) -> Settings:
+    """The settings that the command's options ask for.
+
+    Raises:
+        ArgumentError: an option's value is not allowed.
+    """
+    return Settings(
+        queries=_words(options["query"]) or tuple(QUERIES),
+        engine=options["engine"],
+        dtypes=_words(options["dtype"]),
+        threads=threads_from(_words(options["threads"])),
+        batches=_numbers("--batch", options["batch"]),
+        seconds=options["seconds"],
+    )
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(word for word in text.replace(",", " ").split()))
+
+
+def _numbers(option: str, text: str) -> tuple[int, ...]:
+    words = _words(text)
+    wrong = [word for word in words if not (word.isascii() and word.isdigit())]
+    if wrong or not words:
+        got = repr(wrong[0]) if wrong else "nothing"
+        raise ArgumentError(f"{option}: got {got}; wanted whole numbers, comma separated")
+    return tuple(sorted({int(word) for word in words}))
+
+
+def bench(model: Model, chosen: Settings, with_peers: bool, as_json: bool) -> None:
+    """Measure and print.
+
+    Raises:
+        RobodynError: the robot or the engine cannot be measured at all.
+    """
+    peers, reasons = find_peers(model) if with_peers else ([], [])
+    waiting = console(stderr=True)
+    if waiting.is_terminal:
+        with waiting.status(model.name) as status:
+            report = compare(model, chosen, peers, announce=status.update)
+    else:
+        report = compare(model, chosen, peers)
+    report.notes += reasons
+    if as_json:
+        print(json.dumps({"robodyn": __version__, **dataclasses.asdict(report)}, indent=1))
+    else:
+        _show(report)
+
+
+def _show(report: Report) -> None:
+    screen = console()
+    for table in tables(report):
+        screen.print(table.rich())
+    screen.print(HEADLINE)
+    for note in footnotes(report):
+        screen.print(f"- {note}")

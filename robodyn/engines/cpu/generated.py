@@ -1,0 +1,64 @@
+"""Generated code for people to look at."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from robodyn.engines.cpu.jit import assembly
+from robodyn.engines.cpu.kernels import OPT, Kernel
+from robodyn.engines.cpu.rolled_program import RolledProgram
+from robodyn.errors import UnavailableError
+from robodyn.tracing.program import Program
+
+
+class GeneratedCode:
+    """The code of one query on one robot.
+
+    `mode` is "unrolled" or "rolled", `label` says what it is. Unrolled code comes from a `Program`, a graph of
+    expressions; rolled code from several small ones, one for each step and joint kind.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.mode, self.label = kernel.mode, kernel.request.label
+
+    def __repr__(self) -> str:
+        return f"<GeneratedCode of {self.label}: {self.mode}, {self.operations} operations>"
+
+    @cached_property
+    def program(self) -> Program:
+        """The expression graph of unrolled code: `counts`, `text()`, `dot()`, `evaluate()`.
+
+        Raises:
+            UnavailableError: rolled code has no graph of its own.
+        """
+        if self._kernel.program is None:
+            raise UnavailableError(f"{self.label}: rolled code is loops over steps, not one graph")
+        return self._kernel.program
+
+    @cached_property
+    def operations(self) -> int:
+        """Floating-point operations for one state."""
+        if isinstance(self._kernel.keep, RolledProgram):
+            return self._kernel.keep.operations
+        return self.program.operations
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """Operations for one state by kind, of unrolled code."""
+        return self.program.counts
+
+    @cached_property
+    def text(self) -> str:
+        """Unrolled code as readable lines, one operation each."""
+        return self.program.text()
+
+    @cached_property
+    def ir(self) -> str:
+        """The module in LLVM's language."""
+        return self._kernel.module()
+
+    @cached_property
+    def assembly(self) -> str:
+        """The machine code in the processor's language."""
+        return assembly(self.ir, self._kernel.request.target, OPT)

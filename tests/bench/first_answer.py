@@ -1,0 +1,89 @@
+"""The time from loading a robot to its first answer, in a new process: with an empty cache, and with a full one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+
+from tests.bench.shared import MODELS, ROOT, show
+
+_CODE = """
+import json, sys, time
+import numpy as np
+from robodyn import *
+path, base, query, engine = sys.argv[1:]
+start = time.perf_counter()
+model = load_urdf(path, base=base)
+dyn = Dynamics(model, engine=engine)
+v = np.zeros(model.nv)
+arguments = (model.neutral(), v, v)[: 1 if query == "mass_matrix" else 2 if query == "bias_force" else 3]
+getattr(dyn, query)(*arguments)
+print(json.dumps({"seconds": time.perf_counter() - start, "engine": dyn.engine.name}))
+"""
+_CASES = (
+    ("arm7", "fixed", "inverse_dynamics"),
+    ("arm7", "fixed", "forward_dynamics"),
+    ("humanoid", "floating", "inverse_dynamics"),
+    ("humanoid", "floating", "forward_dynamics"),
+    ("humanoid", "floating", "forward_dynamics_gradient"),
+)
+_CACHED_RUNS = 3
+
+
+@dataclass
+class First:
+    """Seconds from `load_urdf` to the first answer, imports not counted; the whole process as well."""
+
+    robot: str
+    query: str
+    engine: str
+    cold_s: float | None = None
+    cached_s: float | None = None
+    process_cold_s: float | None = None
+    process_cached_s: float | None = None
+    problem: str = ""
+
+    def cells(self) -> tuple[str, ...]:
+        """As text."""
+        times = (self.cold_s, self.cached_s, self.process_cold_s, self.process_cached_s)
+        return (self.robot, self.query, self.engine, *map(show, times), self.problem)
+
+
+HEADINGS = ("robot", "query", "engine", "cold ", "cached ", "process, cold ", "process, cached ", "remark")
+
+
+def names() -> list[str]:
+    """Names of the cases."""
+    return [f"first answer: {robot}, {query}" for robot, _, query in _CASES]
+
+
+def measure(name: str, engine: str) -> First:
+    """Run one case: once with an empty cache, then with what that left; the best of the latter."""
+    robot, base, query = _CASES[names().index(name)]
+    try:
+        with tempfile.TemporaryDirectory() as cache:
+            runs = [_process(robot, base, query, engine, cache) for _ in range(1 + _CACHED_RUNS)]
+    except RuntimeError as error:
+        return First(robot, query, engine, problem=str(error))
+    (cold, process_cold, used), *cached = runs
+    best, process_best = (min(run[k] for run in cached) for k in (0, 1))
+    return First(robot, query, used, cold, best, process_cold, process_best)
+
+
+def _process(robot: str, base: str, query: str, engine: str, cache: str) -> tuple[float, float, str]:
+    """Seconds to the answer, seconds of the process, engine."""
+    # A folder in which nothing is yet, and that others cannot write to.
+    environment = {**os.environ, "ROBODYN_CACHE_DIR": f"{cache}/objects", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", _CODE, str(MODELS / f"{robot}.urdf"), base, query, engine]
+    start = time.perf_counter()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    process = time.perf_counter() - start
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1])
+    said = json.loads(done.stdout)
+    return said["seconds"], process, said["engine"]

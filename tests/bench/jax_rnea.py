@@ -1,0 +1,90 @@
+"""RNEA in JAX, as one would write it: plain recursion over the bodies, vmap over the batch, jit over it all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from robodyn.joints import KINDS
+from robodyn.model import Model
+
+jax.config.update("jax_enable_x64", True)
+
+KINDS_TAKEN = ("revolute", "prismatic", "floating")
+
+
+def rnea(model: Model, dtype: str) -> Callable[..., Any]:
+    """A compiled function (q, qd, qdd) -> tau on (B, n) arrays, for joints of the kinds above. RBDA table 5.1."""
+    kinds = [KINDS[code].name for code in model.joint_kind]
+    E, r = (np.asarray(x, dtype) for x in (model.Xtree[:, :9].reshape(-1, 3, 3), model.Xtree[:, 9:]))
+    mass, h, I = (np.asarray(x, dtype) for x in (model.inertia[:, 0], model.inertia[:, 1:4], _tensors(model)))
+    gravity, armature = np.asarray(model.gravity, dtype), np.asarray(model.armature, dtype)
+
+    def one(q: Any, qd: Any, qdd: Any) -> Any:
+        v: list[Any] = []
+        a: list[Any] = []
+        f: list[Any] = []
+        X: list[Any] = []
+        for i, kind in enumerate(kinds):
+            rotation, shift, S = _joint(kind, q[model.q_start[i] :])
+            s = slice(model.v_start[i], model.v_start[i] + S.shape[1])
+            R, p = rotation @ E[i], r[i] + E[i].T @ shift
+            X.append((R, p))
+            parent = int(model.parent[i])
+            v0, a0 = (v[parent], a[parent]) if parent >= 0 else (jnp.zeros(6, dtype), jnp.r_[jnp.zeros(3), -gravity])
+            joint_velocity = S @ qd[s]
+            v.append(_motion(R, p, v0) + joint_velocity)
+            a.append(_motion(R, p, a0) + S @ qdd[s] + _cross(v[i], joint_velocity))
+            f.append(_apply(mass[i], h[i], I[i], a[i]) + _cross_force(v[i], _apply(mass[i], h[i], I[i], v[i])))
+        tau: list[Any] = [None] * len(kinds)
+        for i in reversed(range(len(kinds))):
+            tau[i] = _joint(kinds[i], q[model.q_start[i] :])[2].T @ f[i]
+            if model.parent[i] >= 0:
+                R, p = X[i]
+                moment, force = R.T @ f[i][:3], R.T @ f[i][3:]
+                f[model.parent[i]] += jnp.r_[moment + jnp.cross(p, force), force]
+        return jnp.concatenate(tau) + armature * qdd
+
+    return jax.jit(jax.vmap(one))
+
+
+def _tensors(model: Model) -> Any:
+    xx, xy, xz, yy, yz, zz = model.inertia[:, 4:].T
+    return np.moveaxis(np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]), -1, 0)
+
+
+def _joint(kind: str, q: Any) -> tuple[Any, Any, Any]:
+    """Rotation parent to body, shift in parent axes, and motion subspace (6, nv), angular part first."""
+    eye, none = jnp.eye(6, dtype=q.dtype), jnp.zeros(3, q.dtype)
+    if kind == "prismatic":
+        return jnp.eye(3, dtype=q.dtype), q[0] * eye[2, :3], eye[:, 5:6]
+    if kind == "revolute":
+        c, s = jnp.cos(q[0]), jnp.sin(q[0])
+        return jnp.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]]), none, eye[:, 2:3]
+    x, y, z, w = q[3:7]
+    rows = [
+        [1 - 2 * (y * y + z * z), 2 * (x * y + z * w), 2 * (x * z - y * w)],
+        [2 * (x * y - z * w), 1 - 2 * (x * x + z * z), 2 * (y * z + x * w)],
+        [2 * (x * z + y * w), 2 * (y * z - x * w), 1 - 2 * (x * x + y * y)],
+    ]
+    return jnp.array(rows), q[:3], eye[:, jnp.array([3, 4, 5, 0, 1, 2])]
+
+
+def _motion(R: Any, p: Any, v: Any) -> Any:
+    return jnp.r_[R @ v[:3], R @ (v[3:] - jnp.cross(p, v[:3]))]
+
+
+def _cross(v: Any, m: Any) -> Any:
+    return jnp.r_[jnp.cross(v[:3], m[:3]), jnp.cross(v[:3], m[3:]) + jnp.cross(v[3:], m[:3])]
+
+
+def _cross_force(v: Any, f: Any) -> Any:
+    return jnp.r_[jnp.cross(v[:3], f[:3]) + jnp.cross(v[3:], f[3:]), jnp.cross(v[:3], f[3:])]
+
+
+def _apply(mass: Any, h: Any, I: Any, v: Any) -> Any:
+    return jnp.r_[I @ v[:3] + jnp.cross(h, v[3:]), mass * v[3:] - jnp.cross(h, v[:3])]
