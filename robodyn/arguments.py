@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robodyn.errors import ArgumentError, NumericalError
+from robodyn.messages import brief
 
 Array: TypeAlias = NDArray[Any]
 """A NumPy array of real numbers."""
 
 _MAX_ROWS_NAMED = 5
+_MAX_LEADING_AXES = 32
+_DOUBLE = 8
 
 
 def real_array(name: str, value: Any, shape: tuple[int, ...], dtype: Any, *, what: str = "") -> Array:
@@ -25,10 +31,12 @@ def real_array(name: str, value: Any, shape: tuple[int, ...], dtype: Any, *, wha
     wanted = f"a real array of shape ({', '.join(['...', *map(str, shape)])})" + (f": {what}" if what else "")
     try:
         array = np.asarray(value)
-    except (ValueError, TypeError) as error:
-        raise ArgumentError(f"{name}: got {_brief(value)}; wanted {wanted}") from error
+    except MemoryError:
+        raise
+    except Exception as error:  # a foreign object may raise anything
+        raise ArgumentError(f"{name}: got {brief(value)}; wanted {wanted}") from error
     if array.dtype.kind not in "fiu":
-        raise ArgumentError(f"{name}: got {_brief(value)} of dtype {array.dtype}; wanted {wanted}")
+        raise ArgumentError(f"{name}: got {brief(value)} of dtype {array.dtype}; wanted {wanted}")
     if array.ndim < len(shape) or array.shape[array.ndim - len(shape) :] != shape:
         raise ArgumentError(f"{name}: got shape {array.shape}; wanted {wanted}")
     with np.errstate(over="ignore"):  # a float64 beyond float32 becomes infinite and is met by the checks of values
@@ -61,7 +69,7 @@ def output_array(name: str, given: Any, shape: tuple[int, ...], dtype: Any) -> A
         got = (
             f"{'a writeable' if given.flags.writeable else 'a read-only'} {given.dtype} array of shape {given.shape}"
             if isinstance(given, np.ndarray)
-            else _brief(given)
+            else brief(given)
         )
         raise ArgumentError(f"{name}: got {got}; wanted a writeable {np.dtype(dtype)} array of shape {shape}")
     return given
@@ -74,8 +82,20 @@ def one_of(name: str, value: Any, allowed: Sequence[str]) -> str:
         ArgumentError: it is not; the message lists them.
     """
     if not isinstance(value, str) or value not in allowed:
-        raise ArgumentError(f"{name}: got {_brief(value)}; allowed: {', '.join(repr(word) for word in allowed)}")
+        raise ArgumentError(f"{name}: got {brief(value)}; allowed: {', '.join(repr(word) for word in allowed)}")
     return value
+
+
+def words(name: str, value: Any, allowed: Sequence[str]) -> tuple[str, ...]:
+    """`value`, a list or another sequence of allowed words, as a tuple.
+
+    Raises:
+        ArgumentError: it is no such sequence, or one of its words is not allowed; the message lists them.
+    """
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        listed = ", ".join(repr(word) for word in allowed)
+        raise ArgumentError(f"{name}: got {brief(value)}; wanted a list or tuple of words; allowed: {listed}")
+    return tuple(one_of(name, word, allowed) for word in value)
 
 
 def flag(name: str, value: Any) -> bool:
@@ -85,8 +105,19 @@ def flag(name: str, value: Any) -> bool:
         ArgumentError: it is not.
     """
     if not isinstance(value, bool | np.bool_):
-        raise ArgumentError(f"{name}: got {_brief(value)}; allowed: True, False")
+        raise ArgumentError(f"{name}: got {brief(value)}; allowed: True, False")
     return bool(value)
+
+
+def finite_real(value: Any) -> float | None:
+    """`value` as a float if it is a finite real number of any type but bool, else None."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:  # an int or a fraction beyond the range of float
+        return None
+    return number if math.isfinite(number) else None
 
 
 def finite_number(name: str, value: Any) -> float:
@@ -95,13 +126,10 @@ def finite_number(name: str, value: Any) -> float:
     Raises:
         ArgumentError: not a real number, NaN or infinite.
     """
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float | np.integer | np.floating)
-        or not np.isfinite(value)
-    ):
-        raise ArgumentError(f"{name}: got {_brief(value)}; wanted a finite real number")
-    return float(value)
+    number = finite_real(value)
+    if number is None:
+        raise ArgumentError(f"{name}: got {brief(value)}; wanted a finite real number")
+    return number
 
 
 def count(name: str, value: Any, smallest: int, largest: int) -> int:
@@ -111,8 +139,27 @@ def count(name: str, value: Any, smallest: int, largest: int) -> int:
         ArgumentError: not an integer, or out of range.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not smallest <= value <= largest:
-        raise ArgumentError(f"{name}: got {_brief(value)}; wanted an integer from {smallest} to {largest}")
+        wanted = f"wanted an integer from {smallest} to {largest}" if smallest <= largest else "there is none"
+        raise ArgumentError(f"{name}: got {brief(value)}; {wanted}")
     return int(value)
+
+
+def batch_shape(name: str, value: Any, numbers: int) -> tuple[int, ...]:
+    """`value` as the shape of a batch whose every entry holds so many `numbers`.
+
+    Raises:
+        ArgumentError: not a tuple of integers from 0, or of more numbers than any memory could address.
+    """
+    good = isinstance(value, tuple | list) and len(value) <= _MAX_LEADING_AXES
+    if not good or any(isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0 for n in value):
+        allowed = f"a tuple of at most {_MAX_LEADING_AXES} integers from 0"
+        raise ArgumentError(f"{name}: got {brief(value)}; wanted {allowed}")
+    shape = tuple(map(int, value))
+    # NumPy looks at the axes that are not 0, also where the array is empty.
+    most = sys.maxsize // (_DOUBLE * max(1, numbers))
+    if math.prod(n for n in shape if n) > most:
+        raise ArgumentError(f"{name}: got {brief(value)}; wanted at most {most} entries in all")
+    return shape
 
 
 def require_finite(name: str, array: Array, trailing: int) -> None:
@@ -135,8 +182,3 @@ def rows_named(bad: Array, trailing: int) -> str:
     found = [tuple(map(int, row)) for row in np.argwhere(rows)]
     named = ", ".join(str(row[0]) if len(row) == 1 else str(row) for row in found[:_MAX_ROWS_NAMED])
     return f"in {len(found)} of {rows.size} rows: {named}" + (", ..." if len(found) > _MAX_ROWS_NAMED else "")
-
-
-def _brief(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,47 @@
+"""How messages and tables show what is not ours: names, texts and objects, safe to print and short."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any
+
+_SHOWN = 60
+"""So many characters of a foreign text are quoted in a message."""
+
+_COMPARED, _LONGEST_COMPARED = 1000, 64
+"""So many names, and no longer ones, are compared with a misspelt one: that takes time as the square of the length."""
+
+
+def printable(text: str) -> str:
+    """`text` with what does not print, such as control characters and line breaks, written as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def quoted(text: str, most: int = _SHOWN) -> str:
+    """`text` in double quotes for a message: cut to `most` characters, and escaped where it does not print."""
+    if len(text) > most:
+        text = text[: most - 3] + "..."
+    return f'"{printable(text)}"'
+
+
+def brief(value: Any) -> str:
+    """The repr of any object for a message, cut short; its type where it has no repr."""
+    try:
+        text = repr(value)
+    except Exception:  # a foreign object may raise anything, and a very long int refuses
+        text = f"<{type(value).__name__}>"
+    return printable(text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}...")
+
+
+def near_misses(word: str, names: Iterable[str], otherwise: int) -> list[str]:
+    """Up to three names that `word` may have been meant for, or the first `otherwise` of them where none is like it.
+    Of a large number of names only the first thousand are looked at."""
+    import difflib  # needed for an error only
+
+    first = list(islice(names, max(_COMPARED, otherwise)))
+    short = [name for name in first if len(name) <= _LONGEST_COMPARED]
+    near = difflib.get_close_matches(word, short, n=3) if len(word) <= _LONGEST_COMPARED else []
+    return near or first[:otherwise]
