@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from robodyn.arguments import Array, broadcast_leading, real_array, rows_named
+from robodyn.arguments import Array, batch_shape, broadcast_leading, real_array, rows_named
 from robodyn.description import Finding
 from robodyn.errors import ArgumentError
 from robodyn.joints import CODE, KINDS, JointKind
-from robodyn.tree import Indices, Tree
+from robodyn.messages import brief, near_misses, printable
+from robodyn.tree import Indices, Tree, read_only
 
 _TABLE_ROWS = 40
 _QUATERNION_TOO_SHORT = 1e-12
@@ -104,7 +105,7 @@ class Model:
         for f in fields(self):
             value = getattr(self, f.name)
             if isinstance(value, np.ndarray):
-                value.setflags(write=False)
+                read_only(value)
 
     # Identity: what is pickled and compared is the fields; cached properties are rebuilt.
 
@@ -192,7 +193,8 @@ class Model:
     def tree_coordinates(self, q: ArrayLike) -> NDArray[np.float64]:
         """Coordinates (..., nq_tree) of all joints, followers included, for q (..., nq)."""
         array = real_array("q", q, (self.nq,), np.float64)
-        gathered: NDArray[np.float64] = array[..., self.q_source] * self.q_multiplier + self.q_offset
+        with np.errstate(all="ignore"):
+            gathered: NDArray[np.float64] = array[..., self.q_source] * self.q_multiplier + self.q_offset
         return gathered
 
     # Topology.
@@ -248,15 +250,14 @@ class Model:
     def _gathered(self, tree_values: Array) -> NDArray[np.float64]:
         total = np.zeros(self.nv)
         np.add.at(total, self.v_source, tree_values)
-        total.setflags(write=False)
-        return total
+        return read_only(total)
 
     @cached_property
     def _own_coordinates(self) -> tuple[Indices, Indices]:
         """Tree coordinates and tree velocities that are the robot's own, in order."""
         free = self.mimics < 0
         nq, nv = (np.array([getattr(kind, what) for kind in KINDS])[self.joint_kind] for what in ("nq", "nv"))
-        return np.flatnonzero(np.repeat(free, nq)), np.flatnonzero(np.repeat(free, nv))
+        return read_only(np.flatnonzero(np.repeat(free, nq))), read_only(np.flatnonzero(np.repeat(free, nv)))
 
     @property
     def lower(self) -> NDArray[np.float64]:
@@ -287,18 +288,17 @@ class Model:
         """Place of a link, given by name or by its place, in `link_names`.
 
         Raises:
-            ArgumentError: no such link; the message names near misses.
+            ArgumentError: no such link; the message names near misses, which it looks for among the first thousand.
         """
         if isinstance(link, str):
             found = self._link_numbers.get(link)
             if found is None:
-                import difflib
-
-                near = difflib.get_close_matches(link, self.link_names, n=3) or self.link_names[:5]
-                raise ArgumentError(f"link: got {link!r}; wanted a link of {self.name!r}, such as {', '.join(near)}")
+                near = ", ".join(printable(name) for name in near_misses(link, self.link_names, otherwise=5))
+                raise ArgumentError(f"link: got {brief(link)}; wanted a link of {self.name!r}, such as {near}")
             return found
         if isinstance(link, bool) or not isinstance(link, int | np.integer) or not 0 <= link < len(self.link_names):
-            raise ArgumentError(f"link: got {link!r}; wanted a name or an index from 0 to {len(self.link_names) - 1}")
+            last = len(self.link_names) - 1
+            raise ArgumentError(f"link: got {brief(link)}; wanted a name or an index from 0 to {last}")
         return int(link)
 
     @cached_property
@@ -317,14 +317,14 @@ class Model:
             if bodies.size:
                 q_index = self.q_source[self.q_start[bodies][:, None] + np.arange(kind.nq)]
                 v_index = self.v_source[self.v_start[bodies][:, None] + np.arange(kind.nv)]
-                grouped.append((kind, q_index, v_index))
+                grouped.append((kind, read_only(q_index), read_only(v_index)))
         return grouped
 
     @cached_property
     def quaternion_starts(self) -> NDArray[np.intp]:
         """(number of quaternions,) where each unit quaternion starts in q."""
         starts = [q_index[:, kind.quaternion] for kind, q_index, _ in self._free_joints if kind.quaternion is not None]
-        return np.concatenate(starts) if starts else np.empty(0, dtype=np.intp)
+        return read_only(np.concatenate(starts) if starts else np.empty(0, dtype=np.intp))
 
     def normalized(self, q: Array) -> Array:
         """q (..., nq) with every quaternion scaled to unit length; q itself where the model has none.
@@ -336,8 +336,13 @@ class Model:
             return q
         index = self.quaternion_starts[:, None] + np.arange(4)
         quaternions = q[..., index]
-        length = np.sqrt((quaternions * quaternions).sum(axis=-1, keepdims=True))
-        short = length[..., 0] < _QUATERNION_TOO_SHORT
+        with np.errstate(all="ignore"):
+            # First by a power of two, which is exact, so that no square overflows or vanishes.
+            exponent = np.frexp(np.abs(quaternions).max(axis=-1, keepdims=True))[1]
+            quaternions = np.ldexp(quaternions, -exponent)
+            length = np.sqrt((quaternions * quaternions).sum(axis=-1, keepdims=True))
+            unit = quaternions / length
+            short = (length < np.ldexp(_QUATERNION_TOO_SHORT, -exponent))[..., 0]
         if short.any():
             which = int(np.argwhere(short)[0][-1])
             where = f" {rows_named(short, 1)}" if short.ndim > 1 else ""
@@ -346,7 +351,7 @@ class Model:
                 "wanted four numbers xyzw that can be scaled to unit length"
             )
         q = q.copy()
-        q[..., index] = quaternions / length
+        q[..., index] = unit
         return q
 
     def _on_manifold(self, operation: str, result: str, *arguments: tuple[Array, str]) -> Array:
@@ -356,7 +361,9 @@ class Model:
         for kind, q_index, v_index in self._free_joints:
             index = {"q": q_index, "v": v_index}
             components = [tuple(np.moveaxis(array[..., index[which]], -1, 0)) for array, which in arguments]
-            for c, value in enumerate(getattr(kind, operation)(*components)):
+            with np.errstate(all="ignore"):  # NaN and infinity stay in their rows
+                values = getattr(kind, operation)(*components)
+            for c, value in enumerate(values):
                 out[..., index[result][:, c]] = value
         return out
 
@@ -372,7 +379,8 @@ class Model:
         v_array = real_array("qd", qd, (self.nv,), np.float64)
         dt_array = real_array("dt", dt, (), np.float64)
         broadcast_leading({"q": (q_array, 1), "qd": (v_array, 1), "dt": (dt_array, 0)})
-        step = v_array * dt_array[..., None]
+        with np.errstate(all="ignore"):
+            step = v_array * dt_array[..., None]
         return self._on_manifold("integrate", "q", (self.normalized(q_array), "q"), (step, "v"))
 
     def difference(self, q0: ArrayLike, q1: ArrayLike) -> NDArray[np.float64]:
@@ -400,21 +408,25 @@ class Model:
         self, rng: np.random.Generator | int | None = None, shape: tuple[int, ...] = ()
     ) -> NDArray[np.float64]:
         """(*shape, nq) random configurations: uniform within position limits (within +-pi rad or +-1 m where a limit
-        is missing, infinite or reversed), attitudes uniform over all rotations. `rng`: a generator or a seed.
+        is missing, infinite or reversed, or the two are too far apart to subtract), attitudes uniform over all
+        rotations. `rng`: a generator or a seed.
 
         Raises:
-            ArgumentError: `rng` is neither a generator nor a seed.
+            ArgumentError: `rng` is neither a generator nor a seed, or `shape` is not a tuple of integers from 0.
         """
+        shape = batch_shape("shape", shape, self.nq)
         if not isinstance(rng, np.random.Generator):
             try:
                 rng = np.random.default_rng(rng)
             except (TypeError, ValueError) as error:
-                raise ArgumentError(f"rng: got {rng!r}; wanted a numpy.random.Generator or an integer seed") from error
+                got = brief(rng)
+                raise ArgumentError(f"rng: got {got}; wanted a numpy.random.Generator or an integer seed") from error
         wide = np.full(self.nq, np.pi)
         for kind, q_index, _ in self._free_joints:
             wide[q_index[:, kind.lengths]] = _LENGTH_RANGE
         lower, upper = self.lower, self.upper
-        bounded = np.isfinite(lower) & np.isfinite(upper) & (lower <= upper)
+        with np.errstate(over="ignore"):
+            bounded = np.isfinite(lower) & np.isfinite(upper) & np.isfinite(upper - lower) & (lower <= upper)
         lower, upper = np.where(bounded, lower, -wide), np.where(bounded, upper, wide)
         q: NDArray[np.float64] = rng.uniform(lower, upper, (*shape, self.nq))
         for start in self.quaternion_starts:

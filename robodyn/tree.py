@@ -7,21 +7,28 @@ quantity is computed when it is first asked for and kept.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from robodyn.arguments import count
 from robodyn.errors import ArgumentError
+
+_AnyArray = TypeVar("_AnyArray", bound=NDArray[Any])
 
 Indices: TypeAlias = NDArray[np.intp]
 """A read-only array of indices."""
 
 
-def _frozen(values: Any) -> Indices:
-    array = np.asarray(values, dtype=np.intp)
+def read_only(array: _AnyArray) -> _AnyArray:
+    """The array itself, which nobody can write to from now on: what is computed once is shared by all who ask."""
     array.setflags(write=False)
     return array
+
+
+def _frozen(values: Any) -> Indices:
+    return read_only(np.asarray(values, dtype=np.intp))
 
 
 class Tree:
@@ -79,7 +86,12 @@ class Tree:
         return self.level_start.size - 1
 
     def level(self, d: int) -> Indices:
-        """Bodies of depth d, in index order."""
+        """Bodies of depth d, in index order.
+
+        Raises:
+            ArgumentError: no such level.
+        """
+        d = count("level", d, 0, self.n_levels - 1)
         return self.level_order[self.level_start[d] : self.level_start[d + 1]]
 
     @cached_property
@@ -93,7 +105,12 @@ class Tree:
         return _frozen(np.concatenate([[0], np.cumsum(np.bincount(self.parent + 1, minlength=len(self) + 1))]))
 
     def children(self, i: int) -> Indices:
-        """Children of body i (-1: of the world), in index order."""
+        """Children of body i (-1: of the world), in index order.
+
+        Raises:
+            ArgumentError: no such body.
+        """
+        i = count("body", i, -1, len(self) - 1)
         return self.child_order[self.child_start[i + 1] : self.child_start[i + 2]]
 
     @cached_property
@@ -130,12 +147,22 @@ class Tree:
         return _frozen(order)
 
     def subtree(self, i: int) -> Indices:
-        """Body i and everything below it, in depth-first order."""
+        """Body i and everything below it, in depth-first order.
+
+        Raises:
+            ArgumentError: no such body.
+        """
+        i = count("body", i, 0, len(self) - 1)
         start = self.preorder_rank[i]
         return self.preorder[start : start + self.subtree_size[i]]
 
     def path(self, i: int) -> Indices:
-        """Bodies from the child of the world down to body i, i included (kappa(i) of RBDA); empty for -1."""
+        """Bodies from the child of the world down to body i, i included (kappa(i) of RBDA); empty for -1, the world.
+
+        Raises:
+            ArgumentError: no such body.
+        """
+        i = count("body", i, -1, len(self) - 1)
         found = []
         while i >= 0:
             found.append(i)
@@ -162,7 +189,7 @@ class Tree:
         """(n,) whether the body continues its parent's heavy path."""
         continues = np.zeros(len(self), dtype=bool)
         continues[self.heavy_child[self.heavy_child >= 0]] = True
-        return continues
+        return read_only(continues)
 
     @cached_property
     def heavy_head(self) -> Indices:

@@ -8,7 +8,7 @@ from scipy.linalg import expm
 from scipy.spatial.transform import Rotation
 
 import robodyn as rd
-from robodyn.description import JOINT_TYPES
+from robodyn.description import JOINT_TYPES, Joint, Limits, Link, RobotDescription
 from robodyn.joints import KINDS
 
 EVERY_KIND = [kind for kind in JOINT_TYPES if kind != "fixed"]
@@ -114,6 +114,20 @@ def test_a_wrong_seed_is_named(rng):
         one_joint("revolute").random_configuration(rng)
 
 
+def test_limits_too_far_apart_to_subtract_are_no_range():
+    joints = (Joint("j", "revolute", "a", "b", limits=Limits(-1e308, 1e308)),)
+    model = rd.build_model(RobotDescription("r", (Link("a"), Link("b")), joints))
+    assert (np.abs(model.random_configuration(0, (100,))) <= np.pi).all()
+
+
+@pytest.mark.parametrize(
+    "shape", [5, None, "x", (2.5,), (-1,), (True,), np.array([2]), (1,) * 40, (0, 10**18), (2**62,)]
+)
+def test_a_wrong_shape_is_named(shape):
+    with pytest.raises(rd.ArgumentError, match=r"^shape: got .*; wanted"):
+        one_joint("floating").random_configuration(0, shape)
+
+
 def test_quaternions_are_normalised_on_the_way_in_and_zero_length_is_an_error():
     model = one_joint("floating")
     q = model.random_configuration(0, (3,))
@@ -126,6 +140,29 @@ def test_quaternions_are_normalised_on_the_way_in_and_zero_length_is_an_error():
     for call in (lambda: dyn.mass_matrix(longer), lambda: model.integrate(longer, np.zeros(6))):
         with pytest.raises(rd.ArgumentError, match=r"'joint0.qx' has zero length in 1 of 3 rows: 1"):
             call()
+
+
+@pytest.mark.parametrize("size", [1e-11, 1e-3, 1e200, 1.6e308])
+def test_quaternions_of_any_size_are_normalised(size):
+    """Squares of their components may vanish or overflow; only a length below 1e-12 counts as none."""
+    model = one_joint("spherical")
+    q = np.array([0.1, -0.7, 0.5, 0.5])
+    np.testing.assert_allclose(model.integrate(q * size, np.zeros(3)), q / np.linalg.norm(q), rtol=1e-15)
+    np.testing.assert_allclose(model.normalized(q * size), q / np.linalg.norm(q), rtol=1e-15)
+    with pytest.raises(rd.ArgumentError, match="zero length"):
+        model.normalized(q * 1e-200)
+
+
+def test_nan_and_infinity_stay_in_their_rows_and_warn_of_nothing():
+    model = rd.random_tree(4, seed=1, joints=["floating", "planar", "spherical", "revolute"], mimic=0.5)
+    q = model.random_configuration(0, (5,))
+    wild, step = q.copy(), np.full((5, model.nv), 0.1)
+    wild[0], wild[1], wild[2], step[3] = np.nan, np.inf, 1e308, 1e308
+    moved, apart = model.integrate(wild, step, 10.0), model.difference(wild, -wild)
+    assert np.isnan(moved[[0, 1, 3]]).any(axis=1).all()
+    assert (moved[4] == model.integrate(q[4], step[4], 10.0)).all()
+    assert np.isfinite(moved[4]).all()
+    assert (apart[4] == model.difference(q[4], -q[4])).all()
 
 
 @pytest.mark.parametrize(("q", "qd"), [([0.0, 1.0], [0.0]), ([0.0], [[0.0, 1.0]]), (["a"], [0.0]), ([1j], [0.0])])

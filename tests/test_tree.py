@@ -102,3 +102,23 @@ def test_a_tree_survives_pickling_and_is_read_only():
 def test_wrong_parents_are_named(parent, words):
     with pytest.raises(rd.ArgumentError, match=words):
         rd.Tree(parent)
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (lambda tree: tree.path(3), "^body: got 3; wanted an integer from -1 to 2"),
+        (lambda tree: tree.path(-2), "^body: got -2; wanted an integer from -1"),
+        (lambda tree: tree.children(99), "^body: got 99; wanted an integer from -1 to 2"),
+        (lambda tree: tree.children(-2), "^body: got -2"),
+        (lambda tree: tree.subtree(3), "^body: got 3; wanted an integer from 0 to 2"),
+        (lambda tree: tree.subtree(-1), "^body: got -1; wanted an integer from 0"),
+        (lambda tree: tree.subtree(1.0), "^body: got 1.0"),
+        (lambda tree: tree.level(2), "^level: got 2; wanted an integer from 0 to 1"),
+        (lambda tree: tree.level(-1), "^level: got -1"),
+        (lambda tree: rd.Tree([]).level(0), "^level: got 0; there is none"),
+    ],
+)
+def test_bodies_and_levels_that_do_not_exist_are_named(ask, words):
+    with pytest.raises(rd.ArgumentError, match=words):
+        ask(rd.Tree([-1, 0, 0]))
