@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from typing import IO, Any, Literal
+
+from numpy.typing import ArrayLike
 
 from robodyn.builders.assemble import build_model
 from robodyn.builders.urdf import read_urdf
@@ -18,7 +19,7 @@ def load_urdf(
     base: Literal["fixed", "floating"] = "fixed",
     mimic: Literal["follow", "ignore"] = "follow",
     strict: bool = True,
-    gravity: Iterable[float] = (0.0, 0.0, -9.81),
+    gravity: ArrayLike = (0.0, 0.0, -9.81),
 ) -> Model:
     """Load a robot from URDF.
 
@@ -34,7 +35,9 @@ def load_urdf(
 
     Raises:
         LoadError: not a usable robot; names the element and the value.
-        ArgumentError: an option that does not exist.
+        ArgumentError: an option that does not exist, a gravity that is not three real numbers, or a source of no such
+            kind.
+        NumericalError: NaN or infinity in `gravity`.
     """
     return build_model(
         read_urdf(source, mimic=mimic, strict=strict), base=base, mimic=mimic, strict=strict, gravity=gravity

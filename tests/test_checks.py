@@ -1,7 +1,7 @@
 """Checks of descriptions: fields, tree, masses and inertias, joints and mimics, and the list of finding codes."""
 
 import math
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -31,7 +31,7 @@ def link(name, inertial=SOLID, **values):
 
 
 def joint(name, parent, child, kind="revolute", **values):
-    return Joint(name, kind, parent, child, **{"limits": LIMITED, **values})
+    return Joint(name, kind, parent, child, **{"limits": Limits() if kind == "fixed" else LIMITED, **values})
 
 
 def pair(inertial=SOLID, **values):
@@ -131,6 +131,8 @@ def test_wrong_fields_of_a_robot(change, parts):
         (replace(SOLID, mass=True), ("mass", "True")),
         (replace(SOLID, mass=10**400), ("mass", "1000")),
         (replace(SOLID, mass=1j), ("mass", "1j")),
+        (replace(SOLID, mass=10**5000), ("mass", "<int>")),
+        (replace(SOLID, mass=Fraction(10**400)), ("mass", "Fraction")),
         (replace(SOLID, inertia=(1.0, 0.0, 0.0, 1.0, 0.0)), ("inertia", "6 finite numbers")),
         (replace(SOLID, inertia=[1.0, 0.0, 0.0, 1.0, 0.0, 1.0]), ("inertia", "tuple of 6")),
         (replace(SOLID, inertia=(1.0, 0.0, 0.0, 1.0, 0.0, math.nan)), ("inertia", "nan")),
@@ -148,6 +150,7 @@ def test_wrong_fields_of_a_link(inertial, parts):
     [
         ({"kind": "hinge"}, ('"hinge"', *JOINT_TYPES)),
         ({"kind": None}, ('"None"',)),
+        ({"kind": ["revolute"]}, ("['revolute']", *JOINT_TYPES)),
         ({"origin": Pose((0.0, math.inf, 0.0))}, ("origin xyz", "inf")),
         ({"axis": (1.0, 0.0)}, ("axis", "tuple of 3")),
         ({"axis": (2.0, 0.0, 0.0)}, ("axis", "norm 2", "unit vector")),
@@ -176,10 +179,32 @@ def test_inertial_rotations_are_checked():
     assert check(pair(replace(SOLID, pose=Pose(rotation=rotation_from_rpy(1.0, 2.0, 3.0)))))
 
 
-def test_real_numbers_of_any_type_are_allowed():
-    solid = Inertial(np.float32(1), Pose((0, 1, Fraction(1, 2))), (1, 0, 0, 1, 0, np.int64(1)))
-    description = pair(solid, axis=(0, 0, 1), limits=Limits(-1, 1))
-    assert check(description) is description
+def numbers_of(value):
+    """All numbers in a description, which holds dataclasses and tuples."""
+    if is_dataclass(value):
+        value = tuple(getattr(value, field.name) for field in fields(value) if field.name != "line")
+    if isinstance(value, tuple):
+        for part in value:
+            yield from numbers_of(part)
+    elif value is not None and not isinstance(value, str):
+        yield value
+
+
+def test_real_numbers_of_any_type_are_allowed_and_become_floats():
+    solid = Inertial(np.float32(1), Pose((0, 1, Fraction(1, 2))), (1, 0, 0, Fraction(1), 0, np.int64(1)))
+    values = {
+        "damping": Fraction(1, 4),
+        "friction": 1,
+        "armature": np.float64(2.0),
+        "mimic": Mimic("k", 2, Fraction(1)),
+    }
+    description = pair(solid, axis=(0, 0, 1), limits=Limits(-1, Fraction(3, 2), np.int8(5)), **values)
+    more = (*description.joints, joint("k", "base", "other", origin=Pose((2**900, 0, 0))))
+    description = replace(description, links=(*description.links, link("other")), joints=more)
+    checked = check(description)
+    assert (checked.links, checked.joints) == (description.links, description.joints)
+    assert set(map(type, numbers_of((checked.links, checked.joints)))) == {float}
+    assert check(checked) is checked
 
 
 # The tree
@@ -340,7 +365,15 @@ def test_point_08_limits_are_reported_and_kept():
     for kind in ("continuous", "planar", "floating", "spherical", "universal"):
         assert found(check(pair(kind=kind)), "limit-not-used") == ['joint "j"']
         assert check(pair(kind=kind, limits=Limits())).report == ()
-    assert check(pair(kind="fixed", limits=Limits(1.0, -1.0))).report == ()
+
+
+def test_point_08_what_a_fixed_joint_has_no_use_for_is_reported():
+    description = check(pair(kind="fixed", limits=Limits(1.0, -1.0), damping=-1.0, armature=2.0))
+    assert [(f.code, f.severity) for f in description.report] == [
+        ("limit-not-used", "info"),
+        ("dynamics-not-used", "info"),
+    ]
+    assert check(pair(kind="fixed")).report == ()
 
 
 @pytest.mark.parametrize("what", ["damping", "friction", "armature"])
@@ -385,6 +418,24 @@ def test_point_03_mimic_of_a_fixed_joint_is_welded():
 
 def test_point_03_mimic_with_multiplier_zero():
     assert found(check(chain({}, {"mimic": Mimic("j1", 0.0)})), "mimic-multiplier-zero") == ['joint "j2"']
+
+
+def test_point_03_multipliers_that_multiply_to_zero_weld_the_joint():
+    small = {"mimic": Mimic("j1", 1e-200, 0.1)}
+    description = chain({}, small, {"mimic": Mimic("j2", 1e-200, 0.3)}, {"mimic": Mimic("j3", 2.0)})
+    checked = check(description)
+    assert found(checked, "mimic-multiplier-zero") == ['joint "j3"']
+    assert "chain of mimics multiply to zero; welded at 0.3" in checked.report[0].message
+    assert found(checked, "mimic-chain") == ['joint "j3"', 'joint "j4"']
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(Mimic("j1", 1e200), Mimic("j2", 1e200)), (Mimic("j1", 1.0, 1e200), Mimic("j2", 1e200))]
+)
+def test_point_03_mimics_that_overflow_are_refused(first, second):
+    description = chain({}, {"mimic": first}, {"mimic": second, "line": 9})
+    refused(description, 'joint "j3" (line 9) mimics joint "j2"', "inf", "finite")
+    assert check(description, mimic="ignore")
 
 
 def test_point_03_mimic_on_a_fixed_joint_is_dropped():

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import dataclasses
+import difflib
 import pickle
 import re
+from fractions import Fraction
+from functools import cached_property
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -49,6 +54,26 @@ def test_a_model_is_frozen(model):
     for derived in (model.armature, model.damping, model.friction):
         with pytest.raises(ValueError, match="read-only"):
             derived[...] = 0
+
+
+def arrays_of(value):
+    """All arrays in nested tuples and lists."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from arrays_of(part)
+
+
+def test_what_is_computed_once_is_read_only(model):
+    for owner in (model, model.tree):
+        cached = [name for name, value in vars(type(owner)).items() if isinstance(value, cached_property)]
+        assert cached
+        for name in cached:
+            getattr(owner, name)
+        arrays = {name: list(arrays_of(vars(owner)[name])) for name in cached}
+        assert sum(map(len, arrays.values())) >= 5
+        assert not [name for name, found in arrays.items() if any(array.flags.writeable for array in found)]
 
 
 def test_a_model_pickles_copies_compares_and_hashes(model):
@@ -197,6 +222,23 @@ def test_point_03_chains_of_mimics_and_fixed_masters():
     assert free.joint_names == ("ab", "bc", "cd", "ef") and free.nq == 4
 
 
+def test_names_of_parts_are_unique():
+    """Also where the file has joints and links of the names that the parts of a universal joint would get."""
+    names = ("u/1", "_u/1", "root_joint", "u")
+    links = tuple(Link(name, Inertial(1.0, Pose(), (1.0, 0.0, 0.0, 1.0, 0.0, 1.0))) for name in (*"abcde", "u/1"))
+    kinds = ("revolute", "revolute", "revolute", "universal")
+    ends = zip("abcd", "bcde", strict=True)
+    joints = [Joint(*both, *pair) for both, pair in zip(zip(names, kinds, strict=True), ends, strict=True)]
+    joints.append(Joint("m", "revolute", "e", "u/1", mimic=Mimic("u/1", 2.0)))
+    model = rd.build_model(RobotDescription("r", links, tuple(joints)), base="floating")
+    assert model.joint_names == ("_root_joint", "u/1", "_u/1", "root_joint", "__u/1", "u/2", "m")
+    assert model.body_names == ("a", "b", "c", "d", "_u/1", "e", "u/1")
+    assert len(set(model.coordinate_names)) == model.nq
+    # A mimic follows the joint that the file calls so.
+    assert model.mimics[model.joint_names.index("m")] == model.joint_names.index("u/1")
+    assert model.link_body.tolist() == [0, 1, 2, 3, 5, 6]
+
+
 def test_point_03_mimic_is_the_projection_of_the_free_robot():
     follow, free = (rd.load_urdf(own("hand"), mimic=mode) for mode in ("follow", "ignore"))
     assert follow.nv == 6 and free.nv == 12 and follow.joint_names == free.joint_names
@@ -213,6 +255,52 @@ def test_point_03_mimic_is_the_projection_of_the_free_robot():
         assert relative(mine, G.T @ theirs @ G) < 1e-13
     assert relative(a.jacobian(q, "thumb_distal"), b.jacobian(y, "thumb_distal") @ G) < 1e-13
     assert relative(a.centroidal_momentum(q, qd)[1], b.centroidal_momentum(y, yd)[1] @ G) < 1e-13
+
+
+FAR, HEAVY = Pose((1e308, 0.0, 0.0)), Inertial(1e308, Pose(), (1.0, 0.0, 0.0, 1.0, 0.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("joints", "inertial", "words"),
+    [
+        (
+            ["turn"],
+            dataclasses.replace(HEAVY, pose=Pose((1e5, 0.0, 0.0))),
+            'link "b": mass and inertia overflow .*"j1"',
+        ),
+        (["weld", "weld"], None, 'link "c": the origins .* overflow'),
+        (["weld", "turn"], None, 'joint "j2": the origins .* overflow'),
+        (["turn", "weld0", "weld0"], HEAVY, 'link "b", link "c", link "d": mass and inertia overflow'),
+        (["turn", "turn"], HEAVY, 'link "b": the masses of the robot overflow'),
+        (["turn", Mimic("j1", 1e200)], None, 'joint "j1": its armature, .* overflows'),
+    ],
+)
+@pytest.mark.parametrize("strict", [True, False])
+def test_numbers_that_overflow_as_links_are_merged_are_refused(joints, inertial, words, strict):
+    made = []
+    for i, what in enumerate(joints, 1):
+        kind = "fixed" if str(what).startswith("weld") else "revolute"
+        mimic = what if isinstance(what, Mimic) else None
+        origin = Pose() if inertial or what == "weld0" else FAR
+        made.append(Joint(f"j{i}", kind, "abcd"[i - 1], "abcd"[i], origin, mimic=mimic, armature=float(mimic is None)))
+    if isinstance(joints[-1], Mimic):
+        made = [dataclasses.replace(joint, origin=Pose()) for joint in made]
+    links = (Link("a"), *(Link(name, inertial) for name in "bcd"[: len(joints)]))
+    with pytest.raises(rd.LoadError, match=f"^{words}.*; give smaller numbers"):
+        rd.build_model(RobotDescription("r", links, tuple(made)), strict=strict)
+
+
+def test_numbers_of_any_type_become_float64():
+    inertial = Inertial(Fraction(1, 2), Pose(), (Fraction(1), 0, 0, 10**300, 0, 10**300))
+    joint = Joint(
+        "j", "revolute", "a", "b", damping=Fraction(1, 3), friction=Fraction(1), limits=Limits(-1, Fraction(1))
+    )
+    model = rd.build_model(RobotDescription("r", (Link("a"), Link("b", inertial)), (joint,)))
+    values = [getattr(model, field.name) for field in dataclasses.fields(model)]
+    kinds = {value.dtype.name for value in values if isinstance(value, np.ndarray)}
+    assert kinds == {"float64", np.dtype(np.intp).name, "int8"}
+    assert pickle.loads(pickle.dumps(model)) == model
+    assert model.damping.tolist() == [1 / 3]
 
 
 def test_point_05_massless_links_with_inertia_on_fixed_joints_count():
@@ -293,11 +381,21 @@ def test_point_08_limits_armature_damping_and_friction_are_kept():
         ({"gravity": ((0, 0, 1),)}, r"^gravity: got shape \(1, 3\)"),
         ({"gravity": (0, 0, np.nan)}, None),
         ({"gravity": "down"}, "^gravity: got 'down'"),
+        ({"gravity": iter((0, 0, 1))}, "^gravity: got <tuple_iterator"),
+        ({"gravity": 3}, "^gravity: got shape "),
     ],
 )
 def test_wrong_options_are_named(options, words):
     with pytest.raises(rd.RobodynError, match=words or "^gravity: NaN or infinite at index 2"):
         rd.load_urdf(own("arm6"), **options)
+
+
+def test_gravity_may_be_any_sequence_and_must_be_finite():
+    for given in ([0, 0, -1], (0, 0, -1), np.array([0, 0, -1]), collections.deque([0, 0, -1]), range(3)):
+        assert rd.load_urdf(own("arm6"), gravity=given).gravity.tolist() == list(given)
+    for make in (lambda g: rd.load_urdf(own("arm6"), gravity=g), lambda g: rd.auto_tree(2, gravity=g)):
+        with pytest.raises(rd.NumericalError, match=r"^gravity: NaN or infinite at index 2"):
+            make((0.0, 0.0, np.inf))
 
 
 def test_gravity_is_the_models_and_may_point_anywhere():
@@ -325,75 +423,17 @@ def test_large_robots_load_without_recursion(links, shape):
     assert model.tree.n_levels > 1
 
 
-@pytest.mark.parametrize("branching", [1.0, 1.01, 1.3, 1.5, 2.0, 3.0, 7.5])
-@pytest.mark.parametrize("skew", [0.0, 0.7])
-def test_auto_tree_is_featherstones(branching, skew):
-    """Against his formulas, written out body by body from 1."""
-    n, taper = 40, 0.97
-    model = rd.auto_tree(n, branching=branching, taper=taper, skew=skew)
-    for i in range(1, n + 1):
-        parent = int(np.floor((i - 2 + np.ceil(branching)) / branching))
-        assert model.parent[i - 1] == parent - 1
-        length, mass = taper ** (i - 1), taper ** (3 * (i - 1))
-        c, s = (np.cos(skew), np.sin(skew)) if parent else (1.0, 0.0)
-        reach = taper ** (parent - 1) if parent else 0.0
-        assert np.allclose(model.Xtree[i - 1], [1, 0, 0, 0, c, s, 0, -s, c, reach, 0, 0], rtol=1e-12)
-        com = np.array([0.5 * length, 0, 0])
-        about = mass * length**2 * np.diag([0.0025, 1.015 / 12, 1.015 / 12])
-        about = about + mass * (com @ com * np.eye(3) - np.outer(com, com))
-        wanted = [mass, *(mass * com), about[0, 0], 0, 0, about[1, 1], 0, about[2, 2]]
-        assert np.allclose(model.inertia[i - 1], wanted, rtol=1e-12, atol=0)
-    children = np.bincount(model.parent[model.parent >= 0])
-    assert set(children[:-1]) <= {int(np.floor(branching)), int(np.ceil(branching))}
-    assert model.body_names[3] == "body3" and model.joint_names[-1] == f"joint{n - 1}" and len(model.link_names) == n
-    assert model.link_index("body7") == 7
-    q, qd, qdd = random_states(model)
-    dyn = rd.Dynamics(model)
-    assert relative(dyn.inverse_dynamics(q, qd, dyn.forward_dynamics(q, qd, qdd)), qdd) < 1e-10
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"n": 0}, "^n: got 0; wanted an integer from 1"),
-        ({"n": 2.0}, "^n: got 2.0"),
-        ({"n": 10**9}, "^n: got 1000000000"),
-        ({"n": 5, "branching": 0.5}, "^branching: got 0.5; wanted at least 1"),
-        ({"n": 5, "branching": np.nan}, "^branching: got nan"),
-        ({"n": 5, "taper": 0.0}, "^taper: got 0.0; wanted a positive"),
-        ({"n": 10_000, "taper": 0.9}, "^taper: got 0.9 for n = 10000"),
-        ({"n": 5, "skew": "much"}, "^skew: got 'much'"),
-    ],
-)
-def test_auto_tree_refuses_what_it_cannot_build(arguments, words):
-    with pytest.raises(rd.ArgumentError, match=words):
-        rd.auto_tree(**arguments)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"n": -1, "seed": 0}, "^n: got -1"),
-        ({"n": 3, "seed": "x"}, "^seed: got 'x'"),
-        ({"n": 3, "seed": 0, "joints": ["hinge"]}, "^joints: got 'hinge'; allowed: 'revolute'"),
-        ({"n": 3, "seed": 0, "joints": []}, "^joints: got none"),
-        ({"n": 3, "seed": 0, "shape": "bush"}, "^shape: got 'bush'"),
-        ({"n": 3, "seed": 0, "mimic": 2.0}, "^mimic: got 2.0"),
-        ({"n": 3, "seed": 0, "armature": "yes"}, "^armature: got 'yes'"),
-    ],
-)
-def test_random_tree_refuses_what_it_cannot_build(arguments, words):
-    with pytest.raises(rd.ArgumentError, match=words):
-        rd.random_tree(**arguments)
-
-
-def test_random_trees_are_reproducible_and_use_every_kind_asked_for():
-    a, b = (rd.random_tree(30, seed=3, joints=JOINT_TYPES, shape="binary") for _ in range(2))
-    assert a == b != rd.random_tree(30, seed=4, joints=JOINT_TYPES, shape="binary")
-    assert {KINDS[k].name for k in a.joint_kind} == {kind.name for kind in KINDS}
-    chain = rd.random_tree(6, seed=0, joints=["revolute"], shape="chain")
-    assert chain.parent.tolist() == [-1, 0, 1, 2, 3, 4]
-    assert (rd.random_tree(6, seed=0, joints=["revolute"], shape="star").parent == -1).all()
+def test_a_link_that_does_not_exist_is_said_at_once_and_safely():
+    """Only the first names are compared, and not long ones: that takes time as the square of the length."""
+    assert_near = [(rd.auto_tree(10**6), "body1x", "body1"), (rd.auto_tree(10**6), "x" * 10**6, "body0")]
+    with mock.patch("difflib.get_close_matches", wraps=difflib.get_close_matches) as compare:
+        for model, name, near in assert_near:
+            with pytest.raises(rd.ArgumentError, match=f"^link: got '{name[:50]}.*, such as .*{near}"):
+                model.link_index(name)
+        assert [len(call.args[1]) for call in compare.call_args_list] == [1000]
+    odd = rd.build_model(RobotDescription("r", (Link("a\x85\nb"),), ()))
+    with pytest.raises(rd.ArgumentError, match=r"such as a\\x85\\nb$"):
+        odd.link_index("c")
 
 
 def test_a_mimic_of_a_description_is_resolved_once():

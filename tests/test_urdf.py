@@ -290,6 +290,46 @@ def test_misspellings_are_reported_with_their_lines():
     assert attribute.message == 'attribute "uper" of <limit> is not known here; skipped'
 
 
+def test_what_is_skipped_in_joints_without_a_use_for_it_is_reported():
+    rest = '<axis xyz="0 0 0"/>\n<limit lower="0" upper="1"/><dynamics friction="1"/>'
+    description = read_urdf(robot(rest, kind="fixed"))
+    reported = [finding(description, code) for code in ("axis-not-used", "limit-not-used", "dynamics-not-used")]
+    assert [(one.severity, one.element) for one in reported] == [("info", 'joint "j"')] * 3
+    for kind in ("floating", "spherical"):
+        found = finding(read_urdf(robot('\n<axis xyz="0 0 1"/>', kind=kind)), "axis-not-used")
+        assert (found.element, found.line) == ('joint "j"', 2)
+        assert kind in found.message
+        assert "axis-not-used" not in codes(read_urdf(robot(kind=kind)))
+    for bad in ('<limit lower="two"/>', '<dynamics damping="1,5"/>'):
+        refused(robot(bad, kind="fixed"), 'joint "j"', "is not a finite number")
+    assert "unknown-attribute" in codes(read_urdf(robot('<limit lover="1"/>', kind="fixed")))
+
+
+def test_text_where_none_is_read_is_reported():
+    text = robot("\n1 0 0", tip='<inertial><mass value="1">2</mass></inertial>', extra="<gazebo>text</gazebo>")
+    description = read_urdf(text.replace("</robot>", "<!-- a comment -->stray</robot>"))
+    stray = {(f.element, f.message) for f in description.report if f.code == "stray-text"}
+    assert stray == {
+        ('link "tip" inertial', "text inside <mass> is not read; skipped"),
+        ('joint "j"', "text inside <joint> is not read; skipped"),
+        ("robot", "text inside <robot> is not read; skipped"),
+    }
+    assert finding(description, "stray-text").severity == "warning"
+    typed = '<transmission name="t"><type>simple</type><joint name="j"/><actuator name="m"/></transmission>'
+    assert "stray-text" not in codes(read_urdf(robot("\n  <!-- no text -->\n", extra=typed)))
+
+
+def test_attributes_without_a_part_in_dynamics_are_reported():
+    text = robot().replace('<link name="tip">', '<link name="tip" type="laser">')
+    text = text.replace('<joint name="j"', '<joint name="j" dont_collapse="true"')
+    messages = {f.element: f.message for f in read_urdf(text).report if f.code == "ignored-attribute"}
+    assert messages == {
+        'link "tip"': 'attribute "type" of <link> has no part in dynamics; skipped',
+        'joint "j"': 'attribute "dont_collapse" of <joint> has no part in dynamics; skipped',
+    }
+    assert "unknown-attribute" in codes(read_urdf(robot('<limit type="1"/>')))
+
+
 def test_what_has_no_part_in_dynamics_is_reported_once_per_kind():
     links = "".join(f'\n<link name="v{i}"><visual/><visual/></link>' for i in range(1, 8))
     joints = "".join(

@@ -1,14 +1,16 @@
 """Fuzzing of the URDF reader: near-valid robots, mutated as elements and as bytes.
 
-Only a RobodynError may come out of `read_urdf`, and what it accepts is sound and passes the checks again unchanged.
+Only a RobodynError may come out of `read_urdf` and `build_model`, without a warning before it. What the one accepts is
+sound and passes the checks again unchanged; what the other makes holds finite numbers, limits aside.
 """
 
 import math
 import random
 import time
-from dataclasses import astuple
+from dataclasses import astuple, fields
 from xml.sax.saxutils import quoteattr
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
@@ -16,7 +18,8 @@ from hypothesis import strategies as st
 from robodyn.builders.checks import check
 from robodyn.builders.urdf import read_urdf
 from robodyn.description import JOINT_TYPES, RobotDescription
-from robodyn.errors import RobodynError
+from robodyn.errors import LoadError, RobodynError
+from robodyn.load import build_model
 
 EXAMPLES = 2500
 """Robots in one ordinary run: about 20 seconds."""
@@ -182,6 +185,24 @@ def read_or_refuse(data, mimic, strict):
     assert description.root
     assert not strict or all(finding.severity != "error" for finding in description.report)
     assert mimic == "follow" or all(joint.mimic is None for joint in description.joints)
+    build_or_refuse(description, mimic, strict)
+
+
+def build_or_refuse(description, mimic, strict):
+    """What every description that was read must satisfy."""
+    try:
+        model = build_model(description, mimic=mimic, strict=strict, base="floating")
+    except LoadError as error:
+        assert "overflow" in str(error)
+        return
+    assert len(set(model.joint_names)) == len(set(model.body_names)) == model.n_bodies
+    for name in (*(field.name for field in fields(model)), "armature", "damping", "friction", "total_mass"):
+        values = np.asarray(getattr(model, name))
+        if values.dtype.kind == "f":
+            limits = name.startswith("tree_") and name[5:] in ("lower", "upper", "effort", "velocity")
+            assert not np.isnan(values).any()
+            assert limits or np.isfinite(values).all()
+    assert np.isfinite(model.random_configuration(0)).all()
 
 
 arguments = given(documents(), st.sampled_from(["follow", "ignore"]), st.booleans())

@@ -140,12 +140,25 @@ def inertial(mass=2.0, inertia=None, origin=None):
     return {"inertial": SimpleNamespace(mass=mass, inertia=matrix, origin=origin)}
 
 
+class Raising:
+    """An object that every look at raises, but for those at its name."""
+
+    name = "odd"
+
+    def __getattr__(self, name):
+        raise RuntimeError(f"no {name}")
+
+    def __repr__(self):
+        raise RuntimeError("no repr")
+
+
 def test_a_minimal_object_is_enough():
     description = read_urdf(pair())
     assert description.joints[0].axis == (1.0, 0.0, 0.0)
     assert "axis-defaulted" in codes(description)
     assert read_urdf(SimpleNamespace(robot=pair())) == description
-    assert "robot-name-missing" in codes(read_urdf(pair(name=None)))
+    for name in (None, " ", Raising()):
+        assert "robot-name-missing" in codes(read_urdf(pair(name=name)))
 
 
 def test_objects_with_parts_of_an_inertial():
@@ -183,6 +196,16 @@ SKEWED = np.array([[1.0, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
         (pair(joint={"limit": SimpleNamespace(lower=object())}), ('joint "j" limit lower',)),
         (pair(joint={"mimic": SimpleNamespace(joint=3)}), ('joint "j" mimic joint', "3")),
         (pair(links=[]), ("no links",)),
+        (pair(joint={"type": ["revolute"]}), ('joint "j"', "['revolute']", "prismatic")),
+        (pair(joint={"joint_type": {}}), ('joint "j"', "{}", "prismatic")),
+        (pair(joint={"type": np.array(["fixed", "fixed"])}), ('joint "j"', "array", "prismatic")),
+        (pair(joint={"type": Raising()}), ('joint "j"', "<Raising>", "prismatic")),
+        (pair(joint={"limit": SimpleNamespace(lower=10**400)}), ('joint "j" limit lower', "a finite number")),
+        (pair(joint={"axis": Raising()}), ("joint number 1 of the robot object", "RuntimeError")),
+        (pair(inertial(mass=10**400)), ('link "tip" inertial mass', "a finite number")),
+        (pair(inertial(mass=10**5000)), ('link "tip" inertial mass', "<int>", "a finite number")),
+        (pair(inertial(inertia=[[10**400] * 3] * 3)), ('link "tip" inertial inertia', "shape (3, 3)")),
+        (pair(links=[SimpleNamespace(name="base", inertial=None), Raising()]), ("link number 2", "no inertial")),
         (pair(name="$(arg)"), ("robot name", "$(arg)")),
     ],
 )

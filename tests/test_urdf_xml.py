@@ -58,6 +58,46 @@ def test_an_unreadable_file_is_refused(tmp_path):
     refused(path, "secret.urdf", "ermission")
 
 
+class Hostile:
+    """An object whose attributes raise when they are looked at."""
+
+    def __init__(self, *names):
+        self.names = names
+
+    def __getattr__(self, name):
+        if name in self.names:
+            raise ZeroDivisionError(f"no {name}")
+        raise AttributeError(name)
+
+
+@pytest.mark.parametrize("name", ["robot", "links", "joints", "read"])
+def test_objects_that_raise_are_refused(name):
+    refused(Hostile(name), "an object of type Hostile", f"ZeroDivisionError('no {name}')")
+
+
+class Fspath:
+    """A path object with an answer of its own."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def __fspath__(self):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.mark.parametrize("answer", [RuntimeError("gone"), 7, None, "bad\0name", b"\xff\xfe missing"])
+def test_path_objects_that_give_no_path_are_refused(answer):
+    refused(Fspath(answer), "path" if not isinstance(answer, (str, bytes)) else "file")
+
+
+def test_released_memory_is_refused():
+    view = memoryview(robot().encode())
+    view.release()
+    refused(view, "the bytes", "released")
+
+
 @pytest.mark.parametrize("source", [None, 7, 2.5, ["<robot/>"], {"links": []}, object(), read_urdf])
 def test_other_kinds_of_source_are_refused(source):
     with pytest.raises(ArgumentError, match=f"{type(source).__name__}.*a path, XML text"):
@@ -225,6 +265,12 @@ def test_point_10_encodings_and_byte_order_marks(codec, name, mark):
         assert read_urdf(source) == expected
 
 
+@pytest.mark.parametrize("codec", ["utf-32", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("before", ["", "\ufeff", "\n ", '<?xml version="1.0" encoding="UTF-32"?>'])
+def test_point_10_utf_32_is_called_by_its_name(codec, before):
+    refused((before + robot()).encode(codec), "UTF-32", "save it as UTF-8")
+
+
 def test_point_10_lines_count_from_the_first_character_of_a_text():
     text = f'\n\n<?xml version="1.0"\nencoding="utf-16"?>\n{robot()}'
     assert {part.line for part in (*read_urdf(text).links, *read_urdf(text).joints)} == {5}
@@ -242,7 +288,7 @@ def test_point_10_a_dollar_where_nothing_is_used_is_allowed():
         extra='<gazebo reference="${g}"/><transmission name="$(t)"/><!-- <xacro:if value="$(arg DEBUG)"/> -->',
     )
     assert len(read_urdf(text).links) == 2
-    read_urdf(robot('<axis xyz="${x}"/><limit lower="${x}"/>', kind="fixed"))
+    read_urdf(robot('<axis xyz="${x}"/>', kind="fixed"))
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names on this system")

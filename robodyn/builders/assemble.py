@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from robodyn.arguments import flag, one_of, real_array, require_finite
-from robodyn.builders.checks import check
-from robodyn.builders.findings import Notes, quoted
+from robodyn.builders.check_finite import check_finite
+from robodyn.builders.check_joints import Coupling
+from robodyn.builders.checks import check_and_resolve
+from robodyn.builders.findings import Notes
 from robodyn.description import Finding, Joint, Link, Pose, RobotDescription
 from robodyn.errors import ArgumentError
 from robodyn.joints import CODE, KINDS
+from robodyn.messages import quoted
 from robodyn.model import Model
 from robodyn.spatial import IDENTITY, ZERO3, Inertia, Mat3, Transform, Vec3, cross, transpose
 from robodyn.sweeps import flatten
@@ -41,69 +45,50 @@ class _Mover:
     file_order: tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class _Coupling:
-    """Position = multiplier * (position of joint) + offset; no joint: the position is the offset."""
-
-    joint: str | None
-    multiplier: float
-    offset: float
-
-
 def build_model(
     description: RobotDescription,
     *,
     base: str = "fixed",
     mimic: str = "follow",
     strict: bool = True,
-    gravity: Iterable[float] = (0.0, 0.0, -9.81),
+    gravity: ArrayLike = (0.0, 0.0, -9.81),
 ) -> Model:
     """Turn a description into a Model; arguments as for `robodyn.load_urdf`.
 
     Raises:
-        LoadError: the description is not a usable robot (`robodyn.builders.checks.check`).
-        ArgumentError: an option that does not exist, or a gravity that is not three finite numbers.
+        LoadError: the description is not a usable robot (`robodyn.builders.checks.check`), or its numbers overflow as
+            links are merged.
+        ArgumentError: an option that does not exist, or a gravity that is not three real numbers in a sequence or an
+            array.
+        NumericalError: NaN or infinity in `gravity`.
     """
     one_of("base", base, ("fixed", "floating"))
     one_of("mimic", mimic, ("follow", "ignore"))
     flag("strict", strict)
     g = gravity_vector(gravity)
-    description = check(description, mimic=mimic, strict=strict)
-    couplings = _resolve_mimics(description.joints)
+    description, mimics = check_and_resolve(description, mimic=mimic, strict=strict)
     notes = Notes()
-    movers, placed = _merge_fixed(description, base, couplings, notes)
-    order = _file_order(movers)
-    return _arrays(description, movers, placed, order, couplings, g, (*description.report, *notes.findings()))
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is met by the last check
+        movers, placed = _merge_fixed(description, base, mimics.couplings, notes)
+        order = _file_order(movers)
+        report = (*description.report, *notes.findings())
+        model = _arrays(description, movers, placed, order, mimics.couplings, g, report)
+        check_finite(model, description)
+    return model
 
 
-def gravity_vector(gravity: Iterable[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
+def gravity_vector(gravity: ArrayLike) -> np.ndarray[Any, np.dtype[np.float64]]:
     """`gravity` as a new array of three finite numbers.
 
     Raises:
-        ArgumentError: it is not that.
+        ArgumentError: it is not three real numbers.
+        NumericalError: one of them is NaN or infinite.
     """
     g = real_array("gravity", gravity, (3,), np.float64, what="free-fall acceleration in m/s^2")
     if g.ndim != 1:
         raise ArgumentError(f"gravity: got shape {g.shape}; wanted three numbers")
     require_finite("gravity", g, 1)
     return g.copy()
-
-
-def _resolve_mimics(joints: Sequence[Joint]) -> dict[str, _Coupling]:
-    """For every mimicking joint, the free joint at the end of its chain and the composed multiplier and offset."""
-    by_name = {joint.name: joint for joint in joints}
-    resolved: dict[str, _Coupling] = {}
-    for joint in joints:
-        if joint.mimic is None:
-            continue
-        multiplier, offset, master = 1.0, 0.0, joint
-        while master.mimic is not None:
-            offset += multiplier * master.mimic.offset
-            multiplier *= master.mimic.multiplier
-            master = by_name[master.mimic.joint]
-        welded = multiplier == 0.0 or master.type == "fixed"
-        resolved[joint.name] = _Coupling(None if welded else master.name, multiplier, offset)
-    return resolved
 
 
 def _after(second: Transform, first: Transform) -> Transform:
@@ -135,29 +120,33 @@ def turn_to_z(axis: Vec3) -> Mat3:
     return tuple(entry + 0.0 for entry in E)  # -0.0 becomes 0.0
 
 
-def _joint_frames(joint: Joint, welded_at: float | None) -> tuple[list[tuple[str, str, str, Transform]], Transform]:
-    """How a joint is built from table rows: a list of (name, body, kind, step), where step leads from the frame
+def _unused(name: str, taken: set[str]) -> str:
+    """`name`, after as many underscores as it takes to be none of the names `taken`, to which it is added."""
+    while name in taken:
+        name = f"_{name}"
+    taken.add(name)
+    return name
+
+
+def _joint_frames(joint: Joint, welded_at: float | None) -> tuple[list[tuple[str, str, Transform]], Transform]:
+    """How a joint is built from table rows: a list of (suffix of the name, kind, step), where step leads from the frame
     before to the row's joint frame, and the transform from the last frame to the child link."""
     if joint.type == "fixed":
         return [], IDENTITY
     kind = _KIND_OF_TYPE.get(joint.type, joint.type)
     if joint.type == "universal":
         first, second = (Transform(turn_to_z(axis), ZERO3) for axis in (joint.axis, joint.axis2))
-        rows = [
-            (f"{joint.name}/1", f"{joint.name}/1", kind, first),
-            (f"{joint.name}/2", joint.child, kind, second.after(first.inverse())),
-        ]
-        return rows, second.inverse()
+        return [("/1", kind, first), ("/2", kind, second.after(first.inverse()))], second.inverse()
     row = KINDS[CODE[kind]]
     turned = Transform(turn_to_z(joint.axis), ZERO3) if row.axial and joint.axis != _Z else IDENTITY
     if welded_at is not None:
         moved = row.transform((welded_at,), joint.pitch)
         return [], turned.inverse().after(moved).after(turned)
-    return [(joint.name, joint.child, kind, turned)], IDENTITY if turned is IDENTITY else turned.inverse()
+    return [("", kind, turned)], IDENTITY if turned is IDENTITY else turned.inverse()
 
 
 def _merge_fixed(
-    description: RobotDescription, base: str, couplings: dict[str, _Coupling], notes: Notes
+    description: RobotDescription, base: str, couplings: dict[str, Coupling], notes: Notes
 ) -> tuple[list[_Mover], dict[str, tuple[int, Transform]]]:
     """Walk outward from the root: moving joints, and where every link sits (mover, transform from its frame to the
     link's)."""
@@ -165,12 +154,10 @@ def _merge_fixed(
     for number, joint in enumerate(description.joints):
         outgoing[joint.parent].append((number, joint))
     root = description.root
+    joint_names, body_names = ({part.name for part in parts} for parts in (description.joints, description.links))
     movers: list[_Mover] = []
     if base == "floating":
-        taken = {joint.name for joint in description.joints}
-        name = "root_joint"
-        while name in taken:
-            name = f"_{name}"
+        name = _unused("root_joint", joint_names)
         movers.append(_Mover(None, name, root, "floating", -1, IDENTITY, (-1, 0)))
     placed: dict[str, tuple[int, Transform]] = {root: (len(movers) - 1, IDENTITY)}
     queue = [root]
@@ -182,7 +169,10 @@ def _merge_fixed(
             rows, to_child = _joint_frames(joint, welded_at)
             X = _after(pose_transform(joint.origin), X_link)
             mover = body
-            for part, (name, body_name, kind, step) in enumerate(rows):
+            for part, (suffix, kind, step) in enumerate(rows):
+                name = _unused(joint.name + suffix, joint_names) if suffix else joint.name
+                last = part == len(rows) - 1
+                body_name = joint.child if last else _unused(joint.name + suffix, body_names)
                 movers.append(_Mover(joint, name, body_name, kind, mover, _after(step, X), (number, part)))
                 mover, X = len(movers) - 1, IDENTITY
             placed[joint.child] = (mover, _after(to_child, X))
@@ -236,7 +226,7 @@ def _arrays(
     movers: Sequence[_Mover],
     placed: dict[str, tuple[int, Transform]],
     order: Sequence[int],
-    couplings: dict[str, _Coupling],
+    couplings: dict[str, Coupling],
     gravity: np.ndarray[Any, Any],
     report: tuple[Finding, ...],
 ) -> Model:
@@ -276,7 +266,7 @@ def _rows(transforms: Sequence[Transform]) -> np.ndarray[Any, Any]:
 
 
 def _coordinates(
-    movers: Sequence[_Mover], kind: np.ndarray[Any, Any], couplings: dict[str, _Coupling]
+    movers: Sequence[_Mover], kind: np.ndarray[Any, Any], couplings: dict[str, Coupling]
 ) -> dict[str, np.ndarray[Any, Any]]:
     """The arrays over tree coordinates: where each comes from, and what its joint says about it."""
     by_name = {mover.name: i for i, mover in enumerate(movers)}

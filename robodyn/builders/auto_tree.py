@@ -7,9 +7,9 @@ it for every experiment.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from robodyn.arguments import count, finite_number
 from robodyn.builders.assemble import gravity_vector
@@ -28,7 +28,7 @@ def auto_tree(
     branching: float = 1.0,
     taper: float = 1.0,
     skew: float = 0.0,
-    gravity: Iterable[float] = (0.0, 0.0, -9.81),
+    gravity: ArrayLike = (0.0, 0.0, -9.81),
 ) -> Model:
     """Featherstone's autoTree: n bodies on revolute joints, numbered breadth-first.
 
@@ -46,6 +46,7 @@ def auto_tree(
 
     Raises:
         ArgumentError: a value out of range, or a taper whose n-th mass cannot be represented.
+        NumericalError: NaN or infinity in `gravity`.
     """
     count("n", n, 1, MAX_BODIES)
     branching, taper, skew = (
@@ -63,7 +64,9 @@ def auto_tree(
         )
     number = np.arange(n)
     # A child of the world where the formula of the first body gives -1.
-    parent = np.floor((number - 1 + math.ceil(branching)) / branching).astype(np.intp) - 1
+    # No body has more than n - 1 children: what is larger makes the same tree, and its ceiling could overflow.
+    most = min(branching, float(n))
+    parent = np.floor((number - 1 + math.ceil(most)) / most).astype(np.intp) - 1
     parent[0] = -1
     length = taper ** number.astype(np.float64)
     mass = length**3

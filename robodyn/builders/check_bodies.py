@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from robodyn.builders.check_joints import Mimics
-from robodyn.builders.findings import Notes, at_line, quoted
+from robodyn.builders.findings import Notes, at_line
 from robodyn.description import TRANSLATING_TYPES, Link
 from robodyn.errors import LoadError
+from robodyn.messages import quoted
 
 RELATIVE = 1e-6
 """How negative a principal moment may be, and how far it may exceed the sum of the other two, relative to the largest
@@ -91,11 +92,12 @@ def check_massless(links: tuple[Link, ...], mimics: Mimics, order: list[tuple[in
         mass[parent] |= mass[i]
         inertia[parent] |= inertia[i]
         turns = joint.type not in TRANSLATING_TYPES
-        leader = mimics.leader.get(joint.name, joint.name)
+        coupling = mimics.couplings.get(joint.name)
+        leader = joint.name if coupling is None or coupling.joint is None else coupling.joint
         loaded[leader] |= mass[i] or (inertia[i] and turns) or joint.armature != 0.0
     for i, joint in moving:
         subject, line = f"link {quoted(links[i].name)}", links[i].line
-        if joint.name not in mimics.leader and not loaded[joint.name]:
+        if joint.name not in mimics.couplings and not loaded[joint.name]:
             message = (
                 f"joint {quoted(joint.name)} moves nothing that has inertia: inverse dynamics works, forward dynamics "
                 "will be singular; give mass and inertia, or an armature"

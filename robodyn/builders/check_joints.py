@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
-from robodyn.builders.findings import Notes, at_line, cycle, quoted
-from robodyn.description import ONE_COORDINATE_TYPES, Joint, Mimic
+from robodyn.builders.findings import Notes, at_line, cycle
+from robodyn.description import ONE_COORDINATE_TYPES, Joint, Limits, Mimic
 from robodyn.errors import LoadError
+from robodyn.messages import quoted
 
 
 def check_joint_values(joints: tuple[Joint, ...], strict: bool, notes: Notes) -> None:
-    """Damping, friction, armature and limits of every moving joint."""
+    """Damping, friction, armature and limits of every joint."""
     for joint in joints:
-        if joint.type == "fixed":
-            continue
         subject = f"joint {quoted(joint.name)}"
+        if joint.type == "fixed":
+            _report_unused(joint, subject, notes)
+            continue
         for what, value in (("damping", joint.damping), ("friction", joint.friction), ("armature", joint.armature)):
             if value < 0.0:
                 message = f"its {what} {value:g} is negative"
@@ -26,6 +29,14 @@ def check_joint_values(joints: tuple[Joint, ...], strict: bool, notes: Notes) ->
             message = "its damping and friction act only where joint_forces asks for them"
             notes.gather("joint-forces-not-used", subject, message, joint.line)
         _check_limits(joint, subject, notes)
+
+
+def _report_unused(joint: Joint, subject: str, notes: Notes) -> None:
+    if joint.limits != Limits():
+        notes.gather("limit-not-used", subject, "limits of a fixed joint are not used", joint.line)
+    if joint.damping or joint.friction or joint.armature:
+        message = "damping, friction and armature of a fixed joint are not used"
+        notes.gather("dynamics-not-used", subject, message, joint.line)
 
 
 def _check_limits(joint: Joint, subject: str, notes: Notes) -> None:
@@ -50,48 +61,69 @@ def _check_limits(joint: Joint, subject: str, notes: Notes) -> None:
         notes.gather("effort-zero", subject, message, joint.line)
 
 
+@dataclass(frozen=True, slots=True)
+class Coupling:
+    """What a mimic, followed to its end, says of a joint: position = multiplier * (position of `joint`) + offset.
+    `joint` is free; where it is None the joint is welded at the offset, and the multiplier is zero."""
+
+    joint: str | None
+    multiplier: float
+    offset: float
+
+
 @dataclass(frozen=True)
 class Mimics:
     """The outcome of `resolve_mimics`.
 
-    `joints`: the joints, without the mimics that were dropped. `leader`: for every joint that follows another, the
-    name of the joint whose coordinate it follows in the end. `welded`: names of the joints that never move: fixed ones,
-    and those whose mimic ends at a fixed joint or has a factor of zero.
+    `joints`: the joints, without the mimics that were dropped. `couplings`: for every mimicking joint by name, what it
+    follows. `welded`: names of the joints that never move: fixed ones, and those whose mimic ends at a fixed joint or
+    has a factor of zero.
     """
 
     joints: tuple[Joint, ...]
-    leader: dict[str, str]
+    couplings: dict[str, Coupling]
     welded: frozenset[str]
 
 
 def resolve_mimics(joints: tuple[Joint, ...], follow: bool, notes: Notes) -> Mimics:
-    """Check the mimics, or drop them all where `follow` is False."""
+    """Check the mimics and follow them to their ends, or drop them all where `follow` is False."""
     by_name = {joint.name: joint for joint in joints}
-    welded = {joint.name for joint in joints if joint.type == "fixed"}
     kept = tuple(
         joint if joint.mimic is None else _kept(joint, joint.mimic, by_name, follow, notes) for joint in joints
     )
     by_name = {joint.name: joint for joint in kept}
-    leader: dict[str, str] = {}
+    couplings: dict[str, Coupling] = {}
     for joint in kept:
-        # Walk to a joint whose fate is known; then settle all that were passed, the last first.
+        # Walk to a joint that is free or settled; then settle all that were passed, the last first.
         path: dict[str, Mimic] = {}
         name = joint.name
-        while name not in leader and name not in welded and (mimic := by_name[name].mimic) is not None:
+        while name not in couplings and (mimic := by_name[name].mimic) is not None:
             if name in path:
                 raise _mimic_cycle(list(path), name)
             path[name] = mimic
             name = mimic.joint
-        end = leader.get(name, name)
+        fixed = by_name[name].type == "fixed"
+        master = couplings.get(name) or (Coupling(None, 0.0, 0.0) if fixed else Coupling(name, 1.0, 0.0))
         for follower, mimic in reversed(path.items()):
-            if mimic.joint in welded or mimic.multiplier == 0.0:
-                welded.add(follower)
-            else:
-                leader[follower] = end
+            couplings[follower] = master = _coupled(by_name[follower], mimic, master)
     for joint in kept:
         if joint.mimic is not None:
-            _report(joint, joint.mimic, by_name, notes)
-    return Mimics(kept, leader, frozenset(welded))
+            _report(joint, joint.mimic, by_name, couplings, notes)
+    fixed_names = {joint.name for joint in kept if joint.type == "fixed"}
+    welded = fixed_names | {name for name, coupling in couplings.items() if coupling.joint is None}
+    return Mimics(kept, couplings, frozenset(welded))
+
+
+def _coupled(joint: Joint, mimic: Mimic, master: Coupling) -> Coupling:
+    """What a joint follows in the end, by what its master follows."""
+    multiplier = mimic.multiplier * master.multiplier
+    offset = mimic.multiplier * master.offset + mimic.offset
+    if not (math.isfinite(multiplier) and math.isfinite(offset)):
+        raise LoadError(
+            f"joint {quoted(joint.name)}{at_line(joint.line)} mimics joint {quoted(mimic.joint)}: with the mimics of "
+            f"that, its multiplier becomes {multiplier:g} and its offset {offset:g}; they must stay finite"
+        )
+    return Coupling(master.joint if multiplier else None, multiplier, offset)
 
 
 def _kept(joint: Joint, mimic: Mimic, by_name: dict[str, Joint], follow: bool, notes: Notes) -> Joint:
@@ -129,14 +161,20 @@ def _mimic_cycle(path: list[str], name: str) -> LoadError:
     return LoadError(f"mimics form a cycle: {cycle(names)}; one of these joints must move on its own")
 
 
-def _report(joint: Joint, mimic: Mimic, by_name: dict[str, Joint], notes: Notes) -> None:
+def _report(
+    joint: Joint, mimic: Mimic, by_name: dict[str, Joint], couplings: dict[str, Coupling], notes: Notes
+) -> None:
     subject, master = f"joint {quoted(joint.name)}", by_name[mimic.joint]
+    coupling = couplings[joint.name]
     if master.type == "fixed":
-        message = f"it mimics the fixed joint {quoted(master.name)}; welded at {mimic.offset:g}"
+        message = f"it mimics the fixed joint {quoted(master.name)}; welded at {coupling.offset:g}"
         notes.add("mimic-of-fixed-joint", subject, message, joint.line)
     elif mimic.multiplier == 0.0:
-        message = f"its mimic's multiplier is zero; welded at {mimic.offset:g}"
+        message = f"its mimic's multiplier is zero; welded at {coupling.offset:g}"
         notes.add("mimic-multiplier-zero", subject, message, joint.line)
     elif master.mimic is not None:
+        if coupling.joint is None and couplings[master.name].joint is not None:
+            message = f"the multipliers of its chain of mimics multiply to zero; welded at {coupling.offset:g}"
+            notes.add("mimic-multiplier-zero", subject, message, joint.line)
         message = f"it mimics {quoted(master.name)}, which mimics {quoted(master.mimic.joint)}; the chain is followed"
         notes.add("mimic-chain", subject, message, joint.line)

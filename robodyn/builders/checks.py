@@ -7,16 +7,16 @@ it takes time in proportion to the number of links, and nothing recurses.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
-from numbers import Real
+from typing import Any, TypeVar
 
 import numpy as np
 
-from robodyn.arguments import flag, one_of
+from robodyn.arguments import finite_real, flag, one_of
 from robodyn.builders.check_bodies import check_inertials, check_massless
-from robodyn.builders.check_joints import check_joint_values, resolve_mimics
-from robodyn.builders.findings import FINDINGS, Notes, at_line, cycle, listed, quoted
+from robodyn.builders.check_joints import Mimics, check_joint_values, resolve_mimics
+from robodyn.builders.findings import FINDINGS, Notes, at_line, cycle, listed
 from robodyn.description import (
     IDENTITY,
     JOINT_TYPES,
@@ -32,8 +32,11 @@ from robodyn.description import (
     Vector3,
 )
 from robodyn.errors import ArgumentError, LoadError
+from robodyn.messages import brief, quoted
 
 __all__ = ["FINDINGS", "check"]
+
+_Part = TypeVar("_Part", Link, Joint, Inertial, Pose, Limits, Mimic)
 
 UNIT = 1e-9
 """How far an axis may be from unit length and a rotation from orthonormal: the identities between algorithms hold to
@@ -44,7 +47,7 @@ PARALLEL = 1e-6
 
 
 def check(description: RobotDescription, *, mimic: str = "follow", strict: bool = True) -> RobotDescription:
-    """Check a description and return it with the findings appended to its report.
+    """Check a description and return it with the findings appended to its report, and with every number a float.
 
     `mimic`: "follow" checks mimics and drops those of fixed joints; "ignore" drops all, so that every joint moves on
     its own. `strict`: refuse negative masses, negative principal moments of inertia, and negative damping, friction or
@@ -52,12 +55,19 @@ def check(description: RobotDescription, *, mimic: str = "follow", strict: bool 
     only ever added to: clear it before checking a description that was changed.
     Raises LoadError naming the link or joint, its value and what is allowed; ArgumentError for other arguments.
     """
+    return check_and_resolve(description, mimic=mimic, strict=strict)[0]
+
+
+def check_and_resolve(
+    description: RobotDescription, *, mimic: str = "follow", strict: bool = True
+) -> tuple[RobotDescription, Mimics]:
+    """What `check` returns, and what its mimics amount to."""
     if not isinstance(description, RobotDescription):
         raise ArgumentError(f"description: a RobotDescription is wanted, not {type(description).__name__}")
     one_of("mimic", mimic, ("follow", "ignore"))
     flag("strict", strict)
     notes = Notes()
-    _check_fields(description)
+    description = _with_sound_fields(description)
     order = _check_tree(description)
     _check_directions(description, notes)
     check_inertials(description.links, strict, notes)
@@ -66,18 +76,19 @@ def check(description: RobotDescription, *, mimic: str = "follow", strict: bool 
     check_massless(description.links, mimics, order, notes)
     known = set(description.report)
     news = tuple(finding for finding in notes.findings() if finding not in known)
-    if mimics.joints == description.joints and not news:
-        return description
-    return replace(description, joints=mimics.joints, report=(*description.report, *news))
+    if mimics.joints != description.joints or news:
+        description = replace(description, joints=mimics.joints, report=(*description.report, *news))
+    return description, mimics
 
 
-def unknown_joint_type(subject: str, kind: str, line: int | None) -> LoadError:
+def unknown_joint_type(subject: str, kind: object, line: int | None) -> LoadError:
     """The error for a joint type that a description cannot hold."""
-    return LoadError(f"{subject}{at_line(line)} has type {quoted(kind)}; allowed are {', '.join(JOINT_TYPES)}")
+    shown = quoted(kind if isinstance(kind, str) else brief(kind))
+    return LoadError(f"{subject}{at_line(line)} has type {shown}; allowed are {', '.join(JOINT_TYPES)}")
 
 
-def _check_fields(description: RobotDescription) -> None:
-    """Types and finiteness of every field."""
+def _with_sound_fields(description: RobotDescription) -> RobotDescription:
+    """The description with every number a float, after checking the type of every field and that numbers are finite."""
     _require(isinstance(description.name, str), "robot", "name", description.name, "a text")
     for what, parts, kind in (
         ("links", description.links, Link),
@@ -86,64 +97,80 @@ def _check_fields(description: RobotDescription) -> None:
     ):
         good = isinstance(parts, tuple) and all(isinstance(part, kind) for part in parts)
         _require(good, "robot", what, parts, f"a tuple of {kind.__name__} objects")
-    for link in description.links:
-        _check_name(link.name, "link")
-        if link.inertial is not None:
-            _check_inertial(link, link.inertial)
-    for joint in description.joints:
-        _check_name(joint.name, "joint")
-        _check_joint(joint)
+    links, joints = tuple(map(_sound_link, description.links)), tuple(map(_sound_joint, description.joints))
+    pairs = zip((*links, *joints), (*description.links, *description.joints), strict=True)
+    if all(sound is given for sound, given in pairs):
+        return description
+    return replace(description, links=links, joints=joints)
 
 
-def _check_inertial(link: Link, inertial: Inertial) -> None:
+def _updated(part: _Part, **values: Any) -> _Part:
+    """The part with these values; itself where it has them already, as it has from builders."""
+    if all(getattr(part, name) is value for name, value in values.items()):
+        return part
+    return replace(part, **values)
+
+
+def _sound_link(link: Link) -> Link:
+    _check_name(link.name, "link")
+    inertial = link.inertial
+    if inertial is None:
+        return link
     _require(isinstance(inertial, Inertial), link, "inertial", inertial, "an Inertial or None")
-    _check_numbers((inertial.mass,), 1, link, "mass")
-    _check_numbers(inertial.inertia, 6, link, "inertia")
-    _check_pose(inertial.pose, link)
+    mass, inertia = _float(inertial.mass, link, "mass"), _floats(inertial.inertia, 6, link, "inertia")
+    pose = _sound_pose(inertial.pose, link)
+    return _updated(link, inertial=_updated(inertial, mass=mass, inertia=inertia, pose=pose))
 
 
-def _check_joint(joint: Joint) -> None:
-    if joint.type not in JOINT_TYPES:
-        raise unknown_joint_type(f"joint {quoted(joint.name)}", str(joint.type), joint.line)
+def _sound_joint(joint: Joint) -> Joint:
+    _check_name(joint.name, "joint")
+    if not isinstance(joint.type, str) or joint.type not in JOINT_TYPES:
+        raise unknown_joint_type(f"joint {quoted(joint.name)}", joint.type, joint.line)
     _require(isinstance(joint.parent, str), joint, "parent", joint.parent, "the name of a link")
     _require(isinstance(joint.child, str), joint, "child", joint.child, "the name of a link")
-    _check_pose(joint.origin, joint)
-    _check_numbers(joint.axis, 3, joint, "axis")
-    _check_numbers(joint.axis2, 3, joint, "axis2")
-    coefficients = (joint.pitch, joint.damping, joint.friction, joint.armature)
-    _check_numbers(coefficients, 4, joint, "pitch, damping, friction, armature")
-    limits = joint.limits
-    _require(isinstance(limits, Limits), joint, "limits", limits, "a Limits object")
-    given = tuple(v for v in (limits.lower, limits.upper, limits.effort, limits.velocity) if v is not None)
-    _check_numbers(given, len(given), joint, "limits")
-    if joint.mimic is not None:
-        _require(isinstance(joint.mimic, Mimic), joint, "mimic", joint.mimic, "a Mimic or None")
-        _require(isinstance(joint.mimic.joint, str), joint, "mimic", joint.mimic.joint, "the name of a joint")
-        _check_numbers((joint.mimic.multiplier, joint.mimic.offset), 2, joint, "mimic multiplier, offset")
+    _require(isinstance(joint.limits, Limits), joint, "limits", joint.limits, "a Limits object")
+    limits = {name: getattr(joint.limits, name) for name in ("lower", "upper", "effort", "velocity")}
+    given = {name: _float(value, joint, f"limits {name}") for name, value in limits.items() if value is not None}
+    coefficients = ("pitch", "damping", "friction", "armature")
+    return _updated(
+        joint,
+        origin=_sound_pose(joint.origin, joint),
+        axis=_floats(joint.axis, 3, joint, "axis"),
+        axis2=_floats(joint.axis2, 3, joint, "axis2"),
+        limits=_updated(joint.limits, **given),
+        mimic=None if joint.mimic is None else _sound_mimic(joint.mimic, joint),
+        **{name: _float(getattr(joint, name), joint, name) for name in coefficients},
+    )
 
 
-def _check_pose(pose: Pose, part: Link | Joint) -> None:
+def _sound_mimic(mimic: Mimic, joint: Joint) -> Mimic:
+    _require(isinstance(mimic, Mimic), joint, "mimic", mimic, "a Mimic or None")
+    _require(isinstance(mimic.joint, str), joint, "mimic", mimic.joint, "the name of a joint")
+    multiplier = _float(mimic.multiplier, joint, "mimic multiplier")
+    return _updated(mimic, multiplier=multiplier, offset=_float(mimic.offset, joint, "mimic offset"))
+
+
+def _sound_pose(pose: Pose, part: Link | Joint) -> Pose:
     _require(isinstance(pose, Pose), part, "origin", pose, "a Pose")
-    _check_numbers(pose.xyz, 3, part, "origin xyz")
-    _check_numbers(pose.rotation, 9, part, "origin rotation")
+    xyz, rotation = _floats(pose.xyz, 3, part, "origin xyz"), _floats(pose.rotation, 9, part, "origin rotation")
+    return _updated(pose, xyz=xyz, rotation=rotation)
 
 
-def _check_numbers(values: Sequence[float], count: int, part: Link | Joint, what: str) -> None:
+def _float(value: object, part: Link | Joint, what: str) -> float:
+    number = value if type(value) is float and math.isfinite(value) else finite_real(value)
+    if number is None:
+        raise _wrong(part, what, value, "a finite number")
+    return number
+
+
+def _floats(values: object, count: int, part: Link | Joint, what: str) -> tuple[float, ...]:
     if type(values) is tuple and len(values) == count:
         if set(map(type, values)) == {float} and all(map(math.isfinite, values)):
-            return  # what builders make, quickly
-        if all(map(_finite, values)):
-            return
-    shown = values[0] if count == 1 and type(values) is tuple else values
-    _require(False, part, what, shown, "a finite number" if count == 1 else f"a tuple of {count} finite numbers")
-
-
-def _finite(value: object) -> bool:
-    """Whether a value is a finite real number of any type but bool."""
-    try:
-        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:  # an int beyond the range of float
-        return False
+            return values  # what builders make, quickly
+        found = tuple(number for number in map(finite_real, values) if number is not None)
+        if len(found) == count:
+            return found
+    raise _wrong(part, what, values, f"a tuple of {count} finite numbers")
 
 
 def _check_name(name: str, what: str) -> None:
@@ -152,8 +179,12 @@ def _check_name(name: str, what: str) -> None:
 
 def _require(condition: bool, part: Link | Joint | str, what: str, value: object, wanted: str) -> None:
     if not condition:
-        subject = part if isinstance(part, str) else _named(part)
-        raise LoadError(f"{subject} {what}: {wanted} is wanted, not {quoted(repr(value))}")
+        raise _wrong(part, what, value, wanted)
+
+
+def _wrong(part: Link | Joint | str, what: str, value: object, wanted: str) -> LoadError:
+    subject = part if isinstance(part, str) else _named(part)
+    return LoadError(f"{subject} {what}: {wanted} is wanted, not {brief(value)}")
 
 
 def _named(part: Link | Joint) -> str:

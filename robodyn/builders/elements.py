@@ -11,8 +11,8 @@ from xml.sax.xmlreader import InputSource
 from defusedxml.common import DefusedXmlException  # type: ignore[import-untyped]
 from defusedxml.expatreader import DefusedExpatParser  # type: ignore[import-untyped]
 
-from robodyn.builders.findings import quoted
 from robodyn.errors import LoadError
+from robodyn.messages import quoted
 
 MAX_DEPTH = 100
 """Deepest nesting of elements; a robot file nests about eight deep."""
@@ -22,15 +22,17 @@ MAX_ELEMENTS = 2_000_000
 
 
 class Element:
-    """An XML element: its tag and attributes as written (prefixes included), children, and line in the file."""
+    """An XML element: its tag and attributes as written (prefixes included), children, line in the file, and whether
+    text other than blanks stands between its tags."""
 
-    __slots__ = ("attributes", "children", "line", "tag")
+    __slots__ = ("attributes", "children", "has_text", "line", "tag")
 
     def __init__(self, tag: str, attributes: dict[str, str], line: int | None) -> None:
         self.tag = tag
         self.attributes = attributes
         self.line = line
         self.children: list[Element] = []
+        self.has_text = False
 
 
 def parse_xml(data: bytes, root: str, opaque: frozenset[str], take: Callable[[Element], None]) -> Element:
@@ -42,7 +44,7 @@ def parse_xml(data: bytes, root: str, opaque: frozenset[str], take: Callable[[El
     """
     # One read for all of it: expat takes quadratic time over a long token that comes in pieces.
     parser = _Reader(bufsize=len(data) + 1, forbid_dtd=True)
-    parser.setContentHandler(ContentHandler())
+    parser.setContentHandler(_Texts(parser.note_text))
     parser.prepare(root, opaque, take)
     source = InputSource()
     source.setByteStream(io.BytesIO(data))
@@ -59,6 +61,18 @@ def parse_xml(data: bytes, root: str, opaque: frozenset[str], take: Callable[[El
         raise LoadError(f"cannot read the XML: {error}") from None
     assert parser.root is not None  # a document without one is not well-formed
     return parser.root
+
+
+class _Texts(ContentHandler):
+    """Hands on the text between tags, which the parser gives to a content handler only."""
+
+    def __init__(self, take: Callable[[str], None]) -> None:
+        super().__init__()
+        self._take = take
+
+    def characters(self, content: str) -> None:
+        """Hand it on."""
+        self._take(content)
 
 
 class _Reader(DefusedExpatParser):  # type: ignore[misc]
@@ -92,6 +106,11 @@ class _Reader(DefusedExpatParser):  # type: ignore[misc]
                 raise LoadError(f"not a robot file: the root element is {quoted(name)}, not {quoted(self._tag)}")
             self.root = element
         stack.append(element)
+
+    def note_text(self, data: str) -> None:
+        """Note that the current element holds text."""
+        if self._open and not self._skipped and not data.isspace():
+            self._open[-1].has_text = True
 
     def end_element(self, name: str) -> None:
         """Close an element and hand it on: to its parent, or to `take` where the parent is the root."""

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from robodyn.description import Finding, Severity
+from robodyn.messages import quoted
 
 _CODES: dict[str, tuple[Severity, str]] = {
     # Found while reading a file or a robot object.
     "robot-name-missing": ("warning", "the robot has no name; it is called `robot`"),
     "ignored-tag": ("info", "a known element that has no part in dynamics, such as `<visual>`, was skipped"),
-    "ignored-attribute": ("info", "an attribute of another program's namespace, such as `drake:x`, was skipped"),
+    "ignored-attribute": (
+        "info",
+        "an attribute without a part in dynamics was skipped: a link's `type`, a joint's `dont_collapse`, or one with "
+        "a prefix, such as `drake:x`",
+    ),
     "unknown-tag": ("warning", "an element that is not known at its place was skipped; look for a misspelling"),
     "unknown-attribute": ("warning", "an attribute that is not known in its element was skipped"),
+    "stray-text": ("warning", "text inside an element was skipped; values of URDF stand in attributes"),
     "axis-defaulted": ("info", "a moving joint gives no axis; URDF's default 1 0 0 (axis2: 0 1 0) is used"),
+    "axis-not-used": ("info", "a fixed, floating or spherical joint gives an axis, which is not looked at"),
     "axis-normalised": ("warning", "a joint axis was not a unit vector and was scaled to one"),
     "quaternion-normalised": ("warning", "a quaternion was not a unit quaternion and was scaled to one"),
     "inertial-empty": ("warning", "an `<inertial>` gives neither mass nor inertia; the link counts as massless"),
@@ -45,36 +52,38 @@ _CODES: dict[str, tuple[Severity, str]] = {
     "limit-reversed": ("warning", "a joint's lower limit is above its upper limit; kept as given"),
     "limit-equal": ("warning", "a joint's lower and upper limits are equal; kept as given"),
     "limit-negative": ("warning", "a joint's effort or velocity limit is negative; kept as given"),
-    "limit-not-used": ("info", "position limits of a continuous joint, or limits of a joint of several coordinates"),
+    "limit-not-used": (
+        "info",
+        "position limits of a continuous joint or of a joint of several coordinates, or any limits of a fixed joint",
+    ),
+    "dynamics-not-used": ("info", "damping, friction or armature of a fixed joint"),
     "effort-zero": ("info", "a joint's effort limit is zero; limits never enter the dynamics"),
     "axes-not-perpendicular": ("info", "the two axes of a universal joint are not perpendicular; used as given"),
     "mimic-ignored": ("info", 'a mimic was dropped because of `mimic="ignore"`: the joint moves on its own'),
     "mimic-on-fixed-joint": ("warning", "a fixed joint mimics another; the mimic was dropped"),
     "mimic-of-fixed-joint": ("warning", "a joint mimics a fixed joint; it is welded at its offset"),
-    "mimic-multiplier-zero": ("warning", "a mimic's multiplier is zero; the joint is welded at its offset"),
+    "mimic-multiplier-zero": (
+        "warning",
+        "a mimic's multiplier, or the product of those of its chain, is zero; the joint is welded at its offset",
+    ),
     "mimic-chain": ("info", "a joint mimics a joint that mimics another; both follow the last one"),
     # Found while a description becomes a model.
     "merged-link": ("info", "a link that a fixed joint holds was merged into a body; it keeps its name and pose"),
+    # Found by the command `robodyn check`, which computes.
+    "singular-mass-matrix": (
+        "warning",
+        "no state has forward dynamics, because the mass matrix is singular (`robodyn check`; not in `model.report`)",
+    ),
 }
 
 FINDINGS: dict[str, str] = {code: meaning for code, (_, meaning) in _CODES.items()}
-"""Every finding code that a loading report may hold, with what it means."""
+"""Every finding code that a loading report or `robodyn check` may hold, with what it means."""
 
 SEVERITIES: dict[str, Severity] = {code: severity for code, (severity, _) in _CODES.items()}
 """The severity of every finding code."""
 
 LISTED = 5
 """So many names are spelled out in a message about many elements; the rest are counted."""
-
-_SHOWN = 60
-"""So many characters of a foreign text are quoted in a message."""
-
-
-def quoted(text: str, most: int = _SHOWN) -> str:
-    """`text` in double quotes for a message: cut to `most` characters, and escaped where it does not print."""
-    if len(text) > most:
-        text = text[: most - 3] + "..."
-    return f'"{text}"' if text.isprintable() else '"' + text.encode("unicode_escape").decode("ascii") + '"'
 
 
 def at_line(line: int | None) -> str:

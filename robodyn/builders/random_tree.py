@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from robodyn.arguments import count, finite_number, flag, one_of
+from robodyn.arguments import count, finite_number, flag, one_of, words
 from robodyn.builders.assemble import build_model
 from robodyn.description import (
     JOINT_TYPES,
@@ -44,7 +45,7 @@ def random_tree(
     mimic: float = 0.0,
     armature: bool = False,
     base: str = "fixed",
-    gravity: Iterable[float] = (0.0, 0.0, -9.81),
+    gravity: ArrayLike = (0.0, 0.0, -9.81),
 ) -> Model:
     """A random robot of n joints, the same for the same arguments.
 
@@ -60,6 +61,7 @@ def random_tree(
 
     Raises:
         ArgumentError: a value out of range or a name that does not exist.
+        NumericalError: NaN or infinity in `gravity`.
     """
     description = random_description(n, seed=seed, joints=joints, shape=shape, mimic=mimic, armature=armature)
     return build_model(description, base=base, gravity=gravity)
@@ -81,7 +83,7 @@ def random_description(
     flag("armature", armature)
     if not 0.0 <= finite_number("mimic", mimic) <= 1.0:
         raise ArgumentError(f"mimic: got {mimic}; wanted a share from 0 to 1")
-    types = [one_of("joints", each, JOINT_TYPES) for each in joints]
+    types = words("joints", joints, JOINT_TYPES)
     if not types:
         raise ArgumentError("joints: got none; wanted at least one joint type")
     rng = np.random.default_rng(seed)

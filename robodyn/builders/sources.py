@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 
-from robodyn.builders.findings import quoted
+from robodyn.builders.foreign import foreign
 from robodyn.errors import ArgumentError, LoadError
+from robodyn.files import open_regular
+from robodyn.messages import quoted
 
 MAX_BYTES = 64 * 1024 * 1024
 """Largest robot file that is read; the largest real one known is below 1 MiB."""
@@ -20,6 +21,9 @@ ALLOWED = "a path, XML text that begins with '<', bytes, an open file, or a robo
 
 _PATH = 300
 """So many characters of a path are quoted in a message."""
+
+_UTF_32 = tuple(first.encode(codec) for first in "\ufeff< \t\r\n" for codec in ("utf-32-le", "utf-32-be"))
+"""How XML in UTF-32 begins. UTF-16 never begins so: its second character would be null, which XML does not allow."""
 
 _XML_TEXT = re.compile(r"\ufeff?\s*<")
 _DECLARATION = re.compile(r"\ufeff?\s*<\?xml\s[^>]*\?>")
@@ -35,10 +39,13 @@ def read_source(source: object) -> bytes:
     if isinstance(source, str):
         data = _encoded(source) if _XML_TEXT.match(source) else _from_path(source)
     elif isinstance(source, (bytes, bytearray, memoryview)):
-        data = bytes(source)
+        with foreign("the bytes"):  # a memoryview may have been released
+            data = bytes(source)
     elif isinstance(source, os.PathLike):
-        data = _from_path(os.fsdecode(source))
-    elif callable(getattr(source, "read", None)):
+        with foreign(f"the path of an object of type {type(source).__name__}"):
+            path = os.fsdecode(source)
+        data = _from_path(path)
+    elif _readable(source):
         data = _from_file(source)
     else:
         raise ArgumentError(f"cannot read a robot from an object of type {type(source).__name__}; give {ALLOWED}")
@@ -46,6 +53,8 @@ def read_source(source: object) -> bytes:
         raise _too_large("the source")
     if not data.strip():
         raise LoadError("the source is empty; a robot file holds a <robot> element")
+    if data.startswith(_UTF_32):
+        raise LoadError("the source is encoded as UTF-32, which XML parsers do not read; save it as UTF-8")
     return data
 
 
@@ -71,14 +80,8 @@ def _from_path(path: str) -> bytes:
         raise LoadError(f"the path {quoted(path)} is blank; give {ALLOWED}")
     name = f"the file {quoted(path, most=_PATH)}"
     try:
-        _require_regular(os.stat(path).st_mode, name)  # noqa: PTH116 - before opening, which may act on a device
-        # The file may have changed since: O_NONBLOCK keeps even a pipe from blocking the second look.
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-        with os.fdopen(descriptor, "rb") as file:
-            _require_regular(os.fstat(descriptor).st_mode, name)
+        with open_regular(path) as file:
             data = file.read(MAX_BYTES + 1)
-    except LoadError:
-        raise
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
         reason = getattr(error, "strerror", None) or str(error)
         text = "; a text counts as XML only if it begins with '<'" if "<" in path or len(path) > _LONGEST_NAME else ""
@@ -88,11 +91,9 @@ def _from_path(path: str) -> bytes:
     return data
 
 
-def _require_regular(mode: int, name: str) -> None:
-    if stat.S_ISDIR(mode):
-        raise LoadError(f"{name} is a directory; give a robot file")
-    if not stat.S_ISREG(mode):
-        raise LoadError(f"{name} is a pipe, device or socket; give a regular file")
+def _readable(source: object) -> bool:
+    with foreign(f"an object of type {type(source).__name__}"):
+        return callable(getattr(source, "read", None))
 
 
 def _from_file(file: object) -> bytes:
@@ -100,10 +101,8 @@ def _from_file(file: object) -> bytes:
     chunks: list[str | bytes] = []
     left = MAX_BYTES + 1
     while left > 0:
-        try:
+        with foreign("the open file"):
             chunk = file.read(left)  # type: ignore[attr-defined]
-        except Exception as error:  # a foreign object may raise anything
-            raise LoadError(f"cannot read the open file: {error}") from error
         if not isinstance(chunk, (str, bytes)) or (chunks and type(chunk) is not type(chunks[0])):
             raise LoadError(f"reading the open file gave {type(chunk).__name__}; it must give text or bytes")
         if not chunk:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from robodyn.builders.checks import check, unknown_joint_type
 from robodyn.builders.elements import Element, parse_xml
-from robodyn.builders.findings import Notes, at_line, quoted
+from robodyn.builders.findings import Notes, at_line
 from robodyn.builders.sources import read_source
 from robodyn.builders.urdf_objects import describe_object, robot_of
 from robodyn.builders.values import bad_number, hint, number, numbers, off_unit, rotation_from_quaternion, unit_axis
@@ -32,6 +32,7 @@ from robodyn.description import (
     rotation_from_rpy,
 )
 from robodyn.errors import LoadError
+from robodyn.messages import quoted
 
 MAX_LINKS = 1_000_000
 """Most links, and most joints, that one robot may have."""
@@ -64,8 +65,8 @@ IGNORED_TAGS = frozenset(
 # What may stand in each element that is read: attributes, children that come at most once.
 _ATTRIBUTES = {
     "robot": frozenset({"name", "version"}),
-    "link": frozenset({"name", "type"}),
-    "joint": frozenset({"name", "type", "dont_collapse"}),
+    "link": frozenset({"name"}),
+    "joint": frozenset({"name", "type"}),
     "origin": frozenset({"xyz", "rpy", "quat_xyzw"}),
     "mass": frozenset({"value"}),
     "inertia": frozenset({"ixx", "ixy", "ixz", "iyy", "iyz", "izz"}),
@@ -77,6 +78,7 @@ _ATTRIBUTES = {
     "dynamics": frozenset({"damping", "friction", "armature"}),
     "mimic": frozenset({"joint", "multiplier", "offset"}),
 }
+_IGNORED_ATTRIBUTES = frozenset({("link", "type"), ("joint", "dont_collapse")})
 _HELICAL_AXIS_ATTRIBUTES = frozenset({"xyz", "pitch"})
 _NONE = frozenset[str]()
 _LINK_CHILDREN = frozenset({"inertial"})
@@ -195,11 +197,7 @@ def _joint(element: Element, notes: Notes) -> Joint:
         _survey(parts[tag], subject, _NONE, _ATTRIBUTES[tag], notes)
         ends[tag] = _name(parts[tag], f"{subject} {tag}", "link")
     axis, axis2, pitch = _axes(element, parts, kind, subject, notes)
-    limits = Limits()
-    damping = friction = armature = 0.0
-    if kind != "fixed":
-        limits = _limits(parts.get("limit"), subject, notes)
-        damping, friction, armature = _dynamics(parts.get("dynamics"), subject, notes)
+    damping, friction, armature = _dynamics(parts.get("dynamics"), subject, notes)
     return Joint(
         name=name,
         type=kind,
@@ -209,7 +207,7 @@ def _joint(element: Element, notes: Notes) -> Joint:
         axis=axis,
         axis2=axis2,
         pitch=pitch,
-        limits=limits,
+        limits=_limits(parts.get("limit"), subject, notes),
         damping=damping,
         friction=friction,
         armature=armature,
@@ -224,6 +222,9 @@ def _axes(
     """Axis, second axis and pitch of a joint; defaults for what its type does not use, which is not looked at."""
     axis, axis2, pitch = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), 0.0
     if kind in TYPES_WITHOUT_AXIS:
+        if "axis" in parts:
+            message = f"a {kind} joint has no use for its <axis>, which is not looked at"
+            notes.gather("axis-not-used", subject, message, parts["axis"].line)
         return axis, axis2, pitch
     axis = _axis(joint, parts.get("axis"), axis, kind, subject, notes)
     if kind == "universal":
@@ -343,11 +344,13 @@ def _with_armatures(joints: list[Joint], transmissions: list[Element], notes: No
 def _survey(
     element: Element, subject: str, once: frozenset[str], attributes: frozenset[str], notes: Notes
 ) -> dict[str, Element]:
-    """The children that may come `once`, by tag; other children and other attributes are reported. Raises LoadError for
-    a repeated child and for xacro that was not expanded."""
+    """The children that may come `once`, by tag; other children, other attributes and text are reported. Raises
+    LoadError for a repeated child and for xacro that was not expanded."""
     for attribute in element.attributes:
         if attribute not in attributes:
             _report_attribute(element, attribute, subject, notes)
+    if element.has_text:
+        notes.gather("stray-text", subject, f"text inside <{element.tag}> is not read; skipped", element.line)
     parts: dict[str, Element] = {}
     for child in element.children:
         tag = child.tag
@@ -364,7 +367,9 @@ def _report_attribute(element: Element, attribute: str, subject: str, notes: Not
     if attribute == "xmlns" or attribute.startswith("xmlns:"):
         return
     shown = f"attribute {quoted(attribute)} of <{element.tag}>"
-    if ":" in attribute:
+    if (element.tag, attribute) in _IGNORED_ATTRIBUTES:
+        notes.gather("ignored-attribute", subject, f"{shown} has no part in dynamics; skipped", element.line)
+    elif ":" in attribute:
         notes.gather("ignored-attribute", subject, f"{shown} belongs to another program; skipped", element.line)
     else:
         notes.gather("unknown-attribute", subject, f"{shown} is not known here; skipped", element.line)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
-from robodyn.builders.findings import Notes, quoted
+from robodyn.builders.checks import unknown_joint_type
+from robodyn.builders.findings import Notes
+from robodyn.builders.foreign import foreign
 from robodyn.builders.values import bad_number, hint, number, off_unit, unit_axis
 from robodyn.description import (
+    JOINT_TYPES,
     TYPES_WITHOUT_AXIS,
     Inertial,
     Joint,
@@ -22,6 +25,9 @@ from robodyn.description import (
     Vector3,
 )
 from robodyn.errors import ArgumentError, LoadError
+from robodyn.messages import brief, quoted
+
+_Part = TypeVar("_Part", Link, Joint)
 
 SYMMETRY = 1e-9
 """Largest difference between two opposite products of inertia, relative to the largest moment: rounding of a rotated
@@ -36,10 +42,11 @@ def robot_of(source: object) -> Any:
     where `source` is something else. Raises ArgumentError for a RobotDescription, which needs no reading."""
     if isinstance(source, RobotDescription):
         raise ArgumentError("this is a RobotDescription already; robodyn.builders.checks.check checks it")
-    for candidate in (source, getattr(source, "robot", None)):
-        parts = (getattr(candidate, "links", None), getattr(candidate, "joints", None))
-        if all(isinstance(part, (list, tuple)) for part in parts):
-            return candidate
+    with foreign(f"an object of type {type(source).__name__}"):
+        for candidate in (source, getattr(source, "robot", None)):
+            parts = (getattr(candidate, "links", None), getattr(candidate, "joints", None))
+            if all(isinstance(part, (list, tuple)) for part in parts):
+                return candidate
     return None
 
 
@@ -49,13 +56,24 @@ def describe_object(robot: Any, notes: Notes) -> RobotDescription:
     Some of these libraries give every link without `<inertial>` mass 1 and identity inertia. That cannot be told from
     a real inertial, so it is used and reported as `suspected-default-inertial`.
     """
-    name = getattr(robot, "name", None)
-    if not isinstance(name, str) or not name.strip():
-        notes.add("robot-name-missing", "robot", 'no name is given; the robot is called "robot"')
-        name = "robot"
-    links = tuple(_link(link, notes) for link in robot.links)
-    joints = tuple(_joint(joint, notes) for joint in robot.joints)
-    return RobotDescription(_text(name, "robot name"), links, joints, notes.findings())
+    with foreign("the robot object"):
+        name, links, joints = getattr(robot, "name", None), list(robot.links), list(robot.joints)
+        if not isinstance(name, str) or not name.strip():
+            notes.add("robot-name-missing", "robot", 'no name is given; the robot is called "robot"')
+            name = "robot"
+    return RobotDescription(
+        _text(name, "robot name"),
+        tuple(_each("link", links, _link, notes)),
+        tuple(_each("joint", joints, _joint, notes)),
+        notes.findings(),
+    )
+
+
+def _each(what: str, parts: list[Any], describe: Callable[[Any, Notes], _Part], notes: Notes) -> Iterator[_Part]:
+    for place, part in enumerate(parts, start=1):
+        with foreign(f"{what} number {place} of the robot object"):
+            described = describe(part, notes)
+        yield described
 
 
 def _link(link: Any, notes: Notes) -> Link:
@@ -80,7 +98,7 @@ def _link(link: Any, notes: Notes) -> Link:
     )
     skew = max(abs(xy - yx), abs(xz - zx), abs(yz - zy))
     if skew > SYMMETRY * max(abs(xx), abs(yy), abs(zz)):
-        raise LoadError(f"{part} inertia: {quoted(str(matrix))} is not symmetric")
+        raise LoadError(f"{part} inertia: {brief(matrix)} is not symmetric")
     inertia = (xx, xy, xz, yy, yz, zz)
     if value == 1.0 and inertia == (1.0, 0.0, 0.0, 1.0, 0.0, 1.0) and pose == Pose():
         message = "mass 1 and identity inertia look made up for a link without <inertial>; used as given"
@@ -91,19 +109,21 @@ def _link(link: Any, notes: Notes) -> Link:
 def _joint(joint: Any, notes: Notes) -> Joint:
     name = _text(getattr(joint, "name", None), "joint name")
     subject = f"joint {quoted(name)}"
-    kind = getattr(joint, "joint_type", None) or getattr(joint, "type", None)
+    kind = getattr(joint, "joint_type", None)  # of urdfpy and urchin; yourdfpy calls it `type`
+    kind = getattr(joint, "type", None) if kind is None else kind
+    if not isinstance(kind, str) or kind not in JOINT_TYPES:
+        raise unknown_joint_type(subject, kind, None)
+    if kind in _EXTENSIONS:
+        lost = f"a robot object does not hold the {_EXTENSIONS[kind]} of a {kind} joint"
+        raise LoadError(f"{subject}: {lost}; load the file itself")
     axis: Vector3 = (1.0, 0.0, 0.0)
     if kind not in TYPES_WITHOUT_AXIS:
         axis = _axis(getattr(joint, "axis", None), subject, notes)
-    extension = _EXTENSIONS.get(str(kind))
-    if extension is not None:
-        message = f"{subject}: a robot object does not hold the {extension} of a {kind} joint; load the file itself"
-        raise LoadError(message)
     limit, dynamics, mimic = (getattr(joint, part, None) for part in ("limit", "dynamics", "mimic"))
     limits = Limits(*(_optional(limit, part, f"{subject} limit") for part in ("lower", "upper", "effort", "velocity")))
     return Joint(
         name=name,
-        type=str(kind),
+        type=kind,
         parent=_text(getattr(joint, "parent", None), f"{subject} parent"),
         child=_text(getattr(joint, "child", None), f"{subject} child"),
         origin=_pose(getattr(joint, "origin", None), f"{subject} origin"),
@@ -166,17 +186,17 @@ def _array(value: Any, shape: Sequence[int], where: str) -> tuple[float, ...]:
     """The finite numbers of an array of the given shape, row by row."""
     try:
         array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         array = np.full(1, np.nan)
     if array.shape != tuple(shape) or not np.isfinite(array).all():
         wanted = f"finite numbers of shape {tuple(shape)}" if shape else "a finite number"
-        raise LoadError(f"{where}: {quoted(str(value))} is not {wanted}")
+        raise LoadError(f"{where}: {brief(value)} is not {wanted}")
     return tuple(array.ravel().tolist())
 
 
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise LoadError(f"{where}: {quoted(str(value))} is not a name; give a text that is not blank")
+        raise LoadError(f"{where}: {brief(value)} is not a name; give a text that is not blank")
     if "$" in value:
         raise LoadError(f"{where}: {quoted(value)} holds a '$'{hint(value)}")
     return value

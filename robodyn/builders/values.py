@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 
-from robodyn.builders.findings import quoted
 from robodyn.description import Rotation, Vector3
 from robodyn.errors import LoadError
+from robodyn.messages import quoted
 
 MIN_NORM = 1e-6
 """A shorter axis or quaternion gives no direction: six decimals are what exporters print."""
