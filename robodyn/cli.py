@@ -18,6 +18,7 @@ import typer
 
 from robodyn._version import __version__
 from robodyn.errors import ArgumentError, RobodynError
+from robodyn.messages import printable, quoted
 
 if TYPE_CHECKING:
     from robodyn.model import Model
@@ -26,6 +27,7 @@ USER_ERROR, BUG, INTERRUPTED = 2, 70, 130
 
 _TREE_ROWS = 40
 _LABEL_WIDTH = 50
+_LEAST_COLUMNS = 40
 
 # Typer may carry its own copy of click, so the base class of its usage errors is reached through one of them.
 _UsageError: Any = typer.BadParameter.__mro__[1]
@@ -113,10 +115,10 @@ def info(
 
     model = _load(file, base, mimic, lenient, gravity)
     screen = tables.console()
-    if everything:
-        screen.width = sys.maxsize  # Lines may be longer than the screen is wide: a deep tree is indented far.
     rows = model.n_bodies if everything else _TREE_ROWS
     deepest = max(1, (screen.width - _LABEL_WIDTH) // 4)
+    if everything:
+        screen.width = sys.maxsize  # Nothing is cut: lines may be longer than the screen is wide.
     screen.print(tables.model_summary(model))
     screen.print()
     screen.print(tables.model_tree(model, rows, deepest))
@@ -124,7 +126,7 @@ def info(
     joints = tables.model_table(model, rows)
     joints.title = None  # The summary has said it.
     screen.print(joints)
-    if model.n_bodies > rows or model.tree.n_levels > deepest + 1:
+    if model.n_bodies > rows:
         screen.print("--all shows everything")
 
 
@@ -143,13 +145,14 @@ def check(
 ) -> None:
     """List what is doubtful about a robot file."""
     from robodyn import Dynamics, tables
-    from robodyn.description import Finding
+    from robodyn.builders.findings import Notes
 
     model = _load(file, base, mimic, lenient)
-    report = list(model.report)
+    notes = Notes()
     singular = Dynamics(model).singularity()
     if singular is not None:
-        report.append(Finding("warning", "singular-mass-matrix", f'robot "{model.name}"', singular))
+        notes.add("singular-mass-matrix", f"robot {quoted(model.name)}", singular)
+    report = [*model.report, *notes.findings()]
     clean = all(finding.severity == "info" for finding in report)
     if json:
         _print_report_json(file, model, report, clean)
@@ -157,7 +160,8 @@ def check(
         screen = tables.console()
         if report:
             screen.print(tables.report_table(report))
-        screen.print(f"{model.name} {'is clean' if clean else 'has findings'}: {tables.severity_counts(report)}")
+        verdict = "is clean" if clean else "has findings"
+        screen.print(f"{printable(model.name)} {verdict}: {tables.severity_counts(report)}")
     raise typer.Exit(0 if clean else 1)
 
 
@@ -254,6 +258,8 @@ def _load(file: str, base: Any, mimic: Any, lenient: bool, gravity: str = "0,0,-
     g = numbers("--gravity", gravity, ("x", "y", "z"))
     if file == "-" and sys.stdin is None:
         raise ArgumentError("FILE is - but there is no standard input")
+    if not file.strip():
+        raise ArgumentError(f"FILE is {quoted(file)}; wanted the path of a robot file, or - for standard input")
     # A Path, because a str may also be the text of a robot.
     source = sys.stdin.buffer if file == "-" else Path(file)
     return load_urdf(source, base=base, mimic=mimic, strict=not lenient, gravity=g)
@@ -276,7 +282,7 @@ def _answer(name: str, options: dict[str, Any]) -> None:
     results = cli_results.compute(dyn, query, states)
     if path is not None:
         cli_results.write(path, dyn, query, states, results)
-        print(f"wrote {', '.join(results)} of {len(states['q'])} states to {path}")
+        print(f"wrote {', '.join(results)} of {len(states['q'])} states to {printable(str(path))}")
     elif options["json"]:
         print(cli_results.as_json(dyn, query, states, results))
     else:
@@ -291,6 +297,9 @@ def main() -> None:
     if hasattr(signal, "SIGPIPE"):
         # A reader that has seen enough, as in `robodyn info x | head`, ends this process quietly.
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    with contextlib.suppress(ValueError):
+        # On no columns, as some programs that start others have it, nothing would be seen.
+        os.environ["COLUMNS"] = str(max(_LEAST_COLUMNS, int(os.environ.get("COLUMNS", ""))))
     for stream in (sys.stdout, sys.stderr):
         # Names of robots may hold characters that the terminal's encoding lacks.
         if isinstance(stream, io.TextIOWrapper):
@@ -336,7 +345,7 @@ def _invoke(arguments: list[str]) -> int:
 
 
 def _fail(message: str, status: int = USER_ERROR) -> int:
-    print("robodyn: error:", " ".join(message.split()), file=sys.stderr)
+    print("robodyn: error:", printable(" ".join(message.split())), file=sys.stderr)
     return status
 
 

@@ -15,9 +15,10 @@ from rich.table import Table
 
 from robodyn._version import __version__
 from robodyn.arguments import Array, require_finite
-from robodyn.builders.findings import quoted
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, NumericalError
+from robodyn.files import require_writable_kind
+from robodyn.messages import printable, quoted
 from robodyn.tables import console, number_tables, step_units, units
 
 _CHUNK_STATES = 4096
@@ -133,7 +134,8 @@ def _axis_units(dyn: Dynamics, axis: str) -> tuple[str, ...]:
 
 
 def _labels(dyn: Dynamics, axis: str) -> list[str]:
-    return [f"{name} [{unit}]" for name, unit in zip(dyn.model.velocity_names, _axis_units(dyn, axis), strict=True)]
+    names = map(printable, dyn.model.velocity_names)
+    return [f"{name} [{unit}]" for name, unit in zip(names, _axis_units(dyn, axis), strict=True)]
 
 
 def as_json(dyn: Dynamics, query: Query, states: Mapping[str, Array], results: Mapping[str, Array]) -> str:
@@ -181,6 +183,7 @@ def output_path(text: str, query: Query) -> Path:
 
     Raises:
         ArgumentError: it has no known ending, or its folder does not exist.
+        OSError: it is there and no regular file.
     """
     path = Path(text)
     allowed = (".npz", ".json") if query.matrices else (".npz", ".json", ".csv")
@@ -188,6 +191,7 @@ def output_path(text: str, query: Query) -> Path:
         raise ArgumentError(f"--out: {quoted(text)} ends in {quoted(path.suffix)}; allowed here: {', '.join(allowed)}")
     if not path.parent.is_dir():
         raise ArgumentError(f"--out: {quoted(str(path.parent))} is not a folder")
+    require_writable_kind(path)
     return path
 
 

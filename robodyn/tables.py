@@ -1,6 +1,7 @@
 """Tables that people read: of a model, of its report, of results. Drawn by rich.
 
-Names come from files, so consoles that print these must not read markup in them (`console`).
+Names come from files: what does not print in them is shown as escapes, and consoles that print these tables must not
+read markup in them (`console`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from rich.tree import Tree
 from robodyn.arguments import Array
 from robodyn.description import Finding
 from robodyn.joints import KINDS
+from robodyn.messages import printable
 
 if TYPE_CHECKING:
     from robodyn.model import Model
@@ -45,9 +47,9 @@ def model_table(model: Model, rows: int) -> Table:
         kind = KINDS[model.joint_kind[i]]
         table.add_row(
             str(i),
-            model.body_names[i],
+            printable(model.body_names[i]),
             "world" if model.parent[i] < 0 else str(model.parent[i]),
-            model.joint_names[i],
+            printable(model.joint_names[i]),
             kind.name,
             _coordinates(model, i, "q"),
             _coordinates(model, i, "v"),
@@ -85,7 +87,7 @@ def model_summary(model: Model) -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold")
     for heading, text in (
-        ("robot", model.name),
+        ("robot", printable(model.name)),
         ("dof", f"{model.nv}{coordinates}" + (f"; joints that mimic others: {followers}" if followers else "")),
         ("bodies", f"{model.n_bodies}, made of {len(model.link_names)} links, {links} of them fixed to the world"),
         ("mass", f"{model.total_mass:.6g} kg that can move"),
@@ -96,28 +98,33 @@ def model_summary(model: Model) -> Table:
     return grid
 
 
-def model_tree(model: Model, rows: int, depth: int) -> RenderableType:
-    """The bodies as a tree, in depth-first order: at most `rows` of them, and none with more than `depth` ancestors."""
+def model_tree(model: Model, rows: int, deepest: int) -> RenderableType:
+    """The bodies as a tree, in depth-first order, at most `rows` of them. Those with more than `deepest` ancestors are
+    not indented further, and say how many they have: full indentation would take space as the square of the depth."""
     links: dict[int, list[str]] = defaultdict(list)
     for link, body in zip(model.link_names, model.link_body.tolist(), strict=True):
         if link != ("world" if body < 0 else model.body_names[body]):
             links[body].append(link)
     world = Tree(_branch("world", "", links[-1]), guide_style="dim")
-    branches = {-1: world}
-    order = model.tree.preorder
-    shown = order[model.tree.depth[order] <= depth][:rows].tolist()
-    for i in shown:
-        joint = f"{model.joint_names[i]}, {KINDS[model.joint_kind[i]].name}"
-        label = _branch(model.body_names[i], joint, links[i])
-        branches[i] = branches[int(model.parent[i])].add(label)
-    left = model.n_bodies - len(shown)
-    return Group(world, Text(f"... and {left} more bodies")) if left else world
+    branches = {-1: world}  # where the children of each body go
+    for i in model.tree.preorder[:rows].tolist():
+        joint, depth = f"{printable(model.joint_names[i])}, {KINDS[model.joint_kind[i]].name}", int(model.tree.depth[i])
+        above = branches[int(model.parent[i])]
+        if depth < deepest:
+            branches[i] = above.add(_branch(model.body_names[i], joint, links[i]))
+        else:
+            place = "" if depth == deepest else f"depth {depth}: "
+            above.add(Text.assemble(place, _branch(model.body_names[i], joint, links[i])))
+            branches[i] = above
+    left = model.n_bodies - rows
+    return Group(world, Text(f"... and {left} more bodies")) if left > 0 else world
 
 
 def _branch(body: str, joint: str, links: Sequence[str]) -> Text:
-    named = ", ".join(links[:_LINKS_NAMED]) + (f" and {len(links) - _LINKS_NAMED} more" if links[_LINKS_NAMED:] else "")
+    named = ", ".join(map(printable, links[:_LINKS_NAMED]))
+    named += f" and {len(links) - _LINKS_NAMED} more" if links[_LINKS_NAMED:] else ""
     notes = "; ".join(filter(None, (joint, f"carries {named}" if named else "")))
-    return Text.assemble((body, "bold"), (f"  {notes}" if notes else "", "cyan"))
+    return Text.assemble((printable(body), "bold"), (f"  {notes}" if notes else "", "cyan"))
 
 
 def severity_counts(report: Sequence[Finding]) -> str:
@@ -138,7 +145,8 @@ def report_table(report: Sequence[Finding]) -> Table:
     for finding in sorted(report, key=lambda finding: list(_SEVERITY_STYLE).index(finding.severity)):
         severity = Text(finding.severity, style=_SEVERITY_STYLE[finding.severity])
         line = "" if finding.line is None else str(finding.line)
-        table.add_row(severity, line, finding.element, finding.message, finding.code)
+        texts = (finding.element, finding.message, finding.code)
+        table.add_row(severity, line, *map(printable, texts))
     return table
 
 

@@ -16,6 +16,7 @@ from robots import OWN, own
 
 import robodyn as rd
 from robodyn import cli, cli_results, tables
+from robodyn.builders.findings import FINDINGS
 
 ROBODYN = [sys.executable, "-m", "robodyn"]
 ARM = own("arm6")
@@ -49,13 +50,50 @@ def test_info_cuts_a_large_robot_and_all_shows_it(tmp_path):
     path = tmp_path / "chain.urdf"
     path.write_text(chain(300))
     out = run("info", path, columns=100)[1]
-    assert "... and 287 more bodies" in out  # in the tree, which is too deep for the screen
-    assert "... and 260 more bodies" in out  # in the table
+    assert out.count("... and 260 more bodies") == 2  # in the tree and in the table
     assert "--all shows everything" in out
     assert all(len(line) <= 100 for line in out.splitlines())
     out = run("info", path, "--all", columns=100)[1]
     assert "more bodies" not in out
-    assert " " * 4 * 299 + "└── link300  joint299, revolute" in out.splitlines()
+    lines = out.splitlines()
+    # Twelve levels are indented; of what is deeper the depth is said.
+    assert " " * 4 * 11 + "└── link12  joint11, revolute" in lines
+    assert " " * 4 * 12 + "├── link13  joint12, revolute" in lines
+    assert " " * 4 * 12 + "└── depth 299: link300  joint299, revolute" in lines
+
+
+def test_the_depth_of_a_deep_body_tells_where_it_belongs():
+    """Depth first, with the depth of each, is the whole tree."""
+    model = rd.auto_tree(15, branching=2)
+    wanted = [(int(model.tree.depth[i]), model.body_names[i]) for i in model.tree.preorder]
+    for deepest in (1, 2, 3):
+        lines = tables.to_text(tables.model_tree(model, 15, deepest)).splitlines()[1:]
+        found = [re.match(r"(.*── )(?:depth (\d+): )?(\w+) ", line).groups() for line in lines]
+        assert [(int(depth or len(indent) // 4 - 1), name) for indent, depth, name in found] == wanted
+
+
+def test_names_that_do_not_print_are_shown_as_escapes(tmp_path):
+    path = tmp_path / "evil.urdf"
+    name = "na&#x85;me&#10;&#x9b;31m&#x202e;"
+    path.write_text(chain(2).replace("link1", f"1{name}").replace("joint1", f"2{name}").replace("chain", f"3{name}"))
+    model = rd.load_urdf(path)
+    shown = r"na\x85me\n\x9b31m\u202e"
+    commands = [("info", path), ("id", path), ("gradient", path), ("fd", path, "--random", 2), ("check", path)]
+    outs = [str(model), *(run(*command)[1] for command in commands)]
+    outs.append(run("id", path, "--q", "1")[2])
+    for out, names in zip(outs, ("123", "123", "2", "2", "2", "3", "2"), strict=True):
+        assert all(text.isprintable() for text in out.split("\n"))
+        for each in names:
+            assert each + shown in out, out
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "00"])
+@pytest.mark.parametrize("arguments", [("info", ARM), ("--help",)])
+def test_a_screen_of_no_width_is_taken_for_a_narrow_one(columns, arguments):
+    done = process(*arguments, env={"COLUMNS": columns})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == process(*arguments, env={"COLUMNS": "40"}).stdout
+    assert len(done.stdout) > 500
 
 
 def test_info_prints_names_as_they_are(tmp_path):
@@ -99,7 +137,9 @@ def test_check_names_the_body_that_makes_the_mass_matrix_singular():
     assert status == 1
     last = json.loads(out)["findings"][-1]
     assert (last["severity"], last["code"]) == ("warning", "singular-mass-matrix")
+    assert last["code"] in FINDINGS
     assert "'pointer'" in last["message"]
+    assert (last["element"], last["elements"]) == ('robot "massless_tip"', ['robot "massless_tip"'])
 
 
 def test_check_of_an_unusable_file_and_lenient(tmp_path):

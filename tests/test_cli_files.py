@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import warnings
+import zipfile
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,6 +16,7 @@ from cli_runner import answer, chain, library, refused, run, same, values
 from robots import own
 
 import robodyn as rd
+from robodyn import cli_state_files
 
 ARM = own("arm6")
 
@@ -107,18 +113,24 @@ def test_no_states_at_all(tmp_path):
         (["info", "no-such.urdf"], ["no-such.urdf", "No such file"]),
         (["info", "<robot/>"], ["<robot/>", "No such file"]),
         (["info", "two\nlines.urdf"], ["two"]),
+        (["info", ""], ["FILE", '""', "path of a robot file"]),
+        (["check", "  "], ["FILE", "path of a robot file"]),
+        (["info", "a\x9bb.urdf"], [r"a\x9bb.urdf"]),
         (["check", ARM.parent], ["directory"]),
         (["info", ARM, "--base", "flying"], ["flying", "'fixed'", "'floating'"]),
         (["info", ARM, "--mimic", "x"], ["'follow'"]),
         (["info", ARM, "--gravity", "1,2"], ["--gravity", "2 given", "wanted 3", "x, y, z"]),
-        (["info", ARM, "--gravity", "1,2,inf"], ["gravity", "infinite"]),
+        (["info", ARM, "--gravity", "1,2,inf"], ["--gravity", "entry 3", '"inf"', "finite"]),
+        (["info", ARM, "--gravity", "0,0,1_0"], ["--gravity", "entry 3", '"1_0"', "plain decimals"]),
         (["id", ARM, "--q", "1,2"], ["--q", "2 given", "wanted 6", "shoulder_pan, shoulder_lift", "wrist_3"]),
         (["id", ARM, "--qdd", "1,2,3,4,5,6,7"], ["--qdd", "7 given", "wanted 6"]),
         (["id", ARM, "--q", ""], ["0 given"]),
         (["id", ARM, "--q", "1,2,x,4,5,6"], ["entry 3", '"x"']),
         (["id", ARM, "--q", "1,2,,4,5,6"], ["entry 3", '""']),
-        (["id", ARM, "--q", "1,2,nan,4,5,6"], ["q", "NaN", "2"]),
-        (["fd", ARM, "--tau", "1e999,0,0,0,0,0"], ["tau", "infinite"]),
+        (["id", ARM, "--q", "1,2,nan,4,5,6"], ["--q", "entry 3", '"nan"', "finite"]),
+        (["id", ARM, "--q", "1_0,0,0,0,0,0"], ["--q", "entry 1", '"1_0"']),
+        (["id", ARM, "--qd", "\u0661,0,0,0,0,0"], ["--qd", "entry 1"]),
+        (["fd", ARM, "--tau", "1e999,0,0,0,0,0"], ["--tau", "entry 1", '"1e999"', "finite"]),
         (["id", ARM, "--qd", "1e200,1e200,0,0,0,0"], ["tau", "overflows"]),
         (["id", own("satellite"), "--q", ",".join("0" * 11)], ["quaternion", "zero length"]),
         (["id", ARM, "--dtype", "float16"], ["float16", "'float32'"]),
@@ -128,6 +140,8 @@ def test_no_states_at_all(tmp_path):
         (["id", ARM, "--random", "3", "--q", "1"], ["--random", "--q"]),
         (["id", ARM, "--random", "3", "--states", "x.npz"], ["--random", "--states"]),
         (["id", ARM, "--random", str(10**15)], ["memory"]),
+        (["id", ARM, "--random", "99999999999999999999"], ["--random", "99999999999999999999", "from 0 to"]),
+        (["gradient", ARM, "--random", str(10**60)], ["--random", "from 0 to"]),
         (["id", ARM, "--seed", "3"], ["--seed", "--random"]),
         (["id", ARM, "--json", "--out", "x.npz"], ["--json", "--out"]),
         (["gradient", ARM, "--of", "both"], ["both", "'id'"]),
@@ -180,7 +194,8 @@ def test_errors_of_npz(tmp_path, arrays, parts):
         ("q:elbow,qd:elbow\n1\n", ["line 2", "1 values"]),
         ("q:elbow,qd:elbow\n1,two\n", ["line 2", "qd:elbow", '"two"']),
         ("q:elbow,qd:elbow\n1,\n", ["line 2", "qd:elbow"]),
-        ("q:elbow\n1\ninf\n", ["q", "1 of 2 rows: 1"]),
+        ("q:elbow\n1\ninf\n", ["line 3", "q:elbow", '"inf"', "finite"]),
+        ("q:elbow\n1_0\n", ["line 2", "q:elbow", '"1_0"', "plain decimals"]),
         ("q:elbow\n\udcff\n", ["cannot be read"]),
     ],
 )
@@ -196,6 +211,114 @@ def test_csv_needs_names_that_differ(tmp_path):
     path = tmp_path / "states.csv"
     path.write_text("q:joint0.x\n1\n")
     refused(["id", robot, "--states", path], "share a name")
+
+
+def test_csv_goes_round_with_blanks_in_names(tmp_path):
+    robot, path = tmp_path / "r.urdf", tmp_path / "s.csv"
+    robot.write_text(
+        chain(4).replace("joint0", " a").replace("joint1", "a").replace("joint2", "b ").replace("3", ",\t")
+    )
+    assert run("fd", robot, "--random", 3, "--out", path)[0] == 0
+    document = answer("id", robot, "--states", path)
+    wanted = rd.load_urdf(robot).random_configuration(np.random.default_rng(0), (3,))
+    assert np.array_equal(document["inputs"]["q"]["values"], wanted)
+    path.write_text("q:b ,  q:a,q: a\n1,2,3\n")
+    assert answer("id", robot, "--states", path)["inputs"]["q"]["values"] == [[3.0, 2.0, 1.0, 0.0]]
+    path.write_text("q:a,q:a \n1,2\n")
+    refused(["id", robot, "--states", path], "two columns", "q:a")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names on this system")
+@pytest.mark.parametrize("ending", [".npz", ".npy", ".csv", ".json"])
+def test_pipes_are_refused_without_waiting(tmp_path, ending):
+    path = tmp_path / f"x{ending}"
+    os.mkfifo(path)
+    for option in ("--states", "--out") if ending != ".json" else ("--out",):
+        if (option, ending) != ("--out", ".npy"):
+            refused(["id", ARM, option, path], path.name, "pipe", "regular file")
+    (tmp_path / f"link{ending}").symlink_to(os.devnull)
+    if ending != ".npy":
+        refused(["id", ARM, "--out", tmp_path / f"link{ending}"], "device", "regular file")
+    assert path.is_fifo()
+
+
+def test_output_may_replace_a_file_but_no_folder(tmp_path):
+    path = tmp_path / "x.csv"
+    for _ in range(2):
+        assert run("id", ARM, "--out", path)[0] == 0
+    (tmp_path / "y.csv").mkdir()
+    refused(["id", ARM, "--out", tmp_path / "y.csv"], "y.csv", "directory")
+
+
+BIG = 1 << 20
+
+
+@pytest.fixture
+def loads(monkeypatch):
+    """The calls of numpy.load, so that a test can see that numbers were not loaded; a small bound on sizes."""
+    monkeypatch.setattr(cli_state_files, "MAX_BYTES", BIG)
+    with mock.patch("numpy.load", wraps=np.load) as load:
+        yield load
+
+
+@pytest.mark.parametrize(
+    ("arrays", "parts"),
+    [
+        ({"q": np.zeros((1, 6)), "bomb": np.zeros(BIG)}, ["wrong keys", '"bomb"']),
+        ({"q": np.zeros((BIG, 1))}, ["q: got shape (1048576, 1)", "(..., 6)"]),
+        ({"q": np.zeros((BIG, 6))}, ["takes 50331648 bytes", "at most 1048576"]),
+        ({"q": np.zeros((BIG // 12, 6), np.int8)}, ["takes 4194288 bytes"]),
+        ({"q": np.zeros((9, 6)), "velocity_names": np.full(100, "n" * 10_000)}, ["bytes", "at most"]),
+        ({"q": np.full((2, 6), None)}, ["cannot be read", "q holds object", "pickle"]),
+        ({"q": np.zeros((2, 6), "S2")}, ["cannot be read", "S2"]),
+    ],
+    ids=range(7),
+)
+def test_an_npz_is_judged_before_its_numbers_are_loaded(tmp_path, loads, arrays, parts):
+    np.savez_compressed(tmp_path / "s.npz", **arrays)
+    refused(["id", ARM, "--states", tmp_path / "s.npz"], "s.npz", *parts)
+    assert not loads.called
+
+
+def test_a_compressed_npz_is_read(tmp_path, loads):
+    names = np.array(rd.load_urdf(ARM).velocity_names)
+    np.savez_compressed(tmp_path / "s.npz", q=np.ones((3, 6)), velocity_names=names)
+    assert answer("id", ARM, "--states", tmp_path / "s.npz")["inputs"]["q"]["shape"] == [3, 6]
+    assert loads.called
+
+
+def test_archives_that_numpy_does_not_write(tmp_path):
+    path, array = tmp_path / "s.npz", io.BytesIO()
+    np.save(array, np.zeros((2, 6)))
+    whole = array.getvalue()
+    header = whole.index(b"}")
+    cases = {
+        "twice": [("q.npy", whole), ("q.npy", whole)],
+        "as its shape (2, 6) demands": [("q.npy", whole[:-8])],
+        "version": [("q.npy", b"\x93NUMPY\x09\x00" + whole[8:])],
+        "cannot be read": [("q.npy", whole[: header - 9])],
+    }
+    for part, members in cases.items():
+        with warnings.catch_warnings(), zipfile.ZipFile(path, "w") as archive:
+            warnings.simplefilter("ignore")  # the standard library knows that a name comes twice
+            for member in members:
+                archive.writestr(*member)
+        refused(["id", ARM, "--states", path], "cannot be read", part)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("q.npy", whole)
+    refused(["id", ARM, "--states", path], "cannot be read", "compressed")
+
+
+@pytest.mark.parametrize("ending", [".npy", ".csv"])
+def test_large_files_of_other_kinds_are_refused(tmp_path, loads, ending):
+    path = tmp_path / f"s{ending}"
+    np.save(tmp_path / "s.npy", np.zeros((8192, 18)))
+    (tmp_path / "s.csv").write_text("q:elbow\n" + "1\n" * BIG)
+    refused(["id", ARM, "--states", path], path.name, "bytes", "at most 1048576")
+    np.save(tmp_path / "s.npy", np.zeros((8192, 18), np.int8))
+    if ending == ".npy":
+        refused(["id", ARM, "--states", path], path.name, "takes 1179648 bytes")
+    assert not loads.called
 
 
 @pytest.mark.parametrize("ending", [".npz", ".npy", ".csv"])

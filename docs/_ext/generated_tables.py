@@ -13,7 +13,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import robodyn
-from robodyn import errors, sweeps
+from robodyn import cli_state_files, errors, sweeps
 from robodyn.builders import elements, sources, urdf
 from robodyn.builders.findings import FINDINGS, SEVERITIES
 from robodyn.dynamics import Dynamics
@@ -116,6 +116,7 @@ def reading_limits() -> list[Row]:
         ("links, and joints, of a robot", f"{urdf.MAX_LINKS:,}"),
         ("elements in a file", f"{elements.MAX_ELEMENTS:,}"),
         ("depth of nested elements", f"{elements.MAX_DEPTH}"),
+        ("numbers of a file of states, unpacked (`robodyn id --states`)", f"{cli_state_files.MAX_BYTES // 2**30} GiB"),
     ]
 
 
