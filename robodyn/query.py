@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _MAX_OVERLAP_WORK = 100_000
 """Steps that a search for shared memory may take, some milliseconds: strides can be chosen so that it never ends."""
-_SMALL_SQUARE = 1e-20
+SMALL_SQUARE = 1e-20
 """Far above the square of a length that counts as zero, far below that of any quaternion meant seriously."""
 _OPTIONAL = ("f_ext", "V0", "dV0")
 _MEANING = {"q": "model.nq numbers", "f_ext": "(n_bodies, 6) numbers", "V0": "", "dV0": ""}
@@ -120,8 +120,8 @@ def _scalable(model: Model, q: Array) -> Array:
     for start in model.quaternion_starts.tolist():
         part = q[..., start : start + 4]
         squared = np.einsum("...i,...i", part, part)
-        if not ((squared > _SMALL_SQUARE) & (squared < 1.0 / _SMALL_SQUARE)).all():
-            odd |= np.isfinite(part).all(axis=-1) & ~((squared > _SMALL_SQUARE) & (squared < 1.0 / _SMALL_SQUARE))
+        if not ((squared > SMALL_SQUARE) & (squared < 1.0 / SMALL_SQUARE)).all():
+            odd |= np.isfinite(part).all(axis=-1) & ~((squared > SMALL_SQUARE) & (squared < 1.0 / SMALL_SQUARE))
     return np.where(odd[..., None], model.normalized(q), q) if odd.any() else q
 
 

@@ -175,6 +175,7 @@ class CpuEngine:
             grain=self.grain(kernel),
             threshold_rows=self.share_rows(kernel),
             check=dyn.check,
+            quaternions=tuple(self.model.quaternion_starts.tolist()),
             keep=kernel,
             load=self.load,
         )

@@ -18,7 +18,15 @@ from typing import Any
 import numpy as np
 
 from robodyn.engines.cpu.jit import Code
-from robodyn.engines.cpu.native_code import CPYTHON, MAX_INPUTS, MAX_TRAILING, Context, Layout, native_text
+from robodyn.engines.cpu.native_code import (
+    CPYTHON,
+    MAX_INPUTS,
+    MAX_QUATERNIONS,
+    MAX_TRAILING,
+    Context,
+    Layout,
+    native_text,
+)
 from robodyn.engines.cpu.pool import Pool, compile_text, load_once
 from robodyn.engines.cpu.pool_code import State
 
@@ -177,6 +185,7 @@ def make_entry(
     check: bool | None,
     *,
     release_rows: int = 64,
+    quaternions: tuple[int, ...] = (),
     workspace: int = 0,
     keep: object = None,
     load: Callable[[str], Code] = compile_text,
@@ -197,12 +206,14 @@ def make_entry(
         pool, grain, threshold_rows: threads that run batches of at least so many rows in pieces of `grain`, or None.
         check: whether inputs and outputs are scanned for NaN and infinity; None: those of single states.
         release_rows: rows from which other Python threads run meanwhile.
+        quaternions: columns of the first input at which quaternions start; those that the kernel cannot scale to unit
+            length (too short or too long by ten orders of magnitude) are left to `fallback`, checked or not.
         workspace: bytes of scratch memory that the kernel needs in each thread, aligned to 64; 0 passes null.
         keep: whatever owns the kernel's code.
         load: compiles `entry_text()` (once for the process), e.g. through a cache of objects.
     """
     known = dtype in (np.dtype(np.float64), np.dtype(np.float32)) and layout_is_known()
-    if not known or len(inputs) > MAX_INPUTS or len(output_shape) > MAX_TRAILING:
+    if not known or len(quaternions) > MAX_QUATERNIONS or len(inputs) > MAX_INPUTS or len(output_shape) > MAX_TRAILING:
         return None
     dtype = np.dtype(dtype.type)  # the one that arrays have, where this is a copy
     start = pool.start if pool is not None else None
@@ -214,6 +225,8 @@ def make_entry(
         start=id(start),
         **_numbers(dtype),
         **_shapes(inputs, output_shape),
+        quaternions=len(quaternions),
+        quaternion=quaternions + (0,) * (MAX_QUATERNIONS - len(quaternions)),
         **_sharing(pool, grain, threshold_rows, release_rows),
         **_api(),
     )

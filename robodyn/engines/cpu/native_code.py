@@ -10,8 +10,12 @@ import ctypes
 from dataclasses import dataclass
 from string import Template
 
+from robodyn.engines.cpu.vectors import literal
+from robodyn.query import SMALL_SQUARE
+
 MAX_INPUTS = 8
 MAX_TRAILING = 4
+MAX_QUATERNIONS = 16
 _WORD, _POINTER = ctypes.c_int64, ctypes.c_void_p
 
 
@@ -50,6 +54,8 @@ class Context(ctypes.Structure):
         ("Py_DecRef", _POINTER),
         ("columns", _WORD * MAX_INPUTS),  # scalars in a row of each input
         ("shape", _WORD * MAX_TRAILING),  # of the output of one state
+        ("quaternions", _WORD),  # how many there are in the first input
+        ("quaternion", _WORD * MAX_QUATERNIONS),  # the column at which each starts
     )
 
 
@@ -113,6 +119,62 @@ done:
 declare <$lanes x $scalar> @llvm.masked.load.v${lanes}$short.p0(ptr, i32, <$lanes x i1>, <$lanes x $scalar>)
 """
 
+# Whether every quaternion has a length that a kernel can divide by. One that is not finite is left to its row.
+_UNIT = """
+define internal i1 @unit(ptr %context, ptr %table, i64 %first, i64 %last) {
+start:
+  $addresses
+  %itemsize = load i64, ptr %at.itemsize, align 8
+  %double = icmp eq i64 %itemsize, 8
+  %count = load i64, ptr %at.quaternions, align 8
+  %data = load ptr, ptr %table, align 8
+  %stride.at = getelementptr {ptr, i64}, ptr %table, i64 0, i32 1
+  %stride = load i64, ptr %stride.at, align 8
+  %any = icmp sgt i64 %count, 0
+  br i1 %any, label %row, label %fine
+row:
+  %r = phi i64 [ %first, %start ], [ %r.next, %good ]
+  %offset = mul i64 %r, %stride
+  %base = getelementptr i8, ptr %data, i64 %offset
+  br label %each
+each:
+  %k = phi i64 [ 0, %row ], [ %k.next, %more ]
+  %column.at = getelementptr i64, ptr %at.quaternion, i64 %k
+  %column = load i64, ptr %column.at, align 8
+  br i1 %double, label %eight, label %four
+eight:
+  %at8 = getelementptr double, ptr %base, i64 %column
+  %wide8 = load <4 x double>, ptr %at8, align 1
+  br label %judge
+four:
+  %at4 = getelementptr float, ptr %base, i64 %column
+  %narrow = load <4 x float>, ptr %at4, align 1
+  %wide4 = fpext <4 x float> %narrow to <4 x double>
+  br label %judge
+judge:
+  %q = phi <4 x double> [ %wide8, %eight ], [ %wide4, %four ]
+  %squares = fmul <4 x double> %q, %q
+  %sum = call double @llvm.vector.reduce.fadd.v4f64(double -0.0, <4 x double> %squares)
+  %short = fcmp olt double %sum, $small
+  %long = fcmp ogt double %sum, $large
+  %odd = or i1 %short, %long
+  br i1 %odd, label %bad, label %more
+more:
+  %k.next = add i64 %k, 1
+  %again = icmp slt i64 %k.next, %count
+  br i1 %again, label %each, label %good
+good:
+  %r.next = add i64 %r, 1
+  %on = icmp slt i64 %r.next, %last
+  br i1 %on, label %row, label %fine
+fine:
+  ret i1 true
+bad:
+  ret i1 false
+}
+declare double @llvm.vector.reduce.fadd.v4f64(double, <4 x double>)
+"""
+
 # @checked is a kernel whose table is a job: it runs the query's kernel between two looks at the numbers of its rows.
 _CHECKED = """
 %Record = type { ptr, i64 }
@@ -147,10 +209,13 @@ start:
   %itemsize = load i64, ptr %at.itemsize, align 8
   %kernel = load ptr, ptr %at.kernel, align 8
   %out.columns = load i64, ptr %at.out_columns, align 8
+  %unit = call i1 @unit(ptr %context, ptr %table, i64 %first, i64 %last)
+  br i1 %unit, label %scaled, label %bad
+scaled:
   %any = icmp sgt i64 %inputs, 0
   br i1 %any, label %input, label %run
 input:
-  %i = phi i64 [ 0, %start ], [ %next, %good ]
+  %i = phi i64 [ 0, %scaled ], [ %next, %good ]
   %record = getelementptr %Record, ptr %table, i64 %i
   %columns.at = getelementptr i64, ptr %at.columns, i64 %i
   %columns = load i64, ptr %columns.at, align 8
@@ -169,6 +234,27 @@ bad:
   store atomic i32 1, ptr %bad.at monotonic, align 4
   br label %done
 done:
+  ret void
+}
+"""
+
+# @normed looks at quaternions alone.
+_NORMED = """
+define internal void @normed(ptr %job, i64 %first, i64 %last, ptr %workspace) {
+start:
+  %table.at = getelementptr %Job, ptr %job, i64 0, i32 1
+  %bad.at = getelementptr %Job, ptr %job, i64 0, i32 2
+  %context = load ptr, ptr %job, align 8
+  %table = load ptr, ptr %table.at, align 8
+  $addresses
+  %kernel = load ptr, ptr %at.kernel, align 8
+  %unit = call i1 @unit(ptr %context, ptr %table, i64 %first, i64 %last)
+  br i1 %unit, label %run, label %bad
+run:
+  call void %kernel(ptr %table, i64 %first, i64 %last, ptr %workspace)
+  ret void
+bad:
+  store atomic i32 1, ptr %bad.at monotonic, align 4
   ret void
 }
 """
@@ -349,8 +435,12 @@ prepare:
   %check.bit = lshr i64 %check, %axes
   %checks = trunc i64 %check.bit to i1
   %query.kernel = load ptr, ptr %at.kernel, align 8
-  %kernel = select i1 %checks, ptr @checked, ptr %query.kernel
-  %argument = select i1 %checks, ptr %job, ptr %table
+  %quaternions = load i64, ptr %at.quaternions, align 8
+  %turns = icmp sgt i64 %quaternions, 0
+  %looks = or i1 %checks, %turns
+  %looking.kernel = select i1 %checks, ptr @checked, ptr @normed
+  %kernel = select i1 %looks, ptr %looking.kernel, ptr %query.kernel
+  %argument = select i1 %looks, ptr %job, ptr %table
   %release.rows = load i64, ptr %at.release_rows, align 8
   %long = icmp sge i64 %count, %release.rows
   br i1 %long, label %release, label %run
@@ -425,6 +515,8 @@ def native_text(layout: Layout, pool_started: int) -> str:
         "axes": MAX_TRAILING + 1,
         "trailing": MAX_TRAILING,
         "pool_started": pool_started,
+        "small": literal(SMALL_SQUARE, "double"),
+        "large": literal(1.0 / SMALL_SQUARE, "double"),
     }
     finite = "".join(
         Template(_FINITE).substitute(
@@ -436,4 +528,4 @@ def native_text(layout: Layout, pool_started: int) -> str:
         )
         for size, lanes, scalar, short in ((8, 8, "double", "f64"), (4, 16, "float", "f32"))
     )
-    return finite + Template(_CHECKED + _ENTRY).substitute(words)
+    return finite + Template(_UNIT + _CHECKED + _NORMED + _ENTRY).substitute(words)

@@ -1,0 +1,139 @@
+"""Kernels and entries that the tests of built-in entries share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from robodyn.engines.cpu.jit import Code
+from robodyn.engines.cpu.native import make_entry
+from robodyn.engines.cpu.pool import compile_text
+
+PATIENCE = 60.0  # seconds that nothing here comes near unless something hangs
+DTYPES = ["float64", "float32"]
+
+
+def kernel_text(inputs: tuple[int, ...], outputs: int, dtype: str) -> str:
+    """Output j is the sum over inputs i of (i + 1) times their scalar j mod n_i; 0 if there are no inputs."""
+    scalar, size = ("double", 8) if dtype == "float64" else ("float", 4)
+    lines = ["define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) {", "start:", "  br label %row"]
+    lines += ["row:", "  %r = phi i64 [ %first, %start ], [ %next, %row ]"]
+    for i in range(len(inputs) + 1):
+        lines += [
+            f"  %p{i} = getelementptr i64, ptr %table, i64 {2 * i}",
+            f"  %q{i} = getelementptr i64, ptr %table, i64 {2 * i + 1}",
+            f"  %d{i} = load ptr, ptr %p{i}",
+            f"  %s{i} = load i64, ptr %q{i}",
+            f"  %o{i} = mul i64 %s{i}, %r",
+            f"  %a{i} = getelementptr i8, ptr %d{i}, i64 %o{i}",
+        ]
+    for j in range(outputs):
+        total = "0.0"
+        for i, n in enumerate(inputs):
+            if n:
+                lines += [
+                    f"  %b{j}.{i} = getelementptr i8, ptr %a{i}, i64 {size * (j % n)}",
+                    f"  %v{j}.{i} = load {scalar}, ptr %b{j}.{i}, align 1",
+                    f"  %w{j}.{i} = fmul {scalar} %v{j}.{i}, {float(i + 1)}",
+                    f"  %t{j}.{i} = fadd {scalar} {total}, %w{j}.{i}",
+                ]
+                total = f"%t{j}.{i}"
+        lines += [
+            f"  %c{j} = getelementptr i8, ptr %a{len(inputs)}, i64 {size * j}",
+            f"  store {scalar} {total}, ptr %c{j}, align 1",
+        ]
+    lines += ["  %next = add i64 %r, 1", "  %on = icmp slt i64 %next, %last", "  br i1 %on, label %row, label %done"]
+    return "\n".join([*lines, "done:", "  ret void", "}", ""])
+
+
+# wait: sets word 1 of the row of its first input, leaves when word 0 is not 0. scratch: writes its workspace's address
+# to the output and fills the 4096 bytes there.
+SPECIAL = """
+define void @wait(ptr %table, i64 %first, i64 %last, ptr %workspace) {
+start:
+  %data = load ptr, ptr %table
+  %second = getelementptr i64, ptr %data, i64 1
+  store atomic i64 1, ptr %second seq_cst, align 8
+  br label %look
+look:
+  %flag = load atomic i64, ptr %data seq_cst, align 8
+  %shut = icmp eq i64 %flag, 0
+  br i1 %shut, label %look, label %done
+done:
+  ret void
+}
+define void @scratch(ptr %table, i64 %first, i64 %last, ptr %workspace) {
+start:
+  %out.at = getelementptr i64, ptr %table, i64 2
+  %out = load ptr, ptr %out.at
+  %number = ptrtoint ptr %workspace to i64
+  call void @llvm.memset.p0.i64(ptr %workspace, i8 85, i64 4096, i1 false)
+  br label %row
+row:
+  %r = phi i64 [ %first, %start ], [ %next, %row ]
+  %at = getelementptr i64, ptr %out, i64 %r
+  store i64 %number, ptr %at
+  %next = add i64 %r, 1
+  %on = icmp slt i64 %next, %last
+  br i1 %on, label %row, label %done
+done:
+  ret void
+}
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+"""
+
+
+@cache
+def special() -> Code:
+    return compile_text(SPECIAL)
+
+
+@cache
+def kernel(inputs: tuple[int, ...], outputs: int, dtype: str) -> Code:
+    return compile_text(kernel_text(inputs, outputs, dtype))
+
+
+def wanted(arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    """What the kernel computes, by NumPy."""
+    columns = np.arange(int(np.prod(shape, dtype=int)))
+    terms = [(i + 1) * array[..., columns % array.shape[-1]] for i, array in enumerate(arrays)]
+    total = np.asarray(sum(terms[1:], terms[0]))
+    return total.reshape(total.shape[:-1] + shape).astype(arrays[0].dtype)
+
+
+class Recorder:
+    """A fallback that remembers its calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        self.answer = object()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> object:
+        self.calls.append((args, kwargs))
+        return self.answer
+
+
+def build(
+    inputs: tuple[int, ...] = (7, 7, 7),
+    shape: tuple[int, ...] = (7,),
+    dtype: str = "float64",
+    fallback: Callable[..., Any] | None = None,
+    **options: Any,
+) -> Callable[..., Any]:
+    code = kernel(inputs, int(np.prod(shape, dtype=int)), dtype)
+    given: dict[str, Any] = {"pool": None, "grain": 64, "threshold_rows": 256, "check": None, "keep": code} | options
+    address = given.pop("address", code.address("kernel"))
+    entry = make_entry("query", "A query.", address, np.dtype(dtype), inputs, shape, fallback or Recorder(), **given)
+    assert entry is not None
+    return entry
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.001)

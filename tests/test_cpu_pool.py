@@ -1,0 +1,446 @@
+"""The thread pool of the CPU engine: every row once, from many threads, across forks and at exit."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+import numpy as np
+import pytest
+
+from robodyn.engines.cpu import pool as pool_module
+from robodyn.engines.cpu.jit import Code
+from robodyn.engines.cpu.pool import Pool, compile_text, default_threads, shared_pool
+from robodyn.engines.cpu.pool_code import State, native_sleep, pool_text
+
+PATIENCE = 60.0  # seconds that nothing here comes near unless something hangs
+KINDS = [kind for kind in ("futex", "pthread", "") if not kind or native_sleep() in ("futex", kind)]
+NATIVE = [kind for kind in KINDS if kind]
+
+# count: adds 1 to word 0 of each row; writes the address of its workspace in word 1; adds the rows it does to the
+# first word of its workspace. wait: leaves a row only when word 0 of it is not 0, after writing 1 to word 1.
+KERNELS = """
+define void @count(ptr %table, i64 %first, i64 %last, ptr %workspace) {
+start:
+  %data = load ptr, ptr %table
+  %stride.at = getelementptr i64, ptr %table, i64 1
+  %stride = load i64, ptr %stride.at
+  %none = icmp eq ptr %workspace, null
+  br i1 %none, label %row, label %note
+note:
+  %rows = sub i64 %last, %first
+  %old = atomicrmw add ptr %workspace, i64 %rows monotonic
+  br label %row
+row:
+  %r = phi i64 [ %first, %start ], [ %first, %note ], [ %next, %row ]
+  %offset = mul i64 %r, %stride
+  %at = getelementptr i8, ptr %data, i64 %offset
+  %before = atomicrmw add ptr %at, i64 1 monotonic
+  %second = getelementptr i64, ptr %at, i64 1
+  %number = ptrtoint ptr %workspace to i64
+  store i64 %number, ptr %second
+  %next = add i64 %r, 1
+  %on = icmp slt i64 %next, %last
+  br i1 %on, label %row, label %done
+done:
+  ret void
+}
+define void @wait(ptr %table, i64 %first, i64 %last, ptr %workspace) {
+start:
+  %data = load ptr, ptr %table
+  %stride.at = getelementptr i64, ptr %table, i64 1
+  %stride = load i64, ptr %stride.at
+  br label %row
+row:
+  %r = phi i64 [ %first, %start ], [ %next, %left ]
+  %offset = mul i64 %r, %stride
+  %at = getelementptr i8, ptr %data, i64 %offset
+  %second = getelementptr i64, ptr %at, i64 1
+  store atomic i64 1, ptr %second seq_cst, align 8
+  br label %look
+look:
+  %flag = load atomic i64, ptr %at seq_cst, align 8
+  %shut = icmp eq i64 %flag, 0
+  br i1 %shut, label %look, label %left
+left:
+  %next = add i64 %r, 1
+  %on = icmp slt i64 %next, %last
+  br i1 %on, label %row, label %done
+done:
+  ret void
+}
+"""
+
+
+@cache
+def kernels() -> Code:
+    return compile_text(KERNELS)
+
+
+class Rows:
+    """Rows of words with untouched ones before and after, and their table."""
+
+    def __init__(self, rows: int) -> None:
+        self.all = np.zeros((rows + 8, 2), np.int64)
+        self.words = self.all[4 : 4 + rows]
+        self._table = np.array([self.words.ctypes.data, self.all.strides[0]], np.int64)
+        self.table = int(self._table.ctypes.data)
+
+    def require_counted(self, times: int = 1) -> None:
+        assert (self.words[:, 0] == times).all()
+        assert not self.all[:4].any()
+        assert not self.all[len(self.words) + 4 :].any()
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.001)
+
+
+@contextlib.contextmanager
+def opened(threads: int, kind: str) -> Iterator[Pool]:
+    pool = Pool(threads, sleep=kind)
+    try:
+        yield pool
+    finally:
+        pool.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+def test_every_row_is_run_once(kind: str, threads: int) -> None:
+    seed = 20 + threads
+    print(f"seed {seed}")
+    rng = np.random.default_rng(seed)
+    count = kernels().address("count")
+    sizes = [(0, 1), (1, 1), (7, 100), (5, 0), (5, -3), (9, 2**62), (64, 1)]
+    sizes += [(int(rng.integers(1, 3000)), int(rng.integers(1, 200))) for _ in range(150)]
+    with opened(threads, kind) as pool:
+        for n, grain in sizes:
+            rows = Rows(n)
+            pool.run(count, rows.table, n, grain)
+            rows.require_counted()
+            assert not rows.words[:, 1].any(), "a null workspace stays null"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_participant_has_its_own_workspace(kind: str) -> None:
+    count, threads, stride = kernels().address("count"), 4, 256
+    with opened(threads, kind) as pool:
+        for n in (1, 50, 3000):
+            rows, workspace = Rows(n), np.zeros((threads + 2, stride // 8), np.int64)
+            own = workspace[1 : threads + 1]
+            pool.run(count, rows.table, n, 7, own.ctypes.data, stride)
+            rows.require_counted()
+            assert not workspace[[0, -1]].any()
+            assert own[:, 0].sum() == n
+            places = {int(own.ctypes.data) + k * stride: k for k in range(threads)}
+            used = np.array([places[int(address)] for address in rows.words[:, 1]])
+            assert (np.bincount(used, minlength=threads) == own[:, 0]).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_several_threads_use_one_pool(kind: str) -> None:
+    count = kernels().address("count")
+
+    def use(number: int) -> None:
+        rows = Rows(200 + number)
+        for _ in range(200):
+            pool.run(count, rows.table, len(rows.words), 16)
+        rows.require_counted(200)
+
+    with opened(3, kind) as pool, ThreadPoolExecutor(8) as executor:
+        list(executor.map(use, range(8)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_busy_pool_keeps_nobody_waiting(kind: str) -> None:
+    held, rows = Rows(2), Rows(100)
+    with opened(2, kind) as pool:
+        holder = threading.Thread(target=pool.run, args=(kernels().address("wait"), held.table, 2, 1))
+        holder.start()
+        until(lambda: bool(held.words[:, 1].any()))
+        pool.run(kernels().address("count"), rows.table, 100, 10)
+        rows.require_counted()
+        assert holder.is_alive()
+        held.words[:, 0] = 1
+        holder.join(PATIENCE)
+        assert not holder.is_alive()
+
+
+def wake(pool: Pool) -> None:
+    """Wake whoever sleeps, for no reason."""
+    library = ctypes.CDLL(None)
+    for _ in range(20):
+        if pool._sleep == "futex":
+            for word in (State.epoch, State.gate):
+                library.syscall(
+                    202 if os.uname().machine == "x86_64" else 98, ctypes.c_void_p(pool.pointer + word.offset), 129, 99
+                )
+        else:
+            library.pthread_cond_broadcast(ctypes.c_void_p(pool.pointer + State.condition.offset))
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("kind", NATIVE)
+def test_idle_workers_sleep_and_wake_only_for_work(kind: str) -> None:
+    count = kernels().address("count")
+    with opened(4, kind) as pool:
+        assert pool.sleeping == 0, "no thread before there is work"
+        for _ in range(3):
+            rows = Rows(400)
+            pool.run(count, rows.table, 400, 8)
+            rows.require_counted()
+            until(lambda: pool.sleeping == 3)
+            wake(pool)
+            assert pool.sleeping == 3
+        rows.require_counted()
+
+
+@pytest.mark.parametrize("kind", NATIVE)
+def test_the_caller_sleeps_until_the_last_row_is_done(kind: str) -> None:
+    held = Rows(3)
+    with opened(3, kind) as pool:
+        holder = threading.Thread(target=pool.run, args=(kernels().address("wait"), held.table, 3, 1))
+        holder.start()
+        # Whoever has row 0, the caller or a worker, the others end first and the caller has to wait.
+        for row in (2, 1):
+            until(lambda: bool(held.words[:, 1].any()))
+            held.words[row, 0] = 1
+            time.sleep(0.01)
+            wake(pool)
+            assert holder.is_alive()
+        held.words[0, 0] = 1
+        holder.join(PATIENCE)
+        assert not holder.is_alive()
+        assert pool._state.gate == 0
+        assert pool._state.lock == 0
+
+
+@pytest.mark.parametrize("kind", NATIVE)
+def test_too_few_threads_granted(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+    granted: list[threading.Thread] = []
+
+    def grudging(thread: threading.Thread) -> None:
+        if granted:
+            raise RuntimeError("can't start new thread")
+        granted.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", grudging)
+    with opened(5, kind) as pool:
+        rows = Rows(1000)
+        pool.run(kernels().address("count"), rows.table, 1000, 8)
+        rows.require_counted()
+        assert len(granted) == pool._state.workers == 1
+
+
+@pytest.mark.parametrize("kind", NATIVE)
+def test_interrupted_start(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, seen = threading.Thread.start, []
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        seen.append(thread.name)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with opened(4, kind) as pool:
+        rows = Rows(1000)
+        with pytest.raises(KeyboardInterrupt):
+            pool.run(kernels().address("count"), rows.table, 1000, 8)
+        pool.run(kernels().address("count"), rows.table, 1000, 8)
+        rows.require_counted()
+        assert seen == ["robodyn-1", "robodyn-2", "robodyn-3"], "no two workers share a workspace"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_closed_pool_runs_on_the_caller(kind: str) -> None:
+    count, pool = kernels().address("count"), Pool(3, sleep=kind)
+    for close in (False, True):
+        rows = Rows(500)
+        if close:
+            before = threading.active_count()
+            pool.close()
+            assert not kind or threading.active_count() == before - 2
+        pool.run(count, rows.table, 500, 8)
+        rows.require_counted()
+    pool.close()
+
+
+def test_pools_are_shared() -> None:
+    assert shared_pool(3) is shared_pool(3)
+    assert shared_pool(3) is not shared_pool(4)
+    assert shared_pool(3).threads == 3
+    assert default_threads() >= 1
+    if hasattr(os, "sched_getaffinity"):
+        assert default_threads() == len(os.sched_getaffinity(0))
+
+
+def test_without_affinity_all_processors_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert default_threads() == 1
+
+
+def test_code_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "_FUNCTIONS", {})
+    monkeypatch.setattr(pool_module, "_CODE", {})
+    texts: list[str] = []
+
+    def load(text: str) -> Code:
+        texts.append(text)
+        return compile_text(text)
+
+    for kind in NATIVE * 2:
+        Pool(2, sleep=kind, load=load).close()
+    assert texts == [pool_text(kind) for kind in NATIVE]
+
+
+@pytest.mark.parametrize(
+    ("platform", "machine", "name", "kind"),
+    [
+        ("linux", "x86_64", "posix", "futex"),
+        ("linux", "aarch64", "posix", "futex"),
+        ("linux", "riscv64", "posix", "pthread"),
+        ("darwin", "arm64", "posix", "pthread"),
+        ("win32", "AMD64", "nt", ""),
+    ],
+)
+def test_kind_of_sleep(platform: str, machine: str, name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    monkeypatch.setattr(os, "name", name)
+    assert native_sleep() == kind
+
+
+def script(body: str, kind: str) -> None:
+    """Run a script in a process of its own; it must end well and say nothing."""
+    head = """
+        import atexit, faulthandler, os, signal, sys, threading, time
+        sys.path.insert(0, TESTS)
+        faulthandler.dump_traceback_later(PATIENCE, exit=True)
+        late = lambda: None
+        atexit.register(lambda: late())  # registered before the pool's own, so run after it
+        from test_cpu_pool import Pool, Rows, kernels, until
+        count, wait = kernels().address("count"), kernels().address("wait")
+        pool = Pool(3, sleep=KIND)
+        def batch(n=1000):
+            rows = Rows(n)
+            pool.run(count, rows.table, n, 8)
+            rows.require_counted()
+        def child(work):
+            pid = os.fork()
+            if pid == 0:
+                status = 1
+                try:
+                    work()
+                    status = 0
+                finally:
+                    os._exit(status)
+            assert os.waitpid(pid, 0)[1] == 0
+    """
+    text = textwrap.dedent(head) + textwrap.dedent(body)
+    names = {"TESTS": os.path.dirname(__file__), "PATIENCE": PATIENCE, "KIND": kind}  # noqa: PTH120
+    constants = "".join(f"{name} = {value!r}\n" for name, value in names.items())
+    command = [sys.executable, "-W", "ignore", "-c", constants + text]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
+
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+
+@needs_fork
+@pytest.mark.parametrize("kind", KINDS)
+def test_fork_of_an_idle_pool(kind: str) -> None:
+    script("batch(); child(batch); batch(); child(lambda: child(batch))", kind)
+
+
+@needs_fork
+@pytest.mark.parametrize("kind", KINDS)
+def test_fork_in_the_middle_of_a_batch(kind: str) -> None:
+    script(
+        """
+        held = Rows(3)
+        thread = threading.Thread(target=pool.run, args=(wait, held.table, 3, 1))
+        thread.start()
+        until(lambda: bool(held.words[:, 1].all()))  # all three are inside
+        child(batch)
+        held.words[:, 0] = 1
+        thread.join()
+        batch()
+        """,
+        kind,
+    )
+
+
+@needs_fork
+@pytest.mark.parametrize("kind", KINDS)
+def test_forks_while_threads_work(kind: str) -> None:
+    script(
+        """
+        stop = False
+        def work():
+            while not stop:
+                batch(300)
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for _ in range(40):
+            child(lambda: [batch(100) for _ in range(5)])
+        stop = True
+        for thread in threads:
+            thread.join()
+        """,
+        kind,
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "work", ["pass", "batch()", "batch(); time.sleep(0.01)", "late = batch", "batch(); late = batch"]
+)
+def test_exit(kind: str, work: str) -> None:
+    script(work, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_exit_while_daemon_threads_work(kind: str) -> None:
+    script(
+        """
+        def work():
+            rows = Rows(100000)
+            while True:
+                pool.run(count, rows.table, 100000, 8)
+        for _ in range(4):
+            threading.Thread(target=work, daemon=True).start()
+        time.sleep(0.05)
+        """,
+        kind,
+    )
+
+
+@pytest.mark.parametrize("kind", NATIVE)
+def test_exit_while_a_kernel_never_returns(kind: str) -> None:
+    script(
+        """
+        held = Rows(3)
+        threading.Thread(target=pool.run, args=(wait, held.table, 3, 1), daemon=True).start()
+        until(lambda: bool(held.words[:, 1].all()))
+        """,
+        kind,
+    )
