@@ -10,7 +10,7 @@ from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.pivots import MASS_MATRIX_SIZE, PIVOTS
 from robodyn.arguments import Array
 from robodyn.engines.dense import pivots_with_error
-from robodyn.engines.reference import ReferenceEngine
+from robodyn.engines.protocol import Engine, make_engine
 from robodyn.model import Model
 
 ROUNDING_ERRORS = 1000.0
@@ -24,6 +24,7 @@ acceleration has some digits left.
 _STATES = 3
 """A regular robot may come near a singular state by accident, but not at one joint in all of them."""
 _MAX_NAMED = 5
+_REFERENCE_BODIES = 300
 
 
 def singularity(model: Model) -> str | None:
@@ -49,15 +50,20 @@ def _states(model: Model) -> Array:
     return free.random_configuration(np.random.default_rng(0), (_STATES, 1))
 
 
+def _engine(model: Model) -> Engine:
+    """What one state of a small robot takes least time on, compilation included; then what large trees need."""
+    return make_engine("reference" if model.n_bodies <= _REFERENCE_BODIES else "auto", model, np.dtype(np.float64))
+
+
 def _pivots(model: Model, q: Array) -> tuple[Array, Array]:
     pivot, error = np.empty((2, 1, model.nv))
-    ReferenceEngine(model, np.dtype(np.float64)).run(PIVOTS, {"q": q}, {"pivot": pivot, "error": error})
+    _engine(model).run(PIVOTS, {"q": q}, {"pivot": pivot, "error": error})
     return pivot[0], error[0]
 
 
 def _mimicking_pivots(model: Model, q: Array) -> tuple[Array, Array]:
     H, size = np.empty((2, 1, model.nv, model.nv))
-    engine = ReferenceEngine(model, np.dtype(np.float64))
+    engine = _engine(model)
     engine.run(CRBA, {"q": q}, {"H": H})
     engine.run(MASS_MATRIX_SIZE, {"q": q}, {"size": size})
     return pivots_with_error(H[0], size[0].diagonal(), ROUNDING_ERRORS * float(np.finfo(np.float64).eps))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SHARE_NS = 25_000.0
 """Work, in nanoseconds by a kernel's own estimate, from which a batch is shared between threads: waking one takes a
 few thousand, and a piece should take longer than handing it out."""
-_PIECE_NS = 10_000.0
+_PIECE_NS = 4_000.0
 _KEPT_WORKSPACES = 2
 
 

@@ -29,8 +29,9 @@ MAX_UNROLLED_OPERATIONS = 64_000
 """Programs with more operations are rolled. Unrolled code outgrows the instruction cache at a tenth of this and still
 runs twice as fast as rolled code, which knows nothing of a robot's structure; it is the time to compile, some
 60 microseconds an operation, that sets the limit."""
-_MAX_TRACED_STEPS = 4096
-"""Bodies, times lanes or columns where a query has them, beyond which a program is not even traced."""
+_MAX_TRACED_BODIES, _MAX_TRACED_STEPS = 250, 4096
+"""Bodies, and bodies times lanes or columns where a query has them, beyond which a program is not even traced. With
+hundreds of bodies one state takes longer in a vector of eight copies than in rolled code for one."""
 _MAX_WIDE_WORKSPACE = 1 << 30
 """Bytes of a workspace beyond which batches run state by state instead of in vectors."""
 _UNROLLED_NS = 1.0 / 7.0
@@ -155,7 +156,8 @@ class Compiler:
     def _unrolled(self, request: Request) -> Kernel | None:
         """Unrolled code, or None where it would be too large."""
         forced = self.mode == "unrolled"
-        if not forced and request.model.n_bodies * request.lanes > _MAX_TRACED_STEPS:
+        bodies = request.model.n_bodies
+        if not forced and (bodies > _MAX_TRACED_BODIES or bodies * request.lanes > _MAX_TRACED_STEPS):
             return None
         key = self._unrolled_key(request)
         code = self.cache.get(key)
