@@ -172,10 +172,15 @@ class Gather:
 
 
 class RolledPlan:
-    """Sizes and arrays of one algorithm on one model; `integers` and `vectors` by name are laid out by the module."""
+    """Sizes and arrays of one algorithm on one model; `integers` and `vectors` by name are laid out by the module.
 
-    def __init__(self, model: Model, algorithm: Algorithm, base: tuple[str, ...], link: int | None) -> None:
-        self.model, self.algorithm, self.base, self.link = model, algorithm, base, link
+    `mimic`: whether the module expects that joints may mimic others, as those of the model may or may not do.
+    """
+
+    def __init__(
+        self, model: Model, algorithm: Algorithm, base: tuple[str, ...], link: int | None, mimic: bool
+    ) -> None:
+        self.model, self.algorithm, self.base, self.link, self.mimic = model, algorithm, base, link, mimic
 
     @cached_property
     def lanes(self) -> LaneSchedule | None:
@@ -218,7 +223,7 @@ class RolledPlan:
                 found[name] = self._columns(output)
             elif isinstance(output, DofOutput) and output.lanes:
                 found[name] = self._lane_columns(output)
-            elif isinstance(output, DofOutput) and self.model.has_mimic:
+            elif isinstance(output, DofOutput) and self.mimic:
                 v = np.arange(self.model.nv_tree)
                 pairs = np.stack([v, self.model.v_source], axis=1)
                 found[name] = Gather(output.field, pairs, self.model.v_multiplier, self.model.nv)

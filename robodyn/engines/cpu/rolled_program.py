@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.engines.cpu.rolled import RolledModule, Traits
+from robodyn.engines.cpu.rolled import RolledModule
+from robodyn.engines.cpu.rolled_layout import Traits
 from robodyn.engines.cpu.rolled_plan import RolledPlan, lane_size
 from robodyn.engines.cpu.target import Target
 from robodyn.joints import KINDS
@@ -46,8 +47,9 @@ class RolledProgram:
         width: int | None = None,
     ) -> None:
         self.model, self.dtype = model, dtype
-        self.plan = RolledPlan(model, algorithm, base, link)
-        self.module = RolledModule(algorithm, traits_of(model), dtype, target, base, width)
+        traits = traits_of(model)
+        self.plan = RolledPlan(model, algorithm, base, link, traits.mimic)
+        self.module = RolledModule(algorithm, traits, dtype, target, base, width)
         self.layout, self.workspace_bytes = self._layout()
         self.arrays = [self._array(name) for name in self.module.model_arrays]
 

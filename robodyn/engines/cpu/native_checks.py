@@ -1,0 +1,191 @@
+"""What a built-in function looks at before and after a kernel: machine code that reads a `native_code.Context`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from string import Template
+
+# NaN and infinity times zero are NaN, anything else is zero: the sum tells without a branch. Masked loads touch no
+# memory behind the last number.
+_FINITE = """
+define internal i1 @finite$bytes(ptr %data, i64 %count) {
+start:
+  br label %block
+block:
+  %i = phi i64 [ 0, %start ], [ %next, %block ]
+  %sum = phi <$lanes x $scalar> [ zeroinitializer, %start ], [ %more, %block ]
+  %left = sub i64 %count, %i
+  %left1 = insertelement <$lanes x i64> poison, i64 %left, i32 0
+  %lefts = shufflevector <$lanes x i64> %left1, <$lanes x i64> poison, <$lanes x i32> zeroinitializer
+  %mask = icmp slt <$lanes x i64> <$numbers>, %lefts
+  %at = getelementptr $scalar, ptr %data, i64 %i
+  %values = call <$lanes x $scalar> @llvm.masked.load.v${lanes}$short.p0(
+    ptr %at, i32 1, <$lanes x i1> %mask, <$lanes x $scalar> zeroinitializer)
+  %zeros = fmul <$lanes x $scalar> %values, zeroinitializer
+  %more = fadd <$lanes x $scalar> %sum, %zeros
+  %next = add i64 %i, $lanes
+  %on = icmp slt i64 %next, %count
+  br i1 %on, label %block, label %done
+done:
+  %odd = fcmp uno <$lanes x $scalar> %more, zeroinitializer
+  %bits = bitcast <$lanes x i1> %odd to i$lanes
+  %fine = icmp eq i$lanes %bits, 0
+  ret i1 %fine
+}
+declare <$lanes x $scalar> @llvm.masked.load.v${lanes}$short.p0(ptr, i32, <$lanes x i1>, <$lanes x $scalar>)
+"""
+
+# Whether every quaternion has a length that a kernel can divide by. One that is not finite is left to its row.
+_UNIT = """
+define internal i1 @unit(ptr %context, ptr %table, i64 %first, i64 %last) {
+start:
+  $addresses
+  %itemsize = load i64, ptr %at.itemsize, align 8
+  %double = icmp eq i64 %itemsize, 8
+  %count = load i64, ptr %at.quaternions, align 8
+  %data = load ptr, ptr %table, align 8
+  %stride.at = getelementptr {ptr, i64}, ptr %table, i64 0, i32 1
+  %stride = load i64, ptr %stride.at, align 8
+  %any = icmp sgt i64 %count, 0
+  br i1 %any, label %row, label %fine
+row:
+  %r = phi i64 [ %first, %start ], [ %r.next, %good ]
+  %offset = mul i64 %r, %stride
+  %base = getelementptr i8, ptr %data, i64 %offset
+  br label %each
+each:
+  %k = phi i64 [ 0, %row ], [ %k.next, %more ]
+  %column.at = getelementptr i64, ptr %at.quaternion, i64 %k
+  %column = load i64, ptr %column.at, align 8
+  br i1 %double, label %eight, label %four
+eight:
+  %at8 = getelementptr double, ptr %base, i64 %column
+  %wide8 = load <4 x double>, ptr %at8, align 1
+  br label %judge
+four:
+  %at4 = getelementptr float, ptr %base, i64 %column
+  %narrow = load <4 x float>, ptr %at4, align 1
+  %wide4 = fpext <4 x float> %narrow to <4 x double>
+  br label %judge
+judge:
+  %q = phi <4 x double> [ %wide8, %eight ], [ %wide4, %four ]
+  %squares = fmul <4 x double> %q, %q
+  %sum = call double @llvm.vector.reduce.fadd.v4f64(double -0.0, <4 x double> %squares)
+  %short = fcmp olt double %sum, $small
+  %long = fcmp ogt double %sum, $large
+  %odd = or i1 %short, %long
+  br i1 %odd, label %bad, label %more
+more:
+  %k.next = add i64 %k, 1
+  %again = icmp slt i64 %k.next, %count
+  br i1 %again, label %each, label %good
+good:
+  %r.next = add i64 %r, 1
+  %on = icmp slt i64 %r.next, %last
+  br i1 %on, label %row, label %fine
+fine:
+  ret i1 true
+bad:
+  ret i1 false
+}
+declare double @llvm.vector.reduce.fadd.v4f64(double, <4 x double>)
+"""
+
+# @checked is a kernel whose table is a job: it runs the query's kernel between two looks at the numbers of its rows.
+_CHECKED = """
+%Record = type { ptr, i64 }
+%Job = type { ptr, ptr, i32 }
+define internal i1 @finite(ptr %record, i64 %columns, i64 %first, i64 %last, i64 %itemsize) {
+  %data = load ptr, ptr %record, align 8
+  %stride.at = getelementptr %Record, ptr %record, i64 0, i32 1
+  %stride = load i64, ptr %stride.at, align 8
+  %offset = mul i64 %stride, %first
+  %start = getelementptr i8, ptr %data, i64 %offset
+  %rows = sub i64 %last, %first
+  %same = icmp eq i64 %stride, 0
+  %several = select i1 %same, i64 1, i64 %rows
+  %count = mul i64 %several, %columns
+  %double = icmp eq i64 %itemsize, 8
+  br i1 %double, label %eight, label %four
+eight:
+  %fine8 = call i1 @finite8(ptr %start, i64 %count)
+  ret i1 %fine8
+four:
+  %fine4 = call i1 @finite4(ptr %start, i64 %count)
+  ret i1 %fine4
+}
+define internal void @checked(ptr %job, i64 %first, i64 %last, ptr %workspace) {
+start:
+  %table.at = getelementptr %Job, ptr %job, i64 0, i32 1
+  %bad.at = getelementptr %Job, ptr %job, i64 0, i32 2
+  %context = load ptr, ptr %job, align 8
+  %table = load ptr, ptr %table.at, align 8
+  $addresses
+  %inputs = load i64, ptr %at.inputs, align 8
+  %itemsize = load i64, ptr %at.itemsize, align 8
+  %kernel = load ptr, ptr %at.kernel, align 8
+  %out.columns = load i64, ptr %at.out_columns, align 8
+  %unit = call i1 @unit(ptr %context, ptr %table, i64 %first, i64 %last)
+  br i1 %unit, label %scaled, label %bad
+scaled:
+  %any = icmp sgt i64 %inputs, 0
+  br i1 %any, label %input, label %run
+input:
+  %i = phi i64 [ 0, %scaled ], [ %next, %good ]
+  %record = getelementptr %Record, ptr %table, i64 %i
+  %columns.at = getelementptr i64, ptr %at.columns, i64 %i
+  %columns = load i64, ptr %columns.at, align 8
+  %fine = call i1 @finite(ptr %record, i64 %columns, i64 %first, i64 %last, i64 %itemsize)
+  br i1 %fine, label %good, label %bad
+good:
+  %next = add i64 %i, 1
+  %on = icmp slt i64 %next, %inputs
+  br i1 %on, label %input, label %run
+run:
+  call void %kernel(ptr %table, i64 %first, i64 %last, ptr %workspace)
+  %output = getelementptr %Record, ptr %table, i64 %inputs
+  %right = call i1 @finite(ptr %output, i64 %out.columns, i64 %first, i64 %last, i64 %itemsize)
+  br i1 %right, label %done, label %bad
+bad:
+  store atomic i32 1, ptr %bad.at monotonic, align 4
+  br label %done
+done:
+  ret void
+}
+"""
+
+# @normed looks at quaternions alone.
+_NORMED = """
+define internal void @normed(ptr %job, i64 %first, i64 %last, ptr %workspace) {
+start:
+  %table.at = getelementptr %Job, ptr %job, i64 0, i32 1
+  %bad.at = getelementptr %Job, ptr %job, i64 0, i32 2
+  %context = load ptr, ptr %job, align 8
+  %table = load ptr, ptr %table.at, align 8
+  $addresses
+  %kernel = load ptr, ptr %at.kernel, align 8
+  %unit = call i1 @unit(ptr %context, ptr %table, i64 %first, i64 %last)
+  br i1 %unit, label %run, label %bad
+run:
+  call void %kernel(ptr %table, i64 %first, i64 %last, ptr %workspace)
+  ret void
+bad:
+  store atomic i32 1, ptr %bad.at monotonic, align 4
+  ret void
+}
+"""
+
+
+def checks_text(words: Mapping[str, object]) -> str:
+    """`@checked` and `@normed`, kernels that look at numbers, or at quaternions alone, around the query's kernel."""
+    finite = "".join(
+        Template(_FINITE).substitute(
+            bytes=size,
+            lanes=lanes,
+            scalar=scalar,
+            short=short,
+            numbers=", ".join(f"i64 {lane}" for lane in range(lanes)),
+        )
+        for size, lanes, scalar, short in ((8, 8, "double", "f64"), (4, 16, "float", "f32"))
+    )
+    return finite + Template(_UNIT + _CHECKED + _NORMED).substitute(words)

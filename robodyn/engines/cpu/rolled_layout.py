@@ -1,0 +1,145 @@
+"""What arrays rolled code works on, and in which order it is told about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from robodyn.engines.cpu.rolled_plan import lane_fields, link_fields, must_be_zeroed
+from robodyn.engines.cpu.target import Target
+from robodyn.engines.cpu.vectors import VectorType
+from robodyn.joints import KINDS
+from robodyn.sweeps import Algorithm, Ancestors, ColumnOutput, DofOutput, PairOutput
+from robodyn.tracing.rolled import StepTracer
+
+PER_VELOCITY = ("qd", "qdd", "tau")
+"""Inputs with a number for each velocity."""
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What rolled code knows of a robot when it is compiled: the joint kinds it has (rows of the joint table), and
+    whether any joint has armature or mimics another."""
+
+    kinds: tuple[int, ...]
+    armature: bool
+    mimic: bool
+
+    @property
+    def single(self) -> bool:
+        """Whether every joint has one coordinate and one velocity: body, coordinate and velocity have one number."""
+        return all(KINDS[code].nq == KINDS[code].nv == 1 for code in self.kinds)
+
+
+class RolledLayout:
+    """Arrays of one algorithm's rolled code for robots with some traits.
+
+    `model_arrays` follow inputs and outputs in the table; `workspace_arrays` are parts of the workspace; `integers` are
+    what the array "layout" holds.
+
+    Args:
+        algorithm: what to run.
+        traits: what is known of the robots.
+        dtype: of arrays and arithmetic.
+        target: the processor.
+        base: which of V0 and dV0 are inputs.
+        width: states in a vector; 1 for single states, None for as many as the registers hold.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        traits: Traits,
+        dtype: np.dtype[Any],
+        target: Target,
+        base: tuple[str, ...] = (),
+        width: int | None = None,
+    ) -> None:
+        self.algorithm, self.traits, self.target, self.base = algorithm, traits, target, base
+        self.kind = VectorType.of(dtype, target, width)
+        self.lane_fields, self.link_fields = lane_fields(algorithm), link_fields(algorithm)
+        self.tracer = StepTracer(algorithm, [KINDS[code] for code in traits.kinds], base, traits.armature)
+        self.inputs = (*(name for name in ("q", "qd", "qdd", "tau", "f_ext") if name in algorithm.inputs), *base)
+        lanes = [k for k, sweep in enumerate(algorithm.sweeps) if getattr(sweep, "lanes", False)]
+        self.gathered = [
+            name
+            for name, output in algorithm.outputs.items()
+            if isinstance(output, ColumnOutput) or (isinstance(output, DofOutput) and (output.lanes or traits.mimic))
+        ]
+        self.carried = [name for sweep in algorithm.sweeps if isinstance(sweep, Ancestors) for name in sweep.carries]
+        self.model_arrays = self._model_arrays(lanes)
+        own = [name for name in algorithm.outputs if name in self.gathered or self._is_pair(name)]
+        self.raw = [name for name in self.inputs if self._coupled(name)]
+        self.workspace_arrays = [
+            *(f"in {name}" for name in self.inputs),
+            *(f"raw {name}" for name in self.raw),
+            *(f"field {name}" for name in algorithm.fields if not self.is_block(name)),
+            *(f"carry {name}" for name in self.carried),
+            *(f"out {name}" for name in own),
+        ]
+        self.direct = self._direct()
+        self.integers = [
+            *("n_bodies", "nv", "n_links", "link"),
+            *(f"n_pairs {k}" for k in lanes),
+            *(f"n_gather {name}" for name in self.gathered),
+            *(f"columns {name}" for name in (*self.inputs, *self.raw, *algorithm.outputs)),
+            *(f"tree {name}" for name in self.raw),
+            *(f"zeroed {name}" for name in sorted(self.lane_fields)),
+            *(f"vectors {name}" for name in self.workspace_arrays),
+            *(f"offset {name}" for name in self.workspace_arrays),
+        ]
+
+    def _direct(self) -> dict[str, str]:
+        """Arrays of the workspace that are a row of the user's own array instead: by name, which input or output.
+
+        One state at a time, coordinates need no transposing; on trees of millions copying them takes a tenth of the
+        time.
+        """
+        if self.kind.width > 1:
+            return {}
+        found = {f"in {name}": name for name in self.inputs if name not in self.raw}
+        for name, output in self.algorithm.outputs.items():
+            if isinstance(output, DofOutput) and name not in self.gathered:
+                zeroed = must_be_zeroed(self.algorithm)
+                if output.field not in zeroed and self.algorithm.fields[output.field].size(1) == 1:
+                    found[f"field {output.field}"] = name
+        return found
+
+    def _is_pair(self, name: str) -> bool:
+        return isinstance(self.algorithm.outputs[name], PairOutput)
+
+    def is_block(self, name: str) -> bool:
+        """Whether a field is only ever the blocks of a matrix, which no array holds."""
+        return any(
+            isinstance(sweep, Ancestors) and not sweep.of_link and name in sweep.writes
+            for sweep in self.algorithm.sweeps
+        )
+
+    def _coupled(self, name: str) -> bool:
+        return self.traits.mimic and name in ("q", *PER_VELOCITY)
+
+    def _model_arrays(self, lanes: list[int]) -> list[str]:
+        couplings = ("q_source", "q_multiplier", "q_offset", "v_source", "v_multiplier", "v_offset")
+        return [
+            *("layout", "parent", "kind", "q_start", "v_start", "Xtree", "inertia", "pitch", "armature", "gravity"),
+            *("X", "link_body"),
+            *(couplings if self.traits.mimic else ()),
+            "own_armature",
+            *(f"pairs {k}" for k in lanes),
+            *(part for name in self.gathered for part in (f"gather {name}", f"weight {name}")),
+        ]
+
+    @property
+    def alignment(self) -> int:
+        """Bytes that vectors are aligned to; of the user's own arrays nothing is known."""
+        return 1 if self.direct else self.kind.itemsize
+
+    def base_number(self, array: str) -> int:
+        """Place of an array among the pointers that functions are given."""
+        return [*self.model_arrays, *self.workspace_arrays].index(array)
+
+    def layout_number(self, name: str) -> int:
+        """Place of a number in the layout."""
+        return self.integers.index(name)
