@@ -137,31 +137,31 @@ def following():
     return made
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.parametrize("what", ARGUMENTS)
 @pytest.mark.parametrize("robot", ["model", "following"])
-def test_values_that_are_not_finite_stay_in_their_rows(robot, what, bad, request, make_dynamics):
-    """Rows beside a spoilt one do not change by a bit, and nothing warns (warnings are errors here)."""
+def test_values_that_are_not_finite_stay_in_their_rows(robot, request, make_dynamics):
+    """Rows beside spoilt ones do not change by a bit, and nothing warns (warnings are errors here)."""
     model = request.getfixturevalue(robot)
     options = {"joint_forces": ("damping", "friction")}
     dyn, checked = make_dynamics(model, **options), make_dynamics(model, check=True, **options)
     q, qd, qdd = random_states(model, (4,), seed=5)
-    values = {"q": q, "quaternion": q, "qd": qd, "qdd": qdd, "tau": qdd, "f_ext": np.ones((4, model.n_bodies, 6))}
-    clean = {
-        name: [np.copy(r) for r in as_tuple(queries(dyn, q, qd, qdd, values["f_ext"])[name][0]())]
-        for name in ARGUMENTS[what]
-    }
+    f_ext = np.ones((4, model.n_bodies, 6))
+    clean = {name: as_tuple(call()) for name, (call, _) in queries(dyn, q, qd, qdd, f_ext).items()}
     places = {"q": (1,), "quaternion": (int(model.quaternion_starts[-1]) + 2,), "f_ext": (model.n_bodies - 1, 4)}
-    values[what][(2, *places.get(what, (model.nv - 1,)))] = bad
-    label = "q" if what == "quaternion" else what
-    for name in sorted(ARGUMENTS[what]):
-        spoilt = queries(dyn, q, qd, qdd, values["f_ext"])[name][0]
-        for got, wanted in zip(as_tuple(spoilt()), clean[name], strict=True):
-            assert (got[[0, 1, 3]] == wanted[[0, 1, 3]]).all()
-        with pytest.raises(rd.NumericalError, match=f"^{label}: NaN or infinite in 1 of 4 rows: 2;"):
-            queries(checked, q, qd, qdd, values["f_ext"])[name][0]()
-        with pytest.raises(rd.NumericalError, match=f"^{label}: NaN or infinite at index"):
-            queries(dyn, q[2], qd[2], qdd[2], values["f_ext"][2])[name][0]()
+    for what, readers in ARGUMENTS.items():
+        values = {"q": q.copy(), "qd": qd.copy(), "qdd": qdd.copy(), "f_ext": f_ext.copy()}
+        spoilt = values[{"quaternion": "q", "tau": "qdd"}.get(what, what)]
+        spoilt[(1, *places.get(what, (model.nv - 1,)))] = np.nan
+        spoilt[(2, *places.get(what, (model.nv - 1,)))] = np.inf
+        label = "q" if what == "quaternion" else what
+        for name in sorted(readers):
+            for got, wanted in zip(as_tuple(queries(dyn, **values)[name][0]()), clean[name], strict=True):
+                assert (got[[0, 3]] == wanted[[0, 3]]).all(), (what, name)
+            with pytest.raises(rd.NumericalError, match=f"^{label}: NaN or infinite in 2 of 4 rows: 1, 2;"):
+                queries(checked, **values)[name][0]()
+            for row in (1, 2):
+                single = queries(dyn, **{key: array[row] for key, array in values.items()})[name][0]
+                with pytest.raises(rd.NumericalError, match=f"^{label}: NaN or infinite at index"):
+                    single()
 
 
 def test_only_single_states_are_checked_unless_asked(model, make_dynamics):
@@ -209,7 +209,7 @@ def test_external_forces_of_values_that_are_not_finite_warn_of_nothing(model):
 @pytest.mark.parametrize("name", SUPPORT)
 def test_none_is_no_array(name, model):
     """Only forces from outside and the motion of the base may be left out."""
-    dyn = rd.Dynamics(model)
+    dyn = rd.Dynamics(model, engine="reference")
     q, qd, qdd = random_states(model)
     method = getattr(dyn, name)
     values = {"q": q, "qd": qd, "qdd": qdd, "tau": qdd, "link": 0}
@@ -416,7 +416,8 @@ def test_a_dynamics_travels_to_other_processes(model):
     q, qd, _ = random_states(model)
     before = dyn.forward_dynamics(q, qd, qd), dyn.inverse_dynamics(q, qd, qd)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert (pool.map(_answer, [(dyn, q, qd)])[0] == before[1]).all()
+        # A pool waits for ever for a process that could not read what it was sent.
+        assert (pool.map_async(_answer, [(dyn, q, qd)]).get(timeout=300)[0] == before[1]).all()
 
 
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda dyn: pickle.loads(pickle.dumps(dyn))])
