@@ -120,7 +120,7 @@ def load_row(out: Lines, kind: VectorType, pointer: str, count: int) -> str:
         return out.new(f"load {T}, ptr {pointer}, align 1")
     if kind.masked:
         mask = _mask(count, W)
-        return out.new(f"call {T} @llvm.masked.load.{kind.suffix}.p0(ptr align 1 {pointer}, {mask}, {T} poison)")
+        return out.new(f"call {T} @llvm.masked.load.{kind.suffix}.p0(ptr {pointer}, i32 1, {mask}, {T} poison)")
     row = "poison"
     for start, size in _pieces(count):
         at = out.new(f"getelementptr {kind.scalar}, ptr {pointer}, i64 {start}")
@@ -142,7 +142,7 @@ def store_row(out: Lines, kind: VectorType, row: str, pointer: str, count: int) 
         out.do(f"store {T} {row}, ptr {pointer}, align 1")
         return
     if kind.masked:
-        out.do(f"call void @llvm.masked.store.{kind.suffix}.p0({T} {row}, ptr align 1 {pointer}, {_mask(count, W)})")
+        out.do(f"call void @llvm.masked.store.{kind.suffix}.p0({T} {row}, ptr {pointer}, i32 1, {_mask(count, W)})")
         return
     for start, size in _pieces(count):
         at = out.new(f"getelementptr {kind.scalar}, ptr {pointer}, i64 {start}")
@@ -183,7 +183,7 @@ def declarations(kind: VectorType) -> str:
     ]
     if kind.masked and W > 1:
         lines += [
-            f"declare {T} @llvm.masked.load.{s}.p0(ptr, <{W} x i1>, {T})",
-            f"declare void @llvm.masked.store.{s}.p0({T}, ptr, <{W} x i1>)",
+            f"declare {T} @llvm.masked.load.{s}.p0(ptr, i32, <{W} x i1>, {T})",
+            f"declare void @llvm.masked.store.{s}.p0({T}, ptr, i32, <{W} x i1>)",
         ]
     return "\n".join(lines) + "\n"
