@@ -87,6 +87,8 @@ def _version(wanted: bool) -> None:
     "robodyn fd arm.urdf --random 1000 --seed 7 --out fd.npz\n\n"
     "robodyn id arm.urdf --states fd.npz --out id.csv\n\n"
     "robodyn gradient arm.urdf --of fd\n\n"
+    "robodyn bench arm.urdf --batch 1,4096\n\n"
+    "robodyn export arm.urdf --query id,fd --out arm.c\n\n"
     "xacro arm.xacro | robodyn info -\n\n"
     "Exit status: 0 fine, 1 check has findings, 2 the input is at fault (one line on standard error says how)."
 )
@@ -249,6 +251,89 @@ def gradient(
     if of not in ("id", "fd"):
         raise ArgumentError(f"--of: got {of!r}; allowed: 'id', 'fd'")
     _answer(f"gradient of {of}", context.params)
+
+
+@app.command()
+def bench(
+    context: typer.Context,
+    file: File,
+    base: Base = "fixed",
+    mimic: Mimic = "follow",
+    lenient: Lenient = False,
+    engine: Engine = "auto",
+    query: Annotated[
+        str, typer.Option(metavar="NAMES", help="Of inverse_dynamics, mass_matrix, ...; all if not given.")
+    ] = "",
+    batch: Annotated[str, typer.Option(metavar="NUMBERS", help="States in a call.")] = "1,128,4096",
+    dtype: Annotated[str, typer.Option(metavar="float64,float32", help="Precisions.")] = "float64",
+    threads: Annotated[
+        str, typer.Option(metavar="NUMBERS", help="Numbers of threads; all for every processor.")
+    ] = "1,all",
+    seconds: Annotated[float, typer.Option(metavar="S", help="Time for each case.")] = 0.2,
+    peers: Annotated[
+        bool, typer.Option("--peers/--no-peers", help="Measure Pinocchio and MuJoCo too, if installed.")
+    ] = True,
+    json: Json = False,
+) -> None:
+    """Measure how fast queries are on a robot, beside Pinocchio and MuJoCo where they are installed."""
+    from robodyn import cli_bench
+
+    chosen = cli_bench.settings(context.params)
+    cli_bench.bench(_load(file, base, mimic, lenient), chosen, peers, json)
+
+
+@app.command(
+    help="Show the compiled code that is kept on disk, or remove it.\n\n"
+    "The environment variable ROBODYN_CACHE_DIR names another folder, or is off for no cache; ROBODYN_CACHE_MAX_MB "
+    "limits the size (512 if not given): what was not used for longest is removed."
+)
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all of it.")] = False,
+) -> None:
+    """Show the compiled code that is kept on disk, or remove it."""
+    from robodyn import cli_cache
+
+    if clear:
+        cli_cache.clear()
+    else:
+        cli_cache.show()
+
+
+@app.command(
+    help="Write queries as a C99 file that needs nothing but <math.h>, one function for each.\n\n"
+    "Queries: id, fd, mass_matrix, mass_matrix_inverse, bias, gravity, coriolis, id_gradient, fk; of a link link_pose, "
+    "jacobian, link_velocity, link_acceleration, classical_acceleration; kinetic_energy, potential_energy, "
+    "center_of_mass, centroidal_momentum. A function computes one state: void ROBOT_QUERY(q, ..., result)."
+)
+def export(
+    context: typer.Context,
+    file: File,
+    query: Annotated[str, typer.Option(metavar="NAMES", help="What to compute, comma separated.")] = "id",
+    lang: Annotated[str, typer.Option(metavar="c", help="Language.")] = "c",
+    link: Annotated[str | None, typer.Option(metavar="NAME", help="The link that queries of a link are about.")] = None,
+    frame: Annotated[
+        str, typer.Option(metavar="world|body|world_aligned", help="Where a link's motion is seen from.")
+    ] = "world",
+    inputs: Annotated[
+        str, typer.Option(metavar="f_ext,V0,dV0", help="Also take external forces, or the base's motion.")
+    ] = "",
+    base: Base = "fixed",
+    mimic: Mimic = "follow",
+    lenient: Lenient = False,
+    gravity: Gravity = "0,0,-9.81",
+    dtype: Dtype = "float64",
+    name: Annotated[
+        str | None, typer.Option(metavar="ROBOT", help="What names in the file begin with; the robot's if not given.")
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option("--out", "--output", metavar="FILE", help="Write this file instead of printing.")
+    ] = None,
+    header: Annotated[str | None, typer.Option(metavar="FILE", help="Write a header too.")] = None,
+) -> None:
+    """Write queries as a C99 file that needs nothing but <math.h>, one function for each."""
+    from robodyn import cli_export
+
+    cli_export.export(lambda: _load(file, base, mimic, lenient, gravity), context.params)
 
 
 def _load(file: str, base: Any, mimic: Any, lenient: bool, gravity: str = "0,0,-9.81") -> Model:

@@ -30,21 +30,26 @@ class Function:
 def identifier(text: str) -> str:
     """A C identifier like `text`: what C does not allow in one becomes an underscore, never two in a row.
 
-    It begins and ends with a letter or digit and is at most 40 characters long; it may still be a word of the language,
-    which it is no more with something behind it.
+    It begins with a letter, ends with a letter or digit and is at most 40 characters long. It may still be a word of
+    the language, which it is no more with something behind it.
     """
-    name = re.sub(r"[^A-Za-z0-9]+", "_", text)[:_LONGEST_NAME].strip("_") or "robot"
-    return name if name[0].isalpha() else f"robot_{name}"
+    name = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_")
+    if not name[:1].isalpha():
+        name = f"robot_{name}"
+    return name[:_LONGEST_NAME].strip("_")
 
 
 def comment(lines: Sequence[str]) -> str:
-    """Lines as a block comment. They may hold anything: what C could read is taken apart, what is not ASCII escaped."""
+    """Lines as a block comment, or nothing where there are none.
+
+    They may hold anything: what C would read is taken apart, what is not ASCII is escaped.
+    """
     safe = (line.encode("unicode_escape").decode("ascii") for line in lines)
     # A star or question mark beside what would end the comment, begin another, or make a trigraph gets a blank.
     apart = (re.sub(r"(?<=\*)(?=/)|(?<=/)(?=\*)|(?<=\?)(?=\?)", " ", line) for line in safe)
     wrapped = [part for line in apart for part in textwrap.wrap(line, _WIDTH) or [""]]
     body = "\n".join(f" * {line}".rstrip() for line in wrapped)
-    return f"/*\n{body}\n */\n"
+    return f"/*\n{body}\n */\n" if lines else ""
 
 
 def c_source(

@@ -160,7 +160,8 @@ class Program:
                 lines.append(f"t{index} = {form.format(names[a], names.get(b, ''))}")
         for port in self.outputs:
             for k, scalar in enumerate(port.scalars):
-                lines.append(f"{port.name}[{k}] = {names[scalar] if isinstance(scalar, int) else scalar!r}")
+                value = names[scalar] if isinstance(scalar, int) else repr(scalar)
+                lines.append(f"{port.name}[{k}] = {value}")
         return "\n".join(lines) + "\n"
 
     def dot(self) -> str:

@@ -1,0 +1,89 @@
+"""Small programs, and programs run by other roads than `Program.evaluate`: from their text, and lowered."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+
+from robodyn.tracing.expression import ADD, CONSTANT, INPUT, MUL, SUB, Graph
+from robodyn.tracing.lowering import lower
+from robodyn.tracing.program import Program
+
+
+def program(function, n):
+    """The program of a function of n scalars with one result or a tuple of them."""
+    graph = Graph()
+    x = graph.inputs(n)
+    results = function(*x)
+    results = results if isinstance(results, tuple) else (results,)
+    return Program.of("f", graph, {"x": ((n,), x)}, {"y": ((len(results),), results)})
+
+
+def run_text(p, arrays):
+    """Execute the lines of a program's text."""
+    names = {port.name: arrays[port.name].reshape(-1).tolist() for port in p.inputs}
+    outputs = {port.name: [math.nan] * port.size for port in p.outputs}
+    assert not names.keys() & outputs.keys()
+    functions = {"sin": np.sin, "cos": np.cos, "sqrt": np.sqrt}
+    # NumPy's own functions on Python's floats: the numbers of `evaluate`, to the last bit.
+    exec(p.text(), {"__builtins__": {}, **functions}, names | outputs)
+    return {port.name: np.array(outputs[port.name], dtype=float).reshape(port.shape) for port in p.outputs}
+
+
+_FORMS = {
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
+    "neg": lambda x: -x,
+    "reciprocal": lambda x: 1.0 / x,
+    "sqrt": np.sqrt,
+    "fma": lambda x, y, z: x * y + z,
+    "fnma": lambda x, y, z: z - x * y,
+    "fms": lambda x, y, z: x * y - z,
+}
+
+
+def run_lowered(p, arrays):
+    """Execute a program's lowered operations in their order."""
+    value = {index: p.nodes[index][1] for index in p.live if p.nodes[index][0] == CONSTANT}
+    for port in p.inputs:
+        flat = arrays[port.name].reshape(-1).tolist()
+        value.update({node: x for node, x in zip(port.scalars, flat, strict=True) if node >= 0})
+    for operation in lower(p):
+        x = [value[node] for node in operation.operands]
+        results = (np.sin(*x), np.cos(*x)) if operation.kind == "sincos" else (_FORMS[operation.kind](*x),)
+        value.update({node: r for node, r in zip(operation.results, results, strict=True) if node >= 0})
+    return {
+        port.name: np.array([value[s] if isinstance(s, int) else s for s in port.scalars]).reshape(port.shape)
+        for port in p.outputs
+    }
+
+
+def check_lowering(p):
+    """Every live operation happens exactly once, after its operands; products inside others are needed nowhere else."""
+    needed = {index for index in p.live if p.nodes[index][0] > INPUT}
+    known = set(p.live) - needed
+    inside = Counter()
+    for operation in lower(p):
+        assert set(operation.operands) <= known, "an operand that is not there yet"
+        made = [node for node in operation.results if node >= 0]
+        assert made
+        assert not known & set(made), "computed twice"
+        known |= set(made)
+        if operation.kind in ("fma", "fnma", "fms"):
+            (result,) = made
+            kind, a, b = p.nodes[result]
+            fused = [each for each in (a, b) if p.nodes[each][1:] == operation.operands[:2]]
+            assert kind == (ADD if operation.kind == "fma" else SUB)
+            inside[next(each for each in fused if p.nodes[each][0] == MUL)] += 1
+    assert needed == (known & needed) | set(inside)
+    assert not set(inside) & known
+    assert set(inside.values()) <= {1}
+    used = Counter(s for port in p.outputs for s in port.scalars if isinstance(s, int))
+    for index in p.live:
+        operation, a, b = p.nodes[index]
+        if operation > INPUT:
+            used.update((a,) if b < 0 else (a, b))
+    assert all(used[index] == 1 for index in inside)
