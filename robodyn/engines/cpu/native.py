@@ -34,6 +34,7 @@ _METH_KEYWORDS, _METH_FASTCALL = 0x0002, 0x0080
 _NUMPY_ABI = 0x02000000
 _API = {"PyArray_New": 93, "PyArray_Return": 76}  # places in NumPy's table of functions
 _PYTHON_API = tuple(name for name, *_ in Context._fields_ if name.startswith("Py") and name not in _API)
+_OUT = sys.intern("out")
 _NEVER = 2**63 - 1
 _LINE = 64
 
@@ -102,6 +103,7 @@ def layout_is_known(layout: Layout = CPYTHON) -> bool:
     pair = (text, mark)
     return (
         [_word(id(pair) + layout.tuple_items + 8 * i) for i in range(2)] == [id(text), id(mark)]
+        and _word(id(pair) + layout.tuple_size) == len(pair)
         and ctypes.string_at(id(text) + layout.bytes_data, len(text)) == text
         and np.empty(1).dtype is np.dtype(np.float64)
         and np.empty(1, np.float32).dtype is np.dtype(np.float32)
@@ -193,7 +195,8 @@ def make_entry(
     """A built-in function that runs a kernel on arrays, or None where it cannot be made and `fallback` must do.
 
     It answers calls with one array (n,) or (B, n) per input, all positional, exactly of type `numpy.ndarray`, of
-    `dtype`, C-contiguous, B the same and at least 1, and returns a new array (*output_shape) or (B, *output_shape). Any
+    `dtype`, C-contiguous, B the same and at least 1, and returns a new array (*output_shape) or (B, *output_shape). A
+    batch that is not checked may come with `out=`, such an array that shares no memory with the inputs. Any
     other call, and one that meets NaN or infinity where they are checked, or no memory, becomes the same call of
     `fallback`. It holds references to `fallback` and `keep`.
 
@@ -222,6 +225,7 @@ def make_entry(
         check={None: 1, True: 3, False: 0}[check],
         workspace=-(-workspace // _LINE) * _LINE,
         fallback=id(fallback),
+        out_name=id(_OUT),
         start=id(start),
         **_numbers(dtype),
         **_shapes(inputs, output_shape),

@@ -43,6 +43,7 @@ class Context(ctypes.Structure):
         ("release_rows", _WORD),  # from so many rows without the GIL
         ("workspace", _WORD),  # bytes for each thread
         ("fallback", _POINTER),
+        ("out_name", _POINTER),  # the interned string "out"
         ("PyArray_New", _POINTER),
         ("PyArray_Return", _POINTER),
         ("PyErr_Clear", _POINTER),
@@ -53,6 +54,7 @@ class Context(ctypes.Structure):
         ("PyObject_CallNoArgs", _POINTER),
         ("PyObject_Vectorcall", _POINTER),
         ("Py_DecRef", _POINTER),
+        ("Py_IncRef", _POINTER),
         ("columns", _WORD * MAX_INPUTS),  # scalars in a row of each input
         ("shape", _WORD * MAX_TRAILING),  # of the output of one state
         ("quaternions", _WORD),  # how many there are in the first input
@@ -66,6 +68,7 @@ class Layout:
 
     type: int
     tuple_items: int
+    tuple_size: int
     bytes_data: int
     array_data: int
     array_nd: int
@@ -79,6 +82,7 @@ class Layout:
 CPYTHON = Layout(
     type=8,
     tuple_items=tuple.__basicsize__,
+    tuple_size=16,
     bytes_data=bytes.__basicsize__ - 1,
     array_data=16,
     array_nd=24,
@@ -106,12 +110,32 @@ start:
   %array.type = load ptr, ptr %at.array_type, align 8
   %descr = load ptr, ptr %at.descr, align 8
   %all = icmp eq i64 %given, %inputs
+  br i1 %all, label %keywords, label %other
+keywords:
   %positional = icmp eq ptr %names, null
-  %plain = and i1 %all, %positional
-  br i1 %plain, label %read, label %other
+  br i1 %positional, label %plain, label %named
+named:
+  %names.size.at = getelementptr i8, ptr %names, i64 $tuple_size
+  %names.size = load i64, ptr %names.size.at, align 8
+  %one = icmp eq i64 %names.size, 1
+  br i1 %one, label %keyword, label %other
+keyword:
+  %keyword.at = getelementptr i8, ptr %names, i64 $tuple_items
+  %keyword.name = load ptr, ptr %keyword.at, align 8
+  %out.name = load ptr, ptr %at.out_name, align 8
+  %is.out = icmp eq ptr %keyword.name, %out.name
+  br i1 %is.out, label %target, label %other
+target:
+  %target.at = getelementptr ptr, ptr %args, i64 %given
+  %target.array = load ptr, ptr %target.at, align 8
+  br label %plain
+plain:
+  %wanted = phi ptr [ null, %keywords ], [ %target.array, %target ]
+  %adopts = icmp ne ptr %wanted, null
+  br label %read
 read:
-  %i = phi i64 [ 0, %start ], [ %i.next, %keep ]
-  %rows = phi i64 [ -1, %start ], [ %rows.next, %keep ]
+  %i = phi i64 [ 0, %plain ], [ %i.next, %keep ]
+  %rows = phi i64 [ -1, %plain ], [ %rows.next, %keep ]
   %more = icmp slt i64 %i, %inputs
   br i1 %more, label %look, label %ready
 look:
@@ -211,6 +235,91 @@ hired.drop:
 raise:
   ret ptr null
 allocate:
+  br i1 %adopts, label %adopt, label %create
+adopt:
+  %adopt.check = load i64, ptr %at.check, align 8
+  %adopt.bit = lshr i64 %adopt.check, %axes
+  %adopt.checks = trunc i64 %adopt.bit to i1
+  %careful = or i1 %adopt.checks, %single
+  br i1 %careful, label %other, label %adopt.type
+adopt.type:
+  %wanted.type.at = getelementptr i8, ptr %wanted, i64 $type
+  %wanted.type = load ptr, ptr %wanted.type.at, align 8
+  %wanted.exact = icmp eq ptr %wanted.type, %array.type
+  br i1 %wanted.exact, label %adopt.array, label %other
+adopt.array:
+  %wanted.descr.at = getelementptr i8, ptr %wanted, i64 $array_descr
+  %wanted.descr = load ptr, ptr %wanted.descr.at, align 8
+  %wanted.nd.at = getelementptr i8, ptr %wanted, i64 $array_nd
+  %wanted.nd = load i32, ptr %wanted.nd.at, align 4
+  %wanted.flags.at = getelementptr i8, ptr %wanted, i64 $array_flags
+  %wanted.flags = load i32, ptr %wanted.flags.at, align 4
+  %wanted.data.at = getelementptr i8, ptr %wanted, i64 $array_data
+  %wanted.data = load ptr, ptr %wanted.data.at, align 8
+  %wanted.dims.at = getelementptr i8, ptr %wanted, i64 $array_shape
+  %wanted.dims = load ptr, ptr %wanted.dims.at, align 8
+  %wanted.trailing = load i64, ptr %at.trailing, align 8
+  %wanted.axes = add i64 %wanted.trailing, 1
+  %wanted.axes32 = trunc i64 %wanted.axes to i32
+  %wanted.singleton = icmp eq ptr %wanted.descr, %descr
+  %wanted.rank = icmp eq i32 %wanted.nd, %wanted.axes32
+  %wanted.order = and i32 %wanted.flags, $writeable_contiguous
+  %wanted.open = icmp eq i32 %wanted.order, $writeable_contiguous
+  %wanted.fit0 = and i1 %wanted.singleton, %wanted.rank
+  %wanted.fit = and i1 %wanted.fit0, %wanted.open
+  br i1 %wanted.fit, label %adopt.rows, label %other
+adopt.rows:
+  %wanted.rows = load i64, ptr %wanted.dims, align 8
+  %wanted.same = icmp eq i64 %wanted.rows, %rows
+  br i1 %wanted.same, label %adopt.axis, label %other
+adopt.axis:
+  %axis = phi i64 [ 0, %adopt.rows ], [ %axis.next, %adopt.length ]
+  %axis.more = icmp slt i64 %axis, %wanted.trailing
+  br i1 %axis.more, label %adopt.length, label %adopt.memory
+adopt.length:
+  %axis.next = add i64 %axis, 1
+  %length.at = getelementptr i64, ptr %wanted.dims, i64 %axis.next
+  %length = load i64, ptr %length.at, align 8
+  %length.wanted.at = getelementptr i64, ptr %at.shape, i64 %axis
+  %length.wanted = load i64, ptr %length.wanted.at, align 8
+  %length.same = icmp eq i64 %length, %length.wanted
+  br i1 %length.same, label %adopt.axis, label %other
+adopt.memory:
+  %wanted.columns = load i64, ptr %at.out_columns, align 8
+  %wanted.scalars = mul i64 %wanted.columns, %rows
+  %wanted.bytes = mul i64 %wanted.scalars, %itemsize
+  %wanted.first = ptrtoint ptr %wanted.data to i64
+  %wanted.end = add i64 %wanted.first, %wanted.bytes
+  br label %adopt.input
+adopt.input:
+  %j = phi i64 [ 0, %adopt.memory ], [ %j.next, %adopt.apart ]
+  %j.more = icmp slt i64 %j, %inputs
+  br i1 %j.more, label %adopt.overlap, label %adopted
+adopt.overlap:
+  %j.record = getelementptr %Record, ptr %table, i64 %j
+  %j.data = load ptr, ptr %j.record, align 8
+  %j.stride.at = getelementptr %Record, ptr %j.record, i64 0, i32 1
+  %j.stride = load i64, ptr %j.stride.at, align 8
+  %j.columns.at = getelementptr i64, ptr %at.columns, i64 %j
+  %j.columns = load i64, ptr %j.columns.at, align 8
+  %j.row = mul i64 %j.columns, %itemsize
+  %j.last = sub i64 %rows, 1
+  %j.before = mul i64 %j.stride, %j.last
+  %j.bytes = add i64 %j.before, %j.row
+  %j.first = ptrtoint ptr %j.data to i64
+  %j.end = add i64 %j.first, %j.bytes
+  %j.starts = icmp ult i64 %j.first, %wanted.end
+  %j.ends = icmp ult i64 %wanted.first, %j.end
+  %j.meets = and i1 %j.starts, %j.ends
+  br i1 %j.meets, label %other, label %adopt.apart
+adopt.apart:
+  %j.next = add i64 %j, 1
+  br label %adopt.input
+adopted:
+  %grow = load ptr, ptr %at.Py_IncRef, align 8
+  call void %grow(ptr %wanted)
+  br label %describe
+create:
   store i64 %rows, ptr %shape, align 8
   %shape.tail = getelementptr i64, ptr %shape, i64 1
   %tail = load <$trailing x i64>, ptr %at.shape, align 8
@@ -222,15 +331,16 @@ allocate:
   %number = load i64, ptr %at.type_number, align 8
   %number32 = trunc i64 %number to i32
   %new = load ptr, ptr %at.PyArray_New, align 8
-  %out = call ptr %new(ptr %array.type, i32 %out.nd32, ptr %out.shape, i32 %number32, ptr null, ptr null, i32 0, i32 0,
-    ptr null)
-  %full = icmp eq ptr %out, null
+  %fresh = call ptr %new(ptr %array.type, i32 %out.nd32, ptr %out.shape, i32 %number32, ptr null, ptr null, i32 0,
+    i32 0, ptr null)
+  %full = icmp eq ptr %fresh, null
   br i1 %full, label %forget, label %describe
 forget:
   %clear = load ptr, ptr %at.PyErr_Clear, align 8
   call void %clear()
   br label %other
 describe:
+  %out = phi ptr [ %fresh, %create ], [ %wanted, %adopted ]
   %out.data.at = getelementptr i8, ptr %out, i64 $array_data
   %out.data = load ptr, ptr %out.data.at, align 8
   %out.columns = load i64, ptr %at.out_columns, align 8
@@ -307,7 +417,9 @@ judge:
   %good = icmp eq i32 %bad, 0
   br i1 %good, label %answer, label %discard
 answer:
-  %scalar = icmp eq i64 %out.nd, 0
+  %answer.nd.at = getelementptr i8, ptr %out, i64 $array_nd
+  %answer.nd = load i32, ptr %answer.nd.at, align 4
+  %scalar = icmp eq i32 %answer.nd, 0
   br i1 %scalar, label %unwrap, label %whole
 whole:
   ret ptr %out
@@ -346,6 +458,7 @@ def native_text(layout: Layout, pool_started: int) -> str:
         "axes": MAX_TRAILING + 1,
         "trailing": MAX_TRAILING,
         "pool_started": pool_started,
+        "writeable_contiguous": 0x0401,  # NPY_ARRAY_WRITEABLE and NPY_ARRAY_C_CONTIGUOUS
         "small": literal(SMALL_SQUARE, "double"),
         "large": literal(1.0 / SMALL_SQUARE, "double"),
     }
