@@ -89,7 +89,7 @@ SINGULAR = {
 def test_forward_dynamics_names_the_body(case):
     description, base, body = SINGULAR[case]
     model = rd.build_model(description, base=base)
-    dyn = rd.Dynamics(model)
+    dyn = rd.Dynamics(model, engine="reference")
     q, qd, qdd = random_states(model)
     tau = dyn.inverse_dynamics(q, qd, qdd)
     assert np.isfinite(tau).all()
@@ -107,7 +107,7 @@ def test_forward_dynamics_names_the_body(case):
 def test_every_singular_robot_really_is():
     for description, base, _ in SINGULAR.values():
         model = rd.build_model(description, base=base)
-        H = rd.Dynamics(model).mass_matrix(model.random_configuration(3))
+        H = rd.Dynamics(model, engine="reference").mass_matrix(model.random_configuration(3))
         scale = np.sqrt(np.maximum(np.diag(H), 1e-300))
         assert np.linalg.svd(H / np.outer(scale, scale), compute_uv=False)[-1] < 1e-12
 
@@ -150,6 +150,22 @@ def test_more_joints_than_ways_to_move(case, reach):
 def test_as_many_joints_as_ways_to_move(kinds, reach):
     for seed in range(10):
         assert rd.Dynamics(rd.build_model(massless_chain(kinds, reach, seed))).singularity() is None
+
+
+@pytest.mark.parametrize("mimic", [False, True])
+def test_a_point_on_an_oblique_axis(mimic):
+    """Turned to the axis, its inertia about it is not zero but rounded."""
+    axis = tuple((np.array([0.37, -0.51, 0.78]) / np.linalg.norm([0.37, -0.51, 0.78])).tolist())
+    place = Pose(tuple(0.7 * x for x in axis))
+    description = chain(("revolute", axis, Inertial(1.3, place, (0.0,) * 6)))
+    if mimic:
+        description = chain(
+            ("revolute", Y, BODY), ("revolute", Y, BODY), ("revolute", axis, description.links[1].inertial)
+        )
+        description = following(description, (0, 1))
+    model = rd.build_model(description)
+    assert 0.0 < abs(model.inertia[-1, 9]) < 1e-15
+    assert "has no inertia" in rd.Dynamics(model).singularity()
 
 
 def following(description, *pairs):
@@ -196,7 +212,7 @@ REGULAR = {
 @pytest.mark.parametrize("case", REGULAR)
 def test_regular_robots_are_not_refused(case):
     model = rd.build_model(REGULAR[case])
-    dyn = rd.Dynamics(model)
+    dyn = rd.Dynamics(model, engine="reference")
     q, qd, qdd = random_states(model, (4,))
     tau = dyn.inverse_dynamics(q, qd, qdd)
     for method in ("aba", "crba"):
@@ -207,7 +223,7 @@ def test_regular_robots_are_not_refused(case):
 def test_a_small_inertia_is_not_taken_for_none():
     """Beside that of the neighbour it is lost but for some digits, which is enough to answer."""
     model = rd.build_model(coaxial(1e-12))
-    dyn = rd.Dynamics(model)
+    dyn = rd.Dynamics(model, engine="reference")
     q, qd, qdd = random_states(model)
     tau = dyn.inverse_dynamics(q, qd, qdd)
     assert relative(dyn.forward_dynamics(q, qd, tau), qdd) < 1e-3
@@ -278,7 +294,7 @@ def test_armature_cures_a_massless_leaf(armature):
     description, _, _ = SINGULAR["massless leaf"]
     last = replace(description.joints[-1], armature=armature)
     model = rd.build_model(replace(description, joints=(*description.joints[:-1], last)))
-    dyn = rd.Dynamics(model)
+    dyn = rd.Dynamics(model, engine="reference")
     q, qd, qdd = random_states(model)
     for method in ("aba", "crba"):
         assert relative(dyn.forward_dynamics(q, qd, dyn.inverse_dynamics(q, qd, qdd), method=method), qdd) < 1e-11
@@ -289,20 +305,20 @@ def test_mimic_is_judged_in_the_coordinates_that_are_free():
     description, _, _ = SINGULAR["massless leaf"]
     last = replace(description.joints[-1], mimic=Mimic("joint0", 0.5, 0.1))
     model = rd.build_model(replace(description, joints=(*description.joints[:-1], last)))
-    dyn = rd.Dynamics(model)
+    dyn = rd.Dynamics(model, engine="reference")
     q, qd, qdd = random_states(model)
     assert relative(dyn.forward_dynamics(q, qd, dyn.inverse_dynamics(q, qd, qdd)), qdd) < 1e-11
     with pytest.raises(rd.ArgumentError, match="method: got 'aba' for a model whose joints mimic others"):
         dyn.forward_dynamics(q, qd, qdd, method="aba")
     free = rd.build_model(replace(description, joints=(*description.joints[:-1], last)), mimic="ignore")
     with pytest.raises(rd.SingularError, match="'link2'"):
-        rd.Dynamics(free).forward_dynamics(free.neutral(), np.zeros(2), np.zeros(2))
+        rd.Dynamics(free, engine="reference").forward_dynamics(free.neutral(), np.zeros(2), np.zeros(2))
 
 
 def test_our_massless_robots():
     tip = rd.load_urdf(own("massless_tip"))
     with pytest.raises(rd.SingularError):
-        rd.Dynamics(tip).mass_matrix_inverse(tip.neutral())
+        rd.Dynamics(tip, engine="reference").mass_matrix_inverse(tip.neutral())
     inner = rd.load_urdf(own("massless_chain"))
     assert rd.Dynamics(inner).singularity() is None
 

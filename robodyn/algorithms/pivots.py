@@ -62,10 +62,10 @@ def without(error: ArticulatedInertia, s: Motion, share: Force) -> ArticulatedIn
 
 
 def pivots(body: Body, own: Fields) -> tuple[Written, Written]:
-    """U = IA s, d = s' U, and s' e s beside it; then IA -= U U' / d, e = P' e P plus the rounding of that difference.
+    """U = IA s, d = s' U, and s' e s beside it; then IA -= U U' / d, e = P' e P.
 
-    On the way to the parent products are rounded once more, at the size that IA had before joints took their share:
-    what they leave may be small by cancellation.
+    Rounding of that difference, and of its way to the parent, is added at the size that IA had before the joint took
+    its share: what it leaves may be small by cancellation.
     """
     IA, error = own.IA, own.error
     d: list[Scalar] = []
@@ -75,7 +75,7 @@ def pivots(body: Body, own: Fields) -> tuple[Written, Written]:
         d.append(s.dot(U) + armature)
         size.append(s.dot(error.times(s)))
         share = U.scaled(1.0 / d[-1])
-        error = without(error, s, share) + diagonal(IA)
+        error = without(error, s, share)
         IA = IA.minus_outer(U, share)
     moved = own.X.articulated_back(error) + diagonal(own.X.articulated_back(diagonal(own.IA)))
     return {"pivot": tuple(d), "size": tuple(size)}, {"IA": own.X.articulated_back(IA), "error": moved}
