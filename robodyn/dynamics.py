@@ -54,6 +54,7 @@ PLAIN_CALLS: dict[str, tuple[Algorithm, tuple[str, ...]]] = {
 """Queries that one algorithm answers from arrays alone: its name, the algorithm, and the arrays in order."""
 
 
+_MASS_MATRICES_BYTES = 1 << 26
 _EAGER = ("inverse_dynamics", "forward_dynamics", "mass_matrix", "bias_force")
 
 
@@ -210,16 +211,28 @@ class Dynamics:
         if self.joint_forces:
             with np.errstate(all="ignore"):
                 tau = tau - self._joint_force(query.inputs["qd"])
-        if method == "crba" or self.model.has_mimic:
-            bias, H = query.new(self.model.nv), query.new(self.model.nv, self.model.nv)
-            query.run(rnea(tuple(name for name in query.names if name != "tau")), tau=bias)
-            query.run(CRBA, H=H)
-            with np.errstate(all="ignore"):
-                force = tau - bias
-            return solve(H, force[..., None])[..., 0]
         qdd = query.result(0, self.model.nv)
-        self.engine.run(aba(query.names), {**query.inputs, "tau": tau}, {"qdd": qdd})
+        given = {**query.inputs, "tau": tau}
+        if method == "crba" or self.model.has_mimic:
+            self._solve_forward(given, query.names, qdd)
+        else:
+            self.engine.run(aba(query.names), given, {"qdd": qdd})
         return qdd
+
+    def _solve_forward(self, given: dict[str, Array], names: tuple[str, ...], qdd: Array) -> None:
+        """H qdd = tau - bias, some rows at a time: mass matrices of a whole batch may be more than there is memory."""
+        nv = self.model.nv
+        rows = max(1, _MASS_MATRICES_BYTES // max(1, nv * nv * self.dtype.itemsize))
+        inputs = tuple(name for name in names if name != "tau")
+        for start in range(0, qdd.shape[0], rows):
+            part = {name: array[start : start + rows] for name, array in given.items()}
+            count = part["tau"].shape[0]
+            bias, H = np.empty((count, nv), self.dtype), np.empty((count, nv, nv), self.dtype)
+            self.engine.run(rnea(inputs), part, {"tau": bias})
+            self.engine.run(CRBA, part, {"H": H})
+            with np.errstate(all="ignore"):
+                force = part["tau"] - bias
+            qdd[start : start + rows] = solve(H, force[..., None])[..., 0]
 
     def mass_matrix(self, q: ArrayLike, *, out: Array | None = None) -> Array:
         """The joint-space inertia matrix H (..., nv, nv), armature included. CRBA, RBDA table 6.2."""
