@@ -14,6 +14,11 @@ and must not branch on values, on the root or on the joint kind. Engines alone a
 (bodies, levels, lanes). With `lanes=True` a step runs once per degree of freedom: its fields have one more axis, and
 `body.unit` is 1 for the lane's own degree of freedom and 0 for every other.
 
+Engines rely on one rule for lanes: what a lane step writes and gives is linear in the lane's fields and in `body.unit`,
+without a constant term; other fields and the body's constants and inputs are its coefficients. Where the lane's fields
+and `body.unit` are all zero, so is what it writes, and an engine may skip it. The world is at rest in every lane: what
+`World` sweeps write to fields that have lanes is zero.
+
 How to write an algorithm: docs/add_an_algorithm.md.
 """
 
