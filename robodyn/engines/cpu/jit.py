@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from typing import Any
@@ -14,6 +15,9 @@ from robodyn.errors import UnavailableError
 _LOCK = threading.RLock()
 """LLVM's global state is not safe to use from several threads at once; compiling in the background waits its turn."""
 
+# The end of the process waits for a compilation in the background, and lets no other one start: LLVM's own state is
+# torn down then, under the hands of whoever still compiles.
+atexit.register(_LOCK.acquire)
 if hasattr(os, "register_at_fork"):
     # A fork waits for a compilation in another thread: the child would find LLVM half way through it, for ever.
     os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
