@@ -18,10 +18,10 @@ import robots
 from oracles import mujoco_oracle, pinocchio_models
 from oracles.cases import Case, NothingMoves, make_case, urdf_case
 from oracles.quantities import QUANTITIES, Quantity, States
+from pages import ACCURACY, between
 
 import robodyn as rd
 
-DOCUMENT = robots.ROOT / "docs" / "accuracy.md"
 BASES = ("fixed", "floating")
 IN_SINGLE = ("universalUR5", "iiwa14", "go2", "g1_29dof", "talos_full_v2", "pepper", "shadow_hand_right")
 
@@ -163,12 +163,12 @@ def main(write: bool) -> int:
     }
     mujoco = {"mujoco": [measure_mujoco(path) for path in [*robots.OWN, *robots.SHARED]]}
     single = {"single": [measure_single(robots.shared(name)) for name in IN_SINGLE]}
-    text = DOCUMENT.read_text()
+    text = ACCURACY.read_text()
     for mark, rows in (pinocchio | mujoco | single).items():
-        text = _between(text, mark, table(rows))
-    text = _between(_between(text, "versions", versions()), "quantities", quantities())
+        text = between(text, mark, table(rows))
+    text = between(between(text, "versions", versions()), "quantities", quantities())
     if write:
-        DOCUMENT.write_text(text)
+        ACCURACY.write_text(text)
     else:
         print(text)
     judged = [row for rows in (pinocchio | mujoco).values() for row in rows]
@@ -176,14 +176,6 @@ def main(write: bool) -> int:
         for what, (error, allowed) in row.failures.items():
             print(f"beyond tolerance: {row.name}, {what}: {error:.1e}, allowed {allowed:.0e}")
     return sum(len(row.failures) for row in judged)
-
-
-def _between(text: str, mark: str, new: str) -> str:
-    """The text with what stands between the two comments of a mark replaced."""
-    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
-    before, _, rest = text.partition(begin)
-    _, _, after = rest.partition(end)
-    return f"{before}{begin}\n{new}\n{end}{after}"
 
 
 if __name__ == "__main__":
