@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ import numpy as np
 import pytest
 
 import robodyn as rd
+from robodyn.engines.cpu.cache import FOLDER_VARIABLE
 from robodyn.engines.protocol import SUPPORT
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -20,6 +24,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 TOLERANCE = {"float64": 1e-11, "float32": 2e-4}
 
 BATCHES = [(), (1,), (3, 1, 2), (0,)]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep machine code in pytest's own cache folder: workers share it, later runs find it, and no home is touched."""
+    if FOLDER_VARIABLE in os.environ:  # asked for, or set by the process that started this worker
+        return
+    kept = config.cache.mkdir("objects") if hasattr(config, "cache") else Path(tempfile.mkdtemp(prefix="robodyn-"))
+    kept.chmod(stat.S_IRWXU)
+    os.environ[FOLDER_VARIABLE] = str(kept)
+
 
 _PAIRS = sorted({(engine, dtype) for table in SUPPORT.values() for engine, dtypes in table.items() for dtype in dtypes})
 

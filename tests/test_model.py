@@ -215,7 +215,7 @@ def test_point_03_chains_of_mimics_and_fixed_masters():
     assert model.joint_names == ("ab", "bc", "cd") and (model.nq, model.nv) == (1, 1)
     assert model.coordinate_names == ("ab",)
     assert model.q_multiplier.tolist() == [1.0, -0.5, 0.25] and model.q_offset.tolist() == [0.0, -1.5, 1.0]
-    pose = rd.Dynamics(model).forward_kinematics([0.8])[model.link_index("f")]
+    pose = rd.Dynamics(model, engine="reference").forward_kinematics([0.8])[model.link_index("f")]
     angle = 0.8 + (-0.5 * 0.8 - 1.5) + (0.25 * 0.8 + 1.0) + 0.7
     assert np.allclose(pose[:2, :2], [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]], atol=1e-15)
     free = rd.load_urdf(urdf(MIMIC), mimic="ignore")
@@ -246,7 +246,7 @@ def test_point_03_mimic_is_the_projection_of_the_free_robot():
     G = follow.coupling()
     y, yd, ydd = follow.tree_coordinates(q), qd @ G.T, qdd @ G.T
     assert np.allclose(y, q @ G.T + follow.q_offset, atol=1e-15)
-    a, b = rd.Dynamics(follow), rd.Dynamics(free)
+    a, b = rd.Dynamics(follow, engine="reference"), rd.Dynamics(free, engine="reference")
     assert relative(a.inverse_dynamics(q, qd, qdd), b.inverse_dynamics(y, yd, ydd) @ G) < 1e-13
     assert relative(a.mass_matrix(q), G.T @ b.mass_matrix(y) @ G) < 1e-13
     assert relative(a.coriolis_matrix(q, qd), G.T @ b.coriolis_matrix(y, yd) @ G) < 1e-13
@@ -310,7 +310,7 @@ def test_point_05_massless_links_with_inertia_on_fixed_joints_count():
     body = Inertial(1.0, Pose(), (0.1, 0.0, 0.0, 0.1, 0.0, 0.1))
     links = (Link("a"), Link("b", body), Link("c", plate))
     model = rd.build_model(RobotDescription("r", links, (turn, weld)))
-    assert np.allclose(rd.Dynamics(model).mass_matrix([0.3]), 2.1)
+    assert np.allclose(rd.Dynamics(model, engine="reference").mass_matrix([0.3]), 2.1)
 
 
 def test_point_06_the_root_has_inertia_for_a_floating_base_only():
@@ -332,9 +332,11 @@ def test_point_07_merged_chains_keep_names_poses_and_inertia():
     assert model.link_names == ("a", "b", "c", "d") and model.link_body.tolist() == [-1, 0, 0, 0]
     (merged,) = (finding for finding in model.report if finding.code == "merged-link")
     assert merged.elements == ('link "c"', 'link "d"') and 'body "b"' in merged.message
-    T = rd.Dynamics(model).forward_kinematics([0.4])
+    T = rd.Dynamics(model, engine="reference").forward_kinematics([0.4])
     assert np.allclose(T[2, :3, 3], T[1, :3, :3] @ poses[1].xyz + T[1, :3, 3])
-    assert np.allclose(rd.Dynamics(model).center_of_mass([0.4]), T[3, :3, :3] @ body.pose.xyz + T[3, :3, 3])
+    assert np.allclose(
+        rd.Dynamics(model, engine="reference").center_of_mass([0.4]), T[3, :3, :3] @ body.pose.xyz + T[3, :3, 3]
+    )
 
 
 @pytest.mark.parametrize("axis", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (-1, 0, 0), (0, -1, 0), (0, 0, -1)])
@@ -401,7 +403,7 @@ def test_gravity_may_be_any_sequence_and_must_be_finite():
 def test_gravity_is_the_models_and_may_point_anywhere():
     model = rd.load_urdf(own("cartpole"), gravity=(1.0, 2.0, 3.0))
     q = random_states(model)[0]
-    dyn = rd.Dynamics(model)
+    dyn = rd.Dynamics(model, engine="reference")
     assert np.isclose(dyn.potential_energy(q), -model.total_mass * dyn.center_of_mass(q) @ (1.0, 2.0, 3.0))
 
 
@@ -441,5 +443,5 @@ def test_a_mimic_of_a_description_is_resolved_once():
     joints = (Joint("ab", "revolute", "a", "b"), Joint("bc", "prismatic", "b", "c", mimic=Mimic("ab", 0.0, 0.3)))
     model = rd.build_model(RobotDescription("r", links, joints))
     assert model.joint_names == ("ab",)
-    T = rd.Dynamics(model).forward_kinematics([0.0])
+    T = rd.Dynamics(model, engine="reference").forward_kinematics([0.0])
     assert np.allclose(T[2, :3, 3], [0.3, 0, 0])

@@ -101,7 +101,7 @@ def test_universal_joint_of_pinocchio() -> None:
     matrix = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
     body = pin.Inertia(inertial.mass, np.array(inertial.pose.xyz), matrix)
     pin_model.appendBodyToJoint(hook, body, pin.SE3.Identity())
-    data, dyn = pin_model.createData(), rd.Dynamics(model)
+    data, dyn = pin_model.createData(), rd.Dynamics(model, engine="reference")
     for q, qd, qdd in np.random.default_rng(0).uniform(-3.0, 3.0, (10, 3, 2)):
         wanted = pin.rnea(pin_model, data, q, qd, qdd)
         pin.forwardKinematics(pin_model, data, q)
@@ -116,11 +116,11 @@ def test_armature_set_by_hand_in_both() -> None:
     case = urdf_case(path, "fixed")
     with_armature = rd.build_model(replace(description, joints=geared))
     values = [joint.armature for joint in geared if joint.type != "fixed"]
-    H = rd.Dynamics(with_armature).mass_matrix(case.states.q)
+    H = rd.Dynamics(with_armature, engine="reference").mass_matrix(case.states.q)
     case.oracle.pin.armature = np.array(values)[np.argsort(case.oracle.velocities)]
     assert relative(H, case.oracle.mass_matrix(case.states.q)) <= 1e-13
     s = case.states
-    tau = rd.Dynamics(with_armature).inverse_dynamics(s.q, s.qd, s.qdd)
+    tau = rd.Dynamics(with_armature, engine="reference").inverse_dynamics(s.q, s.qd, s.qdd)
     assert relative(tau, case.oracle.inverse_dynamics(s.q, s.qd, s.qdd)) <= 1e-13
 
 
