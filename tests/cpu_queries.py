@@ -1,0 +1,102 @@
+"""Every query of a Dynamics on the same states, and how far apart two engines' answers may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+import robodyn as rd
+from robodyn.dynamics import FRAMES
+
+
+@dataclass(frozen=True)
+class States:
+    """What queries are asked about: arrays of one batch, and a link."""
+
+    q: np.ndarray
+    qd: np.ndarray
+    qdd: np.ndarray
+    tau: np.ndarray
+    f_ext: np.ndarray
+    V0: np.ndarray
+    dV0: np.ndarray
+    link: int
+
+    def __getitem__(self, rows) -> States:
+        arrays = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name != "link"}
+        return replace(self, **arrays)
+
+
+def states_of(model: rd.Model, shape: tuple[int, ...] = (), seed: int = 0, dtype: str = "float64") -> States:
+    """States drawn from a seed, rounded to the dtype; the seed is printed so that a failure can be repeated."""
+    print(f"states of {model.name}: shape {shape}, seed {seed}")
+    rng = np.random.default_rng(seed)
+    q = model.random_configuration(rng, shape)
+    qd, qdd, tau = rng.standard_normal((3, *shape, model.nv))
+    f_ext, base = rng.standard_normal((*shape, model.n_bodies, 6)), rng.standard_normal((2, *shape, 6))
+    arrays = (array.astype(dtype) for array in (q, qd, qdd, tau, f_ext, *base))
+    return States(*arrays, link=int(rng.integers(len(model.link_names))))
+
+
+def regular(model: rd.Model) -> bool:
+    """Whether its mass matrix can be inverted."""
+    return rd.Dynamics(model, engine="reference").singularity() is None
+
+
+def answers(dyn: rd.Dynamics, s: States, *, invert: bool = True) -> dict[str, np.ndarray]:
+    """Results of every query by name, those of several as several; `invert`: also of queries that need H^-1."""
+    base, V0 = {"V0": s.V0, "dV0": s.dV0}, {"V0": s.V0}
+    found: dict[str, np.ndarray] = {
+        "inverse_dynamics": dyn.inverse_dynamics(s.q, s.qd, s.qdd),
+        "inverse_dynamics f_ext": dyn.inverse_dynamics(s.q, s.qd, s.qdd, s.f_ext, **base),
+        "mass_matrix": dyn.mass_matrix(s.q),
+        "bias_force": dyn.bias_force(s.q, s.qd),
+        "bias_force f_ext": dyn.bias_force(s.q, s.qd, s.f_ext, **base),
+        "gravity_force": dyn.gravity_force(s.q),
+        "coriolis_matrix": dyn.coriolis_matrix(s.q, s.qd, **V0),
+        "forward_kinematics": dyn.forward_kinematics(s.q),
+        "kinetic_energy": dyn.kinetic_energy(s.q, s.qd, **V0),
+        "potential_energy": dyn.potential_energy(s.q),
+    }
+    found["dtau_dq"], found["dtau_dqd"] = dyn.inverse_dynamics_gradient(s.q, s.qd, s.qdd, s.f_ext, **base)
+    for frame in FRAMES:
+        found[f"jacobian {frame}"] = dyn.jacobian(s.q, s.link, frame)
+        found[f"link_velocity {frame}"] = dyn.link_velocity(s.q, s.qd, s.link, frame, **V0)
+        found[f"link_acceleration {frame}"] = dyn.link_acceleration(s.q, s.qd, s.qdd, s.link, frame, **base)
+    found["link_acceleration classical"] = dyn.link_acceleration(s.q, s.qd, s.qdd, s.link, classical=True, **base)
+    if dyn.model.total_mass > 0:
+        found["center_of_mass"] = dyn.center_of_mass(s.q)
+        found["h"], found["A"] = dyn.centroidal_momentum(s.q, s.qd, **V0)
+    if invert:
+        found["forward_dynamics"] = dyn.forward_dynamics(s.q, s.qd, s.tau)
+        found["forward_dynamics f_ext"] = dyn.forward_dynamics(s.q, s.qd, s.tau, s.f_ext, **base)
+        found["forward_dynamics crba"] = dyn.forward_dynamics(s.q, s.qd, s.tau, method="crba")
+        found["mass_matrix_inverse"] = dyn.mass_matrix_inverse(s.q)
+        found["dqdd_dq"], found["dqdd_dqd"], found["dqdd_dtau"] = dyn.forward_dynamics_gradient(s.q, s.qd, s.tau)
+    return found
+
+
+# Of the largest entry. What is solved with H carries its condition number besides, which is up to 1e5 here; forward
+# dynamics itself is judged by its residual.
+TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
+INVERTED = {"float64": 1e-10, "float32": 2e-2}
+_INVERTED = ("forward_dynamics", "mass_matrix_inverse", "dqdd")
+
+
+def beyond(got: dict[str, np.ndarray], wanted: dict[str, np.ndarray], dtype: str) -> dict[str, float]:
+    """Results that differ by more than allowed, and how much, relative to their largest entry."""
+    assert list(got) == list(wanted)
+    errors = {name: difference(got[name], wanted[name]) for name in wanted}
+    allowed = {name: (INVERTED if name.startswith(_INVERTED) else TOLERANCE)[dtype] for name in wanted}
+    return {name: error for name, error in errors.items() if not error <= allowed[name]}
+
+
+def difference(got: np.ndarray, wanted: np.ndarray) -> float:
+    """Largest difference over the largest entry (or 1 where that is less); infinite where there is NaN."""
+    got, wanted = np.asarray(got, np.float64), np.asarray(wanted, np.float64)
+    assert got.shape == wanted.shape
+    if not wanted.size:
+        return 0.0
+    error = np.abs(got - wanted).max() / max(np.abs(wanted).max(), 1.0)
+    return float(np.inf if np.isnan(error) else error)

@@ -1,0 +1,170 @@
+"""Runs kernels on arrays that lie right before or right after memory that nobody may touch: a program of its own.
+
+    python -X faulthandler tests/guarded_kernels.py LEVEL CODE DTYPE
+
+Every input, output, workspace, array of the model and the table itself has an inaccessible page before and behind it,
+and either begins right after the one or ends right before the other. Inputs cannot be written to. A stray access ends
+the process; results must be those of plain memory, to the bit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+
+import numpy as np
+from algorithm_table import ALGORITHMS, needs_own_coordinates
+
+import robodyn as rd
+from robodyn.engines.cpu.engine import CpuEngine
+from robodyn.engines.cpu.kernels import Kernel, workspace
+from robodyn.engines.cpu.rolled_program import RolledProgram
+from robodyn.engines.cpu.target import host_target
+from robodyn.tracing.unrolled import input_shapes, output_shape
+
+PAGE = mmap.PAGESIZE
+NOTHING, READ, WRITE = 0, 1, 3  # PROT_NONE, PROT_READ, PROT_READ | PROT_WRITE
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+KINDS = ("universal", "spherical", "helical", "planar", "prismatic", "continuous")
+# Of every kind of sweep and output: lanes, ancestors, links, pairs, columns, single numbers.
+ASKED = {
+    "unrolled": ("rnea_q_qd_qdd_f_ext", "aba_q_qd_tau", "crba", "inverse_mass_matrix", "forward_kinematics"),
+    "rolled": (
+        *("rnea_q_qd_qdd_f_ext", "aba_q_qd_tau", "crba", "inverse_mass_matrix", "forward_kinematics"),
+        *("coriolis_matrix", "rnea_gradient_q_qd_qdd_f_ext", "jacobian_body", "centroidal_momentum", "kinetic_energy"),
+    ),
+}
+
+
+class Guarded:
+    """Memory of some bytes between two pages that nobody may touch.
+
+    `behind`: it ends right before the second, otherwise it begins right after the first.
+    """
+
+    def __init__(self, size: int, behind: bool) -> None:
+        pages = -(-max(size, 1) // PAGE)
+        self.map = mmap.mmap(-1, (pages + 2) * PAGE)
+        self.start = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
+        self.pages, self.size = pages, size
+        self.protect(0, 1, NOTHING)
+        self.protect(pages + 1, 1, NOTHING)
+        self.address = self.start + PAGE + (pages * PAGE - size if behind else 0)
+
+    def protect(self, first: int, count: int, how: int) -> None:
+        failed = _LIBC.mprotect(ctypes.c_void_p(self.start + first * PAGE), ctypes.c_size_t(count * PAGE), how)
+        assert not failed, ctypes.get_errno()
+
+    def read_only(self) -> None:
+        self.protect(1, self.pages, READ)
+
+    def array(self, dtype: str) -> np.ndarray:
+        """All of it."""
+        item = np.dtype(dtype)
+        kind = {"float64": ctypes.c_double, "float32": ctypes.c_float, "int64": ctypes.c_int64, "uint8": ctypes.c_uint8}
+        return np.frombuffer((kind[dtype] * (self.size // item.itemsize)).from_address(self.address), dtype)
+
+
+def guarded_rows(values: np.ndarray, padding: int, behind: bool) -> tuple[Guarded, int]:
+    """(B, n) rows in guarded memory with some scalars of padding between them, but none behind the last; the stride."""
+    rows, columns = values.shape
+    stride = columns + padding
+    memory = Guarded(((rows - 1) * stride + columns) * values.itemsize, behind)
+    flat = memory.array(values.dtype.name)
+    flat[:] = 777.0
+    for r in range(rows):
+        flat[r * stride : r * stride + columns] = values[r]
+    return memory, stride * values.itemsize
+
+
+def constants(kernel: Kernel, behind: bool) -> tuple[list[int], list[Guarded]]:
+    """Words of the table after inputs and outputs, pointing at guarded copies of the model's arrays."""
+    words: list[int] = []
+    kept = []
+    arrays = kernel.keep.arrays if isinstance(kernel.keep, RolledProgram) else []
+    for array in arrays:
+        memory = Guarded(array.nbytes, behind)
+        memory.array("uint8")[:] = array.view(np.uint8).ravel() if array.size else ()
+        memory.read_only()
+        kept.append(memory)
+        words += [memory.address, 0]
+    assert len(words) == len(kernel.constants)
+    return words, kept
+
+
+def table_of(pairs: list[tuple[int, int]], more: list[int], behind: bool) -> Guarded:
+    words = [word for pair in pairs for word in pair] + more
+    table = Guarded(8 * len(words), behind)
+    table.array("int64")[:] = words
+    table.read_only()
+    return table
+
+
+def plain(kernel: Kernel, inputs: list[np.ndarray], shapes: list[int]) -> list[np.ndarray]:
+    """Results in plain memory."""
+    rows = len(inputs[0])
+    outputs = [np.full((rows, n), np.nan, inputs[0].dtype) for n in shapes]
+    words = [word for a in (*inputs, *outputs) for word in (a.ctypes.data, a.strides[0])]
+    table = (ctypes.c_int64 * (len(words) + len(kernel.constants)))(*words, *kernel.constants)
+    address, owner = workspace(kernel.workspace_bytes) if kernel.workspace_bytes else (0, None)
+    kernel.function(ctypes.addressof(table), 0, rows, address)
+    assert owner is None or owner.size
+    return outputs
+
+
+def check(kernel: Kernel, inputs: list[np.ndarray], shapes: list[int], padding: int, behind: bool) -> None:
+    """One run in guarded memory."""
+    rows, dtype = len(inputs[0]), inputs[0].dtype
+    wanted = plain(kernel, inputs, shapes)
+    given = [guarded_rows(each, padding, behind) for each in inputs]
+    taken = [guarded_rows(np.full((rows, n), np.nan, dtype), padding, behind) for n in shapes]
+    for memory, _ in given:
+        memory.read_only()
+    scratch = Guarded(kernel.workspace_bytes, behind) if kernel.workspace_bytes else None
+    if scratch is not None:
+        scratch.array("uint8")[:] = 255  # NaN
+    more, kept = constants(kernel, behind)
+    table = table_of([(memory.address, stride) for memory, stride in (*given, *taken)], more, behind)
+    kernel.function(table.address, 0, rows, 0 if scratch is None else scratch.address)
+    assert len(kept) == len(more) // 2
+    for (memory, stride), right in zip(taken, wanted, strict=True):
+        flat, step = memory.array(dtype.name), stride // dtype.itemsize
+        for r in range(rows):
+            assert (flat[r * step :][: right.shape[1]] == right[r]).all(), (kernel.request.label, rows, r)
+            assert (flat[r * step + right.shape[1] : (r + 1) * step] == 777.0).all(), "padding was written"
+
+
+def main(level: str, code: str, dtype: str) -> None:
+    models = (
+        rd.random_tree(6, seed=5, joints=KINDS, armature=True),
+        rd.random_tree(4, seed=1, joints=("revolute", "prismatic"), mimic=0.7, base="floating"),
+    )
+    rng = np.random.default_rng(0)
+    runs = 0
+    for model in models:
+        engine = CpuEngine(model, np.dtype(dtype), threads=1, mode=code, target=host_target(level))
+        width = engine.target.width(np.dtype(dtype))
+        for name in ASKED[code]:
+            algorithm = ALGORITHMS[name]
+            if model.has_mimic and needs_own_coordinates(algorithm):
+                continue
+            for single in (False, True) if code == "rolled" else (False,):
+                base = ("V0", "dV0") if name.startswith("rnea_q") else ()
+                kernel = engine.kernel(algorithm, base, len(model.link_names) - 1, single=single)
+                columns = {key: int(np.prod(n)) for key, n in input_shapes(model, algorithm, base).items()}
+                shapes = [int(np.prod(output_shape(model, output))) for output in algorithm.outputs.values()]
+                for rows in range(1, 2 * width + 2):
+                    values = {key: rng.standard_normal((rows, n)).astype(dtype) for key, n in columns.items()}
+                    values["q"] = model.random_configuration(rng, (rows,)).astype(dtype)
+                    inputs = [values[key] for key in kernel.inputs]
+                    for padding in (0, 3):
+                        for behind in (False, True):
+                            check(kernel, inputs, shapes, padding, behind)
+                            runs += 1
+    print(f"{runs} runs")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

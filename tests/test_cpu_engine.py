@@ -1,0 +1,213 @@
+"""Machine code of the CPU engine against the reference engine: every query, both kinds of code, every vector level."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from algorithm_table import ALGORITHMS
+from cpu_queries import answers, beyond, difference, regular, states_of
+from robots import own
+
+import robodyn as rd
+from robodyn.engines.cpu import target as targets
+from robodyn.engines.cpu.engine import CpuEngine
+from robodyn.engines.cpu.target import host_target
+from robodyn.engines.reference import ReferenceEngine
+from robodyn.tracing.unrolled import output_shape
+
+CODES = ["unrolled", "rolled"]
+DTYPES = ["float64", "float32"]
+RESIDUAL = {"float64": 1e-12, "float32": 1e-3}
+EVERY_KIND = ("universal", "spherical", "helical", "planar", "prismatic", "continuous")
+
+ROBOTS = {
+    "ball joints": lambda: rd.load_urdf(own("ball_joint_arm")),
+    "planar": lambda: rd.load_urdf(own("planar_rover")),
+    "helical": lambda: rd.load_urdf(own("screw_press")),
+    "massless links": lambda: rd.load_urdf(own("massless_chain")),
+    "mimic": lambda: rd.load_urdf(own("gripper")),
+    "floating": lambda: rd.load_urdf(own("double_pendulum"), base="floating"),
+    "every kind": lambda: rd.random_tree(6, seed=5, joints=EVERY_KIND, armature=True),
+    "every kind, some mimic": lambda: rd.random_tree(7, seed=11, joints=EVERY_KIND, armature=True, mimic=0.6),
+}
+LARGER = {
+    "hand": lambda: rd.load_urdf(own("hand")),
+    "quadruped": lambda: rd.load_urdf(own("quadruped"), base="floating"),
+    "humanoid": lambda: rd.load_urdf(own("humanoid"), base="floating"),
+}
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("robot", ROBOTS)
+def test_every_query(robot: str, dtype: str, code: str) -> None:
+    """Nine states: a whole vector and one more in double precision, part of one in single."""
+    model = ROBOTS[robot]()
+    dyn = rd.Dynamics(model, engine="cpu", dtype=dtype, code=code)
+    states, invert = states_of(model, (9,), seed=1, dtype=dtype), regular(model)
+    wanted = answers(rd.Dynamics(model, engine="reference"), states, invert=invert)
+    assert beyond(answers(dyn, states, invert=invert), wanted, dtype) == {}
+    if invert:
+        qdd = dyn.forward_dynamics(states.q, states.qd, states.tau)
+        residual = rd.Dynamics(model, engine="reference").inverse_dynamics(states.q, states.qd, qdd)
+        assert difference(residual, states.tau) < RESIDUAL[dtype]
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("robot", LARGER)
+def test_larger_robots(robot: str, code: str) -> None:
+    model = LARGER[robot]()
+    dyn, reference = rd.Dynamics(model, engine="cpu", code=code), rd.Dynamics(model, engine="reference")
+    s = states_of(model, (5,), seed=2)
+    for rows in (slice(None), 3):  # batches and single states: rolled code differs
+        part = s[rows]
+        tau = dyn.inverse_dynamics(part.q, part.qd, part.qdd)
+        assert difference(tau, reference.inverse_dynamics(part.q, part.qd, part.qdd)) < 1e-12
+        assert difference(dyn.mass_matrix(part.q), reference.mass_matrix(part.q)) < 1e-12
+        assert difference(dyn.bias_force(part.q, part.qd), reference.bias_force(part.q, part.qd)) < 1e-12
+        qdd = dyn.forward_dynamics(part.q, part.qd, tau)
+        assert difference(reference.inverse_dynamics(part.q, part.qd, qdd), tau) < 1e-12
+        assert difference(dyn.mass_matrix_inverse(part.q), reference.mass_matrix_inverse(part.q)) < 1e-10
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_batches_of_every_size(dtype: str, code: str) -> None:
+    """Row by row the same to the bit, into arrays that hold NaN, with nothing written beside them."""
+    model = ROBOTS["floating"]()
+    dyn = rd.Dynamics(model, engine="cpu", dtype=dtype, code=code)
+    s = states_of(model, (70,), seed=3, dtype=dtype)
+    calls = {
+        (model.nv,): lambda p, **o: dyn.inverse_dynamics(p.q, p.qd, p.qdd, p.f_ext, V0=p.V0, dV0=p.dV0, **o),
+        (model.nv, model.nv): lambda p, **o: dyn.mass_matrix(p.q, **o),
+        (len(model.link_names), 4, 4): lambda p, **o: dyn.forward_kinematics(p.q, **o),
+        (): lambda p, **o: dyn.kinetic_energy(p.q, p.qd, **o),
+    }
+    for shape, call in calls.items():
+        whole = call(s)
+        for rows in (0, 1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 65):
+            wide = np.full((rows + 2, *shape), np.nan, dtype)
+            out = wide[1:-1]
+            assert call(s[:rows], out=out) is out
+            assert (out == whole[:rows]).all(), (shape, rows)
+            assert np.isnan(wide[[0, -1]]).all()
+        for leading in ((), (1,), (3, 1, 2), (2, 0)):
+            count = int(np.prod(leading, dtype=int))
+            rows = np.arange(count).reshape(leading)
+            got = call(s[rows])
+            assert got.shape == (*leading, *shape) and (got == whole[rows]).all(), (shape, leading)
+
+
+def levels() -> list[str]:
+    """Vector levels that this processor has."""
+    best = host_target().level
+    family = [best] if best == "neon" else ["sse2", "avx2", "avx512"]
+    return family[: family.index(best) + 1]
+
+
+ON_EVERY_LEVEL = ("rnea_q_qd_qdd_f_ext", "aba_q_qd_tau", "crba", "inverse_mass_matrix", "forward_kinematics")
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("level", [*targets.LEVELS])
+def test_every_vector_level(level: str, dtype: str, code: str) -> None:
+    if level not in levels():
+        pytest.skip(f"this processor does not have {level}")
+    model = ROBOTS["every kind"]()
+    engine = CpuEngine(model, np.dtype(dtype), threads=1, mode=code, target=host_target(level))
+    reference = ReferenceEngine(model, np.dtype(np.float64))
+    s = states_of(model, (2 * engine.target.width(np.dtype(dtype)) + 1,), seed=4, dtype=dtype)
+    inputs = {"q": model.normalized(s.q), "qd": s.qd, "qdd": s.qdd, "tau": s.tau, "f_ext": s.f_ext}
+    for name in ON_EVERY_LEVEL:
+        algorithm = ALGORITHMS[name]
+        given = {each: inputs[each] for each in algorithm.inputs}
+        shapes = {key: (len(s.q), *output_shape(model, output)) for key, output in algorithm.outputs.items()}
+        got = {key: np.full(shape, np.nan, dtype) for key, shape in shapes.items()}
+        wanted = {key: np.empty(shape) for key, shape in shapes.items()}
+        engine.run(algorithm, given, got)
+        reference.run(algorithm, {key: np.float64(value) for key, value in given.items()}, wanted)
+        assert beyond(got, wanted, dtype) == {} or name in ("aba_q_qd_tau", "inverse_mass_matrix"), name
+        for key in got:
+            assert difference(got[key], wanted[key]) < (1e-10 if dtype == "float64" else 2e-2), name
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite_stay_in_their_rows(bad: float, code: str) -> None:
+    model = ROBOTS["every kind"]()
+    dyn = rd.Dynamics(model, engine="cpu", code=code)
+    s, row = states_of(model, (21,), seed=5), 12
+    clean, others = answers(dyn, s), np.arange(21) != row
+    for name in ("q", "qd", "qdd", "tau", "f_ext", "V0", "dV0"):
+        spoilt = s[:]
+        array = getattr(s, name).copy()
+        array[row, ..., -1] = bad
+        object.__setattr__(spoilt, name, array)
+        for key, got in answers(dyn, spoilt).items():
+            assert (got[others] == clean[key][others]).all(), (name, key)
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_quaternions_of_any_length(dtype: str, code: str) -> None:
+    """Once by the checked path and, for unrolled code, once by the built-in entry."""
+    model = rd.random_tree(3, seed=3, joints=("spherical", "revolute"), base="floating")
+    dyn = rd.Dynamics(model, engine="cpu", dtype=dtype, code=code)
+    s = states_of(model, (19,), seed=6, dtype=dtype)
+    wanted = dyn.bias_force(s.q, s.qd)
+    assert model.quaternion_starts.size >= 2
+    for length in (1e-11, 1e-6, 1e-3, 0.5, 1e3, 1e6, 1e12, 1e30):
+        scaled = s.q.copy()
+        for start in model.quaternion_starts.tolist():
+            scaled[1::2, start : start + 4] *= np.dtype(dtype).type(length)
+        for _ in range(2):
+            tolerance = 1e-13 if dtype == "float64" else 1e-5
+            assert difference(dyn.bias_force(scaled, s.qd), wanted) < tolerance, length
+            assert difference(dyn.bias_force(scaled[3], s.qd[3]), wanted[3]) < tolerance, length
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("length", [0.0, 1e-14, 1e-30])
+def test_quaternions_of_no_length_are_named(length: float, dtype: str, code: str) -> None:
+    model = rd.random_tree(3, seed=3, joints=("spherical", "revolute"), base="floating")
+    dyn = rd.Dynamics(model, engine="cpu", dtype=dtype, code=code)
+    s = states_of(model, (19,), seed=7, dtype=dtype)
+    dyn.bias_force(s.q, s.qd)  # from now on by the built-in entry, where there is one
+    start = int(model.quaternion_starts[-1])
+    s.q[11, start : start + 4] *= np.dtype(dtype).type(length)
+    with pytest.raises(rd.ArgumentError, match=r"has zero length in 1 of 19 rows: 11"):
+        dyn.bias_force(s.q, s.qd)
+    with pytest.raises(rd.ArgumentError, match=r"^q: the quaternion that starts at '.*' has zero length"):
+        dyn.bias_force(s.q[11], s.qd[11])
+    s.q[3, start] = np.nan  # beside it, NaN is no attitude of zero length
+    with pytest.raises(rd.ArgumentError, match=r"has zero length in 1 of 19 rows: 11"):
+        dyn.bias_force(s.q, s.qd)
+
+
+@pytest.mark.parametrize("branching", [1.0, 2.0])
+def test_rolled_code_of_two_thousand_bodies(branching: float) -> None:
+    model = rd.auto_tree(2000, branching=branching, skew=0.3)
+    s, reference = states_of(model, (), seed=8), rd.Dynamics(model, engine="reference")
+    dyn = rd.Dynamics(model, engine="cpu")
+    assert dyn.program("inverse_dynamics").mode == "rolled"
+    tau = dyn.inverse_dynamics(s.q, s.qd, s.qdd)
+    assert difference(tau, reference.inverse_dynamics(s.q, s.qd, s.qdd)) < 1e-12
+    qdd = dyn.forward_dynamics(s.q, s.qd, tau)
+    assert difference(reference.inverse_dynamics(s.q, s.qd, qdd), tau) < 1e-10
+
+
+@pytest.mark.parametrize("branching", [1.0, 2.0])
+def test_rolled_code_of_a_hundred_thousand_bodies(branching: float) -> None:
+    """Accelerations that forces cause need these forces again."""
+    model = rd.auto_tree(100_000, branching=branching, skew=0.3)
+    dyn = rd.Dynamics(model, engine="cpu")
+    s = states_of(model, (), seed=9)
+    tau = dyn.inverse_dynamics(s.q, 1e-2 * s.qd, s.qdd)
+    assert np.isfinite(tau).all()
+    qdd = dyn.forward_dynamics(s.q, 1e-2 * s.qd, tau)
+    assert difference(dyn.inverse_dynamics(s.q, 1e-2 * s.qd, qdd), tau) < 1e-9
+    pair = s[np.newaxis]
+    batch = np.repeat(pair.q, 3, axis=0), np.repeat(1e-2 * pair.qd, 3, axis=0), np.repeat(pair.qdd, 3, axis=0)
+    assert difference(dyn.inverse_dynamics(*batch)[2], tau) < 1e-13
