@@ -289,6 +289,7 @@ def test_point_10_a_dollar_where_nothing_is_used_is_allowed():
     )
     assert len(read_urdf(text).links) == 2
     read_urdf(robot('<axis xyz="${x}"/>', kind="fixed"))
+    read_urdf(robot('<limit lower="${x}"/><dynamics damping="$(arg d)"/>', kind="fixed"))
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names on this system")

@@ -196,6 +196,8 @@ def _joint(element: Element, notes: Notes) -> Joint:
             )
         _survey(parts[tag], subject, _NONE, _ATTRIBUTES[tag], notes)
         ends[tag] = _name(parts[tag], f"{subject} {tag}", "link")
+    if kind == "fixed":
+        _drop_templates(parts, subject, notes)
     axis, axis2, pitch = _axes(element, parts, kind, subject, notes)
     damping, friction, armature = _dynamics(parts.get("dynamics"), subject, notes)
     return Joint(
@@ -214,6 +216,14 @@ def _joint(element: Element, notes: Notes) -> Joint:
         mimic=_mimic(parts.get("mimic"), subject, notes),
         line=element.line,
     )
+
+
+def _drop_templates(parts: dict[str, Element], subject: str, notes: Notes) -> None:
+    """Leave out limits and dynamics of a fixed joint that hold unexpanded macros: nothing needs their numbers."""
+    for tag in ("limit", "dynamics"):
+        if tag in parts and any("$" in value for value in parts[tag].attributes.values()):
+            message = f"the <{tag}> of a fixed joint is not used, and not looked at: it holds an unexpanded macro"
+            notes.gather(f"{tag}-not-used", subject, message, parts.pop(tag).line)
 
 
 def _axes(
