@@ -45,7 +45,8 @@ class JointKind(ABC):
 
     `lengths` are the coordinates in metres, and the velocities in metres per second, which have the same places; the
     others are angles or parts of a quaternion, and rad/s. `quaternion` is where a unit quaternion (xyzw) starts among
-    the coordinates, or None; `axial` says whether the body frame is turned so that the joint's axis is z.
+    the coordinates, or None; `axial` says whether the body frame is turned so that the joint's axis is z, and
+    `pitched` whether the joint has a pitch.
     """
 
     name: ClassVar[str]
@@ -55,6 +56,7 @@ class JointKind(ABC):
     neutral: ClassVar[tuple[float, ...]] = (0.0,)
     quaternion: ClassVar[int | None] = None
     axial: ClassVar[bool] = True
+    pitched: ClassVar[bool] = False
 
     def __reduce__(self) -> tuple[Callable[[str], JointKind], tuple[str]]:
         """A row is pickled and copied as itself: kinds are told apart by identity."""
@@ -120,6 +122,7 @@ class Helical(JointKind):
     """A screw about z: rotation q, translation pitch * q."""
 
     name = "helical"
+    pitched = True
 
     def subspace(self, pitch: Scalar) -> tuple[Motion, ...]:
         """Rotation about z with translation along it."""

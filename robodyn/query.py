@@ -95,7 +95,7 @@ class Query:
                 raise NumericalError(f"result {error}: the state is singular or overflows") from None
 
     def _into(self, shaped: Mapping[str, Array], out: Any) -> tuple[Array, ...]:
-        """Copy results into the user's arrays, none before all are known to fit."""
+        """Put results into the user's arrays, those that were not computed right there."""
         targets = out if len(shaped) > 1 else (out,)
         if not isinstance(targets, tuple) or len(targets) != len(shaped):
             raise ArgumentError(f"out: wanted a tuple of {len(shaped)} arrays: {', '.join(shaped)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -112,6 +113,7 @@ def make_engine(
         except (UnavailableError, ImportError, OSError) as error:
             if name == "cpu":
                 raise UnavailableError(f"engine: 'cpu' does not run here: {error}") from error
+            warnings.warn(f"engine 'cpu' does not run here, 'reference' does: {error}", RuntimeWarning, stacklevel=3)
     if name in ("auto", "reference"):
         from robodyn.engines.reference import ReferenceEngine
 

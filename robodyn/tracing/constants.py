@@ -7,7 +7,7 @@ import numpy as np
 from robodyn.arguments import Array
 from robodyn.model import Model
 
-_ROTATION_SNAP = 1e-12
+_ROTATION_SNAP = 1e-13
 """Entries of a rotation this close to 0, 1 or -1 are taken to be it: half turns written with sixteen digits."""
 _RELATIVE_SNAP = 1e-15
 """Lengths and inertias below this share of the largest of their kind on the body are zero: rounding of the builder's

@@ -97,7 +97,7 @@ class _Tracer:
     def body(self, kind: JointKind, subject: str = "self", lane: bool = False) -> SimpleNamespace:
         """A body as a step sees it (`robodyn.sweeps.Body`)."""
         inputs = self.algorithm.inputs
-        pitch = self.symbols(subject, "pitch", 1)[0] if kind.name == "helical" else 0.0
+        pitch = self.symbols(subject, "pitch", 1)[0] if kind.pitched else 0.0
         X, inertia = self.symbols(subject, "Xtree", 12), self.symbols(subject, "inertia", 10)
 
         def given(name: str, count: int) -> tuple[Value, ...]:

@@ -67,11 +67,11 @@ class CpuEngine:
         self.threads = default_threads() if threads is None else threads
         self.lenient = lenient
         self._reference = ReferenceEngine(model, dtype)
-        self._broken: set[str] = set()
+        self._failed: dict[tuple[Any, ...], UnavailableError] = {}
+        self._without_entries = False
         self.compiler = Compiler(ObjectCache.from_environment(), mode)
         self._kernels: dict[tuple[Any, ...], Kernel] = {}
         self._compiling: dict[tuple[Any, ...], threading.Thread] = {}
-        self._lock = threading.Lock()
         self._workspaces: dict[int, list[tuple[int, Array]]] = {}
 
     def request(self, algorithm: Algorithm, base: tuple[str, ...] = (), link: int | None = None) -> Request:
@@ -82,7 +82,7 @@ class CpuEngine:
         self, algorithm: Algorithm, base: tuple[str, ...] = (), link: int | None = None, *, single: bool = False
     ) -> Kernel:
         """The kernel of an algorithm, compiled if it is not there yet."""
-        key = (algorithm.name, base, link)
+        key = _key(algorithm, base, link)
         found = self._kernels.get(key) or self._kernels.get((*key, single))
         if found is None:
             # Two threads that compile the same kernel waste time and nothing else; a lock held while compiling could
@@ -93,7 +93,8 @@ class CpuEngine:
 
     def _ready(self, algorithm: Algorithm, base: tuple[str, ...], link: int | None, single: bool) -> Kernel | None:
         """The kernel, or None while it compiles in the background, or where it does not compile at all."""
-        if algorithm.name in self._broken:
+        key = (*_key(algorithm, base, link), single)
+        if self.lenient and key in self._failed:
             return None
         try:
             return self._compiled(algorithm, base, link, single)
@@ -101,22 +102,28 @@ class CpuEngine:
             if not self.lenient:
                 raise
             warnings.warn(f"{error}; the reference engine answers instead", RuntimeWarning, stacklevel=2)
-            self._broken.add(algorithm.name)
+            self._failed[key] = error
             return None
 
     def _compiled(self, algorithm: Algorithm, base: tuple[str, ...], link: int | None, single: bool) -> Kernel | None:
-        key = (algorithm.name, base, link)
+        key = _key(algorithm, base, link)
         if self.compile != "background" or key in self._kernels or (*key, single) in self._kernels:
             return self.kernel(algorithm, base, link, single=single)
         if self.compiler.in_cache(self.request(algorithm, base, link)):
             return self.kernel(algorithm, base, link, single=single)
-        with self._lock:
-            if (*key, single) not in self._compiling:
-                thread = threading.Thread(
-                    target=self.kernel, args=(algorithm, base, link), kwargs={"single": single}, daemon=True
-                )
-                self._compiling[(*key, single)] = thread
-                thread.start()
+        if (*key, single) in self._failed:
+            raise self._failed[(*key, single)]
+        thread = self._compiling.get((*key, single))
+        if thread is None or not thread.is_alive():  # in the child of a fork the parent's thread is not alive
+
+            def work() -> None:
+                try:
+                    self.kernel(algorithm, base, link, single=single)
+                except UnavailableError as error:
+                    self._failed[(*key, single)] = error
+
+            self._compiling[(*key, single)] = thread = threading.Thread(target=work, daemon=True)
+            thread.start()
         return None
 
     def run(
@@ -149,7 +156,9 @@ class CpuEngine:
 
     def prepare(self, algorithm: Algorithm) -> None:
         """Compile an algorithm now."""
-        self._ready(algorithm, (), None, False)
+        kernel = self._ready(algorithm, (), None, False)
+        if kernel is not None and kernel.mode == "rolled":
+            self._ready(algorithm, (), None, True)
 
     def generated(self, algorithm: Algorithm) -> GeneratedCode:
         """The code that runs an algorithm on batches."""
@@ -157,9 +166,16 @@ class CpuEngine:
 
     def fast_call(self, name: str, algorithm: Algorithm, dyn: Dynamics) -> Callable[..., Any] | None:
         """A built-in function in front of a method of `dyn`, once the query's unrolled kernel is there."""
-        kernel = self._kernels.get((algorithm.name, (), None))
-        if kernel is None:
+        kernel = self._kernels.get(_key(algorithm, (), None))
+        if kernel is None or self._without_entries:
             return None
+        try:
+            return self._entry(name, algorithm, dyn, kernel)
+        except UnavailableError:  # it does not compile: calls take longer, and no answer is lost
+            self._without_entries = True
+            return None
+
+    def _entry(self, name: str, algorithm: Algorithm, dyn: Dynamics, kernel: Kernel) -> Callable[..., Any] | None:
         shapes = input_shapes(self.model, algorithm)
         (output,) = algorithm.outputs.values()
         method = getattr(type(dyn), name)
@@ -224,6 +240,11 @@ class CpuEngine:
     def _return_workspace(self, size: int, address: int, owner: Array | None) -> None:
         if owner is not None and len(self._workspaces[size]) < _KEPT_WORKSPACES:
             self._workspaces[size].append((address, owner))
+
+
+def _key(algorithm: Algorithm, base: tuple[str, ...], link: int | None) -> tuple[Any, ...]:
+    """What tells kernels apart: an algorithm itself, not its name. Its kernel keeps it alive."""
+    return id(algorithm), base, link
 
 
 def _rows(array: Array) -> Array:

@@ -70,6 +70,17 @@ class Request:
         )
         return self.model.nv_tree if many else 1
 
+    @property
+    def cacheable(self) -> bool:
+        """Whether the algorithm's text is part of robodyn, whose sources are part of a key; others may change."""
+        steps = [
+            step
+            for sweep in self.algorithm.sweeps
+            for step in (getattr(sweep, name, None) for name in ("step", "start", "visit"))
+            if step is not None
+        ]
+        return all(step.__module__.startswith("robodyn.") for step in steps)
+
     def digest(self, kind: str, *facts: object) -> str:
         """A hash of what determines a module of a kind, besides processor and versions."""
         state = hashlib.blake2b(digest_size=16)
@@ -147,7 +158,10 @@ class Compiler:
 
     def in_cache(self, request: Request) -> bool:
         """Whether an unrolled kernel, or the knowledge that there is none, waits in the cache."""
-        return self.cache.get(self._unrolled_key(request)) is not None
+        return self._cache(request).get(self._unrolled_key(request)) is not None
+
+    def _cache(self, request: Request) -> ObjectCache:
+        return self.cache if request.cacheable else ObjectCache(None)
 
     def _unrolled_key(self, request: Request) -> str:
         digest = request.digest("unrolled", request.link, request.model.digest)
@@ -159,18 +173,18 @@ class Compiler:
         bodies = request.model.n_bodies
         if not forced and (bodies > _MAX_TRACED_BODIES or bodies * request.lanes > _MAX_TRACED_STEPS):
             return None
-        key = self._unrolled_key(request)
-        code = self.cache.get(key)
+        key, cache = self._unrolled_key(request), self._cache(request)
+        code = cache.get(key)
         if code == _ROLLED_MARK and not forced:
             return None
         program: Program | None = None
         if code is None or code == _ROLLED_MARK:
             program = request.trace()
             if program.operations > MAX_UNROLLED_OPERATIONS and not forced:
-                self.cache.put(key, _ROLLED_MARK, f"{request.label}: rolled")
+                cache.put(key, _ROLLED_MARK, f"{request.label}: rolled")
                 return None
             code = compile_object(unrolled_module(program, request.dtype, request.target), request.target, OPT)
-            self.cache.put(key, code, request.label)
+            cache.put(key, code, request.label)
         kernel = Kernel(
             request=request,
             mode="unrolled",
@@ -194,10 +208,11 @@ class Compiler:
         module = program.module
         digest = request.digest("rolled", module.traits, module.kind.width)
         key = object_key(digest, request.target, OPT)
-        code = self.cache.get(key)
+        cache = self._cache(request)
+        code = cache.get(key)
         if code is None:
             code = compile_object(module.text(), request.target, OPT)
-            self.cache.put(key, code, f"{request.algorithm.name} rolled {request.dtype} {request.target.level}")
+            cache.put(key, code, f"{request.algorithm.name} rolled {request.dtype} {request.target.level}")
         steps = request.model.n_bodies * request.lanes
         return Kernel(
             request=request,

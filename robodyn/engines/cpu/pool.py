@@ -21,6 +21,7 @@ from typing import Any
 
 from robodyn.engines.cpu.jit import Code, compile_object
 from robodyn.engines.cpu.pool_code import LINE, PTHREAD, State, native_sleep, pool_text
+from robodyn.errors import UnavailableError
 from robodyn.engines.cpu.target import host_target
 
 PAUSE_SECONDS = 5e-6
@@ -136,7 +137,11 @@ class Pool:
         self._executor: ThreadPoolExecutor | None = None
         self._sleep = native_sleep() if sleep is None else sleep
         if self._sleep:
-            self._functions = _functions(self._sleep, load)
+            try:
+                self._functions = _functions(self._sleep, load)
+            except UnavailableError:  # does not compile here; Python's own threads will do
+                self._sleep = ""
+        if self._sleep:
             self.parallel = self._functions.parallel_address
             # Never freed: workers may look at it for as long as the process runs.
             allocate = ctypes.pythonapi.PyMem_RawCalloc
