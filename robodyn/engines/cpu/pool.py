@@ -21,8 +21,8 @@ from typing import Any
 
 from robodyn.engines.cpu.jit import Code, compile_object
 from robodyn.engines.cpu.pool_code import LINE, PTHREAD, State, native_sleep, pool_text
-from robodyn.errors import UnavailableError
 from robodyn.engines.cpu.target import host_target
+from robodyn.errors import UnavailableError
 
 PAUSE_SECONDS = 5e-6
 """How long a waiting thread does nothing but look."""
