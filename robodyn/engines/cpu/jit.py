@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
 from typing import Any
@@ -18,9 +19,23 @@ _LOCK = threading.RLock()
 # The end of the process waits for a compilation in the background, and lets no other one start: LLVM's own state is
 # torn down then, under the hands of whoever still compiles.
 atexit.register(_LOCK.acquire)
+_LLVMLITE_LOCK = getattr(llvm.ffi.lib, "_lock", None) or contextlib.nullcontext()
+"""Held by llvmlite in every call, also in those that free what nobody refers to any more, without our lock."""
+
+
+def _before_fork() -> None:
+    _LOCK.acquire()
+    _LLVMLITE_LOCK.__enter__()
+
+
+def _after_fork() -> None:
+    _LLVMLITE_LOCK.__exit__(None, None, None)
+    _LOCK.release()
+
+
 if hasattr(os, "register_at_fork"):
     # A fork waits for a compilation in another thread: the child would find LLVM half way through it, for ever.
-    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 def compile_object(text: str, target: Target, opt: int) -> bytes:
