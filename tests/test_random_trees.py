@@ -5,13 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from conftest import TOLERANCE, relative
+from cpu_queries import answers, beyond, regular, states_of
 from dense_oracle import DenseOracle, motion_to_world
 
 import robodyn as rd
 from robodyn.builders.random_tree import SHAPES, random_description
 from robodyn.description import JOINT_TYPES
+from robodyn.engines.cpu import rolled_program
+from robodyn.engines.cpu.rolled_layout import Traits
+from robodyn.joints import KINDS
 
 N_TREES = 200
+# Of all shapes, both bases, with and without mimicking joints and armature, and small enough to compile in seconds.
+UNROLLED_TREES = (21, 40, 51, 65, 102, 105, 113, 118, 150, 154)
 # Central differences with step h of functions with entries of order 1e2: h^2 truncation and 1e-16 / h rounding meet
 # near 1e-9 absolute; bounds leave a factor for curvature.
 STEP, DIFFERENCE_TOLERANCE = 1e-5, 1e-6
@@ -42,43 +48,94 @@ def central(model, q, f):
     return np.moveaxis((f(high) - f(low)) / (2 * STEP), 0, -1)
 
 
-@pytest.mark.parametrize("seed", range(N_TREES))
-def test_agrees_with_dense_oracle(seed, make_dynamics, tolerance):
-    description, base, rng = tree(seed)
-    model = rd.build_model(description, base=base)
-    oracle, dyn = DenseOracle(description, base), make_dynamics(model)
+@pytest.fixture
+def one_code(monkeypatch):
+    """Rolled code for every joint kind, for armature and for mimicking joints: all trees run the same machine code."""
+    everything = Traits(tuple(range(len(KINDS))), armature=True, mimic=True)
+    monkeypatch.setattr(rolled_program, "traits_of", lambda model: everything)
+
+
+@pytest.fixture(params=["reference-float64", "reference-float32", "rolled-float64", "rolled-float32"])
+def make_shared(request, one_code):
+    """Dynamics on an engine, and its tolerance."""
+    name, dtype = request.param.split("-")
+    options = {"engine": "reference"} if name == "reference" else {"engine": "cpu", "code": "rolled"}
+    return lambda model: (rd.Dynamics(model, dtype=dtype, **options), TOLERANCE[dtype])
+
+
+def agree(dyn, description, base, rng, tolerance, shape):
+    """Hold every query that the dense oracle answers against it, at one state of a batch of that shape."""
+    model = dyn.model
+    oracle = DenseOracle(description, base)
     assert (model.nq, model.nv) == (oracle.nq, oracle.nv)
-    q, qd, qdd = state(model, rng)
+    q = model.random_configuration(rng, shape)
+    qd, qdd = rng.standard_normal((2, *shape, model.nv))
     V0, dV0 = rng.standard_normal((2, 6))
     link = description.links[int(rng.integers(len(description.links)))].name
     wrench = rng.standard_normal(6) * 10
     f_ext = rd.external_force(model, q, link, wrench, frame="world")
-    wanted = oracle.inverse_dynamics(q, qd, qdd, V0, dV0, {link: wrench})
+    row = tuple(int(rng.integers(n)) for n in shape)
+    judged = q[row], qd[row], qdd[row]
     tau = dyn.inverse_dynamics(q, qd, qdd, f_ext, V0=V0, dV0=dV0)
-    assert relative(tau, wanted) < tolerance
-    assert relative(dyn.mass_matrix(q), oracle.mass_matrix(q)) < tolerance
-    K, U = oracle.energies(q, qd, V0)
-    assert relative(dyn.kinetic_energy(q, qd, V0=V0), K) < tolerance
-    assert relative(dyn.potential_energy(q), U) < tolerance * 10
-    T, J, V, A = oracle.kinematics(q, qd, qdd, V0, dV0)
+    wanted = oracle.inverse_dynamics(*judged, V0, dV0, {link: wrench})
+    K, U = oracle.energies(*judged[:2], V0)
+    T, J, V, A = oracle.kinematics(*judged, V0, dV0)
     poses = np.array([T[name] for name in model.link_names])
-    assert relative(dyn.forward_kinematics(q), poses) < tolerance
-    assert relative(dyn.jacobian(q, link), J[link]) < tolerance
-    assert relative(dyn.link_velocity(q, qd, link, V0=V0), V[link]) < tolerance
-    assert relative(dyn.link_acceleration(q, qd, qdd, link, V0=V0, dV0=dV0), A[link]) < tolerance
+    compared = {
+        "tau": (tau, wanted),
+        "H": (dyn.mass_matrix(q), oracle.mass_matrix(q[row])),
+        "K": (dyn.kinetic_energy(q, qd, V0=V0), K),
+        "U": (dyn.potential_energy(q) / 10, U / 10),
+        "T": (dyn.forward_kinematics(q), poses),
+        "J": (dyn.jacobian(q, link), J[link]),
+        "V": (dyn.link_velocity(q, qd, link, V0=V0), V[link]),
+        "A": (dyn.link_acceleration(q, qd, qdd, link, V0=V0, dV0=dV0), A[link]),
+    }
     if model.nv:
-        com, h = oracle.momentum(q, qd, V0)
-        assert relative(dyn.center_of_mass(q), com) < tolerance
-        assert relative(dyn.centroidal_momentum(q, qd, V0=V0)[0], h) < tolerance
+        com, h = oracle.momentum(*judged[:2], V0)
+        compared |= {"com": (dyn.center_of_mass(q), com), "h": (dyn.centroidal_momentum(q, qd, V0=V0)[0], h)}
+    for name, (got, right) in compared.items():
+        assert relative(got[row], right) < tolerance, name
     again = dyn.forward_dynamics(q, qd, tau, f_ext, V0=V0, dV0=dV0)
     assert relative(dyn.inverse_dynamics(q, qd, again, f_ext, V0=V0, dV0=dV0), np.asarray(tau, float)) < tolerance * 10
+
+
+@pytest.mark.parametrize("seed", range(N_TREES))
+def test_agrees_with_dense_oracle(seed, make_shared):
+    """One state on even pairs of trees, three on odd ones: engines may have code for each."""
+    description, base, rng = tree(seed)
+    dyn, tolerance = make_shared(rd.build_model(description, base=base))
+    agree(dyn, description, base, rng, tolerance, (3,) if seed // 2 % 2 else ())
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("seed", UNROLLED_TREES)
+def test_unrolled_code_agrees_with_both_oracles(seed, dtype):
+    description, base, rng = tree(seed)
+    model = rd.build_model(description, base=base)
+    dyn = rd.Dynamics(model, engine="cpu", dtype=dtype, code="unrolled")
+    agree(dyn, description, base, rng, TOLERANCE[dtype], (3,))
+    states, invert = states_of(model, (9,), seed, dtype), regular(model)
+    wanted = answers(rd.Dynamics(model, engine="reference"), states, invert=invert)
+    assert beyond(answers(dyn, states, invert=invert), wanted, dtype) == {}
+
+
+@pytest.mark.parametrize("seed", range(N_TREES))
+def test_rolled_code_agrees_with_the_reference_engine(seed, one_code):
+    """Every query, in batches that are not whole vectors."""
+    description, base, _ = tree(seed)
+    model = rd.build_model(description, base=base)
+    states, invert = states_of(model, (seed % 11 + 2,), seed), regular(model)
+    wanted = answers(rd.Dynamics(model, engine="reference"), states, invert=invert)
+    got = answers(rd.Dynamics(model, engine="cpu", code="rolled"), states, invert=invert)
+    assert beyond(got, wanted, "float64") == {}
 
 
 @pytest.mark.parametrize("seed", range(N_TREES))
 def test_identities(seed):
     description, base, rng = tree(seed)
     model = rd.build_model(description, base=base)
-    dyn = rd.Dynamics(model)
+    dyn = rd.Dynamics(model, engine="reference")
     q, qd, qdd = state(model, rng)
     tau, H, C = dyn.inverse_dynamics(q, qd, qdd), dyn.mass_matrix(q), dyn.coriolis_matrix(q, qd)
     bias, gravity = dyn.bias_force(q, qd), dyn.gravity_force(q)
@@ -110,7 +167,7 @@ def test_identities(seed):
 def test_gradients_agree_with_differences(seed):
     description, base, rng = tree(seed)
     model = rd.build_model(description, base=base)
-    dyn = rd.Dynamics(model)
+    dyn = rd.Dynamics(model, engine="reference")
     q, qd, qdd = state(model, rng)
     V0, dV0 = rng.standard_normal((2, 6))
     f_ext = rng.standard_normal((model.n_bodies, 6))
@@ -133,7 +190,7 @@ def test_gradients_agree_with_differences(seed):
 def test_kinematics_agree_with_differences(seed):
     description, base, rng = tree(seed)
     model = rd.build_model(description, base=base)
-    dyn = rd.Dynamics(model)
+    dyn = rd.Dynamics(model, engine="reference")
     q, qd, qdd = state(model, rng)
     link = int(rng.integers(len(model.link_names)))
 
