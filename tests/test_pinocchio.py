@@ -29,6 +29,23 @@ WITH_MIMICS = ("gripper", "hand", "pepper", "pr2_pr2")
 OWN = [(path.stem, "own", base) for path in robots.OWN for base in ("fixed", "floating")]
 SHARED = [(name, "shared", base) for name in robots.EVERY_RUN for base in ("fixed", "floating")]
 FOLLOWING = [(name, f"{where}, mimics followed", base) for name, where, base in OWN + SHARED if name in WITH_MIMICS]
+# Compiling takes longer than all answers: one base for each of the shared robots.
+WALKING = ("go2", "g1_29dof")
+COMPILED = [
+    *OWN,
+    *((name, where, base) for name, where, base in SHARED if (base == "floating") == (name in WALKING)),
+    *((name, where, base) for name, where, base in FOLLOWING if base == "fixed"),
+]
+BY_MACHINE_CODE = {
+    "inverse dynamics, external forces",
+    "bias force",
+    "mass matrix",
+    "mass matrix inverse",
+    "aba residual",
+    "crba residual",
+    "inverse dynamics",
+    "poses",
+}
 
 REGULAR = 1e-9
 """H, scaled to a unit diagonal, counts as singular where its eigenvalues have a ratio below this."""
@@ -49,6 +66,18 @@ def test_robot(name: str, where: str, base: str, quantity: Quantity) -> None:
         pytest.skip("not defined: " + (case.singular or "a robot whose joints follow others"))
     error, allowed = case.error(quantity), quantity.allowed(case.oracle, case.states)
     assert error <= allowed, f"{quantity.name} of {name}, base {base}: off by {error:.1e}, allowed {allowed:.0e}"
+
+
+@pytest.mark.parametrize(("name", "where", "base"), COMPILED)
+def test_robot_by_machine_code(name: str, where: str, base: str) -> None:
+    """The engine that users get."""
+    case = case_of(name, where, base)
+    compiled = replace(case, dyn=rd.Dynamics(case.model))
+    assert compiled.dyn.engine.name == "cpu"
+    for quantity in case.quantities:
+        if quantity.name in BY_MACHINE_CODE:
+            error, allowed = compiled.error(quantity), quantity.allowed(case.oracle, case.states)
+            assert error <= allowed, f"{quantity.name}: off by {error:.1e}, allowed {allowed:.0e}"
 
 
 @pytest.mark.parametrize(("name", "where", "base"), OWN + SHARED + FOLLOWING)
