@@ -281,7 +281,8 @@ class _Run:
     def add_to_parents(self, values: Written, bodies: Array) -> None:
         """Add to fields of the bodies' parents; several children may share one."""
         parents = self.model.parent[bodies]
-        several = np.unique(parents).size < parents.size
+        # Not by np.unique: it waits for the GIL inside C++, which aborts a process that ends meanwhile.
+        several = parents.size > 1 and np.bincount(parents - parents.min()).max() > 1
         for name, value in values.items():
             for target, scalar in zip(self._array(name, None), flatten(value), strict=True):
                 if several:
@@ -355,7 +356,7 @@ class _Run:
         while work:
             first, at, carry = work.pop()
             here = self.model.joint_kind[at]
-            for code in np.unique(here):
+            for code in np.flatnonzero(np.bincount(here)):
                 chosen = here == code
                 i, j = first[chosen], at[chosen]
                 carried = {name: _select(value, chosen) for name, value in carry.items()}

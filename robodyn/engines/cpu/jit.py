@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import os
 import threading
 from typing import Any
@@ -62,17 +63,42 @@ def assembly(text: str, target: Target, opt: int) -> str:
         return str(target.machine(opt).emit_assembly(module))
 
 
+class _Linker:
+    """LLVM's linker, one for the process, with names for what it links.
+
+    JITLink puts all parts of an object side by side. The older linker does not: in a process whose memory is full of
+    large arrays it may put constants out of the reach of the code that reads them, and ends the process then.
+    """
+
+    def __init__(self) -> None:
+        self._jit: Any = None
+        self._count = 0
+
+    def link(self, machine_code: bytes, target: Target) -> tuple[Any, str, Any]:
+        """The linker itself, the name of the new library, and what keeps it alive."""
+        if self._jit is None:
+            self._jit = llvm.create_lljit_compiler(target.machine(1), use_jit_link=True, suppress_errors=True)
+            # Threads may still be inside its code while the interpreter is torn down.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._jit))
+        self._count += 1
+        name = f"robodyn {self._count}"
+        library = llvm.JITLibraryBuilder().add_object_img(machine_code).add_current_process()
+        return self._jit, name, library.link(self._jit, name)
+
+
+_LINKER = _Linker()
+
+
 class Code:
     """Machine code loaded into this process; its functions live as long as this object."""
 
     def __init__(self, machine_code: bytes, target: Target) -> None:
         with _LOCK:
-            self._engine: Any = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target.machine(1))
             try:
-                self._engine.add_object_file(llvm.ObjectFileRef.from_data(machine_code))
-                self._engine.finalize_object()
+                self._jit, self._name, self._library = _LINKER.link(machine_code, target)
             except RuntimeError as error:
                 raise UnavailableError(f"engine 'cpu': machine code does not load: {error}") from error
+        self._found: dict[str, Any] = {}
 
     def address(self, name: str) -> int:
         """Address of a function.
@@ -80,7 +106,11 @@ class Code:
         Raises:
             UnavailableError: there is no function of that name.
         """
-        found = int(self._engine.get_function_address(name))
-        if not found:
-            raise UnavailableError(f"engine 'cpu': machine code without a function {name!r}")
-        return found
+        with _LOCK:
+            if name not in self._found:
+                try:
+                    self._found[name] = self._jit.lookup(self._name, name)
+                except RuntimeError as error:
+                    message = f"engine 'cpu': machine code without a function {name!r}: {error}"
+                    raise UnavailableError(message) from error
+            return int(self._found[name][name])
