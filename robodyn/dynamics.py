@@ -124,6 +124,12 @@ class Dynamics:
     def __repr__(self) -> str:
         return f"<Dynamics of {self.model.name!r}: engine {self.engine.name!r}, {self.dtype}>"
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute, and let go of the quick functions that were made for the old one."""
+        object.__setattr__(self, name, value)
+        for query in PLAIN_CALLS:
+            self.__dict__.pop(query, None)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its arguments: what engines have prepared or compiled stays in its process."""
         options = (self._engine_asked, self.dtype.name, self.threads, self._compile, self.check, self.joint_forces)
@@ -135,7 +141,8 @@ class Dynamics:
         It hides the method of that name on this object, answers calls that give the arrays of `PLAIN_CALLS` and nothing
         else, and passes every other call on to the method.
         """
-        if name not in self.__dict__:
+        overridden = getattr(type(self), name) is not getattr(Dynamics, name)
+        if name not in self.__dict__ and not overridden:
             algorithm, _ = PLAIN_CALLS[name]
             followers = self.model.has_mimic and name in ("forward_dynamics", "mass_matrix_inverse")
             forces = self.joint_forces and name in ("inverse_dynamics", "forward_dynamics", "bias_force")

@@ -8,6 +8,7 @@ import math
 import threading
 import warnings
 from collections.abc import Callable, Mapping
+from inspect import Signature, signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -93,6 +94,8 @@ class CpuEngine:
 
     def _ready(self, algorithm: Algorithm, base: tuple[str, ...], link: int | None, single: bool) -> Kernel | None:
         """The kernel, or None while it compiles in the background, or where it does not compile at all."""
+        if self.model.n_bodies == 0:  # nothing moves: there is nothing to compile
+            return None
         key = (*_key(algorithm, base, link), single)
         if self.lenient and key in self._failed:
             return None
@@ -181,7 +184,7 @@ class CpuEngine:
         method = getattr(type(dyn), name)
         return make_entry(
             name=name,
-            doc=method.__doc__ or "",
+            doc=f"{name}{_text_signature(method)}\n--\n\n{method.__doc__ or ''}",
             kernel_address=kernel.address,
             dtype=self.dtype,
             inputs=tuple(math.prod(shape) for shape in shapes.values()),
@@ -240,6 +243,12 @@ class CpuEngine:
     def _return_workspace(self, size: int, address: int, owner: Array | None) -> None:
         if owner is not None and len(self._workspaces[size]) < _KEPT_WORKSPACES:
             self._workspaces[size].append((address, owner))
+
+
+def _text_signature(method: Callable[..., Any]) -> str:
+    """A method's signature as built-in functions have it: without annotations and without self."""
+    _, *parameters = (each.replace(annotation=each.empty) for each in signature(method).parameters.values())
+    return str(Signature(parameters))
 
 
 def _key(algorithm: Algorithm, base: tuple[str, ...], link: int | None) -> tuple[Any, ...]:

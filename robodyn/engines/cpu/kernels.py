@@ -19,7 +19,7 @@ from robodyn.engines.cpu.target import Target
 from robodyn.engines.cpu.unrolled import unrolled_module
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
-from robodyn.sweeps import Algorithm, Ancestors
+from robodyn.sweeps import Algorithm, Ancestors, Links
 from robodyn.tracing.program import Program
 from robodyn.tracing.unrolled import trace
 
@@ -32,6 +32,7 @@ runs twice as fast as rolled code, which knows nothing of a robot's structure; i
 _MAX_TRACED_BODIES, _MAX_TRACED_STEPS = 250, 4096
 """Bodies, and bodies times lanes or columns where a query has them, beyond which a program is not even traced. With
 hundreds of bodies one state takes longer in a vector of eight copies than in rolled code for one."""
+_MAX_TRACED_LINKS = 500
 _MAX_WIDE_WORKSPACE = 1 << 30
 """Bytes of a workspace beyond which batches run state by state instead of in vectors."""
 _UNROLLED_NS = 1.0 / 7.0
@@ -80,6 +81,12 @@ class Request:
             if step is not None
         ]
         return all(step.__module__.startswith("robodyn.") for step in steps)
+
+    @property
+    def n_links(self) -> int:
+        """Links that the algorithm has results for."""
+        every = any(isinstance(sweep, Links) and not sweep.of_link for sweep in self.algorithm.sweeps)
+        return len(self.model.link_names) if every else 0
 
     def digest(self, kind: str, *facts: object) -> str:
         """A hash of what determines a module of a kind, besides processor and versions."""
@@ -171,6 +178,8 @@ class Compiler:
         """Unrolled code, or None where it would be too large."""
         forced = self.mode == "unrolled"
         bodies = request.model.n_bodies
+        if not forced and request.n_links > _MAX_TRACED_LINKS:
+            return None
         if not forced and (bodies > _MAX_TRACED_BODIES or bodies * request.lanes > _MAX_TRACED_STEPS):
             return None
         key, cache = self._unrolled_key(request), self._cache(request)

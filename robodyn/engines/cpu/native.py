@@ -35,6 +35,7 @@ _NUMPY_ABI = 0x02000000
 _API = {"PyArray_New": 93, "PyArray_Return": 76}  # places in NumPy's table of functions
 _PYTHON_API = tuple(name for name, *_ in Context._fields_ if name.startswith("Py") and name not in _API)
 _OUT = sys.intern("out")
+_FALLBACK = 4  # place of the checked function in what a built-in owns
 _NEVER = 2**63 - 1
 _LINE = 64
 
@@ -160,6 +161,19 @@ def _sharing(pool: Pool | None, grain: int, threshold_rows: int, release_rows: i
     }
 
 
+class _Owned(tuple[Any, ...]):
+    """What a built-in function owns. Pickled as the object whose method it stands before, to be found there again."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _object_of, (self[_FALLBACK],)
+
+
+def _object_of(method: Any) -> Any:
+    return method.__self__
+
+
 def _builtin(name: str, doc: str, function: int, context: Context, owned: tuple[object, ...]) -> Callable[..., Any]:
     """A built-in function whose `self` is a tuple of the context's bytes and of all that the context points to.
 
@@ -169,7 +183,8 @@ def _builtin(name: str, doc: str, function: int, context: Context, owned: tuple[
     method = _MethodDef(texts[0], function, _METH_FASTCALL | _METH_KEYWORDS, texts[1])
     pointer, any_object = ctypes.c_void_p, ctypes.py_object
     make = ctypes.PYFUNCTYPE(any_object, pointer, any_object, pointer, pointer)(("PyCMethod_New", ctypes.pythonapi))
-    built: Callable[..., Any] = make(ctypes.addressof(method), (bytes(context), method, texts, *owned), None, None)
+    everything = _Owned((bytes(context), method, texts, *owned))
+    built: Callable[..., Any] = make(ctypes.addressof(method), everything, None, None)
     return built
 
 
