@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from robodyn.builders.auto_tree import auto_tree
     from robodyn.builders.random_tree import random_tree
     from robodyn.description import RobotDescription
-    from robodyn.dynamics import Dynamics, external_force
+    from robodyn.dynamics import Dynamics
     from robodyn.errors import (
         ArgumentError,
         LoadError,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         SingularError,
         UnavailableError,
     )
+    from robodyn.external import external_force
     from robodyn.load import build_model, load_urdf, read_urdf
     from robodyn.model import Model
     from robodyn.tree import Tree
@@ -40,7 +41,7 @@ _HOME = {
     "Tree": "tree",
     "auto_tree": "builders.auto_tree",
     "build_model": "load",
-    "external_force": "dynamics",
+    "external_force": "external",
     "load_urdf": "load",
     "random_tree": "builders.random_tree",
     "read_urdf": "load",

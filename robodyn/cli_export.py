@@ -17,12 +17,13 @@ from robodyn.algorithms.kinematics import Frame
 from robodyn.algorithms.rnea import rnea
 from robodyn.algorithms.rnea_gradient import rnea_gradient
 from robodyn.arguments import one_of
-from robodyn.dynamics import FRAMES, Dynamics
+from robodyn.dynamics import Dynamics
 from robodyn.engines.protocol import DTYPES
 from robodyn.errors import ArgumentError, NumericalError, SingularError
 from robodyn.files import require_writable_kind
 from robodyn.messages import printable, quoted
 from robodyn.model import Model
+from robodyn.queries.kinematic import FRAMES
 from robodyn.sweeps import Algorithm, Ancestors, Inward, Outward
 from robodyn.tables import units
 from robodyn.tracing.c_code import Function, c_header, c_source, identifier

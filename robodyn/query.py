@@ -12,8 +12,8 @@ from robodyn.errors import ArgumentError, NumericalError
 from robodyn.sweeps import Algorithm
 
 if TYPE_CHECKING:
-    from robodyn.dynamics import Dynamics
     from robodyn.model import Model
+    from robodyn.queries.core import Core
 
 _MAX_OVERLAP_WORK = 100_000
 """Steps that a search for shared memory may take, some milliseconds: strides can be chosen so that it never ends."""
@@ -23,7 +23,7 @@ _OPTIONAL = ("f_ext", "V0", "dV0")
 _MEANING = {"q": "model.nq numbers", "f_ext": "(n_bodies, 6) numbers", "V0": "", "dV0": ""}
 
 
-def _read(dyn: Dynamics, name: str, value: Any) -> Array:
+def _read(dyn: Core, name: str, value: Any) -> Array:
     shape = dyn.argument_shapes[name]
     return real_array(name, value, shape, dyn.dtype, what=_MEANING.get(name, "model.nv numbers"))
 
@@ -31,7 +31,7 @@ def _read(dyn: Dynamics, name: str, value: Any) -> Array:
 class Query:
     """The arguments of one call: checked, broadcast, and laid out as (B, ...) arrays. `q` is always among them."""
 
-    def __init__(self, dyn: Dynamics, out: Any = None, **given: Any) -> None:
+    def __init__(self, dyn: Core, out: Any = None, **given: Any) -> None:
         self.dyn, self.out = dyn, out
         arrays = {
             name: _read(dyn, name, value) for name, value in given.items() if value is not None or name not in _OPTIONAL

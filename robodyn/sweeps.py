@@ -271,10 +271,11 @@ Output: TypeAlias = WorldOutput | LinkOutput | DofOutput | ColumnOutput | PairOu
 """Any of the five kinds of outputs."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Algorithm:
     """A named list of sweeps over declared fields. `inputs` are the per-joint inputs its steps read: of `q`, `qd`,
-    `qdd`, `tau`, `f_ext`; an input that is not listed reads as zero."""
+    `qdd`, `tau`, `f_ext`; an input that is not listed reads as zero. Two algorithms are the same if they are one
+    object."""
 
     name: str
     inputs: tuple[str, ...]

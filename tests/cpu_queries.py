@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 import robodyn as rd
-from robodyn.dynamics import FRAMES
+from robodyn.queries.kinematic import FRAMES
 
 
 @dataclass(frozen=True)

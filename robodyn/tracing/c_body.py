@@ -13,7 +13,7 @@ import numpy as np
 
 from robodyn.errors import ArgumentError
 from robodyn.tracing.expression import CONSTANT, INPUT
-from robodyn.tracing.lowering import Operation, lower
+from robodyn.tracing.lowering import Operation, frame_slots, last_readers, lower
 from robodyn.tracing.program import Port, Program
 
 PART_OPERATIONS = 1500
@@ -93,7 +93,7 @@ class Body:
         self.program, self.dialect = program, dialect
         operations = lower(program)
         self._parts = [operations[start : start + size] for start in range(0, max(1, len(operations)), size)]
-        self._slots, self.frame_size = _frame_slots(self._parts)
+        self._slots, self.frame_size = frame_slots(self._parts, last_readers(self._parts))
         self._inputs = {node: place(port, k) for port in program.inputs for k, node in enumerate(port.scalars)}
         self._stores: dict[int, list[str]] = {}
         """Places of outputs by the node that they take."""
@@ -135,22 +135,3 @@ class Body:
         if operation == CONSTANT:
             return self.dialect.number(value)
         return self._inputs[node] if operation == INPUT else f"t{node}"
-
-
-def _frame_slots(parts: Sequence[Sequence[Operation]]) -> tuple[dict[int, int], int]:
-    """Places in the frame for values that a later part reads, used again after their last reader; their number."""
-    last = {node: k for k, part in enumerate(parts) for operation in part for node in operation.operands}
-    slots: dict[int, int] = {}
-    free: list[int] = []
-    ending: dict[int, list[int]] = {}
-    size = 0
-    for k, part in enumerate(parts):
-        free += ending.pop(k - 1, [])
-        for node in (node for operation in part for node in operation.results):
-            reader = last.get(node, k)
-            if reader > k:
-                if not free:
-                    free, size = [size], size + 1
-                slots[node] = free.pop()
-                ending.setdefault(reader, []).append(slots[node])
-    return slots, size

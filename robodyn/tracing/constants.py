@@ -20,7 +20,7 @@ def snapped_transforms(X: Array) -> Array:
     E, r = X[:, :9], X[:, 9:]
     for value in (0.0, 1.0, -1.0):
         E[np.abs(E - value) < _ROTATION_SNAP] = value
-    _drop_small(r, r)
+    _drop_small(r)
     return X
 
 
@@ -28,12 +28,12 @@ def snapped_inertias(inertia: Array) -> Array:
     """Inertias (m, 10) without the entries that are rounding beside the others of their unit."""
     inertia = inertia.copy()
     for part in (inertia[:, 1:4], inertia[:, 4:]):
-        _drop_small(part, part)
+        _drop_small(part)
     return inertia
 
 
-def _drop_small(part: Array, scale: Array) -> None:
-    part[np.abs(part) < _RELATIVE_SNAP * np.abs(scale).max(axis=1, keepdims=True, initial=0.0)] = 0.0
+def _drop_small(part: Array) -> None:
+    part[np.abs(part) < _RELATIVE_SNAP * np.abs(part).max(axis=1, keepdims=True, initial=0.0)] = 0.0
 
 
 class Constants:

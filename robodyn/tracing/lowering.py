@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from robodyn.tracing.expression import ADD, CONSTANT, COS, INPUT, MUL, NEG, RECIPROCAL, SIN, SQRT, SUB
@@ -67,3 +67,26 @@ def lower(program: Program) -> list[Operation]:
         else:
             found.append(Operation(_PLAIN[operation], (index,), (a,) if b < 0 else (a, b)))
     return found
+
+
+def last_readers(parts: Sequence[Sequence[Operation]]) -> dict[int, int]:
+    """For each node that an operation reads: the last part that does."""
+    return {node: k for k, part in enumerate(parts) for operation in part for node in operation.operands}
+
+
+def frame_slots(parts: Sequence[Sequence[Operation]], last: Mapping[int, int]) -> tuple[dict[int, int], int]:
+    """Places for values that a part later than their own reads last, used again after it; and how many there are."""
+    slots: dict[int, int] = {}
+    free: list[int] = []
+    ending: dict[int, list[int]] = {}
+    size = 0
+    for k, part in enumerate(parts):
+        free += ending.pop(k - 1, [])
+        for node in (node for operation in part for node in operation.results):
+            reader = last.get(node, k)
+            if reader > k:
+                if not free:
+                    free, size = [size], size + 1
+                slots[node] = free.pop()
+                ending.setdefault(reader, []).append(slots[node])
+    return slots, size

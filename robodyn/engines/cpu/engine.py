@@ -69,6 +69,7 @@ class CpuEngine:
         self.lenient = lenient
         self._reference = ReferenceEngine(model, dtype)
         self._failed: dict[tuple[Any, ...], UnavailableError] = {}
+        self._warned: set[tuple[Any, ...]] = set()
         self._without_entries = False
         self.compiler = Compiler(ObjectCache.from_environment(), mode)
         self._kernels: dict[tuple[Any, ...], Kernel] = {}
@@ -97,7 +98,7 @@ class CpuEngine:
         if self.model.n_bodies == 0:  # nothing moves: there is nothing to compile
             return None
         key = (*_key(algorithm, base, link), single)
-        if self.lenient and key in self._failed:
+        if key in self._warned:
             return None
         try:
             return self._compiled(algorithm, base, link, single)
@@ -105,7 +106,7 @@ class CpuEngine:
             if not self.lenient:
                 raise
             warnings.warn(f"{error}; the reference engine answers instead", RuntimeWarning, stacklevel=2)
-            self._failed[key] = error
+            self._warned.add(key)
             return None
 
     def _compiled(self, algorithm: Algorithm, base: tuple[str, ...], link: int | None, single: bool) -> Kernel | None:
@@ -252,8 +253,8 @@ def _text_signature(method: Callable[..., Any]) -> str:
 
 
 def _key(algorithm: Algorithm, base: tuple[str, ...], link: int | None) -> tuple[Any, ...]:
-    """What tells kernels apart: an algorithm itself, not its name. Its kernel keeps it alive."""
-    return id(algorithm), base, link
+    """What tells kernels apart: an algorithm itself, not its name."""
+    return algorithm, base, link
 
 
 def _rows(array: Array) -> Array:

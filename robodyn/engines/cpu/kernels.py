@@ -33,6 +33,7 @@ _MAX_TRACED_BODIES, _MAX_TRACED_STEPS = 250, 4096
 """Bodies, and bodies times lanes or columns where a query has them, beyond which a program is not even traced. With
 hundreds of bodies one state takes longer in a vector of eight copies than in rolled code for one."""
 _MAX_TRACED_LINKS = 500
+"""Links of a query about all of them: each has 16 results, which unrolled code stores one by one."""
 _MAX_WIDE_WORKSPACE = 1 << 30
 """Bytes of a workspace beyond which batches run state by state instead of in vectors."""
 _UNROLLED_NS = 1.0 / 7.0
@@ -103,9 +104,9 @@ class Request:
 class Kernel:
     """Machine code and what it needs.
 
-    `inputs`: names in the table's order; `shapes`: of one state of each output; `constants`: the table's words after
-    inputs and outputs; `row_ns`: about how long a state takes; `program`: the straight-line program, traced when asked
-    for, or None for rolled code; `module`: its text, made when asked for.
+    `inputs`: names in the table's order; `constants`: the table's words after inputs and outputs; `row_ns`: about how
+    long a state takes; `program`: the straight-line program, traced when asked for, or None for rolled code; `module`:
+    its text, made when asked for.
     """
 
     request: Request

@@ -23,7 +23,7 @@ from robodyn.engines.cpu.straight_line import StraightLine, attributes
 from robodyn.engines.cpu.target import Target
 from robodyn.engines.cpu.vectors import Lines, VectorType, declarations, load_row, store_row, transposed
 from robodyn.tracing.expression import INPUT
-from robodyn.tracing.lowering import Operation, lower
+from robodyn.tracing.lowering import Operation, frame_slots, last_readers, lower
 from robodyn.tracing.program import Port, Program
 
 PART_OPERATIONS = 2500
@@ -67,34 +67,22 @@ class _Schedule:
         for block in _blocks(program.outputs, len(program.inputs), width):
             after = max((made.get(node, -1) for node in block.scalars if isinstance(node, int)), default=-1)
             self.stores.setdefault(after, []).append(block)
-        self.slots, self.frame_size = self._assign_slots(made)
+        self.slots, self.frame_size = frame_slots(self.parts, self._last_readers())
 
     def stores_after(self, part: int, place: int) -> list[_Block]:
         """Output blocks that are complete after an operation of a part; place -1 of part 0: from the start."""
         return self.stores.get(part * PART_OPERATIONS + place if place >= 0 else -1, [])
 
-    def _assign_slots(self, made: dict[int, int]) -> tuple[dict[int, int], int]:
-        """Places in the frame for values that a later part reads, used again once their last reader has run."""
-        last: dict[int, int] = {}
+    def _last_readers(self) -> dict[int, int]:
+        """The last part that reads a node, to compute with it or to store it."""
+        last = last_readers(self.parts)
         for k, part in enumerate(self.parts):
-            for place, operation in enumerate(part):
-                last.update(dict.fromkeys(operation.operands, k))
+            for place in range(len(part)):
                 for block in self.stores_after(k, place):
-                    last.update({node: k for node in block.scalars if isinstance(node, int)})
-        slots: dict[int, int] = {}
-        free: list[int] = []
-        ending: dict[int, list[int]] = {}
-        size = 0
-        for k, part in enumerate(self.parts):
-            free += ending.pop(k - 1, [])
-            for node in (node for operation in part for node in operation.results):
-                reader = last.get(node, k)
-                if reader > k:
-                    if not free:
-                        free, size = [size], size + 1
-                    slots[node] = free.pop()
-                    ending.setdefault(reader, []).append(slots[node])
-        return slots, size
+                    for node in block.scalars:
+                        if isinstance(node, int):
+                            last[node] = max(k, last.get(node, k))
+        return last
 
 
 class _Part:
