@@ -150,6 +150,14 @@ class Motion(NamedTuple):
         return Force(add(cross(self.ang, f.ang), cross(self.lin, f.lin)), cross(self.ang, f.lin))
 
 
+def combined(columns: Sequence[Motion], rates: Sequence[Scalar]) -> Motion:
+    """The sum of columns, each times its rate."""
+    total = columns[0].scaled(rates[0])
+    for column, rate in zip(columns[1:], rates[1:], strict=True):
+        total = total + column.scaled(rate)
+    return total
+
+
 ZERO_MOTION = Motion(ZERO3, ZERO3)
 ZERO_FORCE = Force(ZERO3, ZERO3)
 

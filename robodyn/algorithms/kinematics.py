@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Literal, TypeAlias
 
-from robodyn.spatial import IDENTITY, ZERO3, Motion, Scalar, Transform, add, cross
+from robodyn.spatial import IDENTITY, ZERO3, Motion, Scalar, Transform, add, combined, cross
 from robodyn.sweeps import (
     DOF_MOTIONS,
     MOTION,
@@ -35,10 +35,7 @@ Frame: TypeAlias = Literal["world", "body", "world_aligned"]
 
 def joint_motion(body: Body, rates: tuple[Scalar, ...]) -> Motion:
     """S x: the motion across the joint at coordinate rates x."""
-    total = body.S[0].scaled(rates[0])
-    for column, rate in zip(body.S[1:], rates[1:], strict=True):
-        total = total + column.scaled(rate)
-    return total
+    return combined(body.S, rates)
 
 
 def parent_transform(body: Body) -> Transform:

@@ -1,0 +1,184 @@
+"""Gradient of inverse dynamics by composites of subtrees in one frame, an entry at a time.
+
+Singh, Russell, Wensing, Efficient Analytical Derivatives of Rigid-Body Dynamics using Spatial Vector Algebra (2022),
+algorithm 1 (IDSVA): with the composites I, 2B and f of the subtree of body i,
+
+    d tau_j / d q_i  = S_j' (2B psi_i + I psidd_i + S_i x* f)         j a strict ancestor of i
+    d tau_i / d q_j  = S_i' (2B psi_j + I psidd_j)                    j = i or an ancestor
+    d tau_j / d qd_i = S_j' (2B S_i + I (psi_i + Sdot_i))             j = i or an ancestor
+    d tau_i / d qd_j = S_i' (2B S_j + I (psi_j + Sdot_j))             j a strict ancestor
+
+2B = (v x*) I - I (v x) + (I v) xbar* of each body has a zero right half and a skew lower left block: twelve numbers
+(`coriolis.CoriolisInertia`). I S_i gives the mass matrix on the way.
+
+External forces are constant in the world: with F the sum of those on the subtree, tau_i has - S_i' F, d tau_i / d q_j
+has S_i' (S_j x* F) = - S_j' (S_i x* F).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from robodyn.algorithms.coriolis import CORIOLIS, body_coriolis
+from robodyn.algorithms.kinematics import parent_transform
+from robodyn.algorithms.tree_frame import BASE, MOTION, MOTION_FIELDS, weighed
+from robodyn.spatial import IDENTITY, Transform, dot
+from robodyn.sweeps import (
+    DOF_FORCES,
+    DOF_PAIRS,
+    FORCE,
+    INERTIA,
+    TRANSFORM,
+    Algorithm,
+    Ancestors,
+    Body,
+    Fields,
+    FieldType,
+    Inward,
+    LinkConstants,
+    Output,
+    Outward,
+    PairBlocks,
+    PairOutput,
+    Sweep,
+    World,
+    WorldInputs,
+    Written,
+)
+
+DOF_MOMENTS = FieldType((0.0, 0.0, 0.0), lambda nv: nv)
+
+
+def body_forces(body: Body, own: Fields, parent: Fields) -> Written:
+    """I, 2B and f of the body alone, to which those of its subtree will be added."""
+    inertia = own.XR.inertia_back(body.inertia)
+    h = inertia.times(own.v)
+    return {
+        "Ic": inertia,
+        "B2": body_coriolis(inertia, own.v.scaled(2.0)),
+        "f": inertia.times(own.a) + own.v.cross_force(h),
+    }
+
+
+def composites(body: Body, own: Fields) -> tuple[Written, Written]:
+    """Sums over subtrees: in one frame nothing has to be transformed."""
+    return {}, {"Ic": own.Ic, "B2": own.B2, "f": own.f}
+
+
+def world_is_first(world: WorldInputs, own: Fields) -> Written:
+    """The world's frame, in which external forces are given."""
+    return {"X0R": IDENTITY}
+
+
+def external_force(body: Body, own: Fields, parent: Fields) -> Written:
+    """The external force on the body, in the root's frame."""
+    X0R: Transform = weighed(parent.below, parent.X0R, parent_transform(body))
+    return {"X0R": X0R, "f_out": X0R.force(body.f_ext)}
+
+
+def external_composites(body: Body, own: Fields) -> tuple[Written, Written]:
+    """Sums of external forces over subtrees."""
+    return {}, {"f_out": own.f_out}
+
+
+def columns(body: Body, own: Fields, link: LinkConstants) -> Written:
+    """Of a body i: 2B psi + I psidd + S x* f, 2B S + I (psi + Sdot), 2B' S and I S."""
+    S, B2, Ic = own.S, own.B2, own.Ic
+    return {
+        "F_q": tuple(
+            B2.times(psi) + Ic.times(psidd) + column.cross_force(own.f)
+            for column, psi, psidd in zip(S, own.psi, own.psidd, strict=True)
+        ),
+        "F_qd": tuple(B2.times(column) + Ic.times(both) for column, both in zip(S, own.psi_Sdot, strict=True)),
+        "B2S": tuple(B2.transpose_times(column).ang for column in S),
+        "IS": tuple(Ic.times(column) for column in S),
+    }
+
+
+def columns_outside(body: Body, own: Fields, link: LinkConstants) -> Written:
+    """The same, and S x* F."""
+    return {**columns(body, own, link), "SF": tuple(column.cross_force(own.f_out) for column in own.S)}
+
+
+def entries(body: Body, own: Fields, first: Body, of_first: Fields, carry: Fields) -> tuple[Written, Written]:
+    """Blocks between an ancestor j (rows) and i (columns)."""
+    i_columns = tuple(zip(carry.F_q, carry.F_qd, carry.B2S, carry.IS, strict=True))
+    j_rows = tuple(zip(own.S, own.psi, own.psidd, own.psi_Sdot, strict=True))
+    written = {
+        "q_upper": tuple(tuple(S.dot(F_q) for F_q in carry.F_q) for S in own.S),
+        "q_lower": tuple(
+            tuple(dot(psi.ang, B2S) + psidd.dot(IS) for _, _, B2S, IS in i_columns) for _, psi, psidd, _ in j_rows
+        ),
+        "qd_upper": tuple(tuple(S.dot(F_qd) for F_qd in carry.F_qd) for S in own.S),
+        "qd_lower": tuple(
+            tuple(dot(S.ang, B2S) + both.dot(IS) for _, _, B2S, IS in i_columns) for S, _, _, both in j_rows
+        ),
+        "H": tuple(tuple(S.dot(IS) for IS in carry.IS) for S in own.S),
+    }
+    return written, {name: getattr(carry, name) for name in _CARRIED}
+
+
+def entries_outside(body: Body, own: Fields, first: Body, of_first: Fields, carry: Fields) -> tuple[Written, Written]:
+    """The same with external forces."""
+    written, kept = entries(body, own, first, of_first, carry)
+    lower = tuple(
+        tuple(value - S.dot(SF) for value, SF in zip(row, carry.SF, strict=True))
+        for S, row in zip(own.S, written["q_lower"], strict=True)
+    )
+    return {**written, "q_lower": lower}, {**kept, "SF": carry.SF}
+
+
+_CARRIED = ("F_q", "F_qd", "B2S", "IS")
+_BLOCKS = ("q_upper", "q_lower", "qd_upper", "qd_lower", "H")
+_FIELDS: dict[str, FieldType] = {
+    **MOTION_FIELDS,
+    "Ic": INERTIA,
+    "B2": CORIOLIS,
+    "X0R": TRANSFORM,
+    **dict.fromkeys(("f", "f_out"), FORCE),
+    **dict.fromkeys(("F_q", "F_qd", "IS", "SF"), DOF_FORCES),
+    "B2S": DOF_MOMENTS,
+    **dict.fromkeys(_BLOCKS, DOF_PAIRS),
+}
+
+
+@cache
+def idsva(inputs: tuple[str, ...] = ("q", "qd", "qdd"), mass_matrix: bool = False) -> Algorithm:
+    """d tau / d q and d tau / d qd, external forces included where `inputs` names them; the mass matrix if asked."""
+    outside = "f_ext" in inputs
+    place: tuple[Sweep, ...] = ()
+    add: tuple[Sweep, ...] = ()
+    if outside:
+        place = (
+            World(world_is_first, writes=("X0R",)),
+            Outward(external_force, carries=("below", "X0R"), writes=("X0R", "f_out")),
+        )
+        add = (Inward(external_composites, reads=("f_out",), gives=("f_out",)),)
+    outputs: dict[str, Output] = {
+        "tau_q": PairOutput((PairBlocks("q_upper", diagonal=False), PairBlocks("q_lower", transposed=True))),
+        "tau_qd": PairOutput((PairBlocks("qd_upper"), PairBlocks("qd_lower", transposed=True, diagonal=False))),
+    }
+    if mass_matrix:
+        outputs["H"] = PairOutput((PairBlocks("H"), PairBlocks("H", transposed=True, diagonal=False)), armature=True)
+    return Algorithm(
+        name="idsva_" + "_".join((*inputs, *(("H",) if mass_matrix else ()))),
+        inputs=inputs,
+        fields=_FIELDS,
+        sweeps=(
+            BASE,
+            MOTION,
+            Outward(body_forces, reads=("XR", "v", "a"), writes=("Ic", "B2", "f")),
+            *place,
+            Inward(composites, reads=("Ic", "B2", "f"), gives=("Ic", "B2", "f")),
+            *add,
+            Ancestors(
+                columns_outside if outside else columns,
+                entries_outside if outside else entries,
+                reads=("S", "psi", "psidd", "psi_Sdot", "Ic", "B2", "f", *(("f_out",) if outside else ())),
+                carries=(*_CARRIED, *(("SF",) if outside else ())),
+                visits=("S", "psi", "psidd", "psi_Sdot"),
+                writes=_BLOCKS,
+            ),
+        ),
+        outputs=outputs,
+    )

@@ -1,0 +1,90 @@
+"""Bodies of a tree in one frame: that of the body at its root.
+
+Sums over subtrees and products between a body and its ancestors are plain in a common frame. The world's would do
+(Singh, Russell, Wensing 2022 use it), but the frame of the tree's first body is better: the joint to the world is not
+in its transforms, which saves operations, and a robot far from the world's origin loses no digits.
+
+A step must not ask whether its parent is the world. `below` is 0 there and 1 on every body, and weighs the parent's
+value against the one that the tree starts with: exactly, and at no cost once traced.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from robodyn.algorithms.kinematics import base_motion_against_gravity, parent_transform
+from robodyn.spatial import IDENTITY, Motion, Scalar, Transform, combined
+from robodyn.sweeps import (
+    DOF_MOTIONS,
+    SCALAR,
+    TRANSFORM,
+    Body,
+    Fields,
+    FieldType,
+    Outward,
+    World,
+    WorldInputs,
+    Written,
+)
+from robodyn.sweeps import (
+    MOTION as MOTION_FIELD,
+)
+
+
+def weighed(below: Scalar, parents: Any, first: Any) -> Any:
+    """The parent's value where `below` is 1, the tree's first one where it is 0."""
+    if isinstance(parents, tuple):
+        parts = [weighed(below, a, b) for a, b in zip(parents, first, strict=True)]
+        return type(parents)(*parts) if hasattr(parents, "_fields") else tuple(parts)
+    return below * parents + (1.0 - below) * first
+
+
+def base_of_trees(world: WorldInputs, own: Fields) -> Written:
+    """The world's motion against gravity, and that it is no body."""
+    return {**base_motion_against_gravity(world, own), "below": 0.0, "XR": IDENTITY}
+
+
+def placed(body: Body, parent: Fields) -> dict[str, Any]:
+    """XR from the root's frame to the body's, columns S in the root's frame, and the motion v_p, a_p of the parent."""
+    X = parent_transform(body)
+    XR: Transform = weighed(parent.below, X.after(parent.XR), IDENTITY)
+    return {
+        "below": 1.0,
+        "XR": XR,
+        "S": tuple(XR.motion_back(column) for column in body.S),
+        "v_p": weighed(parent.below, parent.v, X.motion(parent.v)),
+        "a_p": weighed(parent.below, parent.a, X.motion(parent.a)),
+    }
+
+
+def motion(body: Body, own: Fields, parent: Fields) -> Written:
+    """v_i, a_i, and how the motion of the subtree changes with the joint's coordinates.
+
+    psi = v_p x S, psidd = a_p x S + v_p x psi, and psi + Sdot with Sdot = v x S (Singh, Russell, Wensing 2022, eq. 12).
+    """
+    found = placed(body, parent)
+    v_p, a_p = found.pop("v_p"), found.pop("a_p")
+    S: tuple[Motion, ...] = found["S"]
+    psi = tuple(v_p.cross(column) for column in S)
+    vJ = combined(S, body.qd)
+    return {
+        **found,
+        "v": v_p + vJ,
+        "a": a_p + combined(S, body.qdd) + combined(psi, body.qd),
+        "psi": psi,
+        "psidd": tuple(a_p.cross(column) + v_p.cross(each) for column, each in zip(S, psi, strict=True)),
+        "psi_Sdot": tuple(each.scaled(2.0) + vJ.cross(column) for column, each in zip(S, psi, strict=True)),
+    }
+
+
+MOTION_FIELDS: dict[str, FieldType] = {
+    "below": SCALAR,
+    "XR": TRANSFORM,
+    "v": MOTION_FIELD,
+    "a": MOTION_FIELD,
+    **dict.fromkeys(("S", "psi", "psidd", "psi_Sdot"), DOF_MOTIONS),
+}
+BASE = World(base_of_trees, writes=("v", "a", "below", "XR"))
+MOTION = Outward(
+    motion, carries=("below", "XR", "v", "a"), writes=("below", "XR", "S", "v", "a", "psi", "psidd", "psi_Sdot")
+)
