@@ -95,10 +95,13 @@ DOFS = FieldType(0.0, lambda nv: nv)
 """One scalar per degree of freedom of the joint."""
 DOF_MOTIONS = FieldType(ZERO_MOTION, lambda nv: nv)
 DOF_FORCES = FieldType(ZERO_FORCE, lambda nv: nv)
+DOF_VECTORS = FieldType((0.0, 0.0, 0.0), lambda nv: nv)
 DOF_TRIANGLE = FieldType(0.0, lambda nv: nv * (nv + 1) // 2)
 """The lower triangle of a matrix over the joint's degrees of freedom, row by row."""
 DOF_PAIRS = FieldType(0.0)
 """A block of a matrix over degrees of freedom, a tuple of rows; only `Ancestors` writes it, only outputs read it."""
+DOF_PAIR_MOTIONS = FieldType(ZERO_MOTION)
+"""The same, whose entries are motions."""
 
 
 class Body(Protocol):
@@ -242,9 +245,10 @@ class DofOutput:
 
 @dataclass(frozen=True)
 class ColumnOutput:
-    """A field of DOF_MOTIONS or DOF_FORCES as (6, nv)."""
+    """A field of DOF_MOTIONS or DOF_FORCES as (6, nv), or one of DOF_VECTORS as (3, nv)."""
 
     field: str
+    rows: int = 6
 
 
 @dataclass(frozen=True)
@@ -261,10 +265,12 @@ class PairBlocks:
 
 @dataclass(frozen=True)
 class PairOutput:
-    """A matrix (nv, nv) filled by blocks of an `Ancestors` sweep, plus the armature on its diagonal where asked."""
+    """A matrix (nv, nv) filled by blocks of an `Ancestors` sweep, plus the armature on its diagonal where asked; or
+    `rows` such matrices (rows, nv, nv), where entries are values of that many scalars."""
 
     blocks: tuple[PairBlocks, ...]
     armature: bool = False
+    rows: int | None = None
 
 
 Output: TypeAlias = WorldOutput | LinkOutput | DofOutput | ColumnOutput | PairOutput

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from robodyn.algorithms import energy, kinematics
+from robodyn.algorithms import energy, kinematic_gradients, kinematics
 from robodyn.algorithms.aba import INVERSE_MASS_MATRIX, aba
 from robodyn.algorithms.coriolis import CORIOLIS_MATRIX
 from robodyn.algorithms.crba import CRBA
@@ -30,6 +30,8 @@ ALGORITHMS = {
         kinematics.forward_kinematics(False),
         kinematics.forward_kinematics(True),
         *(kinematics.jacobian(f) for f in ("world", "body", "world_aligned")),
+        *(kinematic_gradients.jacobian_derivative(f) for f in ("world", "body", "world_aligned")),
+        *(kinematic_gradients.pose_hessian(f) for f in ("world", "body", "world_aligned")),
         *(kinematics.link_velocity(f) for f in ("world", "body", "world_aligned")),
         *(kinematics.link_acceleration(f, c) for f in ("world", "body", "world_aligned") for c in (False, True)),
         energy.KINETIC_ENERGY,

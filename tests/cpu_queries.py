@@ -62,6 +62,8 @@ def answers(dyn: rd.Dynamics, s: States, *, invert: bool = True) -> dict[str, np
     found["dtau_dq"], found["dtau_dqd"] = dyn.inverse_dynamics_gradient(s.q, s.qd, s.qdd, s.f_ext, **base)
     for frame in FRAMES:
         found[f"jacobian {frame}"] = dyn.jacobian(s.q, s.link, frame)
+        found[f"jacobian_derivative {frame}"] = dyn.jacobian_derivative(s.q, s.qd, s.link, frame, **V0)
+        found[f"pose_hessian {frame}"] = dyn.pose_hessian(s.q, s.link, frame)
         found[f"link_velocity {frame}"] = dyn.link_velocity(s.q, s.qd, s.link, frame, **V0)
         found[f"link_acceleration {frame}"] = dyn.link_acceleration(s.q, s.qd, s.qdd, s.link, frame, **base)
     found["link_acceleration classical"] = dyn.link_acceleration(s.q, s.qd, s.qdd, s.link, classical=True, **base)

@@ -51,6 +51,8 @@ def queries(dyn, q, qd, qdd, f_ext=None):
         ),
         "forward_kinematics": (lambda **o: dyn.forward_kinematics(q, **o), [(len(m.link_names), 4, 4)]),
         "jacobian": (lambda **o: dyn.jacobian(q, link, **o), [(6, nv)]),
+        "jacobian_derivative": (lambda **o: dyn.jacobian_derivative(q, qd, link, **o), [(6, nv)]),
+        "pose_hessian": (lambda **o: dyn.pose_hessian(q, link, **o), [(6, nv, nv)]),
         "link_velocity": (lambda **o: dyn.link_velocity(q, qd, link, **o), [(6,)]),
         "link_acceleration": (lambda **o: dyn.link_acceleration(q, qd, qdd, link, **o), [(6,)]),
         "kinetic_energy": (lambda **o: dyn.kinetic_energy(q, qd, **o), [()]),

@@ -208,7 +208,8 @@ class Walker:
                 assert set(written) == set(sweep.writes)
                 if sweep.of_link:
                     self.put(sweep.writes, written, j)
-                self.pairs.append((i, j, written))
+                else:
+                    self.pairs.append((i, j, written))
                 j = int(self.model.parent[j])
 
     def links(self, sweep):
@@ -229,24 +230,28 @@ class Walker:
             values = [[bare(x) for x in flatten(self.fields[output.field, f"link {k}", None])] for k in chosen]
             return np.array(values).reshape(*([] if output.of_link else [len(values)]), *output.shape)
         if isinstance(output, PairOutput):
-            tree = np.zeros((m.nv_tree, m.nv_tree))
+            tree = np.zeros((m.nv_tree, m.nv_tree, output.rows or 1))
             for i, j, written in self.pairs:
                 rows, columns = (slice(m.v_start[b], m.v_start[b] + self.nv(b)) for b in (j, i))
                 for blocks in output.blocks:
                     if i != j or blocks.diagonal:
-                        block = np.array([[bare(x) for x in row] for row in written[blocks.field]])
+                        block = np.array(
+                            [[[bare(x) for x in flatten(entry)] for entry in row] for row in written[blocks.field]]
+                        )
                         at = (columns, rows) if blocks.transposed else (rows, columns)
-                        tree[at] = block.T if blocks.transposed else block
-            return G.T @ (tree + np.diag(m.tree_armature) * output.armature) @ G
+                        tree[at] = block.swapaxes(0, 1) if blocks.transposed else block
+            tree[:, :, 0] += np.diag(m.tree_armature) * output.armature
+            matrices = np.einsum("ya,yzp,zb->pab", G, tree, G)
+            return matrices[0] if output.rows is None else matrices
         lanes = range(m.nv_tree) if isinstance(output, DofOutput) and output.lanes else [None]
-        per = 6 if isinstance(output, ColumnOutput) else 1
+        per = output.rows if isinstance(output, ColumnOutput) else 1
         tree = np.zeros((m.nv_tree, per, len(lanes)))
         for c, lane in enumerate(lanes):
             for i in range(m.n_bodies):
                 scalars = [bare(x) for x in flatten(self.get(output.field, i, lane))]
                 tree[m.v_start[i] : m.v_start[i] + self.nv(i), :, c] = np.reshape(scalars, (self.nv(i), per))
         total = np.einsum("tv,tpl->vpl", G, tree)
-        if per == 6:
+        if isinstance(output, ColumnOutput):
             return total[:, :, 0].T
         return total[:, 0] @ G if lanes[0] is not None else total[:, 0, 0]
 

@@ -130,7 +130,7 @@ def field_types() -> list[Row]:
     rows: list[Row] = [("type", "nv = 1", "nv = 2", "nv = 3")]
     for name, value in vars(sweeps).items():
         # A block of pairs is as large as the two joints make it.
-        if isinstance(value, sweeps.FieldType) and value is not sweeps.DOF_PAIRS:
+        if isinstance(value, sweeps.FieldType) and not name.startswith("DOF_PAIR"):
             rows.append((f"`{name}`", *(str(value.size(nv)) for nv in (1, 2, 3))))
     return rows
 

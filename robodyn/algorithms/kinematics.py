@@ -115,7 +115,7 @@ def forward_kinematics(of_link: bool) -> Algorithm:
     )
 
 
-def _to_frame(frame: Frame, X: Transform) -> Transform:
+def to_frame(frame: Frame, X: Transform) -> Transform:
     """From the world's frame to the frame asked for, X being the transform from the world to the link."""
     return {"world": IDENTITY, "body": X, "world_aligned": Transform(IDENTITY.E, X.r)}[frame]
 
@@ -125,7 +125,7 @@ def jacobian(frame: Frame) -> Algorithm:
     """The geometric Jacobian of the query's link: column j is S_j seen in `frame` (RBDA eq. 4.14 gives the idea)."""
 
     def start(body: Body, own: Fields, link: LinkConstants) -> Written:
-        return {"X": _to_frame(frame, link.X.after(own.X0))}
+        return {"X": to_frame(frame, link.X.after(own.X0))}
 
     def visit(body: Body, own: Fields, first: Body, of_first: Fields, carry: Fields) -> tuple[Written, Written]:
         columns = tuple(carry.X.motion(own.X0.motion_back(column)) for column in body.S)
@@ -148,7 +148,7 @@ def link_velocity(frame: Frame) -> Algorithm:
     """Spatial velocity of the query's link, in `frame`."""
 
     def step(link: LinkConstants, own: Fields) -> Written:
-        X = _to_frame(frame, link.X.after(own.X0))
+        X = to_frame(frame, link.X.after(own.X0))
         return {"V": X.motion(own.X0.motion_back(own.v))}
 
     return Algorithm(
@@ -172,7 +172,7 @@ def link_acceleration(frame: Frame, classical: bool) -> Algorithm:
     seen_from: Frame = "world_aligned" if classical and frame == "world" else frame
 
     def step(link: LinkConstants, own: Fields) -> Written:
-        X = _to_frame(seen_from, link.X.after(own.X0))
+        X = to_frame(seen_from, link.X.after(own.X0))
         v, a = X.motion(own.X0.motion_back(own.v)), X.motion(own.X0.motion_back(own.a))
         return {"A": Motion(a.ang, add(a.lin, cross(v.ang, v.lin))) if classical else a}
 

@@ -75,6 +75,8 @@ SUPPORT: dict[str, dict[str, tuple[str, ...]]] = {
         "forward_dynamics_gradient",
         "forward_kinematics",
         "jacobian",
+        "jacobian_derivative",
+        "pose_hessian",
         "link_velocity",
         "link_acceleration",
         "kinetic_energy",

@@ -195,7 +195,7 @@ class _Run:
         self.store: dict[str, Array | dict[str, Array]] = {}
         self.link_fields: dict[str, Array] = {}
         self.matrices: dict[str, Array] = {
-            name: np.zeros((model.nv, model.nv, batch), dtype)
+            name: np.zeros((output.rows or 1, model.nv, model.nv, batch), dtype)
             for name, output in algorithm.outputs.items()
             if isinstance(output, PairOutput)
         }
@@ -387,10 +387,11 @@ class _Run:
                         at = (rows[keep, r], columns[keep, c])
                         weight = model.v_multiplier[at[0]] * model.v_multiplier[at[1]]
                         at = (model.v_source[at[0]], model.v_source[at[1]])
-                        value = np.broadcast_to(entry, (same.size, 1, self.batch))[keep, 0]
-                        if model.has_mimic:
-                            value = value * weight.astype(self.dtype)[:, None]
-                        np.add.at(self.matrices[name], at[::-1] if blocks.transposed else at, value)
+                        for matrix, scalar in zip(self.matrices[name], flatten(entry), strict=True):
+                            value = np.broadcast_to(scalar, (same.size, 1, self.batch))[keep, 0]
+                            if model.has_mimic:
+                                value = value * weight.astype(self.dtype)[:, None]
+                            np.add.at(matrix, at[::-1] if blocks.transposed else at, value)
 
     # Outputs, batch first.
 
@@ -398,11 +399,11 @@ class _Run:
         """An output of the algorithm, (B, ...)."""
         output, model = self.algorithm.outputs[name], self.model
         if isinstance(output, PairOutput):
-            matrix = self.matrices[name]
+            matrices = self.matrices[name]
             if output.armature:
                 diagonal = np.arange(model.nv)
-                matrix[diagonal, diagonal] += model.armature.astype(self.dtype)[:, None]
-            return np.moveaxis(matrix, -1, 0)
+                matrices[0, diagonal, diagonal] += model.armature.astype(self.dtype)[:, None]
+            return np.moveaxis(matrices[0] if output.rows is None else matrices, -1, 0)
         if isinstance(output, WorldOutput):
             return self._array(output.field, None)[:, -1, 0].T.reshape(self.batch, *output.shape)
         if isinstance(output, LinkOutput):
@@ -413,7 +414,7 @@ class _Run:
     def _dof_output(self, output: DofOutput | ColumnOutput) -> Array:
         model = self.model
         lanes = isinstance(output, DofOutput) and output.lanes
-        per_dof = 6 if isinstance(output, ColumnOutput) else 1
+        per_dof = output.rows if isinstance(output, ColumnOutput) else 1
         tree = np.zeros((model.nv_tree, per_dof, model.nv_tree if lanes else 1, self.batch), self.dtype)
         for kind in KINDS:
             bodies = np.flatnonzero(model.joint_kind == KINDS.index(kind))

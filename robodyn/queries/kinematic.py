@@ -6,7 +6,7 @@ from typing import cast
 
 from numpy.typing import ArrayLike
 
-from robodyn.algorithms import kinematics
+from robodyn.algorithms import kinematic_gradients, kinematics
 from robodyn.algorithms.kinematics import Frame
 from robodyn.arguments import Array, flag, one_of
 from robodyn.queries.core import Core
@@ -40,6 +40,42 @@ class KinematicQueries(Core):
         J = query.result(0, 6, self.model.nv)
         query.run(kinematics.jacobian(frame), link=number, J=J)
         return cast(Array, query.finish({"J": J}))
+
+    def jacobian_derivative(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        link: str | int,
+        frame: Frame = "world",
+        *,
+        V0: ArrayLike | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        """Time derivative Jdot (..., 6, nv) of `jacobian` in the same frame while the robot moves with qd.
+
+        For a base at rest Jdot qd is `link_acceleration` at qdd = 0: the spatial one in the frames "world" and "body",
+        the classical one in "world_aligned". With V0 the columns are carried along by the base as well.
+        """
+        one_of("frame", frame, FRAMES)
+        number = self.model.link_index(link)
+        query = Query(self, out, q=q, qd=qd, V0=V0)
+        Jdot = query.result(0, 6, self.model.nv)
+        query.run(kinematic_gradients.jacobian_derivative(frame), link=number, Jdot=Jdot)
+        return cast(Array, query.finish({"Jdot": Jdot}))
+
+    def pose_hessian(self, q: ArrayLike, link: str | int, frame: Frame = "world", *, out: Array | None = None) -> Array:
+        """Kinematic Hessian H (..., 6, nv, nv) of a link: H[..., j, k] is the change of column j of `jacobian`, in the
+        same frame, with coordinate k, on the tangent space.
+
+        H qd is `jacobian_derivative` for a base at rest. In no frame is H symmetric in j and k, but for the linear rows
+        of "world_aligned" where all joints have one degree of freedom: these are second derivatives of the position.
+        """
+        one_of("frame", frame, FRAMES)
+        number = self.model.link_index(link)
+        query = Query(self, out, q=q)
+        H = query.result(0, 6, self.model.nv, self.model.nv)
+        query.run(kinematic_gradients.pose_hessian(frame), link=number, H=H)
+        return cast(Array, query.finish({"H": H}))
 
     def link_velocity(
         self,

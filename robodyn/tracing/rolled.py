@@ -52,7 +52,7 @@ class Source:
 class Target:
     """Where a result goes: entry `index` of a field of `subject`; `add` for what is given to a parent.
 
-    A block of an `Ancestors` sweep has its row and column instead of an index.
+    An entry of a block of an `Ancestors` sweep also has its row and column.
     """
 
     subject: str
@@ -177,9 +177,10 @@ class _Tracer:
         """Results that are blocks between the degrees of freedom of two bodies."""
         for name, rows in written.items():
             for r, row in enumerate(rows):
-                for c, scalar in enumerate(row):
-                    self.results.append(scalar)
-                    self.targets.append(Target("block", name, 0, row=r, column=c))
+                for c, entry in enumerate(row):
+                    for k, scalar in enumerate(flatten(entry)):
+                        self.results.append(scalar)
+                        self.targets.append(Target("block", name, k, row=r, column=c))
 
     def step(self, name: str) -> Step:
         """What was traced."""

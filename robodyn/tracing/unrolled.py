@@ -54,9 +54,10 @@ def output_shape(model: Model, output: Output) -> tuple[int, ...]:
     if isinstance(output, LinkOutput):
         return (*(() if output.of_link else (len(model.link_names),)), *output.shape)
     if isinstance(output, ColumnOutput):
-        return (6, model.nv)
-    square = isinstance(output, PairOutput) or output.lanes
-    return (model.nv, model.nv) if square else (model.nv,)
+        return (output.rows, model.nv)
+    if isinstance(output, PairOutput):
+        return (*(() if output.rows is None else (output.rows,)), model.nv, model.nv)
+    return (model.nv, model.nv) if output.lanes else (model.nv,)
 
 
 def unit_quaternions(model: Model, q: Sequence[Value]) -> list[Value]:
@@ -268,9 +269,9 @@ class Trace:
 
     def _pair_output(self, output: PairOutput) -> tuple[tuple[int, ...], list[Value]]:
         model, nv = self.model, self.model.nv
-        H: dict[tuple[int, int], Value] = {}
+        H: dict[tuple[int, int, int], Value] = {}
         if output.armature:
-            H = {(k, k): a for k, a in enumerate(model.armature.tolist())}
+            H = {(0, k, k): a for k, a in enumerate(model.armature.tolist())}
         source, multiplier = model.v_source.tolist(), model.v_multiplier.tolist()
         for i, j, written in self.pairs:
             rows, columns = int(model.v_start[j]), int(model.v_start[i])
@@ -280,12 +281,16 @@ class Trace:
                 for r, entries in enumerate(written[blocks.field], rows):
                     for c, entry in enumerate(entries, columns):
                         at = (source[c], source[r]) if blocks.transposed else (source[r], source[c])
-                        H[at] = H.get(at, 0.0) + entry * (multiplier[r] * multiplier[c])
-        return (nv, nv), [H.get((r, c), 0.0) for r in range(nv) for c in range(nv)]
+                        for p, scalar in enumerate(flatten(entry)):
+                            H[p, *at] = H.get((p, *at), 0.0) + scalar * (multiplier[r] * multiplier[c])
+        count = output.rows or 1
+        return output_shape(model, output), [
+            H.get((p, r, c), 0.0) for p in range(count) for r in range(nv) for c in range(nv)
+        ]
 
     def _dof_output(self, output: DofOutput | ColumnOutput) -> tuple[tuple[int, ...], list[Value]]:
         model = self.model
-        per_dof = 6 if isinstance(output, ColumnOutput) else 1
+        per_dof = output.rows if isinstance(output, ColumnOutput) else 1
         with_lanes = isinstance(output, DofOutput) and output.lanes
         lanes: Sequence[int | None] = range(model.nv_tree) if with_lanes else (None,)
         source, multiplier = model.v_source.tolist(), model.v_multiplier.tolist()
@@ -301,7 +306,7 @@ class Trace:
                     total[at] = total.get(at, 0.0) + scalar * (multiplier[v] * weight)
         nv = model.nv
         if isinstance(output, ColumnOutput):
-            return (6, nv), [total[v, p, 0] for p in range(6) for v in range(nv)]
+            return (per_dof, nv), [total[v, p, 0] for p in range(per_dof) for v in range(nv)]
         if not with_lanes:
             return (nv,), [total[v, 0, 0] for v in range(nv)]
         return (nv, nv), [total[v, 0, c] for v in range(nv) for c in range(nv)]

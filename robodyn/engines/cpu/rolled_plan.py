@@ -231,9 +231,9 @@ class RolledPlan:
 
     def _columns(self, output: ColumnOutput) -> Gather:
         model = self.model
-        v, p = (index.ravel() for index in np.indices((model.nv_tree, 6)))
-        pairs = np.stack([6 * v + p, p * model.nv + model.v_source[v]], axis=1)
-        return Gather(output.field, pairs, model.v_multiplier[v], 6 * model.nv)
+        v, p = (index.ravel() for index in np.indices((model.nv_tree, output.rows)))
+        pairs = np.stack([output.rows * v + p, p * model.nv + model.v_source[v]], axis=1)
+        return Gather(output.field, pairs, model.v_multiplier[v], output.rows * model.nv)
 
     def _lane_columns(self, output: DofOutput) -> Gather:
         model, lanes = self.model, self.lanes
@@ -253,7 +253,7 @@ class RolledPlan:
         """Vectors in an output's own array; outputs that are a field have none."""
         output = self.algorithm.outputs[name]
         if isinstance(output, PairOutput):
-            return self.model.nv**2
+            return (output.rows or 1) * self.model.nv**2
         return self.gathers[name].size if name in self.gathers else 0
 
     def output_columns(self, name: str) -> int:

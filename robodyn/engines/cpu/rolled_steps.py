@@ -209,7 +209,10 @@ class StepWriter:
                 if blocks.field != target.field:
                     continue
                 a, b = (column, row) if blocks.transposed else (row, column)
-                index = out.new(f"add i64 {out.new(f'mul i64 {a}, ' + self.function.integer('nv'))}, {b}")
+                nv = self.function.integer("nv")
+                if target.index:
+                    a = out.new(f"add i64 {a}, {out.new(f'mul i64 {nv}, {target.index}')}")
+                index = out.new(f"add i64 {out.new(f'mul i64 {a}, {nv}')}, {b}")
                 at = out.new(f"getelementptr {T}, ptr {self.function.base(f'out {name}')}, i64 {index}")
                 entry = value
                 if not blocks.diagonal:
