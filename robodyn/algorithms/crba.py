@@ -54,7 +54,7 @@ CRBA = Algorithm(
         Ancestors(column_force, block, reads=("Ic",), carries=("F",), visits=("X",), writes=("H",)),
     ),
     outputs={
-        "H": PairOutput((PairBlocks("H"), PairBlocks("H", transposed=True, diagonal=False)), armature=True),
+        "H": PairOutput((PairBlocks("H"), PairBlocks("H", transposed=True, diagonal=False)), diagonal="armature"),
     },
 )
 """H(q): block (j, i) for j on the path from i to the root, and its mirror image."""

@@ -9,7 +9,7 @@ algorithm 1 (IDSVA): with the composites I, 2B and f of the subtree of body i,
     d tau_i / d qd_j = S_i' (2B S_j + I (psi_j + Sdot_j))             j a strict ancestor
 
 2B = (v x*) I - I (v x) + (I v) xbar* of each body has a zero right half and a skew lower left block: twelve numbers
-(`coriolis.CoriolisInertia`). I S_i gives the mass matrix on the way.
+(`coriolis.CoriolisInertia`).
 
 External forces are constant in the world: with F the sum of those on the subtree, tau_i has - S_i' F, d tau_i / d q_j
 has S_i' (S_j x* F) = - S_j' (S_i x* F).
@@ -36,7 +36,6 @@ from robodyn.sweeps import (
     FieldType,
     Inward,
     LinkConstants,
-    Output,
     Outward,
     PairBlocks,
     PairOutput,
@@ -113,7 +112,6 @@ def entries(body: Body, own: Fields, first: Body, of_first: Fields, carry: Field
         "qd_lower": tuple(
             tuple(dot(S.ang, B2S) + both.dot(IS) for _, _, B2S, IS in i_columns) for S, _, _, both in j_rows
         ),
-        "H": tuple(tuple(S.dot(IS) for IS in carry.IS) for S in own.S),
     }
     return written, {name: getattr(carry, name) for name in _CARRIED}
 
@@ -129,7 +127,7 @@ def entries_outside(body: Body, own: Fields, first: Body, of_first: Fields, carr
 
 
 _CARRIED = ("F_q", "F_qd", "B2S", "IS")
-_BLOCKS = ("q_upper", "q_lower", "qd_upper", "qd_lower", "H")
+_BLOCKS = ("q_upper", "q_lower", "qd_upper", "qd_lower")
 _FIELDS: dict[str, FieldType] = {
     **MOTION_FIELDS,
     "Ic": INERTIA,
@@ -142,33 +140,31 @@ _FIELDS: dict[str, FieldType] = {
 }
 
 
+def outside_sweeps() -> tuple[Sweep, ...]:
+    """Sweeps that bring external forces into the root's frame, as `f_out`."""
+    return (
+        World(world_is_first, writes=("X0R",)),
+        Outward(external_force, carries=("below", "X0R"), writes=("X0R", "f_out")),
+    )
+
+
 @cache
-def idsva(inputs: tuple[str, ...] = ("q", "qd", "qdd"), mass_matrix: bool = False) -> Algorithm:
-    """d tau / d q and d tau / d qd, external forces included where `inputs` names them; the mass matrix if asked."""
+def idsva(inputs: tuple[str, ...] = ("q", "qd", "qdd"), damping: bool = False) -> Algorithm:
+    """d tau / d q and d tau / d qd, with external forces where `inputs` names them.
+
+    `damping`: whether damping forces of the model's coefficients are part of tau.
+    """
     outside = "f_ext" in inputs
-    place: tuple[Sweep, ...] = ()
-    add: tuple[Sweep, ...] = ()
-    if outside:
-        place = (
-            World(world_is_first, writes=("X0R",)),
-            Outward(external_force, carries=("below", "X0R"), writes=("X0R", "f_out")),
-        )
-        add = (Inward(external_composites, reads=("f_out",), gives=("f_out",)),)
-    outputs: dict[str, Output] = {
-        "tau_q": PairOutput((PairBlocks("q_upper", diagonal=False), PairBlocks("q_lower", transposed=True))),
-        "tau_qd": PairOutput((PairBlocks("qd_upper"), PairBlocks("qd_lower", transposed=True, diagonal=False))),
-    }
-    if mass_matrix:
-        outputs["H"] = PairOutput((PairBlocks("H"), PairBlocks("H", transposed=True, diagonal=False)), armature=True)
+    add = (Inward(external_composites, reads=("f_out",), gives=("f_out",)),) if outside else ()
     return Algorithm(
-        name="idsva_" + "_".join((*inputs, *(("H",) if mass_matrix else ()))),
+        name="idsva_" + "_".join((*inputs, *(("damping",) if damping else ()))),
         inputs=inputs,
         fields=_FIELDS,
         sweeps=(
             BASE,
             MOTION,
             Outward(body_forces, reads=("XR", "v", "a"), writes=("Ic", "B2", "f")),
-            *place,
+            *(outside_sweeps() if outside else ()),
             Inward(composites, reads=("Ic", "B2", "f"), gives=("Ic", "B2", "f")),
             *add,
             Ancestors(
@@ -180,5 +176,11 @@ def idsva(inputs: tuple[str, ...] = ("q", "qd", "qdd"), mass_matrix: bool = Fals
                 writes=_BLOCKS,
             ),
         ),
-        outputs=outputs,
+        outputs={
+            "tau_q": PairOutput((PairBlocks("q_upper", diagonal=False), PairBlocks("q_lower", transposed=True))),
+            "tau_qd": PairOutput(
+                (PairBlocks("qd_upper"), PairBlocks("qd_lower", transposed=True, diagonal=False)),
+                diagonal="damping" if damping else None,
+            ),
+        },
     )

@@ -115,6 +115,6 @@ MASS_MATRIX_SIZE = Algorithm(
         COMPOSITES,
         Ancestors(column_size, own_block, reads=("Ic",), carries=("F",), writes=("size",)),
     ),
-    outputs={"size": PairOutput((PairBlocks("size"),), armature=True)},
+    outputs={"size": PairOutput((PairBlocks("size"),), diagonal="armature")},
 )
 """A diagonal matrix b: the rounding of one operation changes H_ij by at most sqrt(b_i b_j) of its unit."""

@@ -1,0 +1,134 @@
+"""Chains: queries that take several algorithms and solves with the mass matrix, one feeding the next.
+
+Forward dynamics with mimicking joints is the bias force, the mass matrix and a solve; the gradient of forward dynamics
+is accelerations, the gradient of inverse dynamics at them, and a solve (Plancher et al., algorithm 3). A chain says so
+once, as data: engines run its stages one after another, or as one program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.model import Model
+from robodyn.sweeps import Algorithm, Output, PairOutput, Sweep
+
+
+@dataclass(frozen=True)
+class Solution:
+    """H^-1 (plus - minus), of the shape of `like`; one of them may be missing. Without both it is H^-1 itself."""
+
+    plus: str | None = None
+    minus: str | None = None
+    like: Output = field(default_factory=lambda: PairOutput(()))
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """Names of what it is made of."""
+        return tuple(name for name in (self.plus, self.minus) if name is not None)
+
+
+@dataclass(frozen=True, eq=False)
+class Solve:
+    """Solves with one matrix H, a mass matrix that earlier stages left under the name `matrix`."""
+
+    matrix: str
+    outputs: Mapping[str, Solution]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names that it reads, once each."""
+        names = (self.matrix, *(name for each in self.outputs.values() for name in each.arrays))
+        return tuple(dict.fromkeys(names))
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """An algorithm of a chain; `names` are what the chain calls its outputs, where that differs."""
+
+    algorithm: Algorithm
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def outputs(self) -> dict[str, Output]:
+        """Its outputs as the chain calls them."""
+        return {self.names.get(name, name): output for name, output in self.algorithm.outputs.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """Stages in order; each reads the chain's inputs and what stages before it left. `results` are its outputs."""
+
+    name: str
+    inputs: tuple[str, ...]
+    stages: tuple[Stage | Solve, ...]
+    results: tuple[str, ...]
+
+    @cached_property
+    def outputs(self) -> dict[str, Output | Solution]:
+        """The outputs by name."""
+        every: dict[str, Output | Solution] = {}
+        for stage in self.stages:
+            every.update(stage.outputs)
+        return {name: every[name] for name in self.results}
+
+    @property
+    def sweeps(self) -> tuple[Sweep, ...]:
+        """Every sweep of its algorithms."""
+        return tuple(sweep for stage in self.stages if isinstance(stage, Stage) for sweep in stage.algorithm.sweeps)
+
+
+Task: TypeAlias = Algorithm | Chain
+"""What an engine runs."""
+
+
+class Elimination:
+    """Which entries of H = L' D L are nonzero, whatever the state (RBDA section 6.5).
+
+    `lower[k]` are the columns p < k of row k of L: on a tree without mimicking joints, the degrees of freedom on the
+    path to the root; otherwise those and the fill-in.
+    """
+
+    def __init__(self, model: Model) -> None:
+        pattern = coupled(model)
+        self.pattern = pattern.copy()
+        """(nv, nv) where H can be nonzero."""
+        self.lower: list[Array] = [np.flatnonzero(pattern[0, :0])] * model.nv
+        for k in range(model.nv - 1, -1, -1):
+            columns = np.flatnonzero(pattern[k, :k])
+            pattern[np.ix_(columns, columns)] = True
+            self.lower[k] = columns
+
+    def reached(self, rows: Array) -> Array:
+        """Where L^-T b can be nonzero, for b that is nonzero in `rows` (nv,) alone."""
+        reached: Array = rows.copy()
+        for k in range(len(self.lower) - 1, -1, -1):
+            if reached[k]:
+                reached[self.lower[k]] = True
+        return reached
+
+    def operations(self, columns: int) -> int:
+        """About how many floating-point operations a factorisation and solves for so many columns take."""
+        sizes = [len(row) for row in self.lower]
+        return sum(size * (size + 2) + columns * (4 * size + 1) for size in sizes)
+
+
+def coupled(model: Model) -> Array:
+    """(nv, nv): whether an entry of the mass matrix can be nonzero, one body being the other's ancestor."""
+    found = np.zeros((model.nv, model.nv), dtype=bool)
+    dofs = [model.v_source[start:end] for start, end in _ranges(model)]
+    for i in range(model.n_bodies):
+        path = np.concatenate([dofs[j] for j in model.tree.path(i)])
+        found[np.ix_(dofs[i], path)] = True
+        found[np.ix_(path, dofs[i])] = True
+    return found
+
+
+def _ranges(model: Model) -> Iterator[tuple[int, int]]:
+    ends = [*model.v_start.tolist()[1:], model.nv_tree]
+    return zip(model.v_start.tolist(), ends, strict=True) if model.n_bodies else iter(())

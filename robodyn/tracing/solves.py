@@ -1,0 +1,76 @@
+"""Solves with a mass matrix on traced scalars: H = L' D L (RBDA section 6.5), zeros of the structure left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from robodyn.chains import Solve
+from robodyn.tracing.expression import Value
+
+
+class Factors:
+    """L and 1/d of a matrix (n rows of n scalars, of which the lower triangle is read)."""
+
+    def __init__(self, H: Sequence[Sequence[Value]]) -> None:
+        n = len(H)
+        self.L = [list(row) for row in H]
+        self.inverse: list[Value] = [0.0] * n
+        self.lower: list[list[int]] = [[]] * n
+        for k in range(n - 1, -1, -1):
+            row = self.L[k]
+            self.inverse[k] = 1.0 / row[k]
+            columns = self.lower[k] = [p for p in range(k) if not _is_zero(row[p])]
+            for at in range(len(columns) - 1, -1, -1):
+                p = columns[at]
+                share = row[p] * self.inverse[k]
+                for r in columns[: at + 1]:
+                    self.L[p][r] = self.L[p][r] - share * row[r]
+                row[p] = share
+
+    def solve(self, b: Sequence[Value]) -> list[Value]:
+        """H^-1 b."""
+        x = list(b)
+        n = len(x)
+        for k in range(n - 1, -1, -1):
+            for p in self.lower[k]:
+                x[p] = x[p] - self.L[k][p] * x[k]
+        for k in range(n):
+            x[k] = x[k] * self.inverse[k]
+            for p in self.lower[k]:
+                x[k] = x[k] - self.L[k][p] * x[p]
+        return x
+
+    def inverse_matrix(self) -> list[list[Value]]:
+        """H^-1, its lower triangle computed and mirrored: row k follows from the rows of its columns in L."""
+        n = len(self.inverse)
+        X: list[list[Value]] = [[0.0] * n for _ in range(n)]
+        for k in range(n):
+            for c in range(k + 1):
+                value: Value = self.inverse[k] if c == k else 0.0
+                for p in self.lower[k]:
+                    value = value - self.L[k][p] * X[p][c]
+                X[k][c] = X[c][k] = value
+        return X
+
+
+def _is_zero(value: Value) -> bool:
+    return isinstance(value, float) and value == 0.0
+
+
+def solved(solve: Solve, pool: dict[str, Sequence[Value]], nv: int) -> dict[str, list[Value]]:
+    """The outputs of a solve, each as scalars in C order, from named scalars in C order."""
+    H = pool[solve.matrix]
+    factors = Factors([H[nv * r : nv * r + nv] for r in range(nv)])
+    found: dict[str, list[Value]] = {}
+    for name, solution in solve.outputs.items():
+        if not solution.arrays:
+            found[name] = [entry for row in factors.inverse_matrix() for entry in row]
+            continue
+        zero: Sequence[Value] = (0.0,) * len(pool[solution.arrays[0]])
+        plus = zero if solution.plus is None else pool[solution.plus]
+        minus = zero if solution.minus is None else pool[solution.minus]
+        b = [p - m for p, m in zip(plus, minus, strict=True)]
+        columns = len(b) // nv if nv else 0
+        solutions = [factors.solve(b[c::columns]) for c in range(columns)]
+        found[name] = [solutions[c][r] for r in range(nv) for c in range(columns)]
+    return found
