@@ -37,7 +37,9 @@ PLAIN_CALLS: dict[str, tuple[Algorithm, tuple[str, ...]]] = {
     "forward_kinematics": (kinematics.forward_kinematics(False), ("q",)),
     "kinetic_energy": (energy.KINETIC_ENERGY, ("q", "qd")),
     "potential_energy": (energy.POTENTIAL_ENERGY, ("q",)),
+    "potential_energy_gradient": (rnea(("q",)), ("q",)),
     "center_of_mass": (energy.CENTER_OF_MASS, ("q",)),
+    "center_of_mass_jacobian": (energy.CENTER_OF_MASS_JACOBIAN, ("q",)),
 }
 """Queries that one algorithm answers from arrays alone: its name, the algorithm, and the arrays in order."""
 

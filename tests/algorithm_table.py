@@ -35,8 +35,10 @@ ALGORITHMS = {
         *(kinematics.link_velocity(f) for f in ("world", "body", "world_aligned")),
         *(kinematics.link_acceleration(f, c) for f in ("world", "body", "world_aligned") for c in (False, True)),
         energy.KINETIC_ENERGY,
+        energy.KINETIC_ENERGY_GRADIENT,
         energy.POTENTIAL_ENERGY,
         energy.CENTER_OF_MASS,
+        energy.CENTER_OF_MASS_JACOBIAN,
         energy.CENTROIDAL_MOMENTUM,
     )
 }

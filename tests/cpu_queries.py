@@ -58,8 +58,10 @@ def answers(dyn: rd.Dynamics, s: States, *, invert: bool = True) -> dict[str, np
         "forward_kinematics": dyn.forward_kinematics(s.q),
         "kinetic_energy": dyn.kinetic_energy(s.q, s.qd, **V0),
         "potential_energy": dyn.potential_energy(s.q),
+        "potential_energy_gradient": dyn.potential_energy_gradient(s.q),
     }
     found["dtau_dq"], found["dtau_dqd"] = dyn.inverse_dynamics_gradient(s.q, s.qd, s.qdd, s.f_ext, **base)
+    found["dK_dq"], found["dK_dqd"] = dyn.kinetic_energy_gradient(s.q, s.qd, **V0)
     for frame in FRAMES:
         found[f"jacobian {frame}"] = dyn.jacobian(s.q, s.link, frame)
         found[f"jacobian_derivative {frame}"] = dyn.jacobian_derivative(s.q, s.qd, s.link, frame, **V0)
@@ -69,6 +71,7 @@ def answers(dyn: rd.Dynamics, s: States, *, invert: bool = True) -> dict[str, np
     found["link_acceleration classical"] = dyn.link_acceleration(s.q, s.qd, s.qdd, s.link, classical=True, **base)
     if dyn.model.total_mass > 0:
         found["center_of_mass"] = dyn.center_of_mass(s.q)
+        found["center_of_mass_jacobian"] = dyn.center_of_mass_jacobian(s.q)
         found["h"], found["A"] = dyn.centroidal_momentum(s.q, s.qd, **V0)
     if invert:
         found["forward_dynamics"] = dyn.forward_dynamics(s.q, s.qd, s.tau)

@@ -56,6 +56,9 @@ def queries(dyn, q, qd, qdd, f_ext=None):
         "link_velocity": (lambda **o: dyn.link_velocity(q, qd, link, **o), [(6,)]),
         "link_acceleration": (lambda **o: dyn.link_acceleration(q, qd, qdd, link, **o), [(6,)]),
         "kinetic_energy": (lambda **o: dyn.kinetic_energy(q, qd, **o), [()]),
+        "kinetic_energy_gradient": (lambda **o: dyn.kinetic_energy_gradient(q, qd, **o), [(nv,), (nv,)]),
+        "potential_energy_gradient": (lambda **o: dyn.potential_energy_gradient(q, **o), [(nv,)]),
+        "center_of_mass_jacobian": (lambda **o: dyn.center_of_mass_jacobian(q, **o), [(3, nv)]),
         "potential_energy": (lambda **o: dyn.potential_energy(q, **o), [()]),
         "center_of_mass": (lambda **o: dyn.center_of_mass(q, **o), [(3,)]),
         "centroidal_momentum": (lambda **o: dyn.centroidal_momentum(q, qd, **o), [(6,), (6, nv)]),
@@ -401,6 +404,9 @@ def test_a_robot_that_cannot_move_answers_with_empty_arrays(make_dynamics):
     assert dyn.jacobian(nothing, 0).shape == (5, 6, 0)
     assert dyn.forward_kinematics(nothing).shape == (5, 4, 4, 4)
     assert (dyn.kinetic_energy(nothing, nothing) == 0).all()
+    assert [part.shape for part in dyn.kinetic_energy_gradient(nothing, nothing)] == [(5, 0), (5, 0)]
+    assert dyn.jacobian_derivative(nothing, nothing, 0).shape == (5, 6, 0)
+    assert dyn.pose_hessian(nothing, 0).shape == (5, 6, 0, 0)
     with pytest.raises(rd.NumericalError, match="nothing that moves has mass"):
         dyn.center_of_mass(nothing)
     with pytest.raises(rd.NumericalError, match="nothing that moves has mass"):

@@ -205,7 +205,7 @@ def test_every_algorithm_on_every_model(path, base):
 def test_a_robot_that_cannot_move(name):
     algorithm = ALGORITHMS[name]
     model = rd.load_urdf('<robot name="rock"><link name="rock"/></robot>')
-    if name in ("center_of_mass", "centroidal_momentum"):
+    if name in ("center_of_mass", "center_of_mass_jacobian", "centroidal_momentum"):
         pytest.skip("nothing has mass: refused before it is traced")
     check_program(model, algorithm, 0, 0)
 

@@ -1,4 +1,4 @@
-"""Totals over the tree: kinetic and potential energy, centre of mass, centroidal momentum and its matrix.
+"""Totals over the tree: kinetic and potential energy, centre of mass, centroidal momentum; their derivatives.
 
 Bodies fixed to the world do not move and do not count. Orin, Goswami, Lee, Centroidal Dynamics of a Humanoid Robot
 (2013) define the centroidal quantities: momentum about the centre of mass, in axes parallel to the world's.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from robodyn.algorithms.crba import COMPOSITES, composite, place
 from robodyn.algorithms.kinematics import base_velocity, velocity
-from robodyn.spatial import IDENTITY, Transform, dot, scale
+from robodyn.spatial import IDENTITY, Transform, dot, rotate_back, scale
 from robodyn.sweeps import (
     DOF_FORCES,
+    DOF_VECTORS,
+    DOFS,
     FORCE,
     INERTIA,
     MOTION,
@@ -20,6 +22,7 @@ from robodyn.sweeps import (
     Algorithm,
     Body,
     ColumnOutput,
+    DofOutput,
     Fields,
     Inward,
     Outward,
@@ -53,6 +56,36 @@ def potential(world: WorldInputs, own: Fields) -> Written:
 def center(world: WorldInputs, own: Fields) -> Written:
     """c = (sum of m c) / (sum of m)."""
     return {"com": scale(1.0 / own.Ic.m, own.Ic.h)}
+
+
+def momentum_and_above(body: Body, own: Fields, parent: Fields) -> Written:
+    """v_i and h_i = I v_i; the parent's velocity in the body's frame."""
+    moved = velocity(body, own, parent)
+    return {**moved, "above": moved["X"].motion(parent.v), "h": body.inertia.times(moved["v"])}
+
+
+def kinetic_gradient(body: Body, own: Fields) -> tuple[Written, Written]:
+    """dK/dq = (v_p x S) . h and dK/dqd = S . h + armature qd, with h the momentum of the subtree; h_p += X' h.
+
+    In the frame of a body of the subtree its velocity changes by v_p x S with a coordinate of the joint.
+    """
+    by_q = tuple(own.above.cross(column).dot(own.h) for column in body.S)
+    by_qd = tuple(
+        column.dot(own.h) + armature * qd for column, armature, qd in zip(body.S, body.armature, body.qd, strict=True)
+    )
+    return {"K_q": by_q, "K_qd": by_qd}, {"h": own.X.force_back(own.h)}
+
+
+def whole(world: WorldInputs, own: Fields) -> Written:
+    """The world's transform to itself, and 1 / (sum of m)."""
+    return {"X0": IDENTITY, "per_mass": 1.0 / own.Ic.m}
+
+
+def center_columns(body: Body, own: Fields, parent: Fields) -> Written:
+    """dc/dq: the linear momentum of the subtree at unit joint velocity, in world axes, over the whole mass."""
+    X0 = own.X.after(parent.X0)
+    lin = (rotate_back(X0.E, own.Ic.times(column).lin) for column in body.S)
+    return {"X0": X0, "per_mass": parent.per_mass, "J": tuple(scale(parent.per_mass, each) for each in lin)}
 
 
 def momentum(body: Body, own: Fields, parent: Fields) -> Written:
@@ -91,6 +124,18 @@ KINETIC_ENERGY = Algorithm(
     outputs={"K": WorldOutput("K")},
 )
 
+KINETIC_ENERGY_GRADIENT = Algorithm(
+    name="kinetic_energy_gradient",
+    inputs=("q", "qd"),
+    fields={"X": TRANSFORM, "v": MOTION, "above": MOTION, "h": FORCE, "K_q": DOFS, "K_qd": DOFS},
+    sweeps=(
+        World(base_velocity, writes=("v",)),
+        Outward(momentum_and_above, carries=("v",), writes=("X", "v", "above", "h")),
+        Inward(kinetic_gradient, reads=("X", "above", "h"), writes=("K_q", "K_qd"), gives=("h",)),
+    ),
+    outputs={"K_q": DofOutput("K_q"), "K_qd": DofOutput("K_qd")},
+)
+
 POTENTIAL_ENERGY = Algorithm(
     name="potential_energy",
     inputs=("q",),
@@ -105,6 +150,19 @@ CENTER_OF_MASS = Algorithm(
     fields={"X": TRANSFORM, "Ic": INERTIA, "com": VECTOR3},
     sweeps=(Outward(place, writes=("X", "Ic")), COMPOSITES, World(center, reads=("Ic",), writes=("com",))),
     outputs={"com": WorldOutput("com", (3,))},
+)
+
+CENTER_OF_MASS_JACOBIAN = Algorithm(
+    name="center_of_mass_jacobian",
+    inputs=("q",),
+    fields={"X": TRANSFORM, "X0": TRANSFORM, "Ic": INERTIA, "per_mass": SCALAR, "J": DOF_VECTORS},
+    sweeps=(
+        Outward(place, writes=("X", "Ic")),
+        COMPOSITES,
+        World(whole, reads=("Ic",), writes=("X0", "per_mass")),
+        Outward(center_columns, reads=("X", "Ic"), carries=("X0", "per_mass"), writes=("X0", "per_mass", "J")),
+    ),
+    outputs={"J": ColumnOutput("J", rows=3)},
 )
 
 CENTROIDAL_MOMENTUM = Algorithm(

@@ -80,8 +80,11 @@ SUPPORT: dict[str, dict[str, tuple[str, ...]]] = {
         "link_velocity",
         "link_acceleration",
         "kinetic_energy",
+        "kinetic_energy_gradient",
         "potential_energy",
+        "potential_energy_gradient",
         "center_of_mass",
+        "center_of_mass_jacobian",
         "centroidal_momentum",
     )
 }

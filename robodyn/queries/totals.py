@@ -1,4 +1,4 @@
-"""Energies, centre of mass, momentum."""
+"""Energies, centre of mass, momentum, and gradients of these."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import cast
 from numpy.typing import ArrayLike
 
 from robodyn.algorithms import energy
+from robodyn.algorithms.rnea import rnea
 from robodyn.arguments import Array
 from robodyn.queries.core import Core
 from robodyn.query import Query
@@ -24,12 +25,36 @@ class TotalQueries(Core):
         query.run(energy.KINETIC_ENERGY, K=K)
         return cast(Array, self._answered("kinetic_energy", query.finish({"K": K})))
 
+    def kinetic_energy_gradient(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        *,
+        V0: ArrayLike | None = None,
+        out: tuple[Array, Array] | None = None,
+    ) -> tuple[Array, Array]:
+        """(dK/dq, dK/dqd), each (..., nv), of `kinetic_energy`: J per rad or m; N m s or N s.
+
+        With respect to q on the tangent space (`model.integrate`). For a base at rest dK/dqd is H qd.
+        """
+        query = Query(self, out, q=q, qd=qd, V0=V0)
+        by_q, by_qd = query.result(0, self.model.nv), query.result(1, self.model.nv)
+        query.run(energy.KINETIC_ENERGY_GRADIENT, K_q=by_q, K_qd=by_qd)
+        return cast(tuple[Array, Array], query.finish({"dK_dq": by_q, "dK_dqd": by_qd}))
+
     def potential_energy(self, q: ArrayLike, *, out: Array | None = None) -> Array:
         """Potential energy (...), J, of everything that can move, zero at the height of the world's origin."""
         query = Query(self, out, q=q)
         U = query.result(0)
         query.run(energy.POTENTIAL_ENERGY, U=U)
         return cast(Array, self._answered("potential_energy", query.finish({"U": U})))
+
+    def potential_energy_gradient(self, q: ArrayLike, *, out: Array | None = None) -> Array:
+        """dU/dq (..., nv) of `potential_energy`, on the tangent space: the same numbers as `gravity_force`."""
+        query = Query(self, out, q=q)
+        by_q = query.result(0, self.model.nv)
+        query.run(rnea(("q",)), tau=by_q)
+        return cast(Array, self._answered("potential_energy_gradient", query.finish({"dU_dq": by_q})))
 
     def center_of_mass(self, q: ArrayLike, *, out: Array | None = None) -> Array:
         """Centre of mass (..., 3) in world coordinates, m, of everything that can move.
@@ -42,6 +67,18 @@ class TotalQueries(Core):
         com = query.result(0, 3)
         query.run(energy.CENTER_OF_MASS, com=com)
         return cast(Array, self._answered("center_of_mass", query.finish({"com": com})))
+
+    def center_of_mass_jacobian(self, q: ArrayLike, *, out: Array | None = None) -> Array:
+        """Jacobian (..., 3, nv) of `center_of_mass`: its velocity is J qd, m/s in world axes, for a base at rest.
+
+        Raises:
+            NumericalError: nothing that moves has mass.
+        """
+        self._require_mass()
+        query = Query(self, out, q=q)
+        J = query.result(0, 3, self.model.nv)
+        query.run(energy.CENTER_OF_MASS_JACOBIAN, J=J)
+        return cast(Array, self._answered("center_of_mass_jacobian", query.finish({"J": J})))
 
     def centroidal_momentum(
         self, q: ArrayLike, qd: ArrayLike, *, V0: ArrayLike | None = None, out: tuple[Array, Array] | None = None
