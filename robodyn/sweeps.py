@@ -25,7 +25,8 @@ How to write an algorithm: docs/add_an_algorithm.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Protocol, TypeAlias
 
 from robodyn.joints import JointKind, Scalars
@@ -102,6 +103,13 @@ DOF_PAIRS = FieldType(0.0)
 """A block of a matrix over degrees of freedom, a tuple of rows; only `Ancestors` writes it, only outputs read it."""
 DOF_PAIR_MOTIONS = FieldType(ZERO_MOTION)
 """The same, whose entries are motions."""
+DOF_ROWS = FieldType(0.0)
+"""A block of a matrix with a row for each degree of freedom and some columns for each body: likewise."""
+
+INPUTS = ("q", "qd", "qdd", "tau", "f_ext", "inertia")
+"""Inputs that an algorithm can list, in the order in which engines take them; V0 and dV0 come after them."""
+PER_BODY = {"f_ext": 6, "inertia": 10}
+"""Inputs that have a row for each body, and the numbers of a row."""
 
 
 class Body(Protocol):
@@ -110,7 +118,7 @@ class Body(Protocol):
     `joint`: the row; `S`: columns of the motion subspace, as many as the joint has degrees of freedom; `Xtree`: from
     the parent's frame to the joint's; `inertia`: in the body's frame; `armature`, `qd`, `qdd`, `tau`, `unit`: one
     scalar per degree of freedom; `q`: one per coordinate; `f_ext`: in world coordinates. Inputs that the algorithm does
-    not list are zero; `unit` has a meaning in lanes alone.
+    not list are zero, but for `inertia`, which is then the model's; `unit` has a meaning in lanes alone.
     """
 
     joint: JointKind
@@ -187,7 +195,8 @@ class Ancestors:
     `visit(body_j, own_j, body_i, own_i, carry) -> (values, carry)`.
 
     `of_link` starts only at the body of the query's link, and values belong to j; otherwise every body starts, and
-    values are blocks between the degrees of freedom of j (rows) and i (columns).
+    values are blocks whose rows are the degrees of freedom of j and whose columns are those of i (`PairOutput`), or are
+    as many for every body (`BodyOutput`).
     """
 
     start: Callable[[Body, Fields, LinkConstants], Written]
@@ -265,26 +274,47 @@ class PairBlocks:
 
 @dataclass(frozen=True)
 class PairOutput:
-    """A matrix (nv, nv) filled by blocks of an `Ancestors` sweep, plus the armature on its diagonal where asked; or
-    `rows` such matrices (rows, nv, nv), where entries are values of that many scalars."""
+    """A matrix (nv, nv) filled by blocks of an `Ancestors` sweep, or `rows` such matrices
+    (rows, nv, nv), where entries are values of that many scalars.
+
+    `diagonal`: "armature" or "damping", the model's numbers to be added on the diagonal.
+    """
 
     blocks: tuple[PairBlocks, ...]
-    armature: bool = False
+    diagonal: str | None = None
     rows: int | None = None
 
 
-Output: TypeAlias = WorldOutput | LinkOutput | DofOutput | ColumnOutput | PairOutput
-"""Any of the five kinds of outputs."""
+@dataclass(frozen=True)
+class BodyOutput:
+    """A matrix (nv, n_bodies, width) filled by blocks of an `Ancestors` sweep: rows are j's degrees of freedom, columns
+    are the `width` of body i, zero where j is no ancestor of i. Rows are generalised forces, to which a mimicking joint
+    contributes through its multiplier.
+    """
+
+    field: str
+    width: int
+
+
+Output: TypeAlias = WorldOutput | LinkOutput | DofOutput | ColumnOutput | PairOutput | BodyOutput
+"""Any of the six kinds of outputs."""
 
 
 @dataclass(frozen=True, eq=False)
 class Algorithm:
-    """A named list of sweeps over declared fields. `inputs` are the per-joint inputs its steps read: of `q`, `qd`,
-    `qdd`, `tau`, `f_ext`; an input that is not listed reads as zero. Two algorithms are the same if they are one
-    object."""
+    """A named list of sweeps over declared fields. `inputs` are those of `INPUTS` that its steps read; one that is not
+    listed reads as zero, `inertia` as the model's. Two algorithms are the same if they are one object."""
 
     name: str
     inputs: tuple[str, ...]
     fields: Mapping[str, FieldType]
     sweeps: tuple[Sweep, ...]
     outputs: Mapping[str, Output] = field(default_factory=dict)
+
+
+@cache
+def with_inertia(algorithm: Algorithm) -> Algorithm:
+    """The same algorithm on inertias that are an input instead of the model's."""
+    if "inertia" in algorithm.inputs:
+        return algorithm
+    return replace(algorithm, name=f"{algorithm.name}_inertia", inputs=(*algorithm.inputs, "inertia"))

@@ -7,9 +7,10 @@ from robodyn.algorithms.aba import INVERSE_MASS_MATRIX, aba
 from robodyn.algorithms.coriolis import CORIOLIS_MATRIX
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.pivots import MASS_MATRIX_SIZE, PIVOTS
+from robodyn.algorithms.regressor import EXTERNAL_FORCE_GRADIENT, MOMENTUM_MATRIX, REGRESSOR
 from robodyn.algorithms.rnea import rnea
 from robodyn.algorithms.rnea_gradient import rnea_gradient
-from robodyn.sweeps import Algorithm, DofOutput
+from robodyn.sweeps import Algorithm, DofOutput, with_inertia
 
 EVERYTHING = ("q", "qd", "qdd", "f_ext")
 ALGORITHMS = {
@@ -40,6 +41,13 @@ ALGORITHMS = {
         energy.CENTER_OF_MASS,
         energy.CENTER_OF_MASS_JACOBIAN,
         energy.CENTROIDAL_MOMENTUM,
+        REGRESSOR,
+        EXTERNAL_FORCE_GRADIENT,
+        MOMENTUM_MATRIX,
+        rnea((*EVERYTHING, "inertia")),
+        aba(("q", "qd", "tau", "inertia")),
+        *(with_inertia(a) for a in (INVERSE_MASS_MATRIX, CRBA, PIVOTS)),
+        *(with_inertia(a) for a in (energy.KINETIC_ENERGY, energy.POTENTIAL_ENERGY)),
     )
 }
 

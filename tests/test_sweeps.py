@@ -23,6 +23,7 @@ from robodyn.spatial import Force, Inertia, Motion, Transform
 from robodyn.sweeps import (
     Algorithm,
     Ancestors,
+    BodyOutput,
     ColumnOutput,
     DofOutput,
     Inward,
@@ -126,7 +127,8 @@ class Walker:
             },
         }
         pitch = Opaque(m.pitch[i])
-        X, I = opaque(m.Xtree[i]), opaque(m.inertia[i])
+        X = opaque(m.Xtree[i])
+        I = opaque(self.inputs["inertia"][i] if "inertia" in self.algorithm.inputs else m.inertia[i])
         given = {name: opaque(tree[name]) if name in tree else (0.0,) * kind.nv for name in ("q", "qd", "qdd", "tau")}
         force = opaque(self.inputs["f_ext"][i]) if "f_ext" in self.algorithm.inputs else (0.0,) * 6
         return SimpleNamespace(
@@ -240,9 +242,16 @@ class Walker:
                         )
                         at = (columns, rows) if blocks.transposed else (rows, columns)
                         tree[at] = block.swapaxes(0, 1) if blocks.transposed else block
-            tree[:, :, 0] += np.diag(m.tree_armature) * output.armature
+            if output.diagonal is not None:
+                tree[:, :, 0] += np.diag(getattr(m, f"tree_{output.diagonal}"))
             matrices = np.einsum("ya,yzp,zb->pab", G, tree, G)
             return matrices[0] if output.rows is None else matrices
+        if isinstance(output, BodyOutput):
+            tree = np.zeros((m.nv_tree, m.n_bodies, output.width))
+            for i, j, written in self.pairs:
+                for r, row in enumerate(written[output.field]):
+                    tree[m.v_start[j] + r, i] = [bare(x) for x in row]
+            return np.einsum("ya,yic->aic", G, tree)
         lanes = range(m.nv_tree) if isinstance(output, DofOutput) and output.lanes else [None]
         per = output.rows if isinstance(output, ColumnOutput) else 1
         tree = np.zeros((m.nv_tree, per, len(lanes)))
@@ -267,6 +276,7 @@ def test_every_algorithm_runs_on_opaque_scalars(name, mimic):
     rng = np.random.default_rng(1)
     q, qd, qdd = random_states(model, seed=2)
     inputs = {"q": q, "qd": qd, "qdd": qdd, "tau": qdd, "f_ext": rng.standard_normal((model.n_bodies, 6))}
+    inputs["inertia"] = model.inertia * rng.uniform(0.8, 1.2, (model.n_bodies, 1))
     inputs |= {"V0": rng.standard_normal(6), "dV0": rng.standard_normal(6)}
     link = model.link_index(model.link_names[-1])
     walker = Walker(model, algorithm, inputs, rng, link)

@@ -15,13 +15,15 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.engines.reference_views import Bodies, Carried, FieldView, LinkValues, WorldValues
 from robodyn.errors import UnavailableError
 from robodyn.joints import KINDS, JointKind
 from robodyn.model import Model
-from robodyn.spatial import ZERO_FORCE, ZERO_MOTION, Force, Inertia, Motion, Transform
+from robodyn.spatial import ZERO_MOTION, Motion
 from robodyn.sweeps import (
     Algorithm,
     Ancestors,
+    BodyOutput,
     ColumnOutput,
     DofOutput,
     FieldType,
@@ -41,117 +43,6 @@ _CHUNK_SCALARS = 1 << 15
 """Bodies x lanes x batch in one piece of work: arrays of this length stay in a core's cache."""
 
 _Index: TypeAlias = Any
-
-
-def _columns(rows: Array, dtype: Any) -> Any:
-    """The columns of constants (m, c), each as (m, 1, 1) scalars."""
-    return tuple(np.ascontiguousarray(rows.T, dtype=dtype)[:, :, None, None])
-
-
-class _Bodies:
-    """Bodies of one joint kind: what a step sees of them (`robodyn.sweeps.Body`), made when it is looked at."""
-
-    def __init__(self, run: _Run, kind: JointKind, bodies: Array) -> None:
-        self.run, self.joint, self.bodies = run, kind, bodies
-        # A run of neighbours is read as a slice, without copying.
-        contiguous = bodies.size and bodies[-1] - bodies[0] + 1 == bodies.size
-        self.index: _Index = slice(bodies[0], bodies[-1] + 1) if contiguous else bodies
-
-    @cached_property
-    def S(self) -> tuple[Motion, ...]:
-        return self.joint.subspace(self.pitch)
-
-    @cached_property
-    def pitch(self) -> Array:
-        return self.run.constant(self.run.model.pitch[self.bodies])
-
-    @cached_property
-    def Xtree(self) -> Transform:
-        scalars = _columns(self.run.model.Xtree[self.bodies], self.run.dtype)
-        return Transform(scalars[:9], scalars[9:])
-
-    @cached_property
-    def inertia(self) -> Inertia:
-        scalars = _columns(self.run.model.inertia[self.bodies], self.run.dtype)
-        return Inertia(scalars[0], scalars[1:4], scalars[4:])
-
-    @cached_property
-    def dofs(self) -> Array:
-        """(m, nv) tree velocities of the joints."""
-        return self.run.model.v_start[self.bodies][:, None] + np.arange(self.joint.nv)
-
-    @cached_property
-    def armature(self) -> tuple[Array, ...]:
-        columns: tuple[Array, ...] = _columns(self.run.model.tree_armature[self.dofs], self.run.dtype)
-        return columns
-
-    @cached_property
-    def q(self) -> tuple[Any, ...]:
-        index = self.run.model.q_start[self.bodies][:, None] + np.arange(self.joint.nq)
-        return self.run.tree_input("q", index)
-
-    @cached_property
-    def qd(self) -> tuple[Any, ...]:
-        return self.run.tree_input("qd", self.dofs)
-
-    @cached_property
-    def qdd(self) -> tuple[Any, ...]:
-        return self.run.tree_input("qdd", self.dofs)
-
-    @cached_property
-    def tau(self) -> tuple[Any, ...]:
-        return self.run.tree_input("tau", self.dofs)
-
-    @cached_property
-    def f_ext(self) -> Force:
-        given = self.run.inputs.get("f_ext")
-        if given is None:
-            return ZERO_FORCE
-        parts = given[:, self.bodies].transpose(2, 1, 0)[:, :, None, :]
-        return Force(tuple(parts[:3]), tuple(parts[3:]))
-
-    @cached_property
-    def unit(self) -> tuple[Array, ...]:
-        lanes = np.arange(self.run.model.nv_tree)
-        return tuple((self.dofs[:, c, None] == lanes)[:, :, None].astype(self.run.dtype) for c in range(self.joint.nv))
-
-
-class _WorldInputs:
-    """Base motion and gravity, as a step of the world sees them."""
-
-    def __init__(self, run: _Run) -> None:
-        x, y, z = run.model.gravity.astype(run.dtype).tolist()
-        self.gravity = (x, y, z)
-        self.V0, self.dV0 = run.base_motion("V0"), run.base_motion("dV0")
-
-
-class _LinkConstants:
-    """Where links sit on their bodies."""
-
-    def __init__(self, run: _Run, links: Array) -> None:
-        scalars = _columns(run.model.link_X[links], run.dtype)
-        self.X = Transform(scalars[:9], scalars[9:])
-
-
-class _View:
-    """Fields of some bodies as attributes; only those that the sweep declares."""
-
-    def __init__(self, run: _Run, names: tuple[str, ...], where: _Index, kind: JointKind | None) -> None:
-        self._run, self._names, self._where, self._kind = run, names, where, kind
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name not in self._names:
-            raise AttributeError(f"the sweep does not declare the field {name!r}; it declares {self._names}")
-        value = self._run.read(name, self._where, self._kind)
-        setattr(self, name, value)
-        return value
-
-
-class _Carried:
-    """What an `Ancestors` sweep carries along, as attributes."""
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self.__dict__.update(values)
 
 
 @dataclass(frozen=True)
@@ -177,7 +68,7 @@ class Schedule:
         return Schedule(groups, slot)
 
 
-class _Run:
+class Run:
     """One algorithm on one piece of a batch: allocates fields, runs sweeps, gathers outputs."""
 
     def __init__(
@@ -198,6 +89,11 @@ class _Run:
             name: np.zeros((output.rows or 1, model.nv, model.nv, batch), dtype)
             for name, output in algorithm.outputs.items()
             if isinstance(output, PairOutput)
+        }
+        self.matrices |= {
+            name: np.zeros((model.nv, model.n_bodies, output.width, batch), dtype)
+            for name, output in algorithm.outputs.items()
+            if isinstance(output, BodyOutput)
         }
         self.tree_inputs = self._tree_inputs()
         self.lane_fields = {
@@ -292,7 +188,7 @@ class _Run:
 
     def bodies(self, kind: JointKind, bodies: Array) -> Any:
         """Bodies as a step sees them (`robodyn.sweeps.Body`, whose scalars are arrays here)."""
-        return _Bodies(self, kind, bodies)
+        return Bodies(self, kind, bodies)
 
     # Sweeps.
 
@@ -308,13 +204,13 @@ class _Run:
 
     def _world(self, sweep: World) -> None:
         row = slice(self.model.n_bodies, self.model.n_bodies + 1)
-        self.write(sweep.step(_WorldInputs(self), _View(self, sweep.reads, row, None)), row, None)
+        self.write(sweep.step(WorldValues(self), FieldView(self, sweep.reads, row, None)), row, None)
 
     def _outward(self, sweep: Outward) -> None:
         for kind, bodies in self.schedule.groups:
             body = self.bodies(kind, bodies)
-            own = _View(self, sweep.reads, body.index, kind)
-            parent = _View(self, sweep.carries, self.model.parent[bodies], None)
+            own = FieldView(self, sweep.reads, body.index, kind)
+            parent = FieldView(self, sweep.carries, self.model.parent[bodies], None)
             self.write(sweep.step(body, own, parent), body.index, kind)
 
     def _inward(self, sweep: Inward) -> None:
@@ -323,14 +219,14 @@ class _Run:
             # A leaf's given fields may not exist yet: nothing was added to them.
             for name in sweep.gives:
                 self._array(name, None)
-            written, given = sweep.step(body, _View(self, sweep.reads, body.index, kind))
+            written, given = sweep.step(body, FieldView(self, sweep.reads, body.index, kind))
             self.write(written, body.index, kind)
             self.add_to_parents(given, bodies)
 
     def _links(self, sweep: Links) -> None:
         links = np.array([self.link]) if sweep.of_link else np.arange(len(self.model.link_names))
-        own = _View(self, sweep.reads, self.model.link_body[links], None)
-        for name, value in sweep.step(_LinkConstants(self, links), own).items():
+        own = FieldView(self, sweep.reads, self.model.link_body[links], None)
+        for name, value in sweep.step(LinkValues(self, links), own).items():
             array = np.empty((self.algorithm.fields[name].size(0), links.size, self.batch), self.dtype)
             for target, scalar in zip(array, flatten(value), strict=True):
                 target[...] = scalar[:, 0] if isinstance(scalar, np.ndarray) else scalar
@@ -341,13 +237,13 @@ class _Run:
         starts = np.arange(self.model.n_bodies)
         if sweep.of_link:
             assert self.link is not None
-            link = _LinkConstants(self, np.array([self.link]))
+            link = LinkValues(self, np.array([self.link]))
             body = self.model.link_body[self.link]
             starts = starts[body : body + 1] if body >= 0 else starts[:0]
         for code, kind in enumerate(KINDS):
             first = starts[codes[starts] == code]
             if first.size:
-                begun = sweep.start(self.bodies(kind, first), _View(self, sweep.reads, first, kind), link)  # type: ignore[arg-type]
+                begun = sweep.start(self.bodies(kind, first), FieldView(self, sweep.reads, first, kind), link)  # type: ignore[arg-type]
                 self._climb(sweep, kind, first, first, dict(begun))
 
     def _climb(self, sweep: Ancestors, kind: JointKind, first: Array, at: Array, carry: Written) -> None:
@@ -361,13 +257,14 @@ class _Run:
                 i, j = first[chosen], at[chosen]
                 carried = {name: _select(value, chosen) for name, value in carry.items()}
                 body_j, body_i = self.bodies(KINDS[code], j), self.bodies(kind, i)
-                own_j = _View(self, sweep.visits, j, KINDS[code])
-                own_i = _View(self, sweep.reads, i, kind)
-                written, moved = sweep.visit(body_j, own_j, body_i, own_i, _Carried(carried))
+                own_j = FieldView(self, sweep.visits, j, KINDS[code])
+                own_i = FieldView(self, sweep.reads, i, kind)
+                written, moved = sweep.visit(body_j, own_j, body_i, own_i, Carried(carried))
                 if sweep.of_link:
                     self.write(written, j, KINDS[code])
                 else:
                     self._scatter(written, body_j.dofs, body_i.dofs, j == i)
+                    self._scatter_rows(written, body_j.dofs, i)
                 parents = self.model.parent[j]
                 inside = parents >= 0
                 if inside.any():
@@ -393,6 +290,19 @@ class _Run:
                                 value = value * weight.astype(self.dtype)[:, None]
                             np.add.at(matrix, at[::-1] if blocks.transposed else at, value)
 
+    def _scatter_rows(self, written: Written, rows: Array, bodies: Array) -> None:
+        """Add blocks (rows of j, columns of body i) to the matrices they belong to."""
+        model = self.model
+        for name, output in self.algorithm.outputs.items():
+            if not isinstance(output, BodyOutput):
+                continue
+            for r, entries in enumerate(written[output.field]):
+                weight = model.v_multiplier[rows[:, r]].astype(self.dtype)[:, None]
+                for c, entry in enumerate(entries):
+                    value = np.broadcast_to(entry, (bodies.size, 1, self.batch))[:, 0]
+                    at = (model.v_source[rows[:, r]], bodies)
+                    np.add.at(self.matrices[name][:, :, c], at, value * weight if model.has_mimic else value)
+
     # Outputs, batch first.
 
     def output(self, name: str) -> Array:
@@ -400,10 +310,12 @@ class _Run:
         output, model = self.algorithm.outputs[name], self.model
         if isinstance(output, PairOutput):
             matrices = self.matrices[name]
-            if output.armature:
+            if output.diagonal is not None:
                 diagonal = np.arange(model.nv)
-                matrices[0, diagonal, diagonal] += model.armature.astype(self.dtype)[:, None]
+                matrices[0, diagonal, diagonal] += getattr(model, output.diagonal).astype(self.dtype)[:, None]
             return np.moveaxis(matrices[0] if output.rows is None else matrices, -1, 0)
+        if isinstance(output, BodyOutput):
+            return np.moveaxis(self.matrices[name], -1, 0)
         if isinstance(output, WorldOutput):
             return self._array(output.field, None)[:, -1, 0].T.reshape(self.batch, *output.shape)
         if isinstance(output, LinkOutput):
@@ -495,7 +407,7 @@ class ReferenceEngine:
                 piece = slice(start, min(start + rows, batch))
                 part = {name: array[piece] for name, array in inputs.items()}
                 size = piece.stop - piece.start
-                run = _Run(self.model, self._schedule, algorithm, part, size, self.dtype, link)
+                run = Run(self.model, self._schedule, algorithm, part, size, self.dtype, link)
                 for sweep in algorithm.sweeps:
                     run.sweep(sweep)
                 for name, array in outputs.items():

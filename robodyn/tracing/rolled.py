@@ -39,8 +39,8 @@ class Source:
     """Where an input's number lies: entry `index` of what `subject` has in `array`.
 
     Subjects: "self" (the body that the step is about), "parent", "first" (the body that an `Ancestors` sweep started
-    from), "carry", "link", "world". Arrays: "Xtree", "inertia", "pitch"; "armature", "q", "qd", "qdd", "tau", "f_ext",
-    "unit"; "V0", "dV0", "gravity"; "X" of a link; "field NAME".
+    from), "carry", "link", "world". Arrays: "Xtree", "inertia" (the model's, or an input where the algorithm lists it),
+    "pitch"; "armature", "q", "qd", "qdd", "tau", "f_ext", "unit"; "V0", "dV0", "gravity"; "X" of a link; "field NAME".
     """
 
     subject: str
@@ -140,7 +140,7 @@ class _Tracer:
         return self.expressions[-1]
 
     def source_of(self, value: Value) -> Source | float | None:
-        """Where a result can be found again without storing it: a constant of the body, or a number."""
+        """Where a result can be found again without storing it: what the body is made of, or a number."""
         if not isinstance(value, Expression):
             return float(value)
         operation, number, _ = self.graph.nodes[value.index]
@@ -202,8 +202,8 @@ class StepTracer:
     """Traces the steps of one algorithm.
 
     Neighbouring sweeps of one direction run as one: what one leaves for the next on the same body is handed on without
-    being stored, unless others read it too. Of a field that an outward sweep writes, scalars that are constants of the
-    body whatever its joint (`known`) are not stored either.
+    being stored, unless others read it too. Of a field that an outward sweep writes, scalars that are entries of the
+    body's Xtree or inertia whatever its joint (`known`) are not stored either.
 
     Args:
         algorithm: whose steps.

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from robodyn.chains import Solution, Solve, Task
 from robodyn.joints import KINDS, JointKind
 from robodyn.model import Model
 from robodyn.spatial import ZERO_FORCE, ZERO_MOTION, Force, Inertia, Motion, Transform
 from robodyn.sweeps import (
+    INPUTS,
+    PER_BODY,
     Algorithm,
     Ancestors,
+    BodyOutput,
     ColumnOutput,
     DofOutput,
     Inward,
@@ -30,31 +34,37 @@ from robodyn.sweeps import (
 from robodyn.tracing.constants import Constants
 from robodyn.tracing.expression import Graph, Value
 from robodyn.tracing.program import Program
+from robodyn.tracing.solves import solved
 
 WORLD = -1
 _Key = tuple[str, Any, int | None]
 
 
-def input_shapes(model: Model, algorithm: Algorithm, base: Iterable[str] = ()) -> dict[str, tuple[int, ...]]:
+def input_shapes(model: Model, algorithm: Task, base: Iterable[str] = ()) -> dict[str, tuple[int, ...]]:
     """Shape of one state of every input that a program of the algorithm takes, in the program's order.
 
     `base` names those of V0 and dV0 that are given; the others are zero.
     """
-    shapes = {"q": (model.nq,), **dict.fromkeys(("qd", "qdd", "tau"), (model.nv,)), "f_ext": (model.n_bodies, 6)}
+    per_body = {name: (model.n_bodies, width) for name, width in PER_BODY.items()}
+    shapes = {"q": (model.nq,), **dict.fromkeys(("qd", "qdd", "tau"), (model.nv,)), **per_body}
     return {
-        **{name: shape for name, shape in shapes.items() if name in algorithm.inputs},
+        **{name: shapes[name] for name in INPUTS if name in algorithm.inputs},
         **{name: (6,) for name in ("V0", "dV0") if name in base},
     }
 
 
-def output_shape(model: Model, output: Output) -> tuple[int, ...]:
+def output_shape(model: Model, output: Output | Solution) -> tuple[int, ...]:
     """Shape of one state of an output."""
+    if isinstance(output, Solution):
+        return output_shape(model, output.like)
     if isinstance(output, WorldOutput):
         return output.shape
     if isinstance(output, LinkOutput):
         return (*(() if output.of_link else (len(model.link_names),)), *output.shape)
     if isinstance(output, ColumnOutput):
         return (output.rows, model.nv)
+    if isinstance(output, BodyOutput):
+        return (model.nv, model.n_bodies, output.width)
     if isinstance(output, PairOutput):
         return (*(() if output.rows is None else (output.rows,)), model.nv, model.nv)
     return (model.nv, model.nv) if output.lanes else (model.nv,)
@@ -76,12 +86,22 @@ class Trace:
     Fields are kept per (name, body, lane); the world is body -1, and what no sweep wrote is zero.
     """
 
-    def __init__(self, model: Model, algorithm: Algorithm, *, link: int | None = None, base: Iterable[str] = ()):
+    def __init__(
+        self,
+        model: Model,
+        algorithm: Algorithm,
+        *,
+        link: int | None = None,
+        base: Iterable[str] = (),
+        graph: Graph | None = None,
+        given: Mapping[str, Sequence[Value]] | None = None,
+    ) -> None:
         self.model, self.algorithm, self.link = model, algorithm, link
         self.constants = Constants(model)
-        self.graph = Graph()
-        self.inputs = {
-            name: (shape, self.graph.inputs(int(np.prod(shape))))
+        self.graph = Graph() if graph is None else graph
+        known = {} if given is None else given
+        self.inputs: dict[str, tuple[tuple[int, ...], Sequence[Value]]] = {
+            name: (shape, known[name] if name in known else self.graph.inputs(int(np.prod(shape))))
             for name, shape in input_shapes(model, algorithm, base).items()
         }
         self.kinds: list[JointKind] = [KINDS[code] for code in model.joint_kind.tolist()]
@@ -90,8 +110,8 @@ class Trace:
         self.tree_inputs = self._tree_inputs()
         self._bodies: dict[int, SimpleNamespace] = {}
 
-    def program(self, name: str) -> Program:
-        """Run every sweep and gather the outputs."""
+    def results(self) -> dict[str, tuple[tuple[int, ...], list[Value]]]:
+        """Run every sweep and gather the outputs: shape of one state, and its scalars in C order."""
         run = {
             World: self._world,
             Outward: self._outward,
@@ -101,8 +121,7 @@ class Trace:
         }
         for sweep in self.algorithm.sweeps:
             run[type(sweep)](sweep)  # type: ignore[operator]
-        outputs = {key: self._output(key) for key in self.algorithm.outputs}
-        return Program.of(name, self.graph, self.inputs, outputs)
+        return {key: self._output(key) for key in self.algorithm.outputs}
 
     # What steps see.
 
@@ -127,6 +146,13 @@ class Trace:
         values = self.tree_inputs.get(name)
         return (0.0,) * count if values is None else tuple(values[start : start + count])
 
+    def _row(self, name: str, i: int) -> tuple[Value, ...]:
+        """Body i's share of an input that has a row for each body; nothing where it is no input."""
+        if name not in self.inputs:
+            return ()
+        width = PER_BODY[name]
+        return tuple(self.inputs[name][1][width * i : width * (i + 1)])
+
     def body(self, i: int, lane: int | None = None) -> SimpleNamespace:
         """Body i as a step sees it (`robodyn.sweeps.Body`)."""
         known = self._bodies.get(i)
@@ -141,24 +167,21 @@ class Trace:
     def _body(self, i: int) -> SimpleNamespace:
         model, kind = self.model, self.kinds[i]
         q, v = int(model.q_start[i]), int(model.v_start[i])
-        X, inertia = self.constants.Xtree[i].tolist(), self.constants.inertia[i].tolist()
-        pitch = float(model.pitch[i])
-        f_ext = ZERO_FORCE
-        if "f_ext" in self.inputs:
-            scalars = self.inputs["f_ext"][1][6 * i : 6 * i + 6]
-            f_ext = Force(scalars[:3], scalars[3:])  # type: ignore[arg-type]
+        X, pitch = self.constants.Xtree[i].tolist(), float(model.pitch[i])
+        force = self._row("f_ext", i) or tuple(flatten(ZERO_FORCE))
+        inertia = self._row("inertia", i) or tuple(self.constants.inertia[i].tolist())
         return SimpleNamespace(
             joint=kind,
             S=kind.subspace(pitch),
             Xtree=Transform(tuple(X[:9]), tuple(X[9:])),
-            inertia=Inertia(inertia[0], tuple(inertia[1:4]), tuple(inertia[4:])),
+            inertia=Inertia(inertia[0], inertia[1:4], inertia[4:]),  # type: ignore[arg-type]
             pitch=pitch,
             armature=tuple(model.tree_armature[v : v + kind.nv].tolist()),
             q=self._given("q", q, kind.nq),
             qd=self._given("qd", v, kind.nv),
             qdd=self._given("qdd", v, kind.nv),
             tau=self._given("tau", v, kind.nv),
-            f_ext=f_ext,
+            f_ext=Force(force[:3], force[3:]),  # type: ignore[arg-type]
             unit=(0.0,) * kind.nv,
         )
 
@@ -265,13 +288,15 @@ class Trace:
             return (*(() if output.of_link else (len(links),)), *output.shape), scalars
         if isinstance(output, PairOutput):
             return self._pair_output(output)
+        if isinstance(output, BodyOutput):
+            return self._body_output(output)
         return self._dof_output(output)
 
     def _pair_output(self, output: PairOutput) -> tuple[tuple[int, ...], list[Value]]:
         model, nv = self.model, self.model.nv
         H: dict[tuple[int, int, int], Value] = {}
-        if output.armature:
-            H = {(0, k, k): a for k, a in enumerate(model.armature.tolist())}
+        if output.diagonal is not None:
+            H = {(0, k, k): a for k, a in enumerate(getattr(model, output.diagonal).tolist())}
         source, multiplier = model.v_source.tolist(), model.v_multiplier.tolist()
         for i, j, written in self.pairs:
             rows, columns = int(model.v_start[j]), int(model.v_start[i])
@@ -287,6 +312,18 @@ class Trace:
         return output_shape(model, output), [
             H.get((p, r, c), 0.0) for p in range(count) for r in range(nv) for c in range(nv)
         ]
+
+    def _body_output(self, output: BodyOutput) -> tuple[tuple[int, ...], list[Value]]:
+        model = self.model
+        shape = output_shape(model, output)
+        found: dict[tuple[int, ...], Value] = {}
+        source, multiplier = model.v_source.tolist(), model.v_multiplier.tolist()
+        for i, j, written in self.pairs:
+            for r, entries in enumerate(written[output.field], int(model.v_start[j])):
+                for c, entry in enumerate(entries):
+                    at = (source[r], i, c)
+                    found[at] = found.get(at, 0.0) + entry * multiplier[r]
+        return shape, [found.get(at, 0.0) for at in np.ndindex(*shape)]
 
     def _dof_output(self, output: DofOutput | ColumnOutput) -> tuple[tuple[int, ...], list[Value]]:
         model = self.model
@@ -312,13 +349,28 @@ class Trace:
         return (nv, nv), [total[v, 0, c] for v in range(nv) for c in range(nv)]
 
 
-def trace(model: Model, algorithm: Algorithm, *, link: int | None = None, base: Iterable[str] = ()) -> Program:
-    """The straight-line program of an algorithm on a model.
+def trace(model: Model, task: Task, *, link: int | None = None, base: Iterable[str] = ()) -> Program:
+    """The straight-line program of an algorithm, or of a chain of them, on a model.
 
     Args:
         model: its constants become numbers of the program.
-        algorithm: what to compute.
+        task: what to compute.
         link: index of the link that the query is about, where it is about one.
         base: which of V0 and dV0 are inputs; the others are zero.
     """
-    return Trace(model, algorithm, link=link, base=base).program(algorithm.name)
+    graph = Graph()
+    inputs = {
+        name: (shape, graph.inputs(int(np.prod(shape)))) for name, shape in input_shapes(model, task, base).items()
+    }
+    pool: dict[str, Sequence[Value]] = {name: scalars for name, (_, scalars) in inputs.items()}
+    if isinstance(task, Algorithm):
+        results = Trace(model, task, link=link, base=base, graph=graph, given=pool).results()
+        return Program.of(task.name, graph, inputs, results)
+    for stage in task.stages:
+        if isinstance(stage, Solve):
+            pool.update(solved(stage, pool, model.nv))
+            continue
+        found = Trace(model, stage.algorithm, link=link, base=base, graph=graph, given=pool).results()
+        pool.update({stage.names.get(name, name): scalars for name, (_, scalars) in found.items()})
+    results = {name: (output_shape(model, output), list(pool[name])) for name, output in task.outputs.items()}
+    return Program.of(task.name, graph, inputs, results)

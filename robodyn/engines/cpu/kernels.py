@@ -21,7 +21,7 @@ from robodyn.errors import UnavailableError
 from robodyn.model import Model
 from robodyn.sweeps import Algorithm, Ancestors, Links
 from robodyn.tracing.program import Program
-from robodyn.tracing.unrolled import trace
+from robodyn.tracing.unrolled import input_shapes, trace
 
 OPT = 1
 """Level of LLVM's code generator. Level 2 takes twice the time for code that runs no faster."""
@@ -137,8 +137,7 @@ class Kernel:
 
 def input_names(request: Request) -> tuple[str, ...]:
     """A kernel's inputs, in order."""
-    given = tuple(name for name in ("q", "qd", "qdd", "tau", "f_ext") if name in request.algorithm.inputs)
-    return (*given, *request.base)
+    return tuple(input_shapes(request.model, request.algorithm, request.base))
 
 
 class Compiler:

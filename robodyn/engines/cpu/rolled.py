@@ -27,6 +27,7 @@ from robodyn.engines.cpu.vectors import Lines, declarations
 from robodyn.joints import KINDS, JointKind
 from robodyn.sweeps import (
     Ancestors,
+    BodyOutput,
     ColumnOutput,
     DofOutput,
     Inward,
@@ -327,10 +328,11 @@ done:
             body.do(f"call void @gather(ptr {source}, ptr {to}, {tables}, i64 {count})")
         elif isinstance(output, PairOutput):
             to = self.bases[f"out {name}"]
-            if output.armature and module.traits.armature:
-                body.do(
-                    f"call void @add_diagonal(ptr {to}, ptr {self.bases['own_armature']}, i64 {self._integer('nv')})"
-                )
+            if output.diagonal == "damping" or (output.diagonal == "armature" and module.traits.armature):
+                diagonal = self.bases[f"own_{output.diagonal}"]
+                body.do(f"call void @add_diagonal(ptr {to}, ptr {diagonal}, i64 {self._integer('nv')})")
+        elif isinstance(output, BodyOutput):
+            to = self.bases[f"out {name}"]
         else:
             assert isinstance(output, WorldOutput | LinkOutput | DofOutput)
             to = self.bases[f"field {output.field}"]

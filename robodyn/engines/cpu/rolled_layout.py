@@ -11,7 +11,7 @@ from robodyn.engines.cpu.rolled_plan import lane_fields, link_fields, must_be_ze
 from robodyn.engines.cpu.target import Target
 from robodyn.engines.cpu.vectors import VectorType
 from robodyn.joints import KINDS
-from robodyn.sweeps import Algorithm, Ancestors, ColumnOutput, DofOutput, PairOutput
+from robodyn.sweeps import INPUTS, Algorithm, Ancestors, BodyOutput, ColumnOutput, DofOutput, PairOutput
 from robodyn.tracing.rolled import StepTracer
 
 PER_VELOCITY = ("qd", "qdd", "tau")
@@ -61,7 +61,7 @@ class RolledLayout:
         self.kind = VectorType.of(dtype, target, width)
         self.lane_fields, self.link_fields = lane_fields(algorithm), link_fields(algorithm)
         self.tracer = StepTracer(algorithm, [KINDS[code] for code in traits.kinds], base, traits.armature)
-        self.inputs = (*(name for name in ("q", "qd", "qdd", "tau", "f_ext") if name in algorithm.inputs), *base)
+        self.inputs = (*(name for name in INPUTS if name in algorithm.inputs), *base)
         lanes = [k for k, sweep in enumerate(algorithm.sweeps) if getattr(sweep, "lanes", False)]
         self.gathered = [
             name
@@ -69,8 +69,10 @@ class RolledLayout:
             if isinstance(output, ColumnOutput) or (isinstance(output, DofOutput) and (output.lanes or traits.mimic))
         ]
         self.carried = [name for sweep in algorithm.sweeps if isinstance(sweep, Ancestors) for name in sweep.carries]
+        asked = (output.diagonal for output in algorithm.outputs.values() if isinstance(output, PairOutput))
+        self.diagonals = tuple(dict.fromkeys(name for name in asked if name is not None))
         self.model_arrays = self._model_arrays(lanes)
-        own = [name for name in algorithm.outputs if name in self.gathered or self._is_pair(name)]
+        own = [name for name in algorithm.outputs if name in self.gathered or self._has_blocks(name)]
         self.raw = [name for name in self.inputs if self._coupled(name)]
         self.workspace_arrays = [
             *(f"in {name}" for name in self.inputs),
@@ -107,8 +109,8 @@ class RolledLayout:
                     found[f"field {output.field}"] = name
         return found
 
-    def _is_pair(self, name: str) -> bool:
-        return isinstance(self.algorithm.outputs[name], PairOutput)
+    def _has_blocks(self, name: str) -> bool:
+        return isinstance(self.algorithm.outputs[name], PairOutput | BodyOutput)
 
     def is_block(self, name: str) -> bool:
         """Whether a field is only ever the blocks of a matrix, which no array holds."""
@@ -126,7 +128,7 @@ class RolledLayout:
             *("layout", "parent", "kind", "q_start", "v_start", "Xtree", "inertia", "pitch", "armature", "gravity"),
             *("X", "link_body"),
             *(couplings if self.traits.mimic else ()),
-            "own_armature",
+            *(f"own_{name}" for name in self.diagonals),
             *(f"pairs {k}" for k in lanes),
             *(part for name in self.gathered for part in (f"gather {name}", f"weight {name}")),
         ]

@@ -15,6 +15,7 @@ from robodyn.model import Model
 from robodyn.sweeps import (
     Algorithm,
     Ancestors,
+    BodyOutput,
     ColumnOutput,
     DofOutput,
     FieldType,
@@ -254,6 +255,8 @@ class RolledPlan:
         output = self.algorithm.outputs[name]
         if isinstance(output, PairOutput):
             return (output.rows or 1) * self.model.nv**2
+        if isinstance(output, BodyOutput):
+            return self.model.nv * self.model.n_bodies * output.width
         return self.gathers[name].size if name in self.gathers else 0
 
     def output_columns(self, name: str) -> int:

@@ -14,7 +14,7 @@ from robodyn.engines.cpu.rolled_plan import RolledPlan, lane_size
 from robodyn.engines.cpu.target import Target
 from robodyn.joints import KINDS
 from robodyn.model import Model
-from robodyn.sweeps import Algorithm, Ancestors, Inward, Links, Outward
+from robodyn.sweeps import PER_BODY, Algorithm, Ancestors, Inward, Links, Outward
 
 
 def traits_of(model: Model) -> Traits:
@@ -109,7 +109,8 @@ class RolledProgram:
         model = self.model
         if name in self.plan.algorithm.outputs:
             return self.plan.output_columns(name)
-        sizes = {"q": model.nq, "f_ext": 6 * model.n_bodies, "V0": 6, "dV0": 6}
+        per_body = {each: model.n_bodies * width for each, width in PER_BODY.items()}
+        sizes = {"q": model.nq, **per_body, "V0": 6, "dV0": 6}
         return sizes.get(name, model.nv)
 
     def _layout(self) -> tuple[Array, int]:
@@ -157,6 +158,7 @@ class RolledProgram:
             "X": model.link_X,
             "armature": model.tree_armature,
             "own_armature": model.armature,
+            "own_damping": model.damping,
             "v_offset": np.zeros(model.nv_tree),
         }
         return np.ascontiguousarray(real[name] if name in real else getattr(model, name), self.dtype)

@@ -9,7 +9,7 @@ from robodyn.engines.cpu.rolled_plan import lane_size, per_velocity
 from robodyn.engines.cpu.rolled_runtime import broadcast
 from robodyn.engines.cpu.straight_line import StraightLine
 from robodyn.engines.cpu.vectors import Lines
-from robodyn.sweeps import PairOutput
+from robodyn.sweeps import PER_BODY, BodyOutput, PairOutput
 from robodyn.tracing.expression import INPUT
 from robodyn.tracing.lowering import lower
 from robodyn.tracing.rolled import Source, Step, Target
@@ -113,7 +113,8 @@ class StepWriter:
         out = self.out
         if array.startswith("field "):
             return self._field_row(subject, array.removeprefix("field "))
-        if array in _CONSTANT_ROWS:
+        constant = self._is_constant(array)
+        if constant and array in _CONSTANT_ROWS:
             row = self.scope.link if subject == "link" else self.scope.body(subject)
             index = out.new(f"mul i64 {row}, {_CONSTANT_ROWS[array]}")
         elif array == "armature":
@@ -122,13 +123,16 @@ class StepWriter:
             index = self._start("q_start", subject)
         elif array in PER_VELOCITY:
             index = self._start("v_start", subject)
-        elif array == "f_ext":
-            index = out.new(f"mul i64 {self.scope.body(subject)}, 6")
+        elif array in PER_BODY:
+            index = out.new(f"mul i64 {self.scope.body(subject)}, {PER_BODY[array]}")
         else:
             index = "0"
-        scalar = array in _CONSTANT_ROWS or array in ("armature", "gravity")
-        base = self.function.base(array if scalar else f"in {array}")
-        return out.new(f"getelementptr {self.kind.scalar if scalar else self.kind.name}, ptr {base}, i64 {index}")
+        base = self.function.base(array if constant else f"in {array}")
+        return out.new(f"getelementptr {self.kind.scalar if constant else self.kind.name}, ptr {base}, i64 {index}")
+
+    def _is_constant(self, array: str) -> bool:
+        """Whether an array is the model's, with one number for all states."""
+        return array not in self.module.inputs and array in (*_CONSTANT_ROWS, "armature", "gravity")
 
     def _field_row(self, subject: str, name: str) -> str:
         out, module, scope = self.out, self.module, self.scope
@@ -155,7 +159,7 @@ class StepWriter:
         if source.array == "unit":
             return self._unit(source)
         row = self._row(source.subject, source.array)
-        if source.array in _CONSTANT_ROWS or source.array in ("armature", "gravity"):
+        if self._is_constant(source.array):
             at = self.out.new(f"getelementptr {self.kind.scalar}, ptr {row}, i64 {source.index}")
             scalar = self.out.new(f"load {self.kind.scalar}, ptr {at}, align {self.kind.itemsize}")
             return self._broadcast(scalar)
@@ -199,6 +203,12 @@ class StepWriter:
     def _store_block(self, value: str, target: Target) -> None:
         out, T = self.out, self.kind.name
         row = out.new(f"add i64 {self._start('v_start', 'self')}, {target.row}")
+        outputs = self.module.algorithm.outputs.items()
+        of_bodies = {name: o.width for name, o in outputs if isinstance(o, BodyOutput) and o.field == target.field}
+        for name, width in of_bodies.items():
+            self._store_body_row(value, name, width, row, target.column)
+        if of_bodies:
+            return
         column = out.new(f"add i64 {self._start('v_start', 'first')}, {target.column}")
         if self.module.traits.mimic:
             value = out.new(f"fmul {T} {value}, {self._weight(row)}")
@@ -219,6 +229,17 @@ class StepWriter:
                     same = out.new(f"icmp eq i64 {self.scope.self_}, {self.scope.first}")
                     entry = out.new(f"select i1 {same}, {T} {self.kind.splat(0.0)}, {T} {value}")
                 self._store_at(entry, at, add=True)
+
+    def _store_body_row(self, value: str, name: str, width: int, row: str, column: int) -> None:
+        """An entry of the output of that name, which has `width` columns for the body that the sweep started from."""
+        out, T = self.out, self.kind.name
+        if self.module.traits.mimic:
+            value = out.new(f"fmul {T} {value}, {self._weight(row)}")
+            row = self._source(row)
+        of_row = out.new(f"mul i64 {row}, {self.function.integer('n_bodies')}")
+        body = out.new(f"mul i64 {out.new(f'add i64 {of_row}, {self.scope.first}')}, {width}")
+        at = f"getelementptr {T}, ptr {self.function.base(f'out {name}')}, i64 {out.new(f'add i64 {body}, {column}')}"
+        self._store_at(value, out.new(at), add=True)
 
     def _weight(self, velocity: str) -> str:
         at = self.out.new(f"getelementptr {self.kind.scalar}, ptr {self.function.base('v_multiplier')}, i64 {velocity}")

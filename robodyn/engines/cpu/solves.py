@@ -1,0 +1,115 @@
+"""Solves with the mass matrices of one robot: the numbers that the loops of `solve_code` read."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.chains import Elimination, Solve
+from robodyn.engines.cpu.solve_code import CONSTANTS, OF_SOLUTION
+from robodyn.engines.cpu.vectors import VectorType
+from robodyn.model import Model
+from robodyn.tracing.unrolled import output_shape
+
+_NS = 1.0 / 25.0
+"""Nanoseconds per operation of one state in a vector of one: about, see `kernels`."""
+
+
+def tiles(columns: int, width: int) -> list[tuple[int, int]]:
+    """(first column, columns) of pieces that cover so many columns, whole ones where there are enough.
+
+    The last piece then goes over some columns again: that is harmless, and quicker than a part of one.
+    """
+    if columns < width:
+        return [(0, columns)] if columns else []
+    return [(min(c, columns - width), width) for c in range(0, columns, width)]
+
+
+class SolvePlan:
+    """Arrays of a solve on one model, in the order of the table's constants."""
+
+    def __init__(self, model: Model, solve: Solve, kind: VectorType) -> None:
+        self.model, self.solve, self.kind = model, solve, kind
+        self.elimination = Elimination(model)
+        found = {**self._of_matrix(), **self._of_solutions()}
+        names = [*CONSTANTS, *(f"{each} {k}" for k in range(len(solve.outputs)) for each in OF_SOLUTION)]
+        self.arrays = [np.ascontiguousarray(found[name], np.int64) for name in names]
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes of V, D, X and a spare row."""
+        n, W = self.model.nv, self.kind.width
+        return (n * n + n + n * W + W) * self.kind.bytes
+
+    @property
+    def columns(self) -> list[int]:
+        """Right-hand sides of each solution."""
+        nv = self.model.nv
+        return [math.prod(output_shape(self.model, each)) // nv for each in self.solve.outputs.values()] if nv else []
+
+    @property
+    def operations(self) -> int:
+        """About how many floating-point operations one state takes."""
+        return self.elimination.operations(sum(self.columns))
+
+    @property
+    def row_ns(self) -> float:
+        """About how long a state takes."""
+        return self.operations * _NS * 8.0 / self.kind.width
+
+    def _tiles(self, columns: int) -> Array:
+        pieces = tiles(columns, self.kind.width)
+        return np.array([len(pieces), columns, *(number for piece in pieces for number in piece)], np.int64)
+
+    def _of_matrix(self) -> dict[str, Array]:
+        n, W = self.model.nv, self.kind.width
+        lower = self.elimination.lower
+        ends = np.cumsum([0, *(len(row) for row in lower)])
+        index = np.concatenate([*lower, np.empty(0, np.int64)]).astype(np.int64)
+        row = np.repeat(np.arange(n), np.diff(ends))
+        return {
+            "n": np.array([n]),
+            "lower starts": ends,
+            "lower index": index,
+            "down starts": ends,
+            "down entries": np.stack([row * n + index, index * W], axis=1),
+            "matrix tiles": self._tiles(n),
+        }
+
+    def _of_solutions(self) -> dict[str, Array]:
+        """Tiles, and the way up for each of them: only rows that its columns reach take part.
+
+        Columns of a square right-hand side are degrees of freedom, whose rows are zero where H is.
+        """
+        n, pattern = self.model.nv, self.elimination.pattern
+        found: dict[str, Array] = {}
+        for number, (solution, columns) in enumerate(zip(self.solve.outputs.values(), self.columns, strict=True)):
+            starts, entries, total = [], [], 0
+            for c, count in tiles(columns, self.kind.width):
+                rows = np.ones(n, dtype=bool)
+                if not solution.arrays:
+                    rows[:] = False
+                    rows[c : c + count] = True
+                elif columns == n:
+                    rows = pattern[:, c : c + count].any(axis=1)
+                here, pairs = self._way_up(self.elimination.reached(rows))
+                starts.append(here + total)
+                entries.append(pairs)
+                total += len(pairs)
+            found[f"tiles {number}"] = self._tiles(columns)
+            found[f"up starts {number}"] = np.concatenate([*starts, np.empty(0, np.int64)])
+            found[f"up entries {number}"] = np.concatenate([*entries, np.empty((0, 2), np.int64)])
+        return found
+
+    def _way_up(self, reached: Array) -> tuple[Array, Array]:
+        """For each row p, pairs for the rows k that have p among their columns: V[k, p] X[k]."""
+        n, W = self.model.nv, self.kind.width
+        by_row: list[list[tuple[int, int]]] = [[] for _ in range(n)]
+        for k in np.flatnonzero(reached).tolist():
+            for p in self.elimination.lower[k].tolist():
+                by_row[p].append((k * n + p, k * W))
+        starts = np.cumsum([0, *(len(pairs) for pairs in by_row)])
+        pairs = np.array([pair for pairs in by_row for pair in pairs], np.int64).reshape(-1, 2)
+        return starts, pairs

@@ -1,0 +1,141 @@
+"""What steps see on the reference engine: bodies, fields, the world and links, whose scalars are arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.joints import JointKind
+from robodyn.spatial import ZERO_FORCE, Force, Inertia, Motion, Transform
+
+if TYPE_CHECKING:
+    from robodyn.engines.reference import Run
+
+
+def _columns(rows: Array, dtype: Any) -> Any:
+    """The columns of constants (m, c), each as (m, 1, 1) scalars."""
+    return tuple(np.ascontiguousarray(rows.T, dtype=dtype)[:, :, None, None])
+
+
+class Bodies:
+    """Bodies of one joint kind: what a step sees of them (`robodyn.sweeps.Body`), made when it is looked at."""
+
+    def __init__(self, run: Run, kind: JointKind, bodies: Array) -> None:
+        self.run, self.joint, self.bodies = run, kind, bodies
+        # A run of neighbours is read as a slice, without copying.
+        contiguous = bodies.size and bodies[-1] - bodies[0] + 1 == bodies.size
+        self.index: Any = slice(bodies[0], bodies[-1] + 1) if contiguous else bodies
+
+    @cached_property
+    def S(self) -> tuple[Motion, ...]:
+        """Columns of the motion subspace."""
+        return self.joint.subspace(self.pitch)
+
+    @cached_property
+    def pitch(self) -> Array:
+        """(m, 1, 1) pitch of helical joints."""
+        return self.run.constant(self.run.model.pitch[self.bodies])
+
+    @cached_property
+    def Xtree(self) -> Transform:
+        """From the parents' frames to the joints'."""
+        scalars = _columns(self.run.model.Xtree[self.bodies], self.run.dtype)
+        return Transform(scalars[:9], scalars[9:])
+
+    @cached_property
+    def inertia(self) -> Inertia:
+        """The model's, or given for each state."""
+        scalars = self._rows("inertia") or _columns(self.run.model.inertia[self.bodies], self.run.dtype)
+        return Inertia(scalars[0], scalars[1:4], scalars[4:])
+
+    @cached_property
+    def dofs(self) -> Array:
+        """(m, nv) tree velocities of the joints."""
+        return self.run.model.v_start[self.bodies][:, None] + np.arange(self.joint.nv)
+
+    @cached_property
+    def armature(self) -> tuple[Array, ...]:
+        """One scalar per degree of freedom."""
+        columns: tuple[Array, ...] = _columns(self.run.model.tree_armature[self.dofs], self.run.dtype)
+        return columns
+
+    @cached_property
+    def q(self) -> tuple[Any, ...]:
+        """One scalar per coordinate."""
+        index = self.run.model.q_start[self.bodies][:, None] + np.arange(self.joint.nq)
+        return self.run.tree_input("q", index)
+
+    @cached_property
+    def qd(self) -> tuple[Any, ...]:
+        """One scalar per degree of freedom."""
+        return self.run.tree_input("qd", self.dofs)
+
+    @cached_property
+    def qdd(self) -> tuple[Any, ...]:
+        """One scalar per degree of freedom."""
+        return self.run.tree_input("qdd", self.dofs)
+
+    @cached_property
+    def tau(self) -> tuple[Any, ...]:
+        """One scalar per degree of freedom."""
+        return self.run.tree_input("tau", self.dofs)
+
+    @cached_property
+    def f_ext(self) -> Force:
+        """External forces, in world coordinates."""
+        scalars = self._rows("f_ext")
+        return Force(scalars[:3], scalars[3:]) if scalars else ZERO_FORCE
+
+    def _rows(self, name: str) -> tuple[Any, ...]:
+        """An input with a row for each body as (m, 1, B) scalars; nothing where the algorithm does not list it."""
+        if name not in self.run.algorithm.inputs:
+            return ()
+        return tuple(self.run.inputs[name][:, self.bodies].transpose(2, 1, 0)[:, :, None, :])
+
+    @cached_property
+    def unit(self) -> tuple[Array, ...]:
+        """(m, lanes, 1): 1 in the lane of that degree of freedom, 0 in all others."""
+        lanes = np.arange(self.run.model.nv_tree)
+        return tuple((self.dofs[:, c, None] == lanes)[:, :, None].astype(self.run.dtype) for c in range(self.joint.nv))
+
+
+class WorldValues:
+    """Base motion and gravity, as a step of the world sees them."""
+
+    def __init__(self, run: Run) -> None:
+        x, y, z = run.model.gravity.astype(run.dtype).tolist()
+        self.gravity = (x, y, z)
+        self.V0, self.dV0 = run.base_motion("V0"), run.base_motion("dV0")
+
+
+class LinkValues:
+    """Where links sit on their bodies."""
+
+    def __init__(self, run: Run, links: Array) -> None:
+        scalars = _columns(run.model.link_X[links], run.dtype)
+        self.X = Transform(scalars[:9], scalars[9:])
+
+
+class FieldView:
+    """Fields of some bodies as attributes; only those that the sweep declares."""
+
+    def __init__(self, run: Run, names: tuple[str, ...], where: Any, kind: JointKind | None) -> None:
+        self._run, self._names, self._where, self._kind = run, names, where, kind
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self._names:
+            raise AttributeError(f"the sweep does not declare the field {name!r}; it declares {self._names}")
+        value = self._run.read(name, self._where, self._kind)
+        setattr(self, name, value)
+        return value
+
+
+class Carried:
+    """What an `Ancestors` sweep carries along, as attributes."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.__dict__.update(values)
