@@ -288,12 +288,13 @@ class PairOutput:
 @dataclass(frozen=True)
 class BodyOutput:
     """A matrix (nv, n_bodies, width) filled by blocks of an `Ancestors` sweep: rows are j's degrees of freedom, columns
-    are the `width` of body i, zero where j is no ancestor of i. Rows are generalised forces, to which a mimicking joint
-    contributes through its multiplier.
+    are the `width` of body i, zero where j is no ancestor of i; with `flat` as (nv, n_bodies width). Rows are
+    generalised forces, to which a mimicking joint contributes through its multiplier.
     """
 
     field: str
     width: int
+    flat: bool = False
 
 
 Output: TypeAlias = WorldOutput | LinkOutput | DofOutput | ColumnOutput | PairOutput | BodyOutput

@@ -251,7 +251,8 @@ class Walker:
             for i, j, written in self.pairs:
                 for r, row in enumerate(written[output.field]):
                     tree[m.v_start[j] + r, i] = [bare(x) for x in row]
-            return np.einsum("ya,yic->aic", G, tree)
+            whole = np.einsum("ya,yic->aic", G, tree)
+            return whole.reshape(m.nv, -1) if output.flat else whole
         lanes = range(m.nv_tree) if isinstance(output, DofOutput) and output.lanes else [None]
         per = output.rows if isinstance(output, ColumnOutput) else 1
         tree = np.zeros((m.nv_tree, per, len(lanes)))

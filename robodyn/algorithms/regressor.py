@@ -105,9 +105,9 @@ REGRESSOR = Algorithm(
         Outward(acceleration, carries=("v", "a"), writes=("X", "v", "a")),
         Ancestors(start, visit, reads=("v", "a"), carries=("A",), visits=("X",), writes=("Y",)),
     ),
-    outputs={"Y": BodyOutput("Y", PER_BODY["inertia"])},
+    outputs={"Y": BodyOutput("Y", PER_BODY["inertia"], flat=True)},
 )
-"""Y (nv, n_bodies, 10): tau = Y pi, but for the forces of armature. Block (j, i) is there for j on the path from i to
+"""Y (nv, 10 n_bodies): tau = Y pi, but for the forces of armature. Block (j, i) is there for j on the path from i to
 the root."""
 
 

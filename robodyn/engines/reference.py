@@ -7,6 +7,7 @@ against, hence plain rather than fast.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +16,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.chains import Chain, Solve, Task
+from robodyn.engines.dense import solve
 from robodyn.engines.reference_views import Bodies, Carried, FieldView, LinkValues, WorldValues
 from robodyn.errors import UnavailableError
 from robodyn.joints import KINDS, JointKind
@@ -38,7 +41,11 @@ from robodyn.sweeps import (
     Written,
     flatten,
 )
+from robodyn.tracing.unrolled import output_shape
 
+_BASE_MOTION = ("V0", "dV0")
+_MATRICES_FOR_SCALARS = 8
+"""Matrices of solves may be so many times larger than fields: they are worked on as a whole, not one row at a time."""
 _CHUNK_SCALARS = 1 << 15
 """Bodies x lanes x batch in one piece of work: arrays of this length stay in a core's cache."""
 
@@ -315,7 +322,9 @@ class Run:
                 matrices[0, diagonal, diagonal] += getattr(model, output.diagonal).astype(self.dtype)[:, None]
             return np.moveaxis(matrices[0] if output.rows is None else matrices, -1, 0)
         if isinstance(output, BodyOutput):
-            return np.moveaxis(self.matrices[name], -1, 0)
+            matrix = np.moveaxis(self.matrices[name], -1, 0)
+            flat = (self.batch, model.nv, model.n_bodies * output.width)
+            return matrix.reshape(flat) if output.flat else matrix
         if isinstance(output, WorldOutput):
             return self._array(output.field, None)[:, -1, 0].T.reshape(self.batch, *output.shape)
         if isinstance(output, LinkOutput):
@@ -371,10 +380,10 @@ class ReferenceEngine:
     def __init__(self, model: Model, dtype: np.dtype[Any]) -> None:
         self.model, self.dtype = model, dtype
 
-    def prepare(self, algorithm: Algorithm) -> None:
+    def prepare(self, algorithm: Task) -> None:
         """Nothing: there is nothing to compile."""
 
-    def generated(self, algorithm: Algorithm) -> Any:
+    def generated(self, algorithm: Task) -> Any:
         """There is none.
 
         Raises:
@@ -382,7 +391,7 @@ class ReferenceEngine:
         """
         raise UnavailableError(f"{algorithm.name}: the reference engine generates no code; engines that do: 'cpu'")
 
-    def fast_call(self, name: str, algorithm: Algorithm, dyn: object) -> None:
+    def fast_call(self, name: str, algorithm: Task, dyn: object) -> None:
         """None: there is no faster way."""
 
     @cached_property
@@ -391,7 +400,7 @@ class ReferenceEngine:
 
     def run(
         self,
-        algorithm: Algorithm,
+        algorithm: Task,
         inputs: Mapping[str, Array],
         outputs: Mapping[str, Array],
         *,
@@ -401,14 +410,47 @@ class ReferenceEngine:
         batch = next(iter(outputs.values())).shape[0]
         lanes = any(getattr(sweep, "lanes", False) for sweep in algorithm.sweeps)
         width = (self.model.n_bodies + 1) * (self.model.nv_tree if lanes else 1)
+        if isinstance(algorithm, Chain):
+            width = max(width, self.model.nv**2 // _MATRICES_FOR_SCALARS)
         rows = max(1, _CHUNK_SCALARS // max(1, width))
         with np.errstate(all="ignore"):
             for start in range(0, batch, rows):
                 piece = slice(start, min(start + rows, batch))
                 part = {name: array[piece] for name, array in inputs.items()}
-                size = piece.stop - piece.start
-                run = Run(self.model, self._schedule, algorithm, part, size, self.dtype, link)
-                for sweep in algorithm.sweeps:
-                    run.sweep(sweep)
-                for name, array in outputs.items():
-                    array[piece] = run.output(name)
+                into = {name: array[piece] for name, array in outputs.items()}
+                self._run_task(algorithm, part, into, piece.stop - piece.start, link)
+
+    def _run_task(
+        self, task: Task, inputs: Mapping[str, Array], outputs: Mapping[str, Array], size: int, link: int | None
+    ) -> None:
+        """Run on so few rows that everything between fits."""
+        if isinstance(task, Algorithm):
+            run = Run(self.model, self._schedule, task, inputs, size, self.dtype, link)
+            for sweep in task.sweeps:
+                run.sweep(sweep)
+            for name, array in outputs.items():
+                array[...] = run.output(name)
+            return
+        pool = {**inputs, **outputs}
+        for stage in task.stages:
+            for name, output in stage.outputs.items():
+                if name not in pool:
+                    pool[name] = np.empty((size, *output_shape(self.model, output)), self.dtype)
+            if isinstance(stage, Solve):
+                self._solve(stage, pool)
+                continue
+            targets = {name: pool[stage.names.get(name, name)] for name in stage.algorithm.outputs}
+            given = {name: array for name, array in pool.items() if name in stage.algorithm.inputs + _BASE_MOTION}
+            self._run_task(stage.algorithm, given, targets, size, link)
+
+    def _solve(self, stage: Solve, pool: Mapping[str, Array]) -> None:
+        H, n = pool[stage.matrix], self.model.nv
+        for name, solution in stage.outputs.items():
+            target = pool[name]
+            if solution.arrays:
+                b = pool[solution.plus] if solution.plus is not None else np.zeros_like(target)
+                b = b - pool[solution.minus] if solution.minus is not None else b
+            else:
+                b = np.broadcast_to(np.eye(n, dtype=self.dtype), H.shape)
+            columns = b.reshape(b.shape[0], n, math.prod(b.shape[2:]))
+            target[...] = solve(H, columns).reshape(target.shape)

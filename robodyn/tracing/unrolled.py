@@ -64,7 +64,8 @@ def output_shape(model: Model, output: Output | Solution) -> tuple[int, ...]:
     if isinstance(output, ColumnOutput):
         return (output.rows, model.nv)
     if isinstance(output, BodyOutput):
-        return (model.nv, model.n_bodies, output.width)
+        columns = (model.n_bodies * output.width,) if output.flat else (model.n_bodies, output.width)
+        return (model.nv, *columns)
     if isinstance(output, PairOutput):
         return (*(() if output.rows is None else (output.rows,)), model.nv, model.nv)
     return (model.nv, model.nv) if output.lanes else (model.nv,)
@@ -315,7 +316,6 @@ class Trace:
 
     def _body_output(self, output: BodyOutput) -> tuple[tuple[int, ...], list[Value]]:
         model = self.model
-        shape = output_shape(model, output)
         found: dict[tuple[int, ...], Value] = {}
         source, multiplier = model.v_source.tolist(), model.v_multiplier.tolist()
         for i, j, written in self.pairs:
@@ -323,7 +323,8 @@ class Trace:
                 for c, entry in enumerate(entries):
                     at = (source[r], i, c)
                     found[at] = found.get(at, 0.0) + entry * multiplier[r]
-        return shape, [found.get(at, 0.0) for at in np.ndindex(*shape)]
+        places = np.ndindex(model.nv, model.n_bodies, output.width)
+        return output_shape(model, output), [found.get(at, 0.0) for at in places]
 
     def _dof_output(self, output: DofOutput | ColumnOutput) -> tuple[tuple[int, ...], list[Value]]:
         model = self.model
