@@ -106,8 +106,10 @@ DOF_PAIR_MOTIONS = FieldType(ZERO_MOTION)
 DOF_ROWS = FieldType(0.0)
 """A block of a matrix with a row for each degree of freedom and some columns for each body: likewise."""
 
-INPUTS = ("q", "qd", "qdd", "tau", "f_ext", "inertia")
+INPUTS = ("q", "qd", "qdd", "tau", "vector", "f_ext", "inertia")
 """Inputs that an algorithm can list, in the order in which engines take them; V0 and dV0 come after them."""
+PER_VELOCITY = ("qd", "qdd", "tau", "vector")
+"""Inputs that have a number for each degree of freedom."""
 PER_BODY = {"f_ext": 6, "inertia": 10}
 """Inputs that have a row for each body, and the numbers of a row."""
 
@@ -116,9 +118,10 @@ class Body(Protocol):
     """What a step sees of a body: its row of the joint table, its constants, its share of the inputs.
 
     `joint`: the row; `S`: columns of the motion subspace, as many as the joint has degrees of freedom; `Xtree`: from
-    the parent's frame to the joint's; `inertia`: in the body's frame; `armature`, `qd`, `qdd`, `tau`, `unit`: one
-    scalar per degree of freedom; `q`: one per coordinate; `f_ext`: in world coordinates. Inputs that the algorithm does
-    not list are zero, but for `inertia`, which is then the model's; `unit` has a meaning in lanes alone.
+    the parent's frame to the joint's; `inertia`: in the body's frame; `armature`, `qd`, `qdd`, `tau`, `vector`, `unit`:
+    one scalar per degree of freedom; `q`: one per coordinate; `f_ext`: in world coordinates. `vector` is what an
+    algorithm multiplies generalised forces with, and so a velocity. Inputs that the algorithm does not list are zero,
+    but for `inertia`, which is then the model's; `unit` has a meaning in lanes alone.
     """
 
     joint: JointKind
@@ -131,6 +134,7 @@ class Body(Protocol):
     qd: Scalars
     qdd: Scalars
     tau: Scalars
+    vector: Scalars
     f_ext: Force
     unit: Scalars
 

@@ -7,6 +7,7 @@ from robodyn.algorithms.aba import INVERSE_MASS_MATRIX, aba
 from robodyn.algorithms.coriolis import CORIOLIS_MATRIX
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.pivots import MASS_MATRIX_SIZE, PIVOTS
+from robodyn.algorithms.idsva_hessian import idsva_hessian
 from robodyn.algorithms.regressor import EXTERNAL_FORCE_GRADIENT, MOMENTUM_MATRIX, REGRESSOR
 from robodyn.algorithms.rnea import rnea
 from robodyn.algorithms.rnea_gradient import rnea_gradient
@@ -28,6 +29,8 @@ ALGORITHMS = {
         CORIOLIS_MATRIX,
         rnea_gradient(EVERYTHING),
         rnea_gradient(("q", "qd", "qdd")),
+        idsva_hessian((*EVERYTHING[:3], "vector", "f_ext")),
+        idsva_hessian(),
         kinematics.forward_kinematics(False),
         kinematics.forward_kinematics(True),
         *(kinematics.jacobian(f) for f in ("world", "body", "world_aligned")),

@@ -21,6 +21,7 @@ from robodyn.engines.reference import ReferenceEngine
 from robodyn.joints import KINDS
 from robodyn.spatial import Force, Inertia, Motion, Transform
 from robodyn.sweeps import (
+    PER_VELOCITY,
     Algorithm,
     Ancestors,
     BodyOutput,
@@ -122,14 +123,14 @@ class Walker:
             "q": m.tree_coordinates(self.inputs["q"])[q : q + kind.nq],
             **{
                 name: (self.inputs[name][m.v_source] * m.v_multiplier)[v : v + kind.nv]
-                for name in ("qd", "qdd", "tau")
+                for name in PER_VELOCITY
                 if name in self.algorithm.inputs
             },
         }
         pitch = Opaque(m.pitch[i])
         X = opaque(m.Xtree[i])
         I = opaque(self.inputs["inertia"][i] if "inertia" in self.algorithm.inputs else m.inertia[i])
-        given = {name: opaque(tree[name]) if name in tree else (0.0,) * kind.nv for name in ("q", "qd", "qdd", "tau")}
+        given = {name: opaque(tree[name]) if name in tree else (0.0,) * kind.nv for name in ("q", *PER_VELOCITY)}
         force = opaque(self.inputs["f_ext"][i]) if "f_ext" in self.algorithm.inputs else (0.0,) * 6
         return SimpleNamespace(
             joint=kind,
@@ -276,7 +277,7 @@ def test_every_algorithm_runs_on_opaque_scalars(name, mimic):
         pytest.skip("solves for accelerations of every joint: for models without mimicking joints")
     rng = np.random.default_rng(1)
     q, qd, qdd = random_states(model, seed=2)
-    inputs = {"q": q, "qd": qd, "qdd": qdd, "tau": qdd, "f_ext": rng.standard_normal((model.n_bodies, 6))}
+    inputs = {"q": q, "qd": qd, "qdd": qdd, "tau": qdd, "vector": qd[::-1], "f_ext": rng.standard_normal((model.n_bodies, 6))}
     inputs["inertia"] = model.inertia * rng.uniform(0.8, 1.2, (model.n_bodies, 1))
     inputs |= {"V0": rng.standard_normal(6), "dV0": rng.standard_normal(6)}
     link = model.link_index(model.link_names[-1])

@@ -24,6 +24,7 @@ from robodyn.joints import KINDS, JointKind
 from robodyn.model import Model
 from robodyn.spatial import ZERO_MOTION, Motion
 from robodyn.sweeps import (
+    PER_VELOCITY,
     Algorithm,
     Ancestors,
     BodyOutput,
@@ -120,7 +121,7 @@ class Run:
         """Inputs over tree coordinates, batch last: mimicking joints take theirs from the joint they follow."""
         model = self.model
         out: dict[str, Array] = {}
-        for name in ("q", "qd", "qdd", "tau"):
+        for name in ("q", *PER_VELOCITY):
             if name not in self.algorithm.inputs:
                 continue
             values = np.ascontiguousarray(self.inputs[name].T)

@@ -85,6 +85,11 @@ class Bodies:
         return self.run.tree_input("tau", self.dofs)
 
     @cached_property
+    def vector(self) -> tuple[Any, ...]:
+        """One scalar per degree of freedom."""
+        return self.run.tree_input("vector", self.dofs)
+
+    @cached_property
     def f_ext(self) -> Force:
         """External forces, in world coordinates."""
         scalars = self._rows("f_ext")

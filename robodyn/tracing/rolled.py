@@ -40,7 +40,7 @@ class Source:
 
     Subjects: "self" (the body that the step is about), "parent", "first" (the body that an `Ancestors` sweep started
     from), "carry", "link", "world". Arrays: "Xtree", "inertia" (the model's, or an input where the algorithm lists it),
-    "pitch"; "armature", "q", "qd", "qdd", "tau", "f_ext", "unit"; "V0", "dV0", "gravity"; "X" of a link; "field NAME".
+    "pitch"; "armature", "q", "qd", "qdd", "tau", "vector", "f_ext", "unit"; "V0", "dV0", "gravity"; "X" of a link; "field NAME".
     """
 
     subject: str
@@ -115,6 +115,7 @@ class _Tracer:
             qd=given("qd", kind.nv),
             qdd=given("qdd", kind.nv),
             tau=given("tau", kind.nv),
+            vector=given("vector", kind.nv),
             f_ext=ZERO_FORCE if force is None else Force(force[:3], force[3:]),  # type: ignore[arg-type]
             unit=self.symbols(subject, "unit", kind.nv) if lane else (0.0,) * kind.nv,
         )

@@ -15,6 +15,7 @@ from robodyn.spatial import ZERO_FORCE, ZERO_MOTION, Force, Inertia, Motion, Tra
 from robodyn.sweeps import (
     INPUTS,
     PER_BODY,
+    PER_VELOCITY,
     Algorithm,
     Ancestors,
     BodyOutput,
@@ -46,7 +47,7 @@ def input_shapes(model: Model, algorithm: Task, base: Iterable[str] = ()) -> dic
     `base` names those of V0 and dV0 that are given; the others are zero.
     """
     per_body = {name: (model.n_bodies, width) for name, width in PER_BODY.items()}
-    shapes = {"q": (model.nq,), **dict.fromkeys(("qd", "qdd", "tau"), (model.nv,)), **per_body}
+    shapes = {"q": (model.nq,), **dict.fromkeys(PER_VELOCITY, (model.nv,)), **per_body}
     return {
         **{name: shapes[name] for name in INPUTS if name in algorithm.inputs},
         **{name: (6,) for name in ("V0", "dV0") if name in base},
@@ -138,7 +139,7 @@ class Trace:
                         model.q_source.tolist(), model.q_multiplier.tolist(), model.q_offset.tolist(), strict=True
                     )
                 ]
-            elif name in ("qd", "qdd", "tau"):
+            elif name in PER_VELOCITY:
                 sources = zip(model.v_source.tolist(), model.v_multiplier.tolist(), strict=True)
                 found[name] = [m * scalars[s] for s, m in sources]
         return found
@@ -182,6 +183,7 @@ class Trace:
             qd=self._given("qd", v, kind.nv),
             qdd=self._given("qdd", v, kind.nv),
             tau=self._given("tau", v, kind.nv),
+            vector=self._given("vector", v, kind.nv),
             f_ext=Force(force[:3], force[3:]),  # type: ignore[arg-type]
             unit=(0.0,) * kind.nv,
         )

@@ -11,11 +11,8 @@ from robodyn.engines.cpu.rolled_plan import lane_fields, link_fields, must_be_ze
 from robodyn.engines.cpu.target import Target
 from robodyn.engines.cpu.vectors import VectorType
 from robodyn.joints import KINDS
-from robodyn.sweeps import INPUTS, Algorithm, Ancestors, BodyOutput, ColumnOutput, DofOutput, PairOutput
+from robodyn.sweeps import INPUTS, PER_VELOCITY, Algorithm, Ancestors, BodyOutput, ColumnOutput, DofOutput, PairOutput
 from robodyn.tracing.rolled import StepTracer
-
-PER_VELOCITY = ("qd", "qdd", "tau")
-"""Inputs with a number for each velocity."""
 
 
 @dataclass(frozen=True)

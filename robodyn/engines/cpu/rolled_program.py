@@ -14,7 +14,7 @@ from robodyn.engines.cpu.rolled_plan import RolledPlan, lane_size
 from robodyn.engines.cpu.target import Target
 from robodyn.joints import KINDS
 from robodyn.model import Model
-from robodyn.sweeps import PER_BODY, Algorithm, Ancestors, Inward, Links, Outward
+from robodyn.sweeps import PER_BODY, PER_VELOCITY, Algorithm, Ancestors, Inward, Links, Outward
 
 
 def traits_of(model: Model) -> Traits:
@@ -100,7 +100,7 @@ class RolledProgram:
             return algorithm.fields[name].size(max(kind.nv for kind in KINDS))
         if what == "out":
             return self.plan.output_vectors(name)
-        if what == "in" and name in ("q", "qd", "qdd", "tau"):
+        if what == "in" and name in ("q", *PER_VELOCITY):
             return model.nq_tree if name == "q" else model.nv_tree
         return self._columns(name)
 

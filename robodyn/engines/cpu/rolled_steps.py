@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from robodyn.engines.cpu.rolled_layout import PER_VELOCITY, RolledLayout
+from robodyn.engines.cpu.rolled_layout import RolledLayout
 from robodyn.engines.cpu.rolled_plan import lane_size, per_velocity
 from robodyn.engines.cpu.rolled_runtime import broadcast
 from robodyn.engines.cpu.straight_line import StraightLine
 from robodyn.engines.cpu.vectors import Lines
-from robodyn.sweeps import PER_BODY, BodyOutput, PairOutput
+from robodyn.sweeps import PER_BODY, PER_VELOCITY, BodyOutput, PairOutput
 from robodyn.tracing.expression import INPUT
 from robodyn.tracing.lowering import lower
 from robodyn.tracing.rolled import Source, Step, Target
