@@ -4,9 +4,9 @@ Singh, Russell, Wensing, On Second-Order Derivatives of Rigid-Body Dynamics: The
 tensors of d2 tau analytically. Here they are contracted with a vector y before anything is summed, which takes matrix
 entries for n d pairs of bodies instead of tensor entries for n d^2 triples. The contracted form is worked out here.
 
-L = y' tau is a virtual power: with the virtual velocity w_i = w_p + S_i y_i it is the sum of w_i . f_i, a scalar that no
-frame changes, so that derivatives can be taken in frames that move along. With omega_i = w_p x S_i, with psi_i = v_p x
-S_i and psidd_i = a_p x S_i + v_p x psi_i (`tree_frame`), and with sums over the subtree of body i
+L = y' tau is a virtual power: with the virtual velocity w_i = w_p + S_i y_i it is the sum of w_i . f_i. No frame
+changes this scalar, so derivatives can be taken in frames that move along. With omega_i = w_p x S_i, with
+psi_i = v_p x S_i and psidd_i = a_p x S_i + v_p x psi_i (`tree_frame`), and with sums over the subtree of body i
 
     I, 2B, f as in `idsva`      P = sum I w      Z = sum 2B' w      D x = sum 2B(x)' w
 
