@@ -29,21 +29,21 @@ def ltdl(H: Array) -> tuple[Array, Array]:
 
 
 def pivots_with_error(H: Array, size: Array, tolerance: float) -> tuple[Array, Array]:
-    """The pivots d (n) of one H = L' diag(d) L (n, n), and how much of the entries of H went into them.
+    """The pivots d (..., n) of H = L' diag(d) L (..., n, n), and how much of the entries of H went into them.
 
     With p_k the column k of L^-1, d_k = p_k' H p_k: an error of H_ij of at most sqrt(size_i size_j) changes d_k by at
     most (sum of |p_ki| sqrt(size_i))^2. A degree of freedom whose pivot is at most `tolerance` times that is held fast
     for those before it: they are judged without it.
     """
     n = H.shape[-1]
-    left, motions, root = H.copy(), np.eye(n), np.sqrt(np.abs(size))
-    d, error = np.empty((2, n))
+    left, motions, root = H.copy(), np.broadcast_to(np.eye(n), H.shape).copy(), np.sqrt(np.abs(size))
+    d, error = np.empty((2, *size.shape))
     for k in range(n - 1, -1, -1):
-        d[k], error[k] = left[k, k], (np.abs(motions[k]) @ root) ** 2
-        if abs(d[k]) > tolerance * error[k]:
-            share = left[k, :k] / d[k]
-            left[:k, :k] -= np.outer(share, left[k, :k])
-            motions[:k] -= np.outer(share, motions[k])
+        d[..., k], error[..., k] = left[..., k, k], (np.abs(motions[..., k, :]) * root).sum(axis=-1) ** 2
+        free = np.abs(d[..., k]) > tolerance * error[..., k]
+        share = np.where(free, 1.0 / np.where(free, d[..., k], 1.0), 0.0)[..., None] * left[..., k, :k]
+        left[..., :k, :k] -= share[..., :, None] * left[..., k, None, :k]
+        motions[..., :k, :] -= share[..., :, None] * motions[..., k, None, :]
     return d, error
 
 

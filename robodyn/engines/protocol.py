@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.chains import Task
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
-from robodyn.sweeps import Algorithm
 
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
@@ -29,7 +29,7 @@ class Engine(Protocol):
 
     def run(
         self,
-        algorithm: Algorithm,
+        algorithm: Task,
         inputs: Mapping[str, Array],
         outputs: Mapping[str, Array],
         *,
@@ -46,17 +46,17 @@ class Engine(Protocol):
             link: index of the link that the query is about, where it is about one.
         """
 
-    def prepare(self, algorithm: Algorithm) -> None:
+    def prepare(self, algorithm: Task) -> None:
         """Compile now what `run` would compile at its first call; nothing for engines that do not compile."""
 
-    def generated(self, algorithm: Algorithm) -> GeneratedCode:
+    def generated(self, algorithm: Task) -> GeneratedCode:
         """The code that runs an algorithm.
 
         Raises:
             UnavailableError: the engine does not compile.
         """
 
-    def fast_call(self, name: str, algorithm: Algorithm, dyn: Dynamics) -> Callable[..., Any] | None:
+    def fast_call(self, name: str, algorithm: Task, dyn: Dynamics) -> Callable[..., Any] | None:
         """A function that answers the plain calls of a query with less ado than the method `dyn.name`, and passes all
         others on to the method; None where there is none, or none yet."""
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.chains import Task
 from robodyn.engines.cpu.cache import ObjectCache, compiled
 from robodyn.engines.cpu.generated import GeneratedCode
 from robodyn.engines.cpu.jit import Code
@@ -24,7 +25,6 @@ from robodyn.engines.cpu.target import Target, host_target
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
-from robodyn.sweeps import Algorithm
 from robodyn.tracing.unrolled import input_shapes, output_shape
 
 if TYPE_CHECKING:
@@ -76,12 +76,12 @@ class CpuEngine:
         self._compiling: dict[tuple[Any, ...], threading.Thread] = {}
         self._workspaces: dict[int, list[tuple[int, Array]]] = {}
 
-    def request(self, algorithm: Algorithm, base: tuple[str, ...] = (), link: int | None = None) -> Request:
+    def request(self, algorithm: Task, base: tuple[str, ...] = (), link: int | None = None) -> Request:
         """What a kernel is asked for."""
         return Request(self.model, algorithm, self.dtype, self.target, base, link)
 
     def kernel(
-        self, algorithm: Algorithm, base: tuple[str, ...] = (), link: int | None = None, *, single: bool = False
+        self, algorithm: Task, base: tuple[str, ...] = (), link: int | None = None, *, single: bool = False
     ) -> Kernel:
         """The kernel of an algorithm, compiled if it is not there yet."""
         key = _key(algorithm, base, link)
@@ -93,7 +93,7 @@ class CpuEngine:
             self._kernels[key if found.mode == "unrolled" else (*key, single)] = found
         return found
 
-    def _ready(self, algorithm: Algorithm, base: tuple[str, ...], link: int | None, single: bool) -> Kernel | None:
+    def _ready(self, algorithm: Task, base: tuple[str, ...], link: int | None, single: bool) -> Kernel | None:
         """The kernel, or None while it compiles in the background, or where it does not compile at all."""
         if self.model.n_bodies == 0:  # nothing moves: there is nothing to compile
             return None
@@ -109,7 +109,7 @@ class CpuEngine:
             self._warned.add(key)
             return None
 
-    def _compiled(self, algorithm: Algorithm, base: tuple[str, ...], link: int | None, single: bool) -> Kernel | None:
+    def _compiled(self, algorithm: Task, base: tuple[str, ...], link: int | None, single: bool) -> Kernel | None:
         key = _key(algorithm, base, link)
         if self.compile != "background" or key in self._kernels or (*key, single) in self._kernels:
             return self.kernel(algorithm, base, link, single=single)
@@ -132,7 +132,7 @@ class CpuEngine:
 
     def run(
         self,
-        algorithm: Algorithm,
+        algorithm: Task,
         inputs: Mapping[str, Array],
         outputs: Mapping[str, Array],
         *,
@@ -158,17 +158,17 @@ class CpuEngine:
             if not np.may_share_memory(target, outputs[name]):
                 outputs[name][...] = target.reshape(outputs[name].shape)
 
-    def prepare(self, algorithm: Algorithm) -> None:
+    def prepare(self, algorithm: Task) -> None:
         """Compile an algorithm now."""
         kernel = self._ready(algorithm, (), None, False)
         if kernel is not None and kernel.mode == "rolled":
             self._ready(algorithm, (), None, True)
 
-    def generated(self, algorithm: Algorithm) -> GeneratedCode:
+    def generated(self, algorithm: Task) -> GeneratedCode:
         """The code that runs an algorithm on batches."""
         return GeneratedCode(self.kernel(algorithm))
 
-    def fast_call(self, name: str, algorithm: Algorithm, dyn: Dynamics) -> Callable[..., Any] | None:
+    def fast_call(self, name: str, algorithm: Task, dyn: Dynamics) -> Callable[..., Any] | None:
         """A built-in function in front of a method of `dyn`, once the query's unrolled kernel is there."""
         kernel = self._kernels.get(_key(algorithm, (), None))
         if kernel is None or self._without_entries:
@@ -179,7 +179,7 @@ class CpuEngine:
             self._without_entries = True
             return None
 
-    def _entry(self, name: str, algorithm: Algorithm, dyn: Dynamics, kernel: Kernel) -> Callable[..., Any] | None:
+    def _entry(self, name: str, algorithm: Task, dyn: Dynamics, kernel: Kernel) -> Callable[..., Any] | None:
         shapes = input_shapes(self.model, algorithm)
         (output,) = algorithm.outputs.values()
         method = getattr(type(dyn), name)
@@ -252,7 +252,7 @@ def _text_signature(method: Callable[..., Any]) -> str:
     return str(Signature(parameters))
 
 
-def _key(algorithm: Algorithm, base: tuple[str, ...], link: int | None) -> tuple[Any, ...]:
+def _key(algorithm: Task, base: tuple[str, ...], link: int | None) -> tuple[Any, ...]:
     """What tells kernels apart: an algorithm itself, not its name."""
     return algorithm, base, link
 

@@ -6,7 +6,6 @@ from functools import cached_property
 
 from robodyn.engines.cpu.jit import assembly
 from robodyn.engines.cpu.kernels import OPT, Kernel
-from robodyn.engines.cpu.rolled_program import RolledProgram
 from robodyn.errors import UnavailableError
 from robodyn.tracing.program import Program
 
@@ -14,8 +13,9 @@ from robodyn.tracing.program import Program
 class GeneratedCode:
     """The code of one query on one robot.
 
-    `mode` is "unrolled" or "rolled", `label` says what it is. Unrolled code comes from a `Program`, a graph of
-    expressions; rolled code from several small ones, one for each step and joint kind.
+    `mode` is "unrolled", "rolled" or "chained", `label` says what it is. Unrolled code comes from a `Program`, a graph
+    of expressions; rolled code from several small ones, one for each step and joint kind; chained code is that of
+    several algorithms and solves.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -33,15 +33,13 @@ class GeneratedCode:
             UnavailableError: rolled code has no graph of its own.
         """
         if self._kernel.program is None:
-            raise UnavailableError(f"{self.label}: rolled code is loops over steps, not one graph")
+            raise UnavailableError(f"{self.label}: {self.mode} code is not one graph")
         return self._kernel.program
 
     @cached_property
     def operations(self) -> int:
         """Floating-point operations for one state."""
-        if isinstance(self._kernel.keep, RolledProgram):
-            return self._kernel.keep.operations
-        return self.program.operations
+        return self._kernel.operations
 
     @cached_property
     def counts(self) -> dict[str, int]:

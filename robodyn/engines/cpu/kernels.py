@@ -5,18 +5,24 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.engines.cpu.cache import ObjectCache, object_key
+from robodyn.chains import Chain, Solve, Task
+from robodyn.engines.cpu.cache import ObjectCache, compiled, object_key
+from robodyn.engines.cpu.chain_code import chain_module
+from robodyn.engines.cpu.chains import ChainPlan, StageCall
 from robodyn.engines.cpu.jit import Code, compile_object
 from robodyn.engines.cpu.rolled_program import RolledProgram
+from robodyn.engines.cpu.solve_code import solve_module
+from robodyn.engines.cpu.solves import SolvePlan, solve_operations
 from robodyn.engines.cpu.target import Target
 from robodyn.engines.cpu.unrolled import unrolled_module
+from robodyn.engines.cpu.vectors import VectorType
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
 from robodyn.sweeps import Algorithm, Ancestors, Links
@@ -34,6 +40,8 @@ _MAX_TRACED_BODIES, _MAX_TRACED_STEPS = 250, 4096
 hundreds of bodies one state takes longer in a vector of eight copies than in rolled code for one."""
 _MAX_TRACED_LINKS = 500
 """Links of a query about all of them: each has 16 results, which unrolled code stores one by one."""
+MAX_UNROLLED_CHAIN = 24_000
+"""Operations of a chain from which its stages are kernels of their own: solves run faster as loops then."""
 _MAX_WIDE_WORKSPACE = 1 << 30
 """Bytes of a workspace beyond which batches run state by state instead of in vectors."""
 _UNROLLED_NS = 1.0 / 7.0
@@ -49,10 +57,11 @@ _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64,
 
 @dataclass(frozen=True)
 class Request:
-    """What a kernel is for: an algorithm on a model, with the base motions that are given and the query's link."""
+    """What a kernel is for: an algorithm or a chain on a model, with the base motions that are given and the query's
+    link."""
 
     model: Model
-    algorithm: Algorithm
+    algorithm: Task
     dtype: np.dtype[Any]
     target: Target
     base: tuple[str, ...] = ()
@@ -117,7 +126,7 @@ class Kernel:
     workspace_bytes: int
     row_ns: float
     module: Callable[[], str]
-    keep: object = field(default=None, repr=False)
+    keep: RolledProgram | SolvePlan | Stages | None = field(default=None, repr=False)
 
     @cached_property
     def address(self) -> int:
@@ -133,6 +142,27 @@ class Kernel:
     def program(self) -> Program | None:
         """The straight-line program of unrolled code."""
         return self.request.trace() if self.mode == "unrolled" else None
+
+    @property
+    def operations(self) -> int:
+        """Floating-point operations for one state."""
+        if self.keep is not None:
+            return self.keep.operations
+        assert self.program is not None
+        return self.program.operations
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The kernels of a chain, and how they are called."""
+
+    kernels: tuple[Kernel, ...]
+    plan: ChainPlan
+
+    @property
+    def operations(self) -> int:
+        """Floating-point operations for one state; those of solves are an estimate."""
+        return sum(kernel.operations for kernel in self.kernels)
 
 
 def input_names(request: Request) -> tuple[str, ...]:
@@ -161,10 +191,14 @@ class Compiler:
             found = self._unrolled(request)
             if found is not None:
                 return found
-        return self._rolled(request, single)
+        return self._chained(request, single) if isinstance(request.algorithm, Chain) else self._rolled(request, single)
 
     def in_cache(self, request: Request) -> bool:
         """Whether an unrolled kernel, or the knowledge that there is none, waits in the cache."""
+        task = request.algorithm
+        if isinstance(task, Chain) and not self._unrollable(request):
+            stages = (stage.algorithm for stage in task.stages if not isinstance(stage, Solve))
+            return all(self.in_cache(replace(request, algorithm=each)) for each in stages)
         return self._cache(request).get(self._unrolled_key(request)) is not None
 
     def _cache(self, request: Request) -> ObjectCache:
@@ -174,13 +208,21 @@ class Compiler:
         digest = request.digest("unrolled", request.link, request.model.digest)
         return object_key(digest, request.target, OPT)
 
+    @staticmethod
+    def _unrollable(request: Request) -> bool:
+        """Whether tracing is worth a try."""
+        bodies = request.model.n_bodies
+        if request.n_links > _MAX_TRACED_LINKS or bodies > _MAX_TRACED_BODIES:
+            return False
+        if bodies * request.lanes > _MAX_TRACED_STEPS:
+            return False
+        task = request.algorithm
+        return isinstance(task, Algorithm) or solve_operations(request.model, task) <= MAX_UNROLLED_CHAIN
+
     def _unrolled(self, request: Request) -> Kernel | None:
         """Unrolled code, or None where it would be too large."""
         forced = self.mode == "unrolled"
-        bodies = request.model.n_bodies
-        if not forced and request.n_links > _MAX_TRACED_LINKS:
-            return None
-        if not forced and (bodies > _MAX_TRACED_BODIES or bodies * request.lanes > _MAX_TRACED_STEPS):
+        if not forced and not self._unrollable(request):
             return None
         key, cache = self._unrolled_key(request), self._cache(request)
         code = cache.get(key)
@@ -189,7 +231,8 @@ class Compiler:
         program: Program | None = None
         if code is None or code == _ROLLED_MARK:
             program = request.trace()
-            if program.operations > MAX_UNROLLED_OPERATIONS and not forced:
+            limit = MAX_UNROLLED_CHAIN if isinstance(request.algorithm, Chain) else MAX_UNROLLED_OPERATIONS
+            if program.operations > limit and not forced:
                 cache.put(key, _ROLLED_MARK, f"{request.label}: rolled")
                 return None
             code = compile_object(unrolled_module(program, request.dtype, request.target), request.target, OPT)
@@ -209,6 +252,57 @@ class Compiler:
         if program is not None:
             kernel.__dict__["program"] = program
         return kernel
+
+    def _chained(self, request: Request, single: bool) -> Kernel:
+        """Every stage a kernel of its own, and one that calls them."""
+        chain, model = request.algorithm, request.model
+        assert isinstance(chain, Chain)
+        stages = [
+            self._solve(request, stage)
+            if isinstance(stage, Solve)
+            else self.kernel(replace(request, algorithm=stage.algorithm), single=single)
+            for stage in chain.stages
+        ]
+        calls = [
+            StageCall(kernel.address, kernel.inputs, tuple(stage.outputs), kernel.constants, kernel.workspace_bytes)
+            for stage, kernel in zip(chain.stages, stages, strict=True)
+        ]
+        inputs = input_names(request)
+        plan = ChainPlan(model, chain, inputs, calls, request.dtype, request.target.width(request.dtype))
+        text = chain_module(len(inputs) + len(chain.results))
+        return Kernel(
+            request=request,
+            mode="chained",
+            code=self._shared(text, "robodyn chain", request.target),
+            inputs=inputs,
+            constants=(plan.descriptor.ctypes.data, 0),
+            workspace_bytes=plan.workspace_bytes,
+            row_ns=sum(kernel.row_ns for kernel in stages),
+            module=lambda: "\n".join([*(kernel.module() for kernel in stages), text]),
+            keep=Stages(tuple(stages), plan),
+        )
+
+    def _solve(self, request: Request, solve: Solve) -> Kernel:
+        """The kernel of a solve: one for all robots, and this robot's pattern."""
+        kind = VectorType.of(request.dtype, request.target)
+        plan = SolvePlan(request.model, solve, kind)
+        text = solve_module(solve, kind, request.target)
+        return Kernel(
+            request=request,
+            mode="rolled",
+            code=self._shared(text, f"robodyn solve {request.dtype} {request.target.level}", request.target),
+            inputs=solve.inputs,
+            constants=tuple(word for array in plan.arrays for word in (array.ctypes.data, 0)),
+            workspace_bytes=plan.workspace_bytes,
+            row_ns=plan.row_ns,
+            module=lambda: text,
+            keep=plan,
+        )
+
+    def _shared(self, text: str, label: str, target: Target) -> Code:
+        """Code that every robot shares."""
+        digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        return Code(compiled(lambda: text, digest, label, target, OPT, self.cache), target)
 
     def _rolled(self, request: Request, single: bool) -> Kernel:
         program = self._rolled_program(request, 1 if single else None)
@@ -237,6 +331,7 @@ class Compiler:
 
     @staticmethod
     def _rolled_program(request: Request, width: int | None) -> RolledProgram:
+        assert isinstance(request.algorithm, Algorithm)
         return RolledProgram(
             request.model, request.algorithm, request.dtype, request.target, request.base, request.link, width
         )

@@ -284,7 +284,7 @@ def _solution(solve: Solve, kind: VectorType, number: int) -> str:
     down_starts, down_entries = table.constant("down starts"), table.constant("down entries")
     arrays = {each: table.array(each) for each in (*solution.arrays, name)}
     setup = "\n".join(out.lines)
-    W, T = kind.width, kind.name
+    W = kind.width
     loops, last = _right_hand_side(solution, kind, arrays)
     block_out = "  call void @block_out(ptr {data}, i64 {stride}, i64 %row, i64 %end, ptr {x}, i64 %count)"
     store = _rows_of(kind, block_out, arrays[name], "out", "solved", "next")

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.chains import Elimination, Solve
+from robodyn.chains import Chain, Elimination, Solve
 from robodyn.engines.cpu.solve_code import CONSTANTS, OF_SOLUTION
 from robodyn.engines.cpu.vectors import VectorType
 from robodyn.model import Model
@@ -46,8 +46,7 @@ class SolvePlan:
     @property
     def columns(self) -> list[int]:
         """Right-hand sides of each solution."""
-        nv = self.model.nv
-        return [math.prod(output_shape(self.model, each)) // nv for each in self.solve.outputs.values()] if nv else []
+        return _columns(self.model, self.solve)
 
     @property
     def operations(self) -> int:
@@ -88,12 +87,12 @@ class SolvePlan:
         for number, (solution, columns) in enumerate(zip(self.solve.outputs.values(), self.columns, strict=True)):
             starts, entries, total = [], [], 0
             for c, count in tiles(columns, self.kind.width):
-                rows = np.ones(n, dtype=bool)
+                rows: Array = np.ones(n, dtype=bool)
                 if not solution.arrays:
                     rows[:] = False
                     rows[c : c + count] = True
                 elif columns == n:
-                    rows = pattern[:, c : c + count].any(axis=1)
+                    rows = np.logical_or.reduce(pattern[:, c : c + count], axis=1)
                 here, pairs = self._way_up(self.elimination.reached(rows))
                 starts.append(here + total)
                 entries.append(pairs)
@@ -113,3 +112,15 @@ class SolvePlan:
         starts = np.cumsum([0, *(len(pairs) for pairs in by_row)])
         pairs = np.array([pair for pairs in by_row for pair in pairs], np.int64).reshape(-1, 2)
         return starts, pairs
+
+
+def solve_operations(model: Model, chain: Chain) -> int:
+    """About how many operations the solves of a chain take for one state."""
+    solves = [stage for stage in chain.stages if isinstance(stage, Solve)]
+    elimination = Elimination(model)
+    return sum(elimination.operations(sum(_columns(model, solve))) for solve in solves)
+
+
+def _columns(model: Model, solve: Solve) -> list[int]:
+    nv = model.nv
+    return [math.prod(output_shape(model, each)) // nv for each in solve.outputs.values()] if nv else []

@@ -1,0 +1,92 @@
+"""The kernel of a chain: calls the kernels of its stages on a few rows at a time, which stay in the cache between them.
+
+It is a kernel like any other, `void kernel(ptr table, i64 first, i64 last, ptr workspace)`, so threads and quick calls
+need not know. Behind the user's arrays the table has one constant, the descriptor, 64-bit integers:
+
+    stages, rows of a block, offset of the stages' table in the workspace, offset of their own workspace;
+    for each stage its address, the entries of its table, and for each entry (USER, array, 0),
+    (BETWEEN, offset in the workspace, bytes of a row) or (LITERAL, word, word).
+
+What lies between stages is addressed so that row r of a block is row r of the batch.
+"""
+
+from __future__ import annotations
+
+USER, BETWEEN, LITERAL = range(3)
+
+
+def chain_module(n_arrays: int) -> str:
+    """The module for chains with so many inputs and outputs."""
+    return f"""define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) {{
+entry:
+  %descriptor.at = getelementptr {{ptr, i64}}, ptr %table, i64 {n_arrays}
+  %descriptor = load ptr, ptr %descriptor.at, align 8
+  %n_stages = load i64, ptr %descriptor, align 8
+  %block.at = getelementptr i64, ptr %descriptor, i64 1
+  %block = load i64, ptr %block.at, align 8
+  %inner.at = getelementptr i64, ptr %descriptor, i64 2
+  %inner.offset = load i64, ptr %inner.at, align 8
+  %inner = getelementptr i8, ptr %workspace, i64 %inner.offset
+  %own.at = getelementptr i64, ptr %descriptor, i64 3
+  %own.offset = load i64, ptr %own.at, align 8
+  %own = getelementptr i8, ptr %workspace, i64 %own.offset
+  %stages = getelementptr i64, ptr %descriptor, i64 4
+  br label %rows
+rows:
+  %row = phi i64 [ %first, %entry ], [ %stop, %rows.next ]
+  %far = add i64 %row, %block
+  %whole = icmp slt i64 %far, %last
+  %stop = select i1 %whole, i64 %far, i64 %last
+  br label %stage
+stage:
+  %s = phi i64 [ 0, %rows ], [ %s.next, %call ]
+  %cursor = phi ptr [ %stages, %rows ], [ %cursor.next, %call ]
+  %address.word = load i64, ptr %cursor, align 8
+  %address = inttoptr i64 %address.word to ptr
+  %count.at = getelementptr i64, ptr %cursor, i64 1
+  %count = load i64, ptr %count.at, align 8
+  %entries = getelementptr i64, ptr %cursor, i64 2
+  br label %entry.fill
+entry.fill:
+  %e = phi i64 [ 0, %stage ], [ %e.next, %entry.fill ]
+  %at = getelementptr {{i64, i64, i64}}, ptr %entries, i64 %e
+  %kind = load i64, ptr %at, align 8
+  %a.at = getelementptr i64, ptr %at, i64 1
+  %a = load i64, ptr %a.at, align 8
+  %b.at = getelementptr i64, ptr %at, i64 2
+  %b = load i64, ptr %b.at, align 8
+  %is.user = icmp eq i64 %kind, {USER}
+  %number = select i1 %is.user, i64 %a, i64 0
+  %user.at = getelementptr {{i64, i64}}, ptr %table, i64 %number
+  %user.data = load i64, ptr %user.at, align 8
+  %user.stride.at = getelementptr i64, ptr %user.at, i64 1
+  %user.stride = load i64, ptr %user.stride.at, align 8
+  %before = mul i64 %row, %b
+  %between.offset = sub i64 %a, %before
+  %base = ptrtoint ptr %workspace to i64
+  %between = add i64 %base, %between.offset
+  %is.between = icmp eq i64 %kind, {BETWEEN}
+  %other = select i1 %is.between, i64 %between, i64 %a
+  %data = select i1 %is.user, i64 %user.data, i64 %other
+  %stride = select i1 %is.user, i64 %user.stride, i64 %b
+  %to = getelementptr {{i64, i64}}, ptr %inner, i64 %e
+  store i64 %data, ptr %to, align 8
+  %to.stride = getelementptr i64, ptr %to, i64 1
+  store i64 %stride, ptr %to.stride, align 8
+  %e.next = add i64 %e, 1
+  %e.more = icmp slt i64 %e.next, %count
+  br i1 %e.more, label %entry.fill, label %call
+call:
+  call void %address(ptr %inner, i64 %row, i64 %stop, ptr %own)
+  %words = mul i64 %count, 3
+  %cursor.next = getelementptr i64, ptr %entries, i64 %words
+  %s.next = add i64 %s, 1
+  %s.more = icmp slt i64 %s.next, %n_stages
+  br i1 %s.more, label %stage, label %rows.next
+rows.next:
+  %more = icmp slt i64 %stop, %last
+  br i1 %more, label %rows, label %done
+done:
+  ret void
+}}
+"""
