@@ -6,8 +6,8 @@ from robodyn.algorithms import energy, kinematic_gradients, kinematics
 from robodyn.algorithms.aba import INVERSE_MASS_MATRIX, aba
 from robodyn.algorithms.coriolis import CORIOLIS_MATRIX
 from robodyn.algorithms.crba import CRBA
-from robodyn.algorithms.pivots import MASS_MATRIX_SIZE, PIVOTS
 from robodyn.algorithms.idsva_hessian import idsva_hessian
+from robodyn.algorithms.pivots import MASS_MATRIX_SIZE, PIVOTS
 from robodyn.algorithms.regressor import EXTERNAL_FORCE_GRADIENT, MOMENTUM_MATRIX, REGRESSOR
 from robodyn.algorithms.rnea import rnea
 from robodyn.algorithms.rnea_gradient import rnea_gradient

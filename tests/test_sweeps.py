@@ -277,7 +277,8 @@ def test_every_algorithm_runs_on_opaque_scalars(name, mimic):
         pytest.skip("solves for accelerations of every joint: for models without mimicking joints")
     rng = np.random.default_rng(1)
     q, qd, qdd = random_states(model, seed=2)
-    inputs = {"q": q, "qd": qd, "qdd": qdd, "tau": qdd, "vector": qd[::-1], "f_ext": rng.standard_normal((model.n_bodies, 6))}
+    inputs = {"q": q, "qd": qd, "qdd": qdd, "tau": qdd, "vector": qd[::-1]}
+    inputs["f_ext"] = rng.standard_normal((model.n_bodies, 6))
     inputs["inertia"] = model.inertia * rng.uniform(0.8, 1.2, (model.n_bodies, 1))
     inputs |= {"V0": rng.standard_normal(6), "dV0": rng.standard_normal(6)}
     link = model.link_index(model.link_names[-1])

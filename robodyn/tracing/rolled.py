@@ -40,7 +40,8 @@ class Source:
 
     Subjects: "self" (the body that the step is about), "parent", "first" (the body that an `Ancestors` sweep started
     from), "carry", "link", "world". Arrays: "Xtree", "inertia" (the model's, or an input where the algorithm lists it),
-    "pitch"; "armature", "q", "qd", "qdd", "tau", "vector", "f_ext", "unit"; "V0", "dV0", "gravity"; "X" of a link; "field NAME".
+    "pitch"; "armature", "q", "qd", "qdd", "tau", "vector", "f_ext", "unit"; "V0", "dV0", "gravity"; "X" of a link;
+    "field NAME".
     """
 
     subject: str
