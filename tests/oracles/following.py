@@ -88,6 +88,12 @@ class FollowingOracle:
     def jacobian(self, q: Array, link: int, frame: str) -> Array:
         return self.free.jacobian(self._q(q), link, frame) @ self.G
 
+    def jacobian_derivative(self, q: Array, qd: Array, link: int, frame: str, **base: Any) -> Array:
+        return self.free.jacobian_derivative(self._q(q), self._v(qd), link, frame, **base) @ self.G
+
+    def pose_hessian(self, q: Array, link: int, frame: str) -> Array:
+        return self._square(self.free.pose_hessian(self._q(q), link, frame))
+
     def link_velocity(self, q: Array, qd: Array, link: int, frame: str, **base: Any) -> Array:
         return self.free.link_velocity(self._q(q), self._v(qd), link, frame, **base)
 
@@ -97,11 +103,17 @@ class FollowingOracle:
     def kinetic_energy(self, q: Array, qd: Array, **base: Any) -> Array:
         return self.free.kinetic_energy(self._q(q), self._v(qd), **base)
 
+    def kinetic_energy_gradient(self, q: Array, qd: Array) -> tuple[Array, ...]:
+        return tuple(part @ self.G for part in self.free.kinetic_energy_gradient(self._q(q), self._v(qd)))
+
     def potential_energy(self, q: Array) -> Array:
         return self.free.potential_energy(self._q(q))
 
     def center_of_mass(self, q: Array) -> Array:
         return self.free.center_of_mass(self._q(q))
+
+    def center_of_mass_jacobian(self, q: Array) -> Array:
+        return self.free.center_of_mass_jacobian(self._q(q)) @ self.G
 
     def centroidal_momentum(self, q: Array, qd: Array, **base: Any) -> tuple[Array, Array]:
         h, A = self.free.centroidal_momentum(self._q(q), self._v(qd), **base)

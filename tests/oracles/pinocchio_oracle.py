@@ -214,6 +214,32 @@ class PinocchioOracle:
 
         return _each(one, self.coordinates(q))
 
+    def jacobian_derivative(self, q: Array, qd: Array, link: int, frame: str, *, V0: Array | None = None) -> Array:
+        on = self if V0 is None else self.carried
+
+        def one(q: Array, v: Array) -> Array:
+            pin.computeJointJacobiansTimeVariation(on.pin, on.data, q, v)
+            pin.updateFramePlacements(on.pin, on.data)
+            return on._columns(pin.getFrameJacobianTimeVariation(on.pin, on.data, on.frames[link], FRAMES[frame]))
+
+        return _each(one, on.coordinates(q), on._rates(qd, V0))
+
+    def pose_hessian(self, q: Array, link: int, frame: str) -> Array:
+        """In the link's frame entries within one joint are zero, as columns move along; there Pinocchio's are wrong."""
+        joint = np.repeat(np.arange(self.model.n_bodies), np.diff([*self.model.v_start, self.model.nv]))
+        kept = (joint[:, None] != joint) | (frame != "body")
+
+        def one(q: Array) -> Array:
+            pin.computeJointJacobians(self.pin, self.data, q)
+            pin.updateFramePlacements(self.pin, self.data)
+            pin.computeJointKinematicHessians(self.pin, self.data)
+            H = pin.getFrameKinematicHessian(self.pin, self.data, self.frames[link], FRAMES[frame])
+            # Its numbers are in Eigen's order, first index fastest, in an array that says the contrary.
+            H = H.reshape(-1).reshape(H.shape, order="F")
+            return H[np.ix_(SWAP, self.velocities, self.velocities)] * kept
+
+        return _each(one, self.coordinates(q))
+
     def link_velocity(self, q: Array, qd: Array, link: int, frame: str, *, V0: Array | None = None) -> Array:
         on = self if V0 is None else self.carried
 
@@ -260,11 +286,30 @@ class PinocchioOracle:
 
         return _each(one, on.coordinates(q), on._rates(qd, V0))
 
+    def kinetic_energy_gradient(self, q: Array, qd: Array) -> tuple[Array, Array]:
+        """From derivatives of H qd, which is inverse dynamics at rest without gravity."""
+        floats = pin.Model(self.pin)
+        floats.gravity.linear = np.zeros(3)
+
+        def one(q: Array, v: Array) -> Array:
+            by_q, _, H = pin.computeRNEADerivatives(floats, self.data, q, np.zeros_like(v), v)
+            H = np.triu(H) + np.triu(H, 1).T
+            return np.array([0.5 * v @ by_q, H @ v])[:, self.velocities]
+
+        by_q, by_qd = np.moveaxis(_each(one, self.coordinates(q), self._rates(qd)), 1, 0)
+        return by_q, by_qd
+
     def potential_energy(self, q: Array) -> Array:
         return _each(lambda q: pin.computePotentialEnergy(self.pin, self.data, q), self.coordinates(q))
 
     def center_of_mass(self, q: Array) -> Array:
         return _each(lambda q: pin.centerOfMass(self.pin, self.data, q).copy(), self.coordinates(q))
+
+    def center_of_mass_jacobian(self, q: Array) -> Array:
+        def one(q: Array) -> Array:
+            return pin.jacobianCenterOfMass(self.pin, self.data, q).reshape(3, -1)[:, self.velocities]
+
+        return _each(one, self.coordinates(q))
 
     def centroidal_momentum(self, q: Array, qd: Array, *, V0: Array | None = None) -> tuple[Array, Array]:
         on = self if V0 is None else self.carried
