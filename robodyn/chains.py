@@ -8,20 +8,23 @@ once, as data: engines run its stages one after another, or as one program.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from typing import TypeAlias
 
 import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.model import Model
-from robodyn.sweeps import Algorithm, Output, PairOutput, Sweep
+from robodyn.sweeps import Algorithm, Output, PairOutput, Sweep, with_inertia
 
 
 @dataclass(frozen=True)
 class Solution:
-    """H^-1 (plus - minus), of the shape of `like`; one of them may be missing. Without both it is H^-1 itself."""
+    """H^-1 (plus - minus), of the shape of `like`; one of them may be missing. Without both it is H^-1 itself.
+
+    Columns of square ones are degrees of freedom: they are zero in the rows of those that theirs is not coupled with.
+    """
 
     plus: str | None = None
     minus: str | None = None
@@ -81,6 +84,18 @@ class Chain:
     def sweeps(self) -> tuple[Sweep, ...]:
         """Every sweep of its algorithms."""
         return tuple(sweep for stage in self.stages if isinstance(stage, Stage) for sweep in stage.algorithm.sweeps)
+
+
+@cache
+def chain_with_inertia(chain: Chain) -> Chain:
+    """The same chain on inertias that are an input instead of the model's."""
+    if "inertia" in chain.inputs:
+        return chain
+    stages = tuple(
+        replace(stage, algorithm=with_inertia(stage.algorithm)) if isinstance(stage, Stage) else stage
+        for stage in chain.stages
+    )
+    return replace(chain, name=f"{chain.name}_inertia", inputs=(*chain.inputs, "inertia"), stages=stages)
 
 
 Task: TypeAlias = Algorithm | Chain

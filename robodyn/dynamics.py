@@ -12,21 +12,24 @@ from robodyn.algorithms import energy, kinematics
 from robodyn.algorithms.aba import INVERSE_MASS_MATRIX, aba
 from robodyn.algorithms.coriolis import CORIOLIS_MATRIX
 from robodyn.algorithms.crba import CRBA
+from robodyn.algorithms.forward_gradient import forward_by_mass_matrix, forward_gradient, inverse_by_mass_matrix
+from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.rnea import rnea
-from robodyn.algorithms.rnea_gradient import rnea_gradient
 from robodyn.arguments import count, flag, one_of
+from robodyn.chains import Task
 from robodyn.engines.protocol import DTYPES, ENGINE_NAMES, make_engine
+from robodyn.errors import SingularError
 from robodyn.model import Model
 from robodyn.queries.core import require_model
 from robodyn.queries.gradients import GradientQueries
 from robodyn.queries.kinematic import KinematicQueries
 from robodyn.queries.totals import TotalQueries
-from robodyn.sweeps import Algorithm
+from robodyn.sweeps import PER_BODY
 
 if TYPE_CHECKING:
     from robodyn.engines.cpu.generated import GeneratedCode
 
-PLAIN_CALLS: dict[str, tuple[Algorithm, tuple[str, ...]]] = {
+PLAIN_CALLS: dict[str, tuple[Task, tuple[str, ...]]] = {
     "inverse_dynamics": (rnea(("q", "qd", "qdd")), ("q", "qd", "qdd")),
     "forward_dynamics": (aba(("q", "qd", "tau")), ("q", "qd", "tau")),
     "mass_matrix": (CRBA, ("q",)),
@@ -34,6 +37,8 @@ PLAIN_CALLS: dict[str, tuple[Algorithm, tuple[str, ...]]] = {
     "bias_force": (rnea(("q", "qd")), ("q", "qd")),
     "gravity_force": (rnea(("q",)), ("q",)),
     "coriolis_matrix": (CORIOLIS_MATRIX, ("q", "qd")),
+    "inverse_dynamics_gradient": (idsva(), ("q", "qd", "qdd")),
+    "forward_dynamics_gradient": (forward_gradient(), ("q", "qd", "tau")),
     "forward_kinematics": (kinematics.forward_kinematics(False), ("q",)),
     "kinetic_energy": (energy.KINETIC_ENERGY, ("q", "qd")),
     "potential_energy": (energy.POTENTIAL_ENERGY, ("q",)),
@@ -41,9 +46,14 @@ PLAIN_CALLS: dict[str, tuple[Algorithm, tuple[str, ...]]] = {
     "center_of_mass": (energy.CENTER_OF_MASS, ("q",)),
     "center_of_mass_jacobian": (energy.CENTER_OF_MASS_JACOBIAN, ("q",)),
 }
-"""Queries that one algorithm answers from arrays alone: its name, the algorithm, and the arrays in order."""
+"""Queries that one algorithm or chain answers from arrays alone: its name, that, and the arrays in order."""
 
 _MAX_THREADS = 4096
+_WITH_JOINT_FORCES = (
+    *("inverse_dynamics", "forward_dynamics", "bias_force"),
+    *("inverse_dynamics_gradient", "forward_dynamics_gradient"),
+)
+_INVERTING = ("forward_dynamics", "mass_matrix_inverse", "forward_dynamics_gradient")
 _EAGER = ("inverse_dynamics", "forward_dynamics", "mass_matrix", "bias_force")
 
 
@@ -65,10 +75,11 @@ class Dynamics(GradientQueries, KinematicQueries, TotalQueries):
             unroll) forces what engines that compile otherwise choose by the number of operations.
 
     Arrays: q (..., nq), qd, qdd, tau (..., nv), f_ext (..., n_bodies, 6) in world coordinates about the world's origin
-    (moment, force; see `robodyn.external_force`), V0 and dV0 (..., 6) the base's spatial velocity and acceleration in
-    world coordinates, without gravity, None for a base at rest. Leading axes broadcast as in NumPy. SI units, radians.
-    Every query takes `out=` (a tuple where it returns several) and then returns it. Generalised vectors of floating
-    and planar joints are in the body frame, linear first (docs/notation.md).
+    (moment, force; see `robodyn.external_force`), inertia (..., n_bodies, 10) like `model.inertia`, None for the
+    model's own, V0 and dV0 (..., 6) the base's spatial velocity and acceleration in world coordinates, without gravity,
+    None for a base at rest. Leading axes broadcast as in NumPy. SI units, radians. Every query takes `out=` (a tuple
+    where it returns several) and then returns it. Generalised vectors of floating and planar joints are in the body
+    frame, linear first (docs/notation.md).
 
     Raises:
         ArgumentError: (also every query) an argument of the wrong shape, type or value.
@@ -103,7 +114,7 @@ class Dynamics(GradientQueries, KinematicQueries, TotalQueries):
         self.argument_shapes: dict[str, tuple[int, ...]] = {
             "q": (model.nq,),
             **dict.fromkeys(("qd", "qdd", "tau"), (model.nv,)),
-            "f_ext": (model.n_bodies, 6),
+            **{name: (model.n_bodies, width) for name, width in PER_BODY.items()},
             **dict.fromkeys(("V0", "dV0"), (6,)),
         }
         if compile == "eager":
@@ -132,28 +143,37 @@ class Dynamics(GradientQueries, KinematicQueries, TotalQueries):
         """
         overridden = getattr(type(self), name) is not getattr(Dynamics, name)
         if name not in self.__dict__ and not overridden:
-            algorithm, _ = PLAIN_CALLS[name]
-            followers = self.model.has_mimic and name in ("forward_dynamics", "mass_matrix_inverse")
-            forces = self.joint_forces and name in ("inverse_dynamics", "forward_dynamics", "bias_force")
-            entry = None if followers or forces else self.engine.fast_call(name, algorithm, self)
+            forces = self.joint_forces and name in _WITH_JOINT_FORCES
+            entry = None if forces else self.engine.fast_call(name, self._plain_task(name), self)
             if entry is not None:
                 self.__dict__[name] = entry
         return result
+
+    def _plain_task(self, name: str) -> Task:
+        """What answers a plain call on this model: `PLAIN_CALLS`, but for mimicking joints and small trees."""
+        if name == "inverse_dynamics_gradient":
+            return self._gradient_algorithm()
+        if self.model.has_mimic and name == "forward_dynamics":
+            return forward_by_mass_matrix()
+        if self.model.has_mimic and name == "mass_matrix_inverse":
+            return inverse_by_mass_matrix()
+        return PLAIN_CALLS[name][0]
 
     def program(self, query: str) -> GeneratedCode:
         """The code that answers a query: its mode, operation counts, readable text, IR and assembly.
 
         Args:
-            query: a name in `PLAIN_CALLS`, or "inverse_dynamics_gradient".
+            query: a name in `PLAIN_CALLS`.
 
         Raises:
             ArgumentError: a query that is not one program.
+            SingularError: it needs the inverse of a mass matrix that has none.
             UnavailableError: an engine that does not compile.
         """
-        known = {name: algorithm for name, (algorithm, _) in PLAIN_CALLS.items()}
-        known["inverse_dynamics_gradient"] = rnea_gradient()
-        one_of("query", query, tuple(known))
-        return self.engine.generated(known[query])
+        one_of("query", query, tuple(PLAIN_CALLS))
+        if query in _INVERTING and self._singular is not None:
+            raise SingularError(self._singular)
+        return self.engine.generated(self._plain_task(query))
 
 
 def _joint_forces(given: Any) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
 """The joint table: one row per joint kind, each answering the same questions.
 
 A row knows its coordinates (nq, nv), its motion subspace S, the transform across the joint, and how its coordinates
-add and subtract on their manifold. Body frames are laid so that a joint's own axis is z (`robodyn.model` turns them),
-hence S is made of zeros and ones (and the pitch of a screw) and is constant in the body frame: no joint kind needs a
-velocity-product term of its own. Everything is written over scalars (see `robodyn.spatial`).
+add, subtract and change with time on their manifold. Body frames are laid so that a joint's own axis is z
+(`robodyn.model` turns them), hence S is made of zeros and ones (and the pitch of a screw) and is constant in the body
+frame: no joint kind needs a velocity-product term of its own. What algorithms use is written over scalars (see
+`robodyn.spatial`); `velocity` and `rate` are written over arrays of any library.
 
 How to add a kind: docs/add_a_joint.md.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -87,6 +88,22 @@ class JointKind(ABC):
     def difference(self, q0: Scalars, q1: Scalars) -> Scalars:
         """q1 (-) q0: the step with integrate(q0, step) = q1."""
         return sub(q1, q0)  # type: ignore[no-any-return]
+
+    def velocity(self, q: Any, rate: Any, xp: Any = np) -> Any:
+        """The velocity (..., nv) of a joint whose coordinates q (..., nq) change at a rate dq/dt (..., nq).
+
+        Linear in the rate. A quaternion in q is of unit length; of its rate, the part that would only change its length
+        is no motion. Leading axes of the two are equal. Arrays may be of any library; `xp` is its namespace (numpy,
+        jax.numpy, torch).
+        """
+        return rate
+
+    def rate(self, q: Any, velocity: Any, xp: Any = np) -> Any:
+        """dq/dt (..., nq) at a velocity (..., nv), so that velocity(q, rate(q, v)) = v; arrays as in `velocity`.
+
+        Its components are those of the transpose of `velocity`, but for a quaternion's, which are a quarter of them.
+        """
+        return velocity
 
 
 class Revolute(JointKind):
@@ -171,6 +188,16 @@ class Planar(JointKind):
         a = np.cos(half) / _sinc(half * half)
         return (a * forward + half * left, a * left - half * forward, theta)
 
+    def velocity(self, q: Any, rate: Any, xp: Any = np) -> Any:
+        """The rate of x and y turned into the body frame."""
+        c, s, x, y = xp.cos(q[..., 2]), xp.sin(q[..., 2]), rate[..., 0], rate[..., 1]
+        return xp.stack((c * x + s * y, c * y - s * x, rate[..., 2]), -1)
+
+    def rate(self, q: Any, velocity: Any, xp: Any = np) -> Any:
+        """The linear velocity turned out of the body frame."""
+        c, s, x, y = xp.cos(q[..., 2]), xp.sin(q[..., 2]), velocity[..., 0], velocity[..., 1]
+        return xp.stack((c * x - s * y, c * y + s * x, velocity[..., 2]), -1)
+
 
 class Spherical(JointKind):
     """A ball joint: q = unit quaternion xyzw, velocity = angular velocity in the body frame."""
@@ -197,6 +224,14 @@ class Spherical(JointKind):
     def difference(self, q0: Scalars, q1: Scalars) -> Scalars:
         """2 log(q0^-1 q1), the short way round."""
         return quaternion_log(quaternion_product(_conjugate(q0), q1))
+
+    def velocity(self, q: Any, rate: Any, xp: Any = np) -> Any:
+        """The vector part of 2 q^-1 dq/dt."""
+        return quaternion_velocity(q, rate, xp)
+
+    def rate(self, q: Any, velocity: Any, xp: Any = np) -> Any:
+        """q * velocity / 2."""
+        return quaternion_rate(q, velocity, xp)
 
 
 class Floating(JointKind):
@@ -234,6 +269,18 @@ class Floating(JointKind):
         wp = cross(w, p)
         return (*add(p, sub(scale(_log_third(dot(w, w)), cross(w, wp)), scale(0.5, wp))), *w)
 
+    def velocity(self, q: Any, rate: Any, xp: Any = np) -> Any:
+        """The rate of the position turned into the body frame; the vector part of 2 q^-1 dq/dt."""
+        q = q[..., 3:7]
+        linear = quaternion_turned(q, rate[..., 0:3], -1.0, xp)
+        return xp.concatenate((linear, quaternion_velocity(q, rate[..., 3:7], xp)), -1)
+
+    def rate(self, q: Any, velocity: Any, xp: Any = np) -> Any:
+        """The linear velocity turned out of the body frame; q * angular velocity / 2."""
+        q = q[..., 3:7]
+        linear = quaternion_turned(q, velocity[..., 0:3], 1.0, xp)
+        return xp.concatenate((linear, quaternion_rate(q, velocity[..., 3:6], xp)), -1)
+
 
 def quaternion_product(a: Scalars, b: Scalars) -> Scalars:
     """The Hamilton product of two quaternions xyzw, scaled back to unit length."""
@@ -260,6 +307,26 @@ def quaternion_log(q: Scalars) -> Scalars:
     # The tiny term makes the quotient below tend to 2 at the identity instead of 0/0.
     n = np.sqrt(x * x + y * y + z * z + 1e-300)
     return scale(flip * 2.0 * np.arctan2(n, flip * w) / n, (x, y, z))  # type: ignore[no-any-return]
+
+
+def quaternion_turned(q: Any, a: Any, sign: float, xp: Any = np) -> Any:
+    """Vectors a (..., 3) turned by unit quaternions xyzw q (..., 4), or with sign -1 by their inverses."""
+    v = q[..., 0:3]
+    t = 2.0 * xp.linalg.cross(v, a)
+    return a + sign * q[..., 3:4] * t + xp.linalg.cross(v, t)
+
+
+def quaternion_velocity(q: Any, rate: Any, xp: Any = np) -> Any:
+    """The angular velocity (..., 3), in the turned frame, of unit quaternions xyzw (..., 4) that change at a rate."""
+    v, w, dv, dw = q[..., 0:3], q[..., 3:4], rate[..., 0:3], rate[..., 3:4]
+    return 2.0 * (w * dv - dw * v - xp.linalg.cross(v, dv))
+
+
+def quaternion_rate(q: Any, w: Any, xp: Any = np) -> Any:
+    """The rate of unit quaternions xyzw (..., 4) at an angular velocity (..., 3) in the turned frame."""
+    v = q[..., 0:3]
+    vector = 0.5 * (q[..., 3:4] * w + xp.linalg.cross(v, w))
+    return xp.concatenate((vector, -0.5 * (v * w).sum(-1)[..., None]), -1)
 
 
 def _conjugate(q: Scalars) -> Scalars:

@@ -308,7 +308,7 @@ class Model:
     # The configuration manifold.
 
     @cached_property
-    def _free_joints(self) -> list[tuple[JointKind, NDArray[np.intp], NDArray[np.intp]]]:
+    def free_joints(self) -> list[tuple[JointKind, NDArray[np.intp], NDArray[np.intp]]]:
         """For every joint kind present: (kind, (m, nq) coordinates, (m, nv) velocities) of its joints that are free."""
         free = np.flatnonzero(self.mimics < 0)
         grouped = []
@@ -323,7 +323,7 @@ class Model:
     @cached_property
     def quaternion_starts(self) -> NDArray[np.intp]:
         """(number of quaternions,) where each unit quaternion starts in q."""
-        starts = [q_index[:, kind.quaternion] for kind, q_index, _ in self._free_joints if kind.quaternion is not None]
+        starts = [q_index[:, kind.quaternion] for kind, q_index, _ in self.free_joints if kind.quaternion is not None]
         return read_only(np.concatenate(starts) if starts else np.empty(0, dtype=np.intp))
 
     def normalized(self, q: Array) -> Array:
@@ -358,7 +358,7 @@ class Model:
         """Apply an operation of the joint table to every free joint; arrays are indexed like "q" or like "v"."""
         leading = np.broadcast_shapes(*(array.shape[:-1] for array, _ in arguments))
         out = np.empty((*leading, self.nq if result == "q" else self.nv))
-        for kind, q_index, v_index in self._free_joints:
+        for kind, q_index, v_index in self.free_joints:
             index = {"q": q_index, "v": v_index}
             components = [tuple(np.moveaxis(array[..., index[which]], -1, 0)) for array, which in arguments]
             with np.errstate(all="ignore"):  # NaN and infinity stay in their rows
@@ -400,7 +400,7 @@ class Model:
     def neutral(self) -> NDArray[np.float64]:
         """(nq,) zeros, and the identity for attitudes. Position limits are not looked at."""
         q = np.zeros(self.nq)
-        for kind, q_index, _ in self._free_joints:
+        for kind, q_index, _ in self.free_joints:
             q[q_index] = kind.neutral
         return q
 
@@ -422,7 +422,7 @@ class Model:
                 got = brief(rng)
                 raise ArgumentError(f"rng: got {got}; wanted a numpy.random.Generator or an integer seed") from error
         wide = np.full(self.nq, np.pi)
-        for kind, q_index, _ in self._free_joints:
+        for kind, q_index, _ in self.free_joints:
             wide[q_index[:, kind.lengths]] = _LENGTH_RANGE
         lower, upper = self.lower, self.upper
         with np.errstate(over="ignore"):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from robodyn.arguments import Array, broadcast_leading, output_array, real_array, require_finite
+from robodyn.chains import Task, chain_with_inertia
 from robodyn.errors import ArgumentError, NumericalError
-from robodyn.sweeps import Algorithm
+from robodyn.sweeps import Algorithm, with_inertia
 
 if TYPE_CHECKING:
     from robodyn.model import Model
@@ -19,8 +20,14 @@ _MAX_OVERLAP_WORK = 100_000
 """Steps that a search for shared memory may take, some milliseconds: strides can be chosen so that it never ends."""
 SMALL_SQUARE = 1e-20
 """Far above the square of a length that counts as zero, far below that of any quaternion meant seriously."""
-_OPTIONAL = ("f_ext", "V0", "dV0")
-_MEANING = {"q": "model.nq numbers", "f_ext": "(n_bodies, 6) numbers", "V0": "", "dV0": ""}
+_OPTIONAL = ("f_ext", "inertia", "V0", "dV0")
+_MEANING = {
+    "q": "model.nq numbers",
+    "f_ext": "(n_bodies, 6) numbers",
+    "inertia": "(n_bodies, 10) numbers",
+    "V0": "",
+    "dV0": "",
+}
 
 
 def _read(dyn: Core, name: str, value: Any) -> Array:
@@ -29,7 +36,11 @@ def _read(dyn: Core, name: str, value: Any) -> Array:
 
 
 class Query:
-    """The arguments of one call: checked, broadcast, and laid out as (B, ...) arrays. `q` is always among them."""
+    """The arguments of one call: checked, broadcast, and laid out as (B, ...) arrays. `q` is always among them.
+
+    `inertia`: the inertias given, before they are broadcast, or None; `singular`: which rows are known to have a mass
+    matrix without inverse (B,), or None; their results are NaN.
+    """
 
     def __init__(self, dyn: Core, out: Any = None, **given: Any) -> None:
         self.dyn, self.out = dyn, out
@@ -45,6 +56,7 @@ class Query:
         with np.errstate(all="ignore"):  # values that are not finite stay in their rows, also as warnings
             scaled = _scalable(dyn.model, arrays["q"]) if dyn.engine.normalizes else dyn.model.normalized(arrays["q"])
             arrays["q"] = scaled
+        self.inertia, self.singular = arrays.get("inertia"), cast(Array | None, None)
         self.batch = int(np.prod(self.leading, dtype=np.intp))
         self.inputs: dict[str, Array] = {}
         for name, array in arrays.items():
@@ -74,13 +86,18 @@ class Query:
         )
         return target.reshape(self.batch, *shape) if direct else self.new(*shape)
 
-    def run(self, algorithm: Algorithm, link: int | None = None, **outputs: Array) -> None:
-        """Run an algorithm on the arguments."""
-        self.dyn.engine.run(algorithm, self.inputs, outputs, link=link)
+    def run(self, task: Task, link: int | None = None, **outputs: Array) -> None:
+        """Run an algorithm or a chain on the arguments; also on inertias, if they are given, where it lists none."""
+        if self.inertia is not None:
+            task = with_inertia(task) if isinstance(task, Algorithm) else chain_with_inertia(task)
+        self.dyn.engine.run(task, self.inputs, outputs, link=link)
 
     def finish(self, results: Mapping[str, Array]) -> Any:
         """Give results their leading axes, check them, and put them where `out` says: one array, or a tuple."""
         out = self.out
+        if self.singular is not None:
+            for array in results.values():
+                array[self.singular] = np.nan
         shaped = {name: array.reshape((*self.leading, *array.shape[1:])) for name, array in results.items()}
         if self.checked:
             self._require_finite_results(shaped)

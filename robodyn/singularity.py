@@ -12,6 +12,7 @@ from robodyn.arguments import Array
 from robodyn.engines.dense import pivots_with_error
 from robodyn.engines.protocol import Engine, make_engine
 from robodyn.model import Model
+from robodyn.sweeps import Algorithm, with_inertia
 
 ROUNDING_ERRORS = 1000.0
 """A pivot that is no larger than that many of its rounding errors counts as zero.
@@ -32,15 +33,42 @@ def singularity(model: Model) -> str | None:
 
     What vanishes at states drawn at random vanishes everywhere, but for accidents.
     """
+    # What one state of a small robot takes least time on, compilation included; then what large trees need.
+    engine = make_engine("reference" if model.n_bodies <= _REFERENCE_BODIES else "auto", model, np.dtype(np.float64))
     vanishing = np.ones(model.nv, dtype=bool)
     for q in _states(model):
-        pivot, error = _mimicking_pivots(model, q) if model.has_mimic else _pivots(model, q)
-        limit = ROUNDING_ERRORS * float(np.finfo(np.float64).eps) * np.abs(error)
+        pivot, limit = (each[0] for each in _pivots(model, engine, {"q": q}))
         # Beyond a pivot of exactly zero there is NaN, which is not at most anything.
         vanishing &= np.abs(pivot) <= limit
         if not vanishing.any():
             return None
     return _message(model, np.flatnonzero(vanishing), pivot, limit)
+
+
+class InertiaJudge:
+    """Tells which inertias make the mass matrix of a model singular at every state.
+
+    Args:
+        model: what else the robot is made of.
+        engine: one of the model, in float64.
+    """
+
+    def __init__(self, model: Model, engine: Engine) -> None:
+        self.model, self.engine, self.states = model, engine, _states(model)
+
+    def singular(self, inertia: Array) -> Array:
+        """Which rows of inertias (B, n_bodies, 10) do, (B,); those that are not finite do not."""
+        vanishing = np.ones((len(inertia), self.model.nv), dtype=bool)
+        rows = np.arange(len(inertia))
+        for q in self.states:
+            given = {"q": np.broadcast_to(q, (rows.size, self.model.nq)), "inertia": inertia[rows]}
+            pivot, limit = _pivots(self.model, self.engine, given)
+            vanishing[rows] &= np.abs(pivot) <= limit
+            rows = np.flatnonzero(vanishing.any(axis=1))
+            if not rows.size:
+                break
+        found: Array = vanishing.any(axis=1)
+        return found
 
 
 def _states(model: Model) -> Array:
@@ -50,23 +78,24 @@ def _states(model: Model) -> Array:
     return free.random_configuration(np.random.default_rng(0), (_STATES, 1))
 
 
-def _engine(model: Model) -> Engine:
-    """What one state of a small robot takes least time on, compilation included; then what large trees need."""
-    return make_engine("reference" if model.n_bodies <= _REFERENCE_BODIES else "auto", model, np.dtype(np.float64))
+def _pivots(model: Model, engine: Engine, given: dict[str, Array]) -> tuple[Array, Array]:
+    """(pivot, limit), each (B, nv): a pivot whose size is at most the limit counts as zero."""
+    batch, eps = len(given["q"]), float(np.finfo(np.float64).eps)
 
+    def run(algorithm: Algorithm, **outputs: Array) -> None:
+        engine.run(with_inertia(algorithm) if "inertia" in given else algorithm, given, outputs)
 
-def _pivots(model: Model, q: Array) -> tuple[Array, Array]:
-    pivot, error = np.empty((2, 1, model.nv))
-    _engine(model).run(PIVOTS, {"q": q}, {"pivot": pivot, "error": error})
-    return pivot[0], error[0]
-
-
-def _mimicking_pivots(model: Model, q: Array) -> tuple[Array, Array]:
-    H, size = np.empty((2, 1, model.nv, model.nv))
-    engine = _engine(model)
-    engine.run(CRBA, {"q": q}, {"H": H})
-    engine.run(MASS_MATRIX_SIZE, {"q": q}, {"size": size})
-    return pivots_with_error(H[0], size[0].diagonal(), ROUNDING_ERRORS * float(np.finfo(np.float64).eps))
+    with np.errstate(all="ignore"):
+        if model.has_mimic:
+            H, size = np.empty((2, batch, model.nv, model.nv))
+            run(CRBA, H=H)
+            run(MASS_MATRIX_SIZE, size=size)
+            diagonal = np.diagonal(size, axis1=1, axis2=2)
+            pivot, error = pivots_with_error(H, diagonal, ROUNDING_ERRORS * eps)
+        else:
+            pivot, error = np.empty((2, batch, model.nv))
+            run(PIVOTS, pivot=pivot, error=error)
+        return pivot, ROUNDING_ERRORS * eps * np.abs(error)
 
 
 def _message(model: Model, vanishing: Array, pivot: Array, limit: Array) -> str:

@@ -90,7 +90,11 @@ SUPPORT: dict[str, dict[str, tuple[str, ...]]] = {
 }
 """Query -> engine -> dtypes. Every joint kind runs on every engine listed. Documentation and tests read this table."""
 
-METHODS: dict[str, tuple[str, ...]] = {"inverse_dynamics": ("rnea",), "forward_dynamics": ("aba", "crba")}
+METHODS: dict[str, tuple[str, ...]] = {
+    "inverse_dynamics": ("rnea",),
+    "forward_dynamics": ("aba", "crba"),
+    "inverse_dynamics_gradient": ("idsva", "columns"),
+}
 """Algorithms that a query can be asked to use, besides "auto"."""
 
 ENGINE_NAMES = ("auto", "reference", "cpu", "gpu", "scan")

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.engines.protocol import Engine
+from robodyn.arguments import Array, rows_named
+from robodyn.engines.protocol import Engine, make_engine
 from robodyn.errors import ArgumentError, NumericalError, SingularError
 from robodyn.model import Model
-from robodyn.singularity import singularity
+from robodyn.singularity import InertiaJudge, singularity
+
+if TYPE_CHECKING:
+    from robodyn.query import Query
 
 
 class Core(ABC):
@@ -22,6 +25,7 @@ class Core(ABC):
     dtype: np.dtype[Any]
     engine: Engine
     check: bool | None
+    threads: int | None
     joint_forces: tuple[str, ...]
     argument_shapes: dict[str, tuple[int, ...]]
 
@@ -52,13 +56,37 @@ class Core(ABC):
         """
         return self._singular
 
-    def _require_regular(self) -> None:
-        if self._singular is not None:
-            raise SingularError(self._singular)
+    def _require_regular(self, query: Query) -> None:
+        """Raise where the mass matrix has no inverse at any state. Of inertias that are given and not checked, mark
+        the rows that give none."""
+        if query.inertia is None:
+            if self._singular is not None:
+                raise SingularError(self._singular)
+            return
+        if query.singular is not None:
+            return
+        inertia = query.inertia.astype(np.float64, copy=False)
+        leading = inertia.shape[:-2]
+        rows = self._judge.singular(inertia.reshape(-1, *inertia.shape[-2:])).reshape(leading)
+        if query.checked and rows.any():
+            where = f" {rows_named(rows, 0)}" if leading else ""
+            raise SingularError(
+                f"inertia: the joint-space inertia matrix of {self.model.name!r} is singular at every state{where}; "
+                "wanted bodies with mass and inertia that every joint, or its armature, can feel"
+            )
+        query.singular = np.broadcast_to(rows, query.leading).reshape(query.batch)
 
     @cached_property
     def _singular(self) -> str | None:
         return singularity(self.model)
+
+    @cached_property
+    def _judge(self) -> InertiaJudge:
+        double, engine = np.dtype(np.float64), self.engine
+        if self.dtype != double:
+            name = "reference" if engine.name == "reference" else "auto"
+            engine = make_engine(name, self.model, double, self.threads)
+        return InertiaJudge(self.model, engine)
 
 
 def require_model(model: Any) -> None:

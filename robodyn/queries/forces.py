@@ -10,15 +10,13 @@ from numpy.typing import ArrayLike
 from robodyn.algorithms.aba import INVERSE_MASS_MATRIX, aba
 from robodyn.algorithms.coriolis import CORIOLIS_MATRIX
 from robodyn.algorithms.crba import CRBA
+from robodyn.algorithms.forward_gradient import forward_by_mass_matrix, inverse_by_mass_matrix
 from robodyn.algorithms.rnea import rnea
 from robodyn.arguments import Array, one_of
-from robodyn.engines.dense import solve
 from robodyn.engines.protocol import METHODS
 from robodyn.errors import ArgumentError
 from robodyn.queries.core import Core
 from robodyn.query import Query
-
-_MASS_MATRICES_BYTES = 1 << 26
 
 
 class ForceQueries(Core):
@@ -32,13 +30,14 @@ class ForceQueries(Core):
         f_ext: ArrayLike | None = None,
         method: str = "auto",
         *,
+        inertia: ArrayLike | None = None,
         V0: ArrayLike | None = None,
         dV0: ArrayLike | None = None,
         out: Array | None = None,
     ) -> Array:
         """Generalised forces tau (..., nv), N or N m, that give accelerations qdd. RNEA, RBDA table 5.1."""
         one_of("method", method, ("auto", *METHODS["inverse_dynamics"]))
-        query = Query(self, out, q=q, qd=qd, qdd=qdd, f_ext=f_ext, V0=V0, dV0=dV0)
+        query = Query(self, out, q=q, qd=qd, qdd=qdd, f_ext=f_ext, inertia=inertia, V0=V0, dV0=dV0)
         return cast(Array, self._answered("inverse_dynamics", query.finish({"tau": self._rnea(query)})))
 
     def _rnea(self, query: Query) -> Array:
@@ -57,6 +56,7 @@ class ForceQueries(Core):
         f_ext: ArrayLike | None = None,
         method: str = "auto",
         *,
+        inertia: ArrayLike | None = None,
         V0: ArrayLike | None = None,
         dV0: ArrayLike | None = None,
         out: Array | None = None,
@@ -66,69 +66,48 @@ class ForceQueries(Core):
         `method`: "aba" (RBDA table 7.1; for models without mimicking joints), "crba" (mass matrix and L'DL), or "auto".
 
         Raises:
-            SingularError: the mass matrix is singular whatever the state; names the body.
+            SingularError: the mass matrix is singular whatever the state; names the body, or the rows of `inertia`.
         """
         one_of("method", method, ("auto", *METHODS["forward_dynamics"]))
         if method == "aba" and self.model.has_mimic:
             raise ArgumentError("method: got 'aba' for a model whose joints mimic others; allowed: 'auto', 'crba'")
-        query = Query(self, out, q=q, qd=qd, tau=tau, f_ext=f_ext, V0=V0, dV0=dV0)
+        query = Query(self, out, q=q, qd=qd, tau=tau, f_ext=f_ext, inertia=inertia, V0=V0, dV0=dV0)
         return cast(Array, self._answered("forward_dynamics", query.finish({"qdd": self._forward(query, method)})))
 
     def _forward(self, query: Query, method: str = "auto") -> Array:
-        self._require_regular()
+        self._require_regular(query)
         tau = query.inputs["tau"]
         if self.joint_forces:
             with np.errstate(all="ignore"):
                 tau = tau - self._joint_force(query.inputs["qd"])
         qdd = query.result(0, self.model.nv)
-        given = {**query.inputs, "tau": tau}
-        if method == "crba" or self.model.has_mimic:
-            self._solve_forward(given, query.names, qdd)
-        else:
-            self.engine.run(aba(query.names), given, {"qdd": qdd})
+        by_matrix = method == "crba" or self.model.has_mimic
+        task = forward_by_mass_matrix(query.names) if by_matrix else aba(query.names)
+        self.engine.run(task, {**query.inputs, "tau": tau}, {"qdd": qdd})
         return qdd
 
-    def _solve_forward(self, given: dict[str, Array], names: tuple[str, ...], qdd: Array) -> None:
-        """H qdd = tau - bias, some rows at a time: mass matrices of a whole batch may be more than there is memory."""
-        nv = self.model.nv
-        rows = max(1, _MASS_MATRICES_BYTES // max(1, nv * nv * self.dtype.itemsize))
-        inputs = tuple(name for name in names if name != "tau")
-        for start in range(0, qdd.shape[0], rows):
-            part = {name: array[start : start + rows] for name, array in given.items()}
-            count = part["tau"].shape[0]
-            bias, H = np.empty((count, nv), self.dtype), np.empty((count, nv, nv), self.dtype)
-            self.engine.run(rnea(inputs), part, {"tau": bias})
-            self.engine.run(CRBA, part, {"H": H})
-            with np.errstate(all="ignore"):
-                force = part["tau"] - bias
-            qdd[start : start + rows] = solve(H, force[..., None])[..., 0]
-
-    def mass_matrix(self, q: ArrayLike, *, out: Array | None = None) -> Array:
+    def mass_matrix(self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None) -> Array:
         """The joint-space inertia matrix H (..., nv, nv), armature included. CRBA, RBDA table 6.2."""
-        query = Query(self, out, q=q)
+        query = Query(self, out, q=q, inertia=inertia)
         H = query.result(0, self.model.nv, self.model.nv)
         query.run(CRBA, H=H)
         return cast(Array, self._answered("mass_matrix", query.finish({"H": H})))
 
-    def mass_matrix_inverse(self, q: ArrayLike, *, out: Array | None = None) -> Array:
+    def mass_matrix_inverse(self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None) -> Array:
         """H^-1 (..., nv, nv), by the articulated-body recursion.
 
         Raises:
-            SingularError: H is singular whatever the state; names the body.
+            SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.
         """
-        query = Query(self, out, q=q)
+        query = Query(self, out, q=q, inertia=inertia)
         Hinv = self._inverse(query, query.result(0, self.model.nv, self.model.nv))
         return cast(Array, self._answered("mass_matrix_inverse", query.finish({"Hinv": Hinv})))
 
     def _inverse(self, query: Query, Hinv: Array) -> Array:
-        """H^-1, in the array given where that is no detour."""
-        self._require_regular()
-        if not self.model.has_mimic:
-            query.run(INVERSE_MASS_MATRIX, Hinv=Hinv)
-            return Hinv
-        H = query.new(*Hinv.shape[1:])
-        query.run(CRBA, H=H)
-        return solve(H, np.broadcast_to(np.eye(self.model.nv, dtype=self.dtype), H.shape).copy())
+        """H^-1, in the array given."""
+        self._require_regular(query)
+        query.run(inverse_by_mass_matrix() if self.model.has_mimic else INVERSE_MASS_MATRIX, Hinv=Hinv)
+        return Hinv
 
     def bias_force(
         self,
@@ -136,17 +115,18 @@ class ForceQueries(Core):
         qd: ArrayLike,
         f_ext: ArrayLike | None = None,
         *,
+        inertia: ArrayLike | None = None,
         V0: ArrayLike | None = None,
         dV0: ArrayLike | None = None,
         out: Array | None = None,
     ) -> Array:
         """Inverse dynamics at qdd = 0 (..., nv): Coriolis, centrifugal and gravity forces minus external ones."""
-        query = Query(self, out, q=q, qd=qd, f_ext=f_ext, V0=V0, dV0=dV0)
+        query = Query(self, out, q=q, qd=qd, f_ext=f_ext, inertia=inertia, V0=V0, dV0=dV0)
         return cast(Array, self._answered("bias_force", query.finish({"bias": self._rnea(query)})))
 
-    def gravity_force(self, q: ArrayLike, *, out: Array | None = None) -> Array:
+    def gravity_force(self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None) -> Array:
         """Generalised forces (..., nv) that hold the robot still against gravity: the gradient of potential energy."""
-        query = Query(self, out, q=q)
+        query = Query(self, out, q=q, inertia=inertia)
         return cast(Array, self._answered("gravity_force", query.finish({"gravity": self._rnea(query)})))
 
     def coriolis_matrix(

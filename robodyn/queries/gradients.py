@@ -7,10 +7,18 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike
 
+from robodyn.algorithms.forward_gradient import forward_gradient
+from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.rnea_gradient import rnea_gradient
-from robodyn.arguments import Array
+from robodyn.arguments import Array, one_of
+from robodyn.engines.protocol import METHODS
 from robodyn.queries.forces import ForceQueries
 from robodyn.query import Query
+from robodyn.sweeps import Algorithm
+
+_COUNTED_BODIES = 4
+"""Trees whose operations are counted to choose between formulations. Columns in body frames win on some of them;
+composites have won on every larger robot, and counting takes as long as the choice could save."""
 
 
 class GradientQueries(ForceQueries):
@@ -22,7 +30,9 @@ class GradientQueries(ForceQueries):
         qd: ArrayLike,
         qdd: ArrayLike,
         f_ext: ArrayLike | None = None,
+        method: str = "auto",
         *,
+        inertia: ArrayLike | None = None,
         V0: ArrayLike | None = None,
         dV0: ArrayLike | None = None,
         out: tuple[Array, Array] | None = None,
@@ -30,20 +40,39 @@ class GradientQueries(ForceQueries):
         """(dtau/dq, dtau/dqd), each (..., nv, nv): column j is the change with coordinate j.
 
         With respect to q on the tangent space (`model.integrate`); external forces stay constant in the world.
-        Plancher et al., algorithm 2. dtau/dqdd is the mass matrix.
+        dtau/dqdd is the mass matrix.
+
+        `method`: "idsva" (composites of subtrees: Singh, Russell, Wensing 2022), "columns" (RNEA differentiated line by
+        line, in body frames: Plancher et al., algorithm 2), or "auto", the one with fewer operations.
         """
-        query = Query(self, out, q=q, qd=qd, qdd=qdd, f_ext=f_ext, V0=V0, dV0=dV0)
+        one_of("method", method, ("auto", *METHODS["inverse_dynamics_gradient"]))
+        query = Query(self, out, q=q, qd=qd, qdd=qdd, f_ext=f_ext, inertia=inertia, V0=V0, dV0=dV0)
         nv = self.model.nv
         by_q, by_qd = query.result(0, nv, nv), query.result(1, nv, nv)
-        self._rnea_gradient(query, by_q, by_qd)
-        return cast(tuple[Array, Array], query.finish({"dtau_dq": by_q, "dtau_dqd": by_qd}))
+        self._rnea_gradient(query, by_q, by_qd, method)
+        results = query.finish({"dtau_dq": by_q, "dtau_dqd": by_qd})
+        return cast(tuple[Array, Array], self._answered("inverse_dynamics_gradient", results))
 
-    def _rnea_gradient(self, query: Query, by_q: Array, by_qd: Array) -> None:
-        nv = self.model.nv
+    def _rnea_gradient(self, query: Query, by_q: Array, by_qd: Array, method: str = "auto") -> None:
         inputs = tuple(name for name in query.names if name != "tau")
-        query.run(rnea_gradient(inputs), tau_q=by_q, tau_qd=by_qd)
+        query.run(self._gradient_algorithm(inputs, method), tau_q=by_q, tau_qd=by_qd)
         if "damping" in self.joint_forces:
-            by_qd[:, np.arange(nv), np.arange(nv)] += self.model.damping.astype(self.dtype)
+            diagonal = np.arange(self.model.nv)
+            by_qd[:, diagonal, diagonal] += self.model.damping.astype(self.dtype)
+
+    def _gradient_algorithm(self, inputs: tuple[str, ...] = ("q", "qd", "qdd"), method: str = "auto") -> Algorithm:
+        """The algorithm behind the gradient of inverse dynamics."""
+        if method == "columns":
+            return rnea_gradient(inputs)
+        if method == "idsva" or self.model.n_bodies > _COUNTED_BODIES:
+            return idsva(inputs)
+        from robodyn.tracing.unrolled import trace
+
+        chosen: dict[tuple[str, ...], Algorithm] = self.__dict__.setdefault("_formulations", {})
+        if inputs not in chosen:
+            both = (idsva(inputs), rnea_gradient(inputs))
+            chosen[inputs] = min(both, key=lambda each: trace(self.model, each).operations)
+        return chosen[inputs]
 
     def forward_dynamics_gradient(
         self,
@@ -52,6 +81,7 @@ class GradientQueries(ForceQueries):
         tau: ArrayLike,
         f_ext: ArrayLike | None = None,
         *,
+        inertia: ArrayLike | None = None,
         V0: ArrayLike | None = None,
         dV0: ArrayLike | None = None,
         out: tuple[Array, Array, Array] | None = None,
@@ -63,12 +93,13 @@ class GradientQueries(ForceQueries):
         Raises:
             SingularError: H is singular whatever the state; names the body.
         """
-        query = Query(self, out, q=q, qd=qd, tau=tau, f_ext=f_ext, V0=V0, dV0=dV0)
+        query = Query(self, out, q=q, qd=qd, tau=tau, f_ext=f_ext, inertia=inertia, V0=V0, dV0=dV0)
+        self._require_regular(query)
+        if self.joint_forces:
+            with np.errstate(all="ignore"):
+                query.inputs["tau"] = query.inputs["tau"] - self._joint_force(query.inputs["qd"])
         nv = self.model.nv
-        by_q, by_qd, Hinv = query.new(nv, nv), query.new(nv, nv), query.result(2, nv, nv)
-        query.inputs["qdd"] = self._forward(query)
-        self._rnea_gradient(query, by_q, by_qd)
-        Hinv = self._inverse(query, Hinv)
-        with np.errstate(all="ignore"):
-            results = {"dqdd_dq": -(Hinv @ by_q), "dqdd_dqd": -(Hinv @ by_qd), "dqdd_dtau": Hinv}
-        return cast(tuple[Array, Array, Array], query.finish(results))
+        results = {name: query.result(k, nv, nv) for k, name in enumerate(("dqdd_dq", "dqdd_dqd", "dqdd_dtau"))}
+        query.run(forward_gradient(query.names, damping="damping" in self.joint_forces), None, **results)
+        answer = query.finish(results)
+        return cast(tuple[Array, Array, Array], self._answered("forward_dynamics_gradient", answer))

@@ -17,10 +17,16 @@ class TotalQueries(Core):
     """Queries about the whole robot."""
 
     def kinetic_energy(
-        self, q: ArrayLike, qd: ArrayLike, *, V0: ArrayLike | None = None, out: Array | None = None
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        *,
+        inertia: ArrayLike | None = None,
+        V0: ArrayLike | None = None,
+        out: Array | None = None,
     ) -> Array:
         """Kinetic energy (...), J, armature included: qd' H qd / 2 for a base at rest."""
-        query = Query(self, out, q=q, qd=qd, V0=V0)
+        query = Query(self, out, q=q, qd=qd, inertia=inertia, V0=V0)
         K = query.result(0)
         query.run(energy.KINETIC_ENERGY, K=K)
         return cast(Array, self._answered("kinetic_energy", query.finish({"K": K})))
@@ -42,9 +48,9 @@ class TotalQueries(Core):
         query.run(energy.KINETIC_ENERGY_GRADIENT, K_q=by_q, K_qd=by_qd)
         return cast(tuple[Array, Array], query.finish({"dK_dq": by_q, "dK_dqd": by_qd}))
 
-    def potential_energy(self, q: ArrayLike, *, out: Array | None = None) -> Array:
+    def potential_energy(self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None) -> Array:
         """Potential energy (...), J, of everything that can move, zero at the height of the world's origin."""
-        query = Query(self, out, q=q)
+        query = Query(self, out, q=q, inertia=inertia)
         U = query.result(0)
         query.run(energy.POTENTIAL_ENERGY, U=U)
         return cast(Array, self._answered("potential_energy", query.finish({"U": U})))

@@ -171,7 +171,7 @@ class CpuEngine:
     def fast_call(self, name: str, algorithm: Task, dyn: Dynamics) -> Callable[..., Any] | None:
         """A built-in function in front of a method of `dyn`, once the query's unrolled kernel is there."""
         kernel = self._kernels.get(_key(algorithm, (), None))
-        if kernel is None or self._without_entries:
+        if kernel is None or self._without_entries or len(algorithm.outputs) > 1:
             return None
         try:
             return self._entry(name, algorithm, dyn, kernel)
