@@ -98,7 +98,46 @@ def chain_with_inertia(chain: Chain) -> Chain:
     return replace(chain, name=f"{chain.name}_inertia", inputs=(*chain.inputs, "inertia"), stages=stages)
 
 
-Task: TypeAlias = Algorithm | Chain
+@dataclass(frozen=True)
+class Stacked:
+    """An output for each unit vector, (nv, ...)."""
+
+    output: Output
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """An algorithm at every unit vector of one of its inputs, of those that have a number for each degree of freedom.
+
+    As one program this is cheaper than so many runs: what does not depend on the vector is computed once, and nothing
+    for the zeros.
+    """
+
+    algorithm: Algorithm
+    vector: str
+
+    @cached_property
+    def name(self) -> str:
+        """That of the algorithm, and what it is taken at."""
+        return f"{self.algorithm.name}_at_units"
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """The other inputs."""
+        return tuple(name for name in self.algorithm.inputs if name != self.vector)
+
+    @cached_property
+    def outputs(self) -> dict[str, Stacked]:
+        """The outputs by name."""
+        return {name: Stacked(output) for name, output in self.algorithm.outputs.items()}
+
+    @property
+    def sweeps(self) -> tuple[Sweep, ...]:
+        """The algorithm's sweeps."""
+        return self.algorithm.sweeps
+
+
+Task: TypeAlias = Algorithm | Chain | Units
 """What an engine runs."""
 
 

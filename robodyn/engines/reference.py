@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.chains import Chain, Solve, Task
+from robodyn.chains import Chain, Solve, Task, Units
 from robodyn.engines.dense import solve
 from robodyn.engines.reference_views import Bodies, Carried, FieldView, LinkValues, WorldValues
 from robodyn.errors import UnavailableError
@@ -413,6 +413,8 @@ class ReferenceEngine:
         width = (self.model.n_bodies + 1) * (self.model.nv_tree if lanes else 1)
         if isinstance(algorithm, Chain):
             width = max(width, self.model.nv**2 // _MATRICES_FOR_SCALARS)
+        if isinstance(algorithm, Units):
+            width *= self.model.nv
         rows = max(1, _CHUNK_SCALARS // max(1, width))
         with np.errstate(all="ignore"):
             for start in range(0, batch, rows):
@@ -432,6 +434,9 @@ class ReferenceEngine:
             for name, array in outputs.items():
                 array[...] = run.output(name)
             return
+        if isinstance(task, Units):
+            self._run_units(task, inputs, outputs, size, link)
+            return
         pool = {**inputs, **outputs}
         for stage in task.stages:
             for name, output in stage.outputs.items():
@@ -443,6 +448,19 @@ class ReferenceEngine:
             targets = {name: pool[stage.names.get(name, name)] for name in stage.algorithm.outputs}
             given = {name: array for name, array in pool.items() if name in stage.algorithm.inputs + _BASE_MOTION}
             self._run_task(stage.algorithm, given, targets, size, link)
+
+    def _run_units(
+        self, task: Units, inputs: Mapping[str, Array], outputs: Mapping[str, Array], size: int, link: int | None
+    ) -> None:
+        """Every row once for each unit vector."""
+        nv = self.model.nv
+        repeated = {name: np.repeat(array, nv, axis=0) for name, array in inputs.items()}
+        repeated[task.vector] = np.tile(np.eye(nv, dtype=self.dtype), (size, 1))
+        shapes = {name: output_shape(self.model, output.output) for name, output in task.outputs.items()}
+        flat = {name: np.empty((size * nv, *shape), self.dtype) for name, shape in shapes.items()}
+        self._run_task(task.algorithm, repeated, flat, size * nv, link)
+        for name, array in outputs.items():
+            array[...] = flat[name].reshape(array.shape)
 
     def _solve(self, stage: Solve, pool: Mapping[str, Array]) -> None:
         H, n = pool[stage.matrix], self.model.nv

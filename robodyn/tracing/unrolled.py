@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.chains import Solution, Solve, Task
+from robodyn.chains import Solution, Solve, Stacked, Task, Units
 from robodyn.joints import KINDS, JointKind
 from robodyn.model import Model
 from robodyn.spatial import ZERO_FORCE, ZERO_MOTION, Force, Inertia, Motion, Transform
@@ -54,10 +54,12 @@ def input_shapes(model: Model, algorithm: Task, base: Iterable[str] = ()) -> dic
     }
 
 
-def output_shape(model: Model, output: Output | Solution) -> tuple[int, ...]:
+def output_shape(model: Model, output: Output | Solution | Stacked) -> tuple[int, ...]:
     """Shape of one state of an output."""
     if isinstance(output, Solution):
         return output_shape(model, output.like)
+    if isinstance(output, Stacked):
+        return (model.nv, *output_shape(model, output.output))
     if isinstance(output, WorldOutput):
         return output.shape
     if isinstance(output, LinkOutput):
@@ -353,7 +355,7 @@ class Trace:
 
 
 def trace(model: Model, task: Task, *, link: int | None = None, base: Iterable[str] = ()) -> Program:
-    """The straight-line program of an algorithm, or of a chain of them, on a model.
+    """The straight-line program of an algorithm, of a chain of them, or of one at every unit vector, on a model.
 
     Args:
         model: its constants become numbers of the program.
@@ -368,6 +370,15 @@ def trace(model: Model, task: Task, *, link: int | None = None, base: Iterable[s
     pool: dict[str, Sequence[Value]] = {name: scalars for name, (_, scalars) in inputs.items()}
     if isinstance(task, Algorithm):
         results = Trace(model, task, link=link, base=base, graph=graph, given=pool).results()
+        return Program.of(task.name, graph, inputs, results)
+    if isinstance(task, Units):
+        stacked: dict[str, list[Value]] = {name: [] for name in task.outputs}
+        for k in range(model.nv):
+            unit = {task.vector: [float(k == v) for v in range(model.nv)]}
+            found = Trace(model, task.algorithm, link=link, base=base, graph=graph, given={**pool, **unit}).results()
+            for name, (_, scalars) in found.items():
+                stacked[name] += scalars
+        results = {name: (output_shape(model, output), stacked[name]) for name, output in task.outputs.items()}
         return Program.of(task.name, graph, inputs, results)
     for stage in task.stages:
         if isinstance(stage, Solve):

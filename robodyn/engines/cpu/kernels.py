@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.chains import Chain, Solve, Task
+from robodyn.chains import Chain, Solve, Task, Units
 from robodyn.engines.cpu.cache import ObjectCache, compiled, object_key
 from robodyn.engines.cpu.chain_code import chain_module
 from robodyn.engines.cpu.chains import ChainPlan, StageCall
@@ -21,13 +22,14 @@ from robodyn.engines.cpu.rolled_program import RolledProgram
 from robodyn.engines.cpu.solve_code import solve_module
 from robodyn.engines.cpu.solves import SolvePlan, solve_operations
 from robodyn.engines.cpu.target import Target
+from robodyn.engines.cpu.units import UnitsPlan, units_module
 from robodyn.engines.cpu.unrolled import unrolled_module
 from robodyn.engines.cpu.vectors import VectorType
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
 from robodyn.sweeps import Algorithm, Ancestors, Links
 from robodyn.tracing.program import Program
-from robodyn.tracing.unrolled import input_shapes, trace
+from robodyn.tracing.unrolled import input_shapes, output_shape, trace
 
 OPT = 1
 """Level of LLVM's code generator. Level 2 takes twice the time for code that runs no faster."""
@@ -42,6 +44,9 @@ _MAX_TRACED_LINKS = 500
 """Links of a query about all of them: each has 16 results, which unrolled code stores one by one."""
 MAX_UNROLLED_CHAIN = 24_000
 """Operations of a chain from which its stages are kernels of their own: solves run faster as loops then."""
+_MAX_UNROLLED_ENTRIES = 1 << 15
+"""Results of an algorithm at every unit vector, beyond which the algorithm runs once for each: most are zeros, which
+unrolled code stores one by one."""
 _MAX_WIDE_WORKSPACE = 1 << 30
 """Bytes of a workspace beyond which batches run state by state instead of in vectors."""
 _UNROLLED_NS = 1.0 / 7.0
@@ -126,7 +131,7 @@ class Kernel:
     workspace_bytes: int
     row_ns: float
     module: Callable[[], str]
-    keep: RolledProgram | SolvePlan | Stages | None = field(default=None, repr=False)
+    keep: RolledProgram | SolvePlan | Stages | Repeated | None = field(default=None, repr=False)
 
     @cached_property
     def address(self) -> int:
@@ -165,6 +170,19 @@ class Stages:
         return sum(kernel.operations for kernel in self.kernels)
 
 
+@dataclass(frozen=True)
+class Repeated:
+    """The kernel that runs at every unit vector, and how it is called."""
+
+    kernel: Kernel
+    plan: UnitsPlan
+
+    @property
+    def operations(self) -> int:
+        """Floating-point operations for one state."""
+        return self.plan.times * self.kernel.operations
+
+
 def input_names(request: Request) -> tuple[str, ...]:
     """A kernel's inputs, in order."""
     return tuple(input_shapes(request.model, request.algorithm, request.base))
@@ -191,6 +209,8 @@ class Compiler:
             found = self._unrolled(request)
             if found is not None:
                 return found
+        if isinstance(request.algorithm, Units):
+            return self._repeated(request)
         return self._chained(request, single) if isinstance(request.algorithm, Chain) else self._rolled(request, single)
 
     def in_cache(self, request: Request) -> bool:
@@ -199,6 +219,8 @@ class Compiler:
         if isinstance(task, Chain) and not self._unrollable(request):
             stages = (stage.algorithm for stage in task.stages if not isinstance(stage, Solve))
             return all(self.in_cache(replace(request, algorithm=each)) for each in stages)
+        if isinstance(task, Units) and not self._unrollable(request):
+            return self.in_cache(replace(request, algorithm=task.algorithm))
         return self._cache(request).get(self._unrolled_key(request)) is not None
 
     def _cache(self, request: Request) -> ObjectCache:
@@ -217,6 +239,9 @@ class Compiler:
         if bodies * request.lanes > _MAX_TRACED_STEPS:
             return False
         task = request.algorithm
+        if isinstance(task, Units):
+            shapes = [output_shape(request.model, output) for output in task.outputs.values()]
+            return sum(math.prod(shape) for shape in shapes) <= _MAX_UNROLLED_ENTRIES
         return isinstance(task, Algorithm) or solve_operations(request.model, task) <= MAX_UNROLLED_CHAIN
 
     def _unrolled(self, request: Request) -> Kernel | None:
@@ -280,6 +305,27 @@ class Compiler:
             row_ns=sum(kernel.row_ns for kernel in stages),
             module=lambda: "\n".join([*(kernel.module() for kernel in stages), text]),
             keep=Stages(tuple(stages), plan),
+        )
+
+    def _repeated(self, request: Request) -> Kernel:
+        """An algorithm's kernel, and one that calls it at every unit vector."""
+        task, model = request.algorithm, request.model
+        assert isinstance(task, Units)
+        inner = self.kernel(replace(request, algorithm=task.algorithm), single=False)
+        inputs = input_names(request)
+        call = StageCall(inner.address, inner.inputs, tuple(task.outputs), inner.constants, inner.workspace_bytes)
+        plan = UnitsPlan(model, task, inputs, call, request.dtype)
+        text = units_module(len(inputs) + len(task.outputs))
+        return Kernel(
+            request=request,
+            mode="repeated",
+            code=self._shared(text, "robodyn units", request.target),
+            inputs=inputs,
+            constants=(plan.descriptor.ctypes.data, 0),
+            workspace_bytes=plan.workspace_bytes,
+            row_ns=model.nv * inner.row_ns,
+            module=lambda: "\n".join([inner.module(), text]),
+            keep=Repeated(inner, plan),
         )
 
     def _solve(self, request: Request, solve: Solve) -> Kernel:
