@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
@@ -48,6 +49,9 @@ def singularity(model: Model) -> str | None:
 class InertiaJudge:
     """Tells which inertias make the mass matrix of a model singular at every state.
 
+    That takes longer than forward dynamics, and a simulation asks for the same inertias at every step: the last answer
+    is kept.
+
     Args:
         model: what else the robot is made of.
         engine: one of the model, in float64.
@@ -55,9 +59,17 @@ class InertiaJudge:
 
     def __init__(self, model: Model, engine: Engine) -> None:
         self.model, self.engine, self.states = model, engine, _states(model)
+        self._last = (np.empty((0, model.n_bodies, 10)), np.empty(0, dtype=bool))
 
     def singular(self, inertia: Array) -> Array:
         """Which rows of inertias (B, n_bodies, 10) do, (B,); those that are not finite do not."""
+        known, answer = self._last
+        if not np.array_equal(known, inertia):
+            answer = self._judged(inertia)
+            self._last = inertia.copy(), answer
+        return answer
+
+    def _judged(self, inertia: Array) -> Array:
         vanishing = np.ones((len(inertia), self.model.nv), dtype=bool)
         rows = np.arange(len(inertia))
         for q in self.states:
@@ -67,8 +79,7 @@ class InertiaJudge:
             rows = np.flatnonzero(vanishing.any(axis=1))
             if not rows.size:
                 break
-        found: Array = vanishing.any(axis=1)
-        return found
+        return cast(Array, vanishing.any(axis=1))
 
 
 def _states(model: Model) -> Array:
