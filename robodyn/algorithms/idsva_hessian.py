@@ -125,7 +125,7 @@ def virtual_curvature(inertia: Inertia, w: Motion) -> Sym3:
     pairs = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
     return tuple(
         JW[3 * i + j] + JW[3 * j + i] + b[i] * h[j] + h[i] * b[j] - (twice if i == j else 0.0) for i, j in pairs
-    )  # type: ignore[return-value]
+    )
 
 
 def virtual_motion(body: Body, own: Fields, parent: Fields) -> Written:

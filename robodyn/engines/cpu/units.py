@@ -1,14 +1,14 @@
 """The kernel of an algorithm at every unit vector of an input: it calls the algorithm's kernel once for each state.
 
-What is one state of the user's is a batch of nv states to the algorithm: all have the same row of every input, the unit
-vectors are rows of an identity matrix, and the results of one state lie behind one another as they should. So nothing is
-copied, and vectors of states are vectors over unit vectors.
+One state of the user's is a batch of nv states to the algorithm: all have the same row of every input, unit vectors are
+the rows of an identity matrix, and results of one state lie behind one another as they should. So nothing is copied,
+and the lanes of a vector are unit vectors.
 
-It is a kernel like any other, `void kernel(ptr table, i64 first, i64 last, ptr workspace)`. Behind the user's arrays the
-table has one constant, the descriptor, 64-bit integers:
+It is a kernel like any other, `void kernel(ptr table, i64 first, i64 last, ptr workspace)`. Behind the user's arrays
+the table has one constant, the descriptor, 64-bit integers:
 
-    address of the algorithm's kernel, nv, offset of its own workspace, the entries of its table;
-    for each entry (array, stride, 0), where the user's row of the state begins and rows have this stride, or
+    address of the algorithm's kernel, nv, offset of its own workspace, number of entries of its table;
+    for each entry (array, stride, 0), which is the user's row of the state, with rows of this stride in it, or
     (-1, word, word).
 """
 
