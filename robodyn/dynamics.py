@@ -132,8 +132,23 @@ class Dynamics(GradientQueries, KinematicQueries, TotalQueries):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its arguments: what engines have prepared or compiled stays in its process."""
-        options = (self._engine_asked, self.dtype.name, self.threads, self._compile, self.check, self.joint_forces)
-        return partial(type(self), code=self._code), (self.model, *options)
+        return partial(type(self), **self._options), (self.model,)
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        return {
+            "engine": self._engine_asked,
+            "dtype": self.dtype.name,
+            "threads": self.threads,
+            "compile": self._compile,
+            "check": self.check,
+            "joint_forces": self.joint_forces,
+            "code": self._code,
+        }
+
+    def variant(self, model: Model | None = None, **options: Any) -> Dynamics:
+        """A `Dynamics` with the same options but for those given, of the same model or of another one."""
+        return Dynamics(self.model if model is None else model, **{**self._options, **options})
 
     def _answered(self, name: str, result: Any) -> Any:
         """Pass on the first answer to a query, and let machine code take its plain calls from then on.
