@@ -40,6 +40,7 @@ PLAIN_CALLS: dict[str, tuple[Task, tuple[str, ...]]] = {
     "inverse_dynamics_gradient": (idsva(), ("q", "qd", "qdd")),
     "forward_dynamics_gradient": (forward_gradient(), ("q", "qd", "tau")),
     "forward_kinematics": (kinematics.forward_kinematics(False), ("q",)),
+    "forward_kinematics_gradient": (kinematics.LINK_JACOBIANS, ("q",)),
     "kinetic_energy": (energy.KINETIC_ENERGY, ("q", "qd")),
     "potential_energy": (energy.POTENTIAL_ENERGY, ("q",)),
     "potential_energy_gradient": (rnea(("q",)), ("q",)),

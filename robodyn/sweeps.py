@@ -200,7 +200,8 @@ class Ancestors:
 
     `of_link` starts only at the body of the query's link, and values belong to j; otherwise every body starts, and
     values are blocks whose rows are the degrees of freedom of j and whose columns are those of i (`PairOutput`), or are
-    as many for every body (`BodyOutput`).
+    as many for every body (`BodyOutput`). `of_links` starts from every link, at its body, and values are blocks whose
+    columns are as many for every link (`LinkColumnOutput`).
     """
 
     start: Callable[[Body, Fields, LinkConstants], Written]
@@ -210,6 +211,7 @@ class Ancestors:
     visits: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     of_link: bool = False
+    of_links: bool = False
 
 
 @dataclass(frozen=True)
@@ -301,8 +303,17 @@ class BodyOutput:
     flat: bool = False
 
 
-Output: TypeAlias = WorldOutput | LinkOutput | DofOutput | ColumnOutput | PairOutput | BodyOutput
-"""Any of the six kinds of outputs."""
+@dataclass(frozen=True)
+class LinkColumnOutput:
+    """Matrices (n_links, rows, nv) filled by blocks of an `Ancestors` sweep from every link: columns are the degrees of
+    freedom of j, zero where the link does not move with j."""
+
+    field: str
+    rows: int = 6
+
+
+Output: TypeAlias = WorldOutput | LinkOutput | DofOutput | ColumnOutput | PairOutput | BodyOutput | LinkColumnOutput
+"""Any of the seven kinds of outputs."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,6 +33,7 @@ ALGORITHMS = {
         idsva_hessian(),
         kinematics.forward_kinematics(False),
         kinematics.forward_kinematics(True),
+        kinematics.LINK_JACOBIANS,
         *(kinematics.jacobian(f) for f in ("world", "body", "world_aligned")),
         *(kinematic_gradients.jacobian_derivative(f) for f in ("world", "body", "world_aligned")),
         *(kinematic_gradients.pose_hessian(f) for f in ("world", "body", "world_aligned")),

@@ -56,6 +56,7 @@ def answers(dyn: rd.Dynamics, s: States, *, invert: bool = True) -> dict[str, np
         "gravity_force": dyn.gravity_force(s.q),
         "coriolis_matrix": dyn.coriolis_matrix(s.q, s.qd, **V0),
         "forward_kinematics": dyn.forward_kinematics(s.q),
+        "forward_kinematics_gradient": dyn.forward_kinematics_gradient(s.q),
         "kinetic_energy": dyn.kinetic_energy(s.q, s.qd, **V0),
         "potential_energy": dyn.potential_energy(s.q),
         "potential_energy_gradient": dyn.potential_energy_gradient(s.q),

@@ -50,6 +50,10 @@ def queries(dyn, q, qd, qdd, f_ext=None):
             [(nv, nv)] * 3,
         ),
         "forward_kinematics": (lambda **o: dyn.forward_kinematics(q, **o), [(len(m.link_names), 4, 4)]),
+        "forward_kinematics_gradient": (
+            lambda **o: dyn.forward_kinematics_gradient(q, **o),
+            [(len(m.link_names), 6, nv)],
+        ),
         "jacobian": (lambda **o: dyn.jacobian(q, link, **o), [(6, nv)]),
         "jacobian_derivative": (lambda **o: dyn.jacobian_derivative(q, qd, link, **o), [(6, nv)]),
         "pose_hessian": (lambda **o: dyn.pose_hessian(q, link, **o), [(6, nv, nv)]),
@@ -403,6 +407,7 @@ def test_a_robot_that_cannot_move_answers_with_empty_arrays(make_dynamics):
     assert dyn.mass_matrix(nothing).shape == dyn.mass_matrix_inverse(nothing).shape == (5, 0, 0)
     assert dyn.jacobian(nothing, 0).shape == (5, 6, 0)
     assert dyn.forward_kinematics(nothing).shape == (5, 4, 4, 4)
+    assert dyn.forward_kinematics_gradient(nothing).shape == (5, 4, 6, 0)
     assert (dyn.kinetic_energy(nothing, nothing) == 0).all()
     assert [part.shape for part in dyn.kinetic_energy_gradient(nothing, nothing)] == [(5, 0), (5, 0)]
     assert dyn.jacobian_derivative(nothing, nothing, 0).shape == (5, 6, 0)

@@ -83,7 +83,27 @@ def test_gradients_of_energies_agree_with_differences(seed):
     assert relative(dyn.center_of_mass_jacobian(q), central(dyn.center_of_mass, at)) < DIFFERENCE_TOLERANCE
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_gradients_of_poses_agree_with_differences(seed):
+    model = tree(seed)
+    dyn = rd.Dynamics(model, engine="reference")
+    q, _, _ = random_states(model, seed=seed)
+    J, T = dyn.forward_kinematics_gradient(q), dyn.forward_kinematics(q)
+    change = central(dyn.forward_kinematics, along_q(model, q))
+    assert relative(J[:, 3:], change[:, :3, 3]) < DIFFERENCE_TOLERANCE
+    turned = np.cross(J[:, :3, None], T[:, :3, :3, None], axis=1)  # (w x) R, a column of R at a time
+    assert relative(turned, change[:, :3, :3]) < DIFFERENCE_TOLERANCE
+
+
 # Identities, on every engine.
+
+
+def test_jacobians_of_every_link_are_those_of_each(model, make_dynamics, tolerance):
+    dyn = make_dynamics(model)
+    q, _, _ = random_states(model, (3,), seed=9)
+    J = dyn.forward_kinematics_gradient(q)
+    for link in range(0, len(model.link_names), 3):
+        assert relative(J[:, link], dyn.jacobian(q, link, "world_aligned")) < tolerance
 
 
 @pytest.mark.parametrize("frame", FRAMES)
@@ -146,6 +166,7 @@ def test_a_link_of_the_world_does_not_move(make_dynamics):
     for frame in FRAMES:
         assert not dyn.pose_hessian(q, "base", frame).any()
         assert not dyn.jacobian_derivative(q, qd, "base", frame).any()
+    assert not dyn.forward_kinematics_gradient(q)[:, model.link_index("base")].any()
 
 
 def test_energies_and_momentum(model, make_dynamics, tolerance):
@@ -184,6 +205,8 @@ def test_a_long_chain():
         assert relative(H @ qd, Jdot) < 1e-11
         A = dyn.link_acceleration(q, qd, 0 * qd, link, frame, classical=frame == "world_aligned")
         assert relative(Jdot @ qd, A) < 1e-11
+    J = dyn.forward_kinematics_gradient(q)
+    assert relative(J[link], dyn.jacobian(q, link, "world_aligned")) < 1e-11
     assert relative(dyn.kinetic_energy_gradient(q, qd)[1], dyn.mass_matrix(q) @ qd) < 1e-11
     assert relative(-model.total_mass * model.gravity @ dyn.center_of_mass_jacobian(q), dyn.gravity_force(q)) < 1e-11
 

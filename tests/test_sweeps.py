@@ -28,6 +28,7 @@ from robodyn.sweeps import (
     ColumnOutput,
     DofOutput,
     Inward,
+    LinkColumnOutput,
     LinkOutput,
     Links,
     Outward,
@@ -197,9 +198,12 @@ class Walker:
         return SimpleNamespace(X=Transform(X[:9], X[9:]))
 
     def ancestors(self, sweep):
-        chosen = [int(self.model.link_body[self.link])] if sweep.of_link else self.order()
-        for i in (body for body in chosen if body >= 0):
-            own_i, link = self.view(sweep.reads, i), self.link_constants(self.link) if sweep.of_link else None
+        links = [self.link] if sweep.of_link else range(len(self.model.link_names)) if sweep.of_links else None
+        starts = [(i, i) for i in self.order()]
+        if links is not None:
+            starts = [(link, int(self.model.link_body[link])) for link in links if self.model.link_body[link] >= 0]
+        for origin, i in starts:
+            own_i, link = self.view(sweep.reads, i), None if links is None else self.link_constants(origin)
             carry = sweep.start(self.body(i), own_i, link)
             j = i
             while j >= 0:
@@ -212,7 +216,7 @@ class Walker:
                 if sweep.of_link:
                     self.put(sweep.writes, written, j)
                 else:
-                    self.pairs.append((i, j, written))
+                    self.pairs.append((origin, j, written))
                 j = int(self.model.parent[j])
 
     def links(self, sweep):
@@ -247,6 +251,12 @@ class Walker:
                 tree[:, :, 0] += np.diag(getattr(m, f"tree_{output.diagonal}"))
             matrices = np.einsum("ya,yzp,zb->pab", G, tree, G)
             return matrices[0] if output.rows is None else matrices
+        if isinstance(output, LinkColumnOutput):
+            tree = np.zeros((len(m.link_names), output.rows, m.nv_tree))
+            for link, j, written in self.pairs:
+                for r, row in enumerate(written[output.field]):
+                    tree[link, :, m.v_start[j] + r] = [bare(x) for x in row]
+            return tree @ G
         if isinstance(output, BodyOutput):
             tree = np.zeros((m.nv_tree, m.n_bodies, output.width))
             for i, j, written in self.pairs:

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 from robodyn.spatial import IDENTITY, ZERO3, Motion, Scalar, Transform, add, combined, cross
 from robodyn.sweeps import (
     DOF_MOTIONS,
+    DOF_ROWS,
     MOTION,
     POSE,
     TRANSFORM,
@@ -19,6 +20,7 @@ from robodyn.sweeps import (
     Body,
     ColumnOutput,
     Fields,
+    LinkColumnOutput,
     LinkConstants,
     LinkOutput,
     Links,
@@ -120,6 +122,11 @@ def to_frame(frame: Frame, X: Transform) -> Transform:
     return {"world": IDENTITY, "body": X, "world_aligned": Transform(IDENTITY.E, X.r)}[frame]
 
 
+def columns_seen(body: Body, own: Fields, first: Body, of_first: Fields, carry: Fields) -> tuple[Written, Written]:
+    """J_j = X X_j0^-1 S_j, X being the transform from the world's frame to the one they are seen in."""
+    return {"J": tuple(carry.X.motion(own.X0.motion_back(column)) for column in body.S)}, {"X": carry.X}
+
+
 @cache
 def jacobian(frame: Frame) -> Algorithm:
     """The geometric Jacobian of the query's link: column j is S_j seen in `frame` (RBDA eq. 4.14 gives the idea)."""
@@ -127,20 +134,40 @@ def jacobian(frame: Frame) -> Algorithm:
     def start(body: Body, own: Fields, link: LinkConstants) -> Written:
         return {"X": to_frame(frame, link.X.after(own.X0))}
 
-    def visit(body: Body, own: Fields, first: Body, of_first: Fields, carry: Fields) -> tuple[Written, Written]:
-        columns = tuple(carry.X.motion(own.X0.motion_back(column)) for column in body.S)
-        return {"J": columns}, {"X": carry.X}
-
     return Algorithm(
         name=f"jacobian_{frame}",
         inputs=("q",),
         fields={"X0": TRANSFORM, "X": TRANSFORM, "J": DOF_MOTIONS},
         sweeps=(
             *POSES,
-            Ancestors(start, visit, reads=("X0",), carries=("X",), visits=("X0",), writes=("J",), of_link=True),
+            Ancestors(start, columns_seen, reads=("X0",), carries=("X",), visits=("X0",), writes=("J",), of_link=True),
         ),
         outputs={"J": ColumnOutput("J")},
     )
+
+
+def at_origin(body: Body, own: Fields, link: LinkConstants) -> Written:
+    """From the world's frame to one with its axes at the link's origin."""
+    return {"X": to_frame("world_aligned", link.X.after(own.X0))}
+
+
+def rows_seen(body: Body, own: Fields, first: Body, of_first: Fields, carry: Fields) -> tuple[Written, Written]:
+    """The same columns, six numbers each."""
+    written, carried = columns_seen(body, own, first, of_first, carry)
+    return {"J": tuple((*column.ang, *column.lin) for column in written["J"])}, carried
+
+
+LINK_JACOBIANS = Algorithm(
+    name="link_jacobians",
+    inputs=("q",),
+    fields={"X0": TRANSFORM, "X": TRANSFORM, "J": DOF_ROWS},
+    sweeps=(
+        *POSES,
+        Ancestors(at_origin, rows_seen, reads=("X0",), carries=("X",), visits=("X0",), writes=("J",), of_links=True),
+    ),
+    outputs={"J": LinkColumnOutput("J")},
+)
+"""Jacobians of every link in "world_aligned"."""
 
 
 @cache

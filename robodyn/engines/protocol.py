@@ -74,6 +74,7 @@ SUPPORT: dict[str, dict[str, tuple[str, ...]]] = {
         "inverse_dynamics_gradient",
         "forward_dynamics_gradient",
         "forward_kinematics",
+        "forward_kinematics_gradient",
         "jacobian",
         "jacobian_derivative",
         "pose_hessian",

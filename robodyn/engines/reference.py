@@ -32,6 +32,7 @@ from robodyn.sweeps import (
     DofOutput,
     FieldType,
     Inward,
+    LinkColumnOutput,
     LinkOutput,
     Links,
     Outward,
@@ -102,6 +103,11 @@ class Run:
             name: np.zeros((model.nv, model.n_bodies, output.width, batch), dtype)
             for name, output in algorithm.outputs.items()
             if isinstance(output, BodyOutput)
+        }
+        self.matrices |= {
+            name: np.zeros((model.nv, len(model.link_names), output.rows, batch), dtype)
+            for name, output in algorithm.outputs.items()
+            if isinstance(output, LinkColumnOutput)
         }
         self.tree_inputs = self._tree_inputs()
         self.lane_fields = {
@@ -241,24 +247,25 @@ class Run:
             self.link_fields[name] = array
 
     def _ancestors(self, sweep: Ancestors) -> None:
-        codes, link = self.model.joint_kind, None
-        starts = np.arange(self.model.n_bodies)
-        if sweep.of_link:
-            assert self.link is not None
-            link = LinkValues(self, np.array([self.link]))
-            body = self.model.link_body[self.link]
-            starts = starts[body : body + 1] if body >= 0 else starts[:0]
+        model = self.model
+        origins = starts = np.arange(model.n_bodies)
+        if sweep.of_link or sweep.of_links:
+            links = np.arange(len(model.link_names)) if sweep.of_links else np.array([self.link])
+            origins = links[model.link_body[links] >= 0]
+            starts = model.link_body[origins]
         for code, kind in enumerate(KINDS):
-            first = starts[codes[starts] == code]
+            chosen = model.joint_kind[starts] == code
+            origin, first = origins[chosen], starts[chosen]
             if first.size:
+                link = LinkValues(self, origin) if sweep.of_link or sweep.of_links else None
                 begun = sweep.start(self.bodies(kind, first), FieldView(self, sweep.reads, first, kind), link)  # type: ignore[arg-type]
-                self._climb(sweep, kind, first, first, dict(begun))
+                self._climb(sweep, kind, origin, first, dict(begun))
 
-    def _climb(self, sweep: Ancestors, kind: JointKind, first: Array, at: Array, carry: Written) -> None:
-        """Visit `at`, the current ancestors of `first`, kind by kind, and go on with their parents."""
-        work = [(first, at, carry)]
+    def _climb(self, sweep: Ancestors, kind: JointKind, origin: Array, first: Array, carry: Written) -> None:
+        """Visit `first` and its ancestors, kind by kind; `origin` are the bodies or links that a visit started from."""
+        work = [(origin, first, first, carry)]
         while work:
-            first, at, carry = work.pop()
+            origin, first, at, carry = work.pop()
             here = self.model.joint_kind[at]
             for code in np.flatnonzero(np.bincount(here)):
                 chosen = here == code
@@ -272,12 +279,12 @@ class Run:
                     self.write(written, j, KINDS[code])
                 else:
                     self._scatter(written, body_j.dofs, body_i.dofs, j == i)
-                    self._scatter_rows(written, body_j.dofs, i)
+                    self._scatter_rows(written, body_j.dofs, origin[chosen])
                 parents = self.model.parent[j]
                 inside = parents >= 0
                 if inside.any():
                     left = {name: _select(value, inside) for name, value in moved.items()}
-                    work.append((i[inside], parents[inside], left))
+                    work.append((origin[chosen][inside], i[inside], parents[inside], left))
 
     def _scatter(self, written: Written, rows: Array, columns: Array, same: Array) -> None:
         """Add blocks (rows of j, columns of i) to the matrices they belong to."""
@@ -298,17 +305,17 @@ class Run:
                                 value = value * weight.astype(self.dtype)[:, None]
                             np.add.at(matrix, at[::-1] if blocks.transposed else at, value)
 
-    def _scatter_rows(self, written: Written, rows: Array, bodies: Array) -> None:
-        """Add blocks (rows of j, columns of body i) to the matrices they belong to."""
+    def _scatter_rows(self, written: Written, rows: Array, origins: Array) -> None:
+        """Add blocks (rows of j, columns of a body or link) to the matrices they belong to."""
         model = self.model
         for name, output in self.algorithm.outputs.items():
-            if not isinstance(output, BodyOutput):
+            if not isinstance(output, BodyOutput | LinkColumnOutput):
                 continue
             for r, entries in enumerate(written[output.field]):
                 weight = model.v_multiplier[rows[:, r]].astype(self.dtype)[:, None]
                 for c, entry in enumerate(entries):
-                    value = np.broadcast_to(entry, (bodies.size, 1, self.batch))[:, 0]
-                    at = (model.v_source[rows[:, r]], bodies)
+                    value = np.broadcast_to(entry, (origins.size, 1, self.batch))[:, 0]
+                    at = (model.v_source[rows[:, r]], origins)
                     np.add.at(self.matrices[name][:, :, c], at, value * weight if model.has_mimic else value)
 
     # Outputs, batch first.
@@ -326,6 +333,8 @@ class Run:
             matrix = np.moveaxis(self.matrices[name], -1, 0)
             flat = (self.batch, model.nv, model.n_bodies * output.width)
             return matrix.reshape(flat) if output.flat else matrix
+        if isinstance(output, LinkColumnOutput):
+            return self.matrices[name].transpose(3, 1, 2, 0)
         if isinstance(output, WorldOutput):
             return self._array(output.field, None)[:, -1, 0].T.reshape(self.batch, *output.shape)
         if isinstance(output, LinkOutput):

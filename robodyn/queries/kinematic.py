@@ -28,6 +28,17 @@ class KinematicQueries(Core):
         query.run(kinematics.forward_kinematics(link is not None), link=link, T=T)
         return T
 
+    def forward_kinematics_gradient(self, q: ArrayLike, *, out: Array | None = None) -> Array:
+        """Jacobians (..., n_links, 6, nv) of every link in the frame "world_aligned", in `model.link_names` order.
+
+        With coordinate k, on the tangent space, the attitude R and the position p in `forward_kinematics` change by
+        dR = (J[..., :3, k] x) R and dp = J[..., 3:, k].
+        """
+        query = Query(self, out, q=q)
+        J = query.result(0, len(self.model.link_names), 6, self.model.nv)
+        query.run(kinematics.LINK_JACOBIANS, J=J)
+        return cast(Array, self._answered("forward_kinematics_gradient", query.finish({"J": J})))
+
     def jacobian(self, q: ArrayLike, link: str | int, frame: Frame = "world", *, out: Array | None = None) -> Array:
         """Geometric Jacobian J (..., 6, nv) of a link: its spatial velocity is J qd, angular part first.
 

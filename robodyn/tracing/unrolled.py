@@ -22,6 +22,7 @@ from robodyn.sweeps import (
     ColumnOutput,
     DofOutput,
     Inward,
+    LinkColumnOutput,
     LinkOutput,
     Links,
     Output,
@@ -66,6 +67,8 @@ def output_shape(model: Model, output: Output | Solution | Stacked) -> tuple[int
         return (*(() if output.of_link else (len(model.link_names),)), *output.shape)
     if isinstance(output, ColumnOutput):
         return (output.rows, model.nv)
+    if isinstance(output, LinkColumnOutput):
+        return (len(model.link_names), output.rows, model.nv)
     if isinstance(output, BodyOutput):
         columns = (model.n_bodies * output.width,) if output.flat else (model.n_bodies, output.width)
         return (model.nv, *columns)
@@ -248,16 +251,16 @@ class Trace:
                 self._add(given, int(self.model.parent[i]), lane)
 
     def _ancestors(self, sweep: Ancestors) -> None:
-        starts: Iterable[int] = range(self.model.n_bodies)
-        link: Any = None
-        if sweep.of_link:
-            assert self.link is not None
-            starts, link = (int(self.model.link_body[self.link]),), self._link_constants(self.link)
-        parents = self.model.parent.tolist()
-        for i in starts:
+        parents, link_body = self.model.parent.tolist(), self.model.link_body.tolist()
+        of_links = sweep.of_link or sweep.of_links
+        origins = (self.link,) if sweep.of_link else range(len(link_body) if sweep.of_links else self.model.n_bodies)
+        for origin in origins:
+            assert origin is not None
+            i = link_body[origin] if of_links else origin
             if i == WORLD:
                 continue
             body, own = self.body(i), self._view(sweep.reads, i)
+            link: Any = self._link_constants(origin) if of_links else None
             carry, j = sweep.start(body, own, link), i
             while j != WORLD:
                 written, carry = sweep.visit(
@@ -270,7 +273,7 @@ class Trace:
                 if sweep.of_link:
                     self._put(written, j)
                 else:
-                    self.pairs.append((i, j, written))
+                    self.pairs.append((origin, j, written))
                 j = parents[j]
 
     def _links(self, sweep: Links) -> None:
@@ -293,8 +296,8 @@ class Trace:
             return (*(() if output.of_link else (len(links),)), *output.shape), scalars
         if isinstance(output, PairOutput):
             return self._pair_output(output)
-        if isinstance(output, BodyOutput):
-            return self._body_output(output)
+        if isinstance(output, BodyOutput | LinkColumnOutput):
+            return self._row_output(output)
         return self._dof_output(output)
 
     def _pair_output(self, output: PairOutput) -> tuple[tuple[int, ...], list[Value]]:
@@ -318,7 +321,8 @@ class Trace:
             H.get((p, r, c), 0.0) for p in range(count) for r in range(nv) for c in range(nv)
         ]
 
-    def _body_output(self, output: BodyOutput) -> tuple[tuple[int, ...], list[Value]]:
+    def _row_output(self, output: BodyOutput | LinkColumnOutput) -> tuple[tuple[int, ...], list[Value]]:
+        """Blocks between a degree of freedom and a body or link."""
         model = self.model
         found: dict[tuple[int, ...], Value] = {}
         source, multiplier = model.v_source.tolist(), model.v_multiplier.tolist()
@@ -327,8 +331,11 @@ class Trace:
                 for c, entry in enumerate(entries):
                     at = (source[r], i, c)
                     found[at] = found.get(at, 0.0) + entry * multiplier[r]
+        shape = output_shape(model, output)
+        if isinstance(output, LinkColumnOutput):
+            return shape, [found.get((v, link, p), 0.0) for link, p, v in np.ndindex(shape)]
         places = np.ndindex(model.nv, model.n_bodies, output.width)
-        return output_shape(model, output), [found.get(at, 0.0) for at in places]
+        return shape, [found.get(at, 0.0) for at in places]
 
     def _dof_output(self, output: DofOutput | ColumnOutput) -> tuple[tuple[int, ...], list[Value]]:
         model = self.model

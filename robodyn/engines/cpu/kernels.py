@@ -100,7 +100,10 @@ class Request:
     @property
     def n_links(self) -> int:
         """Links that the algorithm has results for."""
-        every = any(isinstance(sweep, Links) and not sweep.of_link for sweep in self.algorithm.sweeps)
+        every = any(
+            (isinstance(sweep, Links) and not sweep.of_link) or (isinstance(sweep, Ancestors) and sweep.of_links)
+            for sweep in self.algorithm.sweeps
+        )
         return len(self.model.link_names) if every else 0
 
     def digest(self, kind: str, *facts: object) -> str:

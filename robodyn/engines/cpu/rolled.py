@@ -31,6 +31,7 @@ from robodyn.sweeps import (
     ColumnOutput,
     DofOutput,
     Inward,
+    LinkColumnOutput,
     LinkOutput,
     Links,
     Outward,
@@ -162,24 +163,27 @@ class RolledModule(RolledLayout):
         return function.finish("head")
 
     def _ancestors(self, group: tuple[int, ...]) -> str:
-        """From every body (or the link's) up to the root."""
+        """From every body, from every link, or from the query's link, up to the root."""
         sweep: Ancestors = self._sweep(group)
         function = Function(self, f"sweep{group[0]}")
-        first, last = "0", function.integer("n_bodies")
+        first, last = "0", function.integer("n_links" if sweep.of_links else "n_bodies")
         scope = Scope(first="%first", self_="%here")
         if sweep.of_link:
-            link = function.integer("link")
-            at = function.entry.new(f"getelementptr i64, ptr {function.base('link_body')}, i64 {link}")
-            first = function.entry.new(f"load i64, ptr {at}")
+            first = function.integer("link")
             last = function.entry.new(f"add i64 {first}, 1")
-            scope.link = link
         head = function.block("head")
-        head.do(f"%first = phi i64 [ {first}, %entry ], [ %next, %latch ]")
-        head.do(f"%inside = icmp slt i64 %first, {last}")
+        origin = "%link" if sweep.of_link or sweep.of_links else "%first"
+        head.do(f"{origin} = phi i64 [ {first}, %entry ], [ %next, %latch ]")
+        head.do(f"%inside = icmp slt i64 {origin}, {last}")
+        head.do("br i1 %inside, label %from, label %done")
+        out = function.block("from")
+        if origin == "%link":
+            scope.link = scope.link_row = origin
+            at = out.new(f"getelementptr i64, ptr {function.base('link_body')}, i64 %link")
+            out.do(f"%first = load i64, ptr {at}")
         # A link fixed to the world starts nowhere.
-        head.do("%moves = icmp sge i64 %first, 0")
-        head.do("%go = and i1 %inside, %moves")
-        head.do("br i1 %go, label %begin, label %done")
+        out.do("%moves = icmp sge i64 %first, 0")
+        out.do("br i1 %moves, label %begin, label %latch")
         out = function.block("begin")
         self._switch(function, out, ["%first"], "climb", lambda kinds: self.tracer.start(sweep, kinds[0]), scope)
         climb = function.block("climb")
@@ -195,7 +199,7 @@ class RolledModule(RolledLayout):
         visited.do("%more = icmp sge i64 %above, 0")
         visited.do("br i1 %more, label %at, label %latch")
         latch = function.block("latch")
-        latch.do("%next = add i64 %first, 1")
+        latch.do(f"%next = add i64 {origin}, 1")
         latch.do("br label %head")
         function.block("done").do("ret void")
         return function.finish("head")
@@ -331,7 +335,7 @@ done:
             if output.diagonal == "damping" or (output.diagonal == "armature" and module.traits.armature):
                 diagonal = self.bases[f"own_{output.diagonal}"]
                 body.do(f"call void @add_diagonal(ptr {to}, ptr {diagonal}, i64 {self._integer('nv')})")
-        elif isinstance(output, BodyOutput):
+        elif isinstance(output, BodyOutput | LinkColumnOutput):
             to = self.bases[f"out {name}"]
         else:
             assert isinstance(output, WorldOutput | LinkOutput | DofOutput)

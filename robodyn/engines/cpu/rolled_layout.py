@@ -11,7 +11,17 @@ from robodyn.engines.cpu.rolled_plan import lane_fields, link_fields, must_be_ze
 from robodyn.engines.cpu.target import Target
 from robodyn.engines.cpu.vectors import VectorType
 from robodyn.joints import KINDS
-from robodyn.sweeps import INPUTS, PER_VELOCITY, Algorithm, Ancestors, BodyOutput, ColumnOutput, DofOutput, PairOutput
+from robodyn.sweeps import (
+    INPUTS,
+    PER_VELOCITY,
+    Algorithm,
+    Ancestors,
+    BodyOutput,
+    ColumnOutput,
+    DofOutput,
+    LinkColumnOutput,
+    PairOutput,
+)
 from robodyn.tracing.rolled import StepTracer
 
 
@@ -107,7 +117,7 @@ class RolledLayout:
         return found
 
     def _has_blocks(self, name: str) -> bool:
-        return isinstance(self.algorithm.outputs[name], PairOutput | BodyOutput)
+        return isinstance(self.algorithm.outputs[name], PairOutput | BodyOutput | LinkColumnOutput)
 
     def is_block(self, name: str) -> bool:
         """Whether a field is only ever the blocks of a matrix, which no array holds."""

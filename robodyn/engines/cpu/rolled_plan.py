@@ -20,6 +20,7 @@ from robodyn.sweeps import (
     DofOutput,
     FieldType,
     Inward,
+    LinkColumnOutput,
     LinkOutput,
     Links,
     Outward,
@@ -257,6 +258,8 @@ class RolledPlan:
             return (output.rows or 1) * self.model.nv**2
         if isinstance(output, BodyOutput):
             return self.model.nv * self.model.n_bodies * output.width
+        if isinstance(output, LinkColumnOutput):
+            return len(self.model.link_names) * output.rows * self.model.nv
         return self.gathers[name].size if name in self.gathers else 0
 
     def output_columns(self, name: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,9 @@ class RolledProgram:
 
     def _climbing_operations(self, sweep: Ancestors) -> int:
         model, tracer, kinds = self.model, self.module.tracer, self.model.joint_kind.tolist()
-        bodies = [int(model.link_body[self.plan.link or 0])] if sweep.of_link else range(model.n_bodies)
+        bodies: Iterable[int] = range(model.n_bodies)
+        if sweep.of_link or sweep.of_links:
+            bodies = (model.link_body if sweep.of_links else model.link_body[[self.plan.link or 0]]).tolist()
         found: Counter[tuple[int, int]] = Counter()
         for first in bodies:
             if first >= 0:

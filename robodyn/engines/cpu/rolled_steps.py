@@ -9,7 +9,7 @@ from robodyn.engines.cpu.rolled_plan import lane_size, per_velocity
 from robodyn.engines.cpu.rolled_runtime import broadcast
 from robodyn.engines.cpu.straight_line import StraightLine
 from robodyn.engines.cpu.vectors import Lines
-from robodyn.sweeps import PER_BODY, PER_VELOCITY, BodyOutput, PairOutput
+from robodyn.sweeps import PER_BODY, PER_VELOCITY, BodyOutput, LinkColumnOutput, PairOutput
 from robodyn.tracing.expression import INPUT
 from robodyn.tracing.lowering import lower
 from robodyn.tracing.rolled import Source, Step, Target
@@ -203,11 +203,7 @@ class StepWriter:
     def _store_block(self, value: str, target: Target) -> None:
         out, T = self.out, self.kind.name
         row = out.new(f"add i64 {self._start('v_start', 'self')}, {target.row}")
-        outputs = self.module.algorithm.outputs.items()
-        of_bodies = {name: o.width for name, o in outputs if isinstance(o, BodyOutput) and o.field == target.field}
-        for name, width in of_bodies.items():
-            self._store_body_row(value, name, width, row, target.column)
-        if of_bodies:
+        if self._store_row(value, target, row):
             return
         column = out.new(f"add i64 {self._start('v_start', 'first')}, {target.column}")
         if self.module.traits.mimic:
@@ -230,16 +226,33 @@ class StepWriter:
                     entry = out.new(f"select i1 {same}, {T} {self.kind.splat(0.0)}, {T} {value}")
                 self._store_at(entry, at, add=True)
 
-    def _store_body_row(self, value: str, name: str, width: int, row: str, column: int) -> None:
-        """An entry of the output of that name, which has `width` columns for the body that the sweep started from."""
+    def _store_row(self, value: str, target: Target, row: str) -> bool:
+        """An entry of outputs that have columns for the body or link that the sweep started from; whether any do."""
         out, T = self.out, self.kind.name
-        if self.module.traits.mimic:
+        outputs = {
+            name: output
+            for name, output in self.module.algorithm.outputs.items()
+            if isinstance(output, BodyOutput | LinkColumnOutput) and output.field == target.field
+        }
+        if outputs and self.module.traits.mimic:
             value = out.new(f"fmul {T} {value}, {self._weight(row)}")
             row = self._source(row)
-        of_row = out.new(f"mul i64 {row}, {self.function.integer('n_bodies')}")
-        body = out.new(f"mul i64 {out.new(f'add i64 {of_row}, {self.scope.first}')}, {width}")
-        at = f"getelementptr {T}, ptr {self.function.base(f'out {name}')}, i64 {out.new(f'add i64 {body}, {column}')}"
-        self._store_at(value, out.new(at), add=True)
+        for name, output in outputs.items():
+            if isinstance(output, BodyOutput):
+                index = self._place((row, "n_bodies"), (self.scope.first, output.width), target.column)
+            else:
+                index = self._place((self.scope.link, output.rows), (str(target.column), "nv"), row)
+            at = out.new(f"getelementptr {T}, ptr {self.function.base(f'out {name}')}, i64 {index}")
+            self._store_at(value, at, add=True)
+        return bool(outputs)
+
+    def _place(self, first: tuple[str, int | str], second: tuple[str, int | str], last: int | str) -> str:
+        """Place of an entry of an array: two indices with the lengths of the axes after them, and the last index."""
+        place = "0"
+        for index, length in (first, second):
+            size = length if isinstance(length, int) else self.function.integer(length)
+            place = self.out.new(f"mul i64 {self.out.new(f'add i64 {place}, {index}')}, {size}")
+        return self.out.new(f"add i64 {place}, {last}")
 
     def _weight(self, velocity: str) -> str:
         at = self.out.new(f"getelementptr {self.kind.scalar}, ptr {self.function.base('v_multiplier')}, i64 {velocity}")
