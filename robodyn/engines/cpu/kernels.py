@@ -44,7 +44,7 @@ _MAX_TRACED_LINKS = 500
 """Links of a query about all of them: each has 16 results, which unrolled code stores one by one."""
 MAX_UNROLLED_CHAIN = 24_000
 """Operations of a chain from which its stages are kernels of their own: solves run faster as loops then."""
-_MAX_UNROLLED_ENTRIES = 1 << 15
+_MAX_UNROLLED_ENTRIES = 1 << 13
 """Results of an algorithm at every unit vector, beyond which the algorithm runs once for each: most are zeros, which
 unrolled code stores one by one."""
 _MAX_WIDE_WORKSPACE = 1 << 30
