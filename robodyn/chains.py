@@ -52,13 +52,14 @@ class Solve:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """An algorithm of a chain; `names` are what the chain calls its outputs, where that differs."""
+    """An algorithm of a chain; `names` are what the chain calls its outputs, `reads` its inputs, where that differs."""
 
-    algorithm: Algorithm
+    algorithm: Algorithm | Units
     names: Mapping[str, str] = field(default_factory=dict)
+    reads: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def outputs(self) -> dict[str, Output]:
+    def outputs(self) -> dict[str, Output | Stacked]:
         """Its outputs as the chain calls them."""
         return {self.names.get(name, name): output for name, output in self.algorithm.outputs.items()}
 
@@ -73,9 +74,9 @@ class Chain:
     results: tuple[str, ...]
 
     @cached_property
-    def outputs(self) -> dict[str, Output | Solution]:
+    def outputs(self) -> dict[str, Output | Stacked | Solution]:
         """The outputs by name."""
-        every: dict[str, Output | Solution] = {}
+        every: dict[str, Output | Stacked | Solution] = {}
         for stage in self.stages:
             every.update(stage.outputs)
         return {name: every[name] for name in self.results}
@@ -84,18 +85,6 @@ class Chain:
     def sweeps(self) -> tuple[Sweep, ...]:
         """Every sweep of its algorithms."""
         return tuple(sweep for stage in self.stages if isinstance(stage, Stage) for sweep in stage.algorithm.sweeps)
-
-
-@cache
-def chain_with_inertia(chain: Chain) -> Chain:
-    """The same chain on inertias that are an input instead of the model's."""
-    if "inertia" in chain.inputs:
-        return chain
-    stages = tuple(
-        replace(stage, algorithm=with_inertia(stage.algorithm)) if isinstance(stage, Stage) else stage
-        for stage in chain.stages
-    )
-    return replace(chain, name=f"{chain.name}_inertia", inputs=(*chain.inputs, "inertia"), stages=stages)
 
 
 @dataclass(frozen=True)
@@ -139,6 +128,22 @@ class Units:
 
 Task: TypeAlias = Algorithm | Chain | Units
 """What an engine runs."""
+
+
+@cache
+def on_inertia(task: Task) -> Task:
+    """The same task on inertias that are an input instead of the model's."""
+    if "inertia" in task.inputs:
+        return task
+    if isinstance(task, Algorithm):
+        return with_inertia(task)
+    if isinstance(task, Units):
+        return replace(task, algorithm=with_inertia(task.algorithm))
+    stages = tuple(
+        replace(stage, algorithm=on_inertia(stage.algorithm)) if isinstance(stage, Stage) else stage
+        for stage in task.stages
+    )
+    return replace(task, name=f"{task.name}_inertia", inputs=(*task.inputs, "inertia"), stages=stages)
 
 
 class Elimination:

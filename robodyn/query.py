@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from robodyn.arguments import Array, broadcast_leading, output_array, real_array, require_finite
-from robodyn.chains import Task, chain_with_inertia
+from robodyn.chains import Task, on_inertia
 from robodyn.errors import ArgumentError, NumericalError
-from robodyn.sweeps import Algorithm, with_inertia
 
 if TYPE_CHECKING:
     from robodyn.model import Model
@@ -89,7 +88,7 @@ class Query:
     def run(self, task: Task, link: int | None = None, **outputs: Array) -> None:
         """Run an algorithm or a chain on the arguments; also on inertias, if they are given, where it lists none."""
         if self.inertia is not None:
-            task = with_inertia(task) if isinstance(task, Algorithm) else chain_with_inertia(task)
+            task = on_inertia(task)
         self.dyn.engine.run(task, self.inputs, outputs, link=link)
 
     def finish(self, results: Mapping[str, Array]) -> Any:

@@ -455,7 +455,8 @@ class ReferenceEngine:
                 self._solve(stage, pool)
                 continue
             targets = {name: pool[stage.names.get(name, name)] for name in stage.algorithm.outputs}
-            given = {name: array for name, array in pool.items() if name in stage.algorithm.inputs + _BASE_MOTION}
+            given = {name: array for name, array in pool.items() if name in _BASE_MOTION}
+            given |= {name: pool[stage.reads.get(name, name)] for name in stage.algorithm.inputs}
             self._run_task(stage.algorithm, given, targets, size, link)
 
     def _run_units(

@@ -375,23 +375,25 @@ def trace(model: Model, task: Task, *, link: int | None = None, base: Iterable[s
         name: (shape, graph.inputs(int(np.prod(shape)))) for name, shape in input_shapes(model, task, base).items()
     }
     pool: dict[str, Sequence[Value]] = {name: scalars for name, (_, scalars) in inputs.items()}
-    if isinstance(task, Algorithm):
-        results = Trace(model, task, link=link, base=base, graph=graph, given=pool).results()
-        return Program.of(task.name, graph, inputs, results)
-    if isinstance(task, Units):
-        stacked: dict[str, list[Value]] = {name: [] for name in task.outputs}
-        for k in range(model.nv):
-            unit = {task.vector: [float(k == v) for v in range(model.nv)]}
-            found = Trace(model, task.algorithm, link=link, base=base, graph=graph, given={**pool, **unit}).results()
-            for name, (_, scalars) in found.items():
-                stacked[name] += scalars
-        results = {name: (output_shape(model, output), stacked[name]) for name, output in task.outputs.items()}
-        return Program.of(task.name, graph, inputs, results)
-    for stage in task.stages:
-        if isinstance(stage, Solve):
-            pool.update(solved(stage, pool, model.nv))
-            continue
-        found = Trace(model, stage.algorithm, link=link, base=base, graph=graph, given=pool).results()
-        pool.update({stage.names.get(name, name): scalars for name, (_, scalars) in found.items()})
-    results = {name: (output_shape(model, output), list(pool[name])) for name, output in task.outputs.items()}
-    return Program.of(task.name, graph, inputs, results)
+
+    def results(task: Task, given: Mapping[str, Sequence[Value]]) -> dict[str, Sequence[Value]]:
+        if isinstance(task, Algorithm):
+            found = Trace(model, task, link=link, base=base, graph=graph, given=given).results()
+            return {name: scalars for name, (_, scalars) in found.items()}
+        if isinstance(task, Units):
+            units = [[float(k == v) for v in range(model.nv)] for k in range(model.nv)]
+            rows = [results(task.algorithm, {**given, task.vector: unit}) for unit in units]
+            return {name: [scalar for row in rows for scalar in row[name]] for name in task.outputs}
+        left = dict(given)
+        for stage in task.stages:
+            if isinstance(stage, Solve):
+                left.update(solved(stage, left, model.nv))
+                continue
+            read = {name: left[other] for name, other in stage.reads.items()}
+            left.update({stage.names.get(name, name): v for name, v in results(stage.algorithm, {**left, **read}).items()})
+        return {name: left[name] for name in task.outputs}
+
+    outputs = {
+        name: (output_shape(model, task.outputs[name]), list(scalars)) for name, scalars in results(task, pool).items()
+    }
+    return Program.of(task.name, graph, inputs, outputs)

@@ -291,10 +291,13 @@ class Compiler:
             else self.kernel(replace(request, algorithm=stage.algorithm), single=single)
             for stage in chain.stages
         ]
-        calls = [
-            StageCall(kernel.address, kernel.inputs, tuple(stage.outputs), kernel.constants, kernel.workspace_bytes)
-            for stage, kernel in zip(chain.stages, stages, strict=True)
-        ]
+        calls = []
+        for stage, kernel in zip(chain.stages, stages, strict=True):
+            reads = {} if isinstance(stage, Solve) else stage.reads
+            inputs = tuple(reads.get(name, name) for name in kernel.inputs)
+            calls.append(
+                StageCall(kernel.address, inputs, tuple(stage.outputs), kernel.constants, kernel.workspace_bytes)
+            )
         inputs = input_names(request)
         plan = ChainPlan(model, chain, inputs, calls, request.dtype, request.target.width(request.dtype))
         text = chain_module(len(inputs) + len(chain.results))
