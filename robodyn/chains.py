@@ -23,7 +23,8 @@ from robodyn.sweeps import Algorithm, Output, PairOutput, Sweep, with_inertia
 class Solution:
     """H^-1 (plus - minus), of the shape of `like`; one of them may be missing. Without both it is H^-1 itself.
 
-    Columns of square ones are degrees of freedom: they are zero in the rows of those that theirs is not coupled with.
+    Columns of those like a `PairOutput` are degrees of freedom: zero in the rows of those that theirs is not coupled
+    with.
     """
 
     plus: str | None = None

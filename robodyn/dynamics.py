@@ -14,6 +14,7 @@ from robodyn.algorithms.coriolis import CORIOLIS_MATRIX
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.forward_gradient import forward_by_mass_matrix, forward_gradient, inverse_by_mass_matrix
 from robodyn.algorithms.idsva import idsva
+from robodyn.algorithms.regressor import EXTERNAL_FORCE_GRADIENT, GRAVITY_GRADIENT, REGRESSOR
 from robodyn.algorithms.rnea import rnea
 from robodyn.arguments import count, flag, one_of
 from robodyn.chains import Task
@@ -23,6 +24,7 @@ from robodyn.model import Model
 from robodyn.queries.core import require_model
 from robodyn.queries.gradients import GradientQueries
 from robodyn.queries.kinematic import KinematicQueries
+from robodyn.queries.parameters import ParameterQueries
 from robodyn.queries.totals import TotalQueries
 from robodyn.sweeps import PER_BODY
 
@@ -39,6 +41,9 @@ PLAIN_CALLS: dict[str, tuple[Task, tuple[str, ...]]] = {
     "coriolis_matrix": (CORIOLIS_MATRIX, ("q", "qd")),
     "inverse_dynamics_gradient": (idsva(), ("q", "qd", "qdd")),
     "forward_dynamics_gradient": (forward_gradient(), ("q", "qd", "tau")),
+    "regressor": (REGRESSOR, ("q", "qd", "qdd")),
+    "inverse_dynamics_external_force_gradient": (EXTERNAL_FORCE_GRADIENT, ("q",)),
+    "inverse_dynamics_gravity_gradient": (GRAVITY_GRADIENT, ("q",)),
     "forward_kinematics": (kinematics.forward_kinematics(False), ("q",)),
     "forward_kinematics_gradient": (kinematics.LINK_JACOBIANS, ("q",)),
     "kinetic_energy": (energy.KINETIC_ENERGY, ("q", "qd")),
@@ -58,7 +63,7 @@ _INVERTING = ("forward_dynamics", "mass_matrix_inverse", "forward_dynamics_gradi
 _EAGER = ("inverse_dynamics", "forward_dynamics", "mass_matrix", "bias_force")
 
 
-class Dynamics(GradientQueries, KinematicQueries, TotalQueries):
+class Dynamics(GradientQueries, ParameterQueries, KinematicQueries, TotalQueries):
     """Answers rigid-body dynamics queries about a model.
 
     Args:
@@ -160,12 +165,12 @@ class Dynamics(GradientQueries, KinematicQueries, TotalQueries):
         overridden = getattr(type(self), name) is not getattr(Dynamics, name)
         if name not in self.__dict__ and not overridden:
             forces = self.joint_forces and name in _WITH_JOINT_FORCES
-            entry = None if forces else self.engine.fast_call(name, self._plain_task(name), self)
+            entry = None if forces else self.engine.fast_call(name, self.plain_task(name), self)
             if entry is not None:
                 self.__dict__[name] = entry
         return result
 
-    def _plain_task(self, name: str) -> Task:
+    def plain_task(self, name: str) -> Task:
         """What answers a plain call on this model: `PLAIN_CALLS`, but for mimicking joints and small trees."""
         if name == "inverse_dynamics_gradient":
             return self._gradient_algorithm()
@@ -189,7 +194,7 @@ class Dynamics(GradientQueries, KinematicQueries, TotalQueries):
         one_of("query", query, tuple(PLAIN_CALLS))
         if query in _INVERTING and self._singular is not None:
             raise SingularError(self._singular)
-        return self.engine.generated(self._plain_task(query))
+        return self.engine.generated(self.plain_task(query))
 
 
 def _joint_forces(given: Any) -> tuple[str, ...]:

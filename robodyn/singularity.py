@@ -27,6 +27,8 @@ _STATES = 3
 """A regular robot may come near a singular state by accident, but not at one joint in all of them."""
 _MAX_NAMED = 5
 _REFERENCE_BODIES = 300
+_JUDGED_SCALARS = 1 << 20
+"""Entries of the mass matrices that are factorised together."""
 
 
 def singularity(model: Model) -> str | None:
@@ -65,7 +67,10 @@ class InertiaJudge:
         """Which rows of inertias (B, n_bodies, 10) do, (B,); those that are not finite do not."""
         known, answer = self._last
         if not np.array_equal(known, inertia):
-            answer = self._judged(inertia)
+            answer = np.empty(len(inertia), dtype=bool)
+            rows = max(1, _JUDGED_SCALARS // max(1, self.model.nv**2))
+            for start in range(0, len(inertia), rows):
+                answer[start : start + rows] = self._judged(inertia[start : start + rows])
             self._last = inertia.copy(), answer
         return answer
 

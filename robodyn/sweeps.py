@@ -260,10 +260,12 @@ class DofOutput:
 
 @dataclass(frozen=True)
 class ColumnOutput:
-    """A field of DOF_MOTIONS or DOF_FORCES as (6, nv), or one of DOF_VECTORS as (3, nv)."""
+    """A field of DOF_MOTIONS or DOF_FORCES as (6, nv), or one of DOF_VECTORS as (3, nv); with `transposed` as (nv, 6)
+    or (nv, 3)."""
 
     field: str
     rows: int = 6
+    transposed: bool = False
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from robodyn.algorithms.coriolis import CORIOLIS_MATRIX
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.idsva_hessian import idsva_hessian
 from robodyn.algorithms.pivots import MASS_MATRIX_SIZE, PIVOTS
-from robodyn.algorithms.regressor import EXTERNAL_FORCE_GRADIENT, MOMENTUM_MATRIX, REGRESSOR
+from robodyn.algorithms.regressor import EXTERNAL_FORCE_GRADIENT, GRAVITY_GRADIENT, REGRESSOR
 from robodyn.algorithms.rnea import rnea
 from robodyn.algorithms.rnea_gradient import rnea_gradient
 from robodyn.sweeps import Algorithm, DofOutput, with_inertia
@@ -47,7 +47,7 @@ ALGORITHMS = {
         energy.CENTROIDAL_MOMENTUM,
         REGRESSOR,
         EXTERNAL_FORCE_GRADIENT,
-        MOMENTUM_MATRIX,
+        GRAVITY_GRADIENT,
         rnea((*EVERYTHING, "inertia")),
         aba(("q", "qd", "tau", "inertia")),
         *(with_inertia(a) for a in (INVERSE_MASS_MATRIX, CRBA, PIVOTS)),

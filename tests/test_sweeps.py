@@ -273,7 +273,7 @@ class Walker:
                 tree[m.v_start[i] : m.v_start[i] + self.nv(i), :, c] = np.reshape(scalars, (self.nv(i), per))
         total = np.einsum("tv,tpl->vpl", G, tree)
         if isinstance(output, ColumnOutput):
-            return total[:, :, 0].T
+            return total[:, :, 0] if output.transposed else total[:, :, 0].T
         return total[:, 0] @ G if lanes[0] is not None else total[:, 0, 0]
 
 

@@ -1,15 +1,19 @@
-"""What inverse dynamics is linear in: inertial parameters, external forces, gravity.
+"""Derivatives with respect to what inverse dynamics is linear in: inertial parameters, external forces, gravity.
 
 The regressor Y of a robot is that of its bodies, carried to the root: tau = Y pi, where pi holds ten numbers for each
-body (Atkeson, An, Hollerbach, Estimation of Inertial Parameters of Manipulator Loads and Links, 1986).
+body (Atkeson, An, Hollerbach, Estimation of Inertial Parameters of Manipulator Loads and Links, 1986). Accelerations
+follow: d qdd / d u = -H^-1 d tau / d u.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
-from robodyn.algorithms.crba import COMPOSITES, place
+from robodyn.algorithms.crba import COMPOSITES, CRBA, place
+from robodyn.algorithms.forward_gradient import forward_by_mass_matrix
 from robodyn.algorithms.kinematics import POSES, POSES_OF_KNOWN, acceleration, base_motion_against_gravity
+from robodyn.chains import Chain, Solution, Solve, Stage
 from robodyn.spatial import (
     ZERO3,
     ZERO_FORCE,
@@ -27,9 +31,9 @@ from robodyn.spatial import (
     symmetric_times,
 )
 from robodyn.sweeps import (
-    DOF_FORCES,
     DOF_MOTIONS,
     DOF_ROWS,
+    DOF_VECTORS,
     INERTIA,
     MOTION,
     PER_BODY,
@@ -140,22 +144,54 @@ EXTERNAL_FORCE_GRADIENT = Algorithm(
 """dtau/df_ext (nv, n_bodies, 6), the forces being given in world coordinates."""
 
 
-def momentum_columns(body: Body, own: Fields, parent: Fields) -> Written:
-    """X_i0' Ic_i S_i: the subtree's momentum at unit joint velocity, in world coordinates."""
-    return {"A": tuple(own.X0.force_back(own.Ic.times(column)) for column in body.S)}
+def against_gravity(body: Body, own: Fields, parent: Fields) -> Written:
+    """dtau_i/dg = -E_i0' p with Ic_i S_i = (., p): the subtree's momentum at unit joint velocity, in world axes."""
+    return {"tau_g": tuple(scale(-1.0, rotate_back(own.X0.E, own.Ic.times(column).lin)) for column in body.S)}
 
 
-MOMENTUM_MATRIX = Algorithm(
-    name="momentum_matrix",
+GRAVITY_GRADIENT = Algorithm(
+    name="gravity_gradient",
     inputs=("q",),
-    fields={"X": TRANSFORM, "X0": TRANSFORM, "Ic": INERTIA, "A": DOF_FORCES},
+    fields={"X": TRANSFORM, "X0": TRANSFORM, "Ic": INERTIA, "tau_g": DOF_VECTORS},
     sweeps=(
         Outward(place, writes=("X", "Ic")),
         COMPOSITES,
         *POSES_OF_KNOWN,
-        Outward(momentum_columns, reads=("X0", "Ic"), writes=("A",)),
+        Outward(against_gravity, reads=("X0", "Ic"), writes=("tau_g",)),
     ),
-    outputs={"A": ColumnOutput("A")},
+    outputs={"tau_g": ColumnOutput("tau_g", rows=3, transposed=True)},
 )
-"""A (6, nv): momentum about the world's origin is A qd for a base at rest. As H of robot and base is symmetric, A' is
-also dtau/d(dV0), and minus its linear half dtau/dgravity."""
+"""dtau/dgravity (nv, 3)."""
+
+
+@cache
+def forward_regressor(inputs: tuple[str, ...] = ("q", "qd", "tau")) -> Chain:
+    """dqdd/dpi = -H^-1 Y at the accelerations that tau gives, with external forces where `inputs` names them."""
+    return Chain(
+        name="forward_regressor_" + "_".join(inputs),
+        inputs=inputs,
+        stages=(*forward_by_mass_matrix(inputs).stages, *_solved(REGRESSOR, "Y", "dqdd_dpi")),
+        results=("dqdd_dpi",),
+    )
+
+
+def _solved(algorithm: Algorithm, output: str, result: str) -> tuple[Stage, Solve]:
+    solution = Solution(minus=output, like=algorithm.outputs[output])
+    return Stage(algorithm), Solve("H", {result: solution})
+
+
+FORWARD_EXTERNAL_FORCE_GRADIENT = Chain(
+    name="forward_external_force_gradient",
+    inputs=("q",),
+    stages=(Stage(CRBA), *_solved(EXTERNAL_FORCE_GRADIENT, "tau_f", "dqdd_df_ext")),
+    results=("dqdd_df_ext",),
+)
+"""dqdd/df_ext (nv, n_bodies, 6) = -H^-1 dtau/df_ext."""
+
+FORWARD_GRAVITY_GRADIENT = Chain(
+    name="forward_gravity_gradient",
+    inputs=("q",),
+    stages=(Stage(CRBA), *_solved(GRAVITY_GRADIENT, "tau_g", "dqdd_dgravity")),
+    results=("dqdd_dgravity",),
+)
+"""dqdd/dgravity (nv, 3) = -H^-1 dtau/dgravity."""

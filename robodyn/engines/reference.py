@@ -358,7 +358,7 @@ class Run:
             tree = self._gather_followers(tree, 0)
             tree = self._gather_followers(tree, 2) if lanes else tree
         if isinstance(output, ColumnOutput):
-            return tree[:, :, 0].transpose(2, 1, 0)
+            return tree[:, :, 0].transpose((2, 0, 1) if output.transposed else (2, 1, 0))
         return np.moveaxis(tree[:, 0], -1, 0) if lanes else tree[:, 0, 0].T
 
     def _gather_followers(self, tree: Array, axis: int) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -67,7 +68,7 @@ class Core(ABC):
             return
         inertia = query.inertia.astype(np.float64, copy=False)
         leading = inertia.shape[:-2]
-        rows = self._judge.singular(inertia.reshape(-1, *inertia.shape[-2:])).reshape(leading)
+        rows = self._judge.singular(inertia.reshape(prod(leading), *inertia.shape[-2:])).reshape(leading)
         if query.checked and rows.any():
             where = f" {rows_named(rows, 0)}" if leading else ""
             raise SingularError(

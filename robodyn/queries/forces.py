@@ -76,15 +76,18 @@ class ForceQueries(Core):
 
     def _forward(self, query: Query, method: str = "auto") -> Array:
         self._require_regular(query)
-        tau = query.inputs["tau"]
-        if self.joint_forces:
-            with np.errstate(all="ignore"):
-                tau = tau - self._joint_force(query.inputs["qd"])
+        self._take_joint_forces(query)
         qdd = query.result(0, self.model.nv)
         by_matrix = method == "crba" or self.model.has_mimic
         task = forward_by_mass_matrix(query.names) if by_matrix else aba(query.names)
-        self.engine.run(task, {**query.inputs, "tau": tau}, {"qdd": qdd})
+        query.run(task, qdd=qdd)
         return qdd
+
+    def _take_joint_forces(self, query: Query) -> None:
+        """Leave of tau what damping and friction do not take."""
+        if self.joint_forces:
+            with np.errstate(all="ignore"):
+                query.inputs["tau"] = query.inputs["tau"] - self._joint_force(query.inputs["qd"])
 
     def mass_matrix(self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None) -> Array:
         """The joint-space inertia matrix H (..., nv, nv), armature included. CRBA, RBDA table 6.2."""

@@ -95,9 +95,7 @@ class GradientQueries(ForceQueries):
         """
         query = Query(self, out, q=q, qd=qd, tau=tau, f_ext=f_ext, inertia=inertia, V0=V0, dV0=dV0)
         self._require_regular(query)
-        if self.joint_forces:
-            with np.errstate(all="ignore"):
-                query.inputs["tau"] = query.inputs["tau"] - self._joint_force(query.inputs["qd"])
+        self._take_joint_forces(query)
         nv = self.model.nv
         results = {name: query.result(k, nv, nv) for k, name in enumerate(("dqdd_dq", "dqdd_dqd", "dqdd_dtau"))}
         query.run(forward_gradient(query.names, damping="damping" in self.joint_forces), None, **results)

@@ -66,7 +66,7 @@ def output_shape(model: Model, output: Output | Solution | Stacked) -> tuple[int
     if isinstance(output, LinkOutput):
         return (*(() if output.of_link else (len(model.link_names),)), *output.shape)
     if isinstance(output, ColumnOutput):
-        return (output.rows, model.nv)
+        return (model.nv, output.rows) if output.transposed else (output.rows, model.nv)
     if isinstance(output, LinkColumnOutput):
         return (len(model.link_names), output.rows, model.nv)
     if isinstance(output, BodyOutput):
@@ -355,7 +355,10 @@ class Trace:
                     total[at] = total.get(at, 0.0) + scalar * (multiplier[v] * weight)
         nv = model.nv
         if isinstance(output, ColumnOutput):
-            return (per_dof, nv), [total[v, p, 0] for p in range(per_dof) for v in range(nv)]
+            places = [(v, p) for p in range(per_dof) for v in range(nv)]
+            return output_shape(model, output), [
+                total[v, p, 0] for v, p in (sorted(places) if output.transposed else places)
+            ]
         if not with_lanes:
             return (nv,), [total[v, 0, 0] for v in range(nv)]
         return (nv, nv), [total[v, 0, c] for v in range(nv) for c in range(nv)]

@@ -234,7 +234,9 @@ class RolledPlan:
     def _columns(self, output: ColumnOutput) -> Gather:
         model = self.model
         v, p = (index.ravel() for index in np.indices((model.nv_tree, output.rows)))
-        pairs = np.stack([output.rows * v + p, p * model.nv + model.v_source[v]], axis=1)
+        to = model.v_source[v]
+        place = to * output.rows + p if output.transposed else p * model.nv + to
+        pairs = np.stack([output.rows * v + p, place], axis=1)
         return Gather(output.field, pairs, model.v_multiplier[v], output.rows * model.nv)
 
     def _lane_columns(self, output: DofOutput) -> Gather:

@@ -11,6 +11,7 @@ from robodyn.chains import Chain, Elimination, Solve
 from robodyn.engines.cpu.solve_code import CONSTANTS, OF_SOLUTION
 from robodyn.engines.cpu.vectors import VectorType
 from robodyn.model import Model
+from robodyn.sweeps import PairOutput
 from robodyn.tracing.unrolled import output_shape
 
 _NS = 1.0 / 25.0
@@ -80,7 +81,7 @@ class SolvePlan:
     def _of_solutions(self) -> dict[str, Array]:
         """Tiles, and the way up for each of them: only rows that its columns reach take part.
 
-        Columns of a square right-hand side are degrees of freedom, whose rows are zero where H is.
+        Columns of a `PairOutput` are degrees of freedom, whose rows are zero where H is.
         """
         n, pattern = self.model.nv, self.elimination.pattern
         found: dict[str, Array] = {}
@@ -91,7 +92,7 @@ class SolvePlan:
                 if not solution.arrays:
                     rows[:] = False
                     rows[c : c + count] = True
-                elif columns == n:
+                elif isinstance(solution.like, PairOutput):
                     rows = np.logical_or.reduce(pattern[:, c : c + count], axis=1)
                 here, pairs = self._way_up(self.elimination.reached(rows))
                 starts.append(here + total)
