@@ -393,7 +393,9 @@ def trace(model: Model, task: Task, *, link: int | None = None, base: Iterable[s
                 left.update(solved(stage, left, model.nv))
                 continue
             read = {name: left[other] for name, other in stage.reads.items()}
-            left.update({stage.names.get(name, name): v for name, v in results(stage.algorithm, {**left, **read}).items()})
+            left.update(
+                {stage.names.get(name, name): v for name, v in results(stage.algorithm, {**left, **read}).items()}
+            )
         return {name: left[name] for name in task.outputs}
 
     outputs = {
