@@ -14,6 +14,7 @@ from robodyn.algorithms.coriolis import CORIOLIS_MATRIX
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.forward_gradient import forward_by_mass_matrix, forward_gradient, inverse_by_mass_matrix
 from robodyn.algorithms.idsva import idsva
+from robodyn.algorithms.idsva_hessian import idsva_hessian
 from robodyn.algorithms.regressor import EXTERNAL_FORCE_GRADIENT, GRAVITY_GRADIENT, REGRESSOR
 from robodyn.algorithms.rnea import rnea
 from robodyn.arguments import count, flag, one_of
@@ -22,11 +23,11 @@ from robodyn.engines.protocol import DTYPES, ENGINE_NAMES, make_engine
 from robodyn.errors import SingularError
 from robodyn.model import Model
 from robodyn.queries.core import require_model
-from robodyn.queries.gradients import GradientQueries
 from robodyn.queries.kinematic import KinematicQueries
 from robodyn.queries.parameters import ParameterQueries
+from robodyn.queries.second_order import SecondOrderQueries
 from robodyn.queries.totals import TotalQueries
-from robodyn.sweeps import PER_BODY
+from robodyn.sweeps import PER_BODY, PER_VELOCITY
 
 if TYPE_CHECKING:
     from robodyn.engines.cpu.generated import GeneratedCode
@@ -41,6 +42,7 @@ PLAIN_CALLS: dict[str, tuple[Task, tuple[str, ...]]] = {
     "coriolis_matrix": (CORIOLIS_MATRIX, ("q", "qd")),
     "inverse_dynamics_gradient": (idsva(), ("q", "qd", "qdd")),
     "forward_dynamics_gradient": (forward_gradient(), ("q", "qd", "tau")),
+    "inverse_dynamics_hessian": (idsva_hessian(), ("q", "qd", "qdd", "vector")),
     "regressor": (REGRESSOR, ("q", "qd", "qdd")),
     "inverse_dynamics_external_force_gradient": (EXTERNAL_FORCE_GRADIENT, ("q",)),
     "inverse_dynamics_gravity_gradient": (GRAVITY_GRADIENT, ("q",)),
@@ -63,7 +65,7 @@ _INVERTING = ("forward_dynamics", "mass_matrix_inverse", "forward_dynamics_gradi
 _EAGER = ("inverse_dynamics", "forward_dynamics", "mass_matrix", "bias_force")
 
 
-class Dynamics(GradientQueries, ParameterQueries, KinematicQueries, TotalQueries):
+class Dynamics(SecondOrderQueries, ParameterQueries, KinematicQueries, TotalQueries):
     """Answers rigid-body dynamics queries about a model.
 
     Args:
@@ -119,7 +121,7 @@ class Dynamics(GradientQueries, ParameterQueries, KinematicQueries, TotalQueries
         self._engine_asked, self._compile, self._code = engine, compile, code
         self.argument_shapes: dict[str, tuple[int, ...]] = {
             "q": (model.nq,),
-            **dict.fromkeys(("qd", "qdd", "tau"), (model.nv,)),
+            **dict.fromkeys(PER_VELOCITY, (model.nv,)),
             **{name: (model.n_bodies, width) for name, width in PER_BODY.items()},
             **dict.fromkeys(("V0", "dV0"), (6,)),
         }

@@ -19,7 +19,7 @@ _MAX_OVERLAP_WORK = 100_000
 """Steps that a search for shared memory may take, some milliseconds: strides can be chosen so that it never ends."""
 SMALL_SQUARE = 1e-20
 """Far above the square of a length that counts as zero, far below that of any quaternion meant seriously."""
-_OPTIONAL = ("f_ext", "inertia", "V0", "dV0")
+_OPTIONAL = ("vector", "f_ext", "inertia", "V0", "dV0")
 _MEANING = {
     "q": "model.nq numbers",
     "f_ext": "(n_bodies, 6) numbers",

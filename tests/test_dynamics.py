@@ -49,6 +49,14 @@ def queries(dyn, q, qd, qdd, f_ext=None):
             lambda **o: dyn.forward_dynamics_gradient(q, qd, qdd, f_ext, **o),
             [(nv, nv)] * 3,
         ),
+        "inverse_dynamics_hessian": (
+            lambda **o: dyn.inverse_dynamics_hessian(q, qd, qdd, None, f_ext, **o),
+            [(nv, nv, nv)] * 4,
+        ),
+        "forward_dynamics_hessian": (
+            lambda **o: dyn.forward_dynamics_hessian(q, qd, qdd, qd, f_ext, **o),
+            [(nv, nv)] * 4,
+        ),
         "forward_kinematics": (lambda **o: dyn.forward_kinematics(q, **o), [(len(m.link_names), 4, 4)]),
         "forward_kinematics_gradient": (
             lambda **o: dyn.forward_kinematics_gradient(q, **o),

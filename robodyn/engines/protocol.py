@@ -73,6 +73,8 @@ SUPPORT: dict[str, dict[str, tuple[str, ...]]] = {
         "coriolis_matrix",
         "inverse_dynamics_gradient",
         "forward_dynamics_gradient",
+        "inverse_dynamics_hessian",
+        "forward_dynamics_hessian",
         "regressor",
         "inverse_dynamics_external_force_gradient",
         "inverse_dynamics_gravity_gradient",

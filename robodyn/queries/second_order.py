@@ -1,0 +1,231 @@
+"""Second derivatives of inverse and forward dynamics."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from robodyn.algorithms.crba import CRBA
+from robodyn.algorithms.forward_hessian import FIRST, SECOND, forward_hessian
+from robodyn.algorithms.idsva_hessian import idsva_hessian
+from robodyn.arguments import Array
+from robodyn.chains import Units
+from robodyn.precision import TOLERATED, judged_rows, worst_loss
+from robodyn.queries.gradients import GradientQueries
+from robodyn.query import Query
+from robodyn.tracing.unrolled import output_shape
+
+if TYPE_CHECKING:
+    from robodyn.dynamics import Dynamics
+    from robodyn.model import Model
+
+Hessians: TypeAlias = tuple[Array, Array, Array, Array]
+_Arrays: TypeAlias = dict[str, Array]
+_INVERSE = ("d2tau_dqdq", "d2tau_dqdqd", "d2tau_dqddqd", "d2tau_dqdqdd")
+_FORWARD = ("d2qdd_dqdq", "d2qdd_dqdqd", "d2qdd_dqddqd", "d2qdd_dqdtau")
+_TEMPORARY_BYTES = 1 << 24
+
+
+class SecondOrderQueries(GradientQueries):
+    """Queries about second derivatives."""
+
+    @abstractmethod
+    def variant(self, model: Model | None = None, **options: Any) -> Dynamics:
+        """A `Dynamics` with the same options but for those given."""
+
+    def inverse_dynamics_hessian(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        qdd: ArrayLike,
+        vector: ArrayLike | None = None,
+        f_ext: ArrayLike | None = None,
+        *,
+        inertia: ArrayLike | None = None,
+        V0: ArrayLike | None = None,
+        dV0: ArrayLike | None = None,
+        out: Hessians | None = None,
+    ) -> Hessians:
+        """(d2tau/dqdq, d2tau/dqdqd, d2tau/dqddqd, d2tau/dqdqdd); every other second derivative is zero.
+
+        With `vector` (..., nv) each is (..., nv, nv): entry [k, m] of d2tau/dxdy is d/dy_m of d/dx_k of vector' tau.
+        Without, each is a tensor (..., nv, nv, nv) whose entry [i, k, m] is that of tau_i: nv times as large.
+
+        With respect to q on the tangent space: d2tau/dqdq[k, m] is the change of column k of dtau/dq along
+        `model.integrate(q, h e_m)`. It is symmetric but for blocks of joints with several degrees of freedom.
+        d2tau/dqdqdd[i, k, m] is dH_im/dq_k. External forces stay constant in the world.
+
+        Singh, Russell, Wensing, On Second-Order Derivatives of Rigid-Body Dynamics (2023), here contracted before
+        anything is summed: `robodyn.algorithms.idsva_hessian`.
+
+        Warns:
+            RuntimeWarning: with dtype "float32", where up to four rows of the call, computed again in "float64", show
+                a result that is off by more than 1e-2 of its largest entry (of tensors: their sum over i). Nothing is
+                compared with check=False.
+        """
+        query = Query(self, out, q=q, qd=qd, qdd=qdd, vector=vector, f_ext=f_ext, inertia=inertia, V0=V0, dV0=dV0)
+        asked = dict(query.inputs)
+        results, _ = self._inverse_hessian(query)
+        self._warn_of_lost_digits("inverse_dynamics_hessian", query, asked, results)
+        answer = query.finish(results)
+        if vector is not None and self.dtype == np.float64:  # machine code alone would not compare
+            self._answered("inverse_dynamics_hessian", answer)
+        return cast(Hessians, answer)
+
+    def _inverse_hessian(self, query: Query) -> tuple[_Arrays, _Arrays]:
+        """The results, and at which qdd and with which vector they were taken."""
+        contracted = "vector" in query.names
+        results = self._new_hessians(query, _INVERSE)
+        algorithm = idsva_hessian(query.names if contracted else (*query.names, "vector"))
+        task = algorithm if contracted else Units(algorithm, "vector")
+        query.run(task, None, **dict(zip(SECOND, results.values(), strict=True)))
+        return results, query.inputs
+
+    def forward_dynamics_hessian(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        tau: ArrayLike,
+        vector: ArrayLike | None = None,
+        f_ext: ArrayLike | None = None,
+        *,
+        inertia: ArrayLike | None = None,
+        V0: ArrayLike | None = None,
+        dV0: ArrayLike | None = None,
+        out: Hessians | None = None,
+    ) -> Hessians:
+        """(d2qdd/dqdq, d2qdd/dqdqd, d2qdd/dqddqd, d2qdd/dqdtau); every other second derivative is zero.
+
+        With `vector` (..., nv) each is (..., nv, nv): entry [k, m] of d2qdd/dxdy is d/dy_m of d/dx_k of vector' qdd.
+        Without, each is a tensor (..., nv, nv, nv) whose entry [i, k, m] is that of qdd_i. Conventions and warnings are
+        those of `inverse_dynamics_hessian`, formulas those of `robodyn.algorithms.forward_hessian`.
+
+        Raises:
+            SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.
+        """
+        query = Query(self, out, q=q, qd=qd, tau=tau, vector=vector, f_ext=f_ext, inertia=inertia, V0=V0, dV0=dV0)
+        asked = dict(query.inputs)
+        results, _ = self._forward_hessian(query)
+        self._warn_of_lost_digits("forward_dynamics_hessian", query, asked, results)
+        return cast(Hessians, query.finish(results))
+
+    def _forward_hessian(self, query: Query) -> tuple[_Arrays, _Arrays]:
+        """The results, and at which qdd and with which vector inverse dynamics was differentiated.
+
+        Some rows at a time, so that nothing between is larger than the results.
+        """
+        self._require_regular(query)
+        self._take_joint_forces(query)
+        results = self._new_hessians(query, _FORWARD)
+        chain = forward_hessian(query.names, damping="damping" in self.joint_forces)
+        at = {name: query.new(self.model.nv) for name in chain.results if name not in SECOND + FIRST}
+        shapes = {name: output_shape(self.model, chain.outputs[name]) for name in SECOND + FIRST}
+        scalars = sum(math.prod(shape) for shape in shapes.values())
+        rows = max(1, _TEMPORARY_BYTES // max(1, 2 * scalars * self.dtype.itemsize))
+        for start in range(0, query.batch, rows):
+            piece = slice(start, min(start + rows, query.batch))
+            given = {name: array[piece] for name, array in query.inputs.items()}
+            between = {name: np.empty((piece.stop - start, *shape), self.dtype) for name, shape in shapes.items()}
+            self.engine.run(chain, given, between | {name: array[piece] for name, array in at.items()})
+            with np.errstate(all="ignore"):
+                _accelerations(between, [array[piece] for array in results.values()])
+        return results, {"qdd": at["qdd"], "vector": at.get("multiplier", at["qdd"])}
+
+    def _new_hessians(self, query: Query, names: Sequence[str]) -> _Arrays:
+        nv = self.model.nv
+        shape = (nv, nv) if "vector" in query.names else (nv, nv, nv)
+        return {name: query.result(k, *shape) for k, name in enumerate(names)}
+
+    # Single precision.
+
+    @cached_property
+    def _in_double(self) -> Dynamics:
+        return self.variant(dtype="float64", check=False)
+
+    def _warn_of_lost_digits(self, name: str, query: Query, asked: _Arrays, results: _Arrays) -> None:
+        """Compute some rows of a call, by its arguments, again in double precision."""
+        if self.dtype == np.float64 or self.check is False or not query.batch or not self.model.nv:
+            return
+        rows = judged_rows(query.batch)
+        given = {key: array[rows].astype(np.float64) for key, array in asked.items()}
+        got = {key: array[rows].astype(np.float64) for key, array in results.items()}
+        if "vector" not in given:
+            given["vector"] = np.ones((rows.size, self.model.nv))
+            with np.errstate(all="ignore"):
+                got = {key: array.sum(axis=1) for key, array in got.items()}
+        double = self._in_double
+        double.joint_forces = self.joint_forces
+        again = Query(double, None, **{key: given[key] for key in sorted(given, key=_ORDER.index)})
+        inverse = name == "inverse_dynamics_hessian"
+        wanted, at = double._inverse_hessian(again) if inverse else double._forward_hessian(again)
+        sizes = double._sizes_of_terms(again, at["qdd"], at["vector"], given["vector"])
+        if query.singular is not None:
+            sizes = {key: np.where(query.singular[rows], np.inf, size) for key, size in sizes.items()}
+        loss = worst_loss(got, wanted, dict(zip(wanted, sizes.values(), strict=True)))
+        if loss is not None:
+            place = tuple(int(k) for k in np.unravel_index(rows[loss.row], query.leading))
+            where = f" at row {place if len(place) > 1 else place[0]}" if place else ""
+            warnings.warn(
+                f"{name}: in float32 {loss.result} is off by {loss.error:.0e} of its largest entry{where} (more than "
+                f"{TOLERATED:.0e}, by comparison with float64 at {rows.size} of {query.batch} rows); dtype='float64' "
+                "has the digits, check=False leaves out the comparison",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
+    def _sizes_of_terms(self, query: Query, qdd: Array, y: Array, vector: Array) -> _Arrays:
+        """About how large the terms are whose sums the results of a call are, in the order of results, each (B,).
+
+        y' tau is differentiated. The largest inertia h and the mass m make gravity's torques about g sqrt(m h).
+        """
+        H = query.new(self.model.nv, self.model.nv)
+        query.run(CRBA, None, H=H)
+        with np.errstate(all="ignore"):
+            inertia, largest = _largest(H), _largest(y)
+            mass = query.inputs["inertia"][..., 0].sum(axis=-1) if "inertia" in query.inputs else self.model.total_mass
+            given = {name: _largest(query.inputs[name]) for name in ("V0", "dV0", "f_ext") if name in query.inputs}
+            rate = _largest(query.inputs["qd"]) + given.get("V0", 0.0)
+            rates = _largest(qdd) + rate * rate + given.get("dV0", 0.0)
+            weight = np.linalg.norm(self.model.gravity) * np.sqrt(np.abs(mass) * inertia)
+            size = largest * inertia
+            by_q = size * rates + largest * (weight + given.get("f_ext", 0.0))
+            # The last derivative of forward dynamics has H^-1 besides, which made y of the vector.
+            last = size if "tau" not in query.inputs else size * largest / _largest(vector)
+        return {"dqdq": by_q, "dqdqd": size * rate, "dqddqd": size, "last": last}
+
+
+_ORDER = ("q", "qd", "qdd", "tau", "vector", "f_ext", "inertia", "V0", "dV0")
+
+
+def _largest(array: Array) -> Array:
+    return np.abs(array).max(axis=tuple(range(1, array.ndim)), initial=0.0)
+
+
+def _accelerations(found: _Arrays, targets: Sequence[Array]) -> None:
+    """Second derivatives of qdd, contracted or not, from what the chain leaves; `targets` are filled."""
+    C, Hinv = found["q_qdd"], found["dqdd_dtau"]
+    batch, nv = Hinv.shape[:2]
+
+    def times(A: Array) -> Array:
+        """C A, row by row of the batch."""
+        return (C.reshape(batch, C.size // max(1, batch * nv), nv) @ A).reshape(C.shape)
+
+    C_A = times(found["dqdd_dq"])
+    sums = (
+        found["qq"] + C_A + np.swapaxes(C_A, -1, -2),
+        found["q_qd"] + times(found["dqdd_dqd"]),
+        found["qd_qd"],
+        times(Hinv),
+    )
+    for target, each in zip(targets, sums, strict=True):
+        if each.ndim == 3:  # y has been solved for before
+            np.negative(each, out=target)
+        else:
+            np.matmul(-Hinv, each.reshape(batch, nv, nv * nv), out=target.reshape(batch, nv, nv * nv))
