@@ -136,15 +136,17 @@ def on_inertia(task: Task) -> Task:
     """The same task on inertias that are an input instead of the model's."""
     if "inertia" in task.inputs:
         return task
-    if isinstance(task, Algorithm):
-        return with_inertia(task)
-    if isinstance(task, Units):
-        return replace(task, algorithm=with_inertia(task.algorithm))
+    if not isinstance(task, Chain):
+        return _one_on_inertia(task)
     stages = tuple(
-        replace(stage, algorithm=on_inertia(stage.algorithm)) if isinstance(stage, Stage) else stage
+        replace(stage, algorithm=_one_on_inertia(stage.algorithm)) if isinstance(stage, Stage) else stage
         for stage in task.stages
     )
     return replace(task, name=f"{task.name}_inertia", inputs=(*task.inputs, "inertia"), stages=stages)
+
+
+def _one_on_inertia(task: Algorithm | Units) -> Algorithm | Units:
+    return with_inertia(task) if isinstance(task, Algorithm) else replace(task, algorithm=with_inertia(task.algorithm))
 
 
 class Elimination:
