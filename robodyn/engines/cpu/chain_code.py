@@ -1,40 +1,45 @@
-"""The kernel of a chain: calls the kernels of its stages on a few rows at a time, which stay in the cache between them.
+"""The kernel of a chain: calls the kernels of its stages for one vector of states after another.
 
 It is a kernel like any other, `void kernel(ptr table, i64 first, i64 last, ptr workspace)`, so threads and quick calls
 need not know. Behind the user's arrays the table has one constant, the descriptor, 64-bit integers:
 
-    stages, rows of a block, offset of the stages' table in the workspace, offset of their own workspace;
+    stages, offset of the stages' table in the workspace, offset of their own workspace;
     for each stage its address, the entries of its table, and for each entry (USER, array, 0),
     (BETWEEN, offset in the workspace, bytes of a row) or (LITERAL, word, word).
 
-What lies between stages is addressed so that row r of a block is row r of the batch.
+What lies between stages is vectors of states, scalar k of a state being vector k of an array: that needs no
+transposing, and stays in the cache. A flush brings results to the user's arrays. Where rows are needed between stages,
+they are addressed so that row r of the vector is row r of the batch.
 """
 
 from __future__ import annotations
 
+from robodyn.engines.cpu.rolled_runtime import runtime_functions
+from robodyn.engines.cpu.straight_line import attributes
+from robodyn.engines.cpu.target import Target
+from robodyn.engines.cpu.vectors import Lines, VectorType, declarations
+
 USER, BETWEEN, LITERAL = range(3)
 
 
-def chain_module(n_arrays: int) -> str:
-    """The module for chains with so many inputs and outputs."""
+def chain_module(n_arrays: int, width: int) -> str:
+    """The module for chains with so many inputs and outputs, for vectors of so many states."""
     return f"""define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) {{
 entry:
   %descriptor.at = getelementptr {{ptr, i64}}, ptr %table, i64 {n_arrays}
   %descriptor = load ptr, ptr %descriptor.at, align 8
   %n_stages = load i64, ptr %descriptor, align 8
-  %block.at = getelementptr i64, ptr %descriptor, i64 1
-  %block = load i64, ptr %block.at, align 8
-  %inner.at = getelementptr i64, ptr %descriptor, i64 2
+  %inner.at = getelementptr i64, ptr %descriptor, i64 1
   %inner.offset = load i64, ptr %inner.at, align 8
   %inner = getelementptr i8, ptr %workspace, i64 %inner.offset
-  %own.at = getelementptr i64, ptr %descriptor, i64 3
+  %own.at = getelementptr i64, ptr %descriptor, i64 2
   %own.offset = load i64, ptr %own.at, align 8
   %own = getelementptr i8, ptr %workspace, i64 %own.offset
-  %stages = getelementptr i64, ptr %descriptor, i64 4
+  %stages = getelementptr i64, ptr %descriptor, i64 3
   br label %rows
 rows:
   %row = phi i64 [ %first, %entry ], [ %stop, %rows.next ]
-  %far = add i64 %row, %block
+  %far = add i64 %row, {width}
   %whole = icmp slt i64 %far, %last
   %stop = select i1 %whole, i64 %far, i64 %last
   br label %stage
@@ -62,9 +67,9 @@ entry.fill:
   %user.stride.at = getelementptr i64, ptr %user.at, i64 1
   %user.stride = load i64, ptr %user.stride.at, align 8
   %before = mul i64 %row, %b
-  %between.offset = sub i64 %a, %before
+  %offset = sub i64 %a, %before
   %base = ptrtoint ptr %workspace to i64
-  %between = add i64 %base, %between.offset
+  %between = add i64 %base, %offset
   %is.between = icmp eq i64 %kind, {BETWEEN}
   %other = select i1 %is.between, i64 %between, i64 %a
   %data = select i1 %is.user, i64 %user.data, i64 %other
@@ -90,3 +95,28 @@ done:
   ret void
 }}
 """
+
+
+def flush_module(n_arrays: int, kind: VectorType, target: Target) -> str:
+    """Arrays of vectors to rows of the user's: the table has the ones, then the others, then their sizes."""
+    out = Lines()
+
+    def word(number: int, field: int, what: str) -> str:
+        at = out.new(f"getelementptr {{ptr, i64}}, ptr %table, i64 {number}, i32 {field}")
+        return out.new(f"load {what}, ptr {at}, align 8")
+
+    sizes = word(2 * n_arrays, 0, "ptr")
+    end = out.new("sub i64 %last, 1")
+    for number in range(n_arrays):
+        size = out.new(f"load i64, ptr {out.new(f'getelementptr i64, ptr {sizes}, i64 {number}')}, align 8")
+        rows, stride = word(n_arrays + number, 0, "ptr"), word(n_arrays + number, 1, "i64")
+        vectors = word(number, 0, "ptr")
+        out.do(f"call void @stage_out(ptr {rows}, i64 {stride}, i64 %first, i64 {end}, ptr {vectors}, i64 {size})")
+    body = "\n".join(out.lines)
+    kernel = f"""define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) #0 {{
+{body}
+  ret void
+}}
+
+"""
+    return declarations(kind) + runtime_functions(kind) + kernel + attributes(target)

@@ -3,95 +3,99 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.chains import Chain
+from robodyn.chains import Chain, Stage, Task
 from robodyn.engines.cpu.chain_code import BETWEEN, LITERAL, USER
+from robodyn.engines.cpu.solve_code import PIVOTS
+from robodyn.engines.cpu.vectors import VectorType
 from robodyn.model import Model
 from robodyn.tracing.unrolled import output_shape
 
-_BETWEEN_BYTES = 1 << 18
-"""What lies between stages, about: it should stay in a core's own cache beside what stages need themselves."""
-_MAX_BLOCK = 1024
 _LINE = 64
+_SLACK = 16
+"""Vectors behind each array: the last tile of a solve may write so many more."""
 
 
 @dataclass(frozen=True)
 class StageCall:
-    """A stage's kernel: its address, inputs and outputs by the chain's names, constant words, scratch memory."""
+    """A stage's kernel: its address, arrays by the chain's names, constant words, scratch memory."""
 
     address: int
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
+    arrays: tuple[str, ...]
     constants: tuple[int, ...]
     workspace_bytes: int
+
+
+def sizes_between(model: Model, chain: Chain) -> dict[str, int]:
+    """Scalars of one state of everything that stages leave."""
+    found: dict[str, int] = {}
+    for stage in chain.stages:
+        found.update({name: math.prod(output_shape(model, each)) for name, each in stage.outputs.items()})
+        if not isinstance(stage, Stage):
+            found[PIVOTS + stage.matrix] = model.nv
+    return found
 
 
 class ChainPlan:
     """The descriptor of a chain, and the workspace that it takes.
 
     Args:
-        model: the robot.
-        chain: what to run.
-        inputs: names of the chain's inputs in the table's order.
+        users: names of the user's arrays in the table's order.
+        vectors: scalars of one state of each array of vectors between stages.
+        rows: the same of arrays that are rows.
         calls: its stages' kernels.
-        dtype: of arrays.
-        width: rows that kernels take at a time.
+        kind: vectors of states.
     """
 
     def __init__(
         self,
-        model: Model,
-        chain: Chain,
-        inputs: Sequence[str],
+        users: Sequence[str],
+        vectors: Mapping[str, int],
+        rows: Mapping[str, int],
         calls: Sequence[StageCall],
-        dtype: np.dtype[np.float64] | np.dtype[np.float32],
-        width: int,
+        kind: VectorType,
     ) -> None:
-        self.arrays = [*inputs, *chain.results]
-        row_bytes = {
-            name: _up(math.prod(shape) * dtype.itemsize)
-            for name, shape in _shapes(model, chain).items()
-            if name not in chain.results
-        }
-        rows = _BETWEEN_BYTES // max(1, sum(row_bytes.values()))
-        self.block = min(_MAX_BLOCK, max(1, rows // width) * width)
-        self.offsets: dict[str, tuple[int, int]] = {}
+        self.users = users
+        self.between: dict[str, tuple[int, int]] = {}
+        """Offset in the workspace, and bytes from row to row: none in arrays of vectors, which hold one of them."""
         end = 0
-        for name, size in row_bytes.items():
-            self.offsets[name] = (end, size)
-            end += size * self.block
+        for name, size in vectors.items():
+            self.between[name] = (end, 0)
+            end += _up((size + _SLACK) * kind.bytes)
+        for name, size in rows.items():
+            self.between[name] = (end, size * kind.itemsize)
+            end += _up(size * kind.bytes)
         entries = [self._entries(call) for call in calls]
         table = end
         own = _up(table + 16 * max(len(each) for each in entries))
         self.workspace_bytes = own + max(call.workspace_bytes for call in calls)
-        words = [len(calls), self.block, table, own]
+        words = [len(calls), table, own]
         for call, each in zip(calls, entries, strict=True):
             words += [call.address, len(each), *(word for entry in each for word in entry)]
         self.descriptor: Array = np.array(words, dtype=np.uint64).view(np.int64)
 
     def _entries(self, call: StageCall) -> list[tuple[int, int, int]]:
         found: list[tuple[int, int, int]] = []
-        for name in (*call.inputs, *call.outputs):
-            if name in self.arrays:
-                found.append((USER, self.arrays.index(name), 0))
+        for name in call.arrays:
+            if name in self.between:
+                found.append((BETWEEN, *self.between[name]))
             else:
-                found.append((BETWEEN, *self.offsets[name]))
+                found.append((USER, self.users.index(name), 0))
         pairs = zip(call.constants[0::2], call.constants[1::2], strict=True)
         return [*found, *((LITERAL, data, stride) for data, stride in pairs)]
 
 
+def as_chain(task: Task) -> Chain:
+    """An algorithm as a chain of one stage."""
+    if isinstance(task, Chain):
+        return task
+    return Chain(task.name, task.inputs, (Stage(task),), tuple(task.outputs))
+
+
 def _up(size: int) -> int:
     return -(-size // _LINE) * _LINE
-
-
-def _shapes(model: Model, chain: Chain) -> dict[str, tuple[int, ...]]:
-    """Shape of one state of everything that stages leave."""
-    found: dict[str, tuple[int, ...]] = {}
-    for stage in chain.stages:
-        found.update({name: output_shape(model, output) for name, output in stage.outputs.items()})
-    return found

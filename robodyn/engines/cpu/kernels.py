@@ -8,23 +8,18 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.chains import Chain, Solve, Task, Units
 from robodyn.engines.cpu.cache import ObjectCache, compiled, object_key
-from robodyn.engines.cpu.chain_code import chain_module
-from robodyn.engines.cpu.chains import ChainPlan, StageCall
 from robodyn.engines.cpu.jit import Code, compile_object
 from robodyn.engines.cpu.rolled_program import RolledProgram
-from robodyn.engines.cpu.solve_code import solve_module
-from robodyn.engines.cpu.solves import SolvePlan, solve_operations
+from robodyn.engines.cpu.solves import solve_operations
 from robodyn.engines.cpu.target import Target
-from robodyn.engines.cpu.units import UnitsPlan, units_module
 from robodyn.engines.cpu.unrolled import unrolled_module
-from robodyn.engines.cpu.vectors import VectorType
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
 from robodyn.sweeps import Algorithm, Ancestors, Links
@@ -47,7 +42,7 @@ MAX_UNROLLED_CHAIN = 24_000
 _MAX_UNROLLED_ENTRIES = 1 << 13
 """Results of an algorithm at every unit vector, beyond which the algorithm runs once for each: most are zeros, which
 unrolled code stores one by one."""
-_MAX_WIDE_WORKSPACE = 1 << 30
+MAX_WIDE_WORKSPACE = 1 << 30
 """Bytes of a workspace beyond which batches run state by state instead of in vectors."""
 _UNROLLED_NS = 1.0 / 7.0
 _ROLLED_NS = 60.0
@@ -71,6 +66,8 @@ class Request:
     target: Target
     base: tuple[str, ...] = ()
     link: int | None = None
+    vectors: frozenset[str] = frozenset()
+    """Arrays that hold vectors of states instead of rows, as between the stages of a chain."""
 
     @property
     def label(self) -> str:
@@ -109,12 +106,25 @@ class Request:
     def digest(self, kind: str, *facts: object) -> str:
         """A hash of what determines a module of a kind, besides processor and versions."""
         state = hashlib.blake2b(digest_size=16)
-        state.update(repr((kind, self.algorithm.name, self.base, str(self.dtype), *facts)).encode())
+        vectors = sorted(self.vectors)
+        state.update(repr((kind, self.algorithm.name, self.base, str(self.dtype), vectors, *facts)).encode())
         return state.hexdigest()
 
     def trace(self) -> Program:
         """The straight-line program."""
         return trace(self.model, self.algorithm, link=self.link, base=self.base)
+
+    def unrolled_module(self, program: Program) -> str:
+        """The module of that program."""
+        return unrolled_module(program, self.dtype, self.target, vectors=self.vectors)
+
+
+class Counted(Protocol):
+    """What a kernel needs beside its code, and knows how much work that is."""
+
+    @property
+    def operations(self) -> int:
+        """Floating-point operations for one state."""
 
 
 @dataclass
@@ -134,7 +144,7 @@ class Kernel:
     workspace_bytes: int
     row_ns: float
     module: Callable[[], str]
-    keep: RolledProgram | SolvePlan | Stages | Repeated | None = field(default=None, repr=False)
+    keep: Counted | None = field(default=None, repr=False)
 
     @cached_property
     def address(self) -> int:
@@ -160,32 +170,6 @@ class Kernel:
         return self.program.operations
 
 
-@dataclass(frozen=True)
-class Stages:
-    """The kernels of a chain, and how they are called."""
-
-    kernels: tuple[Kernel, ...]
-    plan: ChainPlan
-
-    @property
-    def operations(self) -> int:
-        """Floating-point operations for one state; those of solves are an estimate."""
-        return sum(kernel.operations for kernel in self.kernels)
-
-
-@dataclass(frozen=True)
-class Repeated:
-    """The kernel that runs at every unit vector, and how it is called."""
-
-    kernel: Kernel
-    plan: UnitsPlan
-
-    @property
-    def operations(self) -> int:
-        """Floating-point operations for one state."""
-        return self.plan.times * self.kernel.operations
-
-
 def input_names(request: Request) -> tuple[str, ...]:
     """A kernel's inputs, in order."""
     return tuple(input_shapes(request.model, request.algorithm, request.base))
@@ -209,12 +193,14 @@ class Compiler:
             UnavailableError: LLVM cannot compile it, or it needs more memory than there is.
         """
         if self.mode != "rolled":
-            found = self._unrolled(request)
+            found = self.unrolled(request)
             if found is not None:
                 return found
-        if isinstance(request.algorithm, Units):
-            return self._repeated(request)
-        return self._chained(request, single) if isinstance(request.algorithm, Chain) else self._rolled(request, single)
+        if not isinstance(request.algorithm, Algorithm):
+            from robodyn.engines.cpu.chained import chained_kernel, repeated_kernel
+
+            return (repeated_kernel if isinstance(request.algorithm, Units) else chained_kernel)(self, request)
+        return self.rolled(request, 1 if single else None)
 
     def in_cache(self, request: Request) -> bool:
         """Whether an unrolled kernel, or the knowledge that there is none, waits in the cache."""
@@ -247,7 +233,7 @@ class Compiler:
             return sum(math.prod(shape) for shape in shapes) <= _MAX_UNROLLED_ENTRIES
         return isinstance(task, Algorithm) or solve_operations(request.model, task) <= MAX_UNROLLED_CHAIN
 
-    def _unrolled(self, request: Request) -> Kernel | None:
+    def unrolled(self, request: Request) -> Kernel | None:
         """Unrolled code, or None where it would be too large."""
         forced = self.mode == "unrolled"
         if not forced and not self._unrollable(request):
@@ -263,7 +249,7 @@ class Compiler:
             if program.operations > limit and not forced:
                 cache.put(key, _ROLLED_MARK, f"{request.label}: rolled")
                 return None
-            code = compile_object(unrolled_module(program, request.dtype, request.target), request.target, OPT)
+            code = compile_object(request.unrolled_module(program), request.target, OPT)
             cache.put(key, code, request.label)
         kernel = Kernel(
             request=request,
@@ -273,7 +259,7 @@ class Compiler:
             constants=(),
             workspace_bytes=0,
             row_ns=0.0,
-            module=lambda: unrolled_module(request.trace(), request.dtype, request.target),
+            module=lambda: request.unrolled_module(request.trace()),
         )
         # Half a kilobyte of machine code is about 40 operations: a warm start need not trace to know its cost.
         kernel.row_ns = len(code) / 12.0 * _UNROLLED_NS / request.target.width(request.dtype)
@@ -281,84 +267,16 @@ class Compiler:
             kernel.__dict__["program"] = program
         return kernel
 
-    def _chained(self, request: Request, single: bool) -> Kernel:
-        """Every stage a kernel of its own, and one that calls them."""
-        chain, model = request.algorithm, request.model
-        assert isinstance(chain, Chain)
-        stages = [
-            self._solve(request, stage)
-            if isinstance(stage, Solve)
-            else self.kernel(replace(request, algorithm=stage.algorithm), single=single)
-            for stage in chain.stages
-        ]
-        calls = []
-        for stage, kernel in zip(chain.stages, stages, strict=True):
-            reads = {} if isinstance(stage, Solve) else stage.reads
-            inputs = tuple(reads.get(name, name) for name in kernel.inputs)
-            calls.append(
-                StageCall(kernel.address, inputs, tuple(stage.outputs), kernel.constants, kernel.workspace_bytes)
-            )
-        inputs = input_names(request)
-        plan = ChainPlan(model, chain, inputs, calls, request.dtype, request.target.width(request.dtype))
-        text = chain_module(len(inputs) + len(chain.results))
-        return Kernel(
-            request=request,
-            mode="chained",
-            code=self._shared(text, "robodyn chain", request.target),
-            inputs=inputs,
-            constants=(plan.descriptor.ctypes.data, 0),
-            workspace_bytes=plan.workspace_bytes,
-            row_ns=sum(kernel.row_ns for kernel in stages),
-            module=lambda: "\n".join([*(kernel.module() for kernel in stages), text]),
-            keep=Stages(tuple(stages), plan),
-        )
-
-    def _repeated(self, request: Request) -> Kernel:
-        """An algorithm's kernel, and one that calls it at every unit vector."""
-        task, model = request.algorithm, request.model
-        assert isinstance(task, Units)
-        inner = self.kernel(replace(request, algorithm=task.algorithm), single=False)
-        inputs = input_names(request)
-        call = StageCall(inner.address, inner.inputs, tuple(task.outputs), inner.constants, inner.workspace_bytes)
-        plan = UnitsPlan(model, task, inputs, call, request.dtype)
-        text = units_module(len(inputs) + len(task.outputs))
-        return Kernel(
-            request=request,
-            mode="repeated",
-            code=self._shared(text, "robodyn units", request.target),
-            inputs=inputs,
-            constants=(plan.descriptor.ctypes.data, 0),
-            workspace_bytes=plan.workspace_bytes,
-            row_ns=model.nv * inner.row_ns,
-            module=lambda: "\n".join([inner.module(), text]),
-            keep=Repeated(inner, plan),
-        )
-
-    def _solve(self, request: Request, solve: Solve) -> Kernel:
-        """The kernel of a solve: one for all robots, and this robot's pattern."""
-        kind = VectorType.of(request.dtype, request.target)
-        plan = SolvePlan(request.model, solve, kind)
-        text = solve_module(solve, kind, request.target)
-        return Kernel(
-            request=request,
-            mode="rolled",
-            code=self._shared(text, f"robodyn solve {request.dtype} {request.target.level}", request.target),
-            inputs=solve.inputs,
-            constants=tuple(word for array in plan.arrays for word in (array.ctypes.data, 0)),
-            workspace_bytes=plan.workspace_bytes,
-            row_ns=plan.row_ns,
-            module=lambda: text,
-            keep=plan,
-        )
-
-    def _shared(self, text: str, label: str, target: Target) -> Code:
-        """Code that every robot shares."""
+    def shared(self, text: str, label: str, target: Target) -> Code:
+        """Code that every robot shares, from the cache if it is there."""
         digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
         return Code(compiled(lambda: text, digest, label, target, OPT, self.cache), target)
 
-    def _rolled(self, request: Request, single: bool) -> Kernel:
-        program = self._rolled_program(request, 1 if single else None)
-        if not single and program.workspace_bytes > _MAX_WIDE_WORKSPACE:
+    def rolled(self, request: Request, width: int | None) -> Kernel:
+        """Rolled code for vectors of so many states; None: as many as registers hold, if their workspace is no larger
+        than it should be."""
+        program = self._rolled_program(request, width)
+        if width is None and program.workspace_bytes > MAX_WIDE_WORKSPACE:
             program = self._rolled_program(request, 1)
         module = program.module
         digest = request.digest("rolled", module.traits, module.kind.width)
@@ -385,7 +303,14 @@ class Compiler:
     def _rolled_program(request: Request, width: int | None) -> RolledProgram:
         assert isinstance(request.algorithm, Algorithm)
         return RolledProgram(
-            request.model, request.algorithm, request.dtype, request.target, request.base, request.link, width
+            request.model,
+            request.algorithm,
+            request.dtype,
+            request.target,
+            request.base,
+            request.link,
+            width,
+            request.vectors,
         )
 
 

@@ -313,8 +313,11 @@ done:
         data, stride = self._array(number)
         coupled = name in module.raw
         to = self.bases[f"raw {name}" if coupled else f"in {name}"]
-        arguments = f"ptr {data}, i64 {stride}, i64 %row, i64 %end, ptr {to}, i64 {self._integer(f'columns {name}')}"
-        body.do(f"call void @stage_in({arguments})")
+        columns = self._integer(f"columns {name}")
+        if name in module.vectors:
+            self._copy(data, to, columns)
+        else:
+            body.do(f"call void @stage_in(ptr {data}, i64 {stride}, i64 %row, i64 %end, ptr {to}, i64 {columns})")
         if coupled:
             which = "q" if name == "q" else "v"
             tables = ", ".join(f"ptr {self.bases[f'{which}_{part}']}" for part in ("source", "multiplier", "offset"))
@@ -341,5 +344,12 @@ done:
             assert isinstance(output, WorldOutput | LinkOutput | DofOutput)
             to = self.bases[f"field {output.field}"]
         data, stride = self._array(number)
-        arguments = f"ptr {data}, i64 {stride}, i64 %row, i64 %end, ptr {to}, i64 {self._integer(f'columns {name}')}"
-        body.do(f"call void @stage_out({arguments})")
+        columns = self._integer(f"columns {name}")
+        if name in module.vectors:
+            self._copy(to, data, columns)
+        else:
+            body.do(f"call void @stage_out(ptr {data}, i64 {stride}, i64 %row, i64 %end, ptr {to}, i64 {columns})")
+
+    def _copy(self, source: str, to: str, vectors: str) -> None:
+        size = self.setup.new(f"mul i64 {vectors}, {self.module.kind.bytes}")
+        self.body.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {source}, i64 {size}, i1 false)")

@@ -53,6 +53,7 @@ class RolledLayout:
         target: the processor.
         base: which of V0 and dV0 are inputs.
         width: states in a vector; 1 for single states, None for as many as the registers hold.
+        vectors: inputs and outputs that hold vectors of states, for the states of one vector alone.
     """
 
     def __init__(
@@ -63,8 +64,10 @@ class RolledLayout:
         target: Target,
         base: tuple[str, ...] = (),
         width: int | None = None,
+        vectors: frozenset[str] = frozenset(),
     ) -> None:
         self.algorithm, self.traits, self.target, self.base = algorithm, traits, target, base
+        self.vectors = vectors
         self.kind = VectorType.of(dtype, target, width)
         self.lane_fields, self.link_fields = lane_fields(algorithm), link_fields(algorithm)
         self.tracer = StepTracer(algorithm, [KINDS[code] for code in traits.kinds], base, traits.armature)

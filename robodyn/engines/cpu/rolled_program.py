@@ -35,6 +35,7 @@ class RolledProgram:
         base: which of V0 and dV0 are inputs.
         link: the query's link, where it is about one.
         width: states in a vector; None for as many as registers hold.
+        vectors: inputs and outputs that hold vectors of states.
     """
 
     def __init__(
@@ -46,11 +47,12 @@ class RolledProgram:
         base: tuple[str, ...] = (),
         link: int | None = None,
         width: int | None = None,
+        vectors: frozenset[str] = frozenset(),
     ) -> None:
         self.model, self.dtype = model, dtype
         traits = traits_of(model)
         self.plan = RolledPlan(model, algorithm, base, link, traits.mimic)
-        self.module = RolledModule(algorithm, traits, dtype, target, base, width)
+        self.module = RolledModule(algorithm, traits, dtype, target, base, width, vectors)
         self.layout, self.workspace_bytes = self._layout()
         self.arrays = [self._array(name) for name in self.module.model_arrays]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from robodyn.engines.cpu.vectors import VectorType
+from robodyn.engines.cpu.vectors import Lines, VectorType, load_row, store_row, transposed
 
 
 def _load_lanes(kind: VectorType) -> str:
@@ -93,21 +93,79 @@ done:
 """
 
 
+def _stage(kind: VectorType, *, load: bool) -> str:
+    """stage_in or stage_out: W columns at a time, transposed in registers, then what is left column by column.
+
+    Where W columns or more are left over from whole blocks, the last block goes over some again.
+    """
+    T, W = kind.name, kind.width
+    aligned = f"align {kind.itemsize}"
+    out = Lines()
+    rows = [out.new(f"load ptr, ptr {out.new(f'getelementptr ptr, ptr %rows, i64 {k}')}") for k in range(W)]
+    rows = [out.new(f"getelementptr {kind.scalar}, ptr {row}, i64 %c") for row in rows]
+    at = out.new(f"getelementptr {T}, ptr %vectors, i64 %c")
+    places = [out.new(f"getelementptr {T}, ptr {at}, i64 {k}") for k in range(W)]
+    if load:
+        values = transposed(out, kind, [load_row(out, kind, row, W) for row in rows])
+        for place, value in zip(places, values, strict=True):
+            out.do(f"store {T} {value}, ptr {place}, {aligned}")
+    else:
+        values = [out.new(f"load {T}, ptr {place}, {aligned}") for place in places]
+        for row, value in zip(rows, transposed(out, kind, values), strict=True):
+            store_row(out, kind, value, row, W)
+    block = "\n".join(out.lines)
+    one = f"  %vector = getelementptr {T}, ptr %vectors, i64 %c\n"
+    if load:
+        one = _load_lanes(kind) + one + f"  store {T} %value, ptr %vector, {aligned}\n"
+    else:
+        one = one + f"  %value = load {T}, ptr %vector, {aligned}\n" + _store_lanes(kind)
+    columns = _counted("stage_columns_" + ("in" if load else "out"), "ptr %rows, ptr %vectors", "c", one)
+    name = "stage_in" if load else "stage_out"
+    return f"""{columns}\
+define internal void @{name}(ptr %data, i64 %stride, i64 %row, i64 %end, ptr %vectors, i64 %count) #0 {{
+entry:
+  %rows = alloca [{W} x ptr]
+  call void @row_pointers(ptr %data, i64 %stride, i64 %row, i64 %end, ptr %rows)
+  %whole = icmp sge i64 %count, {W}
+  %last = sub i64 %count, {W}
+  br i1 %whole, label %block, label %columns
+block:
+  %c = phi i64 [ 0, %entry ], [ %c.next, %block ]
+{block}
+  %far = add i64 %c, {W}
+  %inside = icmp slt i64 %far, %last
+  %c.next = select i1 %inside, i64 %far, i64 %last
+  %more = icmp slt i64 %far, %count
+  br i1 %more, label %block, label %done
+columns:
+  call void @stage_columns_{"in" if load else "out"}(ptr %rows, ptr %vectors, i64 %count)
+  ret void
+done:
+  ret void
+}}
+
+"""
+
+
 def runtime_functions(kind: VectorType) -> str:
     """The functions, for vectors of a type.
 
     - stage_in(data, stride, row, end, to, count): columns of W rows into vectors; stage_out the other way;
+    - subtract(a, b, to, count): to[k] = a[k] - b[k];
     - couple(from, to, source, multiplier, offset, count): to[k] = multiplier[k] from[source[k]] + offset[k];
     - gather(from, to, pairs, weight, count): to[pairs[k][1]] += weight[k] from[pairs[k][0]];
     - add_diagonal(to, diagonal, count): to[k (count + 1)] += diagonal[k].
     """
-    T, S, W = kind.name, kind.scalar, kind.width
+    T, S = kind.name, kind.scalar
     aligned = f"align {kind.itemsize}"
-    pointers = f"""  %rows = alloca [{W} x ptr]
-  call void @row_pointers(ptr %data, i64 %stride, i64 %row, i64 %end, ptr %rows)
+    subtract = f"""  %a.at = getelementptr {T}, ptr %a, i64 %k
+  %a.value = load {T}, ptr %a.at, {aligned}
+  %b.at = getelementptr {T}, ptr %b, i64 %k
+  %b.value = load {T}, ptr %b.at, {aligned}
+  %value = fsub {T} %a.value, %b.value
+  %to.at = getelementptr {T}, ptr %to, i64 %k
+  store {T} %value, ptr %to.at, {aligned}
 """
-    stage = "ptr %data, i64 %stride, i64 %row, i64 %end, ptr %vectors"
-    at_column = f"  %vector = getelementptr {T}, ptr %vectors, i64 %c\n"
     couple = f"""  %source.at = getelementptr i64, ptr %source, i64 %k
   %from.index = load i64, ptr %source.at
   %from.at = getelementptr {T}, ptr %from, i64 %from.index
@@ -144,22 +202,12 @@ def runtime_functions(kind: VectorType) -> str:
   store {T} %after, ptr %to.at, {aligned}
 """
     return (
-        "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)\n\n"
+        "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)\n"
+        "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n\n"
         + _row_pointers(kind)
-        + _counted(
-            "stage_in",
-            stage,
-            "c",
-            _load_lanes(kind) + at_column + f"  store {T} %value, ptr %vector, {aligned}\n",
-            pointers,
-        )
-        + _counted(
-            "stage_out",
-            stage,
-            "c",
-            at_column + f"  %value = load {T}, ptr %vector, {aligned}\n" + _store_lanes(kind),
-            pointers,
-        )
+        + _stage(kind, load=True)
+        + _stage(kind, load=False)
+        + _counted("subtract", "ptr %a, ptr %b, ptr %to", "k", subtract)
         + _counted("couple", "ptr %from, ptr %to, ptr %source, ptr %multiplier, ptr %offset", "k", couple)
         + _counted("gather", "ptr %from, ptr %to, ptr %pairs, ptr %weight", "k", gather)
         + _counted("add_diagonal", "ptr %to, ptr %diagonal", "k", diagonal)

@@ -8,7 +8,8 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.chains import Chain, Elimination, Solve
-from robodyn.engines.cpu.solve_code import CONSTANTS, OF_SOLUTION
+from robodyn.engines.cpu.solve_code import CONSTANTS, OF_SOLUTION, SolveKind, tile_width
+from robodyn.engines.cpu.target import Target
 from robodyn.engines.cpu.vectors import VectorType
 from robodyn.model import Model
 from robodyn.sweeps import PairOutput
@@ -18,31 +19,44 @@ _NS = 1.0 / 25.0
 """Nanoseconds per operation of one state in a vector of one: about, see `kernels`."""
 
 
-def tiles(columns: int, width: int) -> list[tuple[int, int]]:
-    """(first column, columns) of pieces that cover so many columns, whole ones where there are enough.
+def tiles(columns: int, wide: int, narrow: int) -> list[tuple[int, int]]:
+    """(first column, columns) of tiles of two widths that cover so many columns.
 
-    The last piece then goes over some columns again: that is harmless, and quicker than a part of one.
+    The last one may go over some columns again: that is harmless, and quicker than a part of one. Fewer columns than a
+    narrow tile has take a whole one all the same.
     """
-    if columns < width:
+    if columns <= narrow:
         return [(0, columns)] if columns else []
-    return [(min(c, columns - width), width) for c in range(0, columns, width)]
+    if columns < wide:
+        return [(0, narrow), (columns - narrow, narrow)]
+    whole = [(c, wide) for c in range(0, columns - wide + 1, wide)]
+    left = columns % wide
+    if left:
+        last = narrow if left <= narrow else wide
+        whole.append((columns - last, last))
+    return whole
 
 
 class SolvePlan:
     """Arrays of a solve on one model, in the order of the table's constants."""
 
-    def __init__(self, model: Model, solve: Solve, kind: VectorType) -> None:
-        self.model, self.solve, self.kind = model, solve, kind
+    def __init__(self, model: Model, kind: SolveKind, vector: VectorType, target: Target) -> None:
+        self.model, self.solve, self.vector = model, kind.solve, vector
+        self.rows = kind.rows
+        self.tile = tile_width(target)
         self.elimination = Elimination(model)
         found = {**self._of_matrix(), **self._of_solutions()}
-        names = [*CONSTANTS, *(f"{each} {k}" for k in range(len(solve.outputs)) for each in OF_SOLUTION)]
+        names = [*CONSTANTS, *(f"{each} {k}" for k in range(len(self.solve.outputs)) for each in OF_SOLUTION)]
         self.arrays = [np.ascontiguousarray(found[name], np.int64) for name in names]
 
     @property
     def workspace_bytes(self) -> int:
-        """Bytes of V, D, X and a spare row."""
-        n, W = self.model.nv, self.kind.width
-        return (n * n + n + n * W + W) * self.kind.bytes
+        """Bytes of X, and of right-hand sides that are staged or made there."""
+        made = 0
+        for columns, solution in zip(self.columns, self.solve.outputs.values(), strict=True):
+            arrays = sum(name in self.rows for name in solution.arrays) + (len(solution.arrays) > 1)
+            made += arrays * columns * self.model.nv
+        return (self.model.nv * self.tile + made + self.tile) * self.vector.bytes
 
     @property
     def columns(self) -> list[int]:
@@ -57,14 +71,14 @@ class SolvePlan:
     @property
     def row_ns(self) -> float:
         """About how long a state takes."""
-        return self.operations * _NS * 8.0 / self.kind.width
+        return self.operations * _NS * 8.0 / self.vector.width
 
     def _tiles(self, columns: int) -> Array:
-        pieces = tiles(columns, self.kind.width)
+        pieces = tiles(columns, self.tile, self.tile // 2)
         return np.array([len(pieces), columns, *(number for piece in pieces for number in piece)], np.int64)
 
     def _of_matrix(self) -> dict[str, Array]:
-        n, W = self.model.nv, self.kind.width
+        n = self.model.nv
         lower = self.elimination.lower
         ends = np.cumsum([0, *(len(row) for row in lower)])
         index = np.concatenate([*lower, np.empty(0, np.int64)]).astype(np.int64)
@@ -74,8 +88,7 @@ class SolvePlan:
             "lower starts": ends,
             "lower index": index,
             "down starts": ends,
-            "down entries": np.stack([row * n + index, index * W], axis=1),
-            "matrix tiles": self._tiles(n),
+            "down entries": np.stack([row * n + index, index], axis=1),
         }
 
     def _of_solutions(self) -> dict[str, Array]:
@@ -87,7 +100,7 @@ class SolvePlan:
         found: dict[str, Array] = {}
         for number, (solution, columns) in enumerate(zip(self.solve.outputs.values(), self.columns, strict=True)):
             starts, entries, total = [], [], 0
-            for c, count in tiles(columns, self.kind.width):
+            for c, count in tiles(columns, self.tile, self.tile // 2):
                 rows: Array = np.ones(n, dtype=bool)
                 if not solution.arrays:
                     rows[:] = False
@@ -105,11 +118,11 @@ class SolvePlan:
 
     def _way_up(self, reached: Array) -> tuple[Array, Array]:
         """For each row p, pairs for the rows k that have p among their columns: V[k, p] X[k]."""
-        n, W = self.model.nv, self.kind.width
+        n = self.model.nv
         by_row: list[list[tuple[int, int]]] = [[] for _ in range(n)]
         for k in np.flatnonzero(reached).tolist():
             for p in self.elimination.lower[k].tolist():
-                by_row[p].append((k * n + p, k * W))
+                by_row[p].append((k * n + p, k))
         starts = np.cumsum([0, *(len(pairs) for pairs in by_row)])
         pairs = np.array([pair for pairs in by_row for pair in pairs], np.int64).reshape(-1, 2)
         return starts, pairs

@@ -35,7 +35,7 @@ class UnitsPlan:
         model: the robot.
         task: what to run.
         inputs: names of the task's inputs in the table's order.
-        call: the algorithm's kernel.
+        call: the algorithm's kernel; its results are called as those of the task.
         dtype: of arrays.
     """
 
@@ -51,14 +51,13 @@ class UnitsPlan:
         self.identity: Array = np.eye(model.nv, dtype=dtype)
         arrays = [*inputs, *task.outputs]
         entries: list[tuple[int, int, int]] = []
-        for name in call.inputs:
+        for name in call.arrays:
             if name == task.vector:
                 entries.append((-1, self.identity.ctypes.data, self.identity.strides[0]))
             else:
-                entries.append((arrays.index(name), 0, 0))
-        for name in call.outputs:
-            shape = output_shape(model, task.outputs[name].output)
-            entries.append((arrays.index(name), math.prod(shape) * dtype.itemsize, 0))
+                shape = output_shape(model, task.outputs[name].output) if name in task.outputs else None
+                stride = 0 if shape is None else math.prod(shape) * dtype.itemsize
+                entries.append((arrays.index(name), stride, 0))
         pairs = zip(call.constants[0::2], call.constants[1::2], strict=True)
         entries += [(-1, data, stride) for data, stride in pairs]
         own = -(-16 * len(entries) // _LINE) * _LINE

@@ -32,39 +32,45 @@ PART_OPERATIONS = 2500
 
 @dataclass(frozen=True)
 class _Block:
-    """At most W neighbouring columns of one array: what is loaded or stored together."""
+    """At most W neighbouring columns of one array: what is loaded or stored together.
+
+    `vectors`: the array holds vectors of states, so that nothing has to be transposed, and one column is a block.
+    """
 
     array: int
     start: int
     scalars: tuple[int | float, ...]
+    vectors: bool = False
 
 
-def _blocks(ports: Iterable[Port], first_array: int, width: int) -> list[_Block]:
-    return [
-        _Block(first_array + k, start, port.scalars[start : start + width])
-        for k, port in enumerate(ports)
-        for start in range(0, port.size, width)
-    ]
+def _blocks(ports: Iterable[Port], first_array: int, width: int, vectors: frozenset[str]) -> list[_Block]:
+    found = []
+    for k, port in enumerate(ports):
+        step = 1 if port.name in vectors else width
+        for start in range(0, port.size, step):
+            scalars = port.scalars[start : start + step]
+            found.append(_Block(first_array + k, start, scalars, port.name in vectors))
+    return found
 
 
 class _Schedule:
     """Which part computes what, when outputs are complete, and which values cross from part to part."""
 
-    def __init__(self, program: Program, width: int) -> None:
+    def __init__(self, program: Program, width: int, vectors: frozenset[str]) -> None:
         self.program = program
         operations = lower(program)
         starts = range(0, max(1, len(operations)), PART_OPERATIONS)
         self.parts = [operations[start : start + PART_OPERATIONS] for start in starts]
         self.loads = {
             node: block
-            for block in _blocks(program.inputs, 0, width)
+            for block in _blocks(program.inputs, 0, width, vectors)
             for node in block.scalars
             if isinstance(node, int) and node >= 0
         }
         made = {node: k for k, operation in enumerate(operations) for node in operation.results}
         self.stores: dict[int, list[_Block]] = {}
         """Output blocks by the place of the operation that completes them; -1: they need none."""
-        for block in _blocks(program.outputs, len(program.inputs), width):
+        for block in _blocks(program.outputs, len(program.inputs), width, vectors):
             after = max((made.get(node, -1) for node in block.scalars if isinstance(node, int)), default=-1)
             self.stores.setdefault(after, []).append(block)
         self.slots, self.frame_size = frame_slots(self.parts, self._last_readers())
@@ -94,6 +100,7 @@ class _Part:
         self.code = StraightLine(kind, schedule.program.nodes, self.out, self._fetch)
         self.rows: list[str] = []
         self.pointers: dict[int, list[str]] = {}
+        self.starts: dict[int, str] = {}
 
     def text(self, name: str) -> str:
         """The function."""
@@ -147,7 +154,18 @@ class _Part:
             for row in self.pointers[block.array]
         ]
 
+    def _vector(self, block: _Block) -> str:
+        """Where a block of one column lies in an array of vectors."""
+        if block.array not in self.starts:
+            record = self.out.new(f"getelementptr {{ptr, i64}}, ptr %table, i64 {block.array}")
+            self.starts[block.array] = self.out.new(f"load ptr, ptr {record}, align 8")
+        return self.out.new(f"getelementptr {self.kind.name}, ptr {self.starts[block.array]}, i64 {block.start}")
+
     def _load(self, block: _Block) -> None:
+        if block.vectors:
+            value = self.out.new(f"load {self.kind.name}, ptr {self._vector(block)}, align {self.kind.bytes}")
+            self.code.values[int(block.scalars[0])] = value
+            return
         pointers = self._row_pointers(block)
         rows = [load_row(self.out, self.kind, pointer, len(block.scalars)) for pointer in pointers]
         for node, value in zip(block.scalars, transposed(self.out, self.kind, rows), strict=False):
@@ -155,6 +173,10 @@ class _Part:
                 self.code.values[int(node)] = value
 
     def _store(self, block: _Block) -> None:
+        if block.vectors:
+            value = self.code.value(block.scalars[0])
+            self.out.do(f"store {self.kind.name} {value}, ptr {self._vector(block)}, align {self.kind.bytes}")
+            return
         columns = [self.code.value(scalar) for scalar in block.scalars]
         columns += ["poison"] * (self.kind.width - len(columns))
         rows = transposed(self.out, self.kind, columns)
@@ -183,10 +205,19 @@ done:
 """
 
 
-def unrolled_module(program: Program, dtype: np.dtype[Any], target: Target, name: str = "kernel") -> str:
-    """The module that runs a program on arrays of a dtype."""
+def unrolled_module(
+    program: Program,
+    dtype: np.dtype[Any],
+    target: Target,
+    name: str = "kernel",
+    vectors: frozenset[str] = frozenset(),
+) -> str:
+    """The module that runs a program on arrays of a dtype.
+
+    Arrays named in `vectors` hold vectors of states, for the W rows from `first` on alone; others a row for each state.
+    """
     kind = VectorType.of(dtype, target)
-    schedule = _Schedule(program, kind.width)
+    schedule = _Schedule(program, kind.width, vectors)
     names = [f"{name}_part{k}" for k in range(len(schedule.parts))]
     functions = [_Part(schedule, kind, k).text(part) for k, part in enumerate(names)]
     loop = _loop(name, names, kind, schedule.frame_size)

@@ -1,0 +1,207 @@
+"""Kernels made of kernels: chains, algorithms at every unit vector, and results that are flushed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.chains import Solve, Stage, Units
+from robodyn.engines.cpu.chain_code import chain_module, flush_module
+from robodyn.engines.cpu.chains import ChainPlan, StageCall, as_chain, sizes_between
+from robodyn.engines.cpu.kernels import MAX_WIDE_WORKSPACE, Compiler, Kernel, Request, input_names
+from robodyn.engines.cpu.solve_code import PIVOTS, SolveKind, solve_module
+from robodyn.engines.cpu.solves import SolvePlan
+from robodyn.engines.cpu.units import UnitsPlan, units_module
+from robodyn.engines.cpu.vectors import VectorType
+
+_FLUSH_NS = 0.3
+"""Nanoseconds for a scalar of one state: decides only whether a batch is worth sharing between threads."""
+FLUSHED, BY_ROW = "flushed ", "rows of "
+"""Before a name: the user's array of a result that stages leave as vectors; rows between stages for one that needs
+them."""
+
+
+@dataclass(frozen=True)
+class FlushPlan:
+    """Sizes of arrays of vectors that become rows, which takes no arithmetic."""
+
+    sizes: Array
+    operations = 0
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The kernels of a chain, and how they are called."""
+
+    kernels: tuple[Kernel, ...]
+    plan: ChainPlan
+
+    @property
+    def operations(self) -> int:
+        """Floating-point operations for one state; those of solves are an estimate."""
+        return sum(kernel.operations for kernel in self.kernels)
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """The kernel that runs at every unit vector, and how it is called."""
+
+    kernel: Kernel
+    plan: UnitsPlan
+
+    @property
+    def operations(self) -> int:
+        """Floating-point operations for one state."""
+        return self.plan.times * self.kernel.operations
+
+
+class _Chained:
+    """Collects the kernels of a chain in the order of their calls.
+
+    Algorithms and solves leave vectors of states, and read them. An algorithm at every unit vector leaves rows, and
+    reads rows, so vectors that it needs are flushed between.
+    """
+
+    def __init__(self, compiler: Compiler, request: Request) -> None:
+        self.compiler, self.request = compiler, request
+        self.chain = as_chain(request.algorithm)
+        self.sizes = sizes_between(request.model, self.chain)
+        wide = VectorType.of(request.dtype, request.target)
+        self.too_wide = sum(self.sizes.values()) * wide.bytes > MAX_WIDE_WORKSPACE
+        self.kind = VectorType.of(request.dtype, request.target, 1) if self.too_wide else wide
+        self.kernels: list[Kernel] = []
+        self.arrays: list[tuple[str, ...]] = []
+        self.vectors: set[str] = set()
+        """Names that stages so far left as vectors."""
+        self.rows: set[str] = set()
+        """Names that they left as rows."""
+
+    def kernel(self) -> Kernel:
+        """The kernel that calls them."""
+        for stage in self.chain.stages:
+            if isinstance(stage, Solve):
+                self._solve(stage)
+            elif isinstance(stage.algorithm, Units):
+                self._units(stage)
+            else:
+                self._algorithm(stage)
+        flushed = [name for name in self.chain.results if name in self.vectors]
+        if flushed:
+            self._flush(flushed, FLUSHED)
+        calls = [
+            StageCall(kernel.address, names, kernel.constants, kernel.workspace_bytes)
+            for kernel, names in zip(self.kernels, self.arrays, strict=True)
+        ]
+        request, inputs = self.request, input_names(self.request)
+        users = [*inputs, *(FLUSHED + name if name in flushed else name for name in self.chain.results)]
+        rows = {name: self.sizes[name.removeprefix(BY_ROW)] for name in sorted(self.rows) if name not in users}
+        vectors = {name: self.sizes[name] for name in sorted(self.vectors)}
+        plan = ChainPlan(users, vectors, rows, calls, self.kind)
+        text = chain_module(len(users), self.kind.width)
+        kernels = tuple(self.kernels)
+        return Kernel(
+            request=request,
+            mode="chained",
+            code=self.compiler.shared(text, "robodyn chain", request.target),
+            inputs=inputs,
+            constants=(plan.descriptor.ctypes.data, 0),
+            workspace_bytes=plan.workspace_bytes,
+            row_ns=sum(kernel.row_ns for kernel in kernels),
+            module=lambda: "\n".join([*(kernel.module() for kernel in kernels), text]),
+            keep=Stages(kernels, plan),
+        )
+
+    def _add(self, kernel: Kernel, arrays: tuple[str, ...]) -> None:
+        self.kernels.append(kernel)
+        self.arrays.append(arrays)
+
+    def _algorithm(self, stage: Stage) -> None:
+        algorithm = stage.algorithm
+        read = {name for name in algorithm.inputs if stage.reads.get(name, name) in self.vectors}
+        part = replace(self.request, algorithm=algorithm, vectors=frozenset((*algorithm.outputs, *read)))
+        plain = self.too_wide or self.compiler.mode == "rolled"
+        kernel = None if plain else self.compiler.unrolled(part)
+        if kernel is None:
+            kernel = self.compiler.rolled(part, self.kind.width)
+        self.vectors.update(stage.outputs)
+        self._add(kernel, (*(stage.reads.get(name, name) for name in kernel.inputs), *stage.outputs))
+
+    def _solve(self, solve: Solve) -> None:
+        first = PIVOTS + solve.matrix not in self.vectors
+        rows = tuple(name for name in solve.inputs if name not in self.vectors)
+        asked = SolveKind(solve, first, rows)
+        request = self.request
+        plan = SolvePlan(request.model, asked, self.kind, request.target)
+        text = solve_module(asked, self.kind, request.target)
+        self.vectors.update((PIVOTS + solve.matrix, *solve.outputs))
+        label = f"robodyn solve {request.dtype} {request.target.level}"
+        pointers = tuple(word for array in plan.arrays for word in (array.ctypes.data, 0))
+        kernel = self._loops(text, label, pointers, plan.row_ns, plan, plan.workspace_bytes)
+        self._add(kernel, (*asked.inputs, *solve.outputs))
+
+    def _units(self, stage: Stage) -> None:
+        reads = [stage.reads.get(name, name) for name in stage.algorithm.inputs]
+        needed = [name for name in reads if name in self.vectors and BY_ROW + name not in self.rows]
+        if needed:
+            self._flush(needed, BY_ROW)
+            self.rows.update(BY_ROW + name for name in needed)
+        kernel = self.compiler.kernel(replace(self.request, algorithm=stage.algorithm), single=False)
+        inputs = (stage.reads.get(name, name) for name in kernel.inputs)
+        self.rows.update(stage.outputs)
+        self._add(kernel, (*(BY_ROW + name if name in self.vectors else name for name in inputs), *stage.outputs))
+
+    def _flush(self, names: list[str], prefix: str) -> None:
+        request, plan = self.request, FlushPlan(np.array([self.sizes[name] for name in names], np.int64))
+        text = flush_module(len(names), self.kind, request.target)
+        label = f"robodyn flush {request.dtype} {request.target.level}"
+        words = (plan.sizes.ctypes.data, 0)
+        kernel = self._loops(text, label, words, int(plan.sizes.sum()) * _FLUSH_NS, plan, 0)
+        self._add(kernel, (*names, *(prefix + name for name in names)))
+
+    def _loops(
+        self, text: str, label: str, words: tuple[int, ...], row_ns: float, plan: SolvePlan | FlushPlan, scratch: int
+    ) -> Kernel:
+        return Kernel(
+            request=self.request,
+            mode="rolled",
+            code=self.compiler.shared(text, label, self.request.target),
+            inputs=(),
+            constants=words,
+            workspace_bytes=scratch,
+            row_ns=row_ns,
+            module=lambda: text,
+            keep=plan,
+        )
+
+
+def chained_kernel(compiler: Compiler, request: Request) -> Kernel:
+    """Every stage of a chain a kernel of its own, one that flushes results, and one that calls them.
+
+    An algorithm is a chain of one stage: worth its while where a state's results are so many that rows of them are
+    better written one after another.
+    """
+    return _Chained(compiler, request).kernel()
+
+
+def repeated_kernel(compiler: Compiler, request: Request) -> Kernel:
+    """An algorithm's kernel, and one that calls it at every unit vector."""
+    task, model = request.algorithm, request.model
+    assert isinstance(task, Units)
+    inner = compiler.kernel(replace(request, algorithm=task.algorithm), single=False)
+    inputs = input_names(request)
+    call = StageCall(inner.address, (*inner.inputs, *task.outputs), inner.constants, inner.workspace_bytes)
+    plan = UnitsPlan(model, task, inputs, call, request.dtype)
+    text = units_module(len(inputs) + len(task.outputs))
+    return Kernel(
+        request=request,
+        mode="repeated",
+        code=compiler.shared(text, "robodyn units", request.target),
+        inputs=inputs,
+        constants=(plan.descriptor.ctypes.data, 0),
+        workspace_bytes=plan.workspace_bytes,
+        row_ns=model.nv * inner.row_ns,
+        module=lambda: "\n".join([inner.module(), text]),
+        keep=Repeated(inner, plan),
+    )
