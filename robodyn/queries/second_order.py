@@ -205,7 +205,7 @@ _ORDER = ("q", "qd", "qdd", "tau", "vector", "f_ext", "inertia", "V0", "dV0")
 
 
 def _largest(array: Array) -> Array:
-    return np.abs(array).max(axis=tuple(range(1, array.ndim)), initial=0.0)
+    return np.asarray(np.abs(array).max(axis=tuple(range(1, array.ndim)), initial=0.0))
 
 
 def _accelerations(found: _Arrays, targets: Sequence[Array]) -> None:
