@@ -16,6 +16,7 @@ from robodyn.algorithms.forward_gradient import forward_by_mass_matrix, forward_
 from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.idsva_hessian import idsva_hessian
 from robodyn.algorithms.regressor import EXTERNAL_FORCE_GRADIENT, GRAVITY_GRADIENT, REGRESSOR
+from robodyn.algorithms.rest_gradient import GRAVITY_FORCE_GRADIENT, MASS_MATRIX_PRODUCT_GRADIENT
 from robodyn.algorithms.rnea import rnea
 from robodyn.arguments import count, flag, one_of
 from robodyn.chains import Task
@@ -25,6 +26,7 @@ from robodyn.model import Model
 from robodyn.queries.core import require_model
 from robodyn.queries.kinematic import KinematicQueries
 from robodyn.queries.parameters import ParameterQueries
+from robodyn.queries.rest import RestQueries
 from robodyn.queries.second_order import SecondOrderQueries
 from robodyn.queries.totals import TotalQueries
 from robodyn.sweeps import PER_BODY, PER_VELOCITY
@@ -39,6 +41,8 @@ PLAIN_CALLS: dict[str, tuple[Task, tuple[str, ...]]] = {
     "mass_matrix_inverse": (INVERSE_MASS_MATRIX, ("q",)),
     "bias_force": (rnea(("q", "qd")), ("q", "qd")),
     "gravity_force": (rnea(("q",)), ("q",)),
+    "gravity_force_gradient": (GRAVITY_FORCE_GRADIENT, ("q",)),
+    "mass_matrix_product_gradient": (MASS_MATRIX_PRODUCT_GRADIENT, ("q", "vector")),
     "coriolis_matrix": (CORIOLIS_MATRIX, ("q", "qd")),
     "inverse_dynamics_gradient": (idsva(), ("q", "qd", "qdd")),
     "forward_dynamics_gradient": (forward_gradient(), ("q", "qd", "tau")),
@@ -65,7 +69,7 @@ _INVERTING = ("forward_dynamics", "mass_matrix_inverse", "forward_dynamics_gradi
 _EAGER = ("inverse_dynamics", "forward_dynamics", "mass_matrix", "bias_force")
 
 
-class Dynamics(SecondOrderQueries, ParameterQueries, KinematicQueries, TotalQueries):
+class Dynamics(SecondOrderQueries, ParameterQueries, RestQueries, KinematicQueries, TotalQueries):
     """Answers rigid-body dynamics queries about a model.
 
     Args:

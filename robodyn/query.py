@@ -37,14 +37,17 @@ def _read(dyn: Core, name: str, value: Any) -> Array:
 class Query:
     """The arguments of one call: checked, broadcast, and laid out as (B, ...) arrays. `q` is always among them.
 
+    `required`: arguments that this query cannot do without, though others can.
     `inertia`: the inertias given, before they are broadcast, or None; `singular`: which rows are known to have a mass
     matrix without inverse (B,), or None; their results are NaN.
     """
 
-    def __init__(self, dyn: Core, out: Any = None, **given: Any) -> None:
+    def __init__(self, dyn: Core, out: Any = None, *required: str, **given: Any) -> None:
         self.dyn, self.out = dyn, out
         arrays = {
-            name: _read(dyn, name, value) for name, value in given.items() if value is not None or name not in _OPTIONAL
+            name: _read(dyn, name, value)
+            for name, value in given.items()
+            if value is not None or name not in _OPTIONAL or name in required
         }
         trailing = {name: len(dyn.argument_shapes[name]) for name in arrays}
         self.leading = broadcast_leading({name: (array, trailing[name]) for name, array in arrays.items()})

@@ -9,6 +9,7 @@ from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.idsva_hessian import idsva_hessian
 from robodyn.algorithms.pivots import MASS_MATRIX_SIZE, PIVOTS
 from robodyn.algorithms.regressor import EXTERNAL_FORCE_GRADIENT, GRAVITY_GRADIENT, REGRESSOR
+from robodyn.algorithms.rest_gradient import GRAVITY_FORCE_GRADIENT, MASS_MATRIX_PRODUCT_GRADIENT
 from robodyn.algorithms.rnea import rnea
 from robodyn.algorithms.rnea_gradient import rnea_gradient
 from robodyn.sweeps import Algorithm, DofOutput, with_inertia
@@ -39,6 +40,8 @@ ALGORITHMS = {
         *(kinematic_gradients.pose_hessian(f) for f in ("world", "body", "world_aligned")),
         *(kinematics.link_velocity(f) for f in ("world", "body", "world_aligned")),
         *(kinematics.link_acceleration(f, c) for f in ("world", "body", "world_aligned") for c in (False, True)),
+        GRAVITY_FORCE_GRADIENT,
+        MASS_MATRIX_PRODUCT_GRADIENT,
         energy.KINETIC_ENERGY,
         energy.KINETIC_ENERGY_GRADIENT,
         energy.POTENTIAL_ENERGY,

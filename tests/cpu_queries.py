@@ -54,6 +54,8 @@ def answers(dyn: rd.Dynamics, s: States, *, invert: bool = True) -> dict[str, np
         "bias_force": dyn.bias_force(s.q, s.qd),
         "bias_force f_ext": dyn.bias_force(s.q, s.qd, s.f_ext, **base),
         "gravity_force": dyn.gravity_force(s.q),
+        "gravity_force_gradient": dyn.gravity_force_gradient(s.q),
+        "mass_matrix_product_gradient": dyn.mass_matrix_product_gradient(s.q, s.qdd),
         "coriolis_matrix": dyn.coriolis_matrix(s.q, s.qd, **V0),
         "forward_kinematics": dyn.forward_kinematics(s.q),
         "forward_kinematics_gradient": dyn.forward_kinematics_gradient(s.q),

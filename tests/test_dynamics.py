@@ -40,6 +40,8 @@ def queries(dyn, q, qd, qdd, f_ext=None):
         "mass_matrix_inverse": (lambda **o: dyn.mass_matrix_inverse(q, **o), [(nv, nv)]),
         "bias_force": (lambda **o: dyn.bias_force(q, qd, **o), [(nv,)]),
         "gravity_force": (lambda **o: dyn.gravity_force(q, **o), [(nv,)]),
+        "gravity_force_gradient": (lambda **o: dyn.gravity_force_gradient(q, **o), [(nv, nv)]),
+        "mass_matrix_product_gradient": (lambda **o: dyn.mass_matrix_product_gradient(q, qdd, **o), [(nv, nv)]),
         "coriolis_matrix": (lambda **o: dyn.coriolis_matrix(q, qd, **o), [(nv, nv)]),
         "inverse_dynamics_gradient": (
             lambda **o: dyn.inverse_dynamics_gradient(q, qd, qdd, f_ext, **o),
@@ -138,6 +140,7 @@ ARGUMENTS = {
     "quaternion": set(SUPPORT),
     "qd": {name for name in SUPPORT if "qd" in inspect.signature(getattr(rd.Dynamics, name)).parameters},
     "qdd": {"inverse_dynamics", "inverse_dynamics_gradient", "link_acceleration"},
+    "vector": {"mass_matrix_product_gradient"},
     "tau": {"forward_dynamics", "forward_dynamics_gradient"},
     "f_ext": {"inverse_dynamics", "forward_dynamics", "inverse_dynamics_gradient", "forward_dynamics_gradient"},
 }
@@ -166,7 +169,7 @@ def test_values_that_are_not_finite_stay_in_their_rows(robot, request, make_dyna
     places = {"q": (1,), "quaternion": (int(model.quaternion_starts[-1]) + 2,), "f_ext": (model.n_bodies - 1, 4)}
     for what, readers in ARGUMENTS.items():
         values = {"q": q.copy(), "qd": qd.copy(), "qdd": qdd.copy(), "f_ext": f_ext.copy()}
-        spoilt = values[{"quaternion": "q", "tau": "qdd"}.get(what, what)]
+        spoilt = values[{"quaternion": "q", "tau": "qdd", "vector": "qdd"}.get(what, what)]
         spoilt[(1, *places.get(what, (model.nv - 1,)))] = np.nan
         spoilt[(2, *places.get(what, (model.nv - 1,)))] = np.inf
         label = "q" if what == "quaternion" else what
@@ -229,7 +232,7 @@ def test_none_is_no_array(name, model):
     dyn = rd.Dynamics(model, engine="reference")
     q, qd, qdd = random_states(model)
     method = getattr(dyn, name)
-    values = {"q": q, "qd": qd, "qdd": qdd, "tau": qdd, "link": 0}
+    values = {"q": q, "qd": qd, "qdd": qdd, "tau": qdd, "vector": qdd, "link": 0}
     required = {key: value for key, value in values.items() if key in inspect.signature(method).parameters}
     for missing in set(required) - {"link"}:
         with pytest.raises(rd.ArgumentError, match=f"^{missing}: got None of dtype object; wanted a real array"):

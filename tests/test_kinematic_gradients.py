@@ -1,7 +1,9 @@
-"""Derivatives of Jacobians, of energies and of the centre of mass: differences, identities, Pinocchio."""
+"""Derivatives of Jacobians, of energies, of the centre of mass and of forces at rest: differences, identities,
+Pinocchio."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -81,6 +83,17 @@ def test_gradients_of_energies_agree_with_differences(seed):
     assert relative(by_qd, faster) < DIFFERENCE_TOLERANCE
     assert relative(dyn.potential_energy_gradient(q), central(dyn.potential_energy, at)) < DIFFERENCE_TOLERANCE
     assert relative(dyn.center_of_mass_jacobian(q), central(dyn.center_of_mass, at)) < DIFFERENCE_TOLERANCE
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_gradients_of_forces_at_rest_agree_with_differences(seed):
+    model = tree(seed)
+    dyn = rd.Dynamics(model, engine="reference")
+    q, _, vector = random_states(model, seed=seed)
+    at = along_q(model, q)
+    assert relative(dyn.gravity_force_gradient(q), central(dyn.gravity_force, at)) < DIFFERENCE_TOLERANCE
+    wanted = central(lambda x: dyn.mass_matrix(x) @ vector, at)
+    assert relative(dyn.mass_matrix_product_gradient(q, vector), wanted) < DIFFERENCE_TOLERANCE
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -193,6 +206,42 @@ def test_kinetic_energy_and_the_coriolis_matrix(make_dynamics, tolerance):
     assert relative(dyn.kinetic_energy_gradient(q, qd)[0], np.einsum("bij,bi->bj", C, qd)) < tolerance
 
 
+def test_forces_at_rest(model, make_dynamics, tolerance):
+    dyn = make_dynamics(model)
+    q, qd, vector = random_states(model, (3,), seed=10)
+    gravity, product = dyn.gravity_force_gradient(q), dyn.mass_matrix_product_gradient(q, vector)
+    assert np.abs(gravity).max() > 0.1 and np.abs(product).max() > 0.1
+    both = dyn.inverse_dynamics_gradient(q, 0 * qd, vector)[0]
+    assert relative(gravity + product, both) < tolerance
+    # K = qd' H qd / 2
+    along = np.einsum("bi,bij->bj", 0.5 * qd, dyn.mass_matrix_product_gradient(q, qd))
+    assert relative(dyn.kinetic_energy_gradient(q, qd)[0], along) < tolerance
+
+
+def test_the_gradient_of_gravity_is_a_hessian(make_dynamics, tolerance):
+    model = rd.random_tree(9, seed=12, joints=ONE_DOF)
+    gravity = make_dynamics(model).gravity_force_gradient(random_states(model, seed=11)[0])
+    assert relative(gravity, gravity.T) < tolerance
+
+
+def test_inertias_that_are_given(model, make_dynamics, tolerance):
+    """As if the model had them."""
+    dyn = make_dynamics(model)
+    rng = np.random.default_rng(13)
+    inertia = model.inertia * rng.uniform(0.5, 2.0, (model.n_bodies, 1))
+    other = rd.Dynamics(dataclasses.replace(model, inertia=inertia), engine="reference")
+    q, qd, _ = random_states(model, (3,), seed=13)
+    for ask in (
+        lambda d, **o: d.kinetic_energy_gradient(q, qd, **o)[0],
+        lambda d, **o: d.kinetic_energy_gradient(q, qd, **o)[1],
+        lambda d, **o: d.potential_energy_gradient(q, **o),
+        lambda d, **o: d.gravity_force_gradient(q, **o),
+        lambda d, **o: d.mass_matrix_product_gradient(q, qd, **o),
+    ):
+        assert relative(ask(dyn, inertia=inertia), ask(other)) < tolerance
+        assert relative(ask(dyn), ask(other)) > 0.01
+
+
 def test_a_long_chain():
     """Rolled code: 300 bodies, a link in the middle, six matrices of 300 x 300."""
     model = rd.auto_tree(300, skew=0.3)
@@ -209,6 +258,8 @@ def test_a_long_chain():
     assert relative(J[link], dyn.jacobian(q, link, "world_aligned")) < 1e-11
     assert relative(dyn.kinetic_energy_gradient(q, qd)[1], dyn.mass_matrix(q) @ qd) < 1e-11
     assert relative(-model.total_mass * model.gravity @ dyn.center_of_mass_jacobian(q), dyn.gravity_force(q)) < 1e-11
+    product = dyn.mass_matrix_product_gradient(q, qd)
+    assert relative(dyn.kinetic_energy_gradient(q, qd)[0], 0.5 * qd @ product) < 1e-10
 
 
 def test_wrong_links_and_frames_are_named():
@@ -269,9 +320,12 @@ def agree_with_pinocchio(case):
                 wanted = oracle.jacobian_derivative(s.q, s.qd, link, frame, **base)
                 got = dyn.jacobian_derivative(s.q, s.qd, link, frame, **base)
                 assert relative(got, wanted, CANCELLED) < 1e-10, (frame, base)
-    for got, wanted in zip(
-        dyn.kinetic_energy_gradient(s.q, s.qd), oracle.kinetic_energy_gradient(s.q, s.qd), strict=True
+    for ask in (
+        lambda d: d.kinetic_energy_gradient(s.q, s.qd)[0],
+        lambda d: d.kinetic_energy_gradient(s.q, s.qd)[1],
+        lambda d: d.gravity_force_gradient(s.q),
+        lambda d: d.mass_matrix_product_gradient(s.q, s.qdd),
     ):
-        assert relative(got, wanted, size) < 1e-10
+        assert relative(ask(dyn), ask(oracle), size) < 1e-10
     if case.model.total_mass > 0:
         assert relative(dyn.center_of_mass_jacobian(s.q), oracle.center_of_mass_jacobian(s.q), CANCELLED) < 1e-10

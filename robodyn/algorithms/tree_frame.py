@@ -44,16 +44,16 @@ def base_of_trees(world: WorldInputs, own: Fields) -> Written:
     return {**base_motion_against_gravity(world, own), "below": 0.0, "XR": IDENTITY}
 
 
-def placed(body: Body, parent: Fields) -> dict[str, Any]:
-    """XR from the root's frame to the body's, columns S in the root's frame, and the motion v_p, a_p of the parent."""
+def placed(body: Body, parent: Fields, motions: tuple[str, ...]) -> dict[str, Any]:
+    """XR from the root's frame to the body's, columns S in the root's frame, and motions of the parent, as v_p of v."""
     X = parent_transform(body)
     XR: Transform = weighed(parent.below, X.after(parent.XR), IDENTITY)
+    of_parent = {name: getattr(parent, name) for name in motions}
     return {
         "below": 1.0,
         "XR": XR,
         "S": tuple(XR.motion_back(column) for column in body.S),
-        "v_p": weighed(parent.below, parent.v, X.motion(parent.v)),
-        "a_p": weighed(parent.below, parent.a, X.motion(parent.a)),
+        **{f"{name}_p": weighed(parent.below, m, X.motion(m)) for name, m in of_parent.items()},
     }
 
 
@@ -62,7 +62,7 @@ def motion(body: Body, own: Fields, parent: Fields) -> Written:
 
     psi = v_p x S, psidd = a_p x S + v_p x psi, and psi + Sdot with Sdot = v x S (Singh, Russell, Wensing 2022, eq. 12).
     """
-    found = placed(body, parent)
+    found = placed(body, parent, ("v", "a"))
     v_p, a_p = found.pop("v_p"), found.pop("a_p")
     S: tuple[Motion, ...] = found["S"]
     psi = tuple(v_p.cross(column) for column in S)

@@ -70,6 +70,8 @@ SUPPORT: dict[str, dict[str, tuple[str, ...]]] = {
         "mass_matrix_inverse",
         "bias_force",
         "gravity_force",
+        "gravity_force_gradient",
+        "mass_matrix_product_gradient",
         "coriolis_matrix",
         "inverse_dynamics_gradient",
         "forward_dynamics_gradient",

@@ -36,6 +36,7 @@ class TotalQueries(Core):
         q: ArrayLike,
         qd: ArrayLike,
         *,
+        inertia: ArrayLike | None = None,
         V0: ArrayLike | None = None,
         out: tuple[Array, Array] | None = None,
     ) -> tuple[Array, Array]:
@@ -43,7 +44,7 @@ class TotalQueries(Core):
 
         With respect to q on the tangent space (`model.integrate`). For a base at rest dK/dqd is H qd.
         """
-        query = Query(self, out, q=q, qd=qd, V0=V0)
+        query = Query(self, out, q=q, qd=qd, inertia=inertia, V0=V0)
         by_q, by_qd = query.result(0, self.model.nv), query.result(1, self.model.nv)
         query.run(energy.KINETIC_ENERGY_GRADIENT, K_q=by_q, K_qd=by_qd)
         return cast(tuple[Array, Array], query.finish({"dK_dq": by_q, "dK_dqd": by_qd}))
@@ -55,9 +56,11 @@ class TotalQueries(Core):
         query.run(energy.POTENTIAL_ENERGY, U=U)
         return cast(Array, self._answered("potential_energy", query.finish({"U": U})))
 
-    def potential_energy_gradient(self, q: ArrayLike, *, out: Array | None = None) -> Array:
+    def potential_energy_gradient(
+        self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None
+    ) -> Array:
         """dU/dq (..., nv) of `potential_energy`, on the tangent space: the same numbers as `gravity_force`."""
-        query = Query(self, out, q=q)
+        query = Query(self, out, q=q, inertia=inertia)
         by_q = query.result(0, self.model.nv)
         query.run(rnea(("q",)), tau=by_q)
         return cast(Array, self._answered("potential_energy_gradient", query.finish({"dU_dq": by_q})))

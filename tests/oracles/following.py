@@ -51,6 +51,12 @@ class FollowingOracle:
     def gravity_force(self, q: Array) -> Array:
         return self.free.gravity_force(self._q(q)) @ self.G
 
+    def gravity_force_gradient(self, q: Array) -> Array:
+        return self._square(self.free.gravity_force_gradient(self._q(q)))
+
+    def mass_matrix_product_gradient(self, q: Array, vector: Array) -> Array:
+        return self._square(self.free.mass_matrix_product_gradient(self._q(q), self._v(vector)))
+
     def mass_matrix(self, q: Array) -> Array:
         return self._square(self.free.mass_matrix(self._q(q)))
 

@@ -132,6 +132,22 @@ class PinocchioOracle:
 
         return _each(one, self.coordinates(q))
 
+    def gravity_force_gradient(self, q: Array) -> Array:
+        def one(q: Array) -> Array:
+            return self._square(pin.computeGeneralizedGravityDerivatives(self.pin, self.data, q))
+
+        return _each(one, self.coordinates(q))
+
+    def mass_matrix_product_gradient(self, q: Array, vector: Array) -> Array:
+        """By derivatives of inverse dynamics at rest, without gravity."""
+        floats = pin.Model(self.pin)
+        floats.gravity.linear = np.zeros(3)
+
+        def one(q: Array, a: Array) -> Array:
+            return self._square(pin.computeRNEADerivatives(floats, self.data, q, np.zeros_like(a), a)[0])
+
+        return _each(one, self.coordinates(q), self._rates(vector))
+
     def mass_matrix(self, q: Array) -> Array:
         return _each(lambda q: self._symmetric(pin.crba(self.pin, self.data, q)), self.coordinates(q))
 
@@ -287,17 +303,8 @@ class PinocchioOracle:
         return _each(one, on.coordinates(q), on._rates(qd, V0))
 
     def kinetic_energy_gradient(self, q: Array, qd: Array) -> tuple[Array, Array]:
-        """From derivatives of H qd, which is inverse dynamics at rest without gravity."""
-        floats = pin.Model(self.pin)
-        floats.gravity.linear = np.zeros(3)
-
-        def one(q: Array, v: Array) -> Array:
-            by_q, _, H = pin.computeRNEADerivatives(floats, self.data, q, np.zeros_like(v), v)
-            H = np.triu(H) + np.triu(H, 1).T
-            return np.array([0.5 * v @ by_q, H @ v])[:, self.velocities]
-
-        by_q, by_qd = np.moveaxis(_each(one, self.coordinates(q), self._rates(qd)), 1, 0)
-        return by_q, by_qd
+        by_q = np.einsum("bi,bij->bj", 0.5 * qd, self.mass_matrix_product_gradient(q, qd))
+        return by_q, (self.mass_matrix(q) @ qd[..., None])[..., 0]
 
     def potential_energy(self, q: Array) -> Array:
         return _each(lambda q: pin.computePotentialEnergy(self.pin, self.data, q), self.coordinates(q))
