@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from robodyn._version import __version__
 
 if TYPE_CHECKING:
+    from robodyn import conventions, inertial_parameters
     from robodyn.builders.auto_tree import auto_tree
     from robodyn.builders.random_tree import random_tree
     from robodyn.description import RobotDescription
@@ -53,6 +54,8 @@ _HOME = {
     "UnavailableError": "errors",
 }
 
+_MODULES = ("conventions", "inertial_parameters")
+
 __all__ = [
     "ArgumentError",
     "Dynamics",
@@ -67,7 +70,9 @@ __all__ = [
     "__version__",
     "auto_tree",
     "build_model",
+    "conventions",
     "external_force",
+    "inertial_parameters",
     "load_urdf",
     "random_tree",
     "read_urdf",
@@ -75,6 +80,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"robodyn.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'robodyn' has no attribute {name!r}")
     value = getattr(import_module(f"robodyn.{_HOME[name]}"), name)
