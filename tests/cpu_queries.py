@@ -21,6 +21,7 @@ class States:
     f_ext: np.ndarray
     V0: np.ndarray
     dV0: np.ndarray
+    inertia: np.ndarray
     link: int
 
     def __getitem__(self, rows) -> States:
@@ -35,7 +36,8 @@ def states_of(model: rd.Model, shape: tuple[int, ...] = (), seed: int = 0, dtype
     q = model.random_configuration(rng, shape)
     qd, qdd, tau = rng.standard_normal((3, *shape, model.nv))
     f_ext, base = rng.standard_normal((*shape, model.n_bodies, 6)), rng.standard_normal((2, *shape, 6))
-    arrays = (array.astype(dtype) for array in (q, qd, qdd, tau, f_ext, *base))
+    inertia = model.inertia * rng.uniform(0.8, 1.2, (*shape, model.n_bodies, 1))
+    arrays = (array.astype(dtype) for array in (q, qd, qdd, tau, f_ext, *base, inertia))
     return States(*arrays, link=int(rng.integers(len(model.link_names))))
 
 
@@ -46,7 +48,7 @@ def regular(model: rd.Model) -> bool:
 
 def answers(dyn: rd.Dynamics, s: States, *, invert: bool = True) -> dict[str, np.ndarray]:
     """Results of every query by name, those of several as several; `invert`: also of queries that need H^-1."""
-    base, V0 = {"V0": s.V0, "dV0": s.dV0}, {"V0": s.V0}
+    base, V0, pi = {"V0": s.V0, "dV0": s.dV0}, {"V0": s.V0}, {"inertia": s.inertia}
     found: dict[str, np.ndarray] = {
         "inverse_dynamics": dyn.inverse_dynamics(s.q, s.qd, s.qdd),
         "inverse_dynamics f_ext": dyn.inverse_dynamics(s.q, s.qd, s.qdd, s.f_ext, **base),
@@ -61,6 +63,15 @@ def answers(dyn: rd.Dynamics, s: States, *, invert: bool = True) -> dict[str, np
         "forward_kinematics_gradient": dyn.forward_kinematics_gradient(s.q),
         "kinetic_energy": dyn.kinetic_energy(s.q, s.qd, **V0),
         "potential_energy": dyn.potential_energy(s.q),
+        "inverse_dynamics inertia": dyn.inverse_dynamics(s.q, s.qd, s.qdd, s.f_ext, **pi, **base),
+        "mass_matrix inertia": dyn.mass_matrix(s.q, **pi),
+        "bias_force inertia": dyn.bias_force(s.q, s.qd, **pi),
+        "gravity_force inertia": dyn.gravity_force(s.q, **pi),
+        "kinetic_energy inertia": dyn.kinetic_energy(s.q, s.qd, **pi, **V0),
+        "potential_energy inertia": dyn.potential_energy(s.q, **pi),
+        "regressor": dyn.regressor(s.q, s.qd, s.qdd, **base),
+        "dtau_df_ext": dyn.inverse_dynamics_external_force_gradient(s.q),
+        "dtau_dgravity": dyn.inverse_dynamics_gravity_gradient(s.q, **pi),
         "potential_energy_gradient": dyn.potential_energy_gradient(s.q),
     }
     found["dtau_dq"], found["dtau_dqd"] = dyn.inverse_dynamics_gradient(s.q, s.qd, s.qdd, s.f_ext, **base)
@@ -81,6 +92,11 @@ def answers(dyn: rd.Dynamics, s: States, *, invert: bool = True) -> dict[str, np
         found["forward_dynamics f_ext"] = dyn.forward_dynamics(s.q, s.qd, s.tau, s.f_ext, **base)
         found["forward_dynamics crba"] = dyn.forward_dynamics(s.q, s.qd, s.tau, method="crba")
         found["mass_matrix_inverse"] = dyn.mass_matrix_inverse(s.q)
+        found["forward_dynamics inertia"] = dyn.forward_dynamics(s.q, s.qd, s.tau, s.f_ext, **pi, **base)
+        found["mass_matrix_inverse inertia"] = dyn.mass_matrix_inverse(s.q, **pi)
+        found["dqdd_dpi"] = dyn.forward_dynamics_parameter_gradient(s.q, s.qd, s.tau, s.f_ext, **pi, **base)
+        found["dqdd_df_ext"] = dyn.forward_dynamics_external_force_gradient(s.q, **pi)
+        found["dqdd_dgravity"] = dyn.forward_dynamics_gravity_gradient(s.q, **pi)
         found["dqdd_dq"], found["dqdd_dqd"], found["dqdd_dtau"] = dyn.forward_dynamics_gradient(s.q, s.qd, s.tau)
     return found
 

@@ -51,6 +51,27 @@ def queries(dyn, q, qd, qdd, f_ext=None):
             lambda **o: dyn.forward_dynamics_gradient(q, qd, qdd, f_ext, **o),
             [(nv, nv)] * 3,
         ),
+        "regressor": (lambda **o: dyn.regressor(q, qd, qdd, **o), [(nv, 10 * m.n_bodies)]),
+        "inverse_dynamics_external_force_gradient": (
+            lambda **o: dyn.inverse_dynamics_external_force_gradient(q, **o),
+            [(nv, m.n_bodies, 6)],
+        ),
+        "inverse_dynamics_gravity_gradient": (
+            lambda **o: dyn.inverse_dynamics_gravity_gradient(q, **o),
+            [(nv, 3)],
+        ),
+        "forward_dynamics_parameter_gradient": (
+            lambda **o: dyn.forward_dynamics_parameter_gradient(q, qd, qdd, f_ext, **o),
+            [(nv, 10 * m.n_bodies)],
+        ),
+        "forward_dynamics_external_force_gradient": (
+            lambda **o: dyn.forward_dynamics_external_force_gradient(q, **o),
+            [(nv, m.n_bodies, 6)],
+        ),
+        "forward_dynamics_gravity_gradient": (
+            lambda **o: dyn.forward_dynamics_gravity_gradient(q, **o),
+            [(nv, 3)],
+        ),
         "inverse_dynamics_hessian": (
             lambda **o: dyn.inverse_dynamics_hessian(q, qd, qdd, None, f_ext, **o),
             [(nv, nv, nv)] * 4,
@@ -139,10 +160,15 @@ ARGUMENTS = {
     "q": set(SUPPORT),
     "quaternion": set(SUPPORT),
     "qd": {name for name in SUPPORT if "qd" in inspect.signature(getattr(rd.Dynamics, name)).parameters},
-    "qdd": {"inverse_dynamics", "inverse_dynamics_gradient", "link_acceleration"},
+    "qdd": {
+        *("inverse_dynamics", "inverse_dynamics_gradient", "regressor", "link_acceleration"),
+    },
     "vector": {"mass_matrix_product_gradient"},
-    "tau": {"forward_dynamics", "forward_dynamics_gradient"},
-    "f_ext": {"inverse_dynamics", "forward_dynamics", "inverse_dynamics_gradient", "forward_dynamics_gradient"},
+    "tau": {"forward_dynamics", "forward_dynamics_gradient", "forward_dynamics_parameter_gradient"},
+    "f_ext": {
+        *("inverse_dynamics", "forward_dynamics", "inverse_dynamics_gradient", "forward_dynamics_gradient"),
+        "forward_dynamics_parameter_gradient",
+    },
 }
 """Argument -> the queries (as `queries` makes them) that read it."""
 
@@ -228,16 +254,18 @@ def test_external_forces_of_values_that_are_not_finite_warn_of_nothing(model):
 
 @pytest.mark.parametrize("name", SUPPORT)
 def test_none_is_no_array(name, model):
-    """Only forces from outside and the motion of the base may be left out."""
+    """Only forces from outside, inertias, the motion of the base, and a vector to contract with may be left out."""
     dyn = rd.Dynamics(model, engine="reference")
     q, qd, qdd = random_states(model)
     method = getattr(dyn, name)
     values = {"q": q, "qd": qd, "qdd": qdd, "tau": qdd, "vector": qdd, "link": 0}
-    required = {key: value for key, value in values.items() if key in inspect.signature(method).parameters}
+    parameters = inspect.signature(method).parameters
+    defaults = {key: parameters[key].default for key in parameters}
+    required = {key: value for key, value in values.items() if defaults.get(key, 0) is inspect.Parameter.empty}
     for missing in set(required) - {"link"}:
         with pytest.raises(rd.ArgumentError, match=f"^{missing}: got None of dtype object; wanted a real array"):
             method(**{**required, missing: None})
-    optional = {"f_ext", "V0", "dV0"} & set(inspect.signature(method).parameters)
+    optional = {key for key in ("vector", "f_ext", "inertia", "V0", "dV0") if defaults.get(key, 0) is None}
     method(**required, **dict.fromkeys(optional))
 
 
