@@ -22,7 +22,7 @@ from robodyn.engines.cpu.target import Target
 from robodyn.engines.cpu.unrolled import unrolled_module
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
-from robodyn.sweeps import Algorithm, Ancestors, Links
+from robodyn.sweeps import Algorithm, Ancestors
 from robodyn.tracing.program import Program
 from robodyn.tracing.unrolled import input_shapes, output_shape, trace
 
@@ -35,13 +35,11 @@ runs twice as fast as rolled code, which knows nothing of a robot's structure; i
 _MAX_TRACED_BODIES, _MAX_TRACED_STEPS = 250, 4096
 """Bodies, and bodies times lanes or columns where a query has them, beyond which a program is not even traced. With
 hundreds of bodies one state takes longer in a vector of eight copies than in rolled code for one."""
-_MAX_TRACED_LINKS = 500
-"""Links of a query about all of them: each has 16 results, which unrolled code stores one by one."""
 MAX_UNROLLED_CHAIN = 24_000
 """Operations of a chain from which its stages are kernels of their own: solves run faster as loops then."""
 _MAX_UNROLLED_ENTRIES = 1 << 13
-"""Results of an algorithm at every unit vector, beyond which the algorithm runs once for each: most are zeros, which
-unrolled code stores one by one."""
+"""Entries of a result beyond which it is made by loops, and by one unit vector after another where an algorithm runs at
+all of them: most are zeros, which unrolled code stores one by one."""
 MAX_WIDE_WORKSPACE = 1 << 30
 """Bytes of a workspace beyond which batches run state by state instead of in vectors."""
 _UNROLLED_NS = 1.0 / 7.0
@@ -93,15 +91,6 @@ class Request:
             if step is not None
         ]
         return all(step.__module__.startswith("robodyn.") for step in steps)
-
-    @property
-    def n_links(self) -> int:
-        """Links that the algorithm has results for."""
-        every = any(
-            (isinstance(sweep, Links) and not sweep.of_link) or (isinstance(sweep, Ancestors) and sweep.of_links)
-            for sweep in self.algorithm.sweeps
-        )
-        return len(self.model.link_names) if every else 0
 
     def digest(self, kind: str, *facts: object) -> str:
         """A hash of what determines a module of a kind, besides processor and versions."""
@@ -223,15 +212,13 @@ class Compiler:
     def _unrollable(request: Request) -> bool:
         """Whether tracing is worth a try."""
         bodies = request.model.n_bodies
-        if request.n_links > _MAX_TRACED_LINKS or bodies > _MAX_TRACED_BODIES:
-            return False
-        if bodies * request.lanes > _MAX_TRACED_STEPS:
+        if bodies > _MAX_TRACED_BODIES or bodies * request.lanes > _MAX_TRACED_STEPS:
             return False
         task = request.algorithm
-        if isinstance(task, Units):
-            shapes = [output_shape(request.model, output) for output in task.outputs.values()]
-            return sum(math.prod(shape) for shape in shapes) <= _MAX_UNROLLED_ENTRIES
-        return isinstance(task, Algorithm) or solve_operations(request.model, task) <= MAX_UNROLLED_CHAIN
+        if isinstance(task, Chain):
+            return solve_operations(request.model, task) <= MAX_UNROLLED_CHAIN
+        entries = [math.prod(output_shape(request.model, output)) for output in task.outputs.values()]
+        return (sum(entries) if isinstance(task, Units) else max(entries, default=0)) <= _MAX_UNROLLED_ENTRIES
 
     def unrolled(self, request: Request) -> Kernel | None:
         """Unrolled code, or None where it would be too large."""
