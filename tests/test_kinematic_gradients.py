@@ -12,6 +12,7 @@ import robots
 from conftest import random_states, relative
 
 import robodyn as rd
+from robodyn.algorithms.kinematic_gradients import jacobian_derivative, pose_hessian
 from robodyn.builders.random_tree import SHAPES, random_description
 from robodyn.description import JOINT_TYPES
 from robodyn.queries.kinematic import FRAMES
@@ -260,6 +261,14 @@ def test_a_long_chain():
     assert relative(-model.total_mass * model.gravity @ dyn.center_of_mass_jacobian(q), dyn.gravity_force(q)) < 1e-11
     product = dyn.mass_matrix_product_gradient(q, qd)
     assert relative(dyn.kinetic_energy_gradient(q, qd)[0], 0.5 * qd @ product) < 1e-10
+
+
+def test_results_of_many_entries_are_made_by_loops():
+    """Six matrices of 37 x 37 have more entries than unrolled code is worth compiling for."""
+    model = rd.load_urdf(robots.own("humanoid"), base="floating")
+    dyn, link = rd.Dynamics(model, engine="cpu"), 5
+    modes = [dyn.engine.kernel(a("world"), (), link).mode for a in (pose_hessian, jacobian_derivative)]
+    assert modes == ["rolled", "unrolled"]
 
 
 def test_wrong_links_and_frames_are_named():

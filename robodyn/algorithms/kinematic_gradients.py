@@ -15,6 +15,7 @@ from robodyn.algorithms.kinematics import (
     Frame,
     base_velocity,
     jacobian,
+    nothing_carried,
     to_frame,
     velocity,
 )
@@ -81,11 +82,6 @@ def jacobian_derivative(frame: Frame) -> Algorithm:
         ),
         outputs={"Jdot": ColumnOutput("Jdot")},
     )
-
-
-def nothing_carried(body: Body, own: Fields, link: LinkConstants) -> Written:
-    """A pair of columns is all that it takes."""
-    return {}
 
 
 def moved(body: Body, own: Fields, first: Body, of_first: Fields, carry: Fields) -> tuple[Written, Written]:

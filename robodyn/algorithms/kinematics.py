@@ -122,6 +122,11 @@ def to_frame(frame: Frame, X: Transform) -> Transform:
     return {"world": IDENTITY, "body": X, "world_aligned": Transform(IDENTITY.E, X.r)}[frame]
 
 
+def nothing_carried(body: Body, own: Fields, link: LinkConstants) -> Written:
+    """The start of an `Ancestors` sweep whose visits need nothing but the two bodies' fields."""
+    return {}
+
+
 def columns_seen(body: Body, own: Fields, first: Body, of_first: Fields, carry: Fields) -> tuple[Written, Written]:
     """J_j = X X_j0^-1 S_j, X being the transform from the world's frame to the one they are seen in."""
     return {"J": tuple(carry.X.motion(own.X0.motion_back(column)) for column in body.S)}, {"X": carry.X}

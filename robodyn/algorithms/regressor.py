@@ -12,7 +12,13 @@ from typing import NamedTuple
 
 from robodyn.algorithms.crba import COMPOSITES, CRBA, place
 from robodyn.algorithms.forward_gradient import forward_by_mass_matrix
-from robodyn.algorithms.kinematics import POSES, POSES_OF_KNOWN, acceleration, base_motion_against_gravity
+from robodyn.algorithms.kinematics import (
+    POSES,
+    POSES_OF_KNOWN,
+    acceleration,
+    base_motion_against_gravity,
+    nothing_carried,
+)
 from robodyn.chains import Chain, Solution, Solve, Stage
 from robodyn.spatial import (
     ZERO3,
@@ -118,11 +124,6 @@ the root."""
 def screw_in_world(body: Body, own: Fields, parent: Fields) -> Written:
     """J_i = X_i0^-1 S_i: the joint's motion in world coordinates."""
     return {"J": tuple(own.X0.motion_back(column) for column in body.S)}
-
-
-def nothing_carried(body: Body, own: Fields, link: LinkConstants) -> Written:
-    """A force in world coordinates is the same for every ancestor."""
-    return {}
 
 
 def against_force(body: Body, own: Fields, first: Body, of_first: Fields, carry: Fields) -> tuple[Written, Written]:
