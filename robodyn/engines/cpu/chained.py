@@ -75,6 +75,8 @@ class _Chained:
         self.arrays: list[tuple[str, ...]] = []
         self.vectors: set[str] = set()
         """Names that stages so far left as vectors."""
+        self.places: dict[str, str] = {}
+        """Solutions that take the place of their right-hand sides."""
         self.rows: set[str] = set()
         """Names that they left as rows."""
 
@@ -97,8 +99,8 @@ class _Chained:
         request, inputs = self.request, input_names(self.request)
         users = [*inputs, *(FLUSHED + name if name in flushed else name for name in self.chain.results)]
         rows = {name: self.sizes[name.removeprefix(BY_ROW)] for name in sorted(self.rows) if name not in users}
-        vectors = {name: self.sizes[name] for name in sorted(self.vectors)}
-        plan = ChainPlan(users, vectors, rows, calls, self.kind)
+        vectors = {name: self.sizes[name] for name in sorted(self.vectors) if name not in self.places}
+        plan = ChainPlan(users, vectors, rows, self.places, calls, self.kind)
         text = chain_module(len(users), self.kind.width)
         kernels = tuple(self.kernels)
         return Kernel(
@@ -133,9 +135,12 @@ class _Chained:
         rows = tuple(name for name in solve.inputs if name not in self.vectors)
         asked = SolveKind(solve, first, rows)
         request = self.request
-        plan = SolvePlan(request.model, asked, self.kind, request.target)
+        plan = SolvePlan(request.model, asked, self.kind)
         text = solve_module(asked, self.kind, request.target)
         self.vectors.update((PIVOTS + solve.matrix, *solve.outputs))
+        for name, solution in solve.outputs.items():
+            if len(solution.arrays) == 1 and solution.arrays[0] in self.vectors:
+                self.places[name] = solution.arrays[0]
         label = f"robodyn solve {request.dtype} {request.target.level}"
         pointers = tuple(word for array in plan.arrays for word in (array.ctypes.data, 0))
         kernel = self._loops(text, label, pointers, plan.row_ns, plan, plan.workspace_bytes)

@@ -17,8 +17,6 @@ from robodyn.model import Model
 from robodyn.tracing.unrolled import output_shape
 
 _LINE = 64
-_SLACK = 16
-"""Vectors behind each array: the last tile of a solve may write so many more."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,7 @@ class ChainPlan:
         users: names of the user's arrays in the table's order.
         vectors: scalars of one state of each array of vectors between stages.
         rows: the same of arrays that are rows.
+        places: arrays that lie where others do.
         calls: its stages' kernels.
         kind: vectors of states.
     """
@@ -57,6 +56,7 @@ class ChainPlan:
         users: Sequence[str],
         vectors: Mapping[str, int],
         rows: Mapping[str, int],
+        places: Mapping[str, str],
         calls: Sequence[StageCall],
         kind: VectorType,
     ) -> None:
@@ -66,10 +66,12 @@ class ChainPlan:
         end = 0
         for name, size in vectors.items():
             self.between[name] = (end, 0)
-            end += _up((size + _SLACK) * kind.bytes)
+            end += _up(size * kind.bytes)
         for name, size in rows.items():
             self.between[name] = (end, size * kind.itemsize)
             end += _up(size * kind.bytes)
+        for name, other in places.items():
+            self.between[name] = self.between[other]
         entries = [self._entries(call) for call in calls]
         table = end
         own = _up(table + 16 * max(len(each) for each in entries))

@@ -3,14 +3,14 @@
     void kernel(ptr table, i64 first, i64 last, ptr workspace)
 
 Like every kernel, but for the W states from `first` on alone, and on arrays that hold vectors of states (scalar k of a
-state array is vector k), except for those that a user gave. The first solve with a matrix factorises it in place along
-the pattern that `Elimination` found: V holds -L below its diagonal, D 1/d; later ones find them there. Right-hand sides
-go through some columns at a time (X: a row of a tile for each degree of freedom), so that a tile and L stay in the
-nearest cache. A row of a sweep is
+state is vector k), except for those that a user gave. The first solve with a matrix factorises it in place along the
+pattern that `Elimination` found: V holds -L below its diagonal, D 1/d; later ones find them there. A right-hand side
+becomes the solution in place, some columns at a time, so that what is at work, L and the columns, stays in the nearest
+cache. A row of a sweep is
 
-    x[row] = b[row] + sum over entries (v, y) of V[v] X[y]
+    x[row] = x[row] + sum over entries (v, y) of V[v] x[y]
 
-with its columns in registers; entries are pairs of vector numbers, made once for a robot.
+with its columns in registers; entries are pairs of a vector's number and a row's, made once for a robot.
 """
 
 from __future__ import annotations
@@ -47,28 +47,22 @@ class SolveKind:
         return (matrix, PIVOTS + matrix, *others)
 
 
-def tile_width(target: Target) -> int:
-    """Columns of a tile: as many sums as there are registers for, beside what they are made of."""
-    return 8 if target.level in ("sse2", "avx2") else 16
+WIDTHS = (12, 8, 4, 2, 1)
+"""Columns that are worked on together: as many sums as hide the time that one takes, then what is left of them."""
 
 
 def solve_module(kind: SolveKind, vector: VectorType, target: Target) -> str:
     """The module of a solve."""
-    tile = tile_width(target)
     parts = [
         declarations(vector),
         runtime_functions(vector),
         _factor(vector) if kind.first else "",
-        *(_sweep(vector, width, name) for width in _widths(tile) for name in ("up", "down", "turn")),
-        *(_solution(kind, vector, tile, number) for number in range(len(kind.solve.outputs))),
-        _kernel(kind, vector, tile),
+        *(_sweep(vector, width, name) for width in WIDTHS for name in ("up", "down", "turn")),
+        *(_solution(kind, vector, number) for number in range(len(kind.solve.outputs))),
+        _kernel(kind, vector),
         attributes(target),
     ]
     return "".join(parts)
-
-
-def _widths(tile: int) -> tuple[int, int]:
-    return (tile, tile // 2)
 
 
 def _factor(kind: VectorType) -> str:
@@ -134,39 +128,33 @@ done:
 
 
 def _sweep(kind: VectorType, width: int, name: str) -> str:
-    """up, down and turn: rows first, first + step, ... of a tile of so many columns; see the module.
+    """up, down and turn: rows first, first + step, ... of so many columns, `line` vectors apart; see the module.
 
-    `up` starts from rows of an array (B, `line` vectors apart) and leaves its own in X. `down` starts from X times 1/d,
-    `turn` from minus that, and both leave theirs in X and in the array.
+    `down` multiplies a row by 1/d before its entries are added, `turn` by minus that.
     """
     T, s, columns = kind.name, kind.suffix, range(width)
     aligned = f"align {kind.bytes}"
-    down = name != "up"
-
-    def at(pointer: str, label: str) -> str:
-        return "".join(f"  %{label}{c}.at = getelementptr {T}, ptr {pointer}, i64 {c}\n" for c in columns)
-
-    start = "x" if down else "b"
-    first = at("%x.at", "x") + at("%b.at", "b")
-    first += "".join(f"  %{start}{c} = load {T}, ptr %{start}{c}.at, {aligned}\n" for c in columns)
-    begin = start
-    if down:
+    first = "".join(
+        f"  %x{c}.at = getelementptr {T}, ptr %x.at, i64 {c}\n  %x{c} = load {T}, ptr %x{c}.at, {aligned}\n"
+        for c in columns
+    )
+    begin = "x"
+    if name != "up":
         first += f"  %d.at = getelementptr {T}, ptr %D, i64 %row\n  %d.plain = load {T}, ptr %d.at, {aligned}\n"
         first += f"  %d = {'fneg' if name == 'turn' else 'fadd'} {T} %d.plain"
         first += "\n" if name == "turn" else f", {kind.splat(-0.0)}\n"
         first += "".join(f"  %s{c} = fmul {T} %x{c}, %d\n" for c in columns)
         begin = "s"
     sums = "".join(f"  %acc{c} = phi {T} [ %{begin}{c}, %rows ], [ %new{c}, %terms ]\n" for c in columns)
-    terms = at("%y.at", "y") + "".join(
+    terms = "".join(
+        f"  %y{c}.at = getelementptr {T}, ptr %y.at, i64 {c}\n"
         f"  %y{c} = load {T}, ptr %y{c}.at, {aligned}\n"
         f"  %new{c} = call {T} @llvm.fmuladd.{s}({T} %l, {T} %y{c}, {T} %acc{c})\n"
         for c in columns
     )
     results = "".join(f"  %out{c} = phi {T} [ %{begin}{c}, %rows ], [ %new{c}, %terms ]\n" for c in columns)
     store = "".join(f"  store {T} %out{c}, ptr %x{c}.at, {aligned}\n" for c in columns)
-    if down:
-        store += "".join(f"  store {T} %out{c}, ptr %b{c}.at, {aligned}\n" for c in columns)
-    arguments = "ptr %X, ptr %B, i64 %line, ptr %V, ptr %D, ptr %starts, ptr %entries, i64 %first, i64 %step, i64 %n"
+    arguments = "ptr %X, i64 %line, ptr %V, ptr %D, ptr %starts, ptr %entries, i64 %first, i64 %step, i64 %n"
     return f"""define internal void @{name}{width}({arguments}) #0 {{
 entry:
   %some = icmp sgt i64 %n, 0
@@ -179,10 +167,8 @@ rows:
   %start = load i64, ptr %start.at
   %stop.at = getelementptr i64, ptr %start.at, i64 1
   %stop = load i64, ptr %stop.at
-  %x.index = mul i64 %row, {width}
+  %x.index = mul i64 %row, %line
   %x.at = getelementptr {T}, ptr %X, i64 %x.index
-  %b.index = mul i64 %row, %line
-  %b.at = getelementptr {T}, ptr %B, i64 %b.index
 {first}  %any = icmp slt i64 %start, %stop
   br i1 %any, label %terms, label %stored
 terms:
@@ -191,7 +177,7 @@ terms:
   %v = load i64, ptr %entry.at
   %second.at = getelementptr {{i64, i64}}, ptr %entries, i64 %e, i32 1
   %y.row = load i64, ptr %second.at
-  %y = mul i64 %y.row, {width}
+  %y = mul i64 %y.row, %line
   %l.at = getelementptr {T}, ptr %V, i64 %v
   %l = load {T}, ptr %l.at, {aligned}
   %y.at = getelementptr {T}, ptr %X, i64 %y
@@ -235,11 +221,8 @@ class _Table:
         return self.word(number, 0, "ptr")
 
 
-_ARGUMENTS = "ptr %table, i64 %n, ptr %V, ptr %D, ptr %X, ptr %plus, ptr %minus"
-
-
-def _solution(kind: SolveKind, vector: VectorType, tile: int, number: int) -> str:
-    """solution_K: one output, tile after tile. Its right-hand sides are vectors by now."""
+def _solution(kind: SolveKind, vector: VectorType, number: int) -> str:
+    """solution_K: one output in place, tile after tile; of an inverse, the unit matrix comes first."""
     name, solution = list(kind.solve.outputs.items())[number]
     out = Lines()
     table = _Table(kind, out)
@@ -248,42 +231,36 @@ def _solution(kind: SolveKind, vector: VectorType, tile: int, number: int) -> st
     result = table.array(name)
     setup = "\n".join(out.lines)
     T = vector.name
-    wide, narrow = _widths(tile)
-    unit = not solution.arrays
     way_down = "turn" if solution.plus is None and solution.minus is not None else "down"
-    source = "%minus" if way_down == "turn" else "%plus"
-
-    def sweeps(width: int) -> str:
-        b, line = ("%X", str(width)) if unit else ("%source", "%columns")
-        up = f"ptr %X, ptr {b}, i64 {line}, ptr %V, ptr %D, ptr %starts, ptr {entries}, i64 %last, i64 -1, i64 %n"
-        down = f"ptr %X, ptr %result, i64 %columns, ptr %V, ptr %D, ptr {down_starts}, ptr {down_entries}, i64 0, i64 1"
-        units = ""
-        if unit:
-            units = f"""  %bytes.{width} = mul i64 %n, {width * vector.bytes}
-  call void @llvm.memset.p0.i64(ptr %X, i8 0, i64 %bytes.{width}, i1 false)
-  br label %unit.{width}
-unit.{width}:
-  %u.{width} = phi i64 [ 0, %tile.{width} ], [ %u.{width}.next, %unit.{width} ]
-  %row.{width} = add i64 %c, %u.{width}
-  %line.{width} = mul i64 %row.{width}, {width}
-  %index.{width} = add i64 %line.{width}, %u.{width}
-  %at.{width} = getelementptr {T}, ptr %X, i64 %index.{width}
-  store {T} {vector.splat(1.0)}, ptr %at.{width}
-  %u.{width}.next = add i64 %u.{width}, 1
-  %u.{width}.more = icmp slt i64 %u.{width}.next, %count
-  br i1 %u.{width}.more, label %unit.{width}, label %sweep.{width}
-sweep.{width}:
+    up = f"ptr %X, i64 %columns, ptr %V, ptr %D, ptr %starts, ptr {entries}, i64 %last, i64 -1, i64 %n"
+    down = f"ptr %X, i64 %columns, ptr %V, ptr %D, ptr {down_starts}, ptr {down_entries}, i64 0, i64 1, i64 %n"
+    cases = "".join(f"    i64 {width}, label %tile.{width}\n" for width in WIDTHS[1:])
+    widths = "".join(
+        f"tile.{width}:\n  call void @up{width}({up})\n  call void @{way_down}{width}({down})\n  br label %next\n"
+        for width in WIDTHS
+    )
+    units = ""
+    if not solution.arrays:
+        units = f"""  %size = mul i64 %n, %n
+  %bytes = mul i64 %size, {vector.bytes}
+  call void @llvm.memset.p0.i64(ptr {result}, i8 0, i64 %bytes, i1 false)
+  br label %unit
+unit:
+  %u = phi i64 [ 0, %entry ], [ %u.next, %unit ]
+  %u.row = mul i64 %u, %n
+  %u.index = add i64 %u.row, %u
+  %u.at = getelementptr {T}, ptr {result}, i64 %u.index
+  store {T} {vector.splat(1.0)}, ptr %u.at
+  %u.next = add i64 %u, 1
+  %u.more = icmp slt i64 %u.next, %n
+  br i1 %u.more, label %unit, label %begin
+begin:
 """
-        return f"""tile.{width}:
-{units}  call void @up{width}({up})
-  call void @{way_down}{width}({down}, i64 %n)
-  br label %next
-"""
-
-    return f"""define internal void @solution_{number}({_ARGUMENTS}) #0 {{
+    origin = "%begin" if units else "%entry"
+    return f"""define internal void @solution_{number}(ptr %table, i64 %n, ptr %V, ptr %D) #0 {{
 entry:
 {setup}
-  %n_tiles = load i64, ptr {tiles}
+{units}  %n_tiles = load i64, ptr {tiles}
   %columns.at = getelementptr i64, ptr {tiles}, i64 1
   %columns = load i64, ptr %columns.at
   %last = sub i64 %n, 1
@@ -291,20 +268,19 @@ entry:
   %some = icmp sgt i64 %n_tiles, 0
   br i1 %some, label %tile, label %done
 tile:
-  %t = phi i64 [ 0, %entry ], [ %t.next, %next ]
+  %t = phi i64 [ 0, {origin} ], [ %t.next, %next ]
   %record = mul i64 %t, 2
   %c.number = add i64 %record, 2
   %c.at = getelementptr i64, ptr {tiles}, i64 %c.number
   %c = load i64, ptr %c.at
   %count.at = getelementptr i64, ptr %c.at, i64 1
   %count = load i64, ptr %count.at
-  %source = getelementptr {T}, ptr {source}, i64 %c
-  %result = getelementptr {T}, ptr {result}, i64 %c
+  %X = getelementptr {T}, ptr {result}, i64 %c
   %starts.index = mul i64 %t, %rows_of_starts
   %starts = getelementptr i64, ptr {starts}, i64 %starts.index
-  %is.wide = icmp sgt i64 %count, {narrow}
-  br i1 %is.wide, label %tile.{wide}, label %tile.{narrow}
-{sweeps(wide)}{sweeps(narrow)}next:
+  switch i64 %count, label %tile.{WIDTHS[0]} [
+{cases}  ]
+{widths}next:
   %t.next = add i64 %t, 1
   %more = icmp slt i64 %t.next, %n_tiles
   br i1 %more, label %tile, label %done
@@ -315,37 +291,34 @@ done:
 """
 
 
-def _kernel(kind: SolveKind, vector: VectorType, tile: int) -> str:
-    """The exported function: the factors, then each solution, its right-hand side made of vectors first.
+def _kernel(kind: SolveKind, vector: VectorType) -> str:
+    """The exported function: the factors, then each solution, whose right-hand side goes to its place first.
 
-    Rows of the user's are staged; a difference is made beside them.
+    One that is vectors already is there: a chain gives both one place.
     """
     out = Lines()
     table = _Table(kind, out)
-    T, matrix = vector.name, kind.solve.matrix
+    matrix = kind.solve.matrix
     n = out.new(f"load i64, ptr {table.constant('n')}")
     V, D = table.array(matrix), table.array(PIVOTS + matrix)
-    X = "%workspace"
-    staged = out.new(f"getelementptr {T}, ptr {X}, i64 {out.new(f'mul i64 {n}, {tile}')}")
     if kind.first:
         starts, index = table.constant("lower starts"), table.constant("lower index")
         out.do(f"call void @factor(ptr {V}, ptr {D}, i64 {n}, ptr {starts}, ptr {index})")
     end = out.new("sub i64 %last, 1")
-    for number, solution in enumerate(kind.solve.outputs.values()):
+    for number, (result, solution) in enumerate(kind.solve.outputs.items()):
         columns_at = out.new(f"getelementptr i64, ptr {table.constant('tiles', number)}, i64 1")
         size = out.new(f"mul i64 {n}, {out.new(f'load i64, ptr {columns_at}')}")
+        to = table.array(result)
         at = {name: table.array(name) for name in solution.arrays}
-        for name in (each for each in at if each in kind.rows):
+        for name, place in zip((each for each in at if each in kind.rows), (to, "%workspace"), strict=False):
             stride = table.word(table.arrays.index(name), 1, "i64")
             rows = f"ptr {at[name]}, i64 {stride}, i64 %first, i64 {end}"
-            out.do(f"call void @stage_in({rows}, ptr {staged}, i64 {size})")
-            at[name], staged = staged, out.new(f"getelementptr {T}, ptr {staged}, i64 {size}")
-        plus, minus = (at.get(each or "", "null") for each in (solution.plus, solution.minus))
+            out.do(f"call void @stage_in({rows}, ptr {place}, i64 {size})")
+            at[name] = place
         if solution.plus is not None and solution.minus is not None:
-            out.do(f"call void @subtract(ptr {plus}, ptr {minus}, ptr {staged}, i64 {size})")
-            plus, staged = staged, out.new(f"getelementptr {T}, ptr {staged}, i64 {size}")
-        arguments = f"ptr %table, i64 {n}, ptr {V}, ptr {D}, ptr {X}, ptr {plus}, ptr {minus}"
-        out.do(f"call void @solution_{number}({arguments})")
+            both = f"ptr {at[solution.plus]}, ptr {at[solution.minus]}"
+            out.do(f"call void @subtract({both}, ptr {to}, i64 {size})")
+        out.do(f"call void @solution_{number}(ptr %table, i64 {n}, ptr {V}, ptr {D})")
     body = "\n".join(out.lines)
     return f"""define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) #0 {{
 {body}

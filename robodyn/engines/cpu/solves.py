@@ -8,8 +8,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.chains import Chain, Elimination, Solve
-from robodyn.engines.cpu.solve_code import CONSTANTS, OF_SOLUTION, SolveKind, tile_width
-from robodyn.engines.cpu.target import Target
+from robodyn.engines.cpu.solve_code import CONSTANTS, OF_SOLUTION, WIDTHS, SolveKind
 from robodyn.engines.cpu.vectors import VectorType
 from robodyn.model import Model
 from robodyn.sweeps import PairOutput
@@ -19,31 +18,22 @@ _NS = 1.0 / 25.0
 """Nanoseconds per operation of one state in a vector of one: about, see `kernels`."""
 
 
-def tiles(columns: int, wide: int, narrow: int) -> list[tuple[int, int]]:
-    """(first column, columns) of tiles of two widths that cover so many columns.
-
-    The last one may go over some columns again: that is harmless, and quicker than a part of one. Fewer columns than a
-    narrow tile has take a whole one all the same.
-    """
-    if columns <= narrow:
-        return [(0, columns)] if columns else []
-    if columns < wide:
-        return [(0, narrow), (columns - narrow, narrow)]
-    whole = [(c, wide) for c in range(0, columns - wide + 1, wide)]
-    left = columns % wide
-    if left:
-        last = narrow if left <= narrow else wide
-        whole.append((columns - last, last))
-    return whole
+def tiles(columns: int) -> list[tuple[int, int]]:
+    """(first column, columns) of pieces that cover so many columns."""
+    found, at = [], 0
+    for width in WIDTHS:
+        while columns - at >= width:
+            found.append((at, width))
+            at += width
+    return found
 
 
 class SolvePlan:
     """Arrays of a solve on one model, in the order of the table's constants."""
 
-    def __init__(self, model: Model, kind: SolveKind, vector: VectorType, target: Target) -> None:
+    def __init__(self, model: Model, kind: SolveKind, vector: VectorType) -> None:
         self.model, self.solve, self.vector = model, kind.solve, vector
         self.rows = kind.rows
-        self.tile = tile_width(target)
         self.elimination = Elimination(model)
         found = {**self._of_matrix(), **self._of_solutions()}
         names = [*CONSTANTS, *(f"{each} {k}" for k in range(len(self.solve.outputs)) for each in OF_SOLUTION)]
@@ -51,12 +41,12 @@ class SolvePlan:
 
     @property
     def workspace_bytes(self) -> int:
-        """Bytes of X, and of right-hand sides that are staged or made there."""
-        made = 0
+        """Bytes of the second right-hand side that comes as rows, where there is one."""
+        most = 0
         for columns, solution in zip(self.columns, self.solve.outputs.values(), strict=True):
-            arrays = sum(name in self.rows for name in solution.arrays) + (len(solution.arrays) > 1)
-            made += arrays * columns * self.model.nv
-        return (self.model.nv * self.tile + made + self.tile) * self.vector.bytes
+            if sum(name in self.rows for name in solution.arrays) > 1:
+                most = max(most, columns * self.model.nv)
+        return most * self.vector.bytes
 
     @property
     def columns(self) -> list[int]:
@@ -74,7 +64,7 @@ class SolvePlan:
         return self.operations * _NS * 8.0 / self.vector.width
 
     def _tiles(self, columns: int) -> Array:
-        pieces = tiles(columns, self.tile, self.tile // 2)
+        pieces = tiles(columns)
         return np.array([len(pieces), columns, *(number for piece in pieces for number in piece)], np.int64)
 
     def _of_matrix(self) -> dict[str, Array]:
@@ -100,7 +90,7 @@ class SolvePlan:
         found: dict[str, Array] = {}
         for number, (solution, columns) in enumerate(zip(self.solve.outputs.values(), self.columns, strict=True)):
             starts, entries, total = [], [], 0
-            for c, count in tiles(columns, self.tile, self.tile // 2):
+            for c, count in tiles(columns):
                 rows: Array = np.ones(n, dtype=bool)
                 if not solution.arrays:
                     rows[:] = False
