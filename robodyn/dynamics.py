@@ -45,20 +45,23 @@ PLAIN_CALLS: dict[str, tuple[Task, tuple[str, ...]]] = {
     "mass_matrix_product_gradient": (MASS_MATRIX_PRODUCT_GRADIENT, ("q", "vector")),
     "coriolis_matrix": (CORIOLIS_MATRIX, ("q", "qd")),
     "inverse_dynamics_gradient": (idsva(), ("q", "qd", "qdd")),
-    "forward_dynamics_gradient": (forward_gradient(), ("q", "qd", "tau")),
-    "inverse_dynamics_hessian": (idsva_hessian(), ("q", "qd", "qdd", "vector")),
+    "forward_dynamics_gradient": (forward_gradient(("q", "qd", "tau"), damping=False), ("q", "qd", "tau")),
+    "inverse_dynamics_hessian": (idsva_hessian(("q", "qd", "qdd", "vector")), ("q", "qd", "qdd", "vector")),
     "regressor": (REGRESSOR, ("q", "qd", "qdd")),
     "inverse_dynamics_external_force_gradient": (EXTERNAL_FORCE_GRADIENT, ("q",)),
     "inverse_dynamics_gravity_gradient": (GRAVITY_GRADIENT, ("q",)),
     "forward_kinematics": (kinematics.forward_kinematics(False), ("q",)),
     "forward_kinematics_gradient": (kinematics.LINK_JACOBIANS, ("q",)),
     "kinetic_energy": (energy.KINETIC_ENERGY, ("q", "qd")),
+    "kinetic_energy_gradient": (energy.KINETIC_ENERGY_GRADIENT, ("q", "qd")),
     "potential_energy": (energy.POTENTIAL_ENERGY, ("q",)),
     "potential_energy_gradient": (rnea(("q",)), ("q",)),
     "center_of_mass": (energy.CENTER_OF_MASS, ("q",)),
     "center_of_mass_jacobian": (energy.CENTER_OF_MASS_JACOBIAN, ("q",)),
+    "centroidal_momentum": (energy.CENTROIDAL_MOMENTUM, ("q", "qd")),
 }
-"""Queries that one algorithm or chain answers from arrays alone: its name, that, and the arrays in order."""
+"""Queries that one algorithm or chain answers from arrays alone: its name, that, and the arrays in order. The
+algorithm is the very object that the query runs, asked for with the same arguments: engines tell them apart by that."""
 
 _MAX_THREADS = 4096
 _WITH_JOINT_FORCES = (
@@ -181,7 +184,7 @@ class Dynamics(SecondOrderQueries, ParameterQueries, RestQueries, KinematicQueri
         if name == "inverse_dynamics_gradient":
             return self._gradient_algorithm()
         if self.model.has_mimic and name == "forward_dynamics":
-            return forward_by_mass_matrix()
+            return forward_by_mass_matrix(PLAIN_CALLS[name][1])
         if self.model.has_mimic and name == "mass_matrix_inverse":
             return inverse_by_mass_matrix()
         return PLAIN_CALLS[name][0]

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 
 from robodyn.engines.cpu.jit import Code
-from robodyn.engines.cpu.native import make_entry
+from robodyn.engines.cpu.native import EntryKernel, make_entry
 from robodyn.engines.cpu.pool import compile_text
 
 PATIENCE = 60.0  # seconds that nothing here comes near unless something hangs
 DTYPES = ["float64", "float32"]
 
 
-def kernel_text(inputs: tuple[int, ...], outputs: int, dtype: str) -> str:
-    """Output j is the sum over inputs i of (i + 1) times their scalar j mod n_i; 0 if there are no inputs."""
+def kernel_text(inputs: tuple[int, ...], outputs: tuple[int, ...], dtype: str) -> str:
+    """Scalar j of output k is the sum over inputs i of (i + 1) times their scalar (j + k) mod n_i; 0 without inputs."""
     scalar, size = ("double", 8) if dtype == "float64" else ("float", 4)
     lines = ["define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) {", "start:", "  br label %row"]
     lines += ["row:", "  %r = phi i64 [ %first, %start ], [ %next, %row ]"]
-    for i in range(len(inputs) + 1):
+    for i in range(len(inputs) + len(outputs)):
         lines += [
             f"  %p{i} = getelementptr i64, ptr %table, i64 {2 * i}",
             f"  %q{i} = getelementptr i64, ptr %table, i64 {2 * i + 1}",
@@ -31,27 +31,29 @@ def kernel_text(inputs: tuple[int, ...], outputs: int, dtype: str) -> str:
             f"  %o{i} = mul i64 %s{i}, %r",
             f"  %a{i} = getelementptr i8, ptr %d{i}, i64 %o{i}",
         ]
-    for j in range(outputs):
-        total = "0.0"
-        for i, n in enumerate(inputs):
-            if n:
-                lines += [
-                    f"  %b{j}.{i} = getelementptr i8, ptr %a{i}, i64 {size * (j % n)}",
-                    f"  %v{j}.{i} = load {scalar}, ptr %b{j}.{i}, align 1",
-                    f"  %w{j}.{i} = fmul {scalar} %v{j}.{i}, {float(i + 1)}",
-                    f"  %t{j}.{i} = fadd {scalar} {total}, %w{j}.{i}",
-                ]
-                total = f"%t{j}.{i}"
-        lines += [
-            f"  %c{j} = getelementptr i8, ptr %a{len(inputs)}, i64 {size * j}",
-            f"  store {scalar} {total}, ptr %c{j}, align 1",
-        ]
+    for k, n_out in enumerate(outputs):
+        for j in range(n_out):
+            total, name = "0.0", f"{k}.{j}"
+            for i, n in enumerate(inputs):
+                if n:
+                    lines += [
+                        f"  %b{name}.{i} = getelementptr i8, ptr %a{i}, i64 {size * ((j + k) % n)}",
+                        f"  %v{name}.{i} = load {scalar}, ptr %b{name}.{i}, align 1",
+                        f"  %w{name}.{i} = fmul {scalar} %v{name}.{i}, {float(i + 1)}",
+                        f"  %t{name}.{i} = fadd {scalar} {total}, %w{name}.{i}",
+                    ]
+                    total = f"%t{name}.{i}"
+            lines += [
+                f"  %c{name} = getelementptr i8, ptr %a{len(inputs) + k}, i64 {size * j}",
+                f"  store {scalar} {total}, ptr %c{name}, align 1",
+            ]
     lines += ["  %next = add i64 %r, 1", "  %on = icmp slt i64 %next, %last", "  br i1 %on, label %row, label %done"]
     return "\n".join([*lines, "done:", "  ret void", "}", ""])
 
 
 # wait: sets word 1 of the row of its first input, leaves when word 0 is not 0. scratch: writes its workspace's address
-# to the output and fills the 4096 bytes there.
+# to the output and fills the 4096 bytes there. constant: writes the second word behind its arrays to every row of the
+# output. linger: waits, then does as scratch.
 SPECIAL = """
 define void @wait(ptr %table, i64 %first, i64 %last, ptr %workspace) {
 start:
@@ -83,6 +85,29 @@ row:
 done:
   ret void
 }
+define void @constant(ptr %table, i64 %first, i64 %last, ptr %workspace) {
+start:
+  %out.at = getelementptr i64, ptr %table, i64 2
+  %out = load ptr, ptr %out.at
+  %word.at = getelementptr i64, ptr %table, i64 5
+  %word = load i64, ptr %word.at
+  br label %row
+row:
+  %r = phi i64 [ %first, %start ], [ %next, %row ]
+  %at = getelementptr i64, ptr %out, i64 %r
+  store i64 %word, ptr %at
+  %next = add i64 %r, 1
+  %on = icmp slt i64 %next, %last
+  br i1 %on, label %row, label %done
+done:
+  ret void
+}
+define void @linger(ptr %table, i64 %first, i64 %last, ptr %workspace) {
+start:
+  call void @wait(ptr %table, i64 %first, i64 %last, ptr %workspace)
+  call void @scratch(ptr %table, i64 %first, i64 %last, ptr %workspace)
+  ret void
+}
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 """
 
@@ -93,13 +118,13 @@ def special() -> Code:
 
 
 @cache
-def kernel(inputs: tuple[int, ...], outputs: int, dtype: str) -> Code:
+def kernel(inputs: tuple[int, ...], outputs: tuple[int, ...], dtype: str) -> Code:
     return compile_text(kernel_text(inputs, outputs, dtype))
 
 
-def wanted(arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    """What the kernel computes, by NumPy."""
-    columns = np.arange(int(np.prod(shape, dtype=int)))
+def wanted(arrays: list[np.ndarray], shape: tuple[int, ...], number: int = 0) -> np.ndarray:
+    """What the kernel computes for output `number`, by NumPy."""
+    columns = np.arange(int(np.prod(shape, dtype=int))) + number
     terms = [(i + 1) * array[..., columns % array.shape[-1]] for i, array in enumerate(arrays)]
     total = np.asarray(sum(terms[1:], terms[0]))
     return total.reshape(total.shape[:-1] + shape).astype(arrays[0].dtype)
@@ -117,17 +142,24 @@ class Recorder:
         return self.answer
 
 
+_OF_KERNELS = ("address", "constants", "workspace", "grain", "share_rows", "release_rows")
+
+
 def build(
     inputs: tuple[int, ...] = (7, 7, 7),
-    shape: tuple[int, ...] = (7,),
+    shapes: tuple[int, ...] | list[tuple[int, ...]] = (7,),
     dtype: str = "float64",
     fallback: Callable[..., Any] | None = None,
     **options: Any,
 ) -> Callable[..., Any]:
-    code = kernel(inputs, int(np.prod(shape, dtype=int)), dtype)
-    given: dict[str, Any] = {"pool": None, "grain": 64, "threshold_rows": 256, "check": None, "keep": code} | options
-    address = given.pop("address", code.address("kernel"))
-    entry = make_entry("query", "A query.", address, np.dtype(dtype), inputs, shape, fallback or Recorder(), **given)
+    """An entry for one output of a shape, or for a list of them; one kernel runs batches and single states."""
+    outputs = tuple(shapes) if isinstance(shapes, list) else (shapes,)
+    code = kernel(inputs, tuple(int(np.prod(shape, dtype=int)) for shape in outputs), dtype)
+    given = {"address": code.address("kernel"), "share_rows": 256, "keep": code}
+    given |= {name: options.pop(name) for name in _OF_KERNELS if name in options}
+    one = EntryKernel(**given)
+    both = {"batches": one, "states": one, "check": None} | options
+    entry = make_entry("query", "A query.", np.dtype(dtype), inputs, outputs, fallback or Recorder(), **both)
     assert entry is not None
     return entry
 

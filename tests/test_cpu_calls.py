@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import pickle
+import threading
 
 import numpy as np
 import pytest
 
 import robodyn as rd
+from robodyn.dynamics import PLAIN_CALLS
+from robodyn.engines.cpu import engine as engines
+from robodyn.engines.cpu import kernels
 
 
 @pytest.fixture
@@ -28,6 +33,181 @@ def states(model):
     return model.random_configuration(1, (5,)), np.ones((5, model.nv)), np.full((5, model.nv), 2.0)
 
 
+PATIENCE = 300.0  # seconds that nothing here comes near unless something hangs
+ROBOTS = {
+    "plain": lambda: rd.random_tree(3, seed=3, joints=("spherical", "revolute", "prismatic")),
+    "mimicking": lambda: rd.random_tree(4, seed=11, joints=("revolute", "prismatic"), mimic=0.5),
+}
+
+
+COMPARED = [("inverse_dynamics_hessian", "float32")]  # queries that compare rows with float64, which is the method's
+
+
+def arguments(model, names, rows):
+    """Arrays of a plain call; rows 0: of one state."""
+    lead = (rows,) if rows else ()
+    rng = np.random.default_rng(rows)
+    return [
+        model.random_configuration(rows, lead) if name == "q" else rng.uniform(-1, 1, (*lead, model.nv))
+        for name in names
+    ]
+
+
+def several(answer):
+    return answer if isinstance(answer, tuple) else (answer,)
+
+
+@pytest.mark.parametrize(
+    ("robot", "dtype", "code"),
+    [
+        ("plain", "float64", "unrolled"),
+        ("plain", "float64", "rolled"),
+        ("plain", "float64", "auto"),
+        ("plain", "float32", "auto"),
+        ("mimicking", "float64", "auto"),
+    ],
+)
+def test_all_plain_calls_answer_as_their_methods(robot, dtype, code, monkeypatch):
+    """To the bit, into new arrays and into given ones; `auto` with chains of kernels, as in larger robots."""
+    if code == "auto":
+        monkeypatch.setattr(kernels, "MAX_UNROLLED_CHAIN", 0)
+    model = ROBOTS[robot]()
+    dyn = rd.Dynamics(model, engine="cpu", dtype=dtype, code=code, threads=2)
+    for name, (_, inputs) in PLAIN_CALLS.items():
+        if (name, dtype) in COMPARED:
+            continue
+        method = getattr(rd.Dynamics, name)
+        for rows in (0, 1, 9, 400):
+            args = [array.astype(dtype) for array in arguments(model, inputs, rows)]
+            wanted = several(method(dyn, *args))
+            for _ in range(2):  # at the second time code for one and for several states is there
+                method(dyn, *args)
+                assert inspect.isbuiltin(getattr(dyn, name)), name
+                quick = several(getattr(dyn, name)(*args))
+                assert all((one == two).all() and one.dtype == dtype for one, two in zip(quick, wanted, strict=True))
+            out = tuple(np.full_like(array, np.nan) for array in wanted)
+            given = several(getattr(dyn, name)(*args, out=out if len(out) > 1 else out[0]))
+            assert all(one is two and (one == three).all() for one, two, three in zip(given, out, wanted, strict=True))
+
+
+@pytest.fixture
+def passed_on(monkeypatch):
+    """Names of methods that answered a call, in order."""
+    seen = []
+
+    def listed(name, method):
+        @functools.wraps(method)
+        def answer(*args, **options):
+            seen.append(name)
+            return method(*args, **options)
+
+        return answer
+
+    for name in PLAIN_CALLS:
+        monkeypatch.setattr(rd.Dynamics, name, listed(name, getattr(rd.Dynamics, name)))
+    return seen
+
+
+@pytest.mark.parametrize("code", ["unrolled", "rolled"])
+@pytest.mark.parametrize("name", ["inverse_dynamics", "forward_dynamics_gradient", "centroidal_momentum"])
+def test_which_calls_the_method_answers(name, code, passed_on, monkeypatch):
+    """The first one of single states and of batches, one more where these have code of their own, then none."""
+    model = ROBOTS["plain"]()
+    dyn = rd.Dynamics(model, engine="cpu", code=code, threads=1)
+    batch, state = (arguments(model, PLAIN_CALLS[name][1], rows) for rows in (9, 0))
+    for args in (batch, batch, batch, state, state, state, batch, state):
+        getattr(dyn, name)(*args)
+    assert len(passed_on) <= (1 if code == "unrolled" else 3)
+    passed_on.clear()
+    getattr(dyn, name)(*batch), getattr(dyn, name)(*state)
+    assert passed_on == []
+    getattr(dyn, name)(*map(np.ndarray.tolist, state))
+    assert passed_on == [name]
+
+
+def test_trees_that_take_much_scratch_memory_go_without(monkeypatch):
+    model = ROBOTS["plain"]()
+    monkeypatch.setattr(engines, "_MAX_SCRATCH", 0)
+    for code in ("rolled", "unrolled"):
+        dyn = rd.Dynamics(model, engine="cpu", code=code)
+        for _ in range(2):
+            dyn.inverse_dynamics(*arguments(model, ("q", "qd", "qdd"), 3))
+        assert inspect.isbuiltin(dyn.inverse_dynamics) == (code == "unrolled")
+
+
+def test_entries_share_their_scratch_memory():
+    model = ROBOTS["plain"]()
+    dyn = rd.Dynamics(model, engine="cpu", code="rolled", threads=1)
+    for name in ("mass_matrix_inverse", "mass_matrix", "gravity_force"):
+        getattr(dyn, name)(*arguments(model, ("q",), 3))
+    held = dyn.engine._scratch
+    assert held.size == max(kernel.workspace_bytes for kernel in dyn.engine._kernels.values())
+    dyn.mass_matrix(*arguments(model, ("q",), 0))
+    assert dyn.engine._scratch is held
+
+
+@pytest.mark.parametrize("code", ["unrolled", "rolled"])
+@pytest.mark.parametrize("name", ["inverse_dynamics_gradient", "forward_dynamics_gradient", "centroidal_momentum"])
+def test_values_that_are_not_finite(name, code):
+    model = ROBOTS["plain"]()
+    dyn, inputs = rd.Dynamics(model, engine="cpu", code=code, threads=2), PLAIN_CALLS[name][1]
+    call, method = (lambda *a, **k: getattr(dyn, name)(*a, **k)), getattr(rd.Dynamics, name)
+    good, batch = arguments(model, inputs, 0), arguments(model, inputs, 9)
+    out = tuple(np.empty_like(array) for array in call(*good))
+    call(*batch), call(*good)
+    for k, word in enumerate(inputs):
+        for value in (np.nan, np.inf):
+            bad, rows = [each.copy() for each in good], [each.copy() for each in batch]
+            bad[k][-1] = rows[k][4] = value
+            for options in ({}, {"out": out}):
+                with pytest.raises(rd.NumericalError, match=f"^{word}: NaN or infinite"):
+                    call(*bad, **options)
+            spoilt = call(*rows)
+            assert not all(np.isfinite(each[4]).all() for each in spoilt)
+            for got, wanted, clean in zip(spoilt, method(dyn, *rows), call(*batch), strict=True):
+                assert np.array_equal(got, wanted, equal_nan=True)
+                assert (np.delete(got, 4, 0) == np.delete(clean, 4, 0)).all()
+    huge = [good[0], good[1] * 1e200, *good[2:]]  # velocities squared overflow
+    if name != "centroidal_momentum":
+        for options in ({}, {"out": out}):
+            with pytest.raises(rd.NumericalError, match=r"^result \w+: NaN"):
+                call(*huge, **options)
+    flat = good[0].copy()
+    flat[3:7] = 0.0
+    with np.errstate(all="ignore"):
+        assert all((a == b).all() for a, b in zip(call(flat, *good[1:]), method(dyn, flat, *good[1:]), strict=True))
+
+
+@pytest.mark.parametrize("code", ["unrolled", "rolled"])
+def test_threads_call_the_same_entries(code):
+    """Batches and single states, small and shared, into arrays of each thread's own."""
+    model = ROBOTS["plain"]()
+    dyn, problems, barrier = rd.Dynamics(model, engine="cpu", code=code, threads=2), [], threading.Barrier(6)
+    names = ("forward_dynamics_gradient", "inverse_dynamics")
+    cases = []
+    for name in names:
+        for rows in (0, 1, 7, 300):
+            args = arguments(model, PLAIN_CALLS[name][1], rows)
+            cases.append((name, args, several(getattr(rd.Dynamics, name)(dyn, *args))))
+
+    def work():
+        outs = [tuple(np.empty_like(array) for array in wanted) for _, _, wanted in cases]
+        barrier.wait(PATIENCE)
+        for k in range(20):
+            for (name, args, wanted), out in zip(cases, outs, strict=True):
+                options = {"out": out if len(out) > 1 else out[0]} if k % 2 else {}
+                got = several(getattr(dyn, name)(*args, **options))
+                if not all((one == two).all() for one, two in zip(got, wanted, strict=True)):
+                    problems.append((name, k))
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not any(thread.is_alive() for thread in threads) and problems == []
+
+
 def test_signature_and_docstring_stay(dyn):
     method = rd.Dynamics.inverse_dynamics
     names = list(inspect.signature(method).parameters)[1:]
@@ -35,9 +215,15 @@ def test_signature_and_docstring_stay(dyn):
     assert dyn.inverse_dynamics.__doc__ == method.__doc__
 
 
-def test_the_function_is_pickled_as_a_method(dyn, model):
-    again = pickle.loads(pickle.dumps(dyn.inverse_dynamics))
-    assert (again(*states(model)) == dyn.inverse_dynamics(*states(model))).all()
+@pytest.mark.parametrize("code", ["unrolled", "rolled"])
+def test_the_function_is_pickled_as_a_method(code, model):
+    """Also one that knows the code for batches alone."""
+    dyn = rd.Dynamics(model, engine="cpu", code=code)
+    for name in ("inverse_dynamics", "inverse_dynamics_gradient"):
+        wanted = several(getattr(dyn, name)(*states(model)))
+        assert inspect.isbuiltin(getattr(dyn, name))
+        again = pickle.loads(pickle.dumps(getattr(dyn, name)))
+        assert all((one == two).all() for one, two in zip(several(again(*states(model))), wanted, strict=True))
 
 
 def test_methods_of_subclasses_are_not_hidden(model):
@@ -45,10 +231,16 @@ def test_methods_of_subclasses_are_not_hidden(model):
         def inverse_dynamics(self, *arguments, **options):
             return super().inverse_dynamics(*arguments, **options) + 1.0
 
+        def inverse_dynamics_gradient(self, *arguments, **options):
+            return super().inverse_dynamics_gradient(*arguments, **options)[::-1]
+
     shifted, plain = Shifted(model, engine="cpu"), rd.Dynamics(model, engine="cpu")
     for _ in range(3):
         wanted = plain.inverse_dynamics(*states(model)) + 1.0
         assert (shifted.inverse_dynamics(*states(model)) == wanted).all()
+        by_qd, by_q = shifted.inverse_dynamics_gradient(*states(model))
+        for one, two in zip((by_q, by_qd), plain.inverse_dynamics_gradient(*states(model)), strict=True):
+            assert (one == two).all()
 
 
 def test_attributes_that_change_are_heeded(dyn, model):

@@ -24,8 +24,8 @@ from native_kernels import DTYPES, PATIENCE, Recorder, build, kernel, special, u
 from robodyn.engines.cpu import native
 from robodyn.engines.cpu import pool as pool_module
 from robodyn.engines.cpu.jit import Code
-from robodyn.engines.cpu.native import entry_text, layout_is_known, make_entry
-from robodyn.engines.cpu.native_code import CPYTHON, MAX_INPUTS, MAX_TRAILING, Layout
+from robodyn.engines.cpu.native import EntryKernel, entry_text, layout_is_known, make_entry
+from robodyn.engines.cpu.native_context import CPYTHON, MAX_CONSTANTS, MAX_INPUTS, MAX_OUTPUTS, MAX_TRAILING, Layout
 from robodyn.engines.cpu.pool import Pool, compile_text
 from robodyn.engines.cpu.pool_code import native_sleep
 
@@ -117,15 +117,14 @@ def test_what_the_fallback_raises_and_returns() -> None:
 def test_no_memory() -> None:
     fallback = Recorder()
     state = np.ones(2)
-    code = kernel((2,), 2, "float64")
-    for shape in ((2**62, 2**62), (2**62,)):
-        entry = make_entry(
-            "huge", "", code.address("kernel"), np.dtype(float), (2,), shape, fallback, None, 8, 8, False, keep=code
-        )
+    code = kernel((2,), (2,), "float64")
+    one = EntryKernel(code.address("kernel"), keep=code)
+    for shapes in (((2**62, 2**62),), ((2**62,),), ((2,), (2**62,)), ((2**62,), (2,))):
+        entry = make_entry("huge", "", np.dtype(float), (2,), shapes, fallback, one, one, False)
         assert entry is not None
         assert entry(state) is fallback.answer
     assert build((2,), (2,), fallback=fallback, workspace=2**60)(state) is fallback.answer
-    assert len(fallback.calls) == 3
+    assert len(fallback.calls) == 5
 
 
 def test_workspace(pool: Pool) -> None:
@@ -149,7 +148,7 @@ def test_workspace(pool: Pool) -> None:
 
 def test_the_pool_starts_with_the_first_large_batch(pool: Pool) -> None:
     fallback = Recorder()
-    entry = build(fallback=fallback, pool=pool, threshold_rows=300, grain=50)
+    entry = build(fallback=fallback, pool=pool, share_rows=300, grain=50)
     for rows, workers in ((299, 0), (300, 2), (5000, 2)):
         arrays = [np.random.default_rng(i).uniform(-1, 1, (rows, 7)) for i in range(3)]
         np.testing.assert_allclose(entry(*arrays), wanted(arrays, (7,)), rtol=1e-13, atol=1e-15)
@@ -171,7 +170,7 @@ def test_an_interrupt_while_the_pool_starts(pool: Pool, monkeypatch: pytest.Monk
 def test_a_pool_without_native_code_takes_large_batches_through_the_fallback() -> None:
     for threads, calls in ((2, 1), (1, 0)):
         fallback = Recorder()
-        entry = build(fallback=fallback, pool=Pool(threads, sleep=""), threshold_rows=100)
+        entry = build(fallback=fallback, pool=Pool(threads, sleep=""), share_rows=100)
         for rows in (99, 100):
             entry(*[np.ones((rows, 7))] * 3)
         assert len(fallback.calls) == calls
@@ -195,7 +194,7 @@ def test_many_threads_use_one_entry(pool: Pool, check: bool | None) -> None:
 
 @pytest.mark.parametrize("pooled", [False, True])
 def test_other_threads_run_meanwhile(pooled: bool, pool: Pool) -> None:
-    options = {"pool": pool, "threshold_rows": 4} if pooled else {"release_rows": 4}
+    options = {"pool": pool, "share_rows": 4} if pooled else {"release_rows": 4}
     entry = build((2,), (2,), address=special().address("wait"), check=False, **options)
     data = np.zeros((4, 2))
     words = data.view(np.int64)
@@ -227,8 +226,8 @@ def test_another_layout_is_noticed(field: str, monkeypatch: pytest.MonkeyPatch) 
     assert not layout_is_known(other)
     assert not layout_is_known(dataclasses.replace(CPYTHON, **{field: 0}))
     monkeypatch.setattr(native, "layout_is_known", lambda: False)
-    code = kernel((7,), 7, "float64")
-    assert make_entry("f", "", code.address("kernel"), np.dtype(float), (7,), (7,), len, None, 8, 8, None) is None
+    one = EntryKernel(kernel((7,), (7,), "float64").address("kernel"))
+    assert make_entry("f", "", np.dtype(float), (7,), ((7,),), len, one, one, None) is None
 
 
 def test_other_pythons_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,12 +249,17 @@ def test_other_pythons_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_an_entry_cannot_be() -> None:
-    def attempt(dtype: Any, inputs: tuple[int, ...], shape: tuple[int, ...]) -> Any:
-        return make_entry("f", "", 0, np.dtype(dtype), inputs, shape, len, None, 8, 8, None)
+    def attempt(dtype: Any, inputs: tuple[int, ...], *shapes: tuple[int, ...], constants: int = 0) -> Any:
+        one = EntryKernel(0, constants=(0,) * constants)
+        return make_entry("f", "", np.dtype(dtype), inputs, shapes, len, one, one, None)
 
-    assert attempt(float, (1,) * MAX_INPUTS, (1,) * MAX_TRAILING) is not None
+    longest = (1,) * MAX_TRAILING
+    assert attempt(float, (1,) * MAX_INPUTS, *[longest] * MAX_OUTPUTS, constants=MAX_CONSTANTS) is not None
     assert attempt(float, (1,) * (MAX_INPUTS + 1), (1,)) is None
-    assert attempt(float, (1,), (1,) * (MAX_TRAILING + 1)) is None
+    assert attempt(float, (1,)) is None
+    assert attempt(float, (1,), *[(1,)] * (MAX_OUTPUTS + 1)) is None
+    assert attempt(float, (1,), longest, (*longest, 1)) is None
+    assert attempt(float, (1,), (1,), constants=MAX_CONSTANTS + 1) is None
     for dtype in (">f8", "f2", "i8", "c16", "O"):
         assert attempt(dtype, (1,), (1,)) is None
 

@@ -47,7 +47,8 @@ class TotalQueries(Core):
         query = Query(self, out, q=q, qd=qd, inertia=inertia, V0=V0)
         by_q, by_qd = query.result(0, self.model.nv), query.result(1, self.model.nv)
         query.run(energy.KINETIC_ENERGY_GRADIENT, K_q=by_q, K_qd=by_qd)
-        return cast(tuple[Array, Array], query.finish({"dK_dq": by_q, "dK_dqd": by_qd}))
+        results = query.finish({"dK_dq": by_q, "dK_dqd": by_qd})
+        return cast(tuple[Array, Array], self._answered("kinetic_energy_gradient", results))
 
     def potential_energy(self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None) -> Array:
         """Potential energy (...), J, of everything that can move, zero at the height of the world's origin."""
@@ -102,4 +103,4 @@ class TotalQueries(Core):
         query = Query(self, out, q=q, qd=qd, V0=V0)
         h, A = query.result(0, 6), query.result(1, 6, self.model.nv)
         query.run(energy.CENTROIDAL_MOMENTUM, h=h, A=A)
-        return cast(tuple[Array, Array], query.finish({"h": h, "A": A}))
+        return cast(tuple[Array, Array], self._answered("centroidal_momentum", query.finish({"h": h, "A": A})))

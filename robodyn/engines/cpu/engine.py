@@ -19,7 +19,7 @@ from robodyn.engines.cpu.cache import ObjectCache, compiled
 from robodyn.engines.cpu.generated import GeneratedCode
 from robodyn.engines.cpu.jit import Code
 from robodyn.engines.cpu.kernels import OPT, Compiler, Kernel, Request, workspace
-from robodyn.engines.cpu.native import make_entry
+from robodyn.engines.cpu.native import EntryKernel, Scratch, make_entry
 from robodyn.engines.cpu.pool import default_threads, shared_pool
 from robodyn.engines.cpu.target import Target, host_target
 from robodyn.engines.reference import ReferenceEngine
@@ -35,6 +35,10 @@ SHARE_NS = 25_000.0
 few thousand, and a piece should take longer than handing it out."""
 _PIECE_NS = 4_000.0
 _KEPT_WORKSPACES = 2
+_MAX_SCRATCH = 1 << 26
+"""Bytes of scratch memory that quick calls keep, of all threads together."""
+_RELEASE_NS, _RELEASE_ROWS = 10_000.0, 64
+"""Work, in nanoseconds by a kernel's own estimate, and rows from which other Python threads run during a quick call."""
 
 
 class CpuEngine:
@@ -75,6 +79,7 @@ class CpuEngine:
         self._kernels: dict[tuple[Any, ...], Kernel] = {}
         self._compiling: dict[tuple[Any, ...], threading.Thread] = {}
         self._workspaces: dict[int, list[tuple[int, Array]]] = {}
+        self._scratch: Scratch | None = None
 
     def request(self, algorithm: Task, base: tuple[str, ...] = (), link: int | None = None) -> Request:
         """What a kernel is asked for."""
@@ -90,7 +95,7 @@ class CpuEngine:
             # Two threads that compile the same kernel waste time and nothing else; a lock held while compiling could
             # be one that a fork leaves locked for ever.
             found = self.compiler.kernel(self.request(algorithm, base, link), single=single)
-            self._kernels[key if found.mode == "unrolled" else (*key, single)] = found
+            self._kernels[(*key, single) if found.mode == "rolled" else key] = found
         return found
 
     def _ready(self, algorithm: Task, base: tuple[str, ...], link: int | None, single: bool) -> Kernel | None:
@@ -169,36 +174,69 @@ class CpuEngine:
         return GeneratedCode(self.kernel(algorithm))
 
     def fast_call(self, name: str, algorithm: Task, dyn: Dynamics) -> Callable[..., Any] | None:
-        """A built-in function in front of a method of `dyn`, once the query's unrolled kernel is there."""
-        kernel = self._kernels.get(_key(algorithm, (), None))
-        if kernel is None or self._without_entries or len(algorithm.outputs) > 1:
+        """A built-in function in front of a method of `dyn`, once a kernel of the query is there.
+
+        Trees whose kernels take more scratch memory than quick calls keep go without: beside the time of these the
+        method's own is nothing.
+        """
+        key = _key(algorithm, (), None)
+        found = [self._kernels.get(key) or self._kernels.get((*key, single)) for single in (False, True)]
+        sizes = [_stride(kernel) * n if kernel else 0 for kernel, n in zip(found, (self.threads, 1), strict=True)]
+        kernels = [kernel if size <= _MAX_SCRATCH else None for kernel, size in zip(found, sizes, strict=True)]
+        if self._without_entries or not any(kernels):
             return None
+        method = getattr(type(dyn), name).__get__(dyn)
+        missing = [(*key, single) for single, kernel in zip((False, True), found, strict=True) if kernel is None]
+        fallback = _Incomplete(method, name, lambda: missing[0] in self._kernels) if missing else method
         try:
-            return self._entry(name, algorithm, dyn, kernel)
+            return self._entry(name, algorithm, dyn, kernels, fallback)
         except UnavailableError:  # it does not compile: calls take longer, and no answer is lost
             self._without_entries = True
             return None
 
-    def _entry(self, name: str, algorithm: Task, dyn: Dynamics, kernel: Kernel) -> Callable[..., Any] | None:
-        shapes = input_shapes(self.model, algorithm)
-        (output,) = algorithm.outputs.values()
+    def _entry(
+        self,
+        name: str,
+        algorithm: Task,
+        dyn: Dynamics,
+        kernels: list[Kernel | None],
+        fallback: Callable[..., Any],
+    ) -> Callable[..., Any] | None:
         method = getattr(type(dyn), name)
+        batches, states = (self._entry_kernel(kernel) if kernel is not None else None for kernel in kernels)
         return make_entry(
             name=name,
             doc=f"{name}{_text_signature(method)}\n--\n\n{method.__doc__ or ''}",
-            kernel_address=kernel.address,
             dtype=self.dtype,
-            inputs=tuple(math.prod(shape) for shape in shapes.values()),
-            output_shape=output_shape(self.model, output),
-            fallback=method.__get__(dyn),
-            pool=shared_pool(self.threads, self.load) if self.threads > 1 else None,
-            grain=self.grain(kernel),
-            threshold_rows=self.share_rows(kernel),
+            inputs=tuple(math.prod(shape) for shape in input_shapes(self.model, algorithm).values()),
+            outputs=tuple(output_shape(self.model, output) for output in algorithm.outputs.values()),
+            fallback=fallback,
+            batches=batches,
+            states=states,
             check=dyn.check,
+            pool=shared_pool(self.threads, self.load) if self.threads > 1 else None,
+            scratch=self._scratch_of,
             quaternions=tuple(self.model.quaternion_starts.tolist()),
-            keep=kernel,
             load=self.load,
         )
+
+    def _entry_kernel(self, kernel: Kernel) -> EntryKernel:
+        grain = self.grain(kernel)
+        return EntryKernel(
+            address=kernel.address,
+            constants=kernel.constants,
+            workspace=kernel.workspace_bytes,
+            grain=grain,
+            share_rows=max(self.share_rows(kernel), grain + 1),  # a batch of one piece needs no threads
+            release_rows=min(_RELEASE_ROWS, math.ceil(_RELEASE_NS / kernel.row_ns)),
+            keep=kernel,
+        )
+
+    def _scratch_of(self, size: int) -> Scratch:
+        """Scratch memory that entries share: the largest so far. Smaller ones belong to the entries made with them."""
+        if self._scratch is None or self._scratch.size < size:
+            self._scratch = Scratch(size)
+        return self._scratch
 
     def load(self, text: str) -> Code:
         """Load a module that every robot shares, from the cache if it is there."""
@@ -210,7 +248,7 @@ class CpuEngine:
         """Run a kernel on the rows that a table describes, alone or with others."""
         share = self.threads > 1 and rows * kernel.row_ns > SHARE_NS
         participants = self.threads if share else 1
-        stride = -(-kernel.workspace_bytes // 64) * 64
+        stride = _stride(kernel)
         address, owner = self._take_workspace(stride * participants)
         try:
             if share:
@@ -244,6 +282,29 @@ class CpuEngine:
     def _return_workspace(self, size: int, address: int, owner: Array | None) -> None:
         if owner is not None and len(self._workspaces[size]) < _KEPT_WORKSPACES:
             self._workspaces[size].append((address, owner))
+
+
+class _Incomplete:
+    """The method behind an entry that serves batches alone, or single states alone: code for the others was not there.
+
+    Once it is, the next call that comes here drops the entry, and the method has it made anew.
+    """
+
+    def __init__(self, method: Any, name: str, complete: Callable[[], bool]) -> None:
+        self.__self__, self._method, self._name, self._complete = method.__self__, method, name, complete
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._complete():
+            self.__self__.__dict__.pop(self._name, None)
+        return self._method(*args, **kwargs)
+
+    def __reduce__(self) -> Any:
+        return self._method.__reduce__()
+
+
+def _stride(kernel: Kernel) -> int:
+    """Bytes from one thread's scratch memory to the next one's."""
+    return -(-kernel.workspace_bytes // 64) * 64
 
 
 def _text_signature(method: Callable[..., Any]) -> str:

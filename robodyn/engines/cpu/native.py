@@ -12,20 +12,25 @@ import struct
 import sys
 import sysconfig
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from robodyn.engines.cpu.jit import Code
-from robodyn.engines.cpu.native_code import (
+from robodyn.engines.cpu.kernels import workspace
+from robodyn.engines.cpu.native_code import native_text
+from robodyn.engines.cpu.native_context import (
     CPYTHON,
+    MAX_CONSTANTS,
     MAX_INPUTS,
+    MAX_OUTPUTS,
     MAX_QUATERNIONS,
     MAX_TRAILING,
     Context,
     Layout,
-    native_text,
+    Version,
 )
 from robodyn.engines.cpu.pool import Pool, compile_text, load_once
 from robodyn.engines.cpu.pool_code import State
@@ -138,27 +143,78 @@ def _numbers(dtype: np.dtype[Any]) -> dict[str, int]:
     }
 
 
-def _shapes(inputs: tuple[int, ...], output_shape: tuple[int, ...]) -> dict[str, Any]:
+def _shapes(inputs: tuple[int, ...], outputs: tuple[tuple[int, ...], ...]) -> dict[str, Any]:
+    columns = (*inputs, *map(math.prod, outputs))
+    lengths = [(*shape, *(0,) * (MAX_TRAILING - len(shape))) for shape in outputs]
     return {
         "inputs": len(inputs),
-        "columns": inputs + (0,) * (MAX_INPUTS - len(inputs)),
-        "trailing": len(output_shape),
-        "shape": output_shape + (0,) * (MAX_TRAILING - len(output_shape)),
-        "out_columns": math.prod(output_shape),
+        "outputs": len(outputs),
+        "columns": _filled(columns, MAX_INPUTS + MAX_OUTPUTS),
+        "trailing": _filled(tuple(map(len, outputs)), MAX_OUTPUTS),
+        "shapes": _filled(tuple(n for shape in lengths for n in shape), MAX_OUTPUTS * MAX_TRAILING),
     }
 
 
-def _sharing(pool: Pool | None, grain: int, threshold_rows: int, release_rows: int) -> dict[str, int]:
-    if pool is None or pool.threads == 1:
-        return {"share_rows": _NEVER, "release_rows": release_rows}
-    return {
-        "pool": pool.pointer,
-        "parallel": pool.parallel,
-        "threads": pool.threads,
-        "grain": grain,
-        "share_rows": threshold_rows,
-        "release_rows": min(release_rows, threshold_rows),
-    }
+def _filled(numbers: tuple[int, ...], length: int) -> tuple[int, ...]:
+    return numbers + (0,) * (length - len(numbers))
+
+
+@dataclass(frozen=True)
+class EntryKernel:
+    """A kernel as an entry calls it.
+
+    `address`: `void kernel(ptr table, i64 first, i64 last, ptr workspace)`; `constants`: words of the table after the
+    arrays; `workspace`: bytes of scratch memory that it needs in each thread, 0 passes null; `grain`: rows of a piece
+    of work; `share_rows`, `release_rows`: rows from which the pool runs it, and from which other Python threads run
+    meanwhile; `keep`: whatever owns its code and its constants.
+    """
+
+    address: int
+    constants: tuple[int, ...] = ()
+    workspace: int = 0
+    grain: int = 64
+    share_rows: int = _NEVER
+    release_rows: int = 64
+    keep: object = None
+
+    @property
+    def stride(self) -> int:
+        """Bytes from one thread's scratch memory to the next one's."""
+        return -(-self.workspace // _LINE) * _LINE
+
+
+class Scratch:
+    """Scratch memory that entries use one call at a time; a call that finds it taken takes memory of its own.
+
+    In the child of a fork it may stay taken by a thread that is not there.
+
+    Raises:
+        UnavailableError: there is not that much memory.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.address, self._owner = workspace(_LINE + size)
+        ctypes.memset(self.address, 0, _LINE)
+
+
+def _version(kernel: EntryKernel | None, constants: ctypes.Array[ctypes.c_int64], pool: Pool | None) -> Version:
+    if kernel is None:
+        return Version()
+    alone = pool is None or pool.threads == 1
+    return Version(
+        kernel=kernel.address,
+        constants=ctypes.addressof(constants),
+        constant_words=len(constants),
+        workspace=kernel.stride,
+        grain=kernel.grain,
+        share_rows=_NEVER if alone else kernel.share_rows,
+        release_rows=kernel.release_rows if alone else min(kernel.release_rows, kernel.share_rows),
+    )
+
+
+def _staff(pool: Pool | None) -> dict[str, int]:
+    return {} if pool is None else {"pool": pool.pointer, "parallel": pool.parallel, "threads": pool.threads}
 
 
 class _Owned(tuple[Any, ...]):
@@ -191,63 +247,83 @@ def _builtin(name: str, doc: str, function: int, context: Context, owned: tuple[
 def make_entry(
     name: str,
     doc: str,
-    kernel_address: int,
     dtype: np.dtype[Any],
     inputs: tuple[int, ...],
-    output_shape: tuple[int, ...],
+    outputs: tuple[tuple[int, ...], ...],
     fallback: Callable[..., Any],
-    pool: Pool | None,
-    grain: int,
-    threshold_rows: int,
+    batches: EntryKernel | None,
+    states: EntryKernel | None,
     check: bool | None,
     *,
-    release_rows: int = 64,
+    pool: Pool | None = None,
+    scratch: Callable[[int], Scratch] | None = None,
     quaternions: tuple[int, ...] = (),
-    workspace: int = 0,
-    keep: object = None,
     load: Callable[[str], Code] = compile_text,
 ) -> Callable[..., Any] | None:
     """A built-in function that runs a kernel on arrays, or None where it cannot be made and `fallback` must do.
 
     It answers calls with one array (n,) or (B, n) per input, all positional, exactly of type `numpy.ndarray`, of
-    `dtype`, C-contiguous, B the same and at least 1, and returns a new array (*output_shape) or (B, *output_shape). A
-    batch that is not checked may come with `out=`, such an array that shares no memory with the inputs. Any
-    other call, and one that meets NaN or infinity where they are checked, or no memory, becomes the same call of
-    `fallback`. It holds references to `fallback` and `keep`.
+    `dtype`, C-contiguous, B the same and at least 1, and returns new arrays (*shape) or (B, *shape): one, or a tuple of
+    several. They may come with `out=`: one such array, or a tuple of several, that share no memory with the inputs or
+    each other. Any other call, and one that meets NaN or infinity where they are checked, or no memory, becomes the
+    same call of `fallback`. It holds references to `fallback` and to what kernels keep.
 
     Args:
         name, doc: of the function.
-        kernel_address: `void kernel(ptr table, i64 first, i64 last, ptr workspace)`.
         dtype: float64 or float32.
-        inputs, output_shape: n of each input, and the shape of the output for one state.
+        inputs, outputs: n of each input, and the shape of each output for one state; at least one output.
         fallback: the checked function.
-        pool, grain, threshold_rows: threads that run batches of at least so many rows in pieces of `grain`, or None.
+        batches, states: the kernel that runs two states and more, and the one for one state; calls for which there is
+            None go to `fallback`.
         check: whether inputs and outputs are scanned for NaN and infinity; None: those of single states.
-        release_rows: rows from which other Python threads run meanwhile.
+        pool: threads that share large batches, or None.
+        scratch: gives memory of a size for kernels that need some; without, or while another call uses it, calls
+            allocate theirs.
         quaternions: columns of the first input at which quaternions start; those that the kernel cannot scale to unit
             length (too short or too long by ten orders of magnitude) are left to `fallback`, checked or not.
-        workspace: bytes of scratch memory that the kernel needs in each thread, aligned to 64; 0 passes null.
-        keep: whatever owns the kernel's code.
         load: compiles `entry_text()` (once for the process), e.g. through a cache of objects.
     """
+    kernels = (batches, states)
     known = dtype in (np.dtype(np.float64), np.dtype(np.float32)) and layout_is_known()
-    if not known or len(quaternions) > MAX_QUATERNIONS or len(inputs) > MAX_INPUTS or len(output_shape) > MAX_TRAILING:
+    if not known or not _fits(inputs, outputs, quaternions, kernels):
         return None
     dtype = np.dtype(dtype.type)  # the one that arrays have, where this is a copy
     start = pool.start if pool is not None else None
+    constants = [(ctypes.c_int64 * len(each))(*each) for each in (k.constants if k else () for k in kernels)]
+    threads = pool.threads if pool is not None else 1
+    needed = max(k.stride * n if k else 0 for k, n in zip(kernels, (threads, 1), strict=True))
+    own = scratch(needed) if scratch is not None and needed else None
     context = Context(
-        kernel=kernel_address,
         check={None: 1, True: 3, False: 0}[check],
-        workspace=-(-workspace // _LINE) * _LINE,
         fallback=id(fallback),
+        tuple_type=id(tuple),
         out_name=id(_OUT),
         start=id(start),
-        **_numbers(dtype),
-        **_shapes(inputs, output_shape),
+        scratch=own.address if own is not None else None,
+        versions=(Version * 2)(*(_version(k, words, pool) for k, words in zip(kernels, constants, strict=True))),
         quaternions=len(quaternions),
-        quaternion=quaternions + (0,) * (MAX_QUATERNIONS - len(quaternions)),
-        **_sharing(pool, grain, threshold_rows, release_rows),
+        quaternion=_filled(quaternions, MAX_QUATERNIONS),
+        **_numbers(dtype),
+        **_shapes(inputs, outputs),
+        **_staff(pool),
         **_api(),
     )
     function = load_once(entry_text(), load).address("entry")
-    return _builtin(name, doc, function, context, (dtype, fallback, pool, start, keep))
+    kept = (constants, own, *(k.keep for k in kernels if k))
+    return _builtin(name, doc, function, context, (dtype, fallback, pool, start, kept))
+
+
+def _fits(
+    inputs: tuple[int, ...],
+    outputs: tuple[tuple[int, ...], ...],
+    quaternions: tuple[int, ...],
+    kernels: tuple[EntryKernel | None, ...],
+) -> bool:
+    """Whether a context has room for all this."""
+    return (
+        len(inputs) <= MAX_INPUTS
+        and 1 <= len(outputs) <= MAX_OUTPUTS
+        and all(len(shape) <= MAX_TRAILING for shape in outputs)
+        and len(quaternions) <= MAX_QUATERNIONS
+        and all(len(kernel.constants) <= MAX_CONSTANTS for kernel in kernels if kernel is not None)
+    )

@@ -1,4 +1,4 @@
-"""What a built-in function looks at before and after a kernel: machine code that reads a `native_code.Context`."""
+"""What a built-in function looks at before and after a kernel: machine code that reads a `Context`."""
 
 from __future__ import annotations
 
@@ -91,10 +91,8 @@ bad:
 declare double @llvm.vector.reduce.fadd.v4f64(double, <4 x double>)
 """
 
-# @checked is a kernel whose table is a job: it runs the query's kernel between two looks at the numbers of its rows.
-_CHECKED = """
-%Record = type { ptr, i64 }
-%Job = type { ptr, ptr, i32 }
+# Whether all numbers of rows %first to %last - 1 of arrays %from to %to - 1 of a table are finite.
+_ALL_FINITE = """
 define internal i1 @finite(ptr %record, i64 %columns, i64 %first, i64 %last, i64 %itemsize) {
   %data = load ptr, ptr %record, align 8
   %stride.at = getelementptr %Record, ptr %record, i64 0, i32 1
@@ -114,37 +112,51 @@ four:
   %fine4 = call i1 @finite4(ptr %start, i64 %count)
   ret i1 %fine4
 }
-define internal void @checked(ptr %job, i64 %first, i64 %last, ptr %workspace) {
+define internal i1 @all_finite(ptr %context, ptr %table, i64 %from, i64 %to, i64 %first, i64 %last) {
 start:
-  %table.at = getelementptr %Job, ptr %job, i64 0, i32 1
-  %bad.at = getelementptr %Job, ptr %job, i64 0, i32 2
-  %context = load ptr, ptr %job, align 8
-  %table = load ptr, ptr %table.at, align 8
   $addresses
-  %inputs = load i64, ptr %at.inputs, align 8
   %itemsize = load i64, ptr %at.itemsize, align 8
-  %kernel = load ptr, ptr %at.kernel, align 8
-  %out.columns = load i64, ptr %at.out_columns, align 8
-  %unit = call i1 @unit(ptr %context, ptr %table, i64 %first, i64 %last)
-  br i1 %unit, label %scaled, label %bad
-scaled:
-  %any = icmp sgt i64 %inputs, 0
-  br i1 %any, label %input, label %run
-input:
-  %i = phi i64 [ 0, %scaled ], [ %next, %good ]
+  br label %next
+next:
+  %i = phi i64 [ %from, %start ], [ %i.next, %look ]
+  %more = icmp slt i64 %i, %to
+  br i1 %more, label %look, label %fine
+look:
+  %i.next = add i64 %i, 1
   %record = getelementptr %Record, ptr %table, i64 %i
   %columns.at = getelementptr i64, ptr %at.columns, i64 %i
   %columns = load i64, ptr %columns.at, align 8
-  %fine = call i1 @finite(ptr %record, i64 %columns, i64 %first, i64 %last, i64 %itemsize)
-  br i1 %fine, label %good, label %bad
-good:
-  %next = add i64 %i, 1
-  %on = icmp slt i64 %next, %inputs
-  br i1 %on, label %input, label %run
+  %good = call i1 @finite(ptr %record, i64 %columns, i64 %first, i64 %last, i64 %itemsize)
+  br i1 %good, label %next, label %odd
+fine:
+  ret i1 true
+odd:
+  ret i1 false
+}
+"""
+
+# @checked is a kernel whose table is a job: it runs the query's kernel between two looks at the numbers of its rows.
+_CHECKED = """
+define internal void @checked(ptr %job, i64 %first, i64 %last, ptr %workspace) {
+start:
+  %table.at = getelementptr %Job, ptr %job, i64 0, i32 1
+  %kernel.at = getelementptr %Job, ptr %job, i64 0, i32 2
+  %bad.at = getelementptr %Job, ptr %job, i64 0, i32 3
+  %context = load ptr, ptr %job, align 8
+  %table = load ptr, ptr %table.at, align 8
+  %kernel = load ptr, ptr %kernel.at, align 8
+  $addresses
+  %inputs = load i64, ptr %at.inputs, align 8
+  %outputs = load i64, ptr %at.outputs, align 8
+  %arrays = add i64 %inputs, %outputs
+  %unit = call i1 @unit(ptr %context, ptr %table, i64 %first, i64 %last)
+  br i1 %unit, label %given, label %bad
+given:
+  %fine = call i1 @all_finite(ptr %context, ptr %table, i64 0, i64 %inputs, i64 %first, i64 %last)
+  br i1 %fine, label %run, label %bad
 run:
   call void %kernel(ptr %table, i64 %first, i64 %last, ptr %workspace)
-  %output = getelementptr %Record, ptr %table, i64 %inputs
-  %right = call i1 @finite(ptr %output, i64 %out.columns, i64 %first, i64 %last, i64 %itemsize)
+  %right = call i1 @all_finite(ptr %context, ptr %table, i64 %inputs, i64 %arrays, i64 %first, i64 %last)
   br i1 %right, label %done, label %bad
 bad:
   store atomic i32 1, ptr %bad.at monotonic, align 4
@@ -159,11 +171,11 @@ _NORMED = """
 define internal void @normed(ptr %job, i64 %first, i64 %last, ptr %workspace) {
 start:
   %table.at = getelementptr %Job, ptr %job, i64 0, i32 1
-  %bad.at = getelementptr %Job, ptr %job, i64 0, i32 2
+  %kernel.at = getelementptr %Job, ptr %job, i64 0, i32 2
+  %bad.at = getelementptr %Job, ptr %job, i64 0, i32 3
   %context = load ptr, ptr %job, align 8
   %table = load ptr, ptr %table.at, align 8
-  $addresses
-  %kernel = load ptr, ptr %at.kernel, align 8
+  %kernel = load ptr, ptr %kernel.at, align 8
   %unit = call i1 @unit(ptr %context, ptr %table, i64 %first, i64 %last)
   br i1 %unit, label %run, label %bad
 run:
@@ -188,4 +200,4 @@ def checks_text(words: Mapping[str, object]) -> str:
         )
         for size, lanes, scalar, short in ((8, 8, "double", "f64"), (4, 16, "float", "f32"))
     )
-    return finite + Template(_UNIT + _CHECKED + _NORMED).substitute(words)
+    return finite + Template(_UNIT + _ALL_FINITE + _CHECKED + _NORMED).substitute(words)
