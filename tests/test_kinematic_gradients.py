@@ -49,7 +49,7 @@ def tree(seed, **options):
 @pytest.fixture(scope="module")
 def model():
     """Every joint kind, joints that follow others, a floating base."""
-    made = rd.random_tree(10, seed=8, joints=JOINT_TYPES, base="floating", armature=True, mimic=0.3)
+    made = rd.random_tree(8, seed=8, joints=JOINT_TYPES, base="floating", armature=True, mimic=0.3)
     assert made.has_mimic
     return made
 
@@ -152,7 +152,7 @@ def test_the_hessian_along_a_velocity_is_the_time_derivative(frame, model, make_
 
 
 def test_entries_off_the_path_of_a_link_are_zero(make_dynamics):
-    model = rd.random_tree(12, seed=3, joints=JOINT_TYPES, shape="binary")
+    model = rd.random_tree(8, seed=3, joints=JOINT_TYPES, shape="binary")
     dyn = make_dynamics(model)
     q, qd, _ = random_states(model, seed=3)
     link = len(model.link_names) - 1

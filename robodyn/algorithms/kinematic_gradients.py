@@ -91,22 +91,24 @@ def moved(body: Body, own: Fields, first: Body, of_first: Fields, carry: Fields)
 
 def moved_aligned(body: Body, own: Fields, first: Body, of_first: Fields, carry: Fields) -> tuple[Written, Written]:
     """By a coordinate of the ancestor j column i turns; by one of i only the origin moves, about the axis of j."""
-    pairs = tuple(
-        tuple((cross(upper.ang, lower.ang), cross(upper.ang, lower.lin)) for lower in of_first.J) for upper in own.J
+    above = tuple(
+        tuple(Motion(cross(upper.ang, lower.ang), cross(upper.ang, lower.lin)) for lower in of_first.J)
+        for upper in own.J
     )
-    above = tuple(tuple(Motion(ang, lin) for ang, lin in row) for row in pairs)
-    return {"above": above, "below": tuple(tuple(Motion(ZERO3, lin) for _, lin in row) for row in pairs)}, {}
+    return {"above": above, "below": tuple(tuple(Motion(ZERO3, each.lin) for each in row) for row in above)}, {}
 
 
 @cache
 def pose_hessian(frame: Frame) -> Algorithm:
     """Derivatives (6, j, k) of columns J_j of the query's link's Jacobian by coordinates q_k.
 
-    J is zero off the link's path. With J_a of an ancestor and J_b of a body below it:
+    J is zero off the link's path. With J_a = [w_a; l_a] of an ancestor and J_b of a body below it:
 
-        world           d J_b / d q_a = J_a x J_b                d J_a / d q_b = 0         both also for one body
-        body            d J_a / d q_b = J_a x J_b                d J_b / d q_a = 0         for one body all are 0
-        world_aligned   d J_b / d q_a = [w_a x w_b; w_a x l_b]   d J_a / d q_b = [0; w_a x l_b]   one body: the former
+        world           d J_b / d q_a = J_a x J_b                  d J_a / d q_b = 0
+        body            d J_b / d q_a = 0                          d J_a / d q_b = J_a x J_b
+        world_aligned   d J_b / d q_a = [w_a x w_b; w_a x l_b]     d J_a / d q_b = [0; w_a x l_b]
+
+    Between columns of one body the left half holds.
     """
     of_jacobian = jacobian(frame)
     step, blocks, fields = {
