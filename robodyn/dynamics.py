@@ -18,6 +18,7 @@ from robodyn.algorithms.idsva_hessian import idsva_hessian
 from robodyn.algorithms.regressor import EXTERNAL_FORCE_GRADIENT, GRAVITY_GRADIENT, REGRESSOR
 from robodyn.algorithms.rest_gradient import GRAVITY_FORCE_GRADIENT, MASS_MATRIX_PRODUCT_GRADIENT
 from robodyn.algorithms.rnea import rnea
+from robodyn.algorithms.rnea_vjp import rnea_vjp
 from robodyn.arguments import count, flag, one_of
 from robodyn.chains import Task
 from robodyn.engines.protocol import DTYPES, ENGINE_NAMES, make_engine
@@ -46,6 +47,7 @@ PLAIN_CALLS: dict[str, tuple[Task, tuple[str, ...]]] = {
     "coriolis_matrix": (CORIOLIS_MATRIX, ("q", "qd")),
     "inverse_dynamics_gradient": (idsva(), ("q", "qd", "qdd")),
     "forward_dynamics_gradient": (forward_gradient(("q", "qd", "tau"), damping=False), ("q", "qd", "tau")),
+    "inverse_dynamics_vjp": (rnea_vjp(("q", "qd", "qdd", "vector")), ("q", "qd", "qdd", "vector")),
     "inverse_dynamics_hessian": (idsva_hessian(("q", "qd", "qdd", "vector")), ("q", "qd", "qdd", "vector")),
     "regressor": (REGRESSOR, ("q", "qd", "qdd")),
     "inverse_dynamics_external_force_gradient": (EXTERNAL_FORCE_GRADIENT, ("q",)),
@@ -66,7 +68,7 @@ algorithm is the very object that the query runs, asked for with the same argume
 _MAX_THREADS = 4096
 _WITH_JOINT_FORCES = (
     *("inverse_dynamics", "forward_dynamics", "bias_force"),
-    *("inverse_dynamics_gradient", "forward_dynamics_gradient"),
+    *("inverse_dynamics_gradient", "forward_dynamics_gradient", "inverse_dynamics_vjp"),
 )
 _INVERTING = ("forward_dynamics", "mass_matrix_inverse", "forward_dynamics_gradient")
 _EAGER = ("inverse_dynamics", "forward_dynamics", "mass_matrix", "bias_force")

@@ -12,6 +12,7 @@ from robodyn.algorithms.regressor import EXTERNAL_FORCE_GRADIENT, GRAVITY_GRADIE
 from robodyn.algorithms.rest_gradient import GRAVITY_FORCE_GRADIENT, MASS_MATRIX_PRODUCT_GRADIENT
 from robodyn.algorithms.rnea import rnea
 from robodyn.algorithms.rnea_gradient import rnea_gradient
+from robodyn.algorithms.rnea_vjp import rnea_vjp
 from robodyn.sweeps import Algorithm, DofOutput, with_inertia
 
 EVERYTHING = ("q", "qd", "qdd", "f_ext")
@@ -30,6 +31,8 @@ ALGORITHMS = {
         CORIOLIS_MATRIX,
         rnea_gradient(EVERYTHING),
         rnea_gradient(("q", "qd", "qdd")),
+        rnea_vjp((*EVERYTHING[:3], "vector", "f_ext")),
+        rnea_vjp(("q", "qd", "qdd", "vector")),
         idsva_hessian((*EVERYTHING[:3], "vector", "f_ext")),
         idsva_hessian(),
         kinematics.forward_kinematics(False),

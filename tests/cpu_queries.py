@@ -76,6 +76,8 @@ def answers(dyn: rd.Dynamics, s: States, *, invert: bool = True) -> dict[str, np
     }
     found["dtau_dq"], found["dtau_dqd"] = dyn.inverse_dynamics_gradient(s.q, s.qd, s.qdd, s.f_ext, **base)
     found["dK_dq"], found["dK_dqd"] = dyn.kinetic_energy_gradient(s.q, s.qd, **V0)
+    vjp = dyn.inverse_dynamics_vjp(s.q, s.qd, s.qdd, s.tau, s.f_ext, **base)
+    found.update(zip(("vjp by q", "vjp by qd", "vjp by qdd"), vjp, strict=True))
     for frame in FRAMES:
         found[f"jacobian {frame}"] = dyn.jacobian(s.q, s.link, frame)
         found[f"jacobian_derivative {frame}"] = dyn.jacobian_derivative(s.q, s.qd, s.link, frame, **V0)

@@ -47,6 +47,7 @@ def queries(dyn, q, qd, qdd, f_ext=None):
             lambda **o: dyn.inverse_dynamics_gradient(q, qd, qdd, f_ext, **o),
             [(nv, nv)] * 2,
         ),
+        "inverse_dynamics_vjp": (lambda **o: dyn.inverse_dynamics_vjp(q, qd, qdd, qd, f_ext, **o), [(nv,)] * 3),
         "forward_dynamics_gradient": (
             lambda **o: dyn.forward_dynamics_gradient(q, qd, qdd, f_ext, **o),
             [(nv, nv)] * 3,
@@ -161,13 +162,14 @@ ARGUMENTS = {
     "quaternion": set(SUPPORT),
     "qd": {name for name in SUPPORT if "qd" in inspect.signature(getattr(rd.Dynamics, name)).parameters},
     "qdd": {
-        *("inverse_dynamics", "inverse_dynamics_gradient", "regressor", "link_acceleration"),
+        *("inverse_dynamics", "inverse_dynamics_gradient", "inverse_dynamics_vjp"),
+        *("regressor", "link_acceleration"),
     },
     "vector": {"mass_matrix_product_gradient"},
     "tau": {"forward_dynamics", "forward_dynamics_gradient", "forward_dynamics_parameter_gradient"},
     "f_ext": {
         *("inverse_dynamics", "forward_dynamics", "inverse_dynamics_gradient", "forward_dynamics_gradient"),
-        "forward_dynamics_parameter_gradient",
+        *("forward_dynamics_parameter_gradient", "inverse_dynamics_vjp"),
     },
 }
 """Argument -> the queries (as `queries` makes them) that read it."""

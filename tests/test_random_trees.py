@@ -181,6 +181,8 @@ def test_gradients_agree_with_differences(seed):
     assert relative(by_qd, (high - low).T / (2 * STEP)) < DIFFERENCE_TOLERANCE
     dq, dqd, dtau = dyn.forward_dynamics_gradient(q, qd, tau, f_ext, **options)
     H = dyn.mass_matrix(q)
+    for got, matrix in zip(dyn.inverse_dynamics_vjp(q, qd, qdd, tau, f_ext, **options), (by_q, by_qd, H), strict=True):
+        assert relative(got, tau @ matrix) < 1e-11
     assert relative(H @ dq, -by_q) < 1e-8
     assert relative(H @ dqd, -by_qd) < 1e-8
     assert np.abs(H @ dtau - np.eye(model.nv)).max(initial=0) < 1e-9

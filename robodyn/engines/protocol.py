@@ -74,6 +74,7 @@ SUPPORT: dict[str, dict[str, tuple[str, ...]]] = {
         "mass_matrix_product_gradient",
         "coriolis_matrix",
         "inverse_dynamics_gradient",
+        "inverse_dynamics_vjp",
         "forward_dynamics_gradient",
         "inverse_dynamics_hessian",
         "forward_dynamics_hessian",
