@@ -13,9 +13,7 @@ JUDGED_ROWS = 4
 TOLERATED = 1e-2
 """Error, relative to the largest entry of a result at that row, from which it is reported."""
 _ZERO = 1e-9
-"""Results that are so small beside what they are sums of count as zero. Single precision has eight digits, double
-precision sixteen: what is left when nine cancel is lost in one and known well enough in the other to tell by how much;
-what is left when more do may be zero but for roundings in the model's own numbers."""
+"""Results that are so small beside what is usual count as zero: what roundings leave of numbers that cancel."""
 
 
 class Loss(NamedTuple):
@@ -24,6 +22,11 @@ class Loss(NamedTuple):
     result: str
     error: float
     row: int
+
+    def __str__(self) -> str:
+        if np.isinf(self.error):
+            return f"{self.result} is not finite"
+        return f"{self.result} is off by {self.error:.0e} of its largest entry"
 
 
 def judged_rows(batch: int) -> Array:
@@ -34,8 +37,8 @@ def judged_rows(batch: int) -> Array:
 def worst_loss(got: Mapping[str, Array], wanted: Mapping[str, Array], sizes: Mapping[str, Array]) -> Loss | None:
     """The worst of results (rows, ...) beside the right ones, or None where all are tolerable.
 
-    `sizes` (rows,): about how large the terms are that a result is the sum of; a few orders of magnitude do not matter.
-    Rows whose right result is not finite say nothing.
+    `sizes` (rows,): about how large results usually are; a few orders of magnitude do not matter. Rows whose right
+    result is not finite say nothing.
     """
     found = None
     with np.errstate(all="ignore"):

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.forward_hessian import FIRST, SECOND, forward_hessian
 from robodyn.algorithms.idsva_hessian import idsva_hessian
+from robodyn.algorithms.regressor import GRAVITY_GRADIENT
 from robodyn.arguments import Array
 from robodyn.chains import Units
 from robodyn.precision import TOLERATED, judged_rows, worst_loss
@@ -165,7 +166,7 @@ class SecondOrderQueries(GradientQueries):
         again = Query(double, None, **{key: given[key] for key in sorted(given, key=_ORDER.index)})
         inverse = name == "inverse_dynamics_hessian"
         wanted, at = double._inverse_hessian(again) if inverse else double._forward_hessian(again)
-        sizes = double._sizes_of_terms(again, at["qdd"], at["vector"], given["vector"])
+        sizes = double._usual_sizes(again, at["qdd"], at["vector"], given["vector"])
         if query.singular is not None:
             sizes = {key: np.where(query.singular[rows], np.inf, size) for key, size in sizes.items()}
         loss = worst_loss(got, wanted, dict(zip(wanted, sizes.values(), strict=True)))
@@ -173,32 +174,30 @@ class SecondOrderQueries(GradientQueries):
             place = tuple(int(k) for k in np.unravel_index(rows[loss.row], query.leading))
             where = f" at row {place if len(place) > 1 else place[0]}" if place else ""
             warnings.warn(
-                f"{name}: in float32 {loss.result} is off by {loss.error:.0e} of its largest entry{where} (more than "
-                f"{TOLERATED:.0e}, by comparison with float64 at {rows.size} of {query.batch} rows); dtype='float64' "
-                "has the digits, check=False leaves out the comparison",
+                f"{name}: in float32 {loss}{where}, more than {TOLERATED:.0e}, by comparison with float64 at "
+                f"{rows.size} of {query.batch} rows; dtype='float64' has the digits, check=False compares nothing",
                 RuntimeWarning,
                 stacklevel=3,
             )
 
-    def _sizes_of_terms(self, query: Query, qdd: Array, y: Array, vector: Array) -> _Arrays:
-        """About how large the terms are whose sums the results of a call are, in the order of results, each (B,).
+    def _usual_sizes(self, query: Query, qdd: Array, y: Array, vector: Array) -> _Arrays:
+        """About how large the results of a call usually are, in their order, each (B,), where y' tau is differentiated.
 
-        y' tau is differentiated. The largest inertia h and the mass m make gravity's torques about g sqrt(m h).
+        Velocities and accelerations count in full, inertias and weights as much of them as y makes a difference to.
         """
-        H = query.new(self.model.nv, self.model.nv)
+        H, weights = query.new(self.model.nv, self.model.nv), query.new(self.model.nv, 3)
         query.run(CRBA, None, H=H)
+        query.run(GRAVITY_GRADIENT, None, tau_g=weights)
         with np.errstate(all="ignore"):
-            inertia, largest = _largest(H), _largest(y)
-            mass = query.inputs["inertia"][..., 0].sum(axis=-1) if "inertia" in query.inputs else self.model.total_mass
+            inertia = _largest(np.abs(H) @ np.abs(y)[..., None])
+            weight = _largest(np.abs(y)[:, None] @ np.abs(weights)) * np.linalg.norm(self.model.gravity)
             given = {name: _largest(query.inputs[name]) for name in ("V0", "dV0", "f_ext") if name in query.inputs}
             rate = _largest(query.inputs["qd"]) + given.get("V0", 0.0)
             rates = _largest(qdd) + rate * rate + given.get("dV0", 0.0)
-            weight = np.linalg.norm(self.model.gravity) * np.sqrt(np.abs(mass) * inertia)
-            size = largest * inertia
-            by_q = size * rates + largest * (weight + given.get("f_ext", 0.0))
+            by_q = inertia * rates + weight + _largest(y) * given.get("f_ext", 0.0)
             # The last derivative of forward dynamics has H^-1 besides, which made y of the vector.
-            last = size if "tau" not in query.inputs else size * largest / _largest(vector)
-        return {"dqdq": by_q, "dqdqd": size * rate, "dqddqd": size, "last": last}
+            last = inertia if "tau" not in query.inputs else inertia * _largest(y) / _largest(vector)
+        return {"dqdq": by_q, "dqdqd": inertia * rate, "dqddqd": inertia, "last": last}
 
 
 _ORDER = ("q", "qd", "qdd", "tau", "vector", "f_ext", "inertia", "V0", "dV0")
