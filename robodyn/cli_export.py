@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +14,12 @@ from robodyn.algorithms import energy, kinematics
 from robodyn.algorithms.aba import INVERSE_MASS_MATRIX, aba
 from robodyn.algorithms.coriolis import CORIOLIS_MATRIX
 from robodyn.algorithms.crba import CRBA
+from robodyn.algorithms.forward_gradient import forward_by_mass_matrix, forward_gradient, inverse_by_mass_matrix
+from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.kinematics import Frame
 from robodyn.algorithms.rnea import rnea
-from robodyn.algorithms.rnea_gradient import rnea_gradient
 from robodyn.arguments import one_of
+from robodyn.chains import Chain, Solve, Task
 from robodyn.dynamics import Dynamics
 from robodyn.engines.protocol import DTYPES
 from robodyn.errors import ArgumentError, NumericalError, SingularError
@@ -24,10 +27,10 @@ from robodyn.files import require_writable_kind
 from robodyn.messages import printable, quoted
 from robodyn.model import Model
 from robodyn.queries.kinematic import FRAMES
-from robodyn.sweeps import Algorithm, Ancestors, Inward, Outward
+from robodyn.sweeps import Ancestors, Inward, Outward
 from robodyn.tables import units
 from robodyn.tracing.c_code import Function, c_header, c_source, identifier
-from robodyn.tracing.unrolled import trace
+from robodyn.tracing.unrolled import output_shape, trace
 
 _MOST_VISITS = 10_000
 _BASE = ("V0", "dV0")
@@ -38,17 +41,19 @@ class Query:
     """A query that is one program.
 
     `algorithm` makes it from its inputs and the frame of `--frame`; `extras` are inputs it takes where `--inputs` names
-    them; `results` the names of its outputs. `regular`: it needs an invertible mass matrix, factorised joint by joint.
+    them; `results` the names of its outputs. `regular`: it needs an invertible mass matrix. `of_mimic`: what is taken
+    instead for robots whose joints mimic others, if it differs.
     """
 
     about: str
     inputs: tuple[str, ...]
     results: tuple[str, ...]
-    algorithm: Callable[[tuple[str, ...], Frame], Algorithm]
+    algorithm: Callable[[tuple[str, ...], Frame], Task]
     extras: tuple[str, ...] = ()
     of_link: bool = False
     regular: bool = False
     needs_mass: bool = False
+    of_mimic: Callable[[tuple[str, ...]], Task] | None = None
 
 
 _FORCES = ("f_ext", *_BASE)
@@ -67,6 +72,7 @@ QUERIES = {
         lambda inputs, _: aba(inputs),
         _FORCES,
         regular=True,
+        of_mimic=forward_by_mass_matrix,
     ),
     "mass_matrix": Query("The joint-space inertia matrix H, armature included.", ("q",), ("H",), lambda *_: CRBA),
     "mass_matrix_inverse": Query(
@@ -75,6 +81,7 @@ QUERIES = {
         ("Hinv",),
         lambda *_: INVERSE_MASS_MATRIX,
         regular=True,
+        of_mimic=inverse_by_mass_matrix,
     ),
     "bias": Query(
         "Inverse dynamics at qdd = 0: Coriolis, centrifugal and gravity forces, minus external ones.",
@@ -101,8 +108,17 @@ QUERIES = {
         "velocity times time) and by qd[j].",
         ("q", "qd", "qdd"),
         ("dtau_dq", "dtau_dqd"),
-        lambda inputs, _: rnea_gradient(inputs),
+        lambda inputs, _: idsva(inputs),
         _FORCES,
+    ),
+    "fd_gradient": Query(
+        "Derivatives of forward dynamics: row i, column j is that of qdd[i] by q[j] (on the tangent space), by qd[j] "
+        "and by tau[j].",
+        ("q", "qd", "tau"),
+        ("dqdd_dq", "dqdd_dqd", "dqdd_dtau"),
+        lambda inputs, _: forward_gradient(inputs),
+        _FORCES,
+        regular=True,
     ),
     "fk": Query(
         "Poses of all links: homogeneous transforms from link to world coordinates.",
@@ -251,7 +267,10 @@ def _function(model: Model, name: str, prefix: str, link: int | None, frame: Fra
     _require_possible(model, name)
     taken = [extra for extra in query.extras if extra in extras]
     inputs = (*query.inputs, *(extra for extra in taken if extra not in _BASE))
-    algorithm = query.algorithm(inputs, frame)
+    if model.has_mimic and query.of_mimic is not None:
+        algorithm = query.of_mimic(inputs)
+    else:
+        algorithm = query.algorithm(inputs, frame)
     _require_moderate(model, name, algorithm)
     base = [extra for extra in taken if extra in _BASE]
     program = trace(model, algorithm, link=link if query.of_link else None, base=base)
@@ -267,11 +286,6 @@ def _function(model: Model, name: str, prefix: str, link: int | None, frame: Fra
 
 def _require_possible(model: Model, name: str) -> None:
     query = QUERIES[name]
-    if query.regular and model.has_mimic:
-        raise ArgumentError(
-            f"--query: {name!r} of a robot whose joints mimic others is not one program but the solution of a linear "
-            f"system; export 'mass_matrix' and 'bias', or take --mimic ignore"
-        )
     singular = Dynamics(model, engine="reference").singularity() if query.regular else None
     if singular is not None:
         raise SingularError(singular)
@@ -279,18 +293,24 @@ def _require_possible(model: Model, name: str) -> None:
         raise NumericalError(f"model {quoted(model.name)}: nothing that moves has mass, so it has no centre of mass")
 
 
-def _require_moderate(model: Model, name: str, algorithm: Algorithm) -> None:
+def _require_moderate(model: Model, name: str, algorithm: Task) -> None:
     """Straight-line code grows with the visits to bodies that an algorithm makes; nobody can compile millions."""
     lanes = any(isinstance(sweep, Outward | Inward) and sweep.lanes for sweep in algorithm.sweeps)
     pairs = any(isinstance(sweep, Ancestors) and not sweep.of_link for sweep in algorithm.sweeps)
     visits = model.n_bodies * (model.nv if lanes else 1)
     if pairs:
         visits = int((model.tree.depth + 1).sum())
+    if isinstance(algorithm, Chain):  # a solve visits each pair again for each column
+        visits *= 1 + sum(_columns(model, stage) for stage in algorithm.stages if isinstance(stage, Solve))
     if visits > _MOST_VISITS:
         raise ArgumentError(
             f"--query: {name!r} of {quoted(model.name)} visits its {model.n_bodies} bodies {visits} times, too often "
             f"for code without loops; wanted at most {_MOST_VISITS}"
         )
+
+
+def _columns(model: Model, solve: Solve) -> int:
+    return sum(math.prod(output_shape(model, solution)) for solution in solve.outputs.values()) // max(1, model.nv)
 
 
 def _sizes(model: Model) -> dict[str, int]:
