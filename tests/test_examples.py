@@ -71,3 +71,17 @@ def test_example_without_its_package_says_so(package, tmp_path):
     assert needing, f"no example needs {package}"
     for script in needing:
         assert "is not installed" in run(script, tmp_path, PYTHONPATH=str(tmp_path))
+
+
+def test_ilqr_draws_its_motions(tmp_path):
+    pytest.importorskip("matplotlib")
+    printed = run(EXAMPLES / "14_ilqr.py", tmp_path, "figure.svg")
+    assert "figure.svg" in printed
+    assert "<svg" in (tmp_path / "figure.svg").read_text(encoding="utf-8")
+
+
+def test_ilqr_without_matplotlib_solves_and_draws_nothing(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['matplotlib'] = None\n", encoding="utf-8")
+    printed = run(EXAMPLES / "14_ilqr.py", tmp_path, "figure.svg", PYTHONPATH=str(tmp_path))
+    assert "Matplotlib is not installed" in printed
+    assert not (tmp_path / "figure.svg").exists()
