@@ -303,7 +303,8 @@ def cache(
     help="Write queries as a C99 file that needs nothing but <math.h>, one function for each.\n\n"
     "Queries: id, fd, mass_matrix, mass_matrix_inverse, bias, gravity, coriolis, id_gradient, fd_gradient, fk; of a "
     "link link_pose, jacobian, link_velocity, link_acceleration, classical_acceleration; kinetic_energy, "
-    "potential_energy, center_of_mass, centroidal_momentum. A function computes one state: void ROBOT_QUERY(q, ..., result)."
+    "potential_energy, center_of_mass, centroidal_momentum. A function computes one state: void ROBOT_QUERY(q, ..., "
+    "result)."
 )
 def export(
     context: typer.Context,

@@ -380,7 +380,7 @@ def test_numbers_come_back_exactly(tmp_path):
 REFUSED = [
     (["--query", "ID"], "--query", "'ID'", "'id'"),
     (["--query", ""], "--query", "nothing given"),
-    (["--query", "id,fd_hessian"], "--query", "'fd_gradient'", "allowed"),
+    (["--query", "id,fd_hessian"], "--query", "'fd_hessian'", "allowed"),
     (["--lang", "cuda"], "--lang", "'cuda'", "'c'"),
     (["--dtype", "float16"], "--dtype", "'float16'", "'float32'"),
     (["--frame", "tool"], "--frame", "'tool'", "'world_aligned'"),

@@ -20,7 +20,7 @@ from robodyn.tables import console
 from tests.bench import core, dynamics, plots, shared
 
 _WIDTH = 150
-_BATCHES = "1,16,128,4096,65536"
+_BATCHES = "1,16,32,64,128,4096,65536"
 
 
 def run(
