@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -23,9 +23,12 @@ of 100,000 links included, and above 10^8 where links without mass lie between t
 stands near the lower end: a joint whose inertia is small beside that of its neighbours is not refused while its
 acceleration has some digits left.
 """
+GIVEN_ROUNDINGS = 4.0
+"""The same for inertias in float32 and roundings of theirs: every number of them has been rounded once."""
 _STATES = 3
 """A regular robot may come near a singular state by accident, but not at one joint in all of them."""
 _MAX_NAMED = 5
+_EPS = float(np.finfo(np.float64).eps)
 _REFERENCE_BODIES = 300
 _JUDGED_SCALARS = 1 << 20
 """Entries of the mass matrices that are factorised together."""
@@ -40,7 +43,7 @@ def singularity(model: Model) -> str | None:
     engine = make_engine("reference" if model.n_bodies <= _REFERENCE_BODIES else "auto", model, np.dtype(np.float64))
     vanishing = np.ones(model.nv, dtype=bool)
     for q in _states(model):
-        pivot, limit = (each[0] for each in _pivots(model, engine, {"q": q}))
+        pivot, limit = (each[0] for each in _pivots(model, engine, {"q": q}, ROUNDING_ERRORS * _EPS))
         # Beyond a pivot of exactly zero there is NaN, which is not at most anything.
         vanishing &= np.abs(pivot) <= limit
         if not vanishing.any():
@@ -57,10 +60,13 @@ class InertiaJudge:
     Args:
         model: what else the robot is made of.
         engine: one of the model, in float64.
+        dtype: of the inertias.
     """
 
-    def __init__(self, model: Model, engine: Engine) -> None:
+    def __init__(self, model: Model, engine: Engine, dtype: np.dtype[Any]) -> None:
         self.model, self.engine, self.states = model, engine, _states(model)
+        rounded = GIVEN_ROUNDINGS * float(np.finfo(dtype).eps) if dtype == np.float32 else 0.0
+        self.tolerance = ROUNDING_ERRORS * _EPS + rounded
         self._last = (np.empty((0, model.n_bodies, 10)), np.empty(0, dtype=bool))
 
     def singular(self, inertia: Array) -> Array:
@@ -79,7 +85,7 @@ class InertiaJudge:
         rows = np.arange(len(inertia))
         for q in self.states:
             given = {"q": np.broadcast_to(q, (rows.size, self.model.nq)), "inertia": inertia[rows]}
-            pivot, limit = _pivots(self.model, self.engine, given)
+            pivot, limit = _pivots(self.model, self.engine, given, self.tolerance)
             vanishing[rows] &= np.abs(pivot) <= limit
             rows = np.flatnonzero(vanishing.any(axis=1))
             if not rows.size:
@@ -94,9 +100,10 @@ def _states(model: Model) -> Array:
     return free.random_configuration(np.random.default_rng(0), (_STATES, 1))
 
 
-def _pivots(model: Model, engine: Engine, given: dict[str, Array]) -> tuple[Array, Array]:
-    """(pivot, limit), each (B, nv): a pivot whose size is at most the limit counts as zero."""
-    batch, eps = len(given["q"]), float(np.finfo(np.float64).eps)
+def _pivots(model: Model, engine: Engine, given: dict[str, Array], tolerance: float) -> tuple[Array, Array]:
+    """(pivot, limit), each (B, nv): a pivot whose size is at most the limit counts as zero. `tolerance`: of what went
+    into it, how much."""
+    batch = len(given["q"])
 
     def run(algorithm: Algorithm, **outputs: Array) -> None:
         engine.run(with_inertia(algorithm) if "inertia" in given else algorithm, given, outputs)
@@ -107,11 +114,11 @@ def _pivots(model: Model, engine: Engine, given: dict[str, Array]) -> tuple[Arra
             run(CRBA, H=H)
             run(MASS_MATRIX_SIZE, size=size)
             diagonal = np.diagonal(size, axis1=1, axis2=2)
-            pivot, error = pivots_with_error(H, diagonal, ROUNDING_ERRORS * eps)
+            pivot, error = pivots_with_error(H, diagonal, tolerance)
         else:
             pivot, error = np.empty((2, batch, model.nv))
             run(PIVOTS, pivot=pivot, error=error)
-        return pivot, ROUNDING_ERRORS * eps * np.abs(error)
+        return pivot, tolerance * np.abs(error)
 
 
 def _message(model: Model, vanishing: Array, pivot: Array, limit: Array) -> str:

@@ -87,7 +87,7 @@ class Core(ABC):
         if self.dtype != double:
             name = "reference" if engine.name == "reference" else "auto"
             engine = make_engine(name, self.model, double, self.threads)
-        return InertiaJudge(self.model, engine)
+        return InertiaJudge(self.model, engine, self.dtype)
 
 
 def require_model(model: Any) -> None:
