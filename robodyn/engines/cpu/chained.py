@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from robodyn.engines.cpu.solve_code import PIVOTS, SolveKind, solve_module
 from robodyn.engines.cpu.solves import SolvePlan
 from robodyn.engines.cpu.units import UnitsPlan, units_module
 from robodyn.engines.cpu.vectors import VectorType
+from robodyn.tracing.unrolled import output_shape
 
 _FLUSH_NS = 0.3
 """Nanoseconds for a scalar of one state: decides only whether a batch is worth sharing between threads."""
@@ -48,13 +50,13 @@ class Stages:
 class Repeated:
     """The kernel that runs at every unit vector, and how it is called."""
 
-    kernel: Kernel
+    kernels: tuple[Kernel]
     plan: UnitsPlan
 
     @property
     def operations(self) -> int:
         """Floating-point operations for one state."""
-        return self.plan.times * self.kernel.operations
+        return self.plan.times * self.kernels[0].operations
 
 
 class _Chained:
@@ -91,31 +93,37 @@ class _Chained:
                 self._algorithm(stage)
         flushed = [name for name in self.chain.results if name in self.vectors]
         if flushed:
-            self._flush(flushed, FLUSHED)
+            self.flush(flushed, FLUSHED)
+        users = [
+            *input_names(self.request),
+            *(FLUSHED + name if name in flushed else name for name in self.chain.results),
+        ]
+        rows = {name: self.sizes[name.removeprefix(BY_ROW)] for name in sorted(self.rows) if name not in users}
+        vectors = {name: self.sizes[name] for name in sorted(self.vectors) if name not in self.places}
+        return self.calling("chained", users, vectors, rows)
+
+    def calling(self, mode: str, users: list[str], vectors: dict[str, int], rows: dict[str, int]) -> Kernel:
+        """The kernel that calls those collected so far."""
         calls = [
             StageCall(kernel.address, names, kernel.constants, kernel.workspace_bytes)
             for kernel, names in zip(self.kernels, self.arrays, strict=True)
         ]
-        request, inputs = self.request, input_names(self.request)
-        users = [*inputs, *(FLUSHED + name if name in flushed else name for name in self.chain.results)]
-        rows = {name: self.sizes[name.removeprefix(BY_ROW)] for name in sorted(self.rows) if name not in users}
-        vectors = {name: self.sizes[name] for name in sorted(self.vectors) if name not in self.places}
         plan = ChainPlan(users, vectors, rows, self.places, calls, self.kind)
-        text = chain_module(len(users), self.kind.width)
-        kernels = tuple(self.kernels)
+        text, kernels = chain_module(len(users), self.kind.width), tuple(self.kernels)
         return Kernel(
-            request=request,
-            mode="chained",
-            code=self.compiler.shared(text, "robodyn chain", request.target),
-            inputs=inputs,
+            request=self.request,
+            mode=mode,
+            code=self.compiler.shared(text, "robodyn chain", self.request.target),
+            inputs=input_names(self.request),
             constants=(plan.descriptor.ctypes.data, 0),
             workspace_bytes=plan.workspace_bytes,
             row_ns=sum(kernel.row_ns for kernel in kernels),
-            module=lambda: "\n".join([*(kernel.module() for kernel in kernels), text]),
+            module=lambda: text,
             keep=Stages(kernels, plan),
         )
 
-    def _add(self, kernel: Kernel, arrays: tuple[str, ...]) -> None:
+    def take(self, kernel: Kernel, arrays: tuple[str, ...]) -> None:
+        """Call a kernel next."""
         self.kernels.append(kernel)
         self.arrays.append(arrays)
 
@@ -128,7 +136,7 @@ class _Chained:
         if kernel is None:
             kernel = self.compiler.rolled(part, self.kind.width)
         self.vectors.update(stage.outputs)
-        self._add(kernel, (*(stage.reads.get(name, name) for name in kernel.inputs), *stage.outputs))
+        self.take(kernel, (*(stage.reads.get(name, name) for name in kernel.inputs), *stage.outputs))
 
     def _solve(self, solve: Solve) -> None:
         first = PIVOTS + solve.matrix not in self.vectors
@@ -144,26 +152,27 @@ class _Chained:
         label = f"robodyn solve {request.dtype} {request.target.level}"
         pointers = tuple(word for array in plan.arrays for word in (array.ctypes.data, 0))
         kernel = self._loops(text, label, pointers, plan.row_ns, plan, plan.workspace_bytes)
-        self._add(kernel, (*asked.inputs, *solve.outputs))
+        self.take(kernel, (*asked.inputs, *solve.outputs))
 
     def _units(self, stage: Stage) -> None:
         reads = [stage.reads.get(name, name) for name in stage.algorithm.inputs]
         needed = [name for name in reads if name in self.vectors and BY_ROW + name not in self.rows]
         if needed:
-            self._flush(needed, BY_ROW)
+            self.flush(needed, BY_ROW)
             self.rows.update(BY_ROW + name for name in needed)
         kernel = self.compiler.kernel(replace(self.request, algorithm=stage.algorithm), single=False)
         inputs = (stage.reads.get(name, name) for name in kernel.inputs)
         self.rows.update(stage.outputs)
-        self._add(kernel, (*(BY_ROW + name if name in self.vectors else name for name in inputs), *stage.outputs))
+        self.take(kernel, (*(BY_ROW + name if name in self.vectors else name for name in inputs), *stage.outputs))
 
-    def _flush(self, names: list[str], prefix: str) -> None:
+    def flush(self, names: list[str], prefix: str) -> None:
+        """Bring vectors to rows, whose names begin with the prefix."""
         request, plan = self.request, FlushPlan(np.array([self.sizes[name] for name in names], np.int64))
         text = flush_module(len(names), self.kind, request.target)
         label = f"robodyn flush {request.dtype} {request.target.level}"
         words = (plan.sizes.ctypes.data, 0)
         kernel = self._loops(text, label, words, int(plan.sizes.sum()) * _FLUSH_NS, plan, 0)
-        self._add(kernel, (*names, *(prefix + name for name in names)))
+        self.take(kernel, (*names, *(prefix + name for name in names)))
 
     def _loops(
         self, text: str, label: str, words: tuple[int, ...], row_ns: float, plan: SolvePlan | FlushPlan, scratch: int
@@ -182,12 +191,18 @@ class _Chained:
 
 
 def chained_kernel(compiler: Compiler, request: Request) -> Kernel:
-    """Every stage of a chain a kernel of its own, one that flushes results, and one that calls them.
-
-    An algorithm is a chain of one stage: worth its while where a state's results are so many that rows of them are
-    better written one after another.
-    """
+    """Every stage of a chain a kernel of its own, one that flushes results, and one that calls them."""
     return _Chained(compiler, request).kernel()
+
+
+def flushed_kernel(compiler: Compiler, request: Request, inner: Kernel) -> Kernel:
+    """A kernel that leaves its results as vectors, and a flush of them to the user's rows."""
+    work, outputs = _Chained(compiler, request), request.algorithm.outputs
+    work.sizes.update({name: math.prod(output_shape(request.model, each)) for name, each in outputs.items()})
+    work.take(inner, (*inner.inputs, *outputs))
+    work.flush(list(outputs), FLUSHED)
+    users = [*inner.inputs, *(FLUSHED + name for name in outputs)]
+    return work.calling("unrolled", users, {name: work.sizes[name] for name in outputs}, {})
 
 
 def repeated_kernel(compiler: Compiler, request: Request) -> Kernel:
@@ -207,6 +222,6 @@ def repeated_kernel(compiler: Compiler, request: Request) -> Kernel:
         constants=(plan.descriptor.ctypes.data, 0),
         workspace_bytes=plan.workspace_bytes,
         row_ns=model.nv * inner.row_ns,
-        module=lambda: "\n".join([inner.module(), text]),
-        keep=Repeated(inner, plan),
+        module=lambda: text,
+        keep=Repeated((inner,), plan),
     )

@@ -53,10 +53,10 @@ class GeneratedCode:
 
     @cached_property
     def ir(self) -> str:
-        """The module in LLVM's language."""
-        return self._kernel.module()
+        """The module in LLVM's language; of code that is several modules, one after the other."""
+        return "\n".join(self._kernel.modules)
 
     @cached_property
     def assembly(self) -> str:
         """The machine code in the processor's language."""
-        return assembly(self.ir, self._kernel.request.target, OPT)
+        return "\n".join(assembly(text, self._kernel.request.target, OPT) for text in self._kernel.modules)

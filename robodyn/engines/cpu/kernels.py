@@ -37,6 +37,9 @@ _MAX_TRACED_BODIES, _MAX_TRACED_STEPS = 250, 4096
 hundreds of bodies one state takes longer in a vector of eight copies than in rolled code for one."""
 MAX_UNROLLED_CHAIN = 24_000
 """Operations of a chain from which its stages are kernels of their own: solves run faster as loops then."""
+_FLUSHED_ENTRIES = 256
+"""Results of a state from which unrolled code leaves vectors, and a loop writes them to rows from end to end of each.
+Rows that are written here and there wait for memory twice as long once a batch is larger than the caches."""
 _MAX_UNROLLED_ENTRIES = 1 << 13
 """Entries of a result beyond which it is made by loops, and by one unit vector after another where an algorithm runs at
 all of them: most are zeros, which unrolled code stores one by one."""
@@ -151,6 +154,11 @@ class Kernel:
         return self.request.trace() if self.mode == "unrolled" else None
 
     @property
+    def modules(self) -> list[str]:
+        """The texts of its modules: its own, and those of the kernels that it calls."""
+        return [self.module(), *(text for kernel in getattr(self.keep, "kernels", ()) for text in kernel.modules)]
+
+    @property
     def operations(self) -> int:
         """Floating-point operations for one state."""
         if self.keep is not None:
@@ -162,6 +170,13 @@ class Kernel:
 def input_names(request: Request) -> tuple[str, ...]:
     """A kernel's inputs, in order."""
     return tuple(input_shapes(request.model, request.algorithm, request.base))
+
+
+def _flushed(request: Request) -> Request:
+    """The request for vectors, where results are so many that rows of them are better written one after another."""
+    outputs = request.algorithm.outputs
+    entries = sum(math.prod(output_shape(request.model, output)) for output in outputs.values())
+    return replace(request, vectors=frozenset(outputs)) if entries >= _FLUSHED_ENTRIES else request
 
 
 class Compiler:
@@ -182,7 +197,12 @@ class Compiler:
             UnavailableError: LLVM cannot compile it, or it needs more memory than there is.
         """
         if self.mode != "rolled":
-            found = self.unrolled(request)
+            asked = _flushed(request)
+            found = self.unrolled(asked)
+            if found is not None and asked.vectors:
+                from robodyn.engines.cpu.chained import flushed_kernel
+
+                return flushed_kernel(self, request, found)
             if found is not None:
                 return found
         if not isinstance(request.algorithm, Algorithm):
@@ -199,7 +219,7 @@ class Compiler:
             return all(self.in_cache(replace(request, algorithm=each)) for each in stages)
         if isinstance(task, Units) and not self._unrollable(request):
             return self.in_cache(replace(request, algorithm=task.algorithm))
-        return self._cache(request).get(self._unrolled_key(request)) is not None
+        return self._cache(request).get(self._unrolled_key(_flushed(request))) is not None
 
     def _cache(self, request: Request) -> ObjectCache:
         return self.cache if request.cacheable else ObjectCache(None)
