@@ -39,9 +39,9 @@ class Engine(Protocol):
 
         Args:
             algorithm: what to run; its `outputs` name and shape what is filled.
-            inputs: (B, ...) arrays of the engine's dtype: `q` (B, nq), `qd`, `qdd`, `tau` (B, nv), `f_ext`
-                (B, n_bodies, 6), `V0`, `dV0` (B, 6). Those the algorithm does not list may be missing; a missing V0
-                or dV0 is zero. Values may be NaN or infinite: they stay in their rows.
+            inputs: (B, ...) arrays of the engine's dtype: `q` (B, nq), `qd`, `qdd`, `tau`, `vector` (B, nv), `f_ext`
+                (B, n_bodies, 6), `inertia` (B, n_bodies, 10), `V0`, `dV0` (B, 6). Those the algorithm does not list may
+                be missing; a missing V0 or dV0 is zero. Values may be NaN or infinite: they stay in their rows.
             outputs: (B, ...) arrays of the engine's dtype, possibly strided; every entry is overwritten.
             link: index of the link that the query is about, where it is about one.
         """
