@@ -5,21 +5,27 @@ need not know. Behind the user's arrays the table has one constant, the descript
 
     stages, offset of the stages' table in the workspace, offset of their own workspace;
     for each stage its address, the entries of its table, and for each entry (USER, array, 0),
-    (BETWEEN, offset in the workspace, bytes of a row) or (LITERAL, word, word).
+    (BETWEEN, offset in the workspace, bytes of a row), (LITERAL, word, word) or (BATCH, word, 0).
 
 What lies between stages is vectors of states, scalar k of a state being vector k of an array: that needs no
 transposing, and stays in the cache. A flush brings results to the user's arrays. Where rows are needed between stages,
 they are addressed so that row r of the vector is row r of the batch.
+
+The second word of the descriptor's entry in the table is the number of rows of the whole batch, or 0 where nobody said;
+BATCH hands it on. A flush of more than the caches hold goes past them, straight to memory.
 """
 
 from __future__ import annotations
 
 from robodyn.engines.cpu.rolled_runtime import runtime_functions
 from robodyn.engines.cpu.straight_line import attributes
+from robodyn.engines.cpu.streaming import stream_functions
 from robodyn.engines.cpu.target import Target
 from robodyn.engines.cpu.vectors import Lines, VectorType, declarations
 
-USER, BETWEEN, LITERAL = range(3)
+USER, BETWEEN, LITERAL, BATCH = range(4)
+_STREAMED_BYTES = 1 << 23
+"""Results of a batch, by array, from which they are written past the caches, which they would only clear."""
 
 
 def chain_module(n_arrays: int, width: int) -> str:
@@ -28,6 +34,8 @@ def chain_module(n_arrays: int, width: int) -> str:
 entry:
   %descriptor.at = getelementptr {{ptr, i64}}, ptr %table, i64 {n_arrays}
   %descriptor = load ptr, ptr %descriptor.at, align 8
+  %batch.at = getelementptr i64, ptr %descriptor.at, i64 1
+  %batch = load i64, ptr %batch.at, align 8
   %n_stages = load i64, ptr %descriptor, align 8
   %inner.at = getelementptr i64, ptr %descriptor, i64 1
   %inner.offset = load i64, ptr %inner.at, align 8
@@ -73,7 +81,9 @@ entry.fill:
   %is.between = icmp eq i64 %kind, {BETWEEN}
   %other = select i1 %is.between, i64 %between, i64 %a
   %data = select i1 %is.user, i64 %user.data, i64 %other
-  %stride = select i1 %is.user, i64 %user.stride, i64 %b
+  %is.batch = icmp eq i64 %kind, {BATCH}
+  %known = select i1 %is.batch, i64 %batch, i64 %b
+  %stride = select i1 %is.user, i64 %user.stride, i64 %known
   %to = getelementptr {{i64, i64}}, ptr %inner, i64 %e
   store i64 %data, ptr %to, align 8
   %to.stride = getelementptr i64, ptr %to, i64 1
@@ -98,20 +108,28 @@ done:
 
 
 def flush_module(n_arrays: int, kind: VectorType, target: Target) -> str:
-    """Arrays of vectors to rows of the user's: the table has the ones, then the others, then their sizes."""
+    """Arrays of vectors to rows of the user's: the table has the ones, then the others, then their sizes.
+
+    The second word of the sizes is the rows of the whole batch, or 0.
+    """
     out = Lines()
 
     def word(number: int, field: int, what: str) -> str:
         at = out.new(f"getelementptr {{ptr, i64}}, ptr %table, i64 {number}, i32 {field}")
         return out.new(f"load {what}, ptr {at}, align 8")
 
-    sizes = word(2 * n_arrays, 0, "ptr")
+    sizes, batch = word(2 * n_arrays, 0, "ptr"), word(2 * n_arrays, 1, "i64")
     end = out.new("sub i64 %last, 1")
+    streams = target.level == "avx512"
     for number in range(n_arrays):
         size = out.new(f"load i64, ptr {out.new(f'getelementptr i64, ptr {sizes}, i64 {number}')}, align 8")
         rows, stride = word(n_arrays + number, 0, "ptr"), word(n_arrays + number, 1, "i64")
         vectors = word(number, 0, "ptr")
-        out.do(f"call void @stage_out(ptr {rows}, i64 {stride}, i64 %first, i64 {end}, ptr {vectors}, i64 {size})")
+        arguments = f"ptr {rows}, i64 {stride}, i64 %first, i64 {end}, ptr {vectors}, i64 {size}"
+        if streams:
+            out.do(f"call void @flush({arguments}, i64 {batch})")
+        else:
+            out.do(f"call void @stage_out({arguments})")
     body = "\n".join(out.lines)
     kernel = f"""define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) #0 {{
 {body}
@@ -119,4 +137,5 @@ def flush_module(n_arrays: int, kind: VectorType, target: Target) -> str:
 }}
 
 """
-    return declarations(kind) + runtime_functions(kind) + kernel + attributes(target)
+    stream = stream_functions(kind, _STREAMED_BYTES) if streams else ""
+    return declarations(kind) + runtime_functions(kind) + stream + kernel + attributes(target)

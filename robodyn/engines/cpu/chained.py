@@ -105,7 +105,7 @@ class _Chained:
     def calling(self, mode: str, users: list[str], vectors: dict[str, int], rows: dict[str, int]) -> Kernel:
         """The kernel that calls those collected so far."""
         calls = [
-            StageCall(kernel.address, names, kernel.constants, kernel.workspace_bytes)
+            StageCall(kernel.address, names, kernel.constants, kernel.workspace_bytes, kernel.batch)
             for kernel, names in zip(self.kernels, self.arrays, strict=True)
         ]
         plan = ChainPlan(users, vectors, rows, self.places, calls, self.kind)
@@ -120,6 +120,7 @@ class _Chained:
             row_ns=sum(kernel.row_ns for kernel in kernels),
             module=lambda: text,
             keep=Stages(kernels, plan),
+            batch=True,
         )
 
     def take(self, kernel: Kernel, arrays: tuple[str, ...]) -> None:
@@ -187,6 +188,7 @@ class _Chained:
             row_ns=row_ns,
             module=lambda: text,
             keep=plan,
+            batch=isinstance(plan, FlushPlan),
         )
 
 

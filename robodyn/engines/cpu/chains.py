@@ -10,7 +10,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.chains import Chain, Stage, Task
-from robodyn.engines.cpu.chain_code import BETWEEN, LITERAL, USER
+from robodyn.engines.cpu.chain_code import BATCH, BETWEEN, LITERAL, USER
 from robodyn.engines.cpu.solve_code import PIVOTS
 from robodyn.engines.cpu.vectors import VectorType
 from robodyn.model import Model
@@ -21,12 +21,14 @@ _LINE = 64
 
 @dataclass(frozen=True)
 class StageCall:
-    """A stage's kernel: its address, arrays by the chain's names, constant words, scratch memory."""
+    """A stage's kernel: its address, arrays by the chain's names, constant words, scratch memory; `batch`: whether the
+    second of a constant's words is the rows of the whole batch."""
 
     address: int
     arrays: tuple[str, ...]
     constants: tuple[int, ...]
     workspace_bytes: int
+    batch: bool = False
 
 
 def sizes_between(model: Model, chain: Chain) -> dict[str, int]:
@@ -89,7 +91,7 @@ class ChainPlan:
             else:
                 found.append((USER, self.users.index(name), 0))
         pairs = zip(call.constants[0::2], call.constants[1::2], strict=True)
-        return [*found, *((LITERAL, data, stride) for data, stride in pairs)]
+        return [*found, *((BATCH if call.batch else LITERAL, data, stride) for data, stride in pairs)]
 
 
 def as_chain(task: Task) -> Chain:

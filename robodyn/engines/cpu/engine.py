@@ -158,6 +158,8 @@ class CpuEngine:
         arrays += [targets[name] for name in algorithm.outputs]
         words = [word for array in arrays for word in (array.__array_interface__["data"][0], array.strides[0])]
         table = (ctypes.c_int64 * (len(words) + len(kernel.constants)))(*words, *kernel.constants)
+        if kernel.batch:
+            table[len(table) - 1] = batch
         self.launch(kernel, ctypes.addressof(table), batch)
         for name, target in targets.items():
             if not np.may_share_memory(target, outputs[name]):

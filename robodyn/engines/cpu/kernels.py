@@ -125,7 +125,7 @@ class Kernel:
 
     `inputs`: names in the table's order; `constants`: the table's words after inputs and outputs; `row_ns`: about how
     long a state takes; `program`: the straight-line program, traced when asked for, or None for rolled code; `module`:
-    its text, made when asked for.
+    its text, made when asked for; `batch`: whether the last of the constants is to be the rows of the whole batch.
     """
 
     request: Request
@@ -137,6 +137,7 @@ class Kernel:
     row_ns: float
     module: Callable[[], str]
     keep: Counted | None = field(default=None, repr=False)
+    batch: bool = False
 
     @cached_property
     def address(self) -> int:

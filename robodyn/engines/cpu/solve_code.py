@@ -57,6 +57,7 @@ def solve_module(kind: SolveKind, vector: VectorType, target: Target) -> str:
         declarations(vector),
         runtime_functions(vector),
         _factor(vector) if kind.first else "",
+        _mirror(vector),
         *(_sweep(vector, width, name) for width in WIDTHS for name in ("up", "down", "turn")),
         *(_solution(kind, vector, number) for number in range(len(kind.solve.outputs))),
         _kernel(kind, vector),
@@ -195,6 +196,41 @@ done:
 """
 
 
+def _mirror(kind: VectorType) -> str:
+    """mirror(X, n, c, count): rows before c of columns c .. c + count - 1, from where they stand below the diagonal."""
+    T, aligned = kind.name, f"align {kind.bytes}"
+    return f"""define internal void @mirror(ptr %X, i64 %n, i64 %c, i64 %count) #0 {{
+entry:
+  %any = icmp sgt i64 %c, 0
+  br i1 %any, label %rows, label %done
+rows:
+  %p = phi i64 [ 0, %entry ], [ %p.next, %row.done ]
+  %line = mul i64 %p, %n
+  br label %columns
+columns:
+  %j = phi i64 [ 0, %rows ], [ %j.next, %columns ]
+  %k = add i64 %c, %j
+  %to.index = add i64 %line, %k
+  %from.line = mul i64 %k, %n
+  %from.index = add i64 %from.line, %p
+  %from = getelementptr {T}, ptr %X, i64 %from.index
+  %to = getelementptr {T}, ptr %X, i64 %to.index
+  %value = load {T}, ptr %from, {aligned}
+  store {T} %value, ptr %to, {aligned}
+  %j.next = add i64 %j, 1
+  %j.more = icmp slt i64 %j.next, %count
+  br i1 %j.more, label %columns, label %row.done
+row.done:
+  %p.next = add i64 %p, 1
+  %p.more = icmp slt i64 %p.next, %c
+  br i1 %p.more, label %rows, label %done
+done:
+  ret void
+}}
+
+"""
+
+
 class _Table:
     """Loads of the table's words; constants follow inputs and outputs."""
 
@@ -222,7 +258,11 @@ class _Table:
 
 
 def _solution(kind: SolveKind, vector: VectorType, number: int) -> str:
-    """solution_K: one output in place, tile after tile; of an inverse, the unit matrix comes first."""
+    """solution_K: one output in place, tile after tile.
+
+    Of an inverse, the unit matrix comes first. It is symmetric: rows above a tile's first column are those of tiles
+    before, and only the others are solved for.
+    """
     name, solution = list(kind.solve.outputs.items())[number]
     out = Lines()
     table = _Table(kind, out)
@@ -232,15 +272,18 @@ def _solution(kind: SolveKind, vector: VectorType, number: int) -> str:
     setup = "\n".join(out.lines)
     T = vector.name
     way_down = "turn" if solution.plus is None and solution.minus is not None else "down"
-    up = f"ptr %X, i64 %columns, ptr %V, ptr %D, ptr %starts, ptr {entries}, i64 %last, i64 -1, i64 %n"
-    down = f"ptr %X, i64 %columns, ptr %V, ptr %D, ptr {down_starts}, ptr {down_entries}, i64 0, i64 1, i64 %n"
+    unit = not solution.arrays
+    up = f"ptr %X, i64 %columns, ptr %V, ptr %D, ptr %starts, ptr {entries}, i64 %last, i64 -1, i64 %rows"
+    down = f"ptr %X, i64 %columns, ptr %V, ptr %D, ptr {down_starts}, ptr {down_entries}, i64 %from, i64 1, i64 %rows"
+    mirror = f"  call void @mirror(ptr {result}, i64 %n, i64 %c, i64 %count)\n" if unit else ""
     cases = "".join(f"    i64 {width}, label %tile.{width}\n" for width in WIDTHS[1:])
     widths = "".join(
-        f"tile.{width}:\n  call void @up{width}({up})\n  call void @{way_down}{width}({down})\n  br label %next\n"
+        f"tile.{width}:\n  call void @up{width}({up})\n{mirror}"
+        f"  call void @{way_down}{width}({down})\n  br label %next\n"
         for width in WIDTHS
     )
     units = ""
-    if not solution.arrays:
+    if unit:
         units = f"""  %size = mul i64 %n, %n
   %bytes = mul i64 %size, {vector.bytes}
   call void @llvm.memset.p0.i64(ptr {result}, i8 0, i64 %bytes, i1 false)
@@ -278,6 +321,8 @@ tile:
   %X = getelementptr {T}, ptr {result}, i64 %c
   %starts.index = mul i64 %t, %rows_of_starts
   %starts = getelementptr i64, ptr {starts}, i64 %starts.index
+  %from = add i64 {"%c" if unit else "0"}, 0
+  %rows = sub i64 %n, %from
   switch i64 %count, label %tile.{WIDTHS[0]} [
 {cases}  ]
 {widths}next:
