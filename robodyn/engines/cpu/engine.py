@@ -232,6 +232,7 @@ class CpuEngine:
             share_rows=max(self.share_rows(kernel), grain + 1),  # a batch of one piece needs no threads
             release_rows=min(_RELEASE_ROWS, math.ceil(_RELEASE_NS / kernel.row_ns)),
             keep=kernel,
+            batch=kernel.batch,
         )
 
     def _scratch_of(self, size: int) -> Scratch:

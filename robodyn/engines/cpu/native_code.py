@@ -238,6 +238,9 @@ fill:
   %constants = load ptr, ptr %by.constants, align 8
   %arrays = add i64 %inputs, %outputs
   %constants.to = getelementptr %Record, ptr %table, i64 %arrays
+  %batch.given = load i64, ptr %by.batch, align 8
+  %counts = icmp ne i64 %batch.given, 0
+  %last.word = sub i64 %words, 1
   br label %fill.more
 fill.more:
   %w = phi i64 [ 0, %fill ], [ %w.next, %fill.word ]
@@ -246,7 +249,10 @@ fill.more:
 fill.word:
   %word.at = getelementptr i64, ptr %constants, i64 %w
   %word.to = getelementptr i64, ptr %constants.to, i64 %w
-  %word = load i64, ptr %word.at, align 8
+  %constant = load i64, ptr %word.at, align 8
+  %is.last = icmp eq i64 %w, %last.word
+  %is.batch = and i1 %is.last, %counts
+  %word = select i1 %is.batch, i64 %count, i64 %constant
   store i64 %word, ptr %word.to, align 8
   %w.next = add i64 %w, 1
   br label %fill.more

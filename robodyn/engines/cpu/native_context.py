@@ -29,6 +29,7 @@ class Version(ctypes.Structure):
         ("grain", _WORD),
         ("share_rows", _WORD),  # from so many rows the pool runs them
         ("release_rows", _WORD),  # from so many rows without the GIL
+        ("batch", _WORD),  # not 0: the last of the words is to be the number of rows
     )
 
 
