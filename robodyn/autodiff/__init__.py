@@ -1,0 +1,1 @@
+"""What libraries that differentiate need to know of queries; `robodyn.jax` and `robodyn.torch` are made of it."""

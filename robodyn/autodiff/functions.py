@@ -1,0 +1,204 @@
+"""Queries that a library differentiates: what its user calls, apart from how arrays of the library are read."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from robodyn.arguments import broadcast_leading
+from robodyn.autodiff.coordinates import Coordinates
+from robodyn.autodiff.dynamics_rules import (
+    QD,
+    QDD,
+    ForwardDynamics,
+    InverseDynamics,
+    MassMatrix,
+    MassMatrixInverse,
+    PotentialEnergy,
+    Q,
+    Solve,
+    Torques,
+)
+from robodyn.autodiff.poses import BodyPoses, OfPoses, with_links_for_bodies
+from robodyn.autodiff.rules import Library
+from robodyn.dynamics import Dynamics
+from robodyn.errors import ArgumentError, SingularError
+from robodyn.model import Model
+
+QUERIES = (
+    *("inverse_dynamics", "forward_dynamics", "bias_force", "gravity_force", "mass_matrix", "mass_matrix_inverse"),
+    *("kinetic_energy", "potential_energy", "forward_kinematics", "center_of_mass"),
+    *("coordinate_rate", "unit_coordinates"),
+)
+"""Names of the functions."""
+
+
+class DifferentiableDynamics(ABC):
+    """Queries of a robot as functions that can be differentiated.
+
+    Shapes, units, frames and order of components are those of `robodyn.Dynamics`, leading axes broadcast, and damping
+    and friction count where `dyn` says so. Coordinates are differentiated as the nq numbers that they are: quaternions
+    are scaled to unit length inside, so that the gradient with respect to one is at right angles to it.
+
+    Args:
+        dyn: the robot's `Dynamics`, or its `Model`. Results have its dtype.
+        library: that differentiates.
+    """
+
+    def __init__(self, dyn: Dynamics | Model, library: Library) -> None:
+        self.dyn = dyn if isinstance(dyn, Dynamics) else Dynamics(dyn)
+        self.model = model = self.dyn.model
+        self._library = library
+        plain = self.dyn.variant(joint_forces=())
+        weightless = self.dyn.variant(replace(model, gravity=np.zeros(3)), joint_forces=())
+        self._coordinates = coordinates = Coordinates(model, library.xp, library.constant, library.fixed)
+        torques = Torques(plain, plain, library, coordinates)
+        without_weight = Torques(weightless, plain, library, coordinates)
+        self._inverse_dynamics = InverseDynamics(torques, "inverse_dynamics", (Q, QD, QDD))
+        self._bias_force = InverseDynamics(torques, "bias_force", (Q, QD))
+        self._gravity_force = InverseDynamics(torques, "gravity_force", (Q,))
+        self._momentum = InverseDynamics(without_weight, "inverse_dynamics", (Q, QDD))
+        self._forward_dynamics = ForwardDynamics(torques, Solve(without_weight))
+        self._mass_matrix = MassMatrix(without_weight)
+        self._mass_matrix_inverse = MassMatrixInverse(self._mass_matrix)
+        self._potential_energy = PotentialEnergy(self._gravity_force)
+        self._poses = BodyPoses(plain.variant(with_links_for_bodies(model)), library, coordinates)
+        self._of_poses = OfPoses(model, library)
+        self._damping, self._friction = (
+            library.constant(getattr(model, name)) if name in self.dyn.joint_forces else None
+            for name in ("damping", "friction")
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.dyn!r}>"
+
+    @abstractmethod
+    def _read(self, name: str, value: Any) -> Any:
+        """An argument as an array of the library, in the precision that is computed in; raises an ArgumentError."""
+
+    def _state(self, **given: Any) -> tuple[Any, ...]:
+        """Arguments read, q first: of unit quaternions, all with equally many leading axes; None stays."""
+        shapes = self.dyn.argument_shapes
+        arrays = {name: self._read(name, value) for name, value in given.items() if value is not None}
+        for name, array in arrays.items():
+            wanted, shape = shapes[name], tuple(array.shape)
+            if shape[max(0, len(shape) - len(wanted)) :] != wanted:
+                text = ", ".join(["...", *map(str, wanted)])
+                raise ArgumentError(f"{name}: got shape {shape}; wanted ({text})")
+        leading = broadcast_leading({name: (array, len(shapes[name])) for name, array in arrays.items()})
+        for name, array in arrays.items():
+            missing = len(leading) + len(shapes[name]) - len(array.shape)
+            arrays[name] = array.reshape((1,) * missing + tuple(array.shape)) if missing else array
+        arrays["q"] = self._unit(arrays["q"])
+        return tuple(arrays.get(name) for name in given)
+
+    def _unit(self, q: Any) -> Any:
+        return self._coordinates.unit(q)
+
+    def _joint_force(self, qd: Any) -> Any:
+        """Damping and friction, or None."""
+        force = None if self._damping is None else self._damping * qd
+        if self._friction is None:
+            return force
+        friction = self._friction * self._library.xp.sign(qd)
+        return friction if force is None else force + friction
+
+    def _external(self, q: Any, f_ext: Any) -> Any:
+        """Generalised forces of external ones, or None."""
+        return None if f_ext is None else self._poses.generalised(self._body_poses(q), f_ext)
+
+    def _require_regular(self) -> None:
+        reason = self.dyn.singularity()
+        if reason is not None:
+            raise SingularError(reason)
+
+    def _body_poses(self, q: Any) -> Any:
+        return self._library.smooth(self._poses, q)
+
+    def inverse_dynamics(self, q: Any, qd: Any, qdd: Any, f_ext: Any = None) -> Any:
+        """Generalised forces tau (..., nv) that give accelerations qdd."""
+        q, qd, qdd, f_ext = self._state(q=q, qd=qd, qdd=qdd, f_ext=f_ext)
+        tau = self._library.smooth(self._inverse_dynamics, q, qd, qdd)
+        return _sum(tau, self._joint_force(qd), _negative(self._external(q, f_ext)))
+
+    def forward_dynamics(self, q: Any, qd: Any, tau: Any, f_ext: Any = None) -> Any:
+        """Accelerations qdd (..., nv) under generalised forces tau.
+
+        Raises:
+            SingularError: the mass matrix is singular whatever the state; names the body.
+        """
+        self._require_regular()
+        q, qd, tau, f_ext = self._state(q=q, qd=qd, tau=tau, f_ext=f_ext)
+        tau = _sum(tau, _negative(self._joint_force(qd)), self._external(q, f_ext))
+        return self._library.smooth(self._forward_dynamics, q, qd, tau)
+
+    def bias_force(self, q: Any, qd: Any, f_ext: Any = None) -> Any:
+        """Inverse dynamics at qdd = 0 (..., nv)."""
+        q, qd, f_ext = self._state(q=q, qd=qd, f_ext=f_ext)
+        bias = self._library.smooth(self._bias_force, q, qd)
+        return _sum(bias, self._joint_force(qd), _negative(self._external(q, f_ext)))
+
+    def gravity_force(self, q: Any) -> Any:
+        """Generalised forces (..., nv) that hold the robot still against gravity."""
+        return self._library.smooth(self._gravity_force, *self._state(q=q))
+
+    def mass_matrix(self, q: Any) -> Any:
+        """The joint-space inertia matrix H (..., nv, nv)."""
+        return self._library.smooth(self._mass_matrix, *self._state(q=q))
+
+    def mass_matrix_inverse(self, q: Any) -> Any:
+        """H^-1 (..., nv, nv).
+
+        Raises:
+            SingularError: H is singular whatever the state; names the body.
+        """
+        self._require_regular()
+        return self._library.smooth(self._mass_matrix_inverse, *self._state(q=q))
+
+    def kinetic_energy(self, q: Any, qd: Any) -> Any:
+        """Kinetic energy (...), J: qd' H qd / 2."""
+        q, qd = self._state(q=q, qd=qd)
+        return 0.5 * (qd * self._library.smooth(self._momentum, q, qd)).sum(-1)
+
+    def potential_energy(self, q: Any) -> Any:
+        """Potential energy (...), J."""
+        return self._library.smooth(self._potential_energy, *self._state(q=q))
+
+    def forward_kinematics(self, q: Any) -> Any:
+        """Homogeneous transforms (..., n_links, 4, 4), link to world coordinates, in `model.link_names` order."""
+        return self._of_poses.links(self._body_poses(*self._state(q=q)))
+
+    def center_of_mass(self, q: Any) -> Any:
+        """Centre of mass (..., 3) in world coordinates, m, of everything that can move.
+
+        Raises:
+            NumericalError: nothing that moves has mass.
+        """
+        self.dyn._require_mass()
+        return self._of_poses.center_of_mass(self._body_poses(*self._state(q=q)))
+
+    def coordinate_rate(self, q: Any, qd: Any) -> Any:
+        """dq/dt (..., nq) at a velocity qd: what to integrate where coordinates and velocities are different vectors.
+
+        Quaternions count as scaled to unit length, and their rate is at right angles to them. An integrator lets their
+        length drift slowly, which does no harm; `unit_coordinates` takes it back.
+        """
+        q, qd = self._state(q=q, qd=qd)
+        return self._coordinates.rate(self._coordinates.unit(q), qd)
+
+    def unit_coordinates(self, q: Any) -> Any:
+        """q (..., nq) with quaternions scaled to unit length."""
+        return self._coordinates.unit(*self._state(q=q))
+
+
+def _sum(first: Any, *others: Any) -> Any:
+    for other in others:
+        first = first if other is None else first + other
+    return first
+
+
+def _negative(array: Any) -> Any:
+    return None if array is None else -array
