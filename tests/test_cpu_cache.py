@@ -105,7 +105,8 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path):
     assert cache.get(key("huge")) is None
 
 
-def test_files_of_dead_writers_are_removed(cache):
+def test_files_of_dead_writers_are_removed_when_a_process_first_writes(cache, monkeypatch):
+    monkeypatch.setattr(module, "_ROOM", {})
     dead, alive = (cache.folder / f"{key(name)}.77.0a1b2c3d.tmp" for name in ("dead", "alive"))
     for path in (dead, alive):
         path.write_bytes(b"half")
@@ -113,6 +114,15 @@ def test_files_of_dead_writers_are_removed(cache):
     cache.put(key("b"), b"b")
     assert not dead.exists()
     assert alive.exists()
+
+
+def test_the_folder_is_not_looked_at_for_every_file(tmp_path, monkeypatch):
+    looks = []
+    monkeypatch.setattr(ObjectCache, "_evict", lambda self, newest: looks.append(newest) or 0)
+    cache = ObjectCache(tmp_path / "objects", max_bytes=1 << 20)
+    for number in range(100):
+        cache.put(key(str(number)), bytes(5000))
+    assert 1 < len(looks) < 10
 
 
 # Keys.

@@ -65,6 +65,12 @@ class Entry:
     """Seconds since the epoch."""
 
 
+_PROCESSES = 8
+"""Processes that may write at the same time before the limit is exceeded for a while."""
+_ROOM: dict[tuple[str, int], int] = {}
+"""By folder and limit: bytes that this process may still write before it looks again."""
+
+
 class ObjectCache:
     """Machine code by key, in a folder of this user alone. Safe for any number of threads and processes.
 
@@ -153,7 +159,7 @@ class ObjectCache:
             return
         finally:
             _remove(temporary)
-        self._evict(path)
+        self._make_room(path, len(header) + len(words) + len(data))
 
     def entries(self) -> list[Entry]:
         """Everything in the cache, the most recently used first; nothing if the folder cannot be used."""
@@ -201,8 +207,17 @@ class ObjectCache:
                     with suppress(OSError):
                         yield Path(each.path), each.stat(follow_symlinks=False)
 
-    def _evict(self, newest: Path) -> None:
-        """Remove what was not used for longest until the rest is small enough, and what dead processes left."""
+    def _make_room(self, newest: Path, written: int) -> None:
+        """Evict, but look at the folder only once a part of the room that was found is used up: there may be thousands
+        of files, and looking at them all takes longer than writing one."""
+        assert self.folder is not None
+        place = (str(self.folder), self.max_bytes)
+        room = _ROOM.get(place, 0) - written
+        _ROOM[place] = room if room > 0 else (self.max_bytes - self._evict(newest)) // _PROCESSES
+
+    def _evict(self, newest: Path) -> int:
+        """Remove what was not used for longest until the rest is small enough, and what dead processes left; the bytes
+        that are left."""
         files = sorted(self._files(), key=lambda file: file[1].st_mtime_ns)
         total = sum(status.st_size for _, status in files)
         for path, status in files:
@@ -210,6 +225,7 @@ class ObjectCache:
             if abandoned or (total > self.max_bytes and path != newest and _ENTRY.fullmatch(path.name)):
                 _remove(path)
                 total -= status.st_size
+        return total
 
 
 def _max_bytes() -> int:
