@@ -28,19 +28,24 @@ def real_array(name: str, value: Any, shape: tuple[int, ...], dtype: Any, *, wha
     Raises:
         ArgumentError: not numeric and real, ragged, or of another trailing shape.
     """
-    wanted = f"a real array of shape ({', '.join(['...', *map(str, shape)])})" + (f": {what}" if what else "")
     try:
         array = np.asarray(value)
     except MemoryError:
         raise
     except Exception as error:  # a foreign object may raise anything
-        raise ArgumentError(f"{name}: got {brief(value)}; wanted {wanted}") from error
+        raise ArgumentError(f"{name}: got {brief(value)}; {_wanted(shape, what)}") from error
     if array.dtype.kind not in "fiu":
-        raise ArgumentError(f"{name}: got {brief(value)} of dtype {array.dtype}; wanted {wanted}")
+        raise ArgumentError(f"{name}: got {brief(value)} of dtype {array.dtype}; {_wanted(shape, what)}")
     if array.ndim < len(shape) or array.shape[array.ndim - len(shape) :] != shape:
-        raise ArgumentError(f"{name}: got shape {array.shape}; wanted {wanted}")
+        raise ArgumentError(f"{name}: got shape {array.shape}; {_wanted(shape, what)}")
+    if array.dtype == dtype:
+        return array
     with np.errstate(over="ignore"):  # a float64 beyond float32 becomes infinite and is met by the checks of values
-        return array.astype(dtype, copy=False)
+        return array.astype(dtype)
+
+
+def _wanted(shape: tuple[int, ...], what: str) -> str:
+    return f"wanted a real array of shape ({', '.join(['...', *map(str, shape)])})" + (f": {what}" if what else "")
 
 
 def broadcast_leading(arrays: dict[str, tuple[Array, int]]) -> tuple[int, ...]:
@@ -50,6 +55,8 @@ def broadcast_leading(arrays: dict[str, tuple[Array, int]]) -> tuple[int, ...]:
         ArgumentError: the leading axes do not broadcast.
     """
     leading = {name: array.shape[: array.ndim - trailing] for name, (array, trailing) in arrays.items()}
+    if len(alike := set(leading.values())) == 1:
+        return alike.pop()
     try:
         return np.broadcast_shapes(*leading.values())
     except ValueError:
@@ -168,9 +175,9 @@ def require_finite(name: str, array: Array, trailing: int) -> None:
     Raises:
         NumericalError: some entry is not finite.
     """
-    bad = ~np.isfinite(array)
-    if bad.any():
-        raise NumericalError(f"{name}: NaN or infinite {rows_named(bad, trailing)}; wanted finite numbers")
+    finite = np.isfinite(array)
+    if not finite.all():
+        raise NumericalError(f"{name}: NaN or infinite {rows_named(~finite, trailing)}; wanted finite numbers")
 
 
 def rows_named(bad: Array, trailing: int) -> str:

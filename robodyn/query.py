@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -55,15 +56,16 @@ class Query:
         if self.checked:
             for name, array in arrays.items():
                 require_finite(name, array, trailing[name])
-        with np.errstate(all="ignore"):  # values that are not finite stay in their rows, also as warnings
-            scaled = _scalable(dyn.model, arrays["q"]) if dyn.engine.normalizes else dyn.model.normalized(arrays["q"])
-            arrays["q"] = scaled
+        q = arrays["q"]
+        arrays["q"] = _scalable(dyn.model, q) if dyn.engine.normalizes else dyn.model.normalized(q)
         self.inertia, self.singular = arrays.get("inertia"), cast(Array | None, None)
-        self.batch = int(np.prod(self.leading, dtype=np.intp))
+        self.batch = prod(self.leading)
         self.inputs: dict[str, Array] = {}
         for name, array in arrays.items():
             shape = dyn.argument_shapes[name]
-            self.inputs[name] = np.broadcast_to(array, (*self.leading, *shape)).reshape(self.batch, *shape)
+            every = (*self.leading, *shape)
+            whole = array if array.shape == every else np.broadcast_to(array, every)
+            self.inputs[name] = whole.reshape(self.batch, *shape)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -135,12 +137,16 @@ def _scalable(model: Model, q: Array) -> Array:
 
     The rest is left as it is: engines scale it, and a row must not depend on what stands in others.
     """
+    if not model.quaternion_starts.size:
+        return q
     odd = np.zeros(q.shape[:-1], dtype=bool)
-    for start in model.quaternion_starts.tolist():
-        part = q[..., start : start + 4]
-        squared = np.einsum("...i,...i", part, part)
-        if not ((squared > SMALL_SQUARE) & (squared < 1.0 / SMALL_SQUARE)).all():
-            odd |= np.isfinite(part).all(axis=-1) & ~((squared > SMALL_SQUARE) & (squared < 1.0 / SMALL_SQUARE))
+    with np.errstate(all="ignore"):  # values that are not finite stay in their rows, also as warnings
+        for start in model.quaternion_starts.tolist():
+            part = q[..., start : start + 4]
+            squared = np.einsum("...i,...i", part, part)
+            fine = (squared > SMALL_SQUARE) & (squared < 1.0 / SMALL_SQUARE)
+            if not fine.all():
+                odd |= np.isfinite(part).all(axis=-1) & ~fine
     return np.where(odd[..., None], model.normalized(q), q) if odd.any() else q
 
 
@@ -164,9 +170,9 @@ def _share_memory(a: Array, b: Array) -> bool:
 
 
 def _overlaps_itself(array: Array) -> bool:
-    axes = sorted((abs(stride), n) for stride, n in zip(array.strides, array.shape, strict=True) if n > 1)
-    if not array.size or not axes:
+    if array.flags.c_contiguous or not array.size:
         return False
+    axes = sorted((abs(stride), n) for stride, n in zip(array.strides, array.shape, strict=True) if n > 1)
     if axes[0][0] < array.itemsize:
         return True
     reach = array.itemsize
