@@ -65,8 +65,6 @@ def answers(dyn: rd.Dynamics, s: States, *, invert: bool = True) -> dict[str, np
         "potential_energy": dyn.potential_energy(s.q),
         "inverse_dynamics inertia": dyn.inverse_dynamics(s.q, s.qd, s.qdd, s.f_ext, **pi, **base),
         "mass_matrix inertia": dyn.mass_matrix(s.q, **pi),
-        "bias_force inertia": dyn.bias_force(s.q, s.qd, **pi),
-        "gravity_force inertia": dyn.gravity_force(s.q, **pi),
         "kinetic_energy inertia": dyn.kinetic_energy(s.q, s.qd, **pi, **V0),
         "potential_energy inertia": dyn.potential_energy(s.q, **pi),
         "regressor": dyn.regressor(s.q, s.qd, s.qdd, **base),
@@ -95,9 +93,7 @@ def answers(dyn: rd.Dynamics, s: States, *, invert: bool = True) -> dict[str, np
         found["forward_dynamics crba"] = dyn.forward_dynamics(s.q, s.qd, s.tau, method="crba")
         found["mass_matrix_inverse"] = dyn.mass_matrix_inverse(s.q)
         found["forward_dynamics inertia"] = dyn.forward_dynamics(s.q, s.qd, s.tau, s.f_ext, **pi, **base)
-        found["mass_matrix_inverse inertia"] = dyn.mass_matrix_inverse(s.q, **pi)
         found["dqdd_dpi"] = dyn.forward_dynamics_parameter_gradient(s.q, s.qd, s.tau, s.f_ext, **pi, **base)
-        found["dqdd_df_ext"] = dyn.forward_dynamics_external_force_gradient(s.q, **pi)
         found["dqdd_dgravity"] = dyn.forward_dynamics_gravity_gradient(s.q, **pi)
         found["dqdd_dq"], found["dqdd_dqd"], found["dqdd_dtau"] = dyn.forward_dynamics_gradient(s.q, s.qd, s.tau)
     return found
