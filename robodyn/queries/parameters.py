@@ -36,7 +36,8 @@ class ParameterQueries(ForceQueries):
 
         pi is `model.inertia.ravel()`: for each body of `model.body_names` m (kg), h = m c (kg m) and I xx xy xz yy yz
         zz (kg m^2), about the origin of the body's frame and in its axes. What is fixed to a body is part of it.
-        Armature, damping, friction and external forces have no part in Y pi. Atkeson, An, Hollerbach 1986.
+        Armature, damping, friction and external forces have no part in Y pi. Atkeson, An, Hollerbach 1986. Pinocchio's
+        order of columns: `robodyn.conventions`.
         """
         query = Query(self, out, q=q, qd=qd, qdd=qdd, V0=V0, dV0=dV0)
         Y = query.result(0, self.model.nv, 10 * self.model.n_bodies)
