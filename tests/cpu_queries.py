@@ -76,6 +76,9 @@ def answers(dyn: rd.Dynamics, s: States, *, invert: bool = True) -> dict[str, np
     found["dK_dq"], found["dK_dqd"] = dyn.kinetic_energy_gradient(s.q, s.qd, **V0)
     vjp = dyn.inverse_dynamics_vjp(s.q, s.qd, s.qdd, s.tau, s.f_ext, **base)
     found.update(zip(("vjp by q", "vjp by qd", "vjp by qdd"), vjp, strict=True))
+    small = dyn.model.nv <= _SECOND_ORDER
+    if small:
+        found |= _hessians("tau", dyn.inverse_dynamics_hessian(s.q, s.qd, s.qdd, s.tau, s.f_ext, **base))
     for frame in FRAMES:
         found[f"jacobian {frame}"] = dyn.jacobian(s.q, s.link, frame)
         found[f"jacobian_derivative {frame}"] = dyn.jacobian_derivative(s.q, s.qd, s.link, frame, **V0)
@@ -96,14 +99,24 @@ def answers(dyn: rd.Dynamics, s: States, *, invert: bool = True) -> dict[str, np
         found["dqdd_dpi"] = dyn.forward_dynamics_parameter_gradient(s.q, s.qd, s.tau, s.f_ext, **pi, **base)
         found["dqdd_dgravity"] = dyn.forward_dynamics_gravity_gradient(s.q, **pi)
         found["dqdd_dq"], found["dqdd_dqd"], found["dqdd_dtau"] = dyn.forward_dynamics_gradient(s.q, s.qd, s.tau)
+        if small:
+            found |= _hessians("qdd", dyn.forward_dynamics_hessian(s.q, s.qd, s.tau, s.qdd, s.f_ext, **pi, **base))
     return found
+
+
+_SECOND_ORDER = 8
+"""Degrees of freedom up to which second derivatives are asked for: they take long to compile."""
+
+
+def _hessians(of: str, results: tuple[np.ndarray, ...]) -> dict[str, np.ndarray]:
+    return {f"d2{of} {k}": each for k, each in enumerate(results)}
 
 
 # Of the largest entry. What is solved with H carries its condition number besides, which is up to 1e5 here; forward
 # dynamics itself is judged by its residual.
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
 INVERTED = {"float64": 1e-10, "float32": 2e-2}
-_INVERTED = ("forward_dynamics", "mass_matrix_inverse", "dqdd")
+_INVERTED = ("forward_dynamics", "mass_matrix_inverse", "dqdd", "d2qdd")
 
 
 def beyond(got: dict[str, np.ndarray], wanted: dict[str, np.ndarray], dtype: str) -> dict[str, float]:

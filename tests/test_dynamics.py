@@ -163,13 +163,17 @@ ARGUMENTS = {
     "qd": {name for name in SUPPORT if "qd" in inspect.signature(getattr(rd.Dynamics, name)).parameters},
     "qdd": {
         *("inverse_dynamics", "inverse_dynamics_gradient", "inverse_dynamics_vjp"),
-        *("regressor", "link_acceleration"),
+        *("regressor", "link_acceleration", "inverse_dynamics_hessian"),
     },
     "vector": {"mass_matrix_product_gradient"},
-    "tau": {"forward_dynamics", "forward_dynamics_gradient", "forward_dynamics_parameter_gradient"},
+    "tau": {
+        *("forward_dynamics", "forward_dynamics_gradient", "forward_dynamics_parameter_gradient"),
+        "forward_dynamics_hessian",
+    },
     "f_ext": {
         *("inverse_dynamics", "forward_dynamics", "inverse_dynamics_gradient", "forward_dynamics_gradient"),
         *("forward_dynamics_parameter_gradient", "inverse_dynamics_vjp"),
+        *("inverse_dynamics_hessian", "forward_dynamics_hessian"),
     },
 }
 """Argument -> the queries (as `queries` makes them) that read it."""
