@@ -1,0 +1,103 @@
+"""robodyn in JAX: queries that can be compiled, mapped and differentiated by `jit`, `vmap`, `grad` and the like.
+
+import robodyn.jax
+
+rj = robodyn.jax.wrap(dyn)
+jax.grad(lambda q: rj.inverse_dynamics(q, qd, qdd) @ weights)(q)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.autodiff.functions import QUERIES, DifferentiableDynamics
+from robodyn.autodiff.rules import Arrays, LinearMap, Smooth
+from robodyn.dynamics import Dynamics
+from robodyn.errors import ArgumentError, UnavailableError
+from robodyn.messages import brief
+from robodyn.model import Model
+
+try:
+    import jax
+    import jax.numpy as jnp
+except ImportError as error:
+    raise UnavailableError(
+        f"robodyn.jax needs JAX, which cannot be imported here ({error}): pip install 'robodyn[jax]'"
+    ) from error
+
+from robodyn.jax.primitives import Query, linear_p, query_p, smooth_p
+
+__all__ = ["JaxDynamics", "wrap"]
+
+
+class _Jax:
+    """See `robodyn.autodiff.rules.Library`."""
+
+    xp: Any = jnp
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self.dtype = dtype
+        self._queries: dict[tuple[Dynamics, str, int], Query] = {}
+
+    def constant(self, array: Array) -> Any:
+        """NumPy's own: JAX puts it where it is needed."""
+        return array if array.dtype.kind in "iu" else array.astype(self.dtype)
+
+    def fixed(self, array: Any) -> Any:
+        return jax.lax.stop_gradient(array)
+
+    def call(self, dyn: Dynamics, query: str, *arrays: Any) -> Arrays:
+        key = dyn, query, len(arrays)
+        if key not in self._queries:
+            self._queries[key] = Query(dyn.variant(check=False), query, len(arrays))
+        return tuple(query_p.bind(*arrays, query=self._queries[key]))
+
+    def smooth(self, function: Smooth, *x: Any) -> Any:
+        return smooth_p.bind(*x, function=function)
+
+    def linear(self, linear: LinearMap, points: Arrays, vectors: Arrays) -> Arrays:
+        return tuple(linear_p.bind(*points, *vectors, linear=linear, points=len(points)))
+
+
+class JaxDynamics(DifferentiableDynamics):
+    """Queries of a robot as functions of JAX; made by `wrap`.
+
+    Each is compiled by `jax.jit`, and works under `jit`, `vmap`, `grad`, `jvp`, `jacfwd`, `jacrev`, `hessian` and in
+    loops and conditions. Arguments are anything that `jax.numpy.asarray` takes, converted to the dtype of `dyn`. Values
+    are not checked: NaN stays in its row.
+    """
+
+    def __init__(self, dyn: Dynamics | Model) -> None:
+        dyn = dyn if isinstance(dyn, Dynamics) else Dynamics(dyn)
+        super().__init__(dyn, _Jax(dyn.dtype))
+        for name in QUERIES:
+            setattr(self, name, jax.jit(getattr(self, name)))
+
+    def _read(self, name: str, value: Any) -> Any:
+        if jax.dtypes.canonicalize_dtype(self.dyn.dtype) != self.dyn.dtype:
+            raise ArgumentError(
+                "dyn: got a Dynamics of dtype float64, while JAX is set to 32 bits; wanted "
+                "jax.config.update('jax_enable_x64', True) before, or Dynamics(..., dtype='float32')"
+            )
+        try:
+            array = jnp.asarray(value)
+        except (TypeError, ValueError) as error:
+            raise ArgumentError(f"{name}: got {brief(value)}; wanted an array of real numbers") from error
+        if not (jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)):
+            raise ArgumentError(f"{name}: got an array of dtype {array.dtype}; wanted real numbers")
+        return array.astype(self.dyn.dtype)
+
+
+def wrap(dyn: Dynamics | Model) -> JaxDynamics:
+    """Queries of a robot as functions of JAX.
+
+    Args:
+        dyn: the robot's `Dynamics`, or its `Model`.
+
+    Raises:
+        ArgumentError: neither of the two.
+    """
+    return JaxDynamics(dyn)

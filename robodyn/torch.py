@@ -1,0 +1,260 @@
+"""robodyn in PyTorch: queries that autograd, `torch.func` and optimisers can work with.
+
+from robodyn.torch import wrap
+
+rt = wrap(dyn)
+loss = rt.forward_dynamics(q, qd, tau).square().sum()
+loss.backward()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.autodiff.functions import DifferentiableDynamics
+from robodyn.autodiff.rules import Arrays, LinearMap, Smooth
+from robodyn.dynamics import Dynamics
+from robodyn.errors import ArgumentError, UnavailableError
+from robodyn.messages import brief
+from robodyn.model import Model
+
+try:
+    import torch
+except ImportError as error:
+    raise UnavailableError(
+        f"robodyn.torch needs PyTorch, which cannot be imported here ({error}): pip install 'robodyn[torch]'"
+    ) from error
+
+__all__ = ["TorchDynamics", "wrap"]
+
+
+class _Torch:
+    """See `robodyn.autodiff.rules.Library`."""
+
+    xp: Any = torch
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._dtype = dtype
+        self.dtype: torch.dtype = getattr(torch, dtype.name)
+
+    def constant(self, array: Array) -> Any:
+        kind = np.int64 if array.dtype.kind in "iu" else self._dtype
+        return torch.from_numpy(np.array(array, dtype=kind))
+
+    def fixed(self, array: Any) -> Any:
+        return array.detach()
+
+    def call(self, dyn: Dynamics, query: str, *arrays: Any) -> Arrays:
+        return tuple(_Call.apply(dyn, query, *arrays)) if _watched(arrays) else _answers(dyn, query, *arrays)
+
+    def smooth(self, function: Smooth, *x: Any) -> Any:
+        return _Smooth.apply(function, *x) if _watched(x) else function.value(*x)
+
+    def linear(self, linear: LinearMap, points: Arrays, vectors: Arrays) -> Arrays:
+        if _watched((*points, *vectors)):
+            return tuple(_Linear.apply(linear, len(points), *points, *vectors))
+        return linear.apply(points, vectors)
+
+
+def _watched(arrays: Arrays) -> bool:
+    """Whether PyTorch has to know what is done to tensors: a graph is made, or `torch.func` or forward mode is at work.
+
+    Calls that it need not know of take half the time. The last two are not part of its public interface.
+    """
+    return (
+        (torch.is_grad_enabled() and any(array.requires_grad for array in arrays))
+        or torch._C._are_functorch_transforms_active()
+        or torch.autograd.forward_ad._current_level >= 0
+    )
+
+
+def _answers(dyn: Dynamics, query: str, *arrays: Any) -> Arrays:
+    """Results of a query of robodyn, computed on the tensors' own memory."""
+    found = getattr(dyn, query)(*(array.numpy(force=True) for array in arrays))
+    return tuple(torch.from_numpy(np.asarray(each)) for each in (found if isinstance(found, tuple) else (found,)))
+
+
+def _in_front(axes: Sequence[int | None], arguments: Sequence[Any]) -> list[Any]:
+    """Arguments whose tensors have their mapped axes in front; tensors that have none get one of length 1."""
+    return [
+        argument
+        if not isinstance(argument, torch.Tensor)
+        else (argument.unsqueeze(0) if axis is None else argument.movedim(axis, 0))
+        for axis, argument in zip(axes, arguments, strict=True)
+    ]
+
+
+def _summed(gradient: Any, like: Any) -> Any:
+    """The gradient with respect to a tensor that may have been repeated along axes of length 1."""
+    return None if gradient is None else gradient.sum_to_size(like.shape)
+
+
+def _refuse_nested_forward() -> None:
+    """Raise in forward mode inside of forward mode: PyTorch would take the inner derivatives for constants.
+
+    What is looked at is not part of PyTorch's public interface; a test holds that it is there.
+    """
+    stack = torch._C._functorch.get_interpreter_stack() or ()
+    if sum(each.key().name == "Jvp" for each in stack) > 1:
+        raise UnavailableError(
+            "PyTorch does not differentiate forward mode of custom functions in forward mode once more; wanted reverse "
+            "mode inside (torch.func.hessian, jacfwd of jacrev) or outside"
+        )
+
+
+class _Call(torch.autograd.Function):
+    """Results of a query of robodyn. They have no derivatives."""
+
+    @staticmethod
+    def forward(dyn: Dynamics, query: str, *arrays: Any) -> Any:
+        return _answers(dyn, query, *arrays)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.dyn, ctx.query = inputs[:2]
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        raise UnavailableError(
+            f"derivatives of {ctx.query} of {ctx.dyn.model.name!r} of this order are not there: those of first and "
+            "second order are"
+        )
+
+    jvp = backward
+
+    @staticmethod
+    def vmap(info: Any, axes: Any, *arguments: Any) -> Any:
+        found = _Call.apply(*_in_front(axes, arguments))
+        return found, (0,) * len(found)
+
+
+class _Smooth(torch.autograd.Function):
+    """A `Smooth` function, and its arguments."""
+
+    @staticmethod
+    def forward(function: Smooth, *x: Any) -> Any:
+        return function.value(*x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.function = inputs[0]
+        ctx.save_for_backward(*inputs[1:], output)
+        ctx.save_for_forward(*inputs[1:], output)
+
+    @staticmethod
+    def backward(ctx: Any, *weights: Any) -> Any:
+        (*x, y), wanted = ctx.saved_tensors, ctx.needs_input_grad[1:]
+        found = ctx.function.pullback(tuple(x), y, weights[0], wanted)
+        return None, *(_summed(each, like) if want else None for each, like, want in zip(found, x, wanted, strict=True))
+
+    @staticmethod
+    def jvp(ctx: Any, *rates: Any) -> Any:
+        _refuse_nested_forward()
+        *x, y = ctx.saved_tensors
+        return ctx.function.tangent(tuple(x), y, rates[1:]).broadcast_to(y.shape)
+
+    @staticmethod
+    def vmap(info: Any, axes: Any, *arguments: Any) -> Any:
+        return _Smooth.apply(*_in_front(axes, arguments)), 0
+
+
+class _Linear(torch.autograd.Function):
+    """A `LinearMap`, how many points it has, its points and its vectors."""
+
+    @staticmethod
+    def forward(linear: LinearMap, points: int, *arrays: Any) -> Any:
+        return linear.apply(arrays[:points], arrays[points:])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.linear, ctx.points = inputs[:2]
+        ctx.shapes = [each.shape for each in output]
+        ctx.save_for_backward(*inputs[2:])
+        ctx.save_for_forward(*inputs[2:])
+
+    @staticmethod
+    def _parts(ctx: Any) -> tuple[Arrays, Arrays]:
+        arrays = ctx.saved_tensors
+        return arrays[: ctx.points], arrays[ctx.points :]
+
+    @staticmethod
+    def backward(ctx: Any, *weights: Any) -> Any:
+        points, vectors = _Linear._parts(ctx)
+        wanted = ctx.needs_input_grad[2:]
+        back: Arrays = (None,) * len(vectors)
+        if any(wanted[ctx.points :]):
+            back = _Linear.apply(ctx.linear.transposed, ctx.points, *points, *weights)
+        by_point: Arrays = (None,) * len(points)
+        if any(wanted[: ctx.points]):
+            by_point = ctx.linear.pullback(points, vectors, weights)
+        found = zip((*by_point, *back), (*points, *vectors), wanted, strict=True)
+        return None, None, *(_summed(each, like) if want else None for each, like, want in found)
+
+    @staticmethod
+    def jvp(ctx: Any, *rates: Any) -> Any:
+        _refuse_nested_forward()
+        points, vectors = _Linear._parts(ctx)
+        moved, directions = rates[2 : 2 + ctx.points], rates[2 + ctx.points :]
+        total: list[Any] = [0.0] * len(ctx.shapes)
+        if any(each is not None for each in directions):
+            full = [torch.zeros_like(v) if d is None else d for v, d in zip(vectors, directions, strict=True)]
+            total = list(_Linear.apply(ctx.linear, ctx.points, *points, *full))
+        if any(each is not None for each in moved):
+            changes = ctx.linear.tangent(points, vectors, moved)
+            total = [one + other for one, other in zip(total, changes, strict=True)]
+        return tuple(each.broadcast_to(shape) for each, shape in zip(total, ctx.shapes, strict=True))
+
+    @staticmethod
+    def vmap(info: Any, axes: Any, *arguments: Any) -> Any:
+        found = _Linear.apply(*_in_front(axes, arguments))
+        return found, (0,) * len(found)
+
+
+class TorchDynamics(DifferentiableDynamics):
+    """Queries of a robot as functions of PyTorch; made by `wrap`.
+
+    They work with `backward`, also twice, with forward mode, and under `torch.func` (`grad`, `vmap`, `jacrev`,
+    `jacfwd`, `hessian`). Arguments are tensors in the processor's memory, of the dtype of `dyn`; they are read in place
+    where rows are contiguous. Values are checked as `dyn` says: by default NaN raises in single states and stays in its
+    row in batches.
+    """
+
+    def __init__(self, dyn: Dynamics | Model) -> None:
+        dyn = dyn if isinstance(dyn, Dynamics) else Dynamics(dyn)
+        self._dtype: torch.dtype = getattr(torch, dyn.dtype.name)
+        super().__init__(dyn, _Torch(dyn.dtype))
+
+    def _unit(self, q: Any) -> Any:
+        # Queries scale quaternions themselves; only derivatives need them scaled before.
+        return super()._unit(q) if _watched((q,)) else q
+
+    def _read(self, name: str, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            raise ArgumentError(f"{name}: got {brief(value)}; wanted a torch.Tensor of dtype {self._dtype}")
+        if value.dtype != self._dtype:
+            raise ArgumentError(
+                f"{name}: got a tensor of dtype {value.dtype}; wanted {self._dtype}, which this Dynamics computes in "
+                "(Dynamics(..., dtype=...), or tensor.to)"
+            )
+        if value.device.type != "cpu" or value.layout != torch.strided:
+            raise ArgumentError(
+                f"{name}: got a tensor on device '{value.device}' of layout {value.layout}; wanted a strided one on "
+                "'cpu' (tensor.cpu() copies it there, and gradients find their way back)"
+            )
+        return value
+
+
+def wrap(dyn: Dynamics | Model) -> TorchDynamics:
+    """Queries of a robot as functions of PyTorch.
+
+    Args:
+        dyn: the robot's `Dynamics`, or its `Model`.
+
+    Raises:
+        ArgumentError: neither of the two.
+    """
+    return TorchDynamics(dyn)
