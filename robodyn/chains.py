@@ -127,6 +127,12 @@ class Units:
         return self.algorithm.sweeps
 
 
+@cache
+def at_units(algorithm: Algorithm, vector: str = "vector") -> Units:
+    """`Units`, the same object whenever it is asked for: engines know tasks by identity."""
+    return Units(algorithm, vector)
+
+
 Task: TypeAlias = Algorithm | Chain | Units
 """What an engine runs."""
 

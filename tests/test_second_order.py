@@ -18,7 +18,7 @@ from robodyn.algorithms.idsva_hessian import idsva_hessian
 from robodyn.algorithms.rnea import rnea
 from robodyn.algorithms.rnea_gradient import rnea_gradient
 from robodyn.builders.random_tree import SHAPES
-from robodyn.chains import Units
+from robodyn.chains import at_units
 from robodyn.description import JOINT_TYPES, Inertial, Joint, Link, Pose, RobotDescription
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.precision import worst_loss
@@ -256,11 +256,23 @@ def test_kinds_of_code_agree(name):
 
 
 def test_tensors_of_small_robots_are_one_program_and_of_large_ones_many_runs():
-    task, models = Units(idsva_hessian(), "vector"), [small("fixed"), rd.load_urdf(own("quadruped"), base="floating")]
+    task, models = at_units(idsva_hessian()), [small("fixed"), rd.load_urdf(own("quadruped"), base="floating")]
     one, many = (rd.Dynamics(model, engine="cpu").engine.generated(task) for model in models)
     contracted = [trace(model, idsva_hessian()).operations for model in models]
     assert one.mode == "unrolled" and one.operations < 0.5 * models[0].nv * contracted[0]
     assert many.mode == "repeated" and many.operations == models[1].nv * contracted[1]
+
+
+def test_code_is_made_once():
+    """Engines know tasks by identity, so queries must not make new ones."""
+    dyn = rd.Dynamics(small("fixed"), engine="cpu")
+    q, qd, x = random_states(dyn.model, (2,))
+    for hessian in queries(dyn):
+        for vector in (None, x):
+            hessian(q, qd, x, vector)
+            known = len(dyn.engine._kernels)
+            hessian(q, qd, x, vector)
+            assert len(dyn.engine._kernels) == known > 0
 
 
 def test_a_contraction_costs_less_than_two_gradients():

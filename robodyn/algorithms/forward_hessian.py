@@ -20,7 +20,7 @@ from functools import cache
 from robodyn.algorithms.forward_gradient import bias_and_mass_matrix
 from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.idsva_hessian import idsva_hessian
-from robodyn.chains import Chain, Solution, Solve, Stage, Units
+from robodyn.chains import Chain, Solution, Solve, Stage, at_units
 from robodyn.sweeps import DofOutput
 
 SECOND = ("qq", "q_qd", "qd_qd", "q_qdd")
@@ -57,7 +57,7 @@ def forward_hessian(inputs: tuple[str, ...] = ("q", "qd", "tau", "vector"), damp
                     "dqdd_dtau": Solution(),
                 },
             ),
-            Stage(second, reads={"vector": "multiplier"}) if contracted else Stage(Units(second, "vector")),
+            Stage(second, reads={"vector": "multiplier"}) if contracted else Stage(at_units(second)),
         ),
         results=(*SECOND, *FIRST, *solved),
     )

@@ -17,7 +17,7 @@ from robodyn.algorithms.forward_hessian import FIRST, SECOND, forward_hessian
 from robodyn.algorithms.idsva_hessian import idsva_hessian
 from robodyn.algorithms.regressor import GRAVITY_GRADIENT
 from robodyn.arguments import Array
-from robodyn.chains import Units
+from robodyn.chains import at_units
 from robodyn.precision import TOLERATED, judged_rows, worst_loss
 from robodyn.queries.gradients import GradientQueries
 from robodyn.query import Query
@@ -85,7 +85,7 @@ class SecondOrderQueries(GradientQueries):
         contracted = "vector" in query.names
         results = self._new_hessians(query, _INVERSE)
         algorithm = idsva_hessian(query.names if contracted else (*query.names, "vector"))
-        task = algorithm if contracted else Units(algorithm, "vector")
+        task = algorithm if contracted else at_units(algorithm)
         query.run(task, None, **dict(zip(SECOND, results.values(), strict=True)))
         return results, query.inputs
 
