@@ -15,6 +15,8 @@ SCRIPTS = sorted(EXAMPLES.glob("[0-9]*.py"))
 
 # Packages that an example may do without, but then shows nothing.
 OPTIONAL = ("mujoco", "scipy")
+# Those without which an example leaves out a part.
+PARTIAL = ("jax", "torch")
 
 # A script takes a few seconds; a machine that is busy or slow may take long.
 TIMEOUT = 120
@@ -63,7 +65,7 @@ def test_readme_lists_every_example():
     assert listed == [script.name for script in SCRIPTS]
 
 
-@pytest.mark.parametrize("package", OPTIONAL)
+@pytest.mark.parametrize("package", OPTIONAL + PARTIAL)
 def test_example_without_its_package_says_so(package, tmp_path):
     # Python runs sitecustomize before the script; None in sys.modules makes an import fail.
     (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules[{package!r}] = None\n", encoding="utf-8")
