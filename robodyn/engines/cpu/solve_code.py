@@ -47,8 +47,8 @@ class SolveKind:
         return (matrix, PIVOTS + matrix, *others)
 
 
-WIDTHS = (12, 8, 4, 2, 1)
-"""Columns that are worked on together: as many sums as hide the time that one takes, then what is left of them."""
+WIDTHS = tuple(range(12, 0, -1))
+"""Columns that are worked on together: at most so many that their sums, and what they are made of, fit registers."""
 
 
 def solve_module(kind: SolveKind, vector: VectorType, target: Target) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 
@@ -19,13 +20,10 @@ _NS = 1.0 / 25.0
 
 
 def tiles(columns: int) -> list[tuple[int, int]]:
-    """(first column, columns) of pieces that cover so many columns."""
-    found, at = [], 0
-    for width in WIDTHS:
-        while columns - at >= width:
-            found.append((at, width))
-            at += width
-    return found
+    """(first column, columns) of as few pieces as there can be, of much the same width."""
+    pieces = max(1, -(-columns // WIDTHS[0]))
+    ends = [columns * k // pieces for k in range(pieces + 1)]
+    return [(start, end - start) for start, end in pairwise(ends) if end > start]
 
 
 class SolvePlan:
