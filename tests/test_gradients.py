@@ -76,8 +76,7 @@ def test_central_differences(model, seed):
 
 
 def require_solved(H, gradient, by_inverse_dynamics, dtype):
-    """H dqdd/du = - dtau/du, judged by the forces that are left: accelerations of light bodies carry the conditioning of
-    H."""
+    """H dqdd/du = - dtau/du, judged by the forces that are left: accelerations carry the conditioning of H."""
     for got, wanted in zip(gradient, by_inverse_dynamics, strict=False):
         size = np.abs(H).max(axis=(-2, -1)) * np.abs(got).max(axis=(-2, -1)) + np.abs(wanted).max(axis=(-2, -1))
         left = np.abs(H @ got + wanted).max(axis=(-2, -1)) / size
@@ -108,7 +107,7 @@ def test_a_robot_far_away_loses_no_digits():
 
 
 def test_damping_is_part_of_the_gradient(make_dynamics, tolerance):
-    model = rd.load_urdf(own("arm6"))
+    model = rd.load_urdf(own("oblique"))
     assert model.damping.any()
     plain, damped = make_dynamics(model), make_dynamics(model, joint_forces=("damping", "friction"))
     s = states_of(model, (5,), dtype=plain.dtype.name)
