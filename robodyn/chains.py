@@ -1,8 +1,9 @@
-"""Chains: queries that take several algorithms and solves with the mass matrix, one feeding the next.
+"""Chains: queries that take several algorithms, solves with the mass matrix and products, one feeding the next.
 
 Forward dynamics with mimicking joints is the bias force, the mass matrix and a solve; the gradient of forward dynamics
-is accelerations, the gradient of inverse dynamics at them, and a solve (Plancher et al., algorithm 3). A chain says so
-once, as data: engines run its stages one after another, or as one program.
+is accelerations, the gradient of inverse dynamics at them, and a solve (Plancher et al., algorithm 3); its second
+derivatives have products besides. A chain says so once, as data: engines run its stages one after another, or as one
+program.
 """
 
 from __future__ import annotations
@@ -51,6 +52,32 @@ class Solve:
         return tuple(dict.fromkeys(names))
 
 
+@dataclass(frozen=True)
+class Product:
+    """-(plain + left right), or with `symmetric` -(plain + left right + (left right)'), of matrices (nv, nv).
+
+    What is not named is zero. `left` is zero where the mass matrix is.
+    """
+
+    plain: str | None = None
+    left: str | None = None
+    right: str | None = None
+    symmetric: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Products:
+    """Products of matrices that earlier stages left."""
+
+    outputs: Mapping[str, Product]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names that it reads, once each."""
+        names = (name for each in self.outputs.values() for name in (each.plain, each.left, each.right))
+        return tuple(dict.fromkeys(name for name in names if name is not None))
+
+
 @dataclass(frozen=True, eq=False)
 class Stage:
     """An algorithm of a chain; `names` are what the chain calls its outputs, `reads` its inputs, where that differs."""
@@ -71,13 +98,13 @@ class Chain:
 
     name: str
     inputs: tuple[str, ...]
-    stages: tuple[Stage | Solve, ...]
+    stages: tuple[Stage | Solve | Products, ...]
     results: tuple[str, ...]
 
     @cached_property
-    def outputs(self) -> dict[str, Output | Stacked | Solution]:
+    def outputs(self) -> dict[str, Output | Stacked | Solution | Product]:
         """The outputs by name."""
-        every: dict[str, Output | Stacked | Solution] = {}
+        every: dict[str, Output | Stacked | Solution | Product] = {}
         for stage in self.stages:
             every.update(stage.outputs)
         return {name: every[name] for name in self.results}

@@ -13,6 +13,7 @@ from robodyn.algorithms.aba import INVERSE_MASS_MATRIX, aba
 from robodyn.algorithms.coriolis import CORIOLIS_MATRIX
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.forward_gradient import forward_by_mass_matrix, forward_gradient, inverse_by_mass_matrix
+from robodyn.algorithms.forward_hessian import forward_hessian
 from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.idsva_hessian import idsva_hessian
 from robodyn.algorithms.regressor import EXTERNAL_FORCE_GRADIENT, GRAVITY_GRADIENT, REGRESSOR
@@ -49,6 +50,10 @@ PLAIN_CALLS: dict[str, tuple[Task, tuple[str, ...]]] = {
     "forward_dynamics_gradient": (forward_gradient(("q", "qd", "tau"), damping=False), ("q", "qd", "tau")),
     "inverse_dynamics_vjp": (rnea_vjp(("q", "qd", "qdd", "vector")), ("q", "qd", "qdd", "vector")),
     "inverse_dynamics_hessian": (idsva_hessian(("q", "qd", "qdd", "vector")), ("q", "qd", "qdd", "vector")),
+    "forward_dynamics_hessian": (
+        forward_hessian(("q", "qd", "tau", "vector"), damping=False),
+        ("q", "qd", "tau", "vector"),
+    ),
     "regressor": (REGRESSOR, ("q", "qd", "qdd")),
     "inverse_dynamics_external_force_gradient": (EXTERNAL_FORCE_GRADIENT, ("q",)),
     "inverse_dynamics_gravity_gradient": (GRAVITY_GRADIENT, ("q",)),
@@ -68,9 +73,9 @@ algorithm is the very object that the query runs, asked for with the same argume
 _MAX_THREADS = 4096
 _WITH_JOINT_FORCES = (
     *("inverse_dynamics", "forward_dynamics", "bias_force"),
-    *("inverse_dynamics_gradient", "forward_dynamics_gradient", "inverse_dynamics_vjp"),
+    *("inverse_dynamics_gradient", "forward_dynamics_gradient", "inverse_dynamics_vjp", "forward_dynamics_hessian"),
 )
-_INVERTING = ("forward_dynamics", "mass_matrix_inverse", "forward_dynamics_gradient")
+_INVERTING = ("forward_dynamics", "mass_matrix_inverse", "forward_dynamics_gradient", "forward_dynamics_hessian")
 _EAGER = ("inverse_dynamics", "forward_dynamics", "mass_matrix", "bias_force")
 
 

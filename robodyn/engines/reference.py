@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.chains import Chain, Solve, Task, Units
+from robodyn.chains import Chain, Products, Solve, Task, Units
 from robodyn.engines.dense import solve
 from robodyn.engines.reference_views import Bodies, Carried, FieldView, LinkValues, WorldValues
 from robodyn.errors import UnavailableError
@@ -454,6 +454,9 @@ class ReferenceEngine:
             if isinstance(stage, Solve):
                 self._solve(stage, pool)
                 continue
+            if isinstance(stage, Products):
+                self._multiply(stage, pool)
+                continue
             targets = {name: pool[stage.names.get(name, name)] for name in stage.algorithm.outputs}
             given = {name: array for name, array in pool.items() if name in _BASE_MOTION}
             given |= {name: pool[stage.reads.get(name, name)] for name in stage.algorithm.inputs}
@@ -471,6 +474,17 @@ class ReferenceEngine:
         self._run_task(task.algorithm, repeated, flat, size * nv, link)
         for name, array in outputs.items():
             array[...] = flat[name].reshape(array.shape)
+
+    def _multiply(self, stage: Products, pool: Mapping[str, Array]) -> None:
+        for name, product in stage.outputs.items():
+            target = pool[name]
+            target[...] = 0.0 if product.plain is None else pool[product.plain]
+            if product.left is not None and product.right is not None:
+                entries = pool[product.left] @ pool[product.right]
+                target += entries
+                if product.symmetric:
+                    target += np.swapaxes(entries, 1, 2)
+            np.negative(target, out=target)
 
     def _solve(self, stage: Solve, pool: Mapping[str, Array]) -> None:
         H, n = pool[stage.matrix], self.model.nv

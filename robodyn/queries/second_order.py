@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robodyn.algorithms.crba import CRBA
-from robodyn.algorithms.forward_hessian import FIRST, SECOND, forward_hessian
+from robodyn.algorithms.forward_hessian import SECOND, forward_hessian, forward_tensors
 from robodyn.algorithms.idsva_hessian import idsva_hessian
 from robodyn.algorithms.regressor import GRAVITY_GRADIENT
 from robodyn.arguments import Array
-from robodyn.chains import at_units
+from robodyn.chains import Chain, at_units
+from robodyn.engines.dense import solve
 from robodyn.precision import TOLERATED, judged_rows, worst_loss
 from robodyn.queries.gradients import GradientQueries
 from robodyn.query import Query
@@ -72,22 +73,26 @@ class SecondOrderQueries(GradientQueries):
                 compared with check=False.
         """
         query = Query(self, out, q=q, qd=qd, qdd=qdd, vector=vector, f_ext=f_ext, inertia=inertia, V0=V0, dV0=dV0)
+        return self._hessians("inverse_dynamics_hessian", query)
+
+    def _hessians(self, name: str, query: Query) -> Hessians:
+        """Answer a query, and let machine code take its plain calls where it need not compare precisions."""
         asked = dict(query.inputs)
-        results, _ = self._inverse_hessian(query)
-        self._warn_of_lost_digits("inverse_dynamics_hessian", query, asked, results)
+        inverse = name == "inverse_dynamics_hessian"
+        results = self._inverse_hessian(query) if inverse else self._forward_hessian(query)
+        self._warn_of_lost_digits(name, query, asked, results)
         answer = query.finish(results)
-        if vector is not None and self.dtype == np.float64:  # machine code alone would not compare
-            self._answered("inverse_dynamics_hessian", answer)
+        if "vector" in query.names and self.dtype == np.float64:
+            self._answered(name, answer)
         return cast(Hessians, answer)
 
-    def _inverse_hessian(self, query: Query) -> tuple[_Arrays, _Arrays]:
-        """The results, and at which qdd and with which vector they were taken."""
+    def _inverse_hessian(self, query: Query) -> _Arrays:
         contracted = "vector" in query.names
         results = self._new_hessians(query, _INVERSE)
         algorithm = idsva_hessian(query.names if contracted else (*query.names, "vector"))
         task = algorithm if contracted else at_units(algorithm)
         query.run(task, None, **dict(zip(SECOND, results.values(), strict=True)))
-        return results, query.inputs
+        return results
 
     def forward_dynamics_hessian(
         self,
@@ -112,32 +117,31 @@ class SecondOrderQueries(GradientQueries):
             SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.
         """
         query = Query(self, out, q=q, qd=qd, tau=tau, vector=vector, f_ext=f_ext, inertia=inertia, V0=V0, dV0=dV0)
-        asked = dict(query.inputs)
-        results, _ = self._forward_hessian(query)
-        self._warn_of_lost_digits("forward_dynamics_hessian", query, asked, results)
-        return cast(Hessians, query.finish(results))
+        return self._hessians("forward_dynamics_hessian", query)
 
-    def _forward_hessian(self, query: Query) -> tuple[_Arrays, _Arrays]:
-        """The results, and at which qdd and with which vector inverse dynamics was differentiated.
-
-        Some rows at a time, so that nothing between is larger than the results.
-        """
+    def _forward_hessian(self, query: Query) -> _Arrays:
         self._require_regular(query)
         self._take_joint_forces(query)
-        results = self._new_hessians(query, _FORWARD)
-        chain = forward_hessian(query.names, damping="damping" in self.joint_forces)
-        at = {name: query.new(self.model.nv) for name in chain.results if name not in SECOND + FIRST}
-        shapes = {name: output_shape(self.model, chain.outputs[name]) for name in SECOND + FIRST}
+        results, damping = self._new_hessians(query, _FORWARD), "damping" in self.joint_forces
+        if "vector" in query.names:
+            chain = forward_hessian(query.names, damping=damping)
+            query.run(chain, None, **dict(zip(chain.results, results.values(), strict=True)))
+        else:
+            self._forward_tensors(query, forward_tensors(query.names, damping=damping), results)
+        return results
+
+    def _forward_tensors(self, query: Query, chain: Chain, results: _Arrays) -> None:
+        """Some rows at a time, so that nothing between is larger than the results."""
+        shapes = {name: output_shape(self.model, output) for name, output in chain.outputs.items()}
         scalars = sum(math.prod(shape) for shape in shapes.values())
         rows = max(1, _TEMPORARY_BYTES // max(1, 2 * scalars * self.dtype.itemsize))
         for start in range(0, query.batch, rows):
             piece = slice(start, min(start + rows, query.batch))
             given = {name: array[piece] for name, array in query.inputs.items()}
             between = {name: np.empty((piece.stop - start, *shape), self.dtype) for name, shape in shapes.items()}
-            self.engine.run(chain, given, between | {name: array[piece] for name, array in at.items()})
+            self.engine.run(chain, given, between)
             with np.errstate(all="ignore"):
                 _accelerations(between, [array[piece] for array in results.values()])
-        return results, {"qdd": at["qdd"], "vector": at.get("multiplier", at["qdd"])}
 
     def _new_hessians(self, query: Query, names: Sequence[str]) -> _Arrays:
         nv = self.model.nv
@@ -165,8 +169,8 @@ class SecondOrderQueries(GradientQueries):
         double.joint_forces = self.joint_forces
         again = Query(double, None, **{key: given[key] for key in sorted(given, key=_ORDER.index)})
         inverse = name == "inverse_dynamics_hessian"
-        wanted, at = double._inverse_hessian(again) if inverse else double._forward_hessian(again)
-        sizes = double._usual_sizes(again, at["qdd"], at["vector"], given["vector"])
+        wanted = double._inverse_hessian(again) if inverse else double._forward_hessian(again)
+        sizes = double._usual_sizes(again)
         if query.singular is not None:
             sizes = {key: np.where(query.singular[rows], np.inf, size) for key, size in sizes.items()}
         loss = worst_loss(got, wanted, dict(zip(wanted, sizes.values(), strict=True)))
@@ -180,23 +184,28 @@ class SecondOrderQueries(GradientQueries):
                 stacklevel=3,
             )
 
-    def _usual_sizes(self, query: Query, qdd: Array, y: Array, vector: Array) -> _Arrays:
-        """About how large the results of a call usually are, in their order, each (B,), where y' tau is differentiated.
+    def _usual_sizes(self, query: Query) -> _Arrays:
+        """About how large the results of a call usually are, in their order, each (B,).
 
-        Velocities and accelerations count in full, inertias and weights as much of them as y makes a difference to.
+        y' tau is differentiated, y being the vector, or H^-1 times it. Velocities and accelerations count in full,
+        inertias and forces as much of them as y makes a difference to.
         """
         H, weights = query.new(self.model.nv, self.model.nv), query.new(self.model.nv, 3)
         query.run(CRBA, None, H=H)
         query.run(GRAVITY_GRADIENT, None, tau_g=weights)
+        given = query.inputs
         with np.errstate(all="ignore"):
+            y = solve(H, given["vector"][..., None])[..., 0] if "tau" in given else given["vector"]
             inertia = _largest(np.abs(H) @ np.abs(y)[..., None])
             weight = _largest(np.abs(y)[:, None] @ np.abs(weights)) * np.linalg.norm(self.model.gravity)
-            given = {name: _largest(query.inputs[name]) for name in ("V0", "dV0", "f_ext") if name in query.inputs}
-            rate = _largest(query.inputs["qd"]) + given.get("V0", 0.0)
-            rates = _largest(qdd) + rate * rate + given.get("dV0", 0.0)
-            by_q = inertia * rates + weight + _largest(y) * given.get("f_ext", 0.0)
-            # The last derivative of forward dynamics has H^-1 besides, which made y of the vector.
-            last = inertia if "tau" not in query.inputs else inertia * _largest(y) / _largest(vector)
+            most = {name: _largest(array) for name, array in given.items()}
+            rate = most["qd"] + most.get("V0", 0.0)
+            rates = most.get("qdd", 0.0) + rate * rate + most.get("dV0", 0.0)
+            by_q = inertia * rates + weight + _largest(y) * most.get("f_ext", 0.0)
+            last = inertia
+            if "tau" in given:  # torques in place of accelerations; and H^-1, as large as what it makes of the vector
+                by_q = by_q + (np.abs(y) * np.abs(given["tau"])).sum(axis=1)
+                last = inertia * _largest(y) / most["vector"]
         return {"dqdq": by_q, "dqdqd": inertia * rate, "dqddqd": inertia, "last": last}
 
 
@@ -208,13 +217,13 @@ def _largest(array: Array) -> Array:
 
 
 def _accelerations(found: _Arrays, targets: Sequence[Array]) -> None:
-    """Second derivatives of qdd, contracted or not, from what the chain leaves; `targets` are filled."""
+    """Tensors of second derivatives of qdd from what the chain leaves; `targets` are filled."""
     C, Hinv = found["q_qdd"], found["dqdd_dtau"]
     batch, nv = Hinv.shape[:2]
 
     def times(A: Array) -> Array:
         """C A, row by row of the batch."""
-        return (C.reshape(batch, C.size // max(1, batch * nv), nv) @ A).reshape(C.shape)
+        return (C.reshape(batch, nv * nv, nv) @ A).reshape(C.shape)
 
     C_A = times(found["dqdd_dq"])
     sums = (
@@ -224,7 +233,4 @@ def _accelerations(found: _Arrays, targets: Sequence[Array]) -> None:
         times(Hinv),
     )
     for target, each in zip(targets, sums, strict=True):
-        if each.ndim == 3:  # y has been solved for before
-            np.negative(each, out=target)
-        else:
-            np.matmul(-Hinv, each.reshape(batch, nv, nv * nv), out=target.reshape(batch, nv, nv * nv))
+        np.matmul(-Hinv, each.reshape(batch, nv, nv * nv), out=target.reshape(batch, nv, nv * nv))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.chains import Solution, Solve, Stacked, Task, Units
+from robodyn.chains import Product, Products, Solution, Solve, Stacked, Task, Units
 from robodyn.joints import KINDS, JointKind
 from robodyn.model import Model
 from robodyn.spatial import ZERO_FORCE, ZERO_MOTION, Force, Inertia, Motion, Transform
@@ -35,6 +35,7 @@ from robodyn.sweeps import (
 )
 from robodyn.tracing.constants import Constants
 from robodyn.tracing.expression import Graph, Value
+from robodyn.tracing.products import multiplied
 from robodyn.tracing.program import Program
 from robodyn.tracing.solves import solved
 
@@ -55,10 +56,12 @@ def input_shapes(model: Model, algorithm: Task, base: Iterable[str] = ()) -> dic
     }
 
 
-def output_shape(model: Model, output: Output | Solution | Stacked) -> tuple[int, ...]:
+def output_shape(model: Model, output: Output | Solution | Stacked | Product) -> tuple[int, ...]:
     """Shape of one state of an output."""
     if isinstance(output, Solution):
         return output_shape(model, output.like)
+    if isinstance(output, Product):
+        return (model.nv, model.nv)
     if isinstance(output, Stacked):
         return (model.nv, *output_shape(model, output.output))
     if isinstance(output, WorldOutput):
@@ -391,6 +394,9 @@ def trace(model: Model, task: Task, *, link: int | None = None, base: Iterable[s
         for stage in task.stages:
             if isinstance(stage, Solve):
                 left.update(solved(stage, left, model.nv))
+                continue
+            if isinstance(stage, Products):
+                left.update(multiplied(stage, left, model.nv))
                 continue
             read = {name: left[other] for name, other in stage.reads.items()}
             left.update(

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.chains import Solve, Stage, Units
+from robodyn.chains import Products, Solve, Stage, Units
 from robodyn.engines.cpu.chain_code import chain_module, flush_module
 from robodyn.engines.cpu.chains import ChainPlan, StageCall, as_chain, sizes_between
 from robodyn.engines.cpu.kernels import MAX_WIDE_WORKSPACE, Compiler, Kernel, Request, input_names
+from robodyn.engines.cpu.products import ProductsPlan, products_module
 from robodyn.engines.cpu.solve_code import PIVOTS, SolveKind, solve_module
 from robodyn.engines.cpu.solves import SolvePlan
 from robodyn.engines.cpu.units import UnitsPlan, units_module
@@ -87,6 +88,8 @@ class _Chained:
         for stage in self.chain.stages:
             if isinstance(stage, Solve):
                 self._solve(stage)
+            elif isinstance(stage, Products):
+                self._multiply(stage)
             elif isinstance(stage.algorithm, Units):
                 self._units(stage)
             else:
@@ -155,6 +158,15 @@ class _Chained:
         kernel = self._loops(text, label, pointers, plan.row_ns, plan, plan.workspace_bytes)
         self.take(kernel, (*asked.inputs, *solve.outputs))
 
+    def _multiply(self, stage: Products) -> None:
+        request, plan = self.request, ProductsPlan(self.request.model, stage, self.kind)
+        text = products_module(stage, self.kind, request.target)
+        label = f"robodyn products {request.dtype} {request.target.level}"
+        pointers = tuple(word for array in plan.arrays for word in (array.ctypes.data, 0))
+        self.vectors.update(stage.outputs)
+        kernel = self._loops(text, label, pointers, plan.row_ns, plan, plan.workspace_bytes)
+        self.take(kernel, (*stage.inputs, *stage.outputs))
+
     def _units(self, stage: Stage) -> None:
         reads = [stage.reads.get(name, name) for name in stage.algorithm.inputs]
         needed = [name for name in reads if name in self.vectors and BY_ROW + name not in self.rows]
@@ -176,7 +188,13 @@ class _Chained:
         self.take(kernel, (*names, *(prefix + name for name in names)))
 
     def _loops(
-        self, text: str, label: str, words: tuple[int, ...], row_ns: float, plan: SolvePlan | FlushPlan, scratch: int
+        self,
+        text: str,
+        label: str,
+        words: tuple[int, ...],
+        row_ns: float,
+        plan: SolvePlan | ProductsPlan | FlushPlan,
+        scratch: int,
     ) -> Kernel:
         return Kernel(
             request=self.request,

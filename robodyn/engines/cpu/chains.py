@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.chains import Chain, Stage, Task
+from robodyn.chains import Chain, Solve, Stage, Task
 from robodyn.engines.cpu.chain_code import BATCH, BETWEEN, LITERAL, USER
 from robodyn.engines.cpu.solve_code import PIVOTS
 from robodyn.engines.cpu.vectors import VectorType
@@ -36,7 +36,7 @@ def sizes_between(model: Model, chain: Chain) -> dict[str, int]:
     found: dict[str, int] = {}
     for stage in chain.stages:
         found.update({name: math.prod(output_shape(model, each)) for name, each in stage.outputs.items()})
-        if not isinstance(stage, Stage):
+        if isinstance(stage, Solve):
             found[PIVOTS + stage.matrix] = model.nv
     return found
 

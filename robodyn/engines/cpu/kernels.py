@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.chains import Chain, Solve, Task, Units
+from robodyn.chains import Chain, Stage, Task, Units
 from robodyn.engines.cpu.cache import ObjectCache, compiled, object_key
 from robodyn.engines.cpu.jit import Code, compile_object
 from robodyn.engines.cpu.rolled_program import RolledProgram
@@ -216,7 +216,7 @@ class Compiler:
         """Whether an unrolled kernel, or the knowledge that there is none, waits in the cache."""
         task = request.algorithm
         if isinstance(task, Chain) and not self._unrollable(request):
-            stages = (stage.algorithm for stage in task.stages if not isinstance(stage, Solve))
+            stages = (stage.algorithm for stage in task.stages if isinstance(stage, Stage))
             return all(self.in_cache(replace(request, algorithm=each)) for each in stages)
         if isinstance(task, Units) and not self._unrollable(request):
             return self.in_cache(replace(request, algorithm=task.algorithm))
