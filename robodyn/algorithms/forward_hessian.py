@@ -9,8 +9,8 @@ D_xy = y' d2 tau / dx dy and with C = D_q,qdd = y' dH / dq,
     mu' d2 qdd / dqd dqd   = -D_qd,qd
     mu' d2 qdd / dq dtau   = -C H^-1
 
-As in the gradient (`forward_gradient`) everything but solves and products is in one frame: traced together, the gradient
-and the second derivatives of inverse dynamics share composites.
+As in the gradient (`forward_gradient`) all but solves and products is in one frame: traced together, the gradient and
+the second derivatives of inverse dynamics share composites.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     void kernel(ptr table, i64 first, i64 last, ptr workspace)
 
 Like the kernels of solves (`solve_code`) it works on arrays that hold vectors of states, for the W states of one
-vector. A row of a product is the sum of rows of the right matrix, each times an entry of the left one, some columns at a
-time, which stay in registers; entries that are zero whatever the state are left out.
+vector. A row of a product is the sum of rows of the right matrix, each times an entry of the left one, some columns at
+a time, which stay in registers; entries that are zero whatever the state are left out.
 """
 
 from __future__ import annotations
@@ -133,9 +133,7 @@ def _multiply() -> str:
     """multiply(A, B, P, n, starts, index, tiles): P = A B, tile after tile, of a robot that moves."""
     cases = "".join(f"    i64 {width}, label %tile.{width}\n" for width in _WIDTHS[1:])
     arguments = "ptr %A, ptr %B, ptr %P, i64 %n, ptr %starts, ptr %index, i64 %c"
-    calls = "".join(
-        f"tile.{width}:\n  call void @rows{width}({arguments})\n  br label %next\n" for width in _WIDTHS
-    )
+    calls = "".join(f"tile.{width}:\n  call void @rows{width}({arguments})\n  br label %next\n" for width in _WIDTHS)
     taken = "ptr %A, ptr %B, ptr %P, i64 %n, ptr %starts, ptr %index, ptr %tiles"
     return f"""define internal void @multiply({taken}) #0 {{
 entry:
