@@ -181,7 +181,7 @@ class SecondOrderQueries(GradientQueries):
                 f"{name}: in float32 {loss}{where}, more than {TOLERATED:.0e}, by comparison with float64 at "
                 f"{rows.size} of {query.batch} rows; dtype='float64' has the digits, check=False compares nothing",
                 RuntimeWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def _usual_sizes(self, query: Query) -> _Arrays:
