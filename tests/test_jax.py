@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from functools import partial
@@ -353,6 +354,11 @@ def test_third_derivatives_are_refused(arm):
     third = jax.jacfwd(jax.jacfwd(jax.jacfwd(lambda q: rj.inverse_dynamics(q, *x[1:]))))
     with pytest.raises(rd.UnavailableError, match="those of first and second order are"):
         third(x[0])
+
+
+def test_pickled_by_what_it_was_made_of(arm):
+    again, q = pickle.loads(pickle.dumps(wrap(rd.Dynamics(arm, dtype="float32")))), np.zeros(3)
+    assert again.dyn.dtype == np.float32 and again.mass_matrix(q).dtype == np.float32
 
 
 # Machine code inside of what JAX compiles.

@@ -75,6 +75,10 @@ class DifferentiableDynamics(ABC):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.dyn!r}>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by what it was made of."""
+        return type(self), (self.dyn,)
+
     @abstractmethod
     def _read(self, name: str, value: Any) -> Any:
         """An argument as an array of the library, in the precision that is computed in; raises an ArgumentError."""
