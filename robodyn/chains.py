@@ -82,12 +82,12 @@ class Products:
 class Stage:
     """An algorithm of a chain; `names` are what the chain calls its outputs, `reads` its inputs, where that differs."""
 
-    algorithm: Algorithm | Units
+    algorithm: Algorithm
     names: Mapping[str, str] = field(default_factory=dict)
     reads: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def outputs(self) -> dict[str, Output | Stacked]:
+    def outputs(self) -> dict[str, Output]:
         """Its outputs as the chain calls them."""
         return {self.names.get(name, name): output for name, output in self.algorithm.outputs.items()}
 
@@ -102,9 +102,9 @@ class Chain:
     results: tuple[str, ...]
 
     @cached_property
-    def outputs(self) -> dict[str, Output | Stacked | Solution | Product]:
+    def outputs(self) -> dict[str, Output | Solution | Product]:
         """The outputs by name."""
-        every: dict[str, Output | Stacked | Solution | Product] = {}
+        every: dict[str, Output | Solution | Product] = {}
         for stage in self.stages:
             every.update(stage.outputs)
         return {name: every[name] for name in self.results}
@@ -119,18 +119,18 @@ class Chain:
 class Stacked:
     """An output for each unit vector, (nv, ...)."""
 
-    output: Output
+    output: Output | Solution | Product
 
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """An algorithm at every unit vector of one of its inputs, of those that have a number for each degree of freedom.
+    """An algorithm or a chain at every unit vector of one of its inputs, which has a number for each degree of freedom.
 
-    As one program this is cheaper than so many runs: what does not depend on the vector is computed once, and nothing
-    for the zeros.
+    An algorithm as one program is cheaper than so many runs: what does not depend on the vector is computed once, and
+    nothing for the zeros.
     """
 
-    algorithm: Algorithm
+    algorithm: Algorithm | Chain
     vector: str
 
     @cached_property
@@ -155,7 +155,7 @@ class Units:
 
 
 @cache
-def at_units(algorithm: Algorithm, vector: str = "vector") -> Units:
+def at_units(algorithm: Algorithm | Chain, vector: str = "vector") -> Units:
     """`Units`, the same object whenever it is asked for: engines know tasks by identity."""
     return Units(algorithm, vector)
 
@@ -167,19 +167,21 @@ Task: TypeAlias = Algorithm | Chain | Units
 @cache
 def on_inertia(task: Task) -> Task:
     """The same task on inertias that are an input instead of the model's."""
+    if isinstance(task, Units):
+        return replace(task, algorithm=_one_on_inertia(task.algorithm))
+    return _one_on_inertia(task)
+
+
+def _one_on_inertia(task: Algorithm | Chain) -> Algorithm | Chain:
     if "inertia" in task.inputs:
         return task
-    if not isinstance(task, Chain):
-        return _one_on_inertia(task)
+    if isinstance(task, Algorithm):
+        return with_inertia(task)
     stages = tuple(
-        replace(stage, algorithm=_one_on_inertia(stage.algorithm)) if isinstance(stage, Stage) else stage
+        replace(stage, algorithm=with_inertia(stage.algorithm)) if isinstance(stage, Stage) else stage
         for stage in task.stages
     )
     return replace(task, name=f"{task.name}_inertia", inputs=(*task.inputs, "inertia"), stages=stages)
-
-
-def _one_on_inertia(task: Algorithm | Units) -> Algorithm | Units:
-    return with_inertia(task) if isinstance(task, Algorithm) else replace(task, algorithm=with_inertia(task.algorithm))
 
 
 class Elimination:

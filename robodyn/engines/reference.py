@@ -420,7 +420,8 @@ class ReferenceEngine:
         batch = next(iter(outputs.values())).shape[0]
         lanes = any(getattr(sweep, "lanes", False) for sweep in algorithm.sweeps)
         width = (self.model.n_bodies + 1) * (self.model.nv_tree if lanes else 1)
-        if isinstance(algorithm, Chain):
+        one = algorithm.algorithm if isinstance(algorithm, Units) else algorithm
+        if isinstance(one, Chain):
             width = max(width, self.model.nv**2 // _MATRICES_FOR_SCALARS)
         if isinstance(algorithm, Units):
             width *= self.model.nv

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robodyn.algorithms.crba import CRBA
-from robodyn.algorithms.forward_hessian import SECOND, forward_hessian, forward_tensors
+from robodyn.algorithms.forward_hessian import forward_hessian
 from robodyn.algorithms.idsva_hessian import idsva_hessian
 from robodyn.algorithms.regressor import GRAVITY_GRADIENT
 from robodyn.arguments import Array
@@ -22,7 +21,7 @@ from robodyn.engines.dense import solve
 from robodyn.precision import TOLERATED, judged_rows, worst_loss
 from robodyn.queries.gradients import GradientQueries
 from robodyn.query import Query
-from robodyn.tracing.unrolled import output_shape
+from robodyn.sweeps import INPUTS, Algorithm
 
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
@@ -32,7 +31,6 @@ Hessians: TypeAlias = tuple[Array, Array, Array, Array]
 _Arrays: TypeAlias = dict[str, Array]
 _INVERSE = ("d2tau_dqdq", "d2tau_dqdqd", "d2tau_dqddqd", "d2tau_dqdqdd")
 _FORWARD = ("d2qdd_dqdq", "d2qdd_dqdqd", "d2qdd_dqddqd", "d2qdd_dqdtau")
-_TEMPORARY_BYTES = 1 << 24
 
 
 class SecondOrderQueries(GradientQueries):
@@ -87,11 +85,15 @@ class SecondOrderQueries(GradientQueries):
         return cast(Hessians, answer)
 
     def _inverse_hessian(self, query: Query) -> _Arrays:
-        contracted = "vector" in query.names
-        results = self._new_hessians(query, _INVERSE)
-        algorithm = idsva_hessian(query.names if contracted else (*query.names, "vector"))
-        task = algorithm if contracted else at_units(algorithm)
-        query.run(task, None, **dict(zip(SECOND, results.values(), strict=True)))
+        return self._run_hessian(query, idsva_hessian(_with_vector(query)), _INVERSE)
+
+    def _run_hessian(self, query: Query, contraction: Algorithm | Chain, names: Sequence[str]) -> _Arrays:
+        """Results by name: of a contraction with the vector that is given, or with every unit vector."""
+        contracted, nv = "vector" in query.names, self.model.nv
+        shape = (nv, nv) if contracted else (nv, nv, nv)
+        results = {name: query.result(k, *shape) for k, name in enumerate(names)}
+        task = contraction if contracted else at_units(contraction)
+        query.run(task, None, **dict(zip(contraction.outputs, results.values(), strict=True)))
         return results
 
     def forward_dynamics_hessian(
@@ -122,31 +124,8 @@ class SecondOrderQueries(GradientQueries):
     def _forward_hessian(self, query: Query) -> _Arrays:
         self._require_regular(query)
         self._take_joint_forces(query)
-        results, damping = self._new_hessians(query, _FORWARD), "damping" in self.joint_forces
-        if "vector" in query.names:
-            chain = forward_hessian(query.names, damping=damping)
-            query.run(chain, None, **dict(zip(chain.results, results.values(), strict=True)))
-        else:
-            self._forward_tensors(query, forward_tensors(query.names, damping=damping), results)
-        return results
-
-    def _forward_tensors(self, query: Query, chain: Chain, results: _Arrays) -> None:
-        """Some rows at a time, so that nothing between is larger than the results."""
-        shapes = {name: output_shape(self.model, output) for name, output in chain.outputs.items()}
-        scalars = sum(math.prod(shape) for shape in shapes.values())
-        rows = max(1, _TEMPORARY_BYTES // max(1, 2 * scalars * self.dtype.itemsize))
-        for start in range(0, query.batch, rows):
-            piece = slice(start, min(start + rows, query.batch))
-            given = {name: array[piece] for name, array in query.inputs.items()}
-            between = {name: np.empty((piece.stop - start, *shape), self.dtype) for name, shape in shapes.items()}
-            self.engine.run(chain, given, between)
-            with np.errstate(all="ignore"):
-                _accelerations(between, [array[piece] for array in results.values()])
-
-    def _new_hessians(self, query: Query, names: Sequence[str]) -> _Arrays:
-        nv = self.model.nv
-        shape = (nv, nv) if "vector" in query.names else (nv, nv, nv)
-        return {name: query.result(k, *shape) for k, name in enumerate(names)}
+        chain = forward_hessian(_with_vector(query), damping="damping" in self.joint_forces)
+        return self._run_hessian(query, chain, _FORWARD)
 
     # Single precision.
 
@@ -167,7 +146,7 @@ class SecondOrderQueries(GradientQueries):
                 got = {key: array.sum(axis=1) for key, array in got.items()}
         double = self._in_double
         double.joint_forces = self.joint_forces
-        again = Query(double, None, **{key: given[key] for key in sorted(given, key=_ORDER.index)})
+        again = Query(double, None, **given)
         inverse = name == "inverse_dynamics_hessian"
         wanted = double._inverse_hessian(again) if inverse else double._forward_hessian(again)
         sizes = double._usual_sizes(again)
@@ -209,28 +188,10 @@ class SecondOrderQueries(GradientQueries):
         return {"dqdq": by_q, "dqdqd": inertia * rate, "dqddqd": inertia, "last": last}
 
 
-_ORDER = ("q", "qd", "qdd", "tau", "vector", "f_ext", "inertia", "V0", "dV0")
+def _with_vector(query: Query) -> tuple[str, ...]:
+    """Inputs of the contraction, in the order that makes it the same object for every call."""
+    return tuple(name for name in INPUTS if name == "vector" or name in query.names)
 
 
 def _largest(array: Array) -> Array:
     return np.asarray(np.abs(array).max(axis=tuple(range(1, array.ndim)), initial=0.0))
-
-
-def _accelerations(found: _Arrays, targets: Sequence[Array]) -> None:
-    """Tensors of second derivatives of qdd from what the chain leaves; `targets` are filled."""
-    C, Hinv = found["q_qdd"], found["dqdd_dtau"]
-    batch, nv = Hinv.shape[:2]
-
-    def times(A: Array) -> Array:
-        """C A, row by row of the batch."""
-        return (C.reshape(batch, nv * nv, nv) @ A).reshape(C.shape)
-
-    C_A = times(found["dqdd_dq"])
-    sums = (
-        found["qq"] + C_A + np.swapaxes(C_A, -1, -2),
-        found["q_qd"] + times(found["dqdd_dqd"]),
-        found["qd_qd"],
-        times(Hinv),
-    )
-    for target, each in zip(targets, sums, strict=True):
-        np.matmul(-Hinv, each.reshape(batch, nv, nv * nv), out=target.reshape(batch, nv, nv * nv))

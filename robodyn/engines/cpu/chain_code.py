@@ -5,11 +5,10 @@ need not know. Behind the user's arrays the table has one constant, the descript
 
     stages, offset of the stages' table in the workspace, offset of their own workspace;
     for each stage its address, the entries of its table, and for each entry (USER, array, 0),
-    (BETWEEN, offset in the workspace, bytes of a row), (LITERAL, word, word) or (BATCH, word, 0).
+    (BETWEEN, offset in the workspace, 0), (LITERAL, word, word) or (BATCH, word, 0).
 
 What lies between stages is vectors of states, scalar k of a state being vector k of an array: that needs no
-transposing, and stays in the cache. A flush brings results to the user's arrays. Where rows are needed between stages,
-they are addressed so that row r of the vector is row r of the batch.
+transposing, and stays in the cache. A flush brings results to the user's arrays.
 
 The second word of the descriptor's entry in the table is the number of rows of the whole batch, or 0 where nobody said;
 BATCH hands it on. A flush of more than the caches hold goes past them, straight to memory.
@@ -74,10 +73,8 @@ entry.fill:
   %user.data = load i64, ptr %user.at, align 8
   %user.stride.at = getelementptr i64, ptr %user.at, i64 1
   %user.stride = load i64, ptr %user.stride.at, align 8
-  %before = mul i64 %row, %b
-  %offset = sub i64 %a, %before
   %base = ptrtoint ptr %workspace to i64
-  %between = add i64 %base, %offset
+  %between = add i64 %base, %a
   %is.between = icmp eq i64 %kind, {BETWEEN}
   %other = select i1 %is.between, i64 %between, i64 %a
   %data = select i1 %is.user, i64 %user.data, i64 %other

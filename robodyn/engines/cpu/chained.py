@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.chains import Products, Solve, Stage, Units
+from robodyn.chains import Chain, Products, Solve, Stage, Units
 from robodyn.engines.cpu.chain_code import chain_module, flush_module
-from robodyn.engines.cpu.chains import ChainPlan, StageCall, as_chain, sizes_between
+from robodyn.engines.cpu.chains import ChainPlan, StageCall, sizes_between
 from robodyn.engines.cpu.kernels import MAX_WIDE_WORKSPACE, Compiler, Kernel, Request, input_names
 from robodyn.engines.cpu.products import ProductsPlan, products_module
 from robodyn.engines.cpu.solve_code import PIVOTS, SolveKind, solve_module
@@ -21,9 +22,8 @@ from robodyn.tracing.unrolled import output_shape
 
 _FLUSH_NS = 0.3
 """Nanoseconds for a scalar of one state: decides only whether a batch is worth sharing between threads."""
-FLUSHED, BY_ROW = "flushed ", "rows of "
-"""Before a name: the user's array of a result that stages leave as vectors; rows between stages for one that needs
-them."""
+FLUSHED = "flushed "
+"""Before a name: the user's array of a result that stages leave as vectors."""
 
 
 @dataclass(frozen=True)
@@ -61,16 +61,13 @@ class Repeated:
 
 
 class _Chained:
-    """Collects the kernels of a chain in the order of their calls.
+    """Collects kernels in the order of their calls. They leave vectors of states, and read them.
 
-    Algorithms and solves leave vectors of states, and read them. An algorithm at every unit vector leaves rows, and
-    reads rows, so vectors that it needs are flushed between.
+    `sizes`: scalars of one state of what they leave, by name.
     """
 
-    def __init__(self, compiler: Compiler, request: Request) -> None:
-        self.compiler, self.request = compiler, request
-        self.chain = as_chain(request.algorithm)
-        self.sizes = sizes_between(request.model, self.chain)
+    def __init__(self, compiler: Compiler, request: Request, sizes: dict[str, int]) -> None:
+        self.compiler, self.request, self.sizes = compiler, request, sizes
         wide = VectorType.of(request.dtype, request.target)
         self.too_wide = sum(self.sizes.values()) * wide.bytes > MAX_WIDE_WORKSPACE
         self.kind = VectorType.of(request.dtype, request.target, 1) if self.too_wide else wide
@@ -80,38 +77,28 @@ class _Chained:
         """Names that stages so far left as vectors."""
         self.places: dict[str, str] = {}
         """Solutions that take the place of their right-hand sides."""
-        self.rows: set[str] = set()
-        """Names that they left as rows."""
 
-    def kernel(self) -> Kernel:
-        """The kernel that calls them."""
-        for stage in self.chain.stages:
+    def chain(self, chain: Chain) -> Kernel:
+        """The kernel that calls those of a chain's stages."""
+        for stage in chain.stages:
             if isinstance(stage, Solve):
                 self._solve(stage)
             elif isinstance(stage, Products):
                 self._multiply(stage)
-            elif isinstance(stage.algorithm, Units):
-                self._units(stage)
             else:
                 self._algorithm(stage)
-        flushed = [name for name in self.chain.results if name in self.vectors]
-        if flushed:
-            self.flush(flushed, FLUSHED)
-        users = [
-            *input_names(self.request),
-            *(FLUSHED + name if name in flushed else name for name in self.chain.results),
-        ]
-        rows = {name: self.sizes[name.removeprefix(BY_ROW)] for name in sorted(self.rows) if name not in users}
+        self.flush(chain.results)
+        users = [*input_names(self.request), *(FLUSHED + name for name in chain.results)]
         vectors = {name: self.sizes[name] for name in sorted(self.vectors) if name not in self.places}
-        return self.calling("chained", users, vectors, rows)
+        return self.calling("chained", users, vectors)
 
-    def calling(self, mode: str, users: list[str], vectors: dict[str, int], rows: dict[str, int]) -> Kernel:
+    def calling(self, mode: str, users: list[str], vectors: dict[str, int]) -> Kernel:
         """The kernel that calls those collected so far."""
         calls = [
             StageCall(kernel.address, names, kernel.constants, kernel.workspace_bytes, kernel.batch)
             for kernel, names in zip(self.kernels, self.arrays, strict=True)
         ]
-        plan = ChainPlan(users, vectors, rows, self.places, calls, self.kind)
+        plan = ChainPlan(users, vectors, self.places, calls, self.kind)
         text, kernels = chain_module(len(users), self.kind.width), tuple(self.kernels)
         return Kernel(
             request=self.request,
@@ -167,25 +154,14 @@ class _Chained:
         kernel = self._loops(text, label, pointers, plan.row_ns, plan, plan.workspace_bytes)
         self.take(kernel, (*stage.inputs, *stage.outputs))
 
-    def _units(self, stage: Stage) -> None:
-        reads = [stage.reads.get(name, name) for name in stage.algorithm.inputs]
-        needed = [name for name in reads if name in self.vectors and BY_ROW + name not in self.rows]
-        if needed:
-            self.flush(needed, BY_ROW)
-            self.rows.update(BY_ROW + name for name in needed)
-        kernel = self.compiler.kernel(replace(self.request, algorithm=stage.algorithm), single=False)
-        inputs = (stage.reads.get(name, name) for name in kernel.inputs)
-        self.rows.update(stage.outputs)
-        self.take(kernel, (*(BY_ROW + name if name in self.vectors else name for name in inputs), *stage.outputs))
-
-    def flush(self, names: list[str], prefix: str) -> None:
-        """Bring vectors to rows, whose names begin with the prefix."""
+    def flush(self, names: Sequence[str]) -> None:
+        """Bring vectors to rows of the user's."""
         request, plan = self.request, FlushPlan(np.array([self.sizes[name] for name in names], np.int64))
         text = flush_module(len(names), self.kind, request.target)
         label = f"robodyn flush {request.dtype} {request.target.level}"
         words = (plan.sizes.ctypes.data, 0)
         kernel = self._loops(text, label, words, int(plan.sizes.sum()) * _FLUSH_NS, plan, 0)
-        self.take(kernel, (*names, *(prefix + name for name in names)))
+        self.take(kernel, (*names, *(FLUSHED + name for name in names)))
 
     def _loops(
         self,
@@ -212,21 +188,24 @@ class _Chained:
 
 def chained_kernel(compiler: Compiler, request: Request) -> Kernel:
     """Every stage of a chain a kernel of its own, one that flushes results, and one that calls them."""
-    return _Chained(compiler, request).kernel()
+    chain = request.algorithm
+    assert isinstance(chain, Chain)
+    return _Chained(compiler, request, sizes_between(request.model, chain)).chain(chain)
 
 
 def flushed_kernel(compiler: Compiler, request: Request, inner: Kernel) -> Kernel:
     """A kernel that leaves its results as vectors, and a flush of them to the user's rows."""
-    work, outputs = _Chained(compiler, request), request.algorithm.outputs
-    work.sizes.update({name: math.prod(output_shape(request.model, each)) for name, each in outputs.items()})
+    outputs = request.algorithm.outputs
+    sizes = {name: math.prod(output_shape(request.model, each)) for name, each in outputs.items()}
+    work = _Chained(compiler, request, sizes)
     work.take(inner, (*inner.inputs, *outputs))
-    work.flush(list(outputs), FLUSHED)
+    work.flush(tuple(outputs))
     users = [*inner.inputs, *(FLUSHED + name for name in outputs)]
-    return work.calling("unrolled", users, {name: work.sizes[name] for name in outputs}, {})
+    return work.calling("unrolled", users, sizes)
 
 
 def repeated_kernel(compiler: Compiler, request: Request) -> Kernel:
-    """An algorithm's kernel, and one that calls it at every unit vector."""
+    """The kernel of an algorithm or a chain, and one that calls it at every unit vector."""
     task, model = request.algorithm, request.model
     assert isinstance(task, Units)
     inner = compiler.kernel(replace(request, algorithm=task.algorithm), single=False)

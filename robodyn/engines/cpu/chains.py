@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.chains import Chain, Solve, Stage, Task
+from robodyn.chains import Chain, Solve
 from robodyn.engines.cpu.chain_code import BATCH, BETWEEN, LITERAL, USER
 from robodyn.engines.cpu.solve_code import PIVOTS
 from robodyn.engines.cpu.vectors import VectorType
@@ -47,7 +47,6 @@ class ChainPlan:
     Args:
         users: names of the user's arrays in the table's order.
         vectors: scalars of one state of each array of vectors between stages.
-        rows: the same of arrays that are rows.
         places: arrays that lie where others do.
         calls: its stages' kernels.
         kind: vectors of states.
@@ -57,20 +56,16 @@ class ChainPlan:
         self,
         users: Sequence[str],
         vectors: Mapping[str, int],
-        rows: Mapping[str, int],
         places: Mapping[str, str],
         calls: Sequence[StageCall],
         kind: VectorType,
     ) -> None:
         self.users = users
-        self.between: dict[str, tuple[int, int]] = {}
-        """Offset in the workspace, and bytes from row to row: none in arrays of vectors, which hold one of them."""
+        self.between: dict[str, int] = {}
+        """Offset in the workspace."""
         end = 0
         for name, size in vectors.items():
-            self.between[name] = (end, 0)
-            end += _up(size * kind.bytes)
-        for name, size in rows.items():
-            self.between[name] = (end, size * kind.itemsize)
+            self.between[name] = end
             end += _up(size * kind.bytes)
         for name, other in places.items():
             self.between[name] = self.between[other]
@@ -87,18 +82,11 @@ class ChainPlan:
         found: list[tuple[int, int, int]] = []
         for name in call.arrays:
             if name in self.between:
-                found.append((BETWEEN, *self.between[name]))
+                found.append((BETWEEN, self.between[name], 0))
             else:
                 found.append((USER, self.users.index(name), 0))
         pairs = zip(call.constants[0::2], call.constants[1::2], strict=True)
         return [*found, *((BATCH if call.batch else LITERAL, data, stride) for data, stride in pairs)]
-
-
-def as_chain(task: Task) -> Chain:
-    """An algorithm as a chain of one stage."""
-    if isinstance(task, Chain):
-        return task
-    return Chain(task.name, task.inputs, (Stage(task),), tuple(task.outputs))
 
 
 def _up(size: int) -> int:

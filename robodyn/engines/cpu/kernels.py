@@ -218,7 +218,7 @@ class Compiler:
         if isinstance(task, Chain) and not self._unrollable(request):
             stages = (stage.algorithm for stage in task.stages if isinstance(stage, Stage))
             return all(self.in_cache(replace(request, algorithm=each)) for each in stages)
-        if isinstance(task, Units) and not self._unrollable(request):
+        if isinstance(task, Units) and (isinstance(task.algorithm, Chain) or not self._unrollable(request)):
             return self.in_cache(replace(request, algorithm=task.algorithm))
         return self._cache(request).get(self._unrolled_key(_flushed(request))) is not None
 
@@ -242,7 +242,9 @@ class Compiler:
         return (sum(entries) if isinstance(task, Units) else max(entries, default=0)) <= _MAX_UNROLLED_ENTRIES
 
     def unrolled(self, request: Request) -> Kernel | None:
-        """Unrolled code, or None where it would be too large."""
+        """Unrolled code, or None where it would be too large, as a chain at every unit vector is."""
+        if isinstance(request.algorithm, Units) and isinstance(request.algorithm.algorithm, Chain):
+            return None
         forced = self.mode == "unrolled"
         if not forced and not self._unrollable(request):
             return None
