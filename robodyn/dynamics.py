@@ -169,8 +169,12 @@ class Dynamics(SecondOrderQueries, ParameterQueries, RestQueries, KinematicQueri
         }
 
     def variant(self, model: Model | None = None, **options: Any) -> Dynamics:
-        """A `Dynamics` with the same options but for those given, of the same model or of another one."""
-        return Dynamics(self.model if model is None else model, **{**self._options, **options})
+        """A `Dynamics` with the same options but for those given, of the same model or of another one.
+
+        It compiles nothing before it is asked: "eager" becomes "lazy", unless it is given.
+        """
+        compile = "lazy" if self._compile == "eager" else self._compile
+        return Dynamics(self.model if model is None else model, **{**self._options, "compile": compile, **options})
 
     def _answered(self, name: str, result: Any) -> Any:
         """Pass on the first answer to a query, and let machine code take its plain calls from then on.

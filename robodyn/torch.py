@@ -43,7 +43,8 @@ class _Torch:
 
     def constant(self, array: Array) -> Any:
         kind = np.int64 if array.dtype.kind in "iu" else self._dtype
-        return torch.from_numpy(np.array(array, dtype=kind))
+        with torch.inference_mode(False):  # constants are kept, also for calls with gradients
+            return torch.from_numpy(np.array(array, dtype=kind))
 
     def fixed(self, array: Any) -> Any:
         return array.detach()

@@ -174,6 +174,14 @@ def test_only_what_is_asked_for_is_differentiated(arm):
     assert not rt.forward_dynamics(q, qd.detach(), tau).requires_grad
 
 
+def test_inference_mode_leaves_nothing_behind(arm):
+    rt, (q, _, _) = wrap(rd.Dynamics(arm)), tensors(*states(arm))
+    with torch.inference_mode():
+        rt.center_of_mass(q)
+    slope = jacrev(rt.center_of_mass)(q)
+    assert relative(slope.numpy(), rd.Dynamics(arm).center_of_mass_jacobian(q.numpy())) < 1e-12
+
+
 def test_an_optimiser_finds_the_load_that_bends_the_arm(arm):
     """Torques that hold the arm still, found by descent through forward dynamics."""
     rt, q = wrap(rd.Dynamics(arm)), torch.zeros(6, dtype=torch.float64) + 0.3

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -285,7 +286,10 @@ class MassMatrix(Smooth):
 
     def __init__(self, weightless: Torques) -> None:
         self.weightless = weightless
-        self._unit = weightless.library.constant(np.eye(weightless.dyn.model.nv))
+
+    @cached_property
+    def _unit(self) -> Any:
+        return self.weightless.library.constant(np.eye(self.weightless.dyn.model.nv))
 
     def value(self, *x: Any) -> Any:
         """H."""

@@ -53,7 +53,7 @@ class DifferentiableDynamics(ABC):
         self.model = model = self.dyn.model
         self._library = library
         plain = self.dyn.variant(joint_forces=())
-        weightless = self.dyn.variant(replace(model, gravity=np.zeros(3)), joint_forces=())
+        weightless = plain.variant(replace(model, gravity=np.zeros(3)))
         self._coordinates = coordinates = Coordinates(model, library.xp, library.constant, library.fixed)
         torques = Torques(plain, plain, library, coordinates)
         without_weight = Torques(weightless, plain, library, coordinates)

@@ -52,6 +52,12 @@ class BodyPoses(Smooth):
         self._last_column = library.constant(np.array([0.0, 0.0, 0.0, 1.0])[:, None])
 
     @cached_property
+    def _coupling(self) -> Any:
+        """G of joints that follow others, or None."""
+        model = self.dyn.model
+        return self.library.constant(model.coupling()) if model.has_mimic else None
+
+    @cached_property
     def _moves(self) -> tuple[Any, Any]:
         """(n_bodies, nv_tree): 1 where the degree of freedom is on the body's path; and the transpose."""
         model = self.dyn.model

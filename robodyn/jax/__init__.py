@@ -40,6 +40,7 @@ class _Jax:
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype = dtype
+        self._unchecked: dict[Dynamics, Dynamics] = {}
         self._queries: dict[tuple[Dynamics, str, int], Query] = {}
 
     def constant(self, array: Array) -> Any:
@@ -52,7 +53,9 @@ class _Jax:
     def call(self, dyn: Dynamics, query: str, *arrays: Any) -> Arrays:
         key = dyn, query, len(arrays)
         if key not in self._queries:
-            self._queries[key] = Query(dyn.variant(check=False), query, len(arrays))
+            if dyn not in self._unchecked:
+                self._unchecked[dyn] = dyn.variant(check=False)
+            self._queries[key] = Query(self._unchecked[dyn], query, len(arrays))
         return tuple(query_p.bind(*arrays, query=self._queries[key]))
 
     def smooth(self, function: Smooth, *x: Any) -> Any:
