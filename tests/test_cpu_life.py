@@ -14,8 +14,8 @@ import pytest
 from cpu_queries import answers, beyond, difference, states_of
 
 import robodyn as rd
+from robodyn.engines.cpu import chained, jit, kernels, pool
 from robodyn.engines.cpu import engine as engines
-from robodyn.engines.cpu import jit, kernels, pool
 from robodyn.engines.cpu.cache import FOLDER_VARIABLE
 from robodyn.engines.cpu.rolled_program import RolledProgram
 
@@ -91,7 +91,7 @@ def test_generated_code_can_be_looked_at(code, model):
     if code == "unrolled":
         assert sum(program.counts.values()) >= program.operations and program.text.count("\n") > 100
     else:
-        with pytest.raises(rd.UnavailableError, match="rolled code is loops over steps"):
+        with pytest.raises(rd.UnavailableError, match="rolled code is not one graph"):
             _ = program.text
 
 
@@ -261,11 +261,14 @@ def test_workspaces_too_large_for_vectors_hold_one_state(model, monkeypatch):
     s = states_of(model, (9,), seed=4)
     wide, narrow = (rd.Dynamics(model, engine="cpu", code="rolled") for _ in range(2))
     wanted = answers(wide, s)
-    monkeypatch.setattr(kernels, "_MAX_WIDE_WORKSPACE", 0)
+    for place in (kernels, chained):
+        monkeypatch.setattr(place, "MAX_WIDE_WORKSPACE", 0)
     assert beyond(answers(narrow, s), wanted, "float64") == {}
-    made = [kernel.keep.module.kind.width for kernel in narrow.engine._kernels.values()]
-    assert made and set(made) == {1}
-    assert all(isinstance(kernel.keep, RolledProgram) for kernel in narrow.engine._kernels.values())
+    made = [kernel.keep for kernel in narrow.engine._kernels.values()]
+    rolled = [each.module.kind.width for each in made if isinstance(each, RolledProgram)]
+    assert len(rolled) > 20 and set(rolled) == {1}
+    stages = [part.keep for each in made if not isinstance(each, RolledProgram) for part in each.kernels]
+    assert {part.module.kind.width for part in stages if isinstance(part, RolledProgram)} == {1}
 
 
 def test_too_little_memory_is_an_error_of_ours(model):

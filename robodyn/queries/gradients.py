@@ -17,7 +17,7 @@ from robodyn.queries.forces import ForceQueries
 from robodyn.query import Query
 from robodyn.sweeps import Algorithm
 
-_COUNTED_BODIES = 4
+_COUNTED_BODIES = 8
 """Trees whose operations are counted to choose between formulations. Columns in body frames win on some of them;
 composites have won on every larger robot, and counting takes as long as the choice could save."""
 

@@ -117,7 +117,7 @@ def flush_module(n_arrays: int, kind: VectorType, target: Target) -> str:
 
     sizes, batch = word(2 * n_arrays, 0, "ptr"), word(2 * n_arrays, 1, "i64")
     end = out.new("sub i64 %last, 1")
-    streams = target.level == "avx512"
+    streams = target.level == "avx512" and kind.bytes == target.vector_bytes
     for number in range(n_arrays):
         size = out.new(f"load i64, ptr {out.new(f'getelementptr i64, ptr {sizes}, i64 {number}')}, align 8")
         rows, stride = word(n_arrays + number, 0, "ptr"), word(n_arrays + number, 1, "i64")
