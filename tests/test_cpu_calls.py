@@ -40,7 +40,8 @@ ROBOTS = {
 }
 
 
-COMPARED = [("inverse_dynamics_hessian", "float32")]  # queries that compare rows with float64, which is the method's
+# Queries that compare rows with float64, which is the method's.
+COMPARED = [("inverse_dynamics_hessian", "float32"), ("forward_dynamics_hessian", "float32")]
 
 
 def arguments(model, names, rows):
