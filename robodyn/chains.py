@@ -160,6 +160,19 @@ def at_units(algorithm: Algorithm | Chain, vector: str = "vector") -> Units:
     return Units(algorithm, vector)
 
 
+@dataclass(frozen=True)
+class Scan:
+    """A query that the scan engine answers, and the method it shall use: scans are no sweeps."""
+
+    query: str
+    method: str = "auto"
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return self.query
+
+
 Task: TypeAlias = Algorithm | Chain | Units
 """What an engine runs."""
 

@@ -23,6 +23,7 @@ from robodyn.algorithms.rnea_vjp import rnea_vjp
 from robodyn.arguments import count, flag, one_of
 from robodyn.chains import Task
 from robodyn.engines.protocol import DTYPES, ENGINE_NAMES, make_engine
+from robodyn.engines.scan.options import ScanOptions, scan_options
 from robodyn.errors import SingularError
 from robodyn.model import Model
 from robodyn.queries.core import require_model
@@ -95,6 +96,7 @@ class Dynamics(SecondOrderQueries, ParameterQueries, RestQueries, KinematicQueri
             tau = ID + damping qd + friction sign(qd).
         code: "unrolled" (straight-line code for this robot) or "rolled" (loops over bodies, for code too large to
             unroll) forces what engines that compile otherwise choose by the number of operations.
+        scan: how the scan engine scans (`robodyn.engines.scan.ScanOptions`), None for the defaults.
 
     Arrays: q (..., nq), qd, qdd, tau (..., nv), f_ext (..., n_bodies, 6) in world coordinates about the world's origin
     (moment, force; see `robodyn.external_force`), inertia (..., n_bodies, 10) like `model.inertia`, None for the
@@ -120,6 +122,7 @@ class Dynamics(SecondOrderQueries, ParameterQueries, RestQueries, KinematicQueri
         joint_forces: Iterable[str] = (),
         *,
         code: Literal["auto", "unrolled", "rolled"] = "auto",
+        scan: ScanOptions | None = None,
     ) -> None:
         require_model(model)
         one_of("engine", engine, ENGINE_NAMES)
@@ -131,8 +134,8 @@ class Dynamics(SecondOrderQueries, ParameterQueries, RestQueries, KinematicQueri
         self.threads = None if threads is None else count("threads", threads, 1, _MAX_THREADS)
         self.check = None if check is None else flag("check", check)
         self.joint_forces = _joint_forces(joint_forces)
-        self.engine = make_engine(engine, model, self.dtype, self.threads, compile, code)
-        self._engine_asked, self._compile, self._code = engine, compile, code
+        self.engine = make_engine(engine, model, self.dtype, self.threads, compile, code, scan_options(scan))
+        self._engine_asked, self._compile, self._code, self._scan_options = engine, compile, code, scan
         self.argument_shapes: dict[str, tuple[int, ...]] = {
             "q": (model.nq,),
             **dict.fromkeys(PER_VELOCITY, (model.nv,)),
@@ -166,6 +169,7 @@ class Dynamics(SecondOrderQueries, ParameterQueries, RestQueries, KinematicQueri
             "check": self.check,
             "joint_forces": self.joint_forces,
             "code": self._code,
+            "scan": self._scan_options,
         }
 
     def variant(self, model: Model | None = None, **options: Any) -> Dynamics:

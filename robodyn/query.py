@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from robodyn.arguments import Array, broadcast_leading, output_array, real_array, require_finite
-from robodyn.chains import Task, on_inertia
+from robodyn.chains import Scan, Task, on_inertia
 from robodyn.errors import ArgumentError, NumericalError
 
 if TYPE_CHECKING:
@@ -90,11 +90,12 @@ class Query:
         )
         return target.reshape(self.batch, *shape) if direct else self.new(*shape)
 
-    def run(self, task: Task, link: int | None = None, **outputs: Array) -> None:
+    def run(self, task: Task | Scan, link: int | None = None, **outputs: Array) -> None:
         """Run an algorithm or a chain on the arguments; also on inertias, if they are given, where it lists none."""
-        if self.inertia is not None:
+        if self.inertia is not None and not isinstance(task, Scan):
             task = on_inertia(task)
-        self.dyn.engine.run(task, self.inputs, outputs, link=link)
+        engine: Any = self.dyn.engine  # scans are asked of the scan engine alone
+        engine.run(task, self.inputs, outputs, link=link)
 
     def finish(self, results: Mapping[str, Array]) -> Any:
         """Give results their leading axes, check them, and put them where `out` says: one array, or a tuple."""

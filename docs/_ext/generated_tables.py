@@ -84,7 +84,8 @@ def support() -> list[Row]:
     for query, table in SUPPORT.items():
         dtypes = [", ".join(table.get(engine, ("-",))) for engine in engines]
         answer = _first_line(getattr(Dynamics, query))
-        rows.append((f"`{query}`", *dtypes, _code(METHODS.get(query, ())) or "-", answer))
+        methods = dict.fromkeys(method for of_engine in METHODS.get(query, {}).values() for method in of_engine)
+        rows.append((f"`{query}`", *dtypes, _code(methods) or "-", answer))
     return rows
 
 

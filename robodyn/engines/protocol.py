@@ -16,6 +16,7 @@ from robodyn.model import Model
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
     from robodyn.engines.cpu.generated import GeneratedCode
+    from robodyn.engines.scan.options import ScanOptions
 
 
 class Engine(Protocol):
@@ -102,12 +103,29 @@ SUPPORT: dict[str, dict[str, tuple[str, ...]]] = {
 }
 """Query -> engine -> dtypes. Every joint kind runs on every engine listed. Documentation and tests read this table."""
 
-METHODS: dict[str, tuple[str, ...]] = {
-    "inverse_dynamics": ("rnea",),
-    "forward_dynamics": ("aba", "crba"),
-    "inverse_dynamics_gradient": ("idsva", "columns"),
+for _query in ("inverse_dynamics", "forward_dynamics", "mass_matrix", "bias_force", "gravity_force"):
+    SUPPORT[_query]["scan"] = ("float64", "float32")
+SUPPORT["inverse_dynamics_gradient"]["scan"] = ("float64", "float32")
+
+_RECURSIONS = ("reference", "cpu")
+METHODS: dict[str, dict[str, tuple[str, ...]]] = {
+    "inverse_dynamics": {
+        **dict.fromkeys(_RECURSIONS, ("rnea",)),
+        "scan": ("rnea", "rnea_world", "twist_pair"),
+    },
+    "forward_dynamics": {
+        **dict.fromkeys(_RECURSIONS, ("aba", "crba")),
+        "scan": ("aba_scan", "crba", "jsiia", "hybrid_abia", "hybrid_abia_fused", "cfa"),
+    },
+    "inverse_dynamics_gradient": {
+        **dict.fromkeys(_RECURSIONS, ("idsva", "columns")),
+        "scan": ("idsva",),
+    },
 }
-"""Algorithms that a query can be asked to use, besides "auto"."""
+"""Algorithms that a query can be asked to use on each engine, besides "auto"."""
+
+RECURSIVE = ("aba", "aba_scan", "hybrid_abia", "hybrid_abia_fused", "cfa")
+"""Methods of forward dynamics that take every joint as free: not for models whose joints mimic others."""
 
 ENGINE_NAMES = ("auto", "reference", "cpu", "gpu", "scan")
 DTYPES = ("float64", "float32")
@@ -120,6 +138,7 @@ def make_engine(
     threads: int | None = None,
     compile: str = "lazy",
     code: str = "auto",
+    scan: ScanOptions | None = None,
 ) -> Engine:
     """The engine of that name; "auto" is the fastest one that runs here.
 
@@ -139,6 +158,10 @@ def make_engine(
         from robodyn.engines.reference import ReferenceEngine
 
         return ReferenceEngine(model, dtype)
+    if name == "scan":
+        from robodyn.engines.scan.engine import ScanEngine
+
+        return ScanEngine(model, dtype, scan)
     there = sorted({engine for engines in SUPPORT.values() for engine in engines})
     available = ", ".join(repr(engine) for engine in ("auto", *there))
     raise UnavailableError(f"engine: {name!r} is not part of this version of robodyn; available: {available}")

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robodyn.arguments import Array, rows_named
-from robodyn.engines.protocol import Engine, make_engine
+from robodyn.arguments import Array, one_of, rows_named
+from robodyn.chains import Scan
+from robodyn.engines.protocol import METHODS, Engine, make_engine
 from robodyn.errors import ArgumentError, NumericalError, SingularError
 from robodyn.model import Model
 from robodyn.singularity import InertiaJudge, singularity
@@ -42,6 +43,14 @@ class Core(ABC):
         if "friction" in self.joint_forces:
             force = force + self.model.friction.astype(self.dtype) * np.sign(qd)
         return force
+
+    def _method(self, query: str, method: str) -> str:
+        """`method` if the engine has it for a query."""
+        return one_of("method", method, ("auto", *METHODS[query][self.engine.name]))
+
+    def _scan(self, query: str, method: str = "auto") -> Scan | None:
+        """The task of the scan engine behind a query; other engines have tasks of their own."""
+        return Scan(query, method) if self.engine.name == "scan" else None
 
     # What no state can cure.
 

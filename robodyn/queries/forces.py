@@ -12,8 +12,8 @@ from robodyn.algorithms.coriolis import CORIOLIS_MATRIX
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.forward_gradient import forward_by_mass_matrix, inverse_by_mass_matrix
 from robodyn.algorithms.rnea import rnea
-from robodyn.arguments import Array, one_of
-from robodyn.engines.protocol import METHODS
+from robodyn.arguments import Array
+from robodyn.engines.protocol import METHODS, RECURSIVE
 from robodyn.errors import ArgumentError
 from robodyn.queries.core import Core
 from robodyn.query import Query
@@ -36,13 +36,13 @@ class ForceQueries(Core):
         out: Array | None = None,
     ) -> Array:
         """Generalised forces tau (..., nv), N or N m, that give accelerations qdd. RNEA, RBDA table 5.1."""
-        one_of("method", method, ("auto", *METHODS["inverse_dynamics"]))
+        self._method("inverse_dynamics", method)
         query = Query(self, out, q=q, qd=qd, qdd=qdd, f_ext=f_ext, inertia=inertia, V0=V0, dV0=dV0)
-        return cast(Array, self._answered("inverse_dynamics", query.finish({"tau": self._rnea(query)})))
+        return cast(Array, self._answered("inverse_dynamics", query.finish({"tau": self._rnea(query, method)})))
 
-    def _rnea(self, query: Query) -> Array:
+    def _rnea(self, query: Query, method: str = "auto") -> Array:
         tau = query.result(0, self.model.nv)
-        query.run(rnea(query.names), tau=tau)
+        query.run(self._scan("inverse_dynamics", method) or rnea(query.names), tau=tau)
         if self.joint_forces and "qd" in query.inputs:
             with np.errstate(all="ignore"):
                 tau += self._joint_force(query.inputs["qd"])
@@ -68,9 +68,12 @@ class ForceQueries(Core):
         Raises:
             SingularError: the mass matrix is singular whatever the state; names the body, or the rows of `inertia`.
         """
-        one_of("method", method, ("auto", *METHODS["forward_dynamics"]))
-        if method == "aba" and self.model.has_mimic:
-            raise ArgumentError("method: got 'aba' for a model whose joints mimic others; allowed: 'auto', 'crba'")
+        self._method("forward_dynamics", method)
+        if self.model.has_mimic and method in RECURSIVE:
+            allowed = ", ".join(
+                repr(each) for each in ("auto", *METHODS["forward_dynamics"][self.engine.name]) if each not in RECURSIVE
+            )
+            raise ArgumentError(f"method: got {method!r} for a model whose joints mimic others; allowed: {allowed}")
         query = Query(self, out, q=q, qd=qd, tau=tau, f_ext=f_ext, inertia=inertia, V0=V0, dV0=dV0)
         return cast(Array, self._answered("forward_dynamics", query.finish({"qdd": self._forward(query, method)})))
 
@@ -80,7 +83,7 @@ class ForceQueries(Core):
         qdd = query.result(0, self.model.nv)
         by_matrix = method == "crba" or self.model.has_mimic
         task = forward_by_mass_matrix(query.names) if by_matrix else aba(query.names)
-        query.run(task, qdd=qdd)
+        query.run(self._scan("forward_dynamics", method) or task, qdd=qdd)
         return qdd
 
     def _take_joint_forces(self, query: Query) -> None:
@@ -93,7 +96,7 @@ class ForceQueries(Core):
         """The joint-space inertia matrix H (..., nv, nv), armature included. CRBA, RBDA table 6.2."""
         query = Query(self, out, q=q, inertia=inertia)
         H = query.result(0, self.model.nv, self.model.nv)
-        query.run(CRBA, H=H)
+        query.run(self._scan("mass_matrix") or CRBA, H=H)
         return cast(Array, self._answered("mass_matrix", query.finish({"H": H})))
 
     def mass_matrix_inverse(self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None) -> Array:

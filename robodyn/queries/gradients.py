@@ -11,8 +11,7 @@ from robodyn.algorithms.forward_gradient import forward_gradient
 from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.rnea_gradient import rnea_gradient
 from robodyn.algorithms.rnea_vjp import rnea_vjp
-from robodyn.arguments import Array, one_of, real_array
-from robodyn.engines.protocol import METHODS
+from robodyn.arguments import Array, real_array
 from robodyn.queries.forces import ForceQueries
 from robodyn.query import Query
 from robodyn.sweeps import Algorithm
@@ -46,7 +45,7 @@ class GradientQueries(ForceQueries):
         `method`: "idsva" (composites of subtrees: Singh, Russell, Wensing 2022), "columns" (RNEA differentiated line by
         line, in body frames: Plancher et al., algorithm 2), or "auto", the one with fewer operations.
         """
-        one_of("method", method, ("auto", *METHODS["inverse_dynamics_gradient"]))
+        self._method("inverse_dynamics_gradient", method)
         query = Query(self, out, q=q, qd=qd, qdd=qdd, f_ext=f_ext, inertia=inertia, V0=V0, dV0=dV0)
         nv = self.model.nv
         by_q, by_qd = query.result(0, nv, nv), query.result(1, nv, nv)
@@ -84,7 +83,8 @@ class GradientQueries(ForceQueries):
 
     def _rnea_gradient(self, query: Query, by_q: Array, by_qd: Array, method: str = "auto") -> None:
         inputs = tuple(name for name in query.names if name != "tau")
-        query.run(self._gradient_algorithm(inputs, method), tau_q=by_q, tau_qd=by_qd)
+        task = self._scan("inverse_dynamics_gradient", method) or self._gradient_algorithm(inputs, method)
+        query.run(task, tau_q=by_q, tau_qd=by_qd)
         if "damping" in self.joint_forces:
             diagonal = np.arange(self.model.nv)
             by_qd[:, diagonal, diagonal] += self.model.damping.astype(self.dtype)

@@ -1,0 +1,57 @@
+"""Elements of scans: spatial quantities of many bodies as one array, and operations on them piece by piece.
+
+An element array has the shape (size, n, ...): the scalars of a quantity, then the bodies, then the batch. Spatial
+algebra runs on it as it stands, a scalar being an array (n, ...). Long arrays are worked on in pieces that stay in a
+core's cache: every operation on scalars is a pass over memory, and those passes are what time goes to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.sweeps import FieldType, flatten
+
+_PIECE = 4096
+"""Bodies x batch in one piece of work: 32 kB a scalar."""
+
+
+def library(array: Any) -> Any:
+    """The namespace of an array's library: NumPy, or CuPy."""
+    if isinstance(array, np.ndarray):
+        return np
+    import cupy  # type: ignore[import-not-found]
+
+    return cupy
+
+
+def scalars(field: FieldType, array: Array, copies: int = 1) -> Any:
+    """An element array as the spatial quantity that it holds, without a copy."""
+    return field.build(iter(array), copies)
+
+
+def stored(value: Any, out: Array) -> Array:
+    """Write a quantity, whose scalars may be numbers, into an element array."""
+    for target, scalar in zip(out, flatten(value), strict=True):
+        target[...] = scalar
+    return out
+
+
+def mapped(step: Callable[..., Any], size: int, *arrays: Array, out: Array | None = None) -> Array:
+    """step(a, b, ...) of arrays (k, n, ...), piece by piece along n, as an array (size, n, ...).
+
+    `step` gets arrays (k, m, ...) with m <= n and returns a quantity of `size` scalars. Trailing axes broadcast.
+    """
+    xp, n = library(arrays[0]), arrays[0].shape[1]
+    trailing = np.broadcast_shapes(*(array.shape[2:] for array in arrays))
+    if out is None:
+        out = xp.empty((size, n, *trailing), arrays[0].dtype)
+    rows = n if xp is not np else max(1, _PIECE // max(1, prod(trailing)))
+    for start in range(0, n, max(rows, 1)):
+        piece = slice(start, start + rows)
+        stored(step(*(array[:, piece] for array in arrays)), out[:, piece])
+    return out

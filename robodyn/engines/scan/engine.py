@@ -1,0 +1,99 @@
+"""The scan engine: algorithms as scans over paths and subtrees, for one huge tree or a batch of trees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.chains import Scan, Task
+from robodyn.engines.scan.forward import FORWARD
+from robodyn.engines.scan.inverse import inverse_dynamics
+from robodyn.engines.scan.options import ScanOptions
+from robodyn.engines.scan.states import Layout, State
+from robodyn.errors import UnavailableError
+from robodyn.model import Model
+
+if TYPE_CHECKING:
+    from robodyn.dynamics import Dynamics
+
+_PIECE = 1 << 16
+"""Bodies x batch that a call works on at a time, where the batch is large."""
+
+Answer: TypeAlias = Callable[[State, str, Mapping[str, Array]], None]
+"""Fills outputs (B, ...) of one query by the method named."""
+
+
+class ScanEngine:
+    """Runs queries on one model by scans.
+
+    `normalizes`: no, quaternions must be unit.
+    """
+
+    name = "scan"
+    normalizes = False
+
+    def __init__(self, model: Model, dtype: np.dtype[Any], options: ScanOptions | None = None) -> None:
+        self.model, self.dtype = model, dtype
+        self.layout = Layout(model, dtype, options or ScanOptions())
+
+    def run(
+        self,
+        algorithm: Task | Scan,
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        *,
+        link: int | None = None,
+    ) -> None:
+        """Fill `outputs` in place; see `robodyn.engines.protocol.Engine`."""
+        if not isinstance(algorithm, Scan):
+            self._unavailable(algorithm)
+        answer = _ANSWERS[algorithm.query]
+        batch = len(inputs["q"])
+        rows = max(1, _PIECE // max(1, self.model.n_bodies))
+        for start in range(0, batch, rows):
+            piece = slice(start, start + rows)
+            with np.errstate(all="ignore"):  # values that are not finite stay in their rows, also as warnings
+                state = State(self.layout, {name: array[piece] for name, array in inputs.items()})
+                answer(state, self.method(algorithm, len(state.inputs["q"])), {n: a[piece] for n, a in outputs.items()})
+
+    def method(self, task: Scan, batch: int) -> str:
+        """The method that answers a query of a batch."""
+        return _DEFAULTS.get(task.query, "auto") if task.method == "auto" else task.method
+
+    def prepare(self, algorithm: Task) -> None:
+        """Nothing: it compiles nothing."""
+
+    def generated(self, algorithm: Task) -> NoReturn:
+        """Nothing: it compiles nothing.
+
+        Raises:
+            UnavailableError: always.
+        """
+        raise UnavailableError("engine: 'scan' compiles nothing; programs are the 'cpu' engine's")
+
+    def fast_call(self, name: str, algorithm: Task, dyn: Dynamics) -> None:
+        """None: calls take longer than what stands before them."""
+
+    def _unavailable(self, algorithm: Task) -> NoReturn:
+        raise UnavailableError(
+            f"engine: 'scan' does not answer this query ({algorithm.name}); it answers "
+            f"{', '.join(_ANSWERS)}; engines that answer all: 'reference', 'cpu'"
+        )
+
+
+def _inverse(state: State, method: str, outputs: Mapping[str, Array]) -> None:
+    state.generalised(inverse_dynamics(state, method), outputs["tau"])
+
+
+def _forward(state: State, method: str, outputs: Mapping[str, Array]) -> None:
+    FORWARD[method](state, outputs["qdd"])
+
+
+_ANSWERS: dict[str, Answer] = {
+    "inverse_dynamics": _inverse,
+    "forward_dynamics": _forward,
+}
+_DEFAULTS = {"inverse_dynamics": "rnea", "forward_dynamics": "aba_scan"}

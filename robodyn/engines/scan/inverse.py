@@ -1,0 +1,144 @@
+"""Inverse dynamics by scans: three ways to the same torques.
+
+- `rnea` (thesis of Lynghus, listing 3): velocities, then accelerations, each a first-order recurrence, in body frames.
+- `rnea_world` (listing 7): one scan of transforms; everything else is a plain sum in world coordinates.
+- `twist_pair` (Yang, Wu, Pan 2016, eq. 13): velocities and accelerations in one scan.
+
+Forces come back to the root by a recurrence in body frames on heavy paths (eq. 16), by sums in world coordinates on
+vector trees (listing 5): siblings have no common path, and only sums can be taken back across them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.engines.scan.elements import mapped, stored
+from robodyn.engines.scan.semigroups import (
+    AFFINE_FORCES,
+    AFFINE_MOTIONS,
+    POSES,
+    TWIST_PAIRS,
+    AffineMotion,
+    Semigroup,
+    TwistPair,
+    sums,
+)
+from robodyn.engines.scan.states import State, body_force, force_of_body, motion_of_body
+from robodyn.spatial import IDENTITY, ZERO_MOTION, Motion, Transform
+from robodyn.sweeps import MOTION
+
+
+@dataclass
+class Motions:
+    """Of all bodies, in their frames: X from the parent, X0 from the world (12, n, B), v and a (6, n, B), a being
+    against gravity."""
+
+    X: Array
+    X0: Array
+    v: Array
+    a: Array
+
+
+def _joint_rates(state: State) -> tuple[Array, Array]:
+    """S qd and S qdd (6, n, B); zero where the call gives none."""
+    none = np.zeros((6, state.n, state.batch), state.dtype)
+    vJ, aJ = (state.joint_motion(state.tree_input(name)) if state.given(name) else none for name in ("qd", "qdd"))
+    return vJ, aJ
+
+
+def _from_base(state: State, op: Semigroup, elements: Array, base: object) -> Array:
+    """Elements whose roots follow an element of the world."""
+    start = stored(base, np.empty((op.size, 1, state.batch), state.dtype))
+    roots = np.flatnonzero(state.model.parent < 0)
+    elements[:, roots] = op.compose(start, elements[:, roots])
+    return state.outward(op, elements)
+
+
+def affine_scan(state: State, X: Array, b: Array, base: Motion | None) -> Array:
+    """(X0, x) with x_i = X_i x_parent + b_i, x of the world being `base`: (18, n, B)."""
+    elements = np.concatenate((X, b))
+    return _from_base(state, AFFINE_MOTIONS, elements, AffineMotion(IDENTITY, base or ZERO_MOTION))
+
+
+def convective(v: Array, vJ: Array) -> Array:
+    """v x vJ (6, n, B)."""
+    return mapped(lambda v, vJ: MOTION.build(iter(v), 0).cross(MOTION.build(iter(vJ), 0)), 6, v, vJ)
+
+
+def velocities(state: State, X: Array, vJ: Array) -> tuple[Array, Array]:
+    """X0 (12, n, B) and v (6, n, B)."""
+    found = affine_scan(state, X, vJ, state.base_velocity)
+    return found[:12], found[12:]
+
+
+def _by_recurrences(state: State) -> Motions:
+    X, (vJ, aJ) = state.transforms(), _joint_rates(state)
+    X0, v = velocities(state, X, vJ)
+    a = affine_scan(state, X, aJ + convective(v, vJ), state.base_acceleration)[12:]
+    return Motions(X, X0, v, a)
+
+
+def _by_twist_pairs(state: State) -> Motions:
+    X, (vJ, aJ) = state.transforms(), _joint_rates(state)
+    base = TwistPair(IDENTITY, state.base_acceleration, state.base_velocity or ZERO_MOTION)
+    found = _from_base(state, TWIST_PAIRS, np.concatenate((X, aJ, vJ)), base)
+    return Motions(X, found[:12], found[18:], found[12:18])
+
+
+def _by_world_sums(state: State) -> Motions:
+    X, (vJ, aJ) = state.transforms(), _joint_rates(state)
+    X0 = state.outward(POSES, X)
+    v = _world_sum(state, motion_of_body(Transform.motion_back, X0, vJ), state.base_velocity)
+    vJ = motion_of_body(Transform.motion_back, X0, vJ)
+    aJ = motion_of_body(Transform.motion_back, X0, aJ) + convective(v, vJ)
+    a = _world_sum(state, aJ, state.base_acceleration)
+    return Motions(X, X0, *(motion_of_body(Transform.motion, X0, x) for x in (v, a)))
+
+
+def _world_sum(state: State, terms: Array, base: Motion | None) -> Array:
+    total = state.outward(sums(6), terms)
+    return total if base is None else total + np.stack((*base.ang, *base.lin))
+
+
+METHODS: dict[str, Callable[[State], Motions]] = {
+    "rnea": _by_recurrences,
+    "rnea_world": _by_world_sums,
+    "twist_pair": _by_twist_pairs,
+}
+"""How the motions are found."""
+
+
+def inverse_dynamics(state: State, method: str) -> Array:
+    """tau (nv_tree, B) of all joints."""
+    motions = METHODS[method](state)
+    f = body_force(state.inertia, motions.v, motions.a)
+    if state.given("f_ext"):
+        f -= force_of_body(Transform.force, motions.X0, state.external_forces)
+    in_world = method == "rnea_world" or state.layout.options.layout == "euler"
+    tau = state.joint_force(_summed_in_world(state, motions.X0, f) if in_world else summed_inward(state, motions.X, f))
+    if state.given("qdd"):
+        tau += state.layout.armature * state.tree_input("qdd")
+    return tau
+
+
+def _summed_in_world(state: State, X0: Array, f: Array) -> Array:
+    """Forces (6, n, B) of subtrees, summed in world coordinates."""
+    return force_of_body(Transform.force, X0, state.subtree_sums(force_of_body(Transform.force_back, X0, f)))
+
+
+def summed_inward(state: State, X: Array, f: Array) -> Array:
+    """F_i = f_i + sum of X' F over children (6, n, B), in body frames, on heavy paths."""
+    paths, options, F = state.layout.heavy_paths, state.layout.options, f.copy()
+    for level in paths.inward():
+        elements = np.empty((18, level.bodies.size, state.batch), state.dtype)
+        elements[:12, :-1] = X[:, level.bodies[1:]]  # the next body's; what ends a path is followed by nothing
+        stored(IDENTITY, elements[:12, level.ends])
+        elements[12:] = F[:, level.bodies]
+        scanned = level.segments.scan(AFFINE_FORCES, elements, options.path_kernel, block=options.block, backwards=True)
+        F[:, level.bodies] = scanned[12:]
+        paths.join(sums(6), F, level, force_of_body(Transform.force_back, X[:, level.heads], F[:, level.heads]))
+    return F

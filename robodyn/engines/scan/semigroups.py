@@ -1,0 +1,152 @@
+"""Associative operators, written once over scalars: what travels along a path of bodies as one element.
+
+An element stands for a stretch of a path. `compose(a, b)` is the stretch a followed by b, b being nearer the leaves.
+Elements are arrays (size, n, ...), see `robodyn.engines.scan.elements`.
+
+| name | element | what it does |
+|---|---|---|
+| `POSES` | (E, r) | transforms: thesis of Lynghus, section 5.2.4 |
+| `AFFINE_MOTIONS` | (X, b) | x -> X x + b on motions: first-order recurrences (Blelloch) |
+| `TWIST_PAIRS` | (g, xi1, xi2) | velocities and accelerations at once (Yang, Wu, Pan 2016, eq. 13 and 14) |
+| `AFFINE_FORCES` | (X, f) | f -> X' f + f, towards the root (eq. 16 without its joint torques, which are no state) |
+| `sums(k)` | k numbers | addition |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.engines.scan.elements import library, mapped, stored
+from robodyn.spatial import IDENTITY, ZERO_FORCE, ZERO_MOTION, Force, Motion, Scalar, Transform, add
+from robodyn.sweeps import FieldType
+
+Quantity: TypeAlias = Any
+"""An element as a tuple of spatial quantities."""
+
+
+@dataclass(frozen=True)
+class Semigroup:
+    """An associative operator on tuples of scalars, with its identity and, where there is one, its inverse.
+
+    `identity` is also the shape of an element; `commutative` says that order does not matter, `plain` that the operator
+    is the sum of numbers, which array libraries scan themselves.
+    """
+
+    name: str
+    identity: Quantity
+    then: Callable[[Quantity, Quantity], Quantity]
+    undo: Callable[[Quantity], Quantity] | None = None
+    commutative: bool = False
+    plain: bool = False
+    field: FieldType = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "field", FieldType(self.identity))
+
+    @property
+    def size(self) -> int:
+        """Scalars in an element."""
+        return self.field.size(0)
+
+    def of(self, array: Array) -> Quantity:
+        """The quantity that an element array holds."""
+        return self.field.build(iter(array), 0)
+
+    def compose(self, a: Array, b: Array) -> Array:
+        """Stretches a followed by stretches b, one by one; an axis of length 1 in `a` serves all of `b`."""
+        if self.plain:
+            return a + b
+        if a.shape[1] != b.shape[1]:
+            a = np.broadcast_to(a, (a.shape[0], b.shape[1], *a.shape[2:]))
+        return mapped(lambda x, y: self.then(self.of(x), self.of(y)), self.size, a, b)
+
+    def inverse(self, a: Array) -> Array:
+        """Elements that compose with `a` to the identity."""
+        assert self.undo is not None
+        undo = self.undo
+        return -a if self.plain else mapped(lambda x: undo(self.of(x)), self.size, a)
+
+    def identities(self, like: Array, n: int) -> Array:
+        """n identity elements, of the library, dtype and trailing axes of an element array."""
+        return stored(self.identity, library(like).empty((self.size, n, *like.shape[2:]), like.dtype))
+
+
+def _then_pose(a: Transform, b: Transform) -> Transform:
+    return b.after(a)
+
+
+POSES = Semigroup("pose", IDENTITY, _then_pose, Transform.inverse)
+
+
+class AffineMotion(NamedTuple):
+    """x -> X x + b."""
+
+    X: Transform
+    b: Motion
+
+
+def _then_motion(a: AffineMotion, b: AffineMotion) -> AffineMotion:
+    return AffineMotion(b.X.after(a.X), b.X.motion(a.b) + b.b)
+
+
+def _undo_motion(a: AffineMotion) -> AffineMotion:
+    return AffineMotion(a.X.inverse(), a.X.motion_back(a.b).scaled(-1.0))
+
+
+AFFINE_MOTIONS = Semigroup("affine motion", AffineMotion(IDENTITY, ZERO_MOTION), _then_motion, _undo_motion)
+
+
+class TwistPair(NamedTuple):
+    """(g, xi1, xi2): a transform, an acceleration, a velocity."""
+
+    g: Transform
+    xi1: Motion
+    xi2: Motion
+
+
+def _then_twists(a: TwistPair, b: TwistPair) -> TwistPair:
+    """Eq. 13, whose left operand is the one nearer the leaves: b here."""
+    moved = b.g.motion(a.xi2)
+    return TwistPair(b.g.after(a.g), b.g.motion(a.xi1) + b.xi1 - b.xi2.cross(moved), moved + b.xi2)
+
+
+def _undo_twists(a: TwistPair) -> TwistPair:
+    """Eq. 14."""
+    return TwistPair(a.g.inverse(), a.g.motion_back(a.xi1).scaled(-1.0), a.g.motion_back(a.xi2).scaled(-1.0))
+
+
+TWIST_PAIRS = Semigroup("twist pair", TwistPair(IDENTITY, ZERO_MOTION, ZERO_MOTION), _then_twists, _undo_twists)
+
+
+class AffineForce(NamedTuple):
+    """x -> X' x + f, from the frame nearer the leaves to the one nearer the root."""
+
+    X: Transform
+    f: Force
+
+
+def _then_force(a: AffineForce, b: AffineForce) -> AffineForce:
+    return AffineForce(b.X.after(a.X), a.f + a.X.force_back(b.f))
+
+
+def _undo_force(a: AffineForce) -> AffineForce:
+    return AffineForce(a.X.inverse(), a.X.force(a.f).scaled(-1.0))
+
+
+AFFINE_FORCES = Semigroup("affine force", AffineForce(IDENTITY, ZERO_FORCE), _then_force, _undo_force)
+
+
+def _negated(a: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
+    return tuple(-x for x in a)
+
+
+@cache
+def sums(size: int) -> Semigroup:
+    """Sums of `size` numbers."""
+    return Semigroup(f"sum of {size}", (0.0,) * size, add, _negated, commutative=True, plain=True)

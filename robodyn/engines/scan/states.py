@@ -1,0 +1,241 @@
+"""What the algorithms of the scan engine start from: a model's constants and inputs as element arrays.
+
+Bodies of one joint kind take their row of the joint table together; everything after that is the same for all kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.engines.scan.elements import mapped
+from robodyn.engines.scan.heavy_paths import HeavyPaths
+from robodyn.engines.scan.options import ScanOptions
+from robodyn.engines.scan.vector_tree import VectorTree
+from robodyn.joints import KINDS, JointKind
+from robodyn.model import Model
+from robodyn.spatial import Force, Inertia, Motion, Scalar, Transform
+from robodyn.sweeps import FORCE, INERTIA, MOTION, TRANSFORM
+
+_Rows: TypeAlias = Any
+"""Indices, or a slice where they are consecutive."""
+
+
+@dataclass(frozen=True)
+class Joints:
+    """The joints of one kind: their bodies, and rows (nq, m) and (nv, m) of tree coordinates and tree velocities."""
+
+    kind: JointKind
+    bodies: _Rows
+    q_rows: tuple[_Rows, ...]
+    v_rows: tuple[_Rows, ...]
+    pitch: Array
+
+    def transform(self, q: tuple[Scalar, ...]) -> Transform:
+        """Across the joint."""
+        return self.kind.transform(q, self.pitch if self.kind.pitched else 0.0)
+
+    @property
+    def subspace(self) -> tuple[Motion, ...]:
+        """Columns of S in the body frame."""
+        return self.kind.subspace(self.pitch if self.kind.pitched else 0.0)
+
+
+class Layout:
+    """A model for scans: its trees and its constants as element arrays (size, n, 1)."""
+
+    def __init__(self, model: Model, dtype: np.dtype[Any], options: ScanOptions) -> None:
+        self.model, self.dtype, self.options = model, dtype, options
+        self.vector_tree, self.heavy_paths = VectorTree(model.tree), HeavyPaths(model.tree)
+        self.Xtree = self._constant(model.Xtree)
+        self.inertia = self._constant(model.inertia)
+        self.armature = model.tree_armature.astype(dtype)[:, None]
+        self.joints = tuple(self._joints(code) for code in np.unique(model.joint_kind).tolist())
+
+    def _constant(self, rows: Array) -> Array:
+        return np.ascontiguousarray(rows.T.astype(self.dtype))[:, :, None]
+
+    def _joints(self, code: int) -> Joints:
+        model, kind = self.model, KINDS[code]
+        bodies = np.flatnonzero(model.joint_kind == code)
+        return Joints(
+            kind,
+            _run(bodies),
+            tuple(_run(model.q_start[bodies] + k) for k in range(kind.nq)),
+            tuple(_run(model.v_start[bodies] + k) for k in range(kind.nv)),
+            model.pitch[bodies].astype(self.dtype)[:, None],
+        )
+
+    @property
+    def n(self) -> int:
+        """Number of bodies."""
+        return self.model.n_bodies
+
+    @property
+    def most_dofs(self) -> int:
+        """Degrees of freedom of the joint that has most."""
+        return max((joints.kind.nv for joints in self.joints), default=0)
+
+
+def _run(rows: Array) -> _Rows:
+    """Rows as a slice where they are consecutive: a slice copies nothing."""
+    if rows.size and rows[-1] - rows[0] + 1 == rows.size and (np.diff(rows) == 1).all():
+        return slice(int(rows[0]), int(rows[-1]) + 1)
+    return rows
+
+
+class State:
+    """One call on one piece of a batch: inputs of all joints, followers included, with bodies along axis 1.
+
+    Args:
+        inputs: (B, ...) arrays as `robodyn.engines.protocol.Engine.run` gets them.
+    """
+
+    def __init__(self, layout: Layout, inputs: Mapping[str, Array]) -> None:
+        self.layout, self.model, self.inputs = layout, layout.model, inputs
+        self.n, self.dtype = layout.n, layout.dtype
+        self.batch = len(inputs["q"])
+        self._tree_inputs: dict[str, Array] = {}
+
+    # Inputs.
+
+    def tree_input(self, name: str) -> Array:
+        """An input over tree coordinates: q (nq_tree, B), or one per velocity (nv_tree, B)."""
+        if name not in self._tree_inputs:
+            model, values = self.model, self.inputs[name].T
+            if model.has_mimic:
+                rows, multiplier = (
+                    (model.q_source, model.q_multiplier) if name == "q" else (model.v_source, model.v_multiplier)
+                )
+                values = values[rows] * multiplier.astype(self.dtype)[:, None]
+                if name == "q":
+                    values += model.q_offset.astype(self.dtype)[:, None]
+            self._tree_inputs[name] = np.ascontiguousarray(values)
+        return self._tree_inputs[name]
+
+    def given(self, name: str) -> bool:
+        """Whether an input is there."""
+        return name in self.inputs
+
+    @property
+    def base_velocity(self) -> Motion | None:
+        """V0 as scalars (1, B), None for a base at rest."""
+        return self._base("V0")
+
+    @property
+    def base_acceleration(self) -> Motion:
+        """dV0 - g as scalars (1, B): gravity is a base that accelerates upwards."""
+        given = self._base("dV0")
+        x, y, z, zero = (np.full((1, 1), -number, self.dtype) for number in (*self.model.gravity, 0.0))
+        still = Motion((zero, zero, zero), (x, y, z))
+        return still if given is None else given + still
+
+    def _base(self, name: str) -> Motion | None:
+        if name not in self.inputs:
+            return None
+        rows = self.inputs[name].T[:, None, :]
+        return Motion(tuple(rows[:3]), tuple(rows[3:]))
+
+    # What joints make of them.
+
+    def transforms(self) -> Array:
+        """X (12, n, B): from each parent's frame to the body's."""
+        q, layout = self.tree_input("q"), self.layout
+        found = np.empty((TRANSFORM.size(0), self.n, self.batch), self.dtype)
+        for joints in layout.joints:
+
+            def placed(Xtree: Array, pitch: Array, *coordinates: Array, kind: JointKind = joints.kind) -> Transform:
+                XJ = kind.transform(tuple(c[0] for c in coordinates), pitch[0])
+                return XJ.after(TRANSFORM.build(iter(Xtree), 0))
+
+            rows = (q[rows][None] for rows in joints.q_rows)
+            arrays = (layout.Xtree[:, joints.bodies], joints.pitch[None], *rows)
+            if isinstance(joints.bodies, slice):
+                mapped(placed, len(found), *arrays, out=found[:, joints.bodies])
+            else:
+                found[:, joints.bodies] = mapped(placed, len(found), *arrays)
+        return found
+
+    def joint_motion(self, rates: Array) -> Array:
+        """S rate (6, n, B) for rates (nv_tree, B), in body frames."""
+        found = np.zeros((6, self.n, *rates.shape[1:]), self.dtype)
+        for joints in self.layout.joints:
+            for column, rows in zip(joints.subspace, joints.v_rows, strict=True):
+                for target, entry in zip(found, (*column.ang, *column.lin), strict=True):
+                    if isinstance(entry, np.ndarray) or entry:
+                        target[joints.bodies] += entry * rates[rows]
+        return found
+
+    def joint_force(self, force: Array) -> Array:
+        """S' f (nv_tree, B) for forces (6, n, B) in body frames."""
+        found = np.zeros((self.model.nv_tree, *force.shape[2:]), self.dtype)
+        for joints in self.layout.joints:
+            for column, rows in zip(joints.subspace, joints.v_rows, strict=True):
+                for source, entry in zip(force, (*column.ang, *column.lin), strict=True):
+                    if isinstance(entry, np.ndarray) or entry:
+                        found[rows] += entry * source[joints.bodies]
+        return found
+
+    def generalised(self, tree_forces: Array, out: Array) -> None:
+        """Forces of all joints (nv_tree, B) as those of the robot's coordinates, into out (B, nv)."""
+        model = self.model
+        if not model.has_mimic:
+            out[...] = tree_forces.T
+            return
+        gathered = np.zeros((model.nv, tree_forces.shape[1]), self.dtype)
+        np.add.at(gathered, model.v_source, tree_forces * model.v_multiplier.astype(self.dtype)[:, None])
+        out[...] = gathered.T
+
+    @property
+    def inertia(self) -> Array:
+        """(10, n, 1), or (10, n, B) where the call gives inertias."""
+        given = self.inputs.get("inertia")
+        return self.layout.inertia if given is None else np.ascontiguousarray(given.transpose(2, 1, 0))
+
+    @property
+    def external_forces(self) -> Array:
+        """(6, n, B), in world coordinates."""
+        return np.ascontiguousarray(self.inputs["f_ext"].transpose(2, 1, 0))
+
+    # Scans in the layout that the options name.
+
+    def outward(self, op: Any, elements: Array) -> Array:
+        """Elements composed along the path from the root to each body."""
+        options = self.layout.options
+        if options.layout == "euler":
+            return self.layout.vector_tree.rootfix(op, elements, kernel=options.kernel_for(op), block=options.block)
+        return self.layout.heavy_paths.outward(op, elements, kernel=options.path_kernel, block=options.block)
+
+    def subtree_sums(self, elements: Array) -> Array:
+        """Elements (size, n, ...), all in one frame, summed over subtrees."""
+        from robodyn.engines.scan.semigroups import sums
+
+        options, op = self.layout.options, sums(len(elements))
+        if options.layout == "euler":
+            return self.layout.vector_tree.leaffix(op, elements, kernel=options.kernel_for(op), block=options.block)
+        return self.layout.heavy_paths.totals(op, elements, kernel=options.path_kernel, block=options.block)
+
+
+def body_force(inertia: Array, v: Array, a: Array) -> Array:
+    """I a + v x* I v (6, n, B) of each body."""
+
+    def step(inertia: Array, v: Array, a: Array) -> Force:
+        I: Inertia = INERTIA.build(iter(inertia), 0)
+        velocity, acceleration = MOTION.build(iter(v), 0), MOTION.build(iter(a), 0)
+        return I.times(acceleration) + velocity.cross_force(I.times(velocity))  # type: ignore[no-any-return]
+
+    return mapped(step, FORCE.size(0), inertia, v, a)
+
+
+def force_of_body(step: Callable[[Transform, Force], Any], X: Array, f: Array) -> Array:
+    """step(X, f) on element arrays."""
+    return mapped(lambda X, f: step(TRANSFORM.build(iter(X), 0), FORCE.build(iter(f), 0)), FORCE.size(0), X, f)
+
+
+def motion_of_body(step: Callable[[Transform, Motion], Any], X: Array, m: Array) -> Array:
+    """step(X, m) on element arrays."""
+    return mapped(lambda X, m: step(TRANSFORM.build(iter(X), 0), MOTION.build(iter(m), 0)), MOTION.size(0), X, m)
