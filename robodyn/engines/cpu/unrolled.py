@@ -6,6 +6,10 @@ runs rows first .. last - 1. `table` holds two words for each array, inputs firs
 from one row to the next. W rows at a time are loaded and transposed in registers. Rows past the end are the last row
 again: what they compute is stored there again, so a tail needs no code of its own, and one state runs like many.
 
+Arrays can also lie the other way, as columns: all rows of one scalar side by side, and the second word of the table
+says how many bytes one scalar lies from the next. Nothing is transposed then; the last W rows are run again where a
+tail is left, so there must be W of them, and no output may share memory with an input.
+
 LLVM's time grows faster than a function's length, so a program is cut into parts of some thousand operations that hand
 values on through a frame on the stack.
 """
@@ -41,36 +45,39 @@ class _Block:
     start: int
     scalars: tuple[int | float, ...]
     vectors: bool = False
+    column: bool = False
 
 
-def _blocks(ports: Iterable[Port], first_array: int, width: int, vectors: frozenset[str]) -> list[_Block]:
+def _blocks(
+    ports: Iterable[Port], first_array: int, width: int, vectors: frozenset[str], columns: bool
+) -> list[_Block]:
     found = []
     for k, port in enumerate(ports):
-        step = 1 if port.name in vectors else width
+        step = 1 if columns or port.name in vectors else width
         for start in range(0, port.size, step):
             scalars = port.scalars[start : start + step]
-            found.append(_Block(first_array + k, start, scalars, port.name in vectors))
+            found.append(_Block(first_array + k, start, scalars, port.name in vectors, columns))
     return found
 
 
 class _Schedule:
     """Which part computes what, when outputs are complete, and which values cross from part to part."""
 
-    def __init__(self, program: Program, width: int, vectors: frozenset[str]) -> None:
+    def __init__(self, program: Program, width: int, vectors: frozenset[str], columns: bool) -> None:
         self.program = program
         operations = lower(program)
         starts = range(0, max(1, len(operations)), PART_OPERATIONS)
         self.parts = [operations[start : start + PART_OPERATIONS] for start in starts]
         self.loads = {
             node: block
-            for block in _blocks(program.inputs, 0, width, vectors)
+            for block in _blocks(program.inputs, 0, width, vectors, columns)
             for node in block.scalars
             if isinstance(node, int) and node >= 0
         }
         made = {node: k for k, operation in enumerate(operations) for node in operation.results}
         self.stores: dict[int, list[_Block]] = {}
         """Output blocks by the place of the operation that completes them; -1: they need none."""
-        for block in _blocks(program.outputs, len(program.inputs), width, vectors):
+        for block in _blocks(program.outputs, len(program.inputs), width, vectors, columns):
             after = max((made.get(node, -1) for node in block.scalars if isinstance(node, int)), default=-1)
             self.stores.setdefault(after, []).append(block)
         self.slots, self.frame_size = frame_slots(self.parts, self._last_readers())
@@ -101,6 +108,7 @@ class _Part:
         self.rows: list[str] = []
         self.pointers: dict[int, list[str]] = {}
         self.starts: dict[int, str] = {}
+        self.columns: dict[int, tuple[str, str]] = {}
 
     def text(self, name: str) -> str:
         """The function."""
@@ -161,7 +169,23 @@ class _Part:
             self.starts[block.array] = self.out.new(f"load ptr, ptr {record}, align 8")
         return self.out.new(f"getelementptr {self.kind.name}, ptr {self.starts[block.array]}, i64 {block.start}")
 
+    def _column(self, block: _Block) -> str:
+        """Where the W rows of a block of one column lie."""
+        out = self.out
+        if block.array not in self.columns:
+            record = out.new(f"getelementptr {{ptr, i64}}, ptr %table, i64 {block.array}")
+            stride_at = out.new(f"getelementptr {{ptr, i64}}, ptr %table, i64 {block.array}, i32 1")
+            data, stride = out.new(f"load ptr, ptr {record}, align 8"), out.new(f"load i64, ptr {stride_at}, align 8")
+            self.columns[block.array] = out.new(f"getelementptr {self.kind.scalar}, ptr {data}, i64 %row"), stride
+        start, stride = self.columns[block.array]
+        return out.new(f"getelementptr i8, ptr {start}, i64 {out.new(f'mul i64 {stride}, {block.start}')}")
+
     def _load(self, block: _Block) -> None:
+        if block.column:
+            if block.scalars[0] != -1:
+                load = f"load {self.kind.name}, ptr {self._column(block)}, align {self.kind.itemsize}"
+                self.code.values[int(block.scalars[0])] = self.out.new(load)
+            return
         if block.vectors:
             value = self.out.new(f"load {self.kind.name}, ptr {self._vector(block)}, align {self.kind.bytes}")
             self.code.values[int(block.scalars[0])] = value
@@ -173,6 +197,10 @@ class _Part:
                 self.code.values[int(node)] = value
 
     def _store(self, block: _Block) -> None:
+        if block.column:
+            value = self.code.value(block.scalars[0])
+            self.out.do(f"store {self.kind.name} {value}, ptr {self._column(block)}, align {self.kind.itemsize}")
+            return
         if block.vectors:
             value = self.code.value(block.scalars[0])
             self.out.do(f"store {self.kind.name} {value}, ptr {self._vector(block)}, align {self.kind.bytes}")
@@ -184,9 +212,15 @@ class _Part:
             store_row(self.out, self.kind, row, pointer, len(block.scalars))
 
 
-def _loop(name: str, parts: Sequence[str], kind: VectorType, frame_size: int) -> str:
+def _loop(name: str, parts: Sequence[str], kind: VectorType, frame_size: int, columns: bool) -> str:
     """The exported function: W rows at a time through every part."""
-    calls = "\n".join(f"  call void @{part}(ptr %table, i64 %row, i64 %end, ptr %frame)" for part in parts)
+    row = "%whole" if columns else "%row"
+    calls = "\n".join(f"  call void @{part}(ptr %table, i64 {row}, i64 %end, ptr %frame)" for part in parts)
+    if columns:
+        calls = f"""  %last.whole = sub i64 %last, {kind.width}
+  %fits = icmp sle i64 %row, %last.whole
+  %whole = select i1 %fits, i64 %row, i64 %last.whole
+{calls}"""
     return f"""define void @{name}(ptr %table, i64 %first, i64 %last, ptr %workspace) #0 {{
 entry:
   %frame = alloca [{max(1, frame_size)} x {kind.name}], align {max(16, kind.bytes)}
@@ -211,15 +245,17 @@ def unrolled_module(
     target: Target,
     name: str = "kernel",
     vectors: frozenset[str] = frozenset(),
+    columns: bool = False,
 ) -> str:
     """The module that runs a program on arrays of a dtype.
 
-    Arrays named in `vectors` hold vectors of states, for the W rows from `first` on alone; others a row for each state.
+    Arrays named in `vectors` hold vectors of states, for the W rows from `first` on alone; others a row for each state,
+    or with `columns` a column.
     """
     kind = VectorType.of(dtype, target)
-    schedule = _Schedule(program, kind.width, vectors)
+    schedule = _Schedule(program, kind.width, vectors, columns)
     names = [f"{name}_part{k}" for k in range(len(schedule.parts))]
     functions = [_Part(schedule, kind, k).text(part) for k, part in enumerate(names)]
-    loop = _loop(name, names, kind, schedule.frame_size)
+    loop = _loop(name, names, kind, schedule.frame_size, columns)
     head = (declarations(kind), sincos.declarations(kind), "\n")
     return "".join((*head, *functions, loop, attributes(target)))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.engines.scan.elements import mapped, stored
+from robodyn.engines.scan.elements import stored
 from robodyn.engines.scan.semigroups import (
     AFFINE_FORCES,
     AFFINE_MOTIONS,
@@ -27,9 +27,16 @@ from robodyn.engines.scan.semigroups import (
     TwistPair,
     sums,
 )
-from robodyn.engines.scan.states import State, body_force, force_of_body, motion_of_body
-from robodyn.spatial import IDENTITY, ZERO_MOTION, Motion, Transform
-from robodyn.sweeps import MOTION
+from robodyn.engines.scan.states import (
+    State,
+    body_force,
+    force_in,
+    force_out,
+    motion_cross,
+    motion_in,
+    motion_out,
+)
+from robodyn.spatial import IDENTITY, ZERO_MOTION, Motion
 
 
 @dataclass
@@ -64,11 +71,6 @@ def affine_scan(state: State, X: Array, b: Array, base: Motion | None) -> Array:
     return _from_base(state, AFFINE_MOTIONS, elements, AffineMotion(IDENTITY, base or ZERO_MOTION))
 
 
-def convective(v: Array, vJ: Array) -> Array:
-    """v x vJ (6, n, B)."""
-    return mapped(lambda v, vJ: MOTION.build(iter(v), 0).cross(MOTION.build(iter(vJ), 0)), 6, v, vJ)
-
-
 def velocities(state: State, X: Array, vJ: Array) -> tuple[Array, Array]:
     """X0 (12, n, B) and v (6, n, B)."""
     found = affine_scan(state, X, vJ, state.base_velocity)
@@ -78,7 +80,7 @@ def velocities(state: State, X: Array, vJ: Array) -> tuple[Array, Array]:
 def _by_recurrences(state: State) -> Motions:
     X, (vJ, aJ) = state.transforms(), _joint_rates(state)
     X0, v = velocities(state, X, vJ)
-    a = affine_scan(state, X, aJ + convective(v, vJ), state.base_acceleration)[12:]
+    a = affine_scan(state, X, aJ + motion_cross(v, vJ), state.base_acceleration)[12:]
     return Motions(X, X0, v, a)
 
 
@@ -92,11 +94,11 @@ def _by_twist_pairs(state: State) -> Motions:
 def _by_world_sums(state: State) -> Motions:
     X, (vJ, aJ) = state.transforms(), _joint_rates(state)
     X0 = state.outward(POSES, X)
-    v = _world_sum(state, motion_of_body(Transform.motion_back, X0, vJ), state.base_velocity)
-    vJ = motion_of_body(Transform.motion_back, X0, vJ)
-    aJ = motion_of_body(Transform.motion_back, X0, aJ) + convective(v, vJ)
+    v = _world_sum(state, motion_out(X0, vJ), state.base_velocity)
+    vJ = motion_out(X0, vJ)
+    aJ = motion_out(X0, aJ) + motion_cross(v, vJ)
     a = _world_sum(state, aJ, state.base_acceleration)
-    return Motions(X, X0, *(motion_of_body(Transform.motion, X0, x) for x in (v, a)))
+    return Motions(X, X0, *(motion_in(X0, x) for x in (v, a)))
 
 
 def _world_sum(state: State, terms: Array, base: Motion | None) -> Array:
@@ -117,7 +119,7 @@ def inverse_dynamics(state: State, method: str) -> Array:
     motions = METHODS[method](state)
     f = body_force(state.inertia, motions.v, motions.a)
     if state.given("f_ext"):
-        f -= force_of_body(Transform.force, motions.X0, state.external_forces)
+        f -= force_in(motions.X0, state.external_forces)
     in_world = method == "rnea_world" or state.layout.options.layout == "euler"
     tau = state.joint_force(_summed_in_world(state, motions.X0, f) if in_world else summed_inward(state, motions.X, f))
     if state.given("qdd"):
@@ -127,7 +129,7 @@ def inverse_dynamics(state: State, method: str) -> Array:
 
 def _summed_in_world(state: State, X0: Array, f: Array) -> Array:
     """Forces (6, n, B) of subtrees, summed in world coordinates."""
-    return force_of_body(Transform.force, X0, state.subtree_sums(force_of_body(Transform.force_back, X0, f)))
+    return force_in(X0, state.subtree_sums(force_out(X0, f)))
 
 
 def summed_inward(state: State, X: Array, f: Array) -> Array:
@@ -140,5 +142,5 @@ def summed_inward(state: State, X: Array, f: Array) -> Array:
         elements[12:] = F[:, level.bodies]
         scanned = level.segments.scan(AFFINE_FORCES, elements, options.path_kernel, block=options.block, backwards=True)
         F[:, level.bodies] = scanned[12:]
-        paths.join(sums(6), F, level, force_of_body(Transform.force_back, X[:, level.heads], F[:, level.heads]))
+        paths.join(sums(6), F, level, force_out(X[:, level.heads], F[:, level.heads]))
     return F

@@ -16,13 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
-
 from robodyn.arguments import Array
-from robodyn.engines.scan.elements import library, mapped, stored
+from robodyn.engines.scan.elements import library, stored
+from robodyn.engines.scan.elementwise import Elementwise
 from robodyn.spatial import IDENTITY, ZERO_FORCE, ZERO_MOTION, Force, Motion, Scalar, Transform, add
 from robodyn.sweeps import FieldType
 
@@ -62,15 +61,22 @@ class Semigroup:
         """Stretches a followed by stretches b, one by one; an axis of length 1 in `a` serves all of `b`."""
         if self.plain:
             return a + b
-        if a.shape[1] != b.shape[1]:
-            a = np.broadcast_to(a, (a.shape[0], b.shape[1], *a.shape[2:]))
-        return mapped(lambda x, y: self.then(self.of(x), self.of(y)), self.size, a, b)
+        return self._then(a, b)
 
     def inverse(self, a: Array) -> Array:
         """Elements that compose with `a` to the identity."""
+        if self.plain:
+            return -a
+        return self._undo(a)
+
+    @cached_property
+    def _then(self) -> Elementwise:
+        return Elementwise(self.then, self.field, self.field, self.field)
+
+    @cached_property
+    def _undo(self) -> Elementwise:
         assert self.undo is not None
-        undo = self.undo
-        return -a if self.plain else mapped(lambda x: undo(self.of(x)), self.size, a)
+        return Elementwise(self.undo, self.field, self.field)
 
     def identities(self, like: Array, n: int) -> Array:
         """n identity elements, of the library, dtype and trailing axes of an element array."""

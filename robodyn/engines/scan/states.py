@@ -5,21 +5,22 @@ Bodies of one joint kind take their row of the joint table together; everything 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.engines.scan.elements import mapped
+from robodyn.engines.scan.elementwise import Elementwise
 from robodyn.engines.scan.heavy_paths import HeavyPaths
 from robodyn.engines.scan.options import ScanOptions
 from robodyn.engines.scan.vector_tree import VectorTree
 from robodyn.joints import KINDS, JointKind
 from robodyn.model import Model
 from robodyn.spatial import Force, Inertia, Motion, Scalar, Transform
-from robodyn.sweeps import FORCE, INERTIA, MOTION, TRANSFORM
+from robodyn.sweeps import FORCE, INERTIA, MOTION, TRANSFORM, FieldType
 
 _Rows: TypeAlias = Any
 """Indices, or a slice where they are consecutive."""
@@ -147,17 +148,11 @@ class State:
         q, layout = self.tree_input("q"), self.layout
         found = np.empty((TRANSFORM.size(0), self.n, self.batch), self.dtype)
         for joints in layout.joints:
-
-            def placed(Xtree: Array, pitch: Array, *coordinates: Array, kind: JointKind = joints.kind) -> Transform:
-                XJ = kind.transform(tuple(c[0] for c in coordinates), pitch[0])
-                return XJ.after(TRANSFORM.build(iter(Xtree), 0))
-
-            rows = (q[rows][None] for rows in joints.q_rows)
-            arrays = (layout.Xtree[:, joints.bodies], joints.pitch[None], *rows)
-            if isinstance(joints.bodies, slice):
-                mapped(placed, len(found), *arrays, out=found[:, joints.bodies])
-            else:
-                found[:, joints.bodies] = mapped(placed, len(found), *arrays)
+            rows = joints.q_rows
+            coordinates = q[rows[0]][None] if len(rows) == 1 else np.stack([q[each] for each in rows])
+            found[:, joints.bodies] = joint_transform(joints.kind)(
+                layout.Xtree[:, joints.bodies], joints.pitch[None], coordinates
+            )
         return found
 
     def joint_motion(self, rates: Array) -> Array:
@@ -220,22 +215,27 @@ class State:
         return self.layout.heavy_paths.totals(op, elements, kernel=options.path_kernel, block=options.block)
 
 
-def body_force(inertia: Array, v: Array, a: Array) -> Array:
-    """I a + v x* I v (6, n, B) of each body."""
+@cache
+def joint_transform(kind: JointKind) -> Elementwise:
+    """X (12, m, B) from Xtree, the pitch (1, m, 1) and coordinates (nq, m, B) of joints of a kind."""
 
-    def step(inertia: Array, v: Array, a: Array) -> Force:
-        I: Inertia = INERTIA.build(iter(inertia), 0)
-        velocity, acceleration = MOTION.build(iter(v), 0), MOTION.build(iter(a), 0)
-        return I.times(acceleration) + velocity.cross_force(I.times(velocity))  # type: ignore[no-any-return]
+    def step(Xtree: Transform, pitch: tuple[Scalar], q: tuple[Scalar, ...]) -> Transform:
+        return kind.transform(q, pitch[0]).after(Xtree)
 
-    return mapped(step, FORCE.size(0), inertia, v, a)
-
-
-def force_of_body(step: Callable[[Transform, Force], Any], X: Array, f: Array) -> Array:
-    """step(X, f) on element arrays."""
-    return mapped(lambda X, f: step(TRANSFORM.build(iter(X), 0), FORCE.build(iter(f), 0)), FORCE.size(0), X, f)
+    return Elementwise(step, TRANSFORM, TRANSFORM, FieldType((0.0,)), FieldType((0.0,) * kind.nq))
 
 
-def motion_of_body(step: Callable[[Transform, Motion], Any], X: Array, m: Array) -> Array:
-    """step(X, m) on element arrays."""
-    return mapped(lambda X, m: step(TRANSFORM.build(iter(X), 0), MOTION.build(iter(m), 0)), MOTION.size(0), X, m)
+def _body_force(inertia: Inertia, v: Motion, a: Motion) -> Force:
+    return inertia.times(a) + v.cross_force(inertia.times(v))
+
+
+body_force = Elementwise(_body_force, FORCE, INERTIA, MOTION, MOTION)
+"""I a + v x* I v (6, n, B) of inertias, velocities and accelerations."""
+motion_in, motion_out = (
+    Elementwise(step, MOTION, TRANSFORM, MOTION) for step in (Transform.motion, Transform.motion_back)
+)
+"""X v and X^-1 v (6, n, B) of transforms and motions."""
+force_in, force_out = (Elementwise(step, FORCE, TRANSFORM, FORCE) for step in (Transform.force, Transform.force_back))
+"""X* f and X' f (6, n, B) of transforms and forces."""
+motion_cross = Elementwise(Motion.cross, MOTION, MOTION, MOTION)
+"""v x m (6, n, B)."""
