@@ -52,7 +52,7 @@ class Elementwise:
         self._functions: dict[np.dtype[Any], Callable[..., None] | None] = {}
 
     def __call__(self, *arrays: Array, out: Array | None = None) -> Array:
-        """The step on every element; trailing axes of `arrays` broadcast. `out` may be one of them."""
+        """The step on every element; trailing axes of `arrays` broadcast. `out` shares no memory with them."""
         function = None
         if _COMPILED.get() and all(isinstance(array, np.ndarray) for array in arrays):
             dtype = arrays[0].dtype
@@ -63,10 +63,11 @@ class Elementwise:
             return mapped(self._on_arrays, self.size, *arrays, out=out)
         shape = np.broadcast_shapes(*(array.shape[1:] for array in arrays))
         whole = [_columns(array, shape) for array in arrays]
-        result = np.empty((self.size, *shape), arrays[0].dtype)
+        direct = out is not None and out.shape[1:] == shape and out[:1].flags.c_contiguous
+        result = out if out is not None and direct else np.empty((self.size, *shape), arrays[0].dtype)
         if result.size:
-            function(result.reshape(self.size, -1), *(array.reshape(len(array), -1) for array in whole))
-        if out is None:
+            function(_flat(result), *map(_flat, whole))
+        if out is None or direct:
             return result
         out[...] = result
         return out
@@ -80,6 +81,12 @@ def _columns(array: Array, shape: tuple[int, ...]) -> Array:
     if array.shape[1:] != shape:
         array = np.broadcast_to(array, (len(array), *shape))
     return array if array[:1].flags.c_contiguous else np.ascontiguousarray(array)
+
+
+def _flat(array: Array) -> Array:
+    """(size, total), without a copy."""
+    total = array[:1].size
+    return np.lib.stride_tricks.as_strided(array, (len(array), total), (array.strides[0], array.itemsize))
 
 
 def _compiled(of: Elementwise, dtype: np.dtype[Any]) -> Callable[..., None] | None:

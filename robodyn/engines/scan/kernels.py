@@ -13,9 +13,8 @@ operators and for sequences that are cut into segments, each scanned for itself:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -29,7 +28,12 @@ PLAIN_KERNELS = ("native", "mapped")
 BLOCK = 64
 """Length of a block where none is given: the best of those that the thesis compares."""
 
-Compose: TypeAlias = Callable[[Array, Array], Array]
+
+class Compose(Protocol):
+    """a followed by b, element by element along axis 1, into `out` where it is given; it shares no memory with them."""
+
+    def __call__(self, a: Array, b: Array, out: Array | None = None) -> Array:
+        """Of one element of `a` all of `b` may share."""
 
 
 class Operator(Protocol):
@@ -39,8 +43,9 @@ class Operator(Protocol):
     def plain(self) -> bool:
         """Whether it is the sum of numbers."""
 
-    def compose(self, a: Array, b: Array) -> Array:
-        """a followed by b, element by element along axis 1; of one element of `a` all of `b` may share."""
+    @property
+    def compose(self) -> Compose:
+        """The operator."""
 
 
 class Segments:
@@ -52,11 +57,9 @@ class Segments:
 
     def __init__(self, lengths: Any) -> None:
         self.lengths: Indices = np.asarray(lengths, dtype=np.intp)
-        self.starts: Indices = (
-            np.concatenate(([0], np.cumsum(self.lengths)[:-1])) if self.lengths.size else self.lengths
-        )
+        self.starts: Indices = np.cumsum(self.lengths) - self.lengths
         self.n = int(self.lengths.sum())
-        self._plans: dict[int, _Blocks] = {}
+        self._plans: dict[tuple[int, bool], _Blocks] = {}
 
     @cached_property
     def position(self) -> Indices:
@@ -68,12 +71,6 @@ class Segments:
         """The segments of the sequence read backwards."""
         return Segments(self.lengths[::-1])
 
-    def blocks(self, length: int) -> _Blocks:
-        """The segments cut into blocks of at most `length`."""
-        if length not in self._plans:
-            self._plans[length] = _Blocks(self, length)
-        return self._plans[length]
-
     def scan(
         self, op: Operator, elements: Array, kernel: str = "blocked", *, block: int = BLOCK, backwards: bool = False
     ) -> Array:
@@ -81,104 +78,115 @@ class Segments:
 
         `backwards`: suffixes instead, element i being composed of i, i + 1, ... up to the end of its segment.
         """
-        if not backwards:
-            return self._scan(op, op.compose, elements, kernel, block)
-        found = self.reversed._scan(op, lambda a, b: op.compose(b, a), elements[:, ::-1], kernel, block)
-        return found[:, ::-1]
-
-    def _scan(self, op: Operator, compose: Compose, elements: Array, kernel: str, block: int) -> Array:
         if self.n == self.lengths.size:
             return elements
         if kernel in PLAIN_KERNELS and op.plain and self.lengths.size == 1:
-            return _native(elements) if kernel == "native" else _per_component(elements)
-        if kernel == "hillis_steele":
-            return self._hillis_steele(compose, elements)
-        if kernel == "blelloch":
-            return _blelloch(compose, elements, self.position == 0)
-        return self._blocked(compose, elements, block)
+            scanned = _native if kernel == "native" else _per_component
+            return scanned(elements[:, ::-1])[:, ::-1] if backwards else scanned(elements)
+        compose = op.compose
+        if kernel not in ("hillis_steele", "blelloch"):
+            return self._blocked(_swapped(compose) if backwards else compose, elements, block, backwards)
+        run = _hillis_steele if kernel == "hillis_steele" else _blelloch
+        if not backwards:
+            return run(compose, elements, self)
+        return run(_swapped(compose), elements[:, ::-1], self.reversed)[:, ::-1]
 
-    def _hillis_steele(self, compose: Compose, elements: Array) -> Array:
-        """In round d every prefix of up to d elements is joined by the one that ends d before it."""
-        distance, longest = 1, int(self.lengths.max())
-        while distance < longest:
-            rows = np.flatnonzero(self.position >= distance)
-            joined = elements.copy()
-            joined[:, rows] = compose(elements[:, rows - distance], elements[:, rows])
-            elements, distance = joined, 2 * distance
-        return elements
-
-    def _blocked(self, compose: Compose, elements: Array, length: int) -> Array:
-        plan = self.blocks(length)
-        out: Array = library(elements).empty_like(elements)
-        running = elements[:, plan.rows[0]]
-        out[:, plan.rows[0]] = running
-        for rows in plan.rows[1:]:
-            running = compose(running[:, : rows.size], elements[:, rows])
-            out[:, rows] = running
+    def _blocked(self, compose: Compose, elements: Array, length: int, backwards: bool) -> Array:
+        """Totals of blocks, a scan of these, and then the blocks again, each from what comes before it."""
+        if (length, backwards) not in self._plans:
+            self._plans[length, backwards] = _Blocks(self.reversed if backwards else self, length, backwards)
+        plan, xp = self._plans[length, backwards], library(elements)
+        # Position by position: the k-th elements of all blocks side by side.
+        given = xp.take(elements, plan.order, axis=1)
+        found = xp.empty_like(given)
+        found[:, : plan.bounds[1]] = given[:, : plan.bounds[1]]
         if plan.carries is not None:
-            totals = plan.carries._scan(_ANY, compose, out[:, plan.last_rows], "blocked", length)
-            out[:, plan.carried_rows] = compose(totals[:, plan.carry_of_row], out[:, plan.carried_rows])
-        return out
+            totals = plan.totals(compose, given, found)
+            before = plan.carries._blocked(compose, totals, length, False)
+            found[:, plan.carried] = compose(before, xp.take(given, plan.carried, axis=1))
+        plan.run(compose, given, found)
+        return xp.take(found, plan.places, axis=1)  # type: ignore[no-any-return]
+
+
+def _swapped(compose: Compose) -> Compose:
+    return lambda a, b, out=None: compose(b, a, out)
 
 
 class _Blocks:
-    """Segments cut into blocks. `rows[k]` are the k-th elements of all blocks that have one, longest blocks first."""
+    """Segments cut into blocks, longest blocks first.
 
-    def __init__(self, segments: Segments, length: int) -> None:
+    `order` lists the elements position by position, the k-th of all blocks that have one being `order[bounds[k]:
+    bounds[k + 1]]`; `places` leads back. `carries`: how to scan the totals of blocks that others of their segment
+    follow, in the sequence's order; `carried`: the followers, as places among blocks.
+    """
+
+    def __init__(self, segments: Segments, length: int, backwards: bool) -> None:
         counts = -(-segments.lengths // length)
-        first = np.concatenate(([0], np.cumsum(counts)[:-1]))
-        within = np.arange(int(counts.sum())) - np.repeat(first, counts)
+        within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
         starts = np.repeat(segments.starts, counts) + within * length
         lengths = np.minimum(length, np.repeat(segments.starts + segments.lengths, counts) - starts)
-        order = np.argsort(-lengths, kind="stable")
-        by_length, sizes = starts[order], -lengths[order]
-        taken = (int(np.searchsorted(sizes, -k, side="left")) for k in range(int(lengths.max())))
-        self.rows = [by_length[:n] + k for k, n in enumerate(taken)]
+        by_length = np.argsort(-lengths, kind="stable")
+        starts, sizes = starts[by_length], lengths[by_length]
+        taken = np.searchsorted(-sizes, -np.arange(int(sizes[0])), side="left")
+        self.bounds = [0, *np.cumsum(taken).tolist()]
+        order = np.concatenate([starts[:n] + k for k, n in enumerate(taken.tolist())])
+        self.order: Indices = segments.n - 1 - order if backwards else order
+        self.places: Indices = np.empty(segments.n, np.intp)
+        self.places[self.order] = np.arange(segments.n)
         self.carries: Segments | None = None
         several = counts > 1
         if several.any():
-            # Totals of all blocks but the last of their segment, and the rows that each total is carried into.
-            giving = np.repeat(several, counts) & (within < np.repeat(counts, counts) - 1)
+            place = np.empty(within.size, np.intp)
+            place[by_length] = np.arange(within.size)
             self.carries = Segments(counts[several] - 1)
-            self.last_rows = (starts + lengths - 1)[giving]
-            taking = within > 0
-            self.carried_rows = _ranges(starts[taking], lengths[taking])
-            self.carry_of_row = np.repeat(np.arange(int(taking.sum())), lengths[taking])
+            self.carried = place[within > 0]
+            self._giving = place[within < np.repeat(counts, counts) - 1]
+            self._whole = int(taken[-1]) if int(sizes[0]) == length else 0
+
+    def run(self, compose: Compose, given: Array, found: Array) -> None:
+        """Prefixes of all blocks, from what `found` holds of their first elements."""
+        for a, b, c in zip(self.bounds[:-2], self.bounds[1:-1], self.bounds[2:], strict=True):
+            compose(found[:, a : a + c - b], given[:, b:c], found[:, b:c])
+
+    def totals(self, compose: Compose, given: Array, scratch: Array) -> Array:
+        """Totals of the blocks that others follow, which are all of full length, in the sequence's order."""
+        bounds, whole = self.bounds, self._whole
+        running = given[:, :whole]
+        for b in bounds[1:-1]:
+            into = scratch[:, b : b + whole]
+            running = compose(running, given[:, b : b + whole], into)
+        return library(given).take(running, self._giving, axis=1)  # type: ignore[no-any-return]
 
 
-class _AnyOperator:
-    """Stands for an operator of which only its composition is known."""
-
-    plain = False
-
-    def compose(self, a: Array, b: Array) -> Array:
-        raise NotImplementedError
-
-
-_ANY = _AnyOperator()
-
-
-def _ranges(starts: Indices, lengths: Indices) -> Indices:
-    """start, start + 1, ... of every range, one after another."""
-    before = np.cumsum(lengths) - lengths
-    found: Indices = np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)
-    return found
+def _hillis_steele(compose: Compose, elements: Array, segments: Segments) -> Array:
+    """In round d every prefix of up to d elements is joined by the one that ends d before it."""
+    xp, distance, longest = library(elements), 1, int(segments.lengths.max())
+    while distance < longest:
+        rows = np.flatnonzero(segments.position >= distance)
+        joined = elements.copy()
+        joined[:, rows] = compose(xp.take(elements, rows - distance, axis=1), xp.take(elements, rows, axis=1))
+        elements, distance = joined, 2 * distance
+    return elements
 
 
-def _blelloch(compose: Compose, elements: Array, first: Array) -> Array:
+def _blelloch(compose: Compose, elements: Array, segments: Segments) -> Array:
+    return _by_pairs(compose, elements, segments.position == 0)
+
+
+def _by_pairs(compose: Compose, elements: Array, first: Array) -> Array:
     """Prefixes by pairs; `first` marks elements that start a segment, into which nothing is carried."""
-    n = elements.shape[1]
+    xp, n = library(elements), elements.shape[1]
     if n == 1:
         return elements
-    even, odd = elements[:, 0 : n - 1 : 2], elements[:, 1::2]
-    pairs = odd.copy()
-    open_pairs = np.flatnonzero(~first[1::2])
-    pairs[:, open_pairs] = compose(even[:, open_pairs], odd[:, open_pairs])
-    ends = _blelloch(compose, pairs, first[0 : n - 1 : 2] | first[1::2])
+    open_pairs = 1 + 2 * np.flatnonzero(~first[1::2])
+    pairs = elements[:, 1::2].copy()
+    both = xp.take(elements, open_pairs - 1, axis=1), xp.take(elements, open_pairs, axis=1)
+    pairs[:, open_pairs // 2] = compose(*both)
+    ends = _by_pairs(compose, pairs, first[0 : n - 1 : 2] | first[1::2])
     out = elements.copy()
     out[:, 1::2] = ends
     carried = 2 + 2 * np.flatnonzero(~first[2::2])
-    out[:, carried] = compose(ends[:, carried // 2 - 1], elements[:, carried])
+    out[:, carried] = compose(xp.take(ends, carried // 2 - 1, axis=1), xp.take(elements, carried, axis=1))
     return out
 
 

@@ -24,11 +24,15 @@ class Callables:
         self.name = getattr(op, "__name__", type(op).__name__)
         self.plain = op is np.add
 
-    def compose(self, a: Array, b: Array) -> Array:
+    def compose(self, a: Array, b: Array, out: Array | None = None) -> Array:
         """op(a, b)."""
         if a.shape[1] != b.shape[1]:
             a = np.broadcast_to(a, b.shape)
-        return self._called("op", self.op, a, b)
+        result = self._called("op", self.op, a, b)
+        if out is None:
+            return result
+        out[...] = result
+        return out
 
     def inverse(self, a: Array) -> Array:
         """inverse(a)."""

@@ -57,11 +57,14 @@ class Semigroup:
         """The quantity that an element array holds."""
         return self.field.build(iter(array), 0)
 
-    def compose(self, a: Array, b: Array) -> Array:
-        """Stretches a followed by stretches b, one by one; an axis of length 1 in `a` serves all of `b`."""
+    def compose(self, a: Array, b: Array, out: Array | None = None) -> Array:
+        """Stretches a followed by stretches b, one by one; an axis of length 1 in `a` serves all of `b`.
+
+        `out`, where it is given, takes them; it shares no memory with a and b.
+        """
         if self.plain:
-            return a + b
-        return self._then(a, b)
+            return library(b).add(a, b, out=out)  # type: ignore[no-any-return]
+        return self._then(a, b, out=out)
 
     def inverse(self, a: Array) -> Array:
         """Elements that compose with `a` to the identity."""
