@@ -93,7 +93,7 @@ class Core(ABC):
     @cached_property
     def _judge(self) -> InertiaJudge:
         double, engine = np.dtype(np.float64), self.engine
-        if self.dtype != double:
+        if self.dtype != double or engine.name == "scan":  # pivots are a recursion
             name = "reference" if engine.name == "reference" else "auto"
             engine = make_engine(name, self.model, double, self.threads)
         return InertiaJudge(self.model, engine, self.dtype)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,11 +13,17 @@ from robodyn.algorithms.coriolis import CORIOLIS_MATRIX
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.forward_gradient import forward_by_mass_matrix, inverse_by_mass_matrix
 from robodyn.algorithms.rnea import rnea
-from robodyn.arguments import Array
+from robodyn.arguments import Array, flag
+from robodyn.engines.memory import require_memory
 from robodyn.engines.protocol import METHODS, RECURSIVE
 from robodyn.errors import ArgumentError
 from robodyn.queries.core import Core
 from robodyn.query import Query
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array  # type: ignore[import-untyped]
+
+    from robodyn.engines.scan.states import Layout
 
 
 class ForceQueries(Core):
@@ -92,12 +99,67 @@ class ForceQueries(Core):
             with np.errstate(all="ignore"):
                 query.inputs["tau"] = query.inputs["tau"] - self._joint_force(query.inputs["qd"])
 
-    def mass_matrix(self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None) -> Array:
-        """The joint-space inertia matrix H (..., nv, nv), armature included. CRBA, RBDA table 6.2."""
+    @overload
+    def mass_matrix(
+        self,
+        q: ArrayLike,
+        *,
+        inertia: ArrayLike | None = None,
+        out: Array | None = None,
+        sparse: Literal[False] = False,
+    ) -> Array: ...
+
+    @overload
+    def mass_matrix(
+        self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: None = None, sparse: Literal[True]
+    ) -> csr_array: ...
+
+    def mass_matrix(
+        self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None, sparse: bool = False
+    ) -> Array | csr_array:
+        """The joint-space inertia matrix H (..., nv, nv), armature included. CRBA, RBDA table 6.2.
+
+        `sparse`: a `scipy.sparse.csr_array` (nv, nv) of one state. Its pattern is the model's: entry (i, j) is stored
+        where one of the two is an ancestor of the other, or their joint the same (RBDA section 6.5), both triangles.
+
+        Raises:
+            ArgumentError: more than memory holds; `out` or a batch of states with `sparse`.
+        """
         query = Query(self, out, q=q, inertia=inertia)
-        H = query.result(0, self.model.nv, self.model.nv)
+        if flag("sparse", sparse):
+            return self._sparse_mass_matrix(query)
+        nv = self.model.nv
+        if out is None or query.checked:
+            remedy = "sparse=True, which leaves out zeros" if query.leading == () else "fewer states, or sparse=True"
+            require_memory("mass matrix", (*query.leading, nv, nv), self.dtype.itemsize, remedy)
+        H = query.result(0, nv, nv)
         query.run(self._scan("mass_matrix") or CRBA, H=H)
         return cast(Array, self._answered("mass_matrix", query.finish({"H": H})))
+
+    def _sparse_mass_matrix(self, query: Query) -> csr_array:
+        """By scans, whatever the engine."""
+        from robodyn.engines.scan.mass_matrix import require_sparse_memory, sparse_mass_matrix
+        from robodyn.engines.scan.states import State
+
+        if query.out is not None:
+            raise ArgumentError("out: got an array with sparse=True; a sparse matrix is always a new one")
+        if query.leading:
+            raise ArgumentError(f"sparse: got True for states of shape {query.leading}; wanted one state, q (nq,)")
+        require_sparse_memory(self._layout)
+        inputs = {**query.inputs, "q": self.model.normalized(query.inputs["q"])}
+        with np.errstate(all="ignore"):
+            H = sparse_mass_matrix(State(self._layout, inputs))
+        H.data = query.finish({"H": H.data[None]})
+        return H
+
+    @cached_property
+    def _layout(self) -> Layout:
+        """The model as scans want it."""
+        from robodyn.engines.scan.options import ScanOptions
+        from robodyn.engines.scan.states import Layout
+
+        there = getattr(self.engine, "layout", None)  # the scan engine has one
+        return there if there is not None else Layout(self.model, self.dtype, ScanOptions())
 
     def mass_matrix_inverse(self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None) -> Array:
         """H^-1 (..., nv, nv), by the articulated-body recursion.

@@ -10,7 +10,9 @@ import numpy as np
 from robodyn.arguments import Array
 from robodyn.chains import Scan, Task
 from robodyn.engines.scan.forward import FORWARD
+from robodyn.engines.scan.gradient import inverse_dynamics_gradient
 from robodyn.engines.scan.inverse import inverse_dynamics
+from robodyn.engines.scan.mass_matrix import mass_matrix
 from robodyn.engines.scan.options import ScanOptions
 from robodyn.engines.scan.states import Layout, State
 from robodyn.errors import UnavailableError
@@ -92,8 +94,18 @@ def _forward(state: State, method: str, outputs: Mapping[str, Array]) -> None:
     FORWARD[method](state, outputs["qdd"])
 
 
+def _mass_matrix(state: State, method: str, outputs: Mapping[str, Array]) -> None:
+    mass_matrix(state, outputs["H"])
+
+
+def _gradient(state: State, method: str, outputs: Mapping[str, Array]) -> None:
+    inverse_dynamics_gradient(state, outputs)
+
+
 _ANSWERS: dict[str, Answer] = {
     "inverse_dynamics": _inverse,
     "forward_dynamics": _forward,
+    "mass_matrix": _mass_matrix,
+    "inverse_dynamics_gradient": _gradient,
 }
 _DEFAULTS = {"inverse_dynamics": "rnea", "forward_dynamics": "aba_scan"}

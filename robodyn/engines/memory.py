@@ -1,0 +1,36 @@
+"""Results that a machine's memory cannot hold are refused before anything is allocated."""
+
+from __future__ import annotations
+
+import os
+from math import prod
+from pathlib import Path
+
+from robodyn.errors import ArgumentError
+
+_MEMINFO = Path("/proc/meminfo")
+
+
+def available() -> int:
+    """Bytes that a process may still take: what Linux says is available, elsewhere all that is built in."""
+    try:
+        for line in _MEMINFO.read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024 * int(line.split()[1])
+    except OSError:
+        pass
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def require_memory(what: str, shape: tuple[int, ...], bytes_each: int, remedy: str) -> None:
+    """Raise where `what`, prod(shape) entries of so many bytes, is more than there is.
+
+    Raises:
+        ArgumentError: it is; says how much, and `remedy`.
+    """
+    needed, there = prod(shape) * bytes_each, available()
+    if needed > there:
+        raise ArgumentError(
+            f"{what}: {' x '.join(map(str, shape))} entries take {needed / 1e9:.3g} GB, and {there / 1e9:.3g} GB are "
+            f"available; wanted {remedy}"
+        )

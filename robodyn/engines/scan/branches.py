@@ -1,0 +1,100 @@
+"""Degrees of freedom of a tree and their ancestors: where a mass matrix and its L'DL factor have entries.
+
+Each degree of freedom is taken as a joint of its own, those of one body following one another (the expanded parent
+array of RBDA section 6.5). Entry (a, k) of a mass matrix is zero unless one of the two is an ancestor of the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.engines.scan.states import Layout
+from robodyn.model import Model
+from robodyn.tree import Indices, Tree
+
+_PARALLEL = 16
+"""A matrix is filled a tile at a time unless its entries by pairs of degrees of freedom are so many times fewer."""
+
+
+class Level(NamedTuple):
+    """Degrees of freedom that have equally many ancestors, in depth-first order.
+
+    `dofs` (m,); `ancestors` (m, depth + 1), from the root's child to the degree of freedom itself; `places`: the same
+    as places within their own levels.
+    """
+
+    dofs: Indices
+    ancestors: Array
+    places: Array
+
+
+class Branches:
+    """The tree of a model's degrees of freedom, those of joints that mimic others included.
+
+    `body` (nv_tree,): the body that each belongs to.
+    """
+
+    def __init__(self, model: Model) -> None:
+        n, nv = model.n_bodies, model.nv_tree
+        counts = np.diff(model.v_start, append=nv)
+        self.body: Indices = np.repeat(np.arange(n), counts)
+        first = np.zeros(nv, dtype=bool)
+        first[model.v_start] = True
+        above = model.parent[self.body]
+        last = (model.v_start + counts - 1)[above] if n else above
+        self.tree = Tree(np.where(first, np.where(above < 0, -1, last), np.arange(nv) - 1))
+
+    def __len__(self) -> int:
+        return len(self.tree)
+
+    @cached_property
+    def pairs(self) -> int:
+        """Number of entries of a lower triangle that are not zero for want of a branch."""
+        return int((self.tree.depth + 1).sum())
+
+    @property
+    def bushy(self) -> bool:
+        """Whether so few entries are there that they are better found one by one."""
+        return len(self) > 64 and _PARALLEL * self.pairs < len(self) ** 2
+
+    @cached_property
+    def in_order(self) -> bool:
+        """Whether numbers follow a depth-first walk."""
+        return bool((self.tree.preorder == np.arange(len(self))).all())
+
+    @cached_property
+    def ends(self) -> Indices:
+        """(nv_tree,) where in the depth-first walk the subtree of the k-th of it ends."""
+        ends: Indices = np.arange(len(self)) + self.tree.subtree_size[self.tree.preorder]
+        return ends
+
+    def levels(self) -> Iterator[Level]:
+        """From the root outward. Nothing is kept: together they are as large as the matrix."""
+        tree, place = self.tree, np.empty(len(self), np.intp)
+        ancestors, places = np.empty((2, 1, 0), np.int32)
+        for d in range(tree.n_levels):
+            dofs = tree.level(d)
+            dofs = dofs[np.argsort(tree.preorder_rank[dofs])]
+            place[dofs] = np.arange(dofs.size)
+            parents = place[tree.parent[dofs]] if d else np.zeros(dofs.size, np.intp)  # the first ones: of an empty row
+            ancestors, places = (
+                np.concatenate((rows[parents], own[:, None]), axis=1, dtype=np.int32, casting="same_kind")
+                for rows, own in ((ancestors, dofs), (places, place[dofs]))
+            )
+            yield Level(dofs, ancestors, places)
+
+
+_KNOWN: WeakKeyDictionary[Layout, Branches] = WeakKeyDictionary()
+
+
+def branches_of(layout: Layout) -> Branches:
+    """The branches of a layout's model, kept as long as the layout is."""
+    if layout not in _KNOWN:
+        _KNOWN[layout] = Branches(layout.model)
+    return _KNOWN[layout]
