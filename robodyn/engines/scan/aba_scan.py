@@ -1,0 +1,218 @@
+"""Forward dynamics by scans of Riccati elements on heavy paths: the articulated-body algorithm without its recursion.
+
+Inward, level by level from the outermost: elements of the level's stages (`stages.py`) from what bodies and finished
+subtrees hold, a suffix scan along the paths (`riccati.py`), and what it gives the heads goes to their junctions. Then
+every body knows its articulated inertia, every joint its acceleration as an affine function of its parent's, and those
+are scanned outward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robodyn.arguments import Array
+from robodyn.engines.scan.elements import stored
+from robodyn.engines.scan.elementwise import Elementwise, operators
+from robodyn.engines.scan.heavy_paths import Level
+from robodyn.engines.scan.inverse import velocities
+from robodyn.engines.scan.kernels import Segments
+from robodyn.engines.scan.riccati import AFFINE, RICCATI, ZERO_SYM6, Sym6, growths, riccati, symmetric
+from robodyn.engines.scan.semigroups import sums
+from robodyn.engines.scan.stages import motions, stages
+from robodyn.engines.scan.states import State, force_in, motion_cross
+from robodyn.joints import KINDS
+from robodyn.spatial import ZERO_FORCE, Force, Inertia, Motion, articulated, dot
+from robodyn.sweeps import INERTIA, MOTION, FieldType
+from robodyn.tree import Indices
+
+Flags: TypeAlias = NDArray[np.bool_]
+
+PART = 1 << 16
+"""Bodies x batch whose elements are in memory at once."""
+WEAK = 1e4
+"""Growth from which a stage takes in the next one."""
+
+_C, _J = slice(42, 63), slice(69, 90)
+_HELD = slice(63, 90)
+"""eta and J in an element."""
+
+
+def forward(state: State, out: Array) -> None:
+    """Accelerations (B, nv)."""
+    bodies, parts = _Bodies(state), list(_parts(state))
+    for part in reversed(parts):
+        _gather(bodies, part)
+    a = np.empty((6, state.n + 1, state.batch), state.dtype)  # the world's comes last, where parent -1 points
+    stored(state.base_acceleration, a[:, -1:])
+    qdd = np.empty((state.model.nv_tree, state.batch), state.dtype)
+    for part in parts:
+        _accelerate(bodies, part, a, qdd)
+    state.generalised(qdd, out)
+
+
+class _Bodies:
+    """What is known of each body, in its frame: X (12, n, B), c = v x S qd (6, n, B), and `held` (27, n, B), negative
+    bias force and inertia, to which those of its finished subtrees are added."""
+
+    def __init__(self, state: State) -> None:
+        self.state, self.model = state, state.model
+        self.X = state.transforms()
+        vJ = state.joint_motion(state.tree_input("qd"))
+        X0, v = velocities(state, self.X, vJ)
+        self.c = motion_cross(v, vJ)
+        self.held = _loads(state.inertia, v)
+        if state.given("f_ext"):
+            self.held[:6] += force_in(X0, state.external_forces)
+        self.tau = state.tree_input("tau")
+
+    def arrays(self, codes: Sequence[int], runs: Indices) -> Iterator[Array]:
+        """What `stages` takes for runs of bodies (length, m) whose joints have the kinds `codes`."""
+        for code, chosen in zip(codes, runs, strict=True):
+            rows = self.model.v_start[chosen] + np.arange(KINDS[code].nv)[:, None]
+            yield from (each[:, chosen] for each in (self.X, self.c, self.held))
+            yield from (self.tau[rows], self.state.layout.armature[rows])
+            yield self.model.pitch[chosen].astype(self.state.dtype)[None, :, None]
+
+
+def _load(inertia: Inertia, v: Motion) -> tuple[Force, Sym6]:
+    """-v x* I v and I."""
+    return v.cross_force(inertia.times(v)).scaled(-1.0), symmetric(articulated(inertia))
+
+
+_loads = Elementwise(_load, FieldType((ZERO_FORCE, ZERO_SYM6)), INERTIA, MOTION)
+
+
+def _parts(state: State) -> Iterator[Level]:
+    """The levels of heavy paths, outward, cut where they are long: the rest of a path hangs on the last body of what
+    comes before it."""
+    width = max(1, PART // max(1, state.batch))
+    parent = state.model.parent
+    for level in state.layout.heavy_paths.levels:
+        if level.bodies.size <= width:
+            yield level
+            continue
+        for first in range(0, level.bodies.size, width):
+            bodies = level.bodies[first : first + width]
+            starts = level.starts[(level.starts > first) & (level.starts < first + width)] - first
+            starts = np.concatenate(([0], starts))
+            lengths = np.diff(starts, append=bodies.size)
+            yield Level(bodies, starts, parent[bodies[starts]], Segments(lengths))
+
+
+@dataclass
+class _Stages:
+    """The stages of a part: places of their first bodies in it, numbers of bodies, whether a stage ends a path, whether
+    its R is singular in some row, and elements (90, stages, B)."""
+
+    starts: Indices
+    lengths: Indices
+    ends: Flags
+    singular: Flags
+    elements: Array
+
+    @property
+    def heads(self) -> Flags:
+        """Whether a stage starts a path."""
+        return np.concatenate(([True], self.ends[:-1]))
+
+    def weak(self, J: Array) -> Flags:
+        """Stages that what is behind them drowns in some row; J (21, stages, B) is that of the next stage, or of all
+        that are behind."""
+        grown = growths(J.dtype)(self.elements[_C, :-1], J[:, 1:])[0]
+        return np.append((grown > WEAK).any(axis=1) | self.singular[:-1], False) & ~self.ends
+
+
+def _elements(bodies: _Bodies, part: Level, starts: Indices, lengths: Indices) -> tuple[Array, Flags]:
+    """Elements (90, stages, B) of stages, and which are singular."""
+    found = np.empty((RICCATI.size, starts.size, bodies.state.batch), bodies.state.dtype)
+    singular = np.empty(starts.size, np.bool_)
+    kinds = np.full((starts.size, int(lengths.max())), -1, np.int8)
+    for k in range(kinds.shape[1]):
+        rows = np.flatnonzero(lengths > k)
+        kinds[rows, k] = bodies.model.joint_kind[part.bodies[starts[rows] + k]]
+    signatures, which = np.unique(kinds, axis=0, return_inverse=True)
+    for k, signature in enumerate(signatures):
+        codes = tuple(signature[signature >= 0].tolist())
+        rows = np.flatnonzero(which.ravel() == k)
+        runs = part.bodies[starts[rows] + np.arange(len(codes))[:, None]]
+        # Runs come in many kinds, and each would have to be compiled.
+        with operators("library") if len(codes) > 1 else nullcontext():
+            made = stages(codes)(*bodies.arrays(codes, runs))
+        found[:, rows] = made[: RICCATI.size]
+        pivots, diagonal = np.split(made[RICCATI.size :], 2)
+        singular[rows] = (8.0 * diagonal + pivots <= 8.0 * diagonal).any(axis=(0, 2))
+    return found, singular
+
+
+def _settled(bodies: _Bodies, part: Level) -> tuple[_Stages, Array]:
+    """Stages none of which is weak, and their scan (90, stages, B)."""
+    op, options = riccati(bodies.state.dtype), bodies.state.layout.options
+    m = part.bodies.size
+    starts, lengths, ends = np.arange(m), np.ones(m, np.intp), np.zeros(m, np.bool_)
+    ends[part.ends] = True
+    elements, singular = _elements(bodies, part, starts, lengths)
+    now = _Stages(starts, lengths, ends, singular, elements)
+    while True:
+        weak = now.weak(now.elements[_J])
+        if not weak.any():
+            segments = Segments(np.diff(np.flatnonzero(now.heads), append=now.starts.size))
+            found = segments.scan(op, now.elements, options.path_kernel, block=options.block, backwards=True)
+            weak = now.weak(found[_J])
+            if not weak.any():
+                return now, found
+        now = _merged(bodies, part, now, weak)
+
+
+def _merged(bodies: _Bodies, part: Level, now: _Stages, weak: Flags) -> _Stages:
+    """Weak stages together with the next one, where that is not weak itself."""
+    into = np.flatnonzero(weak & ~np.append(weak[1:], False))
+    kept = np.ones(weak.size, np.bool_)
+    kept[into + 1] = False
+    lengths, ends = now.lengths.copy(), now.ends.copy()
+    lengths[into] += lengths[into + 1]
+    ends[into] = ends[into + 1]
+    now.elements[:, into], now.singular[into] = _elements(bodies, part, now.starts[into], lengths[into])
+    return _Stages(now.starts[kept], lengths[kept], ends[kept], now.singular[kept], now.elements[:, kept])
+
+
+def _gather(bodies: _Bodies, part: Level) -> None:
+    """Add to what bodies of a part hold that of their subtrees, and hand what heads have to the junctions."""
+    now, found = _settled(bodies, part)
+    held, heads = found[_HELD], now.heads
+    behind = np.flatnonzero(~heads)
+    bodies.held[:, part.bodies[now.starts[behind] - 1]] += held[:, behind]
+    for k in range(1, int(now.lengths.max())):
+        runs = np.flatnonzero(now.lengths > k)
+        places = now.starts[runs] + now.lengths[runs] - k
+        inner, _ = _elements(bodies, part, places, np.ones(places.size, np.intp))
+        bodies.held[:, part.bodies[places - 1]] += inner[_HELD]
+    bodies.state.layout.heavy_paths.join(sums(27), bodies.held, part, held[:, heads])
+
+
+def _accelerate(bodies: _Bodies, part: Level, a: Array, qdd: Array) -> None:
+    """Accelerations of a part's bodies and joints from those of its junctions."""
+    state, model, options = bodies.state, bodies.model, bodies.state.layout.options
+    elements = np.empty((AFFINE.size, part.bodies.size, state.batch), state.dtype)
+    kinds = model.joint_kind[part.bodies]
+    joints = []
+    for code in np.unique(kinds).tolist():
+        places = np.flatnonzero(kinds == code)
+        chosen = part.bodies[places]
+        found = motions(code)(*bodies.arrays((code,), chosen[None]))
+        elements[:, places] = found[: AFFINE.size]
+        joints.append((chosen, KINDS[code].nv, found[AFFINE.size :]))
+    # What heads move with is known: their elements are constants, and so are all prefixes.
+    start = np.zeros((AFFINE.size, part.starts.size, state.batch), state.dtype)
+    start[36:] = a[:, part.junctions]
+    elements[:, part.starts] = AFFINE.compose(start, elements[:, part.starts])
+    a[:, part.bodies] = part.segments.scan(AFFINE, elements, options.path_kernel, block=options.block)[36:]
+    for chosen, nv, known in joints:
+        G, g, before = known[: 6 * nv], known[6 * nv :], a[:, model.parent[chosen]]
+        for k in range(nv):
+            qdd[model.v_start[chosen] + k] = -(dot(tuple(G[6 * k : 6 * k + 6]), tuple(before)) + g[k])

@@ -1,0 +1,241 @@
+"""The articulated-body recursion as a semigroup: Riccati elements, and the affine maps that accelerations follow.
+
+By Gauss' principle forward dynamics minimises the sum over bodies of 1/2 a' I a + p' a - tau qdd, subject to
+a = X a_parent + c + S qdd: a linear-quadratic problem whose state is the acceleration. A stretch of a path of bodies is
+then an element (A, b, C, eta, J), as Särkkä and García-Fernández show (Temporal Parallelization of Dynamic Programming
+and Linear Quadratic Control, 2023, eq. 40 to 42). With x the acceleration before the stretch, given in that frame, and
+y the acceleration of its last body:
+
+- y = A x + b + C f under a force f on the last body: A (6 x 6) transmits, C is the mobility of its end;
+- the stretch resists x as J x - eta, J being its articulated inertia and -eta its articulated bias force.
+
+C and J are symmetric, positive semi-definite, and stored as 21 numbers: rounding that breaks the symmetry of either
+loses all digits on long chains. Everything is written over scalars (`robodyn.spatial`).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from robodyn.engines.scan.elementwise import Elementwise
+from robodyn.engines.scan.semigroups import Semigroup
+from robodyn.spatial import (
+    ArticulatedInertia,
+    Force,
+    Motion,
+    Scalar,
+    Sym3,
+    add,
+    dot,
+    sub,
+)
+from robodyn.sweeps import FieldType
+
+Vec6: TypeAlias = tuple[Scalar, ...]
+"""Six scalars, angular first."""
+Rows: TypeAlias = tuple[Vec6, ...]
+"""A 6 x 6 matrix, row by row."""
+Sym6: TypeAlias = tuple[Scalar, ...]
+"""The 21 entries of a symmetric 6 x 6 matrix on and above its diagonal, row by row."""
+
+_SIX = range(6)
+UPPER = tuple((i, j) for i in _SIX for j in range(i, 6))
+_AT = {pair: k for k, pair in enumerate(UPPER)}
+ZERO: Rows = ((0.0,) * 6,) * 6
+ZERO_SYM6: Sym6 = (0.0,) * 21
+_TINY = 1e-36
+ONE: Rows = tuple(tuple(float(i == j) for j in _SIX) for i in _SIX)
+
+
+def vector(pair: Motion | Force) -> Vec6:
+    """A motion or a force as six scalars."""
+    return (*pair.ang, *pair.lin)
+
+
+def motion(x: Vec6) -> Motion:
+    """Six scalars as a motion."""
+    return Motion((x[0], x[1], x[2]), (x[3], x[4], x[5]))
+
+
+def force(x: Vec6) -> Force:
+    """Six scalars as a force."""
+    return Force((x[0], x[1], x[2]), (x[3], x[4], x[5]))
+
+
+def symmetric(IA: ArticulatedInertia) -> Sym6:
+    """[[I, H], [H', M]] as 21 scalars."""
+    I, H, M = IA.I, IA.H, IA.M
+    return (*I[0:3], *H[0:3], *I[3:5], *H[3:6], I[5], *H[6:9], *M)
+
+
+def articulated_inertia(S: Sym6) -> ArticulatedInertia:
+    """The inverse of `symmetric`."""
+    I: Sym3 = (S[0], S[1], S[2], S[6], S[7], S[11])
+    M: Sym3 = (S[15], S[16], S[17], S[18], S[19], S[20])
+    return ArticulatedInertia(M, (*S[3:6], *S[8:11], *S[12:15]), I)
+
+
+def full(S: Sym6) -> Rows:
+    """All rows of a symmetric matrix."""
+    return tuple(tuple(S[_AT[min(i, j), max(i, j)]] for j in _SIX) for i in _SIX)
+
+
+def columns(A: Rows) -> Rows:
+    """A'."""
+    return tuple(zip(*A, strict=True))
+
+
+def times(A: Rows, x: Vec6) -> Vec6:
+    """A x."""
+    return tuple(dot(row, x) for row in A)
+
+
+def product(A: Rows, B: Rows) -> Rows:
+    """A B."""
+    right = columns(B)
+    return tuple(tuple(dot(row, column) for column in right) for row in A)
+
+
+def congruence(A: Rows, S: Sym6) -> Sym6:
+    """A S A', each entry on and above the diagonal once."""
+    AS = product(A, full(S))
+    return tuple(dot(AS[i], A[j]) for i, j in UPPER)
+
+
+def root(S: Sym6, rounding: float) -> tuple[Vec6, ...]:
+    """Columns of a lower triangular L with S = L L' (Cholesky), for a positive semi-definite S; column k starts at its
+    diagonal.
+
+    J of a stretch has no inertia along its first joint, so pivots vanish, and rounding makes them anything of its size.
+    They are kept from zero by as much, p becoming the root of p^2 + (rounding times the diagonal entry)^2: that changes
+    S by a rounding of its diagonal, and where pivots are no rounding errors it changes nothing.
+    """
+    left = {pair: S[k] for k, pair in enumerate(UPPER)}
+    found = []
+    for k in _SIX:
+        pivot, floor = left[k, k], rounding * S[_AT[k, k]]
+        inverse = 1.0 / np.sqrt(np.sqrt(pivot * pivot + floor * floor + _TINY))
+        for j in range(k + 1, 6):
+            left[k, j] = left[k, j] * inverse
+        for i in range(k + 1, 6):
+            for j in range(i, 6):
+                left[i, j] = left[i, j] - left[k, i] * left[k, j]
+        found.append((1.0 / inverse, *(left[k, j] for j in range(k + 1, 6))))
+    return tuple(found)
+
+
+def _factor(L: tuple[Vec6, ...], B: Rows) -> tuple[dict[tuple[int, int], Scalar], tuple[Scalar, ...]]:
+    """An upper triangular N with N N' = 1 + L' B L, L by columns: what is above its diagonal, and the reciprocals of
+    its diagonal."""
+    BL = tuple(tuple(dot(row[k:], L[k]) for row in B) for k in _SIX)  # columns
+    N = {(i, j): dot(L[i], BL[j][i:]) for i, j in UPPER}
+    inverse: dict[int, Scalar] = {}
+    for j in reversed(_SIX):
+        for i in reversed(range(j + 1)):
+            entry = N[i, j] if i < j else 1.0 + N[j, j]
+            for m in range(j + 1, 6):
+                entry = entry - N[i, m] * N[j, m]
+            if i == j:
+                inverse[j] = 1.0 / np.sqrt(entry)
+            else:
+                N[i, j] = entry * inverse[j]
+    return N, tuple(inverse[j] for j in _SIX)
+
+
+def damped(S: Sym6, B: Sym6, rounding: float) -> Sym6:
+    """S (1 + B S)^-1 for positive semi-definite S and B: with S = L L' it is L (1 + L' B L)^-1 L'.
+
+    The eigenvalues of 1 + L' B L are at least 1, and what is subtracted is so within its factorisation alone.
+    """
+    L = root(S, rounding)
+    N, inverse = _factor(L, full(B))
+    # With 1 + L' B L = N N' it is W' W, where N W = L'; W is upper triangular like N and L'.
+    W: dict[tuple[int, int], Scalar] = {}
+    for j in _SIX:
+        for i in reversed(range(j + 1)):
+            entry = L[i][j - i]
+            for m in range(i + 1, j + 1):
+                entry = entry - N[i, m] * W[m, j]
+            W[i, j] = entry * inverse[i]
+    return tuple(dot([W[m, i] for m in range(i + 1)], [W[m, j] for m in range(i + 1)]) for i, j in UPPER)
+
+
+def growth(C: Sym6, J: Sym6, rounding: float) -> Scalar:
+    """det(1 + C J): how far J drowns the inertia behind a mobility C, and with it digits of what C stands for."""
+    _, inverse = _factor(root(C, rounding), full(J))
+    share = inverse[0]
+    for each in inverse[1:]:
+        share = share * each
+    return 1.0 / (share * share)
+
+
+class Riccati(NamedTuple):
+    """A stretch of a path (see above): A takes motions from the frame before it to that of its last body."""
+
+    A: Rows
+    b: Vec6
+    C: Sym6
+    eta: Vec6
+    J: Sym6
+
+
+def _then(one: Riccati, two: Riccati, rounding: float) -> Riccati:
+    """With M = (1 + C1 J2)^-1: A2 M A1, A2 M (b1 + C1 eta2) + b2, A2 M C1 A2' + C2, A1' M' (eta2 - J2 b1) + eta1,
+    A1' M' J2 A1 + J1. J2 M and M C1 are symmetric, and M = 1 - C1 (J2 M)."""
+    J2M, MC1 = damped(two.J, one.C, rounding), damped(one.C, two.J, rounding)
+    C1, resisting = full(one.C), full(J2M)
+    A1 = columns(one.A)
+    resisted = tuple(times(resisting, a) for a in A1)  # columns of J2 M A1
+    MA1 = tuple(sub(a, times(C1, f)) for a, f in zip(A1, resisted, strict=True))
+    y = add(one.b, times(C1, two.eta))
+    f = times(resisting, y)
+    return Riccati(
+        tuple(tuple(dot(row, column) for column in MA1) for row in two.A),
+        add(times(two.A, sub(y, times(C1, f))), two.b),
+        add(congruence(two.A, MC1), two.C),
+        add(times(A1, sub(two.eta, f)), one.eta),
+        add((dot(A1[i], resisted[j]) for i, j in UPPER), one.J),
+    )
+
+
+ONE_STRETCH = Riccati(ONE, (0.0,) * 6, ZERO_SYM6, (0.0,) * 6, ZERO_SYM6)
+"""No stage at all: the identity."""
+
+
+def _rounding(dtype: np.dtype[Any]) -> float:
+    return 4.0 * float(np.finfo(dtype).eps)
+
+
+@cache
+def riccati(dtype: np.dtype[Any]) -> Semigroup:
+    """Stretches in a precision; see `root` for what it has to know of it."""
+    rounding = _rounding(dtype)
+    return Semigroup(f"Riccati {dtype}", ONE_STRETCH, lambda one, two: _then(one, two, rounding))
+
+
+RICCATI = riccati(np.dtype(np.float64))
+
+
+@cache
+def growths(dtype: np.dtype[Any]) -> Elementwise:
+    """`growth` (1, n, B) of arrays (21, n, B)."""
+    rounding, twenty_one = _rounding(dtype), FieldType(ZERO_SYM6)
+    return Elementwise(lambda C, J: growth(C, J, rounding), FieldType(0.0), twenty_one, twenty_one)
+
+
+class Affine(NamedTuple):
+    """x -> A x + b."""
+
+    A: Rows
+    b: Vec6
+
+
+def _then_affine(one: Affine, two: Affine) -> Affine:
+    return Affine(product(two.A, one.A), add(times(two.A, one.b), two.b))
+
+
+AFFINE = Semigroup("affine", Affine(ONE, (0.0,) * 6), _then_affine)
+"""First-order recurrences with matrices that are no transforms."""

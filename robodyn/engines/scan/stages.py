@@ -1,0 +1,170 @@
+"""Stages of `aba_scan`: what a run of joints and bodies is as a Riccati element, written over scalars.
+
+A stage is a joint and the body after it. Where that body is too light beside those behind it, the inertia R = S' I S
+that the joint feels vanishes or drowns, and the stage takes in the next joint and body: a run of bodies whose degrees
+of freedom are eliminated together. Bodies within a run keep what inertia and loads they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from robodyn.algorithms.aba import ldl, ldl_solve
+from robodyn.engines.scan.elementwise import Elementwise
+from robodyn.engines.scan.riccati import (
+    ONE,
+    ONE_STRETCH,
+    UPPER,
+    ZERO_SYM6,
+    Riccati,
+    Rows,
+    Sym6,
+    Vec6,
+    articulated_inertia,
+    columns,
+    force,
+    symmetric,
+    vector,
+)
+from robodyn.joints import KINDS
+from robodyn.spatial import IDENTITY, Force, Motion, Scalar, Transform, add, cross, scale, sub
+from robodyn.sweeps import FORCE, MOTION, SCALAR, TRANSFORM, FieldType
+
+
+class Member(NamedTuple):
+    """A joint and the body after it, in the body's frame.
+
+    X: from the parent's frame; c: v x S qd; IA and eta: inertia and negative bias force, those of subtrees that hang on
+    the body included; S, tau, armature: per degree of freedom.
+    """
+
+    X: Transform
+    c: Motion
+    IA: Sym6
+    eta: Force
+    S: tuple[Motion, ...]
+    tau: tuple[Scalar, ...]
+    armature: tuple[Scalar, ...]
+
+
+def plucker(X: Transform) -> Rows:
+    """The 6 x 6 matrix of X on motions (RBDA eq. 2.24)."""
+    E = tuple(X.E[i : i + 3] for i in (0, 3, 6))
+    return (*((*row, 0.0, 0.0, 0.0) for row in E), *((*cross(X.r, row), *row) for row in E))
+
+
+class _Run:
+    """Joint accelerations qdd of a run, given x before it: the cost is 1/2 qdd' R qdd + qdd' (U' x + r) and what is
+    free of qdd; the last body moves with (its transform) x + a + Y qdd.
+
+    U: columns as forces in the frame of the first body; Y: columns of S in that of the last; degrees of freedom of the
+    outermost joint come first, R is its lower triangle. IA, F: composite inertia and force in the first body's frame.
+    """
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        moving = [members[0].c]
+        for member in members[1:]:
+            moving.append(member.X.motion(moving[-1]) + member.c)
+        self.a = moving[-1]
+        self.R: list[Scalar] = []
+        self.r: list[Scalar] = []
+        self.U: list[Force] = []
+        self.Y: list[Motion] = []
+        self.onward: Transform = IDENTITY
+        outer: Member | None = None
+        for member, a in zip(reversed(members), reversed(moving), strict=True):
+            IA = articulated_inertia(member.IA)
+            F = IA.times(a) - member.eta
+            if outer is not None:
+                IA, F = IA + outer.X.articulated_back(self.IA), F + outer.X.force_back(self.F)
+                self.U = [outer.X.force_back(u) for u in self.U]
+                self.onward = self.onward.after(outer.X)
+            self.IA, self.F, outer = IA, F, member
+            self._take(member)
+
+    def _take(self, member: Member) -> None:
+        """The joint of a member, whose composite inertia and force are there."""
+        for s, tau, armature in zip(member.S, member.tau, member.armature, strict=True):
+            self.U.append(self.IA.times(s))
+            self.Y.append(self.onward.motion(s))
+            self.R += [s.dot(u) for u in self.U]
+            self.R[-1] = self.R[-1] + armature
+            self.r.append(s.dot(self.F) - tau)
+
+
+def stage(members: Sequence[Member]) -> tuple[Riccati, tuple[Scalar, ...], tuple[Scalar, ...]]:
+    """The element of a run, then pivots d of R = L diag(d) L' and the diagonal of R that they are left of.
+
+    With w = L^-1 U', y = L^-1 Y' and z = L^-1 r: A = (X' - sum y w' / d) X, b = a - sum y z / d, C = sum y y' / d,
+    J = X' (IA - sum w w' / d) X, eta = -X' (F - sum w z / d), where X leads to the first body and X' on to the last.
+    """
+    run, X = _Run(members), members[0].X
+    k = len(run.r)
+    factor = ldl(tuple(run.R), k)
+    pivots, diagonal = (tuple(row[i * (i + 1) // 2 + i] for i in range(k)) for row in (factor, run.R))
+    onward, b, C, IA, F = plucker(run.onward), run.a, ZERO_SYM6, run.IA, run.F
+    w, y, z = list(run.U), list(run.Y), list(run.r)
+    for i, d in enumerate(pivots):
+        for j in range(i):
+            entry = factor[i * (i + 1) // 2 + j]
+            w[i], y[i], z[i] = w[i] - w[j].scaled(entry), y[i] - y[j].scaled(entry), z[i] - entry * z[j]
+        share, moved = w[i].scaled(1.0 / d), vector(y[i])
+        onward = tuple(sub(row, scale(x, vector(share))) for row, x in zip(onward, moved, strict=True))
+        b, F = b - y[i].scaled(z[i] / d), F - share.scaled(z[i])
+        C = add(C, (moved[p] * (moved[q] / d) for p, q in UPPER))
+        IA = IA.minus_outer(w[i], share)
+    A = tuple(vector(X.force_back(force(row))) for row in onward)
+    eta = X.force_back(F).scaled(-1.0)
+    return Riccati(A, vector(b), C, vector(eta), symmetric(X.articulated_back(IA))), pivots, diagonal
+
+
+def motion_of_joint(member: Member) -> tuple[Rows, Vec6, tuple[Vec6, ...], tuple[Scalar, ...]]:
+    """(A, b, G, g) with a = A a_parent + b and qdd = -(G a_parent + g), IA and eta being those of the whole subtree
+    (RBDA eq. 7.45 and 7.46, with a' = X a_parent + c put in)."""
+    run, X = _Run((member,)), member.X
+    factor = ldl(tuple(run.R), len(run.r))
+    U = [vector(X.force_back(u)) for u in run.U]
+    G = columns(tuple(ldl_solve(factor, tuple(u[j] for u in U)) for j in range(6)))
+    g = ldl_solve(factor, tuple(run.r))
+    A, b = plucker(X), vector(member.c)
+    for s, row, shift in zip(map(vector, member.S), G, g, strict=True):
+        A = tuple(sub(old, scale(entry, row)) for old, entry in zip(A, s, strict=True))
+        b = sub(b, scale(shift, s))
+    return A, b, G, g
+
+
+_SIX = (0.0,) * 6
+_MEMBER = (TRANSFORM, MOTION, FieldType((FORCE.template, ZERO_SYM6)))
+
+
+def _fields(code: int) -> tuple[FieldType, ...]:
+    """What `_member` takes: X, c, (eta, IA), and per degree of freedom tau and armature, and the pitch."""
+    dofs = FieldType((0.0,) * KINDS[code].nv)
+    return (*_MEMBER, dofs, dofs, SCALAR)
+
+
+def _member(code: int, X: Transform, c: Motion, held: Any, tau: Any, armature: Any, pitch: Scalar) -> Member:
+    eta, IA = held
+    return Member(X, c, IA, eta, KINDS[code].subspace(pitch), tau, armature)
+
+
+@cache
+def stages(codes: tuple[int, ...]) -> Elementwise:
+    """`stage` of runs whose joints have the kinds `codes`; arrays of each body in turn, those of `_fields`."""
+    dofs = (0.0,) * sum(KINDS[code].nv for code in codes)
+
+    def step(*parts: Any) -> Any:
+        return stage([_member(code, *parts[6 * k : 6 * k + 6]) for k, code in enumerate(codes)])
+
+    result = FieldType((ONE_STRETCH, dofs, dofs))
+    return Elementwise(step, result, *(each for code in codes for each in _fields(code)))
+
+
+@cache
+def motions(code: int) -> Elementwise:
+    """`motion_of_joint` for a kind of joint."""
+    nv = KINDS[code].nv
+    result = FieldType((ONE, _SIX, (_SIX,) * nv, (0.0,) * nv))
+    return Elementwise(lambda *parts: motion_of_joint(_member(code, *parts)), result, *_fields(code))
