@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from robodyn.arguments import Array
+from robodyn.engines.scan.aba_scan import forward as forward_by_riccati
+from robodyn.engines.scan.constraint_force import cfa
+from robodyn.engines.scan.forward_crba import forward_by_mass_matrix
+from robodyn.engines.scan.hybrid_abia import hybrid_abia, hybrid_abia_fused
+from robodyn.engines.scan.jsiia import forward_by_columns
 from robodyn.engines.scan.states import State
 
-FORWARD: dict[str, Callable[[State, Array], None]] = {}
+FORWARD: dict[str, Callable[[State, Array], None]] = {
+    "aba_scan": forward_by_riccati,
+    "crba": forward_by_mass_matrix,
+    "jsiia": forward_by_columns,
+    "hybrid_abia": hybrid_abia,
+    "hybrid_abia_fused": hybrid_abia_fused,
+    "cfa": cfa,
+}
 """Each fills accelerations (B, nv)."""

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
-from robodyn.arguments import count, one_of
+from robodyn.arguments import Array, count, one_of
+from robodyn.engines.scan.elementwise import OPERATORS
 from robodyn.engines.scan.kernels import BLOCK, KERNELS, PLAIN_KERNELS
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief
 
 LAYOUTS = ("heavy", "euler")
+BASES = ("unit", "balanced")
+"""What spans the constraint forces of joints, of those that are not a function."""
+BLOCK_SOLVERS = ("odd_even", "direct")
 _LONGEST_BLOCK = 1 << 20
+
+Basis: TypeAlias = str | Callable[[str, Array], Array]
+"""One of `BASES`, or a function of a joint kind's name and its motion subspace S (6, k) to W (6, 6 - k)."""
 
 
 @dataclass(frozen=True)
@@ -23,19 +31,34 @@ class ScanOptions:
         kernel: one of `robodyn.engines.scan.KERNELS`. "native" and "mapped" are for plain sums on vector trees; what
             they cannot scan is left to "blocked".
         block: length of the blocks of "blocked".
+        operators: "compiled" (steps run as machine code where that runs here) or "library" (as operations of NumPy).
+        constraint_basis: of method "cfa", what the constraint forces of a joint are written in: "unit", the unit
+            vectors orthogonal to the joint's axis (an orthonormal basis of the complement of S); "balanced", the same
+            made such that every diagonal block of the system is the identity; or a function of the joint kind's name
+            and S (6, k), angular rows first, to a matrix W (6, 6 - k) of full rank with W'S = 0.
+        constraint_solver: of method "cfa", how its block tri-diagonal system is solved: "odd_even", by odd-even
+            elimination, or "direct", by a sequential factorisation.
 
     Raises:
-        ArgumentError: another word, or no length.
+        ArgumentError: another word, or no length. A function is called, and what it returns is checked, when "cfa" is
+            first asked for.
     """
 
     layout: str = "heavy"
     kernel: str = "blocked"
     block: int = BLOCK
+    operators: str = "compiled"
+    constraint_basis: Basis = "unit"
+    constraint_solver: str = "odd_even"
 
     def __post_init__(self) -> None:
         one_of("layout", self.layout, LAYOUTS)
         one_of("kernel", self.kernel, KERNELS)
         count("block", self.block, 2, _LONGEST_BLOCK)
+        one_of("operators", self.operators, OPERATORS)
+        if not callable(self.constraint_basis):
+            one_of("constraint_basis", self.constraint_basis, BASES)
+        one_of("constraint_solver", self.constraint_solver, BLOCK_SOLVERS)
 
     def kernel_for(self, op: Any) -> str:
         """The kernel for an operator on a vector tree."""
