@@ -273,11 +273,18 @@ def bench(
     peers: Annotated[
         bool, typer.Option("--peers/--no-peers", help="Measure Pinocchio and MuJoCo too, if installed.")
     ] = True,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say instead which engines and methods answer, and what scans cost here.")
+    ] = False,
+    fit: Annotated[bool, typer.Option("--fit", help="With --explain: measure what scans cost, and keep it.")] = False,
     json: Json = False,
 ) -> None:
     """Measure how fast queries are on a robot, beside Pinocchio and MuJoCo where they are installed."""
     from robodyn import cli_bench
 
+    if explain or fit:
+        cli_bench.explain(_load(file, base, mimic, lenient), context.params)
+        return
     chosen = cli_bench.settings(context.params)
     cli_bench.bench(_load(file, base, mimic, lenient), chosen, peers, json)
 

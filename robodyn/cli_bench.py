@@ -71,3 +71,41 @@ def _show(report: Report) -> None:
     screen.print(HEADLINE)
     for note in footnotes(report):
         screen.print(f"- {note}")
+
+
+def explain(model: Model, options: dict[str, Any]) -> None:
+    """Print which engine and method answer each query, and what the methods of the scan engine cost on this machine.
+
+    With `fit`, or where nothing was measured on this machine yet, the costs are measured first, and kept.
+    """
+    from robodyn.benchmark.scan_costs import choice_table, coefficient_table
+    from robodyn.engines.scan.costs import current_costs, measured_costs
+
+    screen, batches = console(), _numbers("--batch", options["batch"])
+    if options["fit"] or measured_costs() is None:
+        _fit()
+    costs = current_costs()
+    table = choice_table(model, options["engine"], _words(options["query"]), batches)
+    if options["json"]:
+        found = {"costs": dict(costs.coefficients), "source": costs.source, "choices": table.rows}
+        print(json.dumps({"robodyn": __version__, **found}, indent=1))
+        return
+    screen.print(table.rich())
+    screen.print(coefficient_table(costs).rich())
+
+
+def _fit() -> None:
+    from robodyn.benchmark.scan_costs import fit, worst_choice
+    from robodyn.engines.scan.costs import keep
+
+    waiting = console(stderr=True)
+    if waiting.is_terminal:
+        with waiting.status("costs of scans") as status:
+            costs, rows = fit(announce=status.update)
+    else:
+        costs, rows = fit()
+    kept = "kept in the cache" if keep(costs) else "not kept: there is no cache"
+    waiting.print(
+        f"costs of scans: {len(rows)} cases measured, {kept}; the method chosen takes at most {worst_choice(rows):.2g} "
+        "times as long as the quickest one"
+    )

@@ -25,6 +25,7 @@ from robodyn.chains import Task
 from robodyn.engines.protocol import DTYPES, ENGINE_NAMES, make_engine
 from robodyn.engines.scan.options import ScanOptions, scan_options
 from robodyn.errors import SingularError
+from robodyn.explanation import Explanation, explain
 from robodyn.model import Model
 from robodyn.queries.core import require_model
 from robodyn.queries.kinematic import KinematicQueries
@@ -195,7 +196,12 @@ class Dynamics(SecondOrderQueries, ParameterQueries, RestQueries, KinematicQueri
         return result
 
     def plain_task(self, name: str) -> Task:
-        """What answers a plain call on this model: `PLAIN_CALLS`, but for mimicking joints and small trees."""
+        """What answers a plain call on this model: `PLAIN_CALLS`, but for mimicking joints and small trees.
+
+        Raises:
+            ArgumentError: no name in `PLAIN_CALLS`.
+        """
+        one_of("query", name, tuple(PLAIN_CALLS))
         if name == "inverse_dynamics_gradient":
             return self._gradient_algorithm()
         if self.model.has_mimic and name == "forward_dynamics":
@@ -203,6 +209,19 @@ class Dynamics(SecondOrderQueries, ParameterQueries, RestQueries, KinematicQueri
         if self.model.has_mimic and name == "mass_matrix_inverse":
             return inverse_by_mass_matrix()
         return PLAIN_CALLS[name][0]
+
+    def explain(self, query: str, batch: int = 1) -> Explanation:
+        """Which engine and method answer a plain call of a query, and why; print it.
+
+        Args:
+            query: the name of a query, such as "forward_dynamics".
+            batch: states in the call.
+
+        Raises:
+            ArgumentError: no query of that name, or no number of states.
+            UnavailableError: the engine does not answer the query.
+        """
+        return explain(self, query, batch)
 
     def program(self, query: str) -> GeneratedCode:
         """The code that answers a query: its mode, operation counts, readable text, IR and assembly.

@@ -44,14 +44,14 @@ def stored(value: Any, out: Array) -> Array:
 def mapped(step: Callable[..., Any], size: int, *arrays: Array, out: Array | None = None) -> Array:
     """step(a, b, ...) of arrays (k, n, ...), piece by piece along n, as an array (size, n, ...).
 
-    `step` gets arrays (k, m, ...) with m <= n and returns a quantity of `size` scalars. Trailing axes broadcast.
+    `step` gets arrays (k, m, ...) with m <= n and returns a quantity of `size` scalars. Axes after the first broadcast.
     """
-    xp, n = library(arrays[0]), arrays[0].shape[1]
-    trailing = np.broadcast_shapes(*(array.shape[2:] for array in arrays))
+    xp = library(arrays[0])
+    n, *trailing = np.broadcast_shapes(*(array.shape[1:] for array in arrays))
     if out is None:
         out = xp.empty((size, n, *trailing), arrays[0].dtype)
     rows = n if xp is not np else max(1, _PIECE // max(1, prod(trailing)))
     for start in range(0, n, max(rows, 1)):
         piece = slice(start, start + rows)
-        stored(step(*(array[:, piece] for array in arrays)), out[:, piece])
+        stored(step(*(a if a.shape[1] == 1 else a[:, piece] for a in arrays)), out[:, piece])
     return out

@@ -9,6 +9,8 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.chains import Scan, Task
+from robodyn.engines.scan.costs import CHOICES, current_costs, estimates
+from robodyn.engines.scan.elementwise import operators
 from robodyn.engines.scan.forward import FORWARD
 from robodyn.engines.scan.gradient import inverse_dynamics_gradient
 from robodyn.engines.scan.inverse import inverse_dynamics
@@ -40,6 +42,7 @@ class ScanEngine:
     def __init__(self, model: Model, dtype: np.dtype[Any], options: ScanOptions | None = None) -> None:
         self.model, self.dtype = model, dtype
         self.layout = Layout(model, dtype, options or ScanOptions())
+        self._chosen: dict[tuple[str, int], str] = {}
 
     def run(
         self,
@@ -54,16 +57,22 @@ class ScanEngine:
             self._unavailable(algorithm)
         answer = _ANSWERS[algorithm.query]
         batch = len(inputs["q"])
+        method = self.method(algorithm, batch)
         rows = max(1, _PIECE // max(1, self.model.n_bodies))
         for start in range(0, batch, rows):
             piece = slice(start, start + rows)
-            with np.errstate(all="ignore"):  # values that are not finite stay in their rows, also as warnings
+            # Values that are not finite stay in their rows, also as warnings.
+            with np.errstate(all="ignore"), operators(self.layout.options.operators):
                 state = State(self.layout, {name: array[piece] for name, array in inputs.items()})
-                answer(state, self.method(algorithm, len(state.inputs["q"])), {n: a[piece] for n, a in outputs.items()})
+                answer(state, method, {n: a[piece] for n, a in outputs.items()})
 
     def method(self, task: Scan, batch: int) -> str:
         """The method that answers a query of a batch."""
-        return _DEFAULTS.get(task.query, "auto") if task.method == "auto" else task.method
+        if task.method != "auto" or task.query not in CHOICES:
+            return task.method
+        if (task.query, batch) not in self._chosen:
+            self._chosen[task.query, batch] = next(iter(estimates(current_costs(), self.layout, task.query, batch)))
+        return self._chosen[task.query, batch]
 
     def prepare(self, algorithm: Task) -> None:
         """Nothing: it compiles nothing."""
@@ -108,4 +117,3 @@ _ANSWERS: dict[str, Answer] = {
     "mass_matrix": _mass_matrix,
     "inverse_dynamics_gradient": _gradient,
 }
-_DEFAULTS = {"inverse_dynamics": "rnea", "forward_dynamics": "aba_scan"}

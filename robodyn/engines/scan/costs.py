@@ -1,0 +1,178 @@
+"""Which method is quickest: a small model of what each costs, fitted by measurements on a machine.
+
+Seconds are a sum of a few terms with coefficients that are not negative: a call as such, the rounds that scans take one
+after another, the work on all bodies of all states, and for methods that make a mass matrix its entries and its
+factorisation. Tree shape enters by the rounds, which follow from the lengths of heavy paths.
+
+Yang, Wu and Pan (2016) leave an automatic choice between their algorithms to the future.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from robodyn._version import __version__
+from robodyn.engines.memory import available
+from robodyn.engines.scan.kernels import Segments
+from robodyn.engines.scan.states import Layout
+
+TERMS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("rnea", "rnea_world", "twist_pair"), ("call", "rounds", "bodies")),
+    **dict.fromkeys(("aba_scan", "hybrid_abia", "hybrid_abia_fused"), ("call", "rounds", "bodies")),
+    **dict.fromkeys(("crba", "jsiia"), ("call", "rounds", "bodies", "pairs", "factor")),
+}
+"""What each method's cost is made of."""
+CHOICES: dict[str, tuple[str, ...]] = {
+    "inverse_dynamics": ("rnea", "rnea_world", "twist_pair"),
+    "forward_dynamics": ("aba_scan", "crba", "jsiia", "hybrid_abia", "hybrid_abia_fused"),
+}
+"""Methods that are chosen from. The constraint force algorithm is not among them: it loses digits on long chains."""
+_PIECE = 1 << 16
+_SMALL = 2000
+"""Degrees of freedom up to which nobody asks whether a mass matrix has room."""
+_BRANCHES_FOR_DENSE = 75.0
+"""How much longer an operation along branches takes than one of a dense factorisation."""
+
+Coefficients = Mapping[str, Sequence[float]]
+"""Seconds per unit of each of a method's terms."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Coefficients of all methods, and where they come from, in words."""
+
+    coefficients: Coefficients
+    source: str
+
+
+def terms(layout: Layout, method: str, batch: int) -> np.ndarray:
+    """How much of each of a method's terms a call of `batch` states takes."""
+    n, nv = layout.n, layout.model.nv
+    pieces = -(-batch // max(1, _PIECE // max(1, n)))
+    found = {
+        "call": 1.0,
+        "rounds": float(_rounds(layout) * pieces),
+        "bodies": float(n * batch),
+        "pairs": float((n * nv if method == "jsiia" else _pairs(layout)) * batch),
+        "factor": min(nv**3 / 3.0, _BRANCHES_FOR_DENSE * _squares(layout)) * batch,
+    }
+    return np.array([found[name] for name in TERMS[method]])
+
+
+def estimate(costs: Costs, layout: Layout, method: str, batch: int) -> float:
+    """Seconds that a method takes."""
+    return float(terms(layout, method, batch) @ np.asarray(costs.coefficients[method]))
+
+
+def estimates(costs: Costs, layout: Layout, query: str, batch: int) -> dict[str, float]:
+    """Seconds by method, of those that can answer a query on a model, the quickest first."""
+    possible = [name for name in CHOICES[query] if _possible(layout, name, batch)]
+    found = {name: estimate(costs, layout, name, batch) for name in possible}
+    return dict(sorted(found.items(), key=lambda item: item[1]))
+
+
+def _possible(layout: Layout, method: str, batch: int) -> bool:
+    from robodyn.engines.protocol import RECURSIVE
+
+    if method in RECURSIVE:
+        return not layout.model.has_mimic
+    if method not in ("crba", "jsiia") or layout.model.nv <= _SMALL:
+        return True
+    return batch * layout.model.nv**2 * layout.dtype.itemsize < available() / 4
+
+
+@cache
+def _rounds_of(layout: Layout, block: int) -> int:
+    return sum(_steps(level.segments, block) for level in layout.heavy_paths.levels)
+
+
+def _rounds(layout: Layout) -> int:
+    return _rounds_of(layout, layout.options.block)
+
+
+def _steps(segments: Segments, block: int) -> int:
+    """Compositions one after another in a blocked scan."""
+    longest = int(segments.lengths.max())
+    if longest <= block:
+        return longest
+    counts = -(-segments.lengths // block)
+    return 2 * block + _steps(Segments(counts[counts > 1] - 1), block)
+
+
+@cache
+def _pairs(layout: Layout) -> int:
+    """Entries of the mass matrix that can differ from zero, about: pairs of a body and an ancestor."""
+    return int((layout.model.tree.depth + 1).sum())
+
+
+@cache
+def _squares(layout: Layout) -> float:
+    """Sum of squared depths: operations of a factorisation along branches (RBDA section 6.5)."""
+    return float((layout.model.tree.depth.astype(float) ** 2).sum())
+
+
+BUILT_IN = Costs(
+    {
+        "rnea": (1.0e-4, 1.0e-4, 4.5e-7),
+        "rnea_world": (2.6e-4, 4.1e-5, 2.5e-7),
+        "twist_pair": (1.0e-4, 6.7e-5, 4.2e-7),
+        "aba_scan": (1.1e-3, 1.0e-4, 2.6e-6),
+        "hybrid_abia": (1.3e-3, 1.5e-4, 2.6e-6),
+        "hybrid_abia_fused": (8.1e-4, 1.2e-4, 2.3e-6),
+        "crba": (1.5e-4, 3.0e-4, 1.5e-6, 0.0, 4.0e-11),
+        "jsiia": (0.0, 2.5e-4, 1.3e-5, 6.9e-7, 4.0e-11),
+    },
+    "built in: one core of a Zen 5 server processor",
+)
+"""Costs where nothing was measured."""
+
+
+def key() -> str:
+    """Under what measured costs are kept: this processor, this version."""
+    from robodyn.engines.cpu.target import host_target
+
+    words = ("costs of scans", __version__, host_target().cpu, host_target().level)
+    return hashlib.blake2b(repr(words).encode(), digest_size=20).hexdigest()
+
+
+def measured_costs() -> Costs | None:
+    """Costs that were measured on this machine and kept, or None."""
+    from robodyn.engines.cpu.cache import ObjectCache
+
+    try:
+        data = ObjectCache.from_environment().get(key())
+        return None if data is None else _read(json.loads(data))
+    except (ImportError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def keep(costs: Costs) -> bool:
+    """Keep measured costs for other processes; whether that worked."""
+    from robodyn.engines.cpu.cache import ObjectCache
+
+    cache = ObjectCache.from_environment()
+    data = json.dumps({"source": costs.source, "coefficients": {k: list(v) for k, v in costs.coefficients.items()}})
+    cache.put(key(), data.encode(), "costs of scans")
+    current_costs.cache_clear()
+    return cache.get(key()) is not None
+
+
+def _read(found: Any) -> Costs:
+    coefficients = {name: [float(x) for x in found["coefficients"][name]] for name in TERMS}
+    right = all(len(coefficients[name]) == len(TERMS[name]) and all(np.isfinite(coefficients[name])) for name in TERMS)
+    if not right:
+        raise ValueError("not the terms of this version")
+    return Costs(coefficients, str(found["source"]))
+
+
+@cache
+def current_costs() -> Costs:
+    """Those measured on this machine, or the built-in ones."""
+    return measured_costs() or BUILT_IN

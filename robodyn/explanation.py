@@ -1,0 +1,71 @@
+"""What a query would run, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from robodyn.arguments import count, one_of
+from robodyn.engines.protocol import SUPPORT
+from robodyn.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from robodyn.dynamics import Dynamics
+
+_MOST_STATES = 1 << 40
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """`engine` and `method` answer `query` for a batch, for a `reason`; `estimates`: seconds by method, where several
+    were compared."""
+
+    query: str
+    batch: int
+    engine: str
+    method: str
+    reason: str
+    estimates: Mapping[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        lines = [f"{self.query}, batch {self.batch}: engine {self.engine!r}, method {self.method!r}: {self.reason}"]
+        width = max(map(len, self.estimates), default=0)
+        lines += [f"  {name:{width}}  {1e3 * seconds:.4g} ms" for name, seconds in self.estimates.items()]
+        return "\n".join(lines)
+
+
+def explain(dyn: Dynamics, query: str, batch: int) -> Explanation:
+    """What `dyn` runs for a query of a batch (`Dynamics.explain`)."""
+    one_of("query", query, tuple(SUPPORT))
+    batch, engine = count("batch", batch, 1, _MOST_STATES), dyn.engine.name
+    if engine not in SUPPORT[query]:
+        answering = ", ".join(repr(name) for name in SUPPORT[query])
+        raise UnavailableError(f"engine: {engine!r} does not answer {query!r}; engines that do: {answering}")
+    if engine == "scan":
+        return _scans(dyn, query, batch)
+    from robodyn.dynamics import PLAIN_CALLS
+
+    method = dyn.plain_task(query).name if query in PLAIN_CALLS else query
+    if engine == "reference":
+        return Explanation(query, batch, engine, method, "bodies of one depth and joint kind step together, in NumPy")
+    if query not in PLAIN_CALLS:
+        return Explanation(query, batch, engine, method, "compiled when it is first asked")
+    code = dyn.program(query)
+    return Explanation(query, batch, engine, method, f"{code.mode} code, {code.operations} operations a state")
+
+
+def _scans(dyn: Dynamics, query: str, batch: int) -> Explanation:
+    from robodyn.chains import Scan
+    from robodyn.engines.scan.costs import CHOICES, current_costs, estimates
+    from robodyn.engines.scan.engine import ScanEngine
+
+    assert isinstance(dyn.engine, ScanEngine)
+    options, costs = dyn.engine.layout.options, current_costs()
+    how = f"{options.layout} layout, {options.kernel} kernel, {options.operators} operators"
+    asked = "inverse_dynamics" if query in ("bias_force", "gravity_force") else query
+    if asked not in CHOICES:
+        return Explanation(query, batch, "scan", "crba" if query == "mass_matrix" else "idsva", f"the only one; {how}")
+    method = dyn.engine.method(Scan(asked), batch)
+    found = estimates(costs, dyn.engine.layout, asked, batch)
+    return Explanation(query, batch, "scan", method, f"the least estimate ({costs.source}); {how}", found)
