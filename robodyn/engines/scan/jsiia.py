@@ -28,7 +28,7 @@ def forward_by_columns(state: State, out: Array) -> None:
     nv = state.model.nv
     require_memory("mass matrix", (state.batch, nv, nv), state.dtype.itemsize, f"method='crba', {REMEDY}")
     H = np.empty((state.batch, nv, nv), state.dtype)
-    _columns(state, H.reshape(-1, nv))
+    _columns(state, H.reshape(state.batch * nv, nv))
     solved(H, net_force(state), out)
 
 
