@@ -15,7 +15,7 @@ import robodyn as rd
 from robodyn.engines.scan import ScanOptions
 from robodyn.engines.scan.constraint_force import complement, constraints_of
 from robodyn.engines.scan.kernels import Segments
-from robodyn.engines.scan.odd_even import SOLVERS, direct, odd_even
+from robodyn.engines.scan.odd_even import SOLVERS
 from robodyn.engines.scan.states import Layout
 from robodyn.joints import KINDS
 from robodyn.spatial import articulated
@@ -26,7 +26,7 @@ ON_CHAINS = 1e-7
 OPTIONS = [
     ScanOptions(constraint_basis=basis, constraint_solver=solver)
     for basis in ("unit", "balanced")
-    for solver in ("odd_even", "direct")
+    for solver in SOLVERS
 ]
 
 
@@ -84,7 +84,7 @@ def test_what_is_not_finite_stays_in_its_row(solve):
 
 
 def test_no_system_at_all():
-    for solve in (odd_even, direct):
+    for solve in SOLVERS.values():
         assert solve(np.ones((5, 5, 0, 1)), np.ones((5, 5, 0, 1)), np.ones((5, 2, 0, 1)), Segments([])).size == 0
 
 
@@ -221,6 +221,14 @@ def test_armature_of_any_size(armature):
 def test_skewed_chains(scan, n):
     for seed in range(3):
         assert residual(rd.auto_tree(n, skew=0.3), "cfa", seed=seed, scan=scan) < ON_CHAINS
+
+
+def test_refinement_has_the_residual_of_a_factorisation():
+    model = rd.auto_tree(100, skew=0.3)
+    plain, refined, direct = (
+        residual(model, "cfa", (8,), engine="cpu", scan=ScanOptions(constraint_solver=solver)) for solver in SOLVERS
+    )
+    assert refined < 10 * direct < plain
 
 
 @pytest.mark.parametrize("branching", [1.5, 2.0, 500.0])

@@ -20,8 +20,12 @@ Ours, beyond the papers:
   sides of its path's system. J joins the inertia of the junction body, eta the forces on it; what a unit acceleration
   does to a path is kept, and accelerations then follow level by level from the root out.
 
-Every body needs an inertia that can be inverted, light subtrees included: massless bodies, points and thin rods are
-refused. The condition of A grows with the length of paths: docs/accuracy.md has the residuals.
+Every body needs an inertia that can be inverted, light subtrees included: massless bodies (such as the middle of a
+universal joint), points and thin rods are refused.
+
+The condition of A grows with the length of paths. Residuals |ID(qdd) - tau| / max |tau| of chains with skewed joints,
+the largest of five states: 1e-10 at 10 bodies, 3e-8 at 40, 3e-7 at 100, 8e-6 at 1,000 by odd-even elimination; refined
+or by a factorisation 100 to 300 times less. The two bases do alike. Trees of branching 2 leave 1e-12 at 1,000.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from robodyn.messages import brief
 LAYOUTS = ("heavy", "euler")
 BASES = ("unit", "balanced")
 """What spans the constraint forces of joints, of those that are not a function."""
-BLOCK_SOLVERS = ("odd_even", "direct")
+BLOCK_SOLVERS = ("odd_even", "odd_even_refined", "direct")
 _LONGEST_BLOCK = 1 << 20
 
 Basis: TypeAlias = str | Callable[[str, Array], Array]
@@ -37,7 +37,8 @@ class ScanOptions:
             made such that every diagonal block of the system is the identity; or a function of the joint kind's name
             and S (6, k), angular rows first, to a matrix W (6, 6 - k) of full rank with W'S = 0.
         constraint_solver: of method "cfa", how its block tri-diagonal system is solved: "odd_even", by odd-even
-            elimination, or "direct", by a sequential factorisation.
+            elimination, "odd_even_refined", by that and one step of iterative refinement, or "direct", by a sequential
+            factorisation.
 
     Raises:
         ArgumentError: another word, or no length. A function is called, and what it returns is checked, when "cfa" is
