@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
@@ -18,6 +19,7 @@ from robodyn.builders import elements, sources, urdf
 from robodyn.builders.findings import FINDINGS, SEVERITIES
 from robodyn.dynamics import Dynamics
 from robodyn.engines.protocol import DTYPES, ENGINE_NAMES, METHODS, SUPPORT
+from robodyn.engines.scan import HeavyPaths, VectorTree
 from robodyn.joints import KINDS, JointKind
 
 Row = tuple[str, ...]
@@ -147,7 +149,67 @@ def files() -> list[Row]:
     return rows
 
 
+_SMALL_TREE = [-1, 0, 1, 1, 0]
+"""A root with two children, the first of which has two."""
+
+
+def _tour() -> list[tuple[int, bool]]:
+    """Bodies of the small tree in the order of its Euler tour, and whether each is entered."""
+    tree = VectorTree(_SMALL_TREE)
+    steps = [(step, body, True) for body, step in enumerate(tree.lp)]
+    steps += [(step, body, False) for body, step in enumerate(tree.rp)]
+    return [(body, entered) for _, body, entered in sorted(steps)]
+
+
+def euler_tour() -> list[Row]:
+    """A small tree and its parentheses."""
+    tree, tour = VectorTree(_SMALL_TREE), _tour()
+    rows: list[Row] = [("body", *map(str, range(len(tree))))]
+    for name, values in (("parent", _SMALL_TREE), ("lp", tree.lp), ("rp", tree.rp), ("depth", tree.depth)):
+        rows.append((f"`{name}`", *map(str, values)))
+    walk = " ".join(f"({body}" if entered else f"{body})" for body, entered in tour)
+    return [*rows, ("tour", f"`{walk}`", *[""] * (len(tree) - 1))]
+
+
+def rootfix_walk() -> list[Row]:
+    """Depths by a scan: ones at lp, their inverses at rp."""
+    tree, tour = VectorTree(_SMALL_TREE), _tour()
+    put = [1 if entered else -1 for _, entered in tour]
+    found = tree.rootfix(np.add, np.ones(len(tree), int), np.negative, 0)
+    read = [str(found[body]) if entered else "" for body, entered in tour]
+    return _walk(tour, [("put down", put), ("prefix sums", np.cumsum(put)), ("`rootfix`, read at lp", read)])
+
+
+def leaffix_walk() -> list[Row]:
+    """Subtree sizes by a scan: ones at lp, nothing at rp."""
+    tree, tour = VectorTree(_SMALL_TREE), _tour()
+    put = [1 if entered else 0 for _, entered in tour]
+    found = tree.leaffix(np.add, np.ones(len(tree), int), np.negative, 0)
+    read = ["" if entered else str(found[body]) for body, entered in tour]
+    return _walk(tour, [("put down", put), ("prefix sums", np.cumsum(put)), ("`leaffix`: at rp, less before lp", read)])
+
+
+def _walk(tour: list[tuple[int, bool]], lines: list[tuple[str, Any]]) -> list[Row]:
+    rows: list[Row] = [("step", *map(str, range(len(tour))))]
+    rows.append(("", *(f"({body}" if entered else f"{body})" for body, entered in tour)))
+    return [*rows, *((name, *map(str, values)) for name, values in lines)]
+
+
+def heavy_paths() -> list[Row]:
+    """Levels of heavy paths of a binary tree."""
+    rows: list[Row] = [("level", "paths", "hang on")]
+    for k, level in enumerate(HeavyPaths((np.arange(15) - 1) // 2).levels):
+        parts = np.split(level.bodies, level.starts[1:])
+        paths = ", ".join("-".join(map(str, part)) for part in parts)
+        rows.append((str(k), paths, ", ".join("world" if j < 0 else str(j) for j in level.junctions)))
+    return rows
+
+
 TABLES: dict[str, Callable[[], list[Row]]] = {
+    "euler-tour": euler_tour,
+    "rootfix-walk": rootfix_walk,
+    "leaffix-walk": leaffix_walk,
+    "heavy-paths": heavy_paths,
     "joint-kinds": joint_kinds,
     "findings": findings,
     "support": support,

@@ -124,6 +124,12 @@ METHODS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 """Algorithms that a query can be asked to use on each engine, besides "auto"."""
 
+
+def methods_of(query: str, engine: str) -> tuple[str, ...]:
+    """Methods of a query on an engine; engines that are not in the table run the algorithms of the reference engine."""
+    return METHODS[query].get(engine, METHODS[query]["reference"])
+
+
 RECURSIVE = ("aba", "aba_scan", "hybrid_abia", "hybrid_abia_fused", "cfa")
 """Methods of forward dynamics that take every joint as free: not for models whose joints mimic others."""
 

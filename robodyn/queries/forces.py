@@ -15,7 +15,7 @@ from robodyn.algorithms.forward_gradient import forward_by_mass_matrix, inverse_
 from robodyn.algorithms.rnea import rnea
 from robodyn.arguments import Array, flag
 from robodyn.engines.memory import require_memory
-from robodyn.engines.protocol import METHODS, RECURSIVE
+from robodyn.engines.protocol import RECURSIVE, methods_of
 from robodyn.errors import ArgumentError
 from robodyn.queries.core import Core
 from robodyn.query import Query
@@ -78,7 +78,9 @@ class ForceQueries(Core):
         self._method("forward_dynamics", method)
         if self.model.has_mimic and method in RECURSIVE:
             allowed = ", ".join(
-                repr(each) for each in ("auto", *METHODS["forward_dynamics"][self.engine.name]) if each not in RECURSIVE
+                repr(each)
+                for each in ("auto", *methods_of("forward_dynamics", self.engine.name))
+                if each not in RECURSIVE
             )
             raise ArgumentError(f"method: got {method!r} for a model whose joints mimic others; allowed: {allowed}")
         query = Query(self, out, q=q, qd=qd, tau=tau, f_ext=f_ext, inertia=inertia, V0=V0, dV0=dV0)
