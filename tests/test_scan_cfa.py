@@ -209,7 +209,7 @@ def test_random_trees(scan, n, shape, base):
     assert residual(model, "cfa", (3,), n, scan=scan, **everything(model, (3,), n)) < 1e-9
 
 
-@pytest.mark.parametrize("armature", [1e-12, 1e-3, 1e3])
+@pytest.mark.parametrize("armature", [1e-310, 1e-12, 1e-3, 1.0, 1e3, 1e10])
 def test_armature_of_any_size(armature):
     model = rd.random_tree(8, seed=8, joints=("revolute", "helical", "spherical"), armature=True)
     model = replace(model, tree_armature=armature * np.where(np.arange(model.nv_tree) % 3, 1.0, 0.0))

@@ -13,7 +13,7 @@ Ours, beyond the papers:
 
 - Joints of k degrees of freedom have 6 - k constraints; blocks are filled up with unit diagonals to the largest.
 - Armature r: of the torque tau, u = r qdd goes into the rotor and S'F = tau - u into the bodies. So -u is one more
-  constraint force, along S (S'S)^-1, and S-row of T F = qdd = u / r adds its compliance 1 / r to the diagonal of A.
+  constraint force, along S (S'S)^-1, and its row of T F, qdd = u / r, adds the compliance 1 / r to the diagonal of A.
 - Branching trees, of which the papers say nothing: heavy paths, from the outermost level in, every path a chain; the
   systems of all paths of a level are solved at once. A finished light subtree is to its junction body a force that is
   affine in that body's acceleration, X'F = J a - eta: six unit accelerations and the torques themselves are right-hand
@@ -269,7 +269,7 @@ class _ConstraintForces:
     """Forward dynamics under torques (nv, B) that bias torques were taken off."""
 
     def __init__(self, state: State, tau: Array) -> None:
-        self.state, self.constraints = state, constraints_of(state.layout)
+        self.state, self.tau, self.constraints = state, tau, constraints_of(state.layout)
         self.X = _matrices(state.transforms())
         self.active = state.joint_motion(self.constraints.weights * tau)
         """S (S'S)^-1 tau (6, n, B)."""
@@ -287,17 +287,34 @@ class _ConstraintForces:
             done.append((paths, F))
             if F.shape[1] > 1:
                 heavy_paths.join(sums(42), self.table, level, _seen(paths, F))
-        V, relative = np.zeros((2, 6, state.n, state.batch), state.dtype)
+        V, relative, across = np.zeros((3, 6, state.n, state.batch), state.dtype)
         for paths, F in reversed(done):
             bodies, starts = paths.level.bodies, paths.level.starts
             of_junctions = V[:, paths.level.junctions] if F.shape[1] > 1 else np.zeros_like(V[:, starts])
             total = F[:, -1].copy()
             for column, a in zip(F.swapaxes(0, 1)[:-1], of_junctions, strict=False):
                 total += column * np.repeat(a, paths.level.segments.lengths, axis=0)
+            across[:, bodies] = total
             V[:, bodies] = paths.inertias.solved(paths.net(total) + self.eta[:, bodies])
             relative[:, bodies] = paths.relative(V[:, bodies])
             relative[:, bodies[starts]] -= times(paths.X[:, :, starts], of_junctions[:, None])[:, 0]
-        return self.constraints.weights * state.joint_force(relative)
+        rates = self.constraints.weights * state.joint_force(relative)
+        armature = state.layout.armature
+        if not armature.any():
+            return rates
+        # Beside a heavy rotor, differences of accelerations have few digits, and its share of the torque has many.
+        return np.where(armature > self._seen_by_joints(), (self.tau - state.joint_force(across)) / armature, rates)
+
+    def _seen_by_joints(self) -> Array:
+        """The diagonal of S'J S (nv, B) for the inertias of the bodies behind joints."""
+        found = np.zeros((self.state.model.nv_tree, self.state.batch), self.state.dtype)
+        for joints in self.state.layout.joints:
+            for column, rows in zip(joints.subspace, joints.v_rows, strict=True):
+                s = [(k, x) for k, x in enumerate((*column.ang, *column.lin)) if isinstance(x, np.ndarray) or x]
+                for i, x in s:
+                    for j, y in s:
+                        found[rows] += x * y * self.J[i, j, joints.bodies]
+        return found
 
     def _paths(self, level: Level) -> _Paths:
         J = self.J[:, :, level.bodies]
