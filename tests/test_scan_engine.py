@@ -87,6 +87,17 @@ def test_large_trees_agree_with_the_recursion(method, branching):
     assert relative(scans(model).inverse_dynamics(q, qd, qdd, method=method), wanted) < 1e-9
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("method", ID_METHODS)
+def test_far_from_the_origin_as_near_it(method, layout):
+    model = rd.load_urdf(own("quadruped"), base="floating")
+    q, qd, qdd = random_states(model, (3,))
+    dyn = scans(model, ScanOptions(layout=layout))
+    near = dyn.inverse_dynamics(q, qd, qdd, method=method)
+    q[:, :3] += 1e7
+    assert relative(dyn.inverse_dynamics(q, qd, qdd, method=method), near) < 1e-13
+
+
 def test_batches_are_cut_into_pieces_that_change_nothing(monkeypatch):
     model = rd.random_tree(6, seed=1)
     q, qd, qdd = random_states(model, (50,))

@@ -17,9 +17,9 @@ from robodyn.engines.scan.aligned import ROTATION, Placement, composites, inerti
 from robodyn.engines.scan.branches import Branches, branches_of
 from robodyn.engines.scan.elements import stored
 from robodyn.engines.scan.elementwise import Elementwise
-from robodyn.engines.scan.inverse import METHODS, Motions
+from robodyn.engines.scan.inverse import METHODS, Motions, external_forces
 from robodyn.engines.scan.pairs import Pairs, coupled
-from robodyn.engines.scan.states import State, force_in
+from robodyn.engines.scan.states import State
 from robodyn.spatial import (
     ZERO_FORCE,
     ZERO_INERTIA,
@@ -143,7 +143,7 @@ def _composites(state: State, at: Placement, motions: Motions) -> Array:
     own = _of_bodies(at.E, inertias(state, at), motions.v, motions.a)
     if not state.given("f_ext"):
         return composites(state, at, _BODY, own)
-    outside = _turned_force(at.E, force_in(motions.X0, state.external_forces))
+    outside = _turned_force(at.E, external_forces(state, motions.X, motions.XR))
     return composites(state, at, _BODY_OUTSIDE, np.concatenate((own, outside)))
 
 

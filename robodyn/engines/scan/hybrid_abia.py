@@ -28,9 +28,9 @@ from robodyn.engines.protocol import Engine, make_engine
 from robodyn.engines.scan.backward import IDENTITY6, applied6, backward, forward, fused
 from robodyn.engines.scan.elementwise import Elementwise
 from robodyn.engines.scan.heavy_paths import Level
-from robodyn.engines.scan.inverse import METHODS, Motions, summed_inward
+from robodyn.engines.scan.inverse import METHODS, Motions, external_forces, summed_inward
 from robodyn.engines.scan.semigroups import sums
-from robodyn.engines.scan.states import Layout, State, body_force, force_in, force_out, motion_in
+from robodyn.engines.scan.states import Layout, State, body_force, force_out, motion_in
 from robodyn.joints import JointKind, Scalars
 from robodyn.spatial import IDENTITY, ZERO_FORCE, Force, Transform, scale, sub
 from robodyn.sweeps import (
@@ -237,7 +237,7 @@ def _own_forces(state: State) -> tuple[Motions, Array]:
     motions = METHODS["rnea"](state)
     f = body_force(state.inertia, motions.v, motions.a)
     if state.given("f_ext"):
-        f -= force_in(motions.X0, state.external_forces)
+        f -= external_forces(state, motions.X, motions.XR)
     return motions, f
 
 

@@ -1,10 +1,11 @@
 """Inverse dynamics by scans: three ways to the same torques.
 
 - `rnea` (thesis of Lynghus, listing 3): velocities, then accelerations, each a first-order recurrence, in body frames.
-- `rnea_world` (listing 7): one scan of transforms; everything else is a plain sum in world coordinates.
+- `rnea_world` (listing 7): one scan of transforms; everything else is a plain sum in one frame. The thesis takes the
+  world's, which costs a robot far from its origin all digits; here it is that of each tree's first body.
 - `twist_pair` (Yang, Wu, Pan 2016, eq. 13): velocities and accelerations in one scan.
 
-Forces come back to the root by a recurrence in body frames on heavy paths (eq. 16), by sums in world coordinates on
+Forces come back to the root by a recurrence in body frames on heavy paths (eq. 16), by sums in one frame on
 vector trees (listing 5): siblings have no common path, and only sums can be taken back across them.
 """
 
@@ -41,11 +42,11 @@ from robodyn.spatial import IDENTITY, ZERO_MOTION, Motion
 
 @dataclass
 class Motions:
-    """Of all bodies, in their frames: X from the parent, X0 from the world (12, n, B), v and a (6, n, B), a being
-    against gravity."""
+    """Of all bodies, in their frames: X from the parent and XR from the tree's first body (12, n, B), v and a (6, n,
+    B), a being against gravity."""
 
     X: Array
-    X0: Array
+    XR: Array
     v: Array
     a: Array
 
@@ -58,30 +59,37 @@ def _joint_rates(state: State) -> tuple[Array, Array]:
 
 
 def _from_base(state: State, op: Semigroup, elements: Array, base: object) -> Array:
-    """Elements whose roots follow an element of the world."""
+    """Elements (X, ...) composed outward from an element of the world, but for X, which starts at first bodies: where a
+    robot stands in the world would only cost it digits."""
     start = stored(base, np.empty((op.size, 1, state.batch), state.dtype))
-    roots = np.flatnonzero(state.model.parent < 0)
+    roots = state.layout.roots
     elements[:, roots] = op.compose(start, elements[:, roots])
+    elements[:12, roots] = POSES.identities(elements, roots.size)
     return state.outward(op, elements)
 
 
 def affine_scan(state: State, X: Array, b: Array, base: Motion | None) -> Array:
-    """(X0, x) with x_i = X_i x_parent + b_i, x of the world being `base`: (18, n, B)."""
+    """(XR, x) with x_i = X_i x_parent + b_i, x of the world being `base`: (18, n, B)."""
     elements = np.concatenate((X, b))
     return _from_base(state, AFFINE_MOTIONS, elements, AffineMotion(IDENTITY, base or ZERO_MOTION))
 
 
 def velocities(state: State, X: Array, vJ: Array) -> tuple[Array, Array]:
-    """X0 (12, n, B) and v (6, n, B)."""
+    """XR (12, n, B) and v (6, n, B)."""
     found = affine_scan(state, X, vJ, state.base_velocity)
     return found[:12], found[12:]
 
 
+def external_forces(state: State, X: Array, XR: Array) -> Array:
+    """Those given, in body frames (6, n, B)."""
+    return force_in(XR, force_in(X[:, state.layout.root_of], state.external_forces))
+
+
 def _by_recurrences(state: State) -> Motions:
     X, (vJ, aJ) = state.transforms(), _joint_rates(state)
-    X0, v = velocities(state, X, vJ)
+    XR, v = velocities(state, X, vJ)
     a = affine_scan(state, X, aJ + motion_cross(v, vJ), state.base_acceleration)[12:]
-    return Motions(X, X0, v, a)
+    return Motions(X, XR, v, a)
 
 
 def _by_twist_pairs(state: State) -> Motions:
@@ -91,24 +99,26 @@ def _by_twist_pairs(state: State) -> Motions:
     return Motions(X, found[:12], found[18:], found[12:18])
 
 
-def _by_world_sums(state: State) -> Motions:
+def _by_sums(state: State) -> Motions:
     X, (vJ, aJ) = state.transforms(), _joint_rates(state)
-    X0 = state.outward(POSES, X)
-    v = _world_sum(state, motion_out(X0, vJ), state.base_velocity)
-    vJ = motion_out(X0, vJ)
-    aJ = motion_out(X0, aJ) + motion_cross(v, vJ)
-    a = _world_sum(state, aJ, state.base_acceleration)
-    return Motions(X, X0, *(motion_in(X0, x) for x in (v, a)))
+    XR = _from_base(state, POSES, X.copy(), IDENTITY)
+    vJ = motion_out(XR, vJ)
+    v = _sum(state, X, vJ, state.base_velocity)
+    a = _sum(state, X, motion_out(XR, aJ) + motion_cross(v, vJ), state.base_acceleration)
+    return Motions(X, XR, *(motion_in(XR, x) for x in (v, a)))
 
 
-def _world_sum(state: State, terms: Array, base: Motion | None) -> Array:
-    total = state.outward(sums(6), terms)
-    return total if base is None else total + np.stack((*base.ang, *base.lin))
+def _sum(state: State, X: Array, terms: Array, base: Motion | None) -> Array:
+    """Terms summed along paths, with the base's motion before them."""
+    if base is not None:
+        roots, terms = state.layout.roots, terms.copy()
+        terms[:, roots] += motion_in(X[:, roots], stored(base, np.empty((6, 1, state.batch), state.dtype)))
+    return state.outward(sums(6), terms)
 
 
 METHODS: dict[str, Callable[[State], Motions]] = {
     "rnea": _by_recurrences,
-    "rnea_world": _by_world_sums,
+    "rnea_world": _by_sums,
     "twist_pair": _by_twist_pairs,
 }
 """How the motions are found."""
@@ -119,17 +129,18 @@ def inverse_dynamics(state: State, method: str) -> Array:
     motions = METHODS[method](state)
     f = body_force(state.inertia, motions.v, motions.a)
     if state.given("f_ext"):
-        f -= force_in(motions.X0, state.external_forces)
-    in_world = method == "rnea_world" or state.layout.options.layout == "euler"
-    tau = state.joint_force(_summed_in_world(state, motions.X0, f) if in_world else summed_inward(state, motions.X, f))
+        f -= external_forces(state, motions.X, motions.XR)
+    in_one_frame = method == "rnea_world" or state.layout.options.layout == "euler"
+    summed = _summed(state, motions.XR, f) if in_one_frame else summed_inward(state, motions.X, f)
+    tau = state.joint_force(summed)
     if state.given("qdd"):
         tau += state.layout.armature * state.tree_input("qdd")
     return tau
 
 
-def _summed_in_world(state: State, X0: Array, f: Array) -> Array:
-    """Forces (6, n, B) of subtrees, summed in world coordinates."""
-    return force_in(X0, state.subtree_sums(force_out(X0, f)))
+def _summed(state: State, XR: Array, f: Array) -> Array:
+    """Forces (6, n, B) of subtrees, summed in the frame of their tree's first body."""
+    return force_in(XR, state.subtree_sums(force_out(XR, f)))
 
 
 def summed_inward(state: State, X: Array, f: Array) -> Array:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -75,6 +75,19 @@ class Layout:
     def n(self) -> int:
         """Number of bodies."""
         return self.model.n_bodies
+
+    @cached_property
+    def roots(self) -> Array:
+        """First bodies of trees: the children of the world."""
+        return np.flatnonzero(self.model.parent < 0)
+
+    @cached_property
+    def root_of(self) -> Array:
+        """(n,) first body of the tree that each body is in."""
+        tree = self.model.tree
+        found = np.empty(self.n, np.intp)
+        found[tree.preorder] = np.repeat(self.roots, tree.subtree_size[self.roots])
+        return found
 
     @property
     def most_dofs(self) -> int:
