@@ -1,0 +1,196 @@
+"""Points of a curve: a call timed at one size, or the reason why it was not.
+
+Experiments over many sizes end where memory, time or a method does. A budget foresees calls that would take too long,
+interrupts those that do, and keeps a process from taking more memory than there is.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from robodyn.benchmark.timing import measure as timed
+from robodyn.engines.memory import available
+from tests.bench.shared import show
+
+NOT_MEASURED = "not measured"
+WRONG = 1e-3
+"""A difference, relative to the largest entry, from which on an answer is wrong rather than rounded."""
+_PATIENCE = 10
+"""Times the longest call that a point may take, preparations and repetitions included."""
+_MEMORY_SHARE = 0.85
+
+
+@dataclass
+class Point:
+    """One call of one contender at one size; `problem` says why there is no time.
+
+    `group` is what the point belongs to (a figure, a shape), `off_by` its largest difference from the answer that it
+    should give, relative to the largest entry.
+    """
+
+    group: str
+    series: str
+    n: int
+    branching: float = 1.0
+    batch: int = 1
+    dtype: str = "float64"
+    best_s: float | None = None
+    median_s: float | None = None
+    runs: int = 0
+    off_by: float | None = None
+    problem: str = ""
+
+    @property
+    def cell(self) -> str:
+        """The time, or that there is none."""
+        return NOT_MEASURED if self.best_s is None else show(self.best_s)
+
+
+class TooLongError(Exception):
+    """A call was interrupted."""
+
+
+@dataclass
+class Budget:
+    """How long points may take: `seconds` for each, of calls of at most `limit`."""
+
+    seconds: float = 0.3
+    limit: float = 20.0
+    history: dict[Hashable, list[tuple[float, float]]] = field(default_factory=dict)
+    ended: dict[Hashable, str] = field(default_factory=dict)
+
+    def expected(self, key: Hashable, size: float) -> float | None:
+        """Seconds that a call of this size should take, by those of smaller ones; at least in proportion to it."""
+        known = self.history.get(key, [])
+        if not known:
+            return None
+        last, took = known[-1]
+        order = 1.0
+        if len(known) > 1 and last > known[-2][0]:
+            order = max(order, math.log(took / known[-2][1]) / math.log(last / known[-2][0]))
+        return float(took * (size / last) ** order)
+
+    def measure(
+        self,
+        point: Point,
+        size: float,
+        prepare: Callable[[], Callable[[], Any]],
+        check: Callable[[Any], float] | None = None,
+    ) -> Point:
+        """Fill a point: `prepare` makes the call, and `check` says how far its result is off.
+
+        `size` is what times grow with. Sizes of one group, series, branching and batch must come in rising order.
+        """
+        key = (point.group, point.series, point.branching, point.batch, point.dtype)
+        if key in self.ended:
+            point.problem = self.ended[key]
+            return point
+        expected = self.expected(key, size)
+        if expected is not None and expected > self.limit:
+            point.problem = f"a call of about {show(expected)} expected, {show(self.limit)} allowed"
+            return point
+        try:
+            with _alarm(_PATIENCE * self.limit):
+                self._fill(point, prepare(), check)
+        except (MemoryError, TooLongError) as error:
+            at = f"n = {point.n:,}" + (f", batch {point.batch:,}" if point.batch > 1 else "")
+            point.problem = self.ended[key] = (
+                f"from {at} on more memory than there is" if isinstance(error, MemoryError) else f"from {at} on {error}"
+            )
+        except Exception as error:  # a method may fail in any way: the others are measured nevertheless
+            point.problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        if point.median_s:
+            self.history.setdefault(key, []).append((size, point.median_s))
+        return point
+
+    def _fill(self, point: Point, call: Callable[[], Any], check: Callable[[Any], float] | None) -> None:
+        answer = call()
+        if check is not None:
+            point.off_by = check(answer)
+            if not point.off_by < WRONG:
+                point.problem = f"WRONG: differs by {point.off_by:.1g}"
+                return
+        del answer
+        timing = timed(call, self.seconds)
+        point.best_s, point.median_s, point.runs = timing.best_s, timing.median_s, timing.runs
+
+
+def difference(answer: Any, wanted: Any) -> float:
+    """Largest difference, relative to the largest entry."""
+    return float(np.abs(np.asarray(answer) - wanted).max() / np.abs(wanted).max())
+
+
+@contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    """Raise `TooLongError` after some time, where signals allow it."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def ring(_number: int, _frame: FrameType | None) -> None:
+        raise TooLongError(f"longer than {show(seconds)} with preparations")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def bounded_memory() -> Iterator[None]:
+    """Let arrays raise MemoryError before the machine has no memory left, where the system can do that."""
+    try:
+        import resource
+    except ImportError:
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with suppress(ValueError, OSError):
+        most = _address_space() + int(_MEMORY_SHARE * available())
+        hard = before[1]
+        resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+    try:
+        yield
+    finally:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def _address_space() -> int:
+    """Bytes that this process has mapped."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmSize:"):
+            return 1024 * int(line.split()[1])
+    raise OSError("no VmSize")
+
+
+# Tables.
+
+
+def remarks(points: Sequence[Point]) -> list[str]:
+    """Why points have no time, each reason once, with the points that it is of."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for point in points:
+        if point.problem:
+            at = f"{point.n:,}" + (f" x {point.batch:,}" if point.batch > 1 else "")
+            found.setdefault((point.series, point.problem), []).append(at)
+    return [f"{series}, n = {', '.join(sizes)}: {problem}" for (series, problem), sizes in found.items()]
+
+
+def worst_difference(points: Sequence[Point]) -> str:
+    """The largest difference of all, as text."""
+    found = [point.off_by for point in points if point.off_by is not None]
+    return f"{max(found):.0e}" if found else "not compared"

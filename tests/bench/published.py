@@ -1,0 +1,39 @@
+"""Figures that others published, measured on their hardware: never mixed with ours, shown beside them."""
+
+from __future__ import annotations
+
+SOURCE = "Lynghus, Data Parallel Rigid Body Dynamics (thesis), and the benchmark results in its repository"
+GPU = "published: NVIDIA A100 40 GB PCIe, Futhark 0.26.2 (CUDA)"
+CPU = "published: AMD EPYC 7413, one core, Futhark's C backend"
+NOTE = (
+    f'Columns that begin with "published" are other hardware and other runs: {SOURCE}; float64, branching 2. '
+    "They are there to say how large the problem is, not which program is faster on one machine."
+)
+
+RNEA: dict[str, dict[int, float]] = {
+    GPU: {1_000: 0.77e-3, 10_000: 1.29e-3, 100_000: 1.64e-3, 1_000_000: 14.5e-3, 4_000_000: 57.6e-3},
+    CPU: {1_000: 165e-6, 10_000: 1.66e-3, 100_000: 17.0e-3, 1_000_000: 181e-3},
+}
+"""Seconds of inverse dynamics by the number of bodies, branching 2."""
+
+CRBA: dict[float, dict[str, dict[int, float]]] = {
+    1.0: {GPU: {40_000: 198e-3}},
+    2.0: {GPU: {1_000: 1.26e-3, 10_000: 3.4e-3, 40_000: 9.9e-3}},
+}
+"""Seconds of H and c by branching and number of bodies."""
+
+SAID = {
+    "10": "The thesis (A100, branching 1): RNEA about 3 times faster with compact structures up to 100,000 bodies, "
+    "about 5 times from 1,000,000 on; CRBA about 1.5 times; its sequential RNEA 1.33 to 1.9 times.",
+    "11": "The thesis (A100): blocks of 64 were the best of 16 to 512, about 2.5 times faster than Futhark's own scan "
+    "on many bodies; Blelloch's only a little faster than that; the simulated scan close to 3 times, the fastest but "
+    "at 1,000 and 10,000 bodies.",
+    "12": "The thesis (A100): additions were 6 to 16 times faster than the recurrence.",
+    "13": "The thesis (A100): little difference between branching factors but above 1,000,000 bodies, where a chain is "
+    "28 to 35 percent faster than branching 1.5 and 2.",
+    "14": "The thesis: the A100 is faster than one core of its CPU from 10,000 bodies on, 16 to 18 times at 1 to 4 "
+    "million.",
+    "15": "The thesis (A100): at 40,000 bodies branching 2 is over 20 times faster than a chain.",
+    "16": "The thesis: 16.5 times faster than one core on a chain of 1,000, 163 times at 40,000.",
+}
+"""What the text says of each figure, in our words."""

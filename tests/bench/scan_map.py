@@ -1,0 +1,225 @@
+"""Which method of the scan engine is the fastest where: bodies against states in a call.
+
+`python -m tests.bench scan --write`. Beside the methods, our compiled recursion on one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import robodyn as rd
+from robodyn.benchmark.tables import Cells
+from robodyn.engines.protocol import METHODS
+from tests.bench.points import NOT_MEASURED, Budget, Point, bounded_memory, difference, remarks, worst_difference
+from tests.bench.shared import facts, show
+from tests.bench.thesis_plots import COLORS, pyplot, save
+
+QUERIES = {"inverse_dynamics": "qdd", "forward_dynamics": "tau"}
+"""Queries, and what they are given beside q and qd."""
+SHAPES = {"chain": 1.0, "binary": 2.0}
+SKEW = 0.3
+"""Of joints against their parents': no planar mechanism."""
+SIZES = tuple(4**k for k in range(1, 11))
+BATCHES = (1, 64, 1024)
+MOST = 1 << 20
+"""Bodies x batch."""
+RECURSION = "cpu"
+
+
+def groups() -> list[str]:
+    """Queries and shapes: "forward_dynamics, chain"."""
+    return [f"{query}, {shape}" for query in QUERIES for shape in SHAPES]
+
+
+def methods(query: str) -> tuple[str, ...]:
+    """Of the scan engine; "auto" is whichever it chooses itself."""
+    return (*METHODS[query]["scan"], "auto")
+
+
+def measure(
+    selected: Callable[[str], bool], budget: Budget, largest: int, announce: Callable[[str], object]
+) -> list[Point]:
+    """All points whose names, "scan: QUERY, SHAPE, METHOD", are selected, up to `largest` bodies."""
+    found: list[Point] = []
+    with bounded_memory():
+        for query in QUERIES:
+            for shape, branching in SHAPES.items():
+                names = [each for each in (RECURSION, *methods(query)) if selected(f"scan: {query}, {shape}, {each}")]
+                for n in (n for n in SIZES if names and n <= largest):
+                    announce(f"scan: {query}, {shape}, n = {n}")
+                    model = rd.auto_tree(n, branching=branching, skew=SKEW)
+                    for batch in (batch for batch in BATCHES if n * batch <= MOST):
+                        found += _points(query, shape, names, model, batch, budget)
+    return found
+
+
+class _Problem:
+    """A batch of states of a tree: what a query is given, and how far an answer is off."""
+
+    def __init__(self, query: str, model: rd.Model, batch: int) -> None:
+        self.query, self.model = query, model
+        self.recursion = rd.Dynamics(model, engine="cpu", threads=1, check=False)
+        self.given = tuple(np.random.default_rng(0).uniform(-1.0, 1.0, (3, batch, model.nv)))
+
+    def prepare(self, name: str) -> Callable[[], Any]:
+        """A call by a method of the scan engine, or by the recursion."""
+        out = np.empty_like(self.given[0])
+        if name == RECURSION:
+            # Looked up at every call: the engine puts a faster entry in the place of the method.
+            return lambda: getattr(self.recursion, self.query)(*self.given, out=out)
+        dyn = rd.Dynamics(self.model, engine="scan", check=False)
+        return partial(getattr(dyn, self.query), *self.given, method=name, out=out)
+
+    def off_by(self, answer: np.ndarray) -> float:
+        """Of torques; of accelerations those that they need, relative to what is not given of them or is."""
+        q, qd, last = self.given
+        if self.query == "inverse_dynamics":
+            return difference(answer, self.recursion.inverse_dynamics(q, qd, last))
+        needed = self.recursion.inverse_dynamics(q, qd, answer)
+        return float(np.abs(needed - last).max() / np.abs(self.recursion.bias_force(q, qd)).max())
+
+
+def _points(query: str, shape: str, names: Sequence[str], model: rd.Model, batch: int, budget: Budget) -> list[Point]:
+    problem, found = _Problem(query, model, batch), []
+    for name in names:
+        point = Point(f"{query}, {shape}", name, model.n_bodies, SHAPES[shape], batch)
+        found.append(budget.measure(point, model.n_bodies, partial(problem.prepare, name), problem.off_by))
+    return found
+
+
+# What came out.
+
+
+class Grid:
+    """Points of one group by bodies and batch."""
+
+    def __init__(self, group: str, points: Sequence[Point]) -> None:
+        self.group = group
+        self.points = [point for point in points if point.group == group]
+        self.series = list(dict.fromkeys(point.series for point in self.points))
+        self.sizes, self.batches = (sorted({getattr(point, name) for point in self.points}) for name in ("n", "batch"))
+        self.at = {(point.series, point.n, point.batch): point for point in self.points}
+
+    def seconds(self, series: str, n: int, batch: int) -> float | None:
+        """Of the fastest call."""
+        point = self.at.get((series, n, batch))
+        return None if point is None else point.best_s
+
+    def best(self, n: int, batch: int) -> str | None:
+        """The fastest method."""
+        found = [
+            (seconds, series)
+            for series in self.series
+            if series not in (RECURSION, "auto") and (seconds := self.seconds(series, n, batch))
+        ]
+        return min(found)[1] if found else None
+
+    def against_recursion(self, n: int, batch: int) -> float | None:
+        """How many times faster the fastest method is than the recursion."""
+        name = self.best(n, batch)
+        ours, theirs = (self.seconds(each, n, batch) if each else None for each in (name, RECURSION))
+        return theirs / ours if ours and theirs else None
+
+    def table(self) -> Cells:
+        """A row for each size and batch; the fastest method in bold."""
+        rows = []
+        for batch in self.batches:
+            for n in self.sizes:
+                if not any((series, n, batch) in self.at for series in self.series):
+                    continue
+                best, ratio = self.best(n, batch), self.against_recursion(n, batch)
+                cells = [self._cell(series, n, batch, best) for series in self.series]
+                rows.append((f"{n:,}", f"{batch:,}", *cells, best or "", "" if ratio is None else f"{ratio:.3g} x"))
+        columns = (*(f"{each} " for each in ("bodies", "batch", *self.series)), "fastest scan", "times cpu ")
+        return Cells(self.group, columns, rows)
+
+    def _cell(self, series: str, n: int, batch: int, best: str | None) -> str:
+        seconds = self.seconds(series, n, batch)
+        text = NOT_MEASURED if seconds is None else show(seconds)
+        return f"**{text}**" if series == best else text
+
+
+def grids(points: Sequence[Point]) -> list[Grid]:
+    """Those of which there are points."""
+    return [grid for group in groups() if (grid := Grid(group, points)).points]
+
+
+def document(points: Sequence[Point], about: dict[str, str], budget: Budget) -> dict[str, Any]:
+    """Everything for a JSON file."""
+    return {
+        **about,
+        "threads": 1,
+        "seconds": budget.seconds,
+        "limit_s": budget.limit,
+        "skew": SKEW,
+        "points": [asdict(point) for point in points],
+        "fastest": [
+            {"group": grid.group, "n": n, "batch": batch, "method": name, "times_cpu": grid.against_recursion(n, batch)}
+            for grid in grids(points)
+            for n in grid.sizes
+            for batch in grid.batches
+            if (name := grid.best(n, batch))
+        ],
+    }
+
+
+def page(points: Sequence[Point], about: dict[str, str], plot: str | None) -> str:
+    """The page of docs/benchmarks."""
+    lines = [
+        "# Scans on trees: which method where",
+        "",
+        'Printed by `python -m tests.bench scan --write`: methods of `engine="scan"` on chains and binary trees of',
+        f"Featherstone's autoTree (skew {SKEW}), heavy paths, compiled steps. Shared machines drift: compare within",
+        "one run.",
+        "",
+        f"Measured on: {facts(about)}; one thread, float64; the best of several calls, each of a whole batch.",
+        "",
+        "*cpu*: our compiled recursion on one thread; *auto*: the method that the scan engine chooses itself; *times",
+        "cpu*: how many times faster than the recursion the fastest method is, in bold. Factorisations of LAPACK, in",
+        "*crba* and *jsiia*, take as many threads as they like. GPU: not measured.",
+        "",
+        f"Largest difference: {worst_difference(points)}, of torques relative to the largest, of accelerations by the "
+        "torques that they need, relative to the largest bias force.",
+    ]
+    if plot is not None:
+        lines += ["", f"![The fastest method by bodies and batch]({plot})"]
+    for grid in grids(points):
+        lines += ["", f"## {grid.group}", "", *grid.table().markdown()]
+        why = remarks(grid.points)
+        lines += ["", "Not measured:", "", *(f"- {remark}" for remark in why)] if why else []
+    return "\n".join(lines) + "\n"
+
+
+def draw(points: Sequence[Point], path: Path) -> bool:
+    """The map: the fastest method as a colour, how many times faster than the recursion as a number."""
+    plt, found = pyplot(), grids(points)
+    if plt is None or not found:
+        return False
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch
+
+    figure, axes = plt.subplots(len(found), 1, figsize=(9.0, 2.4 * len(found)), squeeze=False, layout="constrained")
+    for (panel,), grid in zip(axes, found, strict=True):
+        names = [each for each in grid.series if each not in (RECURSION, "auto")]
+        chosen = [[grid.best(n, batch) for n in grid.sizes] for batch in grid.batches]
+        numbers = np.array([[names.index(name) if name else np.nan for name in row] for row in chosen], float)
+        colors = ListedColormap(COLORS[: len(names)])
+        panel.imshow(numbers, cmap=colors, vmin=-0.5, vmax=len(names) - 0.5, aspect="auto", origin="lower", alpha=0.7)
+        for row, batch in enumerate(grid.batches):
+            for column, n in enumerate(grid.sizes):
+                ratio = grid.against_recursion(n, batch)
+                panel.text(column, row, "" if ratio is None else f"{ratio:.2g} x", ha="center", va="center", fontsize=7)
+        panel.set_xticks(range(len(grid.sizes)), [f"{n:,}" for n in grid.sizes])
+        panel.set_yticks(range(len(grid.batches)), [f"{batch:,}" for batch in grid.batches])
+        panel.set(title=f"{grid.group}: fastest scan, and how many times faster than the recursion", ylabel="batch")
+        patches = [Patch(color=COLORS[k], label=name, alpha=0.7) for k, name in enumerate(names)]
+        panel.legend(handles=patches, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
+    axes[-1][0].set_xlabel("bodies")
+    save(plt, figure, path)
+    return True
