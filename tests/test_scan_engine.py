@@ -8,6 +8,7 @@ import pickle
 
 import numpy as np
 import pytest
+from cli_runner import run
 from conftest import random_states, relative
 from robots import OWN, own
 
@@ -288,3 +289,26 @@ def test_steps_run_without_a_compiler(monkeypatch):
     with operators("library"):
         wanted = step(X, v)
     np.testing.assert_array_equal(step(X, v), wanted)
+
+
+# The command.
+
+
+def test_the_command_explains(tmp_path, monkeypatch):
+    monkeypatch.setenv("ROBODYN_CACHE_DIR", str(tmp_path / "objects"))
+    monkeypatch.setattr(scan_costs, "_time", lambda dyn, query, method, arrays, seconds: 1e-3 * len(method))
+    cost_model.current_costs.cache_clear()
+    code, out, err = run("bench", own("arm6"), "--explain", "--batch", "1,64")
+    assert code == 0
+    assert "cases measured, kept in the cache" in err  # nothing was measured on this machine yet
+    assert "unrolled code" in out
+    assert "what scans cost, ns" in out
+    code, out, err = run("bench", own("arm6"), "--explain", "--json", "--query", "mass_matrix", "--engine", "reference")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert set(found["costs"]) == set(cost_model.TERMS)
+    assert [row[2] for row in found["choices"]] == ["reference"] * 3 + ["scan"] * 3
+    code, _, err = run("bench", own("arm6"), "--explain", "--query", "dynamics")
+    assert code != 0
+    assert "query: got 'dynamics'" in err
+    cost_model.current_costs.cache_clear()
