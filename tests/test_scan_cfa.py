@@ -226,7 +226,7 @@ def test_skewed_chains(scan, n):
 def test_refinement_has_the_residual_of_a_factorisation():
     model = rd.auto_tree(100, skew=0.3)
     plain, refined, direct = (
-        residual(model, "cfa", (8,), engine="cpu", scan=ScanOptions(constraint_solver=solver)) for solver in SOLVERS
+        residual(model, "cfa", (8,), scan=ScanOptions(constraint_solver=solver)) for solver in SOLVERS
     )
     assert refined < 10 * direct < plain
 

@@ -253,7 +253,7 @@ def test_long_and_wide_trees(method, model):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("options", [{"layout": "euler"}, {"kernel": "blelloch"}, {"kernel": "hillis_steele"}])
 def test_options(method, options):
-    model = rd.random_tree(40, seed=3)
+    model = rd.random_tree(15, seed=3)
     assert residual(model, method, (2,), scan=ScanOptions(**options)) < 1e-12
 
 

@@ -78,14 +78,15 @@ def _identity(rows: int) -> Affine:
 def backward(rows: int = 0) -> Semigroup:
     """`Affine` operators from the leaves to the root, as in eq. 16 and 18, with some output rows.
 
-    The identity is one from the root's side only where there are rows: an operator that gives no outputs gives zeros.
+    With outputs, the identity is one only where it comes first, nearer the leaves: what comes last puts its own outputs,
+    which are zeros, in the place of those before.
     """
     return Semigroup(f"backward operator with {rows} outputs", _identity(rows), _following)
 
 
 @cache
 def forward(rows: int = 0) -> Semigroup:
-    """`Affine` operators from the root to the leaves, as in eq. 19, with some output rows."""
+    """`Affine` operators from the root to the leaves, as in eq. 19, with some output rows; the identity as there."""
     return Semigroup(
         f"forward operator with {rows} outputs", _identity(rows), lambda first, then: _following(then, first)
     )
