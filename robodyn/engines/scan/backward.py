@@ -78,8 +78,8 @@ def _identity(rows: int) -> Affine:
 def backward(rows: int = 0) -> Semigroup:
     """`Affine` operators from the leaves to the root, as in eq. 16 and 18, with some output rows.
 
-    With outputs, the identity is one only where it comes first, nearer the leaves: what comes last puts its own outputs,
-    which are zeros, in the place of those before.
+    With outputs, the identity is one only where it comes first, nearer the leaves: what comes last puts its own, which
+    are zeros, in the place of those before.
     """
     return Semigroup(f"backward operator with {rows} outputs", _identity(rows), _following)
 
