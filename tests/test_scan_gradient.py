@@ -109,7 +109,7 @@ def test_pieces_and_tiles(seed, bushy, monkeypatch):
     s = states_of(model, (2,), seed)
     wanted = rd.Dynamics(model, engine="reference").inverse_dynamics_gradient(s.q, s.qd, s.qdd, s.f_ext)
     monkeypatch.setattr(pairs, "_PIECE", 50)
-    monkeypatch.setattr(pairs, "_SIDE", 16)
+    monkeypatch.setattr(pairs, "_ONE_THREAD", 0)
     monkeypatch.setattr(Branches, "bushy", property(lambda self: bushy))
     agree(scan(model).inverse_dynamics_gradient(s.q, s.qd, s.qdd, s.f_ext), wanted, TOLERANCE["float64"])
 

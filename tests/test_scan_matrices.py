@@ -22,6 +22,7 @@ OPTIONS = {
     "heavy": ScanOptions(),
     "heavy-hillis_steele": ScanOptions(kernel="hillis_steele"),
     "heavy-blocks of 2": ScanOptions(block=2),
+    "heavy-library": ScanOptions(operators="library"),
     "euler": ScanOptions("euler"),
     "euler-native": ScanOptions("euler", "native"),
     "euler-blelloch": ScanOptions("euler", "blelloch"),
@@ -353,7 +354,7 @@ def test_pieces_and_tiles(seed, bushy, monkeypatch):
     q = states_of(model, (2,), seed).q
     wanted = rd.Dynamics(model, engine="reference").mass_matrix(q)
     monkeypatch.setattr(pairs, "_PIECE", 50)
-    monkeypatch.setattr(pairs, "_SIDE", 16)
+    monkeypatch.setattr(pairs, "_ONE_THREAD", 0)
     monkeypatch.setattr(Branches, "bushy", property(lambda self: bushy))
     assert relative(scan(model).mass_matrix(q), wanted) < TOLERANCE["float64"]
 

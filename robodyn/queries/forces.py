@@ -140,6 +140,7 @@ class ForceQueries(Core):
 
     def _sparse_mass_matrix(self, query: Query) -> csr_array:
         """By scans, whatever the engine."""
+        from robodyn.engines.scan.elementwise import operators
         from robodyn.engines.scan.mass_matrix import require_sparse_memory, sparse_mass_matrix
         from robodyn.engines.scan.states import State
 
@@ -149,7 +150,7 @@ class ForceQueries(Core):
             raise ArgumentError(f"sparse: got True for states of shape {query.leading}; wanted one state, q (nq,)")
         require_sparse_memory(self._layout)
         inputs = {**query.inputs, "q": self.model.normalized(query.inputs["q"])}
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), operators(self._layout.options.operators):
             H = sparse_mass_matrix(State(self._layout, inputs))
         H.data = query.finish({"H": H.data[None]})
         return H

@@ -21,8 +21,12 @@ from robodyn.tree import Indices
 _PIECE = 1 << 16
 """Entries x batch that are worked on at a time."""
 _TILE = 1 << 20
-"""The same for tiles, and the largest side of one."""
-_SIDE = 512
+"""The same for tiles."""
+_ONE_THREAD = 1 << 18
+"""Multiplications in a product of tiles: up to so many, BLAS libraries stay in one thread. Products this thin gain
+little from several, and where other processes keep the cores busy they take a hundred times as long."""
+_SHORTEST = 16
+"""Side of a tile, however large the batch is."""
 
 
 def cross3(a: Array, b: Array) -> Array:
@@ -79,7 +83,7 @@ class Pairs:
     def _fill_by_tiles(self, out: Array, upper: bool, lower: bool) -> None:
         nv, ends = len(self.branches), self.branches.ends
         motions, forces, points = (self._in_order(each) for each in (self.motions, self.forces, self.points))
-        side = int(np.clip((_TILE // self.batch) ** 0.5, 16, _SIDE))
+        side = max(_SHORTEST, int(min(_TILE // self.batch, _ONE_THREAD // len(self.motions)) ** 0.5))
         latest = [int(ends[j : j + side].max()) for j in range(0, nv, side)]
         for k in range(0, nv, side):
             columns = slice(k, min(k + side, nv))
