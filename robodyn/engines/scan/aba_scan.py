@@ -20,12 +20,12 @@ from robodyn.arguments import Array
 from robodyn.engines.scan.elements import stored
 from robodyn.engines.scan.elementwise import Elementwise, operators
 from robodyn.engines.scan.heavy_paths import Level
-from robodyn.engines.scan.inverse import velocities
+from robodyn.engines.scan.inverse import external_forces, velocities
 from robodyn.engines.scan.kernels import Segments
-from robodyn.engines.scan.riccati import AFFINE, RICCATI, ZERO_SYM6, Sym6, growths, riccati, symmetric
+from robodyn.engines.scan.riccati import AFFINE, CORRECTIONS, RICCATI, ZERO_SYM6, Sym6, growths, riccati, symmetric
 from robodyn.engines.scan.semigroups import sums
 from robodyn.engines.scan.stages import motions, stages
-from robodyn.engines.scan.states import State, force_in, motion_cross
+from robodyn.engines.scan.states import State, motion_cross
 from robodyn.joints import KINDS
 from robodyn.spatial import ZERO_FORCE, Force, Inertia, Motion, articulated, dot
 from robodyn.sweeps import INERTIA, MOTION, FieldType
@@ -35,8 +35,8 @@ Flags: TypeAlias = NDArray[np.bool_]
 
 PART = 1 << 16
 """Bodies x batch whose elements are in memory at once."""
-WEAK = 1e4
-"""Growth from which a stage takes in the next one."""
+WEAK = {np.dtype(np.float64): 1e6, np.dtype(np.float32): 1e3}
+"""How many times the inertia that a stage's joints feel of its bodies may be less than what they feel behind them."""
 
 _C, _J = slice(42, 63), slice(69, 90)
 _HELD = slice(63, 90)
@@ -64,11 +64,11 @@ class _Bodies:
         self.state, self.model = state, state.model
         self.X = state.transforms()
         vJ = state.joint_motion(state.tree_input("qd"))
-        X0, v = velocities(state, self.X, vJ)
+        XR, v = velocities(state, self.X, vJ)
         self.c = motion_cross(v, vJ)
         self.held = _loads(state.inertia, v)
         if state.given("f_ext"):
-            self.held[:6] += force_in(X0, state.external_forces)
+            self.held[:6] += external_forces(state, self.X, XR)
         self.tau = state.tree_input("tau")
 
     def arrays(self, codes: Sequence[int], runs: Indices) -> Iterator[Array]:
@@ -124,8 +124,8 @@ class _Stages:
     def weak(self, J: Array) -> Flags:
         """Stages that what is behind them drowns in some row; J (21, stages, B) is that of the next stage, or of all
         that are behind."""
-        grown = growths(J.dtype)(self.elements[_C, :-1], J[:, 1:])[0]
-        return np.append((grown > WEAK).any(axis=1) | self.singular[:-1], False) & ~self.ends
+        grown = growths(self.elements[_C, :-1], J[:, 1:])[0]
+        return np.append((grown > WEAK[J.dtype]).any(axis=1) | self.singular[:-1], False) & ~self.ends
 
 
 def _elements(bodies: _Bodies, part: Level, starts: Indices, lengths: Indices) -> tuple[Array, Flags]:
@@ -184,15 +184,31 @@ def _merged(bodies: _Bodies, part: Level, now: _Stages, weak: Flags) -> _Stages:
 def _gather(bodies: _Bodies, part: Level) -> None:
     """Add to what bodies of a part hold that of their subtrees, and hand what heads have to the junctions."""
     now, found = _settled(bodies, part)
-    held, heads = found[_HELD], now.heads
-    behind = np.flatnonzero(~heads)
-    bodies.held[:, part.bodies[now.starts[behind] - 1]] += held[:, behind]
+    # What each body's parent sees of the path from that body on: eta and J.
+    seen = np.empty((27, part.bodies.size, bodies.state.batch), bodies.state.dtype)
+    seen[:, now.starts] = found[_HELD]
+    behind = np.flatnonzero(~now.heads)
+    bodies.held[:, part.bodies[now.starts[behind] - 1]] += found[_HELD, behind]
     for k in range(1, int(now.lengths.max())):
         runs = np.flatnonzero(now.lengths > k)
         places = now.starts[runs] + now.lengths[runs] - k
         inner, _ = _elements(bodies, part, places, np.ones(places.size, np.intp))
+        seen[:, places] = inner[_HELD]
         bodies.held[:, part.bodies[places - 1]] += inner[_HELD]
-    bodies.state.layout.heavy_paths.join(sums(27), bodies.held, part, held[:, heads])
+    _correct(bodies, part, seen)
+    bodies.state.layout.heavy_paths.join(sums(27), bodies.held, part, seen[:, part.starts])
+
+
+def _correct(bodies: _Bodies, part: Level, seen: Array) -> None:
+    """A step of Newton's method on what bodies hold and their parents see, from how far the recursion is off."""
+    options, m = bodies.state.layout.options, part.bodies.size
+    made, _ = _elements(bodies, part, np.arange(m), np.ones(m, np.intp))
+    elements = np.concatenate((made[:42], made[_HELD] - seen))
+    change = part.segments.scan(CORRECTIONS, elements, options.path_kernel, block=options.block, backwards=True)[42:]
+    seen += change
+    behind = np.ones(m, np.bool_)
+    behind[part.starts] = False
+    bodies.held[:, part.bodies[np.flatnonzero(behind) - 1]] += change[:, behind]
 
 
 def _accelerate(bodies: _Bodies, part: Level, a: Array, qdd: Array) -> None:

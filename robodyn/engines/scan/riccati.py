@@ -46,7 +46,6 @@ UPPER = tuple((i, j) for i in _SIX for j in range(i, 6))
 _AT = {pair: k for k, pair in enumerate(UPPER)}
 ZERO: Rows = ((0.0,) * 6,) * 6
 ZERO_SYM6: Sym6 = (0.0,) * 21
-_TINY = 1e-36
 ONE: Rows = tuple(tuple(float(i == j) for j in _SIX) for i in _SIX)
 
 
@@ -105,7 +104,14 @@ def congruence(A: Rows, S: Sym6) -> Sym6:
     return tuple(dot(AS[i], A[j]) for i, j in UPPER)
 
 
-def root(S: Sym6, rounding: float) -> tuple[Vec6, ...]:
+class Rounding(NamedTuple):
+    """A few roundings of 1, and a number beside which only zero is small, but whose reciprocal is finite."""
+
+    relative: float
+    least: float
+
+
+def root(S: Sym6, rounding: Rounding) -> tuple[Vec6, ...]:
     """Columns of a lower triangular L with S = L L' (Cholesky), for a positive semi-definite S; column k starts at its
     diagonal.
 
@@ -116,8 +122,8 @@ def root(S: Sym6, rounding: float) -> tuple[Vec6, ...]:
     left = {pair: S[k] for k, pair in enumerate(UPPER)}
     found = []
     for k in _SIX:
-        pivot, floor = left[k, k], rounding * S[_AT[k, k]]
-        inverse = 1.0 / np.sqrt(np.sqrt(pivot * pivot + floor * floor + _TINY))
+        pivot, floor = left[k, k], rounding.relative * S[_AT[k, k]]
+        inverse = 1.0 / np.sqrt(np.sqrt(pivot * pivot + floor * floor + rounding.least))
         for j in range(k + 1, 6):
             left[k, j] = left[k, j] * inverse
         for i in range(k + 1, 6):
@@ -145,7 +151,7 @@ def _factor(L: tuple[Vec6, ...], B: Rows) -> tuple[dict[tuple[int, int], Scalar]
     return N, tuple(inverse[j] for j in _SIX)
 
 
-def damped(S: Sym6, B: Sym6, rounding: float) -> Sym6:
+def damped(S: Sym6, B: Sym6, rounding: Rounding) -> Sym6:
     """S (1 + B S)^-1 for positive semi-definite S and B: with S = L L' it is L (1 + L' B L)^-1 L'.
 
     The eigenvalues of 1 + L' B L are at least 1, and what is subtracted is so within its factorisation alone.
@@ -163,13 +169,12 @@ def damped(S: Sym6, B: Sym6, rounding: float) -> Sym6:
     return tuple(dot([W[m, i] for m in range(i + 1)], [W[m, j] for m in range(i + 1)]) for i, j in UPPER)
 
 
-def growth(C: Sym6, J: Sym6, rounding: float) -> Scalar:
-    """det(1 + C J): how far J drowns the inertia behind a mobility C, and with it digits of what C stands for."""
-    _, inverse = _factor(root(C, rounding), full(J))
-    share = inverse[0]
-    for each in inverse[1:]:
-        share = share * each
-    return 1.0 / (share * share)
+def growth(C: Sym6, J: Sym6) -> Scalar:
+    """tr(C J), the sum of the eigenvalues of C J, which are at least 0: how much more inertia there is behind a
+    mobility than within it."""
+    return dot([C[_AT[i, i]] for i in _SIX], [J[_AT[i, i]] for i in _SIX]) + 2.0 * dot(
+        *([S[k] for k, (i, j) in enumerate(UPPER) if i < j] for S in (C, J))
+    )
 
 
 class Riccati(NamedTuple):
@@ -182,7 +187,7 @@ class Riccati(NamedTuple):
     J: Sym6
 
 
-def _then(one: Riccati, two: Riccati, rounding: float) -> Riccati:
+def _then(one: Riccati, two: Riccati, rounding: Rounding) -> Riccati:
     """With M = (1 + C1 J2)^-1: A2 M A1, A2 M (b1 + C1 eta2) + b2, A2 M C1 A2' + C2, A1' M' (eta2 - J2 b1) + eta1,
     A1' M' J2 A1 + J1. J2 M and M C1 are symmetric, and M = 1 - C1 (J2 M)."""
     J2M, MC1 = damped(two.J, one.C, rounding), damped(one.C, two.J, rounding)
@@ -205,25 +210,20 @@ ONE_STRETCH = Riccati(ONE, (0.0,) * 6, ZERO_SYM6, (0.0,) * 6, ZERO_SYM6)
 """No stage at all: the identity."""
 
 
-def _rounding(dtype: np.dtype[Any]) -> float:
-    return 4.0 * float(np.finfo(dtype).eps)
-
-
 @cache
 def riccati(dtype: np.dtype[Any]) -> Semigroup:
     """Stretches in a precision; see `root` for what it has to know of it."""
-    rounding = _rounding(dtype)
+    known = np.finfo(dtype)
+    rounding = Rounding(4.0 * float(known.eps), 100.0 * float(known.tiny))
     return Semigroup(f"Riccati {dtype}", ONE_STRETCH, lambda one, two: _then(one, two, rounding))
 
 
 RICCATI = riccati(np.dtype(np.float64))
 
 
-@cache
-def growths(dtype: np.dtype[Any]) -> Elementwise:
-    """`growth` (1, n, B) of arrays (21, n, B)."""
-    rounding, twenty_one = _rounding(dtype), FieldType(ZERO_SYM6)
-    return Elementwise(lambda C, J: growth(C, J, rounding), FieldType(0.0), twenty_one, twenty_one)
+_SYM6 = FieldType(ZERO_SYM6)
+growths = Elementwise(growth, FieldType(0.0), _SYM6, _SYM6)
+"""`growth` (1, n, B) of arrays (21, n, B)."""
 
 
 class Affine(NamedTuple):
@@ -239,3 +239,29 @@ def _then_affine(one: Affine, two: Affine) -> Affine:
 
 AFFINE = Semigroup("affine", Affine(ONE, (0.0,) * 6), _then_affine)
 """First-order recurrences with matrices that are no transforms."""
+
+
+class Correction(NamedTuple):
+    """What errors of J and eta behind a stretch of bodies do to those before it, to first order, and what it adds.
+
+    a = A x + b is how the last body moves with the first one's parent when joints are as they are (closed loop);
+    errors dJ, deta behind become A' dJ A + J and A' (deta - dJ b) + eta before it: Newton's method for the recursion.
+    """
+
+    A: Rows
+    b: Vec6
+    eta: Vec6
+    J: Sym6
+
+
+def _then_corrected(one: Correction, two: Correction) -> Correction:
+    A1, J2 = columns(one.A), full(two.J)
+    return Correction(
+        product(two.A, one.A),
+        add(times(two.A, one.b), two.b),
+        add(times(A1, sub(two.eta, times(J2, one.b))), one.eta),
+        add(congruence(A1, two.J), one.J),
+    )
+
+
+CORRECTIONS = Semigroup("Riccati correction", Correction(ONE, (0.0,) * 6, (0.0,) * 6, ZERO_SYM6), _then_corrected)

@@ -26,10 +26,23 @@ from robodyn.engines.scan.riccati import (
     columns,
     force,
     symmetric,
+    times,
     vector,
 )
 from robodyn.joints import KINDS
-from robodyn.spatial import IDENTITY, Force, Motion, Scalar, Transform, add, cross, scale, sub
+from robodyn.spatial import (
+    IDENTITY,
+    ZERO_MOTION,
+    ArticulatedInertia,
+    Force,
+    Motion,
+    Scalar,
+    Transform,
+    add,
+    cross,
+    scale,
+    sub,
+)
 from robodyn.sweeps import FORCE, MOTION, SCALAR, TRANSFORM, FieldType
 
 
@@ -64,10 +77,12 @@ class _Run:
     """
 
     def __init__(self, members: Sequence[Member]) -> None:
-        moving = [members[0].c]
+        moving = [ZERO_MOTION]
         for member in members[1:]:
             moving.append(member.X.motion(moving[-1]) + member.c)
         self.a = moving[-1]
+        self.IA: ArticulatedInertia
+        self.F: Force
         self.R: list[Scalar] = []
         self.r: list[Scalar] = []
         self.U: list[Force] = []
@@ -116,8 +131,10 @@ def stage(members: Sequence[Member]) -> tuple[Riccati, tuple[Scalar, ...], tuple
         C = add(C, (moved[p] * (moved[q] / d) for p, q in UPPER))
         IA = IA.minus_outer(w[i], share)
     A = tuple(vector(X.force_back(force(row))) for row in onward)
+    # c of the first body moves all of them: it meets the inertia that is left, which loses less than eliminating it.
+    b, F = add(times(onward, vector(members[0].c)), vector(b)), F + IA.times(members[0].c)
     eta = X.force_back(F).scaled(-1.0)
-    return Riccati(A, vector(b), C, vector(eta), symmetric(X.articulated_back(IA))), pivots, diagonal
+    return Riccati(A, b, C, vector(eta), symmetric(X.articulated_back(IA))), pivots, diagonal
 
 
 def motion_of_joint(member: Member) -> tuple[Rows, Vec6, tuple[Vec6, ...], tuple[Scalar, ...]]:
@@ -127,7 +144,7 @@ def motion_of_joint(member: Member) -> tuple[Rows, Vec6, tuple[Vec6, ...], tuple
     factor = ldl(tuple(run.R), len(run.r))
     U = [vector(X.force_back(u)) for u in run.U]
     G = columns(tuple(ldl_solve(factor, tuple(u[j] for u in U)) for j in range(6)))
-    g = ldl_solve(factor, tuple(run.r))
+    g = ldl_solve(factor, tuple(r + member.c.dot(u) for r, u in zip(run.r, run.U, strict=True)))
     A, b = plucker(X), vector(member.c)
     for s, row, shift in zip(map(vector, member.S), G, g, strict=True):
         A = tuple(sub(old, scale(entry, row)) for old, entry in zip(A, s, strict=True))
