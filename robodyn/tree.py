@@ -1,7 +1,7 @@
 """The shape of a kinematic tree: everything that follows from its parent array alone.
 
-All of it is built by passes over arrays, never by recursion, so a chain of 10^7 bodies is as good as a bush. Each
-quantity is computed when it is first asked for and kept.
+All of it is built by passes over arrays, never by recursion, so a chain of 10^7 bodies is as good as a bush. Passes of
+large trees are machine code where that runs. Each quantity is computed when it is first asked for and kept.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from robodyn.arguments import count
-from robodyn.errors import ArgumentError
+from robodyn.errors import ArgumentError, UnavailableError
 
 _AnyArray = TypeVar("_AnyArray", bound=NDArray[Any])
 
@@ -25,6 +25,23 @@ def read_only(array: _AnyArray) -> _AnyArray:
     """The array itself, which nobody can write to from now on: what is computed once is shared by all who ask."""
     array.setflags(write=False)
     return array
+
+
+_COMPILED_FROM = 10_000
+"""Bodies from which a pass is worth machine code."""
+
+
+def _compiled_pass(name: str, parent: Indices, *arrays: Indices) -> bool:
+    """Run a pass over a large tree as machine code; False where that is not to be."""
+    if parent.size < _COMPILED_FROM or parent.dtype.itemsize != 8:
+        return False
+    try:
+        from robodyn.engines.cpu.tree_passes import passes
+
+        passes()(name, parent, *arrays)
+    except (UnavailableError, ImportError, OSError):
+        return False
+    return True
 
 
 def _frozen(values: Any) -> Indices:
@@ -64,6 +81,9 @@ class Tree:
     @cached_property
     def depth(self) -> Indices:
         """(n,) number of ancestors among the bodies: 0 for a child of the world."""
+        found = np.empty(len(self), np.intp)
+        if _compiled_pass("depth", self.parent, found):
+            return read_only(found)
         depth: list[int] = []
         append = depth.append
         for p in self.parent.tolist():
@@ -116,6 +136,9 @@ class Tree:
     @cached_property
     def subtree_size(self) -> Indices:
         """(n,) number of bodies in the subtree of each body, itself included."""
+        found = np.ones(len(self), np.intp)
+        if _compiled_pass("subtree_size", self.parent, found):
+            return read_only(found)
         size = [1] * len(self)
         parent = self.parent.tolist()
         for i in range(len(self) - 1, -1, -1):
@@ -126,6 +149,9 @@ class Tree:
     @cached_property
     def preorder_rank(self) -> Indices:
         """(n,) place of each body in a depth-first walk that takes siblings in index order."""
+        found, free = np.empty((2, len(self)), np.intp)
+        if _compiled_pass("preorder_rank", self.parent, self.subtree_size, found, free):
+            return read_only(found)
         rank: list[int] = []
         next_rank: list[int] = []
         next_root = 0
@@ -178,6 +204,9 @@ class Tree:
     @cached_property
     def heavy_child(self) -> Indices:
         """(n,) the child with the largest subtree (the first of equals), -1 for a leaf."""
+        found, sizes = np.full(len(self), -1, np.intp), np.zeros(len(self), np.intp)
+        if _compiled_pass("heavy_child", self.parent, self.subtree_size, sizes, found):
+            return read_only(found)
         heavy, heaviest = [-1] * len(self), [0] * len(self)
         for i, (p, size) in enumerate(zip(self.parent.tolist(), self.subtree_size.tolist(), strict=True)):
             if p >= 0 and size > heaviest[p]:
@@ -192,8 +221,17 @@ class Tree:
         return read_only(continues)
 
     @cached_property
+    def _compiled_paths(self) -> tuple[Indices, Indices] | None:
+        """`heavy_head` and `heavy_level` by one pass, or None."""
+        head, level = np.empty((2, len(self)), np.intp)
+        there = _compiled_pass("heavy_paths", self.parent, self.heavy_child, head, level)
+        return (read_only(head), read_only(level)) if there else None
+
+    @cached_property
     def heavy_head(self) -> Indices:
         """(n,) first body of the heavy path that each body lies on."""
+        if self._compiled_paths is not None:
+            return self._compiled_paths[0]
         head: list[int] = []
         for i, (p, continues) in enumerate(zip(self.parent.tolist(), self._on_heavy_edge.tolist(), strict=True)):
             head.append(head[p] if continues else i)
@@ -202,6 +240,8 @@ class Tree:
     @cached_property
     def heavy_level(self) -> Indices:
         """(n,) light edges between the body and the head of its root's path; at most floor(log2 n)."""
+        if self._compiled_paths is not None:
+            return self._compiled_paths[1]
         level: list[int] = []
         for p, continues in zip(self.parent.tolist(), self._on_heavy_edge.tolist(), strict=True):
             level.append(0 if p < 0 else level[p] + (not continues))

@@ -122,3 +122,25 @@ def test_wrong_parents_are_named(parent, words):
 def test_bodies_and_levels_that_do_not_exist_are_named(ask, words):
     with pytest.raises(rd.ArgumentError, match=words):
         ask(rd.Tree([-1, 0, 0]))
+
+
+@pytest.mark.parametrize("shape", ["chain", "star", "random", "forest", "binary"])
+def test_passes_as_machine_code_are_the_passes(shape, monkeypatch):
+    n = 12_000
+    rng = np.random.default_rng(3)
+    index = np.arange(n)
+    parent = {
+        "chain": index - 1,
+        "star": np.minimum(index - 1, 0),
+        "random": np.floor(rng.random(n) * index).astype(int) - (index == 0),
+        "forest": np.where(rng.random(n) < 0.2, -1, index - 1),
+        "binary": (index + 1) // 2 - 1,
+    }[shape]
+    parent[0] = -1
+    names = ("depth", "subtree_size", "preorder_rank", "heavy_child", "heavy_head", "heavy_level")
+    compiled = {name: getattr(rd.Tree(parent), name) for name in names}
+    monkeypatch.setattr("robodyn.tree._COMPILED_FROM", n + 1)
+    plain = rd.Tree(parent)
+    for name, found in compiled.items():
+        np.testing.assert_array_equal(found, getattr(plain, name), err_msg=name)
+        assert not found.flags.writeable
