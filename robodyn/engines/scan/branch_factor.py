@@ -62,8 +62,9 @@ class BranchFactor:
     def diagonal(self) -> Array:
         """D (nv_tree, B)."""
         order = np.fromiter(chain.from_iterable(level.dofs for level in self.levels), np.intp)
-        found = np.empty((order.size, self.pivots[0].shape[-1]))
-        found[order] = np.concatenate(self.pivots)
+        pivots = np.concatenate(self.pivots)
+        found = np.empty_like(pivots)
+        found[order] = pivots
         return found
 
 

@@ -18,8 +18,8 @@ from robodyn.engines.scan.states import Layout
 from robodyn.model import Model
 from robodyn.tree import Indices, Tree
 
-_PARALLEL = 16
-"""A matrix is filled a tile at a time unless its entries by pairs of degrees of freedom are so many times fewer."""
+_FEW, _FEWER = 64, 16
+"""A matrix is filled tile by tile, unless it is larger than that and has so many times fewer entries than places."""
 
 
 class Level(NamedTuple):
@@ -61,7 +61,7 @@ class Branches:
     @property
     def bushy(self) -> bool:
         """Whether so few entries are there that they are better found one by one."""
-        return len(self) > 64 and _PARALLEL * self.pairs < len(self) ** 2
+        return len(self) > _FEW and _FEWER * self.pairs < len(self) ** 2
 
     @cached_property
     def in_order(self) -> bool:

@@ -20,10 +20,14 @@ from robodyn.engines.scan.inverse import inverse_dynamics
 from robodyn.engines.scan.mass_matrix import entries, mass_matrix
 from robodyn.engines.scan.states import State
 
+REMEDY = "method='aba_scan', or the 'cpu' engine, which make no matrix"
+"""What an error offers where a matrix has no room."""
 _DENSE_FLOP, _DENSE_ENTRY = 4e-11, 1e-8
 """Seconds, measured on one core: of an operation of Cholesky's method, of an entry of H."""
 _BRANCH_FLOP, _BRANCH_STEP = 3e-9, 2e-5
 """Likewise along the branches, and of a step there, all rows of a level against one level above."""
+_ONE_BY_ONE = 64
+"""Trees no larger than that are not worth steps of their own for every pair of levels."""
 _SMALL, _SEVERAL = 24, 8
 """Matrices no larger than that, of no fewer states, are eliminated side by side."""
 
@@ -54,13 +58,10 @@ def forward_by_mass_matrix(state: State, out: Array) -> None:
     solved(H, net_force(state), out)
 
 
-REMEDY = "method='aba_scan', or the 'cpu' engine, which make no matrix"
-
-
 def along_branches(branches: Branches) -> bool:
     """Whether to factorise along the branches, by the time that each way is expected to take."""
     n, depth = float(len(branches)), branches.tree.depth.astype(float)
-    if n <= 64:
+    if n <= _ONE_BY_ONE:
         return False
     steps = branches.tree.n_levels**2
     sparse = _BRANCH_FLOP * float((depth * depth).sum()) + _BRANCH_STEP * steps

@@ -29,14 +29,11 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array  # type: ignore[import-untyped]
 
 
-def entries(state: State, X: Array | None = None) -> Pairs:
-    """S_a and F_k = Ic_k S_k, of which H is made, but for armature. X: transforms, if they are known."""
-    at = placement(state, state.transforms() if X is None else X)
-    own = inertias(state, at)
-    composite = composites(state, at, _COMPOSITE, own)
-    body = branches_of(state.layout).body
-    S = columns(state, at)
-    return Pairs(branches_of(state.layout), S, _force(composite[:, body], S), at.p[:, body])
+def entries(state: State) -> Pairs:
+    """S_a and F_k = Ic_k S_k, of which H is made, but for armature."""
+    branches, at = branches_of(state.layout), placement(state, state.transforms())
+    composite, S = composites(state, at, _COMPOSITE, inertias(state, at)), columns(state, at)
+    return Pairs(branches, S, _force(composite[:, branches.body], S), at.p[:, branches.body])
 
 
 def mass_matrix(state: State, out: Array) -> None:
