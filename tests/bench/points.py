@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import signal
 import threading
+import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -86,8 +87,12 @@ class Budget:
         size: float,
         prepare: Callable[[], Callable[[], Any]],
         check: Callable[[Any], float] | None = None,
+        *,
+        wrong: float = WRONG,
+        once: bool = False,
     ) -> Point:
-        """Fill a point: `prepare` makes the call, and `check` says how far its result is off.
+        """Fill a point: `prepare` makes the call, and `check` says how far its result is off, `wrong` or more being no
+        answer. With `once`, it is the first call that is timed, and no other is made.
 
         `size` is what times grow with. Sizes of one group, series, branching and batch must come in rising order.
         """
@@ -101,7 +106,7 @@ class Budget:
             return point
         try:
             with _alarm(_PATIENCE * self.limit):
-                self._fill(point, prepare(), check)
+                self._fill(point, prepare(), check, wrong, once)
         except (MemoryError, TooLongError) as error:
             at = f"n = {point.n:,}" + (f", batch {point.batch:,}" if point.batch > 1 else "")
             point.problem = self.ended[key] = (
@@ -113,14 +118,26 @@ class Budget:
             self.history.setdefault(key, []).append((size, point.median_s))
         return point
 
-    def _fill(self, point: Point, call: Callable[[], Any], check: Callable[[Any], float] | None) -> None:
+    def _fill(
+        self,
+        point: Point,
+        call: Callable[[], Any],
+        check: Callable[[Any], float] | None,
+        wrong: float,
+        once: bool,
+    ) -> None:
+        start = time.perf_counter()
         answer = call()
+        took = time.perf_counter() - start
         if check is not None:
             point.off_by = check(answer)
-            if not point.off_by < WRONG:
+            if not point.off_by < wrong:
                 point.problem = f"WRONG: differs by {point.off_by:.1g}"
                 return
         del answer
+        if once:
+            point.best_s, point.median_s, point.runs = took, took, 1
+            return
         timing = timed(call, self.seconds)
         point.best_s, point.median_s, point.runs = timing.best_s, timing.median_s, timing.runs
 

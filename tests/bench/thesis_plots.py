@@ -65,10 +65,8 @@ def _curve(panel: Any, sizes: Sequence[int], value: Callable[[int], float | None
         panel.plot(*zip(*there, strict=True), **look)
 
 
-def _finish(panel: Any, title: str, y: str, log: bool = True) -> None:
-    panel.set(xscale="log", xlabel="bodies", ylabel=y, title=title)
-    if log:
-        panel.set_yscale("log")
+def _finish(panel: Any, title: str, y: str) -> None:
+    panel.set(xscale="log", yscale="log", xlabel="bodies", ylabel=y, title=title)
     panel.grid(alpha=0.3)
 
 
@@ -106,7 +104,7 @@ def _structures(plt: Any, curves: Curves) -> Any:
                 label=name, **_look(k),
             )  # fmt: skip
         panel.axhline(1.0, color="#000000", linewidth=0.8)
-        _finish(panel, f"{what}, chain", "time with 6 x 6 / time with (E, r)", log=False)
+        _finish(panel, f"{what}, chain", "time with 6 x 6 / time with (E, r)")
     _legend(figure, axes[0][0])
     return figure
 
@@ -144,7 +142,7 @@ def _heat(group: str) -> Callable[[Any, Curves], Any]:
     def drawing(plt: Any, curves: Curves) -> Any:
         from matplotlib.colors import SymLogNorm
 
-        names = [series for series in SHOWN[group] if series in curves.series(group)]
+        names = [series for series in SHOWN[group] if series in curves.series(group)] or curves.series(group)
         figure, axes = plt.subplots(1, len(names), figsize=(4.2 * len(names), 4.2), squeeze=False, layout="constrained")
         sizes = curves.sizes(group)
         for panel, series in zip(axes[0], names, strict=True):
