@@ -1,0 +1,1 @@
+"""The GPU engine: algorithms as CUDA kernels for batches of states."""
