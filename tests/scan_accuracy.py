@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import robodyn as rd
 from robodyn.benchmark.tables import Cells

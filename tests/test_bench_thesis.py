@@ -1,0 +1,240 @@
+"""The thesis' experiments, the map of scan methods and their accuracy: tiny runs, and what ends a curve.
+
+Nothing here depends on how long anything took.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import scan_accuracy
+
+from robodyn.engines.protocol import METHODS
+from robodyn.engines.scan import AFFINE_MOTIONS
+from robodyn.errors import ArgumentError
+from tests.bench import __main__ as runner
+from tests.bench import published, scan_map, thesis, thesis_cases
+from tests.bench.points import NOT_MEASURED, Budget, Point, bounded_memory, remarks
+from tests.bench.six_by_six import AFFINE, SixBySix, matmul_rootfix, matrices, rootfix
+
+PLOTS = importlib.util.find_spec("matplotlib") is not None
+
+
+def call(word, folder, largest):
+    """What the command does, in this process."""
+    runner.run(
+        word, write=True, engine="auto", batch="1", dtype="float64", threads="1", seconds=0.0, huge=False, quick=True,
+        largest=largest, limit=20.0, folder=folder,
+    )  # fmt: skip
+    name = word.split(":")[0]
+    document = json.loads((folder / f"{name}.json").read_text())
+    return document, (folder / f"{name}.md").read_text()
+
+
+def tables_of(page):
+    """Columns of every table."""
+    lines = page.splitlines()
+    return [above.strip("| ").split(" | ") for above, rule in pairwise(lines) if rule[:3] == "|--"]
+
+
+@pytest.fixture(scope="module")
+def thesis_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("thesis")
+    return *call("thesis", folder, 10), folder
+
+
+def test_the_thesis_is_measured_and_written(thesis_run):
+    document, page, folder = thesis_run
+    points = [Point(**each) for each in document["points"]]
+    assert {point.group for point in points} == {each.group for each in thesis.EXPERIMENTS}
+    assert [point.problem for point in points if point.problem] == []
+    for point in points:
+        assert 0.0 < point.best_s <= point.median_s
+        assert point.off_by < 1e-12
+        assert point.runs >= 1
+    for experiment in thesis.EXPERIMENTS:
+        there = {(p.series, p.branching) for p in points if p.group == experiment.group}
+        assert there == {(each.name, b) for each in experiment.contenders for b in experiment.branchings}
+    for figure, title in thesis.TITLES.items():
+        assert f"## {title}" in page
+        assert (folder / f"thesis-{figure}.svg").exists() == PLOTS
+        assert (f"(thesis-{figure}.svg)" in page) == PLOTS
+    assert published.NOTE in page and "GPU: not measured" in page
+    assert "filter" not in document
+
+
+def test_tables_of_the_thesis_have_all_series_and_published_figures(thesis_run):
+    _, page, _ = thesis_run
+    columns = tables_of(page)
+    for contenders in (thesis_cases.VELOCITIES, thesis_cases.OPERATORS, thesis_cases.RNEA, thesis_cases.CRBA):
+        names = [each.name for each in contenders]
+        assert any(["bodies", *names] == table[: len(names) + 1] for table in columns)
+    assert any(published.GPU in table and published.CPU in table for table in columns)
+    assert "| bodies | chain | branching 1.01 | branching 1.5 | branching 2 |" in page
+
+
+def test_published_figures_stand_beside_the_sizes_that_they_are_of():
+    sizes = (1_000, 10_000, 100_000, 1_000_000, 4_000_000)
+    points = [Point("RNEA", thesis_cases.SEQUENTIAL, n, 2.0, best_s=1e-3, median_s=1e-3, runs=1) for n in sizes]
+    table = thesis.tables(points)["14"][-1]
+    assert [row[-2:] for row in table.rows] == [
+        ("770 us", "165 us"),
+        ("1.29 ms", "1.66 ms"),
+        ("1.64 ms", "17 ms"),
+        ("14.5 ms", "181 ms"),
+        ("57.6 ms", ""),
+    ]
+
+
+def test_one_figure_alone(tmp_path):
+    document, page = call("thesis: figure 12", tmp_path, 10)
+    assert {each["group"] for each in document["points"]} == {"operators"}
+    assert document["filter"] == "'thesis: figure 12'"
+    assert "Figure 12" in page and "Figure 11:" not in page
+    assert sorted(path.name for path in tmp_path.glob("*.svg")) == (["thesis-12.svg"] if PLOTS else [])
+
+
+@pytest.mark.parametrize("branching", [1.0, 2.0])
+def test_full_matrices_give_the_same(branching):
+    problem = thesis_cases.Problem(150, branching)
+    X, vJ = problem.joints
+    assert np.abs(
+        SixBySix(problem.model).inverse_dynamics(problem.q, problem.qd, problem.qdd) - problem.torques
+    ).max() < (1e-12 * np.abs(problem.torques).max())
+    for made in (rootfix(problem.tree, X, vJ)(), matmul_rootfix(problem.tree, X, vJ)()[..., None]):
+        np.testing.assert_allclose(made, problem.velocities, rtol=0, atol=1e-11 * np.abs(problem.velocities).max())
+
+
+def test_full_matrices_compose_as_compact_ones_do():
+    X, vJ = thesis_cases.Problem(2, 1.0).joints
+    first, second = (np.concatenate((X[:, [k]], vJ[:, [k]])) for k in (0, 1))
+    full = [np.concatenate((matrices(each[:12]), each[12:])) for each in (first, second)]
+    wanted = AFFINE_MOTIONS.compose(first, second)
+    np.testing.assert_allclose(
+        AFFINE.compose(*full), np.concatenate((matrices(wanted[:12]), wanted[12:])), rtol=0, atol=1e-14
+    )
+    identity = AFFINE.compose(full[0], AFFINE.inverse(full[0]))
+    np.testing.assert_allclose(identity, AFFINE.identities(full[0], 1), rtol=0, atol=1e-14)
+
+
+# The map.
+
+
+@pytest.fixture(scope="module")
+def map_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scan")
+    return *call("scan: forward_dynamics", folder, 4), folder
+
+
+def test_the_map_names_the_fastest_method(map_run):
+    document, page, folder = map_run
+    points = [Point(**each) for each in document["points"]]
+    assert {point.series for point in points} == {"cpu", "auto", *METHODS["forward_dynamics"]["scan"]}
+    assert [point.problem for point in points if point.problem] == []
+    assert all(point.best_s > 0.0 and point.off_by < 1e-10 for point in points)
+    assert {point.batch for point in points} == set(scan_map.BATCHES)
+    for each in document["fastest"]:
+        mine = [p for p in points if (p.group, p.n, p.batch) == (each["group"], each["n"], each["batch"])]
+        scans = {p.series: p.best_s for p in mine if p.series not in ("cpu", "auto")}
+        assert each["method"] == min(scans, key=scans.get)
+        theirs = next(p.best_s for p in mine if p.series == "cpu")
+        assert each["times_cpu"] == pytest.approx(theirs / scans[each["method"]])
+    assert len(document["fastest"]) == 2 * len(scan_map.BATCHES)
+    assert "## forward_dynamics, chain" in page and "| fastest scan | times cpu |" in page
+    assert (folder / "scan.svg").exists() == PLOTS
+
+
+def test_a_method_that_fails_is_named_and_the_others_are_measured():
+    def points(name, seconds, problem=""):
+        return Point("inverse_dynamics, chain", name, 4, batch=64, best_s=seconds, median_s=seconds, problem=problem)
+
+    found = [points("cpu", 1.0), points("rnea", 0.5), points("twist_pair", None, "TypeError: no")]
+    (grid,) = scan_map.grids(found)
+    assert grid.best(4, 64) == "rnea" and grid.against_recursion(4, 64) == 2.0
+    assert grid.table().rows == [("4", "64", "1 s", "**500 ms**", NOT_MEASURED, "rnea", "2 x")]
+    assert "- twist_pair, n = 4 x 64: TypeError: no" in scan_map.page(found, {"commit": "x"}, None)
+
+
+# What ends a curve.
+
+
+def measured(budget, n, prepare, check=None):
+    return budget.measure(Point("g", "s", n), n, prepare, check)
+
+
+def test_long_calls_are_foreseen():
+    budget = Budget(seconds=0.0, limit=1.0)
+    key = ("g", "s", 1.0, 1, "float64")
+    budget.history[key] = [(10.0, 1e-3), (100.0, 1e-1)]
+    assert budget.expected(key, 1000) == pytest.approx(10.0)
+    point = measured(budget, 1000, lambda: pytest.fail("called"))
+    assert point.best_s is None and point.problem == "a call of about 10 s expected, 1 s allowed"
+
+
+def test_long_calls_are_interrupted_and_larger_ones_left_out():
+    budget = Budget(seconds=0.0, limit=0.005)
+    point = measured(budget, 5, lambda: lambda: time.sleep(20.0))
+    assert point.cell == NOT_MEASURED and "from n = 5 on longer than 50 ms" in point.problem
+    assert measured(budget, 6, lambda: pytest.fail("called")).problem == point.problem
+    assert remarks([point]) == [f"s, n = 5: {point.problem}"]
+
+
+@pytest.mark.parametrize("error", [ValueError("no\nway"), ArgumentError("too much"), np.linalg.LinAlgError("x")])
+def test_a_call_that_raises_is_a_remark(error):
+    def fail():
+        raise error
+
+    point = measured(Budget(seconds=0.0), 5, lambda: fail)
+    assert point.best_s is None and point.problem == f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def test_a_wrong_answer_has_no_time():
+    for off_by in (0.5, math.nan):
+        point = measured(Budget(seconds=0.0), 5, lambda: lambda: 1.0, lambda answer, off_by=off_by: off_by)
+        assert point.best_s is None and point.problem.startswith("WRONG")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are Linux's")
+def test_more_memory_than_there_is_raises():
+    with bounded_memory():
+        point = measured(Budget(seconds=0.0), 5, lambda: lambda: np.ones(1 << 46))
+    assert point.problem == "from n = 5 on more memory than there is"
+
+
+# Accuracy.
+
+
+def test_accuracy_is_measured_and_written(tmp_path):
+    scan_accuracy.main(["--write", "--largest=10"], tmp_path)
+    page = (tmp_path / "scan-accuracy.md").read_text()
+    columns = tables_of(page)
+    for wanted in (scan_accuracy.INVERSE, scan_accuracy.KERNELS, scan_accuracy.FORWARD, scan_accuracy.CFA):
+        assert any(table[-len(wanted) :] == list(wanted) for table in columns)
+    stable, weak = page.split("## Forward dynamics by constraint forces")
+    for part, number, most in ((stable, 2 * 4 * 2, 1e-5), (weak, 2 * 2, 1.0)):
+        rows = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith(("| chain", "| star"))]
+        assert len(rows) == number and max(float(cell) for row in rows for cell in row[2:]) < most
+    assert (tmp_path / "scan-accuracy.svg").exists() == PLOTS
+
+
+@pytest.mark.parametrize("shape", scan_accuracy.SHAPES)
+def test_trees_have_the_shape_that_they_are_called(shape):
+    tree = scan_accuracy.tree(shape, 9).tree
+    depth, parent = tree.depth.tolist(), tree.parent.tolist()
+    if shape == "star":
+        assert parent == [-1] + [0] * 8
+    elif shape == "caterpillar":
+        assert parent == [-1, 0, 0, 2, 2, 4, 4, 6, 6]
+    else:
+        assert max(depth) == {"chain": 8, "branching 1.5": 4, "branching 2": 3}[shape]
