@@ -19,6 +19,7 @@ Array: TypeAlias = NDArray[Any]
 
 _MAX_ROWS_NAMED = 5
 _MAX_LEADING_AXES = 32
+"""As many as NumPy broadcasts; it has room for twice as many, so that results may have axes of their own."""
 _DOUBLE = 8
 
 
@@ -26,25 +27,51 @@ def real_array(name: str, value: Any, shape: tuple[int, ...], dtype: Any, *, wha
     """`value` as an array (..., *shape) of `dtype`; the trailing axes must match, leading axes are free.
 
     Raises:
-        ArgumentError: not numeric and real, ragged, or of another trailing shape.
+        ArgumentError: not numeric and real, ragged, masked, of another trailing shape, or of too many axes.
     """
-    try:
-        array = np.asarray(value)
-    except MemoryError:
-        raise
-    except Exception as error:  # a foreign object may raise anything
-        raise ArgumentError(f"{name}: got {brief(value)}; {_wanted(shape, what)}") from error
+    wanted = wanted_shape(shape, what)
+    array = as_array(name, value, wanted)
     if array.dtype.kind not in "fiu":
-        raise ArgumentError(f"{name}: got {brief(value)} of dtype {array.dtype}; {_wanted(shape, what)}")
+        raise ArgumentError(f"{name}: got {brief(value)} of dtype {array.dtype}; {wanted}")
     if array.ndim < len(shape) or array.shape[array.ndim - len(shape) :] != shape:
-        raise ArgumentError(f"{name}: got shape {array.shape}; {_wanted(shape, what)}")
+        raise ArgumentError(f"{name}: got shape {array.shape}; {wanted}")
+    require_few_axes(name, array.ndim - len(shape))
     if array.dtype == dtype:
         return array
     with np.errstate(over="ignore"):  # a float64 beyond float32 becomes infinite and is met by the checks of values
         return array.astype(dtype)
 
 
-def _wanted(shape: tuple[int, ...], what: str) -> str:
+def as_array(name: str, value: Any, wanted: str) -> Array:
+    """`value` as an array, of whatever dtype and shape; `wanted` ends the message where there is none.
+
+    Raises:
+        ArgumentError: ragged, or an object that raises; or masked, since what is masked would count like the rest.
+    """
+    if type(value) is np.ndarray:
+        return value
+    if isinstance(value, np.ndarray) and np.any(getattr(value, "mask", False)):
+        raise ArgumentError(f"{name}: got an array with masked entries; {wanted}, none of them masked")
+    try:
+        return np.asarray(value)
+    except MemoryError:
+        raise
+    except Exception as error:  # a foreign object may raise anything
+        raise ArgumentError(f"{name}: got {brief(value)}; {wanted}") from error
+
+
+def require_few_axes(name: str, axes: int) -> None:
+    """Raise for more leading axes than NumPy broadcasts.
+
+    Raises:
+        ArgumentError: there are.
+    """
+    if axes > _MAX_LEADING_AXES:
+        raise ArgumentError(f"{name}: got {axes} leading axes; wanted at most {_MAX_LEADING_AXES}")
+
+
+def wanted_shape(shape: tuple[int, ...], what: str = "") -> str:
+    """What is wanted of an array of this trailing shape, in words."""
     return f"wanted a real array of shape ({', '.join(['...', *map(str, shape)])})" + (f": {what}" if what else "")
 
 

@@ -24,4 +24,4 @@ class SingularError(NumericalError):
 
 
 class UnavailableError(RobodynError, RuntimeError):
-    """An engine, a query or an optional dependency that this installation does not have; names what to install."""
+    """An engine, a query, an optional dependency or memory that is not there; names what to install or to do."""

@@ -16,11 +16,14 @@ from robodyn.description import Finding
 from robodyn.errors import ArgumentError
 from robodyn.joints import CODE, KINDS, JointKind
 from robodyn.messages import brief, near_misses, printable
+from robodyn.model_fields import checked_fields, owned
 from robodyn.tree import Indices, Tree, read_only
 
 _TABLE_ROWS = 40
 _QUATERNION_TOO_SHORT = 1e-12
 _LENGTH_RANGE = 1.0
+_FARTHEST_ANGLE = 1e6
+"""A position limit of an angle beyond this, 160,000 turns, stands for none: sine and cosine lose their digits there."""
 
 
 class Numbered(Sequence[str]):
@@ -102,10 +105,20 @@ class Model:
     report: tuple[Finding, ...] = field(default=())
 
     def __post_init__(self) -> None:
-        for f in fields(self):
-            value = getattr(self, f.name)
-            if isinstance(value, np.ndarray):
-                read_only(value)
+        """Check what is given, and keep arrays that nobody else can write to (`robodyn.model_fields`).
+
+        Raises:
+            ArgumentError: a field of another shape or type, or with values that no robot has; names it.
+        """
+        for name, value in checked_fields({f.name: getattr(self, f.name) for f in fields(self)}).items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def of_checked(cls, **given: Any) -> Model:
+        """A model of fields that builders have made and checked themselves, which are kept as they are."""
+        model = object.__new__(cls)
+        model.__setstate__({"report": (), **given})
+        return model
 
     # Identity: what is pickled and compared is the fields; cached properties are rebuilt.
 
@@ -114,8 +127,7 @@ class Model:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
-            object.__setattr__(self, name, value)
-        self.__post_init__()
+            object.__setattr__(self, name, owned(value) if isinstance(value, np.ndarray) else value)
 
     def __copy__(self) -> Model:
         return self
@@ -408,8 +420,8 @@ class Model:
         self, rng: np.random.Generator | int | None = None, shape: tuple[int, ...] = ()
     ) -> NDArray[np.float64]:
         """(*shape, nq) random configurations: uniform within position limits (within +-pi rad or +-1 m where a limit
-        is missing, infinite or reversed, or the two are too far apart to subtract), attitudes uniform over all
-        rotations. `rng`: a generator or a seed.
+        is missing, infinite, reversed or, of an angle, beyond 1e6 rad, or the two are too far apart to subtract),
+        attitudes uniform over all rotations. `rng`: a generator or a seed.
 
         Raises:
             ArgumentError: `rng` is neither a generator nor a seed, or `shape` is not a tuple of integers from 0.
@@ -421,12 +433,13 @@ class Model:
             except (TypeError, ValueError) as error:
                 got = brief(rng)
                 raise ArgumentError(f"rng: got {got}; wanted a numpy.random.Generator or an integer seed") from error
-        wide = np.full(self.nq, np.pi)
+        wide, farthest = np.full(self.nq, np.pi), np.full(self.nq, _FARTHEST_ANGLE)
         for kind, q_index, _ in self.free_joints:
-            wide[q_index[:, kind.lengths]] = _LENGTH_RANGE
+            wide[q_index[:, kind.lengths]], farthest[q_index[:, kind.lengths]] = _LENGTH_RANGE, np.inf
         lower, upper = self.lower, self.upper
         with np.errstate(over="ignore"):
             bounded = np.isfinite(lower) & np.isfinite(upper) & np.isfinite(upper - lower) & (lower <= upper)
+        bounded &= np.maximum(np.abs(lower), np.abs(upper)) <= farthest
         lower, upper = np.where(bounded, lower, -wide), np.where(bounded, upper, wide)
         q: NDArray[np.float64] = rng.uniform(lower, upper, (*shape, self.nq))
         for start in self.quaternion_starts:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,7 +12,7 @@ import numpy as np
 
 from robodyn.arguments import Array, broadcast_leading, output_array, real_array, require_finite
 from robodyn.chains import Scan, Task, on_inertia
-from robodyn.errors import ArgumentError, NumericalError
+from robodyn.errors import ArgumentError, NumericalError, UnavailableError
 
 if TYPE_CHECKING:
     from robodyn.model import Model
@@ -64,8 +66,9 @@ class Query:
         for name, array in arrays.items():
             shape = dyn.argument_shapes[name]
             every = (*self.leading, *shape)
-            whole = array if array.shape == every else np.broadcast_to(array, every)
-            self.inputs[name] = whole.reshape(self.batch, *shape)
+            with _memory_for(name, every, array.dtype):
+                whole = array if array.shape == every else np.broadcast_to(array, every)
+                self.inputs[name] = whole.reshape(self.batch, *shape)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -73,11 +76,23 @@ class Query:
         return tuple(name for name in self.inputs if name not in ("V0", "dV0"))
 
     def new(self, *shape: int) -> Array:
-        """An array for intermediate results, (B, *shape)."""
-        return np.empty((self.batch, *shape), self.dyn.dtype)
+        """An array for intermediate results, (B, *shape).
+
+        Raises:
+            UnavailableError: there is not that much memory.
+        """
+        return self._new("an intermediate result", shape)
+
+    def _new(self, what: str, shape: tuple[int, ...]) -> Array:
+        with _memory_for(what, (*self.leading, *shape), self.dyn.dtype):
+            return np.empty((self.batch, *shape), self.dyn.dtype)
 
     def result(self, number: int, *shape: int) -> Array:
-        """An array (B, *shape) for result `number`: the user's own where it can be written to directly."""
+        """An array (B, *shape) for result `number`: the user's own where it can be written to directly.
+
+        Raises:
+            UnavailableError: there is not that much memory.
+        """
         target = self.out[number] if isinstance(self.out, tuple) and number < len(self.out) else self.out
         direct = (
             isinstance(target, np.ndarray)
@@ -88,14 +103,20 @@ class Query:
             and target.flags.writeable
             and not any(np.may_share_memory(target, array) for array in self.inputs.values())
         )
-        return target.reshape(self.batch, *shape) if direct else self.new(*shape)
+        return target.reshape(self.batch, *shape) if direct else self._new(f"result number {number + 1}", shape)
 
     def run(self, task: Task | Scan, link: int | None = None, **outputs: Array) -> None:
         """Run an algorithm or a chain on the arguments; also on inertias, if they are given, where it lists none."""
         if self.inertia is not None and not isinstance(task, Scan):
             task = on_inertia(task)
         engine: Any = self.dyn.engine  # scans are asked of the scan engine alone
-        engine.run(task, self.inputs, outputs, link=link)
+        try:
+            engine.run(task, self.inputs, outputs, link=link)
+        except MemoryError as error:
+            raise UnavailableError(
+                f"engine {engine.name!r}: no memory for what {self.batch} states need besides their results ({error}); "
+                "ask for fewer states at a time"
+            ) from error
 
     def finish(self, results: Mapping[str, Array]) -> Any:
         """Give results their leading axes, check them, and put them where `out` says: one array, or a tuple."""
@@ -114,7 +135,9 @@ class Query:
             try:
                 require_finite(name, array, array.ndim - len(self.leading))
             except NumericalError as error:
-                raise NumericalError(f"result {error}: the state is singular or overflows") from None
+                raise NumericalError(
+                    f"result {error}: the state is singular, or has numbers too large to compute with"
+                ) from None
 
     def _into(self, shaped: Mapping[str, Array], out: Any) -> tuple[Array, ...]:
         """Put results into the user's arrays, those that were not computed right there."""
@@ -131,6 +154,21 @@ class Query:
             if not np.may_share_memory(target, array):
                 target[...] = array
         return checked
+
+
+@contextmanager
+def _memory_for(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Iterator[None]:
+    """Around what allocates an array of that shape: UnavailableError where there is no memory for it."""
+    size = prod(shape) * dtype.itemsize
+    try:
+        if size > sys.maxsize:
+            raise MemoryError
+        yield
+    except MemoryError:
+        raise UnavailableError(
+            f"{what} of shape {shape} in {dtype} takes {size} bytes ({size / 1e9:.3g} GB); there is not that much "
+            "memory, so ask for fewer states at a time"
+        ) from None
 
 
 def _scalable(model: Model, q: Array) -> Array:

@@ -81,6 +81,15 @@ class InertiaJudge:
         return answer
 
     def _judged(self, inertia: Array) -> Array:
+        return cast(Array, self._vanishing(inertia).any(axis=1))
+
+    def body(self, inertia: Array) -> int | None:
+        """The body farthest from the root whose joint has no inertia to move, with inertias (n_bodies, 10)."""
+        bodies = _bodies(self.model, np.flatnonzero(self._vanishing(inertia[None])[0]))
+        return _outermost(self.model, bodies)[-1] if bodies.size else None
+
+    def _vanishing(self, inertia: Array) -> Array:
+        """Which pivots of rows of inertias (B, n_bodies, 10) vanish at every state, (B, nv)."""
         vanishing = np.ones((len(inertia), self.model.nv), dtype=bool)
         rows = np.arange(len(inertia))
         for q in self.states:
@@ -90,7 +99,7 @@ class InertiaJudge:
             rows = np.flatnonzero(vanishing.any(axis=1))
             if not rows.size:
                 break
-        return cast(Array, vanishing.any(axis=1))
+        return vanishing
 
 
 def _states(model: Model) -> Array:
@@ -122,7 +131,7 @@ def _pivots(model: Model, engine: Engine, given: dict[str, Array], tolerance: fl
 
 
 def _message(model: Model, vanishing: Array, pivot: Array, limit: Array) -> str:
-    bodies = np.searchsorted(model.v_start, model._own_coordinates[1][vanishing], side="right") - 1
+    bodies = _bodies(model, vanishing)
     outermost = _outermost(model, bodies)
     body = outermost[-1]
     dof = int(vanishing[bodies == body][0])
@@ -135,6 +144,11 @@ def _message(model: Model, vanishing: Array, pivot: Array, limit: Array) -> str:
         + (f". The same holds for {', '.join(others[:_MAX_NAMED])}" if others else "")
         + (f" and {len(others) - _MAX_NAMED} more" if len(others) > _MAX_NAMED else "")
     )
+
+
+def _bodies(model: Model, dofs: Array) -> Array:
+    """The body that each of some degrees of freedom moves."""
+    return np.searchsorted(model.v_start, model._own_coordinates[1][dofs], side="right") - 1
 
 
 def _outermost(model: Model, bodies: Array) -> list[int]:

@@ -241,6 +241,8 @@ class TorchDynamics(DifferentiableDynamics):
                 f"{name}: got a tensor of dtype {value.dtype}; wanted {self._dtype}, which this Dynamics computes in "
                 "(Dynamics(..., dtype=...), or tensor.to)"
             )
+        if value.is_nested:
+            raise ArgumentError(f"{name}: got a nested tensor; wanted one whose rows all have the same shape")
         if value.device.type != "cpu" or value.layout != torch.strided:
             raise ArgumentError(
                 f"{name}: got a tensor on device '{value.device}' of layout {value.layout}; wanted a strided one on "

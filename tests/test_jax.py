@@ -325,15 +325,60 @@ def test_nothing_that_moves():
 
 def test_wrong_arguments_are_named(arm):
     rj, v = wrap(arm), np.zeros(3)
-    with pytest.raises(rd.ArgumentError, match=r"^qd: got shape \(2,\); wanted \(\.\.\., 3\)"):
+    with pytest.raises(rd.ArgumentError, match=r"^qd: got shape \(2,\); wanted a real array of shape \(\.\.\., 3\)"):
         rj.inverse_dynamics(v, v[:2], v)
-    with pytest.raises(rd.ArgumentError, match=r"^q: got an array of dtype complex128; wanted real numbers"):
+    with pytest.raises(rd.ArgumentError, match=r"^q: got an array of dtype complex128; wanted a real array"):
         rj.mass_matrix(1j * v)
     with pytest.raises(rd.ArgumentError, match=r"^leading axes do not broadcast"):
         rj.bias_force(np.zeros((2, 3)), np.zeros((4, 3)))
     with pytest.raises(rd.ArgumentError, match=r"^model: got str; wanted a robodyn\.Model"):
         wrap("arm")
     assert rj.gravity_force([0, 0, 0]).shape == (3,)  # a list of integers will do
+
+
+REFUSED = {
+    "none": None,
+    "text": "x",
+    "objects": np.array([None] * 3),
+    "dates": np.zeros(3, "datetime64[s]"),
+    "generator": (0.0 for _ in range(3)),
+    "dict": {"a": 1.0},
+    "texts": ["x"] * 3,
+    "ragged": [1.0, [2.0]],
+    "integers beyond 64 bits": [2**100] * 3,
+    "bools": np.zeros(3, bool),
+    "masked": np.ma.masked_array(np.zeros(3), mask=[1, 0, 0]),
+    "axes": np.zeros((1,) * 33 + (3,)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Python iterable type:DeprecationWarning")  # of JAX, about generators
+@pytest.mark.parametrize("case", REFUSED)
+def test_arguments_that_jax_itself_refuses_are_named_too(case, arm):
+    rj, q, bad = wrap(arm), np.zeros(3), REFUSED[case]
+    got = "33 leading axes; wanted at most 32" if case == "axes" else ".*; wanted a real array of shape "
+    for name, call in {
+        "q": lambda: rj.inverse_dynamics(bad, q, q),
+        "qd": lambda: rj.inverse_dynamics(q, bad, q),
+        "qdd": lambda: rj.inverse_dynamics(q, q, qdd=bad),
+        "tau": lambda: jax.grad(lambda x: rj.forward_dynamics(x, q, bad).sum())(q),
+        "f_ext": lambda: None if bad is None else rj.bias_force(q, q, bad),
+    }.items():
+        if name == "f_ext" and case in ("none", "axes", "bools"):  # None will do, and others are judged by their shape
+            continue
+        with pytest.raises(rd.ArgumentError, match=f"^{name}: got {got}"):
+            call()
+
+
+def test_calls_that_python_refuses_stay_type_errors(arm):
+    q = np.zeros(3)
+    for call in (
+        lambda: wrap(arm).mass_matrix(),
+        lambda: wrap(arm).mass_matrix(q, q),
+        lambda: wrap(arm).mass_matrix(a=q),
+    ):
+        with pytest.raises(TypeError, match="mass_matrix"):
+            call()
 
 
 def test_double_precision_is_refused_where_jax_has_none(arm):
@@ -354,6 +399,11 @@ def test_third_derivatives_are_refused(arm):
     third = jax.jacfwd(jax.jacfwd(jax.jacfwd(lambda q: rj.inverse_dynamics(q, *x[1:]))))
     with pytest.raises(rd.UnavailableError, match="those of first and second order are"):
         third(x[0])
+
+
+def test_a_query_is_pickled_as_a_method(arm):
+    q = np.ones(3)
+    assert (pickle.loads(pickle.dumps(wrap(arm).gravity_force))(q) == wrap(arm).gravity_force(q)).all()
 
 
 def test_pickled_by_what_it_was_made_of(arm):

@@ -249,7 +249,7 @@ def test_nothing_that_moves():
 
 def test_wrong_arguments_are_named(arm):
     rt, v = wrap(arm), torch.zeros(6, dtype=torch.float64)
-    with pytest.raises(rd.ArgumentError, match=r"^qd: got shape \(3,\); wanted \(\.\.\., 6\)"):
+    with pytest.raises(rd.ArgumentError, match=r"^qd: got shape \(3,\); wanted a real array of shape \(\.\.\., 6\)"):
         rt.inverse_dynamics(v, v[:3], v)
     with pytest.raises(rd.ArgumentError, match=r"^q: got a tensor of dtype torch\.float32; wanted torch\.float64"):
         rt.mass_matrix(v.float())
@@ -259,10 +259,26 @@ def test_wrong_arguments_are_named(arm):
         rt.mass_matrix(v.to("meta"))
     with pytest.raises(rd.ArgumentError, match=r"^q: .* layout torch\.sparse_coo"):
         rt.mass_matrix(v.to_sparse())
+    for missing, given in (("q", (None, v, v)), ("qd", (v, None, v)), ("qdd", (v, v, None))):
+        with pytest.raises(
+            rd.ArgumentError, match=rf"^{missing}: got None; wanted a real array of shape \(\.\.\., 6\)"
+        ):
+            rt.inverse_dynamics(*given)
+    with pytest.raises(rd.ArgumentError, match=r"^q: got 33 leading axes; wanted at most 32"):
+        rt.mass_matrix(v.reshape((1,) * 33 + (6,)))
     with pytest.raises(rd.ArgumentError, match=r"^leading axes do not broadcast"):
         rt.bias_force(v.expand(2, 6), v.expand(3, 6))
     with pytest.raises(rd.ArgumentError, match=r"^model: got str; wanted a robodyn\.Model"):
         wrap("arm")
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_nested_tensors_are_refused(layout, arm):
+    v = torch.zeros(6, dtype=torch.float64)
+    nested = torch.nested.nested_tensor([v, v], layout=layout)
+    with pytest.raises(rd.ArgumentError, match=r"^qd: got a nested tensor; wanted one whose rows"):
+        wrap(arm).bias_force(v, nested)
 
 
 def test_third_derivatives_are_refused(arm):

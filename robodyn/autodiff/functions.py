@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.arguments import broadcast_leading
+from robodyn.arguments import broadcast_leading, require_few_axes, wanted_shape
 from robodyn.autodiff.coordinates import Coordinates
 from robodyn.autodiff.dynamics_rules import (
     QD,
@@ -34,6 +34,7 @@ QUERIES = (
     *("coordinate_rate", "unit_coordinates"),
 )
 """Names of the functions."""
+_OPTIONAL = ("f_ext",)
 
 
 class DifferentiableDynamics(ABC):
@@ -84,14 +85,17 @@ class DifferentiableDynamics(ABC):
         """An argument as an array of the library, in the precision that is computed in; raises an ArgumentError."""
 
     def _state(self, **given: Any) -> tuple[Any, ...]:
-        """Arguments read, q first: of unit quaternions, all with equally many leading axes; None stays."""
+        """Arguments read, q first: of unit quaternions, all with equally many leading axes; f_ext may be None."""
         shapes = self.dyn.argument_shapes
+        for name in given:
+            if given[name] is None and name not in _OPTIONAL:
+                raise ArgumentError(f"{name}: got None; {wanted_shape(shapes[name])}")
         arrays = {name: self._read(name, value) for name, value in given.items() if value is not None}
         for name, array in arrays.items():
             wanted, shape = shapes[name], tuple(array.shape)
             if shape[max(0, len(shape) - len(wanted)) :] != wanted:
-                text = ", ".join(["...", *map(str, wanted)])
-                raise ArgumentError(f"{name}: got shape {shape}; wanted ({text})")
+                raise ArgumentError(f"{name}: got shape {shape}; {wanted_shape(wanted)}")
+            require_few_axes(name, len(shape) - len(wanted))
         leading = broadcast_leading({name: (array, len(shapes[name])) for name, array in arrays.items()})
         for name, array in arrays.items():
             missing = len(leading) + len(shapes[name]) - len(array.shape)

@@ -243,7 +243,7 @@ def _arrays(
     kind = np.array([CODE[mover.kind] for mover in sorted_movers], dtype=np.int8)
     joints = [mover.joint for mover in sorted_movers]
     columns = _coordinates(sorted_movers, kind, couplings)
-    return Model(
+    return Model.of_checked(
         name=description.name,
         parent=number[[mover.parent for mover in sorted_movers]] if n else np.empty(0, dtype=np.intp),
         joint_kind=kind,

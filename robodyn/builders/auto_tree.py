@@ -84,9 +84,11 @@ def auto_tree(
     moment = mass * length**2
     inertia[:, 4] = 0.0025 * moment
     inertia[:, [7, 9]] = ((1.015 / 12 + 0.25) * moment)[:, None]
+    link_X = np.zeros((n, 12))
+    link_X[:, [0, 4, 8]] = 1.0
     zeros, infinite = np.zeros(n), np.full(n, np.inf)
     names = Numbered("body", n)
-    return Model(
+    return Model.of_checked(
         name=f"auto_tree({n}, branching={branching:g}, taper={taper:g}, skew={skew:g})",
         parent=parent,
         joint_kind=np.full(n, CODE["revolute"], dtype=np.int8),
@@ -109,7 +111,7 @@ def auto_tree(
         tree_effort=infinite,
         tree_velocity=infinite,
         link_body=number,
-        link_X=np.tile(np.eye(3, 4).reshape(-1)[[0, 1, 2, 4, 5, 6, 8, 9, 10, 3, 7, 11]], (n, 1)),
+        link_X=link_X,
         gravity=gravity_vector(gravity),
         joint_names=Numbered("joint", n),
         body_names=names,

@@ -8,15 +8,19 @@ jax.grad(lambda q: rj.inverse_dynamics(q, qd, qdd) @ weights)(q)
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import update_wrapper
+from inspect import signature
+from types import MethodType
 from typing import Any
 
 import numpy as np
 
-from robodyn.arguments import Array
+from robodyn.arguments import Array, as_array, wanted_shape
 from robodyn.autodiff.functions import QUERIES, DifferentiableDynamics
 from robodyn.autodiff.rules import Arrays, LinearMap, Smooth
 from robodyn.dynamics import Dynamics
-from robodyn.errors import ArgumentError, UnavailableError
+from robodyn.errors import ArgumentError, RobodynError, UnavailableError
 from robodyn.messages import brief
 from robodyn.model import Model
 
@@ -65,6 +69,42 @@ class _Jax:
         return tuple(linear_p.bind(*points, *vectors, linear=linear, points=len(points)))
 
 
+class _Compiled:
+    """A query that JAX compiles, and that names an argument which JAX refuses before the query can look at it.
+
+    Everything but a call goes to what `jax.jit` makes: `lower` and the like.
+    """
+
+    def __init__(self, query: MethodType, read: Callable[[str, Any], Any]) -> None:
+        update_wrapper(self, query)
+        self._compiled, self._query, self._read = jax.jit(query), query, read
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        try:
+            return self._compiled(*arguments, **named)
+        except (TypeError, ValueError, OverflowError) as error:
+            if not isinstance(error, RobodynError):
+                self._require_readable(arguments, named)
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._compiled, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as the method that it is."""
+        return getattr, (self._query.__self__, self._query.__name__)
+
+    def _require_readable(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Raise an ArgumentError where one of the arguments cannot be read."""
+        try:
+            bound = signature(self._query).bind(*arguments, **named).arguments
+        except TypeError:  # too few arguments, or too many: the call has said so
+            return
+        for name, value in bound.items():
+            if value is not None:
+                self._read(name, value)
+
+
 class JaxDynamics(DifferentiableDynamics):
     """Queries of a robot as functions of JAX; made by `wrap`.
 
@@ -77,7 +117,7 @@ class JaxDynamics(DifferentiableDynamics):
         dyn = dyn if isinstance(dyn, Dynamics) else Dynamics(dyn)
         super().__init__(dyn, _Jax(dyn.dtype))
         for name in QUERIES:
-            setattr(self, name, jax.jit(getattr(self, name)))
+            setattr(self, name, _Compiled(getattr(self, name), self._read))
 
     def _read(self, name: str, value: Any) -> Any:
         if jax.dtypes.canonicalize_dtype(self.dyn.dtype) != self.dyn.dtype:
@@ -85,12 +125,15 @@ class JaxDynamics(DifferentiableDynamics):
                 "dyn: got a Dynamics of dtype float64, while JAX is set to 32 bits; wanted "
                 "jax.config.update('jax_enable_x64', True) before, or Dynamics(..., dtype='float32')"
             )
+        wanted = wanted_shape(self.dyn.argument_shapes[name])
+        if isinstance(value, np.ndarray):
+            as_array(name, value, wanted)  # which says so where it is masked
         try:
             array = jnp.asarray(value)
-        except (TypeError, ValueError) as error:
-            raise ArgumentError(f"{name}: got {brief(value)}; wanted an array of real numbers") from error
+        except Exception as error:  # JAX, or a foreign object, may raise anything
+            raise ArgumentError(f"{name}: got {brief(value)}; {wanted}") from error
         if not (jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)):
-            raise ArgumentError(f"{name}: got an array of dtype {array.dtype}; wanted real numbers")
+            raise ArgumentError(f"{name}: got an array of dtype {array.dtype}; {wanted}")
         return array.astype(self.dyn.dtype)
 
 

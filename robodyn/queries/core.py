@@ -11,7 +11,7 @@ import numpy as np
 
 from robodyn.arguments import Array, one_of, rows_named
 from robodyn.chains import Scan
-from robodyn.engines.protocol import METHODS, Engine, make_engine
+from robodyn.engines.protocol import Engine, make_engine, methods_of
 from robodyn.errors import ArgumentError, NumericalError, SingularError
 from robodyn.model import Model
 from robodyn.singularity import InertiaJudge, singularity
@@ -46,7 +46,7 @@ class Core(ABC):
 
     def _method(self, query: str, method: str) -> str:
         """`method` if the engine has it for a query."""
-        return one_of("method", method, ("auto", *METHODS[query][self.engine.name]))
+        return one_of("method", method, ("auto", *methods_of(query, self.engine.name)))
 
     def _scan(self, query: str, method: str = "auto") -> Scan | None:
         """The task of the scan engine behind a query; other engines have tasks of their own."""
@@ -82,9 +82,20 @@ class Core(ABC):
             where = f" {rows_named(rows, 0)}" if leading else ""
             raise SingularError(
                 f"inertia: the joint-space inertia matrix of {self.model.name!r} is singular at every state{where}; "
-                "wanted bodies with mass and inertia that every joint, or its armature, can feel"
+                f"{self._culprit(inertia, rows)}wanted bodies with mass and inertia that every joint, or its armature, "
+                "can feel"
             )
         query.singular = np.broadcast_to(rows, query.leading).reshape(query.batch)
+
+    def _culprit(self, inertia: Array, rows: Array) -> str:
+        """Words that name the body that the first singular row leaves without inertia."""
+        first = tuple(map(int, np.argwhere(rows)[0]))
+        body = self._judge.body(inertia[first])
+        if body is None:
+            return ""
+        row = f" of row {first[0] if len(first) == 1 else first}" if first else ""
+        name, joint = self.model.body_names[body], self.model.joint_names[body]
+        return f"body {name!r}{row} has no inertia that its joint {joint!r} could move; "
 
     @cached_property
     def _singular(self) -> str | None:

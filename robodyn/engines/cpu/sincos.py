@@ -4,8 +4,8 @@
 
 and (sin x, cos x) = (S, C), (C, -S), (-S, -C), (-C, S) for n = 0, 1, 2, 3 (mod 4). Both are within 2 units in the last
 place for |x| <= 1e5. Beyond, the error grows like the spacing of floating-point numbers there; angles above 2^50
-(float64) or 2^21 (float32), whose spacing is a quarter, count as some multiple of pi / 2. NaN and infinity give NaN;
-the sign of zero is kept.
+(float64) or 2^21 (float32), whose spacing is a quarter, have no digits left and give NaN, like NaN and infinity. The
+sign of zero is kept.
 
 P and Q are minimax fits of our own on |r| <= pi / 4, their coefficients rounded one by one with the rest fitted again.
 Q is weighted: it may err most where arithmetic errs least, at small r, which saves a term.
@@ -13,6 +13,7 @@ Q is weighted: it may err most where arithmetic errs least, at small r, which sa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -27,7 +28,7 @@ class _Format:
     magic: float
     """Adding it rounds to an integer, which then stands in the lowest bits."""
     limit: float
-    """Larger angles lose their remainder."""
+    """Larger angles lose their remainder: they count as NaN."""
     parts: tuple[float, float, float]
     """Sum to pi / 2. Each is cut off rather than rounded: positive parts keep the sign of a zero."""
     sine: tuple[float, ...]
@@ -134,7 +135,7 @@ def _reduced(out: _Body, x: str, n: str, fused: bool) -> tuple[str, str | float]
         first, second, third = form.parts
         intrinsic = "fmuladd" if kind.scalar == "double" else "fma"
         r = out.fma(n, -second, out.fma(n, -first, x, intrinsic), intrinsic)
-        low: str | float = out.select(small, out.real("fmul", n, third), 0.0)
+        low: str | float = out.real("fmul", n, third)
     else:
         wide = _Body(replace(kind, scalar="double"), out.fresh)
         r, turns = (wide.new(f"fpext {kind.name} {name} to {wide.kind.name}") for name in (x, n))
@@ -142,8 +143,7 @@ def _reduced(out: _Body, x: str, n: str, fused: bool) -> tuple[str, str | float]
             r = wide.fma(turns, -part, r)
         out.lines += wide.lines
         r, low = out.new(f"fptrunc {wide.kind.name} {r} to {kind.name}"), 0.0
-    # Zero times infinity or NaN is NaN.
-    return out.select(small, r, out.real("fmul", x, 0.0)), low
+    return out.select(small, r, math.nan), low  # not small: also infinity and NaN
 
 
 def _turned(out: _Body, shifted: str, s: str, c: str) -> tuple[str, str]:

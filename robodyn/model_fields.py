@@ -1,0 +1,200 @@
+"""What the fields of a `Model` may hold, and that nobody else can write to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from robodyn.arguments import Array, as_array
+from robodyn.description import Finding
+from robodyn.errors import ArgumentError
+from robodyn.joints import KINDS
+from robodyn.messages import brief
+from robodyn.tree import read_only
+
+
+@dataclass(frozen=True)
+class _Field:
+    """An array: its axes, numbers or names of sizes, its dtype, and what its entries may be besides."""
+
+    axes: tuple[str | int, ...]
+    dtype: Any = np.float64
+    infinite: bool = False
+    """Whether entries may be infinite."""
+    smallest: int = 0
+    end: str = ""
+    """Integers are from `smallest` to the size of this name, that excluded."""
+
+    @property
+    def wanted(self) -> str:
+        """The entries, in words."""
+        if self.dtype != np.float64:
+            return "integers"
+        return "numbers, finite or infinite," if self.infinite else "finite numbers"
+
+
+_ARRAYS: dict[str, _Field] = {
+    "parent": _Field(("n_bodies",), np.intp, smallest=-1, end="n_bodies"),
+    "joint_kind": _Field(("n_bodies",), np.int8, end="joint kinds"),
+    "Xtree": _Field(("n_bodies", 12)),
+    "inertia": _Field(("n_bodies", 10)),
+    "pitch": _Field(("n_bodies",)),
+    "mimics": _Field(("n_bodies",), np.intp, smallest=-1, end="n_bodies"),
+    "q_start": _Field(("n_bodies",), np.intp, end="nq_tree + 1"),
+    "v_start": _Field(("n_bodies",), np.intp, end="nv_tree + 1"),
+    "q_source": _Field(("nq_tree",), np.intp, end="nq"),
+    "q_multiplier": _Field(("nq_tree",)),
+    "q_offset": _Field(("nq_tree",)),
+    "v_source": _Field(("nv_tree",), np.intp, end="nv"),
+    "v_multiplier": _Field(("nv_tree",)),
+    "tree_armature": _Field(("nv_tree",)),
+    "tree_damping": _Field(("nv_tree",)),
+    "tree_friction": _Field(("nv_tree",)),
+    "tree_lower": _Field(("nq_tree",), infinite=True),
+    "tree_upper": _Field(("nq_tree",), infinite=True),
+    "tree_effort": _Field(("nv_tree",), infinite=True),
+    "tree_velocity": _Field(("nv_tree",), infinite=True),
+    "link_body": _Field(("n_links",), np.intp, smallest=-1, end="n_bodies"),
+    "link_X": _Field(("n_links", 12)),
+    "gravity": _Field((3,)),
+}
+"""Arrays in the order in which they are looked at: what gives the sizes of others stands before them."""
+_NAMES = {"joint_names": "n_bodies", "body_names": "n_bodies", "link_names": "n_links"}
+
+_OWN: WeakValueDictionary[int, Array] = WeakValueDictionary()
+"""Arrays that models hold, by identity. They are shared by models that are made of others, where an array of anybody
+else is copied: that it is read-only does not say that no other array writes to its memory."""
+
+
+def owned(array: Array) -> Array:
+    """The array for a model, from one that nobody else holds: itself, unless it is a view of what others can change."""
+    memory = array
+    while isinstance(memory.base, np.ndarray):
+        memory = memory.base
+    if not (array.flags.owndata or isinstance(memory.base, bytes)):  # bytes: unpickled
+        array = array.copy()
+    _OWN[id(array)] = array
+    return read_only(array)
+
+
+def checked_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a model from what is given for them: arrays that nobody else can write to, names as tuples.
+
+    Raises:
+        ArgumentError: a field of another type or shape, or with values that no robot has; names it.
+    """
+    if not isinstance(given["name"], str):
+        raise ArgumentError(f"name: got {brief(given['name'])}; wanted a text")
+    found: dict[str, Any] = {"name": given["name"], "report": _findings(given["report"])}
+    found["link_names"] = _names("link_names", given["link_names"], None)
+    parent = as_array("parent", given["parent"], "wanted a one-dimensional array of integers")
+    sizes = {"n_bodies": parent.shape[0] if parent.ndim == 1 else 0, "n_links": len(found["link_names"])}
+    sizes["joint kinds"] = len(KINDS)
+    for name, field in _ARRAYS.items():
+        found[name] = array = _array(name, given[name], field, sizes)
+        if name == "parent":
+            _require_order(array)
+        elif name == "mimics":
+            sizes |= _sizes(found["joint_kind"], array)
+    _require_places(found)
+    for name in ("joint_names", "body_names"):
+        found[name] = _names(name, given[name], sizes[_NAMES[name]])
+    return found
+
+
+def _array(name: str, value: Any, field: _Field, sizes: Mapping[str, int]) -> Array:
+    shape = tuple(axis if isinstance(axis, int) else sizes[axis] for axis in field.axes)
+    text = ", ".join(map(str, field.axes)) + ("," if len(shape) == 1 else "")
+    named = f" = ({text})" if any(isinstance(axis, str) for axis in field.axes) else ""
+    wanted = f"wanted {field.wanted} of shape {shape}{named}"
+    array = as_array(name, value, wanted)
+    real = field.dtype == np.float64
+    if array.dtype.kind not in ("fiu" if real else "iu") and (array.size or array.dtype.kind != "f"):
+        raise ArgumentError(f"{name}: got {brief(value)} of dtype {array.dtype}; {wanted}")
+    if array.shape != shape:
+        raise ArgumentError(f"{name}: got shape {array.shape}; {wanted}")
+    if not real:
+        _require_range(name, array, field.smallest, sizes[field.end])
+    if _OWN.get(id(array)) is not array or array.dtype != field.dtype:
+        with np.errstate(over="ignore"):  # of numbers with more bits than a float64
+            array = owned(np.array(array, dtype=field.dtype, order="C", copy=True, subok=False))
+    if real:
+        wrong = np.isnan(array) if field.infinite else ~np.isfinite(array)
+        if wrong.any():
+            place = tuple(map(int, np.argwhere(wrong)[0]))
+            raise ArgumentError(f"{name}{list(place)}: got {array[place]}; {wanted}")
+    return array
+
+
+def _require_range(name: str, array: Array, smallest: int, end: int) -> None:
+    if array.size and not (smallest <= int(array.min()) and int(array.max()) < end):
+        i = int(np.flatnonzero((array < smallest) | (array >= end))[0])
+        raise ArgumentError(f"{name}[{i}]: got {array[i]}; wanted an integer from {smallest} to {end - 1}")
+
+
+def _require_order(parent: Array) -> None:
+    wrong = np.flatnonzero(parent >= np.arange(parent.size))
+    if wrong.size:
+        i = int(wrong[0])
+        before = f" or a body before it, 0 to {i - 1}" if i else ""
+        raise ArgumentError(f"parent[{i}]: got {parent[i]}; wanted -1 (the world){before}")
+
+
+def _sizes(kind: Array, mimics: Array) -> dict[str, int]:
+    """How many coordinates and velocities kinds of joints add up to, with those of followers and without."""
+    free = np.bincount(kind[mimics < 0], minlength=len(KINDS))
+    every = np.bincount(kind, minlength=len(KINDS))
+    sizes = {}
+    for letter in "qv":
+        each = np.array([getattr(row, f"n{letter}") for row in KINDS])
+        sizes[f"n{letter}"], sizes[f"n{letter}_tree"] = int(free @ each), int(every @ each)
+        sizes[f"n{letter}_tree + 1"] = sizes[f"n{letter}_tree"] + 1
+    return sizes
+
+
+def _require_places(found: Mapping[str, Any]) -> None:
+    """Raise where tree coordinates do not stand in the order of joints, or a joint follows one that follows another."""
+    kind, mimics = found["joint_kind"], found["mimics"]
+    followers = np.flatnonzero(mimics >= 0)
+    led = followers[mimics[mimics[followers]] >= 0]
+    if led.size:
+        i = int(led[0])
+        raise ArgumentError(
+            f"mimics[{i}]: got {mimics[i]}, whose joint follows another; wanted -1 or a body whose joint follows none"
+        )
+    for letter in "qv":
+        each = np.array([getattr(row, f"n{letter}") for row in KINDS])[kind]
+        start = np.cumsum(each) - each
+        _require_equal(f"{letter}_start", found[f"{letter}_start"], start, np.arange(kind.size))
+        own = np.flatnonzero(np.repeat(mimics < 0, each))
+        _require_equal(f"{letter}_source", found[f"{letter}_source"][own], np.arange(own.size), own)
+
+
+def _require_equal(name: str, got: Array, wanted: Array, places: Array) -> None:
+    wrong = np.flatnonzero(got != wanted)
+    if wrong.size:
+        k = wrong[0]
+        raise ArgumentError(
+            f"{name}[{places[k]}]: got {got[k]}; wanted {wanted[k]}: coordinates stand in the order of their joints"
+        )
+
+
+def _names(name: str, value: Any, count: int | None) -> Sequence[str]:
+    good = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    names = tuple(value) if isinstance(value, list) else value
+    wanted = "a tuple of names" if count is None else f"a tuple of {count} names, one for each body"
+    if not good or (isinstance(names, tuple) and not all(isinstance(each, str) for each in names)):
+        raise ArgumentError(f"{name}: got {brief(value)}; wanted {wanted}")
+    if count is not None and len(names) != count:
+        raise ArgumentError(f"{name}: got {len(names)} names; wanted {wanted}")
+    return names
+
+
+def _findings(value: Any) -> tuple[Finding, ...]:
+    if not isinstance(value, tuple | list) or not all(isinstance(each, Finding) for each in value):
+        raise ArgumentError(f"report: got {brief(value)}; wanted a tuple of findings")
+    return tuple(value)
