@@ -35,8 +35,10 @@ Flags: TypeAlias = NDArray[np.bool_]
 
 PART = 1 << 16
 """Bodies x batch whose elements are in memory at once."""
-WEAK = {np.dtype(np.float64): 1e6, np.dtype(np.float32): 1e3}
+WEAK = {np.dtype(np.float64): 1e6, np.dtype(np.float32): 1e2}
 """How many times the inertia that a stage's joints feel of its bodies may be less than what they feel behind them."""
+LONGEST = 8
+"""Bodies that are taken together for that. More than six only help where other bodies hang on them."""
 
 _C, _J = slice(42, 63), slice(69, 90)
 _HELD = slice(63, 90)
@@ -123,9 +125,10 @@ class _Stages:
 
     def weak(self, J: Array) -> Flags:
         """Stages that what is behind them drowns in some row; J (21, stages, B) is that of the next stage, or of all
-        that are behind."""
-        grown = growths(self.elements[_C, :-1], J[:, 1:])[0]
-        return np.append((grown > WEAK[J.dtype]).any(axis=1) | self.singular[:-1], False) & ~self.ends
+        that are behind. Singular ones take in as many bodies as they must, others not more than `LONGEST`."""
+        drowned = (growths(self.elements[_C, :-1], J[:, 1:])[0] > WEAK[J.dtype]).any(axis=1)
+        drowned &= self.lengths[:-1] + self.lengths[1:] <= LONGEST
+        return np.append(drowned | self.singular[:-1], False) & ~self.ends
 
 
 def _elements(bodies: _Bodies, part: Level, starts: Indices, lengths: Indices) -> tuple[Array, Flags]:

@@ -116,13 +116,14 @@ def root(S: Sym6, rounding: Rounding) -> tuple[Vec6, ...]:
     diagonal.
 
     J of a stretch has no inertia along its first joint, so pivots vanish, and rounding makes them anything of its size.
-    They are kept from zero by as much, p becoming the root of p^2 + (rounding times the diagonal entry)^2: that changes
-    S by a rounding of its diagonal, and where pivots are no rounding errors it changes nothing.
+    They are kept from zero by as much, p becoming the root of p^2 + (rounding times the trace of the angular or linear
+    block)^2: that changes S by a rounding, and where pivots are no rounding errors it changes nothing.
     """
     left = {pair: S[k] for k, pair in enumerate(UPPER)}
     found = []
     for k in _SIX:
-        pivot, floor = left[k, k], rounding.relative * S[_AT[k, k]]
+        block = range(3) if k < 3 else range(3, 6)
+        pivot, floor = left[k, k], rounding.relative * sum(S[_AT[i, i]] for i in block)
         inverse = 1.0 / np.sqrt(np.sqrt(pivot * pivot + floor * floor + rounding.least))
         for j in range(k + 1, 6):
             left[k, j] = left[k, j] * inverse

@@ -24,9 +24,8 @@ from robodyn.engines.scan.riccati import (
     Vec6,
     articulated_inertia,
     columns,
-    force,
+    congruence,
     symmetric,
-    times,
     vector,
 )
 from robodyn.joints import KINDS
@@ -112,44 +111,68 @@ class _Run:
 def stage(members: Sequence[Member]) -> tuple[Riccati, tuple[Scalar, ...], tuple[Scalar, ...]]:
     """The element of a run, then pivots d of R = L diag(d) L' and the diagonal of R that they are left of.
 
-    With w = L^-1 U', y = L^-1 Y' and z = L^-1 r: A = (X' - sum y w' / d) X, b = a - sum y z / d, C = sum y y' / d,
-    J = X' (IA - sum w w' / d) X, eta = -X' (F - sum w z / d), where X leads to the first body and X' on to the last.
+    With w = L^-1 U', y = L^-1 Y', z = L^-1 r and Ia = IA - sum w w' / d: A = X' X - Y G, b = a - sum y z / d,
+    C = sum y y' / d, J = X' Ia X, eta = -X' (F - sum w z / d), where X leads to the first body and X' on to the last,
+    and G = R^-1 U' X. Of a single body J is A' IA A and the armature's G' armature G instead: the same, but where it
+    vanishes, along the joint, rounding leaves it semi-definite.
     """
     run, X = _Run(members), members[0].X
     k = len(run.r)
     factor = ldl(tuple(run.R), k)
     pivots, diagonal = (tuple(row[i * (i + 1) // 2 + i] for i in range(k)) for row in (factor, run.R))
-    onward, b, C, IA, F = plucker(run.onward), run.a, ZERO_SYM6, run.IA, run.F
+    b, C, Ia, F = run.a, ZERO_SYM6, run.IA, run.F
     w, y, z = list(run.U), list(run.Y), list(run.r)
     for i, d in enumerate(pivots):
         for j in range(i):
             entry = factor[i * (i + 1) // 2 + j]
             w[i], y[i], z[i] = w[i] - w[j].scaled(entry), y[i] - y[j].scaled(entry), z[i] - entry * z[j]
         share, moved = w[i].scaled(1.0 / d), vector(y[i])
-        onward = tuple(sub(row, scale(x, vector(share))) for row, x in zip(onward, moved, strict=True))
         b, F = b - y[i].scaled(z[i] / d), F - share.scaled(z[i])
         C = add(C, (moved[p] * (moved[q] / d) for p, q in UPPER))
-        IA = IA.minus_outer(w[i], share)
-    A = tuple(vector(X.force_back(force(row))) for row in onward)
-    # c of the first body moves all of them: it meets the inertia that is left, which loses less than eliminating it.
-    b, F = add(times(onward, vector(members[0].c)), vector(b)), F + IA.times(members[0].c)
-    eta = X.force_back(F).scaled(-1.0)
-    return Riccati(A, b, C, vector(eta), symmetric(X.articulated_back(IA))), pivots, diagonal
+        Ia = Ia.minus_outer(w[i], share)
+    G = _gains(X, run, factor)
+    A = _less_columns(plucker(run.onward.after(X)), run.Y, G)
+    # c of the first body is one more acceleration before the joint: it meets the inertia that is left, which loses less
+    # than taking it through the elimination.
+    c = members[0].c
+    share_of_c = ldl_solve(factor, tuple(c.dot(u) for u in run.U))
+    b = b + run.onward.motion(c)
+    for column, x in zip(run.Y, share_of_c, strict=True):
+        b = b - column.scaled(x)
+    eta = X.force_back(F + Ia.times(c)).scaled(-1.0)
+    if len(members) > 1:
+        J = symmetric(X.articulated_back(Ia))
+    else:
+        J = congruence(columns(A), members[0].IA)
+        for g, armature in zip(G, members[0].armature, strict=True):
+            J = add(J, (g[p] * (armature * g[q]) for p, q in UPPER))
+    return Riccati(A, vector(b), C, vector(eta), J), pivots, diagonal
+
+
+def _gains(X: Transform, run: _Run, factor: tuple[Scalar, ...]) -> tuple[Vec6, ...]:
+    """G = R^-1 U' X, by rows."""
+    U = [vector(X.force_back(u)) for u in run.U]
+    return columns(tuple(ldl_solve(factor, tuple(u[j] for u in U)) for j in range(6)))
+
+
+def _less_columns(A: Rows, S: Sequence[Motion], G: Rows) -> Rows:
+    """A - S G."""
+    for s, row in zip(map(vector, S), G, strict=True):
+        A = tuple(sub(old, scale(entry, row)) for old, entry in zip(A, s, strict=True))
+    return A
 
 
 def motion_of_joint(member: Member) -> tuple[Rows, Vec6, tuple[Vec6, ...], tuple[Scalar, ...]]:
     """(A, b, G, g) with a = A a_parent + b and qdd = -(G a_parent + g), IA and eta being those of the whole subtree
     (RBDA eq. 7.45 and 7.46, with a' = X a_parent + c put in)."""
-    run, X = _Run((member,)), member.X
+    run = _Run((member,))
     factor = ldl(tuple(run.R), len(run.r))
-    U = [vector(X.force_back(u)) for u in run.U]
-    G = columns(tuple(ldl_solve(factor, tuple(u[j] for u in U)) for j in range(6)))
+    G = _gains(member.X, run, factor)
     g = ldl_solve(factor, tuple(r + member.c.dot(u) for r, u in zip(run.r, run.U, strict=True)))
-    A, b = plucker(X), vector(member.c)
-    for s, row, shift in zip(map(vector, member.S), G, g, strict=True):
-        A = tuple(sub(old, scale(entry, row)) for old, entry in zip(A, s, strict=True))
-        b = sub(b, scale(shift, s))
-    return A, b, G, g
+    b = member.c
+    for column, x in zip(member.S, g, strict=True):
+        b = b - column.scaled(x)
+    return _less_columns(plucker(member.X), member.S, G), vector(b), G, g
 
 
 _SIX = (0.0,) * 6
