@@ -175,7 +175,7 @@ def measured(budget, n, prepare, check=None):
 
 def test_long_calls_are_foreseen():
     budget = Budget(seconds=0.0, limit=1.0)
-    key = ("g", "s", 1.0, 1, "float64")
+    key = ("g", "s", 1.0, 1, "float64", "cpu")
     budget.history[key] = [(10.0, 1e-3), (100.0, 1e-1)]
     assert budget.expected(key, 1000) == pytest.approx(10.0)
     point = measured(budget, 1000, lambda: pytest.fail("called"))

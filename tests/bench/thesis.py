@@ -84,7 +84,7 @@ def measure(
 def _points(experiment: Experiment, contenders: Sequence[Contender], problem: Problem, budget: Budget) -> list[Point]:
     found = []
     for each in contenders:
-        point = Point(experiment.group, each.name, problem.n, problem.branching)
+        point = Point(experiment.group, each.name, problem.n, problem.branching, where=each.where)
         if problem.n > each.most:
             point.problem = f"asked of at most {each.most:,} bodies"
         else:
