@@ -1,0 +1,197 @@
+"""Runs CUDA C++ kernels on the host, compiled with g++ under a shim that gives every CUDA thread a fibre (shim.h)."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from robodyn.engines.gpu.source import SCALARS, KernelSource
+
+_SHIM = Path(__file__).with_name("shim.h")
+_FLAGS = ("-std=c++20", "-O1", "-w", "-fno-strict-aliasing", "-pthread")
+ORDERS = ("forward", "reverse", "random")
+SANITIZERS = {"thread": "-fsanitize=thread", "address": "-fsanitize=address"}
+_DYNAMIC = re.compile(r"extern\s+__shared__\s+([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;")
+
+_MAIN = """
+int main(int, char** paths) {
+    long long head[6];
+    FILE* file = fopen(paths[1], "rb");
+    auto get = [&](void* to, size_t size) { if (fread(to, 1, size, file) != size) exit(3); };
+    get(head, sizeof head);
+    std::vector<char*> arrays(head[0]);
+    std::vector<long long> sizes(head[0]);
+    get(sizes.data(), 8 * sizes.size());
+    for (size_t k = 0; k < arrays.size(); k++) get(arrays[k] = new char[sizes[k]], sizes[k]);
+    fclose(file);
+    const char* wrong = shim_launch((void**)arrays.data(), head[1], head[2], head[3], head[4], head[5], 0);
+    if (wrong) return fprintf(stderr, "%s\\n", wrong), 2;
+    file = fopen(paths[2], "wb");
+    for (size_t k = 0; k < arrays.size(); k++) fwrite(arrays[k], 1, sizes[k], file);
+    fclose(file);
+    for (char* each : arrays) delete[] each;
+    return 0;
+}
+"""
+
+
+def missing(sanitizer: str | None = None) -> str:
+    """Why kernels cannot run on the host here; empty if they can."""
+    if shutil.which("g++") is None:
+        return "no g++"
+    if platform.system() != "Linux":
+        return "the shim's fibres are tried on Linux alone"
+    return _probe(sanitizer) if sanitizer is not None else ""
+
+
+@cache
+def _probe(sanitizer: str) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        text, program = Path(folder, "probe.cpp"), Path(folder, "probe")
+        text.write_text("int main() { return 0; }\n")
+        built = subprocess.run(["g++", SANITIZERS[sanitizer], str(text), "-o", str(program)], capture_output=True)
+        if built.returncode or subprocess.run([*_prefix(sanitizer), str(program)], capture_output=True).returncode:
+            return f"no {SANITIZERS[sanitizer]} here"
+    return ""
+
+
+def _prefix(sanitizer: str) -> list[str]:
+    """ThreadSanitizer needs its addresses where it expects them."""
+    return ["setarch", platform.machine(), "-R"] if sanitizer == "thread" else []
+
+
+def run_on_host(
+    source: KernelSource,
+    inputs: Mapping[str, Any],
+    outputs: dict[str, Any],
+    order: str = "forward",
+    blocks: int = 2,
+    *,
+    rows: int | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Run a kernel on a grid of `blocks`: its threads in that order between barriers.
+
+    `inputs`: arrays (rows, ...) by name; `outputs`: likewise, filled with NaN first and then by the kernel; they are
+    returned. Workspace and shared memory are full of NaN.
+
+    Raises:
+        RuntimeError: the kernel hangs at a barrier, or its threads meet at different ones.
+    """
+    rows = len(next(iter(inputs.values()))) if rows is None else rows
+    arrays = _arrays(source, inputs, outputs, blocks)
+    pointers = (ctypes.c_void_p * len(arrays))(*(each.ctypes.data for each in arrays))
+    launch = _library(source).shim_launch
+    launch.restype = ctypes.c_char_p
+    sizes = (ctypes.c_longlong(rows), ctypes.c_uint(blocks), ctypes.c_uint(source.block_threads))
+    wrong = launch(pointers, *sizes, ctypes.c_size_t(source.shared_bytes), ORDERS.index(order), ctypes.c_uint(seed))
+    if wrong is not None:
+        raise RuntimeError(f"{source.name}: {wrong.decode()}")
+    _give_back(source, outputs, arrays[len(source.inputs) :])
+    return outputs
+
+
+def run_sanitized(
+    source: KernelSource,
+    inputs: Mapping[str, Any],
+    outputs: dict[str, Any],
+    sanitizer: str,
+    blocks: int = 1,
+    *,
+    rows: int | None = None,
+) -> str:
+    """Run a kernel in a process of its own, with OS threads, under "thread" or "address" sanitizer: what that says,
+    empty where it finds nothing."""
+    rows = len(next(iter(inputs.values()))) if rows is None else rows
+    arrays = _arrays(source, inputs, outputs, blocks)
+    program = _build(source, ("-DSHIM_THREADS", "-g", SANITIZERS[sanitizer]), _MAIN)
+    with tempfile.TemporaryDirectory() as folder:
+        given, left = Path(folder, "in"), Path(folder, "out")
+        head = [len(arrays), rows, blocks, source.block_threads, source.shared_bytes, 0]
+        words = np.array([*head, *(each.nbytes for each in arrays)], np.int64)
+        given.write_bytes(words.tobytes() + b"".join(each.tobytes() for each in arrays))
+        environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0", "TSAN_OPTIONS": "exitcode=66"}
+        command = [*_prefix(sanitizer), str(program), str(given), str(left)]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+        if done.returncode:
+            return done.stderr or f"exit status {done.returncode}"
+        found = left.read_bytes()
+    for each in arrays:
+        each.reshape(-1).view(np.uint8)[:] = np.frombuffer(found[: each.nbytes], np.uint8)
+        found = found[each.nbytes :]
+    _give_back(source, outputs, arrays[len(source.inputs) :])
+    return ""
+
+
+def _arrays(source: KernelSource, inputs: Mapping[str, Any], outputs: Mapping[str, Any], blocks: int) -> list[Any]:
+    """What the kernel is called with, in order: contiguous arrays."""
+    given = [np.ascontiguousarray(inputs[name], source.dtype) for name in source.inputs]
+    empty = [np.full(outputs[name].shape, np.nan, source.dtype) for name in source.outputs]
+    constants = [np.ascontiguousarray(each) for each in source.constants]
+    assert all(each.dtype in (np.int64, source.dtype) for each in constants)
+    return [*given, *empty, *constants, np.full(source.workspace(blocks), np.nan, source.dtype)]
+
+
+def _give_back(source: KernelSource, outputs: Mapping[str, Any], arrays: Sequence[Any]) -> None:
+    for name, array in zip(source.outputs, arrays, strict=False):
+        outputs[name][...] = array
+
+
+def _library(source: KernelSource) -> ctypes.CDLL:
+    return _loaded(_build(source, ("-shared", "-fPIC")))
+
+
+@cache
+def _loaded(path: Path) -> ctypes.CDLL:
+    return ctypes.CDLL(str(path))
+
+
+def _build(source: KernelSource, flags: tuple[str, ...], main: str = "") -> Path:
+    """The compiled kernel, kept under a hash of its text."""
+    text = '#include "shim.h"\n' + _DYNAMIC.sub(r"\1* const \2 = (\1*)shim::dynamic_shared();", source.text)
+    text += _launcher(source) + main
+    wanted = (*_FLAGS, *flags)
+    digest = hashlib.blake2b("\0".join((text, _SHIM.read_text(), *wanted)).encode(), digest_size=16).hexdigest()
+    folder = Path(tempfile.gettempdir(), f"robodyn-gpu-host-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    built = folder / digest
+    if not built.exists():
+        with tempfile.TemporaryDirectory(dir=folder) as work:
+            written, made = Path(work, "kernel.cpp"), Path(work, "made")
+            written.write_text(text)
+            command = ["g++", *wanted, f"-I{_SHIM.parent}", str(written), "-o", str(made)]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                raise RuntimeError(f"{source.name}: g++ says\n{done.stderr[:4000]}")
+            made.rename(built)
+    return built
+
+
+def _launcher(source: KernelSource) -> str:
+    """A function that takes the arrays as a table, and launches the kernel."""
+    scalar = SCALARS[str(np.dtype(source.dtype))]
+    kinds = [
+        *(f"const {scalar}" for _ in source.inputs),
+        *(scalar for _ in source.outputs),
+        *("const long long" if each.dtype == np.int64 else f"const {scalar}" for each in source.constants),
+        scalar,
+    ]
+    arguments = ", ".join(f"({kind}*)arrays[{k}]" for k, kind in enumerate(kinds))
+    return f"""
+extern "C" const char* shim_launch(void** arrays, long long rows, unsigned blocks, unsigned threads, size_t shared,
+                                   int order, unsigned seed) {{
+    return shim::launch(blocks, threads, shared, order, seed, [=] {{ {source.name}({arguments}, rows); }});
+}}
+"""
