@@ -82,7 +82,7 @@ def compute(dyn: Dynamics, query: Query, states: Mapping[str, Array]) -> dict[st
         try:
             require_finite(f"result {name}", result, result.ndim - 1)
         except NumericalError as error:
-            raise NumericalError(f"{error}: the state is singular, or has numbers too large to compute with") from None
+            raise NumericalError(f"{error}: the state is singular, overflows, or has huge angles") from None
     return results
 
 

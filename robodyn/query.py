@@ -135,9 +135,7 @@ class Query:
             try:
                 require_finite(name, array, array.ndim - len(self.leading))
             except NumericalError as error:
-                raise NumericalError(
-                    f"result {error}: the state is singular, or has numbers too large to compute with"
-                ) from None
+                raise NumericalError(f"result {error}: the state is singular, overflows, or has huge angles") from None
 
     def _into(self, shaped: Mapping[str, Array], out: Any) -> tuple[Array, ...]:
         """Put results into the user's arrays, those that were not computed right there."""

@@ -80,7 +80,7 @@ def test_angles_without_digits_give_nan_in_their_rows(code, dtype, arm):
         assert np.isnan(tau).any(axis=1).nonzero()[0].tolist() == [4, 6]
         kept = [0, 1, 3, 5, 7, 8]
         np.testing.assert_array_equal(tau[kept], wanted[kept])
-        with pytest.raises(rd.NumericalError, match=r"^result tau: NaN or infinite .*numbers too large"):
+        with pytest.raises(rd.NumericalError, match=r"^result tau: NaN or infinite .*has huge angles"):
             dyn.inverse_dynamics(q[4], zeros[4], zeros[4])
         with pytest.raises(rd.NumericalError, match=r"^result tau: NaN or infinite in 2 of 9 rows: 4, 6"):
             rd.Dynamics(arm, engine="cpu", code=code, dtype=dtype, check=True).inverse_dynamics(q, zeros, zeros)
