@@ -19,7 +19,7 @@ from robots import OWN, own
 import robodyn as rd
 from robodyn.description import Inertial, Joint, Link, Pose, RobotDescription
 from robodyn.engines.scan import ScanOptions
-from robodyn.engines.scan.riccati import AFFINE, CORRECTIONS, RICCATI, damped, full, riccati, symmetric
+from robodyn.engines.scan.riccati import AFFINE, CORRECTIONS, RICCATI, damped, full, rounding_of, symmetric
 from robodyn.engines.scan.stages import Member, stage
 from robodyn.spatial import Force, Inertia, Motion, Transform, articulated
 from robodyn.sweeps import flatten
@@ -29,6 +29,8 @@ RESIDUAL = 1e-12
 """Measured: 1e-15 on trees and robots, 1e-14 where links are nearly massless."""
 RESIDUAL_SINGLE = 1e-3
 """Measured: 2e-6 on robots, 2e-5 on a chain of 500."""
+ROUNDED = 1e-8
+"""Of a composition. Measured on 7,500 elements: 8e-11, where C is nearly singular before it vanishes."""
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -97,7 +99,9 @@ def test_stretches_compose_associatively(seed):
     right = RICCATI.compose(a, RICCATI.compose(b, c))
     for one, two, first in zip(blocks(left), blocks(right), blocks(b), strict=True):
         for k in range(one.shape[1]):
-            assert np.abs(one[:, k] - two[:, k]).max() < 1e-8 * max(1.0, np.abs(two[:, k]).max(), np.abs(first).max())
+            assert np.abs(one[:, k] - two[:, k]).max() < ROUNDED * max(
+                1.0, np.abs(two[:, k]).max(), np.abs(first).max()
+            )
 
 
 @settings(max_examples=10, deadline=None)
@@ -108,7 +112,7 @@ def test_nothing_composed_changes_nothing(seed):
     one = RICCATI.identities(a, a.shape[1])
     for both in (RICCATI.compose(one, a), RICCATI.compose(a, one)):
         for got, wanted in zip(blocks(both), blocks(a), strict=True):
-            assert relative(got, wanted) < 1e-13
+            assert relative(got, wanted) < ROUNDED
 
 
 @settings(max_examples=25, deadline=None)
@@ -118,7 +122,7 @@ def test_damped_matrices_are_symmetric_and_right(seed, rank, other):
     rounding."""
     print("seed", seed)
     rng = np.random.default_rng(seed)
-    rounding = riccati(np.dtype(np.float64)).then.__closure__[0].cell_contents
+    rounding = rounding_of(np.dtype(np.float64))
     S, B = psd(rng, rank), psd(rng, other)
     got = np.array(full(damped(upper(S), upper(B), rounding)))
     assert (got == got.T).all()

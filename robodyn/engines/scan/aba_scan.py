@@ -1,9 +1,26 @@
 """Forward dynamics by scans of Riccati elements on heavy paths: the articulated-body algorithm without its recursion.
 
 Inward, level by level from the outermost: elements of the level's stages (`stages.py`) from what bodies and finished
-subtrees hold, a suffix scan along the paths (`riccati.py`), and what it gives the heads goes to their junctions. Then
-every body knows its articulated inertia, every joint its acceleration as an affine function of its parent's, and those
-are scanned outward.
+subtrees hold, a suffix scan along the paths (`riccati.py`), a correction, and what the heads then have goes to their
+junctions. Every body knows its articulated inertia now, so that its acceleration is an affine function of its parent's
+(RBDA eq. 7.45), and those are scanned outward. Long levels are cut into parts of `PART` bodies, one hanging on another
+like a subtree, which bounds memory: 2.2 GB for a million bodies.
+
+Two things keep digits. A stage that is light beside what lies behind it has a mobility that drowns what is composed
+with it: it takes in the next stage, and both joints are eliminated together. And after the scan a step of Newton's
+method, a linear scan, takes out what composing has cost. Residuals |ID(qdd) - tau| / max |tau| of a chain of 61 random
+links, one to three of every three to five having so much of their inertia (the articulated-body recursion: 2e-15):
+
+| share | float64 | no runs | no correction | neither | float32 | no runs | no correction |
+|---|---|---|---|---|---|---|---|
+| 1 | 2e-15 | 2e-15 | 2e-14 | 2e-14 | 2e-6 | 2e-6 | 7e-6 |
+| 1e-4 | 2e-15 | 6e-15 | 8e-12 | 8e-12 | 2e-6 | 2e-5 | 7e-6 |
+| 1e-6 | 3e-15 | 4e-15 | 3e-14 | 3e-10 | 3e-6 | NaN | 5e-6 |
+| 1e-9 | 3e-15 | 2e-12 | 4e-14 | 4e-7 | 3e-6 | NaN | 2e-4 |
+| 1e-12 | 2e-15 | 3e-6 | 8e-15 | 9e-4 | 2e-6 | NaN | 2e-4 |
+| 0 | 2e-15 | 2e-15 | 9e-11 | 9e-11 | 2e-6 | 9e-3 | 2e-4 |
+
+What neither helps: inertias that grow outward along a path by 15 and more orders of magnitude from end to end.
 """
 
 from __future__ import annotations
@@ -36,7 +53,9 @@ Flags: TypeAlias = NDArray[np.bool_]
 PART = 1 << 16
 """Bodies x batch whose elements are in memory at once."""
 WEAK = {np.dtype(np.float64): 1e6, np.dtype(np.float32): 1e2}
-"""How many times the inertia that a stage's joints feel of its bodies may be less than what they feel behind them."""
+"""How many times more inertia than that of its own bodies the joints of a stage may feel behind them. The correction
+squares the error, which is some roundings times this; a lower number only makes more stages into runs, which take
+longer."""
 LONGEST = 8
 """Bodies that are taken together for that. More than six only help where other bodies hang on them."""
 

@@ -54,16 +54,6 @@ def vector(pair: Motion | Force) -> Vec6:
     return (*pair.ang, *pair.lin)
 
 
-def motion(x: Vec6) -> Motion:
-    """Six scalars as a motion."""
-    return Motion((x[0], x[1], x[2]), (x[3], x[4], x[5]))
-
-
-def force(x: Vec6) -> Force:
-    """Six scalars as a force."""
-    return Force((x[0], x[1], x[2]), (x[3], x[4], x[5]))
-
-
 def symmetric(IA: ArticulatedInertia) -> Sym6:
     """[[I, H], [H', M]] as 21 scalars."""
     I, H, M = IA.I, IA.H, IA.M
@@ -111,6 +101,12 @@ class Rounding(NamedTuple):
     least: float
 
 
+def rounding_of(dtype: np.dtype[Any]) -> Rounding:
+    """Of a precision."""
+    known = np.finfo(dtype)
+    return Rounding(4.0 * float(known.eps), 100.0 * float(known.tiny))
+
+
 def root(S: Sym6, rounding: Rounding) -> tuple[Vec6, ...]:
     """Columns of a lower triangular L with S = L L' (Cholesky), for a positive semi-definite S; column k starts at its
     diagonal.
@@ -155,7 +151,9 @@ def _factor(L: tuple[Vec6, ...], B: Rows) -> tuple[dict[tuple[int, int], Scalar]
 def damped(S: Sym6, B: Sym6, rounding: Rounding) -> Sym6:
     """S (1 + B S)^-1 for positive semi-definite S and B: with S = L L' it is L (1 + L' B L)^-1 L'.
 
-    The eigenvalues of 1 + L' B L are at least 1, and what is subtracted is so within its factorisation alone.
+    The eigenvalues of 1 + L' B L are at least 1, and what is subtracted is so within its factorisation alone. On chains
+    LU of 1 + B S without pivoting leaves the same residuals (100,000 bodies, before the correction: 2.4e-12, this
+    5.4e-12), but nothing keeps its pivots from zero.
     """
     L = root(S, rounding)
     N, inverse = _factor(L, full(B))
@@ -214,13 +212,11 @@ ONE_STRETCH = Riccati(ONE, (0.0,) * 6, ZERO_SYM6, (0.0,) * 6, ZERO_SYM6)
 @cache
 def riccati(dtype: np.dtype[Any]) -> Semigroup:
     """Stretches in a precision; see `root` for what it has to know of it."""
-    known = np.finfo(dtype)
-    rounding = Rounding(4.0 * float(known.eps), 100.0 * float(known.tiny))
+    rounding = rounding_of(dtype)
     return Semigroup(f"Riccati {dtype}", ONE_STRETCH, lambda one, two: _then(one, two, rounding))
 
 
 RICCATI = riccati(np.dtype(np.float64))
-
 
 _SYM6 = FieldType(ZERO_SYM6)
 growths = Elementwise(growth, FieldType(0.0), _SYM6, _SYM6)
