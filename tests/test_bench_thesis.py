@@ -203,6 +203,7 @@ def test_a_wrong_answer_has_no_time():
     for off_by in (0.5, math.nan):
         point = measured(Budget(seconds=0.0), 5, lambda: lambda: 1.0, lambda answer, off_by=off_by: off_by)
         assert point.best_s is None and point.problem.startswith("WRONG")
+        json.dumps(point.record(), allow_nan=False)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are Linux's")

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -60,6 +60,13 @@ class Point:
     def cell(self) -> str:
         """The time, or that there is none."""
         return NOT_MEASURED if self.best_s is None else show(self.best_s)
+
+    def record(self) -> dict[str, Any]:
+        """For a JSON file, which has no word for what is not finite; `problem` has."""
+        found = asdict(self)
+        if self.off_by is not None and not math.isfinite(self.off_by):
+            found["off_by"] = None
+        return found
 
 
 class TooLongError(BaseException):

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -158,7 +157,7 @@ def document(points: Sequence[Point], about: dict[str, str], budget: Budget) -> 
         "seconds": budget.seconds,
         "limit_s": budget.limit,
         "skew": SKEW,
-        "points": [asdict(point) for point in points],
+        "points": [point.record() for point in points],
         "fastest": [
             {"group": grid.group, "n": n, "batch": batch, "method": name, "times_cpu": grid.against_recursion(n, batch)}
             for grid in grids(points)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -214,7 +214,7 @@ def document(points: Sequence[Point], about: dict[str, str], budget: Budget) -> 
         "threads": 1,
         "seconds": budget.seconds,
         "limit_s": budget.limit,
-        "points": [asdict(point) for point in points],
+        "points": [point.record() for point in points],
         "published": {
             "source": published.SOURCE,
             "RNEA": {"branching": 2.0, "seconds": published.RNEA},
