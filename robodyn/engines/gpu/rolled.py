@@ -1,0 +1,191 @@
+"""Rolled kernels: loops over bodies around steps traced once per joint kind, for any tree and any task.
+
+A state is worked on by a thread, a warp or a block (`kernel_text`). Texts depend on the algorithm, the joint kinds and
+a few traits of the robot; its numbers and its shape are constants that the kernel is given.
+
+A chain is one kernel whose stages follow one another on the same scratch memory, or several ("completely fused",
+"fused" and "split" in Plancher et al., Accelerating Robot Dynamics Gradients on a CPU, GPU, and FPGA, section IV-B).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from robodyn.arguments import one_of
+from robodyn.chains import Chain, Products, Solution, Solve, Stage, Task, Units
+from robodyn.engines.gpu.kernel_text import PARTITIONS, SHARED_BYTES, KernelText, Ref
+from robodyn.engines.gpu.rolled_solves import MatrixWriter
+from robodyn.engines.gpu.rolled_sweeps import SweepWriter
+from robodyn.engines.gpu.source import KernelSource
+from robodyn.errors import UnavailableError
+from robodyn.model import Model
+from robodyn.sweeps import INPUTS, PER_BODY, Algorithm, PairOutput
+from robodyn.tracing.unrolled import output_shape
+
+FUSIONS = ("complete", "fused", "split")
+_Part = tuple[Stage | Solve | Products, ...]
+
+
+def rolled_kernel(
+    model: Model,
+    task: Task,
+    dtype: np.dtype[np.floating],
+    *,
+    partition: str = "thread",
+    base: tuple[str, ...] = (),
+    link: int | None = None,
+    block_threads: int | None = None,
+    shared_bytes: int = SHARED_BYTES,
+    name: str = "kernel",
+) -> KernelSource:
+    """The kernel of a task.
+
+    Args:
+        model: the robot.
+        task: what to run.
+        dtype: of arrays and arithmetic.
+        partition: how many threads work on a state: "thread" for one, "warp" for 32, "block" for all of a block.
+        base: which of V0 and dV0 are inputs.
+        link: the number of the query's link, where it is about one.
+        block_threads: threads of a block, None for as many as seem good.
+        shared_bytes: shared memory that a block may take.
+        name: the kernel's.
+
+    Raises:
+        UnavailableError: a task at every unit vector, or a tree too large for it.
+    """
+    chosen = {"partition": partition, "base": base, "link": link, "block_threads": block_threads}
+    return rolled_kernels(model, task, dtype, shared_bytes=shared_bytes, name=name, **chosen)[0]  # type: ignore[arg-type]
+
+
+def rolled_kernels(
+    model: Model,
+    task: Task,
+    dtype: np.dtype[np.floating],
+    *,
+    fusion: str = "complete",
+    partition: str = "thread",
+    base: tuple[str, ...] = (),
+    link: int | None = None,
+    block_threads: int | None = None,
+    shared_bytes: int = SHARED_BYTES,
+    name: str = "kernel",
+) -> tuple[KernelSource, ...]:
+    """The kernels of a task in the order of their launches: each reads the task's inputs, and what those before it
+    left in arrays by the chain's names.
+
+    Args:
+        fusion: "complete" for one kernel, "fused" for one up to each solve or product, "split" for one of each stage.
+
+    All others are those of `rolled_kernel`.
+
+    Raises:
+        UnavailableError: a task at every unit vector, or a tree too large for it.
+    """
+    one_of("fusion", fusion, FUSIONS)
+    one_of("partition", partition, PARTITIONS)
+    if isinstance(task, Units):
+        raise UnavailableError(f"gpu: {task.name}: rolled kernels do not run at every unit vector")
+    stages: _Part = task.stages if isinstance(task, Chain) else (Stage(task),)
+    results = task.results if isinstance(task, Chain) else tuple(task.outputs)
+    parts = _parts(stages, fusion)
+    kernels = []
+    for number, part in enumerate(parts):
+        later = {read for each in parts[number + 1 :] for stage in each for read in _reads(stage)}
+        made = [left for stage in part for left in stage.outputs]
+        outputs = [left for left in (results if len(parts) == 1 else made) if left in later or left in results]
+        text = KernelText(partition, dtype, block_threads, model.nv_tree)
+        writer = _PartWriter(text, model, stages, base, link)
+        label = name if len(parts) == 1 else f"{name}_{number}"
+        kernels.append(writer.kernel(part, tuple(outputs), label, shared_bytes))
+    return tuple(kernels)
+
+
+def _reads(stage: Stage | Solve | Products) -> tuple[str, ...]:
+    if isinstance(stage, Stage):
+        return tuple(stage.reads.get(name, name) for name in stage.algorithm.inputs)
+    return stage.inputs
+
+
+def _parts(stages: _Part, fusion: str) -> list[_Part]:
+    """Stages by kernel."""
+    if fusion == "split":
+        return [(stage,) for stage in stages]
+    found: list[_Part] = []
+    open_part: _Part = ()
+    for number, stage in enumerate(stages):
+        open_part = (*open_part, stage)
+        ends = isinstance(stage, Solve | Products) and fusion == "fused"
+        if number == len(stages) - 1 or (ends and isinstance(stages[number + 1], Stage)):
+            found.append(open_part)
+            open_part = ()
+    return found
+
+
+class _PartWriter:
+    """Writes the kernel of some stages of a chain."""
+
+    def __init__(
+        self, text: KernelText, model: Model, stages: _Part, base: tuple[str, ...], link: int | None
+    ) -> None:
+        self.text, self.model, self.base, self.link = text, model, base, link
+        self.shapes = {name: output_shape(model, each) for stage in stages for name, each in stage.outputs.items()}
+        """Of everything that stages leave."""
+        self.arrays: dict[str, Ref] = {}
+
+    def kernel(self, part: _Part, outputs: Sequence[str], name: str, shared_bytes: int) -> KernelSource:
+        """The kernel that leaves `outputs`."""
+        made = [left for stage in part for left in stage.outputs]
+        inputs = self._inputs(part, made)
+        self.arrays = {each: Ref(f"u_{each}", self._size(each)) for each in inputs}
+        read = {each for stage in part for each in _reads(stage)}
+        for each in made:
+            if each in outputs:
+                self.arrays[each] = Ref(f"u_{each}", self._size(each))
+            elif each in read:
+                self.arrays[each] = self.text.array(each, self._size(each))
+        matrices = MatrixWriter(self.text, self.model, self.arrays)
+        for number, stage in enumerate(part):
+            self.text.stage = number
+            if isinstance(stage, Solve):
+                matrices.solve(stage)
+            elif isinstance(stage, Products):
+                matrices.multiply(stage)
+            else:
+                self._algorithm(stage)
+        sizes = [[(each, self._size(each)) for each in names] for names in (inputs, outputs)]
+        return self.text.finish(name, sizes[0], sizes[1], shared_bytes)
+
+    def _inputs(self, part: _Part, made: Sequence[str]) -> list[str]:
+        """What comes from outside: inputs of tasks in their order, then what other kernels left."""
+        base = self.base if any(isinstance(stage, Stage) for stage in part) else ()
+        wanted = dict.fromkeys([*(name for stage in part for name in _reads(stage)), *base])
+        outside = [name for name in wanted if name not in made]
+        order = (*INPUTS, "V0", "dV0")
+        return sorted(outside, key=lambda name: order.index(name) if name in order else len(order))
+
+    def _size(self, name: str) -> int:
+        """Scalars of one state of an array."""
+        model = self.model
+        if name in self.shapes:
+            return math.prod(self.shapes[name])
+        if name in PER_BODY:
+            return model.n_bodies * PER_BODY[name]
+        return {"q": model.nq, "V0": 6, "dV0": 6}.get(name, model.nv)
+
+    def _algorithm(self, stage: Stage) -> None:
+        algorithm = stage.algorithm
+        given = {name: self.arrays[stage.reads.get(name, name)] for name in algorithm.inputs}
+        given.update({name: self.arrays[name] for name in self.base})
+        results = {
+            name: self.arrays[stage.names.get(name, name)]
+            for name in algorithm.outputs
+            if stage.names.get(name, name) in self.arrays
+        }
+        SweepWriter(self.text, self.model, algorithm, self.base, self.link, given, results).write()
+
+
+__all__ = ["FUSIONS", "rolled_kernel", "rolled_kernels"]

@@ -1,0 +1,282 @@
+"""Steps of rolled kernels as statements: loads from where sources lie, operations, stores to where targets lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from robodyn.engines.cpu.rolled_plan import (
+    SPARE_SLOT,
+    RolledPlan,
+    lane_fields,
+    lane_size,
+    link_fields,
+    per_velocity,
+)
+from robodyn.engines.gpu.kernel_text import KernelText, Ref
+from robodyn.joints import KINDS
+from robodyn.model import Model
+from robodyn.sweeps import (
+    PER_BODY,
+    PER_VELOCITY,
+    Algorithm,
+    Ancestors,
+    BodyOutput,
+    LinkColumnOutput,
+    PairOutput,
+    World,
+    WorldOutput,
+)
+from robodyn.tracing.c_body import Body
+from robodyn.tracing.program import Port
+from robodyn.tracing.rolled import Source, Step, StepTracer, Target
+
+_ROWS = {"Xtree": 12, "inertia": 10, "pitch": 1, "X": 12}
+"""Arrays of constants with a row for each body (or link), and the scalars of a row."""
+_WHOLE = 1 << 30
+"""Operations in a part of a step: steps are in one piece."""
+
+
+@dataclass
+class Scope:
+    """Names of what a step's subjects are: body numbers, link, lane and slots. "-1" is the world."""
+
+    self_: str = "-1"
+    parent: str = "-1"
+    first: str = "-1"
+    link: str = ""
+    link_row: str = ""
+    lane: str = ""
+    own_slot: str = ""
+    parent_slot: str = ""
+
+    def body(self, subject: str) -> str:
+        """The body's number of a subject."""
+        return {"self": self.self_, "parent": self.parent, "first": self.first, "world": "-1"}[subject]
+
+
+class AlgorithmCode:
+    """What the steps of one algorithm on one model refer to.
+
+    Args:
+        text: the kernel.
+        model: the robot.
+        algorithm: what to run.
+        base: which of V0 and dV0 are inputs.
+        link: the query's link, where it is about one.
+        given: the algorithm's inputs and where they lie.
+    """
+
+    def __init__(
+        self,
+        text: KernelText,
+        model: Model,
+        algorithm: Algorithm,
+        base: tuple[str, ...],
+        link: int | None,
+        given: Mapping[str, Ref],
+    ) -> None:
+        self.text, self.model, self.algorithm, self.link = text, model, algorithm, link
+        self.kinds = tuple(np.unique(model.joint_kind).tolist())
+        self.single = all(KINDS[code].nq == KINDS[code].nv == 1 for code in self.kinds)
+        self.mimic = model.has_mimic
+        armature = bool(model.tree_armature.any())
+        self.tracer = StepTracer(algorithm, [KINDS[code] for code in self.kinds], base, armature)
+        self.plan = RolledPlan(model, algorithm, base, link, self.mimic)
+        self.lane_fields, self.link_fields = lane_fields(algorithm), link_fields(algorithm)
+        self.given = dict(given)
+        """Inputs; where joints mimic others, those of all joints in their place."""
+        self.results: dict[str, Ref] = {}
+        """Outputs that steps add to."""
+        self._fields: dict[str, Ref] = {}
+        sweeps, outputs = algorithm.sweeps, algorithm.outputs.values()
+        self.world_fields = {name for sweep in sweeps if isinstance(sweep, World) for name in sweep.reads}
+        """Fields whose totals at the world somebody sees."""
+        self.world_fields |= {output.field for output in outputs if isinstance(output, WorldOutput)}
+        self.world_fields |= {name for sweep in sweeps for name in getattr(sweep, "carries", ())}
+
+    def field(self, name: str) -> Ref:
+        """The array of a field."""
+        if name not in self._fields:
+            size = self.plan.field_vectors(name, self.tracer.stored(name))
+            self._fields[name] = self.text.array(f"f_{name}", size)
+        return self._fields[name]
+
+    def is_block(self, name: str) -> bool:
+        """Whether a field is only ever the blocks of a matrix, which no array holds."""
+        return any(
+            isinstance(sweep, Ancestors) and not sweep.of_link and name in sweep.writes
+            for sweep in self.algorithm.sweeps
+        )
+
+    def is_constant(self, array: str) -> bool:
+        """Whether an array is the model's, with one number for all states."""
+        return array not in self.given and array in (*_ROWS, "armature", "gravity")
+
+    def model_array(self, name: str) -> str:
+        """An array of the model by its name there, or as steps call it."""
+        renamed = {"X": "link_X", "armature": "tree_armature"}
+        values: Any = getattr(self.model, renamed.get(name, name))
+        return self.text.constant(name, values)
+
+
+class StepWriter:
+    """Writes one step: loads, operations, stores."""
+
+    def __init__(self, code: AlgorithmCode, step: Step, scope: Scope) -> None:
+        self.code, self.text, self.step, self.scope = code, code.text, step, scope
+        self._starts: dict[tuple[str, str], str] = {}
+        self._rows: dict[tuple[str, str], str] = {}
+        self._numbers = 0
+
+    def write(self) -> None:
+        """All of it. Every result is computed before the first is stored: a step may read what it replaces."""
+        program = self.step.program
+        for k, node in enumerate(program.inputs[0].scalars):
+            if node != -1:
+                self.text.do(f"const T x{k} = {self._source(self.step.sources[k])};")
+        count = len(self.step.targets)
+        if count:
+            self.text.do(f"T {', '.join(f'r{k}' for k in range(count))};")
+
+        def place(port: Port, k: int) -> str:
+            return f"{'x' if port is program.inputs[0] else 'r'}{k}"
+
+        for part in Body(program, self.text.dialect, place, _WHOLE).parts():
+            self.text.do(*part)
+        for k, target in enumerate(self.step.targets):
+            self._store(f"r{k}", target)
+
+    def _new(self, value: str, kind: str = "int") -> str:
+        """A name for a value."""
+        self._numbers += 1
+        self.text.do(f"const {kind} w{self._numbers} = {value};")
+        return f"w{self._numbers}"
+
+    def _start(self, table: str, subject: str) -> str:
+        """First coordinate ("q_start") or velocity ("v_start") of a body."""
+        body = self.scope.body(subject)
+        if self.code.single:
+            return body
+        if (table, body) not in self._starts:
+            self._starts[table, body] = self._new(f"(int){self.code.model_array(table)}[{body}]")
+        return self._starts[table, body]
+
+    def _row(self, subject: str, array: str) -> str:
+        """Where a subject's row of an array begins."""
+        if (subject, array) not in self._rows:
+            self._rows[subject, array] = self._find_row(subject, array)
+        return self._rows[subject, array]
+
+    def _find_row(self, subject: str, array: str) -> str:
+        if array.startswith("field "):
+            return self._field_row(subject, array.removeprefix("field "))
+        if self.code.is_constant(array) and array in _ROWS:
+            row = self.scope.link if subject == "link" else self.scope.body(subject)
+            return self._new(f"{row} * {_ROWS[array]}")
+        if array == "q":
+            return self._start("q_start", subject)
+        if array in ("armature", *PER_VELOCITY):
+            return self._start("v_start", subject)
+        if array in PER_BODY:
+            return self._new(f"{self.scope.body(subject)} * {PER_BODY[array]}")
+        return "0"
+
+    def _field_row(self, subject: str, name: str) -> str:
+        code, scope = self.code, self.scope
+        each = code.algorithm.fields[name]
+        if subject == "world":
+            return "0"
+        if name in code.lane_fields and scope.lane:
+            slot = scope.own_slot if subject == "self" else scope.parent_slot
+            return self._new(f"{slot} * {lane_size(each)}")
+        if name in code.link_fields:
+            return self._new(f"{scope.link_row} * {each.size(0)}")
+        if each.copies is not None:
+            return self._new(f"{self._start('v_start', subject)} * {per_velocity(each)}")
+        return self._new(f"({scope.body(subject)} + 1) * {code.tracer.stored(name)}")
+
+    def _source(self, source: Source) -> str:
+        code, array = self.code, source.array
+        if array == "unit":
+            velocity = f"{self._start('v_start', source.subject)} + {source.index}"
+            return f"{velocity} == {self.scope.lane} ? T(1) : T(0)"
+        if source.subject == "carry":
+            return f"carry_{array.removeprefix('field ')}[{source.index}]"
+        place = f"{self._row(source.subject, array)} + {source.index}"
+        if array.startswith("field "):
+            return code.field(array.removeprefix("field ")).at(place)
+        if code.is_constant(array):
+            return f"{code.model_array(array)}[{place}]"
+        return code.given[array].at(place)
+
+    def _store(self, value: str, target: Target) -> None:
+        code, name = self.code, target.field
+        if target.subject == "carry":
+            self.text.do(f"carry_{name}[{target.index}] = {value};")
+            return
+        if target.subject == "block":
+            self._store_block(value, target)
+            return
+        if target.subject == "world" and name in code.lane_fields:
+            # Lanes start from rest: the zero row that every lane finds at the world is all there is.
+            return
+        at = code.field(name).at(f"{self._row(target.subject, f'field {name}')} + {target.index}")
+        self.text.do(f"{self._guard(target)}{at} {'+=' if target.add else '='} {value};")
+
+    def _guard(self, target: Target) -> str:
+        """Nothing is handed to the world that nobody reads there: its children come in no order of their own."""
+        if not target.add:
+            return ""
+        if self.scope.lane:
+            return f"if ({self.scope.parent_slot} != {SPARE_SLOT}) "
+        return "" if target.field in self.code.world_fields else f"if ({self.scope.parent} >= 0) "
+
+    def _store_block(self, value: str, target: Target) -> None:
+        code = self.code
+        row = self._new(f"{self._start('v_start', 'self')} + {target.row}")
+        if self._store_row(value, target, row):
+            return
+        column = self._new(f"{self._start('v_start', 'first')} + {target.column}")
+        if code.mimic:
+            value = self._new(f"{value} * {self._weight(row)} * {self._weight(column)}", "T")
+            row, column = self._new(self._followed(row)), self._new(self._followed(column))
+        nv = self.text.integer("nv", code.model.nv)
+        for name, output in code.algorithm.outputs.items():
+            for blocks in output.blocks if isinstance(output, PairOutput) else ():
+                if blocks.field != target.field:
+                    continue
+                a, b = (column, row) if blocks.transposed else (row, column)
+                first = f"({a} + {nv} * {target.index})" if target.index else a
+                guard = "" if blocks.diagonal else f"if ({self.scope.self_} != {self.scope.first}) "
+                self.text.do(f"{guard}{code.results[name].at(f'{first} * {nv} + {b}')} += {value};")
+
+    def _store_row(self, value: str, target: Target, row: str) -> bool:
+        """An entry of outputs that have columns for the body or link that the sweep started from; whether any do."""
+        code = self.code
+        outputs = {
+            name: output
+            for name, output in code.algorithm.outputs.items()
+            if isinstance(output, BodyOutput | LinkColumnOutput) and output.field == target.field
+        }
+        if outputs and code.mimic:
+            value = self._new(f"{value} * {self._weight(row)}", "T")
+            row = self._new(self._followed(row))
+        for name, output in outputs.items():
+            if isinstance(output, BodyOutput):
+                n = self.text.integer("n_bodies", code.model.n_bodies)
+                place = f"({row} * {n} + {self.scope.first}) * {output.width} + {target.column}"
+            else:
+                nv = self.text.integer("nv", code.model.nv)
+                place = f"({self.scope.link} * {output.rows} + {target.column}) * {nv} + {row}"
+            self.text.do(f"{code.results[name].at(place)} += {value};")
+        return bool(outputs)
+
+    def _weight(self, velocity: str) -> str:
+        return f"{self.code.model_array('v_multiplier')}[{velocity}]"
+
+    def _followed(self, velocity: str) -> str:
+        return f"(int){self.code.model_array('v_source')}[{velocity}]"

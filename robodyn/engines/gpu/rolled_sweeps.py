@@ -1,0 +1,290 @@
+"""Sweeps of rolled kernels: loops over bodies, lanes, columns and links around steps traced once per joint kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+from robodyn.engines.cpu.rolled_plan import lane_size, must_be_zeroed
+from robodyn.engines.gpu.kernel_text import KernelText, Ref
+from robodyn.engines.gpu.rolled_steps import AlgorithmCode, Scope, StepWriter
+from robodyn.engines.gpu.schedules import (
+    Rounds,
+    column_rounds,
+    inward_rounds,
+    lane_rounds,
+    outward_rounds,
+    summed,
+)
+from robodyn.joints import KINDS, JointKind
+from robodyn.model import Model
+from robodyn.sweeps import (
+    PER_VELOCITY,
+    Algorithm,
+    Ancestors,
+    BodyOutput,
+    DofOutput,
+    Inward,
+    LinkColumnOutput,
+    LinkOutput,
+    Links,
+    Outward,
+    PairOutput,
+    World,
+    WorldOutput,
+)
+
+_LARGEST_NV = max(kind.nv for kind in KINDS)
+
+
+class SweepWriter:
+    """Writes the sweeps of one algorithm into a kernel, and leaves its outputs.
+
+    `results`: where an output goes, for those that are to lie somewhere; others stay scratch arrays. After `write`,
+    `outputs` says where each lies.
+    """
+
+    def __init__(
+        self,
+        text: KernelText,
+        model: Model,
+        algorithm: Algorithm,
+        base: tuple[str, ...],
+        link: int | None,
+        given: Mapping[str, Ref],
+        results: Mapping[str, Ref],
+    ) -> None:
+        self.text, self.model, self.algorithm = text, model, algorithm
+        self.code = AlgorithmCode(text, model, algorithm, base, link, given)
+        self.results = results
+        self.outputs: dict[str, Ref] = {}
+
+    def write(self) -> None:
+        """Zeros and couplings, sweep after sweep, then what is left to be done for outputs."""
+        self._place_outputs()
+        self._couple_inputs()
+        self._zero()
+        self.text.sync()
+        writers: dict[type, Callable[[tuple[int, ...]], None]] = {
+            World: self._world,
+            Outward: self._bodies,
+            Inward: self._bodies,
+            Ancestors: self._ancestors,
+            Links: self._links,
+        }
+        for group in self.code.tracer.groups:
+            writers[type(self.algorithm.sweeps[group[0]])](group)
+        for name in self.algorithm.outputs:
+            self._finish(name)
+        self.text.sync()
+
+    # Before sweeps.
+
+    def _place_outputs(self) -> None:
+        """Matrices that steps add to lie at their results from the beginning."""
+        plan = self.code.plan
+        for name, output in self.algorithm.outputs.items():
+            size = plan.output_columns(name)
+            sums = isinstance(output, PairOutput | BodyOutput | LinkColumnOutput)
+            if sums or name in plan.gathers:
+                place = self.results.get(name)
+                self.outputs[name] = self.text.array(f"out_{name}", size) if place is None else place
+            if sums:
+                self.code.results[name] = self.outputs[name]
+
+    def _couple_inputs(self) -> None:
+        """Inputs of all joints, mimicking ones included."""
+        model, code, text = self.model, self.code, self.text
+        for name in ("q", *PER_VELOCITY) if code.mimic else ():
+            if name not in code.given:
+                continue
+            which, size = ("q", model.nq_tree) if name == "q" else ("v", model.nv_tree)
+            raw, whole = code.given[name], text.array(f"in_{name}", size)
+            source, multiplier = (code.model_array(f"{which}_{part}") for part in ("source", "multiplier"))
+            offset = f" + {code.model_array('q_offset')}[k]" if name == "q" else ""
+            with text.shared("k", "0", text.integer(f"{which}_tree", size)):
+                text.do(f"{whole.at('k')} = {multiplier}[k] * {raw.at(f'(int){source}[k]')}{offset};")
+            code.given[name] = whole
+
+    def _zero(self) -> None:
+        code, lanes = self.code, self.code.plan.lanes
+        for name, how in must_be_zeroed(self.algorithm).items():
+            if not code.is_block(name):
+                ref = code.field(name)
+                self._zero_some(ref, f"zero_{name}", ref.size if how == "all" else code.tracer.stored(name))
+        for name in sorted(code.lane_fields):
+            assert lanes is not None
+            size = lane_size(self.algorithm.fields[name])
+            # Row 0 is zero for every lane whose parent is the world.
+            self._zero_some(code.field(name), f"zero_{name}", size * (lanes.n_slots if name in lanes.zeroed else 1))
+        for name, ref in code.results.items():
+            self._zero_some(ref, f"size_{name}", ref.size)
+
+    def _zero_some(self, ref: Ref, name: str, count: int) -> None:
+        if count:
+            with self.text.shared("k", "0", self.text.integer(f"s{self.text.stage}_{name}", count)):
+                self.text.do(f"{ref.at('k')} = T(0);")
+
+    # Sweeps.
+
+    def _world(self, group: tuple[int, ...]) -> None:
+        sweep: Any = self.algorithm.sweeps[group[0]]
+        with self.text.alone():
+            StepWriter(self.code, self.code.tracer.world(sweep), Scope()).write()
+        self.text.sync()
+
+    def _bodies(self, group: tuple[int, ...]) -> None:
+        """A loop over bodies, in rounds where they depend on one another, or over lanes."""
+        sweeps: list[Any] = [self.algorithm.sweeps[number] for number in group]
+        text, scope = self.text, Scope(self_="i", parent="parent")
+        backwards = isinstance(sweeps[0], Inward)
+        n = text.integer("n_bodies", self.model.n_bodies)
+        if sweeps[0].lanes:
+            self._lanes(group)
+        elif text.partition == "thread" and backwards:
+            with text.block(f"for (int i = {n} - 1; i >= 0; i--)"):
+                self._body_step(group, scope)
+        elif text.partition == "thread" or not any((*getattr(s, "carries", ()), *getattr(s, "gives", ())) for s in sweeps):
+            with text.shared("i", "0", n):
+                self._body_step(group, scope)
+            text.sync()
+        else:
+            given = {name for sweep in sweeps for name in getattr(sweep, "gives", ())}
+            world = bool(given & self.code.world_fields)
+            rounds = inward_rounds(self.model.tree, world) if backwards else outward_rounds(self.model.tree)
+            self._rounds(rounds, f"{'in' if backwards else 'out'}ward{int(world)}", group, scope)
+
+    def _rounds(self, rounds: Rounds, name: str, group: tuple[int, ...], scope: Scope) -> None:
+        text = self.text
+        order, starts = text.constant(f"{name}_order", rounds.order), text.constant(f"{name}_starts", rounds.starts)
+        with text.block(f"for (int turn = 0; turn < {text.integer(name, len(rounds))}; turn++)"):
+            text.do(f"const int end = (int){starts}[turn + 1];")
+            with text.shared("k", f"(int){starts}[turn]", "end"):
+                text.do(f"const int i = (int){order}[k];")
+                self._body_step(group, scope)
+            text.sync()
+
+    def _body_step(self, group: tuple[int, ...], scope: Scope) -> None:
+        self.text.do(f"const int parent = (int){self.code.model_array('parent')}[i];")
+        self._switch(["i"], lambda kinds: self.code.tracer.bodies(group, kinds[0]), scope)
+
+    def _lanes(self, group: tuple[int, ...]) -> None:
+        """Every lane on its own, from body to body."""
+        text, number, lanes = self.text, group[0], self.code.plan.lanes
+        assert lanes is not None
+        table, starts = lane_rounds(lanes.pairs[number])
+        prefix = f"s{text.stage}_lanes{number}"
+        pairs, begins = text.constant(f"{prefix}_pairs", table), text.constant(f"{prefix}_starts", starts)
+        with text.shared("lane", "0", text.integer(prefix, starts.size - 1)):
+            with text.block(f"for (int k = (int){begins}[lane], end = (int){begins}[lane + 1]; k < end; k++)"):
+                text.do(f"const int i = (int){pairs}[4 * k], own_slot = (int){pairs}[4 * k + 2];")
+                text.do(f"const int parent_slot = (int){pairs}[4 * k + 3];")
+                scope = Scope(self_="i", lane="lane", own_slot="own_slot", parent_slot="parent_slot")
+                self._body_step(group, Scope(**{**vars(scope), "parent": "parent"}))
+        text.sync()
+
+    def _switch(self, bodies: list[str], trace: Callable[[list[JointKind]], Any], scope: Scope) -> None:
+        """A step for each combination of the kinds of some bodies."""
+        text = self.text
+        combinations: list[tuple[int, ...]] = [()]
+        for _ in bodies:
+            combinations = [(*some, each) for some in combinations for each in self.code.kinds]
+        kind = self.code.model_array("joint_kind")
+        which = "0"
+        for body in bodies:
+            which = f"({which} * {len(KINDS)} + (int){kind}[{body}])"
+        several = len(combinations) > 1
+        with text.block(f"switch ({which})" if several else ""):
+            for some in combinations:
+                number = 0
+                for each in some:
+                    number = number * len(KINDS) + each
+                with text.block(f"case {number}:" if several else ""):
+                    StepWriter(self.code, trace([KINDS[each] for each in some]), scope).write()
+                    if several:
+                        text.do("break;")
+
+    def _links(self, group: tuple[int, ...]) -> None:
+        sweep: Any = self.algorithm.sweeps[group[0]]
+        text, code = self.text, self.code
+        # The one link that a query is about is stored as if it were the only one.
+        scope = Scope(self_="i", link="link", link_row="0" if sweep.of_link else "link")
+        with self._from_links(sweep.of_link):
+            text.do(f"const int i = (int){code.model_array('link_body')}[link];")
+            StepWriter(code, code.tracer.links(sweep), scope).write()
+        text.sync()
+
+    def _from_links(self, one: bool) -> Any:
+        """A loop over links, or over the query's link alone."""
+        text = self.text
+        if not one:
+            return text.shared("link", "0", text.integer("n_links", len(self.model.link_names)))
+        link = text.integer("link", -1 if self.code.link is None else self.code.link)
+        first = link if text.partition == "thread" else f"{link} + me"
+        return text.block(f"for (int link = {first}; link <= {link}; link++)")
+
+    def _ancestors(self, group: tuple[int, ...]) -> None:
+        """From every body, from every link, or from the query's link, up to the root."""
+        sweep: Any = self.algorithm.sweeps[group[0]]
+        text, code = self.text, self.code
+        if sweep.of_link or sweep.of_links:
+            with self._from_links(sweep.of_link):
+                text.do(f"const int first = (int){code.model_array('link_body')}[link];")
+                # A link fixed to the world starts nowhere.
+                text.do("if (first < 0) continue;")
+                self._climb(sweep, Scope(first="first", self_="here", link="link", link_row="link"))
+        elif code.mimic:
+            rounds = column_rounds(self.model)
+            order, starts = text.constant("columns_order", rounds.order), text.constant("columns_starts", rounds.starts)
+            with text.shared("k", "0", text.integer("columns", len(rounds))):
+                with text.block(f"for (int m = (int){starts}[k], end = (int){starts}[k + 1]; m < end; m++)"):
+                    text.do(f"const int first = (int){order}[m];")
+                    self._climb(sweep, Scope(first="first", self_="here"))
+        else:
+            with text.shared("first", "0", text.integer("n_bodies", self.model.n_bodies)):
+                self._climb(sweep, Scope(first="first", self_="here"))
+        text.sync()
+
+    def _climb(self, sweep: Ancestors, scope: Scope) -> None:
+        text, tracer = self.text, self.code.tracer
+        for name in sweep.carries:
+            text.do(f"T carry_{name}[{max(1, self.algorithm.fields[name].size(_LARGEST_NV))}];")
+        self._switch(["first"], lambda kinds: tracer.start(sweep, kinds[0]), scope)
+        above = f"(int){self.code.model_array('parent')}[here]"
+        with text.block(f"for (int here = first; here >= 0; here = {above})"):
+            self._switch(["here", "first"], lambda kinds: tracer.visit(sweep, *kinds), scope)
+
+    # After sweeps.
+
+    def _finish(self, name: str) -> None:
+        """Sums, diagonals and copies of one output; nothing that another one reads."""
+        output, plan, text = self.algorithm.outputs[name], self.code.plan, self.text
+        if name in plan.gathers:
+            gather, ref = plan.gathers[name], self.outputs[name]
+            prefix = f"s{text.stage}_{name}"
+            tables = dict(zip(("starts", "from", "weight"), summed(gather.pairs, gather.weight, gather.size), strict=True))
+            names = {part: text.constant(f"{prefix}_{part}", table) for part, table in tables.items()}
+            with text.shared("k", "0", text.integer(f"{prefix}_sums", gather.size)):
+                text.do("T sum = T(0);")
+                with text.block(f"for (int m = (int){names['starts']}[k]; m < (int){names['starts']}[k + 1]; m++)"):
+                    entry = self.code.field(gather.field).at(f"(int){names['from']}[m]")
+                    text.do(f"sum += {names['weight']}[m] * {entry};")
+                text.do(f"{ref.at('k')} = sum;")
+        elif isinstance(output, PairOutput):
+            if output.diagonal is not None and getattr(self.model, output.diagonal).any():
+                nv = text.integer("nv", self.model.nv)
+                added = text.constant(f"own_{output.diagonal}", getattr(self.model, output.diagonal))
+                with text.shared("k", "0", nv):
+                    text.do(f"{self.outputs[name].at(f'k * ({nv} + 1)')} += {added}[k];")
+        elif isinstance(output, WorldOutput | LinkOutput | DofOutput):
+            self._copy(name, self.code.field(output.field))
+
+    def _copy(self, name: str, field: Ref) -> None:
+        """An output that is a field, or the first part of one."""
+        size = self.code.plan.output_columns(name)
+        place = self.results.get(name)
+        self.outputs[name] = Ref(field.name, size, own=True, strided=field.strided)
+        if place is not None:
+            with self.text.shared("k", "0", self.text.integer(f"s{self.text.stage}_copy_{name}", size)):
+                self.text.do(f"{place.at('k')} = {field.at('k')};")
