@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,9 +45,9 @@ def methods(query: str) -> tuple[str, ...]:
 def measure(
     selected: Callable[[str], bool], budget: Budget, largest: int, announce: Callable[[str], object]
 ) -> list[Point]:
-    """All points whose names, "scan: QUERY, SHAPE, METHOD", are selected, up to `largest` bodies."""
+    """All points whose names, "scan: QUERY, SHAPE, METHOD", are selected, up to `largest` bodies; those so far if interrupted."""
     found: list[Point] = []
-    with bounded_memory():
+    with bounded_memory(), suppress(KeyboardInterrupt):
         for query in QUERIES:
             for shape, branching in SHAPES.items():
                 names = [each for each in (RECURSION, *methods(query)) if selected(f"scan: {query}, {shape}, {each}")]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -67,9 +68,9 @@ SHOWN = {"RNEA": (HEAVY, TOUR, SEQUENTIAL), "CRBA": (SPARSE, "scans, dense", SEQ
 def measure(
     selected: Callable[[str], bool], budget: Budget, largest: int, announce: Callable[[str], object]
 ) -> list[Point]:
-    """All points whose names are selected, up to `largest` bodies."""
+    """All points whose names are selected, up to `largest` bodies; those so far if interrupted."""
     found: list[Point] = []
-    with bounded_memory():
+    with bounded_memory(), suppress(KeyboardInterrupt):
         for experiment in EXPERIMENTS:
             contenders = [each for each in experiment.contenders if selected(experiment.name(each))]
             for branching in experiment.branchings if contenders else ():
