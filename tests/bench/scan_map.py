@@ -45,7 +45,10 @@ def methods(query: str) -> tuple[str, ...]:
 def measure(
     selected: Callable[[str], bool], budget: Budget, largest: int, announce: Callable[[str], object]
 ) -> list[Point]:
-    """All points whose names, "scan: QUERY, SHAPE, METHOD", are selected, up to `largest` bodies; those so far if interrupted."""
+    """All points whose names, "scan: QUERY, SHAPE, METHOD", are selected, up to `largest` bodies.
+
+    Those so far if interrupted.
+    """
     found: list[Point] = []
     with bounded_memory(), suppress(KeyboardInterrupt):
         for query in QUERIES:
