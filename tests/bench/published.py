@@ -6,7 +6,7 @@ SOURCE = "Lynghus, Data Parallel Rigid Body Dynamics (thesis), and the benchmark
 GPU = "published: NVIDIA A100 40 GB PCIe, Futhark 0.26.2 (CUDA)"
 CPU = "published: AMD EPYC 7413, one core, Futhark's C backend"
 NOTE = (
-    f'Columns that begin with "published" are other hardware and other runs: {SOURCE}; float64, branching 2. '
+    f'Columns that begin with "published" are other hardware and other runs: {SOURCE}; float64. '
     "They are there to say how large the problem is, not which program is faster on one machine."
 )
 
