@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from robodyn.arguments import count, one_of
-from robodyn.engines.protocol import SUPPORT
+from robodyn.engines.protocol import METHODS, SUPPORT, methods_of
 from robodyn.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -46,13 +46,26 @@ def explain(dyn: Dynamics, query: str, batch: int) -> Explanation:
         return _scans(dyn, query, batch)
     from robodyn.dynamics import PLAIN_CALLS
 
-    method = dyn.plain_task(query).name if query in PLAIN_CALLS else query
+    method = _method(dyn, query)
     if engine == "reference":
         return Explanation(query, batch, engine, method, "bodies of one depth and joint kind step together, in NumPy")
     if query not in PLAIN_CALLS:
         return Explanation(query, batch, engine, method, "compiled when it is first asked")
     code = dyn.program(query)
     return Explanation(query, batch, engine, method, f"{code.mode} code, {code.operations} operations a state")
+
+
+def _method(dyn: Dynamics, query: str) -> str:
+    """What `method=` calls it, or the algorithm where there is no choice."""
+    from robodyn.dynamics import PLAIN_CALLS
+
+    if query == "forward_dynamics":
+        return "crba" if dyn.model.has_mimic else "aba"
+    if query == "inverse_dynamics_gradient":
+        return "idsva" if dyn.plain_task(query).name.startswith("idsva") else "columns"
+    if query in METHODS:
+        return methods_of(query, dyn.engine.name)[0]
+    return dyn.plain_task(query).name if query in PLAIN_CALLS else query
 
 
 def _scans(dyn: Dynamics, query: str, batch: int) -> Explanation:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from robodyn.arguments import count
+from robodyn.arguments import as_array, count
 from robodyn.errors import ArgumentError, UnavailableError
 
 _AnyArray = TypeVar("_AnyArray", bound=NDArray[Any])
@@ -56,12 +56,15 @@ class Tree:
     """
 
     def __init__(self, parent: ArrayLike) -> None:
-        given = np.asarray(parent)
+        given = as_array("parent", parent, "wanted a one-dimensional integer array")
         if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
             raise ArgumentError(
                 f"parent: got shape {given.shape} and dtype {given.dtype}; wanted a one-dimensional integer array"
             )
-        self.parent = _frozen(given.astype(np.intp))
+        most = np.iinfo(np.intp).max  # larger ones would wrap around to what is allowed
+        self.parent = _frozen(
+            np.minimum(given, most).astype(np.intp) if given.dtype.kind == "u" else given.astype(np.intp)
+        )
         wrong = np.flatnonzero((self.parent < -1) | (self.parent >= np.arange(self.parent.size)))
         if wrong.size:
             i = int(wrong[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -318,3 +319,21 @@ def test_rows_that_are_not_finite():
 
 def test_nothing_that_moves():
     assert residual(rd.random_tree(0, seed=0), "cfa", (2,)) == 0.0
+
+
+def test_lost_digits_are_said():
+    """Prismatic joints between bodies that are short for their mass: regular, and beyond what the method can do."""
+    model = rd.random_tree(30, seed=5, joints=("prismatic",), shape="chain")
+    X, inertia = model.Xtree.copy(), model.inertia.copy()
+    X[:, 9:] *= 1e-3
+    inertia[:, 1:4] *= 1e-3
+    inertia[:, 4:] *= 1e-6
+    model = replace(model, Xtree=X, inertia=inertia)
+    dyn = rd.Dynamics(model, engine="scan")
+    q, qd, qdd = random_states(model, (2,))
+    tau = dyn.inverse_dynamics(q, qd, qdd)
+    with pytest.warns(RuntimeWarning, match=r"'cfa': in 2 of 2 rows .* 'aba_scan' and 'crba' lose fewer digits"):
+        dyn.forward_dynamics(q, qd, tau, method="cfa")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert relative(dyn.forward_dynamics(q, qd, tau, method="aba_scan"), qdd) < 1e-6

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import pickle
+import weakref
 
 import numpy as np
 import pytest
@@ -250,6 +252,26 @@ def test_explanations(engine):
         dyn.explain("dynamics")
     with pytest.raises(ArgumentError, match="batch: got 0"):
         dyn.explain("inverse_dynamics", 0)
+
+
+@pytest.mark.parametrize("engine", ["reference", "cpu", "scan"])
+@pytest.mark.parametrize("name", ["arm6", "gripper"])
+def test_methods_that_explanations_name_are_methods(engine, name):
+    model = rd.load_urdf(own(name))
+    dyn = rd.Dynamics(model, engine=engine)
+    for query in METHODS:
+        assert dyn.explain(query).method in METHODS[query][engine]
+        getattr(dyn, query)(*np.zeros((3, model.nv)), method=dyn.explain(query).method)
+
+
+def test_models_that_were_asked_for_an_estimate_are_let_go():
+    model = rd.auto_tree(40, skew=0.3)
+    dyn = scans(model)
+    dyn.forward_dynamics(*np.zeros((3, 40)))
+    layout = weakref.ref(dyn.engine.layout)
+    del dyn
+    gc.collect()
+    assert layout() is None
 
 
 def test_explanations_of_what_is_not_there():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -46,6 +49,14 @@ def test_identity_and_inverse(op, seed):
     close(op.compose(a, one), a)
     close(op.compose(a, op.inverse(a)), one)
     close(op.compose(op.inverse(a), a), one)
+
+
+@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
+def test_copies_that_were_used(op):
+    a, b = elements(op, 1), elements(op, 2)
+    wanted = op.compose(a, b)
+    for again in (pickle.loads(pickle.dumps(op)), copy.deepcopy(op)):
+        np.testing.assert_array_equal(again.compose(a, b), wanted)
 
 
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)

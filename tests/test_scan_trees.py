@@ -151,6 +151,9 @@ def test_ten_million_bodies_need_no_recursion():
         ([-1.0, 0.0], "dtype float64"),
         ([[-1]], "one-dimensional"),
         (["a"], "dtype"),
+        ([[-1], [0, 1]], "one-dimensional"),
+        (np.ma.array([-1, 0], mask=[0, 1]), "masked"),
+        (np.array([2**64 - 1, 0], np.uint64), r"parent\[0\]"),
     ],
 )
 @pytest.mark.parametrize("kind", [VectorTree, HeavyPaths])
@@ -172,6 +175,19 @@ def broken(a, b):
     raise ZeroDivisionError("nothing to divide by")
 
 
+def in_place(a, b):
+    b += a
+    return b
+
+
+def negated_in_place(a):
+    a *= -1
+    return a
+
+
+ONES = np.ones(3, int)
+
+
 @pytest.mark.parametrize(
     ("call", "named"),
     [
@@ -179,6 +195,23 @@ def broken(a, b):
         (lambda tree: tree.rootfix(np.add, np.ones(3), lambda a: a[:1], 0), "inverse: .* returned"),
         (lambda tree: tree.rootfix(lambda a, b: 3, np.ones(3), np.negative, 0), "op: .* returned 3"),
         (lambda tree: tree.rootfix(np.add, np.ones(3), None, 0), "inverse: got None"),
+        (lambda tree: tree.rootfix(in_place, ONES, np.negative, 0), "op: 'in_place' raised ValueError.*read-only"),
+        (lambda tree: tree.rootfix(np.add, ONES, negated_in_place, 0), "inverse: .*read-only"),
+        (
+            lambda tree: tree.rootfix(lambda a, b: a + b + 0.5, ONES, np.negative, 0),
+            "dtype float64 for values .* int64",
+        ),
+        (lambda tree: HeavyPaths(tree.tree).leaffix(lambda a, b: (a + b) * 1j, ONES), "dtype complex128 for values"),
+        (lambda tree: tree.leaffix(lambda a, b: ["a"] * a.size, ONES, np.negative, 0), "op: .* returned"),
+        (lambda tree: tree.rootfix(np.add, ONES, np.negative, 0.5), "identity: got 0.5; wanted .* int64 holds exactly"),
+        (lambda tree: tree.rootfix(np.add, ONES, np.negative, np.nan), "identity: got nan"),
+        (lambda tree: tree.rootfix(np.add, ONES, np.negative, "x"), "identity: got 'x'"),
+        (lambda tree: tree.leaffix(np.add, ONES, np.negative, [0, 0]), r"identity: got \[0, 0\]"),
+        (lambda tree: tree.rootfix(np.add, [1, [2], 3], np.negative, 0), r"data: got \[1, \[2\], 3\]"),
+        (lambda tree: tree.rootfix(np.add, np.ma.array([1, 2, 3], mask=[0, 1, 0]), np.negative, 0), "masked"),
+        (lambda tree: sums(2.5), "size: got 2.5"),
+        (lambda tree: sums(0), "size: got 0"),
+        (lambda tree: sums(10**12), "size: got 1000000000000"),
         (lambda tree: tree.rootfix(np.add, np.ones(3), np.negative), "identity: got None"),
         (lambda tree: tree.rootfix("add", np.ones(3), np.negative, 0), "op: got 'add'"),
         (lambda tree: tree.rootfix(np.add, np.ones(4), np.negative, 0), r"data: got shape \(4,\)"),

@@ -21,7 +21,9 @@ Ours, beyond the papers:
   does to a path is kept, and accelerations then follow level by level from the root out.
 
 Every body needs an inertia that can be inverted, light subtrees included: massless bodies (such as the middle of a
-universal joint), points and thin rods are refused.
+universal joint), points and thin rods are refused. Nearly massless ones are not, and cost up to all digits: residuals
+of 206 random trees with bodies of 1e-9 of the others' mass are above 1e-7 in 13 cases, 0.1 at worst. Prismatic and
+spherical joints on links that are short for their mass are as bad. Every call checks its residual and warns.
 
 The condition of A grows with the length of paths. Residuals |ID(qdd) - tau| / max |tau| of chains with skewed joints,
 the largest of five states: 1e-10 at 10 bodies, 3e-8 at 40, 3e-7 at 100, 8e-6 at 1,000 by odd-even elimination; refined
@@ -30,6 +32,7 @@ or by a factorisation 100 to 300 times less. The two bases do alike. Trees of br
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -366,6 +369,10 @@ def _refuse(state: State, bodies: Array) -> None:
 def cfa(state: State, out: Array) -> None:
     """qdd (B, nv) by algorithm 1: bias torques by scans, then constraint forces.
 
+    Warns:
+        RuntimeWarning: inverse dynamics of the result misses the torques by more than 1e-6 of the largest of a row (in
+            single precision 2.5e-3).
+
     Raises:
         SingularError: the inertia of a body cannot be inverted. Of inertias given for each row, rows where one cannot
             are NaN, and it is raised where none can.
@@ -373,3 +380,21 @@ def cfa(state: State, out: Array) -> None:
     """
     tau = state.tree_input("tau") - inverse_dynamics(state, "rnea")
     out[...] = _ConstraintForces(state, tau).accelerations().T
+    _warn_of_residual(state, out)
+
+
+def _warn_of_residual(state: State, qdd: Array) -> None:
+    """Say so where inverse dynamics of the accelerations (B, nv) does not give the torques back."""
+    moved = State(state.layout, {**state.inputs, "qdd": qdd})
+    tau = state.tree_input("tau")
+    missed = np.abs(inverse_dynamics(moved, "rnea") - tau).max(axis=0, initial=0.0)
+    residual = missed / np.abs(tau).max(axis=0, initial=np.finfo(tau.dtype).tiny)
+    residual[~np.isfinite(residual)] = 0.0  # not finite for other reasons, which the result shows
+    limit = np.finfo(tau.dtype).eps ** 0.375
+    if (worst := float(residual.max(initial=0.0))) > limit:
+        warnings.warn(
+            f"method 'cfa': in {np.count_nonzero(residual > limit)} of {residual.size} rows its accelerations need "
+            f"other torques than those given, by up to {worst:.0e} of the largest; 'aba_scan' and 'crba' lose fewer digits",
+            RuntimeWarning,
+            stacklevel=2,
+        )

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -88,13 +89,23 @@ def _possible(layout: Layout, method: str, batch: int) -> bool:
     return batch * layout.model.nv**2 * layout.dtype.itemsize < available() / 4
 
 
-@cache
-def _rounds_of(layout: Layout, block: int) -> int:
-    return sum(_steps(level.segments, block) for level in layout.heavy_paths.levels)
-
-
 def _rounds(layout: Layout) -> int:
-    return _rounds_of(layout, layout.options.block)
+    """Compositions one after another in a scan outward or inward."""
+    block = layout.options.block
+    return int(
+        _once(layout, "rounds", lambda: sum(_steps(level.segments, block) for level in layout.heavy_paths.levels))
+    )
+
+
+def _once(layout: Layout, name: str, find: Callable[[], float]) -> float:
+    """A fact about a layout, found when it is first asked for and kept as long as the layout is."""
+    facts = _FACTS.setdefault(layout, {})
+    if name not in facts:
+        facts[name] = find()
+    return facts[name]
+
+
+_FACTS: WeakKeyDictionary[Layout, dict[str, float]] = WeakKeyDictionary()
 
 
 def _steps(segments: Segments, block: int) -> int:
@@ -106,16 +117,14 @@ def _steps(segments: Segments, block: int) -> int:
     return 2 * block + _steps(Segments(counts[counts > 1] - 1), block)
 
 
-@cache
-def _pairs(layout: Layout) -> int:
+def _pairs(layout: Layout) -> float:
     """Entries of the mass matrix that can differ from zero, about: pairs of a body and an ancestor."""
-    return int((layout.model.tree.depth + 1).sum())
+    return _once(layout, "pairs", lambda: float((layout.model.tree.depth + 1).sum()))
 
 
-@cache
 def _squares(layout: Layout) -> float:
     """Sum of squared depths: operations of a factorisation along branches (RBDA section 6.5)."""
-    return float((layout.model.tree.depth.astype(float) ** 2).sum())
+    return _once(layout, "squares", lambda: float((layout.model.tree.depth.astype(float) ** 2).sum()))
 
 
 BUILT_IN = Costs(

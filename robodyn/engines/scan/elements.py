@@ -24,7 +24,7 @@ def library(array: Any) -> Any:
     """The namespace of an array's library: NumPy, or CuPy."""
     if isinstance(array, np.ndarray):
         return np
-    import cupy  # type: ignore[import-not-found]
+    import cupy
 
     return cupy
 

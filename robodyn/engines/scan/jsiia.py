@@ -26,7 +26,9 @@ def forward_by_columns(state: State, out: Array) -> None:
         ArgumentError: the mass matrix has no room in memory.
     """
     nv = state.model.nv
-    require_memory("mass matrix", (state.batch, nv, nv), state.dtype.itemsize, f"method='crba', {REMEDY}")
+    require_memory(
+        "mass matrix", (state.batch, nv, nv), state.dtype.itemsize, f"method='crba' on branching trees, {REMEDY}"
+    )
     H = np.empty((state.batch, nv, nv), state.dtype)
     _columns(state, H.reshape(state.batch * nv, nv))
     solved(H, net_force(state), out)

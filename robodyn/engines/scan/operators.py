@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.arguments import Array
+from robodyn.arguments import Array, as_array
 from robodyn.engines.scan.elements import library
 from robodyn.engines.scan.semigroups import Semigroup
 from robodyn.errors import ArgumentError, RobodynError
@@ -15,9 +15,11 @@ from robodyn.messages import brief
 
 
 class Callables:
-    """A user's operator on values (m, ...), seen as elements (1, m, ...)."""
+    """A user's operator on values (m, ...), seen as elements (1, m, ...).
 
-    plain = False
+    Functions get arrays that they cannot write to, and must return one of the same dtype: what they change, or what is
+    rounded on the way to another dtype, would change results without a word.
+    """
 
     def __init__(self, op: Callable[..., Any], inverse: Callable[..., Any] | None, identity: Any) -> None:
         self.op, self.undo, self.one = op, inverse, identity
@@ -45,20 +47,45 @@ class Callables:
         found[...] = self.one
         return found
 
+    def fit(self, data: Array) -> None:
+        """Require an identity of the shape and dtype of values (n, ...).
+
+        Raises:
+            ArgumentError: it is none.
+        """
+        wanted = f"wanted a number, or an array of shape {data.shape[1:]}, that {data.dtype} holds exactly"
+        one = as_array("identity", self.one, wanted)
+        if one.dtype.kind not in "fiucb" or one.shape not in ((), data.shape[1:]):
+            raise ArgumentError(f"identity: got {brief(self.one)}; {wanted}")
+        with np.errstate(all="ignore"):
+            kept = one.astype(data.dtype) if one.dtype.kind != "c" or data.dtype.kind == "c" else one.real
+        if not np.array_equal(kept, one, equal_nan=one.dtype.kind in "fc"):
+            raise ArgumentError(f"identity: got {brief(self.one)}; {wanted}")
+        self.one = kept
+
     def _called(self, what: str, function: Callable[..., Any], *values: Array) -> Array:
-        shape = values[-1].shape[1:]
+        shape, dtype = values[-1].shape[1:], values[-1].dtype
         try:
-            result = function(*(value[0] for value in values))
+            result = function(*(_read_only(value[0]) for value in values))
         except RobodynError:
             raise
         except Exception as error:  # a user's function may raise anything
             raise ArgumentError(f"{what}: {self.name!r} raised {type(error).__name__}: {error}") from error
-        if getattr(result, "shape", None) != shape:
+        is_array = hasattr(result, "shape") and hasattr(result, "dtype")
+        if not is_array or (result.shape, result.dtype) != (shape, dtype):
+            returned = f"shape {result.shape} and dtype {result.dtype}" if is_array else brief(result)
             raise ArgumentError(
-                f"{what}: {self.name!r} returned {brief(getattr(result, 'shape', result))} for values of shape "
-                f"{shape}; wanted an array of that shape"
+                f"{what}: {self.name!r} returned {returned} for values of shape {shape} and dtype {dtype}; wanted an "
+                "array of that shape and dtype"
             )
         return result[None]  # type: ignore[no-any-return]
+
+
+def _read_only(array: Array) -> Array:
+    view = array.view()
+    if isinstance(view, np.ndarray):
+        view.setflags(write=False)
+    return view
 
 
 def operator_of(
@@ -83,7 +110,8 @@ def operator_of(
 
 def elements_of(work: Semigroup | Callables, data: Any, n: int) -> Array:
     """Data of a user as elements (size, n, ...)."""
-    array = data if hasattr(data, "__cuda_array_interface__") else np.asarray(data)
+    numbers = f"wanted numbers ({n}, ...)"
+    array = data if hasattr(data, "__cuda_array_interface__") else as_array("data", data, numbers)
     if isinstance(work, Semigroup):
         if array.ndim < 2 or array.shape[:2] != (work.size, n) or array.dtype.kind != "f":
             raise ArgumentError(
@@ -92,7 +120,8 @@ def elements_of(work: Semigroup | Callables, data: Any, n: int) -> Array:
             )
         return array
     if array.ndim < 1 or array.shape[0] != n or array.dtype.kind not in "fiucb":
-        raise ArgumentError(f"data: got shape {array.shape} and dtype {array.dtype}; wanted numbers ({n}, ...)")
+        raise ArgumentError(f"data: got shape {array.shape} and dtype {array.dtype}; {numbers}")
+    work.fit(array)
     return array[None]
 
 

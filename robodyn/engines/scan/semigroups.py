@@ -15,15 +15,17 @@ Elements are arrays (size, n, ...), see `robodyn.engines.scan.elements`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from typing import Any, NamedTuple, TypeAlias
 
-from robodyn.arguments import Array
+from robodyn.arguments import Array, count
 from robodyn.engines.scan.elements import library, stored
 from robodyn.engines.scan.elementwise import Elementwise
 from robodyn.spatial import IDENTITY, ZERO_FORCE, ZERO_MOTION, Force, Motion, Scalar, Transform, add
 from robodyn.sweeps import FieldType
+
+_MOST_SCALARS = 1 << 16
 
 Quantity: TypeAlias = Any
 """An element as a tuple of spatial quantities."""
@@ -47,6 +49,10 @@ class Semigroup:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "field", FieldType(self.identity))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What it is made of: machine code stays in its process."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @property
     def size(self) -> int:
@@ -155,7 +161,15 @@ def _negated(a: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
     return tuple(-x for x in a)
 
 
-@cache
 def sums(size: int) -> Semigroup:
-    """Sums of `size` numbers."""
+    """Sums of `size` numbers.
+
+    Raises:
+        ArgumentError: not a number from 1 to 65536.
+    """
+    return _sums(count("size", size, 1, _MOST_SCALARS))
+
+
+@cache
+def _sums(size: int) -> Semigroup:
     return Semigroup(f"sum of {size}", (0.0,) * size, add, _negated, commutative=True, plain=True)
