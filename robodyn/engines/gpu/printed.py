@@ -1,0 +1,278 @@
+"""Printed kernels: a traced program as straight-line CUDA C++, one thread for each state.
+
+Rows of neighbouring states lie one behind another, so threads that each read their own row would touch a sector of
+memory each. Instead the 32 threads of a warp bring the rows of their 32 states into shared memory side by side, each
+computes its own, and they write the results back side by side. Arrays whose rows are too long for that are read and
+written directly.
+
+Warps work alone, in strides of the grid: no barrier is wider than a warp, and any number of blocks will do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from robodyn.chains import Chain, Task, Units
+from robodyn.engines.cpu.solves import solve_operations
+from robodyn.engines.gpu import sincos
+from robodyn.engines.gpu.ordering import in_short_order, values_alive
+from robodyn.engines.gpu.source import SCALARS, WARP, KernelSource
+from robodyn.errors import UnavailableError
+from robodyn.model import Model
+from robodyn.sweeps import Ancestors
+from robodyn.tracing.c_body import Body, Dialect
+from robodyn.tracing.lowering import Operation, lower
+from robodyn.tracing.program import Port, Program
+from robodyn.tracing.unrolled import output_shape, trace
+
+MAX_OPERATIONS = 24_000
+"""Operations of the longest program that is printed: NVRTC takes some 20 seconds for it."""
+VALUES_IN_REGISTERS = {"float32": 270, "float64": 106}
+"""The most values alive at once with which the assembler for sm_90 was seen to write nothing to memory. (It has 255
+registers, but also an order of its own: the count is a guide.)"""
+PART_OPERATIONS = 8000
+"""Operations in one function. Its registers are its own, so shorter ones hand more on through memory; longer ones take
+NVRTC longer than twice their halves, and are beyond all registers anyway."""
+SHARED_BYTES = 48 << 10
+"""Shared memory that every GPU gives a block without being asked."""
+_BLOCKS = (128, 64, 32)
+"""Threads in a block, as many as shared memory has tiles for."""
+_MAX_STEPS, _MAX_ENTRIES = 4096, 8192
+"""Steps of bodies, and entries of results, beyond which a program is not even traced."""
+
+_PRELUDE = f"""\
+#ifndef ROBODYN_PRINTED
+#define ROBODYN_PRINTED
+#define MULADD(x, y, z) ((x) * (y) + (z))
+#define MULSUB(x, y, z) ((x) * (y) - (z))
+#define NMULADD(x, y, z) ((z) - (x) * (y))
+/* A warp copies `count` rows of N scalars to its tile, and back. An even row is one scalar longer there: threads that
+   use the same entry of their rows then find it in different banks. */
+template <int N, typename T>
+__device__ __forceinline__ void robodyn_load(T* tile, const T* rows, int count, int lane)
+{{
+    for (int i = lane; i < N * count; i += {WARP})
+        tile[N % 2 ? i : i + i / N] = rows[i];
+}}
+template <int N, typename T>
+__device__ __forceinline__ void robodyn_store(T* rows, const T* tile, int count, int lane)
+{{
+    for (int i = lane; i < N * count; i += {WARP})
+        rows[i] = tile[N % 2 ? i : i + i / N];
+}}
+{sincos.text("float")}{sincos.text("double")}#endif
+"""
+
+
+class _Cuda(Dialect):
+    """C++ for GPUs: a sine and its cosine are one call, and whichever is not needed costs nothing."""
+
+    def statements(self, operation: Operation, operands: Sequence[str], results: Sequence[str]) -> list[str]:
+        """Statements that define `results`, in the order of the operation's own, from `operands`."""
+        if operation.kind == "sincos":
+            sine, cosine = (name or f"other{operation.operands[0]}" for name in results)
+            return [f"{self.scalar} {sine}, {cosine};", f"{sincos.NAME}({operands[0]}, &{sine}, &{cosine});"]
+        return super().statements(operation, operands, results)
+
+
+@dataclass(frozen=True)
+class _Array:
+    """An input or output, and where its warp's tile begins in shared memory; None where it is used directly."""
+
+    port: Port
+    is_output: bool
+    offset: int | None
+
+    @property
+    def row(self) -> str:
+        """The name of a thread's own row."""
+        return f"{self.port.name}_{'out' if self.is_output else 'in'}"
+
+    def pointer(self, scalar: str, name: str) -> str:
+        """A declaration."""
+        return f"{'' if self.is_output else 'const '}{scalar}* {name}"
+
+    def own_row(self, scalar: str) -> str:
+        """The statement that finds a thread's row."""
+        size = self.port.size
+        direct = f"{self.row}_rows + (first + lane) * {size}"
+        place = direct if self.offset is None else f"tile + {self.offset} + lane * {_padded(size)}"
+        return f"{self.pointer(scalar, self.row)} = {place};"
+
+    def copy(self) -> str:
+        """The statement that fills the tile, or empties it."""
+        rows, tile = f"{self.row}_rows + first * {self.port.size}", f"tile + {self.offset}"
+        name, (to, since) = ("store", (rows, tile)) if self.is_output else ("load", (tile, rows))
+        return f"robodyn_{name}<{self.port.size}>({to}, {since}, count, lane);"
+
+
+def _padded(size: int) -> int:
+    """Scalars from one row of a tile to the next: odd, so that rows begin in different banks."""
+    return size | 1
+
+
+def _arrays(program: Program, room: int) -> tuple[list[_Array], int]:
+    """Every array in the order of arguments, and the scalars of a warp's tiles, for which there is `room`.
+
+    Results have the first claim to shared memory, and short rows before long ones: each store of a scalar goes out
+    alone, while what is read with the scalar that was asked for waits in a cache.
+    """
+    ports = [*((port, False) for port in program.inputs), *((port, True) for port in program.outputs)]
+    offsets: dict[tuple[str, bool], int] = {}
+    used = 0
+    for port, is_output in sorted(ports, key=lambda each: (not each[1], each[0].size)):
+        size = WARP * _padded(port.size)
+        needed = port.size and (is_output or any(node != -1 for node in port.scalars))
+        if needed and used + size <= room:
+            offsets[port.name, is_output] = used
+            used += size
+    return [_Array(port, is_output, offsets.get((port.name, is_output))) for port, is_output in ports], used
+
+
+def printable(model: Model, task: Task) -> bool:
+    """Whether tracing is worth a try: a guess from sizes, made without tracing."""
+    lanes = any(
+        getattr(sweep, "lanes", False) or (isinstance(sweep, Ancestors) and not sweep.of_link) for sweep in task.sweeps
+    )
+    times = model.nv if isinstance(task, Units) else 1
+    inner = task.algorithm if isinstance(task, Units) else task
+    solves = solve_operations(model, inner) if isinstance(inner, Chain) else 0
+    entries = sum(math.prod(output_shape(model, output)) for output in task.outputs.values())
+    steps = model.n_bodies * (model.nv_tree if lanes else 1) * times
+    return steps <= _MAX_STEPS and entries <= _MAX_ENTRIES and solves * times <= MAX_OPERATIONS
+
+
+def traced(model: Model, task: Task, base: Iterable[str] = (), link: int | None = None) -> Program:
+    """The program that a kernel is printed from, its operations in an order that needs few registers.
+
+    Raises:
+        UnavailableError: it is too large.
+    """
+    if printable(model, task):
+        program = trace(model, task, link=link, base=base)
+        if program.operations <= MAX_OPERATIONS:
+            return in_short_order(program)
+    raise UnavailableError(f"engine 'gpu': {task.name} of {model.name!r} is too large for straight-line code")
+
+
+def fits_registers(program: Program, dtype: np.dtype[Any]) -> bool:
+    """Whether a thread's registers will do for a program: code that spills is slow, for all threads' memory together
+    is more than any cache."""
+    return values_alive(lower(program)) <= VALUES_IN_REGISTERS[dtype.name]
+
+
+def printed_kernel(
+    model: Model,
+    task: Task,
+    dtype: np.dtype[Any] | str,
+    base: Iterable[str] = (),
+    link: int | None = None,
+    name: str = "kernel",
+) -> KernelSource:
+    """The kernel of a task on a model.
+
+    Args:
+        model: its constants become numbers of the code.
+        task: what to compute.
+        dtype: of arrays and of arithmetic.
+        base: which of V0 and dV0 are inputs; the others are zero.
+        link: index of the link that the task is about, where it is about one.
+        name: of the function, a C identifier.
+
+    Raises:
+        ArgumentError: a constant of the model is beyond the precision.
+        UnavailableError: the program is too large.
+    """
+    return print_program(traced(model, task, base, link), np.dtype(dtype), name)
+
+
+def print_program(
+    program: Program,
+    dtype: np.dtype[Any],
+    name: str = "kernel",
+    *,
+    shared_bytes: int = SHARED_BYTES,
+    part_operations: int = PART_OPERATIONS,
+) -> KernelSource:
+    """The kernel of a program, whose operations run in the order that it has.
+
+    Args:
+        program: what to compute.
+        dtype: of arrays and of arithmetic.
+        name: of the function, a C identifier.
+        shared_bytes: shared memory that a block may have.
+        part_operations: a longer program becomes several functions of so many operations.
+
+    Raises:
+        ArgumentError: a constant is beyond the precision.
+    """
+    scalar = SCALARS[dtype.name]
+    room = shared_bytes // dtype.itemsize
+    arrays, tile = _arrays(program, room)
+    threads = next(count for count in _BLOCKS if count // WARP * tile <= room)
+    rows = {id(array.port): array.row for array in arrays}
+    body = Body(program, _Cuda(scalar), lambda port, k: f"{rows[id(port)]}[{k}]", part_operations)
+    functions, statements = _functions(body, arrays, name)
+    kernel = _kernel(name, scalar, arrays, tile, threads, statements)
+    return KernelSource(
+        name=name,
+        text="\n".join([_PRELUDE, *functions, kernel]),
+        dtype=dtype,
+        inputs=tuple(port.name for port in program.inputs),
+        outputs=tuple(port.name for port in program.outputs),
+        block_threads=threads,
+    )
+
+
+def _functions(body: Body, arrays: Sequence[_Array], name: str) -> tuple[list[str], list[str]]:
+    """Functions for the parts of a program that is too long for one, and the statements of the kernel."""
+    parts, scalar = body.parts(), body.dialect.scalar
+    if len(parts) == 1:
+        return [], parts[0]
+    parameters = ", ".join([*(array.pointer(scalar, array.row) for array in arrays), f"{scalar}* frame"])
+    arguments = ", ".join([*(array.row for array in arrays), "frame"])
+    functions = [
+        f"static __device__ __noinline__ void {name}_part{k}({parameters})\n{_block(part)}"
+        for k, part in enumerate(parts)
+    ]
+    calls = [f"{name}_part{k}({arguments});" for k in range(len(parts))]
+    return functions, [f"{scalar} frame[{max(1, body.frame_size)}];", *calls]
+
+
+def _block(lines: Sequence[str]) -> str:
+    return "{\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
+
+
+def _kernel(
+    name: str, scalar: str, arrays: Sequence[_Array], tile: int, threads: int, statements: Sequence[str]
+) -> str:
+    """The kernel's own function: it takes its states a tile at a time."""
+    parameters = [array.pointer(scalar, f"__restrict__ {array.row}_rows") for array in arrays]
+    shared = (
+        f"__shared__ {scalar} tiles[{threads // WARP * tile}];",
+        f"{scalar}* tile = tiles + threadIdx.x / {WARP} * {tile};",
+    )
+    first = f"{threads} * (long long)blockIdx.x + threadIdx.x / {WARP} * {WARP}"
+    staged = [array for array in arrays if array.offset is not None]
+    lines = [
+        *(shared if staged else ()),
+        f"const int lane = threadIdx.x % {WARP};",
+        f"for (long long first = {first}; first < rows; first += {threads} * (long long)gridDim.x) {{",
+        f"    const int count = rows - first < {WARP} ? (int)(rows - first) : {WARP};",
+        *(f"    {array.copy()}" for array in staged if not array.is_output),
+        "    __syncwarp();",
+        "    if (lane < count) {",
+        *(f"        {array.own_row(scalar)}" for array in arrays),
+        *(f"        {line}" for line in statements),
+        "    }",
+        "    __syncwarp();",
+        *(f"    {array.copy()}" for array in staged if array.is_output),
+        "}",
+    ]
+    head = ",\n    ".join([*parameters, f"{scalar}* workspace", "long long rows"])
+    return f'extern "C" __global__ void __launch_bounds__({threads}) {name}(\n    {head})\n{_block(lines)}'

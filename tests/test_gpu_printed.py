@@ -1,0 +1,372 @@
+"""Printed kernels of the GPU engine, run on the host under the shim, beside the reference engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+
+import numpy as np
+import pytest
+from conftest import relative
+from cpu_queries import regular, states_of
+from gpu_host import ORDERS, missing, run_on_host
+from program_runner import check_lowering, program, run_lowered
+from robots import OWN, own
+
+import robodyn as rd
+from robodyn.algorithms import energy, kinematic_gradients, kinematics
+from robodyn.algorithms.aba import aba
+from robodyn.algorithms.crba import CRBA
+from robodyn.algorithms.rnea import rnea
+from robodyn.chains import Chain, Task, Units, at_units, on_inertia
+from robodyn.dynamics import PLAIN_CALLS
+from robodyn.engines.gpu import sincos
+from robodyn.engines.gpu.ordering import in_short_order, values_alive
+from robodyn.engines.gpu.printed import (
+    MAX_OPERATIONS,
+    fits_registers,
+    print_program,
+    printable,
+    printed_kernel,
+    traced,
+)
+from robodyn.engines.gpu.source import SCALARS, KernelSource
+from robodyn.engines.reference import ReferenceEngine
+from robodyn.errors import UnavailableError
+from robodyn.tracing.lowering import lower
+from robodyn.tracing.program import Program
+from robodyn.tracing.unrolled import output_shape, trace
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=f"kernels do not run on the host: {missing()}")
+
+# Relative to the largest entry. What is solved with H carries its condition number besides, up to 1e5 here.
+TOLERANCE = {"float64": 1e-12, "float32": 1e-4}
+INVERTED = {"float64": 1e-10, "float32": 2e-2}
+DTYPES = ["float64", "float32"]
+
+# Sizes that g++ compiles within the time that a run of the tests may take. Single precision differs by names alone.
+_OPERATIONS = {"float64": 1400, "float32": 700}
+_FLOAT32 = ("arm6", "ball_joint_arm", "gripper", "satellite", "screw_press")
+_OF_LARGE_ROBOTS = ("gravity_force", "forward_kinematics", "center_of_mass_jacobian")
+_WITH_FORCES = (
+    ("inverse", rnea(("q", "qd", "qdd", "f_ext"))),
+    ("forward", aba(("q", "qd", "tau", "f_ext"))),
+    ("bias", rnea(("q", "qd", "f_ext"))),
+)
+_OF_LINKS = {
+    "pose": kinematics.forward_kinematics(True),
+    "jacobian": kinematics.jacobian("body"),
+    "jacobian derivative": kinematic_gradients.jacobian_derivative("world_aligned"),
+    "pose hessian": kinematic_gradients.pose_hessian("world"),
+    "velocity": kinematics.link_velocity("world"),
+    "acceleration": kinematics.link_acceleration("world_aligned", True),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel to print: `options` are those of `print_program`."""
+
+    label: str
+    model: rd.Model
+    task: Task
+    base: tuple[str, ...] = ()
+    link: int | None = None
+    options: tuple[tuple[str, int], ...] = ()
+
+    @cached_property
+    def program(self) -> Program:
+        return traced(self.model, self.task, self.base, self.link)
+
+    @property
+    def inverts(self) -> bool:
+        """Whether a mass matrix is inverted."""
+        inner = self.task.algorithm if isinstance(self.task, Units) else self.task
+        return isinstance(inner, Chain) or inner.name.startswith(("aba", "inverse_mass"))
+
+    def tolerance(self, dtype: str) -> float:
+        return (INVERTED if self.inverts else TOLERANCE)[dtype]
+
+
+def plain_cases(model: rd.Model, most: int) -> Iterator[Case]:
+    """Every plain query whose program is not too long."""
+    dyn, invertible = rd.Dynamics(model, engine="reference"), regular(model)
+    for query in PLAIN_CALLS if model.nv <= 12 else _OF_LARGE_ROBOTS:
+        case = Case(f"{model.name} {query}", model, dyn.plain_task(query))
+        if (invertible or not case.inverts) and printable(model, case.task) and case.program.operations <= most:
+            yield case
+
+
+def other_cases(model: rd.Model) -> Iterator[Case]:
+    """External forces, a moving base, inertias, links, unit vectors."""
+    base, name = ("V0", "dV0"), model.name
+    for label, task in _WITH_FORCES:
+        yield Case(f"{name} {label} forces", model, task)
+        yield Case(f"{name} {label} base", model, task, base)
+        yield Case(f"{name} {label} inertia", model, on_inertia(task), base)
+    yield Case(f"{name} mass matrix inertia", model, on_inertia(CRBA))
+    yield Case(f"{name} energy base", model, energy.KINETIC_ENERGY, ("V0",))
+    for label, task in _OF_LINKS.items():
+        yield Case(f"{name} link {label}", model, task, link=len(model.link_names) - 1)
+    yield Case(f"{name} units", model, at_units(rnea(("q", "vector"))))
+
+
+def cut_cases(model: rd.Model) -> Iterator[Case]:
+    """Programs in several functions, and arrays that shared memory has no room for."""
+    dyn = rd.Dynamics(model, engine="reference")
+    for query in ("inverse_dynamics", "forward_dynamics", "mass_matrix"):
+        task = dyn.plain_task(query)
+        for shared in (0, 4 << 10, 16 << 10):
+            options = (("part_operations", 150), ("shared_bytes", shared))
+            yield Case(f"{model.name} {query} cut {shared}", model, task, options=options)
+
+
+def tree_cases() -> Iterator[Case]:
+    """Random trees of all joint kinds."""
+    for n, seed in ((1, 3), (2, 7), (5, 1), (16, 2)):
+        tree = rd.random_tree(n, seed=seed, joints=("revolute", "prismatic", "spherical", "planar", "helical"))
+        for label, task in _WITH_FORCES[:2]:
+            yield Case(f"tree {n} {label}", tree, task, ("V0", "dV0"))
+    yield Case("tree 64 inverse", rd.random_tree(64, seed=4), rnea(("q", "qd", "qdd")))
+
+
+@cache
+def cases(dtype: str) -> dict[str, list[Case]]:
+    """Every case, by group."""
+    found = {
+        path.stem: list(plain_cases(rd.load_urdf(path), _OPERATIONS[dtype]))
+        for path in OWN
+        if dtype == "float64" or path.stem in _FLOAT32
+    }
+    others = other_cases(rd.load_urdf(own("ball_joint_arm")))
+    return found | {"others": list(others), "cut": list(cut_cases(rd.load_urdf(own("arm6")))), "trees": [*tree_cases()]}
+
+
+def groups(dtype: str) -> list[str]:
+    return [*(path.stem for path in OWN if dtype == "float64" or path.stem in _FLOAT32), "others", "cut", "trees"]
+
+
+SINES = f"""
+extern "C" __global__ void sines(const T* x, T* sine, T* cosine, T* workspace, long long rows)
+{{
+    for (long long r = blockIdx.x * (long long)blockDim.x + threadIdx.x; r < rows; r += gridDim.x * blockDim.x)
+        {sincos.NAME}(x[r], sine + r, cosine + r);
+}}
+"""
+
+
+def kernel_name(case: Case) -> str:
+    return "kernel_" + case.label.replace(" ", "_")
+
+
+class Bundle:
+    """Kernels compiled together, behind one that calls the one it is asked for: starting g++ takes longer than most."""
+
+    def __init__(self, sources: list[KernelSource], dtype: str) -> None:
+        scalar = SCALARS[dtype]
+        self.sources = {source.name: source for source in sources}
+        self.numbers = {name: k for k, name in enumerate(self.sources)}
+        takes, gives = (max(len(getattr(each, kind)) for each in sources) for kind in ("inputs", "outputs"))
+        inputs = ("which", *(f"a{k}" for k in range(takes)))
+        outputs = tuple(f"b{k}" for k in range(gives))
+        calls = "".join(
+            f"case {k}: {each.name}({', '.join([*inputs[1:][: len(each.inputs)], *outputs[: len(each.outputs)]])}, "
+            "workspace, rows); break;\n"
+            for k, each in enumerate(sources)
+        )
+        declared = [*(f"const {scalar}* {name}" for name in inputs), *(f"{scalar}* {name}" for name in outputs)]
+        head = f'extern "C" __global__ void bundle({", ".join(declared)}, {scalar}* workspace, long long rows)'
+        text = "".join(each.text for each in sources) + f"{head}\n{{\nswitch ((int)which[0]) {{\n{calls}}}\n}}\n"
+        self.source = KernelSource("bundle", text, np.dtype(dtype), inputs, outputs)
+
+    def run(self, name, arrays, shapes, rows, order="forward", blocks=2):
+        """Results (rows, ...) by name, of inputs (rows, ...) by name."""
+        one, dtype = self.sources[name], self.source.dtype
+        nothing = dict.fromkeys((*self.source.inputs, *self.source.outputs), np.empty(0, dtype))
+        given = nothing | {f"a{k}": arrays[each] for k, each in enumerate(one.inputs)}
+        given["which"] = np.array([self.numbers[name]], dtype)
+        left = {f"b{k}": np.empty((rows, *shapes[each]), dtype) for k, each in enumerate(one.outputs)}
+        source = replace(self.source, block_threads=one.block_threads)
+        run_on_host(source, given, {**nothing, **left}, order, blocks, rows=rows)
+        return {each: left[f"b{k}"] for k, each in enumerate(one.outputs)}
+
+
+@pytest.fixture(scope="session")
+def bundle():
+    """`bundle(dtype)`: all cases' kernels of a dtype, compiled once."""
+
+    @cache
+    def compiled(dtype: str) -> Bundle:
+        every = [case for group in cases(dtype).values() for case in group]
+        options = ((case.program, np.dtype(dtype), kernel_name(case)) for case in every)
+        sources = [print_program(*each, **dict(case.options)) for each, case in zip(options, every, strict=True)]
+        text = SINES.replace("T*", f"{SCALARS[dtype]}*")
+        return Bundle([*sources, KernelSource("sines", text, np.dtype(dtype), ("x",), ("sine", "cosine"))], dtype)
+
+    return compiled
+
+
+def run_case(bundle: Bundle, case: Case, rows: int, order: str = "forward", blocks: int = 2):
+    """A kernel's results, and those of the reference engine in double precision."""
+    dtype, model = bundle.source.dtype, case.model
+    name = kernel_name(case)
+    states = states_of(model, (rows,), 11, dtype.name)
+    arrays = {each: getattr(states, "tau" if each == "vector" else each) for each in bundle.sources[name].inputs}
+    shapes = {each: output_shape(model, output) for each, output in case.task.outputs.items()}
+    got = bundle.run(name, arrays, shapes, rows, order, blocks)
+    wanted = {each: np.full((rows, *shape), np.nan) for each, shape in shapes.items()}
+    exact = {each: array.astype(np.float64) for each, array in arrays.items()}
+    ReferenceEngine(model, np.dtype(np.float64)).run(case.task, exact, wanted, link=case.link)
+    return got, wanted
+
+
+@pytest.mark.parametrize("dtype,group", [(dtype, group) for dtype in DTYPES for group in groups(dtype)])
+def test_gpu_kernels_agree_with_the_reference(bundle, dtype, group):
+    """Whole warps, one that is not full, and several tiles for some warps, in every order of threads."""
+    assert cases(dtype)[group]
+    for case in cases(dtype)[group]:
+        check_in_every_order(bundle(dtype), case, dtype)
+
+
+def check_in_every_order(bundle: Bundle, case: Case, dtype: str) -> None:
+    results = []
+    for order in ORDERS:
+        got, wanted = run_case(bundle, case, 127, order, blocks=1)
+        for name, right in wanted.items():
+            assert relative(got[name], right) < case.tolerance(dtype), (case.label, name)
+        results.append(got)
+    for other in results[1:]:
+        for name, array in results[0].items():
+            np.testing.assert_array_equal(other[name], array)
+
+
+def found(dtype: str, label: str) -> Case:
+    return next(case for group in cases(dtype).values() for case in group if case.label == label)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [0, 1, 31, 128, 1000])
+@pytest.mark.parametrize("label", ["arm6 inverse_dynamics", "arm6 mass_matrix cut 4096", "arm6 mass_matrix cut 0"])
+def test_gpu_kernels_take_any_number_of_rows(bundle, dtype, rows, label):
+    case = found(dtype, label)
+    for blocks in (1, 3):
+        got, wanted = run_case(bundle(dtype), case, rows, "random", blocks)
+        for name, right in wanted.items():
+            assert relative(got[name], right) < case.tolerance(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gpu_kernels_leave_bad_rows_alone(bundle, dtype):
+    """NaN and infinity stay in their rows."""
+    case = found(dtype, "arm6 forward_dynamics cut 0")
+    name, model = kernel_name(case), case.model
+    states = states_of(model, (70,), 5, dtype)
+    arrays = {"q": states.q, "qd": states.qd, "tau": states.tau}
+    clean = bundle(dtype).run(name, arrays, {"qdd": (model.nv,)}, 70)["qdd"]
+    bad = {each: array.copy() for each, array in arrays.items()}
+    bad["q"][3, 2], bad["qd"][40, 0], bad["tau"][69, 5] = np.nan, np.inf, np.nan
+    left = bundle(dtype).run(name, bad, {"qdd": (model.nv,)}, 70)["qdd"]
+    touched = np.isin(np.arange(70), (3, 40, 69))
+    np.testing.assert_array_equal(left[~touched], clean[~touched])
+    assert not np.isfinite(left[touched]).all(axis=1).any()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gpu_sines(bundle, dtype):
+    """Two units in the last place, the sign of zero, and NaN for what has no digits left."""
+    rng = np.random.default_rng(2)
+    near = np.linspace(-8.0, 8.0, 4001)
+    x = np.concatenate([near, rng.uniform(-1e5, 1e5, 4000), [0.0, -0.0, 1e-30, np.pi, 50 * np.pi]]).astype(dtype)
+    huge = np.array([np.inf, -np.inf, np.nan, 3e6 if dtype == "float32" else 2e15], dtype)
+    given = np.concatenate([x, huge])
+    left = bundle(dtype).run("sines", {"x": given}, {"sine": (), "cosine": ()}, len(given))
+    for name, function in (("sine", np.sin), ("cosine", np.cos)):
+        right = function(x.astype(np.longdouble))
+        # Of angles that are nearly multiples of pi the reduction leaves what it leaves: absolutely, that is nothing.
+        spacing = np.spacing(np.abs(right.astype(dtype))) + np.finfo(dtype).eps * 1e-3
+        assert (np.abs(left[name][: len(x)] - right) / spacing).max() < 2.5
+        assert np.isnan(left[name][len(x) :]).all()
+    zeros = left["sine"][len(x) - 5 : len(x) - 3]
+    assert np.signbit(zeros).tolist() == [False, True]
+
+
+def test_gpu_ordering_by_hand():
+    """Two sums of four, of products that all come first: six wait where three would do."""
+
+    def function(a, b, c, d):
+        p, q, r, s = a * b, c * d, a * c, b * d
+        return p * q, r * s, p * p
+
+    operations = lower(program(function, 4))
+    assert [each.kind for each in operations] == ["mul"] * 7
+    assert values_alive(operations) == 4
+    assert values_alive(lower(in_short_order(program(function, 4)))) == 2
+    assert values_alive([]) == 0
+
+
+@pytest.mark.parametrize("name", ["quadruped", "arm7", "gripper", "satellite"])
+def test_gpu_ordering_keeps_the_program(name):
+    model = rd.load_urdf(own(name))
+    states = states_of(model)
+    for query, inputs in (("forward_dynamics", ("q", "qd", "tau")), ("forward_kinematics", ("q",))):
+        before = trace(model, rd.Dynamics(model, engine="reference").plain_task(query))
+        after = in_short_order(before)
+        check_lowering(after)
+        assert sorted(after.live) == sorted(before.live)
+        assert values_alive(lower(after)) <= values_alive(lower(before))
+        arrays = {each: getattr(states, each) for each in inputs}
+        wanted, got, text = before.evaluate(arrays), after.evaluate(arrays), run_lowered(after, arrays)
+        for each, right in wanted.items():
+            np.testing.assert_array_equal(got[each], right)
+            np.testing.assert_allclose(text[each], right, rtol=1e-9, atol=1e-9)
+
+
+def test_gpu_ordering_needs_few_registers():
+    """Branches of a tree run one after another, and not side by side."""
+    model = rd.load_urdf(own("quadruped"))
+    task = PLAIN_CALLS["forward_dynamics"][0]
+    assert values_alive(lower(trace(model, task))) > 150
+    assert values_alive(lower(traced(model, task))) < 45
+    assert fits_registers(traced(model, task), np.dtype(np.float64))
+    gradient = traced(rd.load_urdf(own("arm7")), PLAIN_CALLS["forward_dynamics_gradient"][0])
+    assert not fits_registers(gradient, np.dtype(np.float32))
+
+
+def test_gpu_kernel_of_a_model_without_bodies():
+    """Nothing to compute, nothing to copy: the kernel is there all the same."""
+    model = rd.load_urdf('<robot name="stone"><link name="stone"/></robot>')
+    source = printed_kernel(model, rnea(("q", "qd", "qdd")), "float32")
+    assert source.inputs == ("q", "qd", "qdd")
+    out = {name: np.empty((40, 0), np.float32) for name in source.outputs}
+    run_on_host(source, {name: np.empty((40, 0), np.float32) for name in source.inputs}, out)
+
+
+def test_gpu_kernels_that_are_too_long():
+    """Refused before tracing where sizes say so, and after it where only the program shows."""
+    chain = rd.auto_tree(300)
+    assert not printable(chain, CRBA)
+    with pytest.raises(UnavailableError, match="too large for straight-line code"):
+        printed_kernel(chain, CRBA, "float32")
+    long = rd.auto_tree(60, branching=1.0, skew=0.3)
+    task = aba(("q", "qd", "tau", "f_ext"))
+    assert printable(long, task)
+    with pytest.raises(UnavailableError, match="too large for straight-line code"):
+        printed_kernel(long, on_inertia(task), "float64", base=("V0", "dV0"))
+    assert trace(long, on_inertia(task), base=("V0", "dV0")).operations > MAX_OPERATIONS
+
+
+def test_gpu_kernel_text():
+    """It includes nothing, says how it is called, and is the same in every process."""
+    model = rd.load_urdf(own("arm6"))
+    source = printed_kernel(model, PLAIN_CALLS["inverse_dynamics_gradient"][0], "float32", name="gradient")
+    assert "#include" not in source.text
+    assert source.name == "gradient"
+    assert source.inputs == ("q", "qd", "qdd")
+    assert source.outputs == ("tau_q", "tau_qd")
+    assert (source.threads_per_state, source.shared_bytes, source.workspace_scalars) == (1, 0, 0)
+    assert source.states_per_block == source.block_threads
+    assert (
+        source.text
+        == printed_kernel(model, PLAIN_CALLS["inverse_dynamics_gradient"][0], "float32", name="gradient").text
+    )
