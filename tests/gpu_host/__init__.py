@@ -161,20 +161,38 @@ def _loaded(path: Path) -> ctypes.CDLL:
 def _build(source: KernelSource, flags: tuple[str, ...], main: str = "") -> Path:
     """The compiled kernel, kept under a hash of its text."""
     text = '#include "shim.h"\n' + _DYNAMIC.sub(r"\1* const \2 = (\1*)shim::dynamic_shared();", source.text)
-    text += _launcher(source) + main
-    wanted = (*_FLAGS, *flags)
-    digest = hashlib.blake2b("\0".join((text, _SHIM.read_text(), *wanted)).encode(), digest_size=16).hexdigest()
+    wanted = (*_FLAGS, *flags, f"-I{_SHIM.parent if main else _header(flags)}")
+    return _kept(text + _launcher(source) + main, wanted, source.name)
+
+
+def _header(flags: tuple[str, ...]) -> Path:
+    """A folder with the shim compiled beforehand: reading its headers takes longer than most kernels."""
+    folder = _folder() / hashlib.blake2b(_SHIM.read_bytes(), digest_size=8).hexdigest()
+    folder.mkdir(exist_ok=True)
+    shutil.copyfile(_SHIM, copy := folder / f"{os.getpid()}.h")
+    copy.replace(folder / "shim.h")
+    if not (compiled := folder / "shim.h.gch").exists():
+        _kept(_SHIM.read_text(), (*_FLAGS, *flags[1:], "-x", "c++-header"), "shim.h").replace(compiled)
+    return folder
+
+
+def _folder() -> Path:
     folder = Path(tempfile.gettempdir(), f"robodyn-gpu-host-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
-    built = folder / digest
+    return folder
+
+
+def _kept(text: str, flags: tuple[str, ...], name: str) -> Path:
+    """What g++ makes of a text, made once."""
+    digest = hashlib.blake2b("\0".join((text, _SHIM.read_text(), *flags)).encode(), digest_size=16).hexdigest()
+    built = _folder() / digest
     if not built.exists():
-        with tempfile.TemporaryDirectory(dir=folder) as work:
+        with tempfile.TemporaryDirectory(dir=_folder()) as work:
             written, made = Path(work, "kernel.cpp"), Path(work, "made")
             written.write_text(text)
-            command = ["g++", *wanted, f"-I{_SHIM.parent}", str(written), "-o", str(made)]
-            done = subprocess.run(command, capture_output=True, text=True)
+            done = subprocess.run(["g++", *flags, str(written), "-o", str(made)], capture_output=True, text=True)
             if done.returncode:
-                raise RuntimeError(f"{source.name}: g++ says\n{done.stderr[:4000]}")
+                raise RuntimeError(f"{name}: g++ says\n{done.stderr[:4000]}")
             made.rename(built)
     return built
 

@@ -10,19 +10,19 @@ A chain is one kernel whose stages follow one another on the same scratch memory
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from robodyn.arguments import one_of
-from robodyn.chains import Chain, Products, Solution, Solve, Stage, Task, Units
+from robodyn.chains import Chain, Products, Solve, Stage, Task, Units
 from robodyn.engines.gpu.kernel_text import PARTITIONS, SHARED_BYTES, KernelText, Ref
 from robodyn.engines.gpu.rolled_solves import MatrixWriter
 from robodyn.engines.gpu.rolled_sweeps import SweepWriter
 from robodyn.engines.gpu.source import KernelSource
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
-from robodyn.sweeps import INPUTS, PER_BODY, Algorithm, PairOutput
+from robodyn.sweeps import INPUTS, PER_BODY
 from robodyn.tracing.unrolled import output_shape
 
 FUSIONS = ("complete", "fused", "split")
@@ -55,7 +55,7 @@ def rolled_kernel(
         name: the kernel's.
 
     Raises:
-        UnavailableError: a task at every unit vector, or a tree too large for it.
+        UnavailableError: a tree too large for it.
     """
     chosen = {"partition": partition, "base": base, "link": link, "block_threads": block_threads}
     return rolled_kernels(model, task, dtype, shared_bytes=shared_bytes, name=name, **chosen)[0]  # type: ignore[arg-type]
@@ -83,22 +83,23 @@ def rolled_kernels(
     All others are those of `rolled_kernel`.
 
     Raises:
-        UnavailableError: a task at every unit vector, or a tree too large for it.
+        UnavailableError: a tree too large for it, or parts of a task at every unit vector.
     """
     one_of("fusion", fusion, FUSIONS)
     one_of("partition", partition, PARTITIONS)
-    if isinstance(task, Units):
-        raise UnavailableError(f"gpu: {task.name}: rolled kernels do not run at every unit vector")
-    stages: _Part = task.stages if isinstance(task, Chain) else (Stage(task),)
-    results = task.results if isinstance(task, Chain) else tuple(task.outputs)
+    once, vector = (task.algorithm, task.vector) if isinstance(task, Units) else (task, None)
+    stages: _Part = once.stages if isinstance(once, Chain) else (Stage(once),)
+    results = once.results if isinstance(once, Chain) else tuple(once.outputs)
     parts = _parts(stages, fusion)
+    if vector is not None and len(parts) > 1:
+        raise UnavailableError(f"gpu: {task.name} is one kernel: it runs its stages at one unit vector after another")
     kernels = []
     for number, part in enumerate(parts):
         later = {read for each in parts[number + 1 :] for stage in each for read in _reads(stage)}
         made = [left for stage in part for left in stage.outputs]
         outputs = [left for left in (results if len(parts) == 1 else made) if left in later or left in results]
         text = KernelText(partition, dtype, block_threads, model.nv_tree)
-        writer = _PartWriter(text, model, stages, base, link)
+        writer = _PartWriter(text, model, stages, base, link, vector)
         label = name if len(parts) == 1 else f"{name}_{number}"
         kernels.append(writer.kernel(part, tuple(outputs), label, shared_bytes))
     return tuple(kernels)
@@ -126,12 +127,21 @@ def _parts(stages: _Part, fusion: str) -> list[_Part]:
 
 
 class _PartWriter:
-    """Writes the kernel of some stages of a chain."""
+    """Writes the kernel of some stages of a chain.
+
+    `vector`: the input that is every unit vector in turn, for which results lie behind one another.
+    """
 
     def __init__(
-        self, text: KernelText, model: Model, stages: _Part, base: tuple[str, ...], link: int | None
+        self,
+        text: KernelText,
+        model: Model,
+        stages: _Part,
+        base: tuple[str, ...],
+        link: int | None,
+        vector: str | None,
     ) -> None:
-        self.text, self.model, self.base, self.link = text, model, base, link
+        self.text, self.model, self.base, self.link, self.vector = text, model, base, link, vector
         self.shapes = {name: output_shape(model, each) for stage in stages for name, each in stage.outputs.items()}
         """Of everything that stages leave."""
         self.arrays: dict[str, Ref] = {}
@@ -139,14 +149,35 @@ class _PartWriter:
     def kernel(self, part: _Part, outputs: Sequence[str], name: str, shared_bytes: int) -> KernelSource:
         """The kernel that leaves `outputs`."""
         made = [left for stage in part for left in stage.outputs]
-        inputs = self._inputs(part, made)
+        inputs = [each for each in self._inputs(part, made) if each != self.vector]
         self.arrays = {each: Ref(f"u_{each}", self._size(each)) for each in inputs}
         read = {each for stage in part for each in _reads(stage)}
         for each in made:
             if each in outputs:
-                self.arrays[each] = Ref(f"u_{each}", self._size(each))
+                self.arrays[each] = Ref(f"{'u' if self.vector is None else 'v'}_{each}", self._size(each))
             elif each in read:
                 self.arrays[each] = self.text.array(each, self._size(each))
+        if self.vector is None:
+            self._stages(part)
+        else:
+            self._at_units(part, self.vector, outputs)
+        times = 1 if self.vector is None else self.model.nv
+        given, left = ([(each, self._size(each)) for each in names] for names in (inputs, outputs))
+        return self.text.finish(name, given, [(each, times * size) for each, size in left], shared_bytes)
+
+    def _at_units(self, part: _Part, vector: str, outputs: Sequence[str]) -> None:
+        text = self.text
+        ones = self.arrays[vector] = text.array(vector, self._size(vector))
+        nv = text.integer("nv", self.model.nv)
+        with text.block(f"for (int unit = 0; unit < {nv}; unit++)"):
+            for each in outputs:
+                text.do(f"T* const v_{each} = u_{each} + (I)unit * {text.integer(f'one_{each}', self._size(each))};")
+            with text.shared("k", "0", nv):
+                text.do(f"{ones.at('k')} = k == unit ? T(1) : T(0);")
+            text.sync()
+            self._stages(part)
+
+    def _stages(self, part: _Part) -> None:
         matrices = MatrixWriter(self.text, self.model, self.arrays)
         for number, stage in enumerate(part):
             self.text.stage = number
@@ -156,8 +187,6 @@ class _PartWriter:
                 matrices.multiply(stage)
             else:
                 self._algorithm(stage)
-        sizes = [[(each, self._size(each)) for each in names] for names in (inputs, outputs)]
-        return self.text.finish(name, sizes[0], sizes[1], shared_bytes)
 
     def _inputs(self, part: _Part, made: Sequence[str]) -> list[str]:
         """What comes from outside: inputs of tasks in their order, then what other kernels left."""
@@ -186,6 +215,3 @@ class _PartWriter:
             if stage.names.get(name, name) in self.arrays
         }
         SweepWriter(self.text, self.model, algorithm, self.base, self.link, given, results).write()
-
-
-__all__ = ["FUSIONS", "rolled_kernel", "rolled_kernels"]

@@ -1,0 +1,94 @@
+"""Kernels against the reference engine: states, what they should give, and the comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from conftest import TOLERANCE, relative
+
+import robodyn as rd
+from robodyn.chains import Chain, Task
+from robodyn.engines.gpu.source import KernelSource
+from robodyn.engines.reference import ReferenceEngine
+from robodyn.tracing.unrolled import output_shape
+
+from . import ORDERS, run_on_host
+
+
+def states(model: rd.Model, batch: int, seed: int = 0) -> dict[str, Any]:
+    """Every input that a task can have, away from zero."""
+    print(f"states of {model.name}: seed {seed}")
+    rng = np.random.default_rng(seed)
+    found = {"q": model.random_configuration(rng, (batch,))}
+    found.update({name: rng.normal(size=(batch, model.nv)) for name in ("qd", "qdd", "tau", "vector")})
+    found["f_ext"] = rng.normal(size=(batch, model.n_bodies, 6))
+    found["inertia"] = model.inertia * (1.0 + 0.1 * rng.random((batch, model.n_bodies, 10)))
+    found.update({name: rng.normal(size=(batch, 6)) for name in ("V0", "dV0")})
+    return found
+
+
+def empty(model: rd.Model, task: Task, batch: int, dtype: str = "float64") -> dict[str, Any]:
+    """Arrays for the results of a task."""
+    return {name: np.empty((batch, *output_shape(model, each)), dtype) for name, each in task.outputs.items()}
+
+
+def wanted(
+    model: rd.Model, task: Task, inputs: Mapping[str, Any], base: tuple[str, ...] = (), link: int | None = None
+) -> dict[str, Any]:
+    """What the reference engine gives."""
+    results = empty(model, task, len(inputs["q"]))
+    given = {name: inputs[name] for name in (*task.inputs, *base)}
+    ReferenceEngine(model, np.dtype(np.float64)).run(task, given, results, link=link)
+    return results
+
+
+def run(
+    sources: Iterable[KernelSource],
+    model: rd.Model,
+    task: Task,
+    inputs: Mapping[str, Any],
+    order: str = "forward",
+    blocks: int = 2,
+) -> dict[str, Any]:
+    """Run kernels one after another, each on what those before it left: the task's results."""
+    known = dict(inputs)
+    batch = len(inputs["q"])
+    shapes = {name: output_shape(model, each) for name, each in _left(task).items()}
+    for source in sources:
+        outputs = {name: np.empty((batch, *shapes[name]), source.dtype) for name in source.outputs}
+        known.update(run_on_host(source, known, outputs, order, blocks, rows=batch))
+    return {name: known[name] for name in task.outputs}
+
+
+def _left(task: Task) -> dict[str, Any]:
+    if not isinstance(task, Chain):
+        return dict(task.outputs)
+    return {name: each for stage in task.stages for name, each in stage.outputs.items()}
+
+
+def check(
+    sources: Iterable[KernelSource],
+    model: rd.Model,
+    task: Task,
+    *,
+    batch: int = 5,
+    blocks: int = 2,
+    orders: Iterable[str] = ORDERS,
+    base: tuple[str, ...] = (),
+    link: int | None = None,
+    tolerance: float | None = None,
+) -> None:
+    """Results in every order are the same, bit for bit, and those of the reference engine."""
+    sources = tuple(sources)
+    inputs = states(model, batch)
+    right = wanted(model, task, inputs, base, link)
+    allowed = TOLERANCE[str(sources[0].dtype)] if tolerance is None else tolerance
+    first: dict[str, Any] = {}
+    for order in orders:
+        got = run(sources, model, task, inputs, order, blocks)
+        first = first or got
+        for name, value in right.items():
+            assert relative(got[name], value) < allowed, (name, order)
+            assert np.array_equal(got[name], first[name]), (name, order)
