@@ -129,14 +129,14 @@ def _squares(layout: Layout) -> float:
 
 BUILT_IN = Costs(
     {
-        "rnea": (1.0e-4, 1.0e-4, 4.5e-7),
-        "rnea_world": (2.6e-4, 4.1e-5, 2.5e-7),
-        "twist_pair": (1.0e-4, 6.7e-5, 4.2e-7),
-        "aba_scan": (1.1e-3, 1.0e-4, 2.6e-6),
-        "hybrid_abia": (1.3e-3, 1.5e-4, 2.6e-6),
-        "hybrid_abia_fused": (8.1e-4, 1.2e-4, 2.3e-6),
-        "crba": (1.5e-4, 3.0e-4, 1.5e-6, 0.0, 4.0e-11),
-        "jsiia": (0.0, 2.5e-4, 1.3e-5, 6.9e-7, 4.0e-11),
+        "rnea": (0.0, 1.1e-4, 5.3e-7),
+        "rnea_world": (2.6e-4, 4.0e-5, 3.4e-7),
+        "twist_pair": (0.0, 7.6e-5, 3.8e-7),
+        "aba_scan": (6.8e-4, 2.0e-4, 7.1e-6),
+        "hybrid_abia": (6.6e-4, 1.7e-4, 1.3e-6),
+        "hybrid_abia_fused": (4.7e-4, 1.5e-4, 1.4e-6),
+        "crba": (1.3e-4, 2.8e-4, 1.0e-6, 0.0, 3.1e-10),
+        "jsiia": (5.0e-4, 1.8e-4, 6.9e-6, 6.9e-7, 3.1e-10),
     },
     "built in: one core of a Zen 5 server processor",
 )
