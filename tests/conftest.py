@@ -35,6 +35,26 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[FOLDER_VARIABLE] = str(kept)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a GPU where there is none."""
+    marked = [item for item in items if item.get_closest_marker("gpu") is not None]
+    missing = _missing_gpu() if marked else ""
+    for item in marked if missing else ():
+        item.add_marker(pytest.mark.skip(reason=missing))
+
+
+def _missing_gpu() -> str:
+    """Why no kernel can run on a GPU here; empty if it can."""
+    try:
+        import cupy
+
+        return "" if cupy.cuda.runtime.getDeviceCount() else "no GPU"
+    except ImportError:
+        return "no CuPy"
+    except RuntimeError as error:
+        return f"no GPU: {error}"
+
+
 _COMPLETE = set.intersection(*(set(table) for table in SUPPORT.values()))
 """Engines that answer every query."""
 _PAIRS = sorted({(name, dtype) for table in SUPPORT.values() for name in _COMPLETE for dtype in table[name]})

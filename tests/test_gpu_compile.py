@@ -14,7 +14,7 @@ import robodyn as rd
 from robodyn.engines.cpu.cache import ObjectCache
 from robodyn.engines.gpu import compiler
 from robodyn.engines.gpu.compiler import Cubin, CupyNvrtc, Report, compile_cubin, compile_reported, cubin_key
-from robodyn.engines.gpu.printed import SHARED_BYTES, printed_kernel
+from robodyn.engines.gpu.printed import SHARED_BYTES, print_program, printed_kernel, traced
 from robodyn.engines.gpu.source import KernelSource
 from robodyn.errors import UnavailableError
 
@@ -85,8 +85,6 @@ def test_gpu_kernel_budget_of_an_older_gpu(robot, query):
 def test_gpu_kernel_in_several_functions():
     """The stack holds what one function hands to the next."""
     model = rd.load_urdf(own("arm6"))
-    from robodyn.engines.gpu.printed import print_program, traced
-
     program = traced(model, rd.Dynamics(model, engine="reference").plain_task("forward_dynamics"))
     report = compile_reported(print_program(program, np.dtype(np.float32), part_operations=300), "sm_90").report
     assert report.stack_bytes > 100
