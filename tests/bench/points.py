@@ -114,7 +114,7 @@ class Budget:
             return point
         expected = self.expected(key, size)
         if expected is not None and expected > self.limit:
-            point.problem = f"a call of about {show(expected)} expected, {show(self.limit)} allowed"
+            point.problem = f"a call of more than the {show(self.limit)} allowed was expected"
             return point
         try:
             with _alarm(_PATIENCE * self.limit):
