@@ -20,7 +20,9 @@ import numpy as np
 from robodyn.engines.gpu.source import SCALARS, KernelSource
 
 _SHIM = Path(__file__).with_name("shim.h")
-_FLAGS = ("-std=c++20", "-O1", "-w", "-fno-strict-aliasing", "-pthread")
+_FLAGS = ("-std=c++20", "-w", "-fno-strict-aliasing", "-pthread")
+_LONG = 50_000
+"""Characters from which a text runs so briefly, beside what it takes to compile, that it is not optimised."""
 ORDERS = ("forward", "reverse", "random")
 SANITIZERS = {"thread": "-fsanitize=thread", "address": "-fsanitize=address"}
 _DYNAMIC = re.compile(r"extern\s+__shared__\s+([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;")
@@ -161,18 +163,19 @@ def _loaded(path: Path) -> ctypes.CDLL:
 def _build(source: KernelSource, flags: tuple[str, ...], main: str = "") -> Path:
     """The compiled kernel, kept under a hash of its text."""
     text = '#include "shim.h"\n' + _DYNAMIC.sub(r"\1* const \2 = (\1*)shim::dynamic_shared();", source.text)
-    wanted = (*_FLAGS, *flags, f"-I{_SHIM.parent if main else _header(flags)}")
-    return _kept(text + _launcher(source) + main, wanted, source.name)
+    level = "-O0" if len(source.text) > _LONG else "-O1"
+    include = f"-I{_SHIM.parent if main else _header(level)}"
+    return _kept(text + _launcher(source) + main, (*_FLAGS, level, *flags, include), source.name)
 
 
-def _header(flags: tuple[str, ...]) -> Path:
+def _header(level: str) -> Path:
     """A folder with the shim compiled beforehand: reading its headers takes longer than most kernels."""
-    folder = _folder() / hashlib.blake2b(_SHIM.read_bytes(), digest_size=8).hexdigest()
-    folder.mkdir(exist_ok=True)
+    folder = _folder() / f"shim-{hashlib.blake2b(_SHIM.read_bytes(), digest_size=8).hexdigest()}"
+    (folder / "shim.h.gch").mkdir(parents=True, exist_ok=True)
     shutil.copyfile(_SHIM, copy := folder / f"{os.getpid()}.h")
     copy.replace(folder / "shim.h")
-    if not (compiled := folder / "shim.h.gch").exists():
-        _kept(_SHIM.read_text(), (*_FLAGS, *flags[1:], "-x", "c++-header"), "shim.h").replace(compiled)
+    if not (compiled := folder / "shim.h.gch" / level).exists():
+        _kept(_SHIM.read_text(), (*_FLAGS, level, "-fPIC", "-x", "c++-header"), "shim.h").replace(compiled)
     return folder
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.engines.gpu import sincos
 from robodyn.engines.gpu.source import SCALARS, WARP, KernelSource
 from robodyn.errors import UnavailableError
 from robodyn.tracing.c_body import Dialect
@@ -28,6 +29,7 @@ _MOST_SCALARS = (1 << 31) - 1
 _WARP_BLOCKS = (128, 64, 32)
 _MOST_THREADS = 256
 _PRELUDE = """\
+{sincos}
 typedef {scalar} T;
 typedef long long I;
 #define MULADD(x, y, z) ((x) * (y) + (z))
@@ -37,13 +39,13 @@ typedef long long I;
 
 
 class CudaDialect(Dialect):
-    """C++ for GPUs: a sine and its cosine are one call."""
+    """C++ for GPUs: a sine and its cosine are one call, and whichever is not needed costs nothing."""
 
     def statements(self, operation: Operation, operands: Sequence[str], results: Sequence[str]) -> list[str]:
         """Statements that define `results`, in the order of the operation's own, from `operands`."""
-        if operation.kind == "sincos" and min(operation.results) >= 0:
-            sine, cosine = results
-            return [f"{self.scalar} {sine}, {cosine};", f"sincos{self.suffix}({operands[0]}, &{sine}, &{cosine});"]
+        if operation.kind == "sincos":
+            sine, cosine = (name or f"other{operation.operands[0]}" for name in results)
+            return [f"{self.scalar} {sine}, {cosine};", f"{sincos.NAME}({operands[0]}, &{sine}, &{cosine});"]
         return super().statements(operation, operands, results)
 
 
@@ -160,7 +162,7 @@ class KernelText:
         self.integers.update({f"at_{each}": offset for each, (_, offset) in places.items()})
         text = "\n".join(
             [
-                *_PRELUDE.format(scalar=self.scalar).splitlines(),
+                *_PRELUDE.format(sincos=sincos.text(self.scalar), scalar=self.scalar).splitlines(),
                 "",
                 *self._head(name, inputs, outputs, threads),
                 "{",
@@ -239,7 +241,9 @@ class KernelText:
     def _pointers(self, places: dict[str, tuple[bool, int]]) -> list[str]:
         if self.partition == "thread":
             return [f"    T* const {each} = own + n_at_{each} * stride;" for each in places]
-        return [f"    T* const {each} = {'near' if near else 'own'} + n_at_{each};" for each, (near, _) in places.items()]
+        return [
+            f"    T* const {each} = {'near' if near else 'own'} + n_at_{each};" for each, (near, _) in places.items()
+        ]
 
     def _place(self, shared: int) -> tuple[int, dict[str, tuple[bool, int]], int, int]:
         """Threads of a block, where each array lies (in shared memory or not, and its offset), and the scalars of a
@@ -263,7 +267,9 @@ class KernelText:
         places: dict[str, tuple[bool, int]] = {}
         ends = {True: 0, False: 0}
         most = dict(ends)
-        stages = sorted({each.stage for each in self.scratch.values()}, key=lambda stage: -1 if stage is None else stage)
+        stages = sorted(
+            {each.stage for each in self.scratch.values()}, key=lambda stage: -1 if stage is None else stage
+        )
         for stage in stages:
             end = dict(ends)
             mine = [(each.size, name) for name, each in self.scratch.items() if each.stage == stage]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-
 from robodyn.engines.cpu.rolled_plan import lane_size, must_be_zeroed
 from robodyn.engines.gpu.kernel_text import KernelText, Ref
 from robodyn.engines.gpu.rolled_steps import AlgorithmCode, Scope, StepWriter
@@ -145,7 +144,9 @@ class SweepWriter:
         elif text.partition == "thread" and backwards:
             with text.block(f"for (int i = {n} - 1; i >= 0; i--)"):
                 self._body_step(group, scope)
-        elif text.partition == "thread" or not any((*getattr(s, "carries", ()), *getattr(s, "gives", ())) for s in sweeps):
+        elif text.partition == "thread" or not any(
+            (*getattr(s, "carries", ()), *getattr(s, "gives", ())) for s in sweeps
+        ):
             with text.shared("i", "0", n):
                 self._body_step(group, scope)
             text.sync()
@@ -176,12 +177,12 @@ class SweepWriter:
         table, starts = lane_rounds(lanes.pairs[number])
         prefix = f"s{text.stage}_lanes{number}"
         pairs, begins = text.constant(f"{prefix}_pairs", table), text.constant(f"{prefix}_starts", starts)
-        with text.shared("lane", "0", text.integer(prefix, starts.size - 1)):
-            with text.block(f"for (int k = (int){begins}[lane], end = (int){begins}[lane + 1]; k < end; k++)"):
-                text.do(f"const int i = (int){pairs}[4 * k], own_slot = (int){pairs}[4 * k + 2];")
-                text.do(f"const int parent_slot = (int){pairs}[4 * k + 3];")
-                scope = Scope(self_="i", lane="lane", own_slot="own_slot", parent_slot="parent_slot")
-                self._body_step(group, Scope(**{**vars(scope), "parent": "parent"}))
+        each = f"for (int k = (int){begins}[lane], end = (int){begins}[lane + 1]; k < end; k++)"
+        with text.shared("lane", "0", text.integer(prefix, starts.size - 1)), text.block(each):
+            text.do(f"const int i = (int){pairs}[4 * k], own_slot = (int){pairs}[4 * k + 2];")
+            text.do(f"const int parent_slot = (int){pairs}[4 * k + 3];")
+            slots = {"own_slot": "own_slot", "parent_slot": "parent_slot"}
+            self._body_step(group, Scope(self_="i", parent="parent", lane="lane", **slots))
         text.sync()
 
     def _switch(self, bodies: list[str], trace: Callable[[list[JointKind]], Any], scope: Scope) -> None:
@@ -237,10 +238,10 @@ class SweepWriter:
         elif code.mimic:
             rounds = column_rounds(self.model)
             order, starts = text.constant("columns_order", rounds.order), text.constant("columns_starts", rounds.starts)
-            with text.shared("k", "0", text.integer("columns", len(rounds))):
-                with text.block(f"for (int m = (int){starts}[k], end = (int){starts}[k + 1]; m < end; m++)"):
-                    text.do(f"const int first = (int){order}[m];")
-                    self._climb(sweep, Scope(first="first", self_="here"))
+            each = f"for (int m = (int){starts}[k], end = (int){starts}[k + 1]; m < end; m++)"
+            with text.shared("k", "0", text.integer("columns", len(rounds))), text.block(each):
+                text.do(f"const int first = (int){order}[m];")
+                self._climb(sweep, Scope(first="first", self_="here"))
         else:
             with text.shared("first", "0", text.integer("n_bodies", self.model.n_bodies)):
                 self._climb(sweep, Scope(first="first", self_="here"))
@@ -263,7 +264,9 @@ class SweepWriter:
         if name in plan.gathers:
             gather, ref = plan.gathers[name], self.outputs[name]
             prefix = f"s{text.stage}_{name}"
-            tables = dict(zip(("starts", "from", "weight"), summed(gather.pairs, gather.weight, gather.size), strict=True))
+            tables = dict(
+                zip(("starts", "from", "weight"), summed(gather.pairs, gather.weight, gather.size), strict=True)
+            )
             names = {part: text.constant(f"{prefix}_{part}", table) for part, table in tables.items()}
             with text.shared("k", "0", text.integer(f"{prefix}_sums", gather.size)):
                 text.do("T sum = T(0);")
