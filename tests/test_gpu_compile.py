@@ -82,6 +82,17 @@ def test_gpu_kernel_budget_of_an_older_gpu(robot, query):
 
 
 @compiles
+def test_gpu_kernel_that_asks_for_shared_memory():
+    """What is asked for at launch is not in the report, which is of static memory."""
+    model = rd.load_urdf(own("quadruped"))
+    task = rd.Dynamics(model, engine="reference").plain_task("mass_matrix")
+    source = printed_kernel(model, task, "float32", shared_bytes=100 << 10)
+    report = compile_reported(source, "sm_90").report
+    assert source.shared_bytes > SHARED_BYTES
+    assert (report.shared_bytes, report.stack_bytes) == (0, 0)
+
+
+@compiles
 def test_gpu_kernel_in_several_functions():
     """The stack holds what one function hands to the next."""
     model = rd.load_urdf(own("arm6"))

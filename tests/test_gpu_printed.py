@@ -115,13 +115,16 @@ def other_cases(model: rd.Model) -> Iterator[Case]:
 
 
 def cut_cases(model: rd.Model) -> Iterator[Case]:
-    """Programs in several functions, and arrays that shared memory has no room for."""
+    """Programs in several functions, arrays that shared memory has no room for, and those for which it is asked."""
     dyn = rd.Dynamics(model, engine="reference")
     for query in ("inverse_dynamics", "forward_dynamics", "mass_matrix"):
         task = dyn.plain_task(query)
         for shared in (0, 4 << 10, 16 << 10):
             options = (("part_operations", 150), ("shared_bytes", shared))
             yield Case(f"{model.name} {query} cut {shared}", model, task, options=options)
+    quadruped = rd.load_urdf(own("quadruped"))
+    options = (("shared_bytes", 160 << 10),)
+    yield Case("quadruped mass_matrix long", quadruped, PLAIN_CALLS["mass_matrix"][0], options=options)
 
 
 def tree_cases() -> Iterator[Case]:
@@ -189,7 +192,7 @@ class Bundle:
         given = nothing | {f"a{k}": arrays[each] for k, each in enumerate(one.inputs)}
         given["which"] = np.array([self.numbers[name]], dtype)
         left = {f"b{k}": np.empty((rows, *shapes[each]), dtype) for k, each in enumerate(one.outputs)}
-        source = replace(self.source, block_threads=one.block_threads)
+        source = replace(self.source, block_threads=one.block_threads, shared_bytes=one.shared_bytes)
         run_on_host(source, given, {**nothing, **left}, order, blocks, rows=rows)
         return {each: left[f"b{k}"] for k, each in enumerate(one.outputs)}
 
@@ -375,6 +378,10 @@ def test_gpu_kernel_text():
     assert source.outputs == ("tau_q", "tau_qd")
     assert (source.threads_per_state, source.shared_bytes, source.workspace_scalars) == (1, 0, 0)
     assert source.states_per_block == source.block_threads
+    assert "__shared__ float tiles[" in source.text
+    longer = printed_kernel(model, PLAIN_CALLS["inverse_dynamics_hessian"][0], "float32", shared_bytes=160 << 10)
+    assert longer.shared_bytes == longer.block_threads * 4 * (4 * 7 + 4 * 37) > SHARED_BYTES
+    assert "extern __shared__ float tiles[];" in longer.text
     assert (
         source.text
         == printed_kernel(model, PLAIN_CALLS["inverse_dynamics_gradient"][0], "float32", name="gradient").text

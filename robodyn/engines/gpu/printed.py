@@ -39,7 +39,7 @@ PART_OPERATIONS = 8000
 """Operations in one function. Its registers are its own, so shorter ones hand more on through memory; longer ones take
 NVRTC longer than twice their halves, and are beyond all registers anyway."""
 SHARED_BYTES = 48 << 10
-"""Shared memory that every GPU gives a block without being asked."""
+"""Shared memory that every GPU gives a block without being asked. For more, a kernel is launched with so much of it."""
 _BLOCKS = (128, 64, 32)
 """Threads in a block, as many as shared memory has tiles for."""
 _MAX_STEPS, _MAX_ENTRIES = 4096, 8192
@@ -111,6 +111,29 @@ class _Array:
         return f"robodyn_{name}<{self.port.size}>({to}, {since}, count, lane);"
 
 
+@dataclass(frozen=True)
+class _Block:
+    """What a block of threads has: scalars of shared memory for the tiles of each of its warps, and the bytes of that
+    which must be asked for at launch."""
+
+    scalar: str
+    threads: int
+    tile: int
+    dynamic_bytes: int
+
+    def tiles(self) -> list[str]:
+        """The statements that find a warp's own."""
+        if not self.tile:
+            return []
+        size = self.threads // WARP * self.tile
+        array = (
+            f"extern __shared__ {self.scalar} tiles[];"
+            if self.dynamic_bytes
+            else f"__shared__ {self.scalar} tiles[{size}];"
+        )
+        return [array, f"{self.scalar}* tile = tiles + threadIdx.x / {WARP} * {self.tile};"]
+
+
 def _padded(size: int) -> int:
     """Scalars from one row of a tile to the next: odd, so that rows begin in different banks."""
     return size | 1
@@ -163,7 +186,8 @@ def traced(model: Model, task: Task, base: Iterable[str] = (), link: int | None 
 def fits_registers(program: Program, dtype: np.dtype[Any]) -> bool:
     """Whether a thread's registers will do for a program: code that spills is slow, for all threads' memory together
     is more than any cache."""
-    return values_alive(lower(program)) <= VALUES_IN_REGISTERS[dtype.name]
+    operations = lower(program)
+    return len(operations) <= PART_OPERATIONS and values_alive(operations) <= VALUES_IN_REGISTERS[dtype.name]
 
 
 def printed_kernel(
@@ -173,6 +197,8 @@ def printed_kernel(
     base: Iterable[str] = (),
     link: int | None = None,
     name: str = "kernel",
+    *,
+    shared_bytes: int = SHARED_BYTES,
 ) -> KernelSource:
     """The kernel of a task on a model.
 
@@ -183,12 +209,14 @@ def printed_kernel(
         base: which of V0 and dV0 are inputs; the others are zero.
         link: index of the link that the task is about, where it is about one.
         name: of the function, a C identifier.
+        shared_bytes: shared memory that a block may have: with more, longer rows go through it.
 
     Raises:
         ArgumentError: a constant of the model is beyond the precision.
         UnavailableError: the program is too large.
     """
-    return print_program(traced(model, task, base, link), np.dtype(dtype), name)
+    program = traced(model, task, base, link)
+    return print_program(program, np.dtype(dtype), name, shared_bytes=shared_bytes)
 
 
 def print_program(
@@ -218,14 +246,16 @@ def print_program(
     rows = {id(array.port): array.row for array in arrays}
     body = Body(program, _Cuda(scalar), lambda port, k: f"{rows[id(port)]}[{k}]", part_operations)
     functions, statements = _functions(body, arrays, name)
-    kernel = _kernel(name, scalar, arrays, tile, threads, statements)
+    asked = threads // WARP * tile * dtype.itemsize
+    block = _Block(scalar, threads, tile, asked if asked > SHARED_BYTES else 0)
     return KernelSource(
         name=name,
-        text="\n".join([_PRELUDE, *functions, kernel]),
+        text="\n".join([_PRELUDE, *functions, _kernel(name, block, arrays, statements)]),
         dtype=dtype,
         inputs=tuple(port.name for port in program.inputs),
         outputs=tuple(port.name for port in program.outputs),
         block_threads=threads,
+        shared_bytes=block.dynamic_bytes,
     )
 
 
@@ -237,30 +267,25 @@ def _functions(body: Body, arrays: Sequence[_Array], name: str) -> tuple[list[st
     parameters = ", ".join([*(array.pointer(scalar, array.row) for array in arrays), f"{scalar}* frame"])
     arguments = ", ".join([*(array.row for array in arrays), "frame"])
     functions = [
-        f"static __device__ __noinline__ void {name}_part{k}({parameters})\n{_block(part)}"
+        f"static __device__ __noinline__ void {name}_part{k}({parameters})\n{_braces(part)}"
         for k, part in enumerate(parts)
     ]
     calls = [f"{name}_part{k}({arguments});" for k in range(len(parts))]
     return functions, [f"{scalar} frame[{max(1, body.frame_size)}];", *calls]
 
 
-def _block(lines: Sequence[str]) -> str:
+def _braces(lines: Sequence[str]) -> str:
     return "{\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
 
 
-def _kernel(
-    name: str, scalar: str, arrays: Sequence[_Array], tile: int, threads: int, statements: Sequence[str]
-) -> str:
+def _kernel(name: str, block: _Block, arrays: Sequence[_Array], statements: Sequence[str]) -> str:
     """The kernel's own function: it takes its states a tile at a time."""
+    scalar, threads = block.scalar, block.threads
     parameters = [array.pointer(scalar, f"__restrict__ {array.row}_rows") for array in arrays]
-    shared = (
-        f"__shared__ {scalar} tiles[{threads // WARP * tile}];",
-        f"{scalar}* tile = tiles + threadIdx.x / {WARP} * {tile};",
-    )
     first = f"{threads} * (long long)blockIdx.x + threadIdx.x / {WARP} * {WARP}"
     staged = [array for array in arrays if array.offset is not None]
     lines = [
-        *(shared if staged else ()),
+        *block.tiles(),
         f"const int lane = threadIdx.x % {WARP};",
         f"for (long long first = {first}; first < rows; first += {threads} * (long long)gridDim.x) {{",
         f"    const int count = rows - first < {WARP} ? (int)(rows - first) : {WARP};",
@@ -275,4 +300,4 @@ def _kernel(
         "}",
     ]
     head = ",\n    ".join([*parameters, f"{scalar}* workspace", "long long rows"])
-    return f'extern "C" __global__ void __launch_bounds__({threads}) {name}(\n    {head})\n{_block(lines)}'
+    return f'extern "C" __global__ void __launch_bounds__({threads}) {name}(\n    {head})\n{_braces(lines)}'
