@@ -9,7 +9,7 @@ from functools import cache, cached_property
 import numpy as np
 import pytest
 from cpu_queries import difference, regular, states_of
-from gpu_host import ORDERS, missing, run_on_host
+from gpu_host import ORDERS, missing, run_on_host, run_sanitized
 from program_runner import check_lowering, program, run_lowered
 from robots import OWN, own
 
@@ -266,6 +266,24 @@ def test_gpu_kernels_take_any_number_of_rows(bundle, dtype, rows, label):
         got, wanted = run_case(bundle(dtype), case, rows, "random", blocks)
         for name, right in wanted.items():
             assert difference(got[name], right) < case.tolerance(dtype)
+
+
+@pytest.mark.parametrize("sanitizer", ["thread", "address"])
+def test_gpu_kernels_share_memory_in_turn(sanitizer):
+    """No two threads of a warp use a tile's place without a barrier between, and none a place outside."""
+    if missing(sanitizer):
+        pytest.skip(missing(sanitizer))
+    model = rd.load_urdf(own("double_pendulum"))
+    source = printed_kernel(model, PLAIN_CALLS["inverse_dynamics"][0], "float32")
+    states = states_of(model, (300,), 3, "float32")
+    out = {"tau": np.empty((300, model.nv), np.float32)}
+    given = {"q": states.q, "qd": states.qd, "qdd": states.qdd}
+    assert run_sanitized(source, given, out, sanitizer) == ""
+    wanted = rd.Dynamics(model, engine="reference", dtype="float32").inverse_dynamics(*given.values())
+    assert difference(out["tau"], wanted) < TOLERANCE["float32"]
+    if sanitizer == "thread":
+        careless = replace(source, text=source.text.replace("__syncwarp();", ""))
+        assert "data race" in run_sanitized(careless, given, out, sanitizer)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
