@@ -31,7 +31,7 @@ from robodyn.tracing.program import Port, Program
 from robodyn.tracing.unrolled import output_shape, trace
 
 MAX_OPERATIONS = 24_000
-"""Operations of the longest program that is printed: NVRTC takes some 20 seconds for it."""
+"""Operations of the longest program that is printed: NVRTC takes some ten seconds for it."""
 VALUES_IN_REGISTERS = {"float32": 270, "float64": 106}
 """The most values alive at once with which the assembler for sm_90 was seen to write nothing to memory. (It has 255
 registers, but also an order of its own: the count is a guide.)"""
