@@ -394,7 +394,8 @@ def _warn_of_residual(state: State, qdd: Array) -> None:
     if (worst := float(residual.max(initial=0.0))) > limit:
         warnings.warn(
             f"method 'cfa': in {np.count_nonzero(residual > limit)} of {residual.size} rows its accelerations need "
-            f"other torques than those given, by up to {worst:.0e} of the largest; 'aba_scan' and 'crba' lose fewer digits",
+            f"other torques than those given, by up to {worst:.0e} of the largest; 'aba_scan' and 'crba' lose fewer "
+            "digits",
             RuntimeWarning,
             stacklevel=2,
         )
