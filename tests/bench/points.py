@@ -10,6 +10,7 @@ import math
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -117,7 +118,8 @@ class Budget:
             point.problem = f"a call of more than the {show(self.limit)} allowed was expected"
             return point
         try:
-            with _alarm(_PATIENCE * self.limit):
+            with _alarm(_PATIENCE * self.limit), warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # what methods say of their errors is measured here
                 self._fill(point, prepare(), check, wrong, once)
         except (MemoryError, TooLongError) as error:
             at = f"n = {point.n:,}" + (f", batch {point.batch:,}" if point.batch > 1 else "")
