@@ -14,8 +14,8 @@ import robodyn as rd
 from robodyn.engines.cpu.cache import ObjectCache
 from robodyn.engines.gpu import compiler
 from robodyn.engines.gpu.compiler import Cubin, CupyNvrtc, Report, compile_cubin, compile_reported, cubin_key
-from robodyn.engines.gpu.printed import SHARED_BYTES, print_program, printed_kernel, traced
-from robodyn.engines.gpu.source import KernelSource
+from robodyn.engines.gpu.printed import print_program, printed_kernel, traced
+from robodyn.engines.gpu.source import SHARED_BYTES, KernelSource
 from robodyn.errors import UnavailableError
 
 

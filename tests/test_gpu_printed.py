@@ -24,14 +24,13 @@ from robodyn.engines.gpu import sincos
 from robodyn.engines.gpu.ordering import in_short_order, values_alive
 from robodyn.engines.gpu.printed import (
     MAX_OPERATIONS,
-    SHARED_BYTES,
     fits_registers,
     print_program,
     printable,
     printed_kernel,
     traced,
 )
-from robodyn.engines.gpu.source import SCALARS, KernelSource
+from robodyn.engines.gpu.source import SCALARS, SHARED_BYTES, KernelSource
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.errors import UnavailableError
 from robodyn.tracing.lowering import lower

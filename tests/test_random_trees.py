@@ -12,7 +12,7 @@ import robodyn as rd
 from robodyn.builders.random_tree import SHAPES, random_description
 from robodyn.description import JOINT_TYPES
 from robodyn.engines.cpu import rolled_program
-from robodyn.engines.cpu.rolled_layout import Traits
+from robodyn.engines.cpu.rolled_plan import Traits
 from robodyn.joints import KINDS
 
 N_TREES = 200

@@ -19,9 +19,9 @@ from typing import Any
 
 from robodyn.engines.cpu import sincos
 from robodyn.engines.cpu.rolled_layout import RolledLayout
-from robodyn.engines.cpu.rolled_plan import lane_size, must_be_zeroed
+from robodyn.engines.cpu.rolled_plan import Scope, is_block, lane_size, must_be_zeroed
 from robodyn.engines.cpu.rolled_runtime import runtime_functions
-from robodyn.engines.cpu.rolled_steps import Function, Scope, StepWriter
+from robodyn.engines.cpu.rolled_steps import Function, StepWriter
 from robodyn.engines.cpu.straight_line import attributes
 from robodyn.engines.cpu.vectors import Lines, declarations
 from robodyn.joints import KINDS, JointKind
@@ -285,7 +285,7 @@ done:
     def _zero_each_time(self) -> None:
         module = self.module
         for name, how in must_be_zeroed(module.algorithm).items():
-            if module.is_block(name):
+            if is_block(module.algorithm, name):
                 continue
             all_of_it = self._integer(f"vectors field {name}")
             self._zero(self.body, f"field {name}", all_of_it if how == "all" else str(module.tracer.stored(name)))

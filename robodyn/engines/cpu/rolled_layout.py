@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from robodyn.engines.cpu.rolled_plan import lane_fields, link_fields, must_be_zeroed
+from robodyn.engines.cpu.rolled_plan import Traits, is_block, lane_fields, link_fields, must_be_zeroed
 from robodyn.engines.cpu.target import Target
 from robodyn.engines.cpu.vectors import VectorType
 from robodyn.joints import KINDS
@@ -23,21 +22,6 @@ from robodyn.sweeps import (
     PairOutput,
 )
 from robodyn.tracing.rolled import StepTracer
-
-
-@dataclass(frozen=True)
-class Traits:
-    """What rolled code knows of a robot when it is compiled: the joint kinds it has (rows of the joint table), and
-    whether any joint has armature or mimics another."""
-
-    kinds: tuple[int, ...]
-    armature: bool
-    mimic: bool
-
-    @property
-    def single(self) -> bool:
-        """Whether every joint has one coordinate and one velocity: body, coordinate and velocity have one number."""
-        return all(KINDS[code].nq == KINDS[code].nv == 1 for code in self.kinds)
 
 
 class RolledLayout:
@@ -87,7 +71,7 @@ class RolledLayout:
         self.workspace_arrays = [
             *(f"in {name}" for name in self.inputs),
             *(f"raw {name}" for name in self.raw),
-            *(f"field {name}" for name in algorithm.fields if not self.is_block(name)),
+            *(f"field {name}" for name in algorithm.fields if not is_block(algorithm, name)),
             *(f"carry {name}" for name in self.carried),
             *(f"out {name}" for name in own),
         ]
@@ -121,13 +105,6 @@ class RolledLayout:
 
     def _has_blocks(self, name: str) -> bool:
         return isinstance(self.algorithm.outputs[name], PairOutput | BodyOutput | LinkColumnOutput)
-
-    def is_block(self, name: str) -> bool:
-        """Whether a field is only ever the blocks of a matrix, which no array holds."""
-        return any(
-            isinstance(sweep, Ancestors) and not sweep.of_link and name in sweep.writes
-            for sweep in self.algorithm.sweeps
-        )
 
     def _coupled(self, name: str) -> bool:
         return self.traits.mimic and name in ("q", *PER_VELOCITY)

@@ -1,4 +1,7 @@
-"""What rolled code needs beside its module: sizes, and which lanes of which bodies can be nonzero."""
+"""What rolled code needs beside its text, whatever the language.
+
+Sizes, traits of a robot, names of what steps are about, and which lanes of which bodies can be nonzero.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,54 @@ ZERO_SLOT, SPARE_SLOT = 0, 1
 """Rows of a lane field that are nobody's: one is zero, the other takes what bodies hand to the world."""
 _LARGEST_NV = max(kind.nv for kind in KINDS)
 _MAX_LANE_PAIRS = 1 << 27
+CONSTANT_ROWS = {"Xtree": 12, "inertia": 10, "pitch": 1, "X": 12}
+"""Arrays of constants with a row for each body (or link), and the scalars of a row."""
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What rolled code knows of a robot when it is compiled: the joint kinds it has (rows of the joint table), and
+    whether any joint has armature or mimics another."""
+
+    kinds: tuple[int, ...]
+    armature: bool
+    mimic: bool
+
+    @property
+    def single(self) -> bool:
+        """Whether every joint has one coordinate and one velocity: body, coordinate and velocity have one number."""
+        return all(KINDS[code].nq == KINDS[code].nv == 1 for code in self.kinds)
+
+
+def traits_of(model: Model) -> Traits:
+    """What rolled code is compiled for."""
+    kinds = tuple(np.unique(model.joint_kind).tolist())
+    return Traits(kinds, armature=bool(model.tree_armature.any()), mimic=model.has_mimic)
+
+
+@dataclass
+class Scope:
+    """Names of what a step's subjects are: body numbers, link, lane and slots. "-1" is the world."""
+
+    self_: str = "-1"
+    parent: str = "-1"
+    first: str = "-1"
+    link: str = ""
+    link_row: str = ""
+    lane: str = ""
+    own_slot: str = ""
+    parent_slot: str = ""
+
+    def body(self, subject: str) -> str:
+        """The body's number of a subject."""
+        return {"self": self.self_, "parent": self.parent, "first": self.first, "world": "-1"}[subject]
+
+
+def is_block(algorithm: Algorithm, name: str) -> bool:
+    """Whether a field is only ever the blocks of a matrix, which no array holds."""
+    return any(
+        isinstance(sweep, Ancestors) and not sweep.of_link and name in sweep.writes for sweep in algorithm.sweeps
+    )
 
 
 def lane_fields(algorithm: Algorithm) -> set[str]:

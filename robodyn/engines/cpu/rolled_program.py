@@ -10,18 +10,11 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.engines.cpu.rolled import RolledModule
-from robodyn.engines.cpu.rolled_layout import Traits
-from robodyn.engines.cpu.rolled_plan import RolledPlan, lane_size
+from robodyn.engines.cpu.rolled_plan import RolledPlan, lane_size, traits_of
 from robodyn.engines.cpu.target import Target
 from robodyn.joints import KINDS
 from robodyn.model import Model
 from robodyn.sweeps import PER_BODY, PER_VELOCITY, Algorithm, Ancestors, Inward, Links, Outward
-
-
-def traits_of(model: Model) -> Traits:
-    """What rolled code is compiled for."""
-    kinds = tuple(np.unique(model.joint_kind).tolist())
-    return Traits(kinds, armature=bool(model.tree_armature.any()), mimic=model.has_mimic)
 
 
 class RolledProgram:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from robodyn.engines.cpu.rolled_layout import RolledLayout
-from robodyn.engines.cpu.rolled_plan import lane_size, per_velocity
+from robodyn.engines.cpu.rolled_plan import CONSTANT_ROWS, Scope, lane_size, per_velocity
 from robodyn.engines.cpu.rolled_runtime import broadcast
 from robodyn.engines.cpu.straight_line import StraightLine
 from robodyn.engines.cpu.vectors import Lines
@@ -13,9 +11,6 @@ from robodyn.sweeps import PER_BODY, PER_VELOCITY, BodyOutput, LinkColumnOutput,
 from robodyn.tracing.expression import INPUT
 from robodyn.tracing.lowering import lower
 from robodyn.tracing.rolled import Source, Step, Target
-
-_CONSTANT_ROWS = {"Xtree": 12, "inertia": 10, "pitch": 1, "X": 12}
-"""Arrays of constants with a row for each body (or link), and the scalars of a row."""
 
 
 class Function:
@@ -53,24 +48,6 @@ class Function:
         body = "\n".join(line for block in self.blocks for line in block.lines)
         entry = "\n".join(["entry:", *self.entry.lines, f"  br label %{first}"])
         return f"define internal void @{self.name}(ptr %bases, ptr %layout) #0 {{\n{entry}\n{body}\n}}\n\n"
-
-
-@dataclass
-class Scope:
-    """Names of what a step's subjects are: body numbers, link, lane and slots. "-1" is the world."""
-
-    self_: str = "-1"
-    parent: str = "-1"
-    first: str = "-1"
-    link: str = ""
-    link_row: str = ""
-    lane: str = ""
-    own_slot: str = ""
-    parent_slot: str = ""
-
-    def body(self, subject: str) -> str:
-        """The body's number of a subject."""
-        return {"self": self.self_, "parent": self.parent, "first": self.first, "world": "-1"}[subject]
 
 
 class StepWriter:
@@ -114,9 +91,9 @@ class StepWriter:
         if array.startswith("field "):
             return self._field_row(subject, array.removeprefix("field "))
         constant = self._is_constant(array)
-        if constant and array in _CONSTANT_ROWS:
+        if constant and array in CONSTANT_ROWS:
             row = self.scope.link if subject == "link" else self.scope.body(subject)
-            index = out.new(f"mul i64 {row}, {_CONSTANT_ROWS[array]}")
+            index = out.new(f"mul i64 {row}, {CONSTANT_ROWS[array]}")
         elif array == "armature":
             index = self._start("v_start", subject)
         elif array == "q":
@@ -132,7 +109,7 @@ class StepWriter:
 
     def _is_constant(self, array: str) -> bool:
         """Whether an array is the model's, with one number for all states."""
-        return array not in self.module.inputs and array in (*_CONSTANT_ROWS, "armature", "gravity")
+        return array not in self.module.inputs and array in (*CONSTANT_ROWS, "armature", "gravity")
 
     def _field_row(self, subject: str, name: str) -> str:
         out, module, scope = self.out, self.module, self.scope

@@ -37,7 +37,7 @@ class _Format:
     """Q, constant term first."""
 
 
-_FORMATS = {
+FORMATS = {
     # n <= 63662 has 16 bits, and the first two parts have 37 at most: their products with n are exact, fused or not.
     "double": _Format(
         bits=64,
@@ -75,7 +75,8 @@ _FORMATS = {
         cosine=(float.fromhex("-0x1.ffffa8p-2"), float.fromhex("0x1.553cc2p-5"), float.fromhex("-0x1.640c32p-10")),
     ),
 }
-_TWO_OVER_PI = float.fromhex("0x1.45f306dc9c883p-1")
+"""By LLVM's and C's name of the scalar; the GPU engine computes with the same numbers."""
+TWO_OVER_PI = float.fromhex("0x1.45f306dc9c883p-1")
 _WIDE_PARTS = (float.fromhex("0x1.921fb54440000p+0"), float.fromhex("0x1.68c234c4c6628p-39"))
 """pi / 2 for float32 angles that are reduced in float64."""
 
@@ -84,7 +85,7 @@ class _Body:
     """Writes instructions on one vector type."""
 
     def __init__(self, kind: VectorType, fresh: Callable[[], str]) -> None:
-        self.kind, self.fresh, self.format = kind, fresh, _FORMATS[kind.scalar]
+        self.kind, self.fresh, self.format = kind, fresh, FORMATS[kind.scalar]
         self.integers = f"<{kind.width} x i{self.format.bits}>"
         self.lines: list[str] = []
 
@@ -201,7 +202,7 @@ def sincos_lines(
     T, form = out.kind.name, out.format
     if kind.width == 1:
         x = out.new(f"insertelement {T} zeroinitializer, {kind.name} {x}, i32 0")
-    shifted = out.fma(x, _TWO_OVER_PI, form.magic)
+    shifted = out.fma(x, TWO_OVER_PI, form.magic)
     r, low = _reduced(out, x, out.real("fsub", shifted, form.magic), fused)
     z = out.real("fmul", r, r)
     # Only the leading term of the sine feels `low`: it is far below a unit in the last place of any but a tiny r.

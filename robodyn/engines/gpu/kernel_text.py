@@ -17,14 +17,11 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.engines.gpu import sincos
+from robodyn.engines.gpu.dialect import FUSED, CudaDialect
 from robodyn.engines.gpu.source import SCALARS, WARP, KernelSource
 from robodyn.errors import UnavailableError
-from robodyn.tracing.c_body import Dialect
-from robodyn.tracing.lowering import Operation
 
 PARTITIONS = ("thread", "warp", "block")
-SHARED_BYTES = 48 << 10
-"""Shared memory that every GPU gives a block without being asked."""
 _MOST_SCALARS = (1 << 31) - 1
 _WARP_BLOCKS = (128, 64, 32)
 _MOST_THREADS = 256
@@ -32,21 +29,7 @@ _PRELUDE = """\
 {sincos}
 typedef {scalar} T;
 typedef long long I;
-#define MULADD(x, y, z) ((x) * (y) + (z))
-#define MULSUB(x, y, z) ((x) * (y) - (z))
-#define NMULADD(x, y, z) ((z) - (x) * (y))
-"""
-
-
-class CudaDialect(Dialect):
-    """C++ for GPUs: a sine and its cosine are one call, and whichever is not needed costs nothing."""
-
-    def statements(self, operation: Operation, operands: Sequence[str], results: Sequence[str]) -> list[str]:
-        """Statements that define `results`, in the order of the operation's own, from `operands`."""
-        if operation.kind == "sincos":
-            sine, cosine = (name or f"other{operation.operands[0]}" for name in results)
-            return [f"{self.scalar} {sine}, {cosine};", f"{sincos.NAME}({operands[0]}, &{sine}, &{cosine});"]
-        return super().statements(operation, operands, results)
+{fused}"""
 
 
 @dataclass(frozen=True)
@@ -162,7 +145,7 @@ class KernelText:
         self.integers.update({f"at_{each}": offset for each, (_, offset) in places.items()})
         text = "\n".join(
             [
-                *_PRELUDE.format(sincos=sincos.text(self.scalar), scalar=self.scalar).splitlines(),
+                *_PRELUDE.format(sincos=sincos.text(self.scalar), scalar=self.scalar, fused=FUSED).splitlines(),
                 "",
                 *self._head(name, inputs, outputs, threads),
                 "{",

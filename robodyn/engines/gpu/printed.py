@@ -20,13 +20,14 @@ import numpy as np
 from robodyn.chains import Chain, Task, Units
 from robodyn.engines.cpu.solves import solve_operations
 from robodyn.engines.gpu import sincos
+from robodyn.engines.gpu.dialect import FUSED, CudaDialect
 from robodyn.engines.gpu.ordering import in_short_order, values_alive
-from robodyn.engines.gpu.source import SCALARS, WARP, KernelSource
+from robodyn.engines.gpu.source import SCALARS, SHARED_BYTES, WARP, KernelSource
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
 from robodyn.sweeps import Ancestors
-from robodyn.tracing.c_body import Body, Dialect
-from robodyn.tracing.lowering import Operation, lower
+from robodyn.tracing.c_body import Body
+from robodyn.tracing.lowering import lower
 from robodyn.tracing.program import Port, Program
 from robodyn.tracing.unrolled import output_shape, trace
 
@@ -38,8 +39,6 @@ registers, but also an order of its own: the count is a guide.)"""
 PART_OPERATIONS = 8000
 """Operations in one function. Its registers are its own, so shorter ones hand more on through memory; longer ones take
 NVRTC longer than twice their halves, and are beyond all registers anyway."""
-SHARED_BYTES = 48 << 10
-"""Shared memory that every GPU gives a block without being asked. For more, a kernel is launched with so much of it."""
 _BLOCKS = (128, 64, 32)
 """Threads in a block, as many as shared memory has tiles for."""
 _MAX_STEPS, _MAX_ENTRIES = 4096, 8192
@@ -48,9 +47,7 @@ _MAX_STEPS, _MAX_ENTRIES = 4096, 8192
 _PRELUDE = f"""\
 #ifndef ROBODYN_PRINTED
 #define ROBODYN_PRINTED
-#define MULADD(x, y, z) ((x) * (y) + (z))
-#define MULSUB(x, y, z) ((x) * (y) - (z))
-#define NMULADD(x, y, z) ((z) - (x) * (y))
+{FUSED}\
 /* A warp copies `count` rows of N scalars to its tile, and back. An even row is one scalar longer there: threads that
    use the same entry of their rows then find it in different banks. */
 template <int N, typename T>
@@ -67,17 +64,6 @@ __device__ __forceinline__ void robodyn_store(T* rows, const T* tile, int count,
 }}
 {sincos.text("float")}{sincos.text("double")}#endif
 """
-
-
-class _Cuda(Dialect):
-    """C++ for GPUs: a sine and its cosine are one call, and whichever is not needed costs nothing."""
-
-    def statements(self, operation: Operation, operands: Sequence[str], results: Sequence[str]) -> list[str]:
-        """Statements that define `results`, in the order of the operation's own, from `operands`."""
-        if operation.kind == "sincos":
-            sine, cosine = (name or f"other{operation.operands[0]}" for name in results)
-            return [f"{self.scalar} {sine}, {cosine};", f"{sincos.NAME}({operands[0]}, &{sine}, &{cosine});"]
-        return super().statements(operation, operands, results)
 
 
 @dataclass(frozen=True)
@@ -244,7 +230,7 @@ def print_program(
     arrays, tile = _arrays(program, room)
     threads = next(count for count in _BLOCKS if count // WARP * tile <= room)
     rows = {id(array.port): array.row for array in arrays}
-    body = Body(program, _Cuda(scalar), lambda port, k: f"{rows[id(port)]}[{k}]", part_operations)
+    body = Body(program, CudaDialect(scalar), lambda port, k: f"{rows[id(port)]}[{k}]", part_operations)
     functions, statements = _functions(body, arrays, name)
     asked = threads // WARP * tile * dtype.itemsize
     block = _Block(scalar, threads, tile, asked if asked > SHARED_BYTES else 0)

@@ -16,10 +16,10 @@ import numpy as np
 
 from robodyn.arguments import one_of
 from robodyn.chains import Chain, Products, Solve, Stage, Task, Units
-from robodyn.engines.gpu.kernel_text import PARTITIONS, SHARED_BYTES, KernelText, Ref
+from robodyn.engines.gpu.kernel_text import PARTITIONS, KernelText, Ref
 from robodyn.engines.gpu.rolled_solves import MatrixWriter
 from robodyn.engines.gpu.rolled_sweeps import SweepWriter
-from robodyn.engines.gpu.source import KernelSource
+from robodyn.engines.gpu.source import SHARED_BYTES, KernelSource
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
 from robodyn.sweeps import INPUTS, PER_BODY

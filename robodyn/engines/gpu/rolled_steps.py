@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from robodyn.engines.cpu.rolled_plan import (
+    CONSTANT_ROWS,
     SPARE_SLOT,
     RolledPlan,
+    Scope,
     lane_fields,
     lane_size,
     link_fields,
     per_velocity,
+    traits_of,
 )
 from robodyn.engines.gpu.kernel_text import KernelText, Ref
 from robodyn.joints import KINDS
@@ -23,7 +23,6 @@ from robodyn.sweeps import (
     PER_BODY,
     PER_VELOCITY,
     Algorithm,
-    Ancestors,
     BodyOutput,
     LinkColumnOutput,
     PairOutput,
@@ -34,28 +33,8 @@ from robodyn.tracing.c_body import Body
 from robodyn.tracing.program import Port
 from robodyn.tracing.rolled import Source, Step, StepTracer, Target
 
-_ROWS = {"Xtree": 12, "inertia": 10, "pitch": 1, "X": 12}
-"""Arrays of constants with a row for each body (or link), and the scalars of a row."""
 _WHOLE = 1 << 30
 """Operations in a part of a step: steps are in one piece."""
-
-
-@dataclass
-class Scope:
-    """Names of what a step's subjects are: body numbers, link, lane and slots. "-1" is the world."""
-
-    self_: str = "-1"
-    parent: str = "-1"
-    first: str = "-1"
-    link: str = ""
-    link_row: str = ""
-    lane: str = ""
-    own_slot: str = ""
-    parent_slot: str = ""
-
-    def body(self, subject: str) -> str:
-        """The body's number of a subject."""
-        return {"self": self.self_, "parent": self.parent, "first": self.first, "world": "-1"}[subject]
 
 
 class AlgorithmCode:
@@ -80,12 +59,9 @@ class AlgorithmCode:
         given: Mapping[str, Ref],
     ) -> None:
         self.text, self.model, self.algorithm, self.link = text, model, algorithm, link
-        self.kinds = tuple(np.unique(model.joint_kind).tolist())
-        self.single = all(KINDS[code].nq == KINDS[code].nv == 1 for code in self.kinds)
-        self.mimic = model.has_mimic
-        armature = bool(model.tree_armature.any())
-        self.tracer = StepTracer(algorithm, [KINDS[code] for code in self.kinds], base, armature)
-        self.plan = RolledPlan(model, algorithm, base, link, self.mimic)
+        self.traits = traits_of(model)
+        self.tracer = StepTracer(algorithm, [KINDS[code] for code in self.traits.kinds], base, self.traits.armature)
+        self.plan = RolledPlan(model, algorithm, base, link, self.traits.mimic)
         self.lane_fields, self.link_fields = lane_fields(algorithm), link_fields(algorithm)
         self.given = dict(given)
         """Inputs; where joints mimic others, those of all joints in their place."""
@@ -105,16 +81,9 @@ class AlgorithmCode:
             self._fields[name] = self.text.array(f"f_{name}", size)
         return self._fields[name]
 
-    def is_block(self, name: str) -> bool:
-        """Whether a field is only ever the blocks of a matrix, which no array holds."""
-        return any(
-            isinstance(sweep, Ancestors) and not sweep.of_link and name in sweep.writes
-            for sweep in self.algorithm.sweeps
-        )
-
     def is_constant(self, array: str) -> bool:
         """Whether an array is the model's, with one number for all states."""
-        return array not in self.given and array in (*_ROWS, "armature", "gravity")
+        return array not in self.given and array in (*CONSTANT_ROWS, "armature", "gravity")
 
     def model_array(self, name: str) -> str:
         """An array of the model by its name there, or as steps call it."""
@@ -159,7 +128,7 @@ class StepWriter:
     def _start(self, table: str, subject: str) -> str:
         """First coordinate ("q_start") or velocity ("v_start") of a body."""
         body = self.scope.body(subject)
-        if self.code.single:
+        if self.code.traits.single:
             return body
         if (table, body) not in self._starts:
             self._starts[table, body] = self._new(f"(int){self.code.model_array(table)}[{body}]")
@@ -174,9 +143,9 @@ class StepWriter:
     def _find_row(self, subject: str, array: str) -> str:
         if array.startswith("field "):
             return self._field_row(subject, array.removeprefix("field "))
-        if self.code.is_constant(array) and array in _ROWS:
+        if self.code.is_constant(array) and array in CONSTANT_ROWS:
             row = self.scope.link if subject == "link" else self.scope.body(subject)
-            return self._new(f"{row} * {_ROWS[array]}")
+            return self._new(f"{row} * {CONSTANT_ROWS[array]}")
         if array == "q":
             return self._start("q_start", subject)
         if array in ("armature", *PER_VELOCITY):
@@ -241,7 +210,7 @@ class StepWriter:
         if self._store_row(value, target, row):
             return
         column = self._new(f"{self._start('v_start', 'first')} + {target.column}")
-        if code.mimic:
+        if code.traits.mimic:
             value = self._new(f"{value} * {self._weight(row)} * {self._weight(column)}", "T")
             row, column = self._new(self._followed(row)), self._new(self._followed(column))
         nv = self.text.integer("nv", code.model.nv)
@@ -262,7 +231,7 @@ class StepWriter:
             for name, output in code.algorithm.outputs.items()
             if isinstance(output, BodyOutput | LinkColumnOutput) and output.field == target.field
         }
-        if outputs and code.mimic:
+        if outputs and code.traits.mimic:
             value = self._new(f"{value} * {self._weight(row)}", "T")
             row = self._new(self._followed(row))
         for name, output in outputs.items():

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from robodyn.engines.cpu.rolled_plan import lane_size, must_be_zeroed
+from robodyn.engines.cpu.rolled_plan import Scope, is_block, lane_size, must_be_zeroed
 from robodyn.engines.gpu.kernel_text import KernelText, Ref
-from robodyn.engines.gpu.rolled_steps import AlgorithmCode, Scope, StepWriter
+from robodyn.engines.gpu.rolled_steps import AlgorithmCode, StepWriter
 from robodyn.engines.gpu.schedules import (
     Rounds,
     column_rounds,
@@ -95,7 +95,7 @@ class SweepWriter:
     def _couple_inputs(self) -> None:
         """Inputs of all joints, mimicking ones included."""
         model, code, text = self.model, self.code, self.text
-        for name in ("q", *PER_VELOCITY) if code.mimic else ():
+        for name in ("q", *PER_VELOCITY) if code.traits.mimic else ():
             if name not in code.given:
                 continue
             which, size = ("q", model.nq_tree) if name == "q" else ("v", model.nv_tree)
@@ -109,7 +109,7 @@ class SweepWriter:
     def _zero(self) -> None:
         code, lanes = self.code, self.code.plan.lanes
         for name, how in must_be_zeroed(self.algorithm).items():
-            if not code.is_block(name):
+            if not is_block(self.algorithm, name):
                 ref = code.field(name)
                 self._zero_some(ref, f"zero_{name}", ref.size if how == "all" else code.tracer.stored(name))
         for name in sorted(code.lane_fields):
@@ -190,7 +190,7 @@ class SweepWriter:
         text = self.text
         combinations: list[tuple[int, ...]] = [()]
         for _ in bodies:
-            combinations = [(*some, each) for some in combinations for each in self.code.kinds]
+            combinations = [(*some, each) for some in combinations for each in self.code.traits.kinds]
         kind = self.code.model_array("joint_kind")
         which = "0"
         for body in bodies:
@@ -235,7 +235,7 @@ class SweepWriter:
                 # A link fixed to the world starts nowhere.
                 text.do("if (first < 0) continue;")
                 self._climb(sweep, Scope(first="first", self_="here", link="link", link_row="link"))
-        elif code.mimic:
+        elif code.traits.mimic:
             rounds = column_rounds(self.model)
             order, starts = text.constant("columns_order", rounds.order), text.constant("columns_starts", rounds.starts)
             each = f"for (int m = (int){starts}[k], end = (int){starts}[k + 1]; m < end; m++)"

@@ -6,7 +6,7 @@ one block of code, and have no stack. It also makes engines agree: angles that h
 
 from __future__ import annotations
 
-from robodyn.engines.cpu.sincos import _FORMATS, _TWO_OVER_PI
+from robodyn.engines.cpu.sincos import FORMATS, TWO_OVER_PI
 from robodyn.tracing.c_body import Dialect
 
 NAME = "robodyn_sincos"
@@ -14,7 +14,7 @@ NAME = "robodyn_sincos"
 
 def text(scalar: str) -> str:
     """`void robodyn_sincos(x, sine, cosine)` for "float" or "double"; it wants <math.h>'s functions and no macros."""
-    form, f = _FORMATS[scalar], Dialect(scalar).suffix
+    form, f = FORMATS[scalar], Dialect(scalar).suffix
     number = Dialect(scalar).number
 
     def polynomial(coefficients: tuple[float, ...]) -> str:
@@ -29,7 +29,7 @@ def text(scalar: str) -> str:
 __device__ __forceinline__ void {NAME}({scalar} x, {scalar}* sine, {scalar}* cosine)
 {{
     const bool small = fabs{f}(x) <= {number(form.limit)};
-    const {scalar} n = rint{f}(small ? x * {number(_TWO_OVER_PI)} : {number(0.0)}) + {number(0.0)};
+    const {scalar} n = rint{f}(small ? x * {number(TWO_OVER_PI)} : {number(0.0)}) + {number(0.0)};
     const {scalar} r = small ? fma{f}(n, -{second}, fma{f}(n, -{first}, x)) : nan{f}("");
     const {scalar} z = r * r;
     const {scalar} s = r - (r * z * {polynomial(form.sine)} + n * {third});

@@ -9,6 +9,8 @@ import numpy as np
 from robodyn.arguments import Array
 
 WARP = 32
+SHARED_BYTES = 48 << 10
+"""Shared memory that every GPU gives a block without being asked. For more, a kernel is launched with so much of it."""
 SCALARS = {"float64": "double", "float32": "float"}
 """CUDA's names of dtypes."""
 
