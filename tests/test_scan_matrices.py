@@ -12,7 +12,7 @@ import robodyn as rd
 from robodyn.builders.random_tree import SHAPES
 from robodyn.description import JOINT_TYPES
 from robodyn.engines import memory
-from robodyn.engines.scan import ScanOptions, forward_crba, jsiia, pairs
+from robodyn.engines.scan import ScanOptions, forward_crba, pairs, states
 from robodyn.engines.scan.branch_factor import BranchFactor
 from robodyn.engines.scan.branches import Branches, branches_of
 from robodyn.engines.scan.mass_matrix import entries
@@ -360,7 +360,7 @@ def test_pieces_and_tiles(seed, bushy, monkeypatch):
 
 
 def test_columns_in_pieces(monkeypatch):
-    monkeypatch.setattr(jsiia, "_PIECE", 40)
+    monkeypatch.setattr(states, "PIECE", 40)
     model = tree(1)
     s, judge = states_of(model, (3,), 1), rd.Dynamics(model, engine="reference")
     tau = judge.inverse_dynamics(s.q, s.qd, s.qdd, inertia=s.inertia)

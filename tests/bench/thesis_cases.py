@@ -50,7 +50,7 @@ class Problem:
     def joints(self) -> tuple[Array, Array]:
         """X (12, n, 1) and vJ (6, n, 1): what the rootfix of velocities starts from (thesis, section 7.3)."""
         state = self.state()
-        return state.transforms(), state.joint_motion(state.tree_input("qd"))
+        return state.transforms, state.joint_motion(state.tree_input("qd"))
 
     @cached_property
     def elements(self) -> Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import math
 import threading
 import warnings
@@ -15,10 +14,10 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.chains import Task
-from robodyn.engines.cpu.cache import ObjectCache, compiled
+from robodyn.engines.cpu.cache import ObjectCache
 from robodyn.engines.cpu.generated import GeneratedCode
 from robodyn.engines.cpu.jit import Code
-from robodyn.engines.cpu.kernels import OPT, Compiler, Kernel, Request, workspace
+from robodyn.engines.cpu.kernels import Compiler, Kernel, Request, workspace
 from robodyn.engines.cpu.native import EntryKernel, Scratch, make_entry
 from robodyn.engines.cpu.pool import default_threads, shared_pool
 from robodyn.engines.cpu.target import Target, host_target
@@ -243,9 +242,7 @@ class CpuEngine:
 
     def load(self, text: str) -> Code:
         """Load a module that every robot shares, from the cache if it is there."""
-        target = host_target()
-        digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-        return Code(compiled(lambda: text, digest, "robodyn runtime", target, OPT, self.compiler.cache), target)
+        return self.compiler.shared(text, "robodyn runtime", host_target())
 
     def launch(self, kernel: Kernel, table: int, rows: int) -> None:
         """Run a kernel on the rows that a table describes, alone or with others."""

@@ -7,7 +7,6 @@ goes forward for what follows from the parent and backward for what children han
 from __future__ import annotations
 
 import ctypes
-import hashlib
 from collections.abc import Callable
 from functools import cache
 
@@ -143,15 +142,11 @@ def passes() -> Callable[..., None]:
     Raises:
         UnavailableError: no machine code here.
     """
-    from robodyn.engines.cpu.cache import ObjectCache, compiled
-    from robodyn.engines.cpu.jit import Code
+    from robodyn.engines.cpu.cache import ObjectCache
+    from robodyn.engines.cpu.kernels import Compiler
     from robodyn.engines.cpu.target import host_target
 
-    target, opt = host_target(), 1
-    digest = hashlib.blake2b(_MODULE.encode(), digest_size=16).hexdigest()
-    code = Code(
-        compiled(lambda: _MODULE, digest, "passes over trees", target, opt, ObjectCache.from_environment()), target
-    )
+    code = Compiler(ObjectCache.from_environment()).shared(_MODULE, "passes over trees", host_target())
 
     def run(name: str, parent: Indices, *arrays: Indices) -> None:
         signature = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * (1 + len(arrays)))

@@ -83,7 +83,7 @@ class _Bodies:
 
     def __init__(self, state: State) -> None:
         self.state, self.model = state, state.model
-        self.X = state.transforms()
+        self.X = state.transforms
         vJ = state.joint_motion(state.tree_input("qd"))
         XR, v = velocities(state, self.X, vJ)
         self.c = motion_cross(v, vJ)

@@ -58,6 +58,11 @@ class Branches:
         """Number of entries of a lower triangle that are not zero for want of a branch."""
         return int((self.tree.depth + 1).sum())
 
+    @cached_property
+    def squares(self) -> float:
+        """Sum of squared depths: operations of a factorisation along the branches (RBDA section 6.5)."""
+        return float((self.tree.depth.astype(float) ** 2).sum())
+
     @property
     def bushy(self) -> bool:
         """Whether so few entries are there that they are better found one by one."""

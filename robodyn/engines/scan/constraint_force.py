@@ -273,7 +273,7 @@ class _ConstraintForces:
 
     def __init__(self, state: State, tau: Array) -> None:
         self.state, self.tau, self.constraints = state, tau, constraints_of(state.layout)
-        self.X = _matrices(state.transforms())
+        self.X = _matrices(state.transforms)
         self.active = state.joint_motion(self.constraints.weights * tau)
         """S (S'S)^-1 tau (6, n, B)."""
         self.table = np.zeros((42, state.n, state.batch), state.dtype)
@@ -385,9 +385,8 @@ def cfa(state: State, out: Array) -> None:
 
 def _warn_of_residual(state: State, qdd: Array) -> None:
     """Say so where inverse dynamics of the accelerations (B, nv) does not give the torques back."""
-    moved = State(state.layout, {**state.inputs, "qdd": qdd})
     tau = state.tree_input("tau")
-    missed = np.abs(inverse_dynamics(moved, "rnea") - tau).max(axis=0, initial=0.0)
+    missed = np.abs(inverse_dynamics(state.moving(qdd), "rnea") - tau).max(axis=0, initial=0.0)
     residual = missed / np.abs(tau).max(axis=0, initial=np.finfo(tau.dtype).tiny)
     residual[~np.isfinite(residual)] = 0.0  # not finite for other reasons, which the result shows
     limit = np.finfo(tau.dtype).eps ** 0.375

@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from robodyn._version import __version__
 from robodyn.engines.memory import available
-from robodyn.engines.scan.kernels import Segments
+from robodyn.engines.scan.branches import branches_of
 from robodyn.engines.scan.states import Layout
 
 TERMS: dict[str, tuple[str, ...]] = {
@@ -35,7 +34,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "forward_dynamics": ("aba_scan", "crba", "jsiia", "hybrid_abia", "hybrid_abia_fused"),
 }
 """Methods that are chosen from. The constraint force algorithm is not among them: it loses digits on long chains."""
-_PIECE = 1 << 16
 _SMALL = 2000
 """Degrees of freedom up to which nobody asks whether a mass matrix has room."""
 _BRANCHES_FOR_DENSE = 75.0
@@ -56,13 +54,13 @@ class Costs:
 def terms(layout: Layout, method: str, batch: int) -> np.ndarray:
     """How much of each of a method's terms a call of `batch` states takes."""
     n, nv = layout.n, layout.model.nv
-    pieces = -(-batch // max(1, _PIECE // max(1, n)))
+    pieces, branches = -(-batch // layout.states_at_once), branches_of(layout)
     found = {
         "call": 1.0,
-        "rounds": float(_rounds(layout) * pieces),
+        "rounds": float(layout.rounds * pieces),
         "bodies": float(n * batch),
-        "pairs": float((n * nv if method == "jsiia" else _pairs(layout)) * batch),
-        "factor": min(nv**3 / 3.0, _BRANCHES_FOR_DENSE * _squares(layout)) * batch,
+        "pairs": float((n * nv if method == "jsiia" else branches.pairs) * batch),
+        "factor": min(nv**3 / 3.0, _BRANCHES_FOR_DENSE * branches.squares) * batch,
     }
     return np.array([found[name] for name in TERMS[method]])
 
@@ -87,44 +85,6 @@ def _possible(layout: Layout, method: str, batch: int) -> bool:
     if method not in ("crba", "jsiia") or layout.model.nv <= _SMALL:
         return True
     return batch * layout.model.nv**2 * layout.dtype.itemsize < available() / 4
-
-
-def _rounds(layout: Layout) -> int:
-    """Compositions one after another in a scan outward or inward."""
-    block = layout.options.block
-    return int(
-        _once(layout, "rounds", lambda: sum(_steps(level.segments, block) for level in layout.heavy_paths.levels))
-    )
-
-
-def _once(layout: Layout, name: str, find: Callable[[], float]) -> float:
-    """A fact about a layout, found when it is first asked for and kept as long as the layout is."""
-    facts = _FACTS.setdefault(layout, {})
-    if name not in facts:
-        facts[name] = find()
-    return facts[name]
-
-
-_FACTS: WeakKeyDictionary[Layout, dict[str, float]] = WeakKeyDictionary()
-
-
-def _steps(segments: Segments, block: int) -> int:
-    """Compositions one after another in a blocked scan."""
-    longest = int(segments.lengths.max())
-    if longest <= block:
-        return longest
-    counts = -(-segments.lengths // block)
-    return 2 * block + _steps(Segments(counts[counts > 1] - 1), block)
-
-
-def _pairs(layout: Layout) -> float:
-    """Entries of the mass matrix that can differ from zero, about: pairs of a body and an ancestor."""
-    return _once(layout, "pairs", lambda: float((layout.model.tree.depth + 1).sum()))
-
-
-def _squares(layout: Layout) -> float:
-    """Sum of squared depths: operations of a factorisation along branches (RBDA section 6.5)."""
-    return _once(layout, "squares", lambda: float((layout.model.tree.depth.astype(float) ** 2).sum()))
 
 
 BUILT_IN = Costs(

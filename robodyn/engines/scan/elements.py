@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.sweeps import FieldType, flatten
+from robodyn.sweeps import flatten
 
 _PIECE = 4096
 """Bodies x batch in one piece of work: 32 kB a scalar."""
@@ -27,11 +27,6 @@ def library(array: Any) -> Any:
     import cupy
 
     return cupy
-
-
-def scalars(field: FieldType, array: Array, copies: int = 1) -> Any:
-    """An element array as the spatial quantity that it holds, without a copy."""
-    return field.build(iter(array), copies)
 
 
 def stored(value: Any, out: Array) -> Array:

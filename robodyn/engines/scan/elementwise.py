@@ -129,6 +129,7 @@ class _Kernel:
 
 def _machine_code(of: Elementwise, dtype: np.dtype[Any]) -> bytes:
     from robodyn.engines.cpu.cache import ObjectCache, compiled
+    from robodyn.engines.cpu.kernels import OPT
     from robodyn.engines.cpu.target import host_target
     from robodyn.engines.cpu.unrolled import unrolled_module
     from robodyn.tracing.expression import Graph
@@ -141,7 +142,7 @@ def _machine_code(of: Elementwise, dtype: np.dtype[Any]) -> bytes:
     )
     result = tuple(flatten(of.step(*quantities)))
     program = Program.of("step", graph, given, {"out": ((of.size,), result)})
-    target, opt = host_target(), 1
+    target = host_target()
     digest = f"elementwise {dtype} {program.digest}"
     text = partial(unrolled_module, program, dtype, target, columns=True)
-    return compiled(text, digest, f"step {dtype} {target.level}", target, opt, ObjectCache.from_environment())
+    return compiled(text, digest, f"step {dtype} {target.level}", target, OPT, ObjectCache.from_environment())

@@ -23,9 +23,6 @@ from robodyn.model import Model
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
 
-_PIECE = 1 << 16
-"""Bodies x batch that a call works on at a time, where the batch is large."""
-
 Answer: TypeAlias = Callable[[State, str, Mapping[str, Array]], None]
 """Fills outputs (B, ...) of one query by the method named."""
 
@@ -58,7 +55,7 @@ class ScanEngine:
         answer = _ANSWERS[algorithm.query]
         batch = len(inputs["q"])
         method = self.method(algorithm, batch)
-        rows = max(1, _PIECE // max(1, self.model.n_bodies))
+        rows = self.layout.states_at_once
         for start in range(0, batch, rows):
             piece = slice(start, start + rows)
             # Values that are not finite stay in their rows, also as warnings.

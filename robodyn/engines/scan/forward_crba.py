@@ -34,9 +34,8 @@ _SMALL, _SEVERAL = 24, 8
 
 def net_force(state: State) -> Array:
     """tau - bias (B, nv)."""
-    still = State(state.layout, {name: array for name, array in state.inputs.items() if name not in ("tau", "qdd")})
     bias: Array = np.empty((state.batch, state.model.nv), state.dtype)
-    state.generalised(inverse_dynamics(still, "rnea"), bias)
+    state.generalised(inverse_dynamics(state, "rnea"), bias)
     return state.inputs["tau"] - bias
 
 
@@ -60,11 +59,11 @@ def forward_by_mass_matrix(state: State, out: Array) -> None:
 
 def along_branches(branches: Branches) -> bool:
     """Whether to factorise along the branches, by the time that each way is expected to take."""
-    n, depth = float(len(branches)), branches.tree.depth.astype(float)
+    n = float(len(branches))
     if n <= _ONE_BY_ONE:
         return False
     steps = branches.tree.n_levels**2
-    sparse = _BRANCH_FLOP * float((depth * depth).sum()) + _BRANCH_STEP * steps
+    sparse = _BRANCH_FLOP * branches.squares + _BRANCH_STEP * steps
     return sparse < _DENSE_FLOP * n**3 / 3 + _DENSE_ENTRY * n**2
 
 

@@ -20,10 +20,9 @@ from numpy.typing import ArrayLike
 
 from robodyn.arguments import Array, count, flag, one_of
 from robodyn.engines.scan.elements import library
-from robodyn.engines.scan.kernels import BLOCK, KERNELS, PLAIN_KERNELS, Segments
+from robodyn.engines.scan.kernels import BLOCK, KERNELS, LONGEST_BLOCK, PLAIN_KERNELS, Segments
 from robodyn.engines.scan.operators import Callables, elements_of, operator_of, values_of
 from robodyn.engines.scan.semigroups import Semigroup
-from robodyn.engines.scan.vector_tree import LONGEST_BLOCK
 from robodyn.errors import ArgumentError
 from robodyn.tree import Indices, Tree, read_only
 

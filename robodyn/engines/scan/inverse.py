@@ -53,9 +53,13 @@ class Motions:
 
 def _joint_rates(state: State) -> tuple[Array, Array]:
     """S qd and S qdd (6, n, B); zero where the call gives none."""
-    none = np.zeros((6, state.n, state.batch), state.dtype)
-    vJ, aJ = (state.joint_motion(state.tree_input(name)) if state.given(name) else none for name in ("qd", "qdd"))
-    return vJ, aJ
+
+    def motion(name: str) -> Array:
+        if state.given(name):
+            return state.joint_motion(state.tree_input(name))
+        return np.zeros((6, state.n, state.batch), state.dtype)
+
+    return motion("qd"), motion("qdd")
 
 
 def _from_base(state: State, op: Semigroup, elements: Array, base: object) -> Array:
@@ -86,21 +90,21 @@ def external_forces(state: State, X: Array, XR: Array) -> Array:
 
 
 def _by_recurrences(state: State) -> Motions:
-    X, (vJ, aJ) = state.transforms(), _joint_rates(state)
+    X, (vJ, aJ) = state.transforms, _joint_rates(state)
     XR, v = velocities(state, X, vJ)
     a = affine_scan(state, X, aJ + motion_cross(v, vJ), state.base_acceleration)[12:]
     return Motions(X, XR, v, a)
 
 
 def _by_twist_pairs(state: State) -> Motions:
-    X, (vJ, aJ) = state.transforms(), _joint_rates(state)
+    X, (vJ, aJ) = state.transforms, _joint_rates(state)
     base = TwistPair(IDENTITY, state.base_acceleration, state.base_velocity or ZERO_MOTION)
     found = _from_base(state, TWIST_PAIRS, np.concatenate((X, aJ, vJ)), base)
     return Motions(X, found[:12], found[18:], found[12:18])
 
 
 def _by_sums(state: State) -> Motions:
-    X, (vJ, aJ) = state.transforms(), _joint_rates(state)
+    X, (vJ, aJ) = state.transforms, _joint_rates(state)
     XR = _from_base(state, POSES, X.copy(), IDENTITY)
     vJ = motion_out(XR, vJ)
     v = _sum(state, X, vJ, state.base_velocity)

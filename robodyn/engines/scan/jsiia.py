@@ -15,9 +15,6 @@ from robodyn.engines.scan.forward_crba import REMEDY, net_force, solved
 from robodyn.engines.scan.inverse import inverse_dynamics
 from robodyn.engines.scan.states import State
 
-_PIECE = 1 << 16
-"""Bodies x columns that are scanned at a time."""
-
 
 def forward_by_columns(state: State, out: Array) -> None:
     """qdd into out (B, nv).
@@ -38,7 +35,7 @@ def _columns(state: State, out: Array) -> None:
     """H, row after row (B nv, nv), its rows being its columns."""
     layout, nv = state.layout, state.model.nv
     weightless = np.concatenate((np.zeros(3), state.model.gravity)).astype(state.dtype)
-    rows = max(1, _PIECE // max(1, state.n))
+    rows = layout.states_at_once
     for start in range(0, len(out), rows):
         row, column = np.divmod(np.arange(start, min(start + rows, len(out))), nv)
         inputs = {name: state.inputs[name][row] for name in ("q", "inertia") if state.given(name)}

@@ -27,6 +27,7 @@ PLAIN_KERNELS = ("native", "mapped")
 """Kernels for plain sums; where an operator is another one, or there are several segments, `blocked` takes over."""
 BLOCK = 64
 """Length of a block where none is given: the best of those that the thesis compares."""
+LONGEST_BLOCK = 1 << 20
 
 
 class Compose(Protocol):
@@ -70,6 +71,14 @@ class Segments:
     def reversed(self) -> Segments:
         """The segments of the sequence read backwards."""
         return Segments(self.lengths[::-1])
+
+    def rounds(self, block: int) -> int:
+        """Compositions one after another in a blocked scan."""
+        longest = int(self.lengths.max(initial=0))
+        if longest <= block:
+            return longest
+        counts = -(-self.lengths // block)
+        return 2 * block + Segments(counts[counts > 1] - 1).rounds(block)
 
     def scan(
         self, op: Operator, elements: Array, kernel: str = "blocked", *, block: int = BLOCK, backwards: bool = False

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def entries(state: State) -> Pairs:
     """S_a and F_k = Ic_k S_k, of which H is made, but for armature."""
-    branches, at = branches_of(state.layout), placement(state, state.transforms())
+    branches, at = branches_of(state.layout), placement(state, state.transforms)
     composite, S = composites(state, at, _COMPOSITE, inertias(state, at)), columns(state, at)
     return Pairs(branches, S, _force(composite[:, branches.body], S), at.p[:, branches.body])
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from robodyn.arguments import Array, count, one_of
 from robodyn.engines.scan.elementwise import OPERATORS
-from robodyn.engines.scan.kernels import BLOCK, KERNELS, PLAIN_KERNELS
+from robodyn.engines.scan.kernels import BLOCK, KERNELS, LONGEST_BLOCK, PLAIN_KERNELS
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief
 
@@ -16,7 +16,6 @@ LAYOUTS = ("heavy", "euler")
 BASES = ("unit", "balanced")
 """What spans the constraint forces of joints, of those that are not a function."""
 BLOCK_SOLVERS = ("odd_even", "odd_even_refined", "direct")
-_LONGEST_BLOCK = 1 << 20
 
 Basis: TypeAlias = str | Callable[[str, Array], Array]
 """One of `BASES`, or a function of a joint kind's name and its motion subspace S (6, k) to W (6, 6 - k)."""
@@ -55,7 +54,7 @@ class ScanOptions:
     def __post_init__(self) -> None:
         one_of("layout", self.layout, LAYOUTS)
         one_of("kernel", self.kernel, KERNELS)
-        count("block", self.block, 2, _LONGEST_BLOCK)
+        count("block", self.block, 2, LONGEST_BLOCK)
         one_of("operators", self.operators, OPERATORS)
         if not callable(self.constraint_basis):
             one_of("constraint_basis", self.constraint_basis, BASES)

@@ -59,10 +59,6 @@ class Semigroup:
         """Scalars in an element."""
         return self.field.size(0)
 
-    def of(self, array: Array) -> Quantity:
-        """The quantity that an element array holds."""
-        return self.field.build(iter(array), 0)
-
     def compose(self, a: Array, b: Array, out: Array | None = None) -> Array:
         """Stretches a followed by stretches b, one by one; an axis of length 1 in `a` serves all of `b`.
 

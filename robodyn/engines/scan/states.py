@@ -21,6 +21,10 @@ from robodyn.joints import KINDS, JointKind
 from robodyn.model import Model
 from robodyn.spatial import Force, Inertia, Motion, Scalar, Transform
 from robodyn.sweeps import FORCE, INERTIA, MOTION, TRANSFORM, FieldType
+from robodyn.tree import read_only
+
+PIECE = 1 << 16
+"""Bodies x batch that are worked on at a time, where the batch is large."""
 
 _Rows: TypeAlias = Any
 """Indices, or a slice where they are consecutive."""
@@ -90,6 +94,16 @@ class Layout:
         return found
 
     @property
+    def states_at_once(self) -> int:
+        """States of a batch that are worked on at a time."""
+        return max(1, PIECE // max(1, self.n))
+
+    @cached_property
+    def rounds(self) -> int:
+        """Compositions that a blocked scan outward or inward takes one after another."""
+        return sum(level.segments.rounds(self.options.block) for level in self.heavy_paths.levels)
+
+    @property
     def most_dofs(self) -> int:
         """Degrees of freedom of the joint that has most."""
         return max((joints.kind.nv for joints in self.joints), default=0)
@@ -156,8 +170,9 @@ class State:
 
     # What joints make of them.
 
+    @cached_property
     def transforms(self) -> Array:
-        """X (12, n, B): from each parent's frame to the body's."""
+        """X (12, n, B): from each parent's frame to the body's. Read-only: all steps of a call share it."""
         q, layout = self.tree_input("q"), self.layout
         found = np.empty((TRANSFORM.size(0), self.n, self.batch), self.dtype)
         for joints in layout.joints:
@@ -166,6 +181,12 @@ class State:
             found[:, joints.bodies] = joint_transform(joints.kind)(
                 layout.Xtree[:, joints.bodies], joints.pitch[None], coordinates
             )
+        return read_only(found)
+
+    def moving(self, qdd: Array) -> State:
+        """The same state at accelerations qdd (B, nv)."""
+        found = State(self.layout, {**self.inputs, "qdd": qdd})
+        found.__dict__["transforms"] = self.transforms
         return found
 
     def joint_motion(self, rates: Array) -> Array:
