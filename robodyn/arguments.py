@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any, TypeAlias
 
@@ -23,14 +23,24 @@ _MAX_LEADING_AXES = 32
 _DOUBLE = 8
 
 
-def real_array(name: str, value: Any, shape: tuple[int, ...], dtype: Any, *, what: str = "") -> Array:
+def real_array(
+    name: str,
+    value: Any,
+    shape: tuple[int, ...],
+    dtype: Any,
+    *,
+    what: str = "",
+    read: Callable[[str, Any, str], Array] | None = None,
+) -> Array:
     """`value` as an array (..., *shape) of `dtype`; the trailing axes must match, leading axes are free.
+
+    `read` makes arrays of another library than NumPy, like `as_array`.
 
     Raises:
         ArgumentError: not numeric and real, ragged, masked, of another trailing shape, or of too many axes.
     """
     wanted = wanted_shape(shape, what)
-    array = as_array(name, value, wanted)
+    array = (as_array if read is None else read)(name, value, wanted)
     if array.dtype.kind not in "fiu":
         raise ArgumentError(f"{name}: got {brief(value)} of dtype {array.dtype}; {wanted}")
     if array.ndim < len(shape) or array.shape[array.ndim - len(shape) :] != shape:

@@ -21,7 +21,9 @@ from robodyn.algorithms.rest_gradient import GRAVITY_FORCE_GRADIENT, MASS_MATRIX
 from robodyn.algorithms.rnea import rnea
 from robodyn.algorithms.rnea_vjp import rnea_vjp
 from robodyn.arguments import count, flag, one_of
+from robodyn.capture import Captured, capture
 from robodyn.chains import Task
+from robodyn.engines.gpu.options import GpuOptions, gpu_options
 from robodyn.engines.protocol import DTYPES, ENGINE_NAMES, make_engine
 from robodyn.engines.scan.options import ScanOptions, scan_options
 from robodyn.errors import SingularError
@@ -37,6 +39,7 @@ from robodyn.sweeps import PER_BODY, PER_VELOCITY
 
 if TYPE_CHECKING:
     from robodyn.engines.cpu.generated import GeneratedCode
+    from robodyn.engines.gpu.generated import GeneratedKernels
 
 PLAIN_CALLS: dict[str, tuple[Task, tuple[str, ...]]] = {
     "inverse_dynamics": (rnea(("q", "qd", "qdd")), ("q", "qd", "qdd")),
@@ -98,12 +101,14 @@ class Dynamics(SecondOrderQueries, ParameterQueries, RestQueries, KinematicQueri
         code: "unrolled" (straight-line code for this robot) or "rolled" (loops over bodies, for code too large to
             unroll) forces what engines that compile otherwise choose by the number of operations.
         scan: how the scan engine scans (`robodyn.engines.scan.ScanOptions`), None for the defaults.
+        gpu: which kernels the GPU engine runs (`robodyn.engines.gpu.GpuOptions`), None for the defaults.
 
     Arrays: q (..., nq), qd, qdd, tau (..., nv), f_ext (..., n_bodies, 6) in world coordinates about the world's origin
     (moment, force; see `robodyn.external_force`), inertia (..., n_bodies, 10) like `model.inertia`, None for the
     model's own, V0 and dV0 (..., 6) the base's spatial velocity and acceleration in world coordinates, without gravity,
     None for a base at rest. Leading axes broadcast as in NumPy. SI units, radians. Every query takes `out=` (a tuple
-    where it returns several) and then returns it. Generalised vectors of floating and planar joints are in the body
+    where it returns several) and then returns it. Arrays on a GPU (CuPy's, or any that have `__cuda_array_interface__` or
+    DLPack) are for the engines "gpu" and "auto"; results are then CuPy arrays (docs/engines.md). Generalised vectors of floating and planar joints are in the body
     frame, linear first (docs/notation.md).
 
     Raises:
@@ -124,6 +129,7 @@ class Dynamics(SecondOrderQueries, ParameterQueries, RestQueries, KinematicQueri
         *,
         code: Literal["auto", "unrolled", "rolled"] = "auto",
         scan: ScanOptions | None = None,
+        gpu: GpuOptions | None = None,
     ) -> None:
         require_model(model)
         one_of("engine", engine, ENGINE_NAMES)
@@ -135,8 +141,10 @@ class Dynamics(SecondOrderQueries, ParameterQueries, RestQueries, KinematicQueri
         self.threads = None if threads is None else count("threads", threads, 1, _MAX_THREADS)
         self.check = None if check is None else flag("check", check)
         self.joint_forces = _joint_forces(joint_forces)
-        self.engine = make_engine(engine, model, self.dtype, self.threads, compile, code, scan_options(scan))
-        self._engine_asked, self._compile, self._code, self._scan_options = engine, compile, code, scan
+        options = scan_options(scan), gpu_options(gpu)
+        self.engine = make_engine(engine, model, self.dtype, self.threads, compile, code, *options)
+        self._engine_asked, self._compile, self._code = engine, compile, code
+        self._scan_options, self._gpu_options = scan, gpu
         self.argument_shapes: dict[str, tuple[int, ...]] = {
             "q": (model.nq,),
             **dict.fromkeys(PER_VELOCITY, (model.nv,)),
@@ -171,6 +179,7 @@ class Dynamics(SecondOrderQueries, ParameterQueries, RestQueries, KinematicQueri
             "joint_forces": self.joint_forces,
             "code": self._code,
             "scan": self._scan_options,
+            "gpu": self._gpu_options,
         }
 
     def variant(self, model: Model | None = None, **options: Any) -> Dynamics:
@@ -223,7 +232,30 @@ class Dynamics(SecondOrderQueries, ParameterQueries, RestQueries, KinematicQueri
         """
         return explain(self, query, batch)
 
-    def program(self, query: str) -> GeneratedCode:
+    def capture(self, query: str, *arrays: Any, out: Any = None, **others: Any) -> Captured:
+        """A call of a query on these very arrays, recorded as a CUDA graph; call what is returned to run it again.
+
+        For small batches, whose kernels take less time than a call from Python: arguments are not looked at again, and
+        one launch does it all. Write new states into the arrays given, launch, and read the same results:
+
+            step = dyn.capture("forward_dynamics", q, qd, tau)
+            q[...] = q_next
+            qdd = step()
+
+        Args:
+            query: the name of a query, such as "forward_dynamics".
+            arrays: its arguments in order, arrays on the GPU: of this dtype, and contiguous.
+            out: arrays for the results, None for new ones.
+            others: its other arguments, by name.
+
+        Raises:
+            ArgumentError: no query of that name, arrays that would have to be copied, or check=True, which would wait
+                for the GPU.
+            UnavailableError: no GPU.
+        """
+        return capture(self, query, arrays, out, others)
+
+    def program(self, query: str) -> GeneratedCode | GeneratedKernels:
         """The code that answers a query: its mode, operation counts, readable text, IR and assembly.
 
         Args:

@@ -45,13 +45,19 @@ def explain(dyn: Dynamics, query: str, batch: int) -> Explanation:
     if engine == "scan":
         return _scans(dyn, query, batch)
     from robodyn.dynamics import PLAIN_CALLS
+    from robodyn.engines.cpu.generated import GeneratedCode
+    from robodyn.engines.gpu.engine import GpuEngine
 
     method = _method(dyn, query)
     if engine == "reference":
         return Explanation(query, batch, engine, method, "bodies of one depth and joint kind step together, in NumPy")
     if query not in PLAIN_CALLS:
         return Explanation(query, batch, engine, method, "compiled when it is first asked")
+    if isinstance(dyn.engine, GpuEngine):
+        variant, why = dyn.engine.chooser.choose(dyn.plain_task(query), batch)
+        return Explanation(query, batch, engine, method, f"kernel {str(variant)!r} on {dyn.engine.device.name}, {why}")
     code = dyn.program(query)
+    assert isinstance(code, GeneratedCode)
     return Explanation(query, batch, engine, method, f"{code.mode} code, {code.operations} operations a state")
 
 

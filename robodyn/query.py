@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from robodyn.arguments import Array, broadcast_leading, output_array, real_array, require_finite
+from robodyn.arguments import Array, broadcast_leading, real_array, require_finite
+from robodyn.array_library import Library
 from robodyn.chains import Scan, Task, on_inertia
 from robodyn.errors import ArgumentError, NumericalError, UnavailableError
 
 if TYPE_CHECKING:
-    from robodyn.model import Model
     from robodyn.queries.core import Core
 
 _MAX_OVERLAP_WORK = 100_000
 """Steps that a search for shared memory may take, some milliseconds: strides can be chosen so that it never ends."""
-SMALL_SQUARE = 1e-20
-"""Far above the square of a length that counts as zero, far below that of any quaternion meant seriously."""
 _OPTIONAL = ("vector", "f_ext", "inertia", "V0", "dV0")
 _MEANING = {
     "q": "model.nq numbers",
@@ -32,34 +30,36 @@ _MEANING = {
 }
 
 
-def _read(dyn: Core, name: str, value: Any) -> Array:
-    shape = dyn.argument_shapes[name]
-    return real_array(name, value, shape, dyn.dtype, what=_MEANING.get(name, "model.nv numbers"))
+def _read(dyn: Core, library: Library, name: str, value: Any) -> Array:
+    shape, what = dyn.argument_shapes[name], _MEANING.get(name, "model.nv numbers")
+    return real_array(name, value, shape, dyn.dtype, what=what, read=library.array)
 
 
 class Query:
     """The arguments of one call: checked, broadcast, and laid out as (B, ...) arrays. `q` is always among them.
 
-    `required`: arguments that this query cannot do without, though others can.
+    `required`: arguments that this query cannot do without, though others can. `library`: where arrays live, those of
+    results too. To look at values on a device is to wait for it, so they are checked only where that is asked for.
     `inertia`: the inertias given, before they are broadcast, or None; `singular`: which rows are known to have a mass
     matrix without inverse (B,), or None; their results are NaN.
     """
 
     def __init__(self, dyn: Core, out: Any = None, *required: str, **given: Any) -> None:
         self.dyn, self.out = dyn, out
+        self.engine, self.library = dyn._engine_for(given)
         arrays = {
-            name: _read(dyn, name, value)
+            name: _read(dyn, self.library, name, value)
             for name, value in given.items()
             if value is not None or name not in _OPTIONAL or name in required
         }
         trailing = {name: len(dyn.argument_shapes[name]) for name in arrays}
         self.leading = broadcast_leading({name: (array, trailing[name]) for name, array in arrays.items()})
-        self.checked = dyn.check if dyn.check is not None else self.leading == ()
+        self.checked = dyn.check if dyn.check is not None else self.leading == () and not self.library.on_device
         if self.checked:
             for name, array in arrays.items():
                 require_finite(name, array, trailing[name])
         q = arrays["q"]
-        arrays["q"] = _scalable(dyn.model, q) if dyn.engine.normalizes else dyn.model.normalized(q)
+        arrays["q"] = q if self.engine.normalizes else dyn.model.normalized(q)
         self.inertia, self.singular = arrays.get("inertia"), cast(Array | None, None)
         self.batch = prod(self.leading)
         self.inputs: dict[str, Array] = {}
@@ -85,7 +85,7 @@ class Query:
 
     def _new(self, what: str, shape: tuple[int, ...]) -> Array:
         with _memory_for(what, (*self.leading, *shape), self.dyn.dtype):
-            return np.empty((self.batch, *shape), self.dyn.dtype)
+            return cast(Array, self.library.xp.empty((self.batch, *shape), self.dyn.dtype))
 
     def result(self, number: int, *shape: int) -> Array:
         """An array (B, *shape) for result `number`: the user's own where it can be written to directly.
@@ -95,13 +95,13 @@ class Query:
         """
         target = self.out[number] if isinstance(self.out, tuple) and number < len(self.out) else self.out
         direct = (
-            isinstance(target, np.ndarray)
+            isinstance(target, self.library.xp.ndarray)
             and not self.checked  # a result that turns out not to be finite is not handed over
             and target.shape == (*self.leading, *shape)
             and target.dtype == self.dyn.dtype
             and target.flags.c_contiguous
-            and target.flags.writeable
-            and not any(np.may_share_memory(target, array) for array in self.inputs.values())
+            and getattr(target.flags, "writeable", True)  # arrays on devices always are
+            and not any(self.library.xp.may_share_memory(target, array) for array in self.inputs.values())
         )
         return target.reshape(self.batch, *shape) if direct else self._new(f"result number {number + 1}", shape)
 
@@ -109,7 +109,7 @@ class Query:
         """Run an algorithm or a chain on the arguments; also on inertias, if they are given, where it lists none."""
         if self.inertia is not None and not isinstance(task, Scan):
             task = on_inertia(task)
-        engine: Any = self.dyn.engine  # scans are asked of the scan engine alone
+        engine: Any = self.engine  # scans are asked of the scan engine alone
         try:
             engine.run(task, self.inputs, outputs, link=link)
         except MemoryError as error:
@@ -123,7 +123,7 @@ class Query:
         out = self.out
         if self.singular is not None:
             for array in results.values():
-                array[self.singular] = np.nan
+                array[self.library.like_numpy(self.singular)] = np.nan
         shaped = {name: array.reshape((*self.leading, *array.shape[1:])) for name, array in results.items()}
         if self.checked:
             self._require_finite_results(shaped)
@@ -132,26 +132,44 @@ class Query:
 
     def _require_finite_results(self, shaped: Mapping[str, Array]) -> None:
         for name, array in shaped.items():
+            message = ""
             try:
                 require_finite(name, array, array.ndim - len(self.leading))
             except NumericalError as error:
-                raise NumericalError(f"result {error}: the state is singular, overflows, or has huge angles") from None
+                message = f"result {error}: the state is singular, overflows, or has huge angles"
+            if message:
+                self.dyn.model.normalized(
+                    self.library.to_numpy(self.inputs["q"]).reshape(*self.leading, -1)
+                )  # names a quaternion of zero length
+                raise NumericalError(message)
 
-    def _into(self, shaped: Mapping[str, Array], out: Any) -> tuple[Array, ...]:
-        """Put results into the user's arrays, those that were not computed right there."""
+    def _into(self, shaped: Mapping[str, Array], out: Any) -> tuple[Any, ...]:
+        """Put results into the user's arrays, those that were not computed right there; the very objects given."""
         targets = out if len(shaped) > 1 else (out,)
         if not isinstance(targets, tuple) or len(targets) != len(shaped):
             raise ArgumentError(f"out: wanted a tuple of {len(shaped)} arrays: {', '.join(shaped)}")
         label = "out" if len(shaped) == 1 else "out ({})"
         checked = tuple(
-            output_array(label.format(name), target, array.shape, self.dyn.dtype)
+            self.library.output(label.format(name), target, array.shape, self.dyn.dtype)
             for (name, array), target in zip(shaped.items(), targets, strict=True)
         )
-        _require_separate(checked)
+        self._require_separate(checked)
         for target, array in zip(checked, shaped.values(), strict=True):
-            if not np.may_share_memory(target, array):
+            if not self.library.xp.may_share_memory(target, array):
                 target[...] = array
-        return checked
+        return targets
+
+    def _require_separate(self, targets: tuple[Array, ...]) -> None:
+        """Raise where two results, or two entries of one, would be written to the same memory."""
+        share = self.library.xp.may_share_memory if self.library.on_device else _share_memory
+        for i, target in enumerate(targets):
+            if _overlaps_itself(target):
+                raise ArgumentError(
+                    f"out: got an array of shape {target.shape} and strides {target.strides}, several of whose entries "
+                    "are the same memory; wanted memory of its own for every entry"
+                )
+            if any(share(target, other) for other in targets[:i]):
+                raise ArgumentError("out: got arrays that share memory; wanted memory of its own for every result")
 
 
 @contextmanager
@@ -167,36 +185,6 @@ def _memory_for(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Iter
             f"{what} of shape {shape} in {dtype} takes {size} bytes ({size / 1e9:.3g} GB); there is not that much "
             "memory, so ask for fewer states at a time"
         ) from None
-
-
-def _scalable(model: Model, q: Array) -> Array:
-    """q with quaternions whose squared length a processor can divide by.
-
-    The rest is left as it is: engines scale it, and a row must not depend on what stands in others.
-    """
-    if not model.quaternion_starts.size:
-        return q
-    odd = np.zeros(q.shape[:-1], dtype=bool)
-    with np.errstate(all="ignore"):  # values that are not finite stay in their rows, also as warnings
-        for start in model.quaternion_starts.tolist():
-            part = q[..., start : start + 4]
-            squared = np.einsum("...i,...i", part, part)
-            fine = (squared > SMALL_SQUARE) & (squared < 1.0 / SMALL_SQUARE)
-            if not fine.all():
-                odd |= np.isfinite(part).all(axis=-1) & ~fine
-    return np.where(odd[..., None], model.normalized(q), q) if odd.any() else q
-
-
-def _require_separate(targets: tuple[Array, ...]) -> None:
-    """Raise where two results, or two entries of one, would be written to the same memory."""
-    for i, target in enumerate(targets):
-        if _overlaps_itself(target):
-            raise ArgumentError(
-                f"out: got an array of shape {target.shape} and strides {target.strides}, several of whose entries are "
-                "the same memory; wanted memory of its own for every entry"
-            )
-        if any(_share_memory(target, other) for other in targets[:i]):
-            raise ArgumentError("out: got arrays that share memory; wanted memory of its own for every result")
 
 
 def _share_memory(a: Array, b: Array) -> bool:

@@ -60,7 +60,11 @@ _COMPLETE = set.intersection(*(set(table) for table in SUPPORT.values()))
 _PAIRS = sorted({(name, dtype) for table in SUPPORT.values() for name in _COMPLETE for dtype in table[name]})
 
 
-@pytest.fixture(params=_PAIRS, ids=lambda pair: "-".join(pair))
+def _param(pair: tuple[str, str]) -> Any:
+    return pytest.param(pair, id="-".join(pair), marks=[pytest.mark.gpu] if pair[0] == "gpu" else [])
+
+
+@pytest.fixture(params=map(_param, _PAIRS))
 def engine_dtype(request: pytest.FixtureRequest) -> tuple[str, str]:
     """(engine, dtype) for every pair that the support table declares, of engines that answer everything."""
     return request.param

@@ -381,11 +381,6 @@ def test_results_may_interlock():
     assert dyn.gravity_force(np.empty((0, 6)), out=nothing) is nothing
 
 
-def test_an_engine_that_is_not_there_says_so():
-    with pytest.raises(rd.UnavailableError, match="'gpu' is not part of this version of robodyn; available"):
-        rd.Dynamics(rd.auto_tree(2), engine="gpu")
-
-
 def test_dtype_may_be_given_as_numpy_spells_it():
     model = rd.auto_tree(2)
     for spelled in ("float32", np.float32, np.dtype("float32")):

@@ -93,11 +93,11 @@ def support() -> list[Row]:
 
 def engine_names() -> list[Row]:
     """Values of `engine=`."""
-    there = {engine for table in SUPPORT.values() for engine in table}
-    rows: list[Row] = [("`engine=`", "in this version")]
+    rows: list[Row] = [("`engine=`", "dtypes", "queries")]
     for name in ENGINE_NAMES:
-        dtypes = f"yes: {', '.join(DTYPES)}"
-        rows.append((f"`{name}`", "the fastest there is" if name == "auto" else dtypes if name in there else "no"))
+        answered = sum(name in table for table in SUPPORT.values())
+        queries = "all" if name == "auto" or answered == len(SUPPORT) else str(answered)
+        rows.append((f"`{name}`", ", ".join(DTYPES), queries))
     return rows
 
 

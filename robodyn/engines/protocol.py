@@ -16,6 +16,8 @@ from robodyn.model import Model
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
     from robodyn.engines.cpu.generated import GeneratedCode
+    from robodyn.engines.gpu.generated import GeneratedKernels
+    from robodyn.engines.gpu.options import GpuOptions
     from robodyn.engines.scan.options import ScanOptions
 
 
@@ -50,7 +52,7 @@ class Engine(Protocol):
     def prepare(self, algorithm: Task) -> None:
         """Compile now what `run` would compile at its first call; nothing for engines that do not compile."""
 
-    def generated(self, algorithm: Task) -> GeneratedCode:
+    def generated(self, algorithm: Task) -> GeneratedCode | GeneratedKernels:
         """The code that runs an algorithm.
 
         Raises:
@@ -63,7 +65,7 @@ class Engine(Protocol):
 
 
 SUPPORT: dict[str, dict[str, tuple[str, ...]]] = {
-    query: {"reference": ("float64", "float32"), "cpu": ("float64", "float32")}
+    query: dict.fromkeys(("reference", "cpu", "gpu"), ("float64", "float32"))
     for query in (
         "inverse_dynamics",
         "forward_dynamics",
@@ -107,7 +109,7 @@ for _query in ("inverse_dynamics", "forward_dynamics", "mass_matrix", "bias_forc
     SUPPORT[_query]["scan"] = ("float64", "float32")
 SUPPORT["inverse_dynamics_gradient"]["scan"] = ("float64", "float32")
 
-_RECURSIONS = ("reference", "cpu")
+_RECURSIONS = ("reference", "cpu", "gpu")
 METHODS: dict[str, dict[str, tuple[str, ...]]] = {
     "inverse_dynamics": {
         **dict.fromkeys(_RECURSIONS, ("rnea",)),
@@ -145,11 +147,12 @@ def make_engine(
     compile: str = "lazy",
     code: str = "auto",
     scan: ScanOptions | None = None,
+    gpu: GpuOptions | None = None,
 ) -> Engine:
-    """The engine of that name; "auto" is the fastest one that runs here.
+    """The engine of that name; "auto" is the fastest one that runs here for NumPy arrays.
 
     Raises:
-        UnavailableError: an engine that this version does not have, or that cannot run on this machine.
+        UnavailableError: an engine that cannot run on this machine.
     """
     if name in ("auto", "cpu"):
         try:
@@ -160,14 +163,14 @@ def make_engine(
             if name == "cpu":
                 raise UnavailableError(f"engine: 'cpu' does not run here: {error}") from error
             warnings.warn(f"engine 'cpu' does not run here, 'reference' does: {error}", RuntimeWarning, stacklevel=3)
-    if name in ("auto", "reference"):
-        from robodyn.engines.reference import ReferenceEngine
+    if name == "gpu":
+        from robodyn.engines.gpu.engine import GpuEngine
 
-        return ReferenceEngine(model, dtype)
+        return GpuEngine(model, dtype, gpu)
     if name == "scan":
         from robodyn.engines.scan.engine import ScanEngine
 
         return ScanEngine(model, dtype, scan)
-    there = sorted({engine for engines in SUPPORT.values() for engine in engines})
-    available = ", ".join(repr(engine) for engine in ("auto", *there))
-    raise UnavailableError(f"engine: {name!r} is not part of this version of robodyn; available: {available}")
+    from robodyn.engines.reference import ReferenceEngine
+
+    return ReferenceEngine(model, dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -10,13 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robodyn.arguments import Array, one_of, rows_named
+from robodyn.array_library import NUMPY, Library, require_one_place
 from robodyn.chains import Scan
+from robodyn.engines.gpu.options import gpu_options
 from robodyn.engines.protocol import Engine, make_engine, methods_of
 from robodyn.errors import ArgumentError, NumericalError, SingularError
+from robodyn.messages import brief
 from robodyn.model import Model
 from robodyn.singularity import InertiaJudge, singularity
 
 if TYPE_CHECKING:
+    from robodyn.engines.gpu.engine import GpuEngine
     from robodyn.query import Query
 
 
@@ -30,19 +35,46 @@ class Core(ABC):
     threads: int | None
     joint_forces: tuple[str, ...]
     argument_shapes: dict[str, tuple[int, ...]]
+    _engine_asked: str
+
+    def _engine_for(self, given: Mapping[str, Any]) -> tuple[Engine, Library]:
+        """The engine for the arguments of a call, and the library of their arrays: those on a GPU are for the GPU."""
+        if not require_one_place(given):
+            return self.engine, NUMPY
+        if self.engine.name == "gpu" or self._engine_asked == "auto":
+            return self._gpu, self._gpu.library
+        name = next(name for name, value in given.items() if value is not None)
+        raise ArgumentError(
+            f"{name}: got {brief(given[name])} on the GPU; engine {self.engine.name!r} wants NumPy arrays, "
+            "engine='gpu' takes it"
+        )
+
+    @cached_property
+    def _gpu(self) -> GpuEngine:
+        """The GPU engine: the chosen one, or the one for arrays on a GPU where the choice is "auto"."""
+        from robodyn.engines.gpu.engine import GpuEngine
+
+        if isinstance(self.engine, GpuEngine):
+            return self.engine
+        return GpuEngine(self.model, self.dtype, gpu_options(None))
 
     @abstractmethod
     def _answered(self, name: str, result: Any) -> Any:
         """Pass on the first answer to a query, and let machine code take its plain calls from then on."""
 
-    def _joint_force(self, qd: Array) -> Array | float:
+    def _joint_force(self, query: Query) -> Array | float:
         """Damping and friction as a generalised force that drives must supply."""
         force: Array | float = 0.0
+        qd = query.inputs["qd"]
         if "damping" in self.joint_forces:
-            force = force + self.model.damping.astype(self.dtype) * qd
+            force = force + self._damping(query) * qd
         if "friction" in self.joint_forces:
-            force = force + self.model.friction.astype(self.dtype) * np.sign(qd)
+            force = force + query.library.like_numpy(self.model.friction.astype(self.dtype)) * np.sign(qd)
         return force
+
+    def _damping(self, query: Query) -> Array:
+        """(nv,) where the arrays of a call live."""
+        return query.library.like_numpy(self.model.damping.astype(self.dtype))
 
     def _method(self, query: str, method: str) -> str:
         """`method` if the engine has it for a query."""
@@ -73,9 +105,9 @@ class Core(ABC):
             if self._singular is not None:
                 raise SingularError(self._singular)
             return
-        if query.singular is not None:
-            return
-        inertia = query.inertia.astype(np.float64, copy=False)
+        if query.singular is not None or (query.library.on_device and not query.checked):
+            return  # known, or not to be known without waiting for the device
+        inertia = query.library.to_numpy(query.inertia).astype(np.float64, copy=False)
         leading = inertia.shape[:-2]
         rows = self._judge.singular(inertia.reshape(prod(leading), *inertia.shape[-2:])).reshape(leading)
         if query.checked and rows.any():
@@ -104,7 +136,7 @@ class Core(ABC):
     @cached_property
     def _judge(self) -> InertiaJudge:
         double, engine = np.dtype(np.float64), self.engine
-        if self.dtype != double or engine.name == "scan":  # pivots are a recursion
+        if self.dtype != double or engine.name in ("scan", "gpu"):  # pivots are a recursion, and rows few
             name = "reference" if engine.name == "reference" else "auto"
             engine = make_engine(name, self.model, double, self.threads)
         return InertiaJudge(self.model, engine, self.dtype)

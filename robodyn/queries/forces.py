@@ -52,7 +52,7 @@ class ForceQueries(Core):
         query.run(self._scan("inverse_dynamics", method) or rnea(query.names), tau=tau)
         if self.joint_forces and "qd" in query.inputs:
             with np.errstate(all="ignore"):
-                tau += self._joint_force(query.inputs["qd"])
+                tau += self._joint_force(query)
         return tau
 
     def forward_dynamics(
@@ -99,7 +99,7 @@ class ForceQueries(Core):
         """Leave of tau what damping and friction do not take."""
         if self.joint_forces:
             with np.errstate(all="ignore"):
-                query.inputs["tau"] = query.inputs["tau"] - self._joint_force(query.inputs["qd"])
+                query.inputs["tau"] = query.inputs["tau"] - self._joint_force(query)
 
     @overload
     def mass_matrix(
@@ -131,7 +131,7 @@ class ForceQueries(Core):
         if flag("sparse", sparse):
             return self._sparse_mass_matrix(query)
         nv = self.model.nv
-        if out is None or query.checked:
+        if (out is None or query.checked) and not query.library.on_device:
             remedy = "sparse=True, which leaves out zeros" if query.leading == () else "fewer states, or sparse=True"
             require_memory("mass matrix", (*query.leading, nv, nv), self.dtype.itemsize, remedy)
         H = query.result(0, nv, nv)
@@ -148,6 +148,8 @@ class ForceQueries(Core):
             raise ArgumentError("out: got an array with sparse=True; a sparse matrix is always a new one")
         if query.leading:
             raise ArgumentError(f"sparse: got True for states of shape {query.leading}; wanted one state, q (nq,)")
+        if query.library.on_device:
+            raise ArgumentError("sparse: got True for a state on the GPU; wanted NumPy arrays")
         require_sparse_memory(self._layout)
         inputs = {**query.inputs, "q": self.model.normalized(query.inputs["q"])}
         with np.errstate(all="ignore"), operators(self._layout.options.operators):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import cast
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from robodyn.algorithms.forward_gradient import forward_gradient
 from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.rnea_gradient import rnea_gradient
 from robodyn.algorithms.rnea_vjp import rnea_vjp
-from robodyn.arguments import Array, real_array
+from robodyn.arguments import Array
 from robodyn.queries.forces import ForceQueries
 from robodyn.query import Query
 from robodyn.sweeps import Algorithm
@@ -72,12 +71,12 @@ class GradientQueries(ForceQueries):
         matrix is made (`robodyn.algorithms.rnea_vjp`). External forces stay constant in the world.
         """
         # Elsewhere a vector may be left out: None is refused here.
-        given = real_array("vector", vector, (self.model.nv,), self.dtype, what="model.nv numbers")
-        query = Query(self, out, q=q, qd=qd, qdd=qdd, vector=given, f_ext=f_ext, inertia=inertia, V0=V0, dV0=dV0)
+        given = {"q": q, "qd": qd, "qdd": qdd, "vector": vector, "f_ext": f_ext, "inertia": inertia}
+        query = Query(self, out, "vector", **given, V0=V0, dV0=dV0)
         by_q, by_qd, by_qdd = (query.result(k, self.model.nv) for k in range(3))
         query.run(rnea_vjp(query.names), by_q=by_q, by_qd=by_qd, by_qdd=by_qdd)
         if "damping" in self.joint_forces:
-            by_qd += self.model.damping.astype(self.dtype) * query.inputs["vector"]
+            by_qd += self._damping(query) * query.inputs["vector"]
         results = query.finish({"by_q": by_q, "by_qd": by_qd, "by_qdd": by_qdd})
         return cast(tuple[Array, Array, Array], self._answered("inverse_dynamics_vjp", results))
 
@@ -86,8 +85,8 @@ class GradientQueries(ForceQueries):
         task = self._scan("inverse_dynamics_gradient", method) or self._gradient_algorithm(inputs, method)
         query.run(task, tau_q=by_q, tau_qd=by_qd)
         if "damping" in self.joint_forces:
-            diagonal = np.arange(self.model.nv)
-            by_qd[:, diagonal, diagonal] += self.model.damping.astype(self.dtype)
+            diagonals = by_qd.reshape(query.batch, -1)[:, :: self.model.nv + 1]  # a view: results are contiguous
+            diagonals += self._damping(query)
 
     def _gradient_algorithm(self, inputs: tuple[str, ...] = ("q", "qd", "qdd"), method: str = "auto") -> Algorithm:
         """The algorithm behind the gradient of inverse dynamics."""

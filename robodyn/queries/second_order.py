@@ -68,7 +68,7 @@ class SecondOrderQueries(GradientQueries):
         Warns:
             RuntimeWarning: with dtype "float32", where up to four rows of the call, computed again in "float64", show
                 a result that is off by more than 1e-2 of its largest entry (of tensors: their sum over i). Nothing is
-                compared with check=False.
+                compared with check=False, and of arrays on a GPU only with check=True.
         """
         query = Query(self, out, q=q, qd=qd, qdd=qdd, vector=vector, f_ext=f_ext, inertia=inertia, V0=V0, dV0=dV0)
         return self._hessians("inverse_dynamics_hessian", query)
@@ -137,9 +137,11 @@ class SecondOrderQueries(GradientQueries):
         """Compute some rows of a call, by its arguments, again in double precision."""
         if self.dtype == np.float64 or self.check is False or not query.batch or not self.model.nv:
             return
+        if query.library.on_device and not query.checked:
+            return  # a look would wait for the device
         rows = judged_rows(query.batch)
-        given = {key: array[rows].astype(np.float64) for key, array in asked.items()}
-        got = {key: array[rows].astype(np.float64) for key, array in results.items()}
+        given = {key: _rows_in_double(query, array, rows) for key, array in asked.items()}
+        got = {key: _rows_in_double(query, array, rows) for key, array in results.items()}
         if "vector" not in given:
             given["vector"] = np.ones((rows.size, self.model.nv))
             with np.errstate(all="ignore"):
@@ -186,6 +188,11 @@ class SecondOrderQueries(GradientQueries):
                 by_q = by_q + (np.abs(y) * np.abs(given["tau"])).sum(axis=1)
                 last = inertia * _largest(y) / most["vector"]
         return {"dqdq": by_q, "dqdqd": inertia * rate, "dqddqd": inertia, "last": last}
+
+
+def _rows_in_double(query: Query, array: Array, rows: Array) -> Array:
+    picked = query.library.to_numpy(array[query.library.like_numpy(rows)])
+    return picked.astype(np.float64)
 
 
 def _with_vector(query: Query) -> tuple[str, ...]:

@@ -1,0 +1,67 @@
+"""Calls of queries as CUDA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from robodyn.arguments import one_of
+from robodyn.array_library import on_device
+from robodyn.engines.protocol import SUPPORT
+from robodyn.errors import ArgumentError
+from robodyn.messages import brief
+
+if TYPE_CHECKING:
+    from robodyn.dynamics import Dynamics
+    from robodyn.engines.gpu.device import Graph
+
+
+class Captured:
+    """A call of a query on arrays that stay where they are.
+
+    `results`: the arrays that every call fills; one array, or a tuple of them.
+    """
+
+    def __init__(self, query: str, graph: Graph, results: Any, given: tuple[Any, ...]) -> None:
+        self.query, self.results = query, results
+        self._graph, self._given = graph, given  # the graph reads this memory
+
+    def __repr__(self) -> str:
+        return f"<Captured {self.query}>"
+
+    def __call__(self) -> Any:
+        """Run the query on what the arrays hold by now, in the order of the current stream; nothing waits."""
+        self._graph.launch()
+        return self.results
+
+
+def capture(dyn: Dynamics, query: str, arrays: Sequence[Any], out: Any, others: Mapping[str, Any]) -> Captured:
+    """Record a call (`Dynamics.capture`)."""
+    one_of("query", query, tuple(SUPPORT))
+    if dyn.check:
+        raise ArgumentError("check: got True; a recorded call cannot look at values, wanted False or None")
+    given = [value for value in (*arrays, *others.values()) if on_device(value)]
+    if not given:
+        raise ArgumentError(
+            f"capture: got no array on the GPU among the arguments of {query}; wanted all of them there"
+        )
+    for value in given:
+        array = dyn._gpu.library.array("capture", value, "wanted arrays on the GPU")
+        if array.dtype != dyn.dtype or not array.flags.c_contiguous:
+            kind = "contiguous" if array.flags.c_contiguous else "strided"
+            raise ArgumentError(
+                f"capture: got {brief(value)}, a {kind} {array.dtype} array; wanted contiguous {dyn.dtype} arrays, "
+                "which kernels read where they are"
+            )
+    method = getattr(dyn, query)
+    results = method(*arrays, out=out, **others)  # compiles, and makes room for the results
+    _require_size(results, query)
+    graph = dyn._gpu.device.record(lambda: method(*arrays, out=results, **others))
+    return Captured(query, graph, results, (arrays, dict(others)))
+
+
+def _require_size(results: Any, query: str) -> None:
+    if not any(np.prod(each.shape) for each in (results if isinstance(results, tuple) else (results,))):
+        raise ArgumentError(f"capture: got no states for {query}; wanted at least one")

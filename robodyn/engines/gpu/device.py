@@ -1,0 +1,248 @@
+"""What the GPU engine needs of a device: memory, streams, kernels and graphs. CUDA devices are reached through CuPy."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.engines.gpu.compiler import INSTALL, compile_cubin
+from robodyn.engines.gpu.source import SHARED_BYTES, KernelSource
+from robodyn.errors import UnavailableError
+
+_MAJOR = 13
+"""Of CUDA: the one that the extra `gpu` installs for."""
+
+
+class LoadedKernel(Protocol):
+    """A kernel on a device."""
+
+    source: KernelSource
+    blocks_per_processor: int
+
+    def launch(self, blocks: int, arrays: Sequence[Any], rows: int) -> None:
+        """Start it on the current stream, on a grid of so many blocks, with the arrays that `KernelSource` lists:
+        inputs, outputs, constants, and the workspace or None."""
+
+
+class Graph(Protocol):
+    """Launches that were recorded once."""
+
+    def launch(self) -> None:
+        """Start them on the current stream."""
+
+
+class Device(Protocol):
+    """A device and the library of its arrays.
+
+    `xp`: functions named as NumPy's; `processors`: multiprocessors; `shared_bytes`: the most dynamic shared memory that
+    a block may ask for.
+    """
+
+    name: str
+    architecture: str
+    processors: int
+    shared_bytes: int
+    xp: Any
+
+    def selected(self) -> AbstractContextManager[Any]:
+        """Arrays are made, and kernels launched, on this device."""
+
+    def wrapped(self, value: Any) -> Any:
+        """A foreign array on a device, as one of the library that shares its memory."""
+
+    def place(self, array: Any) -> str:
+        """Which device an array is on."""
+
+    def is_here(self, array: Any) -> bool:
+        """Whether an array is on this device."""
+
+    def load(self, source: KernelSource) -> LoadedKernel:
+        """Compile a kernel, or take it from the cache, and load it."""
+
+    def pinned(self, size: int) -> Array:
+        """Host memory (size,), bytes, that transfers need not copy first."""
+
+    def stream(self) -> AbstractContextManager[Any]:
+        """A new stream, which waits for no other; current inside `with`."""
+
+    def upload(self, host: Array, array: Any) -> None:
+        """Copy pinned bytes to the device, in the order of the current stream."""
+
+    def download(self, array: Any, host: Array) -> None:
+        """Copy bytes to pinned memory, in the order of the current stream."""
+
+    def wait(self, stream: Any) -> None:
+        """Wait until all work of a stream is done."""
+
+    def settle(self) -> None:
+        """Wait until all work of the current stream is done."""
+
+    def free_bytes(self) -> int:
+        """Memory that can be had."""
+
+    def record(self, work: Callable[[], None]) -> Graph:
+        """What `work` launches, as a graph; nothing runs yet. Memory that it takes belongs to the graph."""
+
+
+class CudaDevice:
+    """The current CUDA device.
+
+    Raises:
+        UnavailableError: CuPy, the driver or a device is missing; says what to install.
+    """
+
+    def __init__(self) -> None:
+        self._cupy = cupy = _cupy()
+        self.xp: Any = cupy
+        self._device = cupy.cuda.Device()
+        attributes = self._device.attributes
+        properties = cupy.cuda.runtime.getDeviceProperties(self._device.id)
+        self.name = properties["name"].decode(errors="replace")
+        self.architecture = f"sm_{self._device.compute_capability}"
+        self.processors = int(attributes["MultiProcessorCount"])
+        self.shared_bytes = int(properties.get("sharedMemPerBlockOptin", SHARED_BYTES))
+
+    def selected(self) -> AbstractContextManager[Any]:
+        """Arrays are made, and kernels launched, on this device."""
+        return self._device  # type: ignore[no-any-return]
+
+    def wrapped(self, value: Any) -> Any:
+        """A foreign array on a device, as a CuPy array that shares its memory."""
+        if isinstance(value, self.xp.ndarray):
+            return value
+        if getattr(value, "__cuda_array_interface__", None) is not None:
+            return self.xp.asarray(value)
+        return self.xp.from_dlpack(value)
+
+    def place(self, array: Any) -> str:
+        """Which device an array is on."""
+        return f"GPU {array.device.id}"
+
+    def is_here(self, array: Any) -> bool:
+        """Whether an array is on this device."""
+        return bool(array.device.id == self._device.id)
+
+    def load(self, source: KernelSource) -> LoadedKernel:
+        """Compile a kernel, or take it from the cache, and load it."""
+        return _CudaKernel(self._cupy, source, compile_cubin(source, self.architecture))
+
+    def pinned(self, size: int) -> Array:
+        """Host memory (size,), bytes, that transfers need not copy first."""
+        memory = self._cupy.cuda.alloc_pinned_memory(max(1, size))
+        return np.frombuffer(memory, np.uint8, size)
+
+    def stream(self) -> AbstractContextManager[Any]:
+        """A new stream, which waits for no other; current inside `with`."""
+        return self._cupy.cuda.Stream(non_blocking=True)  # type: ignore[no-any-return]
+
+    def upload(self, host: Array, array: Any) -> None:
+        """Copy pinned bytes to the device, in the order of the current stream."""
+        array.data.copy_from_host_async(host.ctypes.data, host.nbytes)
+
+    def download(self, array: Any, host: Array) -> None:
+        """Copy bytes to pinned memory, in the order of the current stream."""
+        array.data.copy_to_host_async(host.ctypes.data, host.nbytes)
+
+    def wait(self, stream: Any) -> None:
+        """Wait until all work of a stream is done."""
+        stream.synchronize()
+
+    def settle(self) -> None:
+        """Wait until all work of the current stream is done."""
+        self._cupy.cuda.get_current_stream().synchronize()
+
+    def free_bytes(self) -> int:
+        """Memory that can be had: what the driver has left, and what CuPy keeps for later."""
+        free, _ = self._device.mem_info
+        return int(free) + int(self._cupy.get_default_memory_pool().free_bytes())
+
+    def record(self, work: Callable[[], None]) -> Graph:
+        """What `work` launches, as a graph; nothing runs yet. Memory that it takes belongs to the graph."""
+        cuda = self._cupy.cuda
+        pool, stream = cuda.MemoryPool(), cuda.Stream(non_blocking=True)
+        with cuda.using_allocator(pool.malloc), stream:
+            stream.begin_capture()
+            try:
+                work()
+            except BaseException:
+                _abandon(stream)
+                raise
+            graph = stream.end_capture()
+        return _CudaGraph(graph, pool)
+
+
+class _CudaGraph:
+    def __init__(self, graph: Any, memory: Any) -> None:
+        self._graph, self._memory = graph, memory
+
+    def launch(self) -> None:
+        self._graph.launch()
+
+
+def _abandon(stream: Any) -> None:
+    """End a capture whose work failed; that error is worth more than what CUDA says to a broken capture."""
+    try:
+        stream.end_capture()
+    except RuntimeError:
+        return
+
+
+class _CudaKernel:
+    def __init__(self, cupy: Any, source: KernelSource, code: bytes) -> None:
+        self.source = source
+        module = cupy.cuda.Module()
+        module.load(code)
+        self._function = module.get_function(source.name)
+        driver = cupy.cuda.driver
+        if source.shared_bytes > SHARED_BYTES:
+            most = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            driver.funcSetAttribute(self._function.ptr, most, source.shared_bytes)
+        resident = driver.occupancyMaxActiveBlocksPerMultiprocessor
+        found = resident(self._function.ptr, source.block_threads, source.shared_bytes)
+        if found < 1:
+            raise UnavailableError(f"engine 'gpu': no block of {source.name} fits on a multiprocessor of this GPU")
+        self.blocks_per_processor = int(found)
+
+    def launch(self, blocks: int, arrays: Sequence[Any], rows: int) -> None:
+        given = [np.int64(0) if array is None else array for array in arrays]
+        block, shared = (self.source.block_threads, 1, 1), self.source.shared_bytes
+        self._function((blocks, 1, 1), block, (*given, np.int64(rows)), shared_mem=shared)
+
+
+def _cupy() -> Any:
+    """CuPy, where it can reach a device.
+
+    Raises:
+        UnavailableError: it is not there, or cannot.
+    """
+    if importlib.util.find_spec("cupy") is None:
+        raise UnavailableError(f"engine 'gpu': CuPy is not installed; {INSTALL} (wheel cupy-cuda{_MAJOR}x)")
+    try:
+        import cupy
+    except Exception as error:  # a broken wheel, or libraries of another CUDA
+        raise UnavailableError(f"engine 'gpu': CuPy cannot be imported ({error}); {INSTALL}") from error
+    try:
+        if cupy.cuda.runtime.getDeviceCount() < 1:
+            raise UnavailableError("engine 'gpu': the driver knows no CUDA device")
+    except RuntimeError as error:
+        version = cupy.cuda.runtime.driverGetVersion()
+        driver = f"the driver is for CUDA {version // 1000}.{version % 1000 // 10}" if version else "no NVIDIA driver"
+        raise UnavailableError(
+            f"engine 'gpu': no CUDA device ({error}); {driver}. CuPy wants a driver for CUDA {_MAJOR} "
+            f"(cupy-cuda{_MAJOR}x) or 12 (cupy-cuda12x and nvidia-cuda-nvrtc-cu12)"
+        ) from error
+    return cupy
+
+
+def default_device() -> Device:
+    """The device that engines are made for.
+
+    Raises:
+        UnavailableError: there is none.
+    """
+    return CudaDevice()

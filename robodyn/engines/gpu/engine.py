@@ -1,0 +1,306 @@
+"""The GPU engine: a query is one launch of a kernel made for its robot or its algorithm, on a batch of states."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.chains import Chain, Task
+from robodyn.engines.gpu.choice import ALWAYS, Chooser, Variant
+from robodyn.engines.gpu.device import Device, LoadedKernel, default_device
+from robodyn.engines.gpu.generated import GeneratedKernels
+from robodyn.engines.gpu.options import GpuOptions
+from robodyn.engines.gpu.printed import printed_kernel
+from robodyn.engines.gpu.rolled import rolled_kernels
+from robodyn.engines.gpu.source import SHARED_BYTES, KernelSource
+from robodyn.engines.gpu.staging import Staging
+from robodyn.engines.reference import ReferenceEngine
+from robodyn.errors import ArgumentError, UnavailableError
+from robodyn.messages import brief
+from robodyn.model import Model
+from robodyn.tracing.unrolled import output_shape
+
+if TYPE_CHECKING:
+    from robodyn.dynamics import Dynamics
+
+_ROOM = 4
+"""Of free memory, this fraction for scratch memory and for what one kernel leaves to the next."""
+
+
+class DeviceArrays:
+    """The library of a device's arrays (`robodyn.array_library.Library`)."""
+
+    on_device = True
+
+    def __init__(self, device: Device) -> None:
+        self._device, self.xp = device, device.xp
+
+    def array(self, name: str, value: Any, wanted: str) -> Array:
+        """An argument as an array on the device, in the memory where it is."""
+        try:
+            array: Array = self._device.wrapped(value)
+        except Exception as error:  # a foreign object may raise anything
+            raise ArgumentError(f"{name}: got {brief(value)}; {wanted}") from error
+        if not self._device.is_here(array):
+            here, there = self._device.name, self._device.place(array)
+            raise ArgumentError(f"{name}: got an array on {there}; wanted one on the GPU of this Dynamics, {here}")
+        return array
+
+    def output(self, name: str, given: Any, shape: tuple[int, ...], dtype: Any) -> Array:
+        """An array on the device, in the memory of `given`."""
+        wanted = f"wanted a {np.dtype(dtype)} array of shape {shape} on the GPU"
+        interface = getattr(given, "__cuda_array_interface__", None)
+        if interface is None or interface["data"][1]:
+            raise ArgumentError(f"{name}: got {brief(given)}; {wanted}, which can be written to")
+        array = self.array(name, given, wanted)
+        if array.shape != shape or array.dtype != dtype:
+            raise ArgumentError(f"{name}: got a {array.dtype} array of shape {array.shape}; {wanted}")
+        return array
+
+    def like_numpy(self, array: Array) -> Array:
+        """A copy of a NumPy array on the device."""
+        found: Array = self.xp.asarray(array)
+        return found
+
+    def to_numpy(self, array: Array) -> Array:
+        """A copy as a NumPy array, once the device has it."""
+        found: Array = self.xp.asnumpy(array)
+        return found
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel on the device, its constants, and the most blocks that its scratch memory leaves room for."""
+
+    kernel: LoadedKernel
+    constants: tuple[Array, ...]
+    blocks: int
+
+    def __call__(self, arrays: Mapping[str, Array], rows: int, xp: Any) -> None:
+        """Start it on rows of arrays, by name."""
+        source = self.kernel.source
+        blocks = min(-(-rows // source.states_per_block), self.blocks)
+        size = source.workspace(blocks)
+        workspace = xp.empty(size, source.dtype) if size else None
+        given = [arrays[name] for name in (*source.inputs, *source.outputs)]
+        self.kernel.launch(blocks, [*given, *self.constants, workspace], rows)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What answers a task: launches one after another; `between`: shapes, for one state, of what only they share."""
+
+    variant: Variant
+    launches: tuple[Launch, ...]
+    between: Mapping[str, tuple[int, ...]]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of arrays that it reads."""
+        names = (name for launch in self.launches for name in launch.kernel.source.inputs)
+        return tuple(name for name in dict.fromkeys(names) if name not in self.between)
+
+
+class GpuEngine:
+    """Runs algorithms as kernels; see `robodyn.engines.protocol.Engine`.
+
+    Arrays on the device are read and written there, in the order of the current stream, and nothing waits. NumPy
+    arrays go through pinned memory. Unlike other engines' arrays, inputs and outputs must not overlap.
+
+    Args:
+        model: the robot.
+        dtype: float64 or float32.
+        options: which kernels.
+        device: what to run on, None for the current CUDA device.
+
+    Raises:
+        UnavailableError: no device.
+    """
+
+    name = "gpu"
+    normalizes = True
+
+    def __init__(
+        self, model: Model, dtype: np.dtype[Any], options: GpuOptions | None = None, device: Device | None = None
+    ) -> None:
+        self.model, self.dtype = model, dtype
+        self.options = GpuOptions() if options is None else options
+        self.device = default_device() if device is None else device
+        self.library = DeviceArrays(self.device)
+        self.chooser = Chooser(model, dtype, self.options, self.device.name)
+        self._process = os.getpid()
+        self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._choices: dict[tuple[Any, ...], Variant] = {}
+        self._staging = Staging(self.device)
+
+    # What runs.
+
+    def variant(self, task: Task, batch: int, base: tuple[str, ...] = (), link: int | None = None) -> Variant:
+        """The kernel for a batch."""
+        key = task, base, link, batch.bit_length()
+        if key not in self._choices:
+            self._choices[key] = self.chooser.choose(task, batch, base, link)[0]
+        return self._choices[key]
+
+    def plan(self, task: Task, variant: Variant, base: tuple[str, ...] = (), link: int | None = None) -> Plan:
+        """The kernels of a variant on the device, compiled at the first call; where they do not compile and were not
+        asked for, those that always do.
+
+        Warns:
+            RuntimeWarning: they do not.
+
+        Raises:
+            UnavailableError: they do not, and were asked for.
+        """
+        key = task, variant, base, link
+        found = self._plans.get(key)
+        if found is None:
+            try:
+                found = self._made(task, variant, base, link)
+            except UnavailableError as error:
+                if self.options.kernel != "auto" or variant == ALWAYS:
+                    raise
+                warnings.warn(f"{error}; a loop over bodies answers instead", RuntimeWarning, stacklevel=2)
+                found = self._made(task, ALWAYS, base, link)
+            self._plans[key] = found
+        return found
+
+    def _made(self, task: Task, variant: Variant, base: tuple[str, ...], link: int | None) -> Plan:
+        sources = self.sources(task, variant, base, link)
+        made = _left(task)
+        shared = {name for source in sources for name in source.outputs if name not in task.outputs}
+        between = {name: output_shape(self.model, made[name]) for name in shared}
+        with self.device.selected():
+            plan = Plan(variant, tuple(map(self._launch, sources)), between)
+            self.device.settle()  # other streams must find the constants there
+        return plan
+
+    def sources(
+        self, task: Task, variant: Variant, base: tuple[str, ...] = (), link: int | None = None
+    ) -> tuple[KernelSource, ...]:
+        """The texts of a variant's kernels, in the order of launches."""
+        if variant.kernel == "printed":
+            return (printed_kernel(self.model, task, self.dtype, base, link),)
+        return rolled_kernels(
+            self.model,
+            task,
+            self.dtype,
+            fusion=variant.fusion,
+            partition=variant.kernel,
+            base=base,
+            link=link,
+            block_threads=self.options.block_threads,
+            shared_bytes=self.device.shared_bytes if variant.kernel == "block" else SHARED_BYTES,
+        )
+
+    def _launch(self, source: KernelSource) -> Launch:
+        kernel = self.device.load(source)
+        blocks = self.device.processors * kernel.blocks_per_processor
+        each = source.workspace(1) * source.dtype.itemsize
+        if each:
+            most = self.device.free_bytes() // (_ROOM * each)
+            if most < 1:
+                raise UnavailableError(
+                    f"engine 'gpu': {source.name} needs {each / 1e9:.3g} GB of scratch memory for one block, and "
+                    f"{self.device.free_bytes() / 1e9:.3g} GB are free on {self.device.name}"
+                )
+            blocks = min(blocks, most)
+        return Launch(kernel, tuple(map(self.device.xp.asarray, source.constants)), blocks)
+
+    # Calls.
+
+    def run(
+        self,
+        algorithm: Task,
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        *,
+        link: int | None = None,
+    ) -> None:
+        """Fill `outputs` (B, ...) from `inputs` (B, ...), all of the engine's dtype; see `protocol.Engine`."""
+        self._require_own_process()
+        batch = next(iter(outputs.values())).shape[0]
+        if batch == 0:
+            return
+        if self.model.n_bodies == 0:  # nothing moves: there is nothing to compile
+            self._run_reference(algorithm, inputs, outputs, link)
+            return
+        base = tuple(name for name in ("V0", "dV0") if name in inputs)
+        plan = self.plan(algorithm, self.variant(algorithm, batch, base, link), base, link)
+        with self.device.selected():
+            if isinstance(inputs["q"], np.ndarray) and not isinstance(inputs["q"], self.device.xp.ndarray):
+                given = {name: inputs[name] for name in plan.inputs}
+                self._staging.run(lambda arrays, rows: self._start(plan, arrays, rows), given, outputs)
+            else:
+                self._run_on_device(plan, inputs, outputs, batch)
+
+    def _run_on_device(self, plan: Plan, inputs: Mapping[str, Array], outputs: Mapping[str, Array], batch: int) -> None:
+        """By pieces of the batch where kernels leave more to one another than there is room for."""
+        xp = self.device.xp
+        each = self.dtype.itemsize * sum(map(prod, plan.between.values()))
+        rows = max(1, min(batch, self.device.free_bytes() // (_ROOM * each))) if each else batch
+        for start in range(0, batch, rows):
+            piece = slice(start, start + rows)
+            arrays = {name: xp.ascontiguousarray(inputs[name][piece]) for name in plan.inputs}
+            targets = {name: array[piece] for name, array in outputs.items()}
+            whole = {
+                name: target if target.flags.c_contiguous else xp.empty(target.shape, target.dtype)
+                for name, target in targets.items()
+            }
+            self._start(plan, {**arrays, **whole}, min(rows, batch - start))
+            for name, target in targets.items():
+                if whole[name] is not target:
+                    target[...] = whole[name]
+
+    def _start(self, plan: Plan, arrays: Mapping[str, Array], rows: int) -> None:
+        """Launch a plan's kernels on contiguous arrays (rows, ...)."""
+        xp = self.device.xp
+        between = {name: xp.empty((rows, *shape), self.dtype) for name, shape in plan.between.items()}
+        for launch in plan.launches:
+            launch({**arrays, **between}, rows, xp)
+
+    def _run_reference(
+        self, task: Task, inputs: Mapping[str, Array], outputs: Mapping[str, Array], link: int | None
+    ) -> None:
+        here = isinstance(inputs["q"], np.ndarray)
+        given = dict(inputs) if here else {name: self.library.to_numpy(array) for name, array in inputs.items()}
+        results = {name: np.empty(array.shape, array.dtype) for name, array in outputs.items()}
+        given["q"] = self.model.normalized(given["q"])
+        ReferenceEngine(self.model, self.dtype).run(task, given, results, link=link)
+        for name, array in outputs.items():
+            array[...] = results[name] if here else self.library.like_numpy(results[name])
+
+    def _require_own_process(self) -> None:
+        if os.getpid() != self._process:
+            raise UnavailableError(
+                "engine 'gpu': made before this process was forked, and CUDA does not work across a fork; make "
+                "Dynamics in the process that uses it, and start processes with multiprocessing's 'spawn'"
+            )
+
+    def prepare(self, algorithm: Task) -> None:
+        """Compile an algorithm now, for large batches."""
+        if self.model.n_bodies:
+            self.plan(algorithm, self.variant(algorithm, 1 << 16))
+
+    def generated(self, algorithm: Task) -> GeneratedKernels:
+        """The kernels that run an algorithm on large batches."""
+        variant = self.variant(algorithm, 1 << 16)
+        return GeneratedKernels(variant, self.sources(algorithm, variant), self.device.architecture)
+
+    def fast_call(self, name: str, algorithm: Task, dyn: Dynamics) -> Callable[..., Any] | None:
+        """None: nothing is quicker than the method but a graph (`Dynamics.capture`)."""
+        return None
+
+
+def _left(task: Task) -> Mapping[str, Any]:
+    """Everything that stages of a task leave, and its outputs."""
+    if not isinstance(task, Chain):
+        return task.outputs
+    return {name: each for stage in task.stages for name, each in stage.outputs.items()}

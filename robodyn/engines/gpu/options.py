@@ -1,0 +1,59 @@
+"""How the GPU engine runs a query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from robodyn.arguments import count, one_of
+from robodyn.engines.gpu.source import WARP
+from robodyn.errors import ArgumentError
+from robodyn.messages import brief
+
+KERNELS = ("printed", "thread", "warp", "block")
+FUSIONS = ("complete", "fused", "split")
+_MOST_THREADS = 1024
+
+
+@dataclass(frozen=True)
+class GpuOptions:
+    """Options of the GPU engine.
+
+    Args:
+        kernel: "printed" (straight-line code, a thread for each state), "thread", "warp" or "block" (loops over
+            bodies; so many threads for each state), or "auto": by robot, query, dtype and batch, from measurements of
+            this GPU where there are some.
+        fusion: how many kernels a gradient of forward dynamics, or another query of several stages, is: "complete"
+            for one, "fused" for one up to each solve or product, "split" for one of each stage (Plancher et al.,
+            section IV-B), or "auto". Printed kernels are always complete.
+        block_threads: threads of a block of "thread", "warp" and "block" kernels, a multiple of 32; None for as many as
+            seem good.
+
+    Raises:
+        ArgumentError: another word or number, or a printed kernel in parts.
+    """
+
+    kernel: str = "auto"
+    fusion: str = "auto"
+    block_threads: int | None = None
+
+    def __post_init__(self) -> None:
+        one_of("kernel", self.kernel, ("auto", *KERNELS))
+        one_of("fusion", self.fusion, ("auto", *FUSIONS))
+        if self.kernel == "printed" and self.fusion not in ("auto", "complete"):
+            raise ArgumentError(f"fusion: got {self.fusion!r} for printed kernels; allowed: 'auto', 'complete'")
+        if self.block_threads is not None and count("block_threads", self.block_threads, WARP, _MOST_THREADS) % WARP:
+            raise ArgumentError(f"block_threads: got {self.block_threads}; wanted a multiple of {WARP}")
+
+
+def gpu_options(given: Any) -> GpuOptions:
+    """Options as given, or the defaults for None.
+
+    Raises:
+        ArgumentError: something else.
+    """
+    if given is None:
+        return GpuOptions()
+    if not isinstance(given, GpuOptions):
+        raise ArgumentError(f"gpu: got {brief(given)}; wanted a robodyn.engines.gpu.GpuOptions")
+    return given

@@ -1,0 +1,139 @@
+"""NumPy arrays through pinned memory: one transfer each way, and of large batches pieces that overlap.
+
+A piece's inputs lie one behind another in one block of pinned memory, its outputs in another. While the device works
+on one piece, the next is put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.engines.gpu.device import Device
+
+PIECE_BYTES = 32 << 20
+"""Of a piece, in or out: transfers of that size run at full speed, and its parts are kept."""
+_ALIGNED = 256
+_AT_ONCE = 2
+
+Work = Callable[[Mapping[str, Array], int], None]
+"""Starts kernels on device arrays by name, for so many rows."""
+
+
+class Staging:
+    """Runs work on NumPy arrays. Several threads may."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._kept: list[_Slot] = []
+
+    def run(self, work: Work, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+        """Fill `outputs` (B, ...) from `inputs` (B, ...)."""
+        batch = next(iter(outputs.values())).shape[0]
+        widths = [sum(_row_bytes(array) for array in arrays.values()) for arrays in (inputs, outputs)]
+        pieces = list(_pieces(batch, max(1, PIECE_BYTES // max(1, *widths))))
+        slots = [self._take() for _ in range(min(_AT_ONCE, len(pieces)))]
+        try:
+            for number, piece in enumerate(pieces):
+                slot = slots[number % len(slots)]
+                slot.finish()
+                slot.start(work, inputs, outputs, piece)
+            for slot in slots:
+                slot.finish()
+        finally:
+            for slot in slots:
+                slot.drop()
+            self._kept += slots
+
+    def _take(self) -> _Slot:
+        try:
+            return self._kept.pop()
+        except IndexError:
+            return _Slot(self._device)
+
+
+class _Slot:
+    """Memory and a stream for one piece at a time."""
+
+    def __init__(self, device: Device) -> None:
+        self._device, self._stream = device, device.stream()
+        self._given, self._left = _Pair(device), _Pair(device)
+        self._under_way: tuple[Mapping[str, Array], slice] | None = None
+
+    def start(self, work: Work, inputs: Mapping[str, Array], outputs: Mapping[str, Array], piece: slice) -> None:
+        """Copy a piece of the inputs to the device, start the work, have its results copied back."""
+        rows = piece.stop - piece.start
+        given = self._given.sized({name: (rows, *array.shape[1:]) for name, array in inputs.items()}, inputs)
+        left = self._left.sized({name: (rows, *array.shape[1:]) for name, array in outputs.items()}, outputs)
+        for name, array in given[0].items():
+            array[...] = inputs[name][piece]
+        self._under_way = outputs, piece
+        with self._stream:
+            self._given.upload()
+            work({**given[1], **left[1]}, rows)
+            self._left.download()
+
+    def finish(self) -> None:
+        """Wait for the piece under way, and put its results where they belong."""
+        if self._under_way is None:
+            return
+        self._device.wait(self._stream)
+        outputs, piece = self._under_way
+        self._under_way = None
+        for name, array in self._left.host.items():
+            outputs[name][piece] = array
+
+    def drop(self) -> None:
+        """Wait for what is under way, if anything is: its memory is used again."""
+        if self._under_way is not None:
+            self._device.wait(self._stream)
+            self._under_way = None
+
+
+class _Pair:
+    """Pinned memory and as much on the device, which hold the same arrays one behind another."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._pinned: Array = device.pinned(0)
+        self._there: Any = device.xp.empty(0, np.uint8)
+        self._size = 0
+        self.host: dict[str, Array] = {}
+
+    def sized(
+        self, shapes: Mapping[str, tuple[int, ...]], like: Mapping[str, Array]
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Arrays of these shapes, here and there."""
+        places, self._size = {}, 0
+        for name, shape in shapes.items():
+            size = prod(shape) * like[name].dtype.itemsize
+            places[name] = slice(self._size, self._size + size)
+            self._size += -(-size // _ALIGNED) * _ALIGNED
+        if self._size > self._pinned.size:
+            self._pinned, self._there = self._device.pinned(self._size), self._device.xp.empty(self._size, np.uint8)
+        self.host, there = (
+            {name: memory[place].view(like[name].dtype).reshape(shapes[name]) for name, place in places.items()}
+            for memory in (self._pinned, self._there)
+        )
+        return self.host, there
+
+    def upload(self) -> None:
+        self._device.upload(self._pinned[: self._size], self._there[: self._size])
+
+    def download(self) -> None:
+        self._device.download(self._there[: self._size], self._pinned[: self._size])
+
+
+def _row_bytes(array: Array) -> int:
+    return int(prod(array.shape[1:]) * array.dtype.itemsize)
+
+
+def _pieces(batch: int, rows: int) -> Iterator[slice]:
+    """Slices of a batch, as few as that takes, about equal."""
+    count = -(-batch // rows)
+    for number in range(count):
+        yield slice(batch * number // count, batch * (number + 1) // count)

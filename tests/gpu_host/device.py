@@ -1,0 +1,192 @@
+"""A device that is none: arrays in host memory that say they are on a GPU, and kernels that run under the shim."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from robodyn.engines.gpu.source import SHARED_BYTES, KernelSource
+from robodyn.errors import UnavailableError
+
+from . import ORDERS, _library
+
+
+class DeviceArray(np.ndarray):
+    """As foreign as CuPy's arrays are: NumPy arrays do not mix with it, and looking at it is counted."""
+
+    looks = 0
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return dict(self.__array_interface__)
+
+    def __array_ufunc__(self, ufunc: Any, how: str, *inputs: Any, out: Any = None, **others: Any) -> Any:
+        values = (*inputs, *(out or ()))
+        if any(isinstance(each, np.ndarray) and not isinstance(each, DeviceArray) and each.ndim for each in values):
+            raise TypeError("an array of NumPy beside one of the device")
+        plain = tuple(_plain(each) for each in inputs)
+        kept = {} if out is None else {"out": tuple(_plain(each) for each in out)}
+        result = getattr(ufunc, how)(*plain, **kept, **others)
+        return out[0] if out is not None else _device(result)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return _device(function(*map(_plain, args), **{key: _plain(value) for key, value in kwargs.items()}))
+
+    def __bool__(self) -> bool:
+        DeviceArray.looks += 1
+        return bool(_plain(self))
+
+
+def _plain(value: Any) -> Any:
+    return value.view(np.ndarray) if isinstance(value, DeviceArray) else value
+
+
+def _device(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value).view(DeviceArray)
+    return value
+
+
+def _to_numpy(array: Any) -> Any:
+    DeviceArray.looks += 1
+    return _plain(array).copy()
+
+
+def _library_of_arrays() -> SimpleNamespace:
+    return SimpleNamespace(
+        ndarray=DeviceArray,
+        asarray=lambda value: value if isinstance(value, DeviceArray) else _device(np.array(value)),
+        asnumpy=_to_numpy,
+        empty=lambda shape, dtype: _device(np.full(shape, np.nan if np.dtype(dtype).kind == "f" else 255, dtype)),
+        ascontiguousarray=lambda array: _device(np.ascontiguousarray(_plain(array))),
+        may_share_memory=lambda a, b: np.may_share_memory(_plain(a), _plain(b)),
+    )
+
+
+class HostDevice:
+    """Runs kernels on the host, in an order of threads.
+
+    `launches`: names of kernels and rows, in the order of their launches; `transfers`: bytes each way; `waits`: how
+    often somebody waited; `refused`: kernels with so many threads for each state do not compile.
+    """
+
+    name, architecture, processors, shared_bytes = "host", "sm_90", 2, SHARED_BYTES
+
+    def __init__(self, order: str = "forward", memory: int = 1 << 34) -> None:
+        self.order, self.memory, self.xp = order, memory, _library_of_arrays()
+        self.launches: list[tuple[str, int]] = []
+        self.uploads: list[int] = []
+        self.downloads: list[int] = []
+        self.waits = 0
+        self.refused: tuple[int, ...] = ()
+        self.lock = threading.Lock()
+        self._recording: list[Callable[[], None]] | None = None
+
+    @contextmanager
+    def selected(self) -> Iterator[None]:
+        yield
+
+    def wrapped(self, value: Any) -> Any:
+        return value if isinstance(value, DeviceArray) else _device(np.asarray(value))
+
+    def place(self, array: Any) -> str:
+        return "another host"
+
+    def is_here(self, array: Any) -> bool:
+        return not getattr(array, "elsewhere", False)
+
+    def load(self, source: KernelSource) -> HostKernel:
+        if source.threads_per_state in self.refused:
+            raise UnavailableError(f"engine 'gpu': cannot compile {source.name}")
+        return HostKernel(self, source)
+
+    def pinned(self, size: int) -> Any:
+        return np.full(size, 255, np.uint8)
+
+    def stream(self) -> Any:
+        return _Stream()
+
+    def upload(self, host: Any, array: Any) -> None:
+        self.uploads.append(host.nbytes)
+        _plain(array)[...] = host
+
+    def download(self, array: Any, host: Any) -> None:
+        self.downloads.append(host.nbytes)
+        host[...] = _plain(array)
+
+    def wait(self, stream: Any) -> None:
+        self.waits += 1
+
+    def settle(self) -> None:
+        """Once for each plan, when constants are brought there."""
+
+    def free_bytes(self) -> int:
+        return self.memory
+
+    def record(self, work: Callable[[], None]) -> HostGraph:
+        self._recording = []
+        try:
+            work()
+            return HostGraph(self._recording)
+        finally:
+            self._recording = None
+
+    def start(self, launch: Callable[[], None]) -> None:
+        if self._recording is None:
+            launch()
+        else:
+            self._recording.append(launch)
+
+
+class HostGraph:
+    def __init__(self, launches: Sequence[Callable[[], None]]) -> None:
+        self.launches = launches
+
+    def launch(self) -> None:
+        for each in self.launches:
+            each()
+
+
+class HostKernel:
+    blocks_per_processor = 1
+
+    def __init__(self, device: HostDevice, source: KernelSource) -> None:
+        self.device, self.source = device, source
+        self._launch = _library(source).shim_launch
+        self._launch.restype = ctypes.c_char_p
+
+    def launch(self, blocks: int, arrays: Sequence[Any], rows: int) -> None:
+        """Checks what a GPU would not: that every array is contiguous, large enough, and of the right dtype."""
+        source = self.source
+        assert len(arrays) == len(source.inputs) + len(source.outputs) + len(source.constants) + 1
+        for array in arrays[: len(source.inputs) + len(source.outputs)]:
+            assert isinstance(array, DeviceArray) and array.flags.c_contiguous, array
+            assert array.dtype == source.dtype and len(array) == rows
+        size = 0 if arrays[-1] is None else arrays[-1].size
+        assert size >= source.workspace(blocks)
+        self.device.start(lambda: self._run(blocks, arrays, rows))
+
+    def _run(self, blocks: int, arrays: Sequence[Any], rows: int) -> None:
+        source = self.source
+        self.device.launches.append((source.name, rows))
+        pointers = (ctypes.c_void_p * len(arrays))(*(None if each is None else each.ctypes.data for each in arrays))
+        sizes = (ctypes.c_longlong(rows), ctypes.c_uint(blocks), ctypes.c_uint(source.block_threads))
+        shared, order = ctypes.c_size_t(source.shared_bytes), ORDERS.index(self.device.order)
+        with self.device.lock:  # the shim's fibres are one set
+            wrong = self._launch(pointers, *sizes, shared, order, ctypes.c_uint(0))
+        if wrong is not None:
+            raise RuntimeError(f"{source.name}: {wrong.decode()}")
+
+
+class _Stream:
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *what: object) -> None:
+        return None

@@ -1,0 +1,447 @@
+"""The GPU engine around its kernels, on a device that is none: kernels run on the host."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import pickle
+import threading
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import TOLERANCE, random_states, relative
+from gpu_host import missing
+from gpu_host.device import DeviceArray, HostDevice, _device, _plain
+from robots import own
+from test_dynamics import as_tuple, queries
+
+import robodyn as rd
+from robodyn.array_library import on_device
+from robodyn.engines.gpu import GpuOptions, choice, device, engine, staging
+from robodyn.engines.gpu.choice import ALWAYS, Row, Variant, nearest, variants
+from robodyn.engines.gpu.options import FUSIONS, KERNELS
+from robodyn.engines.protocol import SUPPORT
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> HostDevice:
+    """The device of every engine made in a test."""
+    found = HostDevice()
+    monkeypatch.setattr(engine, "default_device", lambda: found)
+    DeviceArray.looks = 0
+    return found
+
+
+@pytest.fixture(scope="module")
+def small() -> rd.Model:
+    return rd.random_tree(3, seed=1, joints=("revolute", "prismatic"), armature=True)
+
+
+@pytest.fixture(scope="module")
+def arm() -> rd.Model:
+    return rd.load_urdf(own("arm7"))
+
+
+def there(*arrays: Any) -> tuple[Any, ...]:
+    """Copies on the device."""
+    return tuple(_device(np.array(array)) for array in arrays)
+
+
+def compare(got: Any, wanted: Any, tolerance: float = TOLERANCE["float64"]) -> None:
+    for one, other in zip(as_tuple(got), as_tuple(wanted), strict=True):
+        assert relative(_plain(one), other) < tolerance
+
+
+# Every query, on NumPy arrays and on the device's.
+
+
+@pytest.mark.parametrize("name", SUPPORT)
+def test_gpu_engine_answers_every_query(name: str, small: rd.Model, host: HostDevice) -> None:
+    states = random_states(small, (5,))
+    wanted = queries(rd.Dynamics(small, engine="reference"), *states)[name][0]()
+    dyn = rd.Dynamics(small, engine="gpu")
+    for arrays in (states, there(*states)):
+        given = queries(dyn, *arrays)[name][0] if arrays is states else _on_device(dyn, name, arrays)
+        launches = len(host.launches)
+        answer = given()
+        assert len(host.launches) == launches + 1
+        compare(answer, wanted, 1e-9 if "forward_dynamics" in name else TOLERANCE["float64"])
+        kind = np.ndarray if arrays is states else DeviceArray
+        assert all(type(each) is kind for each in as_tuple(answer))
+    assert host.waits == len(host.uploads) == len(host.downloads) == 1
+    assert DeviceArray.looks == 0
+
+
+def _on_device(dyn: rd.Dynamics, name: str, arrays: Any) -> Any:
+    """The call of `queries`, whose external forces are NumPy's."""
+
+    class Moving:
+        """Hands every array over to the device."""
+
+        def __init__(self) -> None:
+            self.model = dyn.model
+
+        def __getattr__(self, query: str) -> Any:
+            def call(*given: Any, **others: Any) -> Any:
+                moved = [_device(np.array(each)) if type(each) is np.ndarray else each for each in given]
+                return getattr(dyn, query)(*moved, **others)
+
+            return call
+
+    return queries(Moving(), *arrays)[name][0]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("base", ["fixed", "floating"])
+def test_gpu_engine_takes_forces_bases_and_inertias(base: str, dtype: str, host: HostDevice) -> None:
+    model = rd.load_urdf(own("quadruped"), base=base) if base == "floating" else rd.load_urdf(own("arm6"))
+    q, qd, qdd = random_states(model, (3,))
+    rng = np.random.default_rng(2)
+    options = {
+        "f_ext": rng.normal(size=(3, model.n_bodies, 6)),
+        "inertia": model.inertia * (1.0 + 0.1 * rng.random((3, model.n_bodies, 10))),
+        "V0": rng.normal(size=6),
+        "dV0": rng.normal(size=(3, 6)),
+    }
+    wanted = rd.Dynamics(model, engine="reference").inverse_dynamics(q, qd, qdd, **options)
+    dyn = rd.Dynamics(model, engine="gpu", dtype=dtype, joint_forces=())
+    compare(dyn.inverse_dynamics(q, qd, qdd, **options), wanted, TOLERANCE[dtype])
+    moved = dict(zip(options, there(*options.values()), strict=True))
+    compare(dyn.inverse_dynamics(*there(q, qd, qdd), **moved), wanted, TOLERANCE[dtype])
+
+
+def test_gpu_engine_knows_joint_forces(host: HostDevice) -> None:
+    model = rd.load_urdf(own("arm7"))
+    assert model.damping.any() and model.friction.any()
+    q, qd, qdd = random_states(model, (2, 2))
+    reference, dyn = (
+        rd.Dynamics(model, engine=name, joint_forces=("damping", "friction")) for name in ("reference", "gpu")
+    )
+    for query in ("inverse_dynamics", "forward_dynamics", "inverse_dynamics_gradient", "forward_dynamics_gradient"):
+        compare(getattr(dyn, query)(*there(q, qd, qdd)), getattr(reference, query)(q, qd, qdd), 1e-9)
+    compare(dyn.inverse_dynamics_vjp(*there(q, qd, qdd, qd)), reference.inverse_dynamics_vjp(q, qd, qdd, qd))
+
+
+# Kernels.
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_gpu_engine_runs_the_kernel_that_is_asked_for(kernel: str, fusion: str, host: HostDevice) -> None:
+    if kernel == "printed" and fusion != "complete":
+        with pytest.raises(rd.ArgumentError, match=f"fusion: got '{fusion}' for printed kernels"):
+            GpuOptions(kernel, fusion)
+        return
+    model = rd.random_tree(3, seed=1, joints=("revolute",))
+    states = random_states(model, (4,))
+    dyn = rd.Dynamics(model, engine="gpu", gpu=GpuOptions(kernel, fusion))
+    wanted = rd.Dynamics(model, engine="reference").forward_dynamics_gradient(*states)
+    compare(dyn.forward_dynamics_gradient(*there(*states)), wanted, 1e-9)
+    assert len(host.launches) == {"complete": 1, "fused": 2, "split": 4}[fusion]
+    compare(dyn.forward_dynamics_gradient(*states), wanted, 1e-9)
+    code = dyn.program("forward_dynamics_gradient")
+    assert code.mode == str(Variant(kernel, fusion)) and code.text.count("__global__") == len(code.sources)
+
+
+def test_gpu_engine_chooses_by_measurements(arm: rd.Model, host: HostDevice, tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("ROBODYN_CACHE_DIR", str(tmp_path / "cache"))
+    choice.measured.cache_clear()
+    dyn = rd.Dynamics(arm, engine="gpu")
+    assert "by rule" in str(dyn.explain("inverse_dynamics", 100))
+    task = dyn.plain_task("inverse_dynamics").name
+    rows = [
+        Row(task, "float64", 7, 64, "warp", "complete", 5e-6),
+        Row(task, "float64", 7, 64, "thread", "complete", 9e-6),
+        Row(task, "float64", 7, 65536, "thread", "complete", 4e-5),
+        Row(task, "float32", 7, 64, "block", "complete", 1e-6),
+        Row(task, "float64", 70, 64, "block", "complete", 1e-6),
+    ]
+    assert choice.keep(rows, host.name)
+    dyn = rd.Dynamics(arm, engine="gpu")
+    assert "kernel 'warp' on host, measured: 5 us for 64 states" in str(dyn.explain("inverse_dynamics", 100))
+    assert "kernel 'thread'" in str(dyn.explain("inverse_dynamics", 1 << 20))
+    assert "by rule" in str(dyn.explain("forward_dynamics", 100))
+    with pytest.raises(rd.ArgumentError, match="table of kernels"):
+        choice.read_table(json.loads('[{"task": "rnea"}]'))
+    choice.measured.cache_clear()
+
+
+def test_gpu_choice_is_the_nearest_row() -> None:
+    left = [Variant("warp"), ALWAYS]
+    rows = [
+        Row("t", "float64", 6, batch, kernel, "complete", s)
+        for batch, kernel, s in ((16, "warp", 1.0), (4096, "thread", 2.0))
+    ]
+    assert nearest(rows, "t", "float64", 7, 32, left).variant == left[0]  # type: ignore[union-attr]
+    assert nearest(rows, "t", "float64", 7, 2048, left).variant == ALWAYS  # type: ignore[union-attr]
+    assert nearest(rows, "t", "float64", 30, 32, left) is None
+    assert nearest(rows, "t", "float64", 7, 32, [Variant("block")]) is None
+
+
+def test_gpu_engine_falls_back_where_a_kernel_does_not_compile(arm: rd.Model, host: HostDevice) -> None:
+    states = random_states(arm, (3,))
+    host.refused = (32,)
+    dyn = rd.Dynamics(arm, engine="gpu")
+    with pytest.warns(RuntimeWarning, match="a loop over bodies answers instead"):
+        answer = dyn.forward_dynamics(*states)
+    compare(answer, rd.Dynamics(arm, engine="reference").forward_dynamics(*states), 1e-9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dyn.forward_dynamics(*states)
+    asked = rd.Dynamics(arm, engine="gpu", gpu=GpuOptions("warp"))
+    with pytest.raises(rd.UnavailableError, match="cannot compile"):
+        asked.forward_dynamics(*states)
+
+
+def test_gpu_engine_names_what_is_too_large_to_print(host: HostDevice) -> None:
+    model = rd.auto_tree(400)
+    dyn = rd.Dynamics(model, engine="gpu", gpu=GpuOptions("printed"))
+    with pytest.raises(rd.UnavailableError, match=r"too large for straight-line code; kernels that take it: 'thread'"):
+        dyn.forward_dynamics_gradient(*random_states(model, (1,)))
+    assert Variant("printed") not in variants(model, dyn.plain_task("forward_dynamics_gradient"))
+
+
+# Batches.
+
+
+def test_gpu_engine_overlaps_pieces_of_large_batches(arm: rd.Model, host: HostDevice, monkeypatch: Any) -> None:
+    monkeypatch.setattr(staging, "PIECE_BYTES", 40 * 3 * 7 * 8)
+    states = random_states(arm, (333,))
+    dyn = rd.Dynamics(arm, engine="gpu")
+    compare(dyn.inverse_dynamics(*states), rd.Dynamics(arm, engine="reference").inverse_dynamics(*states))
+    assert [rows for _, rows in host.launches] == [37] * 9
+    assert len(host.uploads) == len(host.downloads) == host.waits == 9
+    held = len(dyn.engine._staging._kept)  # type: ignore[attr-defined]
+    dyn.inverse_dynamics(*states)
+    assert held == len(dyn.engine._staging._kept) == 2  # type: ignore[attr-defined]
+
+
+def test_gpu_engine_cuts_batches_whose_intermediates_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = rd.random_tree(3, seed=1, joints=("revolute",))
+    states = random_states(model, (200,))
+    small = HostDevice(memory=1 << 17)
+    monkeypatch.setattr(engine, "default_device", lambda: small)
+    dyn = rd.Dynamics(model, engine="gpu", gpu=GpuOptions("warp", "split"))
+    wanted = rd.Dynamics(model, engine="reference").forward_dynamics_gradient(*states)
+    compare(dyn.forward_dynamics_gradient(*there(*states)), wanted, 1e-9)
+    assert max(rows for _, rows in small.launches) < 200 and sum(rows for _, rows in small.launches) == 4 * 200
+
+
+def test_gpu_engine_says_that_scratch_memory_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "default_device", lambda: HostDevice(memory=1000))
+    model = rd.auto_tree(300)
+    dyn = rd.Dynamics(model, engine="gpu", gpu=GpuOptions("thread"))
+    with pytest.raises(rd.UnavailableError, match="of scratch memory for one block"):
+        dyn.inverse_dynamics(*random_states(model, (1,)))
+
+
+def test_gpu_engine_takes_no_states_and_no_bodies(arm: rd.Model, host: HostDevice) -> None:
+    dyn = rd.Dynamics(arm, engine="gpu")
+    assert dyn.inverse_dynamics(*random_states(arm, (0, 3))).shape == (0, 3, 7)
+    assert dyn.mass_matrix(*there(np.empty((0, 7)))).shape == (0, 7, 7)
+    assert not host.launches and host.waits == 0
+    still = rd.load_urdf("<robot name='r'><link name='a'/></robot>")
+    dyn = rd.Dynamics(still, engine="gpu")
+    assert dyn.inverse_dynamics(*(np.empty((4, 0)),) * 3).shape == (4, 0)
+    poses = dyn.forward_kinematics(*there(np.empty((4, 0))))
+    assert isinstance(poses, DeviceArray) and (_plain(poses) == np.eye(4)).all()
+
+
+def test_gpu_engine_keeps_nan_in_its_row(arm: rd.Model, host: HostDevice) -> None:
+    states = random_states(arm, (40,))
+    dyn = rd.Dynamics(arm, engine="gpu")
+    right = dyn.forward_dynamics(*states)
+    states[0][7, 2] = np.nan
+    for arrays in (states, there(*states)):
+        got = _plain(dyn.forward_dynamics(*arrays))
+        assert np.isnan(got[7]).any()
+        assert np.array_equal(np.delete(got, 7, 0), np.delete(right, 7, 0))
+    with pytest.raises(rd.NumericalError, match="q: NaN or infinite in 1 of 40 rows: 7"):
+        rd.Dynamics(arm, engine="gpu", check=True).forward_dynamics(*there(*states))
+
+
+# Arrays.
+
+
+def test_gpu_engine_reads_any_array_on_the_device(arm: rd.Model, host: HostDevice) -> None:
+    q, qd, qdd = random_states(arm, (6,))
+    dyn = rd.Dynamics(arm, engine="gpu")
+    wanted = rd.Dynamics(arm, engine="reference").inverse_dynamics(q, qd, qdd)
+    wide = _device(np.full((12, 14), np.nan))
+    wide[::2, ::2] = _device(q)
+    compare(dyn.inverse_dynamics(wide[::2, ::2], *there(qd, qdd)), wanted)
+    single = dyn.inverse_dynamics(*there(q.astype(np.float32), qd, qdd))
+    assert single.dtype == np.float64
+    compare(single, wanted, 1e-5)
+    compare(dyn.inverse_dynamics(*there(q[:1], qd, qdd[:1])), rd.Dynamics(arm).inverse_dynamics(q[:1], qd, qdd[:1]))
+    with pytest.raises(rd.ArgumentError, match=r"q: got .* of dtype bool"):
+        dyn.mass_matrix(*there(np.zeros(7, bool)))
+    with pytest.raises(rd.ArgumentError, match=r"q: got shape \(6,\)"):
+        dyn.mass_matrix(*there(np.zeros(6)))
+
+
+def test_gpu_engine_wants_all_arrays_in_one_place(arm: rd.Model, host: HostDevice) -> None:
+    q, qd, qdd = random_states(arm, (2,))
+    with pytest.raises(rd.ArgumentError, match=r"qd: got array.* not on the GPU as q is"):
+        rd.Dynamics(arm, engine="gpu").inverse_dynamics(*there(q), qd, qdd)
+    with pytest.raises(rd.ArgumentError, match=r"q: got .* on the GPU; engine 'cpu' wants NumPy arrays"):
+        rd.Dynamics(arm, engine="cpu").mass_matrix(*there(q))
+    far = _device(q)
+    far.elsewhere = True
+    with pytest.raises(rd.ArgumentError, match="q: got an array on another host; wanted one on the GPU of this"):
+        rd.Dynamics(arm, engine="gpu").mass_matrix(far)
+
+
+def test_auto_engine_answers_on_the_gpu_what_lives_there(arm: rd.Model, host: HostDevice) -> None:
+    states = random_states(arm, (2,))
+    dyn = rd.Dynamics(arm)
+    assert dyn.engine.name == "cpu"
+    wanted = dyn.forward_dynamics(*states)
+    answer = dyn.forward_dynamics(*there(*states))
+    assert isinstance(answer, DeviceArray) and len(host.launches) == 1
+    compare(answer, wanted, 1e-9)
+
+
+def test_gpu_results_go_where_out_says(arm: rd.Model, host: HostDevice) -> None:
+    states = random_states(arm, (5,))
+    dyn = rd.Dynamics(arm, engine="gpu")
+    wanted = rd.Dynamics(arm, engine="reference").inverse_dynamics(*states)
+    (out,) = there(np.full((5, 7), np.nan))
+    assert dyn.inverse_dynamics(*there(*states), out=out) is out
+    compare(out, wanted)
+    (wide,) = there(np.full((10, 7), np.nan))
+    dyn.inverse_dynamics(*there(*states), out=wide[::2])
+    compare(wide[::2], wanted)
+    assert np.isnan(_plain(wide)[1::2]).all()
+    q, qd, qdd = there(*states)
+    assert dyn.inverse_dynamics(q, qd, qdd, out=qdd) is qdd  # its own input
+    compare(qdd, wanted)
+    for bad in (np.empty((5, 7)), *there(np.empty((5, 6)), np.empty((5, 7), np.float32))):
+        with pytest.raises(rd.ArgumentError, match="out: got"):
+            dyn.inverse_dynamics(*there(*states), out=bad)
+    square = there(np.empty((5, 7, 7)))[0]
+    with pytest.raises(rd.ArgumentError, match="share memory"):
+        dyn.inverse_dynamics_gradient(*there(*states), out=(square, square))
+
+
+def test_arrays_on_a_device_are_told_apart() -> None:
+    class Foreign:
+        def __init__(self, kind: int) -> None:
+            self.kind = kind
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return self.kind, 0
+
+    class Broken:
+        @property
+        def __cuda_array_interface__(self) -> Any:
+            raise RuntimeError("broken")
+
+    assert on_device(_device(np.zeros(2))) and on_device(Foreign(2))
+    assert not any(map(on_device, (Foreign(1), Broken(), None, 3.0, [1.0], np.zeros(2))))
+
+
+# Recorded calls.
+
+
+def test_gpu_capture_runs_again_on_what_arrays_hold(arm: rd.Model, host: HostDevice) -> None:
+    q, qd, tau = there(*random_states(arm, (4,)))
+    dyn, reference = rd.Dynamics(arm, engine="gpu"), rd.Dynamics(arm, engine="reference")
+    step = dyn.capture("forward_dynamics_gradient", q, qd, tau)
+    launches = len(host.launches)
+    q[...] = _device(random_states(arm, (4,), seed=5)[0])
+    found = step()
+    assert found is step.results and len(host.launches) == launches + 1
+    compare(found, reference.forward_dynamics_gradient(*map(_plain, (q, qd, tau))), 1e-9)
+    (out,) = there(np.empty((4, 7)))
+    assert dyn.capture("inverse_dynamics", q, qd, tau, out=out)() is out
+    with pytest.raises(rd.ArgumentError, match="got no array on the GPU"):
+        dyn.capture("mass_matrix", _plain(q))
+    with pytest.raises(rd.ArgumentError, match="a strided float64 array; wanted contiguous float64"):
+        dyn.capture("mass_matrix", _device(np.zeros((4, 14)))[:, ::2])
+    with pytest.raises(rd.ArgumentError, match="query: got 'torques'"):
+        dyn.capture("torques", q)
+    with pytest.raises(rd.ArgumentError, match="check: got True"):
+        rd.Dynamics(arm, engine="gpu", check=True).capture("mass_matrix", q)
+    with pytest.raises(rd.ArgumentError, match="got no states"):
+        dyn.capture("mass_matrix", *there(np.empty((0, 7))))
+
+
+# Processes and machines.
+
+
+def test_gpu_engine_is_pickled_by_its_arguments(arm: rd.Model, host: HostDevice) -> None:
+    dyn = rd.Dynamics(arm, engine="gpu", gpu=GpuOptions("thread"))
+    again = pickle.loads(pickle.dumps(dyn))
+    assert again.engine.name == "gpu" and again.engine.options == GpuOptions("thread")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_gpu_engine_refuses_to_work_in_the_child_of_a_fork(arm: rd.Model, host: HostDevice) -> None:
+    dyn = rd.Dynamics(arm, engine="gpu")
+    states = random_states(arm, (2,))
+
+    def child(pipe: Any) -> None:
+        try:
+            dyn.inverse_dynamics(*states)
+        except rd.UnavailableError as error:
+            pipe.send(str(error))
+
+    here, far = multiprocessing.get_context("fork").Pipe()
+    process = multiprocessing.get_context("fork").Process(target=child, args=(far,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python warns of forks beside threads
+        process.start()
+    assert here.poll(60) and "made before this process was forked" in here.recv()
+    process.join()
+
+
+def test_gpu_engine_serves_several_threads(arm: rd.Model, host: HostDevice) -> None:
+    dyn = rd.Dynamics(arm, engine="gpu")
+    states = [random_states(arm, (20,), seed=k) for k in range(4)]
+    wanted = [rd.Dynamics(arm, engine="reference").inverse_dynamics(*each) for each in states]
+    dyn.inverse_dynamics(*states[0])
+    failures: list[int] = []
+
+    def work(k: int) -> None:
+        for _ in range(5):
+            if relative(dyn.inverse_dynamics(*states[k]), wanted[k]) > 1e-11:
+                failures.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert not failures
+
+
+def test_a_machine_without_a_gpu_says_what_is_missing(arm: rd.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(rd.UnavailableError, match=r'CuPy is not installed; pip install "robodyn\[gpu\]"'):
+        rd.Dynamics(arm, engine="gpu")
+    assert rd.Dynamics(arm).engine.name == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kernel": "loop"}, "kernel: got 'loop'; allowed: 'auto', 'printed'"),
+        ({"fusion": "none"}, "fusion: got 'none'"),
+        ({"block_threads": 33}, "block_threads: got 33; wanted a multiple of 32"),
+        ({"block_threads": 2048}, "block_threads: got 2048"),
+    ],
+)
+def test_gpu_options_are_checked(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(rd.ArgumentError, match=message):
+        GpuOptions(**options)
+
+
+def test_gpu_options_are_options(arm: rd.Model, host: HostDevice) -> None:
+    with pytest.raises(rd.ArgumentError, match=r"gpu: got .warp.; wanted a robodyn\.engines\.gpu\.GpuOptions"):
+        rd.Dynamics(arm, engine="gpu", gpu="warp")  # type: ignore[arg-type]
