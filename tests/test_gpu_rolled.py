@@ -157,7 +157,7 @@ def test_gpu_rolled_kernel_text_does_not_depend_on_numbers() -> None:
         return rolled_kernel(model, idsva(), DOUBLE, partition=partition, block_threads=64).text
 
     for partition in PARTITIONS:
-        assert text(4, partition) == text(9, partition)
+        assert text(28, partition) == text(30, partition)
 
 
 # What tasks can ask for besides.
@@ -187,17 +187,6 @@ def test_gpu_rolled_kernel_with_forces_inertias_base_and_links(number: int) -> N
     for partition in PARTITIONS[number % 2 :: 2]:
         source = rolled_kernel(model, task, DOUBLE, partition=partition, **options)
         check([source], model, task, batch=2, orders=("forward", "random"), **options)
-
-
-def test_gpu_rolled_kernel_makes_quaternions_unit() -> None:
-    model = _model("satellite floating")
-    task = _task(model, "inverse_dynamics")
-    source, inputs = rolled_kernel(model, task, DOUBLE, partition="warp"), states(model, 2)
-    right = wanted(model, task, inputs)["tau"]
-    for start in model.quaternion_starts.tolist():
-        inputs["q"][:, start : start + 4] *= 1.7
-    got = run([source], model, task, inputs)["tau"]
-    assert np.abs(got - right).max() < 1e-11 * np.abs(right).max()
 
 
 @pytest.mark.parametrize("partition", PARTITIONS)

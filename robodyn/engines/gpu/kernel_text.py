@@ -3,27 +3,27 @@
 A state has one thread ("thread"), the 32 of a warp ("warp") or those of a block ("block"). Texts are the same but for
 loops that threads share and barriers between them. Every part of the work that threads share ends with a barrier.
 
-Scratch arrays of a state lie in shared memory where they fit, the smallest first, else in the global workspace. There
-the states of single threads are interleaved, so that neighbouring threads touch neighbouring scalars.
+Where arrays lie is `placement`'s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.engines.gpu import sincos
 from robodyn.engines.gpu.dialect import FUSED, CudaDialect
+from robodyn.engines.gpu.loops import by_states, by_tiles
+from robodyn.engines.gpu.placement import MOST_SCALARS, Placement, Row, Scratch, cooperative, tiled
 from robodyn.engines.gpu.source import SCALARS, WARP, KernelSource
+from robodyn.engines.gpu.tiles import DRAIN, ROWS
 from robodyn.errors import UnavailableError
 
 PARTITIONS = ("thread", "warp", "block")
-_MOST_SCALARS = (1 << 31) - 1
-_WARP_BLOCKS = (128, 64, 32)
 _MOST_THREADS = 256
 _PRELUDE = """\
 {sincos}
@@ -34,7 +34,8 @@ typedef long long I;
 
 @dataclass(frozen=True)
 class Ref:
-    """An array of one state as code reaches it; `own`: a scratch array, which the kernel may change."""
+    """An array of one state as code reaches it; `own`: a scratch array, which the kernel may change; `strided`: one in
+    the workspace that is interleaved with those of the warp's other threads."""
 
     name: str
     size: int
@@ -43,13 +44,12 @@ class Ref:
 
     def at(self, index: str) -> str:
         """The entry of that number."""
-        return f"{self.name}[(I)({index}) * stride]" if self.strided else f"{self.name}[{index}]"
+        return f"{self.name}[(I)({index}) * {WARP}]" if self.strided else f"{self.name}[{index}]"
 
-
-@dataclass(frozen=True)
-class _Scratch:
-    size: int
-    stage: int | None
+    def part(self, name: str, offset: str, size: int) -> tuple[str, Ref]:
+        """The statement that finds what begins at an offset of it, as an array of that name; and the array."""
+        stride = f" * {WARP}" if self.strided else ""
+        return f"T* const {name} = {self.name} + (I)({offset}){stride};", replace(self, name=name, size=size)
 
 
 class KernelText:
@@ -60,20 +60,25 @@ class KernelText:
         dtype: of arrays and arithmetic.
         threads: threads of a block, None for as many as seem good; `width` is how many can be of use to a state.
         width: see there.
+        shared_bytes: shared memory that a block may have.
     """
 
-    def __init__(self, partition: str, dtype: np.dtype[np.floating], threads: int | None, width: int) -> None:
-        self.partition, self.dtype, self.threads = partition, dtype, threads
+    def __init__(
+        self, partition: str, dtype: np.dtype[np.floating], threads: int | None, width: int, shared_bytes: int
+    ) -> None:
+        self.partition, self.dtype, self.threads, self.shared_bytes = partition, dtype, threads, shared_bytes
         self.scalar = SCALARS[str(dtype)]
         self.dialect = CudaDialect(self.scalar)
         self.width = min(_MOST_THREADS, max(WARP, -(-width // WARP) * WARP))
         self.stage: int | None = None
         """The stage whose scratch arrays are made; None for those that stay from stage to stage."""
         self.lines: list[str] = []
-        self.depth = 2
+        self.depth = 3 if partition == "thread" else 2
         self.constants: dict[str, Array] = {}
         self.integers: dict[str, int] = {}
-        self.scratch: dict[str, _Scratch] = {}
+        self.scratch: dict[str, Scratch] = {}
+        self.rows: tuple[Row, ...] = ()
+        self._tiles = Placement(0)
 
     # Statements.
 
@@ -127,66 +132,70 @@ class KernelText:
 
     def array(self, name: str, size: int) -> Ref:
         """A scratch array of the present stage."""
-        if size > _MOST_SCALARS:
-            raise UnavailableError(f"gpu: {size} scalars of {name} for one state; at most {_MOST_SCALARS}")
+        if size > MOST_SCALARS:
+            raise UnavailableError(f"gpu: {size} scalars of {name} for one state; at most {MOST_SCALARS}")
         stays = self.stage is None
         full = f"k_{name}" if stays else f"s{self.stage}_{name}"
-        self.scratch.setdefault(full, _Scratch(size, self.stage))
+        self.scratch.setdefault(full, Scratch(size, self.stage))
         return Ref(full, size, own=True, strided=self.partition == "thread")
+
+    def arguments(self, rows: Sequence[Row]) -> dict[str, Ref]:
+        """Inputs and results, in the order of the kernel's arguments: where each row is found."""
+        self.rows = tuple(rows)
+        for row in rows:
+            self.integer(f"size_{row.name}", row.size)
+        if self.partition == "thread":
+            self._tiles = tiled(self.rows, self.threads, self.shared_bytes // self.dtype.itemsize)
+        return {row.name: self._row(row) for row in rows}
+
+    def _row(self, row: Row) -> Ref:
+        if row.name in self._tiles.drained:
+            return replace(self.array(f"row_{row.name}", row.size), own=False)
+        return Ref(f"u_{row.name}", row.size)
 
     # The whole.
 
-    def finish(
-        self, name: str, inputs: Sequence[tuple[str, int]], outputs: Sequence[tuple[str, int]], shared: int
-    ) -> KernelSource:
-        """The kernel with inputs and outputs of so many scalars for each state, with at most so many bytes of shared
-        memory for a block."""
-        threads, places, held, left = self._place(shared)
-        self.integers.update({f"at_{each}": offset for each, (_, offset) in places.items()})
-        text = "\n".join(
-            [
-                *_PRELUDE.format(sincos=sincos.text(self.scalar), scalar=self.scalar, fused=FUSED).splitlines(),
-                "",
-                *self._head(name, inputs, outputs, threads),
-                "{",
-                *self._opening(threads, bool(held)),
-                *(f"    const I size_{each} = layout[{len(self.integers) + k}];" for k, (each, _) in enumerate(inputs)),
-                *(
-                    f"    const I size_{each} = layout[{len(self.integers) + len(inputs) + k}];"
-                    for k, (each, _) in enumerate(outputs)
-                ),
-                *self._pointers(places),
-                "    for (I row = first; row < rows; row += all) {",
-                *(f"        const T* const u_{each} = in_{each} + row * size_{each};" for each, _ in inputs),
-                *(f"        T* const u_{each} = out_{each} + row * size_{each};" for each, _ in outputs),
-                *self.lines,
-                "    }",
-                "}",
-                "",
-            ]
-        )
-        layout = np.array([*self.integers.values(), *(size for _, size in (*inputs, *outputs))], np.int64)
-        states = {"thread": threads, "warp": threads // WARP, "block": 1}[self.partition]
+    def finish(self, name: str) -> KernelSource:
+        """The kernel."""
+        place = self._tiles
+        if self.partition == "thread":
+            place.add_scratch(self.scratch, 0)
+        else:
+            sizes = (self.threads, self.width, self.shared_bytes, self.dtype.itemsize)
+            place = cooperative(self.partition, self.rows, self.scratch, *sizes)
+        offsets = {f"at_{each}": offset for each, offset in (place.near | place.far).items()}
+        self.integers.update({**offsets, "held": place.held, "left": place.left})
+        if self.partition == "thread":
+            body, states = by_tiles(place, self.rows, self.lines), place.threads
+        else:
+            body = by_states(self.partition, place, self.rows, self.lines)
+            states = place.threads // WARP if self.partition == "warp" else 1
+        pools = 1 if self.partition == "block" else place.threads // WARP
+        numbers = [f"    const int n_{each} = (int)layout[{k}];" for k, each in enumerate(self.integers)]
+        head = [*self._prelude(place), "", *self._head(name, place.threads)]
         return KernelSource(
             name=name,
-            text=text,
+            text="\n".join([*head, "{", *numbers, *body, "}", ""]),
             dtype=self.dtype,
-            inputs=tuple(each for each, _ in inputs),
-            outputs=tuple(each for each, _ in outputs),
-            constants=(layout, *self.constants.values()),
-            threads_per_state=threads // states,
-            block_threads=threads,
-            shared_bytes=held * states * self.dtype.itemsize,
-            workspace_scalars=left,
+            inputs=tuple(row.name for row in self.rows if not row.is_output),
+            outputs=tuple(row.name for row in self.rows if row.is_output),
+            constants=(np.array([*self.integers.values()], np.int64), *self.constants.values()),
+            threads_per_state=place.threads // states,
+            block_threads=place.threads,
+            shared_bytes=place.held * pools * self.dtype.itemsize,
+            workspace_scalars=place.left,
         )
 
-    def _head(
-        self, name: str, inputs: Sequence[tuple[str, int]], outputs: Sequence[tuple[str, int]], threads: int
-    ) -> list[str]:
+    def _prelude(self, place: Placement) -> list[str]:
+        text = _PRELUDE.format(sincos=sincos.text(self.scalar), scalar=self.scalar, fused=FUSED)
+        tiles = self.partition == "thread" and place.held
+        return [*text.splitlines(), *([ROWS] if tiles else []), *([DRAIN] if place.drained else [])]
+
+    def _head(self, name: str, threads: int) -> list[str]:
         kinds = {each: "I" if array.dtype == np.int64 else "T" for each, array in self.constants.items()}
         parameters = [
-            *(f"const T* __restrict__ in_{each}" for each, _ in inputs),
-            *(f"T* out_{each}" for each, _ in outputs),
+            *(f"const T* __restrict__ in_{row.name}" for row in self.rows if not row.is_output),
+            *(f"T* out_{row.name}" for row in self.rows if row.is_output),
             "const I* __restrict__ layout",
             *(f"const {kind}* __restrict__ c_{each}" for each, kind in kinds.items()),
             "T* workspace",
@@ -194,74 +203,3 @@ class KernelText:
         ]
         joined = ",\n    ".join(parameters)
         return [f'extern "C" __global__ void __launch_bounds__({threads}) {name}(', f"    {joined})"]
-
-    def _opening(self, threads: int, held: bool) -> list[str]:
-        lines = [f"    const int n_{each} = (int)layout[{k}];" for k, each in enumerate(self.integers)]
-        if self.partition == "thread":
-            # Scratch arrays of all threads are interleaved, hence the stride.
-            lines += [
-                "    const I first = (I)blockIdx.x * blockDim.x + threadIdx.x, all = (I)gridDim.x * blockDim.x;",
-                "    const I stride = all;",
-                "    T* const own = workspace + first;",
-            ]
-            return lines
-        warps = threads // WARP
-        lines += ["    extern __shared__ T pool[];"] if held else []
-        if self.partition == "warp":
-            lines += [
-                f"    const int THREADS = {WARP}, me = threadIdx.x % {WARP}, warp = threadIdx.x / {WARP};",
-                f"    const I first = (I)blockIdx.x * {warps} + warp, all = (I)gridDim.x * {warps};",
-            ]
-        else:
-            lines += [
-                f"    const int THREADS = {threads}, me = threadIdx.x;",
-                "    const I first = blockIdx.x, all = gridDim.x;",
-            ]
-        at = "warp * n_held" if self.partition == "warp" else "0"
-        lines += [f"    T* const near = pool + {at};"] if held else []
-        return [*lines, "    T* const own = workspace + first * n_left;"]
-
-    def _pointers(self, places: dict[str, tuple[bool, int]]) -> list[str]:
-        if self.partition == "thread":
-            return [f"    T* const {each} = own + n_at_{each} * stride;" for each in places]
-        return [
-            f"    T* const {each} = {'near' if near else 'own'} + n_at_{each};" for each, (near, _) in places.items()
-        ]
-
-    def _place(self, shared: int) -> tuple[int, dict[str, tuple[bool, int]], int, int]:
-        """Threads of a block, where each array lies (in shared memory or not, and its offset), and the scalars of a
-        state there and there."""
-        if self.partition == "thread":
-            places, held, left = self._places(0)
-            return self.threads or 128, places, held, left
-        if self.partition == "block":
-            places, held, left = self._places(shared // self.dtype.itemsize)
-            threads = self.threads or self.width
-        else:
-            for threads in (self.threads,) if self.threads else _WARP_BLOCKS:
-                places, held, left = self._places(shared * WARP // (threads * self.dtype.itemsize))
-                if not left:
-                    break
-        self.integers.update({"held": held, "left": left})
-        return threads, places, held, left
-
-    def _places(self, room: int) -> tuple[dict[str, tuple[bool, int]], int, int]:
-        """Arrays of different stages overlap; those that stay come first."""
-        places: dict[str, tuple[bool, int]] = {}
-        ends = {True: 0, False: 0}
-        most = dict(ends)
-        stages = sorted(
-            {each.stage for each in self.scratch.values()}, key=lambda stage: -1 if stage is None else stage
-        )
-        for stage in stages:
-            end = dict(ends)
-            mine = [(each.size, name) for name, each in self.scratch.items() if each.stage == stage]
-            for size, name in sorted(mine):
-                near = end[True] + size <= room
-                places[name] = (near, end[near])
-                end[near] += size
-            most = {near: max(most[near], end[near]) for near in most}
-            ends = end if stage is None else ends
-        if sum(most.values()) > _MOST_SCALARS:
-            raise UnavailableError(f"gpu: {sum(most.values())} scalars for one state; at most {_MOST_SCALARS}")
-        return places, most[True], most[False]

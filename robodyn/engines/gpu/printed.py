@@ -1,9 +1,6 @@
 """Printed kernels: a traced program as straight-line CUDA C++, one thread for each state.
 
-Rows of neighbouring states lie one behind another, so threads that each read their own row would touch a sector of
-memory each. Instead the 32 threads of a warp bring the rows of their 32 states into shared memory side by side, each
-computes its own, and they write the results back side by side. Arrays whose rows are too long for that are read and
-written directly.
+Rows go through tiles of shared memory (`tiles`). Arrays whose rows are too long for that are read and written directly.
 
 Warps work alone, in strides of the grid: no barrier is wider than a warp, and any number of blocks will do.
 """
@@ -23,6 +20,7 @@ from robodyn.engines.gpu import sincos
 from robodyn.engines.gpu.dialect import FUSED, CudaDialect
 from robodyn.engines.gpu.ordering import in_short_order, values_alive
 from robodyn.engines.gpu.source import SCALARS, SHARED_BYTES, WARP, KernelSource
+from robodyn.engines.gpu.tiles import ROWS, padded
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
 from robodyn.sweeps import Ancestors
@@ -48,21 +46,7 @@ _PRELUDE = f"""\
 #ifndef ROBODYN_PRINTED
 #define ROBODYN_PRINTED
 {FUSED}\
-/* A warp copies `count` rows of N scalars to its tile, and back. An even row is one scalar longer there: threads that
-   use the same entry of their rows then find it in different banks. */
-template <int N, typename T>
-__device__ __forceinline__ void robodyn_load(T* tile, const T* rows, int count, int lane)
-{{
-    for (int i = lane; i < N * count; i += {WARP})
-        tile[N % 2 ? i : i + i / N] = rows[i];
-}}
-template <int N, typename T>
-__device__ __forceinline__ void robodyn_store(T* rows, const T* tile, int count, int lane)
-{{
-    for (int i = lane; i < N * count; i += {WARP})
-        rows[i] = tile[N % 2 ? i : i + i / N];
-}}
-{sincos.text("float")}{sincos.text("double")}#endif
+{ROWS}{sincos.text("float")}{sincos.text("double")}#endif
 """
 
 
@@ -87,14 +71,14 @@ class _Array:
         """The statement that finds a thread's row."""
         size = self.port.size
         direct = f"{self.row}_rows + (first + lane) * {size}"
-        place = direct if self.offset is None else f"tile + {self.offset} + lane * {_padded(size)}"
+        place = direct if self.offset is None else f"tile + {self.offset} + lane * {padded(size)}"
         return f"{self.pointer(scalar, self.row)} = {place};"
 
     def copy(self) -> str:
         """The statement that fills the tile, or empties it."""
         rows, tile = f"{self.row}_rows + first * {self.port.size}", f"tile + {self.offset}"
         name, (to, since) = ("store", (rows, tile)) if self.is_output else ("load", (tile, rows))
-        return f"robodyn_{name}<{self.port.size}>({to}, {since}, count, lane);"
+        return f"robodyn_{name}({to}, {since}, {self.port.size}, count, lane);"
 
 
 @dataclass(frozen=True)
@@ -120,11 +104,6 @@ class _Block:
         return [array, f"{self.scalar}* tile = tiles + threadIdx.x / {WARP} * {self.tile};"]
 
 
-def _padded(size: int) -> int:
-    """Scalars from one row of a tile to the next: odd, so that rows begin in different banks."""
-    return size | 1
-
-
 def _arrays(program: Program, room: int) -> tuple[list[_Array], int]:
     """Every array in the order of arguments, and the scalars of a warp's tiles, for which there is `room`.
 
@@ -135,7 +114,7 @@ def _arrays(program: Program, room: int) -> tuple[list[_Array], int]:
     offsets: dict[tuple[str, bool], int] = {}
     used = 0
     for port, is_output in sorted(ports, key=lambda each: (not each[1], each[0].size)):
-        size = WARP * _padded(port.size)
+        size = WARP * padded(port.size)
         needed = port.size and (is_output or any(node != -1 for node in port.scalars))
         if needed and used + size <= room:
             offsets[port.name, is_output] = used

@@ -17,15 +17,16 @@ import numpy as np
 from robodyn.arguments import one_of
 from robodyn.chains import Chain, Products, Solve, Stage, Task, Units
 from robodyn.engines.gpu.kernel_text import PARTITIONS, KernelText, Ref
+from robodyn.engines.gpu.options import FUSIONS
+from robodyn.engines.gpu.placement import Row
 from robodyn.engines.gpu.rolled_solves import MatrixWriter
 from robodyn.engines.gpu.rolled_sweeps import SweepWriter
 from robodyn.engines.gpu.source import SHARED_BYTES, KernelSource
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
-from robodyn.sweeps import INPUTS, PER_BODY
+from robodyn.sweeps import INPUTS, PER_BODY, BodyOutput, LinkColumnOutput, PairOutput
 from robodyn.tracing.unrolled import output_shape
 
-FUSIONS = ("complete", "fused", "split")
 _Part = tuple[Stage | Solve | Products, ...]
 
 
@@ -98,10 +99,10 @@ def rolled_kernels(
         later = {read for each in parts[number + 1 :] for stage in each for read in _reads(stage)}
         made = [left for stage in part for left in stage.outputs]
         outputs = [left for left in (results if len(parts) == 1 else made) if left in later or left in results]
-        text = KernelText(partition, dtype, block_threads, model.nv_tree)
+        text = KernelText(partition, dtype, block_threads, model.nv_tree, shared_bytes)
         writer = _PartWriter(text, model, stages, base, link, vector)
         label = name if len(parts) == 1 else f"{name}_{number}"
-        kernels.append(writer.kernel(part, tuple(outputs), label, shared_bytes))
+        kernels.append(writer.kernel(part, tuple(outputs), label))
     return tuple(kernels)
 
 
@@ -109,6 +110,17 @@ def _reads(stage: Stage | Solve | Products) -> tuple[str, ...]:
     if isinstance(stage, Stage):
         return tuple(stage.reads.get(name, name) for name in stage.algorithm.inputs)
     return stage.inputs
+
+
+def _changed(stage: Stage | Solve | Products) -> tuple[str, ...]:
+    """What a stage leaves by changing it in place."""
+    if isinstance(stage, Solve):
+        return tuple(stage.outputs)
+    if isinstance(stage, Products):
+        return ()
+    summed = PairOutput | BodyOutput | LinkColumnOutput
+    outputs = stage.algorithm.outputs.items()
+    return tuple(stage.names.get(name, name) for name, each in outputs if isinstance(each, summed))
 
 
 def _parts(stages: _Part, fusion: str) -> list[_Part]:
@@ -146,24 +158,24 @@ class _PartWriter:
         """Of everything that stages leave."""
         self.arrays: dict[str, Ref] = {}
 
-    def kernel(self, part: _Part, outputs: Sequence[str], name: str, shared_bytes: int) -> KernelSource:
+    def kernel(self, part: _Part, outputs: Sequence[str], name: str) -> KernelSource:
         """The kernel that leaves `outputs`."""
         made = [left for stage in part for left in stage.outputs]
         inputs = [each for each in self._inputs(part, made) if each != self.vector]
-        self.arrays = {each: Ref(f"u_{each}", self._size(each)) for each in inputs}
         read = {each for stage in part for each in _reads(stage)}
+        changed = read | {each for stage in part for each in _changed(stage)}
+        times = 1 if self.vector is None else self.model.nv
+        rows = [Row(each, self._size(each), is_output=False, revisited=True) for each in inputs]
+        rows += [Row(each, times * self._size(each), is_output=True, revisited=each in changed) for each in outputs]
+        self.arrays = self.text.arguments(rows)
         for each in made:
-            if each in outputs:
-                self.arrays[each] = Ref(f"{'u' if self.vector is None else 'v'}_{each}", self._size(each))
-            elif each in read:
+            if each in read and each not in outputs:
                 self.arrays[each] = self.text.array(each, self._size(each))
         if self.vector is None:
             self._stages(part)
         else:
             self._at_units(part, self.vector, outputs)
-        times = 1 if self.vector is None else self.model.nv
-        given, left = ([(each, self._size(each)) for each in names] for names in (inputs, outputs))
-        return self.text.finish(name, given, [(each, times * size) for each, size in left], shared_bytes)
+        return self.text.finish(name)
 
     def _at_units(self, part: _Part, vector: str, outputs: Sequence[str]) -> None:
         text = self.text
@@ -171,7 +183,10 @@ class _PartWriter:
         nv = text.integer("nv", self.model.nv)
         with text.block(f"for (int unit = 0; unit < {nv}; unit++)"):
             for each in outputs:
-                text.do(f"T* const v_{each} = u_{each} + (I)unit * {text.integer(f'one_{each}', self._size(each))};")
+                size = self._size(each)
+                start = f"unit * {text.integer(f'one_{each}', size)}"
+                found, self.arrays[each] = self.arrays[each].part(f"v_{each}", start, size)
+                text.do(found)
             with text.shared("k", "0", nv):
                 text.do(f"{ones.at('k')} = k == unit ? T(1) : T(0);")
             text.sync()
@@ -179,6 +194,8 @@ class _PartWriter:
 
     def _stages(self, part: _Part) -> None:
         matrices = MatrixWriter(self.text, self.model, self.arrays)
+        if not isinstance(part[0], Stage):
+            self.text.sync()
         for number, stage in enumerate(part):
             self.text.stage = number
             if isinstance(stage, Solve):

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from robodyn.arguments import Array
 from robodyn.engines.cpu.rolled_plan import (
     CONSTANT_ROWS,
     SPARE_SLOT,
@@ -17,6 +20,7 @@ from robodyn.engines.cpu.rolled_plan import (
     traits_of,
 )
 from robodyn.engines.gpu.kernel_text import KernelText, Ref
+from robodyn.engines.gpu.source import WARP
 from robodyn.joints import KINDS
 from robodyn.model import Model
 from robodyn.sweeps import (
@@ -25,6 +29,7 @@ from robodyn.sweeps import (
     Algorithm,
     BodyOutput,
     LinkColumnOutput,
+    Output,
     PairOutput,
     World,
     WorldOutput,
@@ -35,6 +40,19 @@ from robodyn.tracing.rolled import Source, Step, StepTracer, Target
 
 _WHOLE = 1 << 30
 """Operations in a part of a step: steps are in one piece."""
+_LARGEST_PITCH = 1 << 16
+
+
+def _columns(rows: Array, width: int) -> Array:
+    """A table by columns, so that threads with neighbouring bodies read neighbouring numbers. Its pitch is a number of
+    the text, and the same for robots of about one size."""
+    rows = np.asarray(rows).reshape(-1, width)
+    pitch = WARP
+    while pitch < len(rows):
+        pitch += min(pitch, _LARGEST_PITCH)
+    table = np.zeros((width, pitch), rows.dtype)
+    table[:, : len(rows)] = rows.T
+    return table
 
 
 class AlgorithmCode:
@@ -68,6 +86,9 @@ class AlgorithmCode:
         self.results: dict[str, Ref] = {}
         """Outputs that steps add to."""
         self._fields: dict[str, Ref] = {}
+        self._tables: dict[str, tuple[str, int]] = {}
+        """Arrays of constants by columns: their names in the kernel, and their pitches."""
+        self._seen_outside = {getattr(output, "field", "") for output in algorithm.outputs.values()}
         sweeps, outputs = algorithm.sweeps, algorithm.outputs.values()
         self.world_fields = {name for sweep in sweeps if isinstance(sweep, World) for name in sweep.reads}
         """Fields whose totals at the world somebody sees."""
@@ -77,9 +98,25 @@ class AlgorithmCode:
     def field(self, name: str) -> Ref:
         """The array of a field."""
         if name not in self._fields:
-            size = self.plan.field_vectors(name, self.tracer.stored(name))
-            self._fields[name] = self.text.array(f"f_{name}", size)
+            size, pitch = self.plan.field_vectors(name, self.tracer.stored(name)), self.pitch(name)
+            self._fields[name] = self.text.array(f"f_{name}", size // max(1, self._width(name)) * pitch)
         return self._fields[name]
+
+    def _width(self, name: str) -> int:
+        """Scalars of a field that steps use together: of a body, a link, a velocity, or a body and a lane."""
+        each = self.algorithm.fields[name]
+        if name in self.lane_fields:
+            return lane_size(each)
+        if name in self.link_fields:
+            return each.size(0)
+        return self.tracer.stored(name) if each.copies is None else per_velocity(each)
+
+    def pitch(self, name: str) -> int:
+        """Scalars from one to the next: odd where threads share a state, who then find the same entry of neighbours in
+        different banks of shared memory. Fields that are results are as results are."""
+        width = self._width(name)
+        padded = self.text.partition != "thread" and width and name not in self._seen_outside
+        return width | 1 if padded else width
 
     def is_constant(self, array: str) -> bool:
         """Whether an array is the model's, with one number for all states."""
@@ -87,9 +124,16 @@ class AlgorithmCode:
 
     def model_array(self, name: str) -> str:
         """An array of the model by its name there, or as steps call it."""
-        renamed = {"X": "link_X", "armature": "tree_armature"}
-        values: Any = getattr(self.model, renamed.get(name, name))
+        values: Any = getattr(self.model, {"armature": "tree_armature"}.get(name, name))
         return self.text.constant(name, values)
+
+    def model_entry(self, name: str, row: str, index: int) -> str:
+        """An entry of an array of constants with a row for each body or link."""
+        if name not in self._tables:
+            table = _columns(getattr(self.model, {"X": "link_X"}.get(name, name)), CONSTANT_ROWS[name])
+            self._tables[name] = self.text.constant(name, table), table.shape[1]
+        table_name, pitch = self._tables[name]
+        return f"{table_name}[{row} + {index * pitch}]"
 
 
 class StepWriter:
@@ -144,8 +188,7 @@ class StepWriter:
         if array.startswith("field "):
             return self._field_row(subject, array.removeprefix("field "))
         if self.code.is_constant(array) and array in CONSTANT_ROWS:
-            row = self.scope.link if subject == "link" else self.scope.body(subject)
-            return self._new(f"{row} * {CONSTANT_ROWS[array]}")
+            return self.scope.link if subject == "link" else self.scope.body(subject)
         if array == "q":
             return self._start("q_start", subject)
         if array in ("armature", *PER_VELOCITY):
@@ -156,17 +199,17 @@ class StepWriter:
 
     def _field_row(self, subject: str, name: str) -> str:
         code, scope = self.code, self.scope
-        each = code.algorithm.fields[name]
         if subject == "world":
             return "0"
         if name in code.lane_fields and scope.lane:
-            slot = scope.own_slot if subject == "self" else scope.parent_slot
-            return self._new(f"{slot} * {lane_size(each)}")
-        if name in code.link_fields:
-            return self._new(f"{scope.link_row} * {each.size(0)}")
-        if each.copies is not None:
-            return self._new(f"{self._start('v_start', subject)} * {per_velocity(each)}")
-        return self._new(f"({scope.body(subject)} + 1) * {code.tracer.stored(name)}")
+            row = scope.own_slot if subject == "self" else scope.parent_slot
+        elif name in code.link_fields:
+            row = scope.link_row
+        elif code.algorithm.fields[name].copies is not None:
+            row = self._start("v_start", subject)
+        else:
+            row = f"({scope.body(subject)} + 1)"
+        return self._new(f"{row} * {code.pitch(name)}")
 
     def _source(self, source: Source) -> str:
         code, array = self.code, source.array
@@ -175,9 +218,12 @@ class StepWriter:
             return f"{velocity} == {self.scope.lane} ? T(1) : T(0)"
         if source.subject == "carry":
             return f"carry_{array.removeprefix('field ')}[{source.index}]"
-        place = f"{self._row(source.subject, array)} + {source.index}"
+        row = self._row(source.subject, array)
+        place = f"{row} + {source.index}"
         if array.startswith("field "):
             return code.field(array.removeprefix("field ")).at(place)
+        if code.is_constant(array) and array in CONSTANT_ROWS:
+            return code.model_entry(array, row, source.index)
         if code.is_constant(array):
             return f"{code.model_array(array)}[{place}]"
         return code.given[array].at(place)
@@ -221,7 +267,7 @@ class StepWriter:
                 a, b = (column, row) if blocks.transposed else (row, column)
                 first = f"({a} + {nv} * {target.index})" if target.index else a
                 guard = "" if blocks.diagonal else f"if ({self.scope.self_} != {self.scope.first}) "
-                self.text.do(f"{guard}{code.results[name].at(f'{first} * {nv} + {b}')} += {value};")
+                self.text.do(f"{guard}{code.results[name].at(f'{first} * {nv} + {b}')} {self._put(output)} {value};")
 
     def _store_row(self, value: str, target: Target, row: str) -> bool:
         """An entry of outputs that have columns for the body or link that the sweep started from; whether any do."""
@@ -241,8 +287,15 @@ class StepWriter:
             else:
                 nv = self.text.integer("nv", code.model.nv)
                 place = f"({self.scope.link} * {output.rows} + {target.column}) * {nv} + {row}"
-            self.text.do(f"{code.results[name].at(place)} += {value};")
+            self.text.do(f"{code.results[name].at(place)} {self._put(output)} {value};")
         return bool(outputs)
+
+    def _put(self, output: Output) -> str:
+        """Entries of results are sums only where joints share a coordinate or blocks meet: others need not be read."""
+        blocks = output.blocks if isinstance(output, PairOutput) else ()
+        above = [block for block in blocks if not block.transposed]
+        meet = len(above) > 1 or len(blocks) - len(above) > 1 or sum(block.diagonal for block in blocks) > 1
+        return "+=" if self.code.traits.mimic or meet else "="
 
     def _weight(self, velocity: str) -> str:
         return f"{self.code.model_array('v_multiplier')}[{velocity}]"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from robodyn.engines.cpu.rolled_plan import Scope, is_block, lane_size, must_be_zeroed
+from robodyn.engines.cpu.rolled_plan import Scope, is_block, must_be_zeroed
 from robodyn.engines.gpu.kernel_text import KernelText, Ref
 from robodyn.engines.gpu.rolled_steps import AlgorithmCode, StepWriter
 from robodyn.engines.gpu.schedules import (
@@ -37,6 +37,13 @@ from robodyn.sweeps import (
 _LARGEST_NV = max(kind.nv for kind in KINDS)
 
 
+def _used_fields(algorithm: Algorithm) -> set[str]:
+    """Fields that anything writes or reads: algorithms with many variants name more."""
+    kinds = ("reads", "writes", "carries", "gives", "visits")
+    used = {name for sweep in algorithm.sweeps for kind in kinds for name in getattr(sweep, kind, ())}
+    return used | {getattr(output, "field", "") for output in algorithm.outputs.values()}
+
+
 class SweepWriter:
     """Writes the sweeps of one algorithm into a kernel, and leaves its outputs.
 
@@ -62,9 +69,11 @@ class SweepWriter:
     def write(self) -> None:
         """Zeros and couplings, sweep after sweep, then what is left to be done for outputs."""
         self._place_outputs()
-        self._couple_inputs()
         self._zero()
         self.text.sync()
+        if self.code.traits.mimic:
+            self._couple_inputs()
+            self.text.sync()
         writers: dict[type, Callable[[tuple[int, ...]], None]] = {
             World: self._world,
             Outward: self._bodies,
@@ -93,9 +102,9 @@ class SweepWriter:
                 self.code.results[name] = self.outputs[name]
 
     def _couple_inputs(self) -> None:
-        """Inputs of all joints, mimicking ones included."""
+        """Inputs of all joints where some mimic others."""
         model, code, text = self.model, self.code, self.text
-        for name in ("q", *PER_VELOCITY) if code.traits.mimic else ():
+        for name in ("q", *PER_VELOCITY):
             if name not in code.given:
                 continue
             which, size = ("q", model.nq_tree) if name == "q" else ("v", model.nv_tree)
@@ -108,13 +117,14 @@ class SweepWriter:
 
     def _zero(self) -> None:
         code, lanes = self.code, self.code.plan.lanes
+        used = _used_fields(self.algorithm)
         for name, how in must_be_zeroed(self.algorithm).items():
-            if not is_block(self.algorithm, name):
+            if name in used and not is_block(self.algorithm, name):
                 ref = code.field(name)
                 self._zero_some(ref, f"zero_{name}", ref.size if how == "all" else code.tracer.stored(name))
         for name in sorted(code.lane_fields):
             assert lanes is not None
-            size = lane_size(self.algorithm.fields[name])
+            size = code.pitch(name)
             # Row 0 is zero for every lane whose parent is the world.
             self._zero_some(code.field(name), f"zero_{name}", size * (lanes.n_slots if name in lanes.zeroed else 1))
         for name, ref in code.results.items():
