@@ -282,6 +282,19 @@ class Floating(JointKind):
         return xp.concatenate((linear, quaternion_rate(q, velocity[..., 3:6], xp)), -1)
 
 
+def unit_quaternion(q: Scalars) -> Scalars:
+    """A quaternion xyzw scaled to unit length, by operations on scalars alone.
+
+    First by the sum of its entries' sizes, so that no square overflows or vanishes, and in two steps, since the
+    reciprocal of a sum may overflow where its root does not. All four entries become NaN where the length is zero, or
+    where one is NaN or infinite, or their sum is: lengths from half of the largest number on.
+    """
+    x, y, z, w = q
+    step = 1.0 / np.sqrt(np.abs(x) + np.abs(y) + np.abs(z) + np.abs(w))
+    q = scale(step, scale(step, q))
+    return scale(1.0 / np.sqrt(dot(q, q)), q)  # type: ignore[no-any-return]
+
+
 def quaternion_product(a: Scalars, b: Scalars) -> Scalars:
     """The Hamilton product of two quaternions xyzw, scaled back to unit length."""
     (ax, ay, az, aw), (bx, by, bz, bw) = a, b

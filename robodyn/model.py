@@ -338,12 +338,9 @@ class Model:
         starts = [q_index[:, kind.quaternion] for kind, q_index, _ in self.free_joints if kind.quaternion is not None]
         return read_only(np.concatenate(starts) if starts else np.empty(0, dtype=np.intp))
 
-    def normalized(self, q: Array) -> Array:
-        """q (..., nq) with every quaternion scaled to unit length; q itself where the model has none.
-
-        Raises:
-            ArgumentError: a quaternion of zero length; names the joint's coordinate and the rows.
-        """
+    def unit_coordinates(self, q: Array) -> Array:
+        """q (..., nq) with every quaternion scaled to unit length, one of zero length to NaN; q itself where the model
+        has none."""
         if not self.quaternion_starts.size:
             return q
         index = self.quaternion_starts[:, None] + np.arange(4)
@@ -352,9 +349,20 @@ class Model:
             # First by a power of two, which is exact, so that no square overflows or vanishes.
             exponent = np.frexp(np.abs(quaternions).max(axis=-1, keepdims=True))[1]
             quaternions = np.ldexp(quaternions, -exponent)
-            length = np.sqrt((quaternions * quaternions).sum(axis=-1, keepdims=True))
-            unit = quaternions / length
-            short = (length < np.ldexp(_QUATERNION_TOO_SHORT, -exponent))[..., 0]
+            unit = quaternions / np.sqrt((quaternions * quaternions).sum(axis=-1, keepdims=True))
+        q = q.copy()
+        q[..., index] = unit
+        return q
+
+    def normalized(self, q: Array) -> Array:
+        """q (..., nq) with every quaternion scaled to unit length; q itself where the model has none.
+
+        Raises:
+            ArgumentError: a quaternion of zero length; names the joint's coordinate and the rows.
+        """
+        index = self.quaternion_starts[:, None] + np.arange(4)
+        with np.errstate(all="ignore"):
+            short = np.linalg.norm(q[..., index], axis=-1) < _QUATERNION_TOO_SHORT
         if short.any():
             which = int(np.argwhere(short)[0][-1])
             where = f" {rows_named(short, 1)}" if short.ndim > 1 else ""
@@ -362,9 +370,7 @@ class Model:
                 f"q: the quaternion that starts at {self.coordinate_names[index[which, 0]]!r} has zero length{where}; "
                 "wanted four numbers xyzw that can be scaled to unit length"
             )
-        q = q.copy()
-        q[..., index] = unit
-        return q
+        return self.unit_coordinates(q)
 
     def _on_manifold(self, operation: str, result: str, *arguments: tuple[Array, str]) -> Array:
         """Apply an operation of the joint table to every free joint; arrays are indexed like "q" or like "v"."""

@@ -138,9 +138,8 @@ class Query:
             except NumericalError as error:
                 message = f"result {error}: the state is singular, overflows, or has huge angles"
             if message:
-                self.dyn.model.normalized(
-                    self.library.to_numpy(self.inputs["q"]).reshape(*self.leading, -1)
-                )  # names a quaternion of zero length
+                q = self.library.to_numpy(self.inputs["q"])
+                self.dyn.model.normalized(q.reshape(*self.leading, -1))  # names a quaternion of zero length
                 raise NumericalError(message)
 
     def _into(self, shaped: Mapping[str, Array], out: Any) -> tuple[Any, ...]:

@@ -26,7 +26,7 @@ def run_text(p, arrays):
     names = {port.name: arrays[port.name].reshape(-1).tolist() for port in p.inputs}
     outputs = {port.name: [math.nan] * port.size for port in p.outputs}
     assert not names.keys() & outputs.keys()
-    functions = {"sin": np.sin, "cos": np.cos, "sqrt": np.sqrt}
+    functions = {"sin": np.sin, "cos": np.cos, "sqrt": np.sqrt, "abs": np.abs}
     # NumPy's own functions on Python's floats: the numbers of `evaluate`, to the last bit.
     exec(p.text(), {"__builtins__": {}, **functions}, names | outputs)
     return {port.name: np.array(outputs[port.name], dtype=float).reshape(port.shape) for port in p.outputs}
@@ -39,6 +39,7 @@ _FORMS = {
     "neg": lambda x: -x,
     "reciprocal": lambda x: 1.0 / x,
     "sqrt": np.sqrt,
+    "abs": np.abs,
     "fma": lambda x, y, z: x * y + z,
     "fnma": lambda x, y, z: z - x * y,
     "fms": lambda x, y, z: x * y - z,

@@ -153,44 +153,6 @@ def test_values_that_are_not_finite_stay_in_their_rows(bad: float, code: str) ->
             assert (got[others] == clean[key][others]).all(), (name, key)
 
 
-@pytest.mark.parametrize("code", CODES)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_quaternions_of_any_length(dtype: str, code: str) -> None:
-    """Once by the checked path and, for unrolled code, once by the built-in entry."""
-    model = rd.random_tree(3, seed=3, joints=("spherical", "revolute"), base="floating")
-    dyn = rd.Dynamics(model, engine="cpu", dtype=dtype, code=code)
-    s = states_of(model, (19,), seed=6, dtype=dtype)
-    wanted = dyn.bias_force(s.q, s.qd)
-    assert model.quaternion_starts.size >= 2
-    for length in (1e-11, 1e-6, 1e-3, 0.5, 1e3, 1e6, 1e12, 1e30):
-        scaled = s.q.copy()
-        for start in model.quaternion_starts.tolist():
-            scaled[1::2, start : start + 4] *= np.dtype(dtype).type(length)
-        for _ in range(2):
-            tolerance = 1e-13 if dtype == "float64" else 1e-5
-            assert difference(dyn.bias_force(scaled, s.qd), wanted) < tolerance, length
-            assert difference(dyn.bias_force(scaled[3], s.qd[3]), wanted[3]) < tolerance, length
-
-
-@pytest.mark.parametrize("code", CODES)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("length", [0.0, 1e-14, 1e-30])
-def test_quaternions_of_no_length_are_named(length: float, dtype: str, code: str) -> None:
-    model = rd.random_tree(3, seed=3, joints=("spherical", "revolute"), base="floating")
-    dyn = rd.Dynamics(model, engine="cpu", dtype=dtype, code=code)
-    s = states_of(model, (19,), seed=7, dtype=dtype)
-    dyn.bias_force(s.q, s.qd)  # from now on by the built-in entry, where there is one
-    start = int(model.quaternion_starts[-1])
-    s.q[11, start : start + 4] *= np.dtype(dtype).type(length)
-    with pytest.raises(rd.ArgumentError, match=r"has zero length in 1 of 19 rows: 11"):
-        dyn.bias_force(s.q, s.qd)
-    with pytest.raises(rd.ArgumentError, match=r"^q: the quaternion that starts at '.*' has zero length"):
-        dyn.bias_force(s.q[11], s.qd[11])
-    s.q[3, start] = np.nan  # beside it, NaN is no attitude of zero length
-    with pytest.raises(rd.ArgumentError, match=r"has zero length in 1 of 19 rows: 11"):
-        dyn.bias_force(s.q, s.qd)
-
-
 @pytest.mark.parametrize("branching", [1.0, 2.0])
 def test_rolled_code_of_two_thousand_bodies(branching: float) -> None:
     model = rd.auto_tree(2000, branching=branching, skew=0.3)

@@ -230,25 +230,6 @@ def test_only_single_states_are_checked_unless_asked(model, make_dynamics):
                 assert np.isnan(dyn.bias_force(*state)).any()
 
 
-@pytest.mark.parametrize("length", [1e-9, 0.1, 1e9])
-def test_quaternions_of_any_length_are_attitudes(length, model, make_dynamics, tolerance):
-    dyn = make_dynamics(model)
-    q, qd, _ = random_states(model)
-    scaled = q.copy()
-    for start in model.quaternion_starts:
-        scaled[start : start + 4] *= length
-    assert relative(dyn.bias_force(scaled, qd), dyn.bias_force(q, qd)) <= tolerance
-
-
-def test_a_quaternion_of_zero_length_is_no_attitude(model, make_dynamics):
-    q, qd, _ = random_states(model, (3,))
-    q[1, model.quaternion_starts[0] :][:4] = 0.0
-    with pytest.raises(
-        rd.ArgumentError, match=r"^q: the quaternion that starts at '.*' has zero length in 1 of 3 rows"
-    ):
-        make_dynamics(model).bias_force(q, qd)
-
-
 def test_external_forces_of_values_that_are_not_finite_warn_of_nothing(model):
     q = model.neutral()
     for bad in (np.nan, np.inf):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from program_runner import check_lowering, program, run_lowered, run_text
 
 from robodyn.tracing.expression import (
+    ABS,
     ADD,
     CONSTANT,
     INPUT,
@@ -87,6 +88,7 @@ RULES = [
     ("signs cancel in a quotient", lambda x, y: (-x) / (-y), "(x * reciprocal(y))"),
     ("sine is odd", lambda x, y: np.sin(-x), "-sin(x)"),
     ("cosine is even", lambda x, y: np.cos(-x), "cos(x)"),
+    ("a size has no sign", lambda x, y: np.abs(-x), "abs(x)"),
     ("a root keeps its argument's sign", lambda x, y: np.sqrt(-x), "sqrt(-x)"),
     ("a constant of its own stays", lambda x, y: x + -3.0, "(x + -3)"),
     ("a number less something", lambda x, y: 3.0 - x, "(3 - x)"),
@@ -246,6 +248,9 @@ class Running:
     def __neg__(self):
         return Running(-self.value, self.error)
 
+    def __abs__(self):
+        return Running(abs(self.value), self.error)
+
     def sin(self):
         return Running(math.sin(self.value), self.error + 4e-16)
 
@@ -261,7 +266,7 @@ N_INPUTS = 3
 _numbers = st.sampled_from([0.0, 1.0, -1.0, 2.0, -0.5, 3.0]) | st.floats(-4.0, 4.0).map(lambda x: round(x, 3))
 _leaves = st.tuples(st.just("number"), _numbers) | st.tuples(st.just("input"), st.integers(0, N_INPUTS - 1))
 _BINARY = ("add", "sub", "mul", "div")
-_UNARY = ("neg", "sin", "cos", "sqrt")
+_UNARY = ("neg", "abs", "sin", "cos", "sqrt")
 _trees = st.recursive(
     _leaves,
     lambda inner: st.tuples(st.sampled_from(_UNARY), inner) | st.tuples(st.sampled_from(_BINARY), inner, inner),
@@ -278,7 +283,7 @@ def compute(tree, x):
     if kind == "input":
         return x[rest[0]]
     values = [compute(each, x) for each in rest]
-    if kind in ("neg", "sin", "cos"):
+    if kind in ("neg", "abs", "sin", "cos"):
         return -values[0] if kind == "neg" else getattr(np, kind)(values[0])
     if kind == "sqrt":
         return np.sqrt(values[0] * values[0] + 0.5)
@@ -291,7 +296,7 @@ def operations_written(tree):
     kind, *rest = tree
     if kind in ("number", "input"):
         return 0
-    own = {"neg": 0, "sqrt": 3, "div": 4}.get(kind, 1)
+    own = {"neg": 0, "abs": 0, "sqrt": 3, "div": 4}.get(kind, 1)
     return own + sum(operations_written(each) for each in rest)
 
 
@@ -315,7 +320,7 @@ def test_random_expressions_fold_to_the_same_numbers(trees, state):
     assert p.operations <= sum(map(operations_written, trees))
     kinds = Counter(p.nodes[index][0] for index in p.live)
     assert p.counts == {OPERATION_NAMES[kind]: kinds[kind] for kind in sorted(kinds)}
-    assert p.operations == len(p.live) - kinds[CONSTANT] - kinds[INPUT] - kinds[NEG]
+    assert p.operations == len(p.live) - kinds[CONSTANT] - kinds[INPUT] - kinds[NEG] - kinds[ABS]
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)

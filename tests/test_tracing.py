@@ -24,6 +24,7 @@ from robodyn.description import JOINT_TYPES
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.tracing.constants import Constants
 from robodyn.tracing.expression import (
+    ABS,
     ADD,
     CONSTANT,
     COS,
@@ -72,8 +73,8 @@ def test_live_nodes_are_those_that_results_need():
 
 
 def test_every_operation_counts_once():
-    p = program(lambda x, y: (x + y, x - y, x * y, -x, 1 / x, np.sqrt(x), np.sin(x), np.cos(x)), 2)
-    kinds = (INPUT, ADD, SUB, MUL, NEG, RECIPROCAL, SQRT, SIN, COS)
+    p = program(lambda x, y: (x + y, x - y, x * y, -x, 1 / x, np.sqrt(x), np.sin(x), np.cos(x), np.abs(x)), 2)
+    kinds = (INPUT, ADD, SUB, MUL, NEG, RECIPROCAL, SQRT, SIN, COS, ABS)
     assert p.counts == {OPERATION_NAMES[kind]: 2 if kind == INPUT else 1 for kind in sorted(kinds)}
     assert p.operations == 7
 

@@ -21,6 +21,7 @@ PART_OPERATIONS = 1500
 humanoid's gradient in one piece and 13 s in parts of this size. Such parts lose no speed."""
 
 _FORMS = {"add": "{} + {}", "sub": "{} - {}", "mul": "{} * {}", "neg": "-{}"}
+_CALLS = {"sqrt": "sqrt", "abs": "fabs"}
 _FUSED = {"fma": "MULADD", "fms": "MULSUB", "fnma": "NMULADD"}
 
 
@@ -60,8 +61,8 @@ class Dialect:
             return _FORMS[kind].format(*operands)
         if kind == "reciprocal":
             return f"{self.number(1.0)} / {operands[0]}"
-        if kind == "sqrt":
-            return f"sqrt{self.suffix}({operands[0]})"
+        if kind in _CALLS:
+            return f"{_CALLS[kind]}{self.suffix}({operands[0]})"
         return f"{self.macros}{_FUSED[kind]}({', '.join(operands)})"
 
     def _define(self, name: str, value: str) -> str:

@@ -17,13 +17,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-CONSTANT, INPUT, ADD, SUB, MUL, NEG, RECIPROCAL, SQRT, SIN, COS = range(10)
+CONSTANT, INPUT, ADD, SUB, MUL, NEG, RECIPROCAL, SQRT, SIN, COS, ABS = range(11)
 """Operations. A node is (operation, first operand, second operand): operands are earlier nodes' numbers; a constant
 has its value, an input its number, in place of the first; a place that is not used holds -1."""
 
-OPERATION_NAMES = ("constant", "input", "add", "sub", "mul", "neg", "reciprocal", "sqrt", "sin", "cos")
+OPERATION_NAMES = ("constant", "input", "add", "sub", "mul", "neg", "reciprocal", "sqrt", "sin", "cos", "abs")
 ARITHMETIC = (ADD, SUB, MUL, RECIPROCAL, SQRT, SIN, COS)
-"""Operations that count as one floating-point operation each; signs are free (they go into the next operation)."""
+"""Operations that count as one floating-point operation each; signs and sizes are free: they go into the next one."""
 
 Node: TypeAlias = tuple[int, Any, int]
 Value: TypeAlias = "Expression | float"
@@ -206,6 +206,7 @@ _FUNCTIONS: dict[Any, Callable[..., Value]] = {
     np.sin: _unary(SIN, "odd"),
     np.cos: _unary(COS, "even"),
     np.sqrt: _unary(SQRT, ""),
+    np.abs: _unary(ABS, "even"),
     np.add: lambda a, b: b + a if isinstance(b, Expression) else a + b,
     np.multiply: lambda a, b: b * a if isinstance(b, Expression) else a * b,
     np.subtract: lambda a, b: a - b if isinstance(a, Expression) else b.__rsub__(a),

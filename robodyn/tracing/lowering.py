@@ -6,17 +6,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from robodyn.tracing.expression import ADD, CONSTANT, COS, INPUT, MUL, NEG, RECIPROCAL, SIN, SQRT, SUB
+from robodyn.tracing.expression import ABS, ADD, CONSTANT, COS, INPUT, MUL, NEG, RECIPROCAL, SIN, SQRT, SUB
 from robodyn.tracing.program import Port, Program
 
-_PLAIN = {ADD: "add", SUB: "sub", MUL: "mul", NEG: "neg", RECIPROCAL: "reciprocal", SQRT: "sqrt"}
+_PLAIN = {ADD: "add", SUB: "sub", MUL: "mul", NEG: "neg", RECIPROCAL: "reciprocal", SQRT: "sqrt", ABS: "abs"}
 
 
 @dataclass(frozen=True)
 class Operation:
     """One step of straight-line code: it computes `results` (two for a sine with its cosine) from `operands`.
 
-    `kind`: "add", "sub", "mul", "neg", "reciprocal", "sqrt"; "fma" (x y + z), "fnma" (z - x y), "fms" (x y - z);
+    `kind`: "add", "sub", "mul", "neg", "reciprocal", "sqrt", "abs"; "fma" (x y + z), "fnma" (z - x y), "fms" (x y - z);
     "sincos", whose results are the nodes of the sine and the cosine, -1 where one is not needed.
     """
 

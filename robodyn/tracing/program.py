@@ -13,6 +13,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.tracing.expression import (
+    ABS,
     ADD,
     ARITHMETIC,
     CONSTANT,
@@ -40,6 +41,7 @@ _UNARY: dict[int, Callable[[Any], Any]] = {
     SQRT: np.sqrt,
     SIN: np.sin,
     COS: np.cos,
+    ABS: np.abs,
 }
 
 

@@ -14,9 +14,7 @@ from itertools import groupby
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
-import numpy as np
-
-from robodyn.joints import JointKind
+from robodyn.joints import JointKind, unit_quaternion
 from robodyn.spatial import ZERO_FORCE, ZERO_MOTION, Force, Inertia, Motion, Transform
 from robodyn.sweeps import (
     Algorithm,
@@ -195,9 +193,7 @@ def _unit_quaternion(kind: JointKind, q: tuple[Value, ...]) -> tuple[Value, ...]
     if kind.quaternion is None or not isinstance(q[0], Expression):
         return q
     start = kind.quaternion
-    x, y, z, w = q[start : start + 4]
-    inverse = 1.0 / np.sqrt(x * x + y * y + z * z + w * w)
-    return (*q[:start], x * inverse, y * inverse, z * inverse, w * inverse)
+    return (*q[:start], *unit_quaternion(q[start : start + 4]))
 
 
 class StepTracer:

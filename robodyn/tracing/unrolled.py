@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from robodyn.chains import Product, Products, Solution, Solve, Stacked, Task, Units
-from robodyn.joints import KINDS, JointKind
+from robodyn.joints import KINDS, JointKind, unit_quaternion
 from robodyn.model import Model
 from robodyn.spatial import ZERO_FORCE, ZERO_MOTION, Force, Inertia, Motion, Transform
 from robodyn.sweeps import (
@@ -84,9 +84,7 @@ def unit_quaternions(model: Model, q: Sequence[Value]) -> list[Value]:
     """Coordinates with every quaternion scaled to unit length."""
     scaled = list(q)
     for start in model.quaternion_starts.tolist():
-        x, y, z, w = scaled[start : start + 4]
-        inverse = 1.0 / np.sqrt(x * x + y * y + z * z + w * w)
-        scaled[start : start + 4] = (x * inverse, y * inverse, z * inverse, w * inverse)
+        scaled[start : start + 4] = unit_quaternion(tuple(scaled[start : start + 4]))
     return scaled
 
 

@@ -11,6 +11,7 @@ from robodyn.tracing.expression import CONSTANT, Node
 from robodyn.tracing.lowering import Operation
 
 _BINARY = {"add": "fadd", "sub": "fsub", "mul": "fmul"}
+_CALLS = {"sqrt": "sqrt", "abs": "fabs"}
 
 
 class StraightLine:
@@ -55,8 +56,8 @@ class StraightLine:
             return [out.new(f"fneg {T} {operands[0]}")]
         if kind == "reciprocal":
             return [out.new(f"fdiv {T} {self.kind.splat(1.0)}, {operands[0]}")]
-        if kind == "sqrt":
-            return [out.new(f"call {T} @llvm.sqrt.{self.kind.suffix}({T} {operands[0]})")]
+        if kind in _CALLS:
+            return [out.new(f"call {T} @llvm.{_CALLS[kind]}.{self.kind.suffix}({T} {operands[0]})")]
         x, y, z = operands
         if kind == "fnma":
             x = out.new(f"fneg {T} {x}")
