@@ -147,7 +147,7 @@ class CpuEngine:
         base = tuple(name for name in ("V0", "dV0") if name in inputs)
         kernel = self._ready(algorithm, base, link, batch == 1)
         if kernel is None:
-            given = {**inputs, "q": self.model.normalized(inputs["q"])}
+            given = {**inputs, "q": self.model.unit_coordinates(inputs["q"])}
             self._reference.run(algorithm, given, outputs, link=link)
             return
         if batch == 0:
@@ -217,7 +217,6 @@ class CpuEngine:
             check=dyn.check,
             pool=shared_pool(self.threads, self.load) if self.threads > 1 else None,
             scratch=self._scratch_of,
-            quaternions=tuple(self.model.quaternion_starts.tolist()),
             load=self.load,
         )
 

@@ -26,7 +26,6 @@ from robodyn.engines.cpu.native_context import (
     MAX_CONSTANTS,
     MAX_INPUTS,
     MAX_OUTPUTS,
-    MAX_QUATERNIONS,
     MAX_TRAILING,
     Context,
     Layout,
@@ -260,7 +259,6 @@ def make_entry(
     *,
     pool: Pool | None = None,
     scratch: Callable[[int], Scratch] | None = None,
-    quaternions: tuple[int, ...] = (),
     load: Callable[[str], Code] = compile_text,
 ) -> Callable[..., Any] | None:
     """A built-in function that runs a kernel on arrays, or None where it cannot be made and `fallback` must do.
@@ -282,13 +280,11 @@ def make_entry(
         pool: threads that share large batches, or None.
         scratch: gives memory of a size for kernels that need some; without, or while another call uses it, calls
             allocate theirs.
-        quaternions: columns of the first input at which quaternions start; those that the kernel cannot scale to unit
-            length (too short or too long by ten orders of magnitude) are left to `fallback`, checked or not.
         load: compiles `entry_text()` (once for the process), e.g. through a cache of objects.
     """
     kernels = (batches, states)
     known = dtype in (np.dtype(np.float64), np.dtype(np.float32)) and layout_is_known()
-    if not known or not _fits(inputs, outputs, quaternions, kernels):
+    if not known or not _fits(inputs, outputs, kernels):
         return None
     dtype = np.dtype(dtype.type)  # the one that arrays have, where this is a copy
     start = pool.start if pool is not None else None
@@ -304,8 +300,6 @@ def make_entry(
         start=id(start),
         scratch=own.address if own is not None else None,
         versions=(Version * 2)(*(_version(k, words, pool) for k, words in zip(kernels, constants, strict=True))),
-        quaternions=len(quaternions),
-        quaternion=_filled(quaternions, MAX_QUATERNIONS),
         **_numbers(dtype),
         **_shapes(inputs, outputs),
         **_staff(pool),
@@ -319,7 +313,6 @@ def make_entry(
 def _fits(
     inputs: tuple[int, ...],
     outputs: tuple[tuple[int, ...], ...],
-    quaternions: tuple[int, ...],
     kernels: tuple[EntryKernel | None, ...],
 ) -> bool:
     """Whether a context has room for all this."""
@@ -327,6 +320,5 @@ def _fits(
         len(inputs) <= MAX_INPUTS
         and 1 <= len(outputs) <= MAX_OUTPUTS
         and all(len(shape) <= MAX_TRAILING for shape in outputs)
-        and len(quaternions) <= MAX_QUATERNIONS
         and all(len(kernel.constants) <= MAX_CONSTANTS for kernel in kernels if kernel is not None)
     )

@@ -35,62 +35,6 @@ done:
 declare <$lanes x $scalar> @llvm.masked.load.v${lanes}$short.p0(ptr, i32, <$lanes x i1>, <$lanes x $scalar>)
 """
 
-# Whether every quaternion has a length that a kernel can divide by. One that is not finite is left to its row.
-_UNIT = """
-define internal i1 @unit(ptr %context, ptr %table, i64 %first, i64 %last) {
-start:
-  $addresses
-  %itemsize = load i64, ptr %at.itemsize, align 8
-  %double = icmp eq i64 %itemsize, 8
-  %count = load i64, ptr %at.quaternions, align 8
-  %data = load ptr, ptr %table, align 8
-  %stride.at = getelementptr {ptr, i64}, ptr %table, i64 0, i32 1
-  %stride = load i64, ptr %stride.at, align 8
-  %any = icmp sgt i64 %count, 0
-  br i1 %any, label %row, label %fine
-row:
-  %r = phi i64 [ %first, %start ], [ %r.next, %good ]
-  %offset = mul i64 %r, %stride
-  %base = getelementptr i8, ptr %data, i64 %offset
-  br label %each
-each:
-  %k = phi i64 [ 0, %row ], [ %k.next, %more ]
-  %column.at = getelementptr i64, ptr %at.quaternion, i64 %k
-  %column = load i64, ptr %column.at, align 8
-  br i1 %double, label %eight, label %four
-eight:
-  %at8 = getelementptr double, ptr %base, i64 %column
-  %wide8 = load <4 x double>, ptr %at8, align 1
-  br label %judge
-four:
-  %at4 = getelementptr float, ptr %base, i64 %column
-  %narrow = load <4 x float>, ptr %at4, align 1
-  %wide4 = fpext <4 x float> %narrow to <4 x double>
-  br label %judge
-judge:
-  %q = phi <4 x double> [ %wide8, %eight ], [ %wide4, %four ]
-  %squares = fmul <4 x double> %q, %q
-  %sum = call double @llvm.vector.reduce.fadd.v4f64(double -0.0, <4 x double> %squares)
-  %short = fcmp olt double %sum, $small
-  %long = fcmp ogt double %sum, $large
-  %odd = or i1 %short, %long
-  br i1 %odd, label %bad, label %more
-more:
-  %k.next = add i64 %k, 1
-  %again = icmp slt i64 %k.next, %count
-  br i1 %again, label %each, label %good
-good:
-  %r.next = add i64 %r, 1
-  %on = icmp slt i64 %r.next, %last
-  br i1 %on, label %row, label %fine
-fine:
-  ret i1 true
-bad:
-  ret i1 false
-}
-declare double @llvm.vector.reduce.fadd.v4f64(double, <4 x double>)
-"""
-
 # Whether all numbers of rows %first to %last - 1 of arrays %from to %to - 1 of a table are finite.
 _ALL_FINITE = """
 define internal i1 @finite(ptr %record, i64 %columns, i64 %first, i64 %last, i64 %itemsize) {
@@ -149,9 +93,6 @@ start:
   %inputs = load i64, ptr %at.inputs, align 8
   %outputs = load i64, ptr %at.outputs, align 8
   %arrays = add i64 %inputs, %outputs
-  %unit = call i1 @unit(ptr %context, ptr %table, i64 %first, i64 %last)
-  br i1 %unit, label %given, label %bad
-given:
   %fine = call i1 @all_finite(ptr %context, ptr %table, i64 0, i64 %inputs, i64 %first, i64 %last)
   br i1 %fine, label %run, label %bad
 run:
@@ -166,30 +107,9 @@ done:
 }
 """
 
-# @normed looks at quaternions alone.
-_NORMED = """
-define internal void @normed(ptr %job, i64 %first, i64 %last, ptr %workspace) {
-start:
-  %table.at = getelementptr %Job, ptr %job, i64 0, i32 1
-  %kernel.at = getelementptr %Job, ptr %job, i64 0, i32 2
-  %bad.at = getelementptr %Job, ptr %job, i64 0, i32 3
-  %context = load ptr, ptr %job, align 8
-  %table = load ptr, ptr %table.at, align 8
-  %kernel = load ptr, ptr %kernel.at, align 8
-  %unit = call i1 @unit(ptr %context, ptr %table, i64 %first, i64 %last)
-  br i1 %unit, label %run, label %bad
-run:
-  call void %kernel(ptr %table, i64 %first, i64 %last, ptr %workspace)
-  ret void
-bad:
-  store atomic i32 1, ptr %bad.at monotonic, align 4
-  ret void
-}
-"""
-
 
 def checks_text(words: Mapping[str, object]) -> str:
-    """`@checked` and `@normed`, kernels that look at numbers, or at quaternions alone, around the query's kernel."""
+    """`@checked`, a kernel that looks at numbers around the query's kernel."""
     finite = "".join(
         Template(_FINITE).substitute(
             bytes=size,
@@ -200,4 +120,4 @@ def checks_text(words: Mapping[str, object]) -> str:
         )
         for size, lanes, scalar, short in ((8, 8, "double", "f64"), (4, 16, "float", "f32"))
     )
-    return finite + Template(_UNIT + _ALL_FINITE + _CHECKED + _NORMED).substitute(words)
+    return finite + Template(_ALL_FINITE + _CHECKED).substitute(words)

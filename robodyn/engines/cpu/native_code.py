@@ -16,8 +16,6 @@ from robodyn.engines.cpu.native_context import (
     Version,
 )
 from robodyn.engines.cpu.native_results import results_text
-from robodyn.engines.cpu.vectors import literal
-from robodyn.query import SMALL_SQUARE
 
 _TYPES = """
 %Record = type { ptr, i64 }
@@ -296,12 +294,8 @@ prepare:
   %check = load i64, ptr %at.check, align 8
   %check.bit = lshr i64 %check, %axes
   %checks = trunc i64 %check.bit to i1
-  %quaternions = load i64, ptr %at.quaternions, align 8
-  %turns = icmp sgt i64 %quaternions, 0
-  %looks = or i1 %checks, %turns
-  %looking.kernel = select i1 %checks, ptr @checked, ptr @normed
-  %kernel = select i1 %looks, ptr %looking.kernel, ptr %query.kernel
-  %argument = select i1 %looks, ptr %job, ptr %table
+  %kernel = select i1 %checks, ptr @checked, ptr %query.kernel
+  %argument = select i1 %checks, ptr %job, ptr %table
   %release.rows = load i64, ptr %by.release_rows, align 8
   %long = icmp sge i64 %count, %release.rows
   br i1 %long, label %release, label %run
@@ -417,8 +411,6 @@ def native_text(layout: Layout, pool_started: int) -> str:
         "axes": MAX_TRAILING + 1,
         "pool_started": pool_started,
         "writeable_contiguous": 0x0401,  # NPY_ARRAY_WRITEABLE and NPY_ARRAY_C_CONTIGUOUS
-        "small": literal(SMALL_SQUARE, "double"),
-        "large": literal(1.0 / SMALL_SQUARE, "double"),
     }
     return _TYPES + checks_text(words) + results_text(words) + Template(_ENTRY).substitute(words)
 

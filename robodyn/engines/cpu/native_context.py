@@ -12,7 +12,6 @@ from dataclasses import dataclass
 MAX_INPUTS = 8
 MAX_OUTPUTS = 4
 MAX_TRAILING = 4
-MAX_QUATERNIONS = 16
 MAX_CONSTANTS = 104
 """Words of a kernel's table behind its inputs and outputs."""
 _WORD, _POINTER = ctypes.c_int64, ctypes.c_void_p
@@ -70,8 +69,6 @@ class Context(ctypes.Structure):
         ("columns", _WORD * (MAX_INPUTS + MAX_OUTPUTS)),  # scalars in a row of each input, then of each output
         ("trailing", _WORD * MAX_OUTPUTS),  # axes of one state of each output
         ("shapes", _WORD * (MAX_TRAILING * MAX_OUTPUTS)),  # and their lengths
-        ("quaternions", _WORD),  # how many there are in the first input
-        ("quaternion", _WORD * MAX_QUATERNIONS),  # the column at which each starts
     )
 
 
