@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from robodyn.external import external_force
     from robodyn.load import build_model, load_urdf, read_urdf
     from robodyn.model import Model
+    from robodyn.simulation import simulate
     from robodyn.tree import Tree
 
 _HOME = {
@@ -46,6 +47,7 @@ _HOME = {
     "load_urdf": "load",
     "random_tree": "builders.random_tree",
     "read_urdf": "load",
+    "simulate": "simulation",
     "ArgumentError": "errors",
     "LoadError": "errors",
     "NumericalError": "errors",
@@ -76,6 +78,7 @@ __all__ = [
     "load_urdf",
     "random_tree",
     "read_urdf",
+    "simulate",
 ]
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.model import Model
-from robodyn.sweeps import Algorithm, Output, PairOutput, Sweep, with_inertia
+from robodyn.sweeps import Algorithm, DofOutput, Output, PairOutput, Sweep, with_inertia
 
 
 @dataclass(frozen=True)
@@ -161,6 +161,50 @@ def at_units(algorithm: Algorithm | Chain, vector: str = "vector") -> Units:
 
 
 @dataclass(frozen=True)
+class Coordinates:
+    """An output (nq,): a configuration."""
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One step of an integrator over a time `dt`, an input (1,), under forces that stay as they are.
+
+    `dynamics`: what gives accelerations; `integrator`: a name in `robodyn.integrators`; `joint_forces`: of "damping" and
+    "friction", which the model's joints have.
+    """
+
+    dynamics: Algorithm | Chain
+    integrator: str
+    joint_forces: tuple[str, ...] = ()
+
+    @cached_property
+    def name(self) -> str:
+        """What it is, with what."""
+        return "_".join((self.integrator, self.dynamics.name, *self.joint_forces))
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """Those of the dynamics, and the time."""
+        return (*self.dynamics.inputs, "dt")
+
+    @cached_property
+    def outputs(self) -> dict[str, Output | Coordinates]:
+        """The state after the step."""
+        return {"q_next": Coordinates(), "qd_next": DofOutput("")}
+
+    @property
+    def sweeps(self) -> tuple[Sweep, ...]:
+        """Those of the dynamics."""
+        return self.dynamics.sweeps
+
+
+@cache
+def step_of(dynamics: Algorithm | Chain, integrator: str, joint_forces: tuple[str, ...] = ()) -> Step:
+    """`Step`, the same object whenever it is asked for: engines know tasks by identity."""
+    return Step(dynamics, integrator, joint_forces)
+
+
+@dataclass(frozen=True)
 class Scan:
     """A query that the scan engine answers, and the method it shall use: scans are no sweeps."""
 
@@ -175,6 +219,8 @@ class Scan:
 
 Task: TypeAlias = Algorithm | Chain | Units
 """What an engine runs."""
+Traceable: TypeAlias = Task | Step
+"""What can be one straight-line program."""
 
 
 @cache

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from robodyn.algorithms import energy, kinematics
 from robodyn.algorithms.aba import INVERSE_MASS_MATRIX, aba
@@ -20,7 +22,7 @@ from robodyn.algorithms.regressor import EXTERNAL_FORCE_GRADIENT, GRAVITY_GRADIE
 from robodyn.algorithms.rest_gradient import GRAVITY_FORCE_GRADIENT, MASS_MATRIX_PRODUCT_GRADIENT
 from robodyn.algorithms.rnea import rnea
 from robodyn.algorithms.rnea_vjp import rnea_vjp
-from robodyn.arguments import count, flag, one_of
+from robodyn.arguments import Array, count, flag, one_of
 from robodyn.capture import Captured, capture
 from robodyn.chains import Task
 from robodyn.engines.gpu.options import GpuOptions, gpu_options
@@ -35,6 +37,7 @@ from robodyn.queries.parameters import ParameterQueries
 from robodyn.queries.rest import RestQueries
 from robodyn.queries.second_order import SecondOrderQueries
 from robodyn.queries.totals import TotalQueries
+from robodyn.rollout import Policy, Rollout, rollout
 from robodyn.sweeps import PER_BODY, PER_VELOCITY
 
 if TYPE_CHECKING:
@@ -254,6 +257,57 @@ class Dynamics(SecondOrderQueries, ParameterQueries, RestQueries, KinematicQueri
             UnavailableError: no GPU.
         """
         return capture(self, query, arrays, out, others)
+
+    def rollout(
+        self,
+        q0: ArrayLike,
+        qd0: ArrayLike,
+        tau: ArrayLike | None = None,
+        dt: float = 1e-3,
+        steps: int = 1000,
+        integrator: str = "semi_implicit_euler",
+        f_ext: ArrayLike | None = None,
+        policy: Policy | None = None,
+        *,
+        inertia: ArrayLike | None = None,
+        save_every: int | None = 1,
+        checkpoint: str | Path | None = None,
+        progress: bool = False,
+        out: tuple[Array, Array] | None = None,
+    ) -> Rollout:
+        """Follow states through time under forces that are constant within each step.
+
+        Configurations stay on their manifold: quaternions stay unit, and "rk4" keeps its order for them.
+
+        Args:
+            q0: (..., nq) configurations at the start; their leading axes and those of qd0 are the batch.
+            qd0: (..., nv) velocities at the start.
+            tau: (..., nv) generalised forces, or (steps, ..., nv), others in each step; None for none.
+            dt: seconds of a step.
+            steps: how many.
+            integrator: "semi_implicit_euler", "euler", "midpoint" or "rk4" (`robodyn.integrators`).
+            f_ext: (..., n_bodies, 6) or (steps, ..., n_bodies, 6) external forces, as elsewhere.
+            policy: instead of tau a function of (t, q, qd) that returns tau (..., nv); it is asked once for each step.
+            inertia: (..., n_bodies, 10), as elsewhere.
+            save_every: of so many states one is kept, and the last one; None for the first and the last alone.
+            checkpoint: a file, NumPy's .npz, that what was computed is written to now and then (`Rollout.load`).
+            progress: whether to show a progress bar.
+            out: contiguous arrays (K, ..., nq) and (K, ..., nv) for the states, K as many as are kept.
+
+        Returns:
+            times and states, time first; which rows diverged. Rows that are no longer finite keep their last finite
+            state, and the others go on. After Ctrl-C it is what was computed.
+
+        Raises:
+            ArgumentError: also dt or steps that are not positive, or a policy that returns something else.
+            SingularError: the mass matrix is singular whatever the state.
+
+        Warns:
+            RuntimeWarning: rows diverged, or Ctrl-C.
+        """
+        return rollout(
+            self, q0, qd0, tau, dt, steps, integrator, f_ext, inertia, policy, save_every, checkpoint, progress, out
+        )
 
     def program(self, query: str) -> GeneratedCode | GeneratedKernels:
         """The code that answers a query: its mode, operation counts, readable text, IR and assembly.

@@ -85,6 +85,10 @@ class JointKind(ABC):
         """q (+) step: follow the constant velocity `step` for unit time."""
         return add(q, step)  # type: ignore[no-any-return]
 
+    def bracket(self, a: Scalars, b: Scalars) -> Scalars:
+        """The Lie bracket of two velocities: how far moving by a, then b, is from moving by b, then a."""
+        return (0.0,) * self.nv
+
     def difference(self, q0: Scalars, q1: Scalars) -> Scalars:
         """q1 (-) q0: the step with integrate(q0, step) = q1."""
         return sub(q1, q0)  # type: ignore[no-any-return]
@@ -171,10 +175,15 @@ class Planar(JointKind):
         """SE(2) exponential."""
         vx, vy, theta = step
         # V = [[a, -b], [b, a]] with a = sin t / t and b = (1 - cos t) / t = (t/2) sinc(t/2)^2.
-        a, b = _sinc(theta * theta), 0.5 * theta * _sinc(0.25 * theta * theta) ** 2
+        half = _sinc(0.25 * theta * theta)
+        a, b = _sinc(theta * theta), 0.5 * theta * half * half
         forward, left = a * vx - b * vy, b * vx + a * vy
         c, s = np.cos(q[2]), np.sin(q[2])
         return (q[0] + c * forward - s * left, q[1] + s * forward + c * left, q[2] + theta)
+
+    def bracket(self, a: Scalars, b: Scalars) -> Scalars:
+        """That of se(2)."""
+        return (b[2] * a[1] - a[2] * b[1], a[2] * b[0] - b[2] * a[0], 0.0)
 
     def difference(self, q0: Scalars, q1: Scalars) -> Scalars:
         """SE(2) logarithm; the angle is taken in (-pi, pi], the nearest way round."""
@@ -221,6 +230,10 @@ class Spherical(JointKind):
         """q * exp(step / 2)."""
         return quaternion_product(q, quaternion_exp(step))
 
+    def bracket(self, a: Scalars, b: Scalars) -> Scalars:
+        """That of so(3), a x b."""
+        return cross(a, b)
+
     def difference(self, q0: Scalars, q1: Scalars) -> Scalars:
         """2 log(q0^-1 q1), the short way round."""
         return quaternion_log(quaternion_product(_conjugate(q0), q1))
@@ -258,9 +271,14 @@ class Floating(JointKind):
         v, w = step[0:3], step[3:6]
         t = dot(w, w)
         wv = cross(w, v)
-        along = add(v, add(scale(0.5 * _sinc(0.25 * t) ** 2, wv), scale(_third(t), cross(w, wv))))
+        half = _sinc(0.25 * t)
+        along = add(v, add(scale(0.5 * half * half, wv), scale(_third(t), cross(w, wv))))
         moved = rotate_back(rotation_from_quaternion(*q[3:7]), along)
         return (*add(q[0:3], moved), *quaternion_product(q[3:7], quaternion_exp(w)))
+
+    def bracket(self, a: Scalars, b: Scalars) -> Scalars:
+        """That of se(3)."""
+        return (*add(cross(a[3:6], b[0:3]), cross(a[0:3], b[3:6])), *cross(a[3:6], b[3:6]))
 
     def difference(self, q0: Scalars, q1: Scalars) -> Scalars:
         """SE(3) logarithm, the short way round."""
@@ -346,22 +364,46 @@ def _conjugate(q: Scalars) -> Scalars:
     return (-q[0], -q[1], -q[2], q[3])
 
 
-def _sinc(t: Scalar) -> Scalar:
-    """sin(sqrt t) / sqrt t, smooth through t = 0."""
-    return np.sinc(np.sqrt(t) / np.pi)
-
-
 # Below this squared angle the closed forms lose digits to cancellation and their series, cut where the next term is
 # under 1e-16 of the sum, is exact.
 _SERIES_BELOW = 0.25
 
 
+def _joined(series: Callable[[Scalar], Scalar], closed: Callable[[Scalar], Scalar], t: Scalar) -> Scalar:
+    """`series` of squared angles below the limit, `closed` of others: one of the two, and what the other is at the limit.
+
+    Without a branch, so that it can be traced.
+    """
+    apart = np.abs(t - _SERIES_BELOW)
+    below, above = 0.5 * (t + _SERIES_BELOW - apart), 0.5 * (t + _SERIES_BELOW + apart)
+    return closed(above) + (series(below) - series(_SERIES_BELOW))
+
+
+def _sinc(t: Scalar) -> Scalar:
+    """sin x / x with t = x^2, smooth through t = 0."""
+
+    def series(t: Scalar) -> Scalar:
+        tail = 1 / 362880 - t * (1 / 39916800 - t * (1 / 6227020800))
+        return 1.0 - t * (1 / 6 - t * (1 / 120 - t * (1 / 5040 - t * tail)))
+
+    def closed(t: Scalar) -> Scalar:
+        x = np.sqrt(t)
+        return np.sin(x) / x
+
+    return _joined(series, closed, t)
+
+
 def _third(t: Scalar) -> Scalar:
     """(x - sin x) / x^3 with t = x^2."""
-    series = 1 / 6 - t * (1 / 120 - t * (1 / 5040 - t * (1 / 362880 - t * (1 / 39916800 - t / 6227020800))))
-    big = np.where(t < _SERIES_BELOW, 1.0, t)
-    x = np.sqrt(big)
-    return np.where(t < _SERIES_BELOW, series, (x - np.sin(x)) / (big * x))
+
+    def series(t: Scalar) -> Scalar:
+        return 1 / 6 - t * (1 / 120 - t * (1 / 5040 - t * (1 / 362880 - t * (1 / 39916800 - t / 6227020800))))
+
+    def closed(t: Scalar) -> Scalar:
+        x = np.sqrt(t)
+        return (x - np.sin(x)) / (t * x)
+
+    return _joined(series, closed, t)
 
 
 def _log_third(t: Scalar) -> Scalar:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.chains import Task
+from robodyn.chains import Step, Task
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
 
@@ -62,6 +62,23 @@ class Engine(Protocol):
     def fast_call(self, name: str, algorithm: Task, dyn: Dynamics) -> Callable[..., Any] | None:
         """A function that answers the plain calls of a query with less ado than the method `dyn.name`, and passes all
         others on to the method; None where there is none, or none yet."""
+
+
+@runtime_checkable
+class Marching(Protocol):
+    """An engine that can follow many steps of an integrator in one go."""
+
+    def march(self, step: Step, states: tuple[Array, Array], given: Mapping[str, Array], dt: float) -> bool:
+        """Follow an integrator's steps; False where the engine has no program for them, and nothing is done.
+
+        Args:
+            step: what a step is.
+            states: q (steps + 1, B, nq) and qd (steps + 1, B, nv), contiguous, of which the first row is given and the
+                others are filled.
+            given: the other inputs of its dynamics by name, (steps, B, ...), or (1, B, ...) where they do not change;
+                each state's numbers contiguous.
+            dt: seconds of a step.
+        """
 
 
 SUPPORT: dict[str, dict[str, tuple[str, ...]]] = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.chains import Product, Products, Solution, Solve, Stacked, Task, Units
+from robodyn.chains import Coordinates, Product, Products, Solution, Solve, Stacked, Step, Traceable, Units
 from robodyn.joints import KINDS, JointKind, unit_quaternion
 from robodyn.model import Model
 from robodyn.spatial import ZERO_FORCE, ZERO_MOTION, Force, Inertia, Motion, Transform
@@ -38,26 +38,29 @@ from robodyn.tracing.expression import Graph, Value
 from robodyn.tracing.products import multiplied
 from robodyn.tracing.program import Program
 from robodyn.tracing.solves import solved
+from robodyn.tracing.steps import stepped
 
 WORLD = -1
 _Key = tuple[str, Any, int | None]
 
 
-def input_shapes(model: Model, algorithm: Task, base: Iterable[str] = ()) -> dict[str, tuple[int, ...]]:
+def input_shapes(model: Model, algorithm: Traceable, base: Iterable[str] = ()) -> dict[str, tuple[int, ...]]:
     """Shape of one state of every input that a program of the algorithm takes, in the program's order.
 
     `base` names those of V0 and dV0 that are given; the others are zero.
     """
     per_body = {name: (model.n_bodies, width) for name, width in PER_BODY.items()}
-    shapes = {"q": (model.nq,), **dict.fromkeys(PER_VELOCITY, (model.nv,)), **per_body}
+    shapes = {"q": (model.nq,), **dict.fromkeys(PER_VELOCITY, (model.nv,)), **per_body, "dt": (1,)}
     return {
-        **{name: shapes[name] for name in INPUTS if name in algorithm.inputs},
+        **{name: shapes[name] for name in (*INPUTS, "dt") if name in algorithm.inputs},
         **{name: (6,) for name in ("V0", "dV0") if name in base},
     }
 
 
-def output_shape(model: Model, output: Output | Solution | Stacked | Product) -> tuple[int, ...]:
+def output_shape(model: Model, output: Output | Solution | Stacked | Product | Coordinates) -> tuple[int, ...]:
     """Shape of one state of an output."""
+    if isinstance(output, Coordinates):
+        return (model.nq,)
     if isinstance(output, Solution):
         return output_shape(model, output.like)
     if isinstance(output, Product):
@@ -365,7 +368,7 @@ class Trace:
         return (nv, nv), [total[v, 0, c] for v in range(nv) for c in range(nv)]
 
 
-def trace(model: Model, task: Task, *, link: int | None = None, base: Iterable[str] = ()) -> Program:
+def trace(model: Model, task: Traceable, *, link: int | None = None, base: Iterable[str] = ()) -> Program:
     """The straight-line program of an algorithm, of a chain of them, or of one at every unit vector, on a model.
 
     Args:
@@ -380,10 +383,12 @@ def trace(model: Model, task: Task, *, link: int | None = None, base: Iterable[s
     }
     pool: dict[str, Sequence[Value]] = {name: scalars for name, (_, scalars) in inputs.items()}
 
-    def results(task: Task, given: Mapping[str, Sequence[Value]]) -> dict[str, Sequence[Value]]:
+    def results(task: Traceable, given: Mapping[str, Sequence[Value]]) -> dict[str, Sequence[Value]]:
         if isinstance(task, Algorithm):
             found = Trace(model, task, link=link, base=base, graph=graph, given=given).results()
             return {name: scalars for name, (_, scalars) in found.items()}
+        if isinstance(task, Step):
+            return stepped(model, task, given, lambda state: results(task.dynamics, {**given, **state})["qdd"])
         if isinstance(task, Units):
             units = [[float(k == v) for v in range(model.nv)] for k in range(model.nv)]
             rows = [results(task.algorithm, {**given, task.vector: unit}) for unit in units]

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.chains import Task
+from robodyn.chains import Step, Task, Traceable
 from robodyn.engines.cpu.cache import ObjectCache
 from robodyn.engines.cpu.generated import GeneratedCode
 from robodyn.engines.cpu.jit import Code
 from robodyn.engines.cpu.kernels import Compiler, Kernel, Request, workspace
+from robodyn.engines.cpu.march import March
 from robodyn.engines.cpu.native import EntryKernel, Scratch, make_entry
 from robodyn.engines.cpu.pool import default_threads, shared_pool
 from robodyn.engines.cpu.target import Target, host_target
@@ -79,8 +80,9 @@ class CpuEngine:
         self._compiling: dict[tuple[Any, ...], threading.Thread] = {}
         self._workspaces: dict[int, list[tuple[int, Array]]] = {}
         self._scratch: Scratch | None = None
+        self._marches: dict[Step, March | None] = {}
 
-    def request(self, algorithm: Task, base: tuple[str, ...] = (), link: int | None = None) -> Request:
+    def request(self, algorithm: Traceable, base: tuple[str, ...] = (), link: int | None = None) -> Request:
         """What a kernel is asked for."""
         return Request(self.model, algorithm, self.dtype, self.target, base, link)
 
@@ -164,6 +166,21 @@ class CpuEngine:
             if not np.may_share_memory(target, outputs[name]):
                 outputs[name][...] = target.reshape(outputs[name].shape)
 
+    def march(self, step: Step, states: tuple[Array, Array], given: Mapping[str, Array], dt: float) -> bool:
+        """Follow a step from the first row of states to the last; see `protocol.Engine`."""
+        if step not in self._marches:
+            try:
+                kernel = self.compiler.step(self.request(step)) if self.model.n_bodies else None
+            except UnavailableError:  # it does not compile: accelerations may
+                kernel = None
+            self._marches[step] = None if kernel is None else March(self.compiler, kernel)
+        found = self._marches[step]
+        if found is None:
+            return False
+        if states[0].size:
+            found.run(self.launch, states, given, dt)
+        return True
+
     def prepare(self, algorithm: Task) -> None:
         """Compile an algorithm now."""
         kernel = self._ready(algorithm, (), None, False)
@@ -243,26 +260,27 @@ class CpuEngine:
         """Load a module that every robot shares, from the cache if it is there."""
         return self.compiler.shared(text, "robodyn runtime", host_target())
 
-    def launch(self, kernel: Kernel, table: int, rows: int) -> None:
-        """Run a kernel on the rows that a table describes, alone or with others."""
-        share = self.threads > 1 and rows * kernel.row_ns > SHARE_NS
+    def launch(self, kernel: Kernel, table: int, rows: int, steps: int = 1) -> None:
+        """Run a kernel on the rows that a table describes, alone or with others; `steps`: how often it does its work
+        for a row."""
+        share = self.threads > 1 and rows * steps * kernel.row_ns > SHARE_NS
         participants = self.threads if share else 1
         stride = _stride(kernel)
         address, owner = self._take_workspace(stride * participants)
         try:
             if share:
                 shared_pool(self.threads, self.load).run(
-                    kernel.address, table, rows, self.grain(kernel), address, stride
+                    kernel.address, table, rows, self.grain(kernel, steps), address, stride
                 )
             else:
                 kernel.function(table, 0, rows, address)
         finally:
             self._return_workspace(stride * participants, address, owner)
 
-    def grain(self, kernel: Kernel) -> int:
+    def grain(self, kernel: Kernel, steps: int = 1) -> int:
         """Rows of a piece of work: whole vectors that take some microseconds."""
         width = self.target.width(self.dtype)
-        return max(1, math.ceil(_PIECE_NS / (kernel.row_ns * width))) * width
+        return max(1, math.ceil(_PIECE_NS / (steps * kernel.row_ns * width))) * width
 
     def share_rows(self, kernel: Kernel) -> int:
         """Rows from which a batch is shared between threads."""

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.chains import Chain, Stage, Task, Units
+from robodyn.chains import Chain, Stage, Step, Traceable, Units
 from robodyn.engines.cpu.cache import ObjectCache, compiled, object_key
 from robodyn.engines.cpu.jit import Code, compile_object
 from robodyn.engines.cpu.rolled_program import RolledProgram
@@ -36,7 +36,8 @@ _MAX_TRACED_BODIES, _MAX_TRACED_STEPS = 250, 4096
 """Bodies, and bodies times lanes or columns where a query has them, beyond which a program is not even traced. With
 hundreds of bodies one state takes longer in a vector of eight copies than in rolled code for one."""
 MAX_UNROLLED_CHAIN = 24_000
-"""Operations of a chain from which its stages are kernels of their own: solves run faster as loops then."""
+"""Operations of a chain from which its stages are kernels of their own: solves run faster as loops then. Of an
+integrator's step, those from which it takes too long to compile."""
 _FLUSHED_ENTRIES = 256
 """Results of a state from which unrolled code leaves vectors, and a loop writes them to rows from end to end of each.
 Rows that are written here and there wait for memory twice as long once a batch is larger than the caches."""
@@ -62,7 +63,7 @@ class Request:
     link."""
 
     model: Model
-    algorithm: Task
+    algorithm: Traceable
     dtype: np.dtype[Any]
     target: Target
     base: tuple[str, ...] = ()
@@ -236,6 +237,8 @@ class Compiler:
         if bodies > _MAX_TRACED_BODIES or bodies * request.lanes > _MAX_TRACED_STEPS:
             return False
         task = request.algorithm
+        if isinstance(task, Step):
+            return Compiler._unrollable(replace(request, algorithm=task.dynamics))
         if isinstance(task, Chain):
             return solve_operations(request.model, task) <= MAX_UNROLLED_CHAIN
         entries = [math.prod(output_shape(request.model, output)) for output in task.outputs.values()]
@@ -255,7 +258,8 @@ class Compiler:
         program: Program | None = None
         if code is None or code == _ROLLED_MARK:
             program = request.trace()
-            limit = MAX_UNROLLED_CHAIN if isinstance(request.algorithm, Chain) else MAX_UNROLLED_OPERATIONS
+            several = isinstance(request.algorithm, Chain | Step)
+            limit = MAX_UNROLLED_CHAIN if several else MAX_UNROLLED_OPERATIONS
             if program.operations > limit and not forced:
                 cache.put(key, _ROLLED_MARK, f"{request.label}: rolled")
                 return None
@@ -276,6 +280,10 @@ class Compiler:
         if program is not None:
             kernel.__dict__["program"] = program
         return kernel
+
+    def step(self, request: Request) -> Kernel | None:
+        """Unrolled code of an integrator's step, or None where it would be too large, or code is to be rolled."""
+        return None if self.mode == "rolled" else self.unrolled(request)
 
     def shared(self, text: str, label: str, target: Target) -> Code:
         """Code that every robot shares, from the cache if it is there."""

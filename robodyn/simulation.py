@@ -1,0 +1,240 @@
+"""One robot through time with error control: SciPy's integrators, events and callbacks."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from robodyn.arguments import Array, finite_number, finite_real, one_of, real_array
+from robodyn.dynamics import Dynamics
+from robodyn.errors import ArgumentError, NumericalError
+from robodyn.messages import brief
+from robodyn.model import Model
+
+Event = Callable[[float, Array, Array], float]
+"""(t, q, qd) to a number whose sign changes at the event. `terminal` and `direction` may be set on it, as in SciPy."""
+METHODS = ("RK45", "RK23", "DOP853", "Radau", "BDF", "LSODA")
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What a simulation came to: `t` (K,) in seconds, `q` (K, nq), `qd` (K, nv).
+
+    `events`: for each event the times at which it happened; `status`: "finished", "event" (a terminal one), "stopped"
+    (by the callback) or "interrupted" (by Ctrl-C).
+    """
+
+    t: Array
+    q: Array
+    qd: Array
+    events: tuple[Array, ...]
+    status: str
+
+
+def simulate(
+    robot: Model | Dynamics,
+    q0: ArrayLike,
+    qd0: ArrayLike,
+    t_end: float,
+    tau: ArrayLike | Callable[[float, Array, Array], ArrayLike] | None = None,
+    f_ext: ArrayLike | Callable[[float, Array, Array], ArrayLike] | None = None,
+    *,
+    t_eval: ArrayLike | None = None,
+    events: Sequence[Event] | Event = (),
+    callback: Callable[[float, Array, Array], Any] | None = None,
+    method: str = "DOP853",
+    rtol: float = 1e-8,
+    atol: float = 1e-10,
+    max_step: float = np.inf,
+) -> Simulation:
+    """Follow one robot from time 0, with steps as long as the tolerances allow.
+
+    Coordinates are integrated as numbers, and quaternions scaled to unit length where they are used and returned: their
+    length has no influence on where they point.
+
+    Args:
+        robot: a model, or a `Dynamics` in float64 with the options wanted (joint forces, say).
+        q0: (nq,) the configuration at time 0.
+        qd0: (nv,) the velocity at time 0.
+        t_end: seconds, positive.
+        tau: (nv,) generalised forces, or a function of (t, q, qd); None for none.
+        f_ext: (n_bodies, 6) external forces as elsewhere, or a function of (t, q, qd).
+        t_eval: times to return states at, ascending between 0 and t_end; None for those of all steps.
+        events: functions of (t, q, qd); one with an attribute `terminal` that is true ends the simulation, `direction`
+            picks rising (positive) or falling (negative) changes of sign.
+        callback: a function of (t, q, qd), called after each step; the simulation ends where it returns a true value.
+        method: one of SciPy's integrators: "RK45", "RK23", "DOP853", "Radau", "BDF", "LSODA".
+        rtol: relative tolerance of a step.
+        atol: absolute tolerance of a step, in the units of the coordinates.
+        max_step: the longest step, s.
+
+    Raises:
+        ArgumentError: a bad argument, or a function that returns something else.
+        NumericalError: the integrator gives up, or the state is no longer finite.
+
+    Warns:
+        RuntimeWarning: Ctrl-C; what was computed is returned.
+    """
+    dyn = robot if isinstance(robot, Dynamics) else Dynamics(robot)
+    if dyn.dtype != np.float64:
+        raise ArgumentError(
+            f"robot: got a Dynamics in {dyn.dtype}; wanted float64, whose digits the tolerances count on"
+        )
+    end = finite_real(t_end)
+    if end is None or end <= 0.0:
+        raise ArgumentError(f"t_end: got {brief(t_end)}; wanted a positive finite number of seconds")
+    if callback is not None and not callable(callback):
+        raise ArgumentError(f"callback: got {brief(callback)}; wanted a function of (t, q, qd)")
+    run = _Run(dyn, q0, qd0, tau, f_ext)
+    asked = _times(t_eval, end)
+    watch = _Watch(run, (events,) if callable(events) else tuple(events))
+    tolerances = {
+        "rtol": _positive("rtol", rtol),
+        "atol": _positive("atol", atol),
+        "max_step": _positive("max_step", max_step),
+    }
+    status, kept = _follow(run, end, asked, watch, callback, one_of("method", method, METHODS), tolerances)
+    t, y = np.array([each[0] for each in kept]), np.array([each[1] for each in kept]).reshape(len(kept), -1)
+    q, qd = run.split(y)
+    found = tuple(np.array(times) for times in watch.times)
+    return Simulation(t, q, qd, found, status)
+
+
+class _Run:
+    """The equations of motion of y = (q, qd)."""
+
+    def __init__(self, dyn: Dynamics, q0: ArrayLike, qd0: ArrayLike, tau: Any, f_ext: Any) -> None:
+        model = dyn.model
+        self._dyn, self._nq = dyn, model.nq
+        q = real_array("q0", q0, (model.nq,), np.float64)
+        qd = real_array("qd0", qd0, (model.nv,), np.float64)
+        for name, array in (("q0", q), ("qd0", qd)):
+            if array.ndim != 1:
+                raise ArgumentError(
+                    f"{name}: got shape {array.shape}; wanted one state; batches are for Dynamics.rollout"
+                )
+        self._tau = tau if tau is not None else np.zeros(model.nv)
+        self._f_ext = f_ext
+        self.y0 = np.concatenate((model.normalized(q), qd))
+        self.slope(0.0, self.y0)
+
+    def split(self, y: Array) -> tuple[Array, Array]:
+        """q with unit quaternions, and qd."""
+        return self._dyn.model.unit_coordinates(y[..., : self._nq]), y[..., self._nq :]
+
+    def slope(self, t: float, y: Array) -> Array:
+        """dy/dt."""
+        model = self._dyn.model
+        q, qd = self.split(y)
+        forces = {
+            name: given(t, q, qd) if callable(given) else given
+            for name, given in (("tau", self._tau), ("f_ext", self._f_ext))
+        }
+        if not np.isfinite(y).all():
+            raise NumericalError(f"simulate: the state is no longer finite at t = {t:.6g} s")
+        qdd = self._dyn.forward_dynamics(q, qd, forces["tau"], forces["f_ext"])
+        rates = np.empty(self._nq)
+        for kind, q_index, v_index in model.free_joints:
+            rates[q_index] = kind.rate(y[q_index], qd[v_index])
+        return np.concatenate((rates, qdd))
+
+
+class _Watch:
+    """Events: whether their sign changed in a step, and when.
+
+    `times`: of each event so far.
+    """
+
+    def __init__(self, run: _Run, events: tuple[Event, ...]) -> None:
+        for event in events:
+            if not callable(event):
+                raise ArgumentError(f"events: got {brief(event)}; wanted functions of (t, q, qd)")
+        self._run, self._events = run, events
+        self.times: list[list[float]] = [[] for _ in events]
+        self._values = [self._value(event, 0.0, run.y0) for event in events]
+
+    def _value(self, event: Event, t: float, y: Array) -> float:
+        return finite_number("events: what one returns", event(t, *self._run.split(y)))
+
+    def step(self, before: float, t: float, dense: Callable[[float], Array]) -> float | None:
+        """Look at a step; the time of a terminal event in it, or None."""
+        from scipy.optimize import brentq  # type: ignore[import-untyped]
+
+        last, found = None, []
+        for k, event in enumerate(self._events):
+            old, new = self._values[k], self._value(event, t, dense(t))
+            self._values[k] = new
+            direction = getattr(event, "direction", 0)
+            up, down = old < 0.0 <= new, old > 0.0 >= new
+            if (up and direction >= 0) or (down and direction <= 0):
+                at = float(
+                    brentq(lambda s, event=event: self._value(event, s, dense(s)), before, t, xtol=4e-16 * max(1.0, t))
+                )
+                found.append((at, k))
+                if getattr(event, "terminal", False) and (last is None or at < last):
+                    last = at
+        for at, k in sorted(found):
+            if last is None or at <= last:
+                self.times[k].append(at)
+        return last
+
+
+def _follow(
+    run: _Run,
+    end: float,
+    asked: Array | None,
+    watch: _Watch,
+    callback: Callable[[float, Array, Array], Any] | None,
+    method: str,
+    tolerances: dict[str, float],
+) -> tuple[str, list[tuple[float, Array]]]:
+    """Step by step: how it ended, and the states to return."""
+    from scipy import integrate  # type: ignore[import-untyped]
+
+    solver = getattr(integrate, method)(run.slope, 0.0, run.y0, end, **tolerances)
+    kept = [(0.0, run.y0)] if asked is None or (asked.size and asked[0] == 0.0) else []
+    try:
+        while solver.status == "running":
+            message = solver.step()
+            if solver.status == "failed":
+                raise NumericalError(f"simulate: {method} gives up at t = {solver.t:.6g} s: {message}")
+            dense = solver.dense_output()
+            stop = watch.step(solver.t_old, solver.t, dense)
+            t = solver.t if stop is None else stop
+            if asked is None:
+                kept.append((t, solver.y.copy() if stop is None else dense(stop)))
+            else:
+                kept += [(float(s), dense(s)) for s in asked[(asked > solver.t_old) & (asked <= t)]]
+            if stop is not None:
+                return "event", kept
+            if callback is not None and callback(t, *run.split(solver.y)):
+                return "stopped", kept
+    except KeyboardInterrupt:
+        warnings.warn(
+            f"simulate: interrupted at t = {solver.t:.6g} s; what was computed is returned",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return "interrupted", kept
+    return "finished", kept
+
+
+def _times(given: ArrayLike | None, end: float) -> Array | None:
+    if given is None:
+        return None
+    times = real_array("t_eval", given, (), np.float64)
+    if times.ndim != 1 or not ((times >= 0.0) & (times <= end)).all() or (np.diff(times) <= 0.0).any():
+        raise ArgumentError(f"t_eval: got {brief(given)}; wanted ascending times from 0 to {end:g}")
+    return times
+
+
+def _positive(name: str, given: Any) -> float:
+    number = np.inf if given == np.inf else finite_real(given)
+    if number is None or number <= 0.0:
+        raise ArgumentError(f"{name}: got {brief(given)}; wanted a positive number")
+    return number

@@ -1,0 +1,80 @@
+"""Steps of integrators on expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from robodyn.chains import Step
+from robodyn.integrators import INTEGRATORS
+from robodyn.joints import JointKind
+from robodyn.model import Model
+from robodyn.tracing.expression import Value
+
+_STILL = 1e-30
+"""m/s or rad/s, far below which dry friction vanishes instead of jumping."""
+_Scalars: TypeAlias = Sequence[Value]
+
+
+class TracedSystem:
+    """A robot for integrators: vectors are arrays of expressions, so that they add and scale.
+
+    `accelerations` are those of a state given as inputs by name.
+    """
+
+    def __init__(
+        self, model: Model, task: Step, tau: _Scalars, accelerations: Callable[[Mapping[str, _Scalars]], _Scalars]
+    ) -> None:
+        self._model, self._task, self._tau, self._accelerations = model, task, tau, accelerations
+
+    def acceleration(self, q: Any, qd: Any) -> Any:
+        """qdd (nv,)."""
+        tau = vector(self._tau)
+        if "damping" in self._task.joint_forces:
+            tau = tau - self._model.damping * qd
+        if "friction" in self._task.joint_forces:
+            signs = vector([v * (1.0 / (np.abs(v) + _STILL)) for v in qd])
+            tau = tau - self._model.friction * signs
+        return vector(self._accelerations({"q": list(q), "qd": list(qd), "tau": list(tau)}))
+
+    def moved(self, q: Any, u: Any) -> Any:
+        """q (+) u (nq,)."""
+        return self._joint_by_joint(
+            self._model.nq, "q", lambda kind, at, along: kind.integrate(tuple(q[at]), tuple(u[along]))
+        )
+
+    def bracket(self, a: Any, b: Any) -> Any:
+        """The Lie bracket (nv,)."""
+        return self._joint_by_joint(
+            self._model.nv, "v", lambda kind, at, along: kind.bracket(tuple(a[along]), tuple(b[along]))
+        )
+
+    def _joint_by_joint(self, size: int, result: str, operation: Callable[[JointKind, Any, Any], Any]) -> Any:
+        out = np.zeros(size, dtype=object)
+        for kind, q_index, v_index in self._model.free_joints:
+            for at, along in zip(q_index, v_index, strict=True):
+                for place, value in zip(at if result == "q" else along, operation(kind, at, along), strict=True):
+                    out[place] = value
+        return out
+
+
+def vector(scalars: _Scalars) -> Any:
+    """An array of expressions and numbers."""
+    out = np.empty(len(scalars), dtype=object)
+    out[:] = scalars
+    return out
+
+
+def stepped(
+    model: Model,
+    task: Step,
+    given: Mapping[str, _Scalars],
+    accelerations: Callable[[Mapping[str, _Scalars]], _Scalars],
+) -> dict[str, _Scalars]:
+    """The state after a step, as expressions of the inputs given."""
+    system = TracedSystem(model, task, given["tau"], accelerations)
+    # The time, too, is an array: (1,) beside (nv,).
+    q, qd = INTEGRATORS[task.integrator](system, *(vector(given[name]) for name in ("q", "qd", "dt")))
+    return {"q_next": list(q), "qd_next": list(qd)}
