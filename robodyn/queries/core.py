@@ -13,7 +13,7 @@ import numpy as np
 from robodyn.arguments import Array, one_of, rows_named
 from robodyn.array_library import NUMPY, Library, require_one_place
 from robodyn.chains import Scan
-from robodyn.engines.gpu.options import gpu_options
+from robodyn.engines.gpu.options import GpuOptions, gpu_options
 from robodyn.engines.protocol import Engine, make_engine, methods_of
 from robodyn.errors import ArgumentError, NumericalError, SingularError
 from robodyn.messages import brief
@@ -36,6 +36,7 @@ class Core(ABC):
     joint_forces: tuple[str, ...]
     argument_shapes: dict[str, tuple[int, ...]]
     _engine_asked: str
+    _gpu_options: GpuOptions | None
 
     def _engine_for(self, given: Mapping[str, Any]) -> tuple[Engine, Library]:
         """The engine for the arguments of a call, and the library of their arrays: those on a GPU are for the GPU."""
@@ -56,7 +57,7 @@ class Core(ABC):
 
         if isinstance(self.engine, GpuEngine):
             return self.engine
-        return GpuEngine(self.model, self.dtype, gpu_options(None))
+        return GpuEngine(self.model, self.dtype, gpu_options(self._gpu_options))
 
     @abstractmethod
     def _answered(self, name: str, result: Any) -> Any:
