@@ -9,15 +9,18 @@ loss.backward()
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.autodiff.functions import DifferentiableDynamics
+from robodyn.autodiff.functions import QUERIES, DifferentiableDynamics
+from robodyn.autodiff.plain_call import PlainCall
 from robodyn.autodiff.rules import Arrays, LinearMap, Smooth
 from robodyn.dynamics import Dynamics
+from robodyn.engines.gpu.device import selected
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.messages import brief
 from robodyn.model import Model
@@ -37,20 +40,24 @@ class _Torch:
 
     xp: Any = torch
 
-    def __init__(self, dtype: np.dtype[Any]) -> None:
-        self._dtype = dtype
-        self.dtype: torch.dtype = getattr(torch, dtype.name)
+    def __init__(self, dtype: np.dtype[Any], device: torch.device) -> None:
+        self._dtype, self._device = dtype, device
+        self._calls: dict[tuple[Dynamics, str, int], PlainCall] = {}
 
     def constant(self, array: Array) -> Any:
         kind = np.int64 if array.dtype.kind in "iu" else self._dtype
         with torch.inference_mode(False):  # constants are kept, also for calls with gradients
-            return torch.from_numpy(np.array(array, dtype=kind))
+            return torch.from_numpy(np.array(array, dtype=kind)).to(self._device)
 
     def fixed(self, array: Any) -> Any:
         return array.detach()
 
     def call(self, dyn: Dynamics, query: str, *arrays: Any) -> Arrays:
-        return tuple(_Call.apply(dyn, query, *arrays)) if _watched(arrays) else _answers(dyn, query, *arrays)
+        key = dyn, query, len(arrays)
+        if key not in self._calls:
+            self._calls[key] = PlainCall(*key)
+        call = self._calls[key]
+        return tuple(_Call.apply(call, *arrays)) if _watched(arrays) else _answers(call, *arrays)
 
     def smooth(self, function: Smooth, *x: Any) -> Any:
         return _Smooth.apply(function, *x) if _watched(x) else function.value(*x)
@@ -73,10 +80,42 @@ def _watched(arrays: Arrays) -> bool:
     )
 
 
-def _answers(dyn: Dynamics, query: str, *arrays: Any) -> Arrays:
+def _is_gpu(device: torch.device) -> bool:
+    """Whether tensors of a device are for the GPU engine."""
+    return str(device.type) == "cuda"
+
+
+def _answers(call: PlainCall, *arrays: Any) -> Arrays:
     """Results of a query of robodyn, computed on the tensors' own memory."""
-    found = getattr(dyn, query)(*(array.numpy(force=True) for array in arrays))
-    return tuple(torch.from_numpy(np.asarray(each)) for each in (found if isinstance(found, tuple) else (found,)))
+    if _is_gpu(arrays[0].device):
+        return _answers_on_gpu(call, *arrays)
+    found = call.answers(*(array.numpy(force=True) for array in arrays))
+    return tuple(torch.from_numpy(np.asarray(each)) for each in found)
+
+
+def _answers_on_gpu(call: PlainCall, *arrays: Any) -> Arrays:
+    """Results of a query for tensors on a GPU: kernels read and write their memory, in the order of PyTorch's current
+    stream, and nothing waits.
+
+    Memory of results is PyTorch's own, so that it knows, also of streams, when to use it again.
+    """
+    device, leading = arrays[0].device, call.leading(arrays)
+    results = tuple(
+        torch.empty((*leading, *own), dtype=arrays[0].dtype, device=device) for own in call.outputs.values()
+    )
+    if 0 not in leading:
+        gpu = call.dyn._gpu.device
+        with gpu.selected(), gpu.foreign_stream(torch.cuda.current_stream(device)):
+            given = [gpu.wrapped(_with_memory(array)) for array in arrays]
+            call.answers(*given, out=tuple(map(gpu.wrapped, results)))
+    return results
+
+
+def _with_memory(array: Any) -> Any:
+    """The same numbers as a plain tensor, whose memory holds them: PyTorch has tensors that it only remembers to be
+    negated, or zero."""
+    plain = array.detach().resolve_neg()
+    return torch.zeros_like(plain, memory_format=torch.contiguous_format) if plain._is_zerotensor() else plain
 
 
 def _in_front(axes: Sequence[int | None], arguments: Sequence[Any]) -> list[Any]:
@@ -111,18 +150,18 @@ class _Call(torch.autograd.Function):
     """Results of a query of robodyn. They have no derivatives."""
 
     @staticmethod
-    def forward(dyn: Dynamics, query: str, *arrays: Any) -> Any:
-        return _answers(dyn, query, *arrays)
+    def forward(call: PlainCall, *arrays: Any) -> Any:
+        return _answers(call, *arrays)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.dyn, ctx.query = inputs[:2]
+        ctx.call = inputs[0]
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> Any:
         raise UnavailableError(
-            f"derivatives of {ctx.query} of {ctx.dyn.model.name!r} of this order are not there: those of first and "
-            "second order are"
+            f"derivatives of {ctx.call.name} of {ctx.call.dyn.model.name!r} of this order are not there: those of first"
+            " and second order are"
         )
 
     jvp = backward
@@ -219,15 +258,33 @@ class TorchDynamics(DifferentiableDynamics):
     """Queries of a robot as functions of PyTorch; made by `wrap`.
 
     They work with `backward`, also twice, with forward mode, and under `torch.func` (`grad`, `vmap`, `jacrev`,
-    `jacfwd`, `hessian`). Arguments are tensors in the processor's memory, of the dtype of `dyn`; they are read in place
-    where rows are contiguous. Values are checked as `dyn` says: by default NaN raises in single states and stays in its
-    row in batches.
+    `jacfwd`, `hessian`). Arguments are tensors of the dtype of `dyn`, all of a call on one device: in the processor's
+    memory, or on a GPU, where the GPU engine answers and results stay. They are read in place where rows are
+    contiguous. Values are checked as `dyn` says: by default NaN raises in single states in the processor's memory, and
+    stays in its row elsewhere.
     """
 
-    def __init__(self, dyn: Dynamics | Model) -> None:
+    def __init__(self, dyn: Dynamics | Model, device: torch.device | None = None) -> None:
         dyn = dyn if isinstance(dyn, Dynamics) else Dynamics(dyn)
         self._dtype: torch.dtype = getattr(torch, dyn.dtype.name)
-        super().__init__(dyn, _Torch(dyn.dtype))
+        self._device = torch.device("cpu") if device is None else device
+        self._on_gpus: dict[torch.device, TorchDynamics] = {}
+        super().__init__(dyn, _Torch(dyn.dtype, self._device))
+
+    def _on(self, device: torch.device) -> TorchDynamics:
+        """The same queries for tensors of a device: constants lie there, and a GPU has an engine of its own."""
+        if not _is_gpu(device):
+            return self
+        if device not in self._on_gpus:
+            engine = self.dyn._engine_asked
+            if engine not in ("auto", "gpu"):
+                raise ArgumentError(
+                    f"dyn: got a Dynamics of engine {engine!r} for tensors on '{device}'; wanted engine 'auto' or "
+                    "'gpu', or tensors on 'cpu'"
+                )
+            with selected(device.index):
+                self._on_gpus[device] = TorchDynamics(self.dyn.variant(engine="gpu"), device)
+        return self._on_gpus[device]
 
     def _unit(self, q: Any) -> Any:
         # Queries scale quaternions themselves; only derivatives need them scaled before.
@@ -243,12 +300,29 @@ class TorchDynamics(DifferentiableDynamics):
             )
         if value.is_nested:
             raise ArgumentError(f"{name}: got a nested tensor; wanted one whose rows all have the same shape")
-        if value.device.type != "cpu" or value.layout != torch.strided:
+        if value.device != self._device or value.layout != torch.strided:
             raise ArgumentError(
-                f"{name}: got a tensor on device '{value.device}' of layout {value.layout}; wanted a strided one on "
-                "'cpu' (tensor.cpu() copies it there, and gradients find their way back)"
+                f"{name}: got a tensor on device '{value.device}' of layout {value.layout}; wanted strided tensors on "
+                "'cpu' or on a GPU, all of a call on one device (tensor.to copies it there, and gradients find their "
+                "way back)"
             )
         return value
+
+
+def _on_its_device(query: Callable[..., Any]) -> Callable[..., Any]:
+    """A query that looks at its first tensor for the device to run on."""
+
+    @wraps(query)
+    def ask(self: TorchDynamics, *arguments: Any, **named: Any) -> Any:
+        tensors = (each for each in (*arguments, *named.values()) if isinstance(each, torch.Tensor))
+        first = next(tensors, None)
+        return query(self if first is None else self._on(first.device), *arguments, **named)
+
+    return ask
+
+
+for _name in QUERIES:
+    setattr(TorchDynamics, _name, _on_its_device(getattr(DifferentiableDynamics, _name)))
 
 
 def wrap(dyn: Dynamics | Model) -> TorchDynamics:

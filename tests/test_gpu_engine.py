@@ -305,6 +305,9 @@ def test_auto_engine_answers_on_the_gpu_what_lives_there(arm: rd.Model, host: Ho
     answer = dyn.forward_dynamics(*there(*states))
     assert isinstance(answer, DeviceArray) and len(host.launches) == 1
     compare(answer, wanted, 1e-9)
+    asked = rd.Dynamics(arm, gpu=GpuOptions("thread"))
+    compare(asked.forward_dynamics(*there(*states)), wanted, 1e-9)
+    assert host.kernels[-1].source.threads_per_state == 1 and asked._gpu.options == GpuOptions("thread")
 
 
 def test_gpu_results_go_where_out_says(arm: rd.Model, host: HostDevice) -> None:

@@ -69,11 +69,23 @@ def _library_of_arrays() -> SimpleNamespace:
     )
 
 
+_LAUNCH = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    ctypes.c_void_p,
+    *(ctypes.c_uint,) * 7,
+    ctypes.c_void_p,
+    ctypes.POINTER(ctypes.c_void_p),
+    ctypes.POINTER(ctypes.c_void_p),
+)
+"""cuLaunchKernel: kernel, sizes of the grid and of a block, shared bytes, stream, addresses of arguments, nothing."""
+
+
 class HostDevice:
     """Runs kernels on the host, in an order of threads.
 
-    `launches`: names of kernels and rows, in the order of their launches; `transfers`: bytes each way; `waits`: how
-    often somebody waited; `refused`: kernels with so many threads for each state do not compile.
+    `launches`: names of kernels and rows, in the order of their launches; `streams`: handles of foreign streams, in the
+    order of their use; `transfers`: bytes each way; `waits`: how often somebody waited; `refused`: kernels with so many
+    threads for each state do not compile; `result`: what the driver's function returns where all is well.
     """
 
     name, architecture, processors, shared_bytes = "host", "sm_90", 2, SHARED_BYTES
@@ -81,6 +93,10 @@ class HostDevice:
     def __init__(self, order: str = "forward", memory: int = 1 << 34) -> None:
         self.order, self.memory, self.xp = order, memory, _library_of_arrays()
         self.launches: list[tuple[str, int]] = []
+        self.kernels: list[HostKernel] = []
+        self.streams: list[int] = []
+        self.result = 0
+        self._driver = _LAUNCH(self._drive)
         self.uploads: list[int] = []
         self.downloads: list[int] = []
         self.waits = 0
@@ -104,13 +120,37 @@ class HostDevice:
     def load(self, source: KernelSource) -> HostKernel:
         if source.threads_per_state in self.refused:
             raise UnavailableError(f"engine 'gpu': cannot compile {source.name}")
-        return HostKernel(self, source)
+        self.kernels.append(HostKernel(self, source, len(self.kernels) + 1))
+        return self.kernels[-1]
 
     def pinned(self, size: int) -> Any:
         return np.full(size, 255, np.uint8)
 
     def stream(self) -> Any:
         return _Stream()
+
+    @contextmanager
+    def foreign_stream(self, stream: Any) -> Iterator[None]:
+        self.streams.append(stream.__cuda_stream__()[1])
+        yield
+
+    def launcher(self) -> int:
+        return ctypes.cast(self._driver, ctypes.c_void_p).value or 0
+
+    def _drive(self, handle: int, *given: Any) -> int:
+        """As the driver's function does: arguments by their addresses, wrong ones as a number that is not zero."""
+        *sizes, stream, parameters, extra = given
+        kernel = self.kernels[handle - 1]
+        source = kernel.source
+        if sizes[1:3] != [1, 1] or sizes[3:] != [source.block_threads, 1, 1, source.shared_bytes] or extra:
+            return 1  # CUDA_ERROR_INVALID_VALUE
+        count = len(source.inputs) + len(source.outputs) + len(source.constants) + 1
+        pointers = [ctypes.c_void_p.from_address(parameters[k]).value for k in range(count)]
+        rows = ctypes.c_longlong.from_address(parameters[count]).value
+        self.streams.append(stream or 0)
+        if self.result == 0:
+            kernel.run(sizes[0], pointers, rows)
+        return self.result
 
     def upload(self, host: Any, array: Any) -> None:
         self.uploads.append(host.nbytes)
@@ -156,8 +196,8 @@ class HostGraph:
 class HostKernel:
     blocks_per_processor = 1
 
-    def __init__(self, device: HostDevice, source: KernelSource) -> None:
-        self.device, self.source = device, source
+    def __init__(self, device: HostDevice, source: KernelSource, handle: int) -> None:
+        self.device, self.source, self.handle = device, source, handle
         self._launch = _library(source).shim_launch
         self._launch.restype = ctypes.c_char_p
 
@@ -170,12 +210,15 @@ class HostKernel:
             assert array.dtype == source.dtype and len(array) == rows
         size = 0 if arrays[-1] is None else arrays[-1].size
         assert size >= source.workspace(blocks)
-        self.device.start(lambda: self._run(blocks, arrays, rows))
+        self.device.start(
+            lambda: self.run(blocks, [None if each is None else each.ctypes.data for each in arrays], rows)
+        )
 
-    def _run(self, blocks: int, arrays: Sequence[Any], rows: int) -> None:
+    def run(self, blocks: int, addresses: Sequence[int | None], rows: int) -> None:
+        """Run it on arrays at these addresses."""
         source = self.source
         self.device.launches.append((source.name, rows))
-        pointers = (ctypes.c_void_p * len(arrays))(*(None if each is None else each.ctypes.data for each in arrays))
+        pointers = (ctypes.c_void_p * len(addresses))(*addresses)
         sizes = (ctypes.c_longlong(rows), ctypes.c_uint(blocks), ctypes.c_uint(source.block_threads))
         shared, order = ctypes.c_size_t(source.shared_bytes), ORDERS.index(self.device.order)
         with self.device.lock:  # the shim's fibres are one set

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -19,10 +21,11 @@ _MAJOR = 13
 
 
 class LoadedKernel(Protocol):
-    """A kernel on a device."""
+    """A kernel on a device; `handle`: what the driver knows it by."""
 
     source: KernelSource
     blocks_per_processor: int
+    handle: int
 
     def launch(self, blocks: int, arrays: Sequence[Any], rows: int) -> None:
         """Start it on the current stream, on a grid of so many blocks, with the arrays that `KernelSource` lists:
@@ -69,6 +72,12 @@ class Device(Protocol):
 
     def stream(self) -> AbstractContextManager[Any]:
         """A new stream, which waits for no other; current inside `with`."""
+
+    def foreign_stream(self, stream: Any) -> AbstractContextManager[Any]:
+        """A stream of another library, an object that has `__cuda_stream__`; current inside `with`."""
+
+    def launcher(self) -> int:
+        """The address of the driver's function that launches a kernel by its handle: cuLaunchKernel."""
 
     def upload(self, host: Array, array: Any) -> None:
         """Copy pinned bytes to the device, in the order of the current stream."""
@@ -140,6 +149,15 @@ class CudaDevice:
         """A new stream, which waits for no other; current inside `with`."""
         return self._cupy.cuda.Stream(non_blocking=True)  # type: ignore[no-any-return]
 
+    def foreign_stream(self, stream: Any) -> AbstractContextManager[Any]:
+        """A stream of another library, an object that has `__cuda_stream__`; current inside `with`."""
+        return self._cupy.cuda.Stream.from_external(stream)  # type: ignore[no-any-return]
+
+    def launcher(self) -> int:
+        """The address of the driver's function that launches a kernel by its handle: cuLaunchKernel."""
+        driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        return ctypes.cast(driver.cuLaunchKernel, ctypes.c_void_p).value or 0
+
     def upload(self, host: Array, array: Any) -> None:
         """Copy pinned bytes to the device, in the order of the current stream."""
         array.data.copy_from_host_async(host.ctypes.data, host.nbytes)
@@ -198,12 +216,13 @@ class _CudaKernel:
         module = cupy.cuda.Module()
         module.load(code)
         self._function = module.get_function(source.name)
+        self.handle = int(self._function.ptr)
         driver = cupy.cuda.driver
         if source.shared_bytes > SHARED_BYTES:
             most = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            driver.funcSetAttribute(self._function.ptr, most, source.shared_bytes)
+            driver.funcSetAttribute(self.handle, most, source.shared_bytes)
         resident = driver.occupancyMaxActiveBlocksPerMultiprocessor
-        found = resident(self._function.ptr, source.block_threads, source.shared_bytes)
+        found = resident(self.handle, source.block_threads, source.shared_bytes)
         if found < 1:
             raise UnavailableError(f"engine 'gpu': no block of {source.name} fits on a multiprocessor of this GPU")
         self.blocks_per_processor = int(found)
@@ -237,6 +256,15 @@ def _cupy() -> Any:
             f"(cupy-cuda{_MAJOR}x) or 12 (cupy-cuda12x and nvidia-cuda-nvrtc-cu12)"
         ) from error
     return cupy
+
+
+def selected(number: int) -> AbstractContextManager[Any]:
+    """Inside `with`, the device that engines are made for is the CUDA device of that number.
+
+    Raises:
+        UnavailableError: there is none.
+    """
+    return _cupy().cuda.Device(number)  # type: ignore[no-any-return]
 
 
 def default_device() -> Device:
