@@ -25,6 +25,12 @@ from robodyn.errors import UnavailableError
 
 PARTITIONS = ("thread", "warp", "block")
 _MOST_THREADS = 256
+_WARPS = ((850, 16), (1400, 12))
+"""Warps that a multiprocessor is to have registers for, by bytes of values in the largest step; 8 for larger ones,
+whose threads can have all registers that there are. Left to itself, the assembler for sm_90 was seen to write some
+values to memory for a few warps more; with these, next to none."""
+_ADDRESSES = {"thread": 150, "warp": 0, "block": 0}
+"""Bytes beside those of values: arrays in the workspace, where a thread has all of its own, have longer addresses."""
 _PRELUDE = """\
 {sincos}
 typedef {scalar} T;
@@ -77,6 +83,8 @@ class KernelText:
         self.constants: dict[str, Array] = {}
         self.integers: dict[str, int] = {}
         self.scratch: dict[str, Scratch] = {}
+        self.values_bytes = 0
+        """Of the values in the largest step."""
         self.rows: tuple[Row, ...] = ()
         self._tiles = Placement(0)
 
@@ -202,4 +210,7 @@ class KernelText:
             "I rows",
         ]
         joined = ",\n    ".join(parameters)
-        return [f'extern "C" __global__ void __launch_bounds__({threads}) {name}(', f"    {joined})"]
+        needed = self.values_bytes + _ADDRESSES[self.partition]
+        warps = next((count for most, count in _WARPS if needed <= most), 8)
+        bounds = f"{threads}, {max(1, warps * WARP // threads)}"
+        return [f'extern "C" __global__ void __launch_bounds__({bounds}) {name}(', f"    {joined})"]

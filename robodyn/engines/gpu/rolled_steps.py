@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +22,7 @@ from robodyn.engines.cpu.rolled_plan import (
     traits_of,
 )
 from robodyn.engines.gpu.kernel_text import KernelText, Ref
+from robodyn.engines.gpu.ordering import in_short_order, values_alive
 from robodyn.engines.gpu.source import WARP
 from robodyn.joints import KINDS
 from robodyn.model import Model
@@ -35,12 +38,16 @@ from robodyn.sweeps import (
     WorldOutput,
 )
 from robodyn.tracing.c_body import Body
+from robodyn.tracing.lowering import lower
 from robodyn.tracing.program import Port
 from robodyn.tracing.rolled import Source, Step, StepTracer, Target
 
 _WHOLE = 1 << 30
 """Operations in a part of a step: steps are in one piece."""
 _LARGEST_PITCH = 1 << 16
+_CROWDED_BYTES = 600
+"""Of values in a step from which registers are saved: a thread has 1020 bytes of them, for addresses too."""
+_RESULT = re.compile(r"r(\d+) = (.*);")
 
 
 def _columns(rows: Array, width: int) -> Array:
@@ -146,22 +153,61 @@ class StepWriter:
         self._numbers = 0
 
     def write(self) -> None:
-        """All of it. Every result is computed before the first is stored: a step may read what it replaces."""
-        program = self.step.program
+        """All of it.
+
+        Loads come first and together, stores last, so that a thread waits for memory once. Where registers would not
+        do for that, loads come where they are needed and stores as soon as they can: after all loads of what they may
+        replace.
+        """
+        step, text = self.step, self.text
+        values = self._values_bytes()
+        text.values_bytes = max(text.values_bytes, values)
+        crowded = values > _CROWDED_BYTES
+        program = in_short_order(step.program) if crowded else step.program
+        held = self._replaced() if crowded else set(range(len(step.targets)))
+        names: dict[int, str] = {}
         for k, node in enumerate(program.inputs[0].scalars):
             if node != -1:
-                self.text.do(f"const T x{k} = {self._source(self.step.sources[k])};")
-        count = len(self.step.targets)
-        if count:
-            self.text.do(f"T {', '.join(f'r{k}' for k in range(count))};")
+                source = self._source(step.sources[k])
+                names[k] = f"({source})" if crowded else f"x{k}"
+                if not crowded:
+                    text.do(f"const T x{k} = {source};")
+        if held:
+            text.do(f"T {', '.join(f'r{k}' for k in sorted(held))};")
 
         def place(port: Port, k: int) -> str:
-            return f"{'x' if port is program.inputs[0] else 'r'}{k}"
+            return names.get(k, "") if port is program.inputs[0] else f"r{k}"
 
-        for part in Body(program, self.text.dialect, place, _WHOLE).parts():
-            self.text.do(*part)
-        for k, target in enumerate(self.step.targets):
-            self._store(f"r{k}", target)
+        for line in itertools.chain(*Body(program, text.dialect, place, _WHOLE).parts()):
+            result = _RESULT.fullmatch(line)
+            if result and int(result[1]) not in held:
+                self._store(result[2], step.targets[int(result[1])])
+            else:
+                text.do(line)
+        for k in sorted(held):
+            self._store(f"r{k}", step.targets[k])
+
+    def _values_bytes(self) -> int:
+        """Of all that a step reads and leaves, and of what waits in it for readers."""
+        program = self.step.program
+        read = sum(node != -1 for node in program.inputs[0].scalars)
+        values = read + len(self.step.targets) + values_alive(lower(program))
+        return values * self.text.dtype.itemsize
+
+    def _replaced(self) -> set[int]:
+        """Results whose places the step may still read: those of a field that it reads of the same body. A body is
+        never its own parent, while the body that a sweep started from may be the one that it is at."""
+        read = {
+            (source.array.removeprefix("field "), source.subject)
+            for source, node in zip(self.step.sources, self.step.program.inputs[0].scalars, strict=True)
+            if source.array.startswith("field ") and node != -1
+        }
+        apart = ({"self", "parent"}, {"carry", "self"}, {"carry", "first"}, {"carry", "parent"})
+        return {
+            k
+            for k, target in enumerate(self.step.targets)
+            if any(field == target.field and {subject, target.subject} not in apart for field, subject in read)
+        }
 
     def _new(self, value: str, kind: str = "int") -> str:
         """A name for a value."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from robodyn.engines.cpu.rolled_plan import Scope, is_block, must_be_zeroed
 from robodyn.engines.gpu.kernel_text import KernelText, Ref
+from robodyn.engines.gpu.rolled_columns import carried_for, kinds_above, of_column
 from robodyn.engines.gpu.rolled_steps import AlgorithmCode, StepWriter
 from robodyn.engines.gpu.schedules import (
     Rounds,
@@ -33,8 +34,7 @@ from robodyn.sweeps import (
     World,
     WorldOutput,
 )
-
-_LARGEST_NV = max(kind.nv for kind in KINDS)
+from robodyn.tracing.rolled import Step
 
 
 def _used_fields(algorithm: Algorithm) -> set[str]:
@@ -178,7 +178,9 @@ class SweepWriter:
 
     def _body_step(self, group: tuple[int, ...], scope: Scope) -> None:
         self.text.do(f"const int parent = (int){self.code.model_array('parent')}[i];")
-        self._switch(["i"], lambda kinds: self.code.tracer.bodies(group, kinds[0]), scope)
+        code = self.code
+        steps = {kind: code.tracer.bodies(group, KINDS[kind]) for kind in code.traits.kinds}
+        self._switch("i", [*steps], lambda kind: StepWriter(code, steps[kind], scope).write())
 
     def _lanes(self, group: tuple[int, ...]) -> None:
         """Every lane on its own, from body to body."""
@@ -195,24 +197,14 @@ class SweepWriter:
             self._body_step(group, Scope(self_="i", parent="parent", lane="lane", **slots))
         text.sync()
 
-    def _switch(self, bodies: list[str], trace: Callable[[list[JointKind]], Any], scope: Scope) -> None:
-        """A step for each combination of the kinds of some bodies."""
+    def _switch(self, body: str, kinds: Sequence[int], write: Callable[[int], None]) -> None:
+        """Statements for each of the kinds that a body's joint may be of."""
         text = self.text
-        combinations: list[tuple[int, ...]] = [()]
-        for _ in bodies:
-            combinations = [(*some, each) for some in combinations for each in self.code.traits.kinds]
-        kind = self.code.model_array("joint_kind")
-        which = "0"
-        for body in bodies:
-            which = f"({which} * {len(KINDS)} + (int){kind}[{body}])"
-        several = len(combinations) > 1
-        with text.block(f"switch ({which})" if several else ""):
-            for some in combinations:
-                number = 0
-                for each in some:
-                    number = number * len(KINDS) + each
-                with text.block(f"case {number}:" if several else ""):
-                    StepWriter(self.code, trace([KINDS[each] for each in some]), scope).write()
+        several = len(kinds) > 1
+        with text.block(f"switch ((int){self.code.model_array('joint_kind')}[{body}])" if several else ""):
+            for code in kinds:
+                with text.block(f"case {code}:" if several else ""):
+                    write(code)
                     if several:
                         text.do("break;")
 
@@ -258,13 +250,38 @@ class SweepWriter:
         text.sync()
 
     def _climb(self, sweep: Ancestors, scope: Scope) -> None:
-        text, tracer = self.text, self.code.tracer
-        for name in sweep.carries:
-            text.do(f"T carry_{name}[{max(1, self.algorithm.fields[name].size(_LARGEST_NV))}];")
-        self._switch(["first"], lambda kinds: tracer.start(sweep, kinds[0]), scope)
-        above = f"(int){self.code.model_array('parent')}[here]"
-        with text.block(f"for (int here = first; here >= 0; here = {above})"):
-            self._switch(["here", "first"], lambda kinds: tracer.visit(sweep, *kinds), scope)
+        above = kinds_above(self.model)
+        kinds = self.code.traits.kinds
+        self._switch("first", kinds, lambda kind: self._climb_from(sweep, scope, KINDS[kind], above[kind]))
+
+    def _climb_from(self, sweep: Ancestors, scope: Scope, first: JointKind, here: Sequence[int]) -> None:
+        """The columns of a joint of that kind one after another, past joints of the kinds `here`."""
+        tracer = self.code.tracer
+        start, visits = tracer.start(sweep, first), {code: tracer.visit(sweep, KINDS[code], first) for code in here}
+        if first.nv == 1 or not self._by_columns(sweep):
+            self._climb_once(sweep, scope, start, visits)
+            return
+        for column in range(first.nv):
+            carried = carried_for([*visits.values()], column)
+            some = {code: of_column(step, column, carried) for code, step in visits.items()}
+            self._climb_once(sweep, scope, of_column(start, column, carried), some)
+
+    def _by_columns(self, sweep: Ancestors) -> bool:
+        """Whether results are matrices with a column for each degree of freedom that the sweep starts from."""
+        outputs = [each for each in self.algorithm.outputs.values() if isinstance(each, PairOutput)]
+        return set(sweep.writes) <= {blocks.field for output in outputs for blocks in output.blocks}
+
+    def _climb_once(self, sweep: Ancestors, scope: Scope, start: Step, visits: Mapping[int, Step]) -> None:
+        text, code = self.text, self.code
+        above = f"(int){code.model_array('parent')}[here]"
+        with text.block():
+            for name in sweep.carries:
+                size = max([0, *(target.index + 1 for target in start.targets if target.field == name)])
+                if size:
+                    text.do(f"T carry_{name}[{size}];")
+            StepWriter(code, start, scope).write()
+            with text.block(f"for (int here = first; here >= 0; here = {above})"):
+                self._switch("here", [*visits], lambda kind: StepWriter(code, visits[kind], scope).write())
 
     # After sweeps.
 

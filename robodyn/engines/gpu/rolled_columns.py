@@ -1,0 +1,75 @@
+"""Steps of an `Ancestors` sweep one column at a time.
+
+A joint with six degrees of freedom has six columns, of which a thread that carried all of them up the tree would have
+no registers left. No column needs another: each is carried alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from robodyn.joints import KINDS
+from robodyn.model import Model
+from robodyn.tracing.expression import INPUT
+from robodyn.tracing.rolled import Step
+
+
+def kinds_above(model: Model) -> dict[int, tuple[int, ...]]:
+    """Joint kinds that are met between a body and the root, itself included, by the kind of the body."""
+    path = [0] * model.n_bodies
+    found: dict[int, int] = {}
+    kinds = model.joint_kind.tolist()
+    for i, parent in enumerate(model.parent.tolist()):
+        path[i] = (path[parent] if parent >= 0 else 0) | 1 << kinds[i]
+        found[kinds[i]] = found.get(kinds[i], 0) | path[i]
+    return {kind: tuple(code for code in range(len(KINDS)) if mask >> code & 1) for kind, mask in found.items()}
+
+
+def of_column(step: Step, column: int, carried: Collection[tuple[str, int]]) -> Step:
+    """What a step does for one column of the blocks, and for scalars that are carried for it."""
+
+    def belongs(k: int) -> bool:
+        target = step.targets[k]
+        return target.column == column if target.subject == "block" else (target.field, target.index) in carried
+
+    return _part(step, [k for k in range(len(step.targets)) if belongs(k)])
+
+
+def carried_for(visits: Sequence[Step], column: int) -> set[tuple[str, int]]:
+    """Scalars that have to be carried for a column: what its entries are made of, and what that is made of."""
+    found: set[tuple[str, int]] = set()
+    while True:
+        needed = {
+            (source.array.removeprefix("field "), source.index)
+            for visit in visits
+            for step in (of_column(visit, column, found),)
+            for source, node in zip(step.sources, step.program.inputs[0].scalars, strict=True)
+            if source.subject == "carry" and node != -1
+        }
+        if needed <= found:
+            return found
+        found |= needed
+
+
+def _part(step: Step, kept: Sequence[int]) -> Step:
+    """A step that leaves some of its results."""
+    program, (port,) = step.program, step.program.outputs
+    scalars = tuple(port.scalars[k] for k in kept)
+    wanted: set[int] = set()
+    stack = [node for node in scalars if isinstance(node, int)]
+    while stack:
+        node = stack.pop()
+        if node in wanted:
+            continue
+        wanted.add(node)
+        operation, a, b = program.nodes[node]
+        if operation > INPUT:
+            stack += [a] if b < 0 else [a, b]
+    live = tuple(node for node in program.live if node in wanted)
+    inputs = tuple(
+        replace(each, scalars=tuple(node if node in wanted else -1 for node in each.scalars)) for each in program.inputs
+    )
+    outputs = (replace(port, shape=(len(scalars),), scalars=scalars),)
+    targets = tuple(step.targets[k] for k in kept)
+    return replace(step, program=replace(program, inputs=inputs, outputs=outputs, live=live), targets=targets)
