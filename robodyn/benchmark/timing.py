@@ -7,6 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
+Clock = Callable[[Callable[[], object], int], float]
+"""Seconds that so many runs of a call take."""
+
 _SHORTEST_SAMPLE_S = 2e-4
 """A thousand times what reading the clock costs, so that it does not count."""
 _SAMPLES = 3
@@ -30,16 +33,16 @@ def seconds_of(call: Callable[[], object], times: int = 1) -> float:
     return time.perf_counter() - start
 
 
-def measure(call: Callable[[], object], seconds: float) -> Timing:
+def measure(call: Callable[[], object], seconds: float, clock: Clock = seconds_of) -> Timing:
     """Time a call over and over for about `seconds`; a slow one three times, if that is not three times too long."""
     call()
-    times, sample = 1, seconds_of(call)
+    times, sample = 1, clock(call, 1)
     while sample < _SHORTEST_SAMPLE_S:
         times = max(2 * times, int(times * _SHORTEST_SAMPLE_S / max(sample, 1e-9)))
-        sample = seconds_of(call, times)
+        sample = clock(call, times)
     samples, total = [sample / times], sample
     while total < seconds or (len(samples) < _SAMPLES and total < _PATIENCE * seconds):
-        sample = seconds_of(call, times)
+        sample = clock(call, times)
         samples.append(sample / times)
         total += sample
     return Timing(min(samples), median(samples), len(samples))

@@ -64,7 +64,11 @@ def names() -> list[str]:
 
 def measure(name: str, engine: str) -> First:
     """Run one case: once with an empty cache, then with what that left; the best of the latter."""
-    robot, base, query = _CASES[names().index(name)]
+    return measure_case(*_CASES[names().index(name)], engine)
+
+
+def measure_case(robot: str, base: str, query: str, engine: str) -> First:
+    """Run a query of a robot of `models` like that."""
     try:
         with tempfile.TemporaryDirectory() as cache:
             runs = [_process(robot, base, query, engine, cache) for _ in range(1 + _CACHED_RUNS)]

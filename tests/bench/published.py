@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 SOURCE = "Lynghus, Data Parallel Rigid Body Dynamics (thesis), and the benchmark results in its repository"
 GPU = "published: NVIDIA A100 40 GB PCIe, Futhark 0.26.2 (CUDA)"
 CPU = "published: AMD EPYC 7413, one core, Futhark's C backend"
@@ -37,3 +39,48 @@ SAID = {
     "16": "The thesis: 16.5 times faster than one core on a chain of 1,000, 163 times at 40,000.",
 }
 """What the text says of each figure, in our words."""
+
+GRID_SOURCE = "GRiD 0.6.0 (grid-rbd), benchmarks of its release"
+GRID_HARDWARE = "NVIDIA RTX 5090, float32, 1,024 states a call"
+GRID_NOTE = (
+    f"Published figures are other hardware, other runs, and robots that are merely alike: {GRID_SOURCE}; "
+    f"{GRID_HARDWARE}."
+)
+GRID_BATCH = 1024
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Microseconds of a whole batch, by GRiD and by those that it measured beside itself."""
+
+    robot: str
+    ours: str
+    query: str
+    kernel_us: float | None
+    call_us: float | None
+    others_us: dict[str, float]
+
+
+GRID = (
+    Grid("iiwa14", "arm7", "inverse_dynamics", None, 44.0, {"MJX": 135.0, "MuJoCo Warp": 209.0, "Pinocchio": 33.0}),
+    Grid(
+        "iiwa14",
+        "arm7",
+        "forward_dynamics",
+        27.0,
+        39.0,
+        {"MJX": 333.0, "MuJoCo Warp": 239.0, "frax": 109.0, "Pinocchio": 238.0},
+    ),
+    Grid("iiwa14", "arm7", "inverse_dynamics_gradient", 31.0, 60.0, {}),
+    Grid(
+        "G1",
+        "humanoid, floating",
+        "forward_dynamics",
+        459.0,
+        486.0,
+        {"MJX": 789.0, "MuJoCo Warp": 419.0, "Pinocchio": 995.0},
+    ),
+    Grid("G1", "humanoid, floating", "inverse_dynamics_gradient", 643.0, 880.0, {}),
+    Grid("G1", "humanoid, floating", "forward_dynamics_gradient", None, None, {"MJX": 12670.0, "Pinocchio": 2937.0}),
+)
+"""Robots beside those of ours that are most like them. Pinocchio: generated code on 8 threads."""

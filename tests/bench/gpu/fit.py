@@ -1,0 +1,201 @@
+"""Which kernel is the fastest where: every one is measured, and the engine chooses by what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import robodyn as rd
+from robodyn.benchmark.tables import Cells
+from robodyn.engines.gpu.choice import Chooser, Row, Variant, variants
+from robodyn.engines.gpu.choice import keep as keep_rows
+from robodyn.engines.gpu.options import FUSIONS, KERNELS, GpuOptions
+from tests.bench.gpu.machine import Machine
+from tests.bench.gpu.work import Plan, Question, reason, room_on, sources
+from tests.bench.points import NOT_MEASURED
+from tests.bench.shared import show
+
+ALLOWED = 1.5
+"""Times the fastest kernel that the chosen one may take."""
+_ALL = tuple(
+    str(Variant(kernel, fusion))
+    for fusion in reversed(FUSIONS)
+    for kernel in KERNELS
+    if kernel != "printed" or fusion == "complete"
+)
+
+
+@dataclass
+class Trial:
+    """Every kernel on one batch of one robot: seconds of their work by the device's clock, and who is chosen.
+
+    `held_out`: not among the measurements that are chosen by; `chosen`: by measurements; `ruled`: where there are none.
+    """
+
+    robot: str
+    bodies: int
+    task: str
+    query: str
+    dtype: str
+    batch: int
+    held_out: bool
+    seconds: dict[str, float] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    chosen: str = ""
+    ruled: str = ""
+
+    @property
+    def best(self) -> str:
+        """The fastest, or nothing."""
+        return min(self.seconds, key=lambda name: self.seconds[name], default="")
+
+    def over(self, name: str) -> float | None:
+        """How many times longer a kernel takes than the fastest."""
+        return self.seconds[name] / self.seconds[self.best] if name in self.seconds else None
+
+    def cells(self) -> tuple[str, ...]:
+        """As text."""
+        times = [show(self.seconds[name]) if name in self.seconds else "" for name in _ALL]
+        batch = f"{self.batch:,}{' *' if self.held_out else ''}"
+        return (self.query, self.dtype, batch, *times, *self._against(self.chosen), *self._against(self.ruled))
+
+    def _against(self, name: str) -> tuple[str, str]:
+        over = self.over(name)
+        return name or NOT_MEASURED, NOT_MEASURED if over is None else f"{over:.3g} x"
+
+
+def name_of(robot: str, query: str) -> str:
+    """What the runner's filter is held against."""
+    return f"gpu: fit, {robot}, {query}"
+
+
+def trials(plan: Plan, robot: str, question: Question) -> list[Trial]:
+    """One query of a robot, before anything is measured."""
+    bodies, task = question.model.n_bodies, question.task.name
+    return [
+        Trial(robot, bodies, task, question.query, dtype, batch, held_out=batch not in plan.fitted)
+        for dtype in plan.dtypes
+        for batch in sorted({*plan.fitted, *plan.held_out})
+    ]
+
+
+def measure(machine: Machine, plan: Plan, announce: Callable[[str], object]) -> list[Trial]:
+    """Measure every kernel."""
+    questions = {
+        (robot, query): Question(model, query)
+        for robot, model in ((robot, plan.robots[robot]()) for robot in plan.unlike)
+        for query in plan.queries
+        if plan.selected(name_of(robot, query))
+    }
+    announce(f"gpu: fit, compiling the kernels of {len(questions)} queries")
+    compile_ahead(machine, list(questions.values()), plan.dtypes)
+    found = []
+    for (robot, query), question in questions.items():
+        announce(name_of(robot, query))
+        mine = trials(plan, robot, question)
+        for dtype in plan.dtypes:
+            for variant in variants(question.model, question.task):
+                dyn = _dynamics(question, variant, dtype)
+                for trial in mine:
+                    if trial.dtype == dtype:
+                        _fill(machine, question, dyn, str(variant), trial, plan.seconds)
+        found += mine
+    return found
+
+
+def compile_ahead(machine: Machine, questions: Sequence[Question], dtypes: Sequence[str]) -> None:
+    """Have all kernels compiled side by side."""
+    machine.ahead(
+        [
+            source
+            for question in questions
+            for dtype in dtypes
+            for variant in variants(question.model, question.task)
+            for source in sources(_dynamics(question, variant, dtype), question.task, variant)
+        ]
+    )
+
+
+def _dynamics(question: Question, variant: Variant, dtype: str) -> rd.Dynamics:
+    return rd.Dynamics(question.model, engine="gpu", dtype=dtype, gpu=GpuOptions(variant.kernel, variant.fusion))
+
+
+def _fill(machine: Machine, question: Question, dyn: rd.Dynamics, name: str, trial: Trial, seconds: float) -> None:
+    problem = question.too_large(trial.batch, trial.dtype, room_on(machine.device.free_bytes()))
+    try:
+        if not problem:
+            call, results = question.laid_out(dyn, trial.batch, machine.device.xp)
+            problem = question.wrong(question.off_by(results, machine.device.xp.asnumpy), trial.dtype)
+        if not problem:
+            trial.seconds[name] = machine.kernels(call, seconds).best_s
+    except Exception as error:  # other kernels are measured nevertheless
+        problem = reason(error)
+    if problem:
+        trial.problems[name] = problem
+
+
+def rows(found: Sequence[Trial]) -> list[Row]:
+    """What the engine is to choose by."""
+    return [
+        Row(trial.task, trial.dtype, trial.bodies, trial.batch, *_parts(name), seconds)
+        for trial in found
+        if not trial.held_out
+        for name, seconds in trial.seconds.items()
+    ]
+
+
+def _parts(name: str) -> tuple[str, str]:
+    kernel, _, fusion = name.partition(", ")
+    return kernel, fusion or "complete"
+
+
+def keep(machine: Machine, plan: Plan, found: Sequence[Trial]) -> bool:
+    """Keep measurements for this GPU, and see what engines choose from then on; whether they were kept."""
+    kept = keep_rows(rows(found), machine.device.name)
+    for robot in plan.unlike:
+        model = plan.robots[robot]()
+        for trial in found:
+            if trial.robot == robot:
+                dyn = rd.Dynamics(model, engine="gpu", dtype=trial.dtype)
+                task = dyn.plain_task(trial.query)
+                trial.chosen = str(dyn.engine.variant(task, trial.batch))
+                unmeasured = Chooser(model, dyn.dtype, GpuOptions(), "")
+                trial.ruled = str(unmeasured.choose(task, trial.batch)[0])
+    return kept
+
+
+def worst(found: Sequence[Trial], ruled: bool = False) -> float | None:
+    """How many times longer than the fastest kernel the chosen one takes at most."""
+    ratios = [trial.over(trial.ruled if ruled else trial.chosen) for trial in found if trial.seconds]
+    return None if None in ratios else max((each for each in ratios if each is not None), default=None)
+
+
+def verdict(found: Sequence[Trial]) -> list[str]:
+    """Whether the choice is as good as it should be."""
+    chosen, ruled = worst(found), worst(found, ruled=True)
+    if chosen is None or ruled is None:
+        return [f"The chosen kernel against the fastest: {NOT_MEASURED}; `--fit` measures it."]
+    good = "good enough" if chosen <= ALLOWED else "TOO SLOW"
+    lines = [f"The chosen kernel takes at most {chosen:.3g} times as long as the fastest (allowed {ALLOWED}): {good}."]
+    lines += [
+        f"TOO SLOW: {trial.robot}, {trial.query}, {trial.dtype}, batch {trial.batch:,}: {trial.chosen} was chosen, "
+        f"{trial.best} is the fastest."
+        for trial in found
+        if (trial.over(trial.chosen) or 0.0) > ALLOWED
+    ]
+    return [*lines, f"By rule, where nothing was measured, it would be {ruled:.3g} times."]
+
+
+def tables(found: Sequence[Trial]) -> list[Cells]:
+    """By robot, with a column for each kernel that takes its queries."""
+    columns = (
+        "query",
+        "dtype",
+        "batch ",
+        *(f"{name} " for name in _ALL),
+        *("chosen", "over fastest ", "by rule", "over fastest "),
+    )
+    return [
+        Cells(robot, columns, [trial.cells() for trial in found if trial.robot == robot]).filled()
+        for robot in dict.fromkeys(trial.robot for trial in found)
+    ]

@@ -1,0 +1,127 @@
+"""What others published, beside ours; and what we set out to reach, beside what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from robodyn.benchmark.tables import Cells, number
+from tests.bench import published
+from tests.bench.first_answer import First
+from tests.bench.gpu import fit
+from tests.bench.gpu.ceilings import Ceilings
+from tests.bench.gpu.queries import Point
+from tests.bench.points import NOT_MEASURED
+from tests.bench.shared import show
+
+BATCH, DTYPE = 65_536, "float32"
+TIMES_GRID = {"arm7": 5.0, "humanoid, floating": 3.0}
+"""States per second of forward dynamics, over GRiD's published ones."""
+OVER_ROOFLINE = 3.0
+FIRST_ANSWER_S = 3.0
+
+
+@dataclass(frozen=True)
+class Goal:
+    """`reached`: None where it was not measured."""
+
+    what: str
+    wanted: str
+    found: str
+    reached: bool | None
+
+    def cells(self) -> tuple[str, ...]:
+        """As text."""
+        said = {None: NOT_MEASURED, True: "yes", False: "NO"}[self.reached]
+        return self.what, self.wanted, self.found, said
+
+
+def goals(
+    points: Sequence[Point], ceilings: Ceilings | None, first: Sequence[First], trials: Sequence[fit.Trial]
+) -> list[Goal]:
+    """All of them."""
+    return [
+        *(_times_grid(points, robot, times) for robot, times in TIMES_GRID.items()),
+        _near_roofline(points, ceilings),
+        _soon(first),
+        _well_chosen(trials),
+    ]
+
+
+def at(points: Sequence[Point], robot: str, query: str, batch: int) -> Point | None:
+    """The point in single precision."""
+    asked = robot, query, DTYPE, batch
+    return next((each for each in points if (each.robot, each.query, each.dtype, each.batch) == asked), None)
+
+
+def _times_grid(points: Sequence[Point], robot: str, times: float) -> Goal:
+    theirs = next(each for each in published.GRID if (each.ours, each.query) == (robot, "forward_dynamics"))
+    rate = published.GRID_BATCH / (theirs.kernel_us or 1.0) * 1e6
+    point = at(points, robot, "forward_dynamics", BATCH)
+    ours = point.states_per_s if point else None
+    return Goal(
+        f"{robot}: forward dynamics, {DTYPE}, {BATCH:,} states, over GRiD's {number(rate)} states/s of {theirs.robot}",
+        f"{times:g} x",
+        NOT_MEASURED if ours is None else f"{ours / rate:.3g} x",
+        None if ours is None else ours >= times * rate,
+    )
+
+
+def _near_roofline(points: Sequence[Point], ceilings: Ceilings | None) -> Goal:
+    found = {f"{p.robot}, {p.query}": p.over_roofline(ceilings) for p in points if (p.batch, p.dtype) == (BATCH, DTYPE)}
+    known = {name: over for name, over in found.items() if over is not None}
+    worst = max(known, key=lambda name: known[name], default=None)
+    return Goal(
+        f"kernels over the roofline, {DTYPE}, {BATCH:,} states, the farthest of all queries",
+        f"{OVER_ROOFLINE:g} x",
+        NOT_MEASURED if worst is None else f"{known[worst]:.3g} x ({worst})",
+        None if worst is None else known[worst] <= OVER_ROOFLINE,
+    )
+
+
+def _soon(first: Sequence[First]) -> Goal:
+    times = [each.cold_s for each in first if each.robot == "arm7" and each.cold_s is not None]
+    slowest = max(times, default=None)
+    return Goal(
+        "arm7: first answer with nothing compiled, the slowest query",
+        show(FIRST_ANSWER_S),
+        NOT_MEASURED if slowest is None else show(slowest),
+        None if slowest is None else slowest <= FIRST_ANSWER_S,
+    )
+
+
+def _well_chosen(trials: Sequence[fit.Trial]) -> Goal:
+    over = fit.worst(trials)
+    return Goal(
+        "the chosen kernel over the fastest, at most",
+        f"{fit.ALLOWED:g} x",
+        NOT_MEASURED if over is None else f"{over:.3g} x",
+        None if over is None else over <= fit.ALLOWED,
+    )
+
+
+def table(found: Sequence[Goal]) -> Cells:
+    """All of them."""
+    return Cells("Goals", ("what", "wanted ", "measured ", "reached"), [each.cells() for each in found])
+
+
+def beside_published(points: Sequence[Point]) -> Cells:
+    """GRiD's table, and ours at the same batch."""
+    rows = []
+    for each in published.GRID:
+        point = at(points, each.ours, each.query, published.GRID_BATCH)
+        times = (None, None) if point is None else (point.kernel_s, point.call_s)
+        others = ", ".join(f"{name} {time:g} us" for name, time in each.others_us.items())
+        said = ("" if time is None else f"{time:g} us" for time in (each.kernel_us, each.call_us))
+        rows.append(
+            (
+                each.query,
+                each.robot,
+                *said,
+                others,
+                each.ours,
+                *(NOT_MEASURED if time is None else show(time) for time in times),
+            )
+        )
+    theirs = ("published robot", "GRiD kernel ", "GRiD call ", "published others")
+    return Cells("Published figures", ("query", *theirs, "our robot", "our kernel ", "our call "), rows)

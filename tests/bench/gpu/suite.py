@@ -1,0 +1,216 @@
+"""The GPU suite: what is measured in which order, and the page that says what was found.
+
+`python -m tests.bench gpu --fit --write`. Where there is no GPU, tables say so in every cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from robodyn.benchmark.compare import Settings
+from robodyn.benchmark.tables import Cells
+from robodyn.errors import UnavailableError
+from tests.bench import first_answer, published
+from tests.bench.first_answer import First
+from tests.bench.gpu import ceilings, fit, goals, partitions, peers, queries
+from tests.bench.gpu.ceilings import Ceilings
+from tests.bench.gpu.machine import Machine, cuda_machine
+from tests.bench.gpu.work import Plan
+from tests.bench.points import NOT_MEASURED
+from tests.bench.shared import facts, show
+
+FIRST = (
+    ("arm7", "fixed", "inverse_dynamics"),
+    ("arm7", "fixed", "forward_dynamics"),
+    ("arm7", "fixed", "inverse_dynamics_gradient"),
+    ("arm7", "fixed", "forward_dynamics_gradient"),
+)
+
+_NAMED = 6
+
+
+@dataclass
+class Measured:
+    """Everything; before it is measured, what will be. `missing`: why nothing was."""
+
+    points: list[queries.Point]
+    partitions: list[partitions.Partition]
+    rivals: list[peers.Rival]
+    first: list[First]
+    trials: list[fit.Trial] = field(default_factory=list)
+    ceilings: Ceilings | None = None
+    machine: dict[str, str] = field(default_factory=dict)
+    missing: str = ""
+    kept: bool | None = None
+
+
+def plan(selected: Callable[[str], bool], settings: Settings) -> Plan:
+    """What to measure; no batch is larger than the largest that is asked for."""
+    usual, most = Plan(), max(settings.batches)
+    sizes = {
+        name: tuple(batch for batch in getattr(usual, name) if batch <= most)
+        for name in ("partitions", "fitted", "held_out")
+    }
+    return replace(
+        usual, selected=selected, seconds=settings.seconds, dtypes=settings.dtypes, batches=settings.batches, **sizes
+    )
+
+
+def asked(plan: Plan) -> Measured:
+    """What will be measured."""
+    first = [First(robot, query, "gpu") for robot, _, query in FIRST if plan.selected(_first(robot, query))]
+    return Measured(queries.points(plan), partitions.partitions(plan), peers.rivals(plan), first)
+
+
+def _first(robot: str, query: str) -> str:
+    return f"gpu: first answer, {robot}, {query}"
+
+
+def find_machine() -> tuple[Machine | None, str]:
+    """The GPU, or why there is none."""
+    try:
+        return cuda_machine(), ""
+    except UnavailableError as error:
+        return None, str(error)
+
+
+def measure(
+    plan: Plan, machine: Machine, announce: Callable[[str], object], *, fitted: bool = False, engine: str = "gpu"
+) -> Measured:
+    """Measure it all; with `fitted`, every kernel first, so that everything else runs those that were found to be the
+    fastest. `engine` is whose first answers are timed."""
+    found = asked(plan)
+    found.machine = machine.facts
+    announce("gpu: ceilings")
+    found.ceilings = ceilings.measure(machine, plan.dtypes, plan.seconds)
+    if fitted:
+        found.trials = fit.measure(machine, plan, announce)
+        found.kept = fit.keep(machine, plan, found.trials)
+    found.points = queries.measure(machine, plan, announce)
+    found.partitions = partitions.measure(machine, plan, announce)
+    found.rivals = peers.measure(plan, found.points, announce)
+    for number, (robot, base, query) in enumerate(c for c in FIRST if plan.selected(_first(c[0], c[2]))):
+        announce(_first(robot, query))
+        found.first[number] = first_answer.measure_case(robot, base, query, engine)
+    return found
+
+
+def cells(found: Measured) -> dict[str, list[Cells]]:
+    """All tables, by section."""
+    first = [(each.robot, each.query, *_seconds(each), each.problem) for each in found.first]
+    columns = ("robot", "query", "cold ", "cached ", "process, cold ", "process, cached ", "remark")
+    return {
+        "Goals": [goals.table(goals.goals(found.points, found.ceilings, found.first, found.trials))],
+        "Ceilings": [_ceilings(found.ceilings)],
+        "Queries": queries.tables(found.points, found.ceilings),
+        "Published figures": [goals.beside_published(found.points)],
+        "Peers on the same GPU": [peers.table(found.rivals)],
+        "Partitions of a gradient": partitions.tables(found.partitions),
+        "First answers": [Cells("From load_urdf to the first answer", columns, first).filled()],
+        "Which kernel is the fastest": fit.tables(found.trials),
+    }
+
+
+def _seconds(each: First) -> tuple[str, ...]:
+    times = (each.cold_s, each.cached_s, each.process_cold_s, each.process_cached_s)
+    return tuple(NOT_MEASURED if time is None else show(time) for time in times)
+
+
+def _ceilings(found: Ceilings | None) -> Cells:
+    rows = [
+        ("copy on the device, 1 GiB read and 1 GiB written", _rate(found and found.bytes_per_s, "GB/s")),
+        *(
+            (f"fused products and sums in registers, {dtype}", _rate(found and found.flops.get(dtype), "GFLOP/s"))
+            for dtype in ("float32", "float64")
+        ),
+    ]
+    return Cells("Ceilings", ("what", "at most "), rows)
+
+
+def _rate(value: float | None, unit: str) -> str:
+    return NOT_MEASURED if value is None else f"{value / 1e9:,.0f} {unit}"
+
+
+TEXTS = {
+    "Ceilings": "What the *roofline* of a kernel is made of: the least time for its bytes and operations, whichever "
+    "takes longer. Bytes are those of arguments and results, each once; operations are those of the straight-line "
+    "program of the robot, in which zeros of its structure are left out.",
+    "Queries": "*kernel time*: by the device's own clock, of calls recorded in a CUDA graph; *call*: from Python on "
+    "arrays of the device, many one after another, waiting once for all; *NumPy in, out*: on NumPy arrays, both "
+    "transfers included; *CPU engine*: ours, on NumPy arrays, on all processors. States per second and rates are by "
+    "kernel time. Arrays of small batches stay in the device's cache, which is faster than a copy.",
+    "Published figures": published.GRID_NOTE,
+    "Peers on the same GPU": "Calls from Python on arrays of the device; compiling is not part of the time.",
+    "Partitions of a gradient": "The gradient of forward dynamics in one kernel (*complete*), in one up to each solve "
+    "or product (*fused*) or in one of each stage (*split*), as Plancher et al. compare them (section V-C, figure 2): "
+    "the time of a call on NumPy arrays, transfers included, single precision. There, what is not fused runs on the "
+    "CPU, and leaving that away makes a call 1.9 (16 states) to 2.8 times (128 states) shorter; here all parts run on "
+    "the GPU, so that *split / complete* shows what launches and passing matrices through memory cost. In parentheses: "
+    "the fastest kernel of its kind, which is shown. *printed* is straight-line code, always complete.",
+    "First answers": "A new process for each: `cold` with nothing compiled, `cached` with what that left, the best of "
+    "three. Imports of robodyn are not counted, that of CuPy and starting CUDA are; in `process` all are.",
+    "Which kernel is the fastest": "Time of the work on the device by kernel. `--fit` measures it and keeps it for the "
+    "engine to choose by; batches with a star are not among what is kept, and show how good the choice is between. "
+    "*by rule*: what is chosen where nothing was measured.",
+}
+
+
+def page(found: Measured, about: dict[str, str]) -> str:
+    """The page of docs/benchmarks."""
+    lines = [
+        "# The GPU engine",
+        "",
+        "Printed by `python -m tests.bench gpu --fit --write`. The best of several calls each; before anything is",
+        "timed, its answers are compared with those of the reference engine.",
+        "",
+        f"Measured on: {facts(about | found.machine)}.",
+    ]
+    if found.missing:
+        lines += ["", f"GPU: not measured. {found.missing}"]
+    for section, tables in cells(found).items():
+        lines += ["", f"## {section}"]
+        lines += ["", TEXTS[section]] if section in TEXTS else []
+        for table in tables:
+            lines += ["", f"{table.title}:"] if table.title != section else []
+            lines += ["", *table.markdown()]
+        lines += ["", *fit.verdict(found.trials)] if section == "Which kernel is the fastest" else []
+    noted = remarks(found)
+    lines += ["", "## What was not measured", "", *(f"- {each}" for each in noted)] if noted else []
+    return "\n".join(lines) + "\n"
+
+
+def remarks(found: Measured) -> list[str]:
+    """Why something is missing, each reason once, with what it is of."""
+    said: dict[str, list[str]] = {}
+    for point in found.points:
+        if point.problem:
+            said.setdefault(point.problem, []).append(
+                f"{point.robot}, {point.query}, {point.dtype}, batch {point.batch:,}"
+            )
+    for rival in found.rivals:
+        if rival.problem:
+            said.setdefault(rival.problem, []).append(rival.robot)
+    for each in (*found.partitions, *found.trials):
+        for name, problem in each.problems.items():
+            what = f"{each.query}, {each.dtype}" if isinstance(each, fit.Trial) else "partitions"
+            said.setdefault(problem, []).append(f"{each.robot}, {what}, batch {each.batch:,}: {name}")
+    kept = ["the measurements of kernels could not be kept for the engine to choose by"] if found.kept is False else []
+    return [*(f"{_few(where)}: {problem}" for problem, where in said.items()), *kept]
+
+
+def _few(names: list[str]) -> str:
+    shown = "; ".join(names[:_NAMED])
+    return f"{shown} and {len(names) - _NAMED} more" if len(names) > _NAMED else shown
+
+
+def document(found: Measured, about: dict[str, str], plan: Plan) -> dict[str, Any]:
+    """Everything for a JSON file."""
+    grid = {"source": published.GRID_SOURCE, "hardware": published.GRID_HARDWARE, "batch": published.GRID_BATCH}
+    return {
+        **about,
+        "seconds": plan.seconds,
+        **asdict(found),
+        "published": {**grid, "rows": [asdict(each) for each in published.GRID]},
+    }

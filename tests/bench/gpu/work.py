@@ -1,0 +1,155 @@
+"""Calls of queries on batches, with answers that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import robodyn as rd
+from robodyn.arguments import Array
+from robodyn.benchmark.compare import TOLERANCE
+from robodyn.benchmark.contenders import QUERIES, draw
+from robodyn.chains import Task
+from robodyn.engines.gpu.choice import Variant
+from robodyn.engines.gpu.source import KernelSource
+from robodyn.errors import UnavailableError
+from robodyn.model import Model
+from robodyn.tracing.unrolled import trace
+from tests.bench.shared import MODELS
+
+DISTINCT = 64
+"""States that a batch consists of, over and over."""
+HOST_BYTES = 3 << 29
+"""The most that arguments and results in host memory may take: filling more takes longer than measuring it."""
+_ROOM = 2
+"""Of the device's free memory, this fraction for arguments and results."""
+
+
+def _load(robot: str, base: str) -> Model:
+    return rd.load_urdf(MODELS / f"{robot}.urdf", base=base)
+
+
+ROBOTS: dict[str, Callable[[], Model]] = {
+    "arm7": partial(_load, "arm7", "fixed"),
+    "quadruped, floating": partial(_load, "quadruped", "floating"),
+    "humanoid": partial(_load, "humanoid", "fixed"),
+    "humanoid, floating": partial(_load, "humanoid", "floating"),
+}
+_ALIKE = ("humanoid",)
+"""Robots with nearly as many bodies as another one."""
+ASKED = tuple(query for query in QUERIES if query != "bias_force")
+BATCHES = (1, 16, 256, 1024, 4096, 65_536, 1_048_576)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure: cases whose names `selected` takes, for `seconds` each.
+
+    `partitions`: batches at which partitions of a gradient are compared; `fitted`: those at which every kernel is
+    measured to choose by, and `held_out`: to see how good the choice is between.
+    """
+
+    selected: Callable[[str], bool] = lambda name: True
+    seconds: float = 0.02
+    robots: Mapping[str, Callable[[], Model]] = field(default_factory=lambda: dict(ROBOTS))
+    queries: tuple[str, ...] = ASKED
+    dtypes: tuple[str, ...] = ("float32", "float64")
+    batches: tuple[int, ...] = BATCHES
+    partitions: tuple[int, ...] = (16, 32, 64, 128, 1024, 8192, 65_536)
+    fitted: tuple[int, ...] = (1, 32, 1024, 16_384, 131_072)
+    held_out: tuple[int, ...] = (8, 256, 4096, 65_536)
+
+    @property
+    def unlike(self) -> list[str]:
+        """Robots for what is measured of several kernels or libraries, one of each size."""
+        return [robot for robot in self.robots if robot not in _ALIKE]
+
+
+class Question:
+    """A query of a robot at states whose answers are known."""
+
+    def __init__(self, model: Model, query: str) -> None:
+        self.model, self.query, self.about = model, query, QUERIES[query]
+        self.states = draw(model, DISTINCT)
+        reference = rd.Dynamics(model, engine="reference")
+        self.task: Task = reference.plain_task(query)
+        answer = getattr(reference, query)(*(self.states[name] for name in self.about.inputs))
+        self.truth = answer if isinstance(answer, tuple) else (answer,)
+
+    def operations(self) -> int:
+        """Floating-point operations for one state, with all that this robot's structure saves."""
+        return trace(self.model, self.task).operations
+
+    def row_bytes(self, dtype: str) -> int:
+        """Of the arguments and results of one state: the least that must be read and written."""
+        given = sum(self.states[name].shape[1] for name in self.about.inputs)
+        return int(np.dtype(dtype).itemsize * (given + self.about.numbers(self.model)))
+
+    def too_large(self, batch: int, dtype: str, room: float) -> str:
+        """Why a batch is left out, or nothing."""
+        size = batch * self.row_bytes(dtype)
+        return f"left out: arrays of {size / 1e9:.3g} GB" if size > room else ""
+
+    def laid_out(self, dyn: rd.Dynamics, batch: int, xp: Any = np) -> tuple[Callable[[], Any], tuple[Array, ...]]:
+        """A call whose arguments and results lie in arrays of `xp`, made once, and those results."""
+        arrays = [repeated(xp, self.states[name].astype(dyn.dtype), batch) for name in self.about.inputs]
+        nv = self.model.nv
+        results = tuple(xp.empty((batch, *(nv,) * axes), dyn.dtype) for axes in self.about.axes)
+        for array in results:
+            array[...] = np.nan
+        out = results if len(results) > 1 else results[0]
+        getattr(dyn, self.query)(*arrays, out=out)
+        # Looked up after the first answer: from then on it may be a quicker function.
+        return partial(getattr(dyn, self.query), *arrays, out=out), results
+
+    def off_by(self, results: Sequence[Array], to_numpy: Callable[[Array], Any] = np.asarray) -> float:
+        """Largest difference from the truth, relative to the largest entry, of the first and the last rows; NaN is
+        infinite."""
+        worst = 0.0
+        for got, wanted in zip(results, self.truth, strict=True):
+            count = min(len(got), len(wanted))
+            for start in {0, len(got) - count}:
+                right = wanted[(start + np.arange(count)) % len(wanted)]
+                error = float(np.abs(to_numpy(got[start : start + count]) - right).max() / np.abs(wanted).max())
+                worst = np.inf if np.isnan(error) else max(worst, error)
+        return worst
+
+    def wrong(self, off_by: float, dtype: str) -> str:
+        """What to say of an answer that is off by so much: nothing where it is right."""
+        return "" if off_by <= TOLERANCE[dtype] else f"WRONG: differs by {off_by:.1g}"
+
+
+def repeated(xp: Any, rows: Array, batch: int) -> Array:
+    """An array of `xp` that repeats rows of NumPy's."""
+    given = xp.asarray(rows)
+    array = xp.empty((batch, *rows.shape[1:]), rows.dtype)
+    done = min(len(rows), batch)
+    array[:done] = given[:done]
+    while done < batch:
+        more = min(done, batch - done)
+        array[done : done + more] = array[:more]
+        done += more
+    return array
+
+
+def sources(dyn: rd.Dynamics, task: Task, variant: Variant) -> tuple[KernelSource, ...]:
+    """The kernels of a variant; none where the engine refuses, as whoever runs it will see."""
+    try:
+        found: tuple[KernelSource, ...] = dyn.engine.sources(task, variant)
+    except UnavailableError:
+        return ()
+    return found
+
+
+def room_on(free_bytes: int) -> float:
+    """For arguments and results on a device."""
+    return free_bytes / _ROOM
+
+
+def reason(error: BaseException) -> str:
+    """An error as a remark."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]

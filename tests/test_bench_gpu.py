@@ -1,0 +1,405 @@
+"""The GPU benchmarks on a device that is none: what they count, compare, choose and print, not how long it takes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from gpu_host import missing
+from gpu_host.device import HostDevice
+from robots import own
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import robodyn as rd
+from robodyn.benchmark.compare import Settings
+from robodyn.benchmark.timing import seconds_of
+from robodyn.engines.cpu.cache import FOLDER_VARIABLE, ObjectCache
+from robodyn.engines.gpu import choice, compiler, engine
+from robodyn.engines.gpu.choice import Row, Variant
+from robodyn.errors import UnavailableError
+from tests.bench import __main__ as runner
+from tests.bench import published
+from tests.bench.first_answer import First
+from tests.bench.gpu import ceilings, fit, goals, machine, partitions, peers, queries, suite, work
+from tests.bench.gpu.ceilings import Ceilings
+from tests.bench.gpu.fit import Trial
+from tests.bench.gpu.queries import Point
+from tests.bench.gpu.work import Plan, Question
+from tests.bench.points import NOT_MEASURED
+
+ROOT = Path(__file__).resolve().parent.parent
+on_host = pytest.mark.skipif(bool(missing()), reason=f"kernels do not run on the host: {missing()}")
+
+# The kernels of this robot are those of other tests, so g++ compiles them once.
+SMALL = {"small": lambda: rd.random_tree(3, seed=1, joints=("revolute",))}
+ONE = ("arm7", "inverse_dynamics")
+PLAN = Plan(
+    selected=lambda name: "first answer" not in name or name.endswith(", ".join(ONE)),
+    seconds=0.0,
+    robots=SMALL,
+    queries=("inverse_dynamics", "forward_dynamics_gradient"),
+    dtypes=("float64",),
+    batches=(1, 70),
+    partitions=(2,),
+    fitted=(1, 70),
+    held_out=(8,),
+)
+CEILINGS = Ceilings(1e12, {"float32": 4e13, "float64": 2e13})
+
+
+def host_machine(device):
+    return machine.Machine(device, seconds_of, {"GPU": device.name})
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """The device of every engine made in a test, for which nothing was measured."""
+    found = HostDevice()
+    monkeypatch.setattr(engine, "default_device", lambda: found)
+    monkeypatch.setattr(choice, "measured", lambda name: ())
+    return found
+
+
+# All of it.
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A run with everything, which keeps what it measured in a cache of its own."""
+    host = HostDevice()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FOLDER_VARIABLE, str(tmp_path_factory.mktemp("cache") / "objects"))
+        patch.setattr(engine, "default_device", lambda: host)
+        patch.setattr(partitions, "DTYPE", "float64")
+        patch.setattr(ceilings, "COPIED_BYTES", 1 << 20)
+        choice.measured.cache_clear()
+        found = suite.measure(PLAN, host_machine(host), lambda text: None, fitted=True, engine="reference")
+        yield found, choice.measured(host.name)
+    choice.measured.cache_clear()
+
+
+@on_host
+def test_all_of_the_suite_is_measured(measured):
+    found, _ = measured
+    assert [(p.query, p.batch) for p in found.points] == [(q, b) for q in PLAN.queries for b in PLAN.batches]
+    for point in found.points:
+        assert point.problem == "" and point.off_by < 1e-9
+        assert min(point.kernel_s, point.call_s, point.numpy_s, point.cpu_s) > 0.0
+        assert point.over_roofline(found.ceilings) > 0.0
+        assert NOT_MEASURED not in point.cells(found.ceilings)
+    for each in found.partitions:
+        assert len(each.seconds) == 10 and not each.problems and each.cpu_s > 0.0
+        assert NOT_MEASURED not in each.cells()
+    assert [each.cold_s > 0.0 for each in found.first] == [True]
+    assert suite.remarks(found) == []
+    document = suite.document(found, {"commit": "x"}, PLAN)
+    json.dumps(document, allow_nan=False)
+    assert document["ceilings"]["bytes_per_s"] > 0.0 and document["published"]["rows"][0]["robot"] == "iiwa14"
+    page = suite.page(found, {"commit": "x"})
+    assert "Measured on: commit x, GPU host." in page and "GPU: not measured" not in page
+    for section in suite.cells(found):
+        assert f"## {section}" in page
+
+
+@on_host
+def test_what_was_fitted_is_what_the_engine_chooses_by(measured):
+    found, kept = measured
+    assert found.kept and set(kept) == set(fit.rows(found.trials))
+    assert len(found.trials) == 2 * 3 and {each.batch for each in kept} == {1, 70}
+    for trial in found.trials:
+        assert not trial.problems
+        assert len(trial.seconds) == (4 if trial.query == "inverse_dynamics" else 10)
+        assert trial.chosen in trial.seconds and trial.ruled in trial.seconds
+        assert trial.held_out == (trial.batch == 8)
+        if not trial.held_out:
+            assert trial.chosen == trial.best and trial.over(trial.chosen) == 1.0
+    for point in found.points:
+        (trial,) = (t for t in found.trials if (t.query, t.batch) == (point.query, point.batch))
+        assert point.kernel == trial.chosen
+    assert fit.worst(found.trials) >= 1.0
+    (table,) = fit.tables(found.trials)
+    assert table.columns[2:5] == ("batch ", "thread, split ", "warp, split ")
+    assert "8 *" in {row[2] for row in table.rows}
+
+
+# Without a GPU.
+
+
+def no_gpu():
+    raise UnavailableError("engine 'gpu': no device")
+
+
+def tables_of(page):
+    """Rows of every table, without what is the same whatever was measured."""
+    lines = page.splitlines()
+    starts = [k for k, (_, rule) in enumerate(pairwise(lines)) if rule[:3] == "|--"]
+    for start in starts:
+        rows = []
+        for line in lines[start + 2 :]:
+            if not line.startswith("|"):
+                break
+            rows.append(line.strip("| ").split(" | "))
+        yield lines[start].strip("| ").split(" | "), rows
+
+
+def test_without_a_gpu_every_cell_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(suite, "cuda_machine", no_gpu)
+    runner.run("gpu", write=True, folder=tmp_path)
+    assert "GPU: not measured. engine 'gpu': no device" in " ".join(capsys.readouterr().out.split())
+    page, document = (tmp_path / "gpu.md").read_text(), json.loads((tmp_path / "gpu.json").read_text())
+    assert "GPU: not measured. engine 'gpu': no device" in page and document["missing"] == "engine 'gpu': no device"
+    tables = list(tables_of(page))
+    known = ("robot", "query", "dtype", "batch", "peer", "states", "what", "wanted", "our robot", "published", "GRiD")
+    for columns, rows in tables:
+        assert rows
+        for row in rows:
+            found = {cell for name, cell in zip(columns, row, strict=True) if not name.startswith(known)}
+            assert found == {NOT_MEASURED}, row
+    assert sum(len(rows) for columns, rows in tables if "kernel time" in columns) == 4 * 5 * 2 * len(work.BATCHES)
+    assert len(document["points"]) == 4 * 5 * 2 * 7 and document["points"][0]["kernel_s"] is None
+    assert "`--fit` measures it" in page
+
+
+@pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="there may be a GPU")
+def test_the_command_ends_well_without_a_gpu():
+    command = [sys.executable, "-m", "tests.bench", "gpu: arm7", "--batches", "1,16", "--seconds", "0"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
+    assert "GPU: not measured. engine 'gpu': CuPy is not installed" in " ".join(done.stdout.split())
+    assert "humanoid, mass_matrix" not in done.stdout
+
+
+def test_settings_become_a_plan():
+    settings = Settings(dtypes=("float32",), batches=(1, 64), seconds=0.5)
+    plan = suite.plan(lambda name: True, settings)
+    assert (plan.dtypes, plan.batches, plan.seconds) == (("float32",), (1, 64), 0.5)
+    assert (plan.partitions, plan.fitted, plan.held_out) == ((16, 32, 64), (1, 32), (8,))
+    assert plan.unlike == ["arm7", "quadruped, floating", "humanoid, floating"]
+
+
+# What is counted.
+
+
+def test_bytes_and_operations_are_those_of_the_robot():
+    model = rd.load_urdf(own("quadruped"), base="floating")
+    nq, nv = model.nq, model.nv
+    gradient = Question(model, "forward_dynamics_gradient")
+    assert gradient.row_bytes("float32") == 4 * (nq + 2 * nv + 3 * nv * nv)
+    assert gradient.row_bytes("float64") == 2 * gradient.row_bytes("float32")
+    inverse = Question(model, "inverse_dynamics")
+    assert inverse.row_bytes("float64") == 8 * (nq + 3 * nv)
+    program = rd.Dynamics(model, engine="cpu").program("inverse_dynamics")
+    assert inverse.operations() == program.operations
+
+
+def test_the_roofline_is_what_takes_longer():
+    assert CEILINGS.seconds(2e9, 1e9, "float32") == pytest.approx(2e-3)
+    assert CEILINGS.seconds(1.0, 1e11, "float32") == pytest.approx(2.5e-3)
+    point = Point("r", "q", "float32", 1000, "warp", 1e-6, 2e-6, 3e-6, 4e-6, moved=500, operations=400)
+    assert point.states_per_s == pytest.approx(1e9)
+    assert point.over_roofline(CEILINGS) == pytest.approx(2.0)
+    times = ("1 us", "2 us", "3 us", "4 us")
+    rates = ("1,000,000,000", "500 (50%)", "400 (1%)", "2 x")
+    assert point.cells(CEILINGS) == ("q", "float32", "1,000", "warp", *times, *rates)
+    assert point.cells(None)[-4:] == (NOT_MEASURED,) * 4
+
+
+@on_host
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_the_kernel_of_the_ceiling_multiplies_and_adds(device, dtype):
+    found = ceilings.measure(host_machine(device), (dtype,), 0.0, copied=1 << 16)
+    assert found.bytes_per_s > 0.0 and found.flops[dtype] > 0.0
+    source = ceilings.fma_kernel(dtype)
+    assert source.text.count(" * x + x;") * 2 * ceilings._ROUNDS == ceilings.FLOPS_OF_A_ROW
+
+
+@pytest.mark.parametrize("batch", [1, 5, 64, 65, 200, 777])
+def test_batches_repeat_states_whose_answers_are_known(batch):
+    rows = np.arange(64.0 * 2).reshape(64, 2)
+    array = work.repeated(np, rows, batch)
+    np.testing.assert_array_equal(array, np.resize(rows, (batch, 2)))
+    question = Question(SMALL["small"](), "inverse_dynamics")
+    right = work.repeated(np, question.truth[0], batch)
+    assert question.off_by([right]) == 0.0
+    for row in {0, batch - 1}:
+        wrong = right.copy()
+        wrong[row, 0] += 1.0
+        assert question.off_by([wrong]) > 0.01
+        wrong[row, 0] = np.nan
+        assert question.off_by([wrong]) == np.inf
+    assert question.wrong(np.inf, "float64") == "WRONG: differs by inf"
+
+
+# What goes wrong is said, and is not timed.
+
+
+@on_host
+def test_wrong_answers_are_not_timed(device):
+    plan = replace(PLAN, queries=("inverse_dynamics",), partitions=(), batches=(3,), fitted=(3,), held_out=())
+    made = Question(SMALL["small"](), "inverse_dynamics")
+    made.truth = (made.truth[0] + 1.0,)
+    point = Point("small", "inverse_dynamics", "float64", 3)
+    queries._measure_query(host_machine(device), made, [point], 0.0)
+    assert point.problem.startswith("WRONG") and point.kernel_s is None
+    (trial,) = fit.trials(plan, "small", made)
+    dyn = rd.Dynamics(made.model, engine="gpu")
+    fit._fill(host_machine(device), made, dyn, "printed", trial, 0.0)
+    assert trial.problems["printed"].startswith("WRONG") and not trial.seconds
+    found = suite.Measured([point], [], [], [], [trial])
+    assert len(suite.remarks(found)) == 1
+    assert "small, inverse_dynamics, float64, batch 3" in suite.remarks(found)[0]
+
+
+@on_host
+def test_what_does_not_fit_is_left_out_and_named(device, monkeypatch):
+    plan = replace(PLAN, queries=("inverse_dynamics",), batches=(1, 3000))
+    device.memory = 20_000
+    (small, large) = queries.measure(host_machine(device), plan, lambda text: None)
+    assert small.problem == "" and small.cpu_s > 0.0
+    assert large.problem == "left out: arrays of 0.000288 GB" and large.kernel_s is None
+    device.memory = 1 << 34
+    monkeypatch.setattr(queries, "HOST_BYTES", 20_000)
+    (_, large) = queries.measure(host_machine(device), plan, lambda text: None)
+    assert large.problem.startswith("NumPy and the CPU engine left out") and large.numpy_s is None
+    assert large.kernel_s > 0.0 and large.call_s > 0.0
+
+
+@on_host
+def test_kernels_that_fail_are_named_and_others_measured(device):
+    device.refused = (32,)
+    plan = replace(PLAN, queries=("inverse_dynamics",), fitted=(3,), held_out=())
+    (trial,) = fit.measure(host_machine(device), plan, lambda text: None)
+    assert set(trial.seconds) == {"printed", "thread"}  # a block of this robot is a warp
+    assert all("cannot compile" in trial.problems[name] for name in ("warp", "block"))
+
+
+# Choosing.
+
+
+def trial(seconds, chosen, batch=16, ruled="thread", held_out=False):
+    return Trial("arm", 7, "rnea", "inverse_dynamics", "float32", batch, held_out, seconds, {}, chosen, ruled)
+
+
+def test_the_choice_is_judged_by_the_fastest():
+    good = trial({"thread": 1.0, "warp": 1.2}, "warp")
+    bad = trial({"thread": 4.0, "warp, split": 2.0}, "thread", batch=64, held_out=True)
+    assert (good.best, bad.best) == ("thread", "warp, split")
+    assert good.over("warp") == pytest.approx(1.2) and good.over("block") is None
+    assert fit.worst([good]) == pytest.approx(1.2) and fit.worst([good, bad]) == pytest.approx(2.0)
+    assert fit.verdict([good])[0].endswith("(allowed 1.5): good enough.")
+    first, second, _ = fit.verdict([good, bad])
+    assert first.endswith("TOO SLOW.") and "batch 64: thread was chosen, warp, split is the fastest" in second
+    assert fit.rows([good, bad]) == [
+        Row("rnea", "float32", 7, 16, "thread", "complete", 1.0),
+        Row("rnea", "float32", 7, 16, "warp", "complete", 1.2),
+    ]
+    assert fit.rows([trial({"block, fused": 1.0}, "")])[0].variant == Variant("block", "fused")
+    assert fit.worst([]) is None and fit.worst([trial({"thread": 1.0}, "block")]) is None
+
+
+def test_partitions_show_the_fastest_kernel_of_each():
+    seconds = {"thread, split": 4e-6, "warp, split": 2e-6, "warp, fused": 3e-6, "warp": 1e-6, "printed": 5e-6}
+    each = partitions.Partition("arm", 1024, seconds, cpu_s=7e-6)
+    assert each.cells() == ("1,024", "2 us (warp)", "3 us (warp)", "1 us (warp)", "2 x", "5 us", "7 us")
+    assert partitions.Partition("arm", 16).cells() == ("16", *(NOT_MEASURED,) * 6)
+
+
+def test_goals_are_compared_with_what_was_found():
+    def point(robot, kernel_s):
+        return Point(robot, "forward_dynamics", "float32", 65_536, "warp", kernel_s, moved=100, operations=1000)
+
+    theirs = {each.ours: each.kernel_us for each in published.GRID if each.query == "forward_dynamics"}
+    fast = point("arm7", 64 * theirs["arm7"] * 1e-6 / 5.1)
+    slow = point("humanoid, floating", 64 * theirs["humanoid, floating"] * 1e-6 / 2.9)
+    first = [First("arm7", "inverse_dynamics", "gpu", 1.0), First("arm7", "forward_dynamics", "gpu", 4.0)]
+    found = goals.goals([fast, slow], CEILINGS, first, [trial({"thread": 1.0}, "thread")])
+    assert [each.reached for each in found] == [True, False, False, False, True]
+    assert [each.found for each in found[:2]] == ["5.1 x", "2.9 x"] and found[3].found == "4 s"
+    assert "humanoid, floating" in found[2].found
+    assert [each.cells()[-1] for each in goals.goals([], None, [], [])] == [NOT_MEASURED] * 5
+    table = goals.beside_published([replace(fast, batch=1024, call_s=1e-6)])
+    assert table.rows[1][:4] == ("forward_dynamics", "iiwa14", "27 us", "39 us") and table.rows[1][-1] == "1 us"
+
+
+# The machine.
+
+
+class Events:
+    """`cupy.cuda`, with events that know the time."""
+
+    @staticmethod
+    def Event():
+        made = SimpleNamespace(at=None, synchronize=lambda: None)
+        made.record = lambda: setattr(made, "at", time.perf_counter())
+        return made
+
+    @staticmethod
+    def get_elapsed_time(begin, end):
+        return 1e3 * (end.at - begin.at)
+
+
+def test_events_are_a_clock():
+    calls = []
+    assert 0.02 <= machine.by_events(Events)(lambda: calls.append(time.sleep(0.01)), 2) < 5.0
+    assert len(calls) == 2
+
+
+def test_a_cuda_machine_says_what_it_is(monkeypatch):
+    runtime = SimpleNamespace(runtimeGetVersion=lambda: 13000, driverGetVersion=lambda: 13010)
+    cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime), __version__="14.2.0")
+    host = HostDevice()
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setattr(machine, "default_device", lambda: host)
+    monkeypatch.setattr(machine, "nvrtc", lambda: SimpleNamespace(version=lambda: (13, 0)))
+    monkeypatch.setattr(machine, "_driver", lambda: "")
+    found, why = suite.find_machine()
+    assert why == "" and found.device is host
+    facts = {"GPU": "host (sm_90, 2 multiprocessors)", "driver": "for CUDA 13.1", "CUDA": "13.0"}
+    assert found.facts == {**facts, "NVRTC": "13.0", "CuPy": "14.2.0"}
+
+
+def test_kernels_are_compiled_ahead_for_whoever_loads_them(tmp_path, monkeypatch):
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "objects"))
+    try:
+        compiler.nvrtc()
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    good = ceilings.fma_kernel("float32")
+    machine.compile_ahead([], "sm_90")
+    machine.compile_ahead([good, replace(good, text="nonsense")], "sm_90", workers=1)
+    cache = ObjectCache.from_environment()
+    assert cache.get(compiler.cubin_key(good, "sm_90")) is not None
+
+
+@on_host
+def test_a_long_call_is_recorded_alone(device):
+    found = host_machine(device)
+    calls = []
+    found.kernels(lambda: calls.append(1), 0.0)
+    recorded = len(calls)
+    found.kernels(lambda: calls.append(time.sleep(0.002)), 0.0)
+    assert recorded >= machine._RECORDED and len(calls) - recorded == 3
+
+
+# Peers.
+
+
+def test_jax_is_asked_what_we_are_asked():
+    pytest.importorskip("jax")
+    plan = replace(PLAN, robots={"arm7": work.ROBOTS["arm7"]}, dtypes=("float32",), batches=(1, 3, 1 << 20))
+    ours = [Point("arm7", "inverse_dynamics", "float32", 3, call_s=1e-6)]
+    (rival,) = peers.measure(plan, ours, lambda text: None, platform="cpu")
+    assert (rival.problem, rival.batch, rival.ours_s) == ("", 3, 1e-6)
+    assert rival.seconds > 0.0 and NOT_MEASURED not in rival.cells()
+    (refused,) = peers.measure(plan, ours, lambda text: None, platform="no such platform")
+    assert "finds no GPU" in refused.problem and refused.seconds is None
+    assert refused.cells()[-1] == NOT_MEASURED
