@@ -19,6 +19,7 @@ import numpy as np
 from robodyn.algorithms.aba import aba
 from robodyn.algorithms.forward_gradient import forward_by_mass_matrix
 from robodyn.arguments import Array, count, finite_real, flag, one_of, real_array
+from robodyn.array_library import Library
 from robodyn.chains import on_inertia, step_of
 from robodyn.engines.protocol import Marching
 from robodyn.errors import ArgumentError
@@ -107,7 +108,8 @@ def rollout(
 class _Run:
     """A rollout under way.
 
-    `dyn`: what answers; `start`: its query about the first states; `given`: what stays or changes with the steps.
+    `dyn`: what answers; `start`: its query about the first states; `given`: what stays or changes with the steps;
+    `library`: of arrays where the engine lives, which need not be that of the user's, `outer`.
     """
 
     def __init__(
@@ -121,20 +123,21 @@ class _Run:
         policy: Policy | None,
     ) -> None:
         self.dyn, self.start, self.dt, self.steps, self.policy = dyn, start, dt, steps, policy
-        self.integrator, self.engine, self.library = integrator, start.engine, start.library
+        self.integrator, self.engine, self.outer = integrator, start.engine, start.library
+        self.library: Library = getattr(start.engine, "library", start.library)
         self.given = {name: self._read(name, value) for name, value in given.items() if value is not None}
         if "tau" not in self.given:
             self.given["tau"] = self.library.xp.zeros((1, start.batch, dyn.model.nv), dyn.dtype)
         inputs = tuple(name for name in ("q", "qd", "tau", "f_ext") if name in ("q", "qd") or name in self.given)
         dynamics = forward_by_mass_matrix(inputs) if dyn.model.has_mimic else aba(inputs)
         self.task = on_inertia(dynamics) if "inertia" in self.given else dynamics
-        start.inertia = self.given["inertia"][0] if "inertia" in self.given else None
         dyn._require_regular(start)
+        start.library = self.library
 
     def _read(self, name: str, value: Any) -> Array:
         """(steps, B, ...), or (1, B, ...) for what does not change: an axis more than the batch has is time."""
         shape, leading = self.dyn.argument_shapes[name], self.start.leading
-        array = real_array(name, value, shape, self.dyn.dtype, read=self.library.array)
+        array = real_array(name, value, shape, self.dyn.dtype, read=self.outer.array)
         axes = array.shape[: array.ndim - len(shape)]
         timed = len(axes) > len(leading)
         wanted = (*((self.steps,) if timed else ()), *leading)
@@ -145,7 +148,18 @@ class _Run:
                 f"{name}: got shape {array.shape} for {self.steps} steps of states {leading}; wanted "
                 f"{(*leading, *shape)}, or {(self.steps, *leading, *shape)} for one in each step"
             ) from None
-        return whole.reshape(self.steps if timed else 1, self.start.batch, *shape)
+        laid: Array = whole.reshape(self.steps if timed else 1, self.start.batch, *shape)
+        if name == "inertia":
+            self.start.inertia = laid[0]
+        return self.inward(laid)
+
+    def inward(self, array: Array) -> Array:
+        """One of the user's arrays where the engine lives."""
+        return array if self.outer is self.library else self.library.like_numpy(array)
+
+    def outward(self, array: Array) -> Array:
+        """An array of the engine's as one of the user's library."""
+        return array if self.outer is self.library else self.library.to_numpy(array)
 
     def window(self, q: Array, qd: Array, first: int) -> None:
         """Fill states (n + 1, B, ...) behind their first row, the state after `first` steps."""
@@ -173,12 +187,12 @@ class _Run:
     def _asked(self, policy: Policy, k: int, q: Array, qd: Array) -> Array:
         """tau (B, nv) of a policy."""
         leading, nv = self.start.leading, self.dyn.model.nv
-        answer = policy(k * self.dt, q.reshape(*leading, -1), qd.reshape(*leading, nv))
-        tau = real_array(
-            "policy", answer, (nv,), self.dyn.dtype, what="the tau that it returns", read=self.library.array
-        )
+        state = [self.outward(each).reshape(*leading, each.shape[-1]) for each in (q, qd)]
+        answer = policy(k * self.dt, *state)
+        what = "the tau that it returns"
+        tau = real_array("policy", answer, (nv,), self.dyn.dtype, what=what, read=self.outer.array)
         try:
-            return cast(Array, np.broadcast_to(tau, (*leading, nv)).reshape(self.start.batch, nv))
+            return self.inward(np.broadcast_to(tau, (*leading, nv)).reshape(self.start.batch, nv))
         except ValueError:
             raise ArgumentError(
                 f"policy: returned shape {tau.shape} for states {leading}; wanted tau of shape {(*leading, nv)}"
@@ -238,9 +252,11 @@ class _Trajectory:
         xp, model, leading = run.library.xp, run.dyn.model, run.start.leading
         kept = 1 + -(-run.steps // every)
         shapes = [(kept, *leading, n) for n in (model.nq, model.nv)]
-        arrays = _given(out, shapes, run) if out is not None else [xp.empty(each, run.dyn.dtype) for each in shapes]
+        given = None if out is None else _given(out, shapes, run)
+        direct = given is not None and run.outer is run.library
+        arrays = given if given is not None and direct else [xp.empty(each, run.dyn.dtype) for each in shapes]
         self.states = [array.reshape(kept, run.start.batch, array.shape[-1]) for array in arrays]
-        self._arrays = arrays
+        self._arrays, self._out = arrays, None if direct else given
         self.diverged = np.full(run.start.batch, -1, np.int64)
         self._last: tuple[int, Any, Any] | None = None
 
@@ -300,6 +316,9 @@ class _Trajectory:
             steps.append(done)
             for k, (array, last) in enumerate(zip(arrays, self._last[1:], strict=True)):
                 arrays[k] = run.library.xp.concatenate((array, last.reshape(1, *array.shape[1:])))
+        arrays = [run.outward(array) for array in arrays]
+        for target, array in zip(self._out or (), arrays, strict=False):
+            target[: len(array)] = array[: len(target)]
         t = np.array(steps, np.float64) * run.dt
         return Rollout(t, arrays[0], arrays[1], self.diverged.reshape(run.start.leading)[()], done)
 
@@ -309,13 +328,13 @@ def _given(out: Any, shapes: list[tuple[int, ...]], run: _Run) -> list[Array]:
     if not isinstance(out, tuple) or len(out) != 2:
         raise ArgumentError("out: wanted a tuple of 2 arrays: q, qd")
     arrays = [
-        run.library.output(f"out ({name})", target, shape, run.dyn.dtype)
+        run.outer.output(f"out ({name})", target, shape, run.dyn.dtype)
         for name, target, shape in zip(("q", "qd"), out, shapes, strict=True)
     ]
     for name, array in zip(("q", "qd"), arrays, strict=True):
         if not array.flags.c_contiguous:
             raise ArgumentError(f"out ({name}): got a strided array; wanted a contiguous one")
-    if run.library.xp.may_share_memory(*arrays):
+    if run.outer.xp.may_share_memory(*arrays):
         raise ArgumentError("out: got arrays that share memory; wanted memory of its own for every result")
     return arrays
 
@@ -326,7 +345,7 @@ def _followed(run: _Run, trajectory: _Trajectory, checkpoint: str | Path | None,
     scalars = max(1, batch * (model.nq + model.nv))
     length = max(1, min(run.steps, _LONGEST_WINDOW, _WINDOW_SCALARS // scalars))
     q, qd = (xp.empty((length + 1, batch, n), run.dyn.dtype) for n in (model.nq, model.nv))
-    q[0], qd[0] = run.start.inputs["q"], run.start.inputs["qd"]
+    q[0], qd[0] = (run.inward(run.start.inputs[name]) for name in ("q", "qd"))
     done = 0
     trajectory.freeze(q[:1], qd[:1], 0)
     trajectory.keep(q[:1], qd[:1], 0)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import TOLERANCE, random_states, relative
-from gpu_host import missing
+from gpu_host import ORDERS, missing
 from gpu_host.device import DeviceArray, HostDevice, _device, _plain
 from robots import own
 from test_dynamics import as_tuple, queries
@@ -448,3 +448,42 @@ def test_gpu_options_are_checked(options: dict[str, Any], message: str) -> None:
 def test_gpu_options_are_options(arm: rd.Model, host: HostDevice) -> None:
     with pytest.raises(rd.ArgumentError, match=r"gpu: got .warp.; wanted a robodyn\.engines\.gpu\.GpuOptions"):
         rd.Dynamics(arm, engine="gpu", gpu="warp")  # type: ignore[arg-type]
+
+
+# Rollouts.
+
+
+@pytest.mark.parametrize("integrator", ["semi_implicit_euler", "rk4"])
+@pytest.mark.parametrize("order", ORDERS)
+def test_gpu_rollouts_are_one_kernel(order: str, integrator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = HostDevice(order)
+    monkeypatch.setattr(engine, "default_device", lambda: host)
+    model = rd.load_urdf(own("ball_joint_arm"))
+    q, qd, tau = random_states(model, (70,))
+    changing = np.random.default_rng(1).normal(size=(6, 70, model.nv))
+    dyn, reference = rd.Dynamics(model, engine="gpu"), rd.Dynamics(model, engine="reference")
+    for given in (tau, changing):
+        wanted = reference.rollout(q, qd, given, 1e-3, 6, integrator)
+        for arrays in ((q, qd, given), there(q, qd, given)):
+            launches = len(host.launches)
+            found = dyn.rollout(*arrays, 1e-3, 6, integrator)
+            assert host.launches[launches:] == [("march", 70)]
+            assert type(found.q) is (np.ndarray if arrays[0] is q else DeviceArray)
+            compare((found.q, found.qd), (wanted.q, wanted.qd), 1e-10)
+
+
+def test_gpu_rollouts_ask_policies_where_states_are(arm: rd.Model, host: HostDevice) -> None:
+    q, qd, _ = random_states(arm, (3,))
+    dyn, reference = rd.Dynamics(arm, engine="gpu"), rd.Dynamics(arm, engine="reference")
+    wanted = reference.rollout(q, qd, None, 1e-3, 4, policy=lambda t, q, qd: -qd)
+    for arrays, kind in (((q, qd), np.ndarray), (there(q, qd), DeviceArray)):
+
+        def policy(t: float, q: Any, qd: Any, kind: Any = kind) -> Any:
+            assert type(q) is type(qd) is kind
+            return -qd
+
+        compare(dyn.rollout(*arrays, None, 1e-3, 4, policy=policy).q, wanted.q)
+    out = (np.empty((2, 3, 7)), np.empty((2, 3, 7)))
+    assert np.array_equal(dyn.rollout(q, qd, None, 1e-3, 4, save_every=None, out=out).q, out[0])
+    large = rd.Dynamics(arm, engine="gpu", gpu=GpuOptions("warp"))  # no program: a launch for each acceleration
+    compare(large.rollout(*there(q, qd), None, 1e-3, 2).q, reference.rollout(q, qd, None, 1e-3, 2).q)

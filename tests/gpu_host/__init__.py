@@ -153,6 +153,13 @@ def _give_back(source: KernelSource, outputs: Mapping[str, Any], arrays: Sequenc
         outputs[name][...] = array
 
 
+def set_numbers(source: KernelSource, numbers: Sequence[int]) -> None:
+    """The arguments behind `rows` of the next launch."""
+    assert len(numbers) == len(source.numbers)
+    kept = (ctypes.c_longlong * (len(numbers) + 1)).in_dll(_library(source), "shim_numbers")
+    kept[: len(numbers)] = list(numbers)
+
+
 def _library(source: KernelSource) -> ctypes.CDLL:
     return _loaded(_build(source, ("-shared", "-fPIC")))
 
@@ -214,9 +221,11 @@ def _launcher(source: KernelSource) -> str:
         scalar,
     ]
     arguments = ", ".join(f"({kind}*)arrays[{k}]" for k, kind in enumerate(kinds))
+    numbers = "".join(f", shim_numbers[{k}]" for k in range(len(source.numbers)))
     return f"""
+extern "C" {{ long long shim_numbers[{len(source.numbers) + 1}]; }}
 extern "C" const char* shim_launch(void** arrays, long long rows, unsigned blocks, unsigned threads, size_t shared,
                                    int order, unsigned seed) {{
-    return shim::launch(blocks, threads, shared, order, seed, [=] {{ {source.name}({arguments}, rows); }});
+    return shim::launch(blocks, threads, shared, order, seed, [=] {{ {source.name}({arguments}, rows{numbers}); }});
 }}
 """

@@ -14,7 +14,7 @@ import numpy as np
 from robodyn.engines.gpu.source import SHARED_BYTES, KernelSource
 from robodyn.errors import UnavailableError
 
-from . import ORDERS, _library
+from . import ORDERS, _library, set_numbers
 
 
 class DeviceArray(np.ndarray):
@@ -63,6 +63,10 @@ def _library_of_arrays() -> SimpleNamespace:
         ndarray=DeviceArray,
         asarray=lambda value: value if isinstance(value, DeviceArray) else _device(np.array(value)),
         asnumpy=_to_numpy,
+        zeros=lambda shape, dtype: _device(np.zeros(shape, dtype)),
+        full=lambda shape, value, dtype: _device(np.full(shape, value, dtype)),
+        isfinite=np.isfinite,
+        concatenate=np.concatenate,
         empty=lambda shape, dtype: _device(np.full(shape, np.nan if np.dtype(dtype).kind == "f" else 255, dtype)),
         ascontiguousarray=lambda array: _device(np.ascontiguousarray(_plain(array))),
         may_share_memory=lambda a, b: np.may_share_memory(_plain(a), _plain(b)),
@@ -88,7 +92,7 @@ class HostDevice:
     threads for each state do not compile; `result`: what the driver's function returns where all is well.
     """
 
-    name, architecture, processors, shared_bytes = "host", "sm_90", 2, SHARED_BYTES
+    name, number, architecture, processors, shared_bytes = "host", 0, "sm_90", 2, SHARED_BYTES
 
     def __init__(self, order: str = "forward", memory: int = 1 << 34) -> None:
         self.order, self.memory, self.xp = order, memory, _library_of_arrays()
@@ -201,27 +205,28 @@ class HostKernel:
         self._launch = _library(source).shim_launch
         self._launch.restype = ctypes.c_char_p
 
-    def launch(self, blocks: int, arrays: Sequence[Any], rows: int) -> None:
+    def launch(self, blocks: int, arrays: Sequence[Any], rows: int, numbers: Sequence[int] = ()) -> None:
         """Checks what a GPU would not: that every array is contiguous, large enough, and of the right dtype."""
         source = self.source
         assert len(arrays) == len(source.inputs) + len(source.outputs) + len(source.constants) + 1
         for array in arrays[: len(source.inputs) + len(source.outputs)]:
             assert isinstance(array, DeviceArray) and array.flags.c_contiguous, array
-            assert array.dtype == source.dtype and len(array) == rows
+            assert array.dtype == source.dtype and rows in array.shape[:2]
         size = 0 if arrays[-1] is None else arrays[-1].size
         assert size >= source.workspace(blocks)
         self.device.start(
-            lambda: self.run(blocks, [None if each is None else each.ctypes.data for each in arrays], rows)
+            lambda: self.run(blocks, [None if each is None else each.ctypes.data for each in arrays], rows, numbers)
         )
 
-    def run(self, blocks: int, addresses: Sequence[int | None], rows: int) -> None:
+    def run(self, blocks: int, addresses: Sequence[int | None], rows: int, numbers: Sequence[int] = ()) -> None:
         """Run it on arrays at these addresses."""
         source = self.source
         self.device.launches.append((source.name, rows))
         pointers = (ctypes.c_void_p * len(addresses))(*addresses)
         sizes = (ctypes.c_longlong(rows), ctypes.c_uint(blocks), ctypes.c_uint(source.block_threads))
         shared, order = ctypes.c_size_t(source.shared_bytes), ORDERS.index(self.device.order)
-        with self.device.lock:  # the shim's fibres are one set
+        with self.device.lock:  # the shim's fibres and numbers are one set
+            set_numbers(source, numbers)
             wrong = self._launch(pointers, *sizes, shared, order, ctypes.c_uint(0))
         if wrong is not None:
             raise RuntimeError(f"{source.name}: {wrong.decode()}")

@@ -27,9 +27,9 @@ class LoadedKernel(Protocol):
     blocks_per_processor: int
     handle: int
 
-    def launch(self, blocks: int, arrays: Sequence[Any], rows: int) -> None:
+    def launch(self, blocks: int, arrays: Sequence[Any], rows: int, numbers: Sequence[int] = ()) -> None:
         """Start it on the current stream, on a grid of so many blocks, with the arrays that `KernelSource` lists:
-        inputs, outputs, constants, and the workspace or None."""
+        inputs, outputs, constants, and the workspace or None; and its numbers."""
 
 
 class Graph(Protocol):
@@ -42,11 +42,12 @@ class Graph(Protocol):
 class Device(Protocol):
     """A device and the library of its arrays.
 
-    `xp`: functions named as NumPy's; `processors`: multiprocessors; `shared_bytes`: the most dynamic shared memory that
-    a block may ask for.
+    `number`: the driver's; `xp`: functions named as NumPy's; `processors`: multiprocessors; `shared_bytes`: the most
+    dynamic shared memory that a block may ask for.
     """
 
     name: str
+    number: int
     architecture: str
     processors: int
     shared_bytes: int
@@ -111,6 +112,7 @@ class CudaDevice:
         self._device = cupy.cuda.Device()
         attributes = self._device.attributes
         properties = cupy.cuda.runtime.getDeviceProperties(self._device.id)
+        self.number = int(self._device.id)
         self.name = properties["name"].decode(errors="replace")
         self.architecture = f"sm_{self._device.compute_capability}"
         self.processors = int(attributes["MultiProcessorCount"])
@@ -227,10 +229,10 @@ class _CudaKernel:
             raise UnavailableError(f"engine 'gpu': no block of {source.name} fits on a multiprocessor of this GPU")
         self.blocks_per_processor = int(found)
 
-    def launch(self, blocks: int, arrays: Sequence[Any], rows: int) -> None:
+    def launch(self, blocks: int, arrays: Sequence[Any], rows: int, numbers: Sequence[int] = ()) -> None:
         given = [np.int64(0) if array is None else array for array in arrays]
         block, shared = (self.source.block_threads, 1, 1), self.source.shared_bytes
-        self._function((blocks, 1, 1), block, (*given, np.int64(rows)), shared_mem=shared)
+        self._function((blocks, 1, 1), block, (*given, np.int64(rows), *map(np.int64, numbers)), shared_mem=shared)
 
 
 def _cupy() -> Any:

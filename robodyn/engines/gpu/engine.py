@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.chains import Chain, Task
+from robodyn.chains import Chain, Step, Task
 from robodyn.engines.gpu.choice import ALWAYS, Chooser, Variant
 from robodyn.engines.gpu.device import Device, LoadedKernel, default_device
 from robodyn.engines.gpu.generated import GeneratedKernels
 from robodyn.engines.gpu.options import GpuOptions
-from robodyn.engines.gpu.printed import printed_kernel
+from robodyn.engines.gpu.printed import marching_kernel, printed_kernel
 from robodyn.engines.gpu.rolled import rolled_kernels
 from robodyn.engines.gpu.source import SHARED_BYTES, KernelSource
 from robodyn.engines.gpu.staging import Staging
@@ -83,14 +83,14 @@ class Launch:
     constants: tuple[Array, ...]
     blocks: int
 
-    def __call__(self, arrays: Mapping[str, Array], rows: int, xp: Any) -> None:
-        """Start it on rows of arrays, by name."""
+    def __call__(self, arrays: Mapping[str, Array], rows: int, xp: Any, numbers: Sequence[int] = ()) -> None:
+        """Start it on rows of arrays, by name; `numbers` as the kernel lists them."""
         source = self.kernel.source
         blocks = min(-(-rows // source.states_per_block), self.blocks)
         size = source.workspace(blocks)
         workspace = xp.empty(size, source.dtype) if size else None
         given = [arrays[name] for name in (*source.inputs, *source.outputs)]
-        self.kernel.launch(blocks, [*given, *self.constants, workspace], rows)
+        self.kernel.launch(blocks, [*given, *self.constants, workspace], rows, numbers)
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,7 @@ class GpuEngine:
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._choices: dict[tuple[Any, ...], Variant] = {}
         self._staging = Staging(self.device)
+        self._marches: dict[Step, Launch | None] = {}
 
     # What runs.
 
@@ -265,6 +266,41 @@ class GpuEngine:
         between = {name: xp.empty((rows, *shape), self.dtype) for name, shape in plan.between.items()}
         for launch in plan.launches:
             launch({**arrays, **between}, rows, xp)
+
+    def march(self, step: Step, states: tuple[Array, Array], given: Mapping[str, Array], dt: float) -> bool:
+        """Follow a step from the first row of states to the last; see `protocol.Marching`."""
+        self._require_own_process()
+        launch = self._marching(step)
+        if launch is None:
+            return False
+        (q, qd), xp = states, self.device.xp
+        if not q.size:
+            return True
+        batch = q.shape[1]
+        with self.device.selected():
+            inputs = {
+                name: xp.ascontiguousarray(array if len(array) > 1 else array[0]) for name, array in given.items()
+            }
+            arrays = {"q": q[0], "qd": qd[0], "q_next": q[1:], "qd_next": qd[1:], **inputs}
+            arrays["dt"] = xp.full((batch, 1), dt, self.dtype)
+            moves = {f"{name}_moves": int(len(array) > 1) for name, array in given.items()}
+            numbers = {"steps": len(q) - 1, "dt_moves": 0, **moves}
+            launch(arrays, batch, xp, [numbers[name] for name in launch.kernel.source.numbers])
+        return True
+
+    def _marching(self, step: Step) -> Launch | None:
+        """The kernel of a step's march, or None where there is none: then steps are made by their accelerations."""
+        if step not in self._marches:
+            found = None
+            if self.model.n_bodies and self.options.kernel in ("auto", "printed"):
+                try:
+                    source = marching_kernel(self.model, step, self.dtype)
+                    with self.device.selected():
+                        found = self._launch(source)
+                except UnavailableError:
+                    found = None
+            self._marches[step] = found
+        return self._marches[step]
 
     def _run_reference(
         self, task: Task, inputs: Mapping[str, Array], outputs: Mapping[str, Array], link: int | None

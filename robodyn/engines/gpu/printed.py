@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.chains import Chain, Task, Units
+from robodyn.chains import Chain, Step, Task, Traceable, Units
 from robodyn.engines.cpu.solves import solve_operations
 from robodyn.engines.gpu import sincos
 from robodyn.engines.gpu.dialect import FUSED, CudaDialect
@@ -67,16 +67,16 @@ class _Array:
         """A declaration."""
         return f"{'' if self.is_output else 'const '}{scalar}* {name}"
 
-    def own_row(self, scalar: str) -> str:
-        """The statement that finds a thread's row."""
+    def own_row(self, scalar: str, first: str = "first") -> str:
+        """The statement that finds a thread's row; `first` is the row of the warp's first thread."""
         size = self.port.size
-        direct = f"{self.row}_rows + (first + lane) * {size}"
+        direct = f"{self.row}_rows + ({first} + lane) * {size}"
         place = direct if self.offset is None else f"tile + {self.offset} + lane * {padded(size)}"
         return f"{self.pointer(scalar, self.row)} = {place};"
 
-    def copy(self) -> str:
+    def copy(self, first: str = "first") -> str:
         """The statement that fills the tile, or empties it."""
-        rows, tile = f"{self.row}_rows + first * {self.port.size}", f"tile + {self.offset}"
+        rows, tile = f"{self.row}_rows + ({first}) * {self.port.size}", f"tile + {self.offset}"
         name, (to, since) = ("store", (rows, tile)) if self.is_output else ("load", (tile, rows))
         return f"robodyn_{name}({to}, {since}, {self.port.size}, count, lane);"
 
@@ -103,6 +103,16 @@ class _Block:
         )
         return [array, f"{self.scalar}* tile = tiles + threadIdx.x / {WARP} * {self.tile};"]
 
+    def each_tile(self) -> list[str]:
+        """The beginning of a loop over the tiles of a warp."""
+        first = f"{self.threads} * (long long)blockIdx.x + threadIdx.x / {WARP} * {WARP}"
+        return [
+            *self.tiles(),
+            f"const int lane = threadIdx.x % {WARP};",
+            f"for (long long first = {first}; first < rows; first += {self.threads} * (long long)gridDim.x) {{",
+            f"    const int count = rows - first < {WARP} ? (int)(rows - first) : {WARP};",
+        ]
+
 
 def _arrays(program: Program, room: int) -> tuple[list[_Array], int]:
     """Every array in the order of arguments, and the scalars of a warp's tiles, for which there is `room`.
@@ -122,7 +132,7 @@ def _arrays(program: Program, room: int) -> tuple[list[_Array], int]:
     return [_Array(port, is_output, offsets.get((port.name, is_output))) for port, is_output in ports], used
 
 
-def printable(model: Model, task: Task) -> bool:
+def printable(model: Model, task: Traceable) -> bool:
     """Whether tracing is worth a try: a guess from sizes, made without tracing."""
     lanes = any(
         getattr(sweep, "lanes", False) or (isinstance(sweep, Ancestors) and not sweep.of_link) for sweep in task.sweeps
@@ -135,7 +145,7 @@ def printable(model: Model, task: Task) -> bool:
     return steps <= _MAX_STEPS and entries <= _MAX_ENTRIES and solves * times <= MAX_OPERATIONS
 
 
-def traced(model: Model, task: Task, base: Iterable[str] = (), link: int | None = None) -> Program:
+def traced(model: Model, task: Traceable, base: Iterable[str] = (), link: int | None = None) -> Program:
     """The program that a kernel is printed from, its operations in an order that needs few registers.
 
     Raises:
@@ -184,6 +194,18 @@ def printed_kernel(
     return print_program(program, np.dtype(dtype), name, shared_bytes=shared_bytes)
 
 
+def marching_kernel(
+    model: Model, step: Step, dtype: np.dtype[Any], name: str = "march", *, shared_bytes: int = SHARED_BYTES
+) -> KernelSource:
+    """The kernel that makes many steps of an integrator; arguments are those of `printed_kernel`.
+
+    Raises:
+        ArgumentError: a constant of the model is beyond the precision.
+        UnavailableError: a step's program is too large.
+    """
+    return print_program(traced(model, step), dtype, name, shared_bytes=shared_bytes, march=True)
+
+
 def print_program(
     program: Program,
     dtype: np.dtype[Any],
@@ -191,6 +213,7 @@ def print_program(
     *,
     shared_bytes: int = SHARED_BYTES,
     part_operations: int = PART_OPERATIONS,
+    march: bool = False,
 ) -> KernelSource:
     """The kernel of a program, whose operations run in the order that it has.
 
@@ -200,6 +223,7 @@ def print_program(
         name: of the function, a C identifier.
         shared_bytes: shared memory that a block may have.
         part_operations: a longer program becomes several functions of so many operations.
+        march: whether the program is a step, which the kernel makes many times (`KernelSource`).
 
     Raises:
         ArgumentError: a constant is beyond the precision.
@@ -213,14 +237,16 @@ def print_program(
     functions, statements = _functions(body, arrays, name)
     asked = threads // WARP * tile * dtype.itemsize
     block = _Block(scalar, threads, tile, asked if asked > SHARED_BYTES else 0)
+    kernel = (_marching if march else _kernel)(name, block, arrays, statements)
     return KernelSource(
         name=name,
-        text="\n".join([_PRELUDE, *functions, _kernel(name, block, arrays, statements)]),
+        text="\n".join([_PRELUDE, *functions, kernel]),
         dtype=dtype,
         inputs=tuple(port.name for port in program.inputs),
         outputs=tuple(port.name for port in program.outputs),
         block_threads=threads,
         shared_bytes=block.dynamic_bytes,
+        numbers=_march_numbers(arrays) if march else (),
     )
 
 
@@ -245,15 +271,10 @@ def _braces(lines: Sequence[str]) -> str:
 
 def _kernel(name: str, block: _Block, arrays: Sequence[_Array], statements: Sequence[str]) -> str:
     """The kernel's own function: it takes its states a tile at a time."""
-    scalar, threads = block.scalar, block.threads
-    parameters = [array.pointer(scalar, f"__restrict__ {array.row}_rows") for array in arrays]
-    first = f"{threads} * (long long)blockIdx.x + threadIdx.x / {WARP} * {WARP}"
+    scalar = block.scalar
     staged = [array for array in arrays if array.offset is not None]
     lines = [
-        *block.tiles(),
-        f"const int lane = threadIdx.x % {WARP};",
-        f"for (long long first = {first}; first < rows; first += {threads} * (long long)gridDim.x) {{",
-        f"    const int count = rows - first < {WARP} ? (int)(rows - first) : {WARP};",
+        *block.each_tile(),
         *(f"    {array.copy()}" for array in staged if not array.is_output),
         "    __syncwarp();",
         "    if (lane < count) {",
@@ -264,5 +285,72 @@ def _kernel(name: str, block: _Block, arrays: Sequence[_Array], statements: Sequ
         *(f"    {array.copy()}" for array in staged if array.is_output),
         "}",
     ]
-    head = ",\n    ".join([*parameters, f"{scalar}* workspace", "long long rows"])
-    return f'extern "C" __global__ void __launch_bounds__({threads}) {name}(\n    {head})\n{_braces(lines)}'
+    return _global(name, block, arrays, (), lines)
+
+
+def _global(name: str, block: _Block, arrays: Sequence[_Array], numbers: Sequence[str], lines: Sequence[str]) -> str:
+    """A kernel of these lines."""
+    scalar = block.scalar
+    parameters = [array.pointer(scalar, f"__restrict__ {array.row}_rows") for array in arrays]
+    counts = [f"long long {each}" for each in ("rows", *numbers)]
+    head = ",\n    ".join([*parameters, f"{scalar}* workspace", *counts])
+    return f'extern "C" __global__ void __launch_bounds__({block.threads}) {name}(\n    {head})\n{_braces(lines)}'
+
+
+# Many steps in one kernel.
+
+_CARRIED = {"q": "q_next", "qd": "qd_next"}
+"""What becomes of an input from one step to the next."""
+
+
+def _march_numbers(arrays: Sequence[_Array]) -> tuple[str, ...]:
+    inputs = [array.port.name for array in arrays if not array.is_output]
+    return ("steps", *(f"{name}_moves" for name in inputs if name not in _CARRIED))
+
+
+def _marching(name: str, block: _Block, arrays: Sequence[_Array], statements: Sequence[str]) -> str:
+    """A kernel that takes each tile of states through all steps: the state stays in shared memory, or where its row is
+    too long for that, in the slab that the step before has written."""
+    scalar = block.scalar
+    by_name = {array.port.name: array for array in arrays}
+    carried = [by_name[each] for each in _CARRIED]
+    given = [array for array in arrays if not array.is_output and array.port.name not in _CARRIED]
+    results = [by_name[each] for each in _CARRIED.values()]
+    slabs = {
+        **{array.port.name: f"step * {array.port.name}_moves * rows + first" for array in given},
+        **{array.port.name: "step * rows + first" for array in results},
+    }
+    rows = [array.own_row(scalar, slabs[array.port.name]) for array in (*given, *results)]
+    for array, after in zip(carried, results, strict=True):
+        size = array.port.size
+        slab = f"{after.row}_rows + ((step - 1) * rows + first + lane) * {size}"
+        chosen = f"step ? {slab} : {array.row}_rows + (first + lane) * {size}"
+        place = chosen if array.offset is None else f"tile + {array.offset} + lane * {padded(size)}"
+        rows.append(f"{array.pointer(scalar, array.row)} = {place};")
+    lines = [
+        *block.each_tile(),
+        *(f"    {array.copy()}" for array in carried if array.offset is not None),
+        "    for (long long step = 0; step < steps; step++) {",
+        *(
+            f"        if (step == 0 || {array.port.name}_moves) {array.copy(slabs[array.port.name])}"
+            for array in given
+            if array.offset is not None
+        ),
+        "        __syncwarp();",
+        "        if (lane < count) {",
+        *(f"            {row}" for row in rows),
+        *(f"            {line}" for line in statements),
+        *(
+            f"            for (int k = 0; k < {array.port.size}; k++) "
+            f"tile[{array.offset} + lane * {padded(array.port.size)} + k] = {after.row}[k];"
+            for array, after in zip(carried, results, strict=True)
+            if array.offset is not None
+        ),
+        "        }",
+        "        __syncwarp();",
+        *(f"        {array.copy(slabs[array.port.name])}" for array in results if array.offset is not None),
+        "    }",
+        "    __syncwarp();",
+        "}",
+    ]
+    return _global(name, block, arrays, _march_numbers(arrays), lines)

@@ -29,7 +29,10 @@ class KernelSource:
     arrays of int64 or of the dtype, passed after the outputs; `threads_per_state`: 1, 32, or those of the block;
     `block_threads`: threads in a block; `shared_bytes`: dynamic shared memory of a block; `workspace_scalars`: scratch
     memory of each state that is worked on at a time, in scalars; a grid of g blocks works on
-    g * block_threads / threads_per_state of them.
+    g * block_threads / threads_per_state of them; `numbers`: names of more arguments behind `rows`, all long long.
+
+    A kernel that marches has the number "steps" and for each input but q and qd a number NAME_moves: outputs q_next and
+    qd_next are (steps, rows, ...), and such inputs too where that number is 1.
     """
 
     name: str
@@ -42,6 +45,7 @@ class KernelSource:
     block_threads: int = 128
     shared_bytes: int = 0
     workspace_scalars: int = 0
+    numbers: tuple[str, ...] = ()
 
     @property
     def states_per_block(self) -> int:
