@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.chains import Coordinates, Product, Products, Solution, Solve, Stacked, Step, Traceable, Units
+from robodyn.chains import Configuration, Product, Products, Solution, Solve, Stacked, Step, Traceable, Units
 from robodyn.joints import KINDS, JointKind, unit_quaternion
 from robodyn.model import Model
 from robodyn.spatial import ZERO_FORCE, ZERO_MOTION, Force, Inertia, Motion, Transform
@@ -57,9 +57,9 @@ def input_shapes(model: Model, algorithm: Traceable, base: Iterable[str] = ()) -
     }
 
 
-def output_shape(model: Model, output: Output | Solution | Stacked | Product | Coordinates) -> tuple[int, ...]:
+def output_shape(model: Model, output: Output | Solution | Stacked | Product | Configuration) -> tuple[int, ...]:
     """Shape of one state of an output."""
-    if isinstance(output, Coordinates):
+    if isinstance(output, Configuration):
         return (model.nq,)
     if isinstance(output, Solution):
         return output_shape(model, output.like)
@@ -84,7 +84,7 @@ def output_shape(model: Model, output: Output | Solution | Stacked | Product | C
 
 
 def unit_quaternions(model: Model, q: Sequence[Value]) -> list[Value]:
-    """Coordinates with every quaternion scaled to unit length."""
+    """Configuration with every quaternion scaled to unit length."""
     scaled = list(q)
     for start in model.quaternion_starts.tolist():
         scaled[start : start + 4] = unit_quaternion(tuple(scaled[start : start + 4]))
