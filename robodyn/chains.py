@@ -161,7 +161,7 @@ def at_units(algorithm: Algorithm | Chain, vector: str = "vector") -> Units:
 
 
 @dataclass(frozen=True)
-class Coordinates:
+class Configuration:
     """An output (nq,): a configuration."""
 
 
@@ -169,8 +169,8 @@ class Coordinates:
 class Step:
     """One step of an integrator over a time `dt`, an input (1,), under forces that stay as they are.
 
-    `dynamics`: what gives accelerations; `integrator`: a name in `robodyn.integrators`; `joint_forces`: of "damping" and
-    "friction", which the model's joints have.
+    `dynamics`: what gives accelerations; `integrator`: a name in `robodyn.integrators`; `joint_forces`: which of "damping"
+    and "friction" the model's joints have.
     """
 
     dynamics: Algorithm | Chain
@@ -188,9 +188,9 @@ class Step:
         return (*self.dynamics.inputs, "dt")
 
     @cached_property
-    def outputs(self) -> dict[str, Output | Coordinates]:
+    def outputs(self) -> dict[str, Output | Configuration]:
         """The state after the step."""
-        return {"q_next": Coordinates(), "qd_next": DofOutput("")}
+        return {"q_next": Configuration(), "qd_next": DofOutput("")}
 
     @property
     def sweeps(self) -> tuple[Sweep, ...]:
@@ -261,11 +261,10 @@ class Elimination:
             self.lower[k] = columns
 
     def reached(self, rows: Array) -> Array:
-        """Where L^-T b can be nonzero, for b that is nonzero in `rows` (nv,) alone."""
+        """Where L^-T b can be nonzero, for b that is nonzero in `rows` (nv, ...) alone."""
         reached: Array = rows.copy()
         for k in range(len(self.lower) - 1, -1, -1):
-            if reached[k]:
-                reached[self.lower[k]] = True
+            reached[self.lower[k]] |= reached[k]
         return reached
 
     def operations(self, columns: int) -> int:
