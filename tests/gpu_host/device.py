@@ -64,7 +64,6 @@ def _library_of_arrays() -> SimpleNamespace:
         asarray=lambda value: value if isinstance(value, DeviceArray) else _device(np.array(value)),
         asnumpy=_to_numpy,
         zeros=lambda shape, dtype: _device(np.zeros(shape, dtype)),
-        full=lambda shape, value, dtype: _device(np.full(shape, value, dtype)),
         isfinite=np.isfinite,
         concatenate=np.concatenate,
         empty=lambda shape, dtype: _device(np.full(shape, np.nan if np.dtype(dtype).kind == "f" else 255, dtype)),

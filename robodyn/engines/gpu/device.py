@@ -126,9 +126,14 @@ class CudaDevice:
         """A foreign array on a device, as a CuPy array that shares its memory."""
         if isinstance(value, self.xp.ndarray):
             return value
-        if getattr(value, "__cuda_array_interface__", None) is not None:
-            return self.xp.asarray(value)
-        return self.xp.from_dlpack(value)
+        # DLPack orders the streams of the two libraries; the other interface has the host wait, or nobody.
+        if hasattr(value, "__dlpack__"):
+            try:
+                return self.xp.from_dlpack(value)
+            except (BufferError, RuntimeError, TypeError, ValueError):
+                if getattr(value, "__cuda_array_interface__", None) is None:
+                    raise
+        return self.xp.asarray(value)
 
     def place(self, array: Any) -> str:
         """Which device an array is on."""

@@ -282,7 +282,7 @@ class GpuEngine:
                 name: xp.ascontiguousarray(array if len(array) > 1 else array[0]) for name, array in given.items()
             }
             arrays = {"q": q[0], "qd": qd[0], "q_next": q[1:], "qd_next": qd[1:], **inputs}
-            arrays["dt"] = xp.full((batch, 1), dt, self.dtype)
+            arrays["dt"] = self.library.like_numpy(np.full((batch, 1), dt, self.dtype))
             moves = {f"{name}_moves": int(len(array) > 1) for name, array in given.items()}
             numbers = {"steps": len(q) - 1, "dt_moves": 0, **moves}
             launch(arrays, batch, xp, [numbers[name] for name in launch.kernel.source.numbers])
