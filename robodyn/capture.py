@@ -42,24 +42,33 @@ def capture(dyn: Dynamics, query: str, arrays: Sequence[Any], out: Any, others: 
     one_of("query", query, tuple(SUPPORT))
     if dyn.check:
         raise ArgumentError("check: got True; a recorded call cannot look at values, wanted False or None")
-    given = [value for value in (*arrays, *others.values()) if on_device(value)]
-    if not given:
+    if not any(map(on_device, (*arrays, *others.values()))):
         raise ArgumentError(
             f"capture: got no array on the GPU among the arguments of {query}; wanted all of them there"
         )
-    for value in given:
-        array = dyn._gpu.library.array("capture", value, "wanted arrays on the GPU")
-        if array.dtype != dyn.dtype or not array.flags.c_contiguous:
-            kind = "contiguous" if array.flags.c_contiguous else "strided"
-            raise ArgumentError(
-                f"capture: got {brief(value)}, a {kind} {array.dtype} array; wanted contiguous {dyn.dtype} arrays, "
-                "which kernels read where they are"
-            )
-    method = getattr(dyn, query)
-    results = method(*arrays, out=out, **others)  # compiles, and makes room for the results
+    # Once: while a graph is recorded, no other library may be asked to wait for a stream.
+    given = tuple(_taken(dyn, value) for value in arrays)
+    named = {name: _taken(dyn, value) for name, value in others.items()}
+    method, wrapped = getattr(dyn, query), dyn._gpu.device.wrapped
+    results = method(*given, out=out, **named)  # compiles, and makes room for the results
     _require_size(results, query)
-    graph = dyn._gpu.device.record(lambda: method(*arrays, out=results, **others))
-    return Captured(query, graph, results, (arrays, dict(others)))
+    target = tuple(map(wrapped, results)) if isinstance(results, tuple) else wrapped(results)
+    graph = dyn._gpu.device.record(lambda: method(*given, out=target, **named))
+    return Captured(query, graph, results, (given, named, target))
+
+
+def _taken(dyn: Dynamics, value: Any) -> Any:
+    """An argument as kernels read it, or as it is where it is no array on a GPU."""
+    if not on_device(value):
+        return value
+    array = dyn._gpu.library.array("capture", value, "wanted arrays on the GPU")
+    if array.dtype != dyn.dtype or not array.flags.c_contiguous:
+        kind = "contiguous" if array.flags.c_contiguous else "strided"
+        raise ArgumentError(
+            f"capture: got {brief(value)}, a {kind} {array.dtype} array; wanted contiguous {dyn.dtype} arrays, "
+            "which kernels read where they are"
+        )
+    return array
 
 
 def _require_size(results: Any, query: str) -> None:
