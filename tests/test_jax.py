@@ -422,11 +422,12 @@ def test_queries_run_inside_of_what_jax_compiles(arm):
     assert "callback" in plain and "@robodyn" not in plain
 
 
-def test_other_devices_call_python(arm, monkeypatch):
+@pytest.mark.parametrize(("platform", "engine"), [("cuda", "cpu"), ("rocm", "auto")])
+def test_other_devices_call_python(platform, engine, arm, monkeypatch):
     """Lowered for a device that is not there: machine code of the processor must not be asked for."""
     monkeypatch.setattr(primitives.Query, "run_python", lambda self, *arrays: [jnp.full((3, 3), 12.5)])
-    traced = wrap(arm).inverse_dynamics.trace(*states(arm, (3,)))
-    text = traced.lower(lowering_platforms=("cuda",)).as_text()
+    traced = wrap(rd.Dynamics(arm, engine=engine)).inverse_dynamics.trace(*states(arm, (3,)))
+    text = traced.lower(lowering_platforms=(platform,)).as_text()
     assert "12.5" in text.replace("1.250000e+01", "12.5") and "@robodyn" not in text
 
 
@@ -456,12 +457,12 @@ def test_machine_code_refuses_buffers_that_are_not_the_querys(rows, columns, dty
 def test_memory_that_is_not_there_is_an_error(arm, monkeypatch):
     from robodyn.jax import handler
 
-    handlers = {}
-    monkeypatch.setattr(handler, "_HANDLERS", handlers)
+    handlers = handler.Handlers("cpu")
+    monkeypatch.setattr(handler, "HANDLERS", handlers)
     monkeypatch.setattr(handler, "target_name", lambda *_: "robodyn_test_of_memory")
     query = primitives.Query(rd.Dynamics(arm, code="rolled"), "bias_force", 2)
     target = query._target(False)
-    handlers[target]._context.workspace = 2**60
+    handlers.kept[target]._context.workspace = 2**60
     call = jax.ffi.ffi_call(target, jax.ShapeDtypeStruct((5, 3), np.float64))
     with pytest.raises(Exception, match="there is not enough memory"):
         jax.block_until_ready(call(jnp.zeros((5, 3)), jnp.zeros((5, 3))))

@@ -20,42 +20,26 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from robodyn.autodiff.plain_call import PlainCall
 from robodyn.autodiff.rules import Arrays, LinearMap, Smooth
-from robodyn.chains import Units
-from robodyn.dynamics import Dynamics
 from robodyn.errors import UnavailableError
-from robodyn.sweeps import Algorithm
-from robodyn.tracing.unrolled import input_shapes, output_shape
 
 if TYPE_CHECKING:
     from robodyn.engines.cpu.engine import CpuEngine
+    from robodyn.engines.gpu.engine import Launch
 
 
-class Query:
+class Query(PlainCall):
     """A query of a Dynamics as an operation on arrays of JAX; its arguments, all of them arrays, in order.
 
-    On processors it runs inside of what JAX compiles, where the engine has machine code for it. Otherwise, and on other
-    devices, JAX calls Python, which takes a tenth of a millisecond.
+    On processors and on CUDA devices it runs inside of what JAX compiles, where an engine has machine code or kernels
+    for it. Otherwise, and on other devices, JAX calls Python, which takes a tenth of a millisecond.
     """
-
-    def __init__(self, dyn: Dynamics, name: str, arguments: int) -> None:
-        self.dyn, self.name = dyn, name
-        self.task = dyn.plain_task(name)
-        if len(self.task.inputs) > arguments:  # a vector that is left out stands for every unit vector
-            assert isinstance(self.task, Algorithm)
-            self.task = Units(self.task, "vector")
-        self.inputs = tuple(input_shapes(dyn.model, self.task).values())
-        self.outputs = tuple(output_shape(dyn.model, output) for output in self.task.outputs.values())
 
     @cached_property
     def compiled(self) -> Any:
         """The query as a function that is compiled for the shapes it meets."""
         return jax.jit(partial(query_p.bind, query=self))
-
-    def leading(self, arrays: Sequence[Any]) -> tuple[int, ...]:
-        """The common leading axes of arguments."""
-        shapes = [array.shape[: len(array.shape) - len(own)] for array, own in zip(arrays, self.inputs, strict=True)]
-        return np.broadcast_shapes(*shapes)
 
     def run_native(self, *arrays: Any) -> Any:
         """The query inside of what JAX compiles."""
@@ -63,10 +47,11 @@ class Query:
         target = self._target(prod(leading) == 1)
         if target is None:
             return self.run_python(*arrays)
-        given = [self._rows(array, len(own), leading) for array, own in zip(arrays, self.inputs, strict=True)]
-        wanted = [jax.ShapeDtypeStruct((prod(leading), prod(own)), self.dyn.dtype) for own in self.outputs]
+        owns = self.inputs.values()
+        given = [_rows(array, len(own), leading) for array, own in zip(arrays, owns, strict=True)]
+        wanted = [jax.ShapeDtypeStruct((prod(leading), prod(own)), self.dyn.dtype) for own in self.outputs.values()]
         found = jax.ffi.ffi_call(target, wanted)(*given)
-        return [array.reshape((*leading, *own)) for array, own in zip(found, self.outputs, strict=True)]
+        return [array.reshape((*leading, *own)) for array, own in zip(found, self.outputs.values(), strict=True)]
 
     def _target(self, single: bool) -> str | None:
         """The name that XLA knows the query's machine code by, or None where there is none."""
@@ -83,28 +68,78 @@ class Query:
             warnings.warn(f"{error}; the reference engine answers instead", RuntimeWarning, stacklevel=2)
             return None
         try:
-            return register(engine, kernel, tuple(prod(shape) for shape in (*self.inputs, *self.outputs)))
+            return register(engine, kernel, tuple(map(prod, (*self.inputs.values(), *self.outputs.values()))))
         except (RuntimeError, ValueError) as error:  # an interface of a version that is not known here
             warnings.warn(f"XLA refuses machine code, Python is called instead: {error}", RuntimeWarning, stacklevel=2)
             return None
 
-    @staticmethod
-    def _rows(array: Any, trailing: int, leading: tuple[int, ...]) -> Any:
-        """The array as rows: one, or one for each state."""
-        own, axes = array.shape[len(array.shape) - trailing :], array.shape[: len(array.shape) - trailing]
-        if prod(axes) != 1 and axes != leading:
-            array, axes = jnp.broadcast_to(array, (*leading, *own)), leading
-        return array.reshape((prod(axes), prod(own)))
+    def run_cuda(self, *arrays: Any) -> Any:
+        """The query inside of what JAX compiles for CUDA devices: kernels, one after another."""
+        leading = self.leading(arrays)
+        rows = prod(leading)
+        kernels = self._kernels(rows)
+        if kernels is None:
+            return self.run_python(*arrays)
+        from robodyn.jax.cuda_handler import scratch_shape
+
+        launches, shapes = kernels
+        found = {
+            name: _rows(array, len(own), leading, every=True)
+            for (name, own), array in zip(self.inputs.items(), arrays, strict=True)
+        }
+        for target, launch in launches:
+            source = launch.kernel.source
+            wanted = [(rows, prod(shapes[name])) for name in source.outputs]
+            scratch = scratch_shape(launch, rows)
+            results = [jax.ShapeDtypeStruct(shape, self.dyn.dtype) for shape in (*wanted, *filter(None, (scratch,)))]
+            left = jax.ffi.ffi_call(target, results)(*(found[name] for name in source.inputs))
+            found.update(zip(source.outputs, left, strict=False))
+        return [found[name].reshape((*leading, *own)) for name, own in self.outputs.items()]
+
+    def _kernels(self, rows: int) -> tuple[list[tuple[str, Launch]], dict[str, tuple[int, ...]]] | None:
+        """What answers so many rows on a CUDA device: kernels with the names that XLA knows them by, in order, and the
+        shapes of all their arrays for one state; None where JAX has to call Python."""
+        asked = self.dyn._engine_asked
+        if asked not in ("auto", "gpu") or self.dyn.model.n_bodies == 0:
+            return None
+        from robodyn.jax.cuda_handler import register
+
+        try:
+            engine = self.dyn._gpu
+            plan = engine.plan(self.task, engine.variant(self.task, max(1, rows)))
+        except UnavailableError as error:
+            if asked == "gpu":
+                raise
+            warnings.warn(f"{error}; Python is called instead, on the processor", RuntimeWarning, stacklevel=2)
+            return None
+        shapes = {**self.inputs, **self.outputs, **plan.between}
+        found = []
+        try:
+            for launch in plan.launches:
+                source = launch.kernel.source
+                columns = tuple(prod(shapes[name]) for name in (*source.inputs, *source.outputs))
+                found.append((register(engine.device, launch, columns), launch))
+        except (RuntimeError, ValueError, OSError) as error:
+            warnings.warn(f"XLA refuses kernels, Python is called instead: {error}", RuntimeWarning, stacklevel=2)
+            return None
+        return found, shapes
 
     def run_python(self, *arrays: Any) -> Any:
         """The query as a call of Python from what JAX compiles."""
         leading = self.leading(arrays)
-        wanted = [jax.ShapeDtypeStruct((*leading, *own), self.dyn.dtype) for own in self.outputs]
+        wanted = [jax.ShapeDtypeStruct((*leading, *own), self.dyn.dtype) for own in self.outputs.values()]
         return jax.pure_callback(self._answer, wanted, *arrays)
 
     def _answer(self, *arrays: Any) -> list[Any]:
-        found = getattr(self.dyn, self.name)(*(np.asarray(array) for array in arrays))
-        return [np.asarray(array) for array in (found if isinstance(found, tuple) else (found,))]
+        return [np.asarray(array) for array in self.answers(*map(np.asarray, arrays))]
+
+
+def _rows(array: Any, trailing: int, leading: tuple[int, ...], *, every: bool = False) -> Any:
+    """The array as rows: one for each state, or only one where they are all the same and `every` row is not needed."""
+    own, axes = array.shape[len(array.shape) - trailing :], array.shape[: len(array.shape) - trailing]
+    if axes != leading and (every or prod(axes) != 1):
+        array, axes = jnp.broadcast_to(array, (*leading, *own)), leading
+    return array.reshape((prod(axes), prod(own)))
 
 
 def _in_front(arrays: Sequence[Any], axes: Sequence[int | None]) -> list[Any]:
@@ -126,7 +161,7 @@ def _run_query(*arrays: Any, query: Query) -> Any:
 
 def _query_shapes(*arrays: Any, query: Query) -> Any:
     leading = query.leading(arrays)
-    return [jax.core.ShapedArray((*leading, *own), query.dyn.dtype) for own in query.outputs]
+    return [jax.core.ShapedArray((*leading, *own), query.dyn.dtype) for own in query.outputs.values()]
 
 
 def _map_query(arrays: Sequence[Any], axes: Sequence[int | None], *, query: Query) -> Any:
@@ -147,6 +182,7 @@ batching.primitive_batchers[query_p] = _map_query
 ad.primitive_jvps[query_p] = _refuse
 mlir.register_lowering(query_p, mlir.lower_fun(lambda *arrays, query: query.run_python(*arrays), True))
 mlir.register_lowering(query_p, mlir.lower_fun(lambda *arrays, query: query.run_native(*arrays), True), platform="cpu")
+mlir.register_lowering(query_p, mlir.lower_fun(lambda *arrays, query: query.run_cuda(*arrays), True), platform="cuda")
 
 
 smooth_p = Primitive("robodyn_smooth")

@@ -1,0 +1,278 @@
+"""Machine code that XLA calls on GPUs in place of a query: a handler that launches a kernel; see `interface`.
+
+The kernel runs on XLA's stream, reads and fills XLA's own memory, and nothing waits. Scratch memory is one more result
+of the call, so that XLA allocates it. A launch is the same whatever the buffers hold, so XLA may record it in a graph.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from string import Template
+from typing import Any
+
+from robodyn._version import __version__
+from robodyn.engines.cpu.cache import ObjectCache
+from robodyn.engines.cpu.jit import Code
+from robodyn.engines.cpu.kernels import Compiler
+from robodyn.engines.cpu.target import host_target
+from robodyn.engines.gpu.device import Device
+from robodyn.engines.gpu.engine import Launch
+from robodyn.jax.interface import (
+    COMMON,
+    DTYPE,
+    POINTER,
+    WORD,
+    WRONG,
+    Handlers,
+    declared,
+    fields,
+    fill,
+    interface_minor,
+)
+
+
+class Context(ctypes.Structure):
+    """A kernel as its handler reads it."""
+
+    _fields_ = (
+        ("kernel", POINTER),
+        ("launch", POINTER),
+        ("minor", WORD),  # of the interface's version 0.minor
+        ("inputs", WORD),
+        ("arrays", WORD),  # inputs and outputs
+        ("columns", POINTER),  # scalars in a row of each array
+        ("dtype", WORD),
+        ("constants", WORD),
+        ("constant", POINTER),  # their addresses on the device
+        ("scratch", WORD),  # scalars for each block, 0 for a kernel that needs none
+        ("states", WORD),  # that a block works on at a time
+        ("blocks", WORD),  # the most
+        ("threads", WORD),  # of a block
+        ("shared", WORD),  # bytes of dynamic shared memory of a block
+        ("refused", POINTER),  # what to say where the driver does not launch it
+    )
+
+
+_TEXT = """
+%Stream = type { i64, ptr, ptr, ptr }
+$context
+$wrong
+
+; The stream that the call is for, left at a place, or an error.
+define internal ptr @stream(ptr %frame, ptr %place) {
+start:
+  %args = alloca %Stream, align 8
+  %extension.at = getelementptr %Stream, ptr %args, i64 0, i32 1
+  %context.at = getelementptr %Stream, ptr %args, i64 0, i32 2
+  %stream.at = getelementptr %Stream, ptr %args, i64 0, i32 3
+  %own.at = getelementptr %Frame, ptr %frame, i64 0, i32 3
+  %own = load ptr, ptr %own.at, align 8
+  store i64 32, ptr %args, align 8
+  store ptr null, ptr %extension.at, align 8
+  store ptr %own, ptr %context.at, align 8
+  store ptr null, ptr %stream.at, align 8
+  %api.at = getelementptr %Frame, ptr %frame, i64 0, i32 2
+  %api = load ptr, ptr %api.at, align 8
+  %get.at = getelementptr %Api, ptr %api, i64 0, i32 8
+  %get = load ptr, ptr %get.at, align 8
+  %error = call ptr %get(ptr %args)
+  %stream = load ptr, ptr %stream.at, align 8
+  store ptr %stream, ptr %place, align 8
+  ret ptr %error
+}
+
+define ptr @handler(ptr %frame) {
+start:
+$fields
+  %asked = call i1 @described(ptr %frame, i64 %minor, i32 1)
+  br i1 %asked, label %done, label %count
+count:
+  %scratches = icmp ne i64 %scratch, 0
+  %one.more = zext i1 %scratches to i64
+  %outputs1 = sub i64 %arrays, %inputs
+  %outputs = add i64 %outputs1, %one.more
+  %right = call i1 @counts(ptr %frame, i64 %inputs, i64 %outputs)
+  br i1 %right, label %size, label %refuse
+size:
+  %type = trunc i64 %dtype to i32
+  %scratch.word = add i64 %arrays, %constants
+  %rows.word = add i64 %scratch.word, 1
+  %words = add i64 %scratch.word, 2
+  %values = alloca i64, i64 %words, align 16
+  %parameters = alloca ptr, i64 %words, align 16
+  %stream.place = alloca ptr, align 8
+  %first = call ptr @buffer(ptr %frame, i64 %inputs, i64 %inputs)
+  %first.column.at = getelementptr i64, ptr %columns, i64 %inputs
+  %first.column = load i64, ptr %first.column.at, align 8
+  %rows = call i64 @rows(ptr %first, i32 %type, i64 %first.column)
+  %known = icmp sge i64 %rows, 0
+  br i1 %known, label %array, label %refuse
+array:
+  %i = phi i64 [ 0, %size ], [ %i.next, %enter ]
+  %buffer = call ptr @buffer(ptr %frame, i64 %i, i64 %inputs)
+  %column.at = getelementptr i64, ptr %columns, i64 %i
+  %column = load i64, ptr %column.at, align 8
+  %own = call i64 @rows(ptr %buffer, i32 %type, i64 %column)
+  %fits = icmp eq i64 %own, %rows
+  br i1 %fits, label %enter, label %refuse
+enter:
+  %data.at = getelementptr %Buffer, ptr %buffer, i64 0, i32 3
+  %data = load ptr, ptr %data.at, align 8
+  %entry = getelementptr i64, ptr %values, i64 %i
+  store ptr %data, ptr %entry, align 8
+  %i.next = add i64 %i, 1
+  %more = icmp slt i64 %i.next, %arrays
+  br i1 %more, label %array, label %append
+append:
+  %k = phi i64 [ 0, %enter ], [ %k.next, %copy ]
+  %left = icmp slt i64 %k, %constants
+  br i1 %left, label %copy, label %begin
+copy:
+  %from = getelementptr i64, ptr %constant, i64 %k
+  %value = load i64, ptr %from, align 8
+  %to.word = add i64 %arrays, %k
+  %to = getelementptr i64, ptr %values, i64 %to.word
+  store i64 %value, ptr %to, align 8
+  %k.next = add i64 %k, 1
+  br label %append
+begin:
+  %scratch.at = getelementptr i64, ptr %values, i64 %scratch.word
+  %rows.at = getelementptr i64, ptr %values, i64 %rows.word
+  store i64 0, ptr %scratch.at, align 8
+  store i64 %rows, ptr %rows.at, align 8
+  %up = add i64 %rows, %states
+  %up1 = sub i64 %up, 1
+  %wanted = sdiv i64 %up1, %states
+  %fewer = icmp slt i64 %wanted, %blocks
+  %grid1 = select i1 %fewer, i64 %wanted, i64 %blocks
+  %none = icmp eq i64 %rows, 0
+  br i1 %none, label %done, label %reserve
+reserve:
+  br i1 %scratches, label %take, label %point
+take:
+  %room = call ptr @buffer(ptr %frame, i64 %arrays, i64 %inputs)
+  %most = call i64 @rows(ptr %room, i32 %type, i64 %scratch)
+  %room.at = getelementptr %Buffer, ptr %room, i64 0, i32 3
+  %room.data = load ptr, ptr %room.at, align 8
+  store ptr %room.data, ptr %scratch.at, align 8
+  %less = icmp slt i64 %most, %grid1
+  %grid2 = select i1 %less, i64 %most, i64 %grid1
+  %enough = icmp sgt i64 %most, 0
+  br i1 %enough, label %point, label %refuse
+point:
+  %grid = phi i64 [ %grid1, %reserve ], [ %grid2, %take ]
+  br label %parameter
+parameter:
+  %j = phi i64 [ 0, %point ], [ %j.next, %parameter ]
+  %value.at = getelementptr i64, ptr %values, i64 %j
+  %parameter.at = getelementptr ptr, ptr %parameters, i64 %j
+  store ptr %value.at, ptr %parameter.at, align 8
+  %j.next = add i64 %j, 1
+  %further = icmp slt i64 %j.next, %words
+  br i1 %further, label %parameter, label %ask
+ask:
+  %error.stream = call ptr @stream(ptr %frame, ptr %stream.place)
+  %given = icmp eq ptr %error.stream, null
+  br i1 %given, label %start.kernel, label %pass.on
+start.kernel:
+  %stream = load ptr, ptr %stream.place, align 8
+  %grid32 = trunc i64 %grid to i32
+  %threads32 = trunc i64 %threads to i32
+  %shared32 = trunc i64 %shared to i32
+  %code = call i32 %launch(ptr %kernel, i32 %grid32, i32 1, i32 1, i32 %threads32, i32 1, i32 1, i32 %shared32,
+                           ptr %stream, ptr %parameters, ptr null)
+  %started = icmp eq i32 %code, 0
+  br i1 %started, label %done, label %give.up
+done:
+  ret ptr null
+pass.on:
+  ret ptr %error.stream
+refuse:
+  %error.wrong = call ptr @failure(ptr %frame, ptr @wrong, i32 3)
+  ret ptr %error.wrong
+give.up:
+  %error.launch = call ptr @failure(ptr %frame, ptr %refused, i32 13)
+  ret ptr %error.launch
+}
+"""
+TEXT = COMMON + Template(_TEXT).substitute(context=declared(Context), fields=fields(Context), wrong=WRONG)
+"""The module of a handler."""
+
+
+def scratch_shape(launch: Launch, rows: int) -> tuple[int, int] | None:
+    """The shape of the scratch memory for so many rows, a row for each block; None for a kernel that needs none."""
+    source = launch.kernel.source
+    if not source.workspace_scalars:
+        return None
+    return min(-(-rows // source.states_per_block), launch.blocks), source.workspace(1)
+
+
+class CudaHandler:
+    """A kernel's handler, loaded; it and all that it points to must live as long as XLA may call it.
+
+    Args:
+        device: that the kernel is on.
+        launch: of the kernel.
+        columns: scalars in a row of each input and each output, in the kernel's order.
+    """
+
+    def __init__(self, device: Device, launch: Launch, columns: tuple[int, ...]) -> None:
+        source, self._launch = launch.kernel.source, launch
+        compiler = Compiler(ObjectCache.from_environment())
+        self._code: Code = compiler.shared(TEXT, "robodyn runtime", host_target())
+        self._columns = (WORD * len(columns))(*columns)
+        places = [_place(array) for array in launch.constants]
+        self._constants = (WORD * len(places))(*places)
+        self._refused = (
+            f"robodyn: the driver does not launch {source.name}, a kernel loaded on GPU {device.number} "
+            f"({device.name}); wanted arrays there"
+        ).encode()
+        self._context = Context(
+            kernel=launch.kernel.handle,
+            launch=device.launcher(),
+            minor=interface_minor(),
+            inputs=len(source.inputs),
+            arrays=len(columns),
+            columns=ctypes.addressof(self._columns),
+            dtype=DTYPE[source.dtype.itemsize],
+            constants=len(places),
+            constant=ctypes.addressof(self._constants),
+            scratch=source.workspace(1),
+            states=source.states_per_block,
+            blocks=launch.blocks,
+            threads=source.block_threads,
+            shared=source.shared_bytes,
+            refused=ctypes.cast(ctypes.c_char_p(self._refused), POINTER).value,
+        )
+        fill(self._code, self._context)
+        self.address = self._code.address("handler")
+
+
+def _place(array: Any) -> int:
+    return int(array.__cuda_array_interface__["data"][0])
+
+
+HANDLERS = Handlers("CUDA")
+
+
+def target_name(device: Device, launch: Launch, columns: tuple[int, ...]) -> str:
+    """What XLA shall call a kernel: the same name in every process means the same function, also in what JAX keeps."""
+    source = launch.kernel.source
+    state = hashlib.blake2b(digest_size=16)
+    facts = (source.inputs, source.outputs, columns, source.block_threads, source.shared_bytes, source.workspace(1))
+    state.update(repr((source.name, source.text, str(source.dtype), facts, device.number, __version__)).encode())
+    for array in source.constants:
+        state.update(repr((array.dtype.str, array.shape)).encode() + array.tobytes())
+    return f"robodyn_{source.name}_{state.hexdigest()}"
+
+
+def register(device: Device, launch: Launch, columns: tuple[int, ...]) -> str:
+    """Make a kernel known to XLA, once in a process; returns its target's name.
+
+    Raises:
+        UnavailableError: there is no machine code for this processor.
+        ValueError, RuntimeError, OSError: XLA does not take it, or there is no driver.
+    """
+    name = target_name(device, launch, columns)
+    return HANDLERS.register(name, lambda: CudaHandler(device, launch, columns))
