@@ -10,6 +10,7 @@ from conftest import TOLERANCE, relative
 
 import robodyn as rd
 from robodyn.chains import Chain, Task
+from robodyn.engines.gpu.device import Device
 from robodyn.engines.gpu.source import KernelSource
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.tracing.unrolled import output_shape
@@ -62,6 +63,33 @@ def run(
     return {name: known[name] for name in task.outputs}
 
 
+def run_on_device(
+    device: Device,
+    sources: Iterable[KernelSource],
+    model: rd.Model,
+    task: Task,
+    inputs: Mapping[str, Any],
+    blocks: int = 2,
+) -> dict[str, Any]:
+    """The same on a device."""
+    xp, batch = device.xp, len(inputs["q"])
+    shapes = {name: output_shape(model, each) for name, each in _left(task).items()}
+    known: dict[str, Any] = {}
+    for source in sources:
+        for name in source.inputs:
+            if name not in known:
+                known[name] = xp.asarray(np.ascontiguousarray(inputs[name], source.dtype))
+        kernel = device.load(source)
+        made = {name: (batch, *shapes[name]) for name in source.outputs}
+        made["workspace"] = (source.workspace(blocks),)
+        known.update({name: xp.asarray(np.full(shape, np.nan, source.dtype)) for name, shape in made.items()})
+        constants = [xp.asarray(each) for each in source.constants]
+        given = [known[name] for name in (*source.inputs, *source.outputs)]
+        kernel.launch(blocks, [*given, *constants, known["workspace"]], batch)
+    device.settle()
+    return {name: xp.asnumpy(known[name]) for name in task.outputs}
+
+
 def _left(task: Task) -> dict[str, Any]:
     if not isinstance(task, Chain):
         return dict(task.outputs)
@@ -79,15 +107,22 @@ def check(
     base: tuple[str, ...] = (),
     link: int | None = None,
     tolerance: float | None = None,
+    on: Device | None = None,
 ) -> None:
-    """Results in every order are the same, bit for bit, and those of the reference engine."""
+    """Results in every order are the same, bit for bit, and those of the reference engine.
+
+    With `on`, kernels run on that device instead, which has an order of its own: several times.
+    """
     sources = tuple(sources)
     inputs = states(model, batch)
     right = wanted(model, task, inputs, base, link)
     allowed = TOLERANCE[str(sources[0].dtype)] if tolerance is None else tolerance
     first: dict[str, Any] = {}
     for order in orders:
-        got = run(sources, model, task, inputs, order, blocks)
+        if on is None:
+            got = run(sources, model, task, inputs, order, blocks)
+        else:
+            got = run_on_device(on, sources, model, task, inputs, blocks)
         first = first or got
         for name, value in right.items():
             assert relative(got[name], value) < allowed, (name, order)

@@ -1,0 +1,63 @@
+"""Kernels run once, for compute-sanitizer, which watches a process: `python watched.py QUERY PARTITION` or
+`python watched.py planted TOOL`, whose mistake that tool must find."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import robodyn as rd
+from robodyn.engines.gpu.device import Device, default_device
+from robodyn.engines.gpu.rolled import rolled_kernels
+from robodyn.engines.gpu.source import KernelSource
+
+SAID = "kernels have run"
+FAR = {"memcheck": 1 << 40, "racecheck": 0}
+"""How far beyond its array the planted kernel writes."""
+_THREADS = 64
+
+
+def main(what: str, how: str, device: Device) -> None:
+    """Run kernels of a query on a small robot, or the planted one."""
+    if what == "planted":
+        _launch(device, planted(FAR[how]))
+    else:
+        from gpu_host.cases import check
+
+        model = rd.load_urdf(Path(__file__).resolve().parents[2] / "models" / "gripper.urdf")
+        task = rd.Dynamics(model, engine="reference").plain_task(what)
+        sources = rolled_kernels(model, task, np.dtype(np.float64), partition=how)
+        check(sources, model, task, batch=3, orders=("forward",), on=device)
+    print(SAID)
+
+
+def planted(far: int) -> KernelSource:
+    """Threads read what others write into shared memory, without a barrier; and they write `far` beyond an array."""
+    text = f"""\
+extern "C" __global__ void planted(const double* given, double* left, double* workspace, long long rows)
+{{
+    __shared__ double all[{_THREADS}];
+    all[threadIdx.x] = given[threadIdx.x];
+    left[threadIdx.x + {far}LL] = all[{_THREADS - 1} - threadIdx.x];
+}}
+"""
+    return KernelSource("planted", text, np.dtype(np.float64), ("given",), ("left",), block_threads=_THREADS)
+
+
+def _launch(device: Device, source: KernelSource) -> Any:
+    given, left = (device.xp.asarray(np.full(_THREADS, 0.5)) for _ in range(2))
+    device.load(source).launch(1, [given, left, None], _THREADS)
+    device.settle()
+
+
+if __name__ == "__main__":
+    import cupy
+
+    cupy.cuda.set_allocator(None)  # each array in memory of its own, so that what lies behind it is nobody's
+    main(sys.argv[1], sys.argv[2], default_device())
