@@ -289,6 +289,18 @@ def bench(
     cli_bench.bench(_load(file, base, mimic, lenient), chosen, peers, json)
 
 
+@app.command()
+def tune(
+    seconds: Annotated[float, typer.Option(metavar="S", help="Time for each case.")] = 0.01,
+    quick: Annotated[bool, typer.Option("--quick", help="A few cases alone.")] = False,
+    json: Json = False,
+) -> None:
+    """Measure this machine, some minutes long: what engine="auto", the scan and the GPU engine choose by from then on."""
+    from robodyn import cli_tune
+
+    cli_tune.tune(seconds, quick, json)
+
+
 @app.command(
     help="Show the compiled code that is kept on disk, or remove it.\n\n"
     "The environment variable ROBODYN_CACHE_DIR names another folder, or is off for no cache; ROBODYN_CACHE_MAX_MB "

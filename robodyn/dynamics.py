@@ -38,6 +38,7 @@ from robodyn.queries.rest import RestQueries
 from robodyn.queries.second_order import SecondOrderQueries
 from robodyn.queries.totals import TotalQueries
 from robodyn.rollout import Policy, Rollout, rollout
+from robodyn.scheduler import Scheduled, current_table
 from robodyn.sweeps import PER_BODY, PER_VELOCITY
 
 if TYPE_CHECKING:
@@ -203,6 +204,8 @@ class Dynamics(SecondOrderQueries, ParameterQueries, RestQueries, KinematicQueri
         if name not in self.__dict__ and not overridden:
             forces = self.joint_forces and name in _WITH_JOINT_FORCES
             entry = None if forces else self.engine.fast_call(name, self.plain_task(name), self)
+            if self._engine_asked == "auto" and current_table().unusual(name, self.dtype.name):
+                entry = Scheduled(self, name, entry or getattr(type(self), name).__get__(self))
             if entry is not None:
                 self.__dict__[name] = entry
         return result

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from robodyn.arguments import count, one_of
 from robodyn.engines.protocol import METHODS, SUPPORT, methods_of
 from robodyn.errors import UnavailableError
+from robodyn.scheduler import current_table
 
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
@@ -39,6 +40,9 @@ def explain(dyn: Dynamics, query: str, batch: int) -> Explanation:
     """What `dyn` runs for a query of a batch (`Dynamics.explain`)."""
     one_of("query", query, tuple(SUPPORT))
     batch, engine = count("batch", batch, 1, _MOST_STATES), dyn.engine.name
+    found = current_table().estimates(query, dyn.dtype.name, dyn.model, batch) if dyn._engine_asked == "auto" else {}
+    if found:
+        return _scheduled(dyn, query, batch, found)
     if engine not in SUPPORT[query]:
         answering = ", ".join(repr(name) for name in SUPPORT[query])
         raise UnavailableError(f"engine: {engine!r} does not answer {query!r}; engines that do: {answering}")
@@ -59,6 +63,23 @@ def explain(dyn: Dynamics, query: str, batch: int) -> Explanation:
     code = dyn.program(query)
     assert isinstance(code, GeneratedCode)
     return Explanation(query, batch, engine, method, f"{code.mode} code, {code.operations} operations a state")
+
+
+def _scheduled(dyn: Dynamics, query: str, batch: int, found: Mapping[str, float]) -> Explanation:
+    """What the engine with the least estimate runs."""
+    there = {name: seconds for name, seconds in found.items() if name == dyn.engine.name or _runs(dyn, name)}
+    engine = next(iter(there), dyn.engine.name)
+    inner = explain(dyn.variant(engine=engine), query, batch)
+    reason = f"the fastest of the engines measured nearest to this call; {inner.reason}"
+    return replace(inner, reason=reason, estimates=there)
+
+
+def _runs(dyn: Dynamics, engine: str) -> bool:
+    try:
+        dyn.variant(engine=engine)
+    except UnavailableError:
+        return False
+    return True
 
 
 def _method(dyn: Dynamics, query: str) -> str:

@@ -1,0 +1,66 @@
+"""What the command `tune` does: measure this machine once, and keep what engines choose by."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from robodyn._version import __version__
+from robodyn.arguments import finite_real
+from robodyn.benchmark.scan_costs import coefficient_table
+from robodyn.benchmark.scan_costs import fit as fit_scans
+from robodyn.benchmark.tune import CHECKED, Grid, engine_table, engines_here, fit, fit_kernels, worst_choice
+from robodyn.engines.gpu import choice
+from robodyn.engines.scan import costs
+from robodyn.errors import ArgumentError
+from robodyn.messages import brief
+from robodyn.scheduler import keep
+from robodyn.tables import console
+
+QUICK = Grid(bodies=(6, 150), batches=(1, 256), dtypes=("float64",))
+
+
+def tune(seconds: float, quick: bool, as_json: bool) -> None:
+    """Measure scans, kernels of a GPU if there is one, and engines against each other; keep and print it.
+
+    Raises:
+        ArgumentError: no time to measure in.
+    """
+    if finite_real(seconds) is None or not 0.0 < seconds <= 10.0:
+        raise ArgumentError(f"--seconds: got {brief(seconds)}; wanted a number of seconds up to 10")
+    grid = QUICK if quick else Grid()
+    with _announcing() as announce:
+        if not quick:
+            found, _ = fit_scans(seconds, announce)
+            costs.keep(found)
+        if "gpu" in engines_here():
+            rows, device = fit_kernels(grid, seconds, announce)
+            choice.keep(rows, device)
+        table = fit(grid, seconds, announce)
+        kept = keep(table)
+        ratio, where = worst_choice(table, fit(CHECKED, seconds, announce))
+    words = "kept in the cache" if kept else "not kept: there is no cache"
+    if as_json:
+        rows_found = [dataclasses.asdict(row) for row in table.rows]
+        print(json.dumps({"robodyn": __version__, "engines": rows_found, "worst": ratio, "where": where}, indent=1))
+        return
+    screen = console()
+    screen.print(engine_table(table).rich())
+    screen.print(coefficient_table(costs.current_costs()).rich())
+    screen.print(
+        f"{len(table.rows)} times of {', '.join(engines_here())}, {words}. In other measurements the engine chosen takes "
+        f"at most {ratio:.2f} times as long as the fastest one ({where})."
+    )
+
+
+@contextmanager
+def _announcing() -> Iterator[Callable[[str], None]]:
+    """Something that is told what is being measured, and shows it where somebody looks."""
+    waiting = console(stderr=True)
+    if not waiting.is_terminal:
+        yield lambda text: None
+        return
+    with waiting.status("tune") as status:
+        yield lambda text: status.update(text)

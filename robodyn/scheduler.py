@@ -1,0 +1,173 @@
+"""Which engine answers NumPy arrays where the choice is "auto": the CPU engine, unless another was measured to be faster.
+
+A measurement is a row of a table, which `robodyn tune` makes and keeps: the time of a query on a batch of states of a
+tree on one engine. A call takes the engine that was fastest at the measured tree and batch nearest to its own. Arrays
+on a GPU are answered there, whatever the table says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from robodyn._version import __version__
+from robodyn.errors import ArgumentError, UnavailableError
+from robodyn.model import Model
+
+if TYPE_CHECKING:
+    from robodyn.dynamics import Dynamics
+
+USUAL = "cpu"
+ENGINES = ("cpu", "scan", "gpu")
+"""Engines that are compared. The reference engine is nowhere the fastest."""
+_LIKE = 8.0
+"""Trees count as alike up to this ratio of bodies."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A measurement: `seconds` of a call; `depth`: of the tree, the bodies on its longest path."""
+
+    query: str
+    dtype: str
+    bodies: int
+    depth: int
+    batch: int
+    engine: str
+    seconds: float
+
+
+class Table:
+    """Measurements of one machine."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self.rows = tuple(rows)
+
+    def estimates(self, query: str, dtype: str, model: Model, batch: int) -> dict[str, float]:
+        """Seconds by engine, the fastest first, where something like this call was measured; else nothing."""
+        bodies, depth = model.n_bodies, model.tree.n_levels
+
+        def distance(row: Row) -> tuple[float, float]:
+            tree = abs(math.log2(row.bodies / bodies)) + abs(math.log2(row.depth / depth))
+            return tree, abs(math.log2(row.batch / batch))
+
+        near = [
+            row
+            for row in self.rows
+            if (row.query, row.dtype) == (query, dtype) and max(row.bodies, bodies) <= _LIKE * min(row.bodies, bodies)
+        ]
+        if not near or not batch:
+            return {}
+        closest = min(map(distance, near))
+        found = {row.engine: row.seconds for row in near if distance(row) == closest}
+        return dict(sorted(found.items(), key=lambda item: item[1]))
+
+    def unusual(self, query: str, dtype: str) -> bool:
+        """Whether another engine than the usual one was ever the fastest."""
+        best: dict[tuple[int, int, int], Row] = {}
+        for row in self.rows:
+            if (row.query, row.dtype) == (query, dtype):
+                place = row.bodies, row.depth, row.batch
+                best[place] = min(best.get(place, row), row, key=lambda each: each.seconds)
+        return any(row.engine != USUAL for row in best.values())
+
+
+def read_table(found: Any) -> Table:
+    """A table from what JSON holds.
+
+    Raises:
+        ArgumentError: something else than a list of rows.
+    """
+    try:
+        rows = [Row(**each) for each in found]
+        good = all(
+            row.engine in ENGINES and min(row.bodies, row.depth, row.batch) > 0 and row.seconds > 0.0 for row in rows
+        )
+    except TypeError:
+        good = False
+    if not good:
+        raise ArgumentError("table of engines: wanted a list of measurements with the fields of `Row`")
+    return Table(rows)
+
+
+def key() -> str:
+    """Under what the measurements of this machine are kept."""
+    from robodyn.engines.cpu.target import host_target
+
+    words = ("engines", __version__, host_target().cpu, host_target().level)
+    return hashlib.blake2b(repr(words).encode(), digest_size=20).hexdigest()
+
+
+@cache
+def current_table() -> Table:
+    """What was measured on this machine and kept; empty where nothing was."""
+    from robodyn.engines.cpu.cache import ObjectCache
+
+    try:
+        data = ObjectCache.from_environment().get(key())
+        return Table(()) if data is None else read_table(json.loads(data))
+    except (ImportError, UnavailableError, ValueError):
+        return Table(())
+
+
+def keep(table: Table) -> bool:
+    """Keep measurements for other processes; whether that worked."""
+    from robodyn.engines.cpu.cache import ObjectCache
+
+    cache = ObjectCache.from_environment()
+    cache.put(key(), json.dumps([asdict(row) for row in table.rows]).encode(), "engines to choose from")
+    current_table.cache_clear()
+    return cache.get(key()) is not None
+
+
+class Scheduled:
+    """A query in front of several engines. It stands where a quick call stands, and passes calls on.
+
+    Args:
+        dyn: what is asked.
+        name: the query.
+        usual: what answers with the usual engine.
+    """
+
+    def __init__(self, dyn: Dynamics, name: str, usual: Callable[..., Any]) -> None:
+        self.__self__, self.__name__, self.__doc__ = dyn, name, usual.__doc__  # as methods have them
+        self._usual, self._table = usual, current_table()
+        self._others: dict[str, Dynamics | None] = {}
+        self._chosen: dict[int, str] = {}
+
+    def __reduce__(self) -> Any:
+        return getattr, (self.__self__, self.__name__)
+
+    def __call__(self, *arguments: Any, **others: Any) -> Any:
+        """Answer as the method does."""
+        q = arguments[0] if arguments else others.get("q")
+        if type(q) is np.ndarray and q.ndim > 0 and q.size:
+            other = self._other(math.prod(q.shape[:-1]))
+            if other is not None:
+                return getattr(other, self.__name__)(*arguments, **others)
+        return self._usual(*arguments, **others)
+
+    def _other(self, batch: int) -> Dynamics | None:
+        """What answers a batch instead, or None."""
+        size = batch.bit_length()
+        if size not in self._chosen:
+            dyn = self.__self__
+            found = self._table.estimates(self.__name__, dyn.dtype.name, dyn.model, batch)
+            self._chosen[size] = next(iter(found), USUAL)
+        engine = self._chosen[size]
+        return None if engine == USUAL else self._on(engine)
+
+    def _on(self, engine: str) -> Dynamics | None:
+        if engine not in self._others:
+            try:
+                self._others[engine] = self.__self__.variant(engine=engine)
+            except UnavailableError:  # measured once, and gone since
+                self._others[engine] = None
+        return self._others[engine]

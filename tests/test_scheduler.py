@@ -1,0 +1,178 @@
+"""The choice of an engine: by what was measured, and by where arrays live."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cli_runner import refused, run
+from conftest import random_states, relative
+from gpu_host import missing
+from gpu_host.device import HostDevice
+
+import robodyn as rd
+from robodyn import scheduler
+from robodyn.benchmark import tune
+from robodyn.engines.gpu import choice, engine
+from robodyn.scheduler import Row, Scheduled, Table, keep, read_table
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache of its own, in which nothing is known of this machine."""
+    monkeypatch.setenv("ROBODYN_CACHE_DIR", str(tmp_path / "cache"))
+    for known in (scheduler.current_table, choice.measured):
+        known.cache_clear()
+    yield tmp_path
+    for known in (scheduler.current_table, choice.measured):
+        known.cache_clear()
+
+
+def rows(query: str, bodies: int, times: dict[int, dict[str, float]], dtype: str = "float64") -> list[Row]:
+    return [
+        Row(query, dtype, bodies, bodies, batch, engine, seconds)
+        for batch, found in times.items()
+        for engine, seconds in found.items()
+    ]
+
+
+def test_nothing_measured_means_the_usual_engine(fresh):
+    model = rd.auto_tree(5)
+    dyn = rd.Dynamics(model)
+    q, qd, qdd = random_states(model, (3,))
+    dyn.inverse_dynamics(q, qd, qdd)
+    assert not isinstance(dyn.inverse_dynamics, Scheduled)
+    assert dyn.explain("inverse_dynamics", 3).engine == "cpu" and not dyn.explain("inverse_dynamics", 3).estimates
+
+
+def test_calls_go_to_the_engine_that_was_fastest_nearby(fresh, monkeypatch):
+    model = rd.auto_tree(5)
+    fast, slow = {"cpu": 1e-6, "scan": 1e-3}, {"cpu": 2.0, "scan": 1.0}
+    assert keep(Table(rows("inverse_dynamics", 6, {1: fast, 64: slow}) + rows("mass_matrix", 6, {64: fast})))
+    dyn = rd.Dynamics(model)
+    q, qd, qdd = random_states(model, (100,))
+    wanted = rd.Dynamics(model, engine="reference").inverse_dynamics(q, qd, qdd)
+    dyn.inverse_dynamics(q, qd, qdd)  # the first call is the method's
+    assert isinstance(dyn.inverse_dynamics, Scheduled)
+    asked: list[str] = []
+    run = type(dyn.variant(engine="scan").engine).run
+
+    def watched(self: Any, *given: Any, **others: Any) -> None:
+        asked.append(self.name)
+        run(self, *given, **others)
+
+    monkeypatch.setattr("robodyn.engines.scan.engine.ScanEngine.run", watched)
+    assert relative(dyn.inverse_dynamics(q, qd, qdd), wanted) < 1e-11 and asked == ["scan"]
+    out = np.full_like(wanted, np.nan)
+    assert dyn.inverse_dynamics(q, qd, qdd, out=out) is out and len(asked) == 2
+    dyn.inverse_dynamics(q[0], qd[0], qdd[0])
+    dyn.inverse_dynamics(q=q[:2], qd=qd[:2], qdd=qdd[:2])
+    assert len(asked) == 2
+    dyn.mass_matrix(q)
+    assert not isinstance(dyn.mass_matrix, Scheduled)  # nothing else was ever faster
+    with pytest.raises(rd.ArgumentError, match="qd: got shape"):
+        dyn.inverse_dynamics(q, qd[:, :2], qdd)
+    found = dyn.explain("inverse_dynamics", 100)
+    assert found.engine == "scan" and found.estimates == {"scan": 1.0, "cpu": 2.0}
+    assert "the fastest of the engines measured nearest" in str(found)
+    assert dyn.explain("inverse_dynamics", 2).engine == "cpu"
+    assert rd.Dynamics(model, engine="cpu").explain("inverse_dynamics", 100).engine == "cpu"
+    function = pickle.loads(pickle.dumps(dyn.inverse_dynamics))
+    assert relative(function(q, qd, qdd), wanted) < 1e-11
+
+
+@pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
+def test_large_batches_may_go_through_a_gpu(fresh, monkeypatch):
+    host = HostDevice()
+    monkeypatch.setattr(engine, "default_device", lambda: host)
+    model = rd.auto_tree(3)
+    keep(Table(rows("inverse_dynamics", 3, {1: {"cpu": 1.0, "gpu": 2.0}, 256: {"cpu": 2.0, "gpu": 1.0}})))
+    dyn = rd.Dynamics(model)
+    q, qd, qdd = random_states(model, (300,))
+    wanted = dyn.inverse_dynamics(q, qd, qdd)
+    assert not host.launches
+    assert relative(dyn.inverse_dynamics(q, qd, qdd), wanted) < 1e-11 and len(host.launches) == 1
+    dyn.inverse_dynamics(q[0], qd[0], qdd[0])
+    assert len(host.launches) == 1
+
+
+def test_an_engine_that_is_gone_is_done_without(fresh, monkeypatch):
+    def gone() -> Any:
+        raise rd.UnavailableError("engine 'gpu': none")
+
+    monkeypatch.setattr(engine, "default_device", gone)
+    keep(Table(rows("inverse_dynamics", 3, {1: {"cpu": 2.0, "gpu": 1.0}})))
+    model = rd.auto_tree(3)
+    dyn = rd.Dynamics(model)
+    q, qd, qdd = random_states(model, (3,))
+    assert np.array_equal(dyn.inverse_dynamics(q, qd, qdd), dyn.inverse_dynamics(q, qd, qdd))
+    assert dyn.explain("inverse_dynamics", 3).engine == "cpu"
+
+
+def test_estimates_are_those_of_the_nearest_tree_and_batch():
+    times = {4: {"cpu": 1.0}, 1024: {"cpu": 2.0}}
+    table = Table(rows("inverse_dynamics", 100, times) + rows("inverse_dynamics", 1000, {4: {"cpu": 5.0}}))
+    assert table.estimates("inverse_dynamics", "float64", rd.auto_tree(120), 8) == {"cpu": 1.0}
+    assert table.estimates("inverse_dynamics", "float64", rd.auto_tree(120), 4000) == {"cpu": 2.0}
+    assert table.estimates("inverse_dynamics", "float64", rd.auto_tree(900), 4000) == {"cpu": 5.0}
+    for query, dtype, n, batch in (
+        ("mass_matrix", "float64", 100, 4),
+        ("inverse_dynamics", "float32", 100, 4),
+        ("inverse_dynamics", "float64", 5, 4),
+        ("inverse_dynamics", "float64", 100, 0),
+    ):
+        assert table.estimates(query, dtype, rd.auto_tree(n), batch) == {}
+
+
+def test_tables_are_read_with_care(fresh):
+    for bad in ([{"query": "x"}], [3], {"a": 1}):
+        with pytest.raises(rd.ArgumentError, match="table of engines"):
+            read_table(bad)
+    one = {"query": "q", "dtype": "float64", "bodies": 1, "depth": 1, "batch": 1, "engine": "abacus", "seconds": 1.0}
+    with pytest.raises(rd.ArgumentError, match="table of engines"):
+        read_table([one])
+    assert read_table([{**one, "engine": "cpu"}]).rows[0].seconds == 1.0
+
+
+def test_a_machine_is_measured(fresh):
+    grid = tune.Grid(bodies=(3,), batches=(1, 8), dtypes=("float64",), queries=("inverse_dynamics", "mass_matrix"))
+    table = tune.fit(grid, 1e-4)
+    engines = {row.engine for row in table.rows}
+    assert {"cpu", "scan"} <= engines and len(table.rows) == 2 * 2 * 2 * len(engines)
+    assert all(0.0 < row.seconds < 1.0 for row in table.rows)
+    worst = Table([*rows("mass_matrix", 3, {1: {"cpu": 3.0, "scan": 1.0}})])
+    ratio, where = tune.worst_choice(Table(rows("mass_matrix", 3, {1: {"cpu": 1.0, "scan": 2.0}})), worst)
+    assert ratio == 3.0 and "mass_matrix, 3 bodies in 3 levels, batch 1: cpu" in where
+    cells = tune.engine_table(table)
+    assert len(cells.rows) == 8 and all(row[-1] in engines for row in cells.rows)
+
+
+@pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
+def test_kernels_of_a_gpu_are_measured(fresh, monkeypatch):
+    host = HostDevice()
+    monkeypatch.setattr(engine, "default_device", lambda: host)
+    grid = tune.Grid(bodies=(2,), batches=(3,), dtypes=("float64",), queries=("mass_matrix",))
+    found, name = tune.fit_kernels(grid, 1e-4)
+    assert name == "host" and {row.kernel for row in found} == {"printed", "thread", "warp", "block"}
+    assert choice.keep(found, name)
+    assert "measured" in rd.Dynamics(rd.auto_tree(2), engine="gpu").explain("mass_matrix", 3).reason
+
+
+def test_the_command_tunes_and_prints(fresh, monkeypatch):
+    from robodyn import cli_tune
+
+    small = tune.Grid(bodies=(3,), batches=(1,), dtypes=("float64",), queries=("inverse_dynamics",))
+    monkeypatch.setattr(cli_tune, "QUICK", small)
+    monkeypatch.setattr(cli_tune, "CHECKED", small)
+    status, shown, _ = run("tune", "--quick", "--seconds", "0.0001")
+    assert status == 0
+    assert "engines on NumPy arrays" in shown and "kept in the cache" in shown
+    found = json.loads(run("tune", "--quick", "--seconds", "0.0001", "--json")[1])
+    assert {row["engine"] for row in found["engines"]} >= {"cpu", "scan"} and found["worst"] >= 1.0
+    assert scheduler.current_table().rows
+    refused(["tune", "--seconds", "-1"], "--seconds: got -1.0")
