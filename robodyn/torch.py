@@ -105,7 +105,8 @@ def _answers_on_gpu(call: PlainCall, *arrays: Any) -> Arrays:
     )
     if 0 not in leading:
         gpu = call.dyn._gpu.device
-        with gpu.selected(), gpu.foreign_stream(torch.cuda.current_stream(device)):
+        stream = torch.cuda.current_stream(device)
+        with torch.cuda.device_of(arrays[0]), gpu.selected(), gpu.foreign_stream(stream):
             given = [gpu.wrapped(_with_memory(array)) for array in arrays]
             call.answers(*given, out=tuple(map(gpu.wrapped, results)))
     return results

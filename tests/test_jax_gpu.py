@@ -4,6 +4,7 @@ XLA's processor comes through the very handlers, and handlers are called by hand
 from __future__ import annotations
 
 import subprocess
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -264,6 +265,25 @@ def test_a_query_of_several_kernels(fusion, hand, host):
     assert len(host.launches) == launches + count and (count > 1) == (fusion == "split")
     written = [name for source in dyn.engine.sources(task, dyn.engine.variant(task, 4)) for name in source.outputs]
     assert len(written) == len(set(written))
+
+
+@on_host
+def test_kernels_stay_on_the_device_that_dynamics_was_made_on(arm, host, monkeypatch):
+    class Second(HostDevice):
+        number = 1
+
+        @contextmanager
+        def selected(self):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(engine, "default_device", lambda: self)
+                yield
+
+    second = Second()
+    with second.selected():
+        rj = wrap(rd.Dynamics(arm, engine="gpu"))
+    launches, x = len(host.launches), states(arm, (2,))
+    assert relative(rj.bias_force(*x[:2]), rd.Dynamics(arm).bias_force(*x[:2])) < 1e-11
+    assert len(host.launches) == launches and len(second.launches) == 1
 
 
 @on_host
