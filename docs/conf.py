@@ -42,7 +42,8 @@ nitpicky = True
 nitpick_ignore_regex = [
     (r"py:class", r"(numpy|np|collections\.abc|os)\..*"),
     (r"py:class", r"Any|ArrayLike|NDArray|Callable|Iterable|Iterator|Mapping|Sequence|IO"),
-    (r"py:class", r"Task|Traceable|Hessians|Basis|Quantity|Event|Policy|Path|Vector|Coordinates|csr_array"),  # aliases of types, and a class of SciPy
+    # Aliases of types, and a class of SciPy.
+    (r"py:class", r"Task|Traceable|Hessians|Basis|Quantity|Event|Policy|Path|Vector|Coordinates|csr_array"),
 ]
 
 # Site.

@@ -169,8 +169,8 @@ class Configuration:
 class Step:
     """One step of an integrator over a time `dt`, an input (1,), under forces that stay as they are.
 
-    `dynamics`: what gives accelerations; `integrator`: a name in `robodyn.integrators`; `joint_forces`: which of "damping"
-    and "friction" the model's joints have.
+    `dynamics`: what gives accelerations; `integrator`: a name in `robodyn.integrators`; `joint_forces`: which of the
+    model's to count, "damping" and "friction".
     """
 
     dynamics: Algorithm | Chain

@@ -295,7 +295,7 @@ def tune(
     quick: Annotated[bool, typer.Option("--quick", help="A few cases alone.")] = False,
     json: Json = False,
 ) -> None:
-    """Measure this machine, some minutes long: what engine="auto", the scan and the GPU engine choose by from then on."""
+    """Measure this machine, some minutes long: what engine="auto", scans and the GPU engine choose by from then on."""
     from robodyn import cli_tune
 
     cli_tune.tune(seconds, quick, json)

@@ -50,8 +50,8 @@ def tune(seconds: float, quick: bool, as_json: bool) -> None:
     screen.print(engine_table(table).rich())
     screen.print(coefficient_table(costs.current_costs()).rich())
     screen.print(
-        f"{len(table.rows)} times of {', '.join(engines_here())}, {words}. In other measurements the engine chosen takes "
-        f"at most {ratio:.2f} times as long as the fastest one ({where})."
+        f"{len(table.rows)} times of {', '.join(engines_here())}, {words}. In other measurements the engine chosen "
+        f"takes at most {ratio:.2f} times as long as the fastest one ({where})."
     )
 
 

@@ -370,10 +370,8 @@ _SERIES_BELOW = 0.25
 
 
 def _joined(series: Callable[[Scalar], Scalar], closed: Callable[[Scalar], Scalar], t: Scalar) -> Scalar:
-    """`series` of squared angles below the limit, `closed` of others: one of the two, and what the other is at the limit.
-
-    Without a branch, so that it can be traced.
-    """
+    """`series` of squared angles below the limit, `closed` of those above, without a branch, so that it can be traced:
+    one of the two is taken at the angle and the other at the limit, where they are equal."""
     apart = np.abs(t - _SERIES_BELOW)
     below, above = 0.5 * (t + _SERIES_BELOW - apart), 0.5 * (t + _SERIES_BELOW + apart)
     return closed(above) + (series(below) - series(_SERIES_BELOW))

@@ -1,4 +1,5 @@
-"""Which engine answers NumPy arrays where the choice is "auto": the CPU engine, unless another was measured to be faster.
+"""Which engine answers NumPy arrays where the choice is "auto": the CPU engine, unless another one was measured to be
+faster.
 
 A measurement is a row of a table, which `robodyn tune` makes and keeps: the time of a query on a batch of states of a
 tree on one engine. A call takes the engine that was fastest at the measured tree and batch nearest to its own. Arrays
