@@ -263,12 +263,14 @@ def test_wrong_answers_are_not_timed(device):
 def test_what_does_not_fit_is_left_out_and_named(device, monkeypatch):
     plan = replace(PLAN, queries=("inverse_dynamics",), batches=(1, 3000))
     device.memory = 20_000
-    (small, large) = queries.measure(host_machine(device), plan, lambda text: None)
+    small, large = found = queries.points(plan)
+    queries.measure(host_machine(device), plan, found, lambda text: None)
     assert small.problem == "" and small.cpu_s > 0.0
     assert large.problem == "left out: arrays of 0.000288 GB" and large.kernel_s is None
     device.memory = 1 << 34
     monkeypatch.setattr(queries, "HOST_BYTES", 20_000)
-    (_, large) = queries.measure(host_machine(device), plan, lambda text: None)
+    _, large = found = queries.points(plan)
+    queries.measure(host_machine(device), plan, found, lambda text: None)
     assert large.problem.startswith("NumPy and the CPU engine left out") and large.numpy_s is None
     assert large.kernel_s > 0.0 and large.call_s > 0.0
 
@@ -277,9 +279,26 @@ def test_what_does_not_fit_is_left_out_and_named(device, monkeypatch):
 def test_kernels_that_fail_are_named_and_others_measured(device):
     device.refused = (32,)
     plan = replace(PLAN, queries=("inverse_dynamics",), fitted=(3,), held_out=())
-    (trial,) = fit.measure(host_machine(device), plan, lambda text: None)
+    fit.measure(host_machine(device), plan, found := [], lambda text: None)
+    (trial,) = found
     assert set(trial.seconds) == {"printed", "thread"}  # a block of this robot is a warp
     assert all("cannot compile" in trial.problems[name] for name in ("warp", "block"))
+
+
+@on_host
+def test_a_part_that_fails_leaves_the_others(device, monkeypatch):
+    def fail(*arguments):
+        raise RuntimeError("the GPU is lost")
+
+    monkeypatch.setattr(ceilings, "measure", fail)
+    monkeypatch.setattr(fit, "keep", fail)
+    plan = replace(PLAN, queries=("inverse_dynamics",), batches=(3,), fitted=(3,), held_out=())
+    stored = []
+    plan = replace(plan, selected=lambda name: "first" not in name)
+    found = suite.measure(plan, host_machine(device), lambda text: None, fitted=True, store=stored.append)
+    assert stored == [found] * 6 and found.points[0].kernel_s > 0.0 and found.trials[0].seconds
+    assert suite.remarks(found) == ["ceilings; fit: RuntimeError: the GPU is lost"]
+    assert "ceilings; fit: RuntimeError" in suite.page(found, {"commit": "x"})
 
 
 # Choosing.
@@ -393,13 +412,18 @@ def test_a_long_call_is_recorded_alone(device):
 # Peers.
 
 
-def test_jax_is_asked_what_we_are_asked():
+@pytest.mark.parametrize("query", list(peers.NAMES))
+@pytest.mark.parametrize("robot", ["arm7", "quadruped, floating"])
+def test_jax_is_asked_what_we_are_asked(robot, query):
     pytest.importorskip("jax")
-    plan = replace(PLAN, robots={"arm7": work.ROBOTS["arm7"]}, dtypes=("float32",), batches=(1, 3, 1 << 20))
-    ours = [Point("arm7", "inverse_dynamics", "float32", 3, call_s=1e-6)]
-    (rival,) = peers.measure(plan, ours, lambda text: None, platform="cpu")
+    robots, batches = {robot: work.ROBOTS[robot]}, (1, 3, 1 << 20)
+    plan = replace(PLAN, robots=robots, queries=(query,), dtypes=("float32",), batches=batches)
+    ours = [Point(robot, query, "float32", 3, call_s=1e-6)]
+    (rival,) = found = peers.rivals(plan)
+    peers.measure(plan, found, ours, lambda text: None, platform="cpu")
     assert (rival.problem, rival.batch, rival.ours_s) == ("", 3, 1e-6)
     assert rival.seconds > 0.0 and NOT_MEASURED not in rival.cells()
-    (refused,) = peers.measure(plan, ours, lambda text: None, platform="no such platform")
+    (refused,) = found = peers.rivals(plan)
+    peers.measure(plan, found, ours, lambda text: None, platform="no such platform")
     assert "finds no GPU" in refused.problem and refused.seconds is None
     assert refused.cells()[-1] == NOT_MEASURED

@@ -138,11 +138,18 @@ def _scan(asked: Asked) -> None:
 
 def _gpu(asked: Asked) -> None:
     plan = gpu.plan(asked.selected, asked.settings)
+
+    def store(found: gpu.Measured) -> None:
+        if asked.store is not None:
+            asked.store.mkdir(parents=True, exist_ok=True)
+            (asked.store / "gpu.md").write_text(gpu.page(found, asked.about))
+            _dump(asked.store / "gpu.json", gpu.document(found, asked.about, plan))
+
     machine, missing = gpu.find_machine()
     if machine is None:
-        found = replace(gpu.asked(plan), missing=missing)
+        store(found := replace(gpu.asked(plan), missing=missing))
     else:
-        found = gpu.measure(plan, machine, asked.announce, fitted=asked.fit)
+        found = gpu.measure(plan, machine, asked.announce, fitted=asked.fit, store=store)
     for tables in gpu.cells(found).values():
         for table in tables:
             asked.screen.print(table.rich())
@@ -150,10 +157,6 @@ def _gpu(asked: Asked) -> None:
         asked.screen.print(f"- {line}")
     if missing:
         asked.screen.print(f"GPU: not measured. {missing}")
-    if asked.store is not None:
-        asked.store.mkdir(parents=True, exist_ok=True)
-        (asked.store / "gpu.md").write_text(gpu.page(found, asked.about))
-        _dump(asked.store / "gpu.json", gpu.document(found, asked.about, plan))
 
 
 _LONG = {"thesis": _thesis, "scan": _scan, "gpu": _gpu}

@@ -1,4 +1,4 @@
-"""RNEA in JAX, as one would write it: plain recursion over the bodies, vmap over the batch, jit over it all."""
+"""RNEA and ABA in JAX, as one would write them: plain recursions over bodies, vmap over the batch, jit over it all."""
 
 from __future__ import annotations
 
@@ -50,6 +50,66 @@ def rnea(model: Model, dtype: str) -> Callable[..., Any]:
         return jnp.concatenate(tau) + armature * qdd
 
     return jax.jit(jax.vmap(one))
+
+
+def aba(model: Model, dtype: str) -> Callable[..., Any]:
+    """A compiled function (q, qd, tau) -> qdd on (B, n) arrays, for joints of the kinds above. RBDA table 7.1."""
+    kinds = [KINDS[code].name for code in model.joint_kind]
+    E, r = (np.asarray(x, dtype) for x in (model.Xtree[:, :9].reshape(-1, 3, 3), model.Xtree[:, 9:]))
+    inertias = np.asarray(_inertia_matrices(model), dtype)
+    gravity, armature = np.asarray(model.gravity, dtype), np.asarray(model.armature, dtype)
+
+    def one(q: Any, qd: Any, tau: Any) -> Any:
+        v: list[Any] = []
+        I: list[Any] = list(inertias)
+        X, S, c, p, U, D, u = ([None] * len(kinds) for _ in range(7))
+        slices = []
+        for i, kind in enumerate(kinds):
+            rotation, shift, S[i] = _joint(kind, q[model.q_start[i] :])
+            slices.append(slice(model.v_start[i], model.v_start[i] + S[i].shape[1]))
+            X[i] = _matrix(rotation @ E[i], r[i] + E[i].T @ shift)
+            joint_velocity = S[i] @ qd[slices[i]]
+            parent = int(model.parent[i])
+            v.append((X[i] @ v[parent] if parent >= 0 else 0.0) + joint_velocity)
+            c[i] = _cross(v[i], joint_velocity)
+            p[i] = _cross_force(v[i], inertias[i] @ v[i])
+        for i in reversed(range(len(kinds))):
+            U[i] = I[i] @ S[i]
+            D[i] = S[i].T @ U[i] + jnp.diag(armature[slices[i]])
+            u[i] = tau[slices[i]] - S[i].T @ p[i]
+            parent = int(model.parent[i])
+            if parent >= 0:
+                Ia = I[i] - U[i] @ jnp.linalg.solve(D[i], U[i].T)
+                pa = p[i] + Ia @ c[i] + U[i] @ jnp.linalg.solve(D[i], u[i])
+                I[parent] = I[parent] + X[i].T @ Ia @ X[i]
+                p[parent] = p[parent] + X[i].T @ pa
+        a: list[Any] = []
+        qdd: list[Any] = []
+        for i, parent in enumerate(model.parent.tolist()):
+            a0 = a[parent] if parent >= 0 else jnp.r_[jnp.zeros(3, dtype), -gravity]
+            free = X[i] @ a0 + c[i]
+            qdd.append(jnp.linalg.solve(D[i], u[i] - U[i].T @ free))
+            a.append(free + S[i] @ qdd[i])
+        return jnp.concatenate(qdd)
+
+    return jax.jit(jax.vmap(one))
+
+
+def _inertia_matrices(model: Model) -> Any:
+    mass, h = model.inertia[:, 0, None, None], _skew(model.inertia[:, 1:4])
+    return np.block([[_tensors(model), h], [-h, mass * np.eye(3)]])
+
+
+def _skew(x: Any) -> Any:
+    none = np.zeros_like(x[..., 0])
+    rows = [[none, -x[..., 2], x[..., 1]], [x[..., 2], none, -x[..., 0]], [-x[..., 1], x[..., 0], none]]
+    return np.stack([np.stack(row, -1) for row in rows], -2)
+
+
+def _matrix(R: Any, p: Any) -> Any:
+    """A motion transform, 6 x 6."""
+    crossed = jnp.stack([jnp.cross(p, axis) for axis in np.eye(3, dtype=p.dtype)], axis=1)
+    return jnp.block([[R, jnp.zeros((3, 3), p.dtype)], [-R @ crossed, R]])
 
 
 def _tensors(model: Model) -> Any:

@@ -79,8 +79,8 @@ def trials(plan: Plan, robot: str, question: Question) -> list[Trial]:
     ]
 
 
-def measure(machine: Machine, plan: Plan, announce: Callable[[str], object]) -> list[Trial]:
-    """Measure every kernel."""
+def measure(machine: Machine, plan: Plan, found: list[Trial], announce: Callable[[str], object]) -> None:
+    """Measure every kernel; what is found is added to `found`."""
     questions = {
         (robot, query): Question(model, query)
         for robot, model in ((robot, plan.robots[robot]()) for robot in plan.unlike)
@@ -89,7 +89,6 @@ def measure(machine: Machine, plan: Plan, announce: Callable[[str], object]) -> 
     }
     announce(f"gpu: fit, compiling the kernels of {len(questions)} queries")
     compile_ahead(machine, list(questions.values()), plan.dtypes)
-    found = []
     for (robot, query), question in questions.items():
         announce(name_of(robot, query))
         mine = trials(plan, robot, question)
@@ -100,7 +99,6 @@ def measure(machine: Machine, plan: Plan, announce: Callable[[str], object]) -> 
                     if trial.dtype == dtype:
                         _fill(machine, question, dyn, str(variant), trial, plan.seconds)
         found += mine
-    return found
 
 
 def compile_ahead(machine: Machine, questions: Sequence[Question], dtypes: Sequence[str]) -> None:
@@ -121,8 +119,8 @@ def _dynamics(question: Question, variant: Variant, dtype: str) -> rd.Dynamics:
 
 
 def _fill(machine: Machine, question: Question, dyn: rd.Dynamics, name: str, trial: Trial, seconds: float) -> None:
-    problem = question.too_large(trial.batch, trial.dtype, room_on(machine.device.free_bytes()))
     try:
+        problem = question.too_large(trial.batch, trial.dtype, room_on(machine.device.free_bytes()))
         if not problem:
             call, results = question.laid_out(dyn, trial.batch, machine.device.xp)
             problem = question.wrong(question.off_by(results, machine.device.xp.asnumpy), trial.dtype)

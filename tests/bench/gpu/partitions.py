@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import robodyn as rd
@@ -67,9 +67,8 @@ def name_of(robot: str) -> str:
     return f"gpu: partitions, {robot}"
 
 
-def measure(machine: Machine, plan: Plan, announce: Callable[[str], object]) -> list[Partition]:
-    """Measure it all."""
-    found = partitions(plan)
+def measure(machine: Machine, plan: Plan, found: Sequence[Partition], announce: Callable[[str], object]) -> None:
+    """Fill all of them."""
     for robot in dict.fromkeys(each.robot for each in found):
         announce(name_of(robot))
         question = Question(plan.robots[robot](), QUERY)
@@ -83,7 +82,6 @@ def measure(machine: Machine, plan: Plan, announce: Callable[[str], object]) -> 
         for each in mine:
             if not question.too_large(each.batch, DTYPE, HOST_BYTES):
                 each.cpu_s = timed(question.laid_out(cpu, each.batch)[0], plan.seconds).best_s
-    return found
 
 
 def _dynamics(question: Question, variant: Variant) -> rd.Dynamics:
@@ -104,7 +102,7 @@ def _fill(question: Question, dyn: rd.Dynamics, name: str, partition: Partition,
         partition.problems[name] = problem
 
 
-def tables(found: list[Partition]) -> list[Cells]:
+def tables(found: Sequence[Partition]) -> list[Cells]:
     """By robot."""
     columns = ("states ", *(f"{fusion} " for fusion in _ORDER), "split / complete ", "printed ", "CPU engine ")
     return [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +19,9 @@ from tests.bench.gpu.work import Plan, Question, reason, repeated
 from tests.bench.points import NOT_MEASURED
 from tests.bench.shared import show
 
-QUERY, DTYPE, MOST = "inverse_dynamics", "float32", 65_536
-"""What JAX is asked: every shape is compiled anew, which takes it seconds."""
-NAME = "JAX, vmap of a plain RNEA"
+NAMES = {"inverse_dynamics": "JAX, vmap of a plain RNEA", "forward_dynamics": "JAX, vmap of a plain ABA"}
+DTYPE, MOST = "float32", 65_536
+"""What JAX is asked: every shape is compiled anew, which takes it many seconds."""
 
 
 @dataclass
@@ -29,6 +29,7 @@ class Rival:
     """A peer's call on arrays of the device, and ours at the same batch."""
 
     robot: str
+    query: str
     batch: int
     seconds: float | None = None
     ours_s: float | None = None
@@ -38,35 +39,41 @@ class Rival:
         """As text."""
         ratio = f"{self.seconds / self.ours_s:.3g} x" if self.seconds and self.ours_s else NOT_MEASURED
         times = (NOT_MEASURED if each is None else show(each) for each in (self.seconds, self.ours_s))
-        return (self.robot, QUERY, DTYPE, f"{self.batch:,}", NAME, *times, ratio)
+        return (self.robot, self.query, DTYPE, f"{self.batch:,}", NAMES[self.query], *times, ratio)
 
 
 def rivals(plan: Plan) -> list[Rival]:
     """Everything that is asked, before anything is measured."""
     batches = [batch for batch in plan.batches if batch <= MOST]
-    if not batches or QUERY not in plan.queries or DTYPE not in plan.dtypes:
+    if not batches or DTYPE not in plan.dtypes:
         return []
-    return [Rival(robot, max(batches)) for robot in plan.unlike if plan.selected(name_of(robot))]
+    return [
+        Rival(robot, query, max(batches))
+        for robot in plan.unlike
+        for query in plan.queries
+        if query in NAMES and plan.selected(name_of(robot, query))
+    ]
 
 
-def name_of(robot: str) -> str:
+def name_of(robot: str, query: str) -> str:
     """What the runner's filter is held against."""
-    return f"gpu: JAX, {robot}"
+    return f"gpu: JAX, {robot}, {query}"
 
 
-def measure(plan: Plan, ours: list[Point], announce: Callable[[str], object], platform: str = "gpu") -> list[Rival]:
-    """Measure JAX on a platform."""
-    found = rivals(plan)
+def measure(
+    plan: Plan, found: Sequence[Rival], ours: Sequence[Point], announce: Callable[[str], object], platform: str = "gpu"
+) -> None:
+    """Measure JAX on a platform, beside our points."""
     for rival in found:
-        announce(name_of(rival.robot))
+        announce(name_of(rival.robot, rival.query))
         for point in ours:
-            if (point.robot, point.query, point.dtype, point.batch) == (rival.robot, QUERY, DTYPE, rival.batch):
+            asked = point.robot, point.query, point.dtype, point.batch
+            if asked == (rival.robot, rival.query, DTYPE, rival.batch):
                 rival.ours_s = point.call_s
         try:
-            _fill(Question(plan.robots[rival.robot](), QUERY), rival, plan.seconds, platform)
+            _fill(Question(plan.robots[rival.robot](), rival.query), rival, plan.seconds, platform)
         except Exception as error:  # a peer may fail in any way
             rival.problem = str(error) if isinstance(error, RefusedError) else reason(error)
-    return found
 
 
 def _fill(question: Question, rival: Rival, seconds: float, platform: str) -> None:
@@ -78,7 +85,8 @@ def _fill(question: Question, rival: Rival, seconds: float, platform: str) -> No
     others = {KINDS[code].name for code in question.model.joint_kind} - set(jax_rnea.KINDS_TAKEN)
     if others or question.model.has_mimic:
         raise RefusedError(f"JAX: not compared on robots with such joints: {', '.join(sorted(others)) or 'mimic'}")
-    function = jax_rnea.rnea(question.model, DTYPE)
+    write = jax_rnea.rnea if question.query == "inverse_dynamics" else jax_rnea.aba
+    function = write(question.model, DTYPE)
     states = [question.states[name].astype(DTYPE) for name in question.about.inputs]
     arrays = [jax.device_put(repeated(np, each, rival.batch), device) for each in states]
 
@@ -107,7 +115,7 @@ def _jax_device(platform: str) -> Any:
         raise RefusedError(f"JAX {jax.__version__} finds no GPU") from error
 
 
-def table(found: list[Rival]) -> Cells:
+def table(found: Sequence[Rival]) -> Cells:
     """Beside ours."""
     columns = ("robot", "query", "dtype", "batch ", "peer", "its call ", "our call ", "ratio ")
     return Cells("Peers on the same GPU", columns, [each.cells() for each in found])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,9 +101,8 @@ def name_of(robot: str, query: str) -> str:
     return f"gpu: {robot}, {query}"
 
 
-def measure(machine: Machine, plan: Plan, announce: Callable[[str], object]) -> list[Point]:
-    """Measure it all."""
-    found = points(plan)
+def measure(machine: Machine, plan: Plan, found: Sequence[Point], announce: Callable[[str], object]) -> None:
+    """Fill all points."""
     compile_ahead(machine, plan)
     for robot, load in plan.robots.items():
         model = None
@@ -113,7 +112,6 @@ def measure(machine: Machine, plan: Plan, announce: Callable[[str], object]) -> 
                 announce(name_of(robot, query))
                 model = model or load()
                 _measure_query(machine, Question(model, query), mine, plan.seconds)
-    return found
 
 
 def compile_ahead(machine: Machine, plan: Plan) -> None:
@@ -177,7 +175,7 @@ def _on_device(machine: Machine, question: Question, dyn: rd.Dynamics, point: Po
         point.call_s = machine.calls(call, seconds).best_s
 
 
-def tables(found: list[Point], ceilings: Ceilings | None) -> list[Cells]:
+def tables(found: Sequence[Point], ceilings: Ceilings | None) -> list[Cells]:
     """By robot."""
     return [
         Cells(robot, COLUMNS, [point.cells(ceilings) for point in found if point.robot == robot])

@@ -17,23 +17,21 @@ from tests.bench.first_answer import First
 from tests.bench.gpu import ceilings, fit, goals, partitions, peers, queries
 from tests.bench.gpu.ceilings import Ceilings
 from tests.bench.gpu.machine import Machine, cuda_machine
-from tests.bench.gpu.work import Plan
+from tests.bench.gpu.work import Plan, reason
 from tests.bench.points import NOT_MEASURED
 from tests.bench.shared import facts, show
 
-FIRST = (
-    ("arm7", "fixed", "inverse_dynamics"),
-    ("arm7", "fixed", "forward_dynamics"),
-    ("arm7", "fixed", "inverse_dynamics_gradient"),
-    ("arm7", "fixed", "forward_dynamics_gradient"),
-)
+FIRST_ROBOT, FIRST_BASE = "arm7", "fixed"
+FIRST = ("inverse_dynamics", "forward_dynamics", "inverse_dynamics_gradient", "forward_dynamics_gradient")
+"""Queries whose first answers are timed."""
 
 _NAMED = 6
 
 
 @dataclass
 class Measured:
-    """Everything; before it is measured, what will be. `missing`: why nothing was."""
+    """Everything; before it is measured, what will be. `missing`: why nothing was; `kept`: whether trials
+    are there for the engine; `problems`: why a part of it failed as a whole."""
 
     points: list[queries.Point]
     partitions: list[partitions.Partition]
@@ -44,6 +42,7 @@ class Measured:
     machine: dict[str, str] = field(default_factory=dict)
     missing: str = ""
     kept: bool | None = None
+    problems: dict[str, str] = field(default_factory=dict)
 
 
 def plan(selected: Callable[[str], bool], settings: Settings) -> Plan:
@@ -60,7 +59,7 @@ def plan(selected: Callable[[str], bool], settings: Settings) -> Plan:
 
 def asked(plan: Plan) -> Measured:
     """What will be measured."""
-    first = [First(robot, query, "gpu") for robot, _, query in FIRST if plan.selected(_first(robot, query))]
+    first = [First(FIRST_ROBOT, query, "gpu") for query in FIRST if plan.selected(_first(FIRST_ROBOT, query))]
     return Measured(queries.points(plan), partitions.partitions(plan), peers.rivals(plan), first)
 
 
@@ -77,24 +76,49 @@ def find_machine() -> tuple[Machine | None, str]:
 
 
 def measure(
-    plan: Plan, machine: Machine, announce: Callable[[str], object], *, fitted: bool = False, engine: str = "gpu"
+    plan: Plan,
+    machine: Machine,
+    announce: Callable[[str], object],
+    *,
+    fitted: bool = False,
+    engine: str = "gpu",
+    store: Callable[[Measured], object] = lambda found: None,
 ) -> Measured:
     """Measure it all; with `fitted`, every kernel first, so that everything else runs those that were found to be the
-    fastest. `engine` is whose first answers are timed."""
+    fastest. `engine` is whose first answers are timed; `store` is handed what there is after each part: a part that
+    fails as a whole, or takes too long, leaves the others."""
     found = asked(plan)
     found.machine = machine.facts
-    announce("gpu: ceilings")
-    found.ceilings = ceilings.measure(machine, plan.dtypes, plan.seconds)
-    if fitted:
-        found.trials = fit.measure(machine, plan, announce)
+
+    def limits() -> None:
+        found.ceilings = ceilings.measure(machine, plan.dtypes, plan.seconds)
+
+    def fitting() -> None:
+        fit.measure(machine, plan, found.trials, announce)
         found.kept = fit.keep(machine, plan, found.trials)
-    found.points = queries.measure(machine, plan, announce)
-    found.partitions = partitions.measure(machine, plan, announce)
-    found.rivals = peers.measure(plan, found.points, announce)
-    for number, (robot, base, query) in enumerate(c for c in FIRST if plan.selected(_first(c[0], c[2]))):
-        announce(_first(robot, query))
-        found.first[number] = first_answer.measure_case(robot, base, query, engine)
+
+    parts: dict[str, Callable[[], None]] = {
+        "ceilings": limits,
+        "fit": fitting if fitted else lambda: None,
+        "queries": lambda: queries.measure(machine, plan, found.points, announce),
+        "first answers": lambda: _first_answers(found, engine, announce),
+        "partitions": lambda: partitions.measure(machine, plan, found.partitions, announce),
+        "peers": lambda: peers.measure(plan, found.rivals, found.points, announce),
+    }
+    for name, part in parts.items():
+        announce(f"gpu: {name}")
+        try:
+            part()
+        except Exception as error:  # a GPU that failed once may fail always
+            found.problems[name] = reason(error)
+        store(found)
     return found
+
+
+def _first_answers(found: Measured, engine: str, announce: Callable[[str], object]) -> None:
+    for number, each in enumerate(found.first):
+        announce(_first(each.robot, each.query))
+        found.first[number] = first_answer.measure_case(each.robot, FIRST_BASE, each.query, engine)
 
 
 def cells(found: Measured) -> dict[str, list[Cells]]:
@@ -184,6 +208,8 @@ def page(found: Measured, about: dict[str, str]) -> str:
 def remarks(found: Measured) -> list[str]:
     """Why something is missing, each reason once, with what it is of."""
     said: dict[str, list[str]] = {}
+    for part, problem in found.problems.items():
+        said.setdefault(problem, []).append(part)
     for point in found.points:
         if point.problem:
             said.setdefault(point.problem, []).append(
@@ -191,7 +217,7 @@ def remarks(found: Measured) -> list[str]:
             )
     for rival in found.rivals:
         if rival.problem:
-            said.setdefault(rival.problem, []).append(rival.robot)
+            said.setdefault(rival.problem, []).append(f"{rival.robot}, {rival.query}, JAX")
     for each in (*found.partitions, *found.trials):
         for name, problem in each.problems.items():
             what = f"{each.query}, {each.dtype}" if isinstance(each, fit.Trial) else "partitions"
