@@ -82,6 +82,8 @@ class KernelText:
         self.depth = 3 if partition == "thread" else 2
         self.constants: dict[str, Array] = {}
         self.integers: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}
+        """Integers that the present section refers to, or what is outside of all: their places in the layout."""
         self.scratch: dict[str, Scratch] = {}
         self.values_bytes = 0
         """Of the values in the largest step."""
@@ -120,6 +122,20 @@ class KernelText:
         with self.block("" if self.partition == "thread" else "if (me == 0)"):
             yield
 
+    @contextmanager
+    def section(self) -> Iterator[None]:
+        """Statements whose numbers are read where they begin, once for each state: as numbers of the whole loop over
+        states, compilers would keep all of them in registers."""
+        outside, self._numbers = self._numbers, {}
+        with self.block():
+            start = len(self.lines)
+            yield
+            numbers = [
+                f"const int n_{name} = (int)((const volatile I*)layout)[{k}];" for name, k in self._numbers.items()
+            ]
+            self.lines[start:start] = ["    " * self.depth + line for line in numbers]
+        self._numbers = outside
+
     def sync(self) -> None:
         """What threads of the state wrote before is there for all of them after."""
         if self.partition != "thread":
@@ -136,6 +152,7 @@ class KernelText:
     def integer(self, name: str, value: int) -> str:
         """A number of the model's."""
         assert self.integers.setdefault(name, int(value)) == int(value)
+        self._numbers[name] = list(self.integers).index(name)
         return f"n_{name}"
 
     def array(self, name: str, size: int) -> Ref:
@@ -179,7 +196,9 @@ class KernelText:
             body = by_states(self.partition, place, self.rows, self.lines)
             states = place.threads // WARP if self.partition == "warp" else 1
         pools = 1 if self.partition == "block" else place.threads // WARP
-        numbers = [f"    const int n_{each} = (int)layout[{k}];" for k, each in enumerate(self.integers)]
+        places = {each: k for k, each in enumerate(self.integers)}
+        outside = {**self._numbers, **{each: places[each] for each in (*offsets, "held", "left")}}
+        numbers = [f"    const int n_{each} = (int)layout[{k}];" for each, k in outside.items()]
         head = [*self._prelude(place), "", *self._head(name, place.threads)]
         return KernelSource(
             name=name,

@@ -199,9 +199,11 @@ class _PartWriter:
         for number, stage in enumerate(part):
             self.text.stage = number
             if isinstance(stage, Solve):
-                matrices.solve(stage)
+                with self.text.section():
+                    matrices.solve(stage)
             elif isinstance(stage, Products):
-                matrices.multiply(stage)
+                with self.text.section():
+                    matrices.multiply(stage)
             else:
                 self._algorithm(stage)
 

@@ -68,12 +68,15 @@ class SweepWriter:
 
     def write(self) -> None:
         """Zeros and couplings, sweep after sweep, then what is left to be done for outputs."""
+        text = self.text
         self._place_outputs()
-        self._zero()
-        self.text.sync()
+        with text.section():
+            self._zero()
+            text.sync()
         if self.code.traits.mimic:
-            self._couple_inputs()
-            self.text.sync()
+            with text.section():
+                self._couple_inputs()
+                text.sync()
         writers: dict[type, Callable[[tuple[int, ...]], None]] = {
             World: self._world,
             Outward: self._bodies,
@@ -82,10 +85,12 @@ class SweepWriter:
             Links: self._links,
         }
         for group in self.code.tracer.groups:
-            writers[type(self.algorithm.sweeps[group[0]])](group)
-        for name in self.algorithm.outputs:
-            self._finish(name)
-        self.text.sync()
+            with text.section():
+                writers[type(self.algorithm.sweeps[group[0]])](group)
+        with text.section():
+            for name in self.algorithm.outputs:
+                self._finish(name)
+            text.sync()
 
     # Before sweeps.
 
@@ -143,21 +148,23 @@ class SweepWriter:
             StepWriter(self.code, self.code.tracer.world(sweep), Scope()).write()
         self.text.sync()
 
+    def _n_bodies(self) -> str:
+        return self.text.integer("n_bodies", self.model.n_bodies)
+
     def _bodies(self, group: tuple[int, ...]) -> None:
         """A loop over bodies, in rounds where they depend on one another, or over lanes."""
         sweeps: list[Any] = [self.algorithm.sweeps[number] for number in group]
         text, scope = self.text, Scope(self_="i", parent="parent")
         backwards = isinstance(sweeps[0], Inward)
-        n = text.integer("n_bodies", self.model.n_bodies)
         if sweeps[0].lanes:
             self._lanes(group)
         elif text.partition == "thread" and backwards:
-            with text.block(f"for (int i = {n} - 1; i >= 0; i--)"):
+            with text.block(f"for (int i = {self._n_bodies()} - 1; i >= 0; i--)"):
                 self._body_step(group, scope)
         elif text.partition == "thread" or not any(
             (*getattr(s, "carries", ()), *getattr(s, "gives", ())) for s in sweeps
         ):
-            with text.shared("i", "0", n):
+            with text.shared("i", "0", self._n_bodies()):
                 self._body_step(group, scope)
             text.sync()
         else:
@@ -245,7 +252,7 @@ class SweepWriter:
                 text.do(f"const int first = (int){order}[m];")
                 self._climb(sweep, Scope(first="first", self_="here"))
         else:
-            with text.shared("first", "0", text.integer("n_bodies", self.model.n_bodies)):
+            with text.shared("first", "0", self._n_bodies()):
                 self._climb(sweep, Scope(first="first", self_="here"))
         text.sync()
 
