@@ -16,9 +16,11 @@ from robots import ROOT, own
 import robodyn as rd
 from robodyn.joints import KINDS
 
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # tests are not alone on a GPU
 jax = pytest.importorskip("jax", reason="the extra 'jax' is not installed")
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_disable_most_optimizations", True)  # half the time to compile, which is most of the time here
+jax.config.update("jax_default_device", jax.devices("cpu")[0])  # also where there is a GPU
 
 import jax.numpy as jnp  # noqa: E402
 from jax.test_util import check_grads  # noqa: E402

@@ -3,6 +3,7 @@ XLA's processor comes through the very handlers, and handlers are called by hand
 
 from __future__ import annotations
 
+import os
 import subprocess
 from contextlib import contextmanager
 from functools import partial
@@ -18,9 +19,11 @@ from robots import own
 import robodyn as rd
 from robodyn.engines.gpu import GpuOptions, engine
 
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # tests are not alone on a GPU
 jax = pytest.importorskip("jax", reason="the extra 'jax' is not installed")
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_disable_most_optimizations", True)  # half the time to compile, which is most of the time here
+jax.config.update("jax_default_device", jax.devices("cpu")[0])  # what runs on a GPU says so
 
 import jax.numpy as jnp  # noqa: E402
 
@@ -162,7 +165,7 @@ def test_names_of_kernels_are_the_same_for_the_same_kernel(arm, device):
     for query in ("gravity_force", "bias_force"):
         for options in (GpuOptions("printed"), GpuOptions("thread"), GpuOptions("printed")):
             launch, columns, _ = a_launch(arm, query, 2, options)
-            names.setdefault((query, options.kernel), set()).add(cuda_handler.target_name(device, launch, columns))
+            names.setdefault((query, options.kernel), set()).add(cuda_handler.target_name("t", device, launch, columns))
     assert all(len(each) == 1 for each in names.values()) and len(set.union(*names.values())) == 4
 
 
@@ -201,7 +204,7 @@ def test_kernels_answer_inside_of_what_jax_compiles(dtype, arm, host):
             assert relative(np.asarray(got), wanted) < (1e-9 if dtype == "float64" else 1e-3)
         assert len(host.launches) == launches + (3 if 0 not in shape else 0)
     text = rj.inverse_dynamics.lower(q, qd, qdd).as_text()
-    assert "custom_call @robodyn_" in text and "callback" not in text
+    assert "custom_call @robodyn_rnea_" in text and "callback" not in text
     assert not host.uploads and not host.downloads and set(host.streams) == {0}
 
 
@@ -340,7 +343,7 @@ def test_cuda_devices_whose_interface_is_not_known_call_python(arm, device, pyth
 @on_host
 def test_cuda_devices_launch_kernels(arm, device, python):
     text = lowered(wrap(arm).inverse_dynamics, *states(arm, (3,)))
-    assert "custom_call @robodyn_" in text and python not in text
+    assert "custom_call @robodyn_rnea_" in text and python not in text
     still = rd.build_model(rd.description.RobotDescription("still", (rd.description.Link("a"),), ()))
     assert python in lowered(wrap(still).potential_energy, np.empty((2, 0)))
     asked = rd.Dynamics(arm, engine="gpu", gpu=GpuOptions("warp"))

@@ -256,7 +256,7 @@ def _place(array: Any) -> int:
 HANDLERS = Handlers("CUDA")
 
 
-def target_name(device: Device, launch: Launch, columns: tuple[int, ...]) -> str:
+def target_name(task: str, device: Device, launch: Launch, columns: tuple[int, ...]) -> str:
     """What XLA shall call a kernel: the same name in every process means the same function, also in what JAX keeps."""
     source = launch.kernel.source
     state = hashlib.blake2b(digest_size=16)
@@ -264,15 +264,15 @@ def target_name(device: Device, launch: Launch, columns: tuple[int, ...]) -> str
     state.update(repr((source.name, source.text, str(source.dtype), facts, device.number, __version__)).encode())
     for array in source.constants:
         state.update(repr((array.dtype.str, array.shape)).encode() + array.tobytes())
-    return f"robodyn_{source.name}_{state.hexdigest()}"
+    return f"robodyn_{task}_{state.hexdigest()}"
 
 
-def register(device: Device, launch: Launch, columns: tuple[int, ...]) -> str:
-    """Make a kernel known to XLA, once in a process; returns its target's name.
+def register(task: str, device: Device, launch: Launch, columns: tuple[int, ...]) -> str:
+    """Make a kernel of a task known to XLA, once in a process; returns its target's name.
 
     Raises:
         UnavailableError: there is no machine code for this processor.
         ValueError, RuntimeError, OSError: XLA does not take it, or there is no driver.
     """
-    name = target_name(device, launch, columns)
+    name = target_name(task, device, launch, columns)
     return HANDLERS.register(name, lambda: CudaHandler(device, launch, columns))

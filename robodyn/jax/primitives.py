@@ -118,7 +118,7 @@ class Query(PlainCall):
             for launch in plan.launches:
                 source = launch.kernel.source
                 columns = tuple(prod(shapes[name]) for name in (*source.inputs, *source.outputs))
-                found.append((register(engine.device, launch, columns), launch))
+                found.append((register(self.task.name, engine.device, launch, columns), launch))
         except (RuntimeError, ValueError, OSError) as error:
             warnings.warn(f"XLA refuses kernels, Python is called instead: {error}", RuntimeWarning, stacklevel=2)
             return None
