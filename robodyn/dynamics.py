@@ -112,8 +112,8 @@ class Dynamics(SecondOrderQueries, ParameterQueries, RestQueries, KinematicQueri
     model's own, V0 and dV0 (..., 6) the base's spatial velocity and acceleration in world coordinates, without gravity,
     None for a base at rest. Leading axes broadcast as in NumPy. SI units, radians. Every query takes `out=` (a tuple
     where it returns several) and then returns it. Generalised vectors of floating and planar joints are in the body
-    frame, linear first (docs/notation.md). Arrays on a GPU (CuPy's, or any that have `__cuda_array_interface__` or DLPack)
-    are for the engines "gpu" and "auto"; results are then CuPy arrays (docs/engines.md).
+    frame, linear first (docs/notation.md). Arrays on a GPU (CuPy's, or others that have `__cuda_array_interface__` or
+    DLPack) are for the engines "gpu" and "auto"; results are then CuPy arrays (docs/engines.md).
 
     Raises:
         ArgumentError: (also every query) an argument of the wrong shape, type or value.
