@@ -45,7 +45,7 @@ on_gpu = pytest.mark.gpu
 on_host = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 
 # What is solved with H carries its condition number besides, up to 1e5 here.
-SOLVED = {"float64": 1e-9, "float32": 2e-2}
+SOLVED = {"float64": 1e-9, "float32": 1e-3}
 
 
 @dataclass(frozen=True)
@@ -346,8 +346,8 @@ def test_gpu_device_works_in_the_order_of_the_current_stream(cuda: Device) -> No
         with stream:
             late = [xp.zeros_like(each) for each in mine]
             slow = matrix
-            for _ in range(10):
-                slow = slow @ matrix / 2000.0
+            for _ in range(200):
+                slow = slow * 1.0
             for array, each in zip(late, mine, strict=True):
                 array[...] = each * slow[0, 0]
             answers.append(dyn.forward_dynamics(*late))
