@@ -325,6 +325,16 @@ def test_the_choice_is_judged_by_the_fastest():
     assert fit.worst([]) is None and fit.worst([trial({"thread": 1.0}, "block")]) is None
 
 
+def test_what_is_measured_holds_for_calls_with_forces_too():
+    rows = fit.rows([trial({"thread": 2.0, "warp": 1.0}, "")])
+    left = [Variant("thread"), Variant("warp")]
+    for task, found in (("rnea", True), ("rnea_f_ext", True), ("aba", False), ("rne", False)):
+        nearest = choice.nearest(rows, task, "float32", 7, 16, left)
+        assert (nearest is not None and nearest.variant == left[1]) == found
+    own = Row("rnea_f_ext", "float32", 7, 4096, "thread", "complete", 5.0)
+    assert choice.nearest([*rows, own], "rnea_f_ext", "float32", 7, 16, left) == own
+
+
 def test_partitions_show_the_fastest_kernel_of_each():
     seconds = {"thread, split": 4e-6, "warp, split": 2e-6, "warp, fused": 3e-6, "warp": 1e-6, "printed": 5e-6}
     each = partitions.Partition("arm", 1024, seconds, cpu_s=7e-6)

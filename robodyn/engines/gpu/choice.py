@@ -1,7 +1,7 @@
 """Which kernel answers a query: what was measured on this GPU, or else a rule.
 
 A measurement is a row of a table: task, dtype, bodies of the robot, batch, kernel, seconds. A query takes the fastest
-kernel of the rows that are about its own task and dtype and nearest to its robot and batch.
+kernel of the rows that are about its own task, or one like it, and its dtype, and nearest to its robot and batch.
 """
 
 from __future__ import annotations
@@ -130,19 +130,21 @@ class Chooser:
 def nearest(
     table: Iterable[Row], task: str, dtype: str, bodies: int, batch: int, left: Sequence[Variant]
 ) -> Row | None:
-    """The fastest of the rows nearest to a call, or None where none is near."""
+    """The fastest of the rows nearest to a call, or None where none is near. A task with more arguments, such as external
+    forces, is like the one without, whose name its own begins with."""
     rows = [
         row
         for row in table
-        if (row.task, row.dtype) == (task, dtype)
+        if row.dtype == dtype
+        and task.startswith(row.task)
         and row.variant in left
         and max(row.bodies, bodies) <= _LIKE * min(row.bodies, bodies)
     ]
     if not rows:
         return None
 
-    def distance(row: Row) -> tuple[float, float]:
-        return abs(math.log2(row.bodies / bodies)), abs(math.log2(row.batch / batch))
+    def distance(row: Row) -> tuple[bool, float, float]:
+        return row.task != task, abs(math.log2(row.bodies / bodies)), abs(math.log2(row.batch / batch))
 
     closest = min(map(distance, rows))
     return min((row for row in rows if distance(row) == closest), key=lambda row: row.seconds)
