@@ -226,3 +226,9 @@ def rows_named(bad: Array, trailing: int) -> str:
     found = [tuple(map(int, row)) for row in np.argwhere(rows)]
     named = ", ".join(str(row[0]) if len(row) == 1 else str(row) for row in found[:_MAX_ROWS_NAMED])
     return f"in {len(found)} of {rows.size} rows: {named}" + (", ..." if len(found) > _MAX_ROWS_NAMED else "")
+
+
+def row_named(row: int, leading: tuple[int, ...]) -> str:
+    """A row of a batch of that shape, in words: "row 3", "row (1, 2)"; nothing where there is one state."""
+    at = tuple(int(k) for k in np.unravel_index(row, leading)) if leading else ()
+    return f"row {at[0] if len(at) == 1 else at}" if at else ""

@@ -18,7 +18,7 @@ import numpy as np
 
 from robodyn.algorithms.aba import aba
 from robodyn.algorithms.forward_gradient import forward_by_mass_matrix
-from robodyn.arguments import Array, count, finite_real, flag, one_of, real_array
+from robodyn.arguments import Array, count, finite_real, flag, one_of, real_array, row_named
 from robodyn.array_library import Library
 from robodyn.chains import on_inertia, step_of
 from robodyn.engines.protocol import Marching
@@ -294,9 +294,7 @@ class _Trajectory:
         """Say which rows diverged."""
         rows = np.flatnonzero(self.diverged >= 0)
         if rows.size:
-            leading = self._run.start.leading
-            at = tuple(int(k) for k in np.unravel_index(rows[0], leading)) if leading else ()
-            where = f"row {at[0] if len(at) == 1 else at}" if at else "the state"
+            where = row_named(int(rows[0]), self._run.start.leading) or "the state"
             step = int(self.diverged[rows[0]])
             warnings.warn(
                 f"rollout: {rows.size} of {self.diverged.size} rows diverged, {where} in step {step} (t = "

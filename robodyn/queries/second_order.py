@@ -15,7 +15,7 @@ from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.forward_hessian import forward_hessian
 from robodyn.algorithms.idsva_hessian import idsva_hessian
 from robodyn.algorithms.regressor import GRAVITY_GRADIENT
-from robodyn.arguments import Array
+from robodyn.arguments import Array, row_named
 from robodyn.chains import Chain, at_units
 from robodyn.engines.dense import solve
 from robodyn.precision import TOLERATED, judged_rows, worst_loss
@@ -156,8 +156,7 @@ class SecondOrderQueries(GradientQueries):
             sizes = {key: np.where(query.singular[rows], np.inf, size) for key, size in sizes.items()}
         loss = worst_loss(got, wanted, dict(zip(wanted, sizes.values(), strict=True)))
         if loss is not None:
-            place = tuple(int(k) for k in np.unravel_index(rows[loss.row], query.leading))
-            where = f" at row {place if len(place) > 1 else place[0]}" if place else ""
+            where = f" at {row_named(int(rows[loss.row]), query.leading)}" if query.leading else ""
             warnings.warn(
                 f"{name}: in float32 {loss}{where}, more than {TOLERATED:.0e}, by comparison with float64 at "
                 f"{rows.size} of {query.batch} rows; dtype='float64' has the digits, check=False compares nothing",
