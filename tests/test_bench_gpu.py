@@ -186,6 +186,29 @@ def test_settings_become_a_plan():
     assert plan.unlike == ["arm7", "quadruped, floating", "humanoid, floating"]
 
 
+@on_host
+def test_the_command_measures_where_there_is_a_gpu(tmp_path, monkeypatch, capsys):
+    host = HostDevice()
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr(engine, "default_device", lambda: host)
+    monkeypatch.setattr(work, "ROBOTS", SMALL)
+    monkeypatch.setattr(suite, "cuda_machine", lambda: host_machine(host))
+    choice.measured.cache_clear()
+    known = Row("rnea_q_qd_qdd", "float64", 5, 1, "thread", "complete", 1.0)
+    for dtype in ("float32", "float64"):
+        assert choice.keep([known], host.name)
+        options = {"batch": "1,3", "dtype": dtype, "seconds": 0.0, "fit": True, "write": True}
+        runner.run("gpu: fit, small, inverse_dynamics", folder=tmp_path, **options)
+        document = json.loads((tmp_path / "gpu.json").read_text())
+        assert document["GPU"] == "host" and document["kept"] and not document["problems"]
+        assert {each["dtype"] for each in document["trials"]} == {dtype} and not document["points"]
+        kept = choice.measured(host.name)
+        assert known in kept and {row.dtype for row in kept if row != known} == {dtype}
+    choice.measured.cache_clear()
+    out = capsys.readouterr().out
+    assert "Which kernel" not in out and "The chosen kernel takes at most" in out and "not measured." not in out
+
+
 # What is counted.
 
 

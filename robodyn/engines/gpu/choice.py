@@ -130,8 +130,8 @@ class Chooser:
 def nearest(
     table: Iterable[Row], task: str, dtype: str, bodies: int, batch: int, left: Sequence[Variant]
 ) -> Row | None:
-    """The fastest of the rows nearest to a call, or None where none is near. A task with more arguments, such as external
-    forces, is like the one without, whose name its own begins with."""
+    """The fastest of the rows nearest to a call, or None where none is near. A task with more arguments, such as
+    external forces, is like the one without, whose name its own begins with."""
     rows = [
         row
         for row in table

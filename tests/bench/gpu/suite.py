@@ -236,6 +236,7 @@ def document(found: Measured, about: dict[str, str], plan: Plan) -> dict[str, An
     grid = {"source": published.GRID_SOURCE, "hardware": published.GRID_HARDWARE, "batch": published.GRID_BATCH}
     return {
         **about,
+        **found.machine,
         "seconds": plan.seconds,
         **asdict(found),
         "published": {**grid, "rows": [asdict(each) for each in published.GRID]},
