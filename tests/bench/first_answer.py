@@ -82,7 +82,8 @@ def measure_case(robot: str, base: str, query: str, engine: str) -> First:
 def _process(robot: str, base: str, query: str, engine: str, cache: str) -> tuple[float, float, str]:
     """Seconds to the answer, seconds of the process, engine."""
     # A folder in which nothing is yet, and that others cannot write to.
-    environment = {**os.environ, "ROBODYN_CACHE_DIR": f"{cache}/objects", "PYTHONPATH": str(ROOT)}
+    places = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "ROBODYN_CACHE_DIR": f"{cache}/objects", "PYTHONPATH": places}
     command = [sys.executable, "-c", _CODE, str(MODELS / f"{robot}.urdf"), base, query, engine]
     start = time.perf_counter()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
