@@ -106,6 +106,7 @@ def test_all_of_the_suite_is_measured(measured):
     json.dumps(document, allow_nan=False)
     assert document["ceilings"]["bytes_per_s"] > 0.0 and document["published"]["rows"][0]["robot"] == "iiwa14"
     page = suite.page(found, {"commit": "x"})
+    assert "How long that took: ceilings " in page and list(found.took_s)[-1] == "peers"
     assert "Measured on: commit x, GPU host." in page and "GPU: not measured" not in page
     for section in suite.cells(found):
         assert f"## {section}" in page

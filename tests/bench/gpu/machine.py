@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -123,13 +124,13 @@ def _driver() -> str:
 
 
 def compile_ahead(sources: Sequence[KernelSource], architecture: str, workers: int | None = None) -> None:
-    """Bring kernels into the cache of compiled code, on all processors, the longest first. What does not compile is
-    left to whoever loads it to say so."""
+    """Bring kernels into the cache of compiled code, on all processors, the longest first. What does not compile, or
+    not in the memory there is, is left to whoever loads it to say so."""
     ordered = sorted(sources, key=lambda source: -len(source.text))
     processes = min(workers or available_threads(), len(ordered))
     if not processes:
         return
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+    with suppress(BrokenProcessPool), ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         for done in [pool.submit(_compile, source, architecture) for source in ordered]:
             done.result()
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -31,7 +32,7 @@ _NAMED = 6
 @dataclass
 class Measured:
     """Everything; before it is measured, what will be. `missing`: why nothing was; `kept`: whether trials
-    are there for the engine; `problems`: why a part of it failed as a whole."""
+    are there for the engine; `problems`: why a part of it failed as a whole; `took_s`: how long parts took."""
 
     points: list[queries.Point]
     partitions: list[partitions.Partition]
@@ -43,6 +44,7 @@ class Measured:
     missing: str = ""
     kept: bool | None = None
     problems: dict[str, str] = field(default_factory=dict)
+    took_s: dict[str, float] = field(default_factory=dict)
 
 
 def plan(selected: Callable[[str], bool], settings: Settings) -> Plan:
@@ -107,10 +109,12 @@ def measure(
     }
     for name, part in parts.items():
         announce(f"gpu: {name}")
+        start = time.perf_counter()
         try:
             part()
         except Exception as error:  # a GPU that failed once may fail always
             found.problems[name] = reason(error)
+        found.took_s[name] = time.perf_counter() - start
         store(found)
     return found
 
@@ -137,9 +141,9 @@ def cells(found: Measured) -> dict[str, list[Cells]]:
     }
 
 
-def _seconds(each: First) -> tuple[str, ...]:
-    times = (each.cold_s, each.cached_s, each.process_cold_s, each.process_cached_s)
-    return tuple(NOT_MEASURED if time is None else show(time) for time in times)
+def _seconds(first: First) -> tuple[str, ...]:
+    times = (first.cold_s, first.cached_s, first.process_cold_s, first.process_cached_s)
+    return tuple(NOT_MEASURED if each is None else show(each) for each in times)
 
 
 def _ceilings(found: Ceilings | None) -> Cells:
@@ -191,6 +195,9 @@ def page(found: Measured, about: dict[str, str]) -> str:
         "",
         f"Measured on: {facts(about | found.machine)}.",
     ]
+    if found.took_s:
+        parts = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in found.took_s.items())
+        lines += ["", f"How long that took: {parts}."]
     if found.missing:
         lines += ["", f"GPU: not measured. {found.missing}"]
     for section, tables in cells(found).items():
