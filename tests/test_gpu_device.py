@@ -126,7 +126,9 @@ def test_gpu_device_runs_printed_kernels(cuda: Device, dtype: str, group: str) -
 def test_gpu_device_runs_rolled_kernels_of_every_query(cuda: Device, name: str, partition: str, query: str) -> None:
     model = robot(name)
     task = task_of(model, query)
-    check([rolled_kernel(model, task, DOUBLE, partition=partition)], model, task, batch=70, on=cuda)
+    allowed = SOLVED["float64"] if query.startswith("forward_dynamics") else TOLERANCE["float64"]
+    source = rolled_kernel(model, task, DOUBLE, partition=partition)
+    check([source], model, task, batch=70, tolerance=allowed, on=cuda)
 
 
 @on_gpu
