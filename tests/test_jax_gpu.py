@@ -103,7 +103,7 @@ def a_launch(model, query, rows, options):
 @pytest.mark.parametrize("kernel", ["printed", "thread", "warp"])
 def test_a_handler_launches_the_kernel(kernel, arm, device):
     launch, columns, names = a_launch(arm, "inverse_dynamics", 70, GpuOptions(kernel))
-    handler, caller = cuda_handler.CudaHandler(device, launch, columns), Caller(STREAM)
+    handler, caller = cuda_handler.CudaHandler([(device, launch)], columns), Caller(STREAM)
     x = dict(zip(("q", "qd", "qdd"), states(arm, (70,)), strict=True))
     tau, shape = np.full((70, 3), np.nan), cuda_handler.scratch_shape(launch, 70)
     assert (shape is None) == (kernel != "thread")
@@ -125,7 +125,7 @@ def test_a_handler_launches_the_kernel(kernel, arm, device):
 @on_host
 def test_a_handler_refuses_what_is_not_its_kernels(arm, device):
     launch, columns, _ = a_launch(arm, "inverse_dynamics", 5, GpuOptions("thread"))
-    handler, caller = cuda_handler.CudaHandler(device, launch, columns), Caller(STREAM)
+    handler, caller = cuda_handler.CudaHandler([(device, launch)], columns), Caller(STREAM)
     good, room = np.zeros((5, 3)), np.zeros(cuda_handler.scratch_shape(launch, 5))
     wrong = {
         "too few arguments": ([good] * 2, [good, room]),
@@ -149,7 +149,7 @@ def test_a_handler_refuses_what_is_not_its_kernels(arm, device):
 @on_host
 def test_a_handler_passes_errors_on(arm, device):
     launch, columns, _ = a_launch(arm, "gravity_force", 2, GpuOptions("printed"))
-    handler = cuda_handler.CudaHandler(device, launch, columns)
+    handler = cuda_handler.CudaHandler([(device, launch)], columns)
     q = np.zeros((2, 3))
     caller = Caller(STREAM, error=0xE)
     assert caller.call(handler.address, [q], [q.copy()]) == 0xE
@@ -165,7 +165,9 @@ def test_names_of_kernels_are_the_same_for_the_same_kernel(arm, device):
     for query in ("gravity_force", "bias_force"):
         for options in (GpuOptions("printed"), GpuOptions("thread"), GpuOptions("printed")):
             launch, columns, _ = a_launch(arm, query, 2, options)
-            names.setdefault((query, options.kernel), set()).add(cuda_handler.target_name("t", device, launch, columns))
+            names.setdefault((query, options.kernel), set()).add(
+                cuda_handler.target_name("t", launch.kernel.source, columns)
+            )
     assert all(len(each) == 1 for each in names.values()) and len(set.union(*names.values())) == 4
 
 
@@ -271,22 +273,33 @@ def test_a_query_of_several_kernels(fusion, hand, host):
 
 
 @on_host
-def test_kernels_stay_on_the_device_that_dynamics_was_made_on(arm, host, monkeypatch):
-    class Second(HostDevice):
-        number = 1
+def test_kernels_are_on_every_gpu_of_jax(arm, host, monkeypatch):
+    """XLA compiles once for all; which one a call is for says the context that is current."""
+    second, other = HostDevice(), HostDevice()
+    second.number, other.number, other.name = 2, 1, "another kind"
+    found = {each.number: each for each in (second, other)}
 
-        @contextmanager
-        def selected(self):
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(engine, "default_device", lambda: self)
-                yield
+    @contextmanager
+    def selected(number):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(engine, "default_device", lambda: found[number])
+            yield
 
-    second = Second()
-    with second.selected():
-        rj = wrap(rd.Dynamics(arm, engine="gpu"))
-    launches, x = len(host.launches), states(arm, (2,))
-    assert relative(rj.bias_force(*x[:2]), rd.Dynamics(arm).bias_force(*x[:2])) < 1e-11
-    assert len(host.launches) == launches and len(second.launches) == 1
+    monkeypatch.setattr("robodyn.engines.gpu.device.selected", selected)
+    monkeypatch.setattr(cuda_handler, "gpu_numbers", lambda: [0, 1, 2])
+    rj, (q, qd, _) = wrap(rd.Dynamics(arm, gpu=GpuOptions("block"))), states(arm, (2,))
+    wanted = rd.Dynamics(arm).bias_force(q, qd)
+    for number, used in ((0, host), (2, second)):
+        monkeypatch.setattr(HostDevice, "current", number)
+        launches = len(used.launches)
+        assert relative(rj.bias_force(q, qd), wanted) < 1e-11 and len(used.launches) == launches + 1
+    for number in (1, 3, -1):
+        monkeypatch.setattr(HostDevice, "current", number)
+        with pytest.raises(
+            Exception, match=r"does not launch .*, a kernel loaded on GPU 0, 2 \(host\); wanted arrays there"
+        ):
+            jax.block_until_ready(rj.bias_force(q, qd))
+    assert not other.kernels
 
 
 @on_host

@@ -9,7 +9,6 @@ jax.grad(lambda q: rj.inverse_dynamics(q, qd, qdd) @ weights)(q)
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import update_wrapper
 from inspect import signature
 from types import MethodType
@@ -59,8 +58,7 @@ class _Jax:
         key = dyn, query, len(arrays)
         if key not in self._queries:
             if dyn not in self._unchecked:
-                with dyn._gpu.device.selected() if dyn.engine.name == "gpu" else nullcontext():  # an engine of its GPU
-                    self._unchecked[dyn] = dyn.variant(check=False)
+                self._unchecked[dyn] = dyn.variant(check=False)
             self._queries[key] = Query(self._unchecked[dyn], query, len(arrays))
         return tuple(query_p.bind(*arrays, query=self._queries[key]))
 

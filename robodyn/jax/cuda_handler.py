@@ -2,12 +2,15 @@
 
 The kernel runs on XLA's stream, reads and fills XLA's own memory, and nothing waits. Scratch memory is one more result
 of the call, so that XLA allocates it. A launch is the same whatever the buffers hold, so XLA may record it in a graph.
+XLA compiles once for all GPUs, and makes the context of the one that a call is for current: a handler has the kernel on
+each of them.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
+from collections.abc import Sequence
 from string import Template
 from typing import Any
 
@@ -18,6 +21,7 @@ from robodyn.engines.cpu.kernels import Compiler
 from robodyn.engines.cpu.target import host_target
 from robodyn.engines.gpu.device import Device
 from robodyn.engines.gpu.engine import Launch
+from robodyn.engines.gpu.source import KernelSource
 from robodyn.jax.interface import (
     COMMON,
     DTYPE,
@@ -32,22 +36,32 @@ from robodyn.jax.interface import (
 )
 
 
+class Place(ctypes.Structure):
+    """A kernel on one GPU."""
+
+    _fields_ = (
+        ("kernel", POINTER),  # null where it is not loaded
+        ("constant", POINTER),  # addresses of its constants there
+        ("blocks", WORD),  # the most
+    )
+
+
 class Context(ctypes.Structure):
     """A kernel as its handler reads it."""
 
     _fields_ = (
-        ("kernel", POINTER),
-        ("launch", POINTER),
+        ("launch", POINTER),  # cuLaunchKernel
+        ("current", POINTER),  # cuCtxGetDevice
+        ("places", POINTER),  # of the GPUs by their numbers
+        ("gpus", WORD),
         ("minor", WORD),  # of the interface's version 0.minor
         ("inputs", WORD),
         ("arrays", WORD),  # inputs and outputs
         ("columns", POINTER),  # scalars in a row of each array
         ("dtype", WORD),
         ("constants", WORD),
-        ("constant", POINTER),  # their addresses on the device
         ("scratch", WORD),  # scalars for each block, 0 for a kernel that needs none
         ("states", WORD),  # that a block works on at a time
-        ("blocks", WORD),  # the most
         ("threads", WORD),  # of a block
         ("shared", WORD),  # bytes of dynamic shared memory of a block
         ("refused", POINTER),  # what to say where the driver does not launch it
@@ -56,6 +70,7 @@ class Context(ctypes.Structure):
 
 _TEXT = """
 %Stream = type { i64, ptr, ptr, ptr }
+%Place = type { ptr, ptr, i64 }
 $context
 $wrong
 
@@ -102,6 +117,7 @@ size:
   %values = alloca i64, i64 %words, align 16
   %parameters = alloca ptr, i64 %words, align 16
   %stream.place = alloca ptr, align 8
+  %number.place = alloca i32, align 4
   %first = call ptr @buffer(ptr %frame, i64 %inputs, i64 %inputs)
   %first.column.at = getelementptr i64, ptr %columns, i64 %inputs
   %first.column = load i64, ptr %first.column.at, align 8
@@ -123,9 +139,29 @@ enter:
   store ptr %data, ptr %entry, align 8
   %i.next = add i64 %i, 1
   %more = icmp slt i64 %i.next, %arrays
-  br i1 %more, label %array, label %append
+  br i1 %more, label %array, label %locate
+locate:
+  %none = icmp eq i64 %rows, 0
+  br i1 %none, label %done, label %number
+number:
+  %lost = call i32 %current(ptr %number.place)
+  %number32 = load i32, ptr %number.place, align 4
+  %number64 = zext i32 %number32 to i64
+  %told = icmp eq i32 %lost, 0
+  %listed = icmp ult i64 %number64, %gpus
+  %somewhere = and i1 %told, %listed
+  br i1 %somewhere, label %look, label %give.up
+look:
+  %here = getelementptr %Place, ptr %places, i64 %number64
+  %constant.at = getelementptr %Place, ptr %here, i64 0, i32 1
+  %blocks.at = getelementptr %Place, ptr %here, i64 0, i32 2
+  %kernel = load ptr, ptr %here, align 8
+  %constant = load ptr, ptr %constant.at, align 8
+  %blocks = load i64, ptr %blocks.at, align 8
+  %missing = icmp eq ptr %kernel, null
+  br i1 %missing, label %give.up, label %append
 append:
-  %k = phi i64 [ 0, %enter ], [ %k.next, %copy ]
+  %k = phi i64 [ 0, %look ], [ %k.next, %copy ]
   %left = icmp slt i64 %k, %constants
   br i1 %left, label %copy, label %begin
 copy:
@@ -146,9 +182,6 @@ begin:
   %wanted = sdiv i64 %up1, %states
   %fewer = icmp slt i64 %wanted, %blocks
   %grid1 = select i1 %fewer, i64 %wanted, i64 %blocks
-  %none = icmp eq i64 %rows, 0
-  br i1 %none, label %done, label %reserve
-reserve:
   br i1 %scratches, label %take, label %point
 take:
   %room = call ptr @buffer(ptr %frame, i64 %arrays, i64 %inputs)
@@ -161,7 +194,7 @@ take:
   %enough = icmp sgt i64 %most, 0
   br i1 %enough, label %point, label %refuse
 point:
-  %grid = phi i64 [ %grid1, %reserve ], [ %grid2, %take ]
+  %grid = phi i64 [ %grid1, %begin ], [ %grid2, %take ]
   br label %parameter
 parameter:
   %j = phi i64 [ 0, %point ], [ %j.next, %parameter ]
@@ -212,35 +245,39 @@ class CudaHandler:
     """A kernel's handler, loaded; it and all that it points to must live as long as XLA may call it.
 
     Args:
-        device: that the kernel is on.
-        launch: of the kernel.
+        launches: of the kernel, one on each GPU that it is loaded on, with the GPU.
         columns: scalars in a row of each input and each output, in the kernel's order.
     """
 
-    def __init__(self, device: Device, launch: Launch, columns: tuple[int, ...]) -> None:
-        source, self._launch = launch.kernel.source, launch
+    def __init__(self, launches: Sequence[tuple[Device, Launch]], columns: tuple[int, ...]) -> None:
+        self._launches = tuple(launches)
+        (device, launch), *_ = self._launches
+        source = launch.kernel.source
         compiler = Compiler(ObjectCache.from_environment())
         self._code: Code = compiler.shared(TEXT, "robodyn runtime", host_target())
         self._columns = (WORD * len(columns))(*columns)
-        places = [_place(array) for array in launch.constants]
-        self._constants = (WORD * len(places))(*places)
+        self._constants = [(WORD * len(each.constants))(*map(_place, each.constants)) for _, each in self._launches]
+        self._places = (Place * (1 + max(each.number for each, _ in self._launches)))()
+        for (gpu, each), constants in zip(self._launches, self._constants, strict=True):
+            self._places[gpu.number] = Place(each.kernel.handle, ctypes.addressof(constants), each.blocks)
+        numbers = ", ".join(str(gpu.number) for gpu, _ in self._launches)
         self._refused = (
-            f"robodyn: the driver does not launch {source.name}, a kernel loaded on GPU {device.number} "
-            f"({device.name}); wanted arrays there"
+            f"robodyn: the driver does not launch {source.name}, a kernel loaded on GPU {numbers} ({device.name}); "
+            "wanted arrays there"
         ).encode()
         self._context = Context(
-            kernel=launch.kernel.handle,
-            launch=device.launcher(),
+            launch=device.driver("cuLaunchKernel"),
+            current=device.driver("cuCtxGetDevice"),
+            places=ctypes.addressof(self._places),
+            gpus=len(self._places),
             minor=interface_minor(),
             inputs=len(source.inputs),
             arrays=len(columns),
             columns=ctypes.addressof(self._columns),
             dtype=DTYPE[source.dtype.itemsize],
-            constants=len(places),
-            constant=ctypes.addressof(self._constants),
+            constants=len(launch.constants),
             scratch=source.workspace(1),
             states=source.states_per_block,
-            blocks=launch.blocks,
             threads=source.block_threads,
             shared=source.shared_bytes,
             refused=ctypes.cast(ctypes.c_char_p(self._refused), POINTER).value,
@@ -253,26 +290,35 @@ def _place(array: Any) -> int:
     return int(array.__cuda_array_interface__["data"][0])
 
 
+def gpu_numbers() -> list[int]:
+    """The driver's numbers of the GPUs that JAX has in this process; none where code is lowered for others."""
+    import jax
+
+    try:
+        return [device.local_hardware_id for device in jax.local_devices(backend="cuda")]
+    except RuntimeError:
+        return []
+
+
 HANDLERS = Handlers("CUDA")
 
 
-def target_name(task: str, device: Device, launch: Launch, columns: tuple[int, ...]) -> str:
+def target_name(task: str, source: KernelSource, columns: tuple[int, ...]) -> str:
     """What XLA shall call a kernel: the same name in every process means the same function, also in what JAX keeps."""
-    source = launch.kernel.source
     state = hashlib.blake2b(digest_size=16)
     facts = (source.inputs, source.outputs, columns, source.block_threads, source.shared_bytes, source.workspace(1))
-    state.update(repr((source.name, source.text, str(source.dtype), facts, device.number, __version__)).encode())
+    state.update(repr((source.name, source.text, str(source.dtype), facts, __version__)).encode())
     for array in source.constants:
         state.update(repr((array.dtype.str, array.shape)).encode() + array.tobytes())
     return f"robodyn_{task}_{state.hexdigest()}"
 
 
-def register(task: str, device: Device, launch: Launch, columns: tuple[int, ...]) -> str:
+def register(task: str, launches: Sequence[tuple[Device, Launch]], columns: tuple[int, ...]) -> str:
     """Make a kernel of a task known to XLA, once in a process; returns its target's name.
 
     Raises:
         UnavailableError: there is no machine code for this processor.
         ValueError, RuntimeError, OSError: XLA does not take it, or there is no driver.
     """
-    name = target_name(task, device, launch, columns)
-    return HANDLERS.register(name, lambda: CudaHandler(device, launch, columns))
+    name = target_name(task, launches[0][1].kernel.source, columns)
+    return HANDLERS.register(name, lambda: CudaHandler(launches, columns))

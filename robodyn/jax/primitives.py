@@ -26,7 +26,7 @@ from robodyn.errors import UnavailableError
 
 if TYPE_CHECKING:
     from robodyn.engines.cpu.engine import CpuEngine
-    from robodyn.engines.gpu.engine import Launch
+    from robodyn.engines.gpu.engine import GpuEngine, Launch
 
 
 class Query(PlainCall):
@@ -96,6 +96,19 @@ class Query(PlainCall):
             found.update(zip(source.outputs, left, strict=False))
         return [found[name].reshape((*leading, *own)) for name, own in self.outputs.items()]
 
+    @cached_property
+    def _engines(self) -> list[GpuEngine]:
+        """The GPU engine, and its like on other GPUs that JAX has: XLA compiles once for all of them."""
+        from robodyn.engines.gpu.device import selected
+        from robodyn.jax.cuda_handler import gpu_numbers
+
+        found = [self.dyn._gpu]
+        for number in gpu_numbers():
+            if number != found[0].device.number:
+                with selected(number):
+                    found.append(self.dyn.variant(engine="gpu")._gpu)
+        return [engine for engine in found if engine.device.name == found[0].device.name]
+
     def _kernels(self, rows: int) -> tuple[list[tuple[str, Launch]], dict[str, tuple[int, ...]]] | None:
         """What answers so many rows on a CUDA device: kernels with the names that XLA knows them by, in order, and the
         shapes of all their arrays for one state; None where JAX has to call Python."""
@@ -105,20 +118,21 @@ class Query(PlainCall):
         from robodyn.jax.cuda_handler import register
 
         try:
-            engine = self.dyn._gpu
-            plan = engine.plan(self.task, engine.variant(self.task, max(1, rows)))
+            variant = self._engines[0].variant(self.task, max(1, rows))
+            plans = [engine.plan(self.task, variant) for engine in self._engines]
         except UnavailableError as error:
             if asked == "gpu":
                 raise
             warnings.warn(f"{error}; Python is called instead, on the processor", RuntimeWarning, stacklevel=2)
             return None
-        shapes = {**self.inputs, **self.outputs, **plan.between}
-        found = []
+        shapes = {**self.inputs, **self.outputs, **plans[0].between}
+        devices, found = [engine.device for engine in self._engines], []
         try:
-            for launch in plan.launches:
-                source = launch.kernel.source
+            for launches in zip(*(plan.launches for plan in plans), strict=True):
+                source = launches[0].kernel.source
                 columns = tuple(prod(shapes[name]) for name in (*source.inputs, *source.outputs))
-                found.append((register(self.task.name, engine.device, launch, columns), launch))
+                target = register(self.task.name, list(zip(devices, launches, strict=True)), columns)
+                found.append((target, launches[0]))
         except (RuntimeError, ValueError, OSError) as error:
             warnings.warn(f"XLA refuses kernels, Python is called instead: {error}", RuntimeWarning, stacklevel=2)
             return None

@@ -82,15 +82,22 @@ _LAUNCH = ctypes.CFUNCTYPE(
 )
 """cuLaunchKernel: kernel, sizes of the grid and of a block, shared bytes, stream, addresses of arguments, nothing."""
 
+_CURRENT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int))
+"""cuCtxGetDevice."""
+_KERNELS: list[HostKernel] = []
+"""All that are loaded, on whatever device: handles are their places here, counted from 1."""
+
 
 class HostDevice:
     """Runs kernels on the host, in an order of threads.
 
     `launches`: names of kernels and rows, in the order of their launches; `streams`: handles of foreign streams, in the
     order of their use; `transfers`: bytes each way; `waits`: how often somebody waited; `refused`: kernels with so many
-    threads for each state do not compile; `result`: what the driver's function returns where all is well.
+    threads for each state do not compile; `result`: what the driver's function returns where all is well; `current`:
+    the number of the device whose context is current.
     """
 
+    current = 0
     name, number, architecture, processors, shared_bytes = "host", 0, "sm_90", 2, SHARED_BYTES
 
     def __init__(self, order: str = "forward", memory: int = 1 << 34) -> None:
@@ -99,7 +106,7 @@ class HostDevice:
         self.kernels: list[HostKernel] = []
         self.streams: list[int] = []
         self.result = 0
-        self._driver = _LAUNCH(self._drive)
+        self._driver = {"cuLaunchKernel": _LAUNCH(self._launched), "cuCtxGetDevice": _CURRENT(self._current)}
         self.uploads: list[int] = []
         self.downloads: list[int] = []
         self.waits = 0
@@ -123,8 +130,10 @@ class HostDevice:
     def load(self, source: KernelSource) -> HostKernel:
         if source.threads_per_state in self.refused:
             raise UnavailableError(f"engine 'gpu': cannot compile {source.name}")
-        self.kernels.append(HostKernel(self, source, len(self.kernels) + 1))
-        return self.kernels[-1]
+        kernel = HostKernel(self, source, len(_KERNELS) + 1)
+        _KERNELS.append(kernel)
+        self.kernels.append(kernel)
+        return kernel
 
     def pinned(self, size: int) -> Any:
         return np.full(size, 255, np.uint8)
@@ -137,23 +146,31 @@ class HostDevice:
         self.streams.append(stream.__cuda_stream__()[1])
         yield
 
-    def launcher(self) -> int:
-        return ctypes.cast(self._driver, ctypes.c_void_p).value or 0
+    def driver(self, name: str) -> int:
+        return ctypes.cast(self._driver[name], ctypes.c_void_p).value or 0
 
-    def _drive(self, handle: int, *given: Any) -> int:
+    @staticmethod
+    def _current(place: Any) -> int:
+        place[0] = HostDevice.current
+        return 0 if HostDevice.current >= 0 else 201  # CUDA_ERROR_INVALID_CONTEXT
+
+    @staticmethod
+    def _launched(handle: int, *given: Any) -> int:
         """As the driver's function does: arguments by their addresses, wrong ones as a number that is not zero."""
         *sizes, stream, parameters, extra = given
-        kernel = self.kernels[handle - 1]
-        source = kernel.source
+        kernel = _KERNELS[handle - 1]
+        source, device = kernel.source, kernel.device
         if sizes[1:3] != [1, 1] or sizes[3:] != [source.block_threads, 1, 1, source.shared_bytes] or extra:
             return 1  # CUDA_ERROR_INVALID_VALUE
+        if device.number != HostDevice.current:
+            return 400  # CUDA_ERROR_INVALID_HANDLE
         count = len(source.inputs) + len(source.outputs) + len(source.constants) + 1
         pointers = [ctypes.c_void_p.from_address(parameters[k]).value for k in range(count)]
         rows = ctypes.c_longlong.from_address(parameters[count]).value
-        self.streams.append(stream or 0)
-        if self.result == 0:
+        device.streams.append(stream or 0)
+        if device.result == 0:
             kernel.run(sizes[0], pointers, rows)
-        return self.result
+        return device.result
 
     def upload(self, host: Any, array: Any) -> None:
         self.uploads.append(host.nbytes)

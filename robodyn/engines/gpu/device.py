@@ -77,8 +77,8 @@ class Device(Protocol):
     def foreign_stream(self, stream: Any) -> AbstractContextManager[Any]:
         """A stream of another library, an object that has `__cuda_stream__`; current inside `with`."""
 
-    def launcher(self) -> int:
-        """The address of the driver's function that launches a kernel by its handle: cuLaunchKernel."""
+    def driver(self, name: str) -> int:
+        """The address of a function of the driver, such as cuLaunchKernel, which takes a kernel by its handle."""
 
     def upload(self, host: Array, array: Any) -> None:
         """Copy pinned bytes to the device, in the order of the current stream."""
@@ -160,10 +160,10 @@ class CudaDevice:
         """A stream of another library, an object that has `__cuda_stream__`; current inside `with`."""
         return self._cupy.cuda.Stream.from_external(stream)  # type: ignore[no-any-return]
 
-    def launcher(self) -> int:
-        """The address of the driver's function that launches a kernel by its handle: cuLaunchKernel."""
-        driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-        return ctypes.cast(driver.cuLaunchKernel, ctypes.c_void_p).value or 0
+    def driver(self, name: str) -> int:
+        """The address of a function of the driver, such as cuLaunchKernel, which takes a kernel by its handle."""
+        library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
 
     def upload(self, host: Array, array: Any) -> None:
         """Copy pinned bytes to the device, in the order of the current stream."""
