@@ -78,10 +78,8 @@ ROLLED = {
 # Bytes of stack, and of spills, of the rolled kernels that have any on sm_90: all else are free of both.
 STACK = {
     ("quadruped floating", "inverse_dynamics_gradient", "float64", "warp"): 16,
-    ("arm7", "forward_dynamics_gradient", "float32", "thread"): 48,
     ("quadruped floating", "forward_dynamics_gradient", "float64", "thread"): 96,
     ("quadruped floating", "forward_dynamics_gradient", "float64", "warp"): 64,
-    ("quadruped floating", "forward_dynamics_gradient", "float64", "block"): 48,
 }
 OLDER_STACK = 128
 """The same of gradients on sm_80: how many warps are worth their registers was chosen on sm_90."""
