@@ -56,7 +56,7 @@ def at(points: Sequence[Point], robot: str, query: str, batch: int) -> Point | N
 
 def _times_grid(points: Sequence[Point], robot: str, times: float) -> Goal:
     theirs = next(each for each in published.GRID if (each.ours, each.query) == (robot, "forward_dynamics"))
-    rate = published.GRID_BATCH / (theirs.kernel_us or 1.0) * 1e6
+    rate = published.GRID_BATCH / theirs.kernel_us * 1e6
     point = at(points, robot, "forward_dynamics", BATCH)
     ours = point.states_per_s if point else None
     return Goal(
@@ -111,8 +111,8 @@ def beside_published(points: Sequence[Point]) -> Cells:
     for each in published.GRID:
         point = at(points, each.ours, each.query, published.GRID_BATCH)
         times = (None, None) if point is None else (point.kernel_s, point.call_s)
-        others = ", ".join(f"{name} {time:g} us" for name, time in each.others_us.items())
-        said = ("" if time is None else f"{time:g} us" for time in (each.kernel_us, each.call_us))
+        others = ", ".join(f"{name} {time:,} us" for name, time in each.others_us.items())
+        said = (f"{time:g} us" for time in (each.kernel_us, each.call_us))
         rows.append(
             (
                 each.query,
