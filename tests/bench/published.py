@@ -44,8 +44,8 @@ GRID_SOURCE = "GRiD 0.6 (grid-rbd), the tables of its release (docs/source/_stat
 GRID_HARDWARE = "NVIDIA RTX 5090, float32, 1,024 states a call"
 GRID_NOTE = (
     f"Published figures are other hardware, other runs, and robots that are merely alike: {GRID_SOURCE}; "
-    f"{GRID_HARDWARE}. *GRiD call* is one from C++ that copies arguments and results; Pinocchio is generated code on up "
-    "to 8 threads, JAX's and MuJoCo's arrays are on the GPU."
+    f"{GRID_HARDWARE}. *GRiD kernel* is a launch from C++ and waiting for it, *GRiD call* copies arguments and results "
+    "besides; Pinocchio is generated code on several threads, MJX, MuJoCo Warp and frax have their arrays on the GPU."
 )
 GRID_BATCH = 1024
 
