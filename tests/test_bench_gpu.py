@@ -276,7 +276,7 @@ def test_wrong_answers_are_not_timed(device):
     assert point.problem.startswith("WRONG") and point.kernel_s is None
     (trial,) = fit.trials(plan, "small", made)
     dyn = rd.Dynamics(made.model, engine="gpu")
-    fit._fill(host_machine(device), made, dyn, "printed", trial, 0.0)
+    fit._measure_kernel(host_machine(device), made, dyn, "printed", [trial], 0.0)
     assert trial.problems["printed"].startswith("WRONG") and not trial.seconds
     found = suite.Measured([point], [], [], [], [trial])
     assert len(suite.remarks(found)) == 1
@@ -300,13 +300,16 @@ def test_what_does_not_fit_is_left_out_and_named(device, monkeypatch):
 
 
 @on_host
-def test_kernels_that_fail_are_named_and_others_measured(device):
+def test_kernels_that_fail_are_named_and_others_measured(device, monkeypatch):
     device.refused = (32,)
-    plan = replace(PLAN, queries=("inverse_dynamics",), fitted=(3,), held_out=())
+    loads, load = [], device.load
+    monkeypatch.setattr(device, "load", lambda source: (loads.append(source), load(source))[1])
+    plan = replace(PLAN, queries=("inverse_dynamics",), fitted=(3, 4), held_out=())
     fit.measure(host_machine(device), plan, found := [], lambda text: None)
-    (trial,) = found
-    assert set(trial.seconds) == {"printed", "thread"}  # a block of this robot is a warp
-    assert all("cannot compile" in trial.problems[name] for name in ("warp", "block"))
+    for trial in found:
+        assert set(trial.seconds) == {"printed", "thread"}  # a block of this robot is a warp
+        assert all("cannot compile" in trial.problems[name] for name in ("warp", "block"))
+    assert len(loads) == 4  # nobody tries again
 
 
 @on_host

@@ -95,9 +95,8 @@ def measure(machine: Machine, plan: Plan, found: list[Trial], announce: Callable
         for dtype in plan.dtypes:
             for variant in variants(question.model, question.task):
                 dyn = _dynamics(question, variant, dtype)
-                for trial in mine:
-                    if trial.dtype == dtype:
-                        _fill(machine, question, dyn, str(variant), trial, plan.seconds)
+                these = [trial for trial in mine if trial.dtype == dtype]
+                _measure_kernel(machine, question, dyn, str(variant), these, plan.seconds)
         found += mine
 
 
@@ -118,18 +117,24 @@ def _dynamics(question: Question, variant: Variant, dtype: str) -> rd.Dynamics:
     return rd.Dynamics(question.model, engine="gpu", dtype=dtype, gpu=GpuOptions(variant.kernel, variant.fusion))
 
 
-def _fill(machine: Machine, question: Question, dyn: rd.Dynamics, name: str, trial: Trial, seconds: float) -> None:
-    try:
-        problem = question.too_large(trial.batch, trial.dtype, room_on(machine.device.free_bytes()))
-        if not problem:
-            call, results = question.laid_out(dyn, trial.batch, machine.device.xp)
-            problem = question.wrong(question.off_by(results, machine.device.xp.asnumpy), trial.dtype)
-        if not problem:
-            trial.seconds[name] = machine.kernels(call, seconds).best_s
-    except Exception as error:  # other kernels are measured nevertheless
-        problem = reason(error)
-    if problem:
-        trial.problems[name] = problem
+def _measure_kernel(
+    machine: Machine, question: Question, dyn: rd.Dynamics, name: str, these: Sequence[Trial], seconds: float
+) -> None:
+    """One kernel at one batch after another, until it fails: it would at larger ones too."""
+    failed = ""
+    for trial in these:
+        problem = failed
+        try:
+            problem = problem or question.too_large(trial.batch, trial.dtype, room_on(machine.device.free_bytes()))
+            if not problem:
+                call, results = question.laid_out(dyn, trial.batch, machine.device.xp)
+                problem = question.wrong(question.off_by(results, machine.device.xp.asnumpy), trial.dtype)
+            if not problem:
+                trial.seconds[name] = machine.kernels(call, seconds).best_s
+        except Exception as error:  # other kernels are measured nevertheless
+            problem = failed = reason(error)
+        if problem:
+            trial.problems[name] = problem
 
 
 def rows(found: Sequence[Trial]) -> list[Row]:
