@@ -20,7 +20,7 @@ from test_dynamics import as_tuple, queries
 
 import robodyn as rd
 from robodyn.array_library import on_device
-from robodyn.engines.gpu import GpuOptions, choice, device, engine, staging
+from robodyn.engines.gpu import GpuOptions, choice, compiler, device, engine, staging
 from robodyn.engines.gpu.choice import ALWAYS, Row, Variant, nearest, variants
 from robodyn.engines.gpu.options import FUSIONS, KERNELS
 from robodyn.engines.protocol import SUPPORT
@@ -487,3 +487,15 @@ def test_gpu_rollouts_ask_policies_where_states_are(arm: rd.Model, host: HostDev
     assert np.array_equal(dyn.rollout(q, qd, None, 1e-3, 4, save_every=None, out=out).q, out[0])
     large = rd.Dynamics(arm, engine="gpu", gpu=GpuOptions("warp"))  # no program: a launch for each acceleration
     compare(large.rollout(*there(q, qd), None, 1e-3, 2).q, reference.rollout(q, qd, None, 1e-3, 2).q)
+
+
+def test_gpu_programs_say_what_the_assembler_makes_of_them(arm: rd.Model, host: HostDevice) -> None:
+    try:
+        compiler.nvrtc()
+    except rd.UnavailableError as error:
+        pytest.skip(str(error))
+    code = rd.Dynamics(arm, engine="gpu", dtype="float32").program("inverse_dynamics")
+    (report,), (blocks,) = code.reports, code.resident_blocks
+    assert 0 < report.registers <= 255 and report.spill_bytes == 0
+    assert blocks * code.sources[0].block_threads * report.registers <= 65536
+    assert "sm_90" in repr(code)

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from robodyn.engines.gpu.choice import Variant
 from robodyn.engines.gpu.compiler import Report, compile_reported
+from robodyn.engines.gpu.occupancy import resident_blocks
 from robodyn.engines.gpu.source import KernelSource
 
 
@@ -32,3 +33,15 @@ class GeneratedKernels:
     def reports(self) -> tuple[Report, ...]:
         """What the assembler says about each: registers, stack, spills."""
         return tuple(compile_reported(source, self.architecture).report for source in self.sources)
+
+    @cached_property
+    def resident_blocks(self) -> tuple[int, ...]:
+        """How many blocks of each a multiprocessor works on at a time; what limits that is registers or shared memory.
+
+        Raises:
+            UnavailableError: an architecture whose limits are not known here.
+        """
+        return tuple(
+            resident_blocks(source, report, self.architecture)
+            for source, report in zip(self.sources, self.reports, strict=True)
+        )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from robodyn.engines.gpu.compiler import Report
 from robodyn.engines.gpu.source import WARP, KernelSource
+from robodyn.errors import UnavailableError
 
 _QUARTERS = 4
 """Parts of a multiprocessor, each with registers and warps of its own."""
@@ -38,7 +39,14 @@ MULTIPROCESSORS = {
 
 
 def resident_blocks(source: KernelSource, report: Report, arch: str) -> int:
-    """Blocks of a kernel that a multiprocessor of a known architecture works on at a time; 0 if it cannot hold one."""
+    """Blocks of a kernel that a multiprocessor works on at a time; 0 if it cannot hold one.
+
+    Raises:
+        UnavailableError: an architecture that is not in `MULTIPROCESSORS`.
+    """
+    if arch not in MULTIPROCESSORS:
+        known = ", ".join(MULTIPROCESSORS)
+        raise UnavailableError(f"engine 'gpu': the limits of {arch!r} are not known here; known: {known}")
     limits = MULTIPROCESSORS[arch]
     warps = -(-source.block_threads // WARP)
     of_warp = _rounded(report.registers * WARP, _REGISTER_UNIT)
