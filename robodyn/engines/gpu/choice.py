@@ -190,10 +190,16 @@ def read_table(found: Any) -> tuple[Row, ...]:
 
 
 def keep(rows: Iterable[Row], device: str) -> bool:
-    """Keep measurements for other processes; whether that worked."""
+    """Keep measurements for other processes, beside those of other tasks and robots; whether that worked."""
     from robodyn.engines.cpu.cache import ObjectCache
 
+    def about(row: Row) -> tuple[str, str, int]:
+        return row.task, row.dtype, row.bodies
+
+    new = list(rows)
+    replaced = set(map(about, new))
+    table = [*(row for row in measured(device) if about(row) not in replaced), *new]
     cache = ObjectCache.from_environment()
-    cache.put(key(device), json.dumps([asdict(row) for row in rows]).encode(), f"kernels of {device}")
+    cache.put(key(device), json.dumps([asdict(row) for row in table]).encode(), f"kernels of {device}")
     measured.cache_clear()
     return cache.get(key(device)) is not None

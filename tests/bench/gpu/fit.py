@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import robodyn as rd
 from robodyn.benchmark.tables import Cells
-from robodyn.engines.gpu.choice import Chooser, Row, Variant, measured, variants
+from robodyn.engines.gpu.choice import Chooser, Row, Variant, variants
 from robodyn.engines.gpu.choice import keep as keep_rows
 from robodyn.engines.gpu.options import FUSIONS, KERNELS, GpuOptions
 from tests.bench.gpu.machine import Machine
@@ -155,10 +155,7 @@ def _parts(name: str) -> tuple[str, str]:
 def keep(machine: Machine, plan: Plan, found: Sequence[Trial]) -> bool:
     """Keep measurements for this GPU beside those of other queries, and see what engines choose from then on; whether
     they were kept."""
-    new = rows(found)
-    replaced = {_about(row) for row in new}
-    others = [row for row in measured(machine.device.name) if _about(row) not in replaced]
-    kept = keep_rows([*others, *new], machine.device.name)
+    kept = keep_rows(rows(found), machine.device.name)
     for robot in plan.unlike:
         model = plan.robots[robot]()
         for trial in found:
@@ -169,10 +166,6 @@ def keep(machine: Machine, plan: Plan, found: Sequence[Trial]) -> bool:
                 unmeasured = Chooser(model, dyn.dtype, GpuOptions(), "")
                 trial.ruled = str(unmeasured.choose(task, trial.batch)[0])
     return kept
-
-
-def _about(row: Row) -> tuple[str, str, int]:
-    return row.task, row.dtype, row.bodies
 
 
 def worst(found: Sequence[Trial], ruled: bool = False) -> float | None:
