@@ -7,10 +7,13 @@ frozen, and someone may ask to stop.
 
 from __future__ import annotations
 
+import time
 import warnings
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,11 +21,11 @@ import numpy as np
 
 from robodyn.algorithms.aba import aba
 from robodyn.algorithms.forward_gradient import forward_by_mass_matrix
-from robodyn.arguments import Array, count, finite_real, flag, one_of, real_array, row_named
+from robodyn.arguments import Array, count, finite_real, flag, one_of, real_array, require_finite, row_named
 from robodyn.array_library import Library
 from robodyn.chains import on_inertia, step_of
 from robodyn.engines.protocol import Marching
-from robodyn.errors import ArgumentError
+from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.integrators import INTEGRATORS
 from robodyn.messages import brief
 from robodyn.query import Query
@@ -37,6 +40,12 @@ _MOST_STEPS = 1 << 40
 _WINDOW_SCALARS = 1 << 18
 """Scalars of states in a window: some milliseconds of work, and in a cache what one window leaves to the next."""
 _LONGEST_WINDOW = 1024
+_WINDOW_S = 0.1
+"""Seconds after which a window ends whose steps Python makes, so that no more than that is behind."""
+_CHECKPOINT_S = 1.0
+"""Seconds between checkpoints, at least."""
+_CHECKPOINT_SHARE = 20
+"""How many times longer than writing a checkpoint the rollout goes on before the next."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +64,15 @@ class Rollout:
     steps: int
 
     def save(self, path: str | Path) -> None:
-        """Write it as a NumPy archive (.npz), which `load` reads."""
+        """Write it as a NumPy archive (.npz) of this very name, which `load` reads."""
         q, qd = (array if isinstance(array, np.ndarray) else array.get() for array in (self.q, self.qd))
-        np.savez(path, t=self.t, q=q, qd=qd, diverged=self.diverged, steps=self.steps)
+        part = Path(f"{path}.part")  # written under another name, so that what was there stays whole until then
+        try:
+            with part.open("wb") as file:
+                np.savez(file, t=self.t, q=q, qd=qd, diverged=self.diverged, steps=self.steps)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
 
     @staticmethod
     def load(path: str | Path) -> Rollout:
@@ -67,10 +82,10 @@ class Rollout:
             ArgumentError: the file holds something else.
         """
         try:
-            with np.load(path, allow_pickle=False) as found:
+            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as found:
                 arrays = [np.asarray(found[name]) for name in ("t", "q", "qd", "diverged")]
                 return Rollout(arrays[0], arrays[1], arrays[2], arrays[3], int(found["steps"]))
-        except (KeyError, ValueError, TypeError, EOFError) as error:
+        except (KeyError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise ArgumentError(f"path: {brief(str(path))} holds no rollout ({error})") from error
 
 
@@ -100,16 +115,21 @@ def rollout(
     if policy is not None and (tau is not None or not callable(policy)):
         got = "tau besides" if callable(policy) else brief(policy)
         raise ArgumentError(f"policy: got {got}; wanted a function of (t, q, qd) that returns tau, and no tau then")
+    if checkpoint is not None and not isinstance(checkpoint, str | Path):
+        raise ArgumentError(f"checkpoint: got {brief(checkpoint)}; wanted the name of a file")
     start = Query(dyn, None, q=q0, qd=qd0)
     run = _Run(dyn, start, seconds, steps, integrator, {"tau": tau, "f_ext": f_ext, "inertia": inertia}, policy)
-    return _followed(run, _Trajectory(run, every, out), checkpoint, flag("progress", progress))
+    trajectory = _Trajectory(run, every, out)
+    _follow(run, trajectory, None if checkpoint is None else _Checkpoint(checkpoint), flag("progress", progress))
+    return trajectory.finished()
 
 
 class _Run:
     """A rollout under way.
 
     `dyn`: what answers; `start`: its query about the first states; `given`: what stays or changes with the steps;
-    `library`: of arrays where the engine lives, which need not be that of the user's, `outer`.
+    `library`: of arrays where the engine lives, which need not be that of the user's, `outer`; `interrupted`: whether
+    somebody asked to stop.
     """
 
     def __init__(
@@ -123,7 +143,7 @@ class _Run:
         policy: Policy | None,
     ) -> None:
         self.dyn, self.start, self.dt, self.steps, self.policy = dyn, start, dt, steps, policy
-        self.integrator, self.engine, self.outer = integrator, start.engine, start.library
+        self.integrator, self.engine, self.outer, self.interrupted = integrator, start.engine, start.library, False
         self.library: Library = getattr(start.engine, "library", start.library)
         self.given = {name: self._read(name, value) for name, value in given.items() if value is not None}
         if "tau" not in self.given:
@@ -138,20 +158,38 @@ class _Run:
         """(steps, B, ...), or (1, B, ...) for what does not change: an axis more than the batch has is time."""
         shape, leading = self.dyn.argument_shapes[name], self.start.leading
         array = real_array(name, value, shape, self.dyn.dtype, read=self.outer.array)
-        axes = array.shape[: array.ndim - len(shape)]
-        timed = len(axes) > len(leading)
-        wanted = (*((self.steps,) if timed else ()), *leading)
+        if self.start.checked:
+            require_finite(name, array, len(shape))
+        timed = array.ndim - len(shape) > len(leading) and name != "inertia"
         try:
-            whole = np.broadcast_to(array, (*wanted, *shape))
+            whole = np.broadcast_to(array, (*((self.steps,) if timed else ()), *leading, *shape))
         except ValueError:
+            each = f", or {(self.steps, *leading, *shape)} for one in each step" if name != "inertia" else ""
             raise ArgumentError(
                 f"{name}: got shape {array.shape} for {self.steps} steps of states {leading}; wanted "
-                f"{(*leading, *shape)}, or {(self.steps, *leading, *shape)} for one in each step"
+                f"{(*leading, *shape)}{each}"
             ) from None
-        laid: Array = whole.reshape(self.steps if timed else 1, self.start.batch, *shape)
         if name == "inertia":
-            self.start.inertia = laid[0]
-        return self.inward(laid)
+            self.start.inertia = array
+        laid = whole.reshape(self.steps if timed else 1, self.start.batch, *shape)
+        return self.inward(self._in_rows(laid, len(shape)))
+
+    def _in_rows(self, array: Array, trailing: int) -> Array:
+        """The array, its last axes contiguous for each index of the others, as programs of steps read it."""
+        one = array[(slice(0, 1),) * (array.ndim - trailing)]
+        return array if one.flags.c_contiguous else self.outer.xp.ascontiguousarray(array)
+
+    def first(self) -> tuple[Array, Array]:
+        """The states at the start, quaternions scaled to unit length. Those that are unit but for rounding stay, so
+        that a rollout goes on from a last state as if it had not stopped."""
+        q, qd = (self.inward(self.start.inputs[name]) for name in ("q", "qd"))
+        model, library = self.dyn.model, self.library
+        if model.quaternion_starts.size:
+            given = library.to_numpy(q)
+            unit = model.normalized(given)
+            near = np.abs(unit - given) <= 8.0 * np.finfo(unit.dtype).eps
+            q = library.like_numpy(np.where(near, given, unit))
+        return q, qd
 
     def inward(self, array: Array) -> Array:
         """One of the user's arrays where the engine lives."""
@@ -161,42 +199,55 @@ class _Run:
         """An array of the engine's as one of the user's library."""
         return array if self.outer is self.library else self.library.to_numpy(array)
 
-    def window(self, q: Array, qd: Array, first: int) -> None:
-        """Fill states (n + 1, B, ...) behind their first row, the state after `first` steps."""
+    def window(self, q: Array, qd: Array, first: int) -> int:
+        """Fill states (n + 1, B, ...) behind their first row, the state after `first` steps. How many were made: all,
+        or fewer where that took long or was interrupted."""
         steps = len(q) - 1
         given = {
             name: array[first : first + steps] if len(array) > 1 or self.steps == 1 else array
             for name, array in self.given.items()
         }
         if self.policy is None and self._marched((q, qd), given):
-            return
+            return steps
+        end = time.monotonic() + _WINDOW_S
+        for k in range(steps):
+            now = {name: array[k if len(array) > 1 else 0] for name, array in given.items()}
+            try:
+                self._step(q[k : k + 2], qd[k : k + 2], now, first + k)
+            except KeyboardInterrupt:
+                self.interrupted = True
+                return k
+            if time.monotonic() > end:
+                return k + 1
+        return steps
+
+    def _step(self, q: Array, qd: Array, given: dict[str, Array], k: int) -> None:
+        """Fill the second of two states, that after step `k`."""
+        if self.policy is not None:
+            given["tau"] = self._asked(self.policy, k, q[0], qd[0])
+            if self._marched((q, qd), {name: array[None] for name, array in given.items()}):
+                return
         with np.errstate(all="ignore"):
-            for k in range(steps):
-                now = {name: array[k if len(array) > 1 else 0] for name, array in given.items()}
-                if self.policy is not None:
-                    now["tau"] = self._asked(self.policy, first + k, q[k], qd[k])
-                    if self._marched((q[k : k + 2], qd[k : k + 2]), {name: a[None] for name, a in now.items()}):
-                        continue
-                system = _Arrays(self, now)
-                q[k + 1], qd[k + 1] = INTEGRATORS[self.integrator](system, q[k], qd[k], self.dt)
+            q[1], qd[1] = INTEGRATORS[self.integrator](_Arrays(self, given), q[0], qd[0], self.dt)
 
     def _marched(self, states: tuple[Array, Array], given: Mapping[str, Array]) -> bool:
         step = step_of(self.task, self.integrator, self.dyn.joint_forces)
         return isinstance(self.engine, Marching) and self.engine.march(step, states, given, self.dt)
 
     def _asked(self, policy: Policy, k: int, q: Array, qd: Array) -> Array:
-        """tau (B, nv) of a policy."""
+        """tau (B, nv) of a policy, which gets copies: it may keep them, or write to them."""
         leading, nv = self.start.leading, self.dyn.model.nv
-        state = [self.outward(each).reshape(*leading, each.shape[-1]) for each in (q, qd)]
+        state = [self.outward(each.copy()).reshape(*leading, each.shape[-1]) for each in (q, qd)]
         answer = policy(k * self.dt, *state)
         what = "the tau that it returns"
         tau = real_array("policy", answer, (nv,), self.dyn.dtype, what=what, read=self.outer.array)
         try:
-            return self.inward(np.broadcast_to(tau, (*leading, nv)).reshape(self.start.batch, nv))
+            whole = np.broadcast_to(tau, (*leading, nv)).reshape(self.start.batch, nv)
         except ValueError:
             raise ArgumentError(
                 f"policy: returned shape {tau.shape} for states {leading}; wanted tau of shape {(*leading, nv)}"
             ) from None
+        return self.inward(self._in_rows(whole, 1))
 
 
 class _Arrays:
@@ -230,7 +281,7 @@ class _Arrays:
     def _joint_by_joint(self, operation: str, left: Array, right: Array, shape: tuple[int, ...]) -> Array:
         out = self._run.library.xp.empty(shape, right.dtype)
         for kind, q_index, v_index in self._run.dyn.model.free_joints:
-            at, along = (self._run.library.like_numpy(index) for index in (q_index, v_index))
+            at, along = (self._run.library.constant(index) for index in (q_index, v_index))
             first = at if operation == "integrate" else along
             values = getattr(kind, operation)(
                 tuple(left[:, first[:, c]] for c in range(first.shape[1])),
@@ -253,12 +304,20 @@ class _Trajectory:
         kept = 1 + -(-run.steps // every)
         shapes = [(kept, *leading, n) for n in (model.nq, model.nv)]
         given = None if out is None else _given(out, shapes, run)
-        direct = given is not None and run.outer is run.library
-        arrays = given if given is not None and direct else [xp.empty(each, run.dyn.dtype) for each in shapes]
+        # What is still to be read is not written over.
+        direct = run.outer is run.library and not any(
+            xp.may_share_memory(target, array) for target in given or () for array in run.given.values()
+        )
+        try:
+            arrays = given if given is not None and direct else [xp.empty(each, run.dyn.dtype) for each in shapes]
+        except (MemoryError, ValueError) as error:  # NumPy's for more than fits, and for more than could be addressed
+            raise UnavailableError(
+                f"rollout: no memory for {kept} states of {leading} ({error}); a larger save_every keeps fewer"
+            ) from error
         self.states = [array.reshape(kept, run.start.batch, array.shape[-1]) for array in arrays]
         self._arrays, self._out = arrays, None if direct else given
         self.diverged = np.full(run.start.batch, -1, np.int64)
-        self._last: tuple[int, Any, Any] | None = None
+        self._last: tuple[int, Any, Any] = (0, None, None)
 
     def keep(self, q: Array, qd: Array, first: int) -> None:
         """Keep what is to be kept of states (n + 1, B, ...), which begin after `first` steps."""
@@ -290,35 +349,43 @@ class _Trajectory:
             for states in (q, qd):
                 states[good:, row] = states[max(0, good - 1), row]
 
-    def warn(self) -> None:
-        """Say which rows diverged."""
+    def warn(self, interrupted: bool) -> None:
+        """Say that it was interrupted, and which rows diverged."""
+        run, done = self._run, self._last[0]
+        if interrupted:
+            text = f"rollout: interrupted after {done} of {run.steps} steps; what was computed is returned"
+            warnings.warn(text, RuntimeWarning, stacklevel=5)
         rows = np.flatnonzero(self.diverged >= 0)
         if rows.size:
-            where = row_named(int(rows[0]), self._run.start.leading) or "the state"
+            where = row_named(int(rows[0]), run.start.leading) or "the state"
             step = int(self.diverged[rows[0]])
             warnings.warn(
                 f"rollout: {rows.size} of {self.diverged.size} rows diverged, {where} in step {step} (t = "
-                f"{step * self._run.dt:.6g} s); they keep their last finite state. A smaller dt may help",
+                f"{step * run.dt:.6g} s); they keep their last finite state. A smaller dt may help",
                 RuntimeWarning,
                 stacklevel=5,
             )
 
-    def result(self, done: int) -> Rollout:
-        """What there is after so many steps, the state after the last of them included."""
-        run, every = self._run, self._every
-        whole = done == run.steps
-        kept = len(self.states[0]) if whole else done // every + 1
-        steps = [min(k * every, run.steps) for k in range(kept)]
-        arrays = [array[:kept] for array in self._arrays]
-        if steps[-1] < done and self._last is not None:
-            steps.append(done)
-            for k, (array, last) in enumerate(zip(arrays, self._last[1:], strict=True)):
-                arrays[k] = run.library.xp.concatenate((array, last.reshape(1, *array.shape[1:])))
-        arrays = [run.outward(array) for array in arrays]
-        for target, array in zip(self._out or (), arrays, strict=False):
-            target[: len(array)] = array[: len(target)]
-        t = np.array(steps, np.float64) * run.dt
-        return Rollout(t, arrays[0], arrays[1], self.diverged.reshape(run.start.leading)[()], done)
+    def result(self) -> Rollout:
+        """What there is so far, the last state included."""
+        run, every, done = self._run, self._every, self._last[0]
+        kept = len(self.states[0]) if done == run.steps else done // every + 1
+        steps = np.minimum(np.arange(kept) * every, run.steps)
+        if steps[-1] < done:  # in the place of the next state that is kept
+            for target, last in zip(self.states, self._last[1:], strict=True):
+                target[kept] = last
+            steps, kept = np.append(steps, done), kept + 1
+        q, qd = (run.outward(array[:kept]) for array in self._arrays)
+        return Rollout(steps * run.dt, q, qd, self.diverged.reshape(run.start.leading)[()], done)
+
+    def finished(self) -> Rollout:
+        """The result, in the user's arrays where there are any."""
+        found = self.result()
+        if self._out is None:
+            return found
+        q, qd = (target[: len(found.t)] for target in self._out)
+        q[...], qd[...] = found.q, found.qd
+        return replace(found, q=q, qd=qd)
 
 
 def _given(out: Any, shapes: list[tuple[int, ...]], run: _Run) -> list[Array]:
@@ -337,33 +404,51 @@ def _given(out: Any, shapes: list[tuple[int, ...]], run: _Run) -> list[Array]:
     return arrays
 
 
-def _followed(run: _Run, trajectory: _Trajectory, checkpoint: str | Path | None, progress: bool) -> Rollout:
+class _Checkpoint:
+    """A file that tells of a trajectory, written so seldom that it costs little."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path, self._next = path, 0.0
+
+    def update(self, trajectory: _Trajectory, now: bool = False) -> None:
+        """Write it if it is time, or `now`."""
+        begin = time.monotonic()
+        if now or begin >= self._next:
+            trajectory.result().save(self._path)
+            end = time.monotonic()
+            self._next = end + max(_CHECKPOINT_S, _CHECKPOINT_SHARE * (end - begin))
+
+
+def _follow(run: _Run, trajectory: _Trajectory, checkpoint: _Checkpoint | None, progress: bool) -> None:
     """Window by window."""
     model, batch, xp = run.dyn.model, run.start.batch, run.library.xp
     scalars = max(1, batch * (model.nq + model.nv))
     length = max(1, min(run.steps, _LONGEST_WINDOW, _WINDOW_SCALARS // scalars))
     q, qd = (xp.empty((length + 1, batch, n), run.dyn.dtype) for n in (model.nq, model.nv))
-    q[0], qd[0] = (run.inward(run.start.inputs[name]) for name in ("q", "qd"))
+    q[0], qd[0] = run.first()
     done = 0
     trajectory.freeze(q[:1], qd[:1], 0)
     trajectory.keep(q[:1], qd[:1], 0)
+    if checkpoint is not None:  # a file that cannot be written is known before the work
+        checkpoint.update(trajectory)
     with progress_bar(progress, run.steps) as advance:
         try:
-            while done < run.steps:
-                n = min(length, run.steps - done)
-                run.window(q[: n + 1], qd[: n + 1], done)
+            while done < run.steps and not run.interrupted:
+                n = run.window(q[: length + 1], qd[: length + 1], done)
                 trajectory.freeze(q[: n + 1], qd[: n + 1], done)
                 trajectory.keep(q[: n + 1], qd[: n + 1], done)
                 done += n
                 q[0], qd[0] = q[n], qd[n]
+                length = min(length, run.steps - done)
                 advance(n)
                 if checkpoint is not None:
-                    trajectory.result(done).save(checkpoint)
+                    checkpoint.update(trajectory)
         except KeyboardInterrupt:
-            text = f"rollout: interrupted after {done} of {run.steps} steps; what was computed is returned"
-            warnings.warn(text, RuntimeWarning, stacklevel=4)
-    trajectory.warn()
-    return trajectory.result(done)
+            run.interrupted = True
+        finally:
+            if checkpoint is not None:
+                checkpoint.update(trajectory, now=True)
+    trajectory.warn(run.interrupted)
 
 
 @contextmanager

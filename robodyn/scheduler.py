@@ -114,7 +114,7 @@ def current_table() -> Table:
     try:
         data = ObjectCache.from_environment().get(key())
         return Table(()) if data is None else read_table(json.loads(data))
-    except (ImportError, UnavailableError, ValueError):
+    except (ImportError, UnavailableError, ValueError, RecursionError):
         return Table(())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,8 +65,9 @@ def simulate(
         tau: (nv,) generalised forces, or a function of (t, q, qd); None for none.
         f_ext: (n_bodies, 6) external forces as elsewhere, or a function of (t, q, qd).
         t_eval: times to return states at, ascending between 0 and t_end; None for those of all steps.
-        events: functions of (t, q, qd); one with an attribute `terminal` that is true ends the simulation, `direction`
-            picks rising (positive) or falling (negative) changes of sign.
+        events: functions of (t, q, qd); one with an attribute `terminal` that is true ends the simulation, that is a
+            number when it has happened so often; `direction` picks rising (positive) or falling (negative) changes of
+            sign.
         callback: a function of (t, q, qd), called after each step; the simulation ends where it returns a true value.
         method: one of SciPy's integrators: "RK45", "RK23", "DOP853", "Radau", "BDF", "LSODA".
         rtol: relative tolerance of a step.
@@ -92,6 +93,8 @@ def simulate(
         raise ArgumentError(f"callback: got {brief(callback)}; wanted a function of (t, q, qd)")
     run = _Run(dyn, q0, qd0, tau, f_ext)
     asked = _times(t_eval, end)
+    if not callable(events) and not isinstance(events, Iterable):
+        raise ArgumentError(f"events: got {brief(events)}; wanted functions of (t, q, qd)")
     watch = _Watch(run, (events,) if callable(events) else tuple(events))
     tolerances = {
         "rtol": _positive("rtol", rtol),
@@ -99,7 +102,7 @@ def simulate(
         "max_step": _positive("max_step", max_step),
     }
     status, kept = _follow(run, end, asked, watch, callback, one_of("method", method, METHODS), tolerances)
-    t, y = np.array([each[0] for each in kept]), np.array([each[1] for each in kept]).reshape(len(kept), -1)
+    t, y = np.array([each[0] for each in kept]), np.array([each[1] for each in kept]).reshape(len(kept), run.y0.size)
     q, qd = run.split(y)
     found = tuple(np.array(times) for times in watch.times)
     return Simulation(t, q, qd, found, status)
@@ -121,27 +124,36 @@ class _Run:
         self._tau = tau if tau is not None else np.zeros(model.nv)
         self._f_ext = f_ext
         self.y0 = np.concatenate((model.normalized(q), qd))
-        self.slope(0.0, self.y0)
+        if not np.isfinite(self.slope(0.0, self.y0)).all():
+            raise NumericalError("simulate: the accelerations at the start are not finite")
 
     def split(self, y: Array) -> tuple[Array, Array]:
-        """q with unit quaternions, and qd."""
-        return self._dyn.model.unit_coordinates(y[..., : self._nq]), y[..., self._nq :]
+        """q with unit quaternions, and qd: copies, which the user's functions may write to."""
+        q, qd = y[..., : self._nq].copy(), y[..., self._nq :].copy()
+        return self._dyn.model.unit_coordinates(q), qd
 
     def slope(self, t: float, y: Array) -> Array:
         """dy/dt."""
         model = self._dyn.model
         q, qd = self.split(y)
-        forces = {
-            name: given(t, q, qd) if callable(given) else given
-            for name, given in (("tau", self._tau), ("f_ext", self._f_ext))
-        }
         if not np.isfinite(y).all():
             raise NumericalError(f"simulate: the state is no longer finite at t = {t:.6g} s")
-        qdd = self._dyn.forward_dynamics(q, qd, forces["tau"], forces["f_ext"])
+        tau, f_ext = self._force("tau", self._tau, t, y), self._force("f_ext", self._f_ext, t, y)
+        qdd = self._dyn.forward_dynamics(q, qd, tau, f_ext)
         rates = np.empty(self._nq)
         for kind, q_index, v_index in model.free_joints:
             rates[q_index] = kind.rate(y[q_index], qd[v_index])
         return np.concatenate((rates, qdd))
+
+    def _force(self, name: str, given: Any, t: float, y: Array) -> Any:
+        """Forces of one state, or None for none."""
+        if given is None:
+            return None
+        shape = self._dyn.argument_shapes[name]
+        array = real_array(name, given(t, *self.split(y)) if callable(given) else given, shape, np.float64)
+        if array.shape != shape:
+            raise ArgumentError(f"{name}: got shape {array.shape} for one state; wanted {shape}")
+        return array
 
 
 class _Watch:
@@ -163,8 +175,6 @@ class _Watch:
 
     def step(self, before: float, t: float, dense: Callable[[float], Array]) -> float | None:
         """Look at a step; the time of a terminal event in it, or None."""
-        from scipy.optimize import brentq  # type: ignore[import-untyped]
-
         last, found = None, []
         for k, event in enumerate(self._events):
             old, new = self._values[k], self._value(event, t, dense(t))
@@ -172,16 +182,27 @@ class _Watch:
             direction = getattr(event, "direction", 0)
             up, down = old < 0.0 <= new, old > 0.0 >= new
             if (up and direction >= 0) or (down and direction <= 0):
-                at = float(
-                    brentq(lambda s, event=event: self._value(event, s, dense(s)), before, t, xtol=4e-16 * max(1.0, t))
-                )
+                at = self._when(event, before, t, dense)
                 found.append((at, k))
-                if getattr(event, "terminal", False) and (last is None or at < last):
+                times = int(getattr(event, "terminal", False))
+                if 0 < times <= len(self.times[k]) + 1 and (last is None or at < last):
                     last = at
         for at, k in sorted(found):
             if last is None or at <= last:
                 self.times[k].append(at)
         return last
+
+    def _when(self, event: Event, before: float, t: float, dense: Callable[[float], Array]) -> float:
+        """The time in a step at which an event's sign changes."""
+        from scipy.optimize import brentq  # type: ignore[import-untyped]
+
+        def value(s: float) -> float:
+            return self._value(event, s, dense(s))
+
+        # Two steps meet up to rounding: the change may lie between the end of the one and the start of the other.
+        if np.sign(value(before)) == np.sign(value(t)):
+            return before
+        return float(brentq(value, before, t, xtol=4e-16 * max(1.0, t)))
 
 
 def _follow(
@@ -234,7 +255,7 @@ def _times(given: ArrayLike | None, end: float) -> Array | None:
 
 
 def _positive(name: str, given: Any) -> float:
-    number = np.inf if given == np.inf else finite_real(given)
+    number = np.inf if isinstance(given, float) and given == np.inf else finite_real(given)
     if number is None or number <= 0.0:
         raise ArgumentError(f"{name}: got {brief(given)}; wanted a positive number")
     return number

@@ -160,6 +160,63 @@ def test_forces_may_change_with_time(awkward):
     assert np.array_equal(still.q, dyn.rollout(q, qd, np.broadcast_to(tau[0, 0], (3, awkward.nv)), 1e-3, 4).q)
 
 
+def test_forces_may_lie_in_memory_in_any_way(awkward, make_dynamics):
+    q, qd, _ = random_states(awkward, (3,))
+    rng = np.random.default_rng(5)
+    tau, f_ext = rng.normal(size=(4, 3, awkward.nv)), rng.normal(size=(4, 3, awkward.n_bodies, 6))
+    dyn = make_dynamics(awkward)
+    wanted = dyn.rollout(q, qd, tau, 1e-3, 4, f_ext=f_ext)
+    wide = np.zeros((4, 3, 2 * awkward.nv))
+    wide[..., ::2] = tau
+    for tau_laid, f_laid in (
+        (wide[..., ::2], np.asfortranarray(f_ext)),
+        (np.asfortranarray(tau), f_ext[..., ::-1].copy()[..., ::-1]),
+        (tau[..., ::-1].copy()[..., ::-1], f_ext[:, ::-1].copy()[:, ::-1]),
+        (tau[::-1].copy()[::-1], f_ext.astype(">f8")),
+    ):
+        assert np.array_equal(dyn.rollout(q, qd, tau_laid, 1e-3, 4, f_ext=f_laid).qd, wanted.qd)
+    asked = dyn.rollout(q, qd, None, 1e-3, 1, f_ext=f_ext[:1], policy=lambda *_: np.asfortranarray(tau[0]))
+    assert np.array_equal(asked.qd[1], wanted.qd[1])
+
+
+def test_results_may_lie_where_forces_do(awkward):
+    q, qd, tau = random_states(awkward, (3,))
+    dyn = rd.Dynamics(awkward)
+    wanted = dyn.rollout(q, qd, np.stack([tau] * 4), 1e-3, 4)
+    out = np.zeros((5, 3, awkward.nq)), np.zeros((5, 3, awkward.nv))
+    out[1][1:] = tau
+    found = dyn.rollout(q, qd, out[1][1:], 1e-3, 4, out=out)
+    assert np.array_equal(out[0], wanted.q) and np.array_equal(out[1], wanted.qd)
+    assert np.shares_memory(found.q, out[0]) and np.shares_memory(found.qd, out[1])
+
+
+def test_quaternions_at_the_start_are_scaled(make_dynamics):
+    model = rd.load_urdf(own("satellite"))
+    q, qd = model.random_configuration(0), np.ones(model.nv)
+    dyn = make_dynamics(model)
+    wanted = dyn.rollout(q, qd, None, 1e-3, 2)
+    long = q.copy()
+    long[3:7] *= 3.0
+    assert np.allclose(dyn.rollout(long, qd, None, 1e-3, 2).q, wanted.q, rtol=0, atol=1e-6)
+    long[3:7] = 0.0
+    with pytest.raises(rd.ArgumentError, match=r"q: the quaternion .* zero length"):
+        dyn.rollout(long, qd, None, 1e-3, 2)
+
+
+def test_policies_may_keep_what_they_get_and_write_to_it(awkward):
+    q, qd, _ = random_states(awkward, (2,))
+    dyn = rd.Dynamics(awkward)
+    seen: list[np.ndarray] = []
+
+    def policy(t: float, q: np.ndarray, qd: np.ndarray) -> np.ndarray:
+        seen.append(q)
+        qd *= 0.0
+        return qd
+
+    found, wanted = dyn.rollout(q, qd, None, 1e-3, 20, policy=policy), dyn.rollout(q, qd, None, 1e-3, 20)
+    assert np.array_equal(found.q, wanted.q) and np.array_equal(np.stack(seen), wanted.q[:-1])
+
+
 def test_a_policy_is_asked_for_each_step(awkward):
     q, qd, tau = random_states(awkward, (2, 2))
     dyn = rd.Dynamics(awkward)
@@ -185,6 +242,13 @@ def test_inertias_and_mimicking_joints_take_part():
     wanted = rd.Dynamics(model, engine="reference").rollout(q, qd, tau, 1e-3, 5, inertia=inertia)
     assert np.allclose(found.qd, wanted.qd, rtol=1e-9)
     assert not np.allclose(found.qd, rd.Dynamics(model).rollout(q, qd, tau, 1e-3, 5).qd)
+    grid = [each.reshape(3, 1, -1) for each in (q, qd, tau)]
+    also = rd.Dynamics(model).rollout(*grid, 1e-3, 5, inertia=inertia[:, None])
+    assert np.array_equal(also.qd.reshape(found.qd.shape), found.qd)
+    alone = rd.Dynamics(model).rollout(q[1], qd[1], tau[1], 1e-3, 5, inertia=inertia[1])
+    assert np.array_equal(alone.qd, found.qd[:, 1])
+    with pytest.raises(rd.SingularError, match="inertia: the joint-space"):
+        rd.Dynamics(model).rollout(q[1], qd[1], tau[1], 1e-3, 5, inertia=0.0 * inertia[1])
 
 
 def test_large_trees_are_followed_by_their_accelerations():
@@ -233,16 +297,56 @@ def test_an_interruption_returns_what_was_computed(awkward, tmp_path, monkeypatc
         return np.zeros(awkward.nv)
 
     dyn = rd.Dynamics(awkward)
-    with pytest.warns(RuntimeWarning, match="interrupted after 8 of 100 steps"):
+    with pytest.warns(RuntimeWarning, match="interrupted after 10 of 100 steps"):
         found = dyn.rollout(q, qd, None, 1e-3, 100, policy=policy, checkpoint=tmp_path / "run.npz", save_every=3)
-    assert found.steps == 8 and np.allclose(found.t, [0.0, 3e-3, 6e-3, 8e-3]) and len(found.q) == len(found.qd) == 4
+    assert found.steps == 10 and np.allclose(found.t, [0.0, 3e-3, 6e-3, 9e-3, 1e-2])
+    assert len(found.q) == len(found.qd) == 5
     again = Rollout.load(tmp_path / "run.npz")
-    assert again.steps == 8 and np.array_equal(again.q, found.q) and np.array_equal(again.diverged, found.diverged)
+    assert again.steps == 10 and np.array_equal(again.q, found.q) and np.array_equal(again.diverged, found.diverged)
     on = dyn.rollout(again.q[-1], again.qd[-1], None, 1e-3, 2)
-    assert np.array_equal(on.q[-1], dyn.rollout(q, qd, None, 1e-3, 10).q[-1])
-    (tmp_path / "other.npz").write_bytes(b"no archive")
-    with pytest.raises(rd.ArgumentError, match="holds no rollout"):
-        Rollout.load(tmp_path / "other.npz")
+    assert np.array_equal(on.q[-1], dyn.rollout(q, qd, None, 1e-3, 12).q[-1])
+
+
+def test_a_slow_policy_loses_no_step(tmp_path, monkeypatch):
+    """Steps that Python makes are kept, shown and written soon after they are made."""
+    monkeypatch.setattr("robodyn.rollout._WINDOW_S", 0.0)
+    monkeypatch.setattr("robodyn.rollout._CHECKPOINT_S", 0.0)
+    monkeypatch.setattr("robodyn.rollout._CHECKPOINT_SHARE", 0)
+    path, written = tmp_path / "run", []
+
+    def policy(t: float, *state: Any) -> np.ndarray:
+        written.append(Rollout.load(path).steps)
+        if len(written) == 4:
+            raise ZeroDivisionError
+        return np.zeros(6)
+
+    dyn = rd.Dynamics(rd.load_urdf(own("arm6")))
+    with pytest.raises(ZeroDivisionError):
+        dyn.rollout(np.zeros(6), np.zeros(6), None, 1e-3, 100, policy=policy, checkpoint=path)
+    assert written == [0, 1, 2, 3] and Rollout.load(path).steps == 3 and list(tmp_path.iterdir()) == [path]
+
+
+def test_checkpoints_take_a_small_share_of_the_time(tmp_path, monkeypatch):
+    model = rd.load_urdf(own("arm6"))
+    saved: list[int] = []
+    monkeypatch.setattr(Rollout, "save", lambda self, path: saved.append(self.steps))
+    monkeypatch.setattr("robodyn.rollout._LONGEST_WINDOW", 1)
+    rd.Dynamics(model).rollout(np.zeros(6), np.zeros(6), None, 1e-3, 100, checkpoint=tmp_path / "run.npz")
+    assert saved[0] == 0 and saved[-1] == 100 and len(saved) < 20
+
+
+def test_a_file_for_checkpoints_is_tried_first(tmp_path):
+    dyn, asked = rd.Dynamics(rd.load_urdf(own("arm6"))), []
+    with pytest.raises(FileNotFoundError):
+        dyn.rollout(np.zeros(6), np.zeros(6), None, 1e-3, 9, policy=asked.append, checkpoint=tmp_path / "no" / "run")
+    assert not asked
+    run = dyn.rollout(np.zeros(6), np.zeros(6), None, 1e-3, 9, checkpoint=str(tmp_path / "run"))
+    whole = (tmp_path / "run").read_bytes()
+    assert np.array_equal(Rollout.load(tmp_path / "run").q, run.q)
+    for damaged in (b"no archive", b"PK\x03\x04", whole[: len(whole) // 2], whole[:99] + b"?" + whole[100:]):
+        (tmp_path / "other.npz").write_bytes(damaged)
+        with pytest.raises(rd.ArgumentError, match="holds no rollout"):
+            Rollout.load(tmp_path / "other.npz")
 
 
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals reach the main thread")
@@ -276,6 +380,8 @@ def test_ctrl_c_ends_a_rollout():
         ({"policy": lambda *_: np.zeros(5), "tau": None}, r"policy: got shape \(5,\)"),
         ({"policy": lambda *_: np.zeros((3, 6)), "tau": None}, r"policy: returned shape \(3, 6\) for states \(2,\)"),
         ({"progress": 1}, "progress: got 1"),
+        ({"checkpoint": 3}, "checkpoint: got 3; wanted the name of a file"),
+        ({"inertia": np.ones((5, 2, 6, 10))}, r"inertia: got shape .*; wanted \(2, 6, 10\)$"),
         ({"out": np.zeros(3)}, "out: wanted a tuple of 2 arrays"),
         ({"out": (np.zeros((6, 2, 6)), np.zeros((5, 2, 6)))}, r"out \(qd\): got a writeable"),
     ],
@@ -285,6 +391,14 @@ def test_bad_arguments_of_rollouts_are_named(change, message):
     given = {"q0": np.zeros((2, 6)), "qd0": np.zeros((2, 6)), "tau": np.zeros(6), "dt": 1e-3, "steps": 5}
     with pytest.raises(rd.ArgumentError, match=message):
         rd.Dynamics(model).rollout(**{**given, **change})
+
+
+def test_forces_that_are_not_finite_and_results_that_do_not_fit_are_refused():
+    dyn, zero = rd.Dynamics(rd.load_urdf(own("arm6"))), np.zeros(6)
+    with pytest.raises(rd.NumericalError, match="tau: NaN"):
+        dyn.rollout(zero, zero, np.full(6, np.nan), 1e-3, 2)
+    with pytest.raises(rd.UnavailableError, match=r"no memory for 1099511627777 states .* larger save_every"):
+        dyn.rollout(zero, zero, None, 1e-3, 2**40)
 
 
 def test_rollouts_of_singular_robots_say_so():
@@ -351,6 +465,51 @@ def test_simulations_call_back_and_return_at_the_times_asked_for():
     assert np.linalg.norm(pushed.qd[-1]) < np.linalg.norm(found.qd[-1])
 
 
+def test_events_are_found_where_two_steps_meet():
+    """The end of a step and the start of the next differ by rounding, and a change of sign may fall between."""
+    model = rd.load_urdf(own("double_pendulum"))
+    seen: dict[float, float] = {}
+
+    def watch(t, q, qd):
+        seen[t] = q[0]
+        return 1.0
+
+    given = {"q0": [1.0, 0.5], "qd0": [0.0, 0.0], "t_end": 1.5, "method": "Radau", "rtol": 1e-6, "atol": 1e-8}
+    found = rd.simulate(model, **given, events=watch)
+    levels = [0.5 * (seen[t] + q) for t, q in zip(found.t, found.q[:, 0], strict=True) if seen[t] != q]
+    assert levels
+    events = [lambda t, q, qd, level=level, sign=sign: sign * (q[0] - level) for level in levels for sign in (1, -1)]
+    assert sum(times.size for times in rd.simulate(model, **given, events=events).events) >= len(levels)
+
+
+def test_simulations_may_return_no_states_and_count_events():
+    model = rd.load_urdf(own("double_pendulum"))
+
+    def wave(t, q, qd):
+        return np.sin(20.0 * t)
+
+    wave.terminal = 2
+    found = rd.simulate(model, [1.0, 0.5], [0.0, 0.0], 1.0, t_eval=[0.9], events=wave)
+    assert found.status == "event" and np.allclose(found.events[0], [np.pi / 20, np.pi / 10])
+    assert found.t.shape == (0,) and found.q.shape == found.qd.shape == (0, 2)
+
+
+def test_functions_of_simulations_may_write_to_what_they_get():
+    model = rd.load_urdf(own("double_pendulum"))
+
+    def spoil(t, q, qd):
+        q *= 0.0
+        qd *= 0.0
+        return qd
+
+    def none(t, q, qd):
+        return spoil(t, q, qd)[0]
+
+    given = model, [1.0, 0.5], [0.0, 0.0], 1.0
+    found = rd.simulate(*given, tau=spoil, events=lambda *state: 1.0 + none(*state), callback=none)
+    assert np.array_equal(found.q, rd.simulate(*given).q)
+
+
 def test_simulations_are_interrupted_with_what_there_is():
     model = rd.load_urdf(own("double_pendulum"))
 
@@ -372,6 +531,10 @@ def test_simulations_are_interrupted_with_what_there_is():
         ({"rtol": -1.0}, "rtol: got -1.0"),
         ({"t_eval": [0.5, 0.1]}, "t_eval: got .*; wanted ascending times"),
         ({"events": [3]}, "events: got 3; wanted functions"),
+        ({"events": None}, "events: got None; wanted functions"),
+        ({"atol": np.ones(4)}, "atol: got array"),
+        ({"tau": np.zeros((3, 2))}, r"tau: got shape \(3, 2\) for one state; wanted \(2,\)"),
+        ({"f_ext": lambda *_: np.zeros((3, 2, 6))}, r"f_ext: got shape \(3, 2, 6\) for one state"),
         ({"events": lambda *_: "x"}, "events: what one returns: got 'x'"),
         ({"callback": 3}, "callback: got 3"),
         ({"tau": lambda *_: np.zeros(5)}, r"tau: got shape \(5,\)"),
