@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 import numpy as np
@@ -46,6 +47,9 @@ class Library(Protocol):
     def like_numpy(self, array: Array) -> Array:
         """A NumPy array as one of the library."""
 
+    def constant(self, array: Array) -> Array:
+        """The same, kept for all calls: for small arrays that change seldom."""
+
     def to_numpy(self, array: Array) -> Array:
         """An array of the library as a NumPy array."""
 
@@ -68,6 +72,10 @@ class NumpyArrays:
         """The array itself."""
         return array
 
+    def constant(self, array: Array) -> Array:
+        """The array itself."""
+        return array
+
     def to_numpy(self, array: Array) -> Array:
         """The array itself."""
         return array
@@ -80,13 +88,14 @@ def on_device(value: Any) -> bool:
     """Whether a value is an array in the memory of a CUDA device, of whatever library."""
     if type(value) is np.ndarray or value is None:
         return False
-    try:
+    # A foreign object may raise anything; whoever reads it will say so.
+    with suppress(Exception):
         if getattr(value, "__cuda_array_interface__", None) is not None:
             return True
+    with suppress(Exception):  # also of what the other interface refuses, such as PyTorch's leaves of a graph
         place = getattr(value, "__dlpack_device__", None)
         return place is not None and int(place()[0]) in _DEVICES
-    except Exception:  # a foreign object may raise anything; whoever reads it will say so
-        return False
+    return False
 
 
 def require_one_place(given: Mapping[str, Any]) -> bool:

@@ -24,9 +24,9 @@ class Captured:
     `results`: the arrays that every call fills; one array, or a tuple of them.
     """
 
-    def __init__(self, query: str, graph: Graph, results: Any, given: tuple[Any, ...]) -> None:
+    def __init__(self, query: str, graph: Graph, results: Any, used: tuple[Any, ...]) -> None:
         self.query, self.results = query, results
-        self._graph, self._given = graph, given  # the graph reads this memory
+        self._graph, self._used = graph, used  # code and memory, without which the graph must not run
 
     def __repr__(self) -> str:
         return f"<Captured {self.query}>"
@@ -46,6 +46,8 @@ def capture(dyn: Dynamics, query: str, arrays: Sequence[Any], out: Any, others: 
         raise ArgumentError(
             f"capture: got no array on the GPU among the arguments of {query}; wanted all of them there"
         )
+    if not dyn.model.n_bodies:
+        raise ArgumentError(f"capture: got {query} of {dyn.model.name!r}, in which nothing moves; there is no kernel")
     # Once: while a graph is recorded, no other library may be asked to wait for a stream.
     given = tuple(_taken(dyn, value) for value in arrays)
     named = {name: _taken(dyn, value) for name, value in others.items()}
@@ -54,7 +56,7 @@ def capture(dyn: Dynamics, query: str, arrays: Sequence[Any], out: Any, others: 
     _require_size(results, query)
     target = tuple(map(wrapped, results)) if isinstance(results, tuple) else wrapped(results)
     graph = dyn._gpu.device.record(lambda: method(*given, out=target, **named))
-    return Captured(query, graph, results, (given, named, target))
+    return Captured(query, graph, results, (dyn, given, named, target))
 
 
 def _taken(dyn: Dynamics, value: Any) -> Any:

@@ -28,9 +28,11 @@ def quoted(text: str, most: int = _SHOWN) -> str:
 
 
 def brief(value: Any) -> str:
-    """The repr of any object for a message, cut short; its type where it has no repr."""
+    """The repr of any object for a message, cut short; its type where it has no repr, and of arrays on a GPU, whose
+    repr would wait for them and bring them here."""
     try:
-        text = repr(value)
+        there = hasattr(value, "__cuda_array_interface__")
+        text = f"<{type(value).__name__} of shape {tuple(value.shape)}>" if there else repr(value)
     except Exception:  # a foreign object may raise anything, and a very long int refuses
         text = f"<{type(value).__name__}>"
     return printable(text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}...")

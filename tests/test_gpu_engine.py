@@ -8,21 +8,23 @@ import os
 import pickle
 import threading
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import TOLERANCE, random_states, relative
 from gpu_host import ORDERS, missing
-from gpu_host.device import DeviceArray, HostDevice, _device, _plain
+from gpu_host.arrays import DeviceArray, _device, _plain
+from gpu_host.device import HostDevice
 from robots import own
 from test_dynamics import as_tuple, queries
 
 import robodyn as rd
-from robodyn.array_library import on_device
 from robodyn.engines.gpu import GpuOptions, choice, compiler, device, engine, staging
 from robodyn.engines.gpu.choice import ALWAYS, Row, Variant, nearest, variants
 from robodyn.engines.gpu.options import FUSIONS, KERNELS
+from robodyn.engines.gpu.printed import printed_kernel
 from robodyn.engines.protocol import SUPPORT
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
@@ -125,6 +127,9 @@ def test_gpu_engine_knows_joint_forces(host: HostDevice) -> None:
     for query in ("inverse_dynamics", "forward_dynamics", "inverse_dynamics_gradient", "forward_dynamics_gradient"):
         compare(getattr(dyn, query)(*there(q, qd, qdd)), getattr(reference, query)(q, qd, qdd), 1e-9)
     compare(dyn.inverse_dynamics_vjp(*there(q, qd, qdd, qd)), reference.inverse_dynamics_vjp(q, qd, qdd, qd))
+    none = [each[:, :0] for each in (q, qd, qdd)]
+    assert dyn.inverse_dynamics_gradient(*there(*none))[1].shape == (2, 0, 7, 7)
+    assert DeviceArray.looks == 0
 
 
 # Kernels.
@@ -226,6 +231,7 @@ def test_gpu_engine_cuts_batches_whose_intermediates_do_not_fit(monkeypatch: pyt
     states = random_states(model, (200,))
     small = HostDevice(memory=1 << 17)
     monkeypatch.setattr(engine, "default_device", lambda: small)
+    monkeypatch.setattr(engine, "_SMALL", 0)
     dyn = rd.Dynamics(model, engine="gpu", gpu=GpuOptions("warp", "split"))
     wanted = rd.Dynamics(model, engine="reference").forward_dynamics_gradient(*states)
     compare(dyn.forward_dynamics_gradient(*there(*states)), wanted, 1e-9)
@@ -263,116 +269,6 @@ def test_gpu_engine_keeps_nan_in_its_row(arm: rd.Model, host: HostDevice) -> Non
         assert np.array_equal(np.delete(got, 7, 0), np.delete(right, 7, 0))
     with pytest.raises(rd.NumericalError, match="q: NaN or infinite in 1 of 40 rows: 7"):
         rd.Dynamics(arm, engine="gpu", check=True).forward_dynamics(*there(*states))
-
-
-# Arrays.
-
-
-def test_gpu_engine_reads_any_array_on_the_device(arm: rd.Model, host: HostDevice) -> None:
-    q, qd, qdd = random_states(arm, (6,))
-    dyn = rd.Dynamics(arm, engine="gpu")
-    wanted = rd.Dynamics(arm, engine="reference").inverse_dynamics(q, qd, qdd)
-    wide = _device(np.full((12, 14), np.nan))
-    wide[::2, ::2] = _device(q)
-    compare(dyn.inverse_dynamics(wide[::2, ::2], *there(qd, qdd)), wanted)
-    single = dyn.inverse_dynamics(*there(q.astype(np.float32), qd, qdd))
-    assert single.dtype == np.float64
-    compare(single, wanted, 1e-5)
-    compare(dyn.inverse_dynamics(*there(q[:1], qd, qdd[:1])), rd.Dynamics(arm).inverse_dynamics(q[:1], qd, qdd[:1]))
-    with pytest.raises(rd.ArgumentError, match=r"q: got .* of dtype bool"):
-        dyn.mass_matrix(*there(np.zeros(7, bool)))
-    with pytest.raises(rd.ArgumentError, match=r"q: got shape \(6,\)"):
-        dyn.mass_matrix(*there(np.zeros(6)))
-
-
-def test_gpu_engine_wants_all_arrays_in_one_place(arm: rd.Model, host: HostDevice) -> None:
-    q, qd, qdd = random_states(arm, (2,))
-    with pytest.raises(rd.ArgumentError, match=r"qd: got array.* not on the GPU as q is"):
-        rd.Dynamics(arm, engine="gpu").inverse_dynamics(*there(q), qd, qdd)
-    with pytest.raises(rd.ArgumentError, match=r"q: got .* on the GPU; engine 'cpu' wants NumPy arrays"):
-        rd.Dynamics(arm, engine="cpu").mass_matrix(*there(q))
-    far = _device(q)
-    far.elsewhere = True
-    with pytest.raises(rd.ArgumentError, match="q: got an array on another host; wanted one on the GPU of this"):
-        rd.Dynamics(arm, engine="gpu").mass_matrix(far)
-
-
-def test_auto_engine_answers_on_the_gpu_what_lives_there(arm: rd.Model, host: HostDevice) -> None:
-    states = random_states(arm, (2,))
-    dyn = rd.Dynamics(arm)
-    assert dyn.engine.name == "cpu"
-    wanted = dyn.forward_dynamics(*states)
-    answer = dyn.forward_dynamics(*there(*states))
-    assert isinstance(answer, DeviceArray) and len(host.launches) == 1
-    compare(answer, wanted, 1e-9)
-    asked = rd.Dynamics(arm, gpu=GpuOptions("thread"))
-    compare(asked.forward_dynamics(*there(*states)), wanted, 1e-9)
-    assert host.kernels[-1].source.threads_per_state == 1 and asked._gpu.options == GpuOptions("thread")
-
-
-def test_gpu_results_go_where_out_says(arm: rd.Model, host: HostDevice) -> None:
-    states = random_states(arm, (5,))
-    dyn = rd.Dynamics(arm, engine="gpu")
-    wanted = rd.Dynamics(arm, engine="reference").inverse_dynamics(*states)
-    (out,) = there(np.full((5, 7), np.nan))
-    assert dyn.inverse_dynamics(*there(*states), out=out) is out
-    compare(out, wanted)
-    (wide,) = there(np.full((10, 7), np.nan))
-    dyn.inverse_dynamics(*there(*states), out=wide[::2])
-    compare(wide[::2], wanted)
-    assert np.isnan(_plain(wide)[1::2]).all()
-    q, qd, qdd = there(*states)
-    assert dyn.inverse_dynamics(q, qd, qdd, out=qdd) is qdd  # its own input
-    compare(qdd, wanted)
-    for bad in (np.empty((5, 7)), *there(np.empty((5, 6)), np.empty((5, 7), np.float32))):
-        with pytest.raises(rd.ArgumentError, match="out: got"):
-            dyn.inverse_dynamics(*there(*states), out=bad)
-    square = there(np.empty((5, 7, 7)))[0]
-    with pytest.raises(rd.ArgumentError, match="share memory"):
-        dyn.inverse_dynamics_gradient(*there(*states), out=(square, square))
-
-
-def test_arrays_on_a_device_are_told_apart() -> None:
-    class Foreign:
-        def __init__(self, kind: int) -> None:
-            self.kind = kind
-
-        def __dlpack_device__(self) -> tuple[int, int]:
-            return self.kind, 0
-
-    class Broken:
-        @property
-        def __cuda_array_interface__(self) -> Any:
-            raise RuntimeError("broken")
-
-    assert on_device(_device(np.zeros(2))) and on_device(Foreign(2))
-    assert not any(map(on_device, (Foreign(1), Broken(), None, 3.0, [1.0], np.zeros(2))))
-
-
-# Recorded calls.
-
-
-def test_gpu_capture_runs_again_on_what_arrays_hold(arm: rd.Model, host: HostDevice) -> None:
-    q, qd, tau = there(*random_states(arm, (4,)))
-    dyn, reference = rd.Dynamics(arm, engine="gpu"), rd.Dynamics(arm, engine="reference")
-    step = dyn.capture("forward_dynamics_gradient", q, qd, tau)
-    launches = len(host.launches)
-    q[...] = _device(random_states(arm, (4,), seed=5)[0])
-    found = step()
-    assert found is step.results and len(host.launches) == launches + 1
-    compare(found, reference.forward_dynamics_gradient(*map(_plain, (q, qd, tau))), 1e-9)
-    (out,) = there(np.empty((4, 7)))
-    assert dyn.capture("inverse_dynamics", q, qd, tau, out=out)() is out
-    with pytest.raises(rd.ArgumentError, match="got no array on the GPU"):
-        dyn.capture("mass_matrix", _plain(q))
-    with pytest.raises(rd.ArgumentError, match="a strided float64 array; wanted contiguous float64"):
-        dyn.capture("mass_matrix", _device(np.zeros((4, 14)))[:, ::2])
-    with pytest.raises(rd.ArgumentError, match="query: got 'torques'"):
-        dyn.capture("torques", q)
-    with pytest.raises(rd.ArgumentError, match="check: got True"):
-        rd.Dynamics(arm, engine="gpu", check=True).capture("mass_matrix", q)
-    with pytest.raises(rd.ArgumentError, match="got no states"):
-        dyn.capture("mass_matrix", *there(np.empty((0, 7))))
 
 
 # Processes and machines.
@@ -422,6 +318,23 @@ def test_gpu_engine_serves_several_threads(arm: rd.Model, host: HostDevice) -> N
     for each in threads:
         each.join()
     assert not failures
+
+
+def test_errors_of_cuda_are_told_apart(arm: rd.Model) -> None:
+    class CudaError(RuntimeError):
+        status = 2
+
+    class Module:
+        def load(self, code: bytes) -> None:
+            raise CudaError("no memory")
+
+    cupy = SimpleNamespace(cuda=SimpleNamespace(Module=Module, driver=None))
+    source = printed_kernel(arm, rd.Dynamics(arm).plain_task("inverse_dynamics"), np.dtype(np.float64))
+    with pytest.raises(rd.UnavailableError, match=r"CUDA does not load kernel \(no memory\)"):
+        device._CudaKernel(cupy, source, b"")
+    with pytest.raises(MemoryError, match="no memory"):
+        device._require_memory(CudaError("no memory"))
+    device._require_memory(RuntimeError("another"))
 
 
 def test_a_machine_without_a_gpu_says_what_is_missing(arm: rd.Model, monkeypatch: pytest.MonkeyPatch) -> None:

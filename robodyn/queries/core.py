@@ -70,12 +70,12 @@ class Core(ABC):
         if "damping" in self.joint_forces:
             force = force + self._damping(query) * qd
         if "friction" in self.joint_forces:
-            force = force + query.library.like_numpy(self.model.friction.astype(self.dtype)) * np.sign(qd)
+            force = force + query.library.constant(self.model.friction.astype(self.dtype)) * np.sign(qd)
         return force
 
     def _damping(self, query: Query) -> Array:
         """(nv,) where the arrays of a call live."""
-        return query.library.like_numpy(self.model.damping.astype(self.dtype))
+        return query.library.constant(self.model.damping.astype(self.dtype))
 
     def _method(self, query: str, method: str) -> str:
         """`method` if the engine has it for a query."""

@@ -85,7 +85,8 @@ class GradientQueries(ForceQueries):
         task = self._scan("inverse_dynamics_gradient", method) or self._gradient_algorithm(inputs, method)
         query.run(task, tau_q=by_q, tau_qd=by_qd)
         if "damping" in self.joint_forces:
-            diagonals = by_qd.reshape(query.batch, -1)[:, :: self.model.nv + 1]  # a view: results are contiguous
+            nv = self.model.nv
+            diagonals = by_qd.reshape(query.batch, nv * nv)[:, :: nv + 1]  # a view: results are contiguous
             diagonals += self._damping(query)
 
     def _gradient_algorithm(self, inputs: tuple[str, ...] = ("q", "qd", "qdd"), method: str = "auto") -> Algorithm:

@@ -1,4 +1,4 @@
-"""A device that is none: arrays in host memory that say they are on a GPU, and kernels that run under the shim."""
+"""A device that is none: its arrays are in host memory, and its kernels run under the shim."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ctypes
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,62 +14,7 @@ from robodyn.engines.gpu.source import SHARED_BYTES, KernelSource
 from robodyn.errors import UnavailableError
 
 from . import ORDERS, _library, set_numbers
-
-
-class DeviceArray(np.ndarray):
-    """As foreign as CuPy's arrays are: NumPy arrays do not mix with it, and looking at it is counted."""
-
-    looks = 0
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        return dict(self.__array_interface__)
-
-    def __array_ufunc__(self, ufunc: Any, how: str, *inputs: Any, out: Any = None, **others: Any) -> Any:
-        values = (*inputs, *(out or ()))
-        if any(isinstance(each, np.ndarray) and not isinstance(each, DeviceArray) and each.ndim for each in values):
-            raise TypeError("an array of NumPy beside one of the device")
-        plain = tuple(_plain(each) for each in inputs)
-        kept = {} if out is None else {"out": tuple(_plain(each) for each in out)}
-        result = getattr(ufunc, how)(*plain, **kept, **others)
-        return out[0] if out is not None else _device(result)
-
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        return _device(function(*map(_plain, args), **{key: _plain(value) for key, value in kwargs.items()}))
-
-    def __bool__(self) -> bool:
-        DeviceArray.looks += 1
-        return bool(_plain(self))
-
-
-def _plain(value: Any) -> Any:
-    return value.view(np.ndarray) if isinstance(value, DeviceArray) else value
-
-
-def _device(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
-        return np.asarray(value).view(DeviceArray)
-    return value
-
-
-def _to_numpy(array: Any) -> Any:
-    DeviceArray.looks += 1
-    return _plain(array).copy()
-
-
-def _library_of_arrays() -> SimpleNamespace:
-    return SimpleNamespace(
-        ndarray=DeviceArray,
-        asarray=lambda value: value if isinstance(value, DeviceArray) else _device(np.array(value)),
-        asnumpy=_to_numpy,
-        zeros=lambda shape, dtype: _device(np.zeros(shape, dtype)),
-        isfinite=np.isfinite,
-        concatenate=np.concatenate,
-        empty=lambda shape, dtype: _device(np.full(shape, np.nan if np.dtype(dtype).kind == "f" else 255, dtype)),
-        ascontiguousarray=lambda array: _device(np.ascontiguousarray(_plain(array))),
-        may_share_memory=lambda a, b: np.may_share_memory(_plain(a), _plain(b)),
-    )
-
+from .arrays import CURRENT, DeviceArray, _device, _plain, library
 
 _LAUNCH = ctypes.CFUNCTYPE(
     ctypes.c_int,
@@ -101,7 +45,7 @@ class HostDevice:
     name, number, architecture, processors, shared_bytes = "host", 0, "sm_90", 2, SHARED_BYTES
 
     def __init__(self, order: str = "forward", memory: int = 1 << 34) -> None:
-        self.order, self.memory, self.xp = order, memory, _library_of_arrays()
+        self.order, self.memory, self.xp = order, memory, library(self._require_running)
         self.launches: list[tuple[str, int]] = []
         self.kernels: list[HostKernel] = []
         self.streams: list[int] = []
@@ -118,8 +62,14 @@ class HostDevice:
     def selected(self) -> Iterator[None]:
         yield
 
+    def is_selected(self) -> bool:
+        return self.number == HostDevice.current
+
     def wrapped(self, value: Any) -> Any:
         return value if isinstance(value, DeviceArray) else _device(np.asarray(value))
+
+    def constant(self, array: Any) -> Any:
+        return self.xp.asarray(array)
 
     def place(self, array: Any) -> str:
         return "another host"
@@ -173,18 +123,26 @@ class HostDevice:
         return device.result
 
     def upload(self, host: Any, array: Any) -> None:
+        assert array.stream is CURRENT.stream
         self.uploads.append(host.nbytes)
         _plain(array)[...] = host
 
     def download(self, array: Any, host: Any) -> None:
+        assert array.stream is CURRENT.stream
         self.downloads.append(host.nbytes)
         host[...] = _plain(array)
 
     def wait(self, stream: Any) -> None:
+        self._require_running()
         self.waits += 1
 
     def settle(self) -> None:
-        """Once for each plan, when constants are brought there."""
+        self._require_running()
+
+    def _require_running(self) -> None:
+        """CUDA refuses to wait, and to copy from the host what is there for the moment, while it records."""
+        if self._recording is not None:
+            raise RuntimeError("this cannot be recorded")
 
     def free_bytes(self) -> int:
         return self.memory
@@ -249,8 +207,14 @@ class HostKernel:
 
 
 class _Stream:
+    """Memory that is taken while it is current is its own."""
+
+    def __init__(self) -> None:
+        self._before: list[Any] = []
+
     def __enter__(self) -> None:
-        return None
+        self._before.append(CURRENT.stream)
+        CURRENT.stream = self
 
     def __exit__(self, *what: object) -> None:
-        return None
+        CURRENT.stream = self._before.pop()

@@ -56,8 +56,14 @@ class Device(Protocol):
     def selected(self) -> AbstractContextManager[Any]:
         """Arrays are made, and kernels launched, on this device."""
 
+    def is_selected(self) -> bool:
+        """Whether they are."""
+
     def wrapped(self, value: Any) -> Any:
         """A foreign array on a device, as one of the library that shares its memory."""
+
+    def constant(self, array: Array) -> Any:
+        """A copy of a NumPy array, which is there for every stream when this returns."""
 
     def place(self, array: Any) -> str:
         """Which device an array is on."""
@@ -122,6 +128,10 @@ class CudaDevice:
         """Arrays are made, and kernels launched, on this device."""
         return self._device  # type: ignore[no-any-return]
 
+    def is_selected(self) -> bool:
+        """Whether they are."""
+        return bool(self._cupy.cuda.runtime.getDevice() == self.number)
+
     def wrapped(self, value: Any) -> Any:
         """A foreign array on a device, as a CuPy array that shares its memory."""
         if isinstance(value, self.xp.ndarray):
@@ -130,10 +140,18 @@ class CudaDevice:
         if hasattr(value, "__dlpack__"):
             try:
                 return self.xp.from_dlpack(value)
-            except (BufferError, RuntimeError, TypeError, ValueError):
+            except Exception:  # a foreign object may raise anything
                 if getattr(value, "__cuda_array_interface__", None) is None:
                     raise
         return self.xp.asarray(value)
+
+    def constant(self, array: Array) -> Any:
+        """A copy of a NumPy array, which is there for every stream when this returns."""
+        # CuPy's pool would hand it on, once it is let go, while kernels on other streams read it; CUDA waits for them.
+        with self._cupy.cuda.using_allocator(None):
+            found = self.xp.asarray(array)
+        self.settle()
+        return found
 
     def place(self, array: Any) -> str:
         """Which device an array is on."""
@@ -149,7 +167,11 @@ class CudaDevice:
 
     def pinned(self, size: int) -> Array:
         """Host memory (size,), bytes, that transfers need not copy first."""
-        memory = self._cupy.cuda.alloc_pinned_memory(max(1, size))
+        try:
+            memory = self._cupy.cuda.alloc_pinned_memory(max(1, size))
+        except RuntimeError as error:
+            _require_memory(error)
+            raise
         return np.frombuffer(memory, np.uint8, size)
 
     def stream(self) -> AbstractContextManager[Any]:
@@ -189,24 +211,25 @@ class CudaDevice:
     def record(self, work: Callable[[], None]) -> Graph:
         """What `work` launches, as a graph; nothing runs yet. Memory that it takes belongs to the graph."""
         cuda = self._cupy.cuda
-        pool, stream = cuda.MemoryPool(), cuda.Stream(non_blocking=True)
-        with cuda.using_allocator(pool.malloc), stream:
-            stream.begin_capture()
-            try:
-                work()
-            except BaseException:
-                _abandon(stream)
-                raise
-            graph = stream.end_capture()
-        return _CudaGraph(graph, pool)
+        with self.selected():
+            pool, stream = cuda.MemoryPool(), cuda.Stream(non_blocking=True)
+            with cuda.using_allocator(pool.malloc), stream:
+                stream.begin_capture()
+                try:
+                    work()
+                except BaseException:
+                    _abandon(stream)
+                    raise
+                return _CudaGraph(self, stream.end_capture(), pool)
 
 
 class _CudaGraph:
-    def __init__(self, graph: Any, memory: Any) -> None:
-        self._graph, self._memory = graph, memory
+    def __init__(self, device: CudaDevice, graph: Any, memory: Any) -> None:
+        self._device, self._graph, self._memory = device, graph, memory
 
     def launch(self) -> None:
-        self._graph.launch()
+        with self._device.selected():
+            self._graph.launch()
 
 
 def _abandon(stream: Any) -> None:
@@ -217,27 +240,48 @@ def _abandon(stream: Any) -> None:
         return
 
 
+_OUT_OF_MEMORY = 2
+"""CUDA's number for it, the driver's and the runtime's."""
+
+
+def _require_memory(error: RuntimeError) -> None:
+    """Raise MemoryError where an error of CUDA says that."""
+    if getattr(error, "status", None) == _OUT_OF_MEMORY:
+        raise MemoryError(str(error)) from error
+
+
 class _CudaKernel:
     def __init__(self, cupy: Any, source: KernelSource, code: bytes) -> None:
         self.source = source
-        module = cupy.cuda.Module()
+        try:
+            found = self._loaded(cupy, code)
+        except RuntimeError as error:
+            raise UnavailableError(f"engine 'gpu': CUDA does not load {source.name} ({error})") from error
+        if found < 1:
+            raise UnavailableError(f"engine 'gpu': no block of {source.name} fits on a multiprocessor of this GPU")
+        self.blocks_per_processor = found
+
+    def _loaded(self, cupy: Any, code: bytes) -> int:
+        """Load the code; how many blocks a multiprocessor holds."""
+        source, driver, module = self.source, cupy.cuda.driver, cupy.cuda.Module()
         module.load(code)
         self._function = module.get_function(source.name)
         self.handle = int(self._function.ptr)
-        driver = cupy.cuda.driver
-        if source.shared_bytes > SHARED_BYTES:
+        if source.shared_bytes:  # static memory comes on top, and only this allows for more than usual of the two
             most = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             driver.funcSetAttribute(self.handle, most, source.shared_bytes)
         resident = driver.occupancyMaxActiveBlocksPerMultiprocessor
-        found = resident(self.handle, source.block_threads, source.shared_bytes)
-        if found < 1:
-            raise UnavailableError(f"engine 'gpu': no block of {source.name} fits on a multiprocessor of this GPU")
-        self.blocks_per_processor = int(found)
+        return int(resident(self.handle, source.block_threads, source.shared_bytes))
 
     def launch(self, blocks: int, arrays: Sequence[Any], rows: int, numbers: Sequence[int] = ()) -> None:
         given = [np.int64(0) if array is None else array for array in arrays]
         block, shared = (self.source.block_threads, 1, 1), self.source.shared_bytes
-        self._function((blocks, 1, 1), block, (*given, np.int64(rows), *map(np.int64, numbers)), shared_mem=shared)
+        given += map(np.int64, (rows, *numbers))
+        try:
+            self._function((blocks, 1, 1), block, tuple(given), shared_mem=shared)
+        except RuntimeError as error:
+            _require_memory(error)
+            raise
 
 
 def _cupy() -> Any:

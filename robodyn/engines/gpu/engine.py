@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _ROOM = 4
 """Of free memory, this fraction for scratch memory and for what one kernel leaves to the next."""
+_SMALL = 64 << 20
+"""Bytes that are taken without asking how many are free: the driver takes longer to say that than a kernel to run."""
 
 
 class DeviceArrays:
@@ -41,23 +43,33 @@ class DeviceArrays:
 
     def __init__(self, device: Device) -> None:
         self._device, self.xp = device, device.xp
+        self._constants: dict[tuple[str, tuple[int, ...], bytes], Array] = {}
 
     def array(self, name: str, value: Any, wanted: str) -> Array:
         """An argument as an array on the device, in the memory where it is."""
         try:
             array: Array = self._device.wrapped(value)
         except Exception as error:  # a foreign object may raise anything
-            raise ArgumentError(f"{name}: got {brief(value)}; {wanted}") from error
+            raise ArgumentError(f"{name}: got {brief(value)} ({brief(error)}); {wanted}") from error
+        here, number = self._device.name, self._device.number
         if not self._device.is_here(array):
-            here, there = self._device.name, self._device.place(array)
+            there = self._device.place(array)
             raise ArgumentError(f"{name}: got an array on {there}; wanted one on the GPU of this Dynamics, {here}")
+        if not self._device.is_selected():
+            raise ArgumentError(
+                f"{name}: got an array on the GPU of this Dynamics, {here}, while another GPU is the current one; "
+                f"wanted the call inside `with cupy.cuda.Device({number})`"
+            )
         return array
 
     def output(self, name: str, given: Any, shape: tuple[int, ...], dtype: Any) -> Array:
         """An array on the device, in the memory of `given`."""
         wanted = f"wanted a {np.dtype(dtype)} array of shape {shape} on the GPU"
-        interface = getattr(given, "__cuda_array_interface__", None)
-        if interface is None or interface["data"][1]:
+        try:
+            writable = not given.__cuda_array_interface__["data"][1]
+        except Exception:  # a foreign object may raise anything
+            writable = False
+        if not writable:
             raise ArgumentError(f"{name}: got {brief(given)}; {wanted}, which can be written to")
         array = self.array(name, given, wanted)
         if array.shape != shape or array.dtype != dtype:
@@ -68,6 +80,13 @@ class DeviceArrays:
         """A copy of a NumPy array on the device."""
         found: Array = self.xp.asarray(array)
         return found
+
+    def constant(self, array: Array) -> Array:
+        """The same, kept for all calls and streams: for small arrays that change seldom."""
+        key = array.dtype.str, array.shape, array.tobytes()
+        if key not in self._constants:
+            self._constants[key] = self._device.constant(array)
+        return self._constants[key]
 
     def to_numpy(self, array: Array) -> Array:
         """A copy as a NumPy array, once the device has it."""
@@ -179,9 +198,7 @@ class GpuEngine:
         shared = {name for source in sources for name in source.outputs if name not in task.outputs}
         between = {name: output_shape(self.model, made[name]) for name in shared}
         with self.device.selected():
-            plan = Plan(variant, tuple(map(self._launch, sources)), between)
-            self.device.settle()  # other streams must find the constants there
-        return plan
+            return Plan(variant, tuple(map(self._launch, sources)), between)
 
     def sources(
         self, task: Task, variant: Variant, base: tuple[str, ...] = (), link: int | None = None
@@ -213,7 +230,7 @@ class GpuEngine:
                     f"{self.device.free_bytes() / 1e9:.3g} GB are free on {self.device.name}"
                 )
             blocks = min(blocks, most)
-        return Launch(kernel, tuple(map(self.device.xp.asarray, source.constants)), blocks)
+        return Launch(kernel, tuple(map(self.device.constant, source.constants)), blocks)
 
     # Calls.
 
@@ -246,7 +263,9 @@ class GpuEngine:
         """By pieces of the batch where kernels leave more to one another than there is room for."""
         xp = self.device.xp
         each = self.dtype.itemsize * sum(map(prod, plan.between.values()))
-        rows = max(1, min(batch, self.device.free_bytes() // (_ROOM * each))) if each else batch
+        rows = batch
+        if each * batch > _SMALL:
+            rows = max(1, min(batch, self.device.free_bytes() // (_ROOM * each)))
         for start in range(0, batch, rows):
             piece = slice(start, start + rows)
             arrays = {name: xp.ascontiguousarray(inputs[name][piece]) for name in plan.inputs}
@@ -282,7 +301,7 @@ class GpuEngine:
                 name: xp.ascontiguousarray(array if len(array) > 1 else array[0]) for name, array in given.items()
             }
             arrays = {"q": q[0], "qd": qd[0], "q_next": q[1:], "qd_next": qd[1:], **inputs}
-            arrays["dt"] = self.library.like_numpy(np.full((batch, 1), dt, self.dtype))
+            arrays["dt"] = xp.full((batch, 1), dt, self.dtype)
             moves = {f"{name}_moves": int(len(array) > 1) for name, array in given.items()}
             numbers = {"steps": len(q) - 1, "dt_moves": 0, **moves}
             launch(arrays, batch, xp, [numbers[name] for name in launch.kernel.source.numbers])

@@ -67,12 +67,12 @@ class _Slot:
     def start(self, work: Work, inputs: Mapping[str, Array], outputs: Mapping[str, Array], piece: slice) -> None:
         """Copy a piece of the inputs to the device, start the work, have its results copied back."""
         rows = piece.stop - piece.start
-        given = self._given.sized({name: (rows, *array.shape[1:]) for name, array in inputs.items()}, inputs)
-        left = self._left.sized({name: (rows, *array.shape[1:]) for name, array in outputs.items()}, outputs)
-        for name, array in given[0].items():
-            array[...] = inputs[name][piece]
-        self._under_way = outputs, piece
-        with self._stream:
+        with self._stream:  # memory too is of this stream: what others let go of, their kernels may still use
+            given = self._given.sized({name: (rows, *array.shape[1:]) for name, array in inputs.items()}, inputs)
+            left = self._left.sized({name: (rows, *array.shape[1:]) for name, array in outputs.items()}, outputs)
+            for name, array in given[0].items():
+                array[...] = inputs[name][piece]
+            self._under_way = outputs, piece
             self._given.upload()
             work({**given[1], **left[1]}, rows)
             self._left.download()
