@@ -41,7 +41,7 @@ def tune(seconds: float, quick: bool, as_json: bool) -> None:
         table = fit(grid, seconds, announce)
         kept = keep(table)
         ratio, where = worst_choice(table, fit(CHECKED, seconds, announce))
-    words = "kept in the cache" if kept else "not kept: there is no cache"
+    words = "kept in the cache" if kept else "not kept: no cache can be written to (robodyn cache)"
     if as_json:
         rows_found = [dataclasses.asdict(row) for row in table.rows]
         print(json.dumps({"robodyn": __version__, "engines": rows_found, "worst": ratio, "where": where}, indent=1))

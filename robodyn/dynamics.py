@@ -293,9 +293,11 @@ class Dynamics(SecondOrderQueries, ParameterQueries, RestQueries, KinematicQueri
             policy: instead of tau a function of (t, q, qd) that returns tau (..., nv); it is asked once for each step.
             inertia: (..., n_bodies, 10), as elsewhere.
             save_every: of so many states one is kept, and the last one; None for the first and the last alone.
-            checkpoint: a file, NumPy's .npz, that what was computed is written to now and then (`Rollout.load`).
+            checkpoint: a file of NumPy's .npz format that what was computed is written to, at the start, now and then,
+                and at the end (`Rollout.load`).
             progress: whether to show a progress bar.
-            out: contiguous arrays (K, ..., nq) and (K, ..., nv) for the states, K as many as are kept.
+            out: contiguous arrays (K, ..., nq) and (K, ..., nv) for the states, K as many as are kept. They may share
+                memory with arguments.
 
         Returns:
             times and states, time first; which rows diverged. Rows that are no longer finite keep their last finite
@@ -303,7 +305,10 @@ class Dynamics(SecondOrderQueries, ParameterQueries, RestQueries, KinematicQueri
 
         Raises:
             ArgumentError: also dt or steps that are not positive, or a policy that returns something else.
+            NumericalError: values are checked, and an argument is NaN or infinite.
+            OSError: the checkpoint cannot be written.
             SingularError: the mass matrix is singular whatever the state.
+            UnavailableError: there is no memory for the states that are kept.
 
         Warns:
             RuntimeWarning: rows diverged, or Ctrl-C.

@@ -123,9 +123,10 @@ def keep(table: Table) -> bool:
     from robodyn.engines.cpu.cache import ObjectCache
 
     cache = ObjectCache.from_environment()
-    cache.put(key(), json.dumps([asdict(row) for row in table.rows]).encode(), "engines to choose from")
+    data = json.dumps([asdict(row) for row in table.rows]).encode()
+    cache.put(key(), data, "engines to choose from")
     current_table.cache_clear()
-    return cache.get(key()) is not None
+    return cache.get(key()) == data
 
 
 class Scheduled:
