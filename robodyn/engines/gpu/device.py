@@ -116,12 +116,11 @@ class CudaDevice:
         self._cupy = cupy = _cupy()
         self.xp: Any = cupy
         self._device = cupy.cuda.Device()
-        attributes = self._device.attributes
         properties = cupy.cuda.runtime.getDeviceProperties(self._device.id)
         self.number = int(self._device.id)
         self.name = properties["name"].decode(errors="replace")
         self.architecture = f"sm_{self._device.compute_capability}"
-        self.processors = int(attributes["MultiProcessorCount"])
+        self.processors = int(properties["multiProcessorCount"])
         self.shared_bytes = int(properties.get("sharedMemPerBlockOptin", SHARED_BYTES))
 
     def selected(self) -> AbstractContextManager[Any]:
@@ -297,15 +296,16 @@ def _cupy() -> Any:
     except Exception as error:  # a broken wheel, or libraries of another CUDA
         raise UnavailableError(f"engine 'gpu': CuPy cannot be imported ({error}); {INSTALL}") from error
     try:
-        if cupy.cuda.runtime.getDeviceCount() < 1:
-            raise UnavailableError("engine 'gpu': the driver knows no CUDA device")
+        count = cupy.cuda.runtime.getDeviceCount()
     except RuntimeError as error:
         version = cupy.cuda.runtime.driverGetVersion()
         driver = f"the driver is for CUDA {version // 1000}.{version % 1000 // 10}" if version else "no NVIDIA driver"
         raise UnavailableError(
             f"engine 'gpu': no CUDA device ({error}); {driver}. CuPy wants a driver for CUDA {_MAJOR} "
-            f"(cupy-cuda{_MAJOR}x) or 12 (cupy-cuda12x and nvidia-cuda-nvrtc-cu12)"
+            f"(cupy-cuda{_MAJOR}x) or 12 (cupy-cuda12x, nvidia-cuda-nvrtc-cu12 and nvidia-cuda-runtime-cu12)"
         ) from error
+    if count < 1:
+        raise UnavailableError("engine 'gpu': the driver knows no CUDA device")
     return cupy
 
 
