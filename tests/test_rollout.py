@@ -15,6 +15,7 @@ import robodyn as rd
 from robodyn.chains import step_of
 from robodyn.integrators import INTEGRATORS
 from robodyn.joints import KINDS
+from robodyn.query import Query
 from robodyn.rollout import Rollout
 from robodyn.simulation import METHODS
 
@@ -492,6 +493,19 @@ def test_simulations_may_return_no_states_and_count_events():
     found = rd.simulate(model, [1.0, 0.5], [0.0, 0.0], 1.0, t_eval=[0.9], events=wave)
     assert found.status == "event" and np.allclose(found.events[0], [np.pi / 20, np.pi / 10])
     assert found.t.shape == (0,) and found.q.shape == found.qd.shape == (0, 2)
+
+
+def test_simulations_ask_in_machine_code(monkeypatch):
+    model = rd.load_urdf(own("double_pendulum"))
+    read: list[str] = []
+    init = Query.__init__
+
+    def watched(self: Query, *given: Any, **others: Any) -> None:
+        read.append("a call")
+        init(self, *given, **others)
+
+    monkeypatch.setattr(Query, "__init__", watched)
+    assert len(rd.simulate(model, [1.0, 0.5], [0.0, 0.0], 1.0).t) > 10 and len(read) < 3
 
 
 def test_functions_of_simulations_may_write_to_what_they_get():
