@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -44,7 +45,8 @@ def tune(seconds: float, quick: bool, as_json: bool) -> None:
     words = "kept in the cache" if kept else "not kept: no cache can be written to (robodyn cache)"
     if as_json:
         rows_found = [dataclasses.asdict(row) for row in table.rows]
-        print(json.dumps({"robodyn": __version__, "engines": rows_found, "worst": ratio, "where": where}, indent=1))
+        worst = ratio if math.isfinite(ratio) else None  # the engine chosen was too slow to be measured
+        print(json.dumps({"robodyn": __version__, "engines": rows_found, "worst": worst, "where": where}, indent=1))
         return
     screen = console()
     screen.print(engine_table(table).rich())
