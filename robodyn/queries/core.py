@@ -22,6 +22,8 @@ from robodyn.singularity import InertiaJudge, singularity
 
 if TYPE_CHECKING:
     from robodyn.engines.gpu.engine import GpuEngine
+    from robodyn.engines.scan.gpu_engine import GpuScanEngine
+    from robodyn.engines.scan.options import ScanOptions
     from robodyn.query import Query
 
 
@@ -37,17 +39,20 @@ class Core(ABC):
     argument_shapes: dict[str, tuple[int, ...]]
     _engine_asked: str
     _gpu_options: GpuOptions | None
+    _scan_options: ScanOptions | None
 
     def _engine_for(self, given: Mapping[str, Any]) -> tuple[Engine, Library]:
         """The engine for the arguments of a call, and the library of their arrays: those on a GPU are for the GPU."""
         if not require_one_place(given):
             return self.engine, NUMPY
+        if self.engine.name == "scan":
+            return self._gpu_scans, self._gpu_scans.library
         if self.engine.name == "gpu" or self._engine_asked == "auto":
             return self._gpu, self._gpu.library
         name = next(name for name, value in given.items() if value is not None)
         raise ArgumentError(
             f"{name}: got {brief(given[name])} on the GPU; engine {self.engine.name!r} wants NumPy arrays, "
-            "engine='gpu' takes it"
+            "engine='gpu' and engine='scan' take it"
         )
 
     @cached_property
@@ -58,6 +63,13 @@ class Core(ABC):
         if isinstance(self.engine, GpuEngine):
             return self.engine
         return GpuEngine(self.model, self.dtype, gpu_options(self._gpu_options))
+
+    @cached_property
+    def _gpu_scans(self) -> GpuScanEngine:
+        """The scan engine for arrays on a GPU."""
+        from robodyn.engines.scan.gpu_engine import GpuScanEngine
+
+        return GpuScanEngine(self.model, self.dtype, self._scan_options)
 
     @abstractmethod
     def _answered(self, name: str, result: Any) -> Any:

@@ -30,13 +30,14 @@ _DYNAMIC = re.compile(r"extern\s+__shared__\s+([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;")
 
 _MAIN = """
 int main(int, char** paths) {
-    long long head[6];
+    long long head[7];
     FILE* file = fopen(paths[1], "rb");
     auto get = [&](void* to, size_t size) { if (fread(to, 1, size, file) != size) exit(3); };
     get(head, sizeof head);
     std::vector<char*> arrays(head[0]);
     std::vector<long long> sizes(head[0]);
     get(sizes.data(), 8 * sizes.size());
+    get(shim_numbers, 8 * head[6]);
     for (size_t k = 0; k < arrays.size(); k++) get(arrays[k] = new char[sizes[k]], sizes[k]);
     fclose(file);
     const char* wrong = shim_launch((void**)arrays.data(), head[1], head[2], head[3], head[4], head[5], 0);
@@ -114,16 +115,17 @@ def run_sanitized(
     blocks: int = 1,
     *,
     rows: int | None = None,
+    numbers: Sequence[int] = (),
 ) -> str:
     """Run a kernel in a process of its own, with OS threads, under "thread" or "address" sanitizer: what that says,
-    empty where it finds nothing."""
+    empty where it finds nothing. `numbers`: the arguments behind `rows`."""
     rows = len(next(iter(inputs.values()))) if rows is None else rows
     arrays = _arrays(source, inputs, outputs, blocks)
     program = _build(source, ("-DSHIM_THREADS", "-g", SANITIZERS[sanitizer]), _MAIN)
     with tempfile.TemporaryDirectory() as folder:
         given, left = Path(folder, "in"), Path(folder, "out")
         head = [len(arrays), rows, blocks, source.block_threads, source.shared_bytes, 0]
-        words = np.array([*head, *(each.nbytes for each in arrays)], np.int64)
+        words = np.array([*head, len(numbers), *(each.nbytes for each in arrays), *numbers], np.int64)
         given.write_bytes(words.tobytes() + b"".join(each.tobytes() for each in arrays))
         environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0", "TSAN_OPTIONS": "exitcode=66"}
         command = [*_prefix(sanitizer), str(program), str(given), str(left)]

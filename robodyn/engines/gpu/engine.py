@@ -243,7 +243,7 @@ class GpuEngine:
         link: int | None = None,
     ) -> None:
         """Fill `outputs` (B, ...) from `inputs` (B, ...), all of the engine's dtype; see `protocol.Engine`."""
-        self._require_own_process()
+        require_own_process(self._process)
         batch = next(iter(outputs.values())).shape[0]
         if batch == 0:
             return
@@ -288,7 +288,7 @@ class GpuEngine:
 
     def march(self, step: Step, states: tuple[Array, Array], given: Mapping[str, Array], dt: float) -> bool:
         """Follow a step from the first row of states to the last; see `protocol.Marching`."""
-        self._require_own_process()
+        require_own_process(self._process)
         launch = self._marching(step)
         if launch is None:
             return False
@@ -332,13 +332,6 @@ class GpuEngine:
         for name, array in outputs.items():
             array[...] = results[name] if here else self.library.like_numpy(results[name])
 
-    def _require_own_process(self) -> None:
-        if os.getpid() != self._process:
-            raise UnavailableError(
-                "engine 'gpu': made before this process was forked, and CUDA does not work across a fork; make "
-                "Dynamics in the process that uses it, and start processes with multiprocessing's 'spawn'"
-            )
-
     def prepare(self, algorithm: Task) -> None:
         """Compile an algorithm now, for large batches."""
         if self.model.n_bodies:
@@ -352,6 +345,19 @@ class GpuEngine:
     def fast_call(self, name: str, algorithm: Task, dyn: Dynamics) -> Callable[..., Any] | None:
         """None: nothing is quicker than the method but a graph (`Dynamics.capture`)."""
         return None
+
+
+def require_own_process(process: int) -> None:
+    """Raise in another process than that in which an engine was made.
+
+    Raises:
+        UnavailableError: it is another.
+    """
+    if os.getpid() != process:
+        raise UnavailableError(
+            "engine 'gpu': made before this process was forked, and CUDA does not work across a fork; make "
+            "Dynamics in the process that uses it, and start processes with multiprocessing's 'spawn'"
+        )
 
 
 def _left(task: Task) -> Mapping[str, Any]:

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from robodyn.algorithms.coriolis import CoriolisInertia
 from robodyn.arguments import Array
 from robodyn.engines.scan.branches import branches_of
@@ -50,18 +48,17 @@ class Placement:
 
 def placement(state: State, X: Array) -> Placement:
     """Where bodies are, from transforms X (12, n, B) of `State.transforms`."""
-    parent = state.model.parent
-    roots = np.flatnonzero(parent < 0)
+    parent, roots = state.layout.parent, state.layout.roots
     below = X.copy()
     below[:, roots] = POSES.identities(X, roots.size)
     XR = state.outward(POSES, below)
     E, p = XR[:9], XR[9:]
-    return Placement(E, p, _vector_turned(E[:, np.maximum(parent, 0)], X[9:]))
+    return Placement(E, p, _vector_turned(E[:, parent], X[9:]))
 
 
 def subspace(layout: Layout) -> Array:
     """Columns of S in body frames (6, nv_tree, 1)."""
-    S = np.zeros((6, layout.model.nv_tree, 1), layout.dtype)
+    S: Array = layout.xp.zeros((6, layout.model.nv_tree, 1), layout.dtype)
     for joints in layout.joints:
         for column, rows in zip(joints.subspace, joints.v_rows, strict=True):
             for target, entry in zip(S, flatten(column), strict=True):
@@ -151,7 +148,7 @@ def composites(state: State, at: Placement, field: FieldType, own: Array) -> Arr
         return shift(-at.p, state.subtree_sums(shift(at.p, own)))
     paths, total, op = state.layout.heavy_paths, own.copy(), _composite(field)
     for level in paths.inward():
-        elements = np.empty((op.size, level.bodies.size, state.batch), state.dtype)
+        elements = state.empty(op.size, level.bodies.size, state.batch)
         elements[:3, :-1] = at.d[:, level.bodies[1:]]
         elements[:3, level.ends] = 0.0  # what ends a path is followed by nothing
         elements[3:] = total[:, level.bodies]

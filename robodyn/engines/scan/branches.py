@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.engines.scan.heavy_paths import Placing
 from robodyn.engines.scan.states import Layout
 from robodyn.model import Model
 from robodyn.tree import Indices, Tree
@@ -37,16 +38,18 @@ class Level(NamedTuple):
 class Branches:
     """The tree of a model's degrees of freedom, those of joints that mimic others included.
 
-    `body` (nv_tree,): the body that each belongs to.
+    `body` (nv_tree,): the body that each belongs to. `where`: puts indices where arrays are, if that is not NumPy.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, where: Placing | None = None) -> None:
         n, nv = model.n_bodies, model.nv_tree
         counts = np.diff(model.v_start, append=nv)
-        self.body: Indices = np.repeat(np.arange(n), counts)
+        body: Indices = np.repeat(np.arange(n), counts)
+        self._where = where
+        self.body = body if where is None else where(body)
         first = np.zeros(nv, dtype=bool)
         first[model.v_start] = True
-        above = model.parent[self.body]
+        above = model.parent[body]
         last = (model.v_start + counts - 1)[above] if n else above
         self.tree = Tree(np.where(first, np.where(above < 0, -1, last), np.arange(nv) - 1))
 
@@ -79,6 +82,15 @@ class Branches:
         ends: Indices = np.arange(len(self)) + self.tree.subtree_size[self.tree.preorder]
         return ends
 
+    @cached_property
+    def all_pairs(self) -> tuple[Array, Array]:
+        """Ancestors, themselves included, and descendants of all pairs, where arrays are."""
+        levels = list(self.levels())
+        above = np.concatenate([np.empty(0, np.intp), *(level.ancestors.ravel() for level in levels)])
+        below = [np.repeat(level.dofs, level.ancestors.shape[1]) for level in levels]
+        found = above, np.concatenate([np.empty(0, np.intp), *below])
+        return found if self._where is None else (self._where(found[0]), self._where(found[1]))
+
     def levels(self) -> Iterator[Level]:
         """From the root outward. Nothing is kept: together they are as large as the matrix."""
         tree, place = self.tree, np.empty(len(self), np.intp)
@@ -101,5 +113,5 @@ _KNOWN: WeakKeyDictionary[Layout, Branches] = WeakKeyDictionary()
 def branches_of(layout: Layout) -> Branches:
     """The branches of a layout's model, kept as long as the layout is."""
     if layout not in _KNOWN:
-        _KNOWN[layout] = Branches(layout.model)
+        _KNOWN[layout] = Branches(layout.model, None if layout.device is None else layout.placed)
     return _KNOWN[layout]

@@ -7,21 +7,48 @@ core's cache: every operation on scalars is a pass over memory, and those passes
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.sweeps import flatten
 
+if TYPE_CHECKING:
+    from robodyn.engines.scan.on_gpu import ScanDevice
+
 _PIECE = 4096
 """Bodies x batch in one piece of work: 32 kB a scalar."""
 
 
+_DEVICE: ContextVar[ScanDevice | None] = ContextVar("robodyn_scan_device", default=None)
+
+
+@contextmanager
+def scanning_on(device: ScanDevice) -> Iterator[None]:
+    """Steps and scans of a device's arrays run there as kernels, in this thread."""
+    token = _DEVICE.set(device)
+    try:
+        yield
+    finally:
+        _DEVICE.reset(token)
+
+
+def device_of(array: Any) -> ScanDevice | None:
+    """The device that a call runs on, for an array that is there."""
+    device = _DEVICE.get()
+    return device if device is not None and isinstance(array, device.xp.ndarray) else None
+
+
 def library(array: Any) -> Any:
-    """The namespace of an array's library: NumPy, or CuPy."""
+    """The namespace of an array's library: NumPy, or that of a device."""
+    device = device_of(array)
+    if device is not None:
+        return device.xp
     if isinstance(array, np.ndarray):
         return np
     import cupy

@@ -2,8 +2,8 @@
 
 A step is written over scalars, as in `robodyn.spatial`. NumPy runs it operation by operation, each a pass over memory
 that makes a new array. Traced once with symbols for scalars, the same text is a loop in machine code that reads each
-element once: ten to fifty times faster. Where machine code does not run, and on other libraries' arrays, NumPy's way
-answers.
+element once: ten to fifty times faster; on the device of a call it is a kernel. Where machine code does not run, and on
+other libraries' arrays, NumPy's way answers.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.engines.scan.elements import mapped
+from robodyn.engines.scan.elements import device_of, mapped
 from robodyn.errors import UnavailableError
 from robodyn.sweeps import FieldType, flatten
+
+if TYPE_CHECKING:
+    from robodyn.tracing.program import Program
 
 OPERATORS = ("compiled", "library")
 """How steps run: as machine code, or as operations of the array library."""
@@ -53,8 +56,11 @@ class Elementwise:
 
     def __call__(self, *arrays: Array, out: Array | None = None) -> Array:
         """The step on every element; trailing axes of `arrays` broadcast. `out` shares no memory with them."""
+        device = device_of(arrays[0])
+        if device is not None and _COMPILED.get():
+            return device.step(self, arrays, out)
         function = None
-        if _COMPILED.get() and all(isinstance(array, np.ndarray) for array in arrays):
+        if device is None and _COMPILED.get() and all(isinstance(array, np.ndarray) for array in arrays):
             dtype = arrays[0].dtype
             if dtype not in self._functions:
                 self._functions[dtype] = _compiled(self, dtype)
@@ -127,11 +133,8 @@ class _Kernel:
         self._function(ctypes.addressof(table), 0, total, None)
 
 
-def _machine_code(of: Elementwise, dtype: np.dtype[Any]) -> bytes:
-    from robodyn.engines.cpu.cache import ObjectCache, compiled
-    from robodyn.engines.cpu.kernels import OPT
-    from robodyn.engines.cpu.target import host_target
-    from robodyn.engines.cpu.unrolled import unrolled_module
+def traced(of: Elementwise) -> Program:
+    """A step with symbols for scalars: arrays in0, in1, ... and out, each with one axis."""
     from robodyn.tracing.expression import Graph
     from robodyn.tracing.program import Program
 
@@ -141,7 +144,16 @@ def _machine_code(of: Elementwise, dtype: np.dtype[Any]) -> bytes:
         field.build(iter(scalars), 0) for field, (_, scalars) in zip(of.arguments, given.values(), strict=True)
     )
     result = tuple(flatten(of.step(*quantities)))
-    program = Program.of("step", graph, given, {"out": ((of.size,), result)})
+    return Program.of("step", graph, given, {"out": ((of.size,), result)})
+
+
+def _machine_code(of: Elementwise, dtype: np.dtype[Any]) -> bytes:
+    from robodyn.engines.cpu.cache import ObjectCache, compiled
+    from robodyn.engines.cpu.kernels import OPT
+    from robodyn.engines.cpu.target import host_target
+    from robodyn.engines.cpu.unrolled import unrolled_module
+
+    program = traced(of)
     target = host_target()
     digest = f"elementwise {dtype} {program.digest}"
     text = partial(unrolled_module, program, dtype, target, columns=True)

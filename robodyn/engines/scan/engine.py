@@ -22,13 +22,14 @@ from robodyn.model import Model
 
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
+    from robodyn.engines.scan.on_gpu import ScanDevice
 
 Answer: TypeAlias = Callable[[State, str, Mapping[str, Array]], None]
 """Fills outputs (B, ...) of one query by the method named."""
 
 
 class ScanEngine:
-    """Runs queries on one model by scans.
+    """Runs queries on one model by scans, on NumPy arrays or on those of a device (`GpuScanEngine`).
 
     `normalizes`: no, quaternions must be unit.
     """
@@ -36,9 +37,15 @@ class ScanEngine:
     name = "scan"
     normalizes = False
 
-    def __init__(self, model: Model, dtype: np.dtype[Any], options: ScanOptions | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        dtype: np.dtype[Any],
+        options: ScanOptions | None = None,
+        device: ScanDevice | None = None,
+    ) -> None:
         self.model, self.dtype = model, dtype
-        self.layout = Layout(model, dtype, options or ScanOptions())
+        self.layout = Layout(model, dtype, options or ScanOptions(), device)
         self._chosen: dict[tuple[str, int], str] = {}
 
     def run(

@@ -1,8 +1,8 @@
 """Forward dynamics by the mass matrix: H qdd = tau - bias, the bias by inverse dynamics (RBDA section 6.1).
 
 H is factorised as a whole, by Cholesky's method, or along the branches (`robodyn.engines.scan.branch_factor`), by
-whichever of the two is expected to take less time. Models with joints that mimic others have no branches to speak of:
-theirs is G' H G.
+whichever of the two is expected to take less time; on a GPU it is solved as a whole by the array library. Models with
+joints that mimic others have no branches to speak of: theirs is G' H G.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SMALL, _SEVERAL = 24, 8
 
 def net_force(state: State) -> Array:
     """tau - bias (B, nv)."""
-    bias: Array = np.empty((state.batch, state.model.nv), state.dtype)
+    bias = state.empty(state.batch, state.model.nv)
     state.generalised(inverse_dynamics(state, "rnea"), bias)
     return state.inputs["tau"] - bias
 
@@ -46,6 +46,11 @@ def forward_by_mass_matrix(state: State, out: Array) -> None:
         ArgumentError: neither way has room in memory.
     """
     nv, branches = state.model.nv, branches_of(state.layout)
+    if state.layout.device is not None:
+        H = state.empty(state.batch, nv, nv)
+        mass_matrix(state, H)
+        out[...] = solved_by_library(state, H)
+        return
     if not state.model.has_mimic and along_branches(branches):
         require_memory("rows of the mass matrix", (branches.pairs, state.batch), 4 * state.dtype.itemsize, REMEDY)
         factor = BranchFactor(branches, entries(state), state.layout.armature)
@@ -65,6 +70,12 @@ def along_branches(branches: Branches) -> bool:
     steps = branches.tree.n_levels**2
     sparse = _BRANCH_FLOP * branches.squares + _BRANCH_STEP * steps
     return sparse < _DENSE_FLOP * n**3 / 3 + _DENSE_ENTRY * n**2
+
+
+def solved_by_library(state: State, H: Array) -> Array:
+    """H^-1 (tau - bias) (B, nv) on a device."""
+    found: Array = state.xp.linalg.solve(H, net_force(state)[..., None])[..., 0]
+    return found
 
 
 def solved(H: Array, b: Array, out: Array) -> None:

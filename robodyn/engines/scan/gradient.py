@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from robodyn.algorithms.coriolis import CORIOLIS, body_coriolis
 from robodyn.arguments import Array
 from robodyn.engines.scan.aligned import ROTATION, Placement, composites, inertias, placement, subspace, turned
 from robodyn.engines.scan.branches import Branches, branches_of
-from robodyn.engines.scan.elements import stored
+from robodyn.engines.scan.elements import library, stored
 from robodyn.engines.scan.elementwise import Elementwise
 from robodyn.engines.scan.inverse import METHODS, Motions, external_forces
 from robodyn.engines.scan.pairs import Pairs, coupled
@@ -100,9 +98,10 @@ def inverse_dynamics_gradient(state: State, outputs: Mapping[str, Array]) -> Non
     motions = METHODS["rnea"](state)
     at = placement(state, motions.X)
     of_dofs = _of_columns(state, branches, at, motions)
-    S, psi, psidd, both = np.split(of_dofs, 4)
+    S, psi, psidd, both = (of_dofs[k : k + 6] for k in range(0, 24, 6))
     composite = _composites(state, at, motions)[:, branches.body]
-    F_q, F_qd, couple, IS = np.split(_column_forces(of_dofs, composite[:_OUT]), 4)
+    forces = _column_forces(of_dofs, composite[:_OUT])
+    F_q, F_qd, couple, IS = (forces[k : k + 6] for k in range(0, 24, 6))
     outside = [(S, _turned_by(S, composite[_OUT:]))] if len(composite) > _OUT else []
     points = at.p[:, branches.body]
     for name, upper, lower in (
@@ -110,28 +109,29 @@ def inverse_dynamics_gradient(state: State, outputs: Mapping[str, Array]) -> Non
         ("tau_qd", [(S, F_qd)], [(S, couple), (both, IS)]),
     ):
         out = outputs[name]
-        full = np.zeros((state.batch, len(branches), len(branches)), state.dtype) if state.model.has_mimic else out
+        full = state.zeros(state.batch, len(branches), len(branches)) if state.model.has_mimic else out
         full[...] = 0.0
         _pairs(branches, upper, points).fill(full, upper=True)
         if name == "tau_q":
             _within_bodies(state, S, composite, full)
         _pairs(branches, lower, points).fill(full, lower=True)  # this is what holds on the diagonal
         if state.model.has_mimic:
-            out[...] = coupled(state.model, full)
+            out[...] = coupled(state.layout, full)
 
 
 def _pairs(branches: Branches, terms: list[tuple[Array, Array]], points: Array) -> Pairs:
-    motions, forces = (np.concatenate(each) for each in zip(*terms, strict=True))
+    motions, forces = (library(points).concatenate(each) for each in zip(*terms, strict=True))
     return Pairs(branches, motions, forces, points)
 
 
 def _of_columns(state: State, branches: Branches, at: Placement, motions: Motions) -> Array:
     """S, psi, psidd and psi + Sdot of every degree of freedom (24, nv_tree, B), about its body's origin."""
-    parent, body = state.model.parent, branches.body
+    parent, body = state.layout.parent, branches.body
 
     def of_parent(moving: Array, base: Motion) -> Array:
-        start = stored(base, np.empty((6, 1, state.batch), state.dtype))
-        return np.concatenate((moving, start), axis=1)[:, parent]  # of -1, the last one, the world's
+        start = stored(base, state.empty(6, 1, state.batch))
+        found: Array = state.xp.concatenate((moving, start), axis=1)[:, parent]  # of -1, the last one, the world's
+        return found
 
     v_p, a_p = of_parent(motions.v, state.base_velocity or ZERO_MOTION), of_parent(motions.a, state.base_acceleration)
     of_body = _of_parents(motions.X, at.E, v_p, a_p, motions.v)
@@ -144,16 +144,12 @@ def _composites(state: State, at: Placement, motions: Motions) -> Array:
     if not state.given("f_ext"):
         return composites(state, at, _BODY, own)
     outside = _turned_force(at.E, external_forces(state, motions.X, motions.XR))
-    return composites(state, at, _BODY_OUTSIDE, np.concatenate((own, outside)))
+    return composites(state, at, _BODY_OUTSIDE, state.xp.concatenate((own, outside)))
 
 
 def _within_bodies(state: State, S: Array, composite: Array, out: Array) -> None:
     """Take S_a . (S_k x* (f - F)) from the entries of a before k of one joint: strict ancestors alone turn the force on
     a body."""
     force = composite[_F:_OUT] - composite[_OUT:] if len(composite) > _OUT else composite[_F:_OUT]
-    first, counts = state.model.v_start, np.diff(state.model.v_start, append=state.model.nv_tree)
-    for before in range(state.layout.most_dofs):
-        for after in range(before + 1, state.layout.most_dofs):
-            bodies = np.flatnonzero(counts > after)
-            a, k = first[bodies] + before, first[bodies] + after
-            out[:, a, k] += _power(S[:, a], _turned_by(S[:, k], force[:, k]))[0].T
+    for a, k in state.layout.within_joints:
+        out[:, a, k] += _power(S[:, a], _turned_by(S[:, k], force[:, k]))[0].T

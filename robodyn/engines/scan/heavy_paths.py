@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,6 +26,9 @@ from robodyn.engines.scan.semigroups import Semigroup
 from robodyn.errors import ArgumentError
 from robodyn.tree import Indices, Tree, read_only
 
+Placing: TypeAlias = Callable[[Array], Array]
+"""Puts a NumPy array where the arrays of a call are."""
+
 
 @dataclass(frozen=True)
 class Junctions:
@@ -36,6 +39,10 @@ class Junctions:
     order: Indices
     paths: Segments
     last: Indices
+
+    def placed(self, where: Placing) -> Junctions:
+        """With indices where arrays are."""
+        return Junctions(where(self.bodies), where(self.order), self.paths, where(self.last))
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,12 @@ class Level:
         """First body of each path."""
         return self.bodies[self.starts]
 
+    def placed(self, where: Placing) -> Level:
+        """With indices where arrays are."""
+        found = Level(where(self.bodies), where(self.starts), where(self.junctions), self.segments)
+        found.__dict__.update(ends=where(self.ends), grouped=self.grouped.placed(where))
+        return found
+
     @cached_property
     def ends(self) -> Indices:
         """Place of the last body of each path among `bodies`."""
@@ -73,10 +86,14 @@ class Level:
 
 
 class HeavyPaths:
-    """The heavy paths of a parent array (see `VectorTree` for what that may be), outermost level last."""
+    """The heavy paths of a parent array (see `VectorTree` for what that may be), outermost level last.
 
-    def __init__(self, parent: ArrayLike | Tree) -> None:
+    `where`: puts indices where arrays are, if that is not NumPy.
+    """
+
+    def __init__(self, parent: ArrayLike | Tree, where: Callable[[Array], Array] | None = None) -> None:
         self.tree = parent if isinstance(parent, Tree) else Tree(parent)
+        self._where = where
 
     def __len__(self) -> int:
         return len(self.tree)
@@ -93,7 +110,8 @@ class HeavyPaths:
     def _level(self, bodies: Indices, head: Indices) -> Level:
         starts = np.flatnonzero(np.diff(head, prepend=-1))
         lengths = np.diff(starts, append=bodies.size)
-        return Level(bodies, starts, self.tree.parent[bodies[starts]], Segments(lengths))
+        level = Level(bodies, starts, self.tree.parent[bodies[starts]], Segments(lengths))
+        return level if self._where is None else level.placed(self._where)
 
     def outward(
         self,

@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from robodyn.arguments import Array
 from robodyn.engines.scan.elements import stored
 from robodyn.engines.scan.semigroups import (
@@ -57,7 +55,7 @@ def _joint_rates(state: State) -> tuple[Array, Array]:
     def motion(name: str) -> Array:
         if state.given(name):
             return state.joint_motion(state.tree_input(name))
-        return np.zeros((6, state.n, state.batch), state.dtype)
+        return state.zeros(6, state.n, state.batch)
 
     return motion("qd"), motion("qdd")
 
@@ -65,7 +63,7 @@ def _joint_rates(state: State) -> tuple[Array, Array]:
 def _from_base(state: State, op: Semigroup, elements: Array, base: object) -> Array:
     """Elements (X, ...) composed outward from an element of the world, but for X, which starts at first bodies: where a
     robot stands in the world would only cost it digits."""
-    start = stored(base, np.empty((op.size, 1, state.batch), state.dtype))
+    start = stored(base, state.empty(op.size, 1, state.batch))
     roots = state.layout.roots
     elements[:, roots] = op.compose(start, elements[:, roots])
     elements[:12, roots] = POSES.identities(elements, roots.size)
@@ -74,7 +72,7 @@ def _from_base(state: State, op: Semigroup, elements: Array, base: object) -> Ar
 
 def affine_scan(state: State, X: Array, b: Array, base: Motion | None) -> Array:
     """(XR, x) with x_i = X_i x_parent + b_i, x of the world being `base`: (18, n, B)."""
-    elements = np.concatenate((X, b))
+    elements = state.xp.concatenate((X, b))
     return _from_base(state, AFFINE_MOTIONS, elements, AffineMotion(IDENTITY, base or ZERO_MOTION))
 
 
@@ -99,7 +97,7 @@ def _by_recurrences(state: State) -> Motions:
 def _by_twist_pairs(state: State) -> Motions:
     X, (vJ, aJ) = state.transforms, _joint_rates(state)
     base = TwistPair(IDENTITY, state.base_acceleration, state.base_velocity or ZERO_MOTION)
-    found = _from_base(state, TWIST_PAIRS, np.concatenate((X, aJ, vJ)), base)
+    found = _from_base(state, TWIST_PAIRS, state.xp.concatenate((X, aJ, vJ)), base)
     return Motions(X, found[:12], found[18:], found[12:18])
 
 
@@ -116,7 +114,7 @@ def _sum(state: State, X: Array, terms: Array, base: Motion | None) -> Array:
     """Terms summed along paths, with the base's motion before them."""
     if base is not None:
         roots, terms = state.layout.roots, terms.copy()
-        terms[:, roots] += motion_in(X[:, roots], stored(base, np.empty((6, 1, state.batch), state.dtype)))
+        terms[:, roots] += motion_in(X[:, roots], stored(base, state.empty(6, 1, state.batch)))
     return state.outward(sums(6), terms)
 
 
@@ -151,7 +149,7 @@ def summed_inward(state: State, X: Array, f: Array) -> Array:
     """F_i = f_i + sum of X' F over children (6, n, B), in body frames, on heavy paths."""
     paths, options, F = state.layout.heavy_paths, state.layout.options, f.copy()
     for level in paths.inward():
-        elements = np.empty((18, level.bodies.size, state.batch), state.dtype)
+        elements = state.empty(18, level.bodies.size, state.batch)
         elements[:12, :-1] = X[:, level.bodies[1:]]  # the next body's; what ends a path is followed by nothing
         stored(IDENTITY, elements[:12, level.ends])
         elements[12:] = F[:, level.bodies]

@@ -7,11 +7,9 @@ logarithm.
 
 from __future__ import annotations
 
-import numpy as np
-
 from robodyn.arguments import Array
 from robodyn.engines.memory import require_memory
-from robodyn.engines.scan.forward_crba import REMEDY, net_force, solved
+from robodyn.engines.scan.forward_crba import REMEDY, net_force, solved, solved_by_library
 from robodyn.engines.scan.inverse import inverse_dynamics
 from robodyn.engines.scan.states import State
 
@@ -22,23 +20,27 @@ def forward_by_columns(state: State, out: Array) -> None:
     Raises:
         ArgumentError: the mass matrix has no room in memory.
     """
-    nv = state.model.nv
-    require_memory(
-        "mass matrix", (state.batch, nv, nv), state.dtype.itemsize, f"method='crba' on branching trees, {REMEDY}"
-    )
-    H = np.empty((state.batch, nv, nv), state.dtype)
+    layout, nv = state.layout, state.model.nv
+    if layout.device is None:
+        remedy = f"method='crba' on branching trees, {REMEDY}"
+        require_memory("mass matrix", (state.batch, nv, nv), state.dtype.itemsize, remedy)
+    H = state.empty(state.batch, nv, nv)
     _columns(state, H.reshape(state.batch * nv, nv))
-    solved(H, net_force(state), out)
+    if layout.device is None:
+        solved(H, net_force(state), out)
+    else:
+        out[...] = solved_by_library(state, H)
 
 
 def _columns(state: State, out: Array) -> None:
     """H, row after row (B nv, nv), its rows being its columns."""
-    layout, nv = state.layout, state.model.nv
-    weightless = np.concatenate((np.zeros(3), state.model.gravity)).astype(state.dtype)
+    layout, nv, xp = state.layout, state.model.nv, state.xp
+    weightless = layout.weightless
     rows = layout.states_at_once
     for start in range(0, len(out), rows):
-        row, column = np.divmod(np.arange(start, min(start + rows, len(out))), nv)
+        number = xp.arange(start, min(start + rows, len(out)))
+        row, column = number // nv, number % nv
         inputs = {name: state.inputs[name][row] for name in ("q", "inertia") if state.given(name)}
-        inputs["qdd"] = (np.arange(nv) == column[:, None]).astype(state.dtype)
-        inputs["dV0"] = np.broadcast_to(weightless, (row.size, 6))
+        inputs["qdd"] = (xp.arange(nv) == column[:, None]).astype(state.dtype)
+        inputs["dV0"] = xp.broadcast_to(weightless, (row.size, 6))
         state.generalised(inverse_dynamics(State(layout, inputs), "rnea"), out[start : start + rows])

@@ -19,7 +19,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.engines.scan.elements import library
+from robodyn.engines.scan.elements import device_of, library
+from robodyn.engines.scan.semigroups import Semigroup
 from robodyn.tree import Indices
 
 KERNELS = ("hillis_steele", "blelloch", "blocked", "native", "mapped")
@@ -85,10 +86,14 @@ class Segments:
     ) -> Array:
         """Inclusive prefixes (size, n, ...) of elements (size, n, ...) within each segment.
 
-        `backwards`: suffixes instead, element i being composed of i, i + 1, ... up to the end of its segment.
+        `backwards`: suffixes instead, element i being composed of i, i + 1, ... up to the end of its segment. Arrays
+        on the device of a call have a kernel of their own, whatever `kernel` says.
         """
         if self.n == self.lengths.size:
             return elements
+        device = device_of(elements)
+        if device is not None and isinstance(op, Semigroup):
+            return device.scan(op, self, elements, backwards)
         if kernel in PLAIN_KERNELS and op.plain and self.lengths.size == 1:
             scanned = _native if kernel == "native" else _per_component
             return scanned(elements[:, ::-1])[:, ::-1] if backwards else scanned(elements)

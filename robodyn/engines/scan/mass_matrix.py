@@ -39,13 +39,13 @@ def entries(state: State) -> Pairs:
 def mass_matrix(state: State, out: Array) -> None:
     """H into out (B, nv, nv)."""
     model = state.model
-    H = np.zeros((state.batch, model.nv_tree, model.nv_tree), state.dtype) if model.has_mimic else out
+    H = state.zeros(state.batch, model.nv_tree, model.nv_tree) if model.has_mimic else out
     H[...] = 0.0
     entries(state).fill(H, upper=True, lower=True)
-    diagonal = np.arange(model.nv_tree)
+    diagonal = state.layout.diagonal
     H[:, diagonal, diagonal] += state.layout.armature.T
     if model.has_mimic:
-        out[...] = coupled(model, H)
+        out[...] = coupled(state.layout, H)
 
 
 def require_sparse_memory(layout: Layout) -> None:

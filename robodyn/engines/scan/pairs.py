@@ -4,22 +4,30 @@ Thesis of Lynghus, listing 10, on any joints. Motions and forces are about their
 (`robodyn.engines.scan.aligned`). Several terms are several times six rows of the arrays: m . f is their sum.
 
 Trees whose matrices are nearly full are worked on in tiles of the depth-first order, each a product of two thin
-matrices about a point close by; others by the lists of their paths, in pieces, so that memory stays bounded.
+matrices about a point close by; others by the lists of their paths, in pieces, so that memory stays bounded. On a GPU
+every entry has a thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.engines.scan.branches import Branches, Level
-from robodyn.model import Model
+from robodyn.engines.scan.elements import device_of
+from robodyn.engines.scan.elementwise import Elementwise
+from robodyn.engines.scan.states import Layout
+from robodyn.spatial import ZERO_FORCE, ZERO_MOTION, Force, Motion, Scalar, Vec3, add, cross, sub
+from robodyn.sweeps import VECTOR3, FieldType
 from robodyn.tree import Indices
 
 _PIECE = 1 << 16
 """Entries x batch that are worked on at a time."""
+_ON_A_DEVICE = 1 << 22
+"""The same where each has a thread."""
 _TILE = 1 << 20
 """The same for tiles."""
 _ONE_THREAD = 1 << 18
@@ -65,10 +73,26 @@ class Pairs:
 
     def fill(self, out: Array, *, upper: bool = False, lower: bool = False) -> None:
         """Put entries at (a, k) and/or (k, a) of matrices (B, nv_tree, nv_tree); what is no such place stays."""
-        if self.branches.bushy:
+        if device_of(self.motions) is not None:
+            self._fill_one_by_one(out, upper, lower)
+        elif self.branches.bushy:
             self._fill_by_paths(out, upper, lower)
         elif len(self.branches):
             self._fill_by_tiles(out, upper, lower)
+
+    def _fill_one_by_one(self, out: Array, upper: bool, lower: bool) -> None:
+        """A thread for each entry."""
+        above, below = self.branches.all_pairs
+        entry = _entry(len(self.motions) // 6)
+        pairs = max(1, _ON_A_DEVICE // self.batch)
+        for start in range(0, above.size, pairs):
+            a, k = above[start : start + pairs], below[start : start + pairs]
+            moving, pushing = (array[:, rows] for array, rows in ((self.motions, a), (self.forces, k)))
+            entries = entry(moving, pushing, self.points[:, a], self.points[:, k])[0].T
+            if upper:
+                out[:, a, k] = entries
+            if lower:
+                out[:, k, a] = entries
 
     def _fill_by_paths(self, out: Array, upper: bool, lower: bool) -> None:
         for level in self.branches.levels():
@@ -144,8 +168,26 @@ def _cross_last(a: Array, b: Array) -> Array:
     return np.stack((ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx), axis=-1)
 
 
-def coupled(model: Model, matrix: Array) -> Array:
+@cache
+def _entry(terms: int) -> Elementwise:
+    """The sum of m . f over so many terms, of motions and forces about points of their own."""
+
+    def step(motions: tuple[Motion, ...], forces: tuple[Force, ...], at: Vec3, to: Vec3) -> tuple[Scalar]:
+        way, found = sub(to, at), 0.0
+        for m, f in zip(motions, forces, strict=True):
+            found = found + Motion(m.ang, add(m.lin, cross(m.ang, way))).dot(f)
+        return (found,)
+
+    many = FieldType((ZERO_MOTION,) * terms), FieldType((ZERO_FORCE,) * terms)
+    return Elementwise(step, FieldType((0.0,)), *many, VECTOR3, VECTOR3)
+
+
+def coupled(layout: Layout, matrix: Array) -> Array:
     """G' (.) G (B, nv, nv) of a matrix (B, nv_tree, nv_tree) over all joints, those that mimic others included."""
+    model = layout.model
+    if layout.device is not None:
+        found: Array = layout.coupling.T @ matrix @ layout.coupling
+        return found
     order = np.argsort(model.v_source, kind="stable")
     starts = np.searchsorted(model.v_source[order], np.arange(model.nv))
     multiplier = model.v_multiplier[order].astype(matrix.dtype)

@@ -66,7 +66,7 @@ class Semigroup:
         """
         if self.plain:
             return library(b).add(a, b, out=out)  # type: ignore[no-any-return]
-        return self._then(a, b, out=out)
+        return self.step(a, b, out=out)
 
     def inverse(self, a: Array) -> Array:
         """Elements that compose with `a` to the identity."""
@@ -75,7 +75,8 @@ class Semigroup:
         return self._undo(a)
 
     @cached_property
-    def _then(self) -> Elementwise:
+    def step(self) -> Elementwise:
+        """`compose`, also of plain sums, on arrays of scalars."""
         return Elementwise(self.then, self.field, self.field, self.field)
 
     @cached_property

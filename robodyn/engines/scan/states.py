@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.engines.scan.elementwise import Elementwise
 from robodyn.engines.scan.heavy_paths import HeavyPaths
+from robodyn.engines.scan.kernels import Segments
 from robodyn.engines.scan.options import ScanOptions
 from robodyn.engines.scan.vector_tree import VectorTree
 from robodyn.joints import KINDS, JointKind
@@ -23,8 +24,14 @@ from robodyn.spatial import Force, Inertia, Motion, Scalar, Transform
 from robodyn.sweeps import FORCE, INERTIA, MOTION, TRANSFORM, FieldType
 from robodyn.tree import read_only
 
+if TYPE_CHECKING:
+    from robodyn.engines.scan.on_gpu import ScanDevice
+
 PIECE = 1 << 16
 """Bodies x batch that are worked on at a time, where the batch is large."""
+
+_SCALARS = 2048
+"""Of memory, for each body and state, that a device must have left."""
 
 _Rows: TypeAlias = Any
 """Indices, or a slice where they are consecutive."""
@@ -51,29 +58,50 @@ class Joints:
 
 
 class Layout:
-    """A model for scans: its trees and its constants as element arrays (size, n, 1)."""
+    """A model for scans: its trees and its constants as element arrays (size, n, 1).
 
-    def __init__(self, model: Model, dtype: np.dtype[Any], options: ScanOptions) -> None:
-        self.model, self.dtype, self.options = model, dtype, options
-        self.vector_tree, self.heavy_paths = VectorTree(model.tree), HeavyPaths(model.tree)
+    `device`: where all arrays are, indices too; None for NumPy's.
+    """
+
+    def __init__(
+        self, model: Model, dtype: np.dtype[Any], options: ScanOptions, device: ScanDevice | None = None
+    ) -> None:
+        self.model, self.dtype, self.options, self.device = model, dtype, options, device
+        self.vector_tree = VectorTree(model.tree)
+        self.heavy_paths = HeavyPaths(model.tree, None if device is None else device.placed)
         self.Xtree = self._constant(model.Xtree)
         self.inertia = self._constant(model.inertia)
-        self.armature = model.tree_armature.astype(dtype)[:, None]
+        self.armature = self.placed(model.tree_armature.astype(dtype)[:, None])
         self.joints = tuple(self._joints(code) for code in np.unique(model.joint_kind).tolist())
 
+    @property
+    def xp(self) -> Any:
+        """Functions on arrays, named as NumPy's."""
+        return np if self.device is None else self.device.xp
+
+    def placed(self, array: Array) -> Array:
+        """A NumPy array where arrays are."""
+        return array if self.device is None else self.device.placed(array)
+
     def _constant(self, rows: Array) -> Array:
-        return np.ascontiguousarray(rows.T.astype(self.dtype))[:, :, None]
+        return self.placed(np.ascontiguousarray(rows.T.astype(self.dtype))[:, :, None])
 
     def _joints(self, code: int) -> Joints:
         model, kind = self.model, KINDS[code]
         bodies = np.flatnonzero(model.joint_kind == code)
         return Joints(
             kind,
-            _run(bodies),
-            tuple(_run(model.q_start[bodies] + k) for k in range(kind.nq)),
-            tuple(_run(model.v_start[bodies] + k) for k in range(kind.nv)),
-            model.pitch[bodies].astype(self.dtype)[:, None],
+            self._run(bodies),
+            tuple(self._run(model.q_start[bodies] + k) for k in range(kind.nq)),
+            tuple(self._run(model.v_start[bodies] + k) for k in range(kind.nv)),
+            self.placed(model.pitch[bodies].astype(self.dtype)[:, None]),
         )
+
+    def _run(self, rows: Array) -> _Rows:
+        """Rows as a slice where they are consecutive: a slice copies nothing."""
+        if rows.size and rows[-1] - rows[0] + 1 == rows.size and (np.diff(rows) == 1).all():
+            return slice(int(rows[0]), int(rows[-1]) + 1)
+        return self.placed(rows)
 
     @property
     def n(self) -> int:
@@ -83,19 +111,84 @@ class Layout:
     @cached_property
     def roots(self) -> Array:
         """First bodies of trees: the children of the world."""
-        return np.flatnonzero(self.model.parent < 0)
+        return self.placed(np.flatnonzero(self.model.parent < 0))
+
+    @cached_property
+    def parent(self) -> Array:
+        """(n,) the body that each hangs on; -1, the last entry of what is indexed, for the world."""
+        return self.placed(self.model.parent)
 
     @cached_property
     def root_of(self) -> Array:
         """(n,) first body of the tree that each body is in."""
-        tree = self.model.tree
+        tree, roots = self.model.tree, np.flatnonzero(self.model.parent < 0)
         found = np.empty(self.n, np.intp)
-        found[tree.preorder] = np.repeat(self.roots, tree.subtree_size[self.roots])
-        return found
+        found[tree.preorder] = np.repeat(roots, tree.subtree_size[roots])
+        return self.placed(found)
+
+    @cached_property
+    def sources(self) -> dict[str, tuple[Array, Array]]:
+        """For joints that mimic others: whose "q" and "v" they take (nq_tree,), (nv_tree,), and times what (.., 1)."""
+        model = self.model
+        return {
+            name: (self.placed(source), self.placed(multiplier.astype(self.dtype)[:, None]))
+            for name, source, multiplier in (
+                ("q", model.q_source, model.q_multiplier),
+                ("v", model.v_source, model.v_multiplier),
+            )
+        }
+
+    @cached_property
+    def within_joints(self) -> tuple[tuple[Array, Array], ...]:
+        """Pairs of velocities of one joint, an earlier and a later one, those of all joints that have both at once."""
+        first, counts = self.model.v_start, np.diff(self.model.v_start, append=self.model.nv_tree)
+        found = []
+        for before in range(self.most_dofs):
+            for after in range(before + 1, self.most_dofs):
+                bodies = np.flatnonzero(counts > after)
+                found.append((self.placed(first[bodies] + before), self.placed(first[bodies] + after)))
+        return tuple(found)
+
+    @cached_property
+    def coupling(self) -> Array:
+        """G (nv_tree, nv): velocities of all joints from the robot's, those of joints that mimic others among them."""
+        model = self.model
+        G = np.zeros((model.nv_tree, model.nv), self.dtype)
+        G[np.arange(model.nv_tree), model.v_source] = model.v_multiplier
+        return self.placed(G)
+
+    @cached_property
+    def diagonal(self) -> Array:
+        """(nv_tree,) numbers of all joint velocities."""
+        return self.placed(np.arange(self.model.nv_tree))
+
+    @cached_property
+    def quaternions(self) -> Array:
+        """(number of quaternions, 4) their places in q."""
+        return self.placed(self.model.quaternion_starts[:, None] + np.arange(4))
+
+    @cached_property
+    def weightless(self) -> Array:
+        """(6,) the acceleration of a base in free fall."""
+        return self.placed(np.concatenate((np.zeros(3), self.model.gravity)).astype(self.dtype))
+
+    @cached_property
+    def q_offset(self) -> Array:
+        """(nq_tree, 1) what joints that mimic others add."""
+        return self.placed(self.model.q_offset.astype(self.dtype)[:, None])
+
+    @cached_property
+    def gathering(self) -> tuple[Array, Segments, Array]:
+        """Tree velocities in the order of the robot's, segments of one each, and the last place of each."""
+        source = self.model.v_source
+        counts = np.bincount(source, minlength=self.model.nv)
+        return self.placed(np.argsort(source, kind="stable")), Segments(counts), self.placed(np.cumsum(counts) - 1)
 
     @property
     def states_at_once(self) -> int:
-        """States of a batch that are worked on at a time."""
+        """States of a batch that are worked on at a time: as many as a cache holds, or a device's memory."""
+        if self.device is not None:
+            return max(1, self.device.free_bytes() // (_SCALARS * self.dtype.itemsize * max(1, self.n)))
         return max(1, PIECE // max(1, self.n))
 
     @cached_property
@@ -109,13 +202,6 @@ class Layout:
         return max((joints.kind.nv for joints in self.joints), default=0)
 
 
-def _run(rows: Array) -> _Rows:
-    """Rows as a slice where they are consecutive: a slice copies nothing."""
-    if rows.size and rows[-1] - rows[0] + 1 == rows.size and (np.diff(rows) == 1).all():
-        return slice(int(rows[0]), int(rows[-1]) + 1)
-    return rows
-
-
 class State:
     """One call on one piece of a batch: inputs of all joints, followers included, with bodies along axis 1.
 
@@ -125,7 +211,7 @@ class State:
 
     def __init__(self, layout: Layout, inputs: Mapping[str, Array]) -> None:
         self.layout, self.model, self.inputs = layout, layout.model, inputs
-        self.n, self.dtype = layout.n, layout.dtype
+        self.n, self.dtype, self.xp = layout.n, layout.dtype, layout.xp
         self.batch = len(inputs["q"])
         self._tree_inputs: dict[str, Array] = {}
 
@@ -134,15 +220,13 @@ class State:
     def tree_input(self, name: str) -> Array:
         """An input over tree coordinates: q (nq_tree, B), or one per velocity (nv_tree, B)."""
         if name not in self._tree_inputs:
-            model, values = self.model, self.inputs[name].T
-            if model.has_mimic:
-                rows, multiplier = (
-                    (model.q_source, model.q_multiplier) if name == "q" else (model.v_source, model.v_multiplier)
-                )
-                values = values[rows] * multiplier.astype(self.dtype)[:, None]
+            layout, values = self.layout, self.inputs[name].T
+            if self.model.has_mimic:
+                rows, multiplier = layout.sources["q" if name == "q" else "v"]
+                values = values[rows] * multiplier
                 if name == "q":
-                    values += model.q_offset.astype(self.dtype)[:, None]
-            self._tree_inputs[name] = np.ascontiguousarray(values)
+                    values += layout.q_offset
+            self._tree_inputs[name] = self.xp.ascontiguousarray(values)
         return self._tree_inputs[name]
 
     def given(self, name: str) -> bool:
@@ -158,7 +242,7 @@ class State:
     def base_acceleration(self) -> Motion:
         """dV0 - g as scalars (1, B): gravity is a base that accelerates upwards."""
         given = self._base("dV0")
-        x, y, z, zero = (np.full((1, 1), -number, self.dtype) for number in (*self.model.gravity, 0.0))
+        x, y, z, zero = (self.xp.full((1, 1), -number, self.dtype) for number in (*self.model.gravity, 0.0))
         still = Motion((zero, zero, zero), (x, y, z))
         return still if given is None else given + still
 
@@ -168,20 +252,32 @@ class State:
         rows = self.inputs[name].T[:, None, :]
         return Motion(tuple(rows[:3]), tuple(rows[3:]))
 
-    # What joints make of them.
+    # Arrays.
+
+    def empty(self, *shape: int) -> Array:
+        """To be filled."""
+        found: Array = self.xp.empty(shape, self.dtype)
+        return found
+
+    def zeros(self, *shape: int) -> Array:
+        """Zeros."""
+        found: Array = self.xp.zeros(shape, self.dtype)
+        return found
+
+    # What joints make of inputs.
 
     @cached_property
     def transforms(self) -> Array:
         """X (12, n, B): from each parent's frame to the body's. Read-only: all steps of a call share it."""
         q, layout = self.tree_input("q"), self.layout
-        found = np.empty((TRANSFORM.size(0), self.n, self.batch), self.dtype)
+        found = self.empty(TRANSFORM.size(0), self.n, self.batch)
         for joints in layout.joints:
             rows = joints.q_rows
-            coordinates = q[rows[0]][None] if len(rows) == 1 else np.stack([q[each] for each in rows])
+            coordinates = q[rows[0]][None] if len(rows) == 1 else self.xp.stack([q[each] for each in rows])
             found[:, joints.bodies] = joint_transform(joints.kind)(
                 layout.Xtree[:, joints.bodies], joints.pitch[None], coordinates
             )
-        return read_only(found)
+        return read_only(found) if isinstance(found, np.ndarray) else found
 
     def moving(self, qdd: Array) -> State:
         """The same state at accelerations qdd (B, nv)."""
@@ -191,44 +287,46 @@ class State:
 
     def joint_motion(self, rates: Array) -> Array:
         """S rate (6, n, B) for rates (nv_tree, B), in body frames."""
-        found = np.zeros((6, self.n, *rates.shape[1:]), self.dtype)
+        found = self.zeros(6, self.n, *rates.shape[1:])
         for joints in self.layout.joints:
             for column, rows in zip(joints.subspace, joints.v_rows, strict=True):
                 for target, entry in zip(found, (*column.ang, *column.lin), strict=True):
-                    if isinstance(entry, np.ndarray) or entry:
+                    if not _is_zero(entry):
                         target[joints.bodies] += entry * rates[rows]
         return found
 
     def joint_force(self, force: Array) -> Array:
         """S' f (nv_tree, B) for forces (6, n, B) in body frames."""
-        found = np.zeros((self.model.nv_tree, *force.shape[2:]), self.dtype)
+        found = self.zeros(self.model.nv_tree, *force.shape[2:])
         for joints in self.layout.joints:
             for column, rows in zip(joints.subspace, joints.v_rows, strict=True):
                 for source, entry in zip(force, (*column.ang, *column.lin), strict=True):
-                    if isinstance(entry, np.ndarray) or entry:
+                    if not _is_zero(entry):
                         found[rows] += entry * source[joints.bodies]
         return found
 
     def generalised(self, tree_forces: Array, out: Array) -> None:
         """Forces of all joints (nv_tree, B) as those of the robot's coordinates, into out (B, nv)."""
-        model = self.model
-        if not model.has_mimic:
+        from robodyn.engines.scan.semigroups import sums
+
+        if not self.model.has_mimic:
             out[...] = tree_forces.T
             return
-        gathered = np.zeros((model.nv, tree_forces.shape[1]), self.dtype)
-        np.add.at(gathered, model.v_source, tree_forces * model.v_multiplier.astype(self.dtype)[:, None])
-        out[...] = gathered.T
+        order, segments, last = self.layout.gathering
+        _, multiplier = self.layout.sources["v"]
+        out[...] = segments.scan(sums(1), (tree_forces * multiplier)[order][None])[0, last].T
 
     @property
     def inertia(self) -> Array:
         """(10, n, 1), or (10, n, B) where the call gives inertias."""
         given = self.inputs.get("inertia")
-        return self.layout.inertia if given is None else np.ascontiguousarray(given.transpose(2, 1, 0))
+        return self.layout.inertia if given is None else self.xp.ascontiguousarray(given.transpose(2, 1, 0))
 
     @property
     def external_forces(self) -> Array:
         """(6, n, B), in world coordinates."""
-        return np.ascontiguousarray(self.inputs["f_ext"].transpose(2, 1, 0))
+        found: Array = self.xp.ascontiguousarray(self.inputs["f_ext"].transpose(2, 1, 0))
+        return found
 
     # Scans in the layout that the options name.
 
@@ -247,6 +345,11 @@ class State:
         if options.layout == "euler":
             return self.layout.vector_tree.leaffix(op, elements, kernel=options.kernel_for(op), block=options.block)
         return self.layout.heavy_paths.totals(op, elements, kernel=options.path_kernel, block=options.block)
+
+
+def _is_zero(entry: Scalar) -> bool:
+    """Whether an entry of a motion subspace is zero whatever the joint's pitch."""
+    return isinstance(entry, int | float) and entry == 0.0
 
 
 @cache

@@ -1,0 +1,104 @@
+"""The scan engine on arrays that live on a GPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.chains import Scan, Task
+from robodyn.engines.gpu.device import Device, default_device
+from robodyn.engines.gpu.engine import DeviceArrays, require_own_process
+from robodyn.engines.scan.elements import scanning_on
+from robodyn.engines.scan.engine import ScanEngine
+from robodyn.engines.scan.on_gpu import ScanDevice
+from robodyn.engines.scan.options import ScanOptions
+from robodyn.errors import UnavailableError
+from robodyn.model import Model
+
+METHODS: dict[str, tuple[str, ...]] = {
+    "inverse_dynamics": ("twist_pair", "rnea", "rnea_world"),
+    "forward_dynamics": ("crba", "jsiia"),
+    "mass_matrix": ("crba",),
+    "inverse_dynamics_gradient": ("idsva",),
+}
+"""What runs there. "auto" is the first: twist pairs need one scan where others need two, and composites of subtrees
+less work than inverse dynamics of every column."""
+
+
+class GpuScanEngine(ScanEngine):
+    """Runs queries by scans on a device. Constants, indices and kernels of a model are brought there at the first call
+    that needs them; later calls wait for nothing.
+
+    Args:
+        model, dtype, options: as of `ScanEngine`.
+        device: what to run on, None for the current CUDA device.
+
+    Raises:
+        UnavailableError: no device, or options for NumPy's arrays alone.
+    """
+
+    normalizes = True
+
+    def __init__(
+        self, model: Model, dtype: Any, options: ScanOptions | None = None, device: Device | None = None
+    ) -> None:
+        if options is not None and options.layout != "heavy":
+            raise UnavailableError(
+                f"scan: layout {options.layout!r} is for NumPy arrays; on a GPU scans run on heavy paths, "
+                "ScanOptions(layout='heavy')"
+            )
+        self.device = default_device() if device is None else device
+        self.library = DeviceArrays(self.device)
+        self._process = os.getpid()
+        with self.device.selected():
+            super().__init__(model, dtype, options, ScanDevice(self.device))
+
+    def run(
+        self,
+        algorithm: Task | Scan,
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        *,
+        link: int | None = None,
+    ) -> None:
+        """Fill `outputs` in place; see `robodyn.engines.protocol.Engine`."""
+        require_own_process(self._process)
+        if not inputs["q"].size:
+            return
+        place = self.layout.device
+        assert place is not None
+        with self.device.selected(), scanning_on(place), np.errstate(all="ignore"):
+            super().run(algorithm, {**inputs, "q": self._unit(inputs["q"])}, outputs, link=link)
+
+    def _unit(self, q: Array) -> Array:
+        """q (B, nq) with every quaternion scaled to unit length, one of zero length to NaN."""
+        index = self.layout.quaternions
+        if not index.size:
+            return q
+        quaternions = q[:, index]
+        quaternions = quaternions / abs(quaternions).max(axis=-1, keepdims=True)  # no square overflows or vanishes
+        q = q.copy()
+        q[:, index] = quaternions / self.library.xp.sqrt((quaternions * quaternions).sum(axis=-1, keepdims=True))
+        return q
+
+    def method(self, task: Scan, batch: int) -> str:
+        """The method that answers a query of a batch.
+
+        Raises:
+            UnavailableError: it does not run here.
+        """
+        there = METHODS.get(task.query, ())
+        if task.method == "auto" and there:
+            return there[0]
+        if task.method not in there:
+            what = f"method {task.method!r} of {task.query}" if there else task.query
+            listed = "; ".join(f"{query} ({', '.join(methods)})" for query, methods in METHODS.items())
+            raise UnavailableError(
+                f"engine: 'scan' does not answer {what} on a GPU; it answers {listed}. It answers all of its methods "
+                "on NumPy arrays, and engine='gpu' all queries on a GPU"
+            )
+        return task.method

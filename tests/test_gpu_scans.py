@@ -1,0 +1,267 @@
+"""Kernels of steps and scans, run on the host in several orders of threads, against NumPy's scans; and what NVRTC
+reports of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import relative
+from gpu_host import ORDERS, missing, run_sanitized
+from gpu_host.device import HostDevice, _device, _plain
+from test_gpu_compile import compiles
+
+from robodyn.engines.gpu.compiler import compile_reported
+from robodyn.engines.gpu.device import Device, default_device
+from robodyn.engines.gpu.scans import run_length, scan_kernels, step_kernel
+from robodyn.engines.gpu.source import WARP
+from robodyn.engines.scan import AFFINE_FORCES, AFFINE_MOTIONS, POSES, TWIST_PAIRS, Semigroup, sums
+from robodyn.engines.scan.aba_scan import _loads
+from robodyn.engines.scan.elements import scanning_on
+from robodyn.engines.scan.elementwise import Elementwise, traced
+from robodyn.engines.scan.kernels import Segments
+from robodyn.engines.scan.on_gpu import ScanDevice, positions
+from robodyn.engines.scan.riccati import riccati
+from robodyn.engines.scan.states import body_force, joint_transform, motion_in
+from robodyn.joints import KINDS
+from robodyn.spatial import rotation_from_quaternion
+
+on_host = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
+DTYPES = ("float64", "float32")
+TOLERANCE = {"float64": 1e-11, "float32": 5e-4}
+"""Of prefixes, relative to the largest: scans of other associations differ by some roundings."""
+OPERATORS = (POSES, AFFINE_MOTIONS, TWIST_PAIRS, AFFINE_FORCES, sums(6))
+SIZES = (1, 31, 32, 33, 1000, 5000)
+
+
+def elements(op: Semigroup, n: int, batch: int, dtype: Any = np.float64, seed: int = 0) -> np.ndarray:
+    """Elements (size, n, batch) whose products neither vanish nor explode."""
+    rng = np.random.default_rng(seed)
+    if op.name.startswith("Riccati"):
+        return stretches(n, batch, rng).astype(dtype)
+    array = rng.uniform(-1, 1, (op.size, n, batch))
+    if not op.plain:
+        quaternion = rng.standard_normal((4, n, batch))
+        array[:9] = rotation_from_quaternion(*(quaternion / np.linalg.norm(quaternion, axis=0)))
+        array[9:] *= 1.0 / n
+    return array.astype(dtype)
+
+
+def stretches(n: int, batch: int, rng: np.random.Generator) -> np.ndarray:
+    """Riccati elements (90, n, batch): A of norms below 1, and C and J with eigenvalues near 1."""
+    upper = np.triu_indices(6)
+
+    def definite() -> np.ndarray:
+        root = rng.uniform(-0.3, 0.3, (n, batch, 6, 6)) + np.eye(6)
+        return np.moveaxis((root @ root.swapaxes(-1, -2))[..., upper[0], upper[1]], -1, 0)
+
+    A = rng.normal(size=(36, n, batch)) / 6.0
+    b, eta = rng.normal(size=(2, 6, n, batch))
+    return np.concatenate((A, b, definite(), eta, definite()))
+
+
+def segments_of(n: int, kind: str, seed: int = 0) -> Segments:
+    if kind == "one":
+        return Segments([n])
+    if kind == "short":
+        return Segments([2] * (n // 2) + [1] * (n % 2))
+    rng, lengths = np.random.default_rng(seed), []
+    while sum(lengths) < n:
+        lengths.append(min(n - sum(lengths), int(rng.choice([1, 3, 40, 700]))))
+    return Segments(lengths)
+
+
+def check_scan(
+    device: Device, op: Semigroup, segments: Segments, batch: int, dtype: str = "float64", seed: int = 0
+) -> list[np.ndarray]:
+    """Prefixes and suffixes of a device are NumPy's."""
+    place, given = ScanDevice(device), elements(op, segments.n, batch, dtype, seed)
+    results = []
+    for backwards in (False, True):
+        wanted = segments.scan(op, given, backwards=backwards)
+        with scanning_on(place):
+            found = segments.scan(op, device.xp.asarray(given), backwards=backwards)
+        assert isinstance(found, device.xp.ndarray)
+        results.append(device.xp.asnumpy(found))
+        assert relative(results[-1], wanted) < TOLERANCE[dtype], (op.name, segments.n, batch, backwards)
+    return results
+
+
+@on_host
+@pytest.mark.parametrize("kind", ["one", "short", "random"])
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
+def test_scan_kernels_are_numpys_scans(op: Semigroup, n: int, kind: str) -> None:
+    for batch in (1, 3):
+        check_scan(HostDevice(), op, segments_of(n, kind), batch)
+
+
+@on_host
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [1, 33, 1100])
+def test_scan_kernels_take_riccati_elements(n: int, dtype: str) -> None:
+    check_scan(HostDevice(), riccati(np.dtype(dtype)), segments_of(n, "random"), 2, dtype)
+
+
+@on_host
+@pytest.mark.parametrize("op", [AFFINE_FORCES, sums(10)], ids=lambda op: op.name)
+def test_scan_kernels_in_single_precision(op: Semigroup) -> None:
+    check_scan(HostDevice(), op, segments_of(1500, "random"), 3, "float32")
+
+
+@on_host
+@pytest.mark.parametrize("op", [TWIST_PAIRS, riccati(np.dtype(np.float64))], ids=lambda op: op.name)
+def test_scan_kernels_do_not_depend_on_the_order_of_threads_or_on_the_batch(op: Semigroup) -> None:
+    segments = segments_of(1300, "random", 3)
+    first = check_scan(HostDevice(ORDERS[0]), op, segments, 3)
+    for order in ORDERS[1:]:
+        for found, wanted in zip(check_scan(HostDevice(order), op, segments, 3), first, strict=True):
+            np.testing.assert_array_equal(found, wanted)
+    device = HostDevice()
+    device.processors = 1
+    given = device.xp.asarray(elements(op, segments.n, 3)[:, :, 1:2])
+    with scanning_on(ScanDevice(device)):
+        np.testing.assert_array_equal(_plain(segments.scan(op, given))[..., 0], first[0][..., 1])
+
+
+@on_host
+def test_scan_kernels_of_sequences_with_many_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles of 32 elements, so that totals of totals have totals."""
+    for name in ("robodyn.engines.gpu.scans.run_length", "robodyn.engines.scan.on_gpu.run_length"):
+        monkeypatch.setattr(name, lambda n: 1)
+    device, segments = HostDevice(), segments_of(40_000, "random")
+    check_scan(device, AFFINE_MOTIONS, segments, 1)
+    assert [name for name, _ in device.launches[: len(device.launches) // 2]] == ["scan_totals"] * 3 + [
+        "scan_prefixes"
+    ] * 4
+
+
+def test_scan_kernels_know_segments_of_totals() -> None:
+    first, second = positions(Segments([1500, 4, 1000]))
+    assert first[[0, 1499, 1500, 1503, 1504, 2503]].tolist() == [0, 0, 1500, 1500, 1504, 1504]
+    tile = WARP * run_length(2504)
+    assert second.size == -(-2504 // tile)
+    assert second.tolist() == [max(k * (k <= j) for k in {0, 1500 // tile, 1504 // tile}) for j in range(second.size)]
+    assert [each.size for each in positions(Segments([4_000_000]))] == [4_000_000, 3907, 16]
+
+
+@on_host
+@pytest.mark.skipif(bool(missing("thread")), reason=missing("thread") or "it runs")
+@pytest.mark.parametrize("number", [0, 1], ids=["totals", "prefixes"])
+def test_scan_kernels_have_no_races(number: int) -> None:
+    """What threads write, no other one reads in the same kernel."""
+    n, batch = 200, 2
+    source = scan_kernels(traced(POSES.step), np.dtype(np.float64), backwards=False)[number]
+    given = elements(POSES, n, batch)
+    outputs = {source.outputs[0]: np.empty((POSES.size, 7 if number == 0 else n, batch))}
+    source = replace(source, constants=(positions(segments_of(n, "random"))[0], source.constants[1]))
+    assert run_sanitized(source, {"elements": given}, outputs, "thread", rows=n, numbers=[batch, 1, 0]) == ""
+    assert np.isfinite(outputs[source.outputs[0]]).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("op", [*OPERATORS, riccati(np.dtype(np.float64))], ids=lambda op: op.name)
+def test_scan_kernels_on_a_gpu(op: Semigroup) -> None:
+    device = default_device()
+    for n in SIZES:
+        for kind in ("one", "short", "random"):
+            check_scan(device, op, segments_of(n, kind), 3)
+
+
+# Steps.
+
+STEPS: dict[str, Elementwise] = {
+    "body_force": body_force,
+    "motion_in": motion_in,
+    "loads": _loads,
+    **{f"joint_{kind.name}": joint_transform(kind) for kind in KINDS if kind.nv},
+}
+
+
+@on_host
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", STEPS)
+def test_step_kernels_are_the_steps(name: str, dtype: str) -> None:
+    step, rng = STEPS[name], np.random.default_rng(1)
+    device = HostDevice()
+    shapes = [(5, 3), (5, 1), (1, 3)]
+    arrays = [rng.uniform(-1, 1, (field.size(0), *shapes[k % 3])) for k, field in enumerate(step.arguments)]
+    arrays = [array.astype(dtype) for array in arrays]
+    wanted = step(*arrays)
+    with scanning_on(ScanDevice(device)):
+        found = step(*map(_device, arrays))
+        assert found.shape == wanted.shape and found.dtype == dtype
+        assert relative(_plain(found), wanted) < TOLERANCE[dtype]
+        # Strides are no trouble, and results go where they are asked for.
+        wide = _device(np.full((step.size, 2 * wanted.shape[1], wanted.shape[2]), np.nan, dtype))
+        into = wide[:, ::2]
+        assert step(*(_device(np.repeat(each, 2, axis=1))[:, ::-2] for each in arrays), out=into) is into
+        assert relative(_plain(wide)[:, ::2][:, ::-1], wanted) < TOLERANCE[dtype]
+        assert np.isnan(_plain(wide)[:, 1::2]).all()
+    assert [name for name, _ in device.launches] == ["scan_step"] * 2 and len(device.kernels) == 1
+
+
+@on_host
+def test_step_kernels_take_other_numbers_of_axes() -> None:
+    rng, place = np.random.default_rng(2), ScanDevice(HostDevice())
+    X, v = rng.normal(size=(12, 4)), rng.normal(size=(6, 4))
+    with scanning_on(place):
+        assert (
+            relative(_plain(motion_in(_device(X), _device(v))), motion_in(X[..., None], v[..., None])[..., 0]) < 1e-13
+        )
+        deep = motion_in(_device(X[..., None, None]), _device(np.repeat(v[..., None, None], 3, 3)))
+    assert relative(_plain(deep), np.repeat(motion_in(X, v)[..., None, None], 3, 3)) < 1e-13
+
+
+# What compilers say.
+
+HEADROOM = 1.1
+"""Of registers: versions of NVRTC differ."""
+SCAN_BUDGETS = {
+    "pose": (96, 64),
+    "affine motion": (120, 80),
+    "twist pair": (160, 96),
+    "affine force": (126, 72),
+    "sum of 6": (64, 56),
+}
+STEP_BUDGETS = {
+    "body_force": (64, 42),
+    "motion_in": (48, 32),
+    "loads": (48, 38),
+    "joint_revolute": (40, 32),
+    "joint_floating": (56, 40),
+}
+"""Registers in float64 and float32: what NVRTC 13.0 gives for sm_80 and sm_90. None has a stack."""
+RICCATI_STACK = (5104, 2520)
+"""Bytes of stack of Riccati elements: of 90 scalars each, they lie there, and their composition is a function."""
+ARCHITECTURES = pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+
+
+@compiles
+@ARCHITECTURES
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_scan_kernels_keep_their_budgets(dtype: str, architecture: str) -> None:
+    which = DTYPES.index(dtype)
+    scans = {op.name: scan_kernels(traced(op.step), np.dtype(dtype), backwards=True) for op in OPERATORS}
+    sources = {name: (SCAN_BUDGETS[name], kernels) for name, kernels in scans.items()}
+    sources |= {
+        name: (each, (step_kernel(traced(STEPS[name]), np.dtype(dtype)),)) for name, each in STEP_BUDGETS.items()
+    }
+    for name, (budget, kernels) in sources.items():
+        for source in kernels:
+            report = compile_reported(source, architecture).report
+            assert report.registers <= HEADROOM * budget[which], (name, source.name, report)
+            assert report.stack_bytes == report.spill_bytes == report.shared_bytes == 0, (name, source.name, report)
+
+
+@compiles
+@ARCHITECTURES
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_scan_kernels_of_large_elements_spill_next_to_nothing(dtype: str, architecture: str) -> None:
+    op = riccati(np.dtype(dtype))
+    for source in scan_kernels(traced(op.step), np.dtype(dtype), backwards=True):
+        report = compile_reported(source, architecture).report
+        assert report.stack_bytes <= HEADROOM * RICCATI_STACK[DTYPES.index(dtype)], report
+        assert report.spill_bytes <= 128, report
