@@ -229,9 +229,10 @@ def test_scans_on_a_gpu_give_forward_dynamics(method: str, name: str, device: An
     if model.has_mimic and method in RECURSIVE:
         pytest.skip("takes every joint as free")
     scan, reference = rd.Dynamics(model, engine="scan"), rd.Dynamics(model, engine="reference")
-    for shape in ((), (2, 2)):
+    columns = method == "jsiia" and model.nv > 20  # each state is as many as there are joints: that takes the host long
+    for shape in ((),) if columns else ((), (2, 2)):
         q, qd, qdd = random_states(model, shape)
-        for given in ({}, outside(model, shape)):
+        for given in ({},) if columns else ({}, outside(model, shape)):
             tau = reference.inverse_dynamics(q, qd, qdd, **given)
             moved = dict(zip(given, there(device, *given.values()), strict=True))
             found = scan.forward_dynamics(*there(device, q, qd, tau), method=method, **moved)
