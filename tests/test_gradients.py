@@ -160,6 +160,38 @@ def test_looped_solves_of_every_size(n, level, monkeypatch):
         host_target.cache_clear()
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_looped_solves_with_fill_in(seed):
+    model = rd.random_tree(16, seed=seed, joints=EVERY_KIND, mimic=0.4, armature=True)
+    s = states_of(model, (5,))
+    reference = rd.Dynamics(model, engine="reference").forward_dynamics_gradient(s.q, s.qd, s.tau)
+    found = rd.Dynamics(model, engine="cpu", code="rolled").forward_dynamics_gradient(s.q, s.qd, s.tau)
+    for one, other in zip(found, reference, strict=True):
+        assert relative(one, other) < 1e-8
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("n", [6, 7, 8, 9, 11])
+def test_results_past_the_caches(n, dtype, monkeypatch):
+    """To the bit, wherever an array begins within a line, and nothing beside it."""
+    from robodyn.engines.cpu import streaming
+
+    model = rd.random_tree(n, seed=n, joints=("revolute",), armature=True)
+    s = states_of(model, (67,), dtype=dtype)
+    plain = rd.Dynamics(model, engine="cpu", code="rolled", dtype=dtype)
+    wanted = plain.forward_dynamics_gradient(s.q, s.qd, s.tau)
+    monkeypatch.setattr(streaming, "_STREAMED_BYTES", 0)
+    dyn = rd.Dynamics(model, engine="cpu", code="rolled", dtype=dtype)
+    size = wanted[0].size
+    for start in range(1, 18, 3):
+        around = [np.full(size + 40, np.nan, dtype) for _ in wanted]
+        outs = tuple(a[start : start + size].reshape(wanted[0].shape) for a in around)
+        dyn.forward_dynamics_gradient(s.q, s.qd, s.tau, out=outs)
+        for a, out, exact in zip(around, outs, wanted, strict=True):
+            assert np.array_equal(out, exact)
+            assert np.isnan(a[:start]).all() and np.isnan(a[start + size :]).all()
+
+
 def test_a_row_with_nan_spoils_itself_alone():
     model = rd.load_urdf(own("humanoid"), base="floating")
     dyn, s = rd.Dynamics(model, engine="cpu"), states_of(model, (21,))

@@ -18,18 +18,18 @@ from __future__ import annotations
 
 from robodyn.engines.cpu.rolled_runtime import runtime_functions
 from robodyn.engines.cpu.straight_line import attributes
-from robodyn.engines.cpu.streaming import stream_functions
+from robodyn.engines.cpu.streaming import flush_functions, streams
 from robodyn.engines.cpu.target import Target
 from robodyn.engines.cpu.vectors import Lines, VectorType, declarations
 
 USER, BETWEEN, LITERAL, BATCH = range(4)
-_STREAMED_BYTES = 1 << 23
-"""Results of a batch, by array, from which they are written past the caches, which they would only clear."""
 
 
-def chain_module(n_arrays: int, width: int) -> str:
-    """The module for chains with so many inputs and outputs, for vectors of so many states."""
-    return f"""define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) {{
+def chain_module(n_arrays: int, kind: VectorType, target: Target) -> str:
+    """The module for chains with so many inputs and outputs, for such vectors of states."""
+    fence = "declare void @llvm.x86.sse.sfence()\n\n" if streams(kind, target) else ""
+    wait = "  call void @llvm.x86.sse.sfence()\n" if fence else ""
+    return f"""{fence}define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) {{
 entry:
   %descriptor.at = getelementptr {{ptr, i64}}, ptr %table, i64 {n_arrays}
   %descriptor = load ptr, ptr %descriptor.at, align 8
@@ -46,7 +46,7 @@ entry:
   br label %rows
 rows:
   %row = phi i64 [ %first, %entry ], [ %stop, %rows.next ]
-  %far = add i64 %row, {width}
+  %far = add i64 %row, {kind.width}
   %whole = icmp slt i64 %far, %last
   %stop = select i1 %whole, i64 %far, i64 %last
   br label %stage
@@ -99,7 +99,7 @@ rows.next:
   %more = icmp slt i64 %stop, %last
   br i1 %more, label %rows, label %done
 done:
-  ret void
+{wait}  ret void
 }}
 """
 
@@ -117,16 +117,12 @@ def flush_module(n_arrays: int, kind: VectorType, target: Target) -> str:
 
     sizes, batch = word(2 * n_arrays, 0, "ptr"), word(2 * n_arrays, 1, "i64")
     end = out.new("sub i64 %last, 1")
-    streams = target.level == "avx512" and kind.bytes == target.vector_bytes
     for number in range(n_arrays):
         size = out.new(f"load i64, ptr {out.new(f'getelementptr i64, ptr {sizes}, i64 {number}')}, align 8")
         rows, stride = word(n_arrays + number, 0, "ptr"), word(n_arrays + number, 1, "i64")
-        vectors = word(number, 0, "ptr")
-        arguments = f"ptr {rows}, i64 {stride}, i64 %first, i64 {end}, ptr {vectors}, i64 {size}"
-        if streams:
-            out.do(f"call void @flush({arguments}, i64 {batch})")
-        else:
-            out.do(f"call void @stage_out({arguments})")
+        columns = f"i64 0, i64 {size}, i64 {size}"
+        arguments = f"ptr {rows}, i64 {stride}, i64 %first, i64 {end}, ptr {word(number, 0, 'ptr')}, {columns}"
+        out.do(f"call void @flush({arguments}, i64 {batch})")
     body = "\n".join(out.lines)
     kernel = f"""define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) #0 {{
 {body}
@@ -134,5 +130,4 @@ def flush_module(n_arrays: int, kind: VectorType, target: Target) -> str:
 }}
 
 """
-    stream = stream_functions(kind, _STREAMED_BYTES) if streams else ""
-    return declarations(kind) + runtime_functions(kind) + stream + kernel + attributes(target)
+    return declarations(kind) + runtime_functions(kind) + flush_functions(kind, target) + kernel + attributes(target)

@@ -13,8 +13,9 @@ from robodyn.chains import Chain, Products, Solve, Stage, Units
 from robodyn.engines.cpu.chain_code import chain_module, flush_module
 from robodyn.engines.cpu.chains import ChainPlan, StageCall, sizes_between
 from robodyn.engines.cpu.kernels import MAX_WIDE_WORKSPACE, Compiler, Kernel, Request, input_names
+from robodyn.engines.cpu.panel_code import panel_rows
 from robodyn.engines.cpu.products import ProductsPlan, products_module
-from robodyn.engines.cpu.solve_code import PIVOTS, SolveKind, solve_module
+from robodyn.engines.cpu.solve_code import FACTORS, SolveKind, solve_module
 from robodyn.engines.cpu.solves import SolvePlan
 from robodyn.engines.cpu.units import UnitsPlan, units_module
 from robodyn.engines.cpu.vectors import VectorType
@@ -76,7 +77,7 @@ class _Chained:
         self.vectors: set[str] = set()
         """Names that stages so far left as vectors."""
         self.places: dict[str, str] = {}
-        """Solutions that take the place of their right-hand sides."""
+        """Solutions that take the place of their right-hand sides, or an inverse that of its matrix."""
 
     def chain(self, chain: Chain) -> Kernel:
         """The kernel that calls those of a chain's stages."""
@@ -99,7 +100,7 @@ class _Chained:
             for kernel, names in zip(self.kernels, self.arrays, strict=True)
         ]
         plan = ChainPlan(users, vectors, self.places, calls, self.kind)
-        text, kernels = chain_module(len(users), self.kind.width), tuple(self.kernels)
+        text, kernels = chain_module(len(users), self.kind, self.request.target), tuple(self.kernels)
         return Kernel(
             request=self.request,
             mode=mode,
@@ -130,16 +131,18 @@ class _Chained:
         self.take(kernel, (*(stage.reads.get(name, name) for name in kernel.inputs), *stage.outputs))
 
     def _solve(self, solve: Solve) -> None:
-        first = PIVOTS + solve.matrix not in self.vectors
+        first = FACTORS + solve.matrix not in self.vectors
         rows = tuple(name for name in solve.inputs if name not in self.vectors)
         asked = SolveKind(solve, first, rows)
         request = self.request
-        plan = SolvePlan(request.model, asked, self.kind)
+        plan = SolvePlan(request.model, asked, self.kind, panel_rows(request.target))
         text = solve_module(asked, self.kind, request.target)
-        self.vectors.update((PIVOTS + solve.matrix, *solve.outputs))
+        self.vectors.update((FACTORS + solve.matrix, *solve.outputs))
         for name, solution in solve.outputs.items():
             if len(solution.arrays) == 1 and solution.arrays[0] in self.vectors:
                 self.places[name] = solution.arrays[0]
+            elif not solution.arrays:
+                self.places[name] = solve.matrix
         label = f"robodyn solve {request.dtype} {request.target.level}"
         pointers = tuple(word for array in plan.arrays for word in (array.ctypes.data, 0))
         kernel = self._loops(text, label, pointers, plan.row_ns, plan, plan.workspace_bytes)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.chains import Chain, Solve
+from robodyn.chains import Chain, Elimination, Solve
 from robodyn.engines.cpu.chain_code import BATCH, BETWEEN, LITERAL, USER
-from robodyn.engines.cpu.solve_code import PIVOTS
+from robodyn.engines.cpu.solve_code import FACTORS
 from robodyn.engines.cpu.vectors import VectorType
 from robodyn.model import Model
 from robodyn.tracing.unrolled import output_shape
@@ -37,7 +37,7 @@ def sizes_between(model: Model, chain: Chain) -> dict[str, int]:
     for stage in chain.stages:
         found.update({name: math.prod(output_shape(model, each)) for name, each in stage.outputs.items()})
         if isinstance(stage, Solve):
-            found[PIVOTS + stage.matrix] = model.nv
+            found[FACTORS + stage.matrix] = model.nv + sum(len(row) for row in Elimination(model).lower)
     return found
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.chains import Product, Products, coupled
-from robodyn.engines.cpu.solves import tiles
+from robodyn.engines.cpu.solves import pieces
 from robodyn.engines.cpu.straight_line import attributes
 from robodyn.engines.cpu.target import Target
 from robodyn.engines.cpu.vectors import Lines, VectorType, declarations
@@ -34,10 +34,11 @@ class ProductsPlan:
     def __init__(self, model: Model, stage: Products, kind: VectorType) -> None:
         self.stage, self.kind, self.nv = stage, kind, model.nv
         pattern = coupled(model)
-        pieces = tiles(model.nv)
+        widths = pieces(model.nv, _WIDTHS[0])
+        tiles = zip(accumulate([0, *widths[:-1]]), widths, strict=True)
         found = {
             "n": [model.nv],
-            "tiles": [len(pieces), *(number for piece in pieces for number in piece)],
+            "tiles": [len(widths), *(number for tile in tiles for number in tile)],
             "starts": [0, *accumulate(pattern.sum(axis=1).tolist())],
             "index": np.nonzero(pattern)[1],
         }

@@ -3,48 +3,70 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from robodyn.arguments import Array
-from robodyn.chains import Chain, Elimination, Solve
-from robodyn.engines.cpu.solve_code import CONSTANTS, OF_SOLUTION, WIDTHS, SolveKind
+from robodyn.chains import Chain, Elimination, Solution, Solve
+from robodyn.engines.cpu.panel_code import WIDTH
+from robodyn.engines.cpu.solve_code import CONSTANTS, OF_SOLUTION, SolveKind
 from robodyn.engines.cpu.vectors import VectorType
 from robodyn.model import Model
 from robodyn.sweeps import PairOutput
 from robodyn.tracing.unrolled import output_shape
 
+_TILE = 1.5
+"""What a tile costs besides its columns, in columns: the entries of L are loaded, and panels found."""
 _NS = 1.0 / 25.0
 """Nanoseconds per operation of one state in a vector of one: about, see `kernels`."""
 
 
-def tiles(columns: int) -> list[tuple[int, int]]:
-    """(first column, columns) of as few pieces as there can be, of much the same width."""
-    pieces = max(1, -(-columns // WIDTHS[0]))
-    ends = [columns * k // pieces for k in range(pieces + 1)]
-    return [(start, end - start) for start, end in pairwise(ends) if end > start]
+def pieces(count: int, most: int) -> list[int]:
+    """Sizes of as few pieces of a number as there can be, none larger than `most`, of much the same size."""
+    number = -(-count // most)
+    return [count * (k + 1) // number - count * k // number for k in range(number)]
 
 
 class SolvePlan:
-    """Arrays of a solve on one model, in the order of the table's constants."""
+    """Arrays of a solve on one model, in the order of the table's constants.
 
-    def __init__(self, model: Model, kind: SolveKind, vector: VectorType) -> None:
-        self.model, self.solve, self.vector = model, kind.solve, vector
+    `panel`: rows of a panel, at most.
+    """
+
+    def __init__(self, model: Model, kind: SolveKind, vector: VectorType, panel: int) -> None:
+        self.model, self.solve, self.vector, self.panel = model, kind.solve, vector, panel
         self.rows = kind.rows
         self.elimination = Elimination(model)
-        found = {**self._of_matrix(), **self._of_solutions()}
+        lower = self.elimination.lower
+        self.ends: list[int] = np.cumsum([0, *(len(row) for row in lower)]).tolist()
+        """Place of each row's first entry among all, and how many there are."""
+        self.upper: list[list[int]] = [[] for _ in lower]
+        """For each row p, the rows k that have p among their columns."""
+        for k, columns in enumerate(lower):
+            for p in columns.tolist():
+                self.upper[p].append(k)
+        found = {
+            "n": np.array([model.nv]),
+            "lower starts": np.array(self.ends),
+            "lower index": np.concatenate([*lower, np.empty(0, np.int64)]),
+        }
+        for number, (solution, count) in enumerate(zip(self.solve.outputs.values(), self.columns, strict=True)):
+            for name, array in zip(OF_SOLUTION, self._of_solution(solution, count), strict=True):
+                found[f"{name} {number}"] = array
         names = [*CONSTANTS, *(f"{each} {k}" for k in range(len(self.solve.outputs)) for each in OF_SOLUTION)]
         self.arrays = [np.ascontiguousarray(found[name], np.int64) for name in names]
 
     @property
     def workspace_bytes(self) -> int:
-        """Bytes of the second right-hand side that comes as rows, where there is one."""
-        most = 0
+        """Bytes of a tile, and of the second right-hand side that comes as rows, where there is one."""
+        staged = 0
         for columns, solution in zip(self.columns, self.solve.outputs.values(), strict=True):
             if sum(name in self.rows for name in solution.arrays) > 1:
-                most = max(most, columns * self.model.nv)
-        return most * self.vector.bytes
+                staged = max(staged, columns)
+        return (WIDTH + staged) * self.model.nv * self.vector.bytes
 
     @property
     def columns(self) -> list[int]:
@@ -61,59 +83,102 @@ class SolvePlan:
         """About how long a state takes."""
         return self.operations * _NS * 8.0 / self.vector.width
 
-    def _tiles(self, columns: int) -> Array:
-        pieces = tiles(columns)
-        return np.array([len(pieces), columns, *(number for piece in pieces for number in piece)], np.int64)
+    def _of_solution(self, solution: Solution, columns: int) -> tuple[Array, Array]:
+        """Tiles, and the programs of their sweeps. Tiles that reach the same rows share the way up.
 
-    def _of_matrix(self) -> dict[str, Array]:
-        n = self.model.nv
-        lower = self.elimination.lower
-        ends = np.cumsum([0, *(len(row) for row in lower)])
-        index = np.concatenate([*lower, np.empty(0, np.int64)]).astype(np.int64)
-        row = np.repeat(np.arange(n), np.diff(ends))
-        return {
-            "n": np.array([n]),
-            "lower starts": ends,
-            "lower index": index,
-            "down starts": ends,
-            "down entries": np.stack([row * n + index, index], axis=1),
-        }
+        All share the way down. That of an inverse begins at the tile's first row: those above it are known.
+        """
+        unit = not solution.arrays
+        reached = self._reached(solution, columns)
+        tiles = tiled(reached, np.diff(self.ends))
+        down, starts = self._down([c for c, _ in tiles] if unit else [])
+        records, words, known = [len(tiles), columns], [*down], dict[bytes, int]()
+        for c, count in tiles:
+            rows = np.logical_or.reduce(reached[:, c : c + count], axis=1)
+            start = known.setdefault(rows.tobytes(), len(words))
+            if start == len(words):
+                words += self._up(rows, every=not unit)
+            records += [c, count, start, starts[c] if unit else 0]
+        return np.array(records, np.int64), np.array(words, np.int64)
 
-    def _of_solutions(self) -> dict[str, Array]:
-        """Tiles, and the way up for each of them: only rows that its columns reach take part.
+    def _reached(self, solution: Solution, columns: int) -> Array:
+        """(nv, columns): where L^-T b can be nonzero.
 
         Columns of a `PairOutput` are degrees of freedom, whose rows are zero where H is.
         """
-        n, pattern = self.model.nv, self.elimination.pattern
-        found: dict[str, Array] = {}
-        for number, (solution, columns) in enumerate(zip(self.solve.outputs.values(), self.columns, strict=True)):
-            starts, entries, total = [], [], 0
-            for c, count in tiles(columns):
-                rows: Array = np.ones(n, dtype=bool)
-                if not solution.arrays:
-                    rows[:] = False
-                    rows[c : c + count] = True
-                elif isinstance(solution.like, PairOutput):
-                    rows = np.logical_or.reduce(pattern[:, c : c + count], axis=1)
-                here, pairs = self._way_up(self.elimination.reached(rows))
-                starts.append(here + total)
-                entries.append(pairs)
-                total += len(pairs)
-            found[f"tiles {number}"] = self._tiles(columns)
-            found[f"up starts {number}"] = np.concatenate([*starts, np.empty(0, np.int64)])
-            found[f"up entries {number}"] = np.concatenate([*entries, np.empty((0, 2), np.int64)])
+        n = self.model.nv
+        if not solution.arrays:
+            begin: Array = np.eye(n, dtype=bool)
+        elif isinstance(solution.like, PairOutput):
+            begin = self.elimination.pattern
+        else:
+            begin = np.ones((n, columns), dtype=bool)
+        return self.elimination.reached(begin)
+
+    def _panels(self, up: bool, cuts: Sequence[int]) -> list[tuple[int, int]]:
+        """(first row, rows) of panels, none across one of the rows where it is cut."""
+        lower, upper = self.elimination.lower, self.upper
+        joined = [
+            upper[k] == [k + 1, *upper[k + 1]] if up else lower[k + 1].tolist() == [*lower[k], k]
+            for k in range(self.model.nv - 1)
+        ]
+        begins = sorted({*cuts, *(k + 1 for k, same in enumerate(joined) if not same), *range(min(1, self.model.nv))})
+        found = []
+        for k, end in pairwise([*begins, self.model.nv]):
+            for rows in pieces(end - k, self.panel):
+                found.append((k, rows))
+                k += rows
         return found
 
-    def _way_up(self, reached: Array) -> tuple[Array, Array]:
-        """For each row p, pairs for the rows k that have p among their columns: V[k, p] X[k]."""
-        n = self.model.nv
-        by_row: list[list[tuple[int, int]]] = [[] for _ in range(n)]
-        for k in np.flatnonzero(reached).tolist():
-            for p in self.elimination.lower[k].tolist():
-                by_row[p].append((k * n + p, k))
-        starts = np.cumsum([0, *(len(pairs) for pairs in by_row)])
-        pairs = np.array([pair for pairs in by_row for pair in pairs], np.int64).reshape(-1, 2)
-        return starts, pairs
+    def _head(self, row: int, rows: int, terms: int) -> list[int]:
+        return [rows, row, terms, *self.ends[row + 1 : row + rows + 1]]
+
+    def _up(self, reached: Array, *, every: bool) -> list[int]:
+        """The way up over the rows that are reached; `every`: others have a right-hand side, too, if only zeros."""
+        words = []
+        for row, rows in reversed(self._panels(True, ())):
+            if every or reached[row : row + rows].any():
+                below = [j for j in reversed(self.upper[row + rows - 1]) if reached[j]]
+                words += self._head(row, rows, len(below))
+                for j in below:
+                    words += [j, self.ends[j] + int(np.searchsorted(self.elimination.lower[j], row))]
+        return [*words, 0]
+
+    def _down(self, cuts: Sequence[int]) -> tuple[list[int], dict[int, int]]:
+        """The way down, and where panels of it begin, by their first row."""
+        words: list[int] = []
+        starts = {}
+        for row, rows in self._panels(False, cuts):
+            starts[row] = len(words)
+            columns = self.elimination.lower[row].tolist()
+            words += self._head(row, rows, len(columns)) + columns
+        return [*words, 0], starts
+
+
+def tiled(reached: Array, sizes: Array) -> list[tuple[int, int]]:
+    """(first column, columns) of tiles, cut where there is least to do.
+
+    Args:
+        reached: (nv, columns), the rows that the way up passes.
+        sizes: (nv,) entries of each row.
+    """
+    columns = reached.shape[1]
+    down = int(sizes.sum())
+    work = [
+        (width + _TILE) * (sizes @ sliding_window_view(reached, width, axis=1).any(axis=2) + down)
+        for width in range(1, min(WIDTH, columns) + 1)
+    ]
+    best: list[tuple[float, int]] = [(0.0, 0)]
+    """Least work up to each column, and the columns of the last tile then."""
+    for end in range(1, columns + 1):
+        widths = range(1, min(WIDTH, end) + 1)
+        best.append(min((best[end - width][0] + float(work[width - 1][end - width]), width) for width in widths))
+    found, end = [], columns
+    while end:
+        width = best[end][1]
+        end -= width
+        found.append((end, width))
+    return found[::-1]
 
 
 def solve_operations(model: Model, chain: Chain) -> int:
