@@ -350,8 +350,16 @@ def test_a_file_for_checkpoints_is_tried_first(tmp_path):
             Rollout.load(tmp_path / "other.npz")
 
 
+@pytest.fixture
+def interrupts():
+    """Ctrl-C raises, also where whoever started the tests has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals reach the main thread")
-def test_ctrl_c_ends_a_rollout():
+def test_ctrl_c_ends_a_rollout(interrupts):
     model = rd.load_urdf(own("arm6"))
     q, qd, _ = random_states(model, (1000,))
     dyn = rd.Dynamics(model)
