@@ -162,7 +162,8 @@ def test_scans_on_a_gpu_take_pieces_that_memory_holds(device: Any, monkeypatch: 
     model = models()["bush"]
     states = random_states(model, (5,))
     scan = rd.Dynamics(model, engine="scan")
-    monkeypatch.setattr("robodyn.engines.scan.on_gpu.ScanDevice.free_bytes", lambda self: 2 * 2048 * 8 * 60)
+    room = 2 * 2048 * 8 * model.n_bodies
+    monkeypatch.setattr("robodyn.engines.scan.on_gpu.ScanDevice.free_bytes", lambda self: room)
     assert scan._gpu_scans.layout.states_at_once == 2
     compare(device, scan.inverse_dynamics(*there(device, *states)), scan.inverse_dynamics(*states))
 
