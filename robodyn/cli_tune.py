@@ -32,17 +32,18 @@ def tune(seconds: float, quick: bool, as_json: bool) -> None:
     if finite_real(seconds) is None or not 0.0 < seconds <= 10.0:
         raise ArgumentError(f"--seconds: got {brief(seconds)}; wanted a number of seconds up to 10")
     grid = QUICK if quick else Grid()
+    kept = []
     with _announcing() as announce:
         if not quick:
             found, _ = fit_scans(seconds, announce)
-            costs.keep(found)
+            kept.append(costs.keep(found))
         if "gpu" in engines_here():
             rows, device = fit_kernels(grid, seconds, announce)
-            choice.keep(rows, device)
+            kept.append(choice.keep(rows, device))
         table = fit(grid, seconds, announce)
-        kept = keep(table)
+        kept.append(keep(table))
         ratio, where = worst_choice(table, fit(CHECKED, seconds, announce))
-    words = "kept in the cache" if kept else "not kept: no cache can be written to (robodyn cache)"
+    words = "kept in the cache" if all(kept) else "not kept: no cache can be written to (robodyn cache)"
     if as_json:
         rows_found = [dataclasses.asdict(row) for row in table.rows]
         worst = ratio if math.isfinite(ratio) else None  # the engine chosen was too slow to be measured

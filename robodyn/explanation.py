@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -67,19 +68,14 @@ def explain(dyn: Dynamics, query: str, batch: int) -> Explanation:
 
 def _scheduled(dyn: Dynamics, query: str, batch: int, found: Mapping[str, float]) -> Explanation:
     """What the engine with the least estimate runs."""
-    there = {name: seconds for name, seconds in found.items() if name == dyn.engine.name or _runs(dyn, name)}
-    engine = next(iter(there), dyn.engine.name)
-    inner = explain(dyn.variant(engine=engine), query, batch)
+    there = {}
+    for name in found:
+        with suppress(UnavailableError):  # measured once, and gone since
+            there[name] = dyn.variant(engine=name)
+    answering = next(iter(there.values()), None) or dyn.variant(engine=dyn.engine.name)
+    inner = explain(answering, query, batch)
     reason = f"the fastest of the engines measured nearest to this call; {inner.reason}"
-    return replace(inner, reason=reason, estimates=there)
-
-
-def _runs(dyn: Dynamics, engine: str) -> bool:
-    try:
-        dyn.variant(engine=engine)
-    except UnavailableError:
-        return False
-    return True
+    return replace(inner, reason=reason, estimates={name: found[name] for name in there})
 
 
 def _method(dyn: Dynamics, query: str) -> str:

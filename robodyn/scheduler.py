@@ -8,8 +8,6 @@ on a GPU are answered there, whatever the table says.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
@@ -18,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robodyn._version import __version__
 from robodyn.errors import ArgumentError, UnavailableError
+from robodyn.measurements import Subject, load, store
 from robodyn.model import Model
 
 if TYPE_CHECKING:
@@ -98,37 +96,25 @@ def read_table(found: Any) -> Table:
     return Table(rows)
 
 
-def key() -> str:
-    """Under what the measurements of this machine are kept."""
-    from robodyn.engines.cpu.target import host_target
-
-    words = ("engines", __version__, host_target().cpu, host_target().level)
-    return hashlib.blake2b(repr(words).encode(), digest_size=20).hexdigest()
+_KEPT = Subject("engines to choose from")
 
 
 @cache
 def current_table() -> Table:
     """What was measured on this machine and kept; empty where nothing was."""
-    from robodyn.engines.cpu.cache import ObjectCache
-
     try:
-        data = ObjectCache.from_environment().get(key())
-        return Table(()) if data is None else read_table(json.loads(data))
-    except (ImportError, UnavailableError, ValueError, RecursionError):
+        return read_table(load(_KEPT) or ())
+    except ArgumentError:
         return Table(())
 
 
 def keep(table: Table) -> bool:
     """Keep measurements for other processes, beside those of other calls; whether that worked."""
-    from robodyn.engines.cpu.cache import ObjectCache
-
-    cache = ObjectCache.from_environment()
     replaced = {replace(row, engine="", seconds=0.0) for row in table.rows}
     others = (row for row in current_table().rows if replace(row, engine="", seconds=0.0) not in replaced)
-    data = json.dumps([asdict(row) for row in (*others, *table.rows)]).encode()
-    cache.put(key(), data, "engines to choose from")
+    kept = store(_KEPT, [asdict(row) for row in (*others, *table.rows)])
     current_table.cache_clear()
-    return cache.get(key()) == data
+    return kept
 
 
 class Scheduled:

@@ -139,14 +139,6 @@ def test_tables_are_read_with_care(fresh):
     assert read_table([{**one, "engine": "cpu"}]).rows[0].seconds == 1.0
 
 
-def test_a_table_that_cannot_be_kept_is_not_said_to_be(fresh, monkeypatch):
-    from robodyn.engines.cpu.cache import ObjectCache
-
-    assert keep(Table(()))
-    monkeypatch.setattr(ObjectCache, "put", lambda *_: None)
-    assert not keep(Table(rows("mass_matrix", 3, {1: {"cpu": 1.0}})))
-
-
 def test_a_machine_is_measured(fresh):
     grid = tune.Grid(bodies=(3,), batches=(1, 8), dtypes=("float64",), queries=("inverse_dynamics", "mass_matrix"))
     table = tune.fit(grid, 1e-4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -68,19 +69,17 @@ def engines_here() -> tuple[str, ...]:
 def fit(grid: Grid, seconds: float = 0.01, announce: Callable[[str], object] = lambda text: None) -> Table:
     """The table of a grid: every engine that runs here."""
     rows: list[Row] = []
-    made: dict[tuple[int, str, str], Dynamics] = {}
-    slow: set[tuple[int, str, str, str]] = set()
+    made = cache(lambda model, dtype, engine: Dynamics(model, engine=engine, dtype=dtype))
+    slow: set[tuple[Model, str, str, str]] = set()
     engines = engines_here()
     for model, query, dtype, batch in grid.cases():
         arrays = _states(model, query, dtype, batch)
         for engine in engines:
-            case = id(model), query, dtype, engine
+            case = model, query, dtype, engine
             if engine not in SUPPORT[query] or case in slow:
                 continue
             announce(f"{query}: {engine}, {dtype}, {model.n_bodies} bodies, {batch} states")
-            owner = (id(model), dtype, engine)
-            dyn = made.setdefault(owner, Dynamics(model, engine=engine, dtype=dtype))  # type: ignore[arg-type]
-            time = _time(dyn, query, arrays, seconds)
+            time = _time(made(model, dtype, engine), query, arrays, seconds)
             if time is None or time > _SLOWEST_S:
                 slow.add(case)
             if time is not None:
@@ -146,23 +145,26 @@ def fit_kernels(
         UnavailableError: no GPU.
     """
     rows: list[choice.Row] = []
-    slow: set[tuple[int, str, str, choice.Variant]] = set()
+    made = cache(_with_kernel)
+    slow: set[tuple[Model, str, str, choice.Variant]] = set()
     for model, query, dtype, batch in grid.cases():
-        task = Dynamics(model, engine="gpu", dtype=dtype).plain_task(query)
+        task = made(model, dtype, choice.ALWAYS).plain_task(query)
         for variant in choice.variants(model, task):
-            case = id(model), query, dtype, variant
+            case = model, query, dtype, variant
             if case in slow:
                 continue
             announce(f"{query}: {variant}, {dtype}, {model.n_bodies} bodies, {batch} states")
-            options = GpuOptions(variant.kernel, variant.fusion)
-            dyn = Dynamics(model, engine="gpu", dtype=dtype, gpu=options)
-            time = _time_there(dyn, query, _states(model, query, dtype, batch), seconds)
+            time = _time_there(made(model, dtype, variant), query, _states(model, query, dtype, batch), seconds)
             if time is None or time > _SLOWEST_S:
                 slow.add(case)
             if time is not None:
                 bodies, kind = model.n_bodies, (variant.kernel, variant.fusion)
                 rows.append(choice.Row(task.name, dtype, bodies, batch, *kind, time))
     return rows, Dynamics(auto_tree(2), engine="gpu")._gpu.device.name
+
+
+def _with_kernel(model: Model, dtype: str, variant: choice.Variant) -> Dynamics:
+    return Dynamics(model, engine="gpu", dtype=dtype, gpu=GpuOptions(variant.kernel, variant.fusion))
 
 
 def _time_there(dyn: Dynamics, query: str, arrays: tuple[Any, ...], seconds: float) -> float | None:

@@ -6,8 +6,6 @@ kernel of the rows that are about its own task, or one like it, and its dtype, a
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -16,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from robodyn._version import __version__
 from robodyn.chains import Chain, Task
 from robodyn.engines.gpu.options import FUSIONS, KERNELS, GpuOptions
 from robodyn.engines.gpu.printed import fits_registers, printable, traced
 from robodyn.engines.gpu.source import WARP
 from robodyn.errors import ArgumentError, UnavailableError
+from robodyn.measurements import Subject, load, store
 from robodyn.model import Model
 
 _LIKE = 2.0
@@ -153,20 +151,16 @@ def nearest(
 # Kept measurements.
 
 
-def key(device: str) -> str:
-    """Under what the measurements of a device are kept."""
-    return hashlib.blake2b(repr(("kernels of", device, __version__)).encode(), digest_size=20).hexdigest()
+def _kept(device: str) -> Subject:
+    return Subject("kernels", device)
 
 
 @cache
 def measured(device: str) -> tuple[Row, ...]:
     """What was measured on a device of that name and kept; nothing where nothing was."""
-    from robodyn.engines.cpu.cache import ObjectCache
-
-    data = ObjectCache.from_environment().get(key(device))
     try:
-        return () if data is None else read_table(json.loads(data))
-    except ValueError:
+        return read_table(load(_kept(device)) or ())
+    except ArgumentError:
         return ()
 
 
@@ -191,7 +185,6 @@ def read_table(found: Any) -> tuple[Row, ...]:
 
 def keep(rows: Iterable[Row], device: str) -> bool:
     """Keep measurements for other processes, beside those of other tasks and robots; whether that worked."""
-    from robodyn.engines.cpu.cache import ObjectCache
 
     def about(row: Row) -> tuple[str, str, int]:
         return row.task, row.dtype, row.bodies
@@ -199,7 +192,6 @@ def keep(rows: Iterable[Row], device: str) -> bool:
     new = list(rows)
     replaced = set(map(about, new))
     table = [*(row for row in measured(device) if about(row) not in replaced), *new]
-    cache = ObjectCache.from_environment()
-    cache.put(key(device), json.dumps([asdict(row) for row in table]).encode(), f"kernels of {device}")
+    kept = store(_kept(device), [asdict(row) for row in table])
     measured.cache_clear()
-    return cache.get(key(device)) is not None
+    return kept

@@ -9,8 +9,6 @@ Yang, Wu and Pan (2016) leave an automatic choice between their algorithms to th
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from robodyn._version import __version__
 from robodyn.engines.memory import available
 from robodyn.engines.scan.branches import branches_of
 from robodyn.engines.scan.states import Layout
+from robodyn.measurements import Subject, load, store
 
 TERMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("rnea", "rnea_world", "twist_pair"), ("call", "rounds", "bodies")),
@@ -103,34 +101,24 @@ BUILT_IN = Costs(
 """Costs where nothing was measured."""
 
 
-def key() -> str:
-    """Under what measured costs are kept: this processor, this version."""
-    from robodyn.engines.cpu.target import host_target
-
-    words = ("costs of scans", __version__, host_target().cpu, host_target().level)
-    return hashlib.blake2b(repr(words).encode(), digest_size=20).hexdigest()
+_KEPT = Subject("costs of scans")
 
 
 def measured_costs() -> Costs | None:
     """Costs that were measured on this machine and kept, or None."""
-    from robodyn.engines.cpu.cache import ObjectCache
-
+    found = load(_KEPT)
     try:
-        data = ObjectCache.from_environment().get(key())
-        return None if data is None else _read(json.loads(data))
-    except (ImportError, ValueError, TypeError, KeyError, AttributeError):
+        return None if found is None else _read(found)
+    except (ValueError, TypeError, KeyError):
         return None
 
 
 def keep(costs: Costs) -> bool:
     """Keep measured costs for other processes; whether that worked."""
-    from robodyn.engines.cpu.cache import ObjectCache
-
-    cache = ObjectCache.from_environment()
-    data = json.dumps({"source": costs.source, "coefficients": {k: list(v) for k, v in costs.coefficients.items()}})
-    cache.put(key(), data.encode(), "costs of scans")
+    coefficients = {name: list(found) for name, found in costs.coefficients.items()}
+    kept = store(_KEPT, {"source": costs.source, "coefficients": coefficients})
     current_costs.cache_clear()
-    return cache.get(key()) is not None
+    return kept
 
 
 def _read(found: Any) -> Costs:
