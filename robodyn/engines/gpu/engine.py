@@ -253,7 +253,7 @@ class GpuEngine:
         base = tuple(name for name in ("V0", "dV0") if name in inputs)
         plan = self.plan(algorithm, self.variant(algorithm, batch, base, link), base, link)
         with self.device.selected():
-            if isinstance(inputs["q"], np.ndarray) and not isinstance(inputs["q"], self.device.xp.ndarray):
+            if isinstance(inputs["q"], np.ndarray):
                 given = {name: inputs[name] for name in plan.inputs}
                 self._staging.run(lambda arrays, rows: self._start(plan, arrays, rows), given, outputs)
             else:

@@ -17,6 +17,7 @@ from robodyn.engines.scan.engine import ScanEngine
 from robodyn.engines.scan.on_gpu import ScanDevice
 from robodyn.engines.scan.options import ScanOptions
 from robodyn.errors import UnavailableError
+from robodyn.joints import unit_quaternion
 from robodyn.model import Model
 
 METHODS: dict[str, tuple[str, ...]] = {
@@ -76,13 +77,13 @@ class GpuScanEngine(ScanEngine):
 
     def _unit(self, q: Array) -> Array:
         """q (B, nq) with every quaternion scaled to unit length, one of zero length to NaN."""
-        index = self.layout.quaternions
-        if not index.size:
+        entries = self.layout.quaternions
+        if not entries[0].size:
             return q
-        quaternions = q[:, index]
-        quaternions = quaternions / abs(quaternions).max(axis=-1, keepdims=True)  # no square overflows or vanishes
+        given = q
         q = q.copy()
-        q[:, index] = quaternions / self.library.xp.sqrt((quaternions * quaternions).sum(axis=-1, keepdims=True))
+        for columns, scaled in zip(entries, unit_quaternion(tuple(given[:, each] for each in entries)), strict=True):
+            q[:, columns] = scaled
         return q
 
     def method(self, task: Scan, batch: int) -> str:

@@ -163,9 +163,9 @@ class Layout:
         return self.placed(np.arange(self.model.nv_tree))
 
     @cached_property
-    def quaternions(self) -> Array:
-        """(number of quaternions, 4) their places in q."""
-        return self.placed(self.model.quaternion_starts[:, None] + np.arange(4))
+    def quaternions(self) -> tuple[Array, ...]:
+        """Places in q of the first entries of all quaternions, of the second ones, and so on."""
+        return tuple(self.placed(self.model.quaternion_starts + k) for k in range(4))
 
     @cached_property
     def weightless(self) -> Array:
