@@ -159,20 +159,10 @@ look:
   %constant = load ptr, ptr %constant.at, align 8
   %blocks = load i64, ptr %blocks.at, align 8
   %missing = icmp eq ptr %kernel, null
-  br i1 %missing, label %give.up, label %append
-append:
-  %k = phi i64 [ 0, %look ], [ %k.next, %copy ]
-  %left = icmp slt i64 %k, %constants
-  br i1 %left, label %copy, label %begin
-copy:
-  %from = getelementptr i64, ptr %constant, i64 %k
-  %value = load i64, ptr %from, align 8
-  %to.word = add i64 %arrays, %k
-  %to = getelementptr i64, ptr %values, i64 %to.word
-  store i64 %value, ptr %to, align 8
-  %k.next = add i64 %k, 1
-  br label %append
+  br i1 %missing, label %give.up, label %begin
 begin:
+  %behind = getelementptr i64, ptr %values, i64 %arrays
+  call void @copy(ptr %constant, ptr %behind, i64 %constants)
   %scratch.at = getelementptr i64, ptr %values, i64 %scratch.word
   %rows.at = getelementptr i64, ptr %values, i64 %rows.word
   store i64 0, ptr %scratch.at, align 8

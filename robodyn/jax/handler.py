@@ -105,20 +105,10 @@ enter:
   store i64 %stride, ptr %entry.stride, align 8
   %i.next = add i64 %i, 1
   %more = icmp slt i64 %i.next, %arrays
-  br i1 %more, label %array, label %append
-append:
-  %k = phi i64 [ 0, %enter ], [ %k.next, %copy ]
-  %left = icmp slt i64 %k, %constants
-  br i1 %left, label %copy, label %begin
-copy:
-  %from = getelementptr i64, ptr %constant, i64 %k
-  %value = load i64, ptr %from, align 8
-  %to.word = add i64 %words1, %k
-  %to = getelementptr i64, ptr %table, i64 %to.word
-  store i64 %value, ptr %to, align 8
-  %k.next = add i64 %k, 1
-  br label %append
+  br i1 %more, label %array, label %begin
 begin:
+  %behind = getelementptr i64, ptr %table, i64 %words1
+  call void @copy(ptr %constant, ptr %behind, i64 %constants)
   %none = icmp eq i64 %rows, 0
   br i1 %none, label %done, label %share
 share:

@@ -128,6 +128,25 @@ done:
 wrong:
   ret i64 -1
 }
+
+; So many words in another place.
+define internal void @copy(ptr %from, ptr %to, i64 %count) {
+start:
+  br label %next
+next:
+  %k = phi i64 [ 0, %start ], [ %k.next, %one ]
+  %left = icmp slt i64 %k, %count
+  br i1 %left, label %one, label %done
+one:
+  %word.at = getelementptr i64, ptr %from, i64 %k
+  %word = load i64, ptr %word.at, align 8
+  %copy.at = getelementptr i64, ptr %to, i64 %k
+  store i64 %word, ptr %copy.at, align 8
+  %k.next = add i64 %k, 1
+  br label %next
+done:
+  ret void
+}
 """
 
 
