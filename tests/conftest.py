@@ -102,3 +102,17 @@ def relative(got: np.ndarray, wanted: np.ndarray) -> float:
         return 0.0
     error = np.abs(np.asarray(got, dtype=np.float64) - wanted).max() / max(np.abs(wanted).max(), 1e-3)
     return float(np.inf if np.isnan(error) else error)
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A device that is none: that of every GPU engine made in a test."""
+    from gpu_host.arrays import DeviceArray
+    from gpu_host.device import HostDevice
+
+    from robodyn.engines.gpu import engine
+
+    found = HostDevice()
+    monkeypatch.setattr(engine, "default_device", lambda: found)
+    DeviceArray.looks = 0
+    return found

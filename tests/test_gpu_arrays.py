@@ -17,18 +17,9 @@ from test_gpu_engine import compare, there
 
 import robodyn as rd
 from robodyn.array_library import on_device
-from robodyn.engines.gpu import GpuOptions, engine
+from robodyn.engines.gpu import GpuOptions
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
-
-
-@pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch) -> HostDevice:
-    """The device of every engine made in a test."""
-    found = HostDevice()
-    monkeypatch.setattr(engine, "default_device", lambda: found)
-    DeviceArray.looks = 0
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -13,26 +13,16 @@ from functools import cache
 import numpy as np
 import pytest
 from robots import own
+from test_gpu_compile import compiles
 
 import robodyn as rd
-from robodyn.engines.gpu import compiler
 from robodyn.engines.gpu.compiler import Report, compile_reported
 from robodyn.engines.gpu.occupancy import resident_blocks
 from robodyn.engines.gpu.printed import print_program, printed_kernel, traced
 from robodyn.engines.gpu.rolled import rolled_kernel
 from robodyn.engines.gpu.source import SHARED_BYTES, WARP, KernelSource
-from robodyn.errors import UnavailableError
 
-
-def _missing() -> str:
-    try:
-        compiler.nvrtc()
-    except UnavailableError as error:
-        return str(error)
-    return ""
-
-
-pytestmark = pytest.mark.skipif(bool(_missing()), reason=_missing())
+pytestmark = compiles
 
 HEADROOM = 1.1
 """Of registers: versions of NVRTC differ, and so do architectures."""

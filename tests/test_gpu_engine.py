@@ -30,15 +30,6 @@ from robodyn.engines.protocol import SUPPORT
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 
 
-@pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch) -> HostDevice:
-    """The device of every engine made in a test."""
-    found = HostDevice()
-    monkeypatch.setattr(engine, "default_device", lambda: found)
-    DeviceArray.looks = 0
-    return found
-
-
 @pytest.fixture(scope="module")
 def small() -> rd.Model:
     return rd.random_tree(3, seed=1, joints=("revolute", "prismatic"), armature=True)

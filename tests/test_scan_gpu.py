@@ -227,7 +227,7 @@ def required(model: rd.Model, qdd: np.ndarray, states: Any, given: Any) -> float
 FORWARD = [
     (method, name)
     for method in gpu_engine.METHODS["forward_dynamics"]
-    for name in (("arm", "mimic") if method == "jsiia" else MODELS)
+    for name in (("arm", "forest", "mimic") if method == "jsiia" else MODELS)
 ]
 
 
