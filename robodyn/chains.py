@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.integrators import INTEGRATORS, evaluations
 from robodyn.model import Model
 from robodyn.sweeps import Algorithm, DofOutput, Output, PairOutput, Sweep, with_inertia
 
@@ -197,6 +198,48 @@ class Step:
         """Those of the dynamics."""
         return self.dynamics.sweeps
 
+    @cached_property
+    def parts(self) -> tuple[StepPart, ...]:
+        """What it does before, between and behind its evaluations of the dynamics."""
+        return tuple(StepPart(self, k) for k in range(evaluations(INTEGRATORS[self.integrator]) + 1))
+
+
+@dataclass(frozen=True, eq=False)
+class StepPart:
+    """What a step does from its beginning, once the first `number` accelerations are known, (number, nv) of the input
+    `KNOWN`: up to the state and the torques at which it asks for the next ones, or to the state after the step."""
+
+    KNOWN: ClassVar[str] = "accelerations"
+    step: Step
+    number: int
+
+    @property
+    def last(self) -> bool:
+        """Whether all accelerations are known."""
+        return self.number + 1 == len(self.step.parts)
+
+    @cached_property
+    def name(self) -> str:
+        """Of the step, and which part."""
+        return f"{self.step.name}_part_{self.number}"
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """The state at the start, torques and time, and accelerations."""
+        return ("q", "qd", "tau", "dt", *((self.KNOWN,) if self.number else ()))
+
+    @cached_property
+    def outputs(self) -> dict[str, Output | Configuration]:
+        """See above."""
+        if self.last:
+            return self.step.outputs
+        return {"q_at": Configuration(), "qd_at": DofOutput(""), "tau_at": DofOutput("")}
+
+    @property
+    def sweeps(self) -> tuple[Sweep, ...]:
+        """None: it does not go through the tree."""
+        return ()
+
 
 @cache
 def step_of(dynamics: Algorithm | Chain, integrator: str, joint_forces: tuple[str, ...] = ()) -> Step:
@@ -219,7 +262,7 @@ class Scan:
 
 Task: TypeAlias = Algorithm | Chain | Units
 """What an engine runs."""
-Traceable: TypeAlias = Task | Step
+Traceable: TypeAlias = Task | Step | StepPart
 """What can be one straight-line program."""
 
 

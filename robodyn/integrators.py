@@ -73,5 +73,28 @@ def rk4(system: System, q: Coordinates, qd: Vector, dt: Any) -> tuple[Coordinate
     return system.moved(q, u), qd + (a1 + 2.0 * (a2 + a3) + a4) * sixth
 
 
+class _Counting:
+    """A robot at rest, without anything but a count of how often it is asked for accelerations."""
+
+    count = 0
+
+    def acceleration(self, q: Any, qd: Any) -> float:
+        self.count += 1
+        return 0.0
+
+    def moved(self, q: Any, u: Any) -> float:
+        return 0.0
+
+    def bracket(self, a: Any, b: Any) -> float:
+        return 0.0
+
+
+def evaluations(step: Step) -> int:
+    """How many accelerations a step asks for."""
+    system = _Counting()
+    step(system, 0.0, 0.0, 0.0)
+    return system.count
+
+
 INTEGRATORS: dict[str, Step] = {each.__name__: each for each in (semi_implicit_euler, euler, midpoint, rk4)}
 """By name."""

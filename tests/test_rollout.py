@@ -12,8 +12,9 @@ from conftest import random_states
 from robots import own
 
 import robodyn as rd
-from robodyn.chains import step_of
-from robodyn.integrators import INTEGRATORS
+from robodyn.chains import StepPart, step_of
+from robodyn.engines.cpu import kernels
+from robodyn.integrators import INTEGRATORS, evaluations
 from robodyn.joints import KINDS
 from robodyn.query import Query
 from robodyn.rollout import Rollout
@@ -85,6 +86,56 @@ def test_programs_of_steps_give_what_arrays_give(monkeypatch):
     monkeypatch.setattr(type(dyn.engine), "march", lambda *_: False)
     wanted = dyn.rollout(q, qd, tau, 1e-3, 5, "rk4", f_ext)
     assert distance(model, (found.q[-1], found.qd[-1]), (wanted.q[-1], wanted.qd[-1])) < 1e-11
+
+
+IN_PARTS = {
+    "kinds": lambda: rd.random_tree(9, seed=4, joints=KINDS_OF_JOINTS, armature=True),
+    "forest": lambda: rd.random_tree(12, seed=3, joints=("revolute", "spherical")),
+    "mimic": lambda: rd.random_tree(14, seed=4, joints=("revolute", "prismatic"), mimic=0.3),
+}
+
+
+@pytest.mark.parametrize(("code", "batch"), [("unrolled", 37), ("rolled", 1)])
+@pytest.mark.parametrize("integrator", ["rk4", "semi_implicit_euler"])
+@pytest.mark.parametrize("name", IN_PARTS)
+def test_steps_in_parts_give_what_arrays_give(name, integrator, batch, code, monkeypatch):
+    """Steps too large for one program: those of their parts, around dynamics in straight-line code or in loops."""
+    monkeypatch.setenv("ROBODYN_CACHE_DIR", "off")
+    monkeypatch.setattr(kernels, "MAX_UNROLLED_CHAIN", -1)
+    if code == "rolled":
+        monkeypatch.setattr(kernels, "MAX_UNROLLED_OPERATIONS", -1)
+    as_it_is = kernels.Compiler.unrolled
+
+    def unrolled(self, request):
+        with monkeypatch.context() as patch:
+            if isinstance(request.algorithm, StepPart):
+                patch.setattr(kernels, "MAX_UNROLLED_CHAIN", 64_000)
+            return as_it_is(self, request)
+
+    monkeypatch.setattr(kernels.Compiler, "unrolled", unrolled)
+    model = IN_PARTS[name]()
+    q, qd, tau = random_states(model, (batch,))
+    dyn = rd.Dynamics(model, threads=2, joint_forces=("damping", "friction"))
+    given = {"f_ext": np.random.default_rng(1).normal(size=(4, batch, model.n_bodies, 6))}
+    if name != "mimic":
+        given["inertia"] = model.inertia * 1.1
+    found = dyn.rollout(q, qd, tau, 1e-3, 4, integrator, **given)
+    (march,) = dyn.engine._marches.values()
+    modes = [call.kernel.mode for call in march._calls]
+    assert len(modes) == 2 * evaluations(INTEGRATORS[integrator]) + 1
+    assert set(modes[0::2]) == {"unrolled"}
+    assert set(modes[1::2]) == {"chained" if name == "mimic" else code}
+    monkeypatch.setattr(type(dyn.engine), "march", lambda *_: False)
+    wanted = dyn.rollout(q, qd, tau, 1e-3, 4, integrator, **given)
+    assert distance(model, (found.q[-1], found.qd[-1]), (wanted.q[-1], wanted.qd[-1])) < 1e-11
+
+
+def test_a_humanoid_takes_large_steps_in_machine_code():
+    model = rd.load_urdf(own("humanoid"), base="floating")
+    dyn = rd.Dynamics(model)
+    dyn.rollout(*random_states(model), 1e-3, 2, "rk4")
+    (march,) = dyn.engine._marches.values()
+    assert len(march._calls) == 9
 
 
 def test_a_free_double_pendulum_keeps_its_energy():

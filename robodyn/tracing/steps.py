@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from robodyn.chains import Step
+from robodyn.chains import Step, StepPart
 from robodyn.integrators import INTEGRATORS
 from robodyn.joints import JointKind
 from robodyn.model import Model
@@ -67,14 +67,29 @@ def vector(scalars: _Scalars) -> Any:
     return out
 
 
+_Accelerations: TypeAlias = Callable[[Mapping[str, _Scalars]], _Scalars]
+
+
 def stepped(
-    model: Model,
-    task: Step,
-    given: Mapping[str, _Scalars],
-    accelerations: Callable[[Mapping[str, _Scalars]], _Scalars],
+    model: Model, task: Step, given: Mapping[str, _Scalars], accelerations: _Accelerations
 ) -> dict[str, _Scalars]:
     """The state after a step, as expressions of the inputs given."""
     system = TracedSystem(model, task, given["tau"], accelerations)
     # The time, too, is an array: (1,) beside (nv,).
     q, qd = INTEGRATORS[task.integrator](system, *(vector(given[name]) for name in ("q", "qd", "dt")))
     return {"q_next": list(q), "qd_next": list(qd)}
+
+
+def stepped_in_part(model: Model, part: StepPart, given: Mapping[str, _Scalars]) -> dict[str, _Scalars]:
+    """What a part of a step comes to, as expressions of the inputs given: the step's own text, in which accelerations
+    are inputs as far as they are known. What follows is not looked at."""
+    asked: list[Mapping[str, _Scalars]] = []
+    nv = model.nv
+
+    def accelerations(state: Mapping[str, _Scalars]) -> _Scalars:
+        k = len(asked)
+        asked.append(state)
+        return given[part.KNOWN][k * nv : (k + 1) * nv] if k < part.number else [0.0] * nv
+
+    found = stepped(model, part.step, given, accelerations)
+    return found if part.last else {f"{name}_at": scalars for name, scalars in asked[part.number].items()}

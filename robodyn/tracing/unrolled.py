@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.chains import Configuration, Product, Products, Solution, Solve, Stacked, Step, Traceable, Units
+from robodyn.chains import Configuration, Product, Products, Solution, Solve, Stacked, Step, StepPart, Traceable, Units
 from robodyn.joints import KINDS, JointKind, unit_quaternion
 from robodyn.model import Model
 from robodyn.spatial import ZERO_FORCE, ZERO_MOTION, Force, Inertia, Motion, Transform
@@ -38,7 +38,7 @@ from robodyn.tracing.expression import Graph, Value
 from robodyn.tracing.products import multiplied
 from robodyn.tracing.program import Program
 from robodyn.tracing.solves import solved
-from robodyn.tracing.steps import stepped
+from robodyn.tracing.steps import stepped, stepped_in_part
 
 WORLD = -1
 _Key = tuple[str, Any, int | None]
@@ -51,8 +51,10 @@ def input_shapes(model: Model, algorithm: Traceable, base: Iterable[str] = ()) -
     """
     per_body = {name: (model.n_bodies, width) for name, width in PER_BODY.items()}
     shapes = {"q": (model.nq,), **dict.fromkeys(PER_VELOCITY, (model.nv,)), **per_body, "dt": (1,)}
+    if isinstance(algorithm, StepPart):
+        shapes[algorithm.KNOWN] = (algorithm.number, model.nv)
     return {
-        **{name: shapes[name] for name in (*INPUTS, "dt") if name in algorithm.inputs},
+        **{name: shapes[name] for name in (*INPUTS, "dt", StepPart.KNOWN) if name in algorithm.inputs},
         **{name: (6,) for name in ("V0", "dV0") if name in base},
     }
 
@@ -389,6 +391,8 @@ def trace(model: Model, task: Traceable, *, link: int | None = None, base: Itera
             return {name: scalars for name, (_, scalars) in found.items()}
         if isinstance(task, Step):
             return stepped(model, task, given, lambda state: results(task.dynamics, {**given, **state})["qdd"])
+        if isinstance(task, StepPart):
+            return stepped_in_part(model, task, given)
         if isinstance(task, Units):
             units = [[float(k == v) for v in range(model.nv)] for k in range(model.nv)]
             rows = [results(task.algorithm, {**given, task.vector: unit}) for unit in units]

@@ -6,7 +6,7 @@ import ctypes
 import math
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from inspect import Signature, signature
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from robodyn.engines.cpu.cache import ObjectCache
 from robodyn.engines.cpu.generated import GeneratedCode
 from robodyn.engines.cpu.jit import Code
 from robodyn.engines.cpu.kernels import Compiler, Kernel, Request, workspace
-from robodyn.engines.cpu.march import March
+from robodyn.engines.cpu.march import Call, March, step_in_parts, whole_step
 from robodyn.engines.cpu.native import EntryKernel, Scratch, make_entry
 from robodyn.engines.cpu.pool import default_threads, shared_pool
 from robodyn.engines.cpu.target import Target, host_target
@@ -80,7 +80,8 @@ class CpuEngine:
         self._compiling: dict[tuple[Any, ...], threading.Thread] = {}
         self._workspaces: dict[int, list[tuple[int, Array]]] = {}
         self._scratch: Scratch | None = None
-        self._marches: dict[Step, March | None] = {}
+        self._steps: dict[Step, tuple[Kernel, ...]] = {}
+        self._marches: dict[tuple[Step, bool], March] = {}
 
     def request(self, algorithm: Traceable, base: tuple[str, ...] = (), link: int | None = None) -> Request:
         """What a kernel is asked for."""
@@ -168,18 +169,27 @@ class CpuEngine:
 
     def march(self, step: Step, states: tuple[Array, Array], given: Mapping[str, Array], dt: float) -> bool:
         """Follow a step from the first row of states to the last; see `protocol.Engine`."""
-        if step not in self._marches:
+        key = step, states[0].shape[1] == 1
+        if key not in self._marches:
             try:
-                kernel = self.compiler.step(self.request(step)) if self.model.n_bodies else None
+                calls = self._calls(*key)
             except UnavailableError:  # it does not compile: accelerations may
-                kernel = None
-            self._marches[step] = None if kernel is None else March(self.compiler, kernel)
-        found = self._marches[step]
-        if found is None:
-            return False
+                self._steps[step] = calls = ()
+            if not calls:
+                return False
+            self._marches[key] = March(self.compiler, step, calls)
         if states[0].size:
-            found.run(self.launch, states, given, dt)
+            self._marches[key].run(self.launch, states, given, dt)
         return True
+
+    def _calls(self, step: Step, single: bool) -> Sequence[Call]:
+        """The kernels of a step, nothing where there are none."""
+        if step not in self._steps:
+            self._steps[step] = self.compiler.step(self.request(step)) if self.model.n_bodies else ()
+        kernels = self._steps[step]
+        if len(kernels) <= 1:
+            return whole_step(step, *kernels) if kernels else ()
+        return step_in_parts(step, kernels, self.kernel(step.dynamics, single=single))
 
     def prepare(self, algorithm: Task) -> None:
         """Compile an algorithm now."""

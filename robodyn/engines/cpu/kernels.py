@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.chains import Chain, Stage, Step, Traceable, Units
+from robodyn.chains import Chain, Stage, Step, StepPart, Traceable, Units
 from robodyn.engines.cpu.cache import ObjectCache, compiled, object_key
 from robodyn.engines.cpu.jit import Code, compile_object
 from robodyn.engines.cpu.rolled_program import RolledProgram
@@ -35,6 +35,9 @@ runs twice as fast as rolled code, which knows nothing of a robot's structure; i
 _MAX_TRACED_BODIES, _MAX_TRACED_STEPS = 250, 4096
 """Bodies, and bodies times lanes or columns where a query has them, beyond which a program is not even traced. With
 hundreds of bodies one state takes longer in a vector of eight copies than in rolled code for one."""
+_MAX_BODIES_OF_PARTS = 100
+"""Bodies up to which the parts of an integrator's step are traced. They are a few operations for every joint, but all
+have to be compiled before the first step: seconds from here on."""
 MAX_UNROLLED_CHAIN = 24_000
 """Operations of a chain from which its stages are kernels of their own: solves run faster as loops then. Of an
 integrator's step, those from which it takes too long to compile."""
@@ -181,6 +184,15 @@ def _flushed(request: Request) -> Request:
     return replace(request, vectors=frozenset(outputs)) if entries >= _FLUSHED_ENTRIES else request
 
 
+def _least_operations(request: Request) -> int:
+    """What a program takes at least, where that is known in a fraction of the time that tracing it takes: a step of
+    several evaluations of the dynamics, of which one is traced."""
+    step = request.algorithm
+    if not isinstance(step, Step) or len(step.parts) <= 2:
+        return 0
+    return (len(step.parts) - 1) * replace(request, algorithm=step.dynamics).trace().operations
+
+
 class Compiler:
     """Makes kernels, looking into the cache first.
 
@@ -234,6 +246,8 @@ class Compiler:
     def _unrollable(request: Request) -> bool:
         """Whether tracing is worth a try."""
         bodies = request.model.n_bodies
+        if isinstance(request.algorithm, StepPart):
+            return bodies <= _MAX_BODIES_OF_PARTS
         if bodies > _MAX_TRACED_BODIES or bodies * request.lanes > _MAX_TRACED_STEPS:
             return False
         task = request.algorithm
@@ -257,10 +271,11 @@ class Compiler:
             return None
         program: Program | None = None
         if code is None or code == _ROLLED_MARK:
-            program = request.trace()
-            several = isinstance(request.algorithm, Chain | Step)
+            several = isinstance(request.algorithm, Chain | Step | StepPart)
             limit = MAX_UNROLLED_CHAIN if several else MAX_UNROLLED_OPERATIONS
-            if program.operations > limit and not forced:
+            if forced or _least_operations(request) <= limit:
+                program = request.trace()
+            if program is None or (program.operations > limit and not forced):
                 cache.put(key, _ROLLED_MARK, f"{request.label}: rolled")
                 return None
             code = compile_object(request.unrolled_module(program), request.target, OPT)
@@ -281,9 +296,17 @@ class Compiler:
             kernel.__dict__["program"] = program
         return kernel
 
-    def step(self, request: Request) -> Kernel | None:
-        """Unrolled code of an integrator's step, or None where it would be too large, or code is to be rolled."""
-        return None if self.mode == "rolled" else self.unrolled(request)
+    def step(self, request: Request) -> tuple[Kernel, ...]:
+        """Unrolled code of an integrator's step, or where it would be too large of each of its parts; nothing where
+        these are too large as well, or code is to be rolled."""
+        assert isinstance(request.algorithm, Step)
+        if self.mode == "rolled":
+            return ()
+        whole = self.unrolled(request)
+        if whole is not None:
+            return (whole,)
+        parts = [self.unrolled(replace(request, algorithm=part)) for part in request.algorithm.parts]
+        return tuple(part for part in parts if part is not None) if all(parts) else ()
 
     def shared(self, text: str, label: str, target: Target) -> Code:
         """Code that every robot shares, from the cache if it is there."""

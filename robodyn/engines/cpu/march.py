@@ -1,40 +1,77 @@
-"""Many steps of an integrator in one call: a kernel that runs a step's kernel again and again, on arrays that move on.
+"""Many steps of an integrator in one call: a kernel that runs a step's kernels again and again, on arrays that move on.
 
-It is a kernel like any other, `void kernel(ptr table, i64 first, i64 last, ptr workspace)`: threads share the rows of a
-batch, and each takes its rows through all steps while they are in its cache. Behind the arrays, the table has one
-constant, the descriptor, 64-bit integers:
+A step is one kernel, or where that would be too large several: those of its parts, and between them the one of the
+dynamics. The kernel around them is one like any other, `void kernel(ptr table, i64 first, i64 last, ptr workspace)`:
+threads share the rows of a batch, and each takes its rows through all steps while they are in its cache. The table has
+one entry, the descriptor, 64-bit integers:
 
-    address of the step's kernel, steps, by how many bytes each array moves on from one step to the next.
+    steps, kernels of a step, offset of their own workspace;
+    for each: its address, number of entries of its table, and for each of them
+        address of the array, bytes from row to row, and bytes from one step to the next.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.chains import Step, StepPart
 from robodyn.engines.cpu.kernels import Compiler, Kernel
 
 _LINE = 64
 Launch = Callable[[Kernel, int, int, int], None]
 
 
-class March:
-    """The kernel around the kernel of a step."""
+@dataclass(frozen=True)
+class Call:
+    """One of a step's kernels, and the names of the arrays that it gets: inputs, then outputs."""
 
-    def __init__(self, compiler: Compiler, step: Kernel) -> None:
-        self._step = step
-        n_arrays = len(step.inputs) + len(step.request.algorithm.outputs)
-        text = march_module(n_arrays)
+    kernel: Kernel
+    arrays: tuple[str, ...]
+
+    @property
+    def entries(self) -> int:
+        """Of its table."""
+        return len(self.arrays) + len(self.kernel.constants) // 2
+
+
+def whole_step(step: Step, kernel: Kernel) -> list[Call]:
+    """A step that is one kernel."""
+    return [Call(kernel, (*kernel.inputs, *step.outputs))]
+
+
+def step_in_parts(step: Step, parts: Sequence[Kernel], dynamics: Kernel) -> list[Call]:
+    """The kernels of the parts of a step, with the dynamics between them."""
+    calls = []
+    at = {"q": "q_at", "qd": "qd_at", "tau": "tau_at"}
+    for part, kernel in zip(step.parts, parts, strict=True):
+        calls.append(Call(kernel, (*kernel.inputs, *part.outputs)))
+        if not part.last:
+            read = (at.get(name, name) for name in dynamics.inputs)
+            calls.append(Call(dynamics, (*read, f"qdd_{part.number}")))
+    return calls
+
+
+class March:
+    """The kernel around those of a step."""
+
+    def __init__(self, compiler: Compiler, step: Step, calls: Sequence[Call]) -> None:
+        self._step, self._calls = step, tuple(calls)
+        tables = 16 * max(call.entries for call in calls)
+        self._own = -(-tables // _LINE) * _LINE
+        first = calls[0].kernel
         self._kernel = replace(
-            step,
+            first,
             mode="march",
-            code=compiler.shared(text, "march", step.request.target),
-            workspace_bytes=march_bytes(n_arrays),
-            module=lambda: text,
+            code=compiler.shared(MODULE, "march", first.request.target),
+            constants=(),
+            workspace_bytes=self._own + max(call.kernel.workspace_bytes for call in calls),
+            row_ns=sum(call.kernel.row_ns for call in calls),
+            module=lambda: MODULE,
         )
 
     def run(self, launch: Launch, states: tuple[Array, Array], given: Mapping[str, Array], dt: float) -> None:
@@ -45,64 +82,85 @@ class March:
         time = np.full((1, 1, 1), dt, q.dtype)
         arrays = {"q": q[:-1], "qd": qd[:-1], "q_next": q[1:], "qd_next": qd[1:], **given}
         arrays["dt"] = np.broadcast_to(time, (1, batch, 1))
-        listed = [arrays[name] for name in (*self._step.inputs, *self._step.request.algorithm.outputs)]
-        words = [word for array in listed for word in (array.__array_interface__["data"][0], array.strides[1])]
-        moves = [array.strides[0] if len(array) > 1 else 0 for array in listed]
-        descriptor = march_descriptor(self._step.address, steps, moves)
-        table = (ctypes.c_int64 * (len(words) + 2))(*words, descriptor.ctypes.data, 0)
+        if len(self._calls) > 1:
+            arrays |= self._between(q, qd)
+        words = [steps, len(self._calls), self._own]
+        for call in self._calls:
+            words += [call.kernel.address, call.entries]
+            for name in call.arrays:
+                array = arrays[name]
+                move = array.strides[0] if len(array) > 1 else 0
+                words += [array.__array_interface__["data"][0], array.strides[1], move]
+            constants = list(call.kernel.constants)
+            if call.kernel.batch:
+                constants[-1] = batch
+            for pair in zip(constants[0::2], constants[1::2], strict=True):
+                words += [*pair, 0]
+        descriptor = np.array([word % (1 << 64) for word in words], dtype=np.uint64).view(np.int64)
+        table = (ctypes.c_int64 * 2)(descriptor.ctypes.data, 0)
         launch(self._kernel, ctypes.addressof(table), batch, steps)
 
-
-def march_bytes(n_arrays: int) -> int:
-    """Bytes of scratch memory for the table that a step's kernel gets."""
-    return -(-16 * n_arrays // _LINE) * _LINE
-
-
-def march_descriptor(address: int, steps: int, moves: Sequence[int]) -> Array:
-    """The descriptor."""
-    return np.array([word % (1 << 64) for word in (address, steps, *moves)], dtype=np.uint64).view(np.int64)
+    def _between(self, q: Array, qd: Array) -> dict[str, Array]:
+        """Arrays (1, B, ...) for what one kernel of a step leaves to the next."""
+        batch, nv = qd.shape[1:]
+        known = np.empty((1, batch, len(self._step.parts) - 1, nv), qd.dtype)
+        found = {f"qdd_{k}": known[:, :, k] for k in range(known.shape[2])}
+        at = {"q_at": np.empty_like(q[:1]), "qd_at": np.empty_like(qd[:1]), "tau_at": np.empty_like(qd[:1])}
+        return {**found, **at, StepPart.KNOWN: known}
 
 
-def march_module(n_arrays: int) -> str:
-    """The module for steps with so many inputs and outputs."""
-    return f"""define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) {{
+MODULE = """define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) {
 entry:
-  %descriptor.at = getelementptr {{ptr, i64}}, ptr %table, i64 {n_arrays}
-  %descriptor = load ptr, ptr %descriptor.at, align 8
-  %address.word = load i64, ptr %descriptor, align 8
-  %address = inttoptr i64 %address.word to ptr
-  %steps.at = getelementptr i64, ptr %descriptor, i64 1
-  %steps = load i64, ptr %steps.at, align 8
-  %moves = getelementptr i64, ptr %descriptor, i64 2
-  %own = getelementptr i8, ptr %workspace, i64 {march_bytes(n_arrays)}
+  %descriptor = load ptr, ptr %table, align 8
+  %steps = load i64, ptr %descriptor, align 8
+  %count.at = getelementptr i64, ptr %descriptor, i64 1
+  %count = load i64, ptr %count.at, align 8
+  %own.at = getelementptr i64, ptr %descriptor, i64 2
+  %own.offset = load i64, ptr %own.at, align 8
+  %own = getelementptr i8, ptr %workspace, i64 %own.offset
+  %calls = getelementptr i64, ptr %descriptor, i64 3
   %some = icmp sgt i64 %steps, 0
   br i1 %some, label %step, label %done
 step:
-  %t = phi i64 [ 0, %entry ], [ %t.next, %call ]
+  %t = phi i64 [ 0, %entry ], [ %t.next, %stepped ]
+  br label %kernel
+kernel:
+  %c = phi i64 [ 0, %step ], [ %c.next, %call ]
+  %at = phi ptr [ %calls, %step ], [ %at.next, %call ]
+  %address.word = load i64, ptr %at, align 8
+  %address = inttoptr i64 %address.word to ptr
+  %entries.at = getelementptr i64, ptr %at, i64 1
+  %entries = load i64, ptr %entries.at, align 8
+  %arrays = getelementptr i64, ptr %at, i64 2
   br label %array
 array:
-  %k = phi i64 [ 0, %step ], [ %k.next, %array ]
-  %from = getelementptr {{i64, i64}}, ptr %table, i64 %k
+  %k = phi i64 [ 0, %kernel ], [ %k.next, %array ]
+  %from = getelementptr {i64, i64, i64}, ptr %arrays, i64 %k
   %start = load i64, ptr %from, align 8
   %stride.at = getelementptr i64, ptr %from, i64 1
   %stride = load i64, ptr %stride.at, align 8
-  %move.at = getelementptr i64, ptr %moves, i64 %k
+  %move.at = getelementptr i64, ptr %from, i64 2
   %move = load i64, ptr %move.at, align 8
   %moved = mul i64 %t, %move
   %here = add i64 %start, %moved
-  %to = getelementptr {{i64, i64}}, ptr %workspace, i64 %k
+  %to = getelementptr {i64, i64}, ptr %workspace, i64 %k
   store i64 %here, ptr %to, align 8
   %to.stride = getelementptr i64, ptr %to, i64 1
   store i64 %stride, ptr %to.stride, align 8
   %k.next = add i64 %k, 1
-  %k.more = icmp slt i64 %k.next, {n_arrays}
+  %k.more = icmp slt i64 %k.next, %entries
   br i1 %k.more, label %array, label %call
 call:
   call void %address(ptr %workspace, i64 %first, i64 %last, ptr %own)
+  %at.next = getelementptr {i64, i64, i64}, ptr %arrays, i64 %entries
+  %c.next = add i64 %c, 1
+  %c.more = icmp slt i64 %c.next, %count
+  br i1 %c.more, label %kernel, label %stepped
+stepped:
   %t.next = add i64 %t, 1
   %more = icmp slt i64 %t.next, %steps
   br i1 %more, label %step, label %done
 done:
   ret void
-}}
+}
 """
