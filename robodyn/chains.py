@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -206,10 +206,9 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class StepPart:
-    """What a step does from its beginning, once the first `number` accelerations are known, (number, nv) of the input
-    `KNOWN`: up to the state and the torques at which it asks for the next ones, or to the state after the step."""
+    """What a step does from its beginning, once the first `number` accelerations are known: up to the state and the
+    torques at which it asks for the next ones, or to the state after the step."""
 
-    KNOWN: ClassVar[str] = "accelerations"
     step: Step
     number: int
 
@@ -224,16 +223,31 @@ class StepPart:
         return f"{self.step.name}_part_{self.number}"
 
     @cached_property
+    def known(self) -> tuple[str, ...]:
+        """Names of the accelerations that are known."""
+        return tuple(f"qdd_{k}" for k in range(self.number))
+
+    @cached_property
     def inputs(self) -> tuple[str, ...]:
         """The state at the start, torques and time, and accelerations."""
-        return ("q", "qd", "tau", "dt", *((self.KNOWN,) if self.number else ()))
+        return ("q", "qd", "tau", "dt", *self.known)
 
     @cached_property
     def outputs(self) -> dict[str, Output | Configuration]:
         """See above."""
         if self.last:
             return self.step.outputs
-        return {"q_at": Configuration(), "qd_at": DofOutput(""), "tau_at": DofOutput("")}
+        return {self.at("q"): Configuration(), self.at("qd"): DofOutput(""), self.at("tau"): DofOutput("")}
+
+    @staticmethod
+    def at(name: str) -> str:
+        """What the dynamics' input of a name is called where they are asked after a part that is not the last."""
+        return f"{name}_at" if name in ("q", "qd", "tau") else name
+
+    @property
+    def asked(self) -> str:
+        """What the accelerations are called that are asked for after this part."""
+        return f"qdd_{self.number}"
 
     @property
     def sweeps(self) -> tuple[Sweep, ...]:

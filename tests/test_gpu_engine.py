@@ -389,8 +389,27 @@ def test_gpu_rollouts_ask_policies_where_states_are(arm: rd.Model, host: HostDev
         compare(dyn.rollout(*arrays, None, 1e-3, 4, policy=policy).q, wanted.q)
     out = (np.empty((2, 3, 7)), np.empty((2, 3, 7)))
     assert np.array_equal(dyn.rollout(q, qd, None, 1e-3, 4, save_every=None, out=out).q, out[0])
-    large = rd.Dynamics(arm, engine="gpu", gpu=GpuOptions("warp"))  # no program: a launch for each acceleration
-    compare(large.rollout(*there(q, qd), None, 1e-3, 2).q, reference.rollout(q, qd, None, 1e-3, 2).q)
+
+
+@pytest.mark.parametrize("options", [GpuOptions("warp"), GpuOptions(), GpuOptions("warp", "split")])
+@pytest.mark.parametrize("robot", ["ball_joint_arm", "mimic"])
+def test_gpu_rollouts_in_parts(robot: str, options: GpuOptions, host: HostDevice, monkeypatch: Any) -> None:
+    """Where a step is no single program, its parts are, and the dynamics are any kernel between them."""
+    if options == GpuOptions():
+
+        def refused(*_: Any) -> Any:
+            raise rd.UnavailableError("too large")
+
+        monkeypatch.setattr(engine, "marching_kernel", refused)
+    model = rd.random_tree(5, seed=2, joints=("revolute",), mimic=0.4) if robot == "mimic" else rd.load_urdf(own(robot))
+    q, qd, tau = random_states(model, (3,))
+    f_ext = np.random.default_rng(1).normal(size=(3, 3, model.n_bodies, 6))
+    forces = {"joint_forces": ("damping", "friction")}
+    dyn = rd.Dynamics(model, engine="gpu", gpu=options, **forces)
+    wanted = rd.Dynamics(model, engine="reference", **forces).rollout(q, qd, tau, 1e-3, 3, "rk4", f_ext)
+    found = dyn.rollout(*there(q, qd, tau), 1e-3, 3, "rk4", *there(f_ext))
+    assert [name for name, _ in host.launches].count("part") == 3 * 5
+    compare((found.q, found.qd), (wanted.q, wanted.qd), 1e-10)
 
 
 def test_gpu_programs_say_what_the_assembler_makes_of_them(arm: rd.Model, host: HostDevice) -> None:

@@ -84,12 +84,11 @@ def stepped_in_part(model: Model, part: StepPart, given: Mapping[str, _Scalars])
     """What a part of a step comes to, as expressions of the inputs given: the step's own text, in which accelerations
     are inputs as far as they are known. What follows is not looked at."""
     asked: list[Mapping[str, _Scalars]] = []
-    nv = model.nv
 
     def accelerations(state: Mapping[str, _Scalars]) -> _Scalars:
-        k = len(asked)
         asked.append(state)
-        return given[part.KNOWN][k * nv : (k + 1) * nv] if k < part.number else [0.0] * nv
+        known = part.known[len(asked) - 1 : len(asked)]
+        return given[known[0]] if known else [0.0] * model.nv
 
     found = stepped(model, part.step, given, accelerations)
-    return found if part.last else {f"{name}_at": scalars for name, scalars in asked[part.number].items()}
+    return found if part.last else {part.at(name): scalars for name, scalars in asked[part.number].items()}

@@ -51,10 +51,10 @@ def input_shapes(model: Model, algorithm: Traceable, base: Iterable[str] = ()) -
     """
     per_body = {name: (model.n_bodies, width) for name, width in PER_BODY.items()}
     shapes = {"q": (model.nq,), **dict.fromkeys(PER_VELOCITY, (model.nv,)), **per_body, "dt": (1,)}
-    if isinstance(algorithm, StepPart):
-        shapes[algorithm.KNOWN] = (algorithm.number, model.nv)
+    known = algorithm.known if isinstance(algorithm, StepPart) else ()
     return {
-        **{name: shapes[name] for name in (*INPUTS, "dt", StepPart.KNOWN) if name in algorithm.inputs},
+        **{name: shapes[name] for name in (*INPUTS, "dt") if name in algorithm.inputs},
+        **dict.fromkeys(known, (model.nv,)),
         **{name: (6,) for name in ("V0", "dV0") if name in base},
     }
 

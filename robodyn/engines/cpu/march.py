@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.chains import Step, StepPart
+from robodyn.chains import Step
 from robodyn.engines.cpu.kernels import Compiler, Kernel
 
 _LINE = 64
@@ -47,12 +47,10 @@ def whole_step(step: Step, kernel: Kernel) -> list[Call]:
 def step_in_parts(step: Step, parts: Sequence[Kernel], dynamics: Kernel) -> list[Call]:
     """The kernels of the parts of a step, with the dynamics between them."""
     calls = []
-    at = {"q": "q_at", "qd": "qd_at", "tau": "tau_at"}
     for part, kernel in zip(step.parts, parts, strict=True):
         calls.append(Call(kernel, (*kernel.inputs, *part.outputs)))
         if not part.last:
-            read = (at.get(name, name) for name in dynamics.inputs)
-            calls.append(Call(dynamics, (*read, f"qdd_{part.number}")))
+            calls.append(Call(dynamics, (*map(part.at, dynamics.inputs), part.asked)))
     return calls
 
 
@@ -102,11 +100,9 @@ class March:
 
     def _between(self, q: Array, qd: Array) -> dict[str, Array]:
         """Arrays (1, B, ...) for what one kernel of a step leaves to the next."""
-        batch, nv = qd.shape[1:]
-        known = np.empty((1, batch, len(self._step.parts) - 1, nv), qd.dtype)
-        found = {f"qdd_{k}": known[:, :, k] for k in range(known.shape[2])}
-        at = {"q_at": np.empty_like(q[:1]), "qd_at": np.empty_like(qd[:1]), "tau_at": np.empty_like(qd[:1])}
-        return {**found, **at, StepPart.KNOWN: known}
+        first, last = self._step.parts[0], self._step.parts[-1]
+        like = {**dict.fromkeys((*first.outputs, *last.known), qd), first.at("q"): q}
+        return {name: np.empty_like(array[:1]) for name, array in like.items()}
 
 
 MODULE = """define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) {

@@ -158,7 +158,7 @@ class GpuEngine:
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._choices: dict[tuple[Any, ...], Variant] = {}
         self._staging = Staging(self.device)
-        self._marches: dict[Step, Launch | None] = {}
+        self._marches: dict[Step, tuple[Launch, ...]] = {}
 
     # What runs.
 
@@ -289,37 +289,68 @@ class GpuEngine:
     def march(self, step: Step, states: tuple[Array, Array], given: Mapping[str, Array], dt: float) -> bool:
         """Follow a step from the first row of states to the last; see `protocol.Marching`."""
         require_own_process(self._process)
-        launch = self._marching(step)
-        if launch is None:
+        launches = self._marching(step)
+        if not launches:
             return False
         (q, qd), xp = states, self.device.xp
         if not q.size:
             return True
-        batch = q.shape[1]
         with self.device.selected():
-            inputs = {
-                name: xp.ascontiguousarray(array if len(array) > 1 else array[0]) for name, array in given.items()
-            }
-            arrays = {"q": q[0], "qd": qd[0], "q_next": q[1:], "qd_next": qd[1:], **inputs}
-            arrays["dt"] = xp.full((batch, 1), dt, self.dtype)
-            moves = {f"{name}_moves": int(len(array) > 1) for name, array in given.items()}
-            numbers = {"steps": len(q) - 1, "dt_moves": 0, **moves}
-            launch(arrays, batch, xp, [numbers[name] for name in launch.kernel.source.numbers])
+            inputs = {name: xp.ascontiguousarray(array) for name, array in given.items()}
+            inputs["dt"] = xp.full((1, q.shape[1], 1), dt, self.dtype)
+            (self._march_at_once if len(launches) == 1 else self._march_in_parts)(step, launches, (q, qd), inputs)
         return True
 
-    def _marching(self, step: Step) -> Launch | None:
-        """The kernel of a step's march, or None where there is none: then steps are made by their accelerations."""
+    def _march_at_once(
+        self, step: Step, launches: Sequence[Launch], states: tuple[Array, Array], given: Mapping[str, Array]
+    ) -> None:
+        """All steps in one kernel."""
+        (q, qd), (launch,) = states, launches
+        inputs = {name: array if len(array) > 1 else array[0] for name, array in given.items()}
+        arrays = {"q": q[0], "qd": qd[0], "q_next": q[1:], "qd_next": qd[1:], **inputs}
+        moves = {f"{name}_moves": int(len(array) > 1) for name, array in given.items()}
+        numbers = {"steps": len(q) - 1, **moves}
+        launch(arrays, q.shape[1], self.device.xp, [numbers[name] for name in launch.kernel.source.numbers])
+
+    def _march_in_parts(
+        self, step: Step, launches: Sequence[Launch], states: tuple[Array, Array], given: Mapping[str, Array]
+    ) -> None:
+        """A launch for each part of each step, with the dynamics between them."""
+        (q, qd), xp, batch = states, self.device.xp, states[0].shape[1]
+        plan = self.plan(step.dynamics, self.variant(step.dynamics, batch))
+        first, last = step.parts[0], step.parts[-1]
+        like = {**dict.fromkeys((*first.outputs, *last.known), qd), first.at("q"): q}
+        between = {name: xp.empty(array.shape[1:], self.dtype) for name, array in like.items()}
+        for k in range(len(q) - 1):
+            now = {name: array[k if len(array) > 1 else 0] for name, array in given.items()}
+            arrays = {"q": q[k], "qd": qd[k], "q_next": q[k + 1], "qd_next": qd[k + 1], **now, **between}
+            for part, launch in zip(step.parts, launches, strict=True):
+                launch(arrays, batch, xp)
+                if not part.last:
+                    at = {name: arrays[part.at(name)] for name in step.dynamics.inputs}
+                    self._run_on_device(plan, at, {"qdd": arrays[part.asked]}, batch)
+
+    def _marching(self, step: Step) -> tuple[Launch, ...]:
+        """The kernel of a step's march, or those of its parts where that would be too large; nothing where there are
+        none: then steps are made by their accelerations."""
         if step not in self._marches:
-            found = None
+            found: tuple[Launch, ...] = ()
             if self.model.n_bodies and self.options.kernel in ("auto", "printed"):
-                try:
-                    source = marching_kernel(self.model, step, self.dtype)
-                    with self.device.selected():
-                        found = self._launch(source)
-                except UnavailableError:
-                    found = None
+                found = self._launched(lambda: [marching_kernel(self.model, step, self.dtype)])
+            if self.model.n_bodies and not found:
+                found = self._launched(
+                    lambda: [printed_kernel(self.model, part, self.dtype, name="part") for part in step.parts]
+                )
             self._marches[step] = found
         return self._marches[step]
+
+    def _launched(self, sources: Callable[[], Sequence[KernelSource]]) -> tuple[Launch, ...]:
+        """Kernels on the device, or none where one of them is too large."""
+        try:
+            with self.device.selected():
+                return tuple(map(self._launch, sources()))
+        except UnavailableError:
+            return ()
 
     def _run_reference(
         self, task: Task, inputs: Mapping[str, Array], outputs: Mapping[str, Array], link: int | None

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.chains import Chain, Step, Task, Traceable, Units
+from robodyn.chains import Chain, Step, Traceable, Units
 from robodyn.engines.cpu.solves import solve_operations
 from robodyn.engines.gpu import sincos
 from robodyn.engines.gpu.dialect import FUSED, CudaDialect
@@ -167,7 +167,7 @@ def fits_registers(program: Program, dtype: np.dtype[Any]) -> bool:
 
 def printed_kernel(
     model: Model,
-    task: Task,
+    task: Traceable,
     dtype: np.dtype[Any] | str,
     base: Iterable[str] = (),
     link: int | None = None,
