@@ -155,6 +155,9 @@ class HostDevice:
         finally:
             self._recording = None
 
+    def is_recording(self) -> bool:
+        return self._recording is not None
+
     def start(self, launch: Callable[[], None]) -> None:
         if self._recording is None:
             launch()

@@ -104,6 +104,9 @@ class Device(Protocol):
     def record(self, work: Callable[[], None]) -> Graph:
         """What `work` launches, as a graph; nothing runs yet. Memory that it takes belongs to the graph."""
 
+    def is_recording(self) -> bool:
+        """Whether the current stream records: nothing that is started there runs yet."""
+
 
 class CudaDevice:
     """The current CUDA device.
@@ -220,6 +223,10 @@ class CudaDevice:
                     _abandon(stream)
                     raise
                 return _CudaGraph(self, stream.end_capture(), pool)
+
+    def is_recording(self) -> bool:
+        """Whether the current stream records: nothing that is started there runs yet."""
+        return bool(self._cupy.cuda.get_current_stream().is_capturing())
 
 
 class _CudaGraph:

@@ -66,13 +66,18 @@ class Level:
     def placed(self, where: Placing) -> Level:
         """With indices where arrays are."""
         found = Level(where(self.bodies), where(self.starts), where(self.junctions), self.segments)
-        found.__dict__.update(ends=where(self.ends), grouped=self.grouped.placed(where))
+        found.__dict__.update(ends=where(self.ends), inner=where(self.inner), grouped=self.grouped.placed(where))
         return found
 
     @cached_property
     def ends(self) -> Indices:
         """Place of the last body of each path among `bodies`."""
         return read_only(self.starts + self.segments.lengths - 1)
+
+    @cached_property
+    def inner(self) -> Indices:
+        """Places among `bodies` of those whose path goes on."""
+        return read_only(np.delete(np.arange(self.bodies.size), self.ends))
 
     @cached_property
     def grouped(self) -> Junctions:
@@ -101,6 +106,12 @@ class HeavyPaths:
     @cached_property
     def levels(self) -> tuple[Level, ...]:
         """At most floor(log2 n) + 1 of them."""
+        where = self._where
+        return self.here if where is None else tuple(level.placed(where) for level in self.here)
+
+    @cached_property
+    def here(self) -> tuple[Level, ...]:
+        """The levels with NumPy's indices, wherever arrays are."""
         tree = self.tree
         order = np.lexsort((tree.heavy_head, tree.heavy_level))  # stable: along a path in index order, so outward
         level, head = tree.heavy_level[order], tree.heavy_head[order]
@@ -110,8 +121,7 @@ class HeavyPaths:
     def _level(self, bodies: Indices, head: Indices) -> Level:
         starts = np.flatnonzero(np.diff(head, prepend=-1))
         lengths = np.diff(starts, append=bodies.size)
-        level = Level(bodies, starts, self.tree.parent[bodies[starts]], Segments(lengths))
-        return level if self._where is None else level.placed(self._where)
+        return Level(bodies, starts, self.tree.parent[bodies[starts]], Segments(lengths))
 
     def outward(
         self,

@@ -55,9 +55,11 @@ class Segments:
 
     Args:
         lengths: of the segments, in order; at least 1 each.
+        kept: whether later calls scan them too: a device then keeps what it has to know of them.
     """
 
-    def __init__(self, lengths: Any) -> None:
+    def __init__(self, lengths: Any, *, kept: bool = True) -> None:
+        self.kept = kept
         self.lengths: Indices = np.asarray(lengths, dtype=np.intp)
         self.starts: Indices = np.cumsum(self.lengths) - self.lengths
         self.n = int(self.lengths.sum())

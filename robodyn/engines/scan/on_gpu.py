@@ -15,6 +15,7 @@ from robodyn.engines.gpu.source import WARP
 from robodyn.engines.scan.elementwise import Elementwise, traced
 from robodyn.engines.scan.kernels import Segments
 from robodyn.engines.scan.semigroups import Semigroup
+from robodyn.errors import UnavailableError
 from robodyn.tree import Indices
 
 
@@ -33,6 +34,25 @@ class ScanDevice:
     def placed(self, array: Array) -> Array:
         """A NumPy array, a model's constants or indices, on the device for good."""
         found: Array = self.device.constant(np.ascontiguousarray(array))
+        return found
+
+    def moved(self, array: Array) -> Array:
+        """A NumPy array on the device, in the order of the current stream; nothing waits."""
+        found: Array = self.xp.asarray(np.ascontiguousarray(array))
+        return found
+
+    def here(self, array: Array) -> Array:
+        """A copy as a NumPy array, for which the host waits.
+
+        Raises:
+            UnavailableError: while a call is recorded.
+        """
+        if self.device.is_recording():
+            raise UnavailableError(
+                "capture: this method looks at values on its way, which a recorded call cannot do; engine='gpu' has "
+                "methods that can be recorded for every query"
+            )
+        found: Array = self.xp.asnumpy(array)
         return found
 
     def free_bytes(self) -> int:
@@ -77,7 +97,8 @@ class ScanDevice:
         """Prefixes or suffixes of elements (size, n, ...), see `Segments.scan`."""
         given = self.xp.ascontiguousarray(elements.reshape(*elements.shape[:2], -1))
         if segments not in self._begins or backwards not in self._begins[segments]:
-            begins = [self.placed(each) for each in positions(segments.reversed if backwards else segments)]
+            where = self.placed if segments.kept else self.moved
+            begins = [where(each) for each in positions(segments.reversed if backwards else segments)]
             self._begins.setdefault(segments, {})[backwards] = begins
         begins = self._begins[segments][backwards]
         return self._prefixes(self._scan(op, given.dtype, backwards), begins, given).reshape(elements.shape)

@@ -39,6 +39,7 @@ from robodyn.spatial import (
     Transform,
     add,
     cross,
+    dot,
     scale,
     sub,
 )
@@ -208,3 +209,14 @@ def motions(code: int) -> Elementwise:
     nv = KINDS[code].nv
     result = FieldType((ONE, _SIX, (_SIX,) * nv, (0.0,) * nv))
     return Elementwise(lambda *parts: motion_of_joint(_member(code, *parts)), result, *_fields(code))
+
+
+@cache
+def joint_accelerations(code: int) -> Elementwise:
+    """-(G a + g) (nv, n, B) for a kind of joint, from G and g as `motions` gives them and a (6, n, B) of parents."""
+    nv = KINDS[code].nv
+
+    def step(known: tuple[tuple[Vec6, ...], tuple[Scalar, ...]], a: Vec6) -> tuple[Scalar, ...]:
+        return tuple(-(dot(row, a) + given) for row, given in zip(*known, strict=True))
+
+    return Elementwise(step, FieldType((0.0,) * nv), FieldType(((_SIX,) * nv, (0.0,) * nv)), FieldType(_SIX))

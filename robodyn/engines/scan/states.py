@@ -33,7 +33,7 @@ PIECE = 1 << 16
 _SCALARS = 2048
 """Of memory, for each body and state, that a device must have left."""
 
-_Rows: TypeAlias = Any
+Rows: TypeAlias = Any
 """Indices, or a slice where they are consecutive."""
 
 
@@ -42,9 +42,9 @@ class Joints:
     """The joints of one kind: their bodies, and rows (nq, m) and (nv, m) of tree coordinates and tree velocities."""
 
     kind: JointKind
-    bodies: _Rows
-    q_rows: tuple[_Rows, ...]
-    v_rows: tuple[_Rows, ...]
+    bodies: Rows
+    q_rows: tuple[Rows, ...]
+    v_rows: tuple[Rows, ...]
     pitch: Array
 
     def transform(self, q: tuple[Scalar, ...]) -> Transform:
@@ -60,18 +60,20 @@ class Joints:
 class Layout:
     """A model for scans: its trees and its constants as element arrays (size, n, 1).
 
-    `device`: where all arrays are, indices too; None for NumPy's.
+    `device`: where all arrays are, indices too; None for NumPy's. `known`: what algorithms have worked out from it.
     """
 
     def __init__(
         self, model: Model, dtype: np.dtype[Any], options: ScanOptions, device: ScanDevice | None = None
     ) -> None:
         self.model, self.dtype, self.options, self.device = model, dtype, options, device
+        self.known: dict[str, Any] = {}
         self.vector_tree = VectorTree(model.tree)
         self.heavy_paths = HeavyPaths(model.tree, None if device is None else device.placed)
         self.Xtree = self._constant(model.Xtree)
         self.inertia = self._constant(model.inertia)
         self.armature = self.placed(model.tree_armature.astype(dtype)[:, None])
+        self.pitch = self.placed(model.pitch.astype(dtype)[None, :, None])
         self.joints = tuple(self._joints(code) for code in np.unique(model.joint_kind).tolist())
 
     @property
@@ -83,6 +85,18 @@ class Layout:
         """A NumPy array where arrays are."""
         return array if self.device is None else self.device.placed(array)
 
+    def moved(self, array: Array) -> Array:
+        """A NumPy array where arrays are, for one call."""
+        return array if self.device is None else self.device.moved(array)
+
+    def where(self, array: Array, *, kept: bool) -> Array:
+        """`placed` or `moved`."""
+        return self.placed(array) if kept else self.moved(array)
+
+    def here(self, array: Array) -> Array:
+        """An array as one of NumPy: on a device, once all that was started has led to it."""
+        return array if self.device is None else self.device.here(array)
+
     def _constant(self, rows: Array) -> Array:
         return self.placed(np.ascontiguousarray(rows.T.astype(self.dtype))[:, :, None])
 
@@ -91,17 +105,17 @@ class Layout:
         bodies = np.flatnonzero(model.joint_kind == code)
         return Joints(
             kind,
-            self._run(bodies),
-            tuple(self._run(model.q_start[bodies] + k) for k in range(kind.nq)),
-            tuple(self._run(model.v_start[bodies] + k) for k in range(kind.nv)),
+            self.rows(bodies),
+            tuple(self.rows(model.q_start[bodies] + k) for k in range(kind.nq)),
+            tuple(self.rows(model.v_start[bodies] + k) for k in range(kind.nv)),
             self.placed(model.pitch[bodies].astype(self.dtype)[:, None]),
         )
 
-    def _run(self, rows: Array) -> _Rows:
-        """Rows as a slice where they are consecutive: a slice copies nothing."""
-        if rows.size and rows[-1] - rows[0] + 1 == rows.size and (np.diff(rows) == 1).all():
+    def rows(self, rows: Array, *, kept: bool = True) -> Rows:
+        """Rows as a slice where they are consecutive, and the last, -1, is not among them: a slice copies nothing."""
+        if rows.size and rows[0] >= 0 and rows[-1] - rows[0] + 1 == rows.size and (np.diff(rows) == 1).all():
             return slice(int(rows[0]), int(rows[-1]) + 1)
-        return self.placed(rows)
+        return self.where(rows, kept=kept)
 
     @property
     def n(self) -> int:
