@@ -22,12 +22,17 @@ from robodyn.model import Model
 
 METHODS: dict[str, tuple[str, ...]] = {
     "inverse_dynamics": ("twist_pair", "rnea", "rnea_world"),
-    "forward_dynamics": ("crba", "jsiia"),
+    "forward_dynamics": ("crba", "jsiia", "aba_scan", "hybrid_abia", "hybrid_abia_fused"),
     "mass_matrix": ("crba",),
     "inverse_dynamics_gradient": ("idsva",),
 }
 """What runs there. "auto" is the first: twist pairs need one scan where others need two, and composites of subtrees
-less work than inverse dynamics of every column."""
+less work than inverse dynamics of every column. Of forward dynamics it is so up to `MOST_DENSE` degrees of freedom, and
+"aba_scan" beyond, unless joints mimic others."""
+MOST_DENSE = 256
+"""Degrees of freedom up to which forward dynamics makes a dense mass matrix. A rule, by counted operations: to eliminate
+it takes 2/3 nv^2 for each degree of freedom, `aba_scan` takes about 14,000 for each body, as many at 150; but that works
+level by level, and the host waits for it in each. A matrix of that size takes half a megabyte a state."""
 
 
 class GpuScanEngine(ScanEngine):
@@ -94,7 +99,8 @@ class GpuScanEngine(ScanEngine):
         """
         there = METHODS.get(task.query, ())
         if task.method == "auto" and there:
-            return there[0]
+            large = self.model.nv > MOST_DENSE and not self.model.has_mimic
+            return "aba_scan" if task.query == "forward_dynamics" and large else there[0]
         if task.method not in there:
             what = f"method {task.method!r} of {task.query}" if there else task.query
             listed = "; ".join(f"{query} ({', '.join(methods)})" for query, methods in METHODS.items())

@@ -8,13 +8,16 @@ outward (eq. 19). The fused variant finds the forces and z-hat in one scan (eq. 
 Trees of any shape: a scan runs along each heavy path, and what comes out of a light subtree is added to the constant
 of its junction before that one's path is scanned.
 
+On a device the processor gets coordinates and gives U: one copy each way, and the host waits for the first.
+
 The articulated inertias are needed through U = IA S alone (6 numbers for each degree of freedom). With D = S'U (plus
 armature) and P = U D^-1:  Y = X'(1 - P S'),  Pi = X'P,  Omega = D.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -27,12 +30,11 @@ from robodyn.arguments import Array
 from robodyn.engines.protocol import Engine, make_engine
 from robodyn.engines.scan.backward import IDENTITY6, applied6, backward, forward, fused
 from robodyn.engines.scan.elementwise import Elementwise
-from robodyn.engines.scan.heavy_paths import Level
 from robodyn.engines.scan.inverse import METHODS, Motions, external_forces, summed_inward
 from robodyn.engines.scan.semigroups import sums
 from robodyn.engines.scan.states import Layout, State, body_force, force_out, motion_in
 from robodyn.joints import JointKind, Scalars
-from robodyn.spatial import IDENTITY, ZERO_FORCE, Force, Transform, scale, sub
+from robodyn.spatial import ZERO_FORCE, Force, Transform, scale, sub
 from robodyn.sweeps import (
     ARTICULATED,
     DOF_FORCES,
@@ -48,7 +50,6 @@ from robodyn.sweeps import (
     flatten,
     with_inertia,
 )
-from robodyn.tree import Indices
 
 # The recursion.
 
@@ -74,16 +75,21 @@ ARTICULATED_COLUMNS = Algorithm(
 _RECURSION: WeakKeyDictionary[Layout, Engine] = WeakKeyDictionary()
 
 
-def _articulated_columns(state: State) -> Array:
-    """U (6, nv, B)."""
+def _recursion(pool: Executor, state: State) -> Future[Array]:
+    """Start the recursion of a state, on the processor: U (B, 6, nv)."""
     engine = _RECURSION.get(state.layout)
     if engine is None:
         engine = _RECURSION[state.layout] = make_engine("auto", state.model, state.dtype)
     algorithm = with_inertia(ARTICULATED_COLUMNS) if state.given("inertia") else ARTICULATED_COLUMNS
+    inputs = {name: state.layout.here(state.inputs[name]) for name in algorithm.inputs}
     U = np.empty((state.batch, 6, state.model.nv), state.dtype)
+    return pool.submit(_articulated_columns, engine, algorithm, inputs, U)
+
+
+def _articulated_columns(engine: Engine, algorithm: Algorithm, inputs: Mapping[str, Array], U: Array) -> Array:
     with np.errstate(all="ignore"):  # a thread starts without its parent's settings
-        engine.run(algorithm, {name: state.inputs[name] for name in algorithm.inputs}, {"U": U})
-    return np.ascontiguousarray(U.transpose(1, 2, 0))
+        engine.run(algorithm, inputs, {"U": U})
+    return U
 
 
 # What takes the joints out.
@@ -101,16 +107,16 @@ class Eliminated:
 
     def rates(self, forces: Array) -> Array:
         """D^-1 of generalised forces (nv, B)."""
-        found = np.empty_like(forces)
+        found: Array = self.state.xp.empty_like(forces)
         for joints, D in zip(self.state.layout.joints, self.D, strict=True):
-            solved = ldl_solve(tuple(D), tuple(forces[rows] for rows in joints.v_rows))
+            solved = solution(joints.kind)(D, self.state.xp.stack([forces[rows] for rows in joints.v_rows]))
             for rows, value in zip(joints.v_rows, solved, strict=True):
                 found[rows] = value
         return found
 
     def pushed(self, forces: Array) -> Array:
         """Pi t (6, n, B) for generalised forces t (nv, B)."""
-        total = np.zeros((6, self.state.n, self.state.batch), self.state.dtype)
+        total = self.state.zeros(6, self.state.n, self.state.batch)
         for joints in self.state.layout.joints:
             for rows in joints.v_rows:
                 total[:, joints.bodies] += self.P[:, rows] * forces[rows]
@@ -118,21 +124,23 @@ class Eliminated:
 
     def felt(self, motions: Array) -> Array:
         """P' m (nv, B) for motions (6, n, B) in body frames."""
-        found = np.empty((self.P.shape[1], self.state.batch), self.state.dtype)
+        found = self.state.empty(self.P.shape[1], self.state.batch)
         for joints in self.state.layout.joints:
             for rows in joints.v_rows:
                 found[rows] = (self.P[:, rows] * motions[:, joints.bodies]).sum(axis=0)
         return found
 
 
-def _eliminated(state: State, X: Array, U: Array) -> Eliminated:
-    Y, P = np.empty((36, state.n, state.batch), state.dtype), np.empty_like(U)
+def _eliminated(state: State, X: Array, columns: Array) -> Eliminated:
+    """From U (B, 6, nv) as the processor gives it."""
+    U = state.xp.ascontiguousarray(state.layout.moved(columns).transpose(1, 2, 0))
+    xp, Y, P = state.xp, state.empty(36, state.n, state.batch), state.xp.empty_like(U)
     factors = []
     for joints in state.layout.joints:
         k = joints.kind.nv
-        columns = np.concatenate([U[:, rows] for rows in joints.v_rows])
-        armature = np.stack([state.layout.armature[rows] for rows in joints.v_rows])
-        found = elimination(joints.kind)(X[:, joints.bodies], joints.pitch[None], armature, columns)
+        own = xp.concatenate([U[:, rows] for rows in joints.v_rows])
+        armature = xp.stack([state.layout.armature[rows] for rows in joints.v_rows])
+        found = elimination(joints.kind)(X[:, joints.bodies], joints.pitch[None], armature, own)
         Y[:, joints.bodies] = found[:36]
         for j, rows in enumerate(joints.v_rows):
             P[:, rows] = found[36 + 6 * j : 42 + 6 * j]
@@ -166,30 +174,30 @@ def elimination(kind: JointKind) -> Elementwise:
     return Elementwise(step, found, TRANSFORM, FieldType((0.0,)), dofs, FieldType((ZERO_FORCE,) * k))
 
 
+@cache
+def solution(kind: JointKind) -> Elementwise:
+    """D^-1 t (nv, m, B) for joints of a kind, from L and d of D and generalised forces t."""
+    k = kind.nv
+    dofs = FieldType((0.0,) * k)
+    return Elementwise(ldl_solve, dofs, FieldType((0.0,) * (k * (k + 1) // 2)), dofs)
+
+
 # The scans.
 
-_IDENTITY = np.array(IDENTITY6)[:, None, None]
-_FUSED_IDENTITY = np.array((*flatten(IDENTITY), *IDENTITY6))[:, None, None]
 carried = Elementwise(applied6, FieldType((0.0,) * 6), FieldType(IDENTITY6), FieldType((0.0,) * 6))
 """Y x (6, n, B) of matrices and vectors."""
 
 
-def _inner(level: Level) -> Indices:
-    """Places of the bodies of a level whose path goes on."""
-    return np.delete(np.arange(level.bodies.size), level.ends)
-
-
 def _summed(state: State, joints: Eliminated, given: Array) -> Array:
     """z_i = sum of Y z + given over children, (6, n, B): eq. 18 along heavy paths."""
-    paths, options, z = state.layout.heavy_paths, state.layout.options, np.zeros_like(given)
+    paths, options, z = state.layout.heavy_paths, state.layout.options, state.zeros(*given.shape)
     for level in paths.inward():
-        elements = np.empty((42, level.bodies.size, state.batch), state.dtype)
+        elements = state.empty(42, level.bodies.size, state.batch)
         elements[36:] = z[:, level.bodies]  # what light subtrees gave
-        inner = _inner(level)
-        following = level.bodies[inner + 1]
+        inner, following = level.inner, level.bodies[level.inner + 1]
         elements[:36, inner] = joints.Y[:, following]
         elements[36:, inner] += given[:, following]
-        elements[:36, level.ends] = _IDENTITY  # what ends a path is followed by nothing
+        elements[:36, level.ends] = 0.0  # what ends a path is followed by nothing
         z[:, level.bodies] = level.segments.scan(
             backward(), elements, options.path_kernel, block=options.block, backwards=True
         )[36:]
@@ -200,36 +208,35 @@ def _summed(state: State, joints: Eliminated, given: Array) -> Array:
 def _summed_fused(state: State, joints: Eliminated, own: Array, given: Array) -> Array:
     """F_i = own_i + sum of X'F and z_i = sum of Y (F + z) - X'F + given over children, (12, n, B): eq. 20."""
     paths, options = state.layout.heavy_paths, state.layout.options
-    total = np.concatenate((own, np.zeros_like(own)))
+    total: Array = state.xp.concatenate((own, state.zeros(*own.shape)))
     for level in paths.inward():
-        elements = np.empty((60, level.bodies.size, state.batch), state.dtype)
+        elements = state.empty(60, level.bodies.size, state.batch)
         elements[48:] = total[:, level.bodies]
-        inner = _inner(level)
-        following = level.bodies[inner + 1]
+        inner, following = level.inner, level.bodies[level.inner + 1]
         elements[:12, inner], elements[12:48, inner] = joints.X[:, following], joints.Y[:, following]
         elements[54:, inner] += given[:, following]
-        elements[:48, level.ends] = _FUSED_IDENTITY
+        elements[:48, level.ends] = 0.0
         total[:, level.bodies] = level.segments.scan(
             fused(), elements, options.path_kernel, block=options.block, backwards=True
         )[48:]
         F, z = total[:6, level.heads], total[6:, level.heads]
         moved = force_out(joints.X[:, level.heads], F)
         z = carried(joints.Y[:, level.heads], F + z) - moved + given[:, level.heads]
-        paths.join(sums(12), total, level, np.concatenate((moved, z)))
+        paths.join(sums(12), total, level, state.xp.concatenate((moved, z)))
     return total
 
 
 def _accelerations(state: State, joints: Eliminated, rates: Array) -> Array:
     """qdd (nv, B): eq. 19, from c-hat."""
-    elements = np.empty((42, state.n, state.batch), state.dtype)
+    elements = state.empty(42, state.n, state.batch)
     elements[:36] = joints.Y.reshape(6, 6, state.n, state.batch).swapaxes(0, 1).reshape(36, state.n, state.batch)
     elements[36:] = state.joint_motion(rates)
     paths, options = state.layout.heavy_paths, state.layout.options
     motions = paths.outward(forward(), elements, kernel=options.path_kernel, block=options.block)[36:]
-    parents = state.model.parent
-    before = motions[:, np.maximum(parents, 0)]
-    before[:, parents < 0] = 0.0
-    return rates - joints.felt(motion_in(joints.X, before))
+    before = motions[:, state.layout.parent]
+    before[:, state.layout.roots] = 0.0
+    found: Array = rates - joints.felt(motion_in(joints.X, before))
+    return found
 
 
 def _own_forces(state: State) -> tuple[Motions, Array]:
@@ -244,7 +251,7 @@ def _own_forces(state: State) -> tuple[Motions, Array]:
 def hybrid_abia(state: State, out: Array) -> None:
     """qdd (B, nv) by algorithm 3: bias torques (eq. 16), z-hat (eq. 18), accelerations (eq. 19)."""
     with ThreadPoolExecutor(1) as pool:
-        recursion = pool.submit(_articulated_columns, state)
+        recursion = _recursion(pool, state)
         motions, f = _own_forces(state)
         given = state.tree_input("tau") - state.joint_force(summed_inward(state, motions.X, f))
         joints = _eliminated(state, motions.X, recursion.result())
@@ -256,7 +263,7 @@ def hybrid_abia(state: State, out: Array) -> None:
 def hybrid_abia_fused(state: State, out: Array) -> None:
     """qdd (B, nv) with F and z-hat in one scan (eq. 20): they are needed as a sum, tau-hat - S'z = tau - S'(F + z)."""
     with ThreadPoolExecutor(1) as pool:
-        recursion = pool.submit(_articulated_columns, state)
+        recursion = _recursion(pool, state)
         motions, f = _own_forces(state)
         joints = _eliminated(state, motions.X, recursion.result())
     tau = state.tree_input("tau")
