@@ -15,6 +15,9 @@ from robodyn.tracing.expression import CONSTANT, INPUT
 from robodyn.tracing.lowering import Operation, lower, stored_nodes
 from robodyn.tracing.program import Program
 
+_FEW = 8000
+"""Operations up to which it takes less than a second to ask what every result needs."""
+
 
 def values_alive(operations: Sequence[Operation]) -> int:
     """The most results that wait for readers at once. Inputs do not count, for they can be read again; nor do results
@@ -38,6 +41,7 @@ def in_short_order(program: Program) -> Program:
         _depth_first(links, links.roots),
         _depth_first(links, links.roots[::-1]),
         _greedy(links),
+        *([_depth_first(links, _cheapest_first(links))] if len(operations) <= _FEW else []),
     )
     best = min(orders, key=lambda order: values_alive([operations[k] for k in order]))
     return replace(program, live=_live(program, [operations[k] for k in best]))
@@ -79,6 +83,24 @@ def _depth_first(links: _Links, roots: Sequence[int]) -> list[int]:
             if not done[k]:
                 done[k] = 1
                 order.append(k)
+    return order
+
+
+def _cheapest_first(links: _Links) -> list[int]:
+    """Roots such that each adds as little as possible to what those before it need: results that share what they are
+    made of come together."""
+    needed: list[int] = []  # by each operation, itself included: a bit for each
+    for k, needs in enumerate(links.needs):
+        whole = 1 << k
+        for need in needs:
+            whole |= needed[need]
+        needed.append(whole)
+    done, left, order = 0, dict.fromkeys(links.roots), []
+    while left:
+        root = min(left, key=lambda k: (needed[k] & ~done).bit_count())
+        done |= needed[root]
+        order.append(root)
+        del left[root]
     return order
 
 

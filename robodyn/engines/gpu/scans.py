@@ -6,8 +6,10 @@ A scan cuts the sequence into tiles, each the work of a warp for one row of the 
 of a lane. Lanes compose their runs element by element; run totals are scanned across the warp by shuffles, in five
 rounds; then each lane goes through its run again, from what comes before it. Totals of tiles are scanned in the same
 way before that (`totals`, then `prefixes` on totals, then `prefixes` with what is carried in). What is composed with
-what depends on the segments alone: neither on the order of threads nor on the grid nor on the batch. No memory is
-shared by threads, so elements may be of any size.
+what depends on the segments alone: neither on the order of threads nor on the grid nor on the batch.
+
+What lanes have found is in registers, and elements that two to a thread do not fit there are in shared memory, of which
+a warp then takes all that a block gets unasked.
 """
 
 from __future__ import annotations
@@ -20,14 +22,16 @@ import numpy as np
 from robodyn.engines.gpu import sincos
 from robodyn.engines.gpu.dialect import FUSED, CudaDialect
 from robodyn.engines.gpu.ordering import in_short_order
-from robodyn.engines.gpu.source import SCALARS, WARP, KernelSource
+from robodyn.engines.gpu.source import SCALARS, SHARED_BYTES, WARP, KernelSource
 from robodyn.tracing.c_body import Body
 from robodyn.tracing.program import Port, Program
 
 BLOCK_THREADS = 128
-_INLINE = 300
-"""Operations of the largest composition that stands in the code wherever it is used: the elements of larger ones fill
-more than all registers anyway, and NVRTC takes a second for each copy."""
+_INLINE, _REGISTER_BYTES = 600, 400
+"""Operations and bytes of an element up to which a composition stands in the code wherever it is used, and elements are
+in registers. Beyond, the composition is a function, for each copy of which NVRTC takes seconds, and what a lane has
+found is in shared memory, twice: a function's arguments would be in local memory, and all lanes' fill more than the
+first cache."""
 LONGEST_RUN = 32
 _SHORTEST_RUN = 8
 """Of a sequence of several tiles."""
@@ -107,9 +111,9 @@ def _prelude(scalar: str, program: Program) -> list[str]:
     return [FUSED.rstrip(), *([sincos.text(scalar).rstrip()] if turning else [])]
 
 
-def _head(name: str, parameters: Sequence[str]) -> list[str]:
+def _head(name: str, parameters: Sequence[str], threads: int = BLOCK_THREADS) -> list[str]:
     joined = ",\n    ".join(parameters)
-    return [f'extern "C" __global__ void __launch_bounds__({BLOCK_THREADS}) {name}(', f"    {joined})"]
+    return [f'extern "C" __global__ void __launch_bounds__({threads}) {name}(', f"    {joined})"]
 
 
 # Scans.
@@ -118,26 +122,47 @@ _TEXT = """\
 {prelude}
 typedef {scalar} T;
 typedef long long I;
-enum {{ SIZE = {size}, WARPS = {warps} }};
+enum {{ SIZE = {size}, THREADS = {threads}, WARPS = THREADS / {warp}, APART = {apart} }};
 
-/* out = the stretch in0, then in1. */
-static __device__ {inline} void then(const T* in0, const T* in1, T* out)
+/* out = the stretch in0, then in1, the scalars of which lie STEP0 and STEP1 apart, and those of `out` APART. */
+template <int STEP0, int STEP1> static __device__ {inline} void then(const T* in0, const T* in1, T* out)
 {{
 {composition}
 }}
-static __device__ __forceinline__ void copy(T* to, const T* from)
+
+/* What was found so far, and what comes next in the order of the scan. */
+template <int STEP0, int STEP1> static __device__ __forceinline__ void join(const T* found, const T* next, T* out)
+{{
+    {joined}
+}}
+static __device__ __forceinline__ void load(T* to, const T* from, I step)
 {{
 #pragma unroll
     for (int k = 0; k < SIZE; k++)
-        to[k] = from[k];
+        to[k] = from[k * step];
 }}
-
-/* What was found so far, and what comes next in the order of the scan; into `found`. */
-static __device__ __forceinline__ void join(T* found, const T* next)
+{growing}
+static __device__ __forceinline__ void set(Growing& to, const T* from, I step)
 {{
-    T both[SIZE];
-    {joined}
-    copy(found, both);
+#pragma unroll
+    for (int k = 0; k < SIZE; k++)
+        to.now[k * APART] = from[k * step];
+}}
+static __device__ __forceinline__ void store(const Growing& from, T* to, I step)
+{{
+#pragma unroll
+    for (int k = 0; k < SIZE; k++)
+        to[k * step] = from.now[k * APART];
+}}
+static __device__ __forceinline__ void follow(Growing& found, const T* next)
+{{
+    join<APART, 1>(found.now, next, found.spare);
+    become(found);
+}}
+static __device__ __forceinline__ void precede(const T* before, Growing& found)
+{{
+    join<1, APART>(before, found.now, found.spare);
+    become(found);
 }}
 
 /* Elements lie in memory in the order of the scan, or backwards. */
@@ -145,96 +170,115 @@ static __device__ __forceinline__ I place(I at, I n)
 {{
     return {place};
 }}
-static __device__ __forceinline__ void load(T* to, const T* __restrict__ from, I at, I n, I batch, I row)
-{{
-    from += place(at, n) * batch + row;
-#pragma unroll
-    for (int k = 0; k < SIZE; k++)
-        to[k] = from[k * n * batch];
-}}
-static __device__ __forceinline__ void store(const T* from, T* __restrict__ to, I at, I n, I batch, I row)
-{{
-    to += place(at, n) * batch + row;
-#pragma unroll
-    for (int k = 0; k < SIZE; k++)
-        to[k * n * batch] = from[k];
-}}
-static __device__ __forceinline__ void take(T* to, const T* from, int distance)
-{{
-#pragma unroll
-    for (int k = 0; k < SIZE; k++)
-        to[k] = __shfl_up_sync(0xffffffffu, from[k], distance);
-}}
 
 /* Run totals scanned across the warp: `mine` becomes what ends with the lane's run, from where the segment of the run's
    last element begins, or else the tile. */
 static __device__ __forceinline__ void scan_runs(
-    T* mine, const T* __restrict__ elements, const I* __restrict__ begin, I n, I batch, I row, I first, I last,
-    I length, int lane)
+    Growing& mine, T* other, const T* __restrict__ elements, const I* __restrict__ begin, I n, I batch, I row, I first,
+    I last, I length, int lane)
 {{
     I from = n;
     if (first < last) {{
         from = begin[last - 1];
         const I start = from > first ? from : first;
-        load(mine, elements, start, n, batch, row);
+        set(mine, elements + place(start, n) * batch + row, n * batch);
         for (I at = start + 1; at < last; at++) {{
-            T next[SIZE];
-            load(next, elements, at, n, batch, row);
-            join(mine, next);
+            load(other, elements + place(at, n) * batch + row, n * batch);
+            follow(mine, other);
         }}
-    }} else {{
-#pragma unroll
-        for (int k = 0; k < SIZE; k++)
-            mine[k] = 0;
     }}
     for (int d = 1; d < {warp}; d *= 2) {{
-        T before[SIZE];
-        take(before, mine, d);
-        if (lane >= d && from < first - (d - 1) * length) {{
-            join(before, mine);
-            copy(mine, before);
-        }}
+        take(other, mine, d);
+        if (lane >= d && from < first - (d - 1) * length)
+            precede(other, mine);
     }}
 }}
 
 {head}
 {{
+    {declared}
     const int lane = threadIdx.x % {warp};
     const I tiles = (rows + {warp} * length - 1) / ({warp} * length);
     for (I work = (I)blockIdx.x * WARPS + threadIdx.x / {warp}; work < tiles * batch; work += (I)gridDim.x * WARPS) {{
         const I row = work % batch, tile = work / batch, start = tile * {warp} * length;
         const I first = start + lane * length, last = first + length < rows ? first + length : rows;
-        T mine[SIZE];
-        scan_runs(mine, elements, begin, rows, batch, row, first, last, length, lane);
+        T other[SIZE];
+        scan_runs(mine, other, elements, begin, rows, batch, row, first, last, length, lane);
 {rest}\
     }}
 }}
 """
 
+_IN_REGISTERS = """
+/* An element that grows: what it is, and what it becomes. All are variables, which copies only name anew. */
+struct Growing {
+    T now[SIZE], spare[SIZE];
+};
+static __device__ __forceinline__ void become(Growing& found)
+{
+    load(found.now, found.spare, 1);
+}
+
+/* What the lane so far before has. */
+static __device__ __forceinline__ void take(T* to, const Growing& from, int distance)
+{
+#pragma unroll
+    for (int k = 0; k < SIZE; k++)
+        to[k] = __shfl_up_sync(0xffffffffu, from.now[k], distance);
+}
+"""
+
+_IN_SHARED_MEMORY = """
+/* An element that grows: where it is, and where it becomes what it will be. */
+struct Growing {
+    T *now, *spare;
+};
+static __device__ __forceinline__ void become(Growing& found)
+{
+    T* const before = found.now;
+    found.now = found.spare;
+    found.spare = before;
+}
+
+/* What the lane so far before has; what there is none of is anything. Nobody writes while others read. */
+static __device__ __forceinline__ void take(T* to, const Growing& from, int distance)
+{
+    extern __shared__ T places[];
+    const int at = __shfl_up_sync(0xffffffffu, int(from.now - places), distance);
+    __syncwarp();
+    load(to, places + at, APART);
+    __syncwarp();
+}
+"""
+
+_PLACES = """\
+extern __shared__ T places[];
+    Growing mine = {places + threadIdx.x, places + SIZE * THREADS + threadIdx.x};"""
+
 _TOTALS = f"""\
         if (first < last && (last == rows || lane == {WARP - 1}))
-            store(mine, totals, tile, tiles, batch, row);
+            store(mine, totals + place(tile, tiles) * batch + row, tiles * batch);
 """
 
 _PREFIXES = """\
-        T found[SIZE];
-        take(found, mine, 1);
+        take(other, mine, 1);
+        set(mine, other, 1);
         if (first < last) {
             if (carried && begin[first] < start) {
-                T whole[SIZE];
-                load(whole, carry, tile - 1, tiles, batch, row);
+                load(other, carry + place(tile - 1, tiles) * batch + row, tiles * batch);
                 if (lane)
-                    join(whole, found);
-                copy(found, whole);
+                    precede(other, mine);
+                else
+                    set(mine, other, 1);
             }
             for (I at = first; at < last; at++) {
-                T next[SIZE];
-                load(next, elements, at, rows, batch, row);
+                const I here = place(at, rows) * batch + row;
+                load(other, elements + here, rows * batch);
                 if (begin[at] == at)
-                    copy(found, next);
+                    set(mine, other, 1);
                 else
-                    join(found, next);
-                store(found, prefixes, at, rows, batch, row);
+                    follow(mine, other);
+                store(mine, prefixes + here, rows * batch);
             }
         }
 """
@@ -266,10 +310,17 @@ def scan_kernels(composition: Program, dtype: np.dtype[Any], *, backwards: bool)
 def _scan_kernel(
     program: Program, dtype: np.dtype[Any], backwards: bool, name: str, result: str, rest: str
 ) -> KernelSource:
-    scalar = SCALARS[dtype.name]
-    body = Body(
-        in_short_order(program), CudaDialect(scalar), lambda port, k: f"{port.name}[{k}]", len(program.nodes) + 1
-    )
+    scalar, size = SCALARS[dtype.name], program.outputs[0].size
+    element = size * dtype.itemsize
+    inline = program.operations <= _INLINE and element <= _REGISTER_BYTES
+    shared = not inline and 2 * WARP * element <= SHARED_BYTES
+    threads = WARP if shared else BLOCK_THREADS
+    steps = {"in0": "STEP0", "in1": "STEP1", "out": "APART"}
+
+    def scalar_of(port: Port, k: int) -> str:
+        return f"{port.name}[{k} * {steps[port.name]}]"
+
+    body = Body(in_short_order(program), CudaDialect(scalar), scalar_of, len(program.nodes) + 1)
     (statements,) = body.parts()
     parameters = [
         "const T* __restrict__ elements",
@@ -282,17 +333,27 @@ def _scan_kernel(
     text = _TEXT.format(
         prelude="\n".join(_prelude(scalar, program)),
         scalar=scalar,
-        size=program.outputs[0].size,
+        size=size,
         warp=WARP,
-        warps=BLOCK_THREADS // WARP,
-        inline="__forceinline__" if program.operations <= _INLINE else "__noinline__",
+        threads=threads,
+        apart="THREADS" if shared else "1",
+        inline="__forceinline__" if inline else "__noinline__",
         composition="\n".join(f"    {line}" for line in statements),
-        joined="then(next, found, both);" if backwards else "then(found, next, both);",
+        joined="then<STEP1, STEP0>(next, found, out);" if backwards else "then<STEP0, STEP1>(found, next, out);",
         place="n - 1 - at" if backwards else "at",
-        head="\n".join(_head(name, parameters)),
+        growing=_IN_SHARED_MEMORY if shared else _IN_REGISTERS,
+        head="\n".join(_head(name, parameters, threads)),
+        declared=_PLACES if shared else "Growing mine = {};",
         rest=rest,
     )
-    constants = (_BEGIN, np.zeros(1, dtype))
     return KernelSource(
-        name, text, dtype, ("elements",), (result,), constants, block_threads=BLOCK_THREADS, numbers=_NUMBERS
+        name,
+        text,
+        dtype,
+        ("elements",),
+        (result,),
+        (_BEGIN, np.zeros(1, dtype)),
+        block_threads=threads,
+        shared_bytes=2 * threads * element if shared else 0,
+        numbers=_NUMBERS,
     )

@@ -30,9 +30,9 @@ METHODS: dict[str, tuple[str, ...]] = {
 less work than inverse dynamics of every column. Of forward dynamics it is so up to `MOST_DENSE` degrees of freedom, and
 "aba_scan" beyond, unless joints mimic others."""
 MOST_DENSE = 256
-"""Degrees of freedom up to which forward dynamics makes a dense mass matrix. A rule, by counted operations: to eliminate
-it takes 2/3 nv^2 for each degree of freedom, `aba_scan` takes about 14,000 for each body, as many at 150; but that works
-level by level, and the host waits for it in each. A matrix of that size takes half a megabyte a state."""
+"""Degrees of freedom up to which forward dynamics makes a dense mass matrix. A rule, by counted operations:
+elimination takes 2/3 nv^2 for each degree of freedom, `aba_scan` about 14,000 for each body, as many at 150; but that
+works level by level, and the host waits for it in each. A matrix of that size takes half a megabyte a state."""
 
 
 class GpuScanEngine(ScanEngine):

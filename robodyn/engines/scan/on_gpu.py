@@ -119,7 +119,7 @@ class ScanDevice:
             return found
         length, carry = run_length(n), None
         tiles = -(-n // (WARP * length))
-        blocks = -(-tiles * batch * WARP // BLOCK_THREADS)
+        blocks = -(-tiles * batch * WARP // totals.source.block_threads)
         if tiles > 1:
             sums = self.xp.empty((size, tiles, batch), elements.dtype)
             self._start(totals, blocks, [elements, sums, begins[0], None], n, [batch, length, 0])
