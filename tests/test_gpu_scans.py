@@ -16,14 +16,14 @@ from test_gpu_compile import compiles
 from robodyn.engines.gpu.compiler import compile_reported
 from robodyn.engines.gpu.device import Device, default_device
 from robodyn.engines.gpu.scans import run_length, scan_kernels, step_kernel
-from robodyn.engines.gpu.source import WARP
+from robodyn.engines.gpu.source import SHARED_BYTES, WARP
 from robodyn.engines.scan import AFFINE_FORCES, AFFINE_MOTIONS, POSES, TWIST_PAIRS, Semigroup, sums
 from robodyn.engines.scan.aba_scan import _loads
 from robodyn.engines.scan.elements import scanning_on
 from robodyn.engines.scan.elementwise import Elementwise, traced
 from robodyn.engines.scan.kernels import Segments
 from robodyn.engines.scan.on_gpu import ScanDevice, positions
-from robodyn.engines.scan.riccati import riccati
+from robodyn.engines.scan.riccati import AFFINE, CORRECTIONS, riccati
 from robodyn.engines.scan.states import body_force, joint_transform, motion_in
 from robodyn.joints import KINDS
 from robodyn.spatial import rotation_from_quaternion
@@ -150,12 +150,14 @@ def test_scan_kernels_know_segments_of_totals() -> None:
 @on_host
 @pytest.mark.skipif(bool(missing("thread")), reason=missing("thread") or "it runs")
 @pytest.mark.parametrize("number", [0, 1], ids=["totals", "prefixes"])
-def test_scan_kernels_have_no_races(number: int) -> None:
-    """What threads write, no other one reads in the same kernel."""
+@pytest.mark.parametrize("op", [POSES, CORRECTIONS], ids=["registers", "shared memory"])
+def test_scan_kernels_have_no_races(op: Semigroup, number: int) -> None:
+    """What threads write, no other one reads without a barrier between."""
     n, batch = 200, 2
-    source = scan_kernels(traced(POSES.step), np.dtype(np.float64), backwards=False)[number]
-    given = elements(POSES, n, batch)
-    outputs = {source.outputs[0]: np.empty((POSES.size, 7 if number == 0 else n, batch))}
+    source = scan_kernels(traced(op.step), np.dtype(np.float64), backwards=False)[number]
+    assert (source.shared_bytes > 0) == (op is CORRECTIONS)
+    given = elements(op, n, batch)
+    outputs = {source.outputs[0]: np.empty((op.size, 7 if number == 0 else n, batch))}
     source = replace(source, constants=(positions(segments_of(n, "random"))[0], source.constants[1]))
     assert run_sanitized(source, {"elements": given}, outputs, "thread", rows=n, numbers=[batch, 1, 0]) == ""
     assert np.isfinite(outputs[source.outputs[0]]).all()
@@ -234,8 +236,8 @@ STEP_BUDGETS = {
     "joint_floating": (56, 40),
 }
 """Registers in float64 and float32: what NVRTC 13.0 gives for sm_80 and sm_90. None has a stack."""
-RICCATI_STACK = (5104, 2520)
-"""Bytes of stack of Riccati elements: of 90 scalars each, they lie there, and their composition is a function."""
+LARGE: dict[str, tuple[int, int]] = {"Riccati": (720, 360), "Riccati correction": (552, 280), "affine": (0, 0)}
+"""Bytes of stack of large elements in float64 and float32: those that a lane composes with what it has found."""
 ARCHITECTURES = pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 
 
@@ -259,9 +261,12 @@ def test_scan_kernels_keep_their_budgets(dtype: str, architecture: str) -> None:
 @compiles
 @ARCHITECTURES
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_scan_kernels_of_large_elements_spill_next_to_nothing(dtype: str, architecture: str) -> None:
-    op = riccati(np.dtype(dtype))
-    for source in scan_kernels(traced(op.step), np.dtype(dtype), backwards=True):
-        report = compile_reported(source, architecture).report
-        assert report.stack_bytes <= HEADROOM * RICCATI_STACK[DTYPES.index(dtype)], report
-        assert report.spill_bytes <= 128, report
+def test_scan_kernels_of_large_elements_spill_nothing(dtype: str, architecture: str) -> None:
+    for op in (riccati(np.dtype(dtype)), CORRECTIONS, AFFINE):
+        stack = LARGE[op.name.removesuffix(f" {dtype}")][DTYPES.index(dtype)]
+        for source in scan_kernels(traced(op.step), np.dtype(dtype), backwards=True):
+            report = compile_reported(source, architecture).report
+            assert report.spill_bytes == 0 and report.stack_bytes <= HEADROOM * stack, (op.name, report)
+            assert (
+                source.shared_bytes == (2 * WARP * op.size * np.dtype(dtype).itemsize if stack else 0) <= SHARED_BYTES
+            )

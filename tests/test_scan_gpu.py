@@ -17,11 +17,12 @@ from test_gpu_compile import compiles
 import robodyn as rd
 from robodyn.engines.gpu.compiler import compile_reported
 from robodyn.engines.gpu.device import default_device
-from robodyn.engines.protocol import RECURSIVE
 from robodyn.engines.scan import ScanOptions, gpu_engine
 from robodyn.joints import KINDS
 
 ALL_KINDS = tuple(kind.name for kind in KINDS if kind.nv)
+DENSE = ("crba", "jsiia")
+"""Methods of forward dynamics that make a mass matrix; the others are in test_scan_gpu_forward.py."""
 RESIDUAL = 1e-10
 """Of forward dynamics, in torques, relative to the largest."""
 
@@ -225,17 +226,13 @@ def required(model: rd.Model, qdd: np.ndarray, states: Any, given: Any) -> float
 
 # One run of inverse dynamics for each column takes the host long on larger trees.
 FORWARD = [
-    (method, name)
-    for method in gpu_engine.METHODS["forward_dynamics"]
-    for name in (("arm", "forest", "mimic") if method == "jsiia" else MODELS)
+    (method, name) for method in DENSE for name in (("arm", "forest", "mimic") if method == "jsiia" else MODELS)
 ]
 
 
 @pytest.mark.parametrize(("method", "name"), FORWARD)
 def test_scans_on_a_gpu_give_forward_dynamics(method: str, name: str, device: Any) -> None:
     model = models()[name]
-    if model.has_mimic and method in RECURSIVE:
-        pytest.skip("takes every joint as free")
     scan, reference = rd.Dynamics(model, engine="scan"), rd.Dynamics(model, engine="reference")
     columns = method == "jsiia" and model.nv > 20  # each state is as many as there are joints: that takes the host long
     for shape in ((),) if columns else ((), (2, 2)):
@@ -248,7 +245,7 @@ def test_scans_on_a_gpu_give_forward_dynamics(method: str, name: str, device: An
             assert required(model, device.xp.asnumpy(found), (q, qd, tau), given) < RESIDUAL
 
 
-@pytest.mark.parametrize("method", gpu_engine.METHODS["forward_dynamics"])
+@pytest.mark.parametrize("method", DENSE)
 def test_scans_on_a_gpu_give_forward_dynamics_in_single_precision(method: str, device: Any) -> None:
     model = models()["kinds"]
     q, qd, qdd = random_states(model, (3,))
@@ -259,7 +256,7 @@ def test_scans_on_a_gpu_give_forward_dynamics_in_single_precision(method: str, d
     assert required(model, device.xp.asnumpy(found).astype(float), (q, qd, tau), {}) < TOLERANCE["float32"]
 
 
-@pytest.mark.parametrize("method", gpu_engine.METHODS["forward_dynamics"])
+@pytest.mark.parametrize("method", DENSE)
 def test_scans_on_a_gpu_keep_rows_apart_in_forward_dynamics(method: str, device: Any) -> None:
     model = models()["arm"]
     q, qd, tau = random_states(model, (3,))
@@ -299,7 +296,7 @@ def test_scan_kernels_of_all_queries_compile_and_spill_nothing(dtype: str, monke
     moved = dict(zip(given, there(host, *given.values()), strict=True))
     for method in gpu_engine.METHODS["inverse_dynamics"]:
         scan.inverse_dynamics(*states, method=method, **moved)
-    for method in gpu_engine.METHODS["forward_dynamics"]:
+    for method in DENSE:
         scan.forward_dynamics(*states, method=method, **moved)
     scan.inverse_dynamics_gradient(*states, **moved)
     for kernel in host.kernels:
