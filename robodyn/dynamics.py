@@ -257,7 +257,7 @@ class Dynamics(SecondOrderQueries, ParameterQueries, RestQueries, KinematicQueri
         Raises:
             ArgumentError: no query of that name, arrays that would have to be copied, or check=True, which would wait
                 for the GPU.
-            UnavailableError: no GPU.
+            UnavailableError: no GPU, or a method of the scan engine that looks at values on its way.
         """
         return capture(self, query, arrays, out, others)
 

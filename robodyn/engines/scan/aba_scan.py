@@ -4,7 +4,7 @@ Inward, level by level from the outermost: elements of the level's stages (`stag
 subtrees hold, a suffix scan along the paths (`riccati.py`), a correction, and what the heads then have goes to their
 junctions. Every body knows its articulated inertia now, so that its acceleration is an affine function of its parent's
 (RBDA eq. 7.45), and those are scanned outward. Long levels are cut into parts of `PART` bodies, one hanging on another
-like a subtree, which bounds memory: 2.2 GB for a million bodies.
+like a subtree, which bounds memory: on NumPy arrays 2.2 GB for a million bodies.
 
 Which stages are weak (see below) follows from values and decides what is scanned. Indices are NumPy's wherever arrays
 are, and follow from the tree alone until a stage is weak. On a device the host waits for one number of each part before
@@ -59,8 +59,8 @@ PART = 1 << 16
 """Bodies x batch whose elements are in memory at once."""
 DEVICE_PART = 1 << 20
 """Likewise on a device, which shorter parts would not keep busy."""
-_PART_SCALARS = 600
-"""Of memory, for each body and state of a part. Measured: 520."""
+_PART_SCALARS = 400
+"""Of memory, for each body and state of a part. Measured, all else included: 320, 2.6 GB for a million bodies."""
 WEAK = {np.dtype(np.float64): 1e6, np.dtype(np.float32): 1e2}
 """How many times more inertia than that of its own bodies the joints of a stage may feel behind them. The correction
 squares the error, which is some roundings times this; a lower number only makes more stages into runs, which take
@@ -185,9 +185,9 @@ class _Cut:
     @cached_property
     def behind(self) -> tuple[Rows, Rows]:
         """Stages that start no path, and the bodies before them."""
-        stages = np.flatnonzero(~self.heads)
-        before = self.bodies[self.starts[stages] - 1]
-        return self.layout.rows(stages, kept=self.kept), self.layout.rows(before, kept=self.kept)
+        places = np.flatnonzero(~self.heads)
+        before = self.bodies[self.starts[places] - 1]
+        return self.layout.rows(places, kept=self.kept), self.layout.rows(before, kept=self.kept)
 
     @cached_property
     def joinable(self) -> tuple[Array, Array]:
@@ -206,9 +206,9 @@ class _Cut:
         lengths, ends = self.lengths.copy(), self.ends.copy()
         lengths[into] += lengths[into + 1]
         ends[into] = ends[into + 1]
-        stages = np.flatnonzero(kept)
+        left = np.flatnonzero(kept)
         cut = _Cut(self.layout, self.bodies, self.starts[kept], lengths[kept], ends[kept], kept=False)
-        return cut, stages, np.searchsorted(stages, into)
+        return cut, left, np.searchsorted(left, into)
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,8 @@ def _parts(state: State) -> tuple[_Part, ...]:
         room, size = layout.device.free_bytes() // (_PART_SCALARS * layout.dtype.itemsize), DEVICE_PART
         while size > PART and room < size:
             size //= 2
-    width = min(max(1, size // state.batch), layout.n)
+    width = max(1, size // state.batch)
+    width = layout.n if width >= layout.n else 1 << width.bit_length() - 1  # parts are kept: no part for every batch
     known = layout.known.setdefault("aba_scan", {})
     if width not in known:
         pieces = (piece for level in layout.heavy_paths.here for piece in _pieces(level, width, layout.model.parent))
@@ -329,8 +330,8 @@ def _settled(bodies: _Bodies, part: _Part) -> tuple[_Stages, Array]:
 def _merged(bodies: _Bodies, now: _Stages, weak: Flags) -> _Stages:
     """Weak stages together with the next ones."""
     layout = now.cut.layout
-    cut, stages, places = now.cut.merged(weak)
-    kept, longer = layout.moved(stages), layout.moved(places)
+    cut, left, places = now.cut.merged(weak)
+    kept, longer = layout.moved(left), layout.moved(places)
     elements, singular = now.elements[:, kept], now.singular[kept]
     runs = _runs(layout, cut.bodies, cut.starts[places], cut.lengths[places], kept=False)
     elements[:, longer], singular[longer] = _elements(bodies, runs, places.size)
@@ -369,9 +370,8 @@ def _correct(bodies: _Bodies, part: _Part, seen: Array) -> None:
     made, _ = _elements(bodies, part.runs, part.cut.starts.size)
     elements = state.empty(CORRECTIONS.size, *made.shape[1:])
     elements[:42], elements[42:] = made[:42], made[_HELD] - seen
-    change = part.cut.segments.scan(CORRECTIONS, elements, options.path_kernel, block=options.block, backwards=True)[
-        42:
-    ]
+    scanned = part.cut.segments.scan(CORRECTIONS, elements, options.path_kernel, block=options.block, backwards=True)
+    change = scanned[42:]
     seen += change
     behind, before = part.cut.behind
     bodies.held[:, before] += change[:, behind]

@@ -31,7 +31,7 @@ less work than inverse dynamics of every column. Of forward dynamics it is so up
 "aba_scan" beyond, unless joints mimic others."""
 MOST_DENSE = 256
 """Degrees of freedom up to which forward dynamics makes a dense mass matrix. A rule, by counted operations:
-elimination takes 2/3 nv^2 for each degree of freedom, `aba_scan` about 14,000 for each body, as many at 150; but that
+elimination takes 2/3 nv^2 for each degree of freedom, `aba_scan` about 13,000 for each body, as many at 140; but that
 works level by level, and the host waits for it in each. A matrix of that size takes half a megabyte a state."""
 
 
