@@ -15,6 +15,7 @@ from test_gpu_compile import compiles
 
 from robodyn.engines.gpu.compiler import compile_reported
 from robodyn.engines.gpu.device import Device, default_device
+from robodyn.engines.gpu.ordering import in_short_order, values_alive
 from robodyn.engines.gpu.scans import run_length, scan_kernels, step_kernel
 from robodyn.engines.gpu.source import SHARED_BYTES, WARP
 from robodyn.engines.scan import AFFINE_FORCES, AFFINE_MOTIONS, POSES, TWIST_PAIRS, Semigroup, sums
@@ -27,6 +28,7 @@ from robodyn.engines.scan.riccati import AFFINE, CORRECTIONS, riccati
 from robodyn.engines.scan.states import body_force, joint_transform, motion_in
 from robodyn.joints import KINDS
 from robodyn.spatial import rotation_from_quaternion
+from robodyn.tracing.lowering import lower
 
 on_host = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 DTYPES = ("float64", "float32")
@@ -256,6 +258,12 @@ def test_scan_kernels_keep_their_budgets(dtype: str, architecture: str) -> None:
             report = compile_reported(source, architecture).report
             assert report.registers <= HEADROOM * budget[which], (name, source.name, report)
             assert report.stack_bytes == report.spill_bytes == report.shared_bytes == 0, (name, source.name, report)
+
+
+def test_compositions_of_riccati_elements_wait_for_few_values() -> None:
+    """In the order of the text 120 wait at once, of which registers hold no more than 127 in double precision."""
+    composition = traced(riccati(np.dtype(np.float64)).step)
+    assert values_alive(lower(in_short_order(composition))) <= 63
 
 
 @compiles

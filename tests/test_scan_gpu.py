@@ -225,9 +225,7 @@ def required(model: rd.Model, qdd: np.ndarray, states: Any, given: Any) -> float
 
 
 # One run of inverse dynamics for each column takes the host long on larger trees.
-FORWARD = [
-    (method, name) for method in DENSE for name in (("arm", "forest", "mimic") if method == "jsiia" else MODELS)
-]
+FORWARD = [(method, name) for method in DENSE for name in (("arm", "forest", "mimic") if method == "jsiia" else MODELS)]
 
 
 @pytest.mark.parametrize(("method", "name"), FORWARD)

@@ -109,7 +109,7 @@ def test_forward_dynamics_on_a_gpu_as_operations_of_the_array_library(method: st
 def test_light_and_massless_bodies_on_a_gpu(scale: float, device: Any) -> None:
     """Runs of two and three bodies, for which there are kernels, and of more, which go operation by operation."""
     for run, seen in ((1, {2}), (2, {3}), (3, {4})):
-        model, lengths = lightened(scale, run, 20), Counter[int]()
+        model, lengths = lightened(scale, run, 12), Counter[int]()
         with counted_runs(lengths):
             assert residual(device, model, "aba_scan", (2,)) < RESIDUAL
         assert seen <= lengths.keys(), lengths
@@ -160,7 +160,7 @@ def test_parts_on_a_gpu(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aba_scan, "PART", 7)
     monkeypatch.setattr(aba_scan, "DEVICE_PART", 28)
     room = 14 * aba_scan._PART_SCALARS * 8
-    for free, parts in ((1 << 40, 3), (room, 5), (1, 10)):  # of 16, 8 and 4 bodies
+    for free, parts in ((1 << 40, 3), (room, 5)):  # of 16 and 8 bodies
         monkeypatch.setattr("robodyn.engines.scan.on_gpu.ScanDevice.free_bytes", lambda self, free=free: free)
         model = models()["chain"]
         scan, states = rd.Dynamics(model, engine="scan"), torques(model, ())
@@ -285,10 +285,9 @@ joints, in float64."""
 @compiles
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_steps_of_forward_dynamics_spill_next_to_nothing(dtype: str) -> None:
-    codes = [kind for kind in range(len(KINDS)) if KINDS[kind].nv]
     steps = {
-        **{f"motions {code}": motions(code) for code in codes},
-        **{f"elimination {code}": hybrid_abia.elimination(KINDS[code]) for code in codes},
+        **{f"motions {code}": motions(code) for code in (0, 5)},
+        **{f"elimination {code}": hybrid_abia.elimination(KINDS[code]) for code in (0, 5)},
         **{run: stages(run) for run in ((0,), (5,), (0, 0), (0, 0, 0))},
     }
     for name, step in steps.items():
