@@ -108,6 +108,13 @@ def test_scan_kernels_take_riccati_elements(n: int, dtype: str) -> None:
 
 
 @on_host
+def test_scan_kernels_take_elements_for_which_shared_memory_has_no_room() -> None:
+    source = scan_kernels(traced(sums(100).step), np.dtype(np.float64), backwards=False)[0]
+    assert source.shared_bytes == 0 and "__noinline__" in source.text
+    check_scan(HostDevice(), sums(100), segments_of(200, "random"), 2)
+
+
+@on_host
 @pytest.mark.parametrize("op", [AFFINE_FORCES, sums(10)], ids=lambda op: op.name)
 def test_scan_kernels_in_single_precision(op: Semigroup) -> None:
     check_scan(HostDevice(), op, segments_of(1500, "random"), 3, "float32")

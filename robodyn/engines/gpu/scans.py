@@ -8,8 +8,8 @@ rounds; then each lane goes through its run again, from what comes before it. To
 way before that (`totals`, then `prefixes` on totals, then `prefixes` with what is carried in). What is composed with
 what depends on the segments alone: neither on the order of threads nor on the grid nor on the batch.
 
-What lanes have found is in registers, and elements that two to a thread do not fit there are in shared memory, of which
-a warp then takes all that a block gets unasked.
+What a lane has found is in registers; elements that are too large for that are in shared memory, of which a block, then
+of one warp, takes no more than every GPU gives.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from robodyn.tracing.program import Port, Program
 BLOCK_THREADS = 128
 _INLINE, _REGISTER_BYTES = 600, 400
 """Operations and bytes of an element up to which a composition stands in the code wherever it is used, and elements are
-in registers. Beyond, the composition is a function, for each copy of which NVRTC takes seconds, and what a lane has
-found is in shared memory, twice: a function's arguments would be in local memory, and all lanes' fill more than the
-first cache."""
+in registers. Beyond, the composition is a function, for each copy of which NVRTC takes seconds; two elements of each
+lane are in shared memory, as far as they have room, and only the third, which is composed with them, in local memory.
+Riccati elements in double precision then take 230 registers and no spills, and leave four warps to a multiprocessor of
+sm_90, three of sm_80; all in local memory it was seven elements, more than caches hold."""
 LONGEST_RUN = 32
 _SHORTEST_RUN = 8
 """Of a sequence of several tiles."""
