@@ -60,7 +60,7 @@ PART = 1 << 16
 DEVICE_PART = 1 << 20
 """Likewise on a device, which shorter parts would not keep busy."""
 _PART_SCALARS = 400
-"""Of memory, for each body and state of a part. Measured, all else included: 320, 2.6 GB for a million bodies."""
+"""Of memory, for each body and state of a part. Measured, all else included: 345, 2.8 GB for a million bodies."""
 WEAK = {np.dtype(np.float64): 1e6, np.dtype(np.float32): 1e2}
 """How many times more inertia than that of its own bodies the joints of a stage may feel behind them. The correction
 squares the error, which is some roundings times this; a lower number only makes more stages into runs, which take
