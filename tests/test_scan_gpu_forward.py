@@ -188,6 +188,17 @@ def test_looks_of_aba_scan_are_few(device: Any) -> None:
     assert DeviceArray.looks <= 2 * 2 + 2
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_later_calls_place_nothing_for_good(method: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which waits, as indices of runs must not; nor is anything compiled."""
+    model = lightened(0.0, 2, 12)
+    scan, states = rd.Dynamics(model, engine="scan"), torques(model, (2,))
+    wanted = answer(device, scan, states, method)
+    for name in ("constant", "load"):
+        monkeypatch.setattr(device, name, None)
+    np.testing.assert_array_equal(answer(device, scan, states, method), wanted)
+
+
 @pytest.mark.parametrize("method", METHODS[1:])
 def test_the_hybrid_algorithm_looks_at_what_the_recursion_needs(method: str, device: Any) -> None:
     model = models()["arm"]
