@@ -81,8 +81,7 @@ def residual(device: Any, model: rd.Model, method: str, shape: tuple[int, ...] =
 def test_forward_dynamics_on_a_gpu_is_right(method: str, name: str, device: Any) -> None:
     model = models()[name]
     assert residual(device, model, method) < RESIDUAL
-    for shape in ((), (2, 2)):
-        assert residual(device, model, method, shape, given=outside(model, shape)) < RESIDUAL
+    assert residual(device, model, method, (2, 2), given=outside(model, (2, 2))) < RESIDUAL
 
 
 @pytest.mark.parametrize("method", METHODS)
