@@ -16,8 +16,8 @@ from test_gpu_compile import compiles
 from robodyn.engines.gpu.compiler import compile_reported
 from robodyn.engines.gpu.device import Device, default_device
 from robodyn.engines.gpu.ordering import in_short_order, values_alive
-from robodyn.engines.gpu.scans import run_length, scan_kernels, step_kernel
-from robodyn.engines.gpu.source import SHARED_BYTES, WARP
+from robodyn.engines.gpu.scans import LONGEST_RUN, lanes_of, run_length, scan_kernels, step_kernel
+from robodyn.engines.gpu.source import SHARED_BYTES, WARP, KernelSource
 from robodyn.engines.scan import AFFINE_FORCES, AFFINE_MOTIONS, POSES, TWIST_PAIRS, Semigroup, sums
 from robodyn.engines.scan.aba_scan import _loads
 from robodyn.engines.scan.elements import scanning_on
@@ -101,10 +101,22 @@ def test_scan_kernels_are_numpys_scans(op: Semigroup, n: int, kind: str) -> None
 
 
 @on_host
+@pytest.mark.parametrize("kind", ["one", "short", "random"])
+@pytest.mark.parametrize("n", [1, 7, 32, 33, 300])
+@pytest.mark.parametrize("op", [TWIST_PAIRS, sums(6)], ids=lambda op: op.name)
+def test_scan_kernels_whose_lanes_are_rows(op: Semigroup, n: int, kind: str) -> None:
+    device = HostDevice()
+    for batch in (WARP, 70):
+        check_scan(device, op, segments_of(n, kind), batch)
+    assert lanes_of(WARP) == 1 and (("scan_totals", n) in device.launches) == (n > LONGEST_RUN)
+
+
+@on_host
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", [1, 33, 1100])
 def test_scan_kernels_take_riccati_elements(n: int, dtype: str) -> None:
-    check_scan(HostDevice(), riccati(np.dtype(dtype)), segments_of(n, "random"), 2, dtype)
+    for batch in (2, 33) if n == 33 else (2,):
+        check_scan(HostDevice(), riccati(np.dtype(dtype)), segments_of(n, "random"), batch, dtype)
 
 
 @on_host
@@ -122,24 +134,27 @@ def test_scan_kernels_in_single_precision(op: Semigroup) -> None:
 
 @on_host
 @pytest.mark.parametrize("op", [TWIST_PAIRS, riccati(np.dtype(np.float64))], ids=lambda op: op.name)
-def test_scan_kernels_do_not_depend_on_the_order_of_threads_or_on_the_batch(op: Semigroup) -> None:
-    segments = segments_of(1300, "random", 3)
-    first = check_scan(HostDevice(ORDERS[0]), op, segments, 3)
+@pytest.mark.parametrize(("n", "batch", "fewer"), [(1300, 3, 2), (200, 37, 35)])
+def test_scan_kernels_do_not_depend_on_the_order_of_threads_or_on_the_batch(
+    n: int, batch: int, fewer: int, op: Semigroup
+) -> None:
+    segments = segments_of(n, "random", 3)
+    first = check_scan(HostDevice(ORDERS[0]), op, segments, batch)
     for order in ORDERS[1:]:
-        for found, wanted in zip(check_scan(HostDevice(order), op, segments, 3), first, strict=True):
+        for found, wanted in zip(check_scan(HostDevice(order), op, segments, batch), first, strict=True):
             np.testing.assert_array_equal(found, wanted)
     device = HostDevice()
     device.processors = 1
-    given = device.xp.asarray(elements(op, segments.n, 3)[:, :, 1:2])
+    given = device.xp.asarray(elements(op, segments.n, batch)[:, :, 1:fewer])
     with scanning_on(ScanDevice(device)):
-        np.testing.assert_array_equal(_plain(segments.scan(op, given))[..., 0], first[0][..., 1])
+        np.testing.assert_array_equal(_plain(segments.scan(op, given)), first[0][..., 1:fewer])
 
 
 @on_host
 def test_scan_kernels_of_sequences_with_many_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles of 32 elements, so that totals of totals have totals."""
     for name in ("robodyn.engines.gpu.scans.run_length", "robodyn.engines.scan.on_gpu.run_length"):
-        monkeypatch.setattr(name, lambda n: 1)
+        monkeypatch.setattr(name, lambda n, lanes: 1)
     device, segments = HostDevice(), segments_of(2000, "random")
     check_scan(device, AFFINE_MOTIONS, segments, 1)
     assert [name for name, _ in device.launches[: len(device.launches) // 2]] == ["scan_totals"] * 2 + [
@@ -148,12 +163,13 @@ def test_scan_kernels_of_sequences_with_many_tiles(monkeypatch: pytest.MonkeyPat
 
 
 def test_scan_kernels_know_segments_of_totals() -> None:
-    first, second = positions(Segments([1500, 4, 1000]))
+    first, second = positions(Segments([1500, 4, 1000]), WARP)
     assert first[[0, 1499, 1500, 1503, 1504, 2503]].tolist() == [0, 0, 1500, 1500, 1504, 1504]
-    tile = WARP * run_length(2504)
+    tile = WARP * run_length(2504, WARP)
     assert second.size == -(-2504 // tile)
     assert second.tolist() == [max(k * (k <= j) for k in {0, 1500 // tile, 1504 // tile}) for j in range(second.size)]
-    assert [each.size for each in positions(Segments([4_000_000]))] == [4_000_000, 3907, 16]
+    assert [each.size for each in positions(Segments([4_000_000]), WARP)] == [4_000_000, 3907, 16]
+    assert [each.size for each in positions(Segments([200]), 1)] == [200, 25]
 
 
 @on_host
@@ -167,7 +183,7 @@ def test_scan_kernels_have_no_races(op: Semigroup, number: int) -> None:
     assert (source.shared_bytes > 0) == (op is CORRECTIONS)
     given = elements(op, n, batch)
     outputs = {source.outputs[0]: np.empty((op.size, 7 if number == 0 else n, batch))}
-    source = replace(source, constants=(positions(segments_of(n, "random"))[0], source.constants[1]))
+    source = replace(source, constants=(positions(segments_of(n, "random"), WARP)[0], source.constants[1]))
     assert run_sanitized(source, {"elements": given}, outputs, "thread", rows=n, numbers=[batch, 1, 0]) == ""
     assert np.isfinite(outputs[source.outputs[0]]).all()
 
@@ -178,7 +194,8 @@ def test_scan_kernels_on_a_gpu(op: Semigroup) -> None:
     device = default_device()
     for n in SIZES:
         for kind in ("one", "short", "random"):
-            check_scan(device, op, segments_of(n, kind), 3)
+            for batch in (3, 40) if n < 1000 else (3,):
+                check_scan(device, op, segments_of(n, kind), batch)
 
 
 # Steps.
@@ -250,12 +267,22 @@ LARGE: dict[str, tuple[int, int]] = {"Riccati": (720, 360), "Riccati correction"
 ARCHITECTURES = pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 
 
+def kernels_of(op: Semigroup, dtype: str) -> list[KernelSource]:
+    """Both of a scan, whose lanes share tiles and whose lanes do not."""
+    composition = traced(op.step)
+    return [
+        source
+        for lanes in (WARP, 1)
+        for source in scan_kernels(composition, np.dtype(dtype), backwards=True, lanes=lanes)
+    ]
+
+
 @compiles
 @ARCHITECTURES
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_scan_kernels_keep_their_budgets(dtype: str, architecture: str) -> None:
     which = DTYPES.index(dtype)
-    scans = {op.name: scan_kernels(traced(op.step), np.dtype(dtype), backwards=True) for op in OPERATORS}
+    scans = {op.name: kernels_of(op, dtype) for op in OPERATORS}
     sources = {name: (SCAN_BUDGETS[name], kernels) for name, kernels in scans.items()}
     sources |= {
         name: (each, (step_kernel(traced(STEPS[name]), np.dtype(dtype)),)) for name, each in STEP_BUDGETS.items()
@@ -279,7 +306,7 @@ def test_compositions_of_riccati_elements_wait_for_few_values() -> None:
 def test_scan_kernels_of_large_elements_spill_nothing(dtype: str, architecture: str) -> None:
     for op in (riccati(np.dtype(dtype)), CORRECTIONS, AFFINE):
         stack = LARGE[op.name.removesuffix(f" {dtype}")][DTYPES.index(dtype)]
-        for source in scan_kernels(traced(op.step), np.dtype(dtype), backwards=True):
+        for source in kernels_of(op, dtype):
             report = compile_reported(source, architecture).report
             assert report.spill_bytes == 0 and report.stack_bytes <= HEADROOM * stack, (op.name, report)
             assert (

@@ -5,8 +5,11 @@ Both are printed from the texts that NumPy's scans run, traced. Element arrays a
 A scan cuts the sequence into tiles, each the work of a warp for one row of the batch, and each tile into 32 runs, one
 of a lane. Lanes compose their runs element by element; run totals are scanned across the warp by shuffles, in five
 rounds; then each lane goes through its run again, from what comes before it. Totals of tiles are scanned in the same
-way before that (`totals`, then `prefixes` on totals, then `prefixes` with what is carried in). What is composed with
-what depends on the segments alone: neither on the order of threads nor on the grid nor on the batch.
+way before that (`totals`, then `prefixes` on totals, then `prefixes` with what is carried in).
+
+Where the batch fills warps, lanes are rows of it instead, and a tile is one run: a warp reads and writes scalars that
+lie side by side, and elements of sequences of one tile are read once. What is composed with what depends on the
+segments, and on which of the two it is: neither on the order of threads nor on the grid nor on the batch else.
 
 What a lane has found is in registers; elements that are too large for that are in shared memory, of which a block, then
 of one warp, takes no more than every GPU gives.
@@ -40,8 +43,15 @@ _RUNS = 1 << 15
 """Runs that keep a large GPU busy: longer sequences get longer runs."""
 
 
-def run_length(n: int) -> int:
+def lanes_of(batch: int) -> int:
+    """Lanes that share a tile."""
+    return WARP if batch < WARP else 1
+
+
+def run_length(n: int, lanes: int) -> int:
     """Elements that a lane composes one after another in a scan of n."""
+    if lanes == 1:
+        return n if n <= LONGEST_RUN else _SHORTEST_RUN
     if n <= WARP * LONGEST_RUN:
         return max(1, -(-n // WARP))
     return min(LONGEST_RUN, max(_SHORTEST_RUN, n // _RUNS))
@@ -123,7 +133,7 @@ _TEXT = """\
 {prelude}
 typedef {scalar} T;
 typedef long long I;
-enum {{ SIZE = {size}, THREADS = {threads}, WARPS = THREADS / {warp}, APART = {apart} }};
+enum {{ SIZE = {size}, THREADS = {threads}, LANES = {lanes}, TILES = THREADS / LANES, APART = {apart} }};
 
 /* out = the stretch in0, then in1, the scalars of which lie STEP0 and STEP1 apart, and those of `out` APART. */
 template <int STEP0, int STEP1> static __device__ {inline} void then(const T* in0, const T* in1, T* out)
@@ -188,7 +198,7 @@ static __device__ __forceinline__ void scan_runs(
             follow(mine, other);
         }}
     }}
-    for (int d = 1; d < {warp}; d *= 2) {{
+    for (int d = 1; d < LANES; d *= 2) {{
         take(other, mine, d);
         if (lane >= d && from < first - (d - 1) * length)
             precede(other, mine);
@@ -198,13 +208,12 @@ static __device__ __forceinline__ void scan_runs(
 {head}
 {{
     {declared}
-    const int lane = threadIdx.x % {warp};
-    const I tiles = (rows + {warp} * length - 1) / ({warp} * length);
-    for (I work = (I)blockIdx.x * WARPS + threadIdx.x / {warp}; work < tiles * batch; work += (I)gridDim.x * WARPS) {{
-        const I row = work % batch, tile = work / batch, start = tile * {warp} * length;
+    const int lane = threadIdx.x % LANES;
+    const I tiles = (rows + LANES * length - 1) / (LANES * length);
+    for (I work = (I)blockIdx.x * TILES + threadIdx.x / LANES; work < tiles * batch; work += (I)gridDim.x * TILES) {{
+        const I row = work % batch, tile = work / batch, start = tile * LANES * length;
         const I first = start + lane * length, last = first + length < rows ? first + length : rows;
         T other[SIZE];
-        scan_runs(mine, other, elements, begin, rows, batch, row, first, last, length, lane);
 {rest}\
     }}
 }}
@@ -256,14 +265,21 @@ _PLACES = """\
 extern __shared__ T places[];
     Growing mine = {places + threadIdx.x, places + SIZE * THREADS + threadIdx.x};"""
 
+_SCAN_RUNS = "scan_runs(mine, other, elements, begin, rows, batch, row, first, last, length, lane);"
+
 _TOTALS = f"""\
-        if (first < last && (last == rows || lane == {WARP - 1}))
+        {_SCAN_RUNS}
+        if (first < last && (last == rows || lane == LANES - 1))
             store(mine, totals + place(tile, tiles) * batch + row, tiles * batch);
 """
 
-_PREFIXES = """\
+_FROM_LANES_BEFORE = f"""\
+        {_SCAN_RUNS}
         take(other, mine, 1);
         set(mine, other, 1);
+"""
+
+_PREFIXES = """\
         if (first < last) {
             if (carried && begin[first] < start) {
                 load(other, carry + place(tile - 1, tiles) * batch + row, tiles * batch);
@@ -287,7 +303,9 @@ _PREFIXES = """\
 _BEGIN, _NUMBERS = np.zeros(1, np.int64), ("batch", "length", "carried")
 
 
-def scan_kernels(composition: Program, dtype: np.dtype[Any], *, backwards: bool) -> tuple[KernelSource, KernelSource]:
+def scan_kernels(
+    composition: Program, dtype: np.dtype[Any], *, backwards: bool, lanes: int = WARP
+) -> tuple[KernelSource, KernelSource]:
     """The kernels of an operator.
 
         scan_totals(elements, totals, begin, carry, workspace, rows, batch, length, carried)
@@ -295,21 +313,23 @@ def scan_kernels(composition: Program, dtype: np.dtype[Any], *, backwards: bool)
 
     Arrays: elements and prefixes (size, n, batch); totals, and carry, their prefixes, (size, tiles, batch). `begin`
     (n,): for each position in the order of the scan, where its segment begins. `rows` is n, `length` that of a run
-    (`run_length`), a tile being 32 runs, and `carried` says whether there is a carry.
+    (`run_length`), a tile being so many runs as `lanes`, and `carried` says whether there is a carry.
 
     Args:
         composition: out (size,) from in0 (size,) and in1 (size,), in0 being nearer the root.
         dtype: of elements.
         backwards: whether positions are counted from the last element, and totals lie likewise.
+        lanes: 32, or 1 (`lanes_of`).
     """
+    prefixes = _PREFIXES if lanes == 1 else _FROM_LANES_BEFORE + _PREFIXES
     return (
-        _scan_kernel(composition, dtype, backwards, "scan_totals", "totals", _TOTALS),
-        _scan_kernel(composition, dtype, backwards, "scan_prefixes", "prefixes", _PREFIXES),
+        _scan_kernel(composition, dtype, backwards, lanes, "scan_totals", "totals", _TOTALS),
+        _scan_kernel(composition, dtype, backwards, lanes, "scan_prefixes", "prefixes", prefixes),
     )
 
 
 def _scan_kernel(
-    program: Program, dtype: np.dtype[Any], backwards: bool, name: str, result: str, rest: str
+    program: Program, dtype: np.dtype[Any], backwards: bool, lanes: int, name: str, result: str, rest: str
 ) -> KernelSource:
     scalar, size = SCALARS[dtype.name], program.outputs[0].size
     element = size * dtype.itemsize
@@ -335,7 +355,7 @@ def _scan_kernel(
         prelude="\n".join(_prelude(scalar, program)),
         scalar=scalar,
         size=size,
-        warp=WARP,
+        lanes=lanes,
         threads=threads,
         apart="THREADS" if shared else "1",
         inline="__forceinline__" if inline else "__noinline__",

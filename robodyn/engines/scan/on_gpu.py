@@ -10,8 +10,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.engines.gpu.device import Device, LoadedKernel
-from robodyn.engines.gpu.scans import BLOCK_THREADS, run_length, scan_kernels, step_kernel
-from robodyn.engines.gpu.source import WARP
+from robodyn.engines.gpu.scans import BLOCK_THREADS, lanes_of, run_length, scan_kernels, step_kernel
 from robodyn.engines.scan.elementwise import Elementwise, traced
 from robodyn.engines.scan.kernels import Segments
 from robodyn.engines.scan.semigroups import Semigroup
@@ -29,7 +28,7 @@ class ScanDevice:
         self.device, self.xp = device, device.xp
         self._steps: WeakKeyDictionary[Elementwise, dict[np.dtype[Any], LoadedKernel]] = WeakKeyDictionary()
         self._scans: WeakKeyDictionary[Elementwise, dict[Any, tuple[LoadedKernel, ...]]] = WeakKeyDictionary()
-        self._begins: WeakKeyDictionary[Segments, dict[bool, list[Array]]] = WeakKeyDictionary()
+        self._begins: WeakKeyDictionary[Segments, dict[tuple[bool, int], list[Array]]] = WeakKeyDictionary()
 
     def placed(self, array: Array) -> Array:
         """A NumPy array, a model's constants or indices, on the device for good."""
@@ -96,34 +95,37 @@ class ScanDevice:
     def scan(self, op: Semigroup, segments: Segments, elements: Array, backwards: bool) -> Array:
         """Prefixes or suffixes of elements (size, n, ...), see `Segments.scan`."""
         given = self.xp.ascontiguousarray(elements.reshape(*elements.shape[:2], -1))
-        if segments not in self._begins or backwards not in self._begins[segments]:
+        lanes = lanes_of(given.shape[2])
+        kept = self._begins.setdefault(segments, {})
+        if (backwards, lanes) not in kept:
             where = self.placed if segments.kept else self.moved
-            begins = [where(each) for each in positions(segments.reversed if backwards else segments)]
-            self._begins.setdefault(segments, {})[backwards] = begins
-        begins = self._begins[segments][backwards]
-        return self._prefixes(self._scan(op, given.dtype, backwards), begins, given).reshape(elements.shape)
+            kept[backwards, lanes] = list(map(where, positions(segments.reversed if backwards else segments, lanes)))
+        kernels = self._scan(op, given.dtype, backwards, lanes)
+        return self._prefixes(kernels, lanes, kept[backwards, lanes], given).reshape(elements.shape)
 
-    def _scan(self, op: Semigroup, dtype: np.dtype[Any], backwards: bool) -> tuple[LoadedKernel, ...]:
+    def _scan(self, op: Semigroup, dtype: np.dtype[Any], backwards: bool, lanes: int) -> tuple[LoadedKernel, ...]:
         known = self._scans.setdefault(op.step, {})
-        if (dtype, backwards) not in known:
-            sources = scan_kernels(traced(op.step), dtype, backwards=backwards)
-            known[dtype, backwards] = tuple(map(self.device.load, sources))
-        return known[dtype, backwards]
+        if (dtype, backwards, lanes) not in known:
+            sources = scan_kernels(traced(op.step), dtype, backwards=backwards, lanes=lanes)
+            known[dtype, backwards, lanes] = tuple(map(self.device.load, sources))
+        return known[dtype, backwards, lanes]
 
-    def _prefixes(self, kernels: tuple[LoadedKernel, ...], begins: Sequence[Array], elements: Array) -> Array:
+    def _prefixes(
+        self, kernels: tuple[LoadedKernel, ...], lanes: int, begins: Sequence[Array], elements: Array
+    ) -> Array:
         """Of contiguous elements (size, n, batch)."""
         totals, prefixes = kernels
         size, n, batch = elements.shape
         found: Array = self.xp.empty(elements.shape, elements.dtype)
         if not found.size:
             return found
-        length, carry = run_length(n), None
-        tiles = -(-n // (WARP * length))
-        blocks = -(-tiles * batch * WARP // totals.source.block_threads)
+        length, carry = run_length(n, lanes), None
+        tiles = -(-n // (lanes * length))
+        blocks = -(-tiles * batch * lanes // totals.source.block_threads)
         if tiles > 1:
             sums = self.xp.empty((size, tiles, batch), elements.dtype)
             self._start(totals, blocks, [elements, sums, begins[0], None], n, [batch, length, 0])
-            carry = self._prefixes(kernels, begins[1:], sums)
+            carry = self._prefixes(kernels, lanes, begins[1:], sums)
         numbers = [batch, length, int(carry is not None)]
         self._start(prefixes, blocks, [elements, found, begins[0], carry], n, numbers)
         return found
@@ -141,7 +143,7 @@ def _strides(array: Array, shape: tuple[int, ...]) -> list[int]:
     return [steps[0], *(0 if array.shape[k] < shape[k] else steps[k] for k in (1, 2))]
 
 
-def positions(segments: Segments) -> list[Indices]:
+def positions(segments: Segments, lanes: int) -> list[Indices]:
     """Where the segment of each element begins, and so on for the totals of tiles of a scan, and of theirs.
 
     A tile's total is of what follows the last beginning in it, so one that has any begins a segment of totals.
@@ -149,7 +151,7 @@ def positions(segments: Segments) -> list[Indices]:
     starts, n, found = segments.starts, segments.n, []
     while True:
         found.append(np.repeat(starts, np.diff(starts, append=n)).astype(np.int64))
-        tile = WARP * run_length(n)
+        tile = lanes * run_length(n, lanes)
         if n <= tile:
             return found
         starts, n = np.unique(starts // tile), -(-n // tile)
