@@ -195,9 +195,6 @@ def test_scans_say_what_they_do_not_do_on_a_gpu(device: Any) -> None:
         scan.forward_dynamics(*states, method="cfa")
     with pytest.raises(rd.UnavailableError, match="does not answer this query"):
         scan.kinetic_energy(*states[:2])
-    euler = rd.Dynamics(model, engine="scan", scan=ScanOptions(layout="euler"))
-    with pytest.raises(rd.UnavailableError, match="layout 'euler' is for NumPy arrays"):
-        euler.inverse_dynamics(*states)
     with pytest.raises(rd.ArgumentError, match="not on the GPU as q is"):
         scan.inverse_dynamics(states[0], *random_states(model)[1:])
 

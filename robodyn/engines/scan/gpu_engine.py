@@ -39,7 +39,7 @@ class GpuScanEngine(ScanEngine):
         device: what to run on, None for the current CUDA device.
 
     Raises:
-        UnavailableError: no device, or options for NumPy's arrays alone.
+        UnavailableError: no device.
     """
 
     normalizes = True
@@ -47,11 +47,6 @@ class GpuScanEngine(ScanEngine):
     def __init__(
         self, model: Model, dtype: Any, options: ScanOptions | None = None, device: Device | None = None
     ) -> None:
-        if options is not None and options.layout != "heavy":
-            raise UnavailableError(
-                f"scan: layout {options.layout!r} is for NumPy arrays; on a GPU scans run on heavy paths, "
-                "ScanOptions(layout='heavy')"
-            )
         self.device = default_device() if device is None else device
         self.library = DeviceArrays(self.device)
         self._process = os.getpid()

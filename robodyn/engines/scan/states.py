@@ -67,8 +67,8 @@ class Layout:
         self, model: Model, dtype: np.dtype[Any], options: ScanOptions, device: ScanDevice | None = None
     ) -> None:
         self.model, self.dtype, self.options, self.device = model, dtype, options, device
-        self.vector_tree = VectorTree(model.tree)
-        self.heavy_paths = HeavyPaths(model.tree, None if device is None else device.placed)
+        where = None if device is None else device.placed
+        self.vector_tree, self.heavy_paths = VectorTree(model.tree, where), HeavyPaths(model.tree, where)
         self.Xtree = self._constant(model.Xtree)
         self.inertia = self._constant(model.inertia)
         self.armature = self.placed(model.tree_armature.astype(dtype)[:, None])
