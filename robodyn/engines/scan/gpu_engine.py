@@ -22,7 +22,7 @@ from robodyn.model import Model
 
 METHODS: dict[str, tuple[str, ...]] = {
     "inverse_dynamics": ("twist_pair", "rnea", "rnea_world"),
-    "forward_dynamics": ("crba", "jsiia"),
+    "forward_dynamics": ("crba", "jsiia", "cfa"),
     "mass_matrix": ("crba",),
     "inverse_dynamics_gradient": ("idsva",),
 }

@@ -15,13 +15,14 @@ from robodyn.engines.gpu.source import WARP
 from robodyn.engines.scan.elementwise import Elementwise, traced
 from robodyn.engines.scan.kernels import Segments
 from robodyn.engines.scan.semigroups import Semigroup
+from robodyn.engines.scan.systems_on_gpu import BlockSystems
 from robodyn.tree import Indices
 
 
 class ScanDevice:
     """What scans need of a device: its array library, and kernels, compiled when they are first asked for.
 
-    `xp`: functions named as NumPy's.
+    `xp`: functions named as NumPy's; `systems`: solves block tri-diagonal systems.
     """
 
     def __init__(self, device: Device) -> None:
@@ -29,10 +30,16 @@ class ScanDevice:
         self._steps: WeakKeyDictionary[Elementwise, dict[np.dtype[Any], LoadedKernel]] = WeakKeyDictionary()
         self._scans: WeakKeyDictionary[Elementwise, dict[Any, tuple[LoadedKernel, ...]]] = WeakKeyDictionary()
         self._begins: WeakKeyDictionary[Segments, dict[bool, list[Array]]] = WeakKeyDictionary()
+        self.systems = BlockSystems(self)
 
     def placed(self, array: Array) -> Array:
         """A NumPy array, a model's constants or indices, on the device for good."""
         found: Array = self.device.constant(np.ascontiguousarray(array))
+        return found
+
+    def seen(self, array: Array) -> Array:
+        """A copy as a NumPy array, for which a call waits."""
+        found: Array = self.xp.asnumpy(array)
         return found
 
     def free_bytes(self) -> int:
@@ -52,7 +59,7 @@ class ScanDevice:
             batch = given[-1].shape[2]
             numbers = [batch, *(number for array in given for number in _strides(array, given[-1].shape))]
             rows = given[-1].shape[1] * batch
-            self._start(self._step(of, dtype), -(-rows // BLOCK_THREADS), given, rows, numbers)
+            self.start(self._step(of, dtype), -(-rows // BLOCK_THREADS), given, rows, numbers)
         if out is None or direct:
             return result
         out[...] = result
@@ -101,15 +108,17 @@ class ScanDevice:
         blocks = -(-tiles * batch * WARP // BLOCK_THREADS)
         if tiles > 1:
             sums = self.xp.empty((size, tiles, batch), elements.dtype)
-            self._start(totals, blocks, [elements, sums, begins[0], None], n, [batch, length, 0])
+            self.start(totals, blocks, [elements, sums, begins[0], None], n, [batch, length, 0])
             carry = self._prefixes(kernels, begins[1:], sums)
         numbers = [batch, length, int(carry is not None)]
-        self._start(prefixes, blocks, [elements, found, begins[0], carry], n, numbers)
+        self.start(prefixes, blocks, [elements, found, begins[0], carry], n, numbers)
         return found
 
-    def _start(
+    def start(
         self, kernel: LoadedKernel, blocks: int, arrays: Sequence[Array | None], rows: int, numbers: Sequence[int]
     ) -> None:
+        """Launch a kernel on at most as many blocks as run at a time; arrays and numbers are those of
+        `LoadedKernel.launch`, but for the workspace, of which scans have none."""
         most = self.device.processors * kernel.blocks_per_processor
         kernel.launch(min(blocks, most), [*arrays, None], rows, numbers)
 

@@ -83,6 +83,10 @@ class Layout:
         """A NumPy array where arrays are."""
         return array if self.device is None else self.device.placed(array)
 
+    def seen(self, array: Array) -> Array:
+        """An array as one of NumPy's, once it is computed: a call on a device waits here."""
+        return array if self.device is None else self.device.seen(array)
+
     def _constant(self, rows: Array) -> Array:
         return self.placed(np.ascontiguousarray(rows.T.astype(self.dtype))[:, :, None])
 
@@ -117,6 +121,11 @@ class Layout:
     def parent(self) -> Array:
         """(n,) the body that each hangs on; -1, the last entry of what is indexed, for the world."""
         return self.placed(self.model.parent)
+
+    @cached_property
+    def numbers(self) -> Array:
+        """(n,) numbers of all bodies."""
+        return self.placed(np.arange(self.n))
 
     @cached_property
     def root_of(self) -> Array:
