@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,12 @@ from robodyn.chains import Scan, Task
 from robodyn.engines.gpu.device import Device, default_device
 from robodyn.engines.gpu.engine import DeviceArrays, require_own_process
 from robodyn.engines.scan.elements import scanning_on
+from robodyn.engines.scan.elementwise import operators
 from robodyn.engines.scan.engine import ScanEngine
+from robodyn.engines.scan.mass_matrix import require_sparse_memory, sparse_entries, sparse_pattern
 from robodyn.engines.scan.on_gpu import ScanDevice
 from robodyn.engines.scan.options import ScanOptions
+from robodyn.engines.scan.states import State
 from robodyn.errors import UnavailableError
 from robodyn.joints import unit_quaternion
 from robodyn.model import Model
@@ -69,6 +72,27 @@ class GpuScanEngine(ScanEngine):
         assert place is not None
         with self.device.selected(), scanning_on(place), np.errstate(all="ignore"):
             super().run(algorithm, {**inputs, "q": self._unit(inputs["q"])}, outputs, link=link)
+
+    def sparse_mass_matrix(self, inputs: Mapping[str, Array], finished: Callable[[Array], Array]) -> Any:
+        """H of one state as a sparse matrix of the device's array library, in compressed rows.
+
+        Args:
+            inputs: arrays (1, ...).
+            finished: takes the entries, (nnz,), for a last check.
+
+        Raises:
+            ArgumentError: the device has no room for it.
+            UnavailableError: the array library has no sparse matrices here.
+        """
+        require_own_process(self._process)
+        layout, nv = self.layout, self.model.nv
+        place = layout.device
+        assert place is not None
+        with self.device.selected(), scanning_on(place), np.errstate(all="ignore"), operators(layout.options.operators):
+            require_sparse_memory(layout)
+            pattern = sparse_pattern(layout)
+            entries = finished(sparse_entries(State(layout, {**inputs, "q": self._unit(inputs["q"])})))
+            return self.device.sparse(entries, pattern.columns.copy(), pattern.starts.copy(), (nv, nv))
 
     def _unit(self, q: Array) -> Array:
         """q (B, nq) with every quaternion scaled to unit length, one of zero length to NaN."""

@@ -12,6 +12,7 @@ from robodyn.arguments import Array
 from robodyn.engines.gpu.device import Device, LoadedKernel
 from robodyn.engines.gpu.scans import BLOCK_THREADS, run_length, scan_kernels, step_kernel
 from robodyn.engines.gpu.source import WARP
+from robodyn.engines.scan.branches_on_gpu import BranchSolver
 from robodyn.engines.scan.elementwise import Elementwise, traced
 from robodyn.engines.scan.kernels import Segments
 from robodyn.engines.scan.semigroups import Semigroup
@@ -22,7 +23,8 @@ from robodyn.tree import Indices
 class ScanDevice:
     """What scans need of a device: its array library, and kernels, compiled when they are first asked for.
 
-    `xp`: functions named as NumPy's; `systems`: solves block tri-diagonal systems.
+    `xp`: functions named as NumPy's; `systems`: solves block tri-diagonal systems; `branches`: solves
+    with mass matrices along the branches.
     """
 
     def __init__(self, device: Device) -> None:
@@ -30,7 +32,7 @@ class ScanDevice:
         self._steps: WeakKeyDictionary[Elementwise, dict[np.dtype[Any], LoadedKernel]] = WeakKeyDictionary()
         self._scans: WeakKeyDictionary[Elementwise, dict[Any, tuple[LoadedKernel, ...]]] = WeakKeyDictionary()
         self._begins: WeakKeyDictionary[Segments, dict[bool, list[Array]]] = WeakKeyDictionary()
-        self.systems = BlockSystems(self)
+        self.systems, self.branches = BlockSystems(self), BranchSolver(self)
 
     def placed(self, array: Array) -> Array:
         """A NumPy array, a model's constants or indices, on the device for good."""

@@ -194,6 +194,11 @@ class Layout:
         return self.placed(np.argsort(source, kind="stable")), Segments(counts), self.placed(np.cumsum(counts) - 1)
 
     @property
+    def free_bytes(self) -> int | None:
+        """Memory of the device that can be had; None where arrays are NumPy's."""
+        return None if self.device is None else self.device.free_bytes()
+
+    @property
     def states_at_once(self) -> int:
         """States of a batch that are worked on at a time: as many as a cache holds, or a device's memory."""
         if self.device is not None:
