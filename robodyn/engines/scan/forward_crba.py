@@ -20,6 +20,7 @@ from robodyn.engines.scan.branches import Branches, branches_of
 from robodyn.engines.scan.inverse import inverse_dynamics
 from robodyn.engines.scan.mass_matrix import entries, mass_matrix, rows_up_to_the_diagonal
 from robodyn.engines.scan.states import State
+from robodyn.errors import UnavailableError
 
 REMEDY = "method='aba_scan', or the 'cpu' engine, which make no matrix"
 """What an error offers where a matrix has no room."""
@@ -107,8 +108,19 @@ def along_branches(branches: Branches) -> bool:
 
 
 def solved_by_library(state: State, H: Array) -> Array:
-    """H^-1 (tau - bias) (B, nv) on a device."""
-    found: Array = state.xp.linalg.solve(H, net_force(state)[..., None])[..., 0]
+    """H^-1 (tau - bias) (B, nv) on a device.
+
+    Raises:
+        UnavailableError: the array library has no solver here.
+    """
+    b = net_force(state)[..., None]
+    try:
+        found: Array = state.xp.linalg.solve(H, b)[..., 0]
+    except ImportError as error:
+        raise UnavailableError(
+            f"scan: CuPy solves no linear systems here ({error}); it wants cuBLAS and cuSOLVER, which the wheels "
+            'cupy-cuda13x[ctk] bring. method="cfa" needs neither'
+        ) from error
     return found
 
 
