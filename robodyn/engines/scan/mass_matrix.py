@@ -88,16 +88,14 @@ class SparsePattern:
     """Where a model's mass matrix has entries, and of what they are made.
 
     `starts` (nv + 1,), `columns` (nnz,): rows, as in compressed sparse rows. `source`: for each entry, or each of its
-    terms, which of `rows_up_to_the_diagonal` it is. Where joints mimic others there are several terms, times `weights`:
-    those of an entry are a segment of `coupled`, whose end is at `last`.
+    terms, which of `rows_up_to_the_diagonal` it is. `terms`: where joints mimic others, entries are sums; what terms
+    are multiplied with, which of them make an entry, and the last of each.
     """
 
     starts: Array
     columns: Array
     source: Array
-    weights: Array | None
-    coupled: Segments
-    last: Array
+    terms: tuple[Array, Segments, Array] | None
 
 
 _PATTERNS: WeakKeyDictionary[Layout, SparsePattern] = WeakKeyDictionary()
@@ -118,43 +116,36 @@ def _sparse_pattern(layout: Layout) -> SparsePattern:
     depth, size, first = branches.tree.depth, branches.tree.subtree_size, branches.first
     nv, pairs = len(branches), np.arange(branches.pairs)
     row, column = np.repeat(np.arange(nv), depth + 1), branches.ancestors
-    # Rows hold ancestors, then, as the numbers of descendants are larger, what is below the diagonal in columns.
+    # In a row stand ancestors, the diagonal, and descendants: those are what its column has below the diagonal.
     starts = np.concatenate(([0], np.cumsum(depth + size)))
     columns, source = np.empty((2, int(starts[-1])), np.intp)
     at = starts[row] + pairs - first[row]
     columns[at], source[at] = column, pairs
-    across = np.argsort(column, kind="stable")  # row after row of the other triangle, its diagonal first
+    by_column = np.argsort(column, kind="stable")
     at = np.arange(pairs.size) - np.repeat(np.cumsum(size) - size, size) + np.repeat(starts[:-1] + depth, size)
-    columns[at], source[at] = row[across], across
-    placed, weights = layout.placed, None
+    columns[at], source[at] = row[by_column], by_column
+    placed, terms = layout.placed, None
     if model.has_mimic:
         rows = np.repeat(np.arange(nv), depth + size)
-        weights = (model.v_multiplier[rows] * model.v_multiplier[columns]).astype(layout.dtype)
         places = model.v_source[rows] * model.nv + model.v_source[columns]
         order = np.argsort(places, kind="stable")
+        weights = (model.v_multiplier[rows] * model.v_multiplier[columns]).astype(layout.dtype)
         found, counts = np.unique(places, return_counts=True)
-        source, weights, columns = source[order], weights[order], found % model.nv
+        terms = placed(weights[order]), Segments(counts), placed(np.cumsum(counts) - 1)
         starts = np.searchsorted(found, np.arange(model.nv + 1) * model.nv)
-    else:
-        counts = np.ones(columns.size, np.intp)
+        columns, source = found % model.nv, source[order]
     index = np.int64 if starts[-1] > np.iinfo(np.int32).max else np.int32
-    return SparsePattern(
-        placed(starts.astype(index)),
-        placed(columns.astype(index)),
-        placed(source),
-        None if weights is None else placed(weights),
-        Segments(counts),
-        placed(np.cumsum(counts) - 1),
-    )
+    return SparsePattern(placed(starts.astype(index)), placed(columns.astype(index)), placed(source), terms)
 
 
 def sparse_entries(state: State) -> Array:
     """Entries of the mass matrix of one state, in the order of its `SparsePattern`."""
     pattern = sparse_pattern(state.layout)
     found = rows_up_to_the_diagonal(state)[:, 0][pattern.source]
-    if pattern.weights is None:
+    if pattern.terms is None:
         return found
-    summed: Array = pattern.coupled.scan(sums(1), (found * pattern.weights)[None, :, None])[0, pattern.last, 0]
+    weights, segments, last = pattern.terms
+    summed: Array = segments.scan(sums(1), (found * weights)[None, :, None])[0, last, 0]
     return summed
 
 

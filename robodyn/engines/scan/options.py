@@ -27,8 +27,8 @@ class ScanOptions:
 
     Args:
         layout: "heavy" (heavy paths) or "euler" (vector trees), for the algorithms that can use both.
-        kernel: one of `robodyn.engines.scan.KERNELS`, for NumPy arrays: on a GPU there is one. "native" and "mapped" are for plain sums on vector trees; what
-            they cannot scan is left to "blocked".
+        kernel: one of `robodyn.engines.scan.KERNELS`, for NumPy arrays: on a GPU there is one. "native" and "mapped"
+            are for plain sums on vector trees; what they cannot scan is left to "blocked".
         block: length of the blocks of "blocked".
         operators: "compiled" (steps run as machine code where that runs here) or "library" (as operations of NumPy).
         constraint_basis: of method "cfa", what the constraint forces of a joint are written in: "unit", the unit
