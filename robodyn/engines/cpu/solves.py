@@ -61,12 +61,12 @@ class SolvePlan:
 
     @property
     def workspace_bytes(self) -> int:
-        """Bytes of a tile, and of the second right-hand side that comes as rows, where there is one."""
+        """Bytes of the second right-hand side that comes as rows, where there is one."""
         staged = 0
         for columns, solution in zip(self.columns, self.solve.outputs.values(), strict=True):
             if sum(name in self.rows for name in solution.arrays) > 1:
                 staged = max(staged, columns)
-        return (WIDTH + staged) * self.model.nv * self.vector.bytes
+        return staged * self.model.nv * self.vector.bytes
 
     @property
     def columns(self) -> list[int]:
@@ -86,7 +86,7 @@ class SolvePlan:
     def _of_solution(self, solution: Solution, columns: int) -> tuple[Array, Array]:
         """Tiles, and the programs of their sweeps. Tiles that reach the same rows share the way up.
 
-        All share the way down. That of an inverse begins at the tile's first row: those above it are known.
+        All share the way down. Those of an inverse have the rows from the tile's first one on: others are known.
         """
         unit = not solution.arrays
         reached = self._reached(solution, columns)
@@ -95,9 +95,11 @@ class SolvePlan:
         records, words, known = [len(tiles), columns], [*down], dict[bytes, int]()
         for c, count in tiles:
             rows = np.logical_or.reduce(reached[:, c : c + count], axis=1)
+            if unit:
+                rows[:c] = False
             start = known.setdefault(rows.tobytes(), len(words))
             if start == len(words):
-                words += self._up(rows, every=not unit)
+                words += self._up(rows)
             records += [c, count, start, starts[c] if unit else 0]
         return np.array(records, np.int64), np.array(words, np.int64)
 
@@ -133,12 +135,12 @@ class SolvePlan:
     def _head(self, row: int, rows: int, terms: int) -> list[int]:
         return [rows, row, terms, *self.ends[row + 1 : row + rows + 1]]
 
-    def _up(self, reached: Array, *, every: bool) -> list[int]:
-        """The way up over the rows that are reached; `every`: others have a right-hand side, too, if only zeros."""
+    def _up(self, reached: Array) -> list[int]:
+        """The way up, of panels into which anything comes; one does not go beyond the first row that is reached."""
         words = []
-        for row, rows in reversed(self._panels(True, ())):
-            if every or reached[row : row + rows].any():
-                below = [j for j in reversed(self.upper[row + rows - 1]) if reached[j]]
+        for row, rows in reversed(self._panels(True, np.flatnonzero(reached)[:1].tolist())):
+            below = [j for j in reversed(self.upper[row + rows - 1]) if reached[j]]
+            if reached[row] and (below or reached[row + 1 : row + rows].any()):
                 words += self._head(row, rows, len(below))
                 for j in below:
                     words += [j, self.ends[j] + int(np.searchsorted(self.elimination.lower[j], row))]
