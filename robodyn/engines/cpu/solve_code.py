@@ -17,6 +17,7 @@ from robodyn.chains import Solve
 from robodyn.engines.cpu.panel_code import WIDTH, panel_rows, sweep
 from robodyn.engines.cpu.rolled_runtime import runtime_functions
 from robodyn.engines.cpu.straight_line import attributes
+from robodyn.engines.cpu.streaming import FLUSHED, flush_functions
 from robodyn.engines.cpu.target import Target
 from robodyn.engines.cpu.vectors import Lines, VectorType, declarations
 
@@ -24,24 +25,33 @@ CONSTANTS = ("n", "lower starts", "lower index")
 """Arrays of 64-bit integers: the matrix's size; columns below the diagonal by row."""
 OF_SOLUTION = ("tiles", "programs")
 """The same for each solution. The first number of tiles is how many there are, the second the columns of an array; then
-of each its first column, its columns, and where among the programs those of its sweeps begin, up and down."""
+of each its first column, its columns, where among the programs those of its sweeps begin, up and down, and how much of
+the solution before is flushed when the tile is done."""
 FACTORS = "factors of "
 """Before a matrix' name: 1/d and V, which the first solve leaves to later ones."""
 
 
 @dataclass(frozen=True)
 class SolveKind:
-    """A solve as code knows it: `first` with its matrix, and which arrays are rows of the user's."""
+    """A solve as code knows it: `first` with its matrix, which right-hand sides are rows of the user's, and whether it
+    brings its results to rows."""
 
     solve: Solve
     first: bool
     rows: tuple[str, ...] = ()
+    flushes: bool = False
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """Arrays that the table begins with; the matrix and its factors are outputs, too, of the first solve."""
         matrix, *others = self.solve.inputs
         return (matrix, FACTORS + matrix, *others)
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """All arrays of the table."""
+        outputs = tuple(self.solve.outputs)
+        return (*self.inputs, *outputs, *(FLUSHED + name for name in outputs if self.flushes))
 
 
 def solve_module(kind: SolveKind, vector: VectorType, target: Target) -> str:
@@ -50,6 +60,7 @@ def solve_module(kind: SolveKind, vector: VectorType, target: Target) -> str:
     parts = [
         declarations(vector),
         runtime_functions(vector),
+        flush_functions(vector, target) if kind.flushes else "",
         _factor(vector) if kind.first else "",
         *(part(vector, width) for width in range(1, WIDTH + 1) for part in (_unit, _mirror)),
         *(sweep(vector, name, width, rows) for width in range(1, WIDTH + 1) for name in ("up", "down")),
@@ -186,8 +197,7 @@ class _Table:
     """Loads of the table's words; constants follow inputs and outputs."""
 
     def __init__(self, kind: SolveKind, out: Lines) -> None:
-        self.out = out
-        self.arrays = [*kind.inputs, *kind.solve.outputs]
+        self.out, self.outputs, self.arrays = out, tuple(kind.solve.outputs), kind.arrays
 
     def word(self, number: int, field: int, kind: str) -> str:
         """A word of the table."""
@@ -207,18 +217,34 @@ class _Table:
             number += len(CONSTANTS) + len(OF_SOLUTION) * solution + OF_SOLUTION.index(name)
         return self.word(number, 0, "ptr")
 
+    def size(self, solution: int, n: str) -> str:
+        """Scalars of a solution of n rows."""
+        columns = self.out.new(f"getelementptr i64, ptr {self.constant('tiles', solution)}, i64 1")
+        return self.out.new(f"mul i64 {n}, {self.out.new(f'load i64, ptr {columns}')}")
+
+    def flush(self, solution: int, size: str, start: str, stop: str) -> str:
+        """The call that brings scalars start .. stop - 1 of a solution to the user's rows %first .. %end."""
+        name = self.outputs[solution]
+        number = self.arrays.index(FLUSHED + name)
+        rows, stride = self.word(number, 0, "ptr"), self.word(number, 1, "i64")
+        columns = f"i64 {start}, i64 {stop}, i64 {size}, i64 {self.word(len(self.arrays), 1, 'i64')}"
+        return f"call void @flush(ptr {rows}, i64 {stride}, i64 %first, i64 %end, ptr {self.array(name)}, {columns})"
+
 
 def _solution(kind: SolveKind, vector: VectorType, number: int) -> str:
-    """solution_K(table, n, V, D): right-hand sides become one of the outputs where they are, tile after tile.
+    """solution_K(table, n, V, D, first, end): right-hand sides become one of the outputs where they are, tile by tile.
 
     An inverse is symmetric: rows above a tile's first column are those of tiles before, and only the others are solved
+    for. After each tile a part of the solution before goes to the user's rows: memory takes it while others are solved
     for.
     """
     name, solution = list(kind.solve.outputs.items())[number]
     out = Lines()
     table = _Table(kind, out)
     tiles, programs = (table.constant(each, number) for each in OF_SOLUTION)
-    result = table.array(name)
+    result, flush = table.array(name), ""
+    if kind.flushes and number > 0:
+        flush = f"  {table.flush(number - 1, table.size(number - 1, '%n'), '%flushed', '%flushed.next')}\n"
     setup = "\n".join(out.lines)
     T, unit = vector.name, not solution.arrays
     sign = vector.splat(-1.0 if solution.plus is None and solution.minus is not None else 1.0)
@@ -233,7 +259,7 @@ def _solution(kind: SolveKind, vector: VectorType, number: int) -> str:
         listed = "".join(f"  call void @{step}\n" for step in steps if step)
         calls += f"tile.{width}:\n{listed}  br label %next\n"
     cases = "".join(f"    i64 {width}, label %tile.{width}\n" for width in range(1, WIDTH))
-    return f"""define internal void @solution_{number}(ptr %table, i64 %n, ptr %V, ptr %D) #0 {{
+    return f"""define internal void @solution_{number}(ptr %table, i64 %n, ptr %V, ptr %D, i64 %first, i64 %end) #0 {{
 entry:
 {setup}
   %n_tiles = load i64, ptr {tiles}
@@ -243,7 +269,8 @@ entry:
   br i1 %some, label %each, label %done
 each:
   %t = phi i64 [ 0, %entry ], [ %t.next, %next ]
-  %record = mul i64 %t, 4
+  %flushed = phi i64 [ 0, %entry ], [ %flushed.next, %next ]
+  %record = mul i64 %t, 5
   %c.number = add i64 %record, 2
   %c.at = getelementptr i64, ptr {tiles}, i64 %c.number
   %c = load i64, ptr %c.at
@@ -255,11 +282,13 @@ each:
   %down.at = getelementptr i64, ptr %c.at, i64 3
   %down.start = load i64, ptr %down.at
   %down = getelementptr i64, ptr {programs}, i64 %down.start
+  %flushed.at = getelementptr i64, ptr %c.at, i64 4
+  %flushed.next = load i64, ptr %flushed.at
   %X = getelementptr {T}, ptr {result}, i64 %c
   switch i64 %count, label %tile.{WIDTH} [
 {cases}  ]
 {calls}next:
-  %t.next = add i64 %t, 1
+{flush}  %t.next = add i64 %t, 1
   %more = icmp slt i64 %t.next, %n_tiles
   br i1 %more, label %each, label %done
 done:
@@ -284,20 +313,20 @@ def _kernel(kind: SolveKind, vector: VectorType) -> str:
     if kind.first:
         starts, index = table.constant("lower starts"), table.constant("lower index")
         out.do(f"call void @factor(ptr {table.array(matrix)}, ptr {V}, ptr {D}, i64 {n}, ptr {starts}, ptr {index})")
-    end = out.new("sub i64 %last, 1")
+    out.do("%end = sub i64 %last, 1")
     for number, (result, solution) in enumerate(kind.solve.outputs.items()):
-        columns_at = out.new(f"getelementptr i64, ptr {table.constant('tiles', number)}, i64 1")
-        size = out.new(f"mul i64 {n}, {out.new(f'load i64, ptr {columns_at}')}")
-        to = table.array(result)
+        size, to = table.size(number, n), table.array(result)
         at = {name: table.array(name) for name in solution.arrays}
         for name, place in zip((each for each in at if each in kind.rows), (to, "%workspace"), strict=False):
             stride = table.word(table.arrays.index(name), 1, "i64")
-            rows = f"ptr {at[name]}, i64 {stride}, i64 %first, i64 {end}"
+            rows = f"ptr {at[name]}, i64 {stride}, i64 %first, i64 %end"
             out.do(f"call void @stage_in({rows}, ptr {place}, i64 {size})")
             at[name] = place
         if solution.plus is not None and solution.minus is not None:
             out.do(f"call void @subtract(ptr {at[solution.plus]}, ptr {at[solution.minus]}, ptr {to}, i64 {size})")
-        out.do(f"call void @solution_{number}(ptr %table, i64 {n}, ptr {V}, ptr {D})")
+        out.do(f"call void @solution_{number}(ptr %table, i64 {n}, ptr {V}, ptr {D}, i64 %first, i64 %end)")
+    if kind.flushes:
+        out.do(table.flush(number, size, "0", size))
     body = "\n".join(out.lines)
     return f"""define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) #0 {{
 {body}

@@ -38,7 +38,7 @@ class SolvePlan:
 
     def __init__(self, model: Model, kind: SolveKind, vector: VectorType, panel: int) -> None:
         self.model, self.solve, self.vector, self.panel = model, kind.solve, vector, panel
-        self.rows = kind.rows
+        self.rows, self.flushes = kind.rows, kind.flushes
         self.elimination = Elimination(model)
         lower = self.elimination.lower
         self.ends: list[int] = np.cumsum([0, *(len(row) for row in lower)]).tolist()
@@ -53,9 +53,11 @@ class SolvePlan:
             "lower starts": np.array(self.ends),
             "lower index": np.concatenate([*lower, np.empty(0, np.int64)]),
         }
+        before = 0
         for number, (solution, count) in enumerate(zip(self.solve.outputs.values(), self.columns, strict=True)):
-            for name, array in zip(OF_SOLUTION, self._of_solution(solution, count), strict=True):
+            for name, array in zip(OF_SOLUTION, self._of_solution(solution, count, before), strict=True):
                 found[f"{name} {number}"] = array
+            before = model.nv * count
         names = [*CONSTANTS, *(f"{each} {k}" for k in range(len(self.solve.outputs)) for each in OF_SOLUTION)]
         self.arrays = [np.ascontiguousarray(found[name], np.int64) for name in names]
 
@@ -83,24 +85,27 @@ class SolvePlan:
         """About how long a state takes."""
         return self.operations * _NS * 8.0 / self.vector.width
 
-    def _of_solution(self, solution: Solution, columns: int) -> tuple[Array, Array]:
+    def _of_solution(self, solution: Solution, columns: int, before: int) -> tuple[Array, Array]:
         """Tiles, and the programs of their sweeps. Tiles that reach the same rows share the way up.
 
         All share the way down. Those of an inverse have the rows from the tile's first one on: others are known.
+        `before`: scalars of the solution before, of which every tile has its share to flush.
         """
         unit = not solution.arrays
         reached = self._reached(solution, columns)
         tiles = tiled(reached, np.diff(self.ends))
         down, starts = self._down([c for c, _ in tiles] if unit else [])
         records, words, known = [len(tiles), columns], [*down], dict[bytes, int]()
-        for c, count in tiles:
+        W = self.vector.width
+        shares = [*(before * t // len(tiles) // W * W for t in range(1, len(tiles))), before]
+        for (c, count), share in zip(tiles, shares, strict=True):
             rows = np.logical_or.reduce(reached[:, c : c + count], axis=1)
             if unit:
                 rows[:c] = False
             start = known.setdefault(rows.tobytes(), len(words))
             if start == len(words):
                 words += self._up(rows)
-            records += [c, count, start, starts[c] if unit else 0]
+            records += [c, count, start, starts[c] if unit else 0, share]
         return np.array(records, np.int64), np.array(words, np.int64)
 
     def _reached(self, solution: Solution, columns: int) -> Array:
