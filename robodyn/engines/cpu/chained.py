@@ -102,7 +102,10 @@ class _Chained:
             for kernel, names in zip(self.kernels, self.arrays, strict=True)
         ]
         plan = ChainPlan(users, vectors, self.places, calls, self.kind)
-        text, kernels = chain_module(len(users), self.kind, self.request.target), tuple(self.kernels)
+        text, kernels = (
+            chain_module(len(input_names(self.request)), len(users), self.kind, self.request.target),
+            tuple(self.kernels),
+        )
         return Kernel(
             request=self.request,
             mode=mode,
