@@ -93,12 +93,12 @@ class SolvePlan:
         """
         unit = not solution.arrays
         reached = self._reached(solution, columns)
-        tiles = tiled(reached, np.diff(self.ends))
+        tiles = self._tiles(reached, solution.known_columns(self.model))
         down, starts = self._down([c for c, _ in tiles] if unit else [])
         records, words, known = [len(tiles), columns], [*down], dict[bytes, int]()
         W = self.vector.width
-        shares = [*(before * t // len(tiles) // W * W for t in range(1, len(tiles))), before]
-        for (c, count), share in zip(tiles, shares, strict=True):
+        for t, (c, count) in enumerate(tiles, 1):
+            share = before if t == len(tiles) else before * t // len(tiles) // W * W
             rows = np.logical_or.reduce(reached[:, c : c + count], axis=1)
             if unit:
                 rows[:c] = False
@@ -107,6 +107,13 @@ class SolvePlan:
                 words += self._up(rows)
             records += [c, count, start, starts[c] if unit else 0, share]
         return np.array(records, np.int64), np.array(words, np.int64)
+
+    def _tiles(self, reached: Array, known: list[int]) -> list[tuple[int, int]]:
+        """(first column, columns) of tiles, between columns that are known."""
+        cuts = [-1, *sorted(known), reached.shape[1]]
+        runs = [(before + 1, after) for before, after in pairwise(cuts) if before + 1 < after]
+        sizes = np.diff(self.ends)
+        return [(start + c, count) for start, stop in runs for c, count in tiled(reached[:, start:stop], sizes)]
 
     def _reached(self, solution: Solution, columns: int) -> Array:
         """(nv, columns): where L^-T b can be nonzero.
