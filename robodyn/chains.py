@@ -105,7 +105,8 @@ class Stage:
 class Chain:
     """Stages in order; each reads the chain's inputs and what stages before it left. `results` are its outputs.
 
-    `freely`: a cheaper chain for robots that float freely, if there is one.
+    `freely`: a cheaper chain for robots that float freely, if there is one: for engines whose solves pass over columns
+    that are known.
     """
 
     name: str

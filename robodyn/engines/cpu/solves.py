@@ -38,7 +38,7 @@ class SolvePlan:
 
     def __init__(self, model: Model, kind: SolveKind, vector: VectorType, panel: int) -> None:
         self.model, self.solve, self.vector, self.panel = model, kind.solve, vector, panel
-        self.rows, self.flushes = kind.rows, kind.flushes
+        self.rows = kind.rows
         self.elimination = Elimination(model)
         lower = self.elimination.lower
         self.ends: list[int] = np.cumsum([0, *(len(row) for row in lower)]).tolist()
