@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.integrators import INTEGRATORS, evaluations
+from robodyn.joints import CODE
 from robodyn.model import Model
 from robodyn.sweeps import Algorithm, DofOutput, Output, PairOutput, Sweep, with_inertia
 
@@ -26,12 +27,19 @@ class Solution:
     """H^-1 (plus - minus), of the shape of `like`; one of them may be missing. Without both it is H^-1 itself.
 
     Columns of those like a `PairOutput` are degrees of freedom: zero in the rows of those that theirs is not coupled
-    with.
+    with. `known`: for so many degrees of freedom of every tree's first joint the columns of the one array that there is
+    are no right-hand sides, but solutions.
     """
 
     plus: str | None = None
     minus: str | None = None
     like: Output = field(default_factory=lambda: PairOutput(()))
+    known: int = 0
+
+    def known_columns(self, model: Model) -> list[int]:
+        """Columns that need not be solved for."""
+        roots = model.v_start[model.parent < 0].tolist()
+        return [int(model.v_source[start + k]) for start in roots for k in range(self.known)]
 
     @property
     def arrays(self) -> tuple[str, ...]:
@@ -95,12 +103,17 @@ class Stage:
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """Stages in order; each reads the chain's inputs and what stages before it left. `results` are its outputs."""
+    """Stages in order; each reads the chain's inputs and what stages before it left. `results` are its outputs.
+
+    `freely`: a cheaper chain for robots that float freely, if there is one: for engines whose solves pass over columns
+    that are known.
+    """
 
     name: str
     inputs: tuple[str, ...]
     stages: tuple[Stage | Solve | Products, ...]
     results: tuple[str, ...]
+    freely: Chain | None = None
 
     @cached_property
     def outputs(self) -> dict[str, Output | Solution | Product]:
@@ -297,7 +310,26 @@ def _one_on_inertia(task: Algorithm | Chain) -> Algorithm | Chain:
         replace(stage, algorithm=with_inertia(stage.algorithm)) if isinstance(stage, Stage) else stage
         for stage in task.stages
     )
-    return replace(task, name=f"{task.name}_inertia", inputs=(*task.inputs, "inertia"), stages=stages)
+    freely = None if task.freely is None else cast(Chain, on_inertia(task.freely))
+    return replace(task, name=f"{task.name}_inertia", inputs=(*task.inputs, "inertia"), stages=stages, freely=freely)
+
+
+def cheapest(model: Model, task: Traceable, base: tuple[str, ...]) -> Traceable:
+    """The chain for robots that float freely, where there is one and this is such a robot; else the same task.
+
+    `base`: which of V0 and dV0 are given.
+    """
+    freely = task.freely if isinstance(task, Chain) else None
+    return task if freely is None or base or not floats_freely(model) else freely
+
+
+def floats_freely(model: Model) -> bool:
+    """Whether every tree's first joint is a floating one, without inertia or damping of its own."""
+    roots = model.parent < 0
+    dofs = (model.v_start[roots, None] + np.arange(6)).ravel()
+    if not roots.any() or (model.joint_kind[roots] != CODE["floating"]).any():
+        return False
+    return not model.tree_armature[dofs].any() and not model.tree_damping[dofs].any()
 
 
 class Elimination:

@@ -20,6 +20,7 @@ from robodyn.algorithms.forward_gradient import forward_gradient
 from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.rnea import rnea
 from robodyn.algorithms.rnea_gradient import rnea_gradient
+from robodyn.chains import cheapest
 from robodyn.engines.cpu.solves import solve_operations
 from robodyn.tracing.unrolled import trace
 
@@ -50,7 +51,7 @@ def row(model: rd.Model, base: str) -> tuple[str, ...]:
 
     nv, columns, composites = model.nv, count(rnea_gradient()), count(idsva())
     written = count(aba()) + columns + count(INVERSE_MASS_MATRIX) + 4 * nv**3
-    chain = forward_gradient()
+    chain = cheapest(model, forward_gradient(), ())
     if solve_operations(model, chain) <= _TRACED:
         ours = count(chain)
     else:

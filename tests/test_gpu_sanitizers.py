@@ -45,6 +45,15 @@ def test_gpu_kernels_are_clean_under_compute_sanitizer(query: str, partition: st
     assert done.returncode == 0 and watched.SAID in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("tool", sorted(watched.FAR))
+def test_elimination_kernels_are_clean_under_compute_sanitizer(tool: str) -> None:
+    if reason := unable(tool):
+        pytest.skip(reason)
+    done = run_watched(tool, "systems", "elimination")
+    assert done.returncode == 0 and watched.SAID in done.stdout, done.stdout + done.stderr
+
+
 @pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 def test_what_is_watched_runs(capsys: pytest.CaptureFixture[str]) -> None:
     host = HostDevice()
@@ -52,4 +61,6 @@ def test_what_is_watched_runs(capsys: pytest.CaptureFixture[str]) -> None:
     watched.main("planted", "racecheck", host)
     assert capsys.readouterr().out.splitlines()[-1] == watched.SAID
     assert [name for name, _ in host.launches] == ["kernel", "planted"]
+    watched.main("systems", "elimination", host)
+    assert capsys.readouterr().out.splitlines()[-1] == watched.SAID
     assert f"+ {1 << 40}LL]" in watched.planted(watched.FAR["memcheck"]).text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tracemalloc
 
 import numpy as np
@@ -13,7 +14,8 @@ import robodyn as rd
 from robodyn.algorithms.forward_gradient import forward_gradient
 from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.rnea_gradient import rnea_gradient
-from robodyn.chains import Elimination
+from robodyn.chains import Elimination, cheapest
+from robodyn.engines.reference import ReferenceEngine
 from robodyn.tracing.unrolled import trace
 
 EVERY_KIND = ("revolute", "prismatic", "helical", "planar", "spherical", "floating")
@@ -119,6 +121,69 @@ def test_damping_is_part_of_the_gradient(make_dynamics, tolerance):
     qdd, H = exact.forward_dynamics(s.q, s.qd, s.tau), exact.mass_matrix(s.q)
     found = damped.forward_dynamics_gradient(s.q, s.qd, s.tau)
     require_solved(H, found, exact.inverse_dynamics_gradient(s.q, s.qd, qdd), plain.dtype)
+
+
+# Robots that float freely.
+
+FLOATING = {
+    "every kind": lambda: rd.random_tree(6, seed=2, joints=EVERY_KIND, base="floating", armature=True),
+    "several trees": lambda: rd.random_tree(9, seed=9, joints=("floating", "revolute")),
+    "bodies alone": lambda: rd.random_tree(3, seed=4, joints=("floating",), shape="star"),
+    "mimic": lambda: rd.load_urdf(own("hand"), base="floating"),
+    "quadruped": lambda: rd.load_urdf(own("quadruped"), base="floating"),
+}
+PLAIN = ("q", "qd", "tau")
+
+
+def with_numbers(model, **fields):
+    """The model with other numbers on its first three degrees of freedom."""
+    found = {name: getattr(model, name).copy() for name in fields}
+    for name, value in fields.items():
+        found[name][:3] = value
+    return dataclasses.replace(model, **found)
+
+
+@pytest.mark.parametrize("name", FLOATING)
+def test_known_columns_are_those_of_the_general_chain(name):
+    model = FLOATING[name]()
+    freely = cheapest(model, forward_gradient(PLAIN), ())
+    assert freely is forward_gradient(PLAIN).freely
+    s, engine = states_of(model, (5,)), ReferenceEngine(model, np.dtype(np.float64))
+    general, known = ({each: np.full((5, model.nv, model.nv), np.nan) for each in freely.results} for _ in range(2))
+    inputs = {"q": s.q, "qd": s.qd, "tau": s.tau}
+    engine.run(forward_gradient(PLAIN), inputs, general)
+    engine.run(freely, inputs, known)
+    compiled = [
+        rd.Dynamics(model, engine="cpu", code=code).forward_dynamics_gradient(s.q, s.qd, s.tau)
+        for code in ("unrolled", "rolled")
+    ]
+    for found in (known.values(), *compiled):
+        for one, other in zip(found, general.values(), strict=True):
+            assert relative(one, other) < 1e-9
+    for solution in list(freely.stages[-1].outputs.values())[:2]:
+        assert len(solution.known_columns(model)) == solution.known * (model.parent < 0).sum() > 0
+
+
+def test_what_the_general_chain_is_for():
+    floating = FLOATING["quadruped"]()
+    general = forward_gradient(PLAIN)
+    for base in (("V0",), ("dV0",)):
+        assert cheapest(floating, general, base) is general
+    bound = (
+        rd.load_urdf(own("arm6")),
+        rd.random_tree(6, seed=3, joints=("revolute", "floating"), shape="chain"),
+        with_numbers(floating, tree_armature=0.3),
+        with_numbers(floating, tree_damping=0.2),
+    )
+    for model in bound:
+        assert cheapest(model, general, ()) is general
+        s, forces = states_of(model, (3,)), ("damping",)
+        found = rd.Dynamics(model, engine="cpu", joint_forces=forces).forward_dynamics_gradient(s.q, s.qd, s.tau)
+        wanted = rd.Dynamics(model, engine="reference", joint_forces=forces).forward_dynamics_gradient(s.q, s.qd, s.tau)
+        for one, other in zip(found, wanted, strict=True):
+            assert relative(one, other) < 1e-9
+    with_forces = forward_gradient((*PLAIN, "f_ext"))
+    assert cheapest(floating, with_forces, ()) is with_forces
 
 
 # Solves.

@@ -14,7 +14,7 @@ from scan_forward import EVERY_KIND, everything, residual
 
 import robodyn as rd
 from robodyn.engines.scan import ScanOptions
-from robodyn.engines.scan.constraint_force import complement, constraints_of
+from robodyn.engines.scan.constraints import complement, constraints_of
 from robodyn.engines.scan.kernels import Segments
 from robodyn.engines.scan.odd_even import SOLVERS
 from robodyn.engines.scan.states import Layout
@@ -119,7 +119,8 @@ def test_inverse_mass_matrix_of_the_paper():
     model = rd.random_tree(5, seed=11, joints=("revolute", "prismatic", "helical"), shape="chain")
     q, _, _ = random_states(model, (), 11)
     layout = Layout(model, np.dtype(float), ScanOptions())
-    n, W = model.n_bodies, constraints_of(layout).W[..., 0]
+    n = model.n_bodies
+    W = constraints_of(layout).W.reshape(5, 6, n).swapaxes(0, 1)
     gamma, J, Wn, Sn = np.zeros((n, 6, n, 6)), np.zeros((n, 6, n, 6)), np.zeros((n, 6, n, 5)), np.zeros((n, 6, n))
     for i in range(n):
         kind = KINDS[model.joint_kind[i]]

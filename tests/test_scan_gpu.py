@@ -17,12 +17,13 @@ from test_gpu_compile import compiles
 import robodyn as rd
 from robodyn.engines.gpu.compiler import compile_reported
 from robodyn.engines.gpu.device import default_device
+from robodyn.engines.protocol import METHODS
 from robodyn.engines.scan import ScanOptions, gpu_engine
 from robodyn.joints import KINDS
 
 ALL_KINDS = tuple(kind.name for kind in KINDS if kind.nv)
 DENSE = ("crba", "jsiia")
-"""Methods of forward dynamics that make a mass matrix; the others are in test_scan_gpu_forward.py."""
+"""Methods of forward dynamics that make a mass matrix; others are in test_scan_gpu_forward.py, test_scan_gpu_cfa.py."""
 RESIDUAL = 1e-10
 """Of forward dynamics, in torques, relative to the largest."""
 
@@ -128,6 +129,11 @@ def test_scans_on_a_gpu_run_as_operations_of_the_array_library(device: Any) -> N
 # What is around them.
 
 
+def test_all_methods_of_scans_run_on_a_gpu() -> None:
+    for query in ("inverse_dynamics", "forward_dynamics", "inverse_dynamics_gradient"):
+        assert set(gpu_engine.METHODS[query]) == set(METHODS[query]["scan"])
+
+
 def test_scans_on_a_gpu_do_not_wait(device: Any) -> None:
     model = models()["bush"]
     states = there(device, *random_states(model, (2,)))
@@ -190,15 +196,10 @@ def test_scans_say_what_they_do_not_do_on_a_gpu(device: Any) -> None:
     model = models()["arm"]
     scan = rd.Dynamics(model, engine="scan")
     states = there(device, *random_states(model))
-    with pytest.raises(
-        rd.UnavailableError, match=r"'scan' does not answer .* on a GPU; it answers inverse_dynamics \("
-    ):
-        scan.forward_dynamics(*states, method="cfa")
+    with pytest.raises(rd.ArgumentError, match="method: got 'aba'"):
+        scan.forward_dynamics(*states, method="aba")
     with pytest.raises(rd.UnavailableError, match="does not answer this query"):
         scan.kinetic_energy(*states[:2])
-    euler = rd.Dynamics(model, engine="scan", scan=ScanOptions(layout="euler"))
-    with pytest.raises(rd.UnavailableError, match="layout 'euler' is for NumPy arrays"):
-        euler.inverse_dynamics(*states)
     with pytest.raises(rd.ArgumentError, match="not on the GPU as q is"):
         scan.inverse_dynamics(states[0], *random_states(model)[1:])
 

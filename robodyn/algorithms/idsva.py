@@ -13,6 +13,10 @@ algorithm 1 (IDSVA): with the composites I, 2B and f of the subtree of body i,
 
 External forces are constant in the world: with F the sum of those on the subtree, tau_i has - S_i' F, d tau_i / d q_j
 has S_i' (S_j x* F) = - S_j' (S_i x* F).
+
+With `freely` some columns are those of the gradient of forward dynamics, which are known before anything is solved for
+(docs/gradients.md): of a root that floats freely all of d qdd / d q and, of d qdd / d qd, those of linear velocities.
+With a_p = -g and v_p = 0 they are - S' psidd and - S' Sdot in the root's own rows, and zero in all others.
 """
 
 from __future__ import annotations
@@ -22,12 +26,13 @@ from functools import cache
 from robodyn.algorithms.coriolis import CORIOLIS, body_coriolis
 from robodyn.algorithms.kinematics import parent_transform
 from robodyn.algorithms.tree_frame import BASE, MOTION, MOTION_FIELDS, weighed
-from robodyn.spatial import IDENTITY, Transform, dot
+from robodyn.spatial import IDENTITY, Motion, Scalar, Transform, dot
 from robodyn.sweeps import (
     DOF_FORCES,
     DOF_PAIRS,
     FORCE,
     INERTIA,
+    SCALAR,
     TRANSFORM,
     Algorithm,
     Ancestors,
@@ -126,6 +131,47 @@ def entries_outside(body: Body, own: Fields, first: Body, of_first: Fields, carr
     return {**written, "q_lower": lower}, {**kept, "SF": carry.SF}
 
 
+def is_root(body: Body, own: Fields, parent: Fields) -> Written:
+    """1 for the first body of a tree, 0 for others."""
+    return {"root": 1.0 - parent.below}
+
+
+def columns_freely(body: Body, own: Fields, link: LinkConstants) -> Written:
+    """The same as `columns`, and that the first pair is a body with itself."""
+    return {**columns(body, own, link), "itself": 1.0}
+
+
+def entries_freely(body: Body, own: Fields, first: Body, of_first: Fields, carry: Fields) -> tuple[Written, Written]:
+    """The same as `entries`, but for columns of roots that are known: - S' psidd, - S' Sdot, and zero."""
+    written, kept = entries(body, own, first, of_first, carry)
+    alone = own.root * carry.itself
+    linear_j = tuple(own.root * dot(S.lin, S.lin) for S in own.S)
+    linear_i = tuple(alone * dot(S.lin, S.lin) for S in of_first.S)
+    known = {
+        "q_lower": tuple(
+            tuple((1.0 - own.root) * value - alone * _along(S, psidd) for value, S in zip(row, of_first.S, strict=True))
+            for row, psidd in zip(written["q_lower"], own.psidd, strict=True)
+        ),
+        "qd_lower": tuple(
+            tuple((1.0 - linear) * value for value in row)
+            for row, linear in zip(written["qd_lower"], linear_j, strict=True)
+        ),
+        "qd_upper": tuple(
+            tuple(
+                (1.0 - linear) * value - linear * _along(S, Sdot)
+                for value, linear, Sdot in zip(row, linear_i, of_first.psi_Sdot, strict=True)
+            )
+            for row, S in zip(written["qd_upper"], own.S, strict=True)
+        ),
+    }
+    return {**written, **known}, {**kept, "itself": 0.0}
+
+
+def _along(S: Motion, m: Motion) -> Scalar:
+    """S' m: a coordinate of m, where columns S are unit vectors."""
+    return dot(S.ang, m.ang) + dot(S.lin, m.lin)
+
+
 _CARRIED = ("F_q", "F_qd", "B2S", "IS")
 _BLOCKS = ("q_upper", "q_lower", "qd_upper", "qd_lower")
 _FIELDS: dict[str, FieldType] = {
@@ -133,6 +179,7 @@ _FIELDS: dict[str, FieldType] = {
     "Ic": INERTIA,
     "B2": CORIOLIS,
     "X0R": TRANSFORM,
+    **dict.fromkeys(("root", "itself"), SCALAR),
     **dict.fromkeys(("f", "f_out"), FORCE),
     **dict.fromkeys(("F_q", "F_qd", "IS", "SF"), DOF_FORCES),
     "B2S": DOF_MOMENTS,
@@ -149,30 +196,38 @@ def outside_sweeps() -> tuple[Sweep, ...]:
 
 
 @cache
-def idsva(inputs: tuple[str, ...] = ("q", "qd", "qdd"), damping: bool = False) -> Algorithm:
+def idsva(inputs: tuple[str, ...] = ("q", "qd", "qdd"), damping: bool = False, freely: bool = False) -> Algorithm:
     """d tau / d q and d tau / d qd, with external forces where `inputs` names them.
 
-    `damping`: whether damping forces of the model's coefficients are part of tau.
+    `damping`: whether damping forces of the model's coefficients are part of tau. `freely`: all trees float freely, and
+    columns of the gradient of forward dynamics that are known stand in place of theirs; without external forces.
     """
     outside = "f_ext" in inputs
     add = (Inward(external_composites, reads=("f_out",), gives=("f_out",)),) if outside else ()
+    start, visit = columns, entries
+    if outside:
+        start, visit = columns_outside, entries_outside
+    elif freely:
+        start, visit = columns_freely, entries_freely
+    name = ("idsva", *inputs, *(("damping",) if damping else ()), *(("freely",) if freely else ()))
     return Algorithm(
-        name="idsva_" + "_".join((*inputs, *(("damping",) if damping else ()))),
+        name="_".join(name),
         inputs=inputs,
         fields=_FIELDS,
         sweeps=(
             BASE,
             MOTION,
+            *((Outward(is_root, carries=("below",), writes=("root",)),) if freely else ()),
             Outward(body_forces, reads=("XR", "v", "a"), writes=("Ic", "B2", "f")),
             *(outside_sweeps() if outside else ()),
             Inward(composites, reads=("Ic", "B2", "f"), gives=("Ic", "B2", "f")),
             *add,
             Ancestors(
-                columns_outside if outside else columns,
-                entries_outside if outside else entries,
+                start,
+                visit,
                 reads=("S", "psi", "psidd", "psi_Sdot", "Ic", "B2", "f", *(("f_out",) if outside else ())),
-                carries=(*_CARRIED, *(("SF",) if outside else ())),
-                visits=("S", "psi", "psidd", "psi_Sdot"),
+                carries=(*_CARRIED, *(("SF",) if outside else ()), *(("itself",) if freely else ())),
+                visits=("S", "psi", "psidd", "psi_Sdot", *(("root",) if freely else ())),
                 writes=_BLOCKS,
             ),
         ),

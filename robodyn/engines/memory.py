@@ -22,13 +22,14 @@ def available() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def require_memory(what: str, shape: tuple[int, ...], bytes_each: int, remedy: str) -> None:
-    """Raise where `what`, prod(shape) entries of so many bytes, is more than there is.
+def require_memory(what: str, shape: tuple[int, ...], bytes_each: int, remedy: str, there: int | None = None) -> None:
+    """Raise where `what`, prod(shape) entries of so many bytes, is more than there is: `there`, or what is available.
 
     Raises:
         ArgumentError: it is; says how much, and `remedy`.
     """
-    needed, there = prod(shape) * bytes_each, available()
+    needed = prod(shape) * bytes_each
+    there = available() if there is None else there
     if needed > there:
         raise ArgumentError(
             f"{what}: {' x '.join(map(str, shape))} entries take {needed / 1e9:.3g} GB, and {there / 1e9:.3g} GB are "

@@ -498,3 +498,5 @@ class ReferenceEngine:
                 b = np.broadcast_to(np.eye(n, dtype=self.dtype), H.shape)
             columns = b.reshape(b.shape[0], n, math.prod(b.shape[2:]))
             target[...] = solve(H, columns).reshape(target.shape)
+            for c in solution.known_columns(self.model):
+                target[:, :, c] = pool[solution.arrays[0]][:, :, c]

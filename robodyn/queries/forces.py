@@ -121,8 +121,9 @@ class ForceQueries(Core):
     ) -> Array | csr_array:
         """The joint-space inertia matrix H (..., nv, nv), armature included. CRBA, RBDA table 6.2.
 
-        `sparse`: a `scipy.sparse.csr_array` (nv, nv) of one state. Its pattern is the model's: entry (i, j) is stored
-        where one of the two is an ancestor of the other, or their joint the same (RBDA section 6.5), both triangles.
+        `sparse`: a `scipy.sparse.csr_array` (nv, nv) of one state, of a state on a GPU a CuPy `csr_matrix` there. Its
+        pattern is the model's: entry (i, j) is stored where one of the two is an ancestor of the other, or their joint
+        the same (RBDA section 6.5), both triangles.
 
         Raises:
             ArgumentError: more than memory holds; `out` or a batch of states with `sparse`.
@@ -149,7 +150,7 @@ class ForceQueries(Core):
         if query.leading:
             raise ArgumentError(f"sparse: got True for states of shape {query.leading}; wanted one state, q (nq,)")
         if query.library.on_device:
-            raise ArgumentError("sparse: got True for a state on the GPU; wanted NumPy arrays")
+            return self._gpu_scans.sparse_mass_matrix(query.inputs, lambda H: query.finish({"H": H[None]}))
         require_sparse_memory(self._layout)
         inputs = {**query.inputs, "q": self.model.normalized(query.inputs["q"])}
         with np.errstate(all="ignore"), operators(self._layout.options.operators):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from robodyn.chains import Solve
+from robodyn.model import Model
 from robodyn.tracing.expression import Value
 
 
@@ -57,8 +58,9 @@ def _is_zero(value: Value) -> bool:
     return isinstance(value, float) and value == 0.0
 
 
-def solved(solve: Solve, pool: dict[str, Sequence[Value]], nv: int) -> dict[str, list[Value]]:
+def solved(solve: Solve, pool: dict[str, Sequence[Value]], model: Model) -> dict[str, list[Value]]:
     """The outputs of a solve, each as scalars in C order, from named scalars in C order."""
+    nv = model.nv
     H = pool[solve.matrix]
     factors = Factors([H[nv * r : nv * r + nv] for r in range(nv)])
     found: dict[str, list[Value]] = {}
@@ -71,6 +73,7 @@ def solved(solve: Solve, pool: dict[str, Sequence[Value]], nv: int) -> dict[str,
         minus = zero if solution.minus is None else pool[solution.minus]
         b = [p - m for p, m in zip(plus, minus, strict=True)]
         columns = len(b) // nv if nv else 0
-        solutions = [factors.solve(b[c::columns]) for c in range(columns)]
+        known = {c: pool[solution.arrays[0]][c::columns] for c in solution.known_columns(model)}
+        solutions = [known[c] if c in known else factors.solve(b[c::columns]) for c in range(columns)]
         found[name] = [solutions[c][r] for r in range(nv) for c in range(columns)]
     return found

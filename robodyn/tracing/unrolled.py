@@ -400,7 +400,7 @@ def trace(model: Model, task: Traceable, *, link: int | None = None, base: Itera
         left = dict(given)
         for stage in task.stages:
             if isinstance(stage, Solve):
-                left.update(solved(stage, left, model.nv))
+                left.update(solved(stage, left, model))
                 continue
             if isinstance(stage, Products):
                 left.update(multiplied(stage, left, model.nv))

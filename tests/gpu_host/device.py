@@ -6,6 +6,7 @@ import ctypes
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -146,6 +147,9 @@ class HostDevice:
 
     def free_bytes(self) -> int:
         return self.memory
+
+    def sparse(self, entries: Any, columns: Any, starts: Any, shape: tuple[int, int]) -> Any:
+        return SimpleNamespace(data=entries, indices=columns, indptr=starts, shape=shape)
 
     def record(self, work: Callable[[], None]) -> HostGraph:
         self._recording = []

@@ -13,6 +13,7 @@ from .device import _device, _plain
 def add_functions(xp: Any) -> None:
     """Add them to the namespace of a host device."""
     xp.arange = lambda *bounds: _device(np.arange(*bounds))
+    xp.where = lambda *given: _device(np.where(*map(_plain, given)))
     xp.linalg = SimpleNamespace(solve=_solve)
 
 

@@ -1,5 +1,5 @@
-"""Kernels run once, for compute-sanitizer, which watches a process: `python watched.py QUERY PARTITION` or
-`python watched.py planted TOOL`, whose mistake that tool must find."""
+"""Kernels run once, for compute-sanitizer, which watches a process: `python watched.py QUERY PARTITION`, `python
+watched.py systems elimination`, or `python watched.py planted TOOL`, whose mistake that tool must find."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ def main(what: str, how: str, device: Device) -> None:
     """Run kernels of a query on a small robot, or the planted one."""
     if what == "planted":
         _launch(device, planted(FAR[how]))
+    elif what == "systems":
+        _eliminate(device)
     else:
         from gpu_host.cases import check
 
@@ -54,6 +56,21 @@ def _launch(device: Device, source: KernelSource) -> Any:
     given, left = (device.xp.asarray(np.full(_THREADS, 0.5)) for _ in range(2))
     device.load(source).launch(1, [given, left, None], _THREADS)
     device.settle()
+
+
+def _eliminate(device: Device) -> None:
+    """Systems that fill places of a tile, and longer ones, solved and refined."""
+    from robodyn.engines.scan.elements import scanning_on
+    from robodyn.engines.scan.kernels import Segments
+    from robodyn.engines.scan.odd_even import odd_even_refined
+    from robodyn.engines.scan.on_gpu import ScanDevice
+
+    segments, rng = Segments([5, 1, 5, 9, 40]), np.random.default_rng(0)
+    D, U, R = (rng.uniform(-1, 1, (5, columns, segments.n, 3)) for columns in (5, 5, 7))
+    D = np.einsum("rcnb,rdnb->cdnb", D, D) + 20.0 * np.eye(5)[..., None, None]
+    with scanning_on(ScanDevice(device)):
+        found = odd_even_refined(*map(device.xp.asarray, (D, U, R)), segments)
+    assert np.isfinite(device.xp.asnumpy(found)).all()
 
 
 if __name__ == "__main__":

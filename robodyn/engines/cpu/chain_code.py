@@ -11,7 +11,8 @@ What lies between stages is vectors of states, scalar k of a state being vector 
 transposing, and stays in the cache. A flush brings results to the user's arrays.
 
 The second word of the descriptor's entry in the table is the number of rows of the whole batch, or 0 where nobody said;
-BATCH hands it on. A flush of more than the caches hold goes past them, straight to memory.
+BATCH hands it on. A flush of more than the caches hold goes past them, straight to memory. The user's rows for the next
+vector are fetched into the cache beforehand: they are too few for the processor to see them coming.
 """
 
 from __future__ import annotations
@@ -25,11 +26,50 @@ from robodyn.engines.cpu.vectors import Lines, VectorType, declarations
 USER, BETWEEN, LITERAL, BATCH = range(4)
 
 
-def chain_module(n_arrays: int, kind: VectorType, target: Target) -> str:
-    """The module for chains with so many inputs and outputs, for such vectors of states."""
+_FETCHED_BYTES = 1 << 14
+"""Of the next rows of an input, at most: rows may lie far apart."""
+_FETCH = f"""declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
+
+define internal void @fetch(ptr %table, i64 %inputs, i64 %row, i64 %rows) {{
+entry:
+  br label %input
+input:
+  %k = phi i64 [ 0, %entry ], [ %k.next, %next ]
+  %data.at = getelementptr {{i64, i64}}, ptr %table, i64 %k
+  %data = load ptr, ptr %data.at, align 8
+  %stride.at = getelementptr i64, ptr %data.at, i64 1
+  %stride = load i64, ptr %stride.at, align 8
+  %begin = mul i64 %stride, %row
+  %bytes = mul i64 %stride, %rows
+  %any = icmp sgt i64 %bytes, 0
+  %few = icmp sle i64 %bytes, {_FETCHED_BYTES}
+  %some = and i1 %any, %few
+  br i1 %some, label %line, label %next
+line:
+  %b = phi i64 [ 0, %input ], [ %b.next, %line ]
+  %offset = add i64 %begin, %b
+  %at = getelementptr i8, ptr %data, i64 %offset
+  call void @llvm.prefetch.p0(ptr %at, i32 0, i32 3, i32 1)
+  %b.next = add i64 %b, 64
+  %b.more = icmp slt i64 %b.next, %bytes
+  br i1 %b.more, label %line, label %next
+next:
+  %k.next = add i64 %k, 1
+  %k.more = icmp slt i64 %k.next, %inputs
+  br i1 %k.more, label %input, label %done
+done:
+  ret void
+}}
+
+"""
+"""fetch(table, inputs, row, rows): rows of inputs on their way to the cache while those before them are at work."""
+
+
+def chain_module(n_inputs: int, n_arrays: int, kind: VectorType, target: Target) -> str:
+    """The module for chains with so many inputs, and arrays with outputs, for such vectors of states."""
     fence = "declare void @llvm.x86.sse.sfence()\n\n" if streams(kind, target) else ""
     wait = "  call void @llvm.x86.sse.sfence()\n" if fence else ""
-    return f"""{fence}define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) {{
+    return f"""{fence}{_FETCH}define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) {{
 entry:
   %descriptor.at = getelementptr {{ptr, i64}}, ptr %table, i64 {n_arrays}
   %descriptor = load ptr, ptr %descriptor.at, align 8
@@ -49,6 +89,10 @@ rows:
   %far = add i64 %row, {kind.width}
   %whole = icmp slt i64 %far, %last
   %stop = select i1 %whole, i64 %far, i64 %last
+  %left = sub i64 %last, %stop
+  %many = icmp slt i64 {kind.width}, %left
+  %following = select i1 %many, i64 {kind.width}, i64 %left
+  call void @fetch(ptr %table, i64 {n_inputs}, i64 %stop, i64 %following)
   br label %stage
 stage:
   %s = phi i64 [ 0, %rows ], [ %s.next, %call ]

@@ -17,14 +17,13 @@ from robodyn.engines.cpu.panel_code import panel_rows
 from robodyn.engines.cpu.products import ProductsPlan, products_module
 from robodyn.engines.cpu.solve_code import FACTORS, SolveKind, solve_module
 from robodyn.engines.cpu.solves import SolvePlan
+from robodyn.engines.cpu.streaming import FLUSHED
 from robodyn.engines.cpu.units import UnitsPlan, units_module
 from robodyn.engines.cpu.vectors import VectorType
 from robodyn.tracing.unrolled import output_shape
 
 _FLUSH_NS = 0.3
 """Nanoseconds for a scalar of one state: decides only whether a batch is worth sharing between threads."""
-FLUSHED = "flushed "
-"""Before a name: the user's array of a result that stages leave as vectors."""
 
 
 @dataclass(frozen=True)
@@ -81,14 +80,17 @@ class _Chained:
 
     def chain(self, chain: Chain) -> Kernel:
         """The kernel that calls those of a chain's stages."""
+        last = chain.stages[-1]
+        flushes = isinstance(last, Solve) and tuple(last.outputs) == chain.results
         for stage in chain.stages:
             if isinstance(stage, Solve):
-                self._solve(stage)
+                self._solve(stage, flushes and stage is last)
             elif isinstance(stage, Products):
                 self._multiply(stage)
             else:
                 self._algorithm(stage)
-        self.flush(chain.results)
+        if not flushes:
+            self.flush(chain.results)
         users = [*input_names(self.request), *(FLUSHED + name for name in chain.results)]
         vectors = {name: self.sizes[name] for name in sorted(self.vectors) if name not in self.places}
         return self.calling("chained", users, vectors)
@@ -100,7 +102,10 @@ class _Chained:
             for kernel, names in zip(self.kernels, self.arrays, strict=True)
         ]
         plan = ChainPlan(users, vectors, self.places, calls, self.kind)
-        text, kernels = chain_module(len(users), self.kind, self.request.target), tuple(self.kernels)
+        text, kernels = (
+            chain_module(len(input_names(self.request)), len(users), self.kind, self.request.target),
+            tuple(self.kernels),
+        )
         return Kernel(
             request=self.request,
             mode=mode,
@@ -130,10 +135,10 @@ class _Chained:
         self.vectors.update(stage.outputs)
         self.take(kernel, (*(stage.reads.get(name, name) for name in kernel.inputs), *stage.outputs))
 
-    def _solve(self, solve: Solve) -> None:
+    def _solve(self, solve: Solve, flushes: bool) -> None:
         first = FACTORS + solve.matrix not in self.vectors
         rows = tuple(name for name in solve.inputs if name not in self.vectors)
-        asked = SolveKind(solve, first, rows)
+        asked = SolveKind(solve, first, rows, flushes)
         request = self.request
         plan = SolvePlan(request.model, asked, self.kind, panel_rows(request.target))
         text = solve_module(asked, self.kind, request.target)
@@ -145,8 +150,9 @@ class _Chained:
                 self.places[name] = solve.matrix
         label = f"robodyn solve {request.dtype} {request.target.level}"
         pointers = tuple(word for array in plan.arrays for word in (array.ctypes.data, 0))
-        kernel = self._loops(text, label, pointers, plan.row_ns, plan, plan.workspace_bytes)
-        self.take(kernel, (*asked.inputs, *solve.outputs))
+        flush_ns = sum(self.sizes[name] for name in solve.outputs) * _FLUSH_NS if flushes else 0.0
+        kernel = self._loops(text, label, pointers, plan.row_ns + flush_ns, plan, plan.workspace_bytes, flushes)
+        self.take(kernel, asked.arrays)
 
     def _multiply(self, stage: Products) -> None:
         request, plan = self.request, ProductsPlan(self.request.model, stage, self.kind)
@@ -163,7 +169,7 @@ class _Chained:
         text = flush_module(len(names), self.kind, request.target)
         label = f"robodyn flush {request.dtype} {request.target.level}"
         words = (plan.sizes.ctypes.data, 0)
-        kernel = self._loops(text, label, words, int(plan.sizes.sum()) * _FLUSH_NS, plan, 0)
+        kernel = self._loops(text, label, words, int(plan.sizes.sum()) * _FLUSH_NS, plan, 0, True)
         self.take(kernel, (*names, *(FLUSHED + name for name in names)))
 
     def _loops(
@@ -174,6 +180,7 @@ class _Chained:
         row_ns: float,
         plan: SolvePlan | ProductsPlan | FlushPlan,
         scratch: int,
+        batch: bool = False,
     ) -> Kernel:
         return Kernel(
             request=self.request,
@@ -185,7 +192,7 @@ class _Chained:
             row_ns=row_ns,
             module=lambda: text,
             keep=plan,
-            batch=isinstance(plan, FlushPlan),
+            batch=batch,
         )
 
 

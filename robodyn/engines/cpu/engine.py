@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.chains import Step, Task, Traceable
+from robodyn.chains import Step, Task, Traceable, cheapest
 from robodyn.engines.cpu.cache import ObjectCache
 from robodyn.engines.cpu.generated import GeneratedCode
 from robodyn.engines.cpu.jit import Code
@@ -85,7 +85,7 @@ class CpuEngine:
 
     def request(self, algorithm: Traceable, base: tuple[str, ...] = (), link: int | None = None) -> Request:
         """What a kernel is asked for."""
-        return Request(self.model, algorithm, self.dtype, self.target, base, link)
+        return Request(self.model, cheapest(self.model, algorithm, base), self.dtype, self.target, base, link)
 
     def kernel(
         self, algorithm: Task, base: tuple[str, ...] = (), link: int | None = None, *, single: bool = False

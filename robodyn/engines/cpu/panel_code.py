@@ -4,8 +4,8 @@ A panel is some consecutive rows whose entries stand in the same columns, but fo
 after another on a path. A tile is some columns of a right-hand side. All of a panel's rows and a tile's columns are
 worked on together, so that a vector that was loaded is used as often as there are columns, or rows. With V = -L,
 
-    up    x[k] = b[k] + sum over rows j that have k among their columns of V[j, k] x[j]     from the leaves to the root
-    down  x[k] = s d[k] x[k] + sum over the columns p of row k of V[k, p] x[p]              from the root to the leaves
+    up    x[k] += sum over rows j that have k among their columns of V[j, k] x[j]      from the leaves to the root
+    down  x[k] = s d[k] x[k] + sum over the columns p of row k of V[k, p] x[p]         from the root to the leaves
 
 The program of a sweep is 64-bit integers, panel after panel, and a zero behind the last one: how many rows; the first
 row; how many terms; for each row the place behind its last entry in V; then the terms: for `down` p, for `up` j and the
@@ -29,8 +29,8 @@ def panel_rows(target: Target) -> int:
 def sweep(kind: VectorType, name: str, width: int, most: int) -> str:
     """The function up or down for tiles of `width` columns and panels of up to `most` rows.
 
-    - up(tile, V, program, b, line): right-hand sides are in lines of so many vectors;
-    - down(tile, V, program, to, line, D, s): results go to the tile, and to lines of so many vectors.
+    - up(X, V, program, line): rows of X are so many vectors apart;
+    - down(X, V, program, line, D, s).
     """
     out = Lines()
     for rows in range(1, most + 1):
@@ -40,7 +40,7 @@ def sweep(kind: VectorType, name: str, width: int, most: int) -> str:
     ends = ", ".join(f"[ %end{rows}, %stored{rows} ]" for rows in counts)
     more = "" if name == "up" else f", ptr %D, {kind.name} %s"
     panels = "\n".join(out.lines)
-    return f"""define internal void @{name}{width}(ptr %tile, ptr %V, ptr %program, ptr %far, i64 %line{more}) #0 {{
+    return f"""define internal void @{name}{width}(ptr %X, ptr %V, ptr %program, i64 %line{more}) #0 {{
 entry:
   br label %next
 next:
@@ -50,10 +50,8 @@ next:
   %row = load i64, ptr %row.at
   %count.at = getelementptr i64, ptr %panel, i64 2
   %count = load i64, ptr %count.at
-  %x.index = mul i64 %row, {width}
-  %x = getelementptr {kind.name}, ptr %tile, i64 %x.index
-  %far.index = mul i64 %row, %line
-  %far.row = getelementptr {kind.name}, ptr %far, i64 %far.index
+  %x.index = mul i64 %row, %line
+  %x = getelementptr {kind.name}, ptr %X, i64 %x.index
   switch i64 %rows, label %done [
 {cases}  ]
 {panels}
@@ -79,6 +77,9 @@ class _Panel:
         first = out.new(f"getelementptr i64, ptr %panel, i64 {3 + n}")
         words = out.new("shl i64 %count, 1") if self.up else "%count"
         out.do(f"%end{n} = getelementptr i64, ptr {first}, i64 {words}")
+        self.lines = ["%x"]
+        while len(self.lines) < n:
+            self.lines.append(self._vector(self.lines[-1], "%line"))
         begin = self._begin()
         behind = [out.new(f"sub i64 {end}, {r}") for r, end in enumerate(ends)]
         heads = [] if self.up else [self._vector("%V", out.new(f"sub i64 {each}, %count")) for each in behind]
@@ -105,26 +106,15 @@ class _Panel:
         T = self.kind.name
         return f"call {T} @llvm.fmuladd.{self.kind.suffix}({T} {a}, {T} {b}, {T} {c})"
 
-    def _far(self) -> list[str]:
-        """Where the rows of right-hand sides or results are."""
-        found = ["%far.row"]
-        while len(found) < self.rows:
-            found.append(self._vector(found[-1], "%line"))
-        return found
-
     def _begin(self) -> dict[tuple[int, int], str]:
         """What sums begin with."""
-        if self.up:
-            far = self._far()
-            return {(r, c): self._load(self._vector(far[r], c)) for r, c in self.cells}
         begin = {}
-        d_at = self._vector("%D", "%row")
+        d_at = "" if self.up else self._vector("%D", "%row")
         for r in range(self.rows):
-            d = self._load(self._vector(d_at, r))
-            scale = self.out.new(f"fmul {self.kind.name} {d}, %s")
+            scale = "" if self.up else self.out.new(f"fmul {self.kind.name} {self._load(self._vector(d_at, r))}, %s")
             for c in range(self.width):
-                x = self._load(self._vector("%x", r * self.width + c))
-                begin[r, c] = self.out.new(f"fmul {self.kind.name} {x}, {scale}")
+                x = self._load(self._vector(self.lines[r], c))
+                begin[r, c] = x if self.up else self.out.new(f"fmul {self.kind.name} {x}, {scale}")
         return begin
 
     def _terms(self, first: str, begin: dict[tuple[int, int], str], heads: list[str]) -> None:
@@ -135,13 +125,13 @@ class _Panel:
         out.do(f"%off{n} = phi i64 [ 0, %panel{n} ], [ %off.next{n}, %terms{n} ]")
         for (r, c), value in begin.items():
             out.do(f"%acc{n}.{r}.{c} = phi {T} [ {value}, %panel{n} ], [ %new{n}.{r}.{c}, %terms{n} ]")
-        row = out.new(f"mul i64 {self._word(f'%at{n}', 0)}, {self.width}")
+        row = out.new(f"mul i64 {self._word(f'%at{n}', 0)}, %line")
         if self.up:
             head = self._vector("%V", self._word(f"%at{n}", 1))
             entries = [self._load(self._vector(head, r)) for r in range(n)]
         else:
             entries = [self._load(out.new(f"getelementptr i8, ptr {head}, i64 %off{n}")) for head in heads]
-        y = self._vector("%tile", row)
+        y = self._vector("%X", row)
         for c in range(self.width):
             value = self._load(self._vector(y, c))
             for r in range(n):
@@ -166,12 +156,6 @@ class _Panel:
         out.do(f"br label %stored{n}")
         out.lines.append(f"stored{n}:")
         for r, c in self.cells:
-            self._put(sums[r, c], self._vector("%x", r * self.width + c))
-        if not self.up:
-            far = self._far()
-            for r, c in self.cells:
-                self._put(sums[r, c], self._vector(far[r], c))
+            place = self._vector(self.lines[r], c)
+            out.do(f"store {self.kind.name} {sums[r, c]}, ptr {place}, align {self.kind.bytes}")
         out.do("br label %next")
-
-    def _put(self, value: str, at: str) -> None:
-        self.out.do(f"store {self.kind.name} {value}, ptr {at}, align {self.kind.bytes}")

@@ -5,8 +5,8 @@
 Like every kernel, but for the W states from `first` on alone, and on arrays that hold vectors of states (scalar k of a
 state is vector k), except for those that a user gave. The first solve with a matrix factorises it along the pattern
 that `Elimination` found, spoils it, and leaves 1/d and the nonzero entries of V = -L; later ones find them there. A
-right-hand side becomes the solution some columns at a time, from the leaves to the root and back (`panel_code`). These
-are brought together in the workspace, so that what is at work, V and the columns, stays in the nearest cache.
+right-hand side becomes the solution in its place, some columns at a time, from the leaves to the root and back
+(`panel_code`): what is at work, V and these columns, stays in the nearest cache.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from robodyn.chains import Solve
 from robodyn.engines.cpu.panel_code import WIDTH, panel_rows, sweep
 from robodyn.engines.cpu.rolled_runtime import runtime_functions
 from robodyn.engines.cpu.straight_line import attributes
+from robodyn.engines.cpu.streaming import FLUSHED, flush_functions
 from robodyn.engines.cpu.target import Target
 from robodyn.engines.cpu.vectors import Lines, VectorType, declarations
 
@@ -24,24 +25,33 @@ CONSTANTS = ("n", "lower starts", "lower index")
 """Arrays of 64-bit integers: the matrix's size; columns below the diagonal by row."""
 OF_SOLUTION = ("tiles", "programs")
 """The same for each solution. The first number of tiles is how many there are, the second the columns of an array; then
-of each its first column, its columns, and where among the programs those of its sweeps begin, up and down."""
+of each its first column, its columns, where among the programs those of its sweeps begin, up and down, and how much of
+the solution before is flushed when the tile is done."""
 FACTORS = "factors of "
 """Before a matrix' name: 1/d and V, which the first solve leaves to later ones."""
 
 
 @dataclass(frozen=True)
 class SolveKind:
-    """A solve as code knows it: `first` with its matrix, and which arrays are rows of the user's."""
+    """A solve as code knows it: `first` with its matrix, which right-hand sides are rows of the user's, and whether it
+    brings its results to rows."""
 
     solve: Solve
     first: bool
     rows: tuple[str, ...] = ()
+    flushes: bool = False
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """Arrays that the table begins with; the matrix and its factors are outputs, too, of the first solve."""
         matrix, *others = self.solve.inputs
         return (matrix, FACTORS + matrix, *others)
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """All arrays of the table."""
+        outputs = tuple(self.solve.outputs)
+        return (*self.inputs, *outputs, *(FLUSHED + name for name in outputs if self.flushes))
 
 
 def solve_module(kind: SolveKind, vector: VectorType, target: Target) -> str:
@@ -50,9 +60,9 @@ def solve_module(kind: SolveKind, vector: VectorType, target: Target) -> str:
     parts = [
         declarations(vector),
         runtime_functions(vector),
+        flush_functions(vector, target) if kind.flushes else "",
         _factor(vector) if kind.first else "",
-        _unit(vector),
-        _mirror(vector),
+        *(part(vector, width) for width in range(1, WIDTH + 1) for part in (_unit, _mirror)),
         *(sweep(vector, name, width, rows) for width in range(1, WIDTH + 1) for name in ("up", "down")),
         *(_solution(kind, vector, number) for number in range(len(kind.solve.outputs))),
         _kernel(kind, vector),
@@ -124,38 +134,58 @@ done:
 """
 
 
-def _mirror(kind: VectorType) -> str:
-    """mirror(X, n, c, count, tile): of columns c .. c + count - 1 the rows before c, which stand below the diagonal."""
-    T, aligned = kind.name, f"align {kind.bytes}"
-    return f"""define internal void @mirror(ptr %X, i64 %n, i64 %c, i64 %count, ptr %tile) #0 {{
+def _unit(kind: VectorType, width: int) -> str:
+    """unitW(X, n, c): columns c .. c + W - 1 of the unit matrix, from row c on."""
+    T, out = kind.name, Lines()
+    for j in range(width):
+        one = out.new(f"icmp eq i64 %k, {out.new(f'add i64 %c, {j}')}")
+        value = out.new(f"select i1 {one}, {T} {kind.splat(1.0)}, {T} zeroinitializer")
+        out.do(f"store {T} {value}, ptr {out.new(f'getelementptr {T}, ptr %at, i64 {j}')}, align {kind.bytes}")
+    body = "\n".join(out.lines)
+    return f"""define internal void @unit{width}(ptr %X, i64 %n, i64 %c) #0 {{
 entry:
+  br label %rows
+rows:
+  %k = phi i64 [ %c, %entry ], [ %k.next, %rows ]
+  %line = mul i64 %k, %n
+  %index = add i64 %line, %c
+  %at = getelementptr {T}, ptr %X, i64 %index
+{body}
+  %k.next = add i64 %k, 1
+  %more = icmp slt i64 %k.next, %n
+  br i1 %more, label %rows, label %done
+done:
+  ret void
+}}
+
+"""
+
+
+def _mirror(kind: VectorType, width: int) -> str:
+    """mirrorW(X, n, c): of columns c .. c + W - 1 the rows before c, which stand below the diagonal."""
+    T, aligned, out = kind.name, f"align {kind.bytes}", Lines()
+    source = "%from"
+    for j in range(width):
+        value = out.new(f"load {T}, ptr {source}, {aligned}")
+        out.do(f"store {T} {value}, ptr {out.new(f'getelementptr {T}, ptr %to, i64 {j}')}, {aligned}")
+        source = out.new(f"getelementptr {T}, ptr {source}, i64 %n") if j < width - 1 else source
+    body = "\n".join(out.lines)
+    return f"""define internal void @mirror{width}(ptr %X, i64 %n, i64 %c) #0 {{
+entry:
+  %first.line = mul i64 %c, %n
+  %first = getelementptr {T}, ptr %X, i64 %first.line
   %any = icmp sgt i64 %c, 0
   br i1 %any, label %rows, label %done
 rows:
-  %p = phi i64 [ 0, %entry ], [ %p.next, %row.done ]
+  %p = phi i64 [ 0, %entry ], [ %p.next, %rows ]
+  %from = getelementptr {T}, ptr %first, i64 %p
   %line = mul i64 %p, %n
-  %tile.line = mul i64 %p, %count
-  br label %columns
-columns:
-  %j = phi i64 [ 0, %rows ], [ %j.next, %columns ]
-  %k = add i64 %c, %j
-  %to.index = add i64 %line, %k
-  %from.line = mul i64 %k, %n
-  %from.index = add i64 %from.line, %p
-  %from = getelementptr {T}, ptr %X, i64 %from.index
-  %to = getelementptr {T}, ptr %X, i64 %to.index
-  %value = load {T}, ptr %from, {aligned}
-  store {T} %value, ptr %to, {aligned}
-  %tile.index = add i64 %tile.line, %j
-  %tile.to = getelementptr {T}, ptr %tile, i64 %tile.index
-  store {T} %value, ptr %tile.to, {aligned}
-  %j.next = add i64 %j, 1
-  %j.more = icmp slt i64 %j.next, %count
-  br i1 %j.more, label %columns, label %row.done
-row.done:
+  %index = add i64 %line, %c
+  %to = getelementptr {T}, ptr %X, i64 %index
+{body}
   %p.next = add i64 %p, 1
-  %p.more = icmp slt i64 %p.next, %c
-  br i1 %p.more, label %rows, label %done
+  %more = icmp slt i64 %p.next, %c
+  br i1 %more, label %rows, label %done
 done:
   ret void
 }}
@@ -167,8 +197,7 @@ class _Table:
     """Loads of the table's words; constants follow inputs and outputs."""
 
     def __init__(self, kind: SolveKind, out: Lines) -> None:
-        self.out = out
-        self.arrays = [*kind.inputs, *kind.solve.outputs]
+        self.out, self.outputs, self.arrays = out, tuple(kind.solve.outputs), kind.arrays
 
     def word(self, number: int, field: int, kind: str) -> str:
         """A word of the table."""
@@ -188,59 +217,49 @@ class _Table:
             number += len(CONSTANTS) + len(OF_SOLUTION) * solution + OF_SOLUTION.index(name)
         return self.word(number, 0, "ptr")
 
+    def size(self, solution: int, n: str) -> str:
+        """Scalars of a solution of n rows."""
+        columns = self.out.new(f"getelementptr i64, ptr {self.constant('tiles', solution)}, i64 1")
+        return self.out.new(f"mul i64 {n}, {self.out.new(f'load i64, ptr {columns}')}")
 
-def _unit(kind: VectorType) -> str:
-    """unit(tile, n, c, count): columns c .. c + count - 1 of the unit matrix."""
-    T = kind.name
-    return f"""define internal void @unit(ptr %tile, i64 %n, i64 %c, i64 %count) #0 {{
-entry:
-  %size = mul i64 %n, %count
-  %bytes = mul i64 %size, {kind.bytes}
-  call void @llvm.memset.p0.i64(ptr %tile, i8 0, i64 %bytes, i1 false)
-  br label %ones
-ones:
-  %j = phi i64 [ 0, %entry ], [ %j.next, %ones ]
-  %row = add i64 %c, %j
-  %line = mul i64 %row, %count
-  %index = add i64 %line, %j
-  %at = getelementptr {T}, ptr %tile, i64 %index
-  store {T} {kind.splat(1.0)}, ptr %at
-  %j.next = add i64 %j, 1
-  %more = icmp slt i64 %j.next, %count
-  br i1 %more, label %ones, label %done
-done:
-  ret void
-}}
-
-"""
+    def flush(self, solution: int, size: str, start: str, stop: str) -> str:
+        """The call that brings scalars start .. stop - 1 of a solution to the user's rows %first .. %end."""
+        name = self.outputs[solution]
+        number = self.arrays.index(FLUSHED + name)
+        rows, stride = self.word(number, 0, "ptr"), self.word(number, 1, "i64")
+        columns = f"i64 {start}, i64 {stop}, i64 {size}, i64 {self.word(len(self.arrays), 1, 'i64')}"
+        return f"call void @flush(ptr {rows}, i64 {stride}, i64 %first, i64 %end, ptr {self.array(name)}, {columns})"
 
 
 def _solution(kind: SolveKind, vector: VectorType, number: int) -> str:
-    """solution_K(table, n, V, D, from, tile): one output from a right-hand side, tile after tile.
+    """solution_K(table, n, V, D, first, end): right-hand sides become one of the outputs where they are, tile by tile.
 
     An inverse is symmetric: rows above a tile's first column are those of tiles before, and only the others are solved
+    for. After each tile a part of the solution before goes to the user's rows: memory takes it while others are solved
     for.
     """
     name, solution = list(kind.solve.outputs.items())[number]
     out = Lines()
     table = _Table(kind, out)
     tiles, programs = (table.constant(each, number) for each in OF_SOLUTION)
-    result = table.array(name)
+    result, flush = table.array(name), ""
+    if kind.flushes and number > 0:
+        flush = f"  {table.flush(number - 1, table.size(number - 1, '%n'), '%flushed', '%flushed.next')}\n"
     setup = "\n".join(out.lines)
     T, unit = vector.name, not solution.arrays
     sign = vector.splat(-1.0 if solution.plus is None and solution.minus is not None else 1.0)
-    begin = "  call void @unit(ptr %tile, i64 %n, i64 %c, i64 %count)\n" if unit else ""
-    mirror = f"  call void @mirror(ptr {result}, i64 %n, i64 %c, i64 %count, ptr %tile)\n" if unit else ""
-    source = "ptr %tile, i64 %count" if unit else "ptr %b, i64 %columns"
-    widths = range(1, WIDTH + 1)
-    cases = "".join(f"    i64 {width}, label %tile.{width}\n" for width in widths[:-1])
-    calls = "".join(
-        f"tile.{width}:\n  call void @up{width}(ptr %tile, ptr %V, ptr %up, {source})\n{mirror}"
-        f"  call void @down{width}(ptr %tile, ptr %V, ptr %down, ptr %X, i64 %columns, ptr %D, {T} {sign})\n"
-        "  br label %next\n"
-        for width in widths
-    )
-    return f"""define internal void @solution_{number}(ptr %table, i64 %n, ptr %V, ptr %D, ptr %from, ptr %tile) #0 {{
+    calls = ""
+    for width in range(1, WIDTH + 1):
+        steps = [
+            f"unit{width}(ptr {result}, i64 %n, i64 %c)" if unit else "",
+            f"up{width}(ptr %X, ptr %V, ptr %up, i64 %columns)",
+            f"mirror{width}(ptr {result}, i64 %n, i64 %c)" if unit else "",
+            f"down{width}(ptr %X, ptr %V, ptr %down, i64 %columns, ptr %D, {T} {sign})",
+        ]
+        listed = "".join(f"  call void @{step}\n" for step in steps if step)
+        calls += f"tile.{width}:\n{listed}  br label %next\n"
+    cases = "".join(f"    i64 {width}, label %tile.{width}\n" for width in range(1, WIDTH))
+    return f"""define internal void @solution_{number}(ptr %table, i64 %n, ptr %V, ptr %D, i64 %first, i64 %end) #0 {{
 entry:
 {setup}
   %n_tiles = load i64, ptr {tiles}
@@ -250,7 +269,8 @@ entry:
   br i1 %some, label %each, label %done
 each:
   %t = phi i64 [ 0, %entry ], [ %t.next, %next ]
-  %record = mul i64 %t, 4
+  %flushed = phi i64 [ 0, %entry ], [ %flushed.next, %next ]
+  %record = mul i64 %t, 5
   %c.number = add i64 %record, 2
   %c.at = getelementptr i64, ptr {tiles}, i64 %c.number
   %c = load i64, ptr %c.at
@@ -262,12 +282,13 @@ each:
   %down.at = getelementptr i64, ptr %c.at, i64 3
   %down.start = load i64, ptr %down.at
   %down = getelementptr i64, ptr {programs}, i64 %down.start
-  %b = getelementptr {T}, ptr %from, i64 %c
+  %flushed.at = getelementptr i64, ptr %c.at, i64 4
+  %flushed.next = load i64, ptr %flushed.at
   %X = getelementptr {T}, ptr {result}, i64 %c
-{begin}  switch i64 %count, label %tile.{WIDTH} [
+  switch i64 %count, label %tile.{WIDTH} [
 {cases}  ]
 {calls}next:
-  %t.next = add i64 %t, 1
+{flush}  %t.next = add i64 %t, 1
   %more = icmp slt i64 %t.next, %n_tiles
   br i1 %more, label %each, label %done
 done:
@@ -280,7 +301,8 @@ done:
 def _kernel(kind: SolveKind, vector: VectorType) -> str:
     """The exported function: the factors, then each solution.
 
-    Right-hand sides that are the user's rows become vectors in the result's place, or behind the tile in the workspace.
+    Right-hand sides stand in the result's place, or come there: the user's rows become vectors, and of two that are
+    both rows, one behind the other in the workspace.
     """
     out = Lines()
     table = _Table(kind, out)
@@ -291,23 +313,20 @@ def _kernel(kind: SolveKind, vector: VectorType) -> str:
     if kind.first:
         starts, index = table.constant("lower starts"), table.constant("lower index")
         out.do(f"call void @factor(ptr {table.array(matrix)}, ptr {V}, ptr {D}, i64 {n}, ptr {starts}, ptr {index})")
-    end = out.new("sub i64 %last, 1")
-    staged = out.new(f"getelementptr {T}, ptr %workspace, i64 {out.new(f'mul i64 {n}, {WIDTH}')}")
+    out.do("%end = sub i64 %last, 1")
     for number, (result, solution) in enumerate(kind.solve.outputs.items()):
-        columns_at = out.new(f"getelementptr i64, ptr {table.constant('tiles', number)}, i64 1")
-        size = out.new(f"mul i64 {n}, {out.new(f'load i64, ptr {columns_at}')}")
-        to = table.array(result)
+        size, to = table.size(number, n), table.array(result)
         at = {name: table.array(name) for name in solution.arrays}
-        for name, place in zip((each for each in at if each in kind.rows), (to, staged), strict=False):
+        for name, place in zip((each for each in at if each in kind.rows), (to, "%workspace"), strict=False):
             stride = table.word(table.arrays.index(name), 1, "i64")
-            rows = f"ptr {at[name]}, i64 {stride}, i64 %first, i64 {end}"
+            rows = f"ptr {at[name]}, i64 {stride}, i64 %first, i64 %end"
             out.do(f"call void @stage_in({rows}, ptr {place}, i64 {size})")
             at[name] = place
-        right = next(iter(at.values()), to)
         if solution.plus is not None and solution.minus is not None:
             out.do(f"call void @subtract(ptr {at[solution.plus]}, ptr {at[solution.minus]}, ptr {to}, i64 {size})")
-            right = to
-        out.do(f"call void @solution_{number}(ptr %table, i64 {n}, ptr {V}, ptr {D}, ptr {right}, ptr %workspace)")
+        out.do(f"call void @solution_{number}(ptr %table, i64 {n}, ptr {V}, ptr {D}, i64 %first, i64 %end)")
+    if kind.flushes:
+        out.do(table.flush(number, size, "0", size))
     body = "\n".join(out.lines)
     return f"""define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) #0 {{
 {body}

@@ -53,20 +53,22 @@ class SolvePlan:
             "lower starts": np.array(self.ends),
             "lower index": np.concatenate([*lower, np.empty(0, np.int64)]),
         }
+        before = 0
         for number, (solution, count) in enumerate(zip(self.solve.outputs.values(), self.columns, strict=True)):
-            for name, array in zip(OF_SOLUTION, self._of_solution(solution, count), strict=True):
+            for name, array in zip(OF_SOLUTION, self._of_solution(solution, count, before), strict=True):
                 found[f"{name} {number}"] = array
+            before = model.nv * count
         names = [*CONSTANTS, *(f"{each} {k}" for k in range(len(self.solve.outputs)) for each in OF_SOLUTION)]
         self.arrays = [np.ascontiguousarray(found[name], np.int64) for name in names]
 
     @property
     def workspace_bytes(self) -> int:
-        """Bytes of a tile, and of the second right-hand side that comes as rows, where there is one."""
+        """Bytes of the second right-hand side that comes as rows, where there is one."""
         staged = 0
         for columns, solution in zip(self.columns, self.solve.outputs.values(), strict=True):
             if sum(name in self.rows for name in solution.arrays) > 1:
                 staged = max(staged, columns)
-        return (WIDTH + staged) * self.model.nv * self.vector.bytes
+        return staged * self.model.nv * self.vector.bytes
 
     @property
     def columns(self) -> list[int]:
@@ -83,23 +85,35 @@ class SolvePlan:
         """About how long a state takes."""
         return self.operations * _NS * 8.0 / self.vector.width
 
-    def _of_solution(self, solution: Solution, columns: int) -> tuple[Array, Array]:
+    def _of_solution(self, solution: Solution, columns: int, before: int) -> tuple[Array, Array]:
         """Tiles, and the programs of their sweeps. Tiles that reach the same rows share the way up.
 
-        All share the way down. That of an inverse begins at the tile's first row: those above it are known.
+        All share the way down. Those of an inverse have the rows from the tile's first one on: others are known.
+        `before`: scalars of the solution before, of which every tile has its share to flush.
         """
         unit = not solution.arrays
         reached = self._reached(solution, columns)
-        tiles = tiled(reached, np.diff(self.ends))
+        tiles = self._tiles(reached, solution.known_columns(self.model))
         down, starts = self._down([c for c, _ in tiles] if unit else [])
         records, words, known = [len(tiles), columns], [*down], dict[bytes, int]()
-        for c, count in tiles:
+        W = self.vector.width
+        for t, (c, count) in enumerate(tiles, 1):
+            share = before if t == len(tiles) else before * t // len(tiles) // W * W
             rows = np.logical_or.reduce(reached[:, c : c + count], axis=1)
+            if unit:
+                rows[:c] = False
             start = known.setdefault(rows.tobytes(), len(words))
             if start == len(words):
-                words += self._up(rows, every=not unit)
-            records += [c, count, start, starts[c] if unit else 0]
+                words += self._up(rows)
+            records += [c, count, start, starts[c] if unit else 0, share]
         return np.array(records, np.int64), np.array(words, np.int64)
+
+    def _tiles(self, reached: Array, known: list[int]) -> list[tuple[int, int]]:
+        """(first column, columns) of tiles, between columns that are known."""
+        cuts = [-1, *sorted(known), reached.shape[1]]
+        runs = [(before + 1, after) for before, after in pairwise(cuts) if before + 1 < after]
+        sizes = np.diff(self.ends)
+        return [(start + c, count) for start, stop in runs for c, count in tiled(reached[:, start:stop], sizes)]
 
     def _reached(self, solution: Solution, columns: int) -> Array:
         """(nv, columns): where L^-T b can be nonzero.
@@ -133,12 +147,12 @@ class SolvePlan:
     def _head(self, row: int, rows: int, terms: int) -> list[int]:
         return [rows, row, terms, *self.ends[row + 1 : row + rows + 1]]
 
-    def _up(self, reached: Array, *, every: bool) -> list[int]:
-        """The way up over the rows that are reached; `every`: others have a right-hand side, too, if only zeros."""
+    def _up(self, reached: Array) -> list[int]:
+        """The way up, of panels into which anything comes; one does not go beyond the first row that is reached."""
         words = []
-        for row, rows in reversed(self._panels(True, ())):
-            if every or reached[row : row + rows].any():
-                below = [j for j in reversed(self.upper[row + rows - 1]) if reached[j]]
+        for row, rows in reversed(self._panels(True, np.flatnonzero(reached)[:1].tolist())):
+            below = [j for j in reversed(self.upper[row + rows - 1]) if reached[j]]
+            if reached[row] and (below or reached[row + 1 : row + rows].any()):
                 words += self._head(row, rows, len(below))
                 for j in below:
                     words += [j, self.ends[j] + int(np.searchsorted(self.elimination.lower[j], row))]

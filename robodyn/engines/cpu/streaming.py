@@ -11,6 +11,8 @@ from __future__ import annotations
 from robodyn.engines.cpu.target import Target
 from robodyn.engines.cpu.vectors import Lines, VectorType, transposed
 
+FLUSHED = "flushed "
+"""Before a name: the user's array of a result that kernels leave as vectors."""
 _LINE = 64
 _STREAMED_BYTES = 1 << 23
 """Results of a batch, by array, from which they are written past the caches, which they would only clear."""

@@ -101,6 +101,9 @@ class Device(Protocol):
     def free_bytes(self) -> int:
         """Memory that can be had."""
 
+    def sparse(self, entries: Any, columns: Any, starts: Any, shape: tuple[int, int]) -> Any:
+        """A sparse matrix of the library in compressed rows, from arrays that are its own from then on."""
+
     def record(self, work: Callable[[], None]) -> Graph:
         """What `work` launches, as a graph; nothing runs yet. Memory that it takes belongs to the graph."""
 
@@ -209,6 +212,21 @@ class CudaDevice:
         """Memory that can be had: what the driver has left, and what CuPy keeps for later."""
         free, _ = self._device.mem_info
         return int(free) + int(self._cupy.get_default_memory_pool().free_bytes())
+
+    def sparse(self, entries: Any, columns: Any, starts: Any, shape: tuple[int, int]) -> Any:
+        """A `cupyx.scipy.sparse.csr_matrix`.
+
+        Raises:
+            UnavailableError: cuSPARSE, which CuPy wants for one, is not there.
+        """
+        try:
+            from cupyx.scipy.sparse import csr_matrix
+
+            return csr_matrix((entries, columns, starts), shape=shape)
+        except (ImportError, RuntimeError) as error:
+            raise UnavailableError(
+                f"sparse: CuPy makes no sparse matrix here ({error}); it wants cuSPARSE (wheel nvidia-cusparse)"
+            ) from error
 
     def record(self, work: Callable[[], None]) -> Graph:
         """What `work` launches, as a graph; nothing runs yet. Memory that it takes belongs to the graph."""

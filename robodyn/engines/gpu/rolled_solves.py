@@ -66,6 +66,7 @@ class MatrixWriter:
 
     def _solution(self, solution: Solution, X: Ref, V: Ref, D: Ref) -> None:
         """One solution in place: a thread has whole columns, from the right-hand side to the result."""
+        assert not solution.known  # chains that have such columns are for engines that ask for them
         text, model = self.text, self.model
         nv, columns = text.integer("nv", model.nv), X.size // max(1, model.nv)
         count = text.integer(f"columns_{columns}", columns)

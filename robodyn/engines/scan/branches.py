@@ -46,7 +46,7 @@ class Branches:
         counts = np.diff(model.v_start, append=nv)
         body: Indices = np.repeat(np.arange(n), counts)
         self._where = where
-        self.body = body if where is None else where(body)
+        self.body: Indices = self._placed(body)
         first = np.zeros(nv, dtype=bool)
         first[model.v_start] = True
         above = model.parent[body]
@@ -60,6 +60,30 @@ class Branches:
     def pairs(self) -> int:
         """Number of entries of a lower triangle that are not zero for want of a branch."""
         return int((self.tree.depth + 1).sum())
+
+    @cached_property
+    def first(self) -> Indices:
+        """(nv_tree,) where rows start whose entries up to the diagonal lie one behind another."""
+        return np.cumsum(self.tree.depth + 1) - self.tree.depth - 1
+
+    @cached_property
+    def ancestors(self) -> Indices:
+        """(pairs,) whose entries such rows hold: of the ancestors, from the root's child down, and of the diagonal."""
+        found = np.empty(self.pairs, np.intp)
+        for level in self.levels():
+            found[self.first[level.dofs, None] + np.arange(level.ancestors.shape[1])] = level.ancestors
+        return found
+
+    @cached_property
+    def diagonal(self) -> Array:
+        """(nv_tree,) where the diagonal is in such rows, where arrays are."""
+        return self._placed(self.first + self.tree.depth)
+
+    @cached_property
+    def places(self) -> Array:
+        """(pairs,) where entries of `all_pairs` are in such rows, where arrays are."""
+        levels = (self.first[level.dofs, None] + np.arange(level.ancestors.shape[1]) for level in self.levels())
+        return self._placed(np.concatenate([np.empty(0, np.intp), *(each.ravel() for each in levels)]))
 
     @cached_property
     def squares(self) -> float:
@@ -88,8 +112,10 @@ class Branches:
         levels = list(self.levels())
         above = np.concatenate([np.empty(0, np.intp), *(level.ancestors.ravel() for level in levels)])
         below = [np.repeat(level.dofs, level.ancestors.shape[1]) for level in levels]
-        found = above, np.concatenate([np.empty(0, np.intp), *below])
-        return found if self._where is None else (self._where(found[0]), self._where(found[1]))
+        return self._placed(above), self._placed(np.concatenate([np.empty(0, np.intp), *below]))
+
+    def _placed(self, indices: Array) -> Array:
+        return indices if self._where is None else self._where(indices)
 
     def levels(self) -> Iterator[Level]:
         """From the root outward. Nothing is kept: together they are as large as the matrix."""

@@ -26,348 +26,401 @@ of 206 random trees with bodies of 1e-9 of the others' mass are above 1e-7 in 13
 spherical joints on links that are short for their mass are as bad. Every call checks its residual and warns.
 
 The condition of A grows with the length of paths. Residuals |ID(qdd) - tau| / max |tau| of chains with skewed joints,
-the largest of five states: 1e-10 at 10 bodies, 3e-8 at 40, 3e-7 at 100, 8e-6 at 1,000 by odd-even elimination; refined
+the largest of five states: 1e-10 at 10 bodies, 3e-8 at 40, 3e-7 at 100, 9e-6 at 1,000 by odd-even elimination; refined
 or by a factorisation 100 to 300 times less. The two bases do alike. Trees of branching 2 leave 1e-12 at 1,000.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache, reduce
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.engines.scan.heavy_paths import Level
+from robodyn.engines.scan.constraints import constraints_of
+from robodyn.engines.scan.elementwise import Elementwise
+from robodyn.engines.scan.heavy_paths import HeavyPaths, Level
 from robodyn.engines.scan.inverse import inverse_dynamics
 from robodyn.engines.scan.kernels import Segments
 from robodyn.engines.scan.odd_even import (
     SOLVERS,
     back_substituted,
+    below,
+    block,
     factor,
     forward_substituted,
-    times,
+    lower,
+    solved,
+    taken,
     transposed_times,
 )
-from robodyn.engines.scan.options import Basis, ScanOptions
 from robodyn.engines.scan.semigroups import sums
-from robodyn.engines.scan.states import Layout, State
-from robodyn.errors import ArgumentError, RobodynError, SingularError
-from robodyn.messages import brief
-from robodyn.spatial import articulated, rows_cross
-from robodyn.sweeps import INERTIA, TRANSFORM
+from robodyn.engines.scan.states import Layout, State, force_out, motion_in
+from robodyn.errors import SingularError
+from robodyn.joints import JointKind
+from robodyn.spatial import (
+    ZERO_ARTICULATED,
+    ZERO_FORCE,
+    ArticulatedInertia,
+    Force,
+    Motion,
+    Scalar,
+    Transform,
+    articulated,
+    full,
+)
+from robodyn.sweeps import ARTICULATED, FORCE, INERTIA, MOTION, TRANSFORM, FieldType
 
-_LINEAR_FIRST = np.array([3, 4, 5, 0, 1, 2])
-"""Inertias are factorised mass first: what is left of the angular part is the inertia about the centre of mass."""
 _ROUNDINGS = 1000.0
 """A pivot of an inertia that is no larger than that many roundings of the largest of its kind counts as zero."""
-_ORTHOGONAL, _INDEPENDENT = 1e-9, 1e-9
-"""Of a user's W: the largest cosine to a column of S, and the smallest singular value relative to the largest."""
 
-# Bases of constraint forces.
+# Steps on one body: blocks of scalars, motions and forces.
+
+
+def _linear_first(each: Motion | Force) -> tuple[Scalar, ...]:
+    """Inertias are factorised mass first: what is left of the angular part is the inertia about the centre of mass."""
+    return (*each.lin, *each.ang)
+
+
+def _columns(forces: tuple[Force, ...]) -> Array:
+    """Forces as columns of a block."""
+    return block((x for f in forces for x in _linear_first(f)), 6).T
+
+
+def _factors(J: ArticulatedInertia) -> tuple[Scalar, ...]:
+    """d, and what is below the diagonal of L, with J = L d L'."""
+    whole = np.zeros((6, 6), object)
+    whole[:3, :3], whole[3:, :3], whole[3:, 3:] = block(full(J.M), 3), block(J.H, 3), block(full(J.I), 3)
+    L, d = factor(whole)
+    return (*d, *below(L))
+
+
+def _solved_inertia(factors: tuple[Scalar, ...], f: Force) -> Motion:
+    """J^-1 f."""
+    d, rest = factors[:6], factors[6:]
+    lin_x, lin_y, lin_z, x, y, z = solved(lower(d, rest), 1.0 / block(d, 6)[0], _columns((f,)))[:, 0]
+    return Motion((x, y, z), (lin_x, lin_y, lin_z))
+
+
+def _seen(X: Transform, F: tuple[Force, ...]) -> tuple[ArticulatedInertia, Force]:
+    """J and eta of a path, as the body sees them that it hangs on: from what unit accelerations of that, and last the
+    torques, make of the force across the path's first joint."""
+    *units, own = (X.force_back(f) for f in F)
+    pushed = [(*f.ang, *f.lin) for f in units]
+    J = [[0.5 * (pushed[i][j] + pushed[j][i]) for j in range(6)] for i in range(6)]
+    upper = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
+    I, M = (tuple(J[k + i][k + j] for i, j in upper) for k in (0, 3))
+    return ArticulatedInertia(M, (*J[0][3:], *J[1][3:], *J[2][3:]), I), own.scaled(-1.0)
+
+
+def _answered(F: tuple[Force, ...], a: Motion) -> Force:
+    """The force across a joint, whose junction accelerates by a."""
+    *units, own = F
+    for unit, rate in zip(units, (*a.ang, *a.lin), strict=True):
+        own = own + unit.scaled(rate)
+    return own
+
+
+def _many(k: int) -> FieldType:
+    return FieldType((ZERO_FORCE,) * k)
+
+
+def _scalars(k: int) -> FieldType:
+    return FieldType((0.0,) * k)
+
+
+_FACTORS = 21
+_rigid = Elementwise(articulated, ARTICULATED, INERTIA)
+_factored = Elementwise(_factors, _scalars(_FACTORS), ARTICULATED)
+_solve_inertia = Elementwise(_solved_inertia, MOTION, _scalars(_FACTORS), FORCE)
+_seen_from_below = Elementwise(_seen, FieldType((ZERO_ARTICULATED, ZERO_FORCE)), TRANSFORM, _many(7))
+_answer = Elementwise(_answered, FORCE, _many(7), MOTION)
+_LINEAR, _ANGULAR = (0, 3, 5), (15, 18, 20)
+"""Where the diagonals of its M and I are among the scalars of an inertia."""
+
+
+@cache
+def _seen_by(kind: JointKind) -> Elementwise:
+    """The diagonal of S'J S."""
+
+    def step(J: ArticulatedInertia, pitch: tuple[Scalar]) -> tuple[Scalar, ...]:
+        return tuple(s.dot(J.times(s)) for s in kind.subspace(pitch[0] if kind.pitched else 0.0))
+
+    return Elementwise(step, _scalars(kind.nv), ARTICULATED, _scalars(1))
 
 
 @dataclass(frozen=True)
-class Constraints:
-    """Which forces of joints are unknown, and how to split the others off.
+class _Steps:
+    """Steps for bodies of k constraints, which are columns W of forces. With J = L d L', what is left of a column f is
+    L^-1 f, and two of those, one over d, make f'J^-1 f.
 
-    `W` (6, M, n, 1): columns for constraints, then for degrees of freedom with armature, then zeros; `compliance`
-    (M, n, 1): what is added to the diagonal of A, zero, 1 / armature, and 1; `weights` (nv, 1): (S'S)^-1, diagonal as
-    the columns of S are orthogonal to each other for every joint kind.
+    `pushed`: X'W; `half`: L^-1 W; `gram`: W'J^-1 W from d and that; `coupling`: -W'J^-1 V from d, L^-1 W and L^-1 V;
+    `against`: -W'm of a motion.
     """
 
-    W: Array
-    compliance: Array
-    weights: Array
+    pushed: Elementwise
+    half: Elementwise
+    gram: Elementwise
+    coupling: Elementwise
+    against: Elementwise
 
 
-_KNOWN: WeakKeyDictionary[Layout, Constraints] = WeakKeyDictionary()
+@cache
+def _steps(k: int) -> _Steps:
+    def push(X: Transform, W: tuple[Force, ...]) -> tuple[Force, ...]:
+        return tuple(X.force_back(w) for w in W)
 
+    def half(factors: tuple[Scalar, ...], W: tuple[Force, ...]) -> tuple[Scalar, ...]:
+        return tuple(forward_substituted(lower(factors[:6], factors[6:]), _columns(W)).ravel())
 
-def constraints_of(layout: Layout) -> Constraints:
-    """The constraints of a layout's model, kept as long as the layout is.
+    def gram(d: tuple[Scalar, ...], H: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
+        whole = block(H, k)
+        return tuple(transposed_times(whole, whole / block(d, 1)).ravel())
 
-    Raises:
-        ArgumentError: the function `constraint_basis` of its options returns no such basis.
-    """
-    if layout not in _KNOWN:
-        _KNOWN[layout] = _constraints(layout)
-    return _KNOWN[layout]
+    def couple(d: tuple[Scalar, ...], H: tuple[Scalar, ...], G: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
+        return tuple(taken(0.0, block(H, k), block(G, k), 1.0 / block(d, 6)[0]).ravel())
 
+    def against(W: tuple[Force, ...], m: Motion) -> tuple[Scalar, ...]:
+        return tuple(-m.dot(w) for w in W)
 
-def _constraints(layout: Layout) -> Constraints:
-    n = layout.n
-    W, compliance, width = np.zeros((6, 6, n)), np.ones((6, n)), np.zeros(n, dtype=np.intp)
-    weights = np.ones(layout.model.nv_tree)
-    for joints in layout.joints:
-        bodies, pitch = np.arange(n)[joints.bodies], joints.pitch[:, 0].astype(np.float64)
-        for value in np.unique(pitch) if joints.kind.pitched else (0.0,):
-            chosen = bodies[pitch == value] if joints.kind.pitched else bodies
-            S = np.array([(*column.ang, *column.lin) for column in joints.kind.subspace(float(value))]).T
-            basis = _basis(joints.kind.name, S, layout.options.constraint_basis)
-            W[:, : basis.shape[1], chosen], width[chosen] = basis[:, :, None], basis.shape[1]
-            compliance[: basis.shape[1], chosen] = 0.0
-            for s, start in zip(S.T, range(S.shape[1]), strict=True):
-                dofs = layout.model.v_start[chosen] + start
-                weights[dofs] = 1.0 / (s @ s)
-                armature = layout.model.tree_armature[dofs]
-                moved = chosen[armature > 0.0]
-                W[:, width[moved], moved] = (s / (s @ s))[:, None]
-                compliance[width[moved], moved] = 1.0 / armature[armature > 0.0]
-                width[moved] += 1
-    most = max(int(width.max(initial=0)), 1)
-    return Constraints(
-        W[:, :most, :, None].astype(layout.dtype),
-        compliance[:most, :, None].astype(layout.dtype),
-        weights[:, None].astype(layout.dtype),
+    columns, halves, square = _many(k), _scalars(6 * k), _scalars(k * k)
+    return _Steps(
+        Elementwise(push, columns, TRANSFORM, columns),
+        Elementwise(half, halves, _scalars(_FACTORS), columns),
+        Elementwise(gram, square, _scalars(6), halves),
+        Elementwise(couple, square, _scalars(6), halves, halves),
+        Elementwise(against, _scalars(k), columns, MOTION),
     )
 
 
-def _basis(kind: str, S: Array, chosen: Basis) -> Array:
-    """W (6, 6 - k) of a joint kind."""
-    if S.shape[1] == 6:
-        return np.empty((6, 0))
-    if not callable(chosen):
-        return complement(S)
-    try:
-        W = np.asarray(chosen(kind, S.copy()))
-    except RobodynError:
-        raise
-    except Exception as error:  # a user's function may raise anything
-        raise ArgumentError(f"constraint_basis: for {kind!r} it raised {type(error).__name__}: {error}") from error
-    wanted = (6, 6 - S.shape[1])
-    if W.shape != wanted or W.dtype.kind not in "fiu" or not np.isfinite(W).all():
-        raise ArgumentError(f"constraint_basis: for {kind!r} it returned {brief(W)}; wanted finite numbers {wanted}")
-    W = W.astype(np.float64)
-    lengths = np.linalg.norm(W, axis=0)
-    if (np.abs(W.T @ S) > _ORTHOGONAL * lengths[:, None] * np.linalg.norm(S, axis=0)).any():
-        raise ArgumentError(
-            f"constraint_basis: for {kind!r} it returned a W that is not orthogonal to S; wanted W'S = 0, got "
-            f"entries up to {np.abs(W.T @ S).max():.3g}"
-        )
-    sizes = np.linalg.svd(W, compute_uv=False)
-    if not sizes[-1] > _INDEPENDENT * sizes[0]:
-        raise ArgumentError(f"constraint_basis: for {kind!r} it returned a W of rank below {wanted[1]}; wanted full")
-    return W
+@cache
+def _combined(k: int, count: int) -> Elementwise:
+    """W Fc: forces of so many right-hand sides, from k columns and (k, count) numbers."""
+
+    def step(W: tuple[Force, ...], Fc: tuple[Scalar, ...]) -> tuple[Force, ...]:
+        amounts = block(Fc, count)
+        return tuple(_sum(w.scaled(x) for w, x in zip(W, column, strict=True)) for column in amounts.T)
+
+    return Elementwise(step, _many(count), _many(k), _scalars(k * count))
 
 
-def complement(S: Array) -> Array:
-    """An orthonormal basis (6, 6 - k) of what is orthogonal to S (6, k): unit vectors wherever S has zero rows."""
-    touched = S.any(axis=1)
-    left = np.linalg.svd(S[touched])[0][:, S.shape[1] :]  # what the touched rows have beside S
-    mixed = np.zeros((6, left.shape[1]))
-    mixed[touched] = left
-    return np.concatenate((np.eye(6)[:, ~touched], mixed), axis=1)
+def _sum(forces: Iterable[Force]) -> Force:
+    return reduce(Force.__add__, forces)
 
 
-# Inertias of bodies.
+# Balanced bases.
 
 
-@dataclass(frozen=True)
-class _Inertias:
-    """Symmetric inertias (6, 6, m, B) as L d L', in the order of `_LINEAR_FIRST`."""
-
-    L: Array
-    d: Array
-
-    def half(self, B: Array, chosen: Array | slice = slice(None)) -> tuple[Array, Array]:
-        """(H, H / d) of some of them, with H'H / d = B'J^-1 B."""
-        L = self.L[:, :, chosen]
-        H = forward_substituted(L, np.broadcast_to(B[_LINEAR_FIRST], (*B.shape[:2], *L.shape[2:])))
-        return H, H / self.d[:, None, chosen]
-
-    def solved(self, f: Array) -> Array:
-        """J^-1 f (6, m, B)."""
-        x = forward_substituted(self.L, f[_LINEAR_FIRST][:, None]) / self.d[:, None]
-        found: Array = back_substituted(self.L, x)[:, 0][_LINEAR_FIRST]  # which is its own inverse
-        return found
-
-    def singular(self, J: Array) -> Array:
-        """(m, B): whether a pivot is zero up to rounding; where values are not finite, they are not."""
-        limit = _ROUNDINGS * np.finfo(J.dtype).eps
-        diagonal = np.stack([J[k, k] for k in _LINEAR_FIRST])
-        pairs = zip(np.split(self.d, 2), np.split(diagonal, 2), strict=True)
-        found: Array = np.any([(d <= limit * np.abs(size).max(axis=0)).any(axis=0) for d, size in pairs], axis=0)
-        return found
+def _halved(D: tuple[Scalar, ...], B: Array) -> Array:
+    """d^-1/2 L^-1 B of D = L d L'."""
+    L, d = factor(block(D, len(B)))
+    return forward_substituted(L, B) / _roots(d)
 
 
-def _rigid(state: State) -> Array:
-    """J (6, 6, n, B)."""
-    M, H, I = articulated(INERTIA.build(iter(state.inertia), 0))
-    J = np.zeros((6, 6, state.n, state.batch), state.dtype)
-    at = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
-    for (i, j), rotational, translational in zip(at, I, M, strict=True):
-        J[i, j] = J[j, i] = rotational
-        J[3 + i, 3 + j] = J[3 + j, 3 + i] = translational
-    for k, value in enumerate(H):
-        i, j = divmod(k, 3)
-        J[i, 3 + j] = J[3 + j, i] = value
-    return J
+def _roots(d: Array) -> Array:
+    return block((np.sqrt(each) for each in d), 1)
 
 
-def _matrices(X: Array) -> Array:
-    """Transforms (12, n, B) as matrices on motions (6, 6, n, B)."""
-    E, r = TRANSFORM.build(iter(X), 0)
-    matrices = np.zeros((6, 6, *X.shape[1:]), X.dtype)
-    for k, (entry, shifted) in enumerate(zip(E, rows_cross(E, r), strict=True)):
-        i, j = divmod(k, 3)
-        matrices[i, j] = matrices[3 + i, 3 + j] = entry
-        matrices[3 + i, j] = -shifted
-    return matrices
+@cache
+def _balanced(k: int, count: int) -> tuple[Elementwise, Elementwise, Elementwise]:
+    """What makes diagonal blocks the identity, of couplings (from two neighbours' blocks), of right-hand sides, and
+    back again of solutions."""
+
+    def coupling(D: tuple[Scalar, ...], D_next: tuple[Scalar, ...], U: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
+        return tuple(_halved(D_next, _halved(D, block(U, k)).T).T.ravel())
+
+    def right(D: tuple[Scalar, ...], R: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
+        return tuple(_halved(D, block(R, count)).ravel())
+
+    def back(D: tuple[Scalar, ...], X: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
+        L, d = factor(block(D, k))
+        return tuple(back_substituted(L, block(X, count) / _roots(d)).ravel())
+
+    square, columns = _scalars(k * k), _scalars(k * count)
+    return (
+        Elementwise(coupling, square, square, square, square),
+        Elementwise(right, columns, square, columns),
+        Elementwise(back, columns, square, columns),
+    )
 
 
 # Paths.
 
 
 @dataclass(frozen=True)
+class _Places:
+    """Of a level, where arrays are: `inner` and `before`, places of bodies that follow another one of their path, and
+    of those; `junction` (m,): the body that each one's path hangs on."""
+
+    inner: Array
+    before: Array
+    junction: Array
+
+
+_PLACES: WeakKeyDictionary[Layout, list[_Places]] = WeakKeyDictionary()
+
+
+def _places(layout: Layout) -> list[_Places]:
+    """Of all levels, kept as long as the layout is."""
+    if layout not in _PLACES:
+        found, placed = [], layout.placed
+        for level in HeavyPaths(layout.model.tree).levels:
+            inner, junction = level.segments.position > 0, np.repeat(level.junctions, level.segments.lengths)
+            found.append(_Places(placed(np.flatnonzero(inner)), placed(np.flatnonzero(inner) - 1), placed(junction)))
+        _PLACES[layout] = found
+    return _PLACES[layout]
+
+
+@dataclass(frozen=True)
 class _Paths:
-    """The paths of a level: inertias and transforms (6, 6, m, B) of their bodies, light subtrees included; `inner`:
-    places of bodies that follow another one of their path."""
+    """The paths of a level: factors (21, m, B) of the inertias of their bodies, light subtrees included, and transforms
+    (12, m, B); `hanging`: whether they hang on other paths, not on the world."""
 
     level: Level
-    inertias: _Inertias
+    places: _Places
+    factors: Array
     X: Array
-    inner: Array
+    hanging: bool
 
     def net(self, F: Array) -> Array:
         """F_i - X_{i+1}' F_{i+1} (6, m, B): what joint forces F leave for the bodies themselves."""
-        found = F.copy()
-        found[:, self.inner - 1] -= transposed_times(self.X[:, :, self.inner], F[:, None, self.inner])[:, 0]
+        inner, before, found = self.places.inner, self.places.before, F.copy()
+        found[:, before] -= force_out(self.X[:, inner], F[:, inner])
         return found
 
     def relative(self, V: Array) -> Array:
         """V_i - X_i V_{i-1} (6, m, B) along paths, whose first bodies follow one at rest."""
-        found = V.copy()
-        found[:, self.inner] -= times(self.X[:, :, self.inner], V[:, None, self.inner - 1])[:, 0]
+        inner, before, found = self.places.inner, self.places.before, V.copy()
+        found[:, inner] -= motion_in(self.X[:, inner], V[:, before])
         return found
 
-    def blocks(self, W: Array, back: Array) -> tuple[Array, Array]:
-        """D and U of A (M, M, m, B), without compliances, from W and X'W."""
-        H, H_scaled = self.inertias.half(W)
-        D = transposed_times(H_scaled, H)
-        U = np.zeros_like(D)
-        before = self.inner - 1
-        G, G_scaled = self.inertias.half(back[:, :, self.inner], before)
-        D[:, :, self.inner] += transposed_times(G_scaled, G)
-        U[:, :, before] = -transposed_times(H_scaled[:, :, before], G)
-        return D, U
+    def blocks(self, steps: _Steps, W: Array, back: Array, U: Array) -> Array:
+        """D of A (k k, m, B), without compliances, from W and X'W; U, zeros, is filled."""
+        inner, before, d = self.places.inner, self.places.before, self.factors[:6]
+        H = steps.half(self.factors, W)
+        D = steps.gram(d, H)
+        G = steps.half(self.factors[:, before], back[:, inner])
+        D[:, inner] += steps.gram(d[:, before], G)
+        U[:, before] = steps.coupling(d[:, before], H[:, before], G)
+        return D
 
 
-def _solved(D: Array, U: Array, R: Array, segments: Segments, options: ScanOptions) -> Array:
-    """Fc (M, c, m, B)."""
-    solve = SOLVERS[options.constraint_solver]
-    if options.constraint_basis != "balanced":
-        return solve(D, U, R, segments)
+def _solved(layout: Layout, D: Array, U: Array, R: Array, segments: Segments) -> Array:
+    """Fc (k count, m, B) of blocks D and U (k k, m, B) and right-hand sides (k, count, m, B)."""
+    k, count = R.shape[:2]
+    blocks, columns = (k, k, *R.shape[2:]), (k * count, *R.shape[2:])
+    solve = SOLVERS[layout.options.constraint_solver]
+    if layout.options.constraint_basis != "balanced":
+        found: Array = solve(D.reshape(blocks), U.reshape(blocks), R, segments).reshape(columns)
+        return found
     # W times the inverse of the Cholesky factor of D turns D into the identity; U and R follow.
-    L, d = factor(D)
-    root = np.sqrt(d)[:, None]
-    U = forward_substituted(L, U) / root
-    U[:, :, :-1] = (forward_substituted(L[:, :, 1:], U[:, :, :-1].swapaxes(0, 1)) / root[:, :, 1:]).swapaxes(0, 1)
-    D = np.broadcast_to(np.eye(len(D), dtype=D.dtype)[:, :, None, None], D.shape)
-    return back_substituted(L, solve(D, U, forward_substituted(L, R) / root, segments) / root)
+    coupling, right, back = _balanced(k, count)
+    U[:, :-1] = coupling(D[:, :-1], D[:, 1:], U[:, :-1])
+    R = right(D, R.reshape(columns)).reshape(R.shape)
+    identity = layout.xp.zeros(D.shape, D.dtype)
+    identity[:: k + 1] = 1.0
+    return back(D, solve(identity.reshape(blocks), U.reshape(blocks), R, segments).reshape(columns))
 
 
 class _ConstraintForces:
-    """Forward dynamics under torques (nv, B) that bias torques were taken off."""
+    """Forward dynamics under torques (nv, B) that bias torques were taken off.
+
+    `refused` (n,): bodies whose inertia has no inverse in any row.
+    """
 
     def __init__(self, state: State, tau: Array) -> None:
         self.state, self.tau, self.constraints = state, tau, constraints_of(state.layout)
-        self.X = _matrices(state.transforms)
         self.active = state.joint_motion(self.constraints.weights * tau)
         """S (S'S)^-1 tau (6, n, B)."""
-        self.table = np.zeros((42, state.n, state.batch), state.dtype)
-        self.J, self.eta = self.table[:36].reshape(6, 6, state.n, state.batch), self.table[36:]
-        self.J[...] = _rigid(state)
+        self.table = state.zeros(27, state.n, state.batch)
+        self.J, self.eta = self.table[:21], self.table[21:]
+        _rigid(state.inertia, out=self.J)
+        self.refused = state.xp.zeros(state.n, bool)
 
     def accelerations(self) -> Array:
         """qdd (nv, B)."""
         state, heavy_paths = self.state, self.state.layout.heavy_paths
+        levels = list(zip(heavy_paths.levels, _places(state.layout), strict=True))
         done = []
-        for level in heavy_paths.inward():
-            paths = self._paths(level)
+        for number in range(len(levels) - 1, -1, -1):
+            paths = self._paths(*levels[number], hanging=number > 0)
             F = self._forces(paths)
             done.append((paths, F))
-            if F.shape[1] > 1:
-                heavy_paths.join(sums(42), self.table, level, _seen(paths, F))
-        V, relative, across = np.zeros((3, 6, state.n, state.batch), state.dtype)
+            if paths.hanging:
+                starts = paths.level.starts
+                heavy_paths.join(sums(27), self.table, paths.level, _seen_from_below(paths.X[:, starts], F[:, starts]))
+        V, relative, across = (state.zeros(6, state.n, state.batch) for _ in range(3))
         for paths, F in reversed(done):
-            bodies, starts = paths.level.bodies, paths.level.starts
-            of_junctions = V[:, paths.level.junctions] if F.shape[1] > 1 else np.zeros_like(V[:, starts])
-            total = F[:, -1].copy()
-            for column, a in zip(F.swapaxes(0, 1)[:-1], of_junctions, strict=False):
-                total += column * np.repeat(a, paths.level.segments.lengths, axis=0)
-            across[:, bodies] = total
-            V[:, bodies] = paths.inertias.solved(paths.net(total) + self.eta[:, bodies])
-            relative[:, bodies] = paths.relative(V[:, bodies])
-            relative[:, bodies[starts]] -= times(paths.X[:, :, starts], of_junctions[:, None])[:, 0]
-        rates = self.constraints.weights * state.joint_force(relative)
-        armature = state.layout.armature
-        if not armature.any():
+            level = paths.level
+            total = _answer(F, V[:, paths.places.junction]) if paths.hanging else F
+            across[:, level.bodies] = total
+            V[:, level.bodies] = _solve_inertia(paths.factors, paths.net(total) + self.eta[:, level.bodies])
+            relative[:, level.bodies] = paths.relative(V[:, level.bodies])
+            if paths.hanging:
+                relative[:, level.heads] -= motion_in(paths.X[:, level.starts], V[:, level.junctions])
+        rates: Array = self.constraints.weights * state.joint_force(relative)
+        if not state.model.tree_armature.any():
             return rates
         # Beside a heavy rotor, differences of accelerations have few digits, and its share of the torque has many.
-        return np.where(armature > self._seen_by_joints(), (self.tau - state.joint_force(across)) / armature, rates)
+        armature, seen = state.layout.armature, self._seen_by_joints()
+        found: Array = state.xp.where(armature > seen, (self.tau - state.joint_force(across)) / armature, rates)
+        return found
 
     def _seen_by_joints(self) -> Array:
         """The diagonal of S'J S (nv, B) for the inertias of the bodies behind joints."""
-        found = np.zeros((self.state.model.nv_tree, self.state.batch), self.state.dtype)
+        found = self.state.empty(self.state.model.nv_tree, self.state.batch)
         for joints in self.state.layout.joints:
-            for column, rows in zip(joints.subspace, joints.v_rows, strict=True):
-                s = [(k, x) for k, x in enumerate((*column.ang, *column.lin)) if isinstance(x, np.ndarray) or x]
-                for i, x in s:
-                    for j, y in s:
-                        found[rows] += x * y * self.J[i, j, joints.bodies]
+            seen = _seen_by(joints.kind)(self.J[:, joints.bodies], joints.pitch[None])
+            for rows, values in zip(joints.v_rows, seen, strict=True):
+                found[rows] = values
         return found
 
-    def _paths(self, level: Level) -> _Paths:
-        J = self.J[:, :, level.bodies]
-        inertias = _Inertias(*factor(J[_LINEAR_FIRST][:, _LINEAR_FIRST]))
-        singular = inertias.singular(J)
-        if singular.any():
-            _refuse(self.state, level.bodies[singular.all(axis=1)])
-            inertias.d[:, singular] = np.nan  # of inertias that are given, those rows have no answer
-        return _Paths(level, inertias, self.X[:, :, level.bodies], np.flatnonzero(level.segments.position > 0))
+    def _paths(self, level: Level, places: _Places, *, hanging: bool) -> _Paths:
+        xp, J = self.state.xp, self.J[:, level.bodies]
+        factors = _factored(J)
+        singular = self._singular(factors[:6], J)
+        self.refused[level.bodies] = singular.all(axis=1)
+        factors[:6] = xp.where(singular, np.nan, factors[:6])  # rows of inertias that are given have no answer then
+        return _Paths(level, places, factors, self.state.transforms[:, level.bodies], hanging)
+
+    def _singular(self, d: Array, J: Array) -> Array:
+        """(m, B): whether a pivot is zero up to rounding; where values are not finite, they are not."""
+        limit = _ROUNDINGS * float(np.finfo(J.dtype).eps)
+        found: Any = False
+        for pivots, diagonal in ((d[:3], _LINEAR), (d[3:], _ANGULAR)):
+            largest = abs(self.state.xp.stack([J[k] for k in diagonal])).max(axis=0)
+            found = found | (pivots <= limit * largest).any(axis=0)
+        return found  # type: ignore[no-any-return]
 
     def _forces(self, paths: _Paths) -> Array:
-        """F (6, c, m, B) of each right-hand side: unit accelerations of the junction, where paths have one, and last
-        the torques."""
-        level = paths.level
-        W, active = self.constraints.W[:, :, level.bodies], self.active[:, level.bodies]
-        back = transposed_times(paths.X, W)
-        D, U = paths.blocks(W, back)
-        for row, compliance in enumerate(self.constraints.compliance[:, level.bodies]):
-            D[row, row] += compliance
-        columns = 7 if level.junctions[0] >= 0 else 1
-        R = np.zeros((len(D), columns, *active.shape[1:]), active.dtype)
-        drift = paths.relative(paths.inertias.solved(paths.net(active) + self.eta[:, level.bodies]))
-        R[:, -1] = -transposed_times(W, drift[:, None])[:, 0]
-        if columns > 1:
-            R[:, :6, level.starts] = back[:, :, level.starts].swapaxes(0, 1)
-        F = times(W, _solved(D, U, R, level.segments, self.state.layout.options))
-        F[:, -1] += active
+        """F (6 c, m, B), the force of each right-hand side: unit accelerations of the junction, where paths have one,
+        and last the torques."""
+        state, level = self.state, paths.level
+        W, active = self.constraints.W[:, level.bodies], self.active[:, level.bodies]
+        k, m = len(W) // 6, active.shape[1]
+        steps, count = _steps(k), 7 if paths.hanging else 1
+        back, U = steps.pushed(paths.X, W), state.zeros(k * k, m, state.batch)
+        D = paths.blocks(steps, W, back, U)
+        D[:: k + 1] += self.constraints.compliance[:, level.bodies]
+        R = state.zeros(k, count, m, state.batch)
+        drift = paths.relative(_solve_inertia(paths.factors, paths.net(active) + self.eta[:, level.bodies]))
+        R[:, -1] = steps.against(W, drift)
+        if paths.hanging:
+            R[:, :6, level.starts] = back[:, level.starts].reshape(k, 6, -1, state.batch)
+        F = _combined(k, count)(W, _solved(state.layout, D, U, R, level.segments))
+        F[-6:] += active
         return F
-
-
-def _seen(paths: _Paths, F: Array) -> Array:
-    """J and eta (42, paths, B) of paths, as the bodies see them that they hang on."""
-    pushed = transposed_times(paths.X[:, :, paths.level.starts], F[:, :, paths.level.starts])
-    J = 0.5 * (pushed[:, :6] + pushed[:, :6].swapaxes(0, 1))
-    return np.concatenate((J.reshape(36, *J.shape[2:]), -pushed[:, 6]))
-
-
-def _refuse(state: State, bodies: Array) -> None:
-    """Raise where bodies have, in all rows, an inertia that cannot be inverted."""
-    if bodies.size:
-        name = state.model.body_names[int(bodies.min())]
-        more = f" (nor have {bodies.size - 1} more)" if bodies.size > 1 else ""
-        raise SingularError(
-            f"method: 'cfa' takes the inverse of every body's inertia, and {name!r} has none{more}; wanted mass, and "
-            "inertia about the centre of mass in every direction. Methods without that need: 'aba_scan', 'crba'"
-        )
 
 
 def cfa(state: State, out: Array) -> None:
     """qdd (B, nv) by algorithm 1: bias torques by scans, then constraint forces.
+
+    On a device it takes one look at four numbers, once all is computed, for what it warns of and raises.
 
     Warns:
         RuntimeWarning: inverse dynamics of the result misses the torques by more than 1e-6 of the largest of a row (in
@@ -377,24 +430,47 @@ def cfa(state: State, out: Array) -> None:
         SingularError: the inertia of a body cannot be inverted. Of inertias given for each row, rows where one cannot
             are NaN, and it is raised where none can.
         ArgumentError: `constraint_basis` gives no basis.
+        UnavailableError: `constraint_solver` is for NumPy arrays alone.
     """
-    tau = state.tree_input("tau") - inverse_dynamics(state, "rnea")
-    out[...] = _ConstraintForces(state, tau).accelerations().T
-    _warn_of_residual(state, out)
-
-
-def _warn_of_residual(state: State, qdd: Array) -> None:
-    """Say so where inverse dynamics of the accelerations (B, nv) does not give the torques back."""
+    if not state.n:
+        return
     tau = state.tree_input("tau")
-    missed = np.abs(inverse_dynamics(state.moving(qdd), "rnea") - tau).max(axis=0, initial=0.0)
-    residual = missed / np.abs(tau).max(axis=0, initial=np.finfo(tau.dtype).tiny)
-    residual[~np.isfinite(residual)] = 0.0  # not finite for other reasons, which the result shows
-    limit = np.finfo(tau.dtype).eps ** 0.375
-    if (worst := float(residual.max(initial=0.0))) > limit:
+    forces = _ConstraintForces(state, tau - inverse_dynamics(state, "rnea"))
+    out[...] = forces.accelerations().T
+    bodies, first, rows, worst = _looked_at(state, forces.refused, inverse_dynamics(state.moving(out), "rnea") - tau)
+    if bodies:
+        _refuse(state, int(bodies), int(first))
+    if rows:
         warnings.warn(
-            f"method 'cfa': in {np.count_nonzero(residual > limit)} of {residual.size} rows its accelerations need "
-            f"other torques than those given, by up to {worst:.0e} of the largest; 'aba_scan' and 'crba' lose fewer "
-            "digits",
+            f"method 'cfa': in {int(rows)} of {state.batch} rows its accelerations need other torques than those "
+            f"given, by up to {worst:.0e} of the largest; 'aba_scan' and 'crba' lose fewer digits",
             RuntimeWarning,
             stacklevel=2,
         )
+
+
+def _looked_at(state: State, refused: Array, missed: Array) -> list[float]:
+    """How many bodies (n,) are refused, and the first; how many rows of torques are missed (nv, B) by more than is
+    right, and by how much at most, relative to the largest of the row."""
+    xp, size = state.xp, abs(state.tree_input("tau")).max(axis=0)
+    residual = abs(missed).max(axis=0) / xp.where(size > 0.0, size, float(np.finfo(state.dtype).tiny))
+    residual = xp.where(xp.isfinite(residual), residual, 0.0)  # not finite for other reasons, which the result shows
+    numbers = state.layout.numbers
+    found = (
+        refused.sum(),
+        xp.where(refused, numbers, state.n).min(),
+        (residual > float(np.finfo(state.dtype).eps) ** 0.375).sum(),
+        residual.max(),
+    )
+    seen: list[float] = state.layout.here(xp.stack([each.astype(np.float64) for each in found])).tolist()
+    return seen
+
+
+def _refuse(state: State, bodies: int, first: int) -> None:
+    """Raise where so many bodies have, in all rows, an inertia that cannot be inverted."""
+    name = state.model.body_names[first]
+    more = f" (nor have {bodies - 1} more)" if bodies > 1 else ""
+    raise SingularError(
+        f"method: 'cfa' takes the inverse of every body's inertia, and {name!r} has none{more}; wanted mass, and "
+        "inertia about the centre of mass in every direction. Methods without that need: 'aba_scan', 'crba'"
+    )

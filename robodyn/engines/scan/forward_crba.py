@@ -1,8 +1,9 @@
 """Forward dynamics by the mass matrix: H qdd = tau - bias, the bias by inverse dynamics (RBDA section 6.1).
 
 H is factorised as a whole, by Cholesky's method, or along the branches (`robodyn.engines.scan.branch_factor`), by
-whichever of the two is expected to take less time; on a GPU it is solved as a whole by the array library. Models with
-joints that mimic others have no branches to speak of: theirs is G' H G.
+whichever of the two is expected to take less time. On a GPU the array library solves with it as a whole, or kernels do
+along the branches (`robodyn.engines.scan.branches_on_gpu`), where that is far less work. Models with joints that mimic
+others have no branches to speak of: theirs is G' H G.
 """
 
 from __future__ import annotations
@@ -17,11 +18,15 @@ from robodyn.engines.memory import require_memory
 from robodyn.engines.scan.branch_factor import BranchFactor
 from robodyn.engines.scan.branches import Branches, branches_of
 from robodyn.engines.scan.inverse import inverse_dynamics
-from robodyn.engines.scan.mass_matrix import entries, mass_matrix
+from robodyn.engines.scan.mass_matrix import entries, mass_matrix, rows_up_to_the_diagonal
 from robodyn.engines.scan.states import State
+from robodyn.errors import UnavailableError
 
 REMEDY = "method='aba_scan', or the 'cpu' engine, which make no matrix"
 """What an error offers where a matrix has no room."""
+_ON_GPU = f"fewer states, or {REMEDY}"
+_FEWER = 16
+"""How many times fewer operations along the branches a device wants before it goes that way."""
 _DENSE_FLOP, _DENSE_ENTRY = 4e-11, 1e-8
 """Seconds, measured on one core: of an operation of Cholesky's method, of an entry of H."""
 _BRANCH_FLOP, _BRANCH_STEP = 3e-9, 2e-5
@@ -47,9 +52,7 @@ def forward_by_mass_matrix(state: State, out: Array) -> None:
     """
     nv, branches = state.model.nv, branches_of(state.layout)
     if state.layout.device is not None:
-        H = state.empty(state.batch, nv, nv)
-        mass_matrix(state, H)
-        out[...] = solved_by_library(state, H)
+        _forward_on_device(state, branches, out)
         return
     if not state.model.has_mimic and along_branches(branches):
         require_memory("rows of the mass matrix", (branches.pairs, state.batch), 4 * state.dtype.itemsize, REMEDY)
@@ -60,6 +63,38 @@ def forward_by_mass_matrix(state: State, out: Array) -> None:
     H = np.empty((state.batch, nv, nv), state.dtype)
     mass_matrix(state, H)
     solved(H, net_force(state), out)
+
+
+def _forward_on_device(state: State, branches: Branches, out: Array) -> None:
+    nv, batch, layout = state.model.nv, state.batch, state.layout
+    if not state.model.has_mimic and few_operations(branches):
+        require_memory(
+            "rows of the mass matrix", (branches.pairs, batch), 2 * state.dtype.itemsize, _ON_GPU, layout.free_bytes
+        )
+        assert layout.device is not None
+        out[...] = layout.device.branches.solved(branches, rows_up_to_the_diagonal(state), net_force(state).T).T
+        return
+    require_dense_memory(state)
+    H = state.empty(batch, nv, nv)
+    mass_matrix(state, H)
+    out[...] = solved_by_library(state, H)
+
+
+def require_dense_memory(state: State) -> None:
+    """Raise where a device has no room for mass matrices and their factors.
+
+    Raises:
+        ArgumentError: it has not; says how much there is.
+    """
+    nv, layout = state.model.nv, state.layout
+    require_memory("mass matrix", (state.batch, nv, nv), 2 * state.dtype.itemsize, _ON_GPU, layout.free_bytes)
+
+
+def few_operations(branches: Branches) -> bool:
+    """Whether a device factorises along the branches: where that is so much less work that launches for every level do
+    not matter."""
+    n = float(len(branches))
+    return n > _ONE_BY_ONE and _FEWER * branches.squares < n**3 / 3
 
 
 def along_branches(branches: Branches) -> bool:
@@ -73,8 +108,19 @@ def along_branches(branches: Branches) -> bool:
 
 
 def solved_by_library(state: State, H: Array) -> Array:
-    """H^-1 (tau - bias) (B, nv) on a device."""
-    found: Array = state.xp.linalg.solve(H, net_force(state)[..., None])[..., 0]
+    """H^-1 (tau - bias) (B, nv) on a device.
+
+    Raises:
+        UnavailableError: the array library has no solver here.
+    """
+    b = net_force(state)[..., None]
+    try:
+        found: Array = state.xp.linalg.solve(H, b)[..., 0]
+    except ImportError as error:
+        raise UnavailableError(
+            f"scan: CuPy solves no linear systems here ({error}); it wants cuBLAS and cuSOLVER, which the wheels "
+            'cupy-cuda13x[ctk] bring. method="cfa" needs neither'
+        ) from error
     return found
 
 

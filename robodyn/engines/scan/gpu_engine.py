@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,22 +13,24 @@ from robodyn.chains import Scan, Task
 from robodyn.engines.gpu.device import Device, default_device
 from robodyn.engines.gpu.engine import DeviceArrays, require_own_process
 from robodyn.engines.scan.elements import scanning_on
+from robodyn.engines.scan.elementwise import operators
 from robodyn.engines.scan.engine import ScanEngine
+from robodyn.engines.scan.mass_matrix import require_sparse_memory, sparse_entries, sparse_pattern
 from robodyn.engines.scan.on_gpu import ScanDevice
 from robodyn.engines.scan.options import ScanOptions
-from robodyn.errors import UnavailableError
+from robodyn.engines.scan.states import State
 from robodyn.joints import unit_quaternion
 from robodyn.model import Model
 
 METHODS: dict[str, tuple[str, ...]] = {
     "inverse_dynamics": ("twist_pair", "rnea", "rnea_world"),
-    "forward_dynamics": ("crba", "jsiia", "aba_scan", "hybrid_abia", "hybrid_abia_fused"),
+    "forward_dynamics": ("crba", "jsiia", "aba_scan", "hybrid_abia", "hybrid_abia_fused", "cfa"),
     "mass_matrix": ("crba",),
     "inverse_dynamics_gradient": ("idsva",),
 }
-"""What runs there. "auto" is the first: twist pairs need one scan where others need two, and composites of subtrees
-less work than inverse dynamics of every column. Of forward dynamics it is so up to `MOST_DENSE` degrees of freedom, and
-"aba_scan" beyond, unless joints mimic others."""
+"""All methods that there are on NumPy arrays. "auto" is the first: twist pairs need one scan where others need two, and
+composites of subtrees less work than inverse dynamics of every column. Of forward dynamics it is so up to `MOST_DENSE`
+degrees of freedom, and "aba_scan" beyond, unless joints mimic others."""
 MOST_DENSE = 256
 """Degrees of freedom up to which forward dynamics makes a dense mass matrix. A rule, by counted operations:
 elimination takes 2/3 nv^2 for each degree of freedom, `aba_scan` about 13,000 for each body, as many at 140; but that
@@ -44,7 +46,7 @@ class GpuScanEngine(ScanEngine):
         device: what to run on, None for the current CUDA device.
 
     Raises:
-        UnavailableError: no device, or options for NumPy's arrays alone.
+        UnavailableError: no device.
     """
 
     normalizes = True
@@ -52,11 +54,6 @@ class GpuScanEngine(ScanEngine):
     def __init__(
         self, model: Model, dtype: Any, options: ScanOptions | None = None, device: Device | None = None
     ) -> None:
-        if options is not None and options.layout != "heavy":
-            raise UnavailableError(
-                f"scan: layout {options.layout!r} is for NumPy arrays; on a GPU scans run on heavy paths, "
-                "ScanOptions(layout='heavy')"
-            )
         self.device = default_device() if device is None else device
         self.library = DeviceArrays(self.device)
         self._process = os.getpid()
@@ -80,6 +77,27 @@ class GpuScanEngine(ScanEngine):
         with self.device.selected(), scanning_on(place), np.errstate(all="ignore"):
             super().run(algorithm, {**inputs, "q": self._unit(inputs["q"])}, outputs, link=link)
 
+    def sparse_mass_matrix(self, inputs: Mapping[str, Array], finished: Callable[[Array], Array]) -> Any:
+        """H of one state as a sparse matrix of the device's array library, in compressed rows.
+
+        Args:
+            inputs: arrays (1, ...).
+            finished: takes the entries, (nnz,), for a last check.
+
+        Raises:
+            ArgumentError: the device has no room for it.
+            UnavailableError: the array library has no sparse matrices here.
+        """
+        require_own_process(self._process)
+        layout, nv = self.layout, self.model.nv
+        place = layout.device
+        assert place is not None
+        with self.device.selected(), scanning_on(place), np.errstate(all="ignore"), operators(layout.options.operators):
+            require_sparse_memory(layout)
+            pattern = sparse_pattern(layout)
+            entries = finished(sparse_entries(State(layout, {**inputs, "q": self._unit(inputs["q"])})))
+            return self.device.sparse(entries, pattern.columns.copy(), pattern.starts.copy(), (nv, nv))
+
     def _unit(self, q: Array) -> Array:
         """q (B, nq) with every quaternion scaled to unit length, one of zero length to NaN."""
         entries = self.layout.quaternions
@@ -92,20 +110,8 @@ class GpuScanEngine(ScanEngine):
         return q
 
     def method(self, task: Scan, batch: int) -> str:
-        """The method that answers a query of a batch.
-
-        Raises:
-            UnavailableError: it does not run here.
-        """
-        there = METHODS.get(task.query, ())
-        if task.method == "auto" and there:
-            large = self.model.nv > MOST_DENSE and not self.model.has_mimic
-            return "aba_scan" if task.query == "forward_dynamics" and large else there[0]
-        if task.method not in there:
-            what = f"method {task.method!r} of {task.query}" if there else task.query
-            listed = "; ".join(f"{query} ({', '.join(methods)})" for query, methods in METHODS.items())
-            raise UnavailableError(
-                f"engine: 'scan' does not answer {what} on a GPU; it answers {listed}. It answers all of its methods "
-                "on NumPy arrays, and engine='gpu' all queries on a GPU"
-            )
-        return task.method
+        """The method that answers a query of a batch."""
+        if task.method != "auto":
+            return task.method
+        large = self.model.nv > MOST_DENSE and not self.model.has_mimic
+        return "aba_scan" if task.query == "forward_dynamics" and large else METHODS[task.query][0]

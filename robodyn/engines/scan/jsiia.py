@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from robodyn.arguments import Array
 from robodyn.engines.memory import require_memory
-from robodyn.engines.scan.forward_crba import REMEDY, net_force, solved, solved_by_library
+from robodyn.engines.scan.forward_crba import (
+    REMEDY,
+    net_force,
+    require_dense_memory,
+    solved,
+    solved_by_library,
+)
 from robodyn.engines.scan.inverse import inverse_dynamics
 from robodyn.engines.scan.states import State
 
@@ -24,6 +30,8 @@ def forward_by_columns(state: State, out: Array) -> None:
     if layout.device is None:
         remedy = f"method='crba' on branching trees, {REMEDY}"
         require_memory("mass matrix", (state.batch, nv, nv), state.dtype.itemsize, remedy)
+    else:
+        require_dense_memory(state)
     H = state.empty(state.batch, nv, nv)
     _columns(state, H.reshape(state.batch * nv, nv))
     if layout.device is None:

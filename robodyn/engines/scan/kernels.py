@@ -71,6 +71,11 @@ class Segments:
         return np.arange(self.n) - np.repeat(self.starts, self.lengths)
 
     @cached_property
+    def left(self) -> Indices:
+        """(n,) elements that follow each in its segment."""
+        return np.repeat(self.lengths, self.lengths) - 1 - self.position
+
+    @cached_property
     def reversed(self) -> Segments:
         """The segments of the sequence read backwards."""
         return Segments(self.lengths[::-1])

@@ -3,16 +3,45 @@
 Blocks are arrays (rows, columns, n, ...): n of them one after another, then the batch, so that an operation on entries
 is one on arrays however many blocks there are. Symmetric blocks are factorised as L diag(d) L' without square roots;
 values that are not finite stay in their rows of the batch.
+
+What is done to blocks is written once, up to `taken`. Steps over scalars use it on blocks (rows, columns) of scalars
+(`block`), and the kernels that solve systems on a GPU (`robodyn.engines.gpu.elimination`) are printed from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.engines.scan.elements import device_of
 from robodyn.engines.scan.kernels import Segments
+from robodyn.errors import UnavailableError
+
+
+def block(scalars: Iterable[Any], columns: int) -> Array:
+    """A block (rows, columns) of scalars of any kind, row by row."""
+    given = tuple(scalars)
+    found = np.empty(len(given), object)
+    for k, scalar in enumerate(given):
+        found[k] = scalar
+    return found.reshape(-1, columns)
+
+
+def lower(diagonal: Iterable[Any], below: Iterable[Any]) -> Array:
+    """A lower triangle (k, k) of scalars, of its diagonal and what is below that, row by row."""
+    on, under = tuple(diagonal), tuple(below)
+    found = np.zeros((len(on), len(on)), object)
+    found[np.diag_indices(len(on))] = block(on, 1).ravel()
+    found[np.tril_indices(len(on), -1)] = block(under, 1).ravel()
+    return found
+
+
+def below(L: Array) -> tuple[Any, ...]:
+    """What is below the diagonal of a block of scalars, row by row."""
+    return tuple(L[np.tril_indices(len(L), -1)])
 
 
 def times(A: Array, B: Array) -> Array:
@@ -35,7 +64,7 @@ def factor(D: Array) -> tuple[Array, Array]:
     """
     L, rest = np.zeros_like(D), D.copy()
     for k in range(len(D)):
-        L[k:, k] = rest[k:, k] / rest[k, k]
+        L[k:, k] = rest[k:, k] / rest[k : k + 1, k]
         rest[k + 1 :, k + 1 :] -= L[k + 1 :, k][:, None] * rest[k + 1 :, k][None]
     return L, np.ascontiguousarray(np.diagonal(rest).transpose(-1, *range(rest.ndim - 2)))
 
@@ -56,6 +85,25 @@ def back_substituted(L: Array, B: Array) -> Array:
     return X
 
 
+def solved(L: Array, weights: Array, R: Array) -> Array:
+    """D^-1 R of D = L diag(d) L', with weights 1 / d (k, ...)."""
+    return back_substituted(L, weights[:, None] * forward_substituted(L, R))
+
+
+def less(A: Any, left: Array, right: Array) -> Array:
+    """A - left' right."""
+    found: Array = A - transposed_times(left, right)
+    return found
+
+
+def taken(A: Any, left: Array, right: Array, weights: Array) -> Array:
+    """A - left' D^-1 right of D = L diag(d) L': left and right come as L^-1 left and L^-1 right, with weights 1 / d."""
+    return less(A, left, weights[:, None] * right)
+
+
+# Systems.
+
+
 def odd_even(D: Array, U: Array, R: Array, segments: Segments) -> Array:
     """X (k, c, n, ...) with U_{i-1}' X_{i-1} + D_i X_i + U_i X_{i+1} = R_i within each segment.
 
@@ -70,46 +118,54 @@ def odd_even(D: Array, U: Array, R: Array, segments: Segments) -> Array:
         R: right-hand sides (k, c, n, ...).
         segments: which blocks make a system.
     """
+    device = device_of(D)
+    if device is not None:
+        return device.systems.solved(D, U, R, segments)
     D, U, R = D.copy(), U.copy(), R.copy()
     k, distance, longest = len(D), 1, int(segments.lengths.max(initial=0))
-    before = segments.position
-    after = np.repeat(segments.lengths, segments.lengths) - 1 - before
+    before, after = segments.position, segments.left
     while distance < longest:
-        above, below = np.flatnonzero(before >= distance), np.flatnonzero(after >= distance)
+        down, up = np.flatnonzero(after >= distance), np.flatnonzero(before >= distance)
         U[:, :, after < distance] = 0.0
-        lower = np.zeros_like(U)
-        lower[:, :, above] = U[:, :, above - distance].swapaxes(0, 1)
+        upward = np.zeros_like(U)
+        upward[:, :, up] = U[:, :, up - distance].swapaxes(0, 1)
         L, d = factor(D)
-        found = forward_substituted(L, np.concatenate((U, lower, R), axis=1))
+        found, weights = forward_substituted(L, np.concatenate((U, upward, R), axis=1)), 1.0 / d
         P, Q, rest = found[:, :k], found[:, k : 2 * k], found[:, 2 * k :]
-        scaled = found / d[:, None]
-        P_scaled, Q_scaled = scaled[:, :k], scaled[:, k : 2 * k]
-        down, up = below + distance, above - distance
-        D[:, :, down] -= transposed_times(P_scaled[:, :, below], P[:, :, below])
-        D[:, :, up] -= transposed_times(Q_scaled[:, :, above], Q[:, :, above])
-        R[:, :, down] -= transposed_times(P_scaled[:, :, below], rest[:, :, below])
-        R[:, :, up] -= transposed_times(Q_scaled[:, :, above], rest[:, :, above])
-        U[:, :, up] = -transposed_times(Q_scaled[:, :, above], P[:, :, above])
+        for these, to, couplings in ((down, down + distance, P), (up, up - distance, Q)):
+            left, weight = couplings[:, :, these], weights[:, these]
+            D[:, :, to] = taken(D[:, :, to], left, left, weight)
+            R[:, :, to] = taken(R[:, :, to], left, rest[:, :, these], weight)
+        U[:, :, up - distance] = taken(0.0, Q[:, :, up], P[:, :, up], weights[:, up])
         distance *= 2
     L, d = factor(D)
-    return back_substituted(L, forward_substituted(L, R) / d[:, None])
+    return solved(L, 1.0 / d, R)
 
 
 def direct(D: Array, U: Array, R: Array, segments: Segments) -> Array:
-    """The same by a block L D L' factorisation along each segment, one block of every segment after the other."""
+    """The same by a block L D L' factorisation along each segment, one block of every segment after the other.
+
+    Raises:
+        UnavailableError: for arrays on a device.
+    """
+    if device_of(D) is not None:
+        raise UnavailableError(
+            "constraint_solver: 'direct' takes the blocks of a path one after another, which leaves a GPU idle, and is "
+            "for NumPy arrays; on a GPU there are 'odd_even' and, with residuals like its own, 'odd_even_refined'"
+        )
     longest_first = np.argsort(-segments.lengths, kind="stable")
     starts, lengths = segments.starts[longest_first], segments.lengths[longest_first]
     places = [starts[: int((lengths > step).sum())] + step for step in range(int(lengths.max(initial=0)))]
     factors: list[tuple[Array, Array, Array, Array]] = []
     X = np.empty_like(R)
     for step, rows in enumerate(places):
-        block, right = D[:, :, rows], R[:, :, rows]
+        diagonal, right = D[:, :, rows], R[:, :, rows]
         if step:
             couplings, values = (part[:, :, : rows.size] for part in factors[-1][2:])
             scaled = couplings / factors[-1][1][:, None, : rows.size]
-            block = block - transposed_times(scaled, couplings)
+            diagonal = diagonal - transposed_times(scaled, couplings)
             right = right - transposed_times(scaled, values)
-        L, d = factor(block)
+        L, d = factor(diagonal)
         factors.append((L, d, forward_substituted(L, U[:, :, rows]), forward_substituted(L, right)))
     for step in range(len(places) - 1, -1, -1):
         L, d, couplings, values = factors[step]
@@ -120,6 +176,19 @@ def direct(D: Array, U: Array, R: Array, segments: Segments) -> Array:
     return X
 
 
+def residual(D: Array, U: Array, R: Array, X: Array, segments: Segments) -> Array:
+    """By how much the right-hand sides differ from what a solution X (k, c, n, ...) gives."""
+    device = device_of(D)
+    if device is not None:
+        return device.systems.residual(D, U, R, X, segments)
+    inner = np.flatnonzero(segments.position > 0)
+    before = inner - 1
+    rest = less(R, D, X)
+    rest[:, :, before] = less(rest[:, :, before], U[:, :, before].swapaxes(0, 1), X[:, :, inner])
+    rest[:, :, inner] = less(rest[:, :, inner], U[:, :, before], X[:, :, before])
+    return rest
+
+
 def odd_even_refined(D: Array, U: Array, R: Array, segments: Segments) -> Array:
     """Odd-even elimination, and once more for the residual it leaves.
 
@@ -127,12 +196,7 @@ def odd_even_refined(D: Array, U: Array, R: Array, segments: Segments) -> Array:
     factorisation; one step of iterative refinement brings them down to those of `direct`.
     """
     X = odd_even(D, U, R, segments)
-    inner = np.flatnonzero(segments.position > 0)
-    before = inner - 1
-    rest = R - times(D, X)
-    rest[:, :, before] -= times(U[:, :, before], X[:, :, inner])
-    rest[:, :, inner] -= transposed_times(U[:, :, before], X[:, :, before])
-    return X + odd_even(D, U, rest, segments)
+    return X + odd_even(D, U, residual(D, U, R, X, segments), segments)
 
 
 SOLVERS: dict[str, Callable[[Array, Array, Array, Segments], Array]] = {

@@ -11,9 +11,11 @@ import numpy as np
 from robodyn.arguments import Array
 from robodyn.engines.gpu.device import Device, LoadedKernel
 from robodyn.engines.gpu.scans import BLOCK_THREADS, lanes_of, run_length, scan_kernels, step_kernel
+from robodyn.engines.scan.branches_on_gpu import BranchSolver
 from robodyn.engines.scan.elementwise import Elementwise, traced
 from robodyn.engines.scan.kernels import Segments
 from robodyn.engines.scan.semigroups import Semigroup
+from robodyn.engines.scan.systems_on_gpu import BlockSystems
 from robodyn.errors import UnavailableError
 from robodyn.tree import Indices
 
@@ -21,7 +23,8 @@ from robodyn.tree import Indices
 class ScanDevice:
     """What scans need of a device: its array library, and kernels, compiled when they are first asked for.
 
-    `xp`: functions named as NumPy's.
+    `xp`: functions named as NumPy's; `systems`: solves block tri-diagonal systems; `branches`: solves
+    with mass matrices along the branches.
     """
 
     def __init__(self, device: Device) -> None:
@@ -29,6 +32,7 @@ class ScanDevice:
         self._steps: WeakKeyDictionary[Elementwise, dict[np.dtype[Any], LoadedKernel]] = WeakKeyDictionary()
         self._scans: WeakKeyDictionary[Elementwise, dict[Any, tuple[LoadedKernel, ...]]] = WeakKeyDictionary()
         self._begins: WeakKeyDictionary[Segments, dict[tuple[bool, int], list[Array]]] = WeakKeyDictionary()
+        self.systems, self.branches = BlockSystems(self), BranchSolver(self)
 
     def placed(self, array: Array) -> Array:
         """A NumPy array, a model's constants or indices, on the device for good."""
@@ -71,7 +75,7 @@ class ScanDevice:
             batch = given[-1].shape[2]
             numbers = [batch, *(number for array in given for number in _strides(array, given[-1].shape))]
             rows = given[-1].shape[1] * batch
-            self._start(self._step(of, dtype), -(-rows // BLOCK_THREADS), given, rows, numbers)
+            self.start(self._step(of, dtype), -(-rows // BLOCK_THREADS), given, rows, numbers)
         if out is None or direct:
             return result
         out[...] = result
@@ -124,15 +128,17 @@ class ScanDevice:
         blocks = -(-tiles * batch * lanes // totals.source.block_threads)
         if tiles > 1:
             sums = self.xp.empty((size, tiles, batch), elements.dtype)
-            self._start(totals, blocks, [elements, sums, begins[0], None], n, [batch, length, 0])
+            self.start(totals, blocks, [elements, sums, begins[0], None], n, [batch, length, 0])
             carry = self._prefixes(kernels, lanes, begins[1:], sums)
         numbers = [batch, length, int(carry is not None)]
-        self._start(prefixes, blocks, [elements, found, begins[0], carry], n, numbers)
+        self.start(prefixes, blocks, [elements, found, begins[0], carry], n, numbers)
         return found
 
-    def _start(
+    def start(
         self, kernel: LoadedKernel, blocks: int, arrays: Sequence[Array | None], rows: int, numbers: Sequence[int]
     ) -> None:
+        """Launch a kernel on at most as many blocks as run at a time; arrays and numbers are those of
+        `LoadedKernel.launch`, but for the workspace, of which scans have none."""
         most = self.device.processors * kernel.blocks_per_processor
         kernel.launch(min(blocks, most), [*arrays, None], rows, numbers)
 

@@ -27,8 +27,8 @@ class ScanOptions:
 
     Args:
         layout: "heavy" (heavy paths) or "euler" (vector trees), for the algorithms that can use both.
-        kernel: one of `robodyn.engines.scan.KERNELS`. "native" and "mapped" are for plain sums on vector trees; what
-            they cannot scan is left to "blocked".
+        kernel: one of `robodyn.engines.scan.KERNELS`, for NumPy arrays: on a GPU there is one. "native" and "mapped"
+            are for plain sums on vector trees; what they cannot scan is left to "blocked".
         block: length of the blocks of "blocked".
         operators: "compiled" (steps run as machine code where that runs here) or "library" (as operations of NumPy).
         constraint_basis: of method "cfa", what the constraint forces of a joint are written in: "unit", the unit
@@ -37,7 +37,7 @@ class ScanOptions:
             and S (6, k), angular rows first, to a matrix W (6, 6 - k) of full rank with W'S = 0.
         constraint_solver: of method "cfa", how its block tri-diagonal system is solved: "odd_even", by odd-even
             elimination, "odd_even_refined", by that and one step of iterative refinement, or "direct", by a sequential
-            factorisation.
+            factorisation, on NumPy arrays alone.
 
     Raises:
         ArgumentError: another word, or no length. A function is called, and what it returns is checked, when "cfa" is

@@ -80,15 +80,21 @@ class Pairs:
         elif len(self.branches):
             self._fill_by_tiles(out, upper, lower)
 
-    def _fill_one_by_one(self, out: Array, upper: bool, lower: bool) -> None:
-        """A thread for each entry."""
+    def one_by_one(self) -> Iterator[tuple[slice, Array]]:
+        """All pairs of the branches, some at a time, and their entries (m, B), each made by a thread."""
         above, below = self.branches.all_pairs
         entry = _entry(len(self.motions) // 6)
         pairs = max(1, _ON_A_DEVICE // self.batch)
         for start in range(0, above.size, pairs):
-            a, k = above[start : start + pairs], below[start : start + pairs]
+            piece = slice(start, start + pairs)
+            a, k = above[piece], below[piece]
             moving, pushing = (array[:, rows] for array, rows in ((self.motions, a), (self.forces, k)))
-            entries = entry(moving, pushing, self.points[:, a], self.points[:, k])[0].T
+            yield piece, entry(moving, pushing, self.points[:, a], self.points[:, k])[0]
+
+    def _fill_one_by_one(self, out: Array, upper: bool, lower: bool) -> None:
+        above, below = self.branches.all_pairs
+        for piece, values in self.one_by_one():
+            a, k, entries = above[piece], below[piece], values.T
             if upper:
                 out[:, a, k] = entries
             if lower:

@@ -68,8 +68,8 @@ class Layout:
     ) -> None:
         self.model, self.dtype, self.options, self.device = model, dtype, options, device
         self.known: dict[str, Any] = {}
-        self.vector_tree = VectorTree(model.tree)
-        self.heavy_paths = HeavyPaths(model.tree, None if device is None else device.placed)
+        where = None if device is None else device.placed
+        self.vector_tree, self.heavy_paths = VectorTree(model.tree, where), HeavyPaths(model.tree, where)
         self.Xtree = self._constant(model.Xtree)
         self.inertia = self._constant(model.inertia)
         self.armature = self.placed(model.tree_armature.astype(dtype)[:, None])
@@ -131,6 +131,11 @@ class Layout:
     def parent(self) -> Array:
         """(n,) the body that each hangs on; -1, the last entry of what is indexed, for the world."""
         return self.placed(self.model.parent)
+
+    @cached_property
+    def numbers(self) -> Array:
+        """(n,) numbers of all bodies."""
+        return self.placed(np.arange(self.n))
 
     @cached_property
     def root_of(self) -> Array:
@@ -197,6 +202,11 @@ class Layout:
         source = self.model.v_source
         counts = np.bincount(source, minlength=self.model.nv)
         return self.placed(np.argsort(source, kind="stable")), Segments(counts), self.placed(np.cumsum(counts) - 1)
+
+    @property
+    def free_bytes(self) -> int | None:
+        """Memory of the device that can be had; None where arrays are NumPy's."""
+        return None if self.device is None else self.device.free_bytes()
 
     @property
     def states_at_once(self) -> int:

@@ -32,13 +32,15 @@ class VectorTree:
         parent: (n,) integers, -1 for children of the world and parent[i] < i elsewhere. Several children of the world
             make a forest, whose trees hang on one more root, the world, that holds the identity and that no result
             shows. Or a `robodyn.tree.Tree`.
+        where: puts indices where arrays are, if that is not NumPy.
 
     Raises:
         ArgumentError: not such an array; names the entry.
     """
 
-    def __init__(self, parent: ArrayLike | Tree) -> None:
+    def __init__(self, parent: ArrayLike | Tree, where: Callable[[Array], Array] | None = None) -> None:
         self.tree = parent if isinstance(parent, Tree) else Tree(parent)
+        self._where = where
 
     def __len__(self) -> int:
         return len(self.tree)
@@ -76,6 +78,35 @@ class VectorTree:
             at, ends = parents[there], ends[there] - 1
         return read_only(bodies), read_only(starts)
 
+    def _placed(self, indices: Indices) -> Indices:
+        return indices if self._where is None else self._where(indices)
+
+    @cached_property
+    def _steps(self) -> tuple[Indices, Indices]:
+        """lp and rp, where arrays are."""
+        return self._placed(self.lp), self._placed(self.rp)
+
+    @cached_property
+    def _spans(self) -> tuple[Indices, Indices, Indices]:
+        """The depth-first order, and the ranks in it of the first and the last body of each subtree, where arrays
+        are."""
+        first = self.tree.preorder_rank
+        last = first + self.subtree_size - 1
+        return self._placed(self.tree.preorder), self._placed(first), self._placed(last)
+
+    @cached_property
+    def _before_steps(self) -> tuple[Indices, Indices]:
+        """The step before each lp, and bodies that have none, where arrays are."""
+        return self._preceding(self.lp)
+
+    @cached_property
+    def _before_spans(self) -> tuple[Indices, Indices]:
+        """The same of ranks in the depth-first order."""
+        return self._preceding(self.tree.preorder_rank)
+
+    def _preceding(self, steps: Indices) -> tuple[Indices, Indices]:
+        return self._placed(np.maximum(steps - 1, 0)), self._placed(np.flatnonzero(steps == 0))
+
     @cached_property
     def _tour(self) -> Segments:
         return Segments([2 * len(self)] if len(self) else [])
@@ -112,13 +143,13 @@ class VectorTree:
         """
         work = operator_of(op, inverse, identity)
         values, kernel, block = self._checked(work, data, inclusive, kernel, block)
-        n, lp, rp = len(self), self.lp, self.rp
+        n, (lp, rp) = len(self), self._steps
         tour = library(values).empty((values.shape[0], 2 * n, *values.shape[2:]), values.dtype)
         tour[:, lp], tour[:, rp] = values, work.inverse(values)
         prefixes = self._tour.scan(work, tour, kernel, block=block)
         if inclusive:
             return values_of(work, prefixes[:, lp])
-        return values_of(work, _before(work, prefixes, lp))
+        return values_of(work, _before(work, prefixes, *self._before_steps))
 
     def leaffix(
         self,
@@ -138,10 +169,10 @@ class VectorTree:
         """
         work = operator_of(op, inverse, identity)
         values, kernel, block = self._checked(work, data, inclusive, kernel, block)
-        prefixes = self._walk.scan(work, values[:, self.tree.preorder], kernel, block=block)
-        start = self.tree.preorder_rank
-        left = _before(work, prefixes, start) if inclusive else prefixes[:, start]
-        return values_of(work, work.compose(work.inverse(left), prefixes[:, start + self.subtree_size - 1]))
+        order, first, last = self._spans
+        prefixes = self._walk.scan(work, values[:, order], kernel, block=block)
+        left = _before(work, prefixes, *self._before_spans) if inclusive else prefixes[:, first]
+        return values_of(work, work.compose(work.inverse(left), prefixes[:, last]))
 
     def _checked(
         self, work: Semigroup | Callables, data: Any, inclusive: Any, kernel: Any, block: Any
@@ -156,9 +187,8 @@ class VectorTree:
         return elements_of(work, data, len(self)), kernel, count("block", block, 2, LONGEST_BLOCK)
 
 
-def _before(work: Semigroup | Callables, prefixes: Array, steps: Indices) -> Array:
-    """Prefixes that end right before the given steps."""
-    found = prefixes[:, np.maximum(steps - 1, 0)]
-    first = np.flatnonzero(steps == 0)
+def _before(work: Semigroup | Callables, prefixes: Array, steps: Indices, first: Indices) -> Array:
+    """Prefixes that end at the given steps; the identity where there is none."""
+    found = prefixes[:, steps]
     found[:, first] = work.identities(prefixes, first.size)
     return found
