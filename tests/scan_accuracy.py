@@ -23,9 +23,9 @@ import robodyn as rd
 from robodyn.benchmark.tables import Cells
 from robodyn.engines.protocol import METHODS
 from robodyn.engines.scan import ScanOptions
+from tests.bench.drawing import COLORS, pyplot, save
 from tests.bench.points import Budget, Point, bounded_memory, difference, remarks
 from tests.bench.shared import FOLDER, facts, header
-from tests.bench.thesis_plots import COLORS, pyplot, save
 
 SIZES = (10, 100, 1_000, 10_000, 100_000)
 LARGE = (*SIZES, 1_000_000)

@@ -65,7 +65,9 @@ def test_the_thesis_is_measured_and_written(thesis_run):
         assert point.runs >= 1
     for experiment in thesis.EXPERIMENTS:
         there = {(p.series, p.branching) for p in points if p.group == experiment.group}
-        assert there == {(each.name, b) for each in experiment.contenders for b in experiment.branchings}
+        assert there == {
+            (each.name, b) for each in experiment.contenders for b in (case.branching for case in experiment.cases)
+        }
     for figure, title in thesis.TITLES.items():
         assert f"## {title}" in page
         assert (folder / f"thesis-{figure}.svg").exists() == PLOTS
@@ -175,7 +177,7 @@ def measured(budget, n, prepare, check=None):
 
 def test_long_calls_are_foreseen():
     budget = Budget(seconds=0.0, limit=1.0)
-    key = ("g", "s", 1.0, 1, "float64", "cpu")
+    key = ("g", "s", 1.0, "float64", "cpu", None)
     budget.history[key] = [(10.0, 1e-3), (100.0, 1e-1)]
     assert budget.expected(key, 1000) == pytest.approx(10.0)
     point = measured(budget, 1000, lambda: pytest.fail("called"))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from robodyn.benchmark.compare import Report, Result
+from tests.bench.drawing import pyplot, save
 
 _QUERIES = ("inverse_dynamics", "forward_dynamics")
 _FAMILIES = {
@@ -25,16 +26,10 @@ _FAMILIES = {
 
 def draw(reports: Sequence[Report], path: Path) -> bool:
     """Write an SVG file: a panel for each robot and query, float64. False where matplotlib is not installed."""
-    try:
-        import matplotlib
-    except ImportError:
+    plt = pyplot()
+    if plt is None:
         return False
-    matplotlib.use("Agg")
-    # The same figures give the same file.
-    matplotlib.rcParams.update({"svg.hashsalt": "robodyn", "svg.fonttype": "none", "font.size": 9})
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(
+    figure, axes = plt.subplots(
         len(_QUERIES), len(reports), figsize=(3.6 * len(reports), 6.4), squeeze=False, sharex=True, layout="constrained"
     )
     for column, report in enumerate(reports):
@@ -52,8 +47,7 @@ def draw(reports: Sequence[Report], path: Path) -> bool:
     for panel in axes.flat:
         handles |= {label: line for line, label in zip(*panel.get_legend_handles_labels(), strict=True)}
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False)
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
+    save(plt, figure, path)
     return True
 
 

@@ -103,13 +103,15 @@ class Budget:
         *,
         wrong: float = WRONG,
         once: bool = False,
+        apart: Hashable = None,
     ) -> Point:
         """Fill a point: `prepare` makes the call, and `check` says how far its result is off, `wrong` or more being no
         answer. With `once`, no more than two calls are made, and only one if it takes long.
 
-        `size` is what times grow with. Sizes of one group, series, branching and batch must come in rising order.
+        `size` is what times grow with. Sizes of one group, series and branching, and of one value of `apart`, must come
+        in rising order.
         """
-        key = (point.group, point.series, point.branching, point.batch, point.dtype, point.where)
+        key = (point.group, point.series, point.branching, point.dtype, point.where, apart)
         if key in self.ended:
             point.problem = self.ended[key]
             return point

@@ -6,22 +6,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import robodyn as rd
 from robodyn.benchmark.tables import Cells
 from robodyn.engines.protocol import METHODS
-from tests.bench.points import NOT_MEASURED, Budget, Point, bounded_memory, difference, remarks, worst_difference
+from tests.bench.drawing import COLORS, pyplot, save
+from tests.bench.experiments import Case, Contender, Experiment
+from tests.bench.experiments import measure as run
+from tests.bench.points import NOT_MEASURED, Budget, Point, remarks, worst_difference
 from tests.bench.shared import facts, show
-from tests.bench.thesis_plots import COLORS, pyplot, save
+from tests.bench.trees import FORWARD, INVERSE, Problem, on_cpu, tree
 
-QUERIES = {"inverse_dynamics": "qdd", "forward_dynamics": "tau"}
-"""Queries, and what they are given beside q and qd."""
+QUERIES = (INVERSE, FORWARD)
 SHAPES = {"chain": 1.0, "binary": 2.0}
 SKEW = 0.3
 """Of joints against their parents': no planar mechanism."""
@@ -45,55 +44,32 @@ def methods(query: str) -> tuple[str, ...]:
 def measure(
     selected: Callable[[str], bool], budget: Budget, largest: int, announce: Callable[[str], object]
 ) -> list[Point]:
-    """All points whose names, "scan: QUERY, SHAPE, METHOD", are selected, up to `largest` bodies.
-
-    Those so far if interrupted.
-    """
-    found: list[Point] = []
-    with bounded_memory(), suppress(KeyboardInterrupt):
-        for query in QUERIES:
-            for shape, branching in SHAPES.items():
-                names = [each for each in (RECURSION, *methods(query)) if selected(f"scan: {query}, {shape}, {each}")]
-                for n in (n for n in SIZES if names and n <= largest):
-                    announce(f"scan: {query}, {shape}, n = {n}")
-                    model = rd.auto_tree(n, branching=branching, skew=SKEW)
-                    for batch in (batch for batch in BATCHES if n * batch <= MOST):
-                        found += _points(query, shape, names, model, batch, budget)
-    return found
+    """All points whose names, "scan: QUERY, SHAPE, METHOD", are selected, up to `largest` bodies."""
+    experiments = [
+        Experiment(
+            f"{query}, {shape}", "scan:", [_contender(query, name) for name in (RECURSION, *methods(query))], cases
+        )
+        for query in QUERIES
+        for shape, cases in _cases().items()
+    ]
+    return run(experiments, _problem, selected, budget, largest, announce)
 
 
-class _Problem:
-    """A batch of states of a tree: what a query is given, and how far an answer is off."""
-
-    def __init__(self, query: str, model: rd.Model, batch: int) -> None:
-        self.query, self.model = query, model
-        self.recursion = rd.Dynamics(model, engine="cpu", threads=1, check=False)
-        self.given = tuple(np.random.default_rng(0).uniform(-1.0, 1.0, (3, batch, model.nv)))
-
-    def prepare(self, name: str) -> Callable[[], Any]:
-        """A call by a method of the scan engine, or by the recursion."""
-        out = np.empty_like(self.given[0])
-        if name == RECURSION:
-            # Looked up at every call: the engine puts a faster entry in the place of the method.
-            return lambda: getattr(self.recursion, self.query)(*self.given, out=out)
-        dyn = rd.Dynamics(self.model, engine="scan", check=False)
-        return partial(getattr(dyn, self.query), *self.given, method=name, out=out)
-
-    def off_by(self, answer: np.ndarray) -> float:
-        """Of torques; of accelerations those that they need, relative to what is not given of them or is."""
-        q, qd, last = self.given
-        if self.query == "inverse_dynamics":
-            return difference(answer, self.recursion.inverse_dynamics(q, qd, last))
-        needed = self.recursion.inverse_dynamics(q, qd, answer)
-        return float(np.abs(needed - last).max() / np.abs(self.recursion.bias_force(q, qd)).max())
+def _cases() -> dict[str, list[Case]]:
+    return {
+        shape: [Case(n, branching, batch) for n in SIZES for batch in BATCHES if n * batch <= MOST]
+        for shape, branching in SHAPES.items()
+    }
 
 
-def _points(query: str, shape: str, names: Sequence[str], model: rd.Model, batch: int, budget: Budget) -> list[Point]:
-    problem, found = _Problem(query, model, batch), []
-    for name in names:
-        point = Point(f"{query}, {shape}", name, model.n_bodies, SHAPES[shape], batch)
-        found.append(budget.measure(point, model.n_bodies, partial(problem.prepare, name), problem.off_by))
-    return found
+def _problem(case: Case) -> Problem:
+    return Problem(tree(case.n, case.branching, SKEW), case.batch)
+
+
+def _contender(query: str, name: str) -> Contender:
+    if name == RECURSION:
+        return on_cpu(name, query, "cpu")
+    return on_cpu(name, query, "scan", method=name)
 
 
 # What came out.

@@ -1,14 +1,8 @@
-"""What the thesis' experiments run: contenders, each with a function that makes a call of one model and one state.
-
-A contender for another device is one more entry of these tables, under another `where`; its call must wait until the
-device has finished.
-"""
+"""What the thesis' experiments run: contenders, each with a function that makes a call of one model and one state."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any
 
@@ -17,16 +11,15 @@ import numpy as np
 import robodyn as rd
 from robodyn.arguments import Array
 from robodyn.engines.scan import AFFINE_MOTIONS, KERNELS, POSES, HeavyPaths, ScanOptions, VectorTree, sums
-from robodyn.engines.scan.elementwise import operators
 from robodyn.engines.scan.inverse import inverse_dynamics
 from robodyn.engines.scan.states import Layout, State, motion_in, motion_out
 from robodyn.model import Model
+from tests.bench.experiments import Call, Contender
 from tests.bench.points import difference
 from tests.bench.six_by_six import SixBySix, matmul_rootfix, rootfix
 
 BLOCK = 64
 BLOCKS = (16, 32, 64, 128, 256, 512)
-Call = Callable[[], Any]
 
 
 class Problem:
@@ -97,28 +90,6 @@ class Problem:
     def off_by(self, what: str, answer: Any) -> float:
         """How far an answer is from this problem's own, the attribute `what`; of "product" the matrix is given."""
         return difference(answer @ self.qdd if what == "product" else answer, getattr(self, what))
-
-
-@dataclass(frozen=True)
-class Contender:
-    """A way to compute something: `prepare` makes the call, of everything that is not part of its time.
-
-    `how`: how the scan engine runs steps, one of `robodyn.engines.scan.elementwise.OPERATORS`. `answer`: what of
-    `Problem` its results are. `most`: bodies that it is asked about.
-    """
-
-    name: str
-    prepare: Callable[[Problem], Call]
-    how: str = "compiled"
-    answer: str = "torques"
-    most: int = 10_000_000
-    where: str = "cpu"
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Calls are made and measured in here."""
-        with operators(self.how):
-            yield
 
 
 # Figure 10: full matrices against compact structures, the same scan.

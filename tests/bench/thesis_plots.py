@@ -6,33 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.bench import published
+from tests.bench.drawing import curve, finish, legend, look, published_times, pyplot, save, times_and_ratios
+from tests.bench.experiments import Curves
 from tests.bench.points import Point
-from tests.bench.thesis import BRANCHINGS, SHOWN, Curves, said
+from tests.bench.thesis import BRANCHINGS, SHOWN, said
 from tests.bench.thesis_cases import BASELINE, FASTER, RECURRENCE, SEQUENTIAL
-
-COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#000000")
-_STYLES = ("-", "--", ":")
-_SAID = {published.GPU: "s", published.CPU: "D"}
-
-
-def pyplot() -> Any:
-    """Matplotlib, set up so that the same figures give the same file; None where it is not installed."""
-    try:
-        import matplotlib
-    except ImportError:
-        return None
-    matplotlib.use("Agg")
-    matplotlib.rcParams.update({"svg.hashsalt": "robodyn", "svg.fonttype": "none", "font.size": 9})
-    from matplotlib import pyplot as found
-
-    return found
-
-
-def save(plt: Any, figure: Any, path: Path) -> None:
-    """Write the file, and forget the figure."""
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
 
 
 def draw(points: Sequence[Point], folder: Path) -> dict[str, str]:
@@ -48,74 +26,28 @@ def draw(points: Sequence[Point], folder: Path) -> dict[str, str]:
     return found
 
 
-def _look(index: int) -> dict[str, Any]:
-    return {
-        "color": COLORS[index % len(COLORS)],
-        "linestyle": _STYLES[index // len(COLORS) % len(_STYLES)],
-        "marker": "o",
-        "markersize": 3,
-        "linewidth": 1.3,
-    }
-
-
-def _curve(panel: Any, sizes: Sequence[int], value: Callable[[int], float | None], **look: Any) -> None:
-    """A line through the sizes that have a value."""
-    there = [(n, y) for n in sizes if (y := value(n)) is not None]
-    if there:
-        panel.plot(*zip(*there, strict=True), **look)
-
-
-def _finish(panel: Any, title: str, y: str) -> None:
-    panel.set(xscale="log", yscale="log", xlabel="bodies", ylabel=y, title=title)
-    panel.grid(alpha=0.3)
-
-
-def _legend(figure: Any, panel: Any, columns: int = 3) -> None:
-    handles, labels = panel.get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
-
-
-def _times_and_ratios(top: Any, below: Any, curves: Curves, group: str, branching: float, against: str) -> None:
-    """Times of all series in one panel, how many times faster than one of them in another."""
-    sizes = curves.sizes(group)
-    for k, series in enumerate(curves.series(group)):
-        _curve(top, sizes, lambda n, s=series: curves.seconds(group, branching, s, n), label=series, **_look(k))
-        if series != against:
-            _curve(below, sizes, lambda n, s=series: curves.ratio(group, branching, against, s, n), **_look(k))
-    below.axhline(1.0, color="#000000", linewidth=0.8)
-
-
-def _published(panel: Any, columns: dict[str, dict[int, float]]) -> None:
-    for name, values in columns.items():
-        panel.plot(
-            list(values), list(values.values()), label=name, color="#000000", linestyle=":", marker=_SAID[name],
-            markersize=4, linewidth=0.8, markerfacecolor="none",
-        )  # fmt: skip
-
-
 def _structures(plt: Any, curves: Curves) -> Any:
     figure, axes = plt.subplots(1, len(FASTER), figsize=(8.4, 3.8), squeeze=False, layout="constrained", sharey=True)
     for panel, (what, pairs) in zip(axes[0], FASTER.items(), strict=True):
         group = f"structures: {what}"
         for k, (name, slow, fast) in enumerate(pairs):
-            _curve(
+            curve(
                 panel, curves.sizes(group), lambda n, g=group, s=slow, f=fast: curves.ratio(g, 1.0, s, f, n),
-                label=name, **_look(k),
+                label=name, **look(k),
             )  # fmt: skip
         panel.axhline(1.0, color="#000000", linewidth=0.8)
-        _finish(panel, f"{what}, chain", "time with 6 x 6 / time with (E, r)")
-    _legend(figure, axes[0][0])
+        finish(panel, f"{what}, chain", "time with 6 x 6 / time with (E, r)")
+    legend(figure, axes[0][0])
     return figure
 
 
 def _one_tree(group: str, against: str) -> Callable[[Any, Curves], Any]:
     def drawing(plt: Any, curves: Curves) -> Any:
         figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 5.2), layout="constrained")
-        _times_and_ratios(left, right, curves, group, 2.0, against)
-        _finish(left, f"{group}, branching 2", "seconds")
-        _finish(right, "speed-up", f"times faster than {against}")
-        _legend(figure, left)
+        times_and_ratios(left, right, curves, group, 2.0, against)
+        finish(left, f"{group}, branching 2", "seconds")
+        finish(right, "speed-up", f"times faster than {against}")
+        legend(figure, left)
         return figure
 
     return drawing
@@ -128,11 +60,11 @@ def _branchings(group: str) -> Callable[[Any, Curves], Any]:
         )
         for column, branching in enumerate(BRANCHINGS):
             top, below = axes[0][column], axes[1][column]
-            _times_and_ratios(top, below, curves, group, branching, SEQUENTIAL)
-            _published(top, said(group, branching))
-            _finish(top, f"branching {branching:g}", "seconds")
-            _finish(below, "", f"times faster than {SEQUENTIAL}")
-        _legend(figure, axes[0][-1])
+            times_and_ratios(top, below, curves, group, branching, SEQUENTIAL)
+            published_times(top, said(group, branching))
+            finish(top, f"branching {branching:g}", "seconds")
+            finish(below, "", f"times faster than {SEQUENTIAL}")
+        legend(figure, axes[0][-1])
         return figure
 
     return drawing

@@ -1,0 +1,234 @@
+"""Experiments: who is asked what on trees of which sizes, and the curves that come out.
+
+A contender for another device is one more entry of an experiment, under another `where`; its call must wait until the
+device has finished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from robodyn.benchmark.tables import Cells
+from robodyn.engines.scan.elementwise import operators
+from tests.bench.points import NOT_MEASURED, Budget, Point, bounded_memory, remarks
+from tests.bench.shared import show
+
+Call = Callable[[], Any]
+
+
+class Problem(Protocol):
+    """What contenders are asked about."""
+
+    def off_by(self, what: str, answer: Any) -> float:
+        """How far an answer is from the right one."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A way to compute something: `prepare` makes the call, of everything that is not part of its time.
+
+    `how`: how the scan engine runs steps, one of `robodyn.engines.scan.elementwise.OPERATORS`. `answer`: what of the
+    problem its results are. `most`: bodies that it is asked about. `fetch`: brings results here to be compared.
+    """
+
+    name: str
+    prepare: Callable[[Any], Call]
+    how: str = "compiled"
+    answer: str = "torques"
+    most: int = 10_000_000
+    where: str = "cpu"
+    fetch: Callable[[Any], Any] = lambda result: result
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Calls are made and measured in here."""
+        with operators(self.how):
+            yield
+
+
+@dataclass(frozen=True)
+class Case:
+    """A tree of Featherstone's autoTree with `n` bodies, and states of it in a call."""
+
+    n: int
+    branching: float = 1.0
+    batch: int = 1
+
+    @property
+    def bodies(self) -> int:
+        """Of all states."""
+        return self.n * self.batch
+
+    def __str__(self) -> str:
+        batch = f", batch {self.batch:,}" if self.batch > 1 else ""
+        return f"branching {self.branching:g}, n = {self.n:,}{batch}"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is asked of contenders in cases, sizes in rising order.
+
+    `begin`: how names begin, with the suite: "scan:", "thesis: figure 11,".
+    """
+
+    group: str
+    begin: str
+    contenders: Sequence[Contender]
+    cases: Sequence[Case]
+
+    def name(self, contender: Contender) -> str:
+        """What the runner's filter is held against."""
+        return f"{self.begin} {self.group}, {contender.name}"
+
+
+def over(branchings: Sequence[float], sizes: Sequence[int]) -> tuple[Case, ...]:
+    """Single states of trees."""
+    return tuple(Case(n, branching) for branching in branchings for n in sizes)
+
+
+def measure(
+    experiments: Sequence[Experiment],
+    problem: Callable[[Case], Problem],
+    selected: Callable[[str], bool],
+    budget: Budget,
+    largest: int,
+    announce: Callable[[str], object],
+) -> list[Point]:
+    """All points whose names are selected, of trees of up to `largest` bodies; those so far if interrupted."""
+    found: list[Point] = []
+    with suppress(KeyboardInterrupt):
+        for experiment in experiments:
+            contenders = [each for each in experiment.contenders if selected(experiment.name(each))]
+            # CUDA maps more than the machine's memory.
+            elsewhere = any(each.where != "cpu" for each in contenders)
+            with nullcontext() if elsewhere else bounded_memory():
+                for case in (case for case in experiment.cases if contenders and case.n <= largest):
+                    announce(f"{experiment.begin} {experiment.group}, {case}")
+                    found += _points(experiment, contenders, case, problem(case), budget)
+    return found
+
+
+def _points(
+    experiment: Experiment, contenders: Sequence[Contender], case: Case, problem: Problem, budget: Budget
+) -> list[Point]:
+    found = []
+    # Where only batches grow, they foretell each other.
+    apart = case.batch if len({each.n for each in experiment.cases}) > 1 else None
+    for each in contenders:
+        point = Point(experiment.group, each.name, case.n, case.branching, case.batch, where=each.where)
+        if case.n > each.most:
+            point.problem = f"asked of at most {each.most:,} bodies"
+        else:
+            with each.running():
+                prepare, check = partial(each.prepare, problem), partial(_off_by, problem, each)
+                budget.measure(point, case.bodies, prepare, check, apart=apart)
+        found.append(point)
+    return found
+
+
+def _off_by(problem: Problem, contender: Contender, answer: Any) -> float:
+    return problem.off_by(contender.answer, contender.fetch(answer))
+
+
+AXES = {"n": "bodies ", "batch": "groups "}
+"""What tables call the sizes of curves."""
+
+
+class Curves:
+    """Points by group, branching, series and size: bodies, or states in a call with `axis` "batch"."""
+
+    def __init__(self, points: Sequence[Point], axis: str = "n") -> None:
+        self.points, self.axis = points, axis
+        self._at = {(p.group, p.branching, p.series, self._size(p)): p for p in points}
+
+    def _size(self, point: Point) -> int:
+        size: int = getattr(point, self.axis)
+        return size
+
+    def of(self, group: str, branching: float | None = None) -> list[Point]:
+        """The points of a group."""
+        return [p for p in self.points if p.group == group and branching in (None, p.branching)]
+
+    def sizes(self, group: str) -> list[int]:
+        """Of a group, in order."""
+        return sorted({self._size(p) for p in self.of(group)})
+
+    def series(self, group: str) -> list[str]:
+        """Of a group, in the order in which they are listed."""
+        return list(dict.fromkeys(p.series for p in self.of(group)))
+
+    def at(self, group: str, branching: float, series: str, n: int) -> Point | None:
+        """One point."""
+        return self._at.get((group, branching, series, n))
+
+    def seconds(self, group: str, branching: float, series: str, n: int) -> float | None:
+        """Of the fastest call."""
+        point = self.at(group, branching, series, n)
+        return None if point is None else point.best_s
+
+    def ratio(self, group: str, branching: float, over: str, under: str, n: int) -> float | None:
+        """How many times longer one series takes than another."""
+        a, b = (self.seconds(group, branching, series, n) for series in (over, under))
+        return a / b if a and b else None
+
+    def deviation(self, group: str, branching: float, series: str, n: int) -> float | None:
+        """Of the time on a tree from that on a chain, as a share of the latter."""
+        a, b = (self.seconds(group, each, series, n) for each in (branching, 1.0))
+        return a / b - 1.0 if a and b else None
+
+    def times(
+        self, group: str, branching: float, against: str | None = None, said: dict[str, dict[int, float]] | None = None
+    ) -> Cells:
+        """Times, with how many times faster than `against` they are; then published ones."""
+        series, said = self.series(group), said or {}
+        rows = []
+        for n in self.sizes(group):
+            cells = [self._cell(group, branching, each, n, against) for each in series]
+            others = [show(column[n]) if n in column else "" for column in said.values()]
+            rows.append((f"{n:,}", *cells, *others))
+        columns = (AXES[self.axis], *(f"{each} " for each in series), *(f"{each} " for each in said))
+        return Cells(f"{group}, branching {branching:g}", columns, rows)
+
+    def _cell(self, group: str, branching: float, series: str, n: int, against: str | None) -> str:
+        point = self.at(group, branching, series, n)
+        if point is None:
+            return ""
+        ratio = None if against in (None, series) else self.ratio(group, branching, str(against), series, n)
+        return point.cell if ratio is None else f"{point.cell} ({ratio:.3g} x)"
+
+    def ratios(self, group: str, pairs: Sequence[tuple[str, str, str]], branching: float) -> Cells:
+        """How many times faster, pair by pair (what it is called, the slower, the faster)."""
+        rows = []
+        for n in self.sizes(group):
+            found = [self.ratio(group, branching, slow, fast, n) for _, slow, fast in pairs]
+            rows.append((f"{n:,}", *(NOT_MEASURED if each is None else f"{each:.3g} x" for each in found)))
+        return Cells(f"{group}, speed-up", ("bodies ", *(f"{name} " for name, _, _ in pairs)), rows)
+
+    def deviations(self, group: str, series: str, branchings: Sequence[float]) -> Cells:
+        """Times by branching, as the share by which they differ from those on a chain."""
+        rows = []
+        for n in self.sizes(group):
+            found = [self.deviation(group, branching, series, n) for branching in branchings]
+            base = self.at(group, 1.0, series, n)
+            rows.append(
+                (
+                    f"{n:,}",
+                    NOT_MEASURED if base is None else base.cell,
+                    *(NOT_MEASURED if each is None else f"{100 * each:+.0f} %" for each in found),
+                )
+            )
+        columns = ("bodies ", "chain ", *(f"branching {branching:g} " for branching in branchings))
+        return Cells(f"{group}, {series}", columns, rows)
+
+
+def remarks_by_tree(points: Sequence[Point]) -> list[str]:
+    """Why points have no time, by group and branching factor."""
+    return [
+        f"{group}, branching {branching:g}: {remark}"
+        for group, branching in dict.fromkeys((p.group, p.branching) for p in points)
+        for remark in remarks([p for p in points if (p.group, p.branching) == (group, branching)])
+    ]
