@@ -51,7 +51,10 @@ class Table:
 
     def estimates(self, query: str, dtype: str, model: Model, batch: int) -> dict[str, float]:
         """Seconds by engine, the fastest first, where something like this call was measured; else nothing."""
-        bodies, depth = model.n_bodies, model.tree.n_levels
+        return self.nearest(query, dtype, model.n_bodies, model.tree.n_levels, batch)
+
+    def nearest(self, query: str, dtype: str, bodies: int, depth: int, batch: int) -> dict[str, float]:
+        """The same for any tree with so many bodies and levels."""
 
         def distance(row: Row) -> tuple[float, float]:
             tree = abs(math.log2(row.bodies / bodies)) + abs(math.log2(row.depth / depth))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -17,7 +18,7 @@ from robodyn.engines.gpu import GpuOptions, choice
 from robodyn.engines.protocol import SUPPORT
 from robodyn.errors import RobodynError, UnavailableError
 from robodyn.model import Model
-from robodyn.scheduler import ENGINES, Row, Table
+from robodyn.scheduler import ENGINES, USUAL, Row, Table
 
 QUERIES = (
     *("inverse_dynamics", "forward_dynamics", "mass_matrix"),
@@ -31,23 +32,30 @@ _MOST_SCALARS = 1 << 22
 
 @dataclass(frozen=True)
 class Grid:
-    """What is measured: chains and trees of branching factor 2 with so many bodies, and batches."""
+    """What is measured: chains and trees of branching factor 2 with so many bodies, other robots, and batches."""
 
     bodies: tuple[int, ...] = (6, 30, 150, 1000, 10_000)
     batches: tuple[int, ...] = (1, 16, 256, 4096, 65_536)
     dtypes: tuple[str, ...] = ("float64", "float32")
     queries: tuple[str, ...] = QUERIES
+    robots: tuple[Model, ...] = ()
+
+    def models(self) -> Iterator[Model]:
+        """Robots, then trees."""
+        yield from self.robots
+        for n in self.bodies:
+            for branching in (1.0, 2.0):
+                yield auto_tree(n, branching=branching, skew=0.3)
 
     def cases(self) -> Iterator[tuple[Model, str, str, int]]:
         """(tree, query, dtype, batch), small batches first."""
-        for n in self.bodies:
-            for branching in (1.0, 2.0):
-                model = auto_tree(n, branching=branching, skew=0.3)
-                for query in self.queries:
-                    for dtype in self.dtypes:
-                        for batch in self.batches:
-                            if batch * n * (n if query in _SQUARE else 1) <= _MOST_SCALARS:
-                                yield model, query, dtype, batch
+        for model in self.models():
+            for query in self.queries:
+                row = model.nv * (model.nv if query in _SQUARE else 1)
+                for dtype in self.dtypes:
+                    for batch in self.batches:
+                        if batch * row <= _MOST_SCALARS:
+                            yield model, query, dtype, batch
 
 
 CHECKED = Grid(bodies=(12, 400), batches=(4, 1024), dtypes=("float64",))
@@ -66,12 +74,17 @@ def engines_here() -> tuple[str, ...]:
     return tuple(found)
 
 
-def fit(grid: Grid, seconds: float = 0.01, announce: Callable[[str], object] = lambda text: None) -> Table:
-    """The table of a grid: every engine that runs here."""
+def fit(
+    grid: Grid,
+    seconds: float = 0.01,
+    announce: Callable[[str], object] = lambda text: None,
+    engines: Sequence[str] | None = None,
+) -> Table:
+    """The table of a grid: engines that run here, all that are chosen from if none are named."""
     rows: list[Row] = []
     made = cache(lambda model, dtype, engine: Dynamics(model, engine=engine, dtype=dtype))
     slow: set[tuple[Model, str, str, str]] = set()
-    engines = engines_here()
+    engines = engines_here() if engines is None else engines
     for model, query, dtype, batch in grid.cases():
         arrays = _states(model, query, dtype, batch)
         for engine in engines:
@@ -89,8 +102,9 @@ def fit(grid: Grid, seconds: float = 0.01, announce: Callable[[str], object] = l
 
 def _states(model: Model, query: str, dtype: str, batch: int) -> tuple[Any, ...]:
     rng = np.random.default_rng(batch)
-    count = 1 if query == "mass_matrix" else 3
-    return tuple(rng.uniform(-1.0, 1.0, (count, batch, model.nv)).astype(dtype))
+    q = model.random_configuration(rng, (batch,))
+    others = () if query == "mass_matrix" else rng.uniform(-1.0, 1.0, (2, batch, model.nv))
+    return tuple(array.astype(dtype) for array in (q, *others))
 
 
 def _time(dyn: Dynamics, query: str, arrays: tuple[Any, ...], seconds: float) -> float | None:
@@ -100,22 +114,41 @@ def _time(dyn: Dynamics, query: str, arrays: tuple[Any, ...], seconds: float) ->
         return None
 
 
+@dataclass(frozen=True)
+class Judged:
+    """A choice where every engine was measured: `over`, how many times longer it takes than the `fastest` one."""
+
+    query: str
+    dtype: str
+    bodies: int
+    depth: int
+    batch: int
+    chosen: str
+    fastest: str
+    over: float
+
+    def __str__(self) -> str:
+        return f"{self.query}, {self.bodies} bodies in {self.depth} levels, batch {self.batch}: {self.chosen}"
+
+
+def judged(table: Table, checked: Table) -> list[Judged]:
+    """What a table chooses at each place of other measurements. An engine that was too slow to be measured there is
+    infinitely slower than the fastest."""
+    times: dict[tuple[str, str, int, int, int], dict[str, float]] = {}
+    for row in checked.rows:
+        times.setdefault((row.query, row.dtype, row.bodies, row.depth, row.batch), {})[row.engine] = row.seconds
+    found = []
+    for place, seconds in times.items():
+        chosen = next(iter(table.nearest(*place)), USUAL)
+        fastest = min(seconds, key=lambda name: seconds[name])
+        found.append(Judged(*place, chosen, fastest, seconds.get(chosen, math.inf) / seconds[fastest]))
+    return found
+
+
 def worst_choice(table: Table, checked: Table) -> tuple[float, str]:
     """How many times longer than the fastest engine the chosen one takes at most in other measurements, and where."""
-    worst, where = 1.0, "everywhere"
-    places = {(row.query, row.dtype, row.bodies, row.depth, row.batch) for row in checked.rows}
-    for query, dtype, bodies, depth, batch in sorted(places):
-        found = {
-            row.engine: row.seconds
-            for row in checked.rows
-            if (row.query, row.dtype, row.bodies, row.depth, row.batch) == (query, dtype, bodies, depth, batch)
-        }
-        model = auto_tree(bodies, branching=1.0 if depth == bodies else 2.0, skew=0.3)
-        chosen = next(iter(table.estimates(query, dtype, model, batch)), "cpu")
-        ratio = found.get(chosen, float("inf")) / min(found.values())
-        if ratio > worst:
-            worst, where = ratio, f"{query}, {bodies} bodies in {depth} levels, batch {batch}: {chosen}"
-    return worst, where
+    worst = max(judged(table, checked), key=lambda each: each.over, default=None)
+    return (1.0, "everywhere") if worst is None else (worst.over, str(worst))
 
 
 def engine_table(table: Table) -> Cells:
