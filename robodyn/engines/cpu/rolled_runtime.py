@@ -96,8 +96,11 @@ done:
 def _stage(kind: VectorType, *, load: bool) -> str:
     """stage_in or stage_out: W columns at a time, transposed in registers, then what is left column by column.
 
-    Where W columns or more are left over from whole blocks, the last block goes over some again.
+    Where W columns or more are left over from whole blocks, the last block goes over some again. Vectors of one state
+    are a row as it is.
     """
+    if kind.width == 1:
+        return _copy(kind, load=load)
     T, W = kind.name, kind.width
     aligned = f"align {kind.itemsize}"
     out = Lines()
@@ -141,6 +144,21 @@ columns:
   call void @stage_columns_{"in" if load else "out"}(ptr %rows, ptr %vectors, i64 %count)
   ret void
 done:
+  ret void
+}}
+
+"""
+
+
+def _copy(kind: VectorType, *, load: bool) -> str:
+    """stage_in or stage_out of one state: large matrices are as quick to copy as memory allows."""
+    to, source = ("%vectors", "%at") if load else ("%at", "%vectors")
+    return f"""define internal void @{"stage_in" if load else "stage_out"}(ptr %data, i64 %stride, i64 %row, i64 %end, \
+ptr %vectors, i64 %count) #0 {{
+  %offset = mul i64 %row, %stride
+  %at = getelementptr i8, ptr %data, i64 %offset
+  %size = mul i64 %count, {kind.itemsize}
+  call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {source}, i64 %size, i1 false)
   ret void
 }}
 
