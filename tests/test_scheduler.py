@@ -129,6 +129,13 @@ def test_estimates_are_those_of_the_nearest_tree_and_batch():
         assert table.estimates(query, dtype, rd.auto_tree(n), batch) == {}
 
 
+def test_an_engine_that_was_hardly_faster_is_not_taken():
+    for other, chosen in ((0.9, "cpu"), (0.8, "scan"), (1.1, "cpu")):
+        table = Table(rows("inverse_dynamics", 5, {4: {"cpu": 1.0, "scan": other}}))
+        assert next(iter(table.estimates("inverse_dynamics", "float64", rd.auto_tree(5), 4))) == chosen
+        assert table.unusual("inverse_dynamics", "float64") == (chosen != "cpu")
+
+
 def test_tables_are_read_with_care(fresh):
     for bad in ([{"query": "x"}], [3], {"a": 1}):
         with pytest.raises(rd.ArgumentError, match="table of engines"):

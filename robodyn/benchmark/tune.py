@@ -27,14 +27,16 @@ QUERIES = (
 _SQUARE = ("mass_matrix", "inverse_dynamics_gradient", "forward_dynamics_gradient")
 _SLOWEST_S = 0.3
 """Seconds of a call from which larger ones of the engine are left out."""
-_MOST_SCALARS = 1 << 22
+_MOST_SCALARS = {"mass_matrix": 1 << 24, "inverse_dynamics_gradient": 1 << 24}
+_USUAL_MOST = 1 << 22
+"""Of a result. Matrices of some thousand bodies, where what writes them counts, are the larger ones."""
 
 
 @dataclass(frozen=True)
 class Grid:
     """What is measured: chains and trees of branching factor 2 with so many bodies, other robots, and batches."""
 
-    bodies: tuple[int, ...] = (6, 30, 150, 1000, 10_000)
+    bodies: tuple[int, ...] = (6, 30, 150, 1000, 3000, 10_000)
     batches: tuple[int, ...] = (1, 16, 256, 4096, 65_536)
     dtypes: tuple[str, ...] = ("float64", "float32")
     queries: tuple[str, ...] = QUERIES
@@ -51,10 +53,10 @@ class Grid:
         """(tree, query, dtype, batch), small batches first."""
         for model in self.models():
             for query in self.queries:
-                row = model.nv * (model.nv if query in _SQUARE else 1)
+                row, most = model.nv * (model.nv if query in _SQUARE else 1), _MOST_SCALARS.get(query, _USUAL_MOST)
                 for dtype in self.dtypes:
                     for batch in self.batches:
-                        if batch * row <= _MOST_SCALARS:
+                        if batch * row <= most:
                             yield model, query, dtype, batch
 
 
