@@ -153,22 +153,27 @@ def tables_of(page):
         yield lines[start].strip("| ").split(" | "), rows
 
 
-def test_without_a_gpu_every_cell_says_so(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(suite, "cuda_machine", no_gpu)
-    runner.run("gpu", write=True, folder=tmp_path)
+def test_without_a_gpu_a_page_says_what_would_be_measured(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(machine, "cuda_machine", no_gpu)
+    runner.run(["gpu"], write=True, folder=tmp_path)
     assert "GPU: not measured. engine 'gpu': no device" in " ".join(capsys.readouterr().out.split())
-    page, document = (tmp_path / "gpu.md").read_text(), json.loads((tmp_path / "gpu.json").read_text())
-    assert "GPU: not measured. engine 'gpu': no device" in page and document["missing"] == "engine 'gpu': no device"
-    tables = list(tables_of(page))
-    known = ("robot", "query", "dtype", "batch", "peer", "states", "what", "wanted", "our robot", "published", "GRiD")
-    for columns, rows in tables:
-        assert rows
-        for row in rows:
-            found = {cell for name, cell in zip(columns, row, strict=True) if not name.startswith(known)}
-            assert found == {NOT_MEASURED}, row
-    assert sum(len(rows) for columns, rows in tables if "kernel time" in columns) == 4 * 5 * 2 * len(work.BATCHES)
-    assert len(document["points"]) == 4 * 5 * 2 * 7 and document["points"][0]["kernel_s"] is None
-    assert "`--fit` measures it" in page
+    assert [path.name for path in tmp_path.iterdir()] == ["gpu.md"]
+    page = (tmp_path / "gpu.md").read_text()
+    assert "GPU: not measured. engine 'gpu': no device" in page and "tests.bench gpu --fit --write" in page
+    for words in (*work.ROBOTS, *work.ASKED, *(f"{batch:,}" for batch in work.BATCHES)):
+        assert words in page
+    found = {columns[0]: rows for columns, rows in tables_of(page)}
+    assert len(found["what"]) == 5 and all(row[2:] == [NOT_MEASURED] * 2 for row in found["what"])
+    rows = found["query"]
+    assert len(rows) == len(published.GRID) and NOT_MEASURED not in str(rows) and len(page.splitlines()) < 50
+
+
+def test_without_a_gpu_measured_figures_are_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "cuda_machine", no_gpu)
+    for name in ("gpu.md", "gpu.json"):
+        (tmp_path / name).write_text("figures")
+    runner.run(["gpu"], write=True, folder=tmp_path)
+    assert [(tmp_path / name).read_text() for name in ("gpu.md", "gpu.json")] == ["figures"] * 2
 
 
 @pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="there may be a GPU")
@@ -193,14 +198,14 @@ def test_the_command_measures_where_there_is_a_gpu(tmp_path, monkeypatch, capsys
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "cache"))
     monkeypatch.setattr(engine, "default_device", lambda: host)
     monkeypatch.setattr(work, "ROBOTS", SMALL)
-    monkeypatch.setattr(suite, "cuda_machine", lambda: host_machine(host))
+    monkeypatch.setattr(machine, "cuda_machine", lambda: host_machine(host))
     choice.measured.cache_clear()
     known = Row("rnea_q_qd_qdd", "float64", 5, 1, "thread", "complete", 1.0)
     dtypes = ("float32", "float64")
     for number, dtype in enumerate(dtypes, 1):
         assert choice.keep([known], host.name)
         options = {"batch": "1,3", "dtype": dtype, "seconds": 0.0, "fit": True, "write": True}
-        runner.run("gpu: fit, small, inverse_dynamics", folder=tmp_path, **options)
+        runner.run(["gpu: fit, small, inverse_dynamics"], folder=tmp_path, **options)
         document = json.loads((tmp_path / "gpu.json").read_text())
         assert document["GPU"] == "host" and document["kept"] and not document["problems"]
         assert {each["dtype"] for each in document["trials"]} == {dtype} and not document["points"]
@@ -418,7 +423,7 @@ def test_a_cuda_machine_says_what_it_is(monkeypatch):
     monkeypatch.setattr(machine, "default_device", lambda: host)
     monkeypatch.setattr(machine, "nvrtc", lambda: SimpleNamespace(version=lambda: (13, 0)))
     monkeypatch.setattr(machine, "_driver", lambda: "")
-    found, why = suite.find_machine()
+    found, why = machine.find_machine()
     assert why == "" and found.device is host
     facts = {"GPU": "host (sm_90, 2 multiprocessors)", "driver": "for CUDA 13.1", "CUDA": "13.0"}
     assert found.facts == {**facts, "NVRTC": "13.0", "CuPy": "14.2.0"}

@@ -1,18 +1,26 @@
-"""The benchmark runner: `python -m tests.bench [--write] [NAME-FILTER]`.
+"""The benchmark runner: `python -m tests.bench [--write] [WORD ...]`.
 
-Prints the commit, the machine and versions, then tables of every case whose name contains the filter. Names begin with
+Prints the commit, the machine and versions, then tables of every case whose name contains all words. Names begin with
 the suite: "core: load: 7-dof arm", "dynamics: arm7, forward_dynamics", "first answer: ...", "huge tree: ...". `--write`
 also stores pages and JSON in docs/benchmarks, of every suite of which something was measured. It installs nothing;
 peers that are not installed are named and left out.
 
-Three suites take long and run only where the filter begins with their name: "thesis" (`tests.bench.thesis`), "scan"
-(`tests.bench.scan_map`), which `--quick` stops at 10,000 bodies, and "gpu" (`tests.bench.gpu`).
+Some suites take long and run only where the first word begins with their name:
+
+- "papers" (`tests.bench.papers`): the figures of the papers that the scan engine is made from. "papers 2016a",
+  "papers 2016b" and "papers thesis" are parts of it; the last is "thesis" (`tests.bench.thesis`) too.
+- "scan" (`tests.bench.scan_map`): which method of the scan engine is the fastest where.
+- "scan-gpu" (`tests.bench.scan_gpu`): scans on a GPU.
+- "gpu" (`tests.bench.gpu`): the GPU engine.
+- "scheduler" (`tests.bench.scheduler`): whether `engine="auto"` picks the fastest engine.
+
+`--quick` stops "thesis" and "scan" at 10,000 bodies.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,21 +29,37 @@ import typer
 from rich.console import Console
 
 from robodyn.benchmark.compare import Settings, threads_from
+from robodyn.benchmark.tables import Cells
 from robodyn.tables import console
-from tests.bench import core, dynamics, plots, scan_map, shared, thesis, thesis_plots
+from tests.bench import (
+    core,
+    dynamics,
+    papers,
+    plots,
+    scan_gpu,
+    scan_map,
+    scheduler,
+    shared,
+    thesis,
+    thesis_plots,
+)
+from tests.bench.gpu import goals
 from tests.bench.gpu import suite as gpu
 from tests.bench.gpu.fit import verdict
+from tests.bench.gpu.machine import find_machine
 from tests.bench.gpu.work import BATCHES
 from tests.bench.points import Budget
 
 _WIDTH = 170
-_BATCHES = {"": (1, 16, 32, 64, 128, 4096, 65_536), "gpu": BATCHES}
-_SECONDS = {"": 0.3, "gpu": 0.02}
+Selected = Callable[[str], bool]
+_BATCHES = {"": (1, 16, 32, 64, 128, 4096, 65_536), "gpu": BATCHES, "scheduler": scheduler.BATCHES}
+_SECONDS = {"": 0.3, "gpu": 0.02, "papers": 0.05, "scan-gpu": 0.1, "scheduler": 0.01}
+_LIMITS = {"": 20.0, "papers": 3.0}
 """Of suites that have their own."""
 
 
 def run(
-    name_filter: Annotated[str, typer.Argument(help="Run cases whose name contains this.")] = "",
+    words: Annotated[list[str] | None, typer.Argument(help="Run cases whose names contain all of these.")] = None,
     write: Annotated[bool, typer.Option(help="Store pages in docs/benchmarks.")] = False,
     engine: Annotated[str, typer.Option(help="Our engine.")] = "auto",
     batch: Annotated[str, typer.Option("--batch", "--batches", help="States in a call; those of the suite.")] = "",
@@ -44,64 +68,64 @@ def run(
     seconds: Annotated[float | None, typer.Option(help="Time for each case; that of the suite.")] = None,
     huge: Annotated[bool, typer.Option(help="Huge trees under the reference engine too.")] = False,
     quick: Annotated[bool, typer.Option(help="thesis, scan: stop at 10,000 bodies.")] = False,
-    largest: Annotated[int, typer.Option(help="thesis, scan: most bodies.")] = 4_000_000,
-    limit: Annotated[float, typer.Option(help="thesis, scan: longest call that is asked for, in seconds.")] = 20.0,
+    largest: Annotated[int, typer.Option(help="Suites of scans: most bodies of a tree.")] = 4_000_000,
+    limit: Annotated[float | None, typer.Option(help="Suites of scans: the longest call, in seconds.")] = None,
     fit: Annotated[bool, typer.Option(help="gpu: measure every kernel, and choose by that from now on.")] = False,
     folder: Annotated[Path, typer.Option(help="Where --write stores.")] = shared.FOLDER,
 ) -> None:
     """Measure and print; store with --write."""
-    suite = next((name for name in _LONG if name_filter.startswith(name)), "")
+    words = words or []
+    suite = max((name for name in _LONG if words and words[0].startswith(name)), key=len, default="")
     settings = Settings(
         engine=engine,  # type: ignore[arg-type]
         dtypes=tuple(dtype.split(",")),
         threads=threads_from(threads.split(",")),
-        batches=tuple(sorted(map(int, batch.split(",")))) if batch else _BATCHES.get(suite, _BATCHES[""]),
-        seconds=_SECONDS.get(suite, _SECONDS[""]) if seconds is None else seconds,
+        batches=tuple(sorted(map(int, batch.split(",")))) if batch else _usual(_BATCHES, suite),
+        seconds=_usual(_SECONDS, suite) if seconds is None else seconds,
     )
     screen, about = console(), shared.header() | {"load": shared.load()}
     screen.width = max(screen.width, _WIDTH)
-    if name_filter and name_filter not in _LONG:
-        about["filter"] = repr(name_filter)
+    if words and words != [suite]:
+        about["filter"] = repr(" ".join(words))
     screen.print(shared.facts(about))
-    if suite:
-        budget = Budget(settings.seconds, min(limit, _QUICK_LIMIT) if quick else limit)
-        most = min(largest, thesis.QUICK) if quick else largest
-        store = folder if write else None
-        asked = Asked(lambda name: name_filter in name, budget, most, settings, fit, about, screen, store)
-        _LONG[suite](asked)
-        return
-    rows = [case.measure() for case in core.cases() if name_filter in f"core: {case.name}"]
-    if rows:
-        screen.print(core.table(rows))
-    measured = dynamics.measure(lambda name: name_filter in name, settings, huge, console(stderr=True).print)
-    for table in dynamics.cells(measured):
-        screen.print(table.rich())
-    if measured.reports:
-        for note in dynamics.notes(measured):
-            screen.print(f"- {note}")
-    if write:
-        folder.mkdir(parents=True, exist_ok=True)
-        if rows:
-            (folder / "core.md").write_text(core.page(rows, about))
-            _dump(folder / "core.json", {**about, "rows": [asdict(row) for row in rows]})
-        if measured:
-            drawn = bool(measured.reports) and plots.draw(measured.reports, folder / "cpu.svg")
-            (folder / "cpu.md").write_text(dynamics.page(measured, about, "cpu.svg" if drawn else None))
-            _dump(folder / "cpu.json", dynamics.document(measured, about))
+
+    def budget(name: str) -> Budget:
+        longest = _usual(_LIMITS, name) if limit is None else limit
+        each = _usual(_SECONDS, name) if seconds is None else seconds
+        return Budget(each, min(longest, _QUICK_LIMIT) if quick else longest)
+
+    asked = Asked(
+        selected=lambda name: all(word in name for word in words),
+        budget=budget,
+        most=min(largest, thesis.QUICK) if quick else largest,
+        settings=settings,
+        huge=huge,
+        fit=fit,
+        about=about,
+        screen=screen,
+        store=folder if write else None,
+    )
+    _LONG.get(suite, _short)(asked)
+
+
+def _usual(values: dict[str, Any], suite: str) -> Any:
+    return values.get(suite, values[""])
 
 
 @dataclass(frozen=True)
 class Asked:
     """What a long suite is told: which of its cases, how long and how far, and where results go.
 
-    `settings`: the time for each case, precisions and batches; `fit`: whether the GPU engine is to choose by what is
-    measured; `store`: None to store nothing.
+    `budget`: by the name of the suite; `settings`: the time for each case, precisions and batches; `huge`: whether
+    huge trees are asked of the reference engine; `fit`: whether the GPU engine is to choose by what is measured;
+    `store`: None to store nothing.
     """
 
-    selected: Callable[[str], bool]
-    budget: Budget
+    selected: Selected
+    budget: Callable[[str], Budget]
     most: int
     settings: Settings
+    huge: bool
     fit: bool
     about: dict[str, str]
     screen: Console
@@ -112,55 +136,139 @@ class Asked:
         """Told what is measured now."""
         return console(stderr=True).print
 
+    def show(self, tables: Iterable[Cells], lines: Iterable[str] = ()) -> None:
+        """Print what was found."""
+        for table in tables:
+            self.screen.print(table.rich())
+        for line in lines:
+            self.screen.print(line)
+
+    def write(self, name: str, page: Callable[[Path], str], document: dict[str, Any] | None) -> None:
+        """Store a page, which may draw into its folder, and a document if there is one."""
+        if self.store is not None:
+            self.store.mkdir(parents=True, exist_ok=True)
+            (self.store / f"{name}.md").write_text(page(self.store))
+            if document is not None:
+                _dump(self.store / f"{name}.json", document)
+
+
+def _short(asked: Asked) -> None:
+    """The suites that run without being named."""
+    rows = [case.measure() for case in core.cases() if asked.selected(f"core: {case.name}")]
+    measured = dynamics.measure(asked.selected, asked.settings, asked.huge, asked.announce)
+    asked.show([core.table(rows)] if rows else [])
+    asked.show(dynamics.cells(measured), (f"- {n}" for n in (dynamics.notes(measured) if measured.reports else ())))
+    if rows:
+        document = {**asked.about, "rows": [asdict(row) for row in rows]}
+        asked.write("core", lambda folder: core.page(rows, asked.about), document)
+    if measured:
+        asked.write(
+            "cpu",
+            lambda folder: dynamics.page(measured, asked.about, plots.draw(measured.reports, folder / "cpu.svg")),
+            dynamics.document(measured, asked.about),
+        )
+
+
+def _papers(asked: Asked) -> None:
+    machine, missing = find_machine()
+    budget = asked.budget("papers")
+    points = papers.measure(machine, asked.selected, budget, asked.most, asked.announce)
+    if points:
+        about = asked.about if machine is None else asked.about | machine.facts
+        asked.show(
+            [*papers.tables(points), papers.claims(points)], [f"GPU: not measured. {missing}"] if missing else []
+        )
+        asked.write(
+            "papers",
+            lambda folder: papers.page(points, about, missing, papers.draw(points, folder)),
+            papers.document(points, about, budget),
+        )
+    _thesis(replace(asked, selected=lambda name: asked.selected(f"papers: {name}")))
+
 
 def _thesis(asked: Asked) -> None:
-    points = thesis.measure(asked.selected, asked.budget, asked.most, asked.announce)
-    for cells in thesis.tables(points).values():
-        for table in cells:
-            asked.screen.print(table.rich())
-    if asked.store is not None and points:
-        asked.store.mkdir(parents=True, exist_ok=True)
-        drawn = thesis_plots.draw(points, asked.store)
-        (asked.store / "thesis.md").write_text(thesis.page(points, asked.about, drawn))
-        _dump(asked.store / "thesis.json", thesis.document(points, asked.about, asked.budget))
+    budget = asked.budget("thesis")
+    points = thesis.measure(asked.selected, budget, asked.most, asked.announce)
+    asked.show(table for cells in thesis.tables(points).values() for table in cells)
+    if points:
+        asked.write(
+            "thesis",
+            lambda folder: thesis.page(points, asked.about, thesis_plots.draw(points, folder)),
+            thesis.document(points, asked.about, budget),
+        )
 
 
 def _scan(asked: Asked) -> None:
-    points = scan_map.measure(asked.selected, asked.budget, asked.most, asked.announce)
-    for grid in scan_map.grids(points):
-        asked.screen.print(grid.table().rich())
-    if asked.store is not None and points:
-        asked.store.mkdir(parents=True, exist_ok=True)
-        drawn = scan_map.draw(points, asked.store / "scan.svg")
-        (asked.store / "scan.md").write_text(scan_map.page(points, asked.about, "scan.svg" if drawn else None))
-        _dump(asked.store / "scan.json", scan_map.document(points, asked.about, asked.budget))
+    budget = asked.budget("scan")
+    points = scan_map.measure(asked.selected, budget, asked.most, asked.announce)
+    asked.show(grid.table() for grid in scan_map.grids(points))
+    if points:
+        asked.write(
+            "scan",
+            lambda folder: scan_map.page(points, asked.about, scan_map.draw(points, folder / "scan.svg")),
+            scan_map.document(points, asked.about, budget),
+        )
+
+
+def _scan_gpu(asked: Asked) -> None:
+    machine, missing = find_machine()
+    if machine is None:
+        _unmeasured(asked, "scan-gpu", missing, scan_gpu.goals_of([]), scan_gpu.unmeasured(missing))
+        return
+    about = asked.about | machine.facts
+    budget = asked.budget("scan-gpu")
+    points = scan_gpu.measure(machine, asked.selected, budget, asked.most, asked.announce)
+    asked.show([goals.table(scan_gpu.goals_of(points)), *scan_gpu.tables(points)])
+    if points:
+        asked.write(
+            "scan-gpu",
+            lambda folder: scan_gpu.page(points, about, scan_gpu.draw(points, folder)),
+            scan_gpu.document(points, about, budget),
+        )
 
 
 def _gpu(asked: Asked) -> None:
     plan = gpu.plan(asked.selected, asked.settings)
+    machine, missing = find_machine()
+    if machine is None:
+        _unmeasured(asked, "gpu", missing, goals.goals([], None, [], []), gpu.unmeasured(plan, missing))
+        return
 
     def store(found: gpu.Measured) -> None:
-        if asked.store is not None:
-            asked.store.mkdir(parents=True, exist_ok=True)
-            (asked.store / "gpu.md").write_text(gpu.page(found, asked.about))
-            _dump(asked.store / "gpu.json", gpu.document(found, asked.about, plan))
+        asked.write("gpu", lambda folder: gpu.page(found, asked.about), gpu.document(found, asked.about, plan))
 
-    machine, missing = gpu.find_machine()
-    if machine is None:
-        store(found := replace(gpu.asked(plan), missing=missing))
-    else:
-        found = gpu.measure(plan, machine, asked.announce, fitted=asked.fit, store=store)
-    for tables in gpu.cells(found).values():
-        for table in tables:
-            asked.screen.print(table.rich())
-    for line in (*verdict(found.trials), *gpu.remarks(found)):
-        asked.screen.print(f"- {line}")
-    if missing:
-        asked.screen.print(f"GPU: not measured. {missing}")
+    found = gpu.measure(plan, machine, asked.announce, fitted=asked.fit, store=store)
+    lines = (*verdict(found.trials), *gpu.remarks(found))
+    asked.show((table for tables in gpu.cells(found).values() for table in tables), (f"- {line}" for line in lines))
 
 
-_LONG = {"thesis": _thesis, "scan": _scan, "gpu": _gpu}
-"""Suites that run only where the filter begins with their name."""
+def _unmeasured(asked: Asked, name: str, missing: str, wanted: Sequence[goals.Goal], page: str) -> None:
+    """Nothing was measured: a page that has figures is left as it is."""
+    asked.show([goals.table(wanted)], [f"GPU: not measured. {missing}"])
+    if asked.store is not None and not (asked.store / f"{name}.json").exists():
+        asked.write(name, lambda folder: page, None)
+
+
+def _scheduler(asked: Asked) -> None:
+    found = scheduler.measure(asked.selected, asked.settings, asked.most, asked.announce)
+    asked.show(scheduler.tables(found), scheduler.verdict(found))
+    if found.rows:
+        asked.write(
+            "scheduler",
+            lambda folder: scheduler.page(found, asked.about),
+            scheduler.document(found, asked.about, asked.settings),
+        )
+
+
+_LONG = {
+    "papers": _papers,
+    "thesis": _thesis,
+    "scan": _scan,
+    "scan-gpu": _scan_gpu,
+    "gpu": _gpu,
+    "scheduler": _scheduler,
+}
+"""Suites that run only where the first word begins with their name."""
 _QUICK_LIMIT = 5.0
 
 

@@ -134,15 +134,11 @@ def _off_by(problem: Problem, contender: Contender, answer: Any) -> float:
     return problem.off_by(contender.answer, contender.fetch(answer))
 
 
-AXES = {"n": "bodies ", "batch": "groups "}
-"""What tables call the sizes of curves."""
-
-
 class Curves:
-    """Points by group, branching, series and size: bodies, or states in a call with `axis` "batch"."""
+    """Points by group, branching, series and size: the field `axis` of points, which is called `unit`."""
 
-    def __init__(self, points: Sequence[Point], axis: str = "n") -> None:
-        self.points, self.axis = points, axis
+    def __init__(self, points: Sequence[Point], axis: str = "n", unit: str = "bodies") -> None:
+        self.points, self.axis, self.unit = points, axis, unit
         self._at = {(p.group, p.branching, p.series, self._size(p)): p for p in points}
 
     def _size(self, point: Point) -> int:
@@ -190,7 +186,7 @@ class Curves:
             cells = [self._cell(group, branching, each, n, against) for each in series]
             others = [show(column[n]) if n in column else "" for column in said.values()]
             rows.append((f"{n:,}", *cells, *others))
-        columns = (AXES[self.axis], *(f"{each} " for each in series), *(f"{each} " for each in said))
+        columns = (f"{self.unit} ", *(f"{each} " for each in series), *(f"{each} " for each in said))
         return Cells(f"{group}, branching {branching:g}", columns, rows)
 
     def _cell(self, group: str, branching: float, series: str, n: int, against: str | None) -> str:

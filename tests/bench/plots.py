@@ -24,11 +24,12 @@ _FAMILIES = {
 """How the names of contenders begin -> label, colour."""
 
 
-def draw(reports: Sequence[Report], path: Path) -> bool:
-    """Write an SVG file: a panel for each robot and query, float64. False where matplotlib is not installed."""
+def draw(reports: Sequence[Report], path: Path) -> str | None:
+    """Write an SVG file: a panel for each robot and query, float64. Its name, or None: nothing to draw, or nothing to
+    draw with."""
     plt = pyplot()
-    if plt is None:
-        return False
+    if plt is None or not reports:
+        return None
     figure, axes = plt.subplots(
         len(_QUERIES), len(reports), figsize=(3.6 * len(reports), 6.4), squeeze=False, sharex=True, layout="constrained"
     )
@@ -48,7 +49,7 @@ def draw(reports: Sequence[Report], path: Path) -> bool:
         handles |= {label: line for line, label in zip(*panel.get_legend_handles_labels(), strict=True)}
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False)
     save(plt, figure, path)
-    return True
+    return path.name
 
 
 def _lines(report: Report, query: str) -> list[list[Result]]:

@@ -78,3 +78,106 @@ GRID = (
     Grid("G1", "humanoid, floating", "forward_dynamics_gradient", 880.0, 1358.0, {"MJX": 12670, "Pinocchio": 2937}),
 )
 """Robots beside those of ours that are most like them."""
+
+SCANS_SOURCE = (
+    "Yang, Wu, Pan: Parallel Dynamics Computation using Prefix Sum Operations (2016a), and A Novel GPU-based Parallel "
+    "Implementation Scheme and Performance Analysis of Robot Forward Dynamics Algorithms (2016b)"
+)
+SCANS_HARDWARE = "Intel i7-6700, NVIDIA Tesla K40c; the mean of 1,000 calls with random inputs"
+SCANS_NOTE = (
+    f"{SCANS_SOURCE}: {SCANS_HARDWARE}. Both print curves and no numbers, so what their text claims stands here, in "
+    "our words, beside what the same experiment gives with our engines."
+)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a text says of a figure, and how ours are to be looked at.
+
+    `ask`: "speed-up" (the largest over the recursion on one thread), "growth" (of times with size), "overtaking" (from
+    which size on the first of `series` is faster than each of the others), or "order" (of `series`, at both ends).
+    `group`: how names of groups of points begin. Scans are called by their methods.
+    """
+
+    where: str
+    said: str
+    ask: str
+    group: str
+    series: tuple[str, ...] = ()
+
+
+SCANS_2016 = (
+    Claim("2016a, abstract", "inverse dynamics up to 500 times faster on the GPU", "speed-up", "inverse dynamics"),
+    Claim("2016a, abstract", "forward dynamics up to 100 times faster on the GPU", "speed-up", "forward dynamics"),
+    Claim(
+        "2016a, figure 1(a)",
+        "inverse dynamics of one robot: the serial time grows linearly with the links, the GPU's like their logarithm",
+        "growth",
+        "inverse dynamics, one robot",
+        ("rnea, one thread", "rnea", "twist_pair"),
+    ),
+    Claim(
+        "2016a, figure 1(b)",
+        "forward dynamics of one robot: the serial mass matrix method is the slowest of all",
+        "order",
+        "forward dynamics, one robot",
+        ("aba, one thread", "crba, one thread", "jsiia", "hybrid_abia"),
+    ),
+    Claim(
+        "2016a, figure 1(b)",
+        "the hybrid algorithm is faster than the GPU's jsiia from 100 links on",
+        "overtaking",
+        "forward dynamics, one robot",
+        ("hybrid_abia", "jsiia"),
+    ),
+    Claim(
+        "2016a, figure 1(b)",
+        "the serial articulated-body algorithm is faster than the GPU's jsiia from 190 links on",
+        "overtaking",
+        "forward dynamics, one robot",
+        ("aba, one thread", "jsiia"),
+    ),
+    Claim(
+        "2016a, figure 2",
+        "inverse dynamics of 1,000 groups: about 100 times faster on the GPU than on several threads, 10 and 100 links",
+        "order",
+        "inverse dynamics, 100 links",
+        ("rnea, all threads", "rnea", "twist_pair", "GPU engine"),
+    ),
+    Claim(
+        "2016a, figure 3(a)",
+        "forward dynamics, 10 links: the GPU's jsiia is the fastest for any number of groups",
+        "order",
+        "forward dynamics, 10 links",
+        ("aba, all threads", "crba, all threads", "jsiia", "hybrid_abia"),
+    ),
+    Claim(
+        "2016a, figure 3(b)",
+        "forward dynamics, 200 links: the hybrid algorithm is always the fastest, the mass matrix method on several "
+        "threads the slowest",
+        "order",
+        "forward dynamics, 200 links",
+        ("aba, all threads", "crba, all threads", "jsiia", "hybrid_abia"),
+    ),
+    Claim(
+        "2016b, figure 2",
+        "constraint forces take longer for few links and are the fastest for many",
+        "overtaking",
+        "forward dynamics, one robot",
+        ("cfa", "jsiia", "hybrid_abia"),
+    ),
+    Claim(
+        "2016b, figure 3(a)",
+        "10 links, more than 100 groups: jsiia and cfa take about as long, both less than the hybrid algorithm",
+        "order",
+        "forward dynamics, 10 links",
+        ("jsiia", "cfa", "hybrid_abia"),
+    ),
+    Claim(
+        "2016b, figure 3(b)",
+        "200 links: cfa is the fastest, jsiia the slowest",
+        "order",
+        "forward dynamics, 200 links",
+        ("jsiia", "cfa", "hybrid_abia"),
+    ),
+)

@@ -175,11 +175,12 @@ def page(points: Sequence[Point], about: dict[str, str], plot: str | None) -> st
     return "\n".join(lines) + "\n"
 
 
-def draw(points: Sequence[Point], path: Path) -> bool:
-    """The map: the fastest method as a colour, how many times faster than the recursion as a number."""
+def draw(points: Sequence[Point], path: Path) -> str | None:
+    """The map: the fastest method as a colour, how many times faster than the recursion as a number; the file's
+    name."""
     plt, found = pyplot(), grids(points)
     if plt is None or not found:
-        return False
+        return None
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 
@@ -201,4 +202,4 @@ def draw(points: Sequence[Point], path: Path) -> bool:
         panel.legend(handles=patches, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
     axes[-1][0].set_xlabel("bodies")
     save(plt, figure, path)
-    return True
+    return path.name

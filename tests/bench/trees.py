@@ -36,12 +36,21 @@ class Problem:
 
     def __init__(self, model: Model, batch: int = 1) -> None:
         self.model, self.batch = model, batch
+        self._made: dict[tuple[Any, ...], rd.Dynamics] = {}
         self.given = tuple(np.random.default_rng(0).uniform(-1.0, 1.0, (3, batch, model.nv)))
 
-    @cached_property
+    def dynamics(self, engine: str, threads: int | None = None, scan: ScanOptions | None = None) -> rd.Dynamics:
+        """An engine with these options, made once: large trees take a while to lay out."""
+        options = engine, threads, scan
+        if options not in self._made:
+            made = rd.Dynamics(self.model, engine=engine, threads=threads, scan=scan, check=False)  # type: ignore[arg-type]
+            self._made[options] = made
+        return self._made[options]
+
+    @property
     def recursion(self) -> rd.Dynamics:
         """Our compiled recursion on one thread."""
-        return rd.Dynamics(self.model, engine="cpu", threads=1, check=False)
+        return self.dynamics("cpu", threads=1)
 
     @cached_property
     def torques(self) -> Array:
@@ -135,17 +144,16 @@ def _fetched(query: str, to_numpy: Callable[[Any], Any] = np.asarray) -> Callabl
     return lambda found: [rows_of(each, to_numpy) for each in (found if several else (found,))]
 
 
-def on_cpu(name: str, query: str, engine: str, threads: int | None = 1, how: str = "compiled", **options: Any) -> Any:
+def on_cpu(name: str, query: str, engine: str, threads: int | None = 1, **options: Any) -> Contender:
     """A contender on NumPy arrays; `options` are those of the query, and `scan` of the engine."""
     scan: ScanOptions | None = options.pop("scan", None)
 
     def prepare(problem: Problem) -> Call:
         # Only the CPU engine has threads of its own.
-        made = {"threads": threads} if engine == "cpu" else {"scan": scan}
-        dyn = rd.Dynamics(problem.model, engine=engine, check=False, **made)  # type: ignore[arg-type]
+        dyn = problem.dynamics(engine, threads if engine == "cpu" else None, scan)
         return asking(dyn, query, problem.given, **options)
 
-    return Contender(name, prepare, how, query, fetch=_fetched(query))
+    return Contender(name, prepare, answer=query, fetch=_fetched(query))
 
 
 def on_gpu(name: str, query: str, engine: str, machine: Machine, **options: Any) -> Contender:
@@ -154,8 +162,7 @@ def on_gpu(name: str, query: str, engine: str, machine: Machine, **options: Any)
     device = machine.device
 
     def prepare(problem: Problem) -> Call:
-        made = {"scan": scan} if engine == "scan" else {}
-        dyn = rd.Dynamics(problem.model, engine=engine, check=False, **made)  # type: ignore[arg-type]
+        dyn = problem.dynamics(engine, scan=scan)
         given = tuple(device.xp.asarray(array) for array in problem.given)
         return asking(dyn, query, given, device.xp, device.settle, **options)
 

@@ -84,6 +84,14 @@ def cuda_machine() -> Machine:
     return Machine(device, by_events(cupy.cuda), _facts(device, cupy), ahead)
 
 
+def find_machine() -> tuple[Machine | None, str]:
+    """The GPU, or why there is none."""
+    try:
+        return cuda_machine(), ""
+    except UnavailableError as error:
+        return None, str(error)
+
+
 def by_events(cuda: Any) -> Clock:
     """A clock of CUDA's events; `cuda` is `cupy.cuda`."""
 

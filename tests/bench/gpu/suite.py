@@ -1,6 +1,6 @@
 """The GPU suite: what is measured in which order, and the page that says what was found.
 
-`python -m tests.bench gpu --fit --write`. Where there is no GPU, tables say so in every cell.
+`python -m tests.bench gpu --fit --write`. Where there is no GPU, the page says what would be measured.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from typing import Any
 
 from robodyn.benchmark.compare import Settings
 from robodyn.benchmark.tables import Cells
-from robodyn.errors import UnavailableError
 from tests.bench import first_answer, published
 from tests.bench.first_answer import First
 from tests.bench.gpu import ceilings, fit, goals, partitions, peers, queries
 from tests.bench.gpu.ceilings import Ceilings
-from tests.bench.gpu.machine import Machine, cuda_machine
+from tests.bench.gpu.machine import Machine
 from tests.bench.gpu.work import Plan, reason
 from tests.bench.points import NOT_MEASURED
 from tests.bench.shared import facts, show
@@ -31,8 +30,8 @@ _NAMED = 6
 
 @dataclass
 class Measured:
-    """Everything; before it is measured, what will be. `missing`: why nothing was; `kept`: whether trials
-    are there for the engine; `problems`: why a part of it failed as a whole; `took_s`: how long parts took."""
+    """Everything; before it is measured, what will be. `kept`: whether trials are there for the engine;
+    `problems`: why a part of it failed as a whole; `took_s`: how long parts took."""
 
     points: list[queries.Point]
     partitions: list[partitions.Partition]
@@ -41,7 +40,6 @@ class Measured:
     trials: list[fit.Trial] = field(default_factory=list)
     ceilings: Ceilings | None = None
     machine: dict[str, str] = field(default_factory=dict)
-    missing: str = ""
     kept: bool | None = None
     problems: dict[str, str] = field(default_factory=dict)
     took_s: dict[str, float] = field(default_factory=dict)
@@ -67,14 +65,6 @@ def asked(plan: Plan) -> Measured:
 
 def _first(robot: str, query: str) -> str:
     return f"gpu: first answer, {robot}, {query}"
-
-
-def find_machine() -> tuple[Machine | None, str]:
-    """The GPU, or why there is none."""
-    try:
-        return cuda_machine(), ""
-    except UnavailableError as error:
-        return None, str(error)
 
 
 def measure(
@@ -198,8 +188,6 @@ def page(found: Measured, about: dict[str, str]) -> str:
     if found.took_s:
         parts = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in found.took_s.items())
         lines += ["", f"How long that took: {parts}."]
-    if found.missing:
-        lines += ["", f"GPU: not measured. {found.missing}"]
     for section, tables in cells(found).items():
         lines += ["", f"## {section}"]
         lines += ["", TEXTS[section]] if section in TEXTS else []
@@ -209,6 +197,37 @@ def page(found: Measured, about: dict[str, str]) -> str:
         lines += ["", *fit.verdict(found.trials)] if section == "Which kernel is the fastest" else []
     noted = remarks(found)
     lines += ["", "## What was not measured", "", *(f"- {each}" for each in noted)] if noted else []
+    return "\n".join(lines) + "\n"
+
+
+def unmeasured(plan: Plan, missing: str) -> str:
+    """The page where there is no GPU: what would be measured, what is wanted, and what others published."""
+    batches, others = ", ".join(f"{batch:,}" for batch in plan.batches), goals.beside_published([])
+    lines = [
+        "# The GPU engine",
+        "",
+        f"GPU: not measured. {missing}",
+        "",
+        "`python -m tests.bench gpu --fit --write` on a machine with a GPU measures:",
+        "",
+        f"- {', '.join(plan.queries)};",
+        f"  of {'; '.join(plan.robots)}; in {' and '.join(plan.dtypes)}, at {batches} states a call:",
+        "  the kernel by the device's clock, a call on arrays there, and a call on NumPy arrays;",
+        "- what the device can do at most (bytes of a copy, fused products and sums), which kernels are held against;",
+        "- the gradient of forward dynamics in one kernel and in several; first answers with nothing compiled;",
+        "- every kernel, by which the engine chooses from then on, and how good that choice is;",
+        "- JAX on the same GPU, where it is installed.",
+        "",
+        "## Goals",
+        "",
+        *goals.table(goals.goals([], None, [], [])).markdown(),
+        "",
+        "## Published figures",
+        "",
+        published.GRID_NOTE,
+        "",
+        *Cells(others.title, others.columns[:-2], [row[:-2] for row in others.rows]).markdown(),
+    ]
     return "\n".join(lines) + "\n"
 
 
