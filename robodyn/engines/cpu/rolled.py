@@ -241,6 +241,7 @@ class _KernelWriter:
         for group in module.tracer.groups:
             body.do(f"call void @sweep{group[0]}(ptr %bases, ptr {self.bases['layout']})")
         for k, each in enumerate(module.algorithm.outputs):
+            self._add_diagonal(each)
             if each not in module.direct.values():
                 self._stage_out(len(module.inputs) + k, each)
         before, inside = "\n".join(setup.lines), "\n".join(body.lines)
@@ -292,8 +293,10 @@ done:
         for name in sorted(module.lane_fields):
             self._zero(self.body, f"field {name}", self._integer(f"zeroed {name}"))
         for name in module.algorithm.outputs:
-            if f"out {name}" in module.workspace_arrays:
-                self._zero(self.body, f"out {name}", self._integer(f"vectors out {name}"))
+            array = f"out {name}"
+            if array in module.workspace_arrays:
+                size = f"columns {name}" if array in module.direct else f"vectors {array}"
+                self._zero(self.body, array, self._integer(size))
 
     def _array(self, number: int) -> tuple[str, str]:
         """Data and stride of an input or output."""
@@ -324,6 +327,14 @@ done:
             target = self.bases[f"in {name}"]
             body.do(f"call void @couple(ptr {to}, ptr {target}, {tables}, i64 {self._integer(f'tree {name}')})")
 
+    def _add_diagonal(self, name: str) -> None:
+        """Add the model's own numbers on the diagonal of a matrix that has them."""
+        output = self.module.algorithm.outputs[name]
+        given = output.diagonal if isinstance(output, PairOutput) else None
+        if given == "damping" or (given == "armature" and self.module.traits.armature):
+            to, diagonal = self.bases[f"out {name}"], self.bases[f"own_{given}"]
+            self.body.do(f"call void @add_diagonal(ptr {to}, ptr {diagonal}, i64 {self._integer('nv')})")
+
     def _stage_out(self, number: int, name: str) -> None:
         module, body = self.module, self.body
         output = module.algorithm.outputs[name]
@@ -333,12 +344,7 @@ done:
             source, to = self.bases[f"field {output.field}"], self.bases[f"out {name}"]
             count = self._integer(f"n_gather {name}")
             body.do(f"call void @gather(ptr {source}, ptr {to}, {tables}, i64 {count})")
-        elif isinstance(output, PairOutput):
-            to = self.bases[f"out {name}"]
-            if output.diagonal == "damping" or (output.diagonal == "armature" and module.traits.armature):
-                diagonal = self.bases[f"own_{output.diagonal}"]
-                body.do(f"call void @add_diagonal(ptr {to}, ptr {diagonal}, i64 {self._integer('nv')})")
-        elif isinstance(output, BodyOutput | LinkColumnOutput):
+        elif isinstance(output, PairOutput | BodyOutput | LinkColumnOutput):
             to = self.bases[f"out {name}"]
         else:
             assert isinstance(output, WorldOutput | LinkOutput | DofOutput)

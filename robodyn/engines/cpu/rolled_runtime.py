@@ -176,6 +176,7 @@ def runtime_functions(kind: VectorType) -> str:
     """
     T, S = kind.name, kind.scalar
     aligned = f"align {kind.itemsize}"
+    anywhere = "align 1" if kind.width == 1 else aligned  # a matrix of one state may be the user's own
     subtract = f"""  %a.at = getelementptr {T}, ptr %a, i64 %k
   %a.value = load {T}, ptr %a.at, {aligned}
   %b.at = getelementptr {T}, ptr %b, i64 %k
@@ -215,9 +216,9 @@ def runtime_functions(kind: VectorType) -> str:
 {broadcast(kind, "%d", "added")}  %columns = add i64 %count, 1
   %index = mul i64 %k, %columns
   %to.at = getelementptr {T}, ptr %to, i64 %index
-  %before = load {T}, ptr %to.at, {aligned}
+  %before = load {T}, ptr %to.at, {anywhere}
   %after = fadd {T} %before, %added
-  store {T} %after, ptr %to.at, {aligned}
+  store {T} %after, ptr %to.at, {anywhere}
 """
     return (
         "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)\n"
