@@ -204,7 +204,7 @@ def test_idle_workers_sleep_and_wake_only_for_work(kind: str) -> None:
             rows.require_counted()
             until(lambda: pool.sleeping == 3)
             wake(pool)
-            assert pool.sleeping == 3
+            until(lambda: pool.sleeping == 3)
         rows.require_counted()
 
 

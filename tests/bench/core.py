@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
-from rich.table import Table
 
 import robodyn as rd
+from robodyn.benchmark.tables import Cells
 from tests.bench.shared import MODELS, facts, show
 
 
@@ -101,12 +101,9 @@ def cases() -> list[Case]:
 _HEADINGS = ("case", "median", "fastest", "runs", "bound")
 
 
-def table(rows: list[Row]) -> Table:
+def table(rows: list[Row]) -> Cells:
     """For the screen."""
-    made = Table(*_HEADINGS)
-    for row in rows:
-        made.add_row(*row.cells())
-    return made
+    return Cells("core", _HEADINGS, [row.cells() for row in rows])
 
 
 def page(rows: list[Row], about: dict[str, str]) -> str:
