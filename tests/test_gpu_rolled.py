@@ -49,7 +49,12 @@ def _task(model: rd.Model, query: str) -> Task:
 @pytest.mark.parametrize("query", sorted(PLAIN_CALLS))
 @pytest.mark.parametrize(
     ("name", "partition"),
-    [("hand", "block"), ("humanoid floating", "block"), ("ball_joint_arm", "warp"), ("massless_chain", "thread")],
+    [
+        ("hand", "block"),
+        pytest.param("humanoid floating", "block", marks=pytest.mark.kernels),
+        ("ball_joint_arm", "warp"),
+        pytest.param("massless_chain", "thread", marks=pytest.mark.kernels),
+    ],
 )
 def test_gpu_rolled_kernel_answers_every_query(name: str, partition: str, query: str) -> None:
     model = _model(name)

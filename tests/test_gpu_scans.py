@@ -264,7 +264,15 @@ STEP_BUDGETS = {
 """Registers in float64 and float32: what NVRTC 13.0 gives for sm_80 and sm_90. None has a stack."""
 LARGE: dict[str, tuple[int, int]] = {"Riccati": (720, 360), "Riccati correction": (552, 280), "affine": (0, 0)}
 """Bytes of stack of large elements in float64 and float32: those that a lane composes with what it has found."""
-ARCHITECTURES = pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+COMPILED = pytest.mark.parametrize(
+    ("dtype", "architecture"),
+    [
+        ("float64", "sm_90"),
+        ("float32", "sm_80"),
+        pytest.param("float64", "sm_80", marks=pytest.mark.kernels),
+        pytest.param("float32", "sm_90", marks=pytest.mark.kernels),
+    ],
+)
 
 
 def kernels_of(op: Semigroup, dtype: str) -> list[KernelSource]:
@@ -278,8 +286,7 @@ def kernels_of(op: Semigroup, dtype: str) -> list[KernelSource]:
 
 
 @compiles
-@ARCHITECTURES
-@pytest.mark.parametrize("dtype", DTYPES)
+@COMPILED
 def test_scan_kernels_keep_their_budgets(dtype: str, architecture: str) -> None:
     which = DTYPES.index(dtype)
     scans = {op.name: kernels_of(op, dtype) for op in OPERATORS}
@@ -301,8 +308,7 @@ def test_compositions_of_riccati_elements_wait_for_few_values() -> None:
 
 
 @compiles
-@ARCHITECTURES
-@pytest.mark.parametrize("dtype", DTYPES)
+@COMPILED
 def test_scan_kernels_of_large_elements_spill_nothing(dtype: str, architecture: str) -> None:
     for op in (riccati(np.dtype(dtype)), CORRECTIONS, AFFINE):
         stack = LARGE[op.name.removesuffix(f" {dtype}")][DTYPES.index(dtype)]

@@ -284,7 +284,7 @@ def test_scans_on_a_gpu_give_gradients(name: str, device: Any) -> None:
 
 @compiles
 @pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.kernels)])
 def test_scan_kernels_of_all_queries_compile_and_spill_nothing(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """But a register or two, where one more block then fits on a multiprocessor."""
     host: Any = HostDevice()
