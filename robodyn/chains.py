@@ -216,6 +216,12 @@ class Step:
         """What it does before, between and behind its evaluations of the dynamics."""
         return tuple(StepPart(self, k) for k in range(evaluations(INTEGRATORS[self.integrator]) + 1))
 
+    @property
+    def between(self) -> dict[str, str]:
+        """What parts and the dynamics leave to one another, and whether it is like "q" or "qd"."""
+        first, last = self.parts[0], self.parts[-1]
+        return {**dict.fromkeys((*first.outputs, *last.known), "qd"), first.at("q"): "q"}
+
 
 @dataclass(frozen=True, eq=False)
 class StepPart:

@@ -322,14 +322,18 @@ def test_nothing_that_moves():
     assert residual(rd.random_tree(0, seed=0), "cfa", (2,)) == 0.0
 
 
-def test_lost_digits_are_said():
+def beyond() -> rd.Model:
     """Prismatic joints between bodies that are short for their mass: regular, and beyond what the method can do."""
     model = rd.random_tree(30, seed=5, joints=("prismatic",), shape="chain")
     X, inertia = model.Xtree.copy(), model.inertia.copy()
     X[:, 9:] *= 1e-3
     inertia[:, 1:4] *= 1e-3
     inertia[:, 4:] *= 1e-6
-    model = replace(model, Xtree=X, inertia=inertia)
+    return replace(model, Xtree=X, inertia=inertia)
+
+
+def test_lost_digits_are_said():
+    model = beyond()
     dyn = rd.Dynamics(model, engine="scan")
     q, qd, qdd = random_states(model, (2,))
     tau = dyn.inverse_dynamics(q, qd, qdd)

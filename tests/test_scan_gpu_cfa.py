@@ -16,7 +16,7 @@ from gpu_host.device import DeviceArray, HostDevice
 from robots import own
 from scan_forward import EVERY_KIND
 from test_gpu_compile import compiles
-from test_scan_cfa import LENGTHS, system
+from test_scan_cfa import LENGTHS, beyond, system
 from test_scan_gpu import device, outside, required, there
 
 import robodyn as rd
@@ -324,12 +324,7 @@ def test_constraint_forces_on_a_gpu_take_one_look(device: Any) -> None:
 
 
 def test_lost_digits_are_said_on_a_gpu(device: Any) -> None:
-    model = rd.random_tree(30, seed=5, joints=("prismatic",), shape="chain")
-    X, inertia = model.Xtree.copy(), model.inertia.copy()
-    X[:, 9:] *= 1e-3
-    inertia[:, 1:4] *= 1e-3
-    inertia[:, 4:] *= 1e-6
-    model = replace(model, Xtree=X, inertia=inertia)
+    model = beyond()
     q, qd, qdd = random_states(model, (2,))
     tau = rd.Dynamics(model, engine="reference").inverse_dynamics(q, qd, qdd)
     with pytest.warns(RuntimeWarning, match=r"'cfa': in [12] of 2 rows .* 'aba_scan' and 'crba' lose fewer digits"):

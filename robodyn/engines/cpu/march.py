@@ -81,7 +81,7 @@ class March:
         arrays = {"q": q[:-1], "qd": qd[:-1], "q_next": q[1:], "qd_next": qd[1:], **given}
         arrays["dt"] = np.broadcast_to(time, (1, batch, 1))
         if len(self._calls) > 1:
-            arrays |= self._between(q, qd)
+            arrays |= {name: np.empty_like(arrays[like][:1]) for name, like in self._step.between.items()}
         words = [steps, len(self._calls), self._own]
         for call in self._calls:
             words += [call.kernel.address, call.entries]
@@ -97,12 +97,6 @@ class March:
         descriptor = np.array([word % (1 << 64) for word in words], dtype=np.uint64).view(np.int64)
         table = (ctypes.c_int64 * 2)(descriptor.ctypes.data, 0)
         launch(self._kernel, ctypes.addressof(table), batch, steps)
-
-    def _between(self, q: Array, qd: Array) -> dict[str, Array]:
-        """Arrays (1, B, ...) for what one kernel of a step leaves to the next."""
-        first, last = self._step.parts[0], self._step.parts[-1]
-        like = {**dict.fromkeys((*first.outputs, *last.known), qd), first.at("q"): q}
-        return {name: np.empty_like(array[:1]) for name, array in like.items()}
 
 
 MODULE = """define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) {

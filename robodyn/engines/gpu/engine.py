@@ -318,9 +318,8 @@ class GpuEngine:
         """A launch for each part of each step, with the dynamics between them."""
         (q, qd), xp, batch = states, self.device.xp, states[0].shape[1]
         plan = self.plan(step.dynamics, self.variant(step.dynamics, batch))
-        first, last = step.parts[0], step.parts[-1]
-        like = {**dict.fromkeys((*first.outputs, *last.known), qd), first.at("q"): q}
-        between = {name: xp.empty(array.shape[1:], self.dtype) for name, array in like.items()}
+        like = {"q": q[0], "qd": qd[0]}
+        between = {name: xp.empty(like[which].shape, self.dtype) for name, which in step.between.items()}
         for k in range(len(q) - 1):
             now = {name: array[k if len(array) > 1 else 0] for name, array in given.items()}
             arrays = {"q": q[k], "qd": qd[k], "q_next": q[k + 1], "qd_next": qd[k + 1], **now, **between}

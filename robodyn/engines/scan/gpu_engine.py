@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -72,9 +73,7 @@ class GpuScanEngine(ScanEngine):
         require_own_process(self._process)
         if not inputs["q"].size:
             return
-        place = self.layout.device
-        assert place is not None
-        with self.device.selected(), scanning_on(place), np.errstate(all="ignore"):
+        with self._scanning():
             super().run(algorithm, {**inputs, "q": self._unit(inputs["q"])}, outputs, link=link)
 
     def sparse_mass_matrix(self, inputs: Mapping[str, Array], finished: Callable[[Array], Array]) -> Any:
@@ -90,13 +89,19 @@ class GpuScanEngine(ScanEngine):
         """
         require_own_process(self._process)
         layout, nv = self.layout, self.model.nv
-        place = layout.device
-        assert place is not None
-        with self.device.selected(), scanning_on(place), np.errstate(all="ignore"), operators(layout.options.operators):
+        with self._scanning(), operators(layout.options.operators):
             require_sparse_memory(layout)
             pattern = sparse_pattern(layout)
             entries = finished(sparse_entries(State(layout, {**inputs, "q": self._unit(inputs["q"])})))
             return self.device.sparse(entries, pattern.columns.copy(), pattern.starts.copy(), (nv, nv))
+
+    @contextmanager
+    def _scanning(self) -> Iterator[None]:
+        """Steps and scans are kernels on the device, and values that are not finite no warnings."""
+        place = self.layout.device
+        assert place is not None
+        with self.device.selected(), scanning_on(place), np.errstate(all="ignore"):
+            yield
 
     def _unit(self, q: Array) -> Array:
         """q (B, nq) with every quaternion scaled to unit length, one of zero length to NaN."""
