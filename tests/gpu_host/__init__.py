@@ -20,35 +20,13 @@ import numpy as np
 
 from robodyn.engines.gpu.source import SCALARS, KernelSource
 
-_SHIM = Path(__file__).with_name("shim.h")
+_SHIM, _RUNNER = Path(__file__).with_name("shim.h"), Path(__file__).with_name("shim.cpp")
 _FLAGS = ("-std=c++20", "-w", "-fno-strict-aliasing", "-pthread")
 _LONG = 50_000
 """Characters from which a text runs so briefly, beside what it takes to compile, that it is not optimised."""
 ORDERS = ("forward", "reverse", "random")
 SANITIZERS = {"thread": "-fsanitize=thread", "address": "-fsanitize=address"}
 _DYNAMIC = re.compile(r"extern\s+__shared__\s+([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;")
-
-_MAIN = """
-int main(int, char** paths) {
-    long long head[7];
-    FILE* file = fopen(paths[1], "rb");
-    auto get = [&](void* to, size_t size) { if (fread(to, 1, size, file) != size) exit(3); };
-    get(head, sizeof head);
-    std::vector<char*> arrays(head[0]);
-    std::vector<long long> sizes(head[0]);
-    get(sizes.data(), 8 * sizes.size());
-    get(shim_numbers, 8 * head[6]);
-    for (size_t k = 0; k < arrays.size(); k++) get(arrays[k] = new char[sizes[k]], sizes[k]);
-    fclose(file);
-    const char* wrong = shim_launch((void**)arrays.data(), head[1], head[2], head[3], head[4], head[5], 0);
-    if (wrong) return fprintf(stderr, "%s\\n", wrong), 2;
-    file = fopen(paths[2], "wb");
-    for (size_t k = 0; k < arrays.size(); k++) fwrite(arrays[k], 1, sizes[k], file);
-    fclose(file);
-    for (char* each : arrays) delete[] each;
-    return 0;
-}
-"""
 
 
 def missing(sanitizer: str | None = None) -> str:
@@ -121,7 +99,7 @@ def run_sanitized(
     empty where it finds nothing. `numbers`: the arguments behind `rows`."""
     rows = len(next(iter(inputs.values()))) if rows is None else rows
     arrays = _arrays(source, inputs, outputs, blocks)
-    program = _build(source, ("-DSHIM_THREADS", "-g", SANITIZERS[sanitizer]), _MAIN)
+    program = _program(source, ("-DSHIM_THREADS", "-g", SANITIZERS[sanitizer]))
     with tempfile.TemporaryDirectory() as folder:
         given, left = Path(folder, "in"), Path(folder, "out")
         head = [len(arrays), rows, blocks, source.block_threads, source.shared_bytes, 0]
@@ -163,24 +141,40 @@ def set_numbers(source: KernelSource, numbers: Sequence[int]) -> None:
 
 
 def _library(source: KernelSource) -> ctypes.CDLL:
-    return _loaded(_build(source, ("-shared", "-fPIC")))
+    """The compiled kernel, behind what runs its threads."""
+    flags = ("-shared", "-fPIC")
+    _loaded(_kept(_RUNNER.read_text(), (*_FLAGS, "-O1", *flags, f"-I{_SHIM.parent}"), "shim.cpp"), ctypes.RTLD_GLOBAL)
+    level = _level(source)
+    return _loaded(_kept(_text(source), (*_FLAGS, level, *flags, f"-I{_header(level)}"), source.name))
 
 
 @cache
-def _loaded(path: Path) -> ctypes.CDLL:
-    return ctypes.CDLL(str(path))
+def _loaded(path: Path, mode: int = ctypes.DEFAULT_MODE) -> ctypes.CDLL:
+    return ctypes.CDLL(str(path), mode)
 
 
-def _build(source: KernelSource, flags: tuple[str, ...], main: str = "") -> Path:
-    """The compiled kernel, kept under a hash of its text."""
-    text = '#include "shim.h"\n' + _DYNAMIC.sub(r"\1* const \2 = (\1*)shim::dynamic_shared();", source.text)
-    level = "-O0" if len(source.text) > _LONG else "-O1"
-    include = f"-I{_SHIM.parent if main else _header(level)}"
-    return _kept(text + _launcher(source) + main, (*_FLAGS, level, *flags, include), source.name)
+def _program(source: KernelSource, flags: tuple[str, ...]) -> Path:
+    """The compiled kernel and what runs it, in one program."""
+    flags = (*_FLAGS, *flags, f"-I{_SHIM.parent}")
+    runner = _kept(_RUNNER.read_text(), (*flags, "-O1", "-c"), "shim.cpp")
+    return _kept(_text(source), (*flags, _level(source)), source.name, (str(runner),))
+
+
+def _level(source: KernelSource) -> str:
+    return "-O0" if len(source.text) > _LONG else "-O1"
+
+
+def _text(source: KernelSource) -> str:
+    """A kernel as the host's compiler takes it."""
+    return (
+        '#include "shim.h"\n'
+        + _DYNAMIC.sub(r"\1* const \2 = (\1*)shim::dynamic_shared();", source.text)
+        + _launcher(source)
+    )
 
 
 def _header(level: str) -> Path:
-    """A folder with the shim compiled beforehand: reading its headers takes longer than most kernels."""
+    """A folder with the shim's header compiled beforehand: reading it takes longer than most kernels."""
     folder = _folder() / f"shim-{hashlib.blake2b(_SHIM.read_bytes(), digest_size=8).hexdigest()}"
     (folder / "shim.h.gch").mkdir(parents=True, exist_ok=True)
     shutil.copyfile(_SHIM, copy := folder / f"{os.getpid()}.h")
@@ -198,15 +192,17 @@ def _folder() -> Path:
     return folder
 
 
-def _kept(text: str, flags: tuple[str, ...], name: str) -> Path:
-    """What g++ makes of a text, made once."""
-    digest = hashlib.blake2b("\0".join((text, _SHIM.read_text(), *flags)).encode(), digest_size=16).hexdigest()
+def _kept(text: str, flags: tuple[str, ...], name: str, objects: tuple[str, ...] = ()) -> Path:
+    """What g++ makes of a text, and of objects made before, kept under a hash of all that."""
+    hashed = "\0".join((text, _SHIM.read_text(), *flags, *objects))
+    digest = hashlib.blake2b(hashed.encode(), digest_size=16).hexdigest()
     built = _folder() / digest
     if not built.exists():
         with tempfile.TemporaryDirectory(dir=_folder()) as work:
             written, made = Path(work, "kernel.cpp"), Path(work, "made")
             written.write_text(text)
-            done = subprocess.run(["g++", *flags, str(written), "-o", str(made)], capture_output=True, text=True)
+            command = ["g++", *flags, str(written), *objects, "-o", str(made)]
+            done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 raise RuntimeError(f"{name}: g++ says\n{done.stderr[:4000]}")
             made.rename(built)
@@ -225,9 +221,15 @@ def _launcher(source: KernelSource) -> str:
     arguments = ", ".join(f"({kind}*)arrays[{k}]" for k, kind in enumerate(kinds))
     numbers = "".join(f", shim_numbers[{k}]" for k in range(len(source.numbers)))
     return f"""
-extern "C" {{ long long shim_numbers[{len(source.numbers) + 1}]; }}
-extern "C" const char* shim_launch(void** arrays, long long rows, unsigned blocks, unsigned threads, size_t shared,
-                                   int order, unsigned seed) {{
-    return shim::launch(blocks, threads, shared, order, seed, [=] {{ {source.name}({arguments}, rows{numbers}); }});
+extern "C" {{
+long long shim_numbers[{len(source.numbers) + 1}];
+extern char __start_shim_shared[] __attribute__((weak, visibility("hidden")));
+extern char __stop_shim_shared[] __attribute__((weak, visibility("hidden")));
+const char* shim_launch(void** arrays, long long rows, unsigned blocks, unsigned threads, size_t dynamic, int order,
+                        unsigned seed) {{
+    return shim::launch({{blocks, threads, dynamic, order, seed, __start_shim_shared, __stop_shim_shared,
+                         [](void** arrays, long long rows) {{ {source.name}({arguments}, rows{numbers}); }}}},
+                        arrays, rows);
+}}
 }}
 """
