@@ -150,8 +150,8 @@ def summed_inward(state: State, X: Array, f: Array) -> Array:
     paths, options, F = state.layout.heavy_paths, state.layout.options, f.copy()
     for level in paths.inward():
         elements = state.empty(18, level.bodies.size, state.batch)
-        elements[:12, :-1] = X[:, level.bodies[1:]]  # the next body's; what ends a path is followed by nothing
-        stored(IDENTITY, elements[:12, level.ends])
+        elements[:12, :-1] = X[:, level.bodies[1:]]  # the next body's
+        elements[:12, level.ends] = 0.0  # what ends a path is followed by nothing
         elements[12:] = F[:, level.bodies]
         scanned = level.segments.scan(AFFINE_FORCES, elements, options.path_kernel, block=options.block, backwards=True)
         F[:, level.bodies] = scanned[12:]
