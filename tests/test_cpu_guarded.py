@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +14,16 @@ from robodyn.engines.cpu.target import LEVELS, host_target
 from robodyn.errors import UnavailableError
 
 
+def cases() -> Iterator[Any]:
+    """Level, dtype, kind of code. Rolled code takes seconds to compile: every run asks of each level one dtype."""
+    for number, level in enumerate(LEVELS):
+        for each, dtype in enumerate(("float64", "float32")):
+            yield level, dtype, "unrolled"
+            yield pytest.param(level, dtype, "rolled", marks=[pytest.mark.matrix] if (number + each) % 2 else [])
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="mprotect is POSIX")
-@pytest.mark.parametrize("code", ["unrolled", "rolled"])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(("level", "dtype", "code"), tuple(cases()))
 def test_kernels_stay_inside_their_arrays(level: str, dtype: str, code: str) -> None:
     try:
         host_target(level)

@@ -179,20 +179,12 @@ ARGUMENTS = {
 """Argument -> the queries (as `queries` makes them) that read it."""
 
 
-@pytest.fixture(scope="module")
-def following():
-    """Joints that mimic others, ball joints, and a floating base."""
-    made = rd.random_tree(
-        9, seed=4, joints=["revolute", "prismatic", "spherical"], mimic=0.6, base="floating", armature=True
-    )
-    assert made.has_mimic and made.quaternion_starts.size > 1
-    return made
-
-
-@pytest.mark.parametrize("robot", ["model", "following"])
-def test_values_that_are_not_finite_stay_in_their_rows(robot, request, make_dynamics):
+@pytest.mark.parametrize("mimic", [0.0, 0.6])
+def test_values_that_are_not_finite_stay_in_their_rows(mimic, make_dynamics):
     """Rows beside spoilt ones do not change by a bit, and nothing warns (warnings are errors here)."""
-    model = request.getfixturevalue(robot)
+    joints = ("revolute", "prismatic", "spherical")
+    model = rd.random_tree(4, seed=1, joints=joints, mimic=mimic, base="floating", armature=True)
+    assert model.has_mimic == (mimic > 0.0) and model.quaternion_starts.size > 1
     options = {"joint_forces": ("damping", "friction")}
     dyn, checked = make_dynamics(model, **options), make_dynamics(model, check=True, **options)
     q, qd, qdd = random_states(model, (4,), seed=5)

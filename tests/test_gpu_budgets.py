@@ -127,7 +127,11 @@ def _cases() -> Iterator[tuple[str, str, str, str, str]]:
 
 def _marked() -> Iterator[Any]:
     for robot, query, dtype, kind, arch in _cases():
-        rest = dtype == "float64" if arch == "sm_80" else dtype == "float32" and query.endswith("gradient")
+        gradient, small = query.endswith("gradient"), robot == "arm7"
+        if arch == "sm_80":
+            rest = dtype == "float64" or (gradient and not small)
+        else:
+            rest = gradient and (dtype == "float32" or not (small or kind == "warp"))
         yield pytest.param(robot, query, dtype, kind, arch, marks=[pytest.mark.kernels] if rest else [])
 
 

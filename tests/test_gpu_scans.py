@@ -308,7 +308,14 @@ def test_compositions_of_riccati_elements_wait_for_few_values() -> None:
 
 
 @compiles
-@COMPILED
+@pytest.mark.parametrize(
+    ("dtype", "architecture"),
+    [
+        ("float64", "sm_90"),
+        *(pytest.param(dtype, "sm_80", marks=pytest.mark.kernels) for dtype in DTYPES),
+        pytest.param("float32", "sm_90", marks=pytest.mark.kernels),
+    ],
+)
 def test_scan_kernels_of_large_elements_spill_nothing(dtype: str, architecture: str) -> None:
     for op in (riccati(np.dtype(dtype)), CORRECTIONS, AFFINE):
         stack = LARGE[op.name.removesuffix(f" {dtype}")][DTYPES.index(dtype)]

@@ -23,7 +23,7 @@ TREES = {
     "every kind": lambda: rd.random_tree(7, seed=1, joints=EVERY_KIND, armature=True),
     "every kind, floating": lambda: rd.random_tree(6, seed=2, joints=EVERY_KIND, base="floating"),
     "mimic": lambda: rd.random_tree(8, seed=11, joints=EVERY_KIND, armature=True, mimic=0.5),
-    "humanoid": lambda: rd.load_urdf(own("humanoid"), base="floating"),
+    "quadruped": lambda: rd.load_urdf(own("quadruped"), base="floating"),
     "arm": lambda: rd.load_urdf(own("arm7")),
 }
 

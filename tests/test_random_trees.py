@@ -15,9 +15,11 @@ from robodyn.engines.cpu import rolled_program
 from robodyn.engines.cpu.rolled_plan import Traits
 from robodyn.joints import KINDS
 
-N_TREES = 200
+N_TREES = 120
+SOME = 7
+"""Every so many trees where one takes long: prime to what shapes, bases, mimicking joints and armature are drawn by."""
 # Of all shapes, both bases, with and without mimicking joints and armature, and small enough to compile in seconds.
-UNROLLED_TREES = {21: "float64", 51: "float32", 102: "float64", 113: "float64", 118: "float32", 150: "float64"}
+UNROLLED_TREES = {21: "float64", 37: "float32", 38: "float64", 54: "float32", 102: "float64", 150: "float64"}
 # Central differences with step h of functions with entries of order 1e2: h^2 truncation and 1e-16 / h rounding meet
 # near 1e-9 absolute; bounds leave a factor for curvature.
 STEP, DIFFERENCE_TOLERANCE = 1e-5, 1e-6
@@ -119,7 +121,7 @@ def test_unrolled_code_agrees_with_both_oracles(seed, dtype):
     assert beyond(answers(dyn, states, invert=invert), wanted, dtype) == {}
 
 
-@pytest.mark.parametrize("seed", range(0, N_TREES, 2))
+@pytest.mark.parametrize("seed", range(0, N_TREES, SOME))
 def test_rolled_code_agrees_with_the_reference_engine(seed, one_code):
     """Every query, in batches that are not whole vectors."""
     description, base, _ = tree(seed)
@@ -162,7 +164,7 @@ def test_identities(seed):
     assert abs(power - qd @ tau) < DIFFERENCE_TOLERANCE * max(np.abs(qd * tau).sum(), 1.0)
 
 
-@pytest.mark.parametrize("seed", range(0, N_TREES, 4))
+@pytest.mark.parametrize("seed", range(0, N_TREES, SOME))
 def test_gradients_agree_with_differences(seed):
     description, base, rng = tree(seed)
     model = rd.build_model(description, base=base)
@@ -187,7 +189,7 @@ def test_gradients_agree_with_differences(seed):
     assert np.abs(H @ dtau - np.eye(model.nv)).max(initial=0) < 1e-9
 
 
-@pytest.mark.parametrize("seed", range(0, N_TREES, 4))
+@pytest.mark.parametrize("seed", range(0, N_TREES, SOME))
 def test_kinematics_agree_with_differences(seed):
     description, base, rng = tree(seed)
     model = rd.build_model(description, base=base)

@@ -6,7 +6,9 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -193,8 +195,15 @@ def test_a_base_motion_that_is_not_given_is_zero(name, base):
     assert [port.name for port in p.inputs if port.name in ("V0", "dV0")] == list(base)
 
 
-@pytest.mark.parametrize("base", ["fixed", "floating"])
-@pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
+def _own() -> Iterator[Any]:
+    """Robots and bases; large ones are traced for seconds, and with a fixed base only by their mark."""
+    for path in OWN:
+        for base in ("fixed", "floating"):
+            large = path.stem == "humanoid" and base == "fixed"
+            yield pytest.param(path, base, id=f"{path.stem}-{base}", marks=[pytest.mark.matrix] if large else [])
+
+
+@pytest.mark.parametrize(("path", "base"), tuple(_own()))
 def test_every_algorithm_on_every_model(path, base):
     model = rd.load_urdf(path, base=base)
     singular = rd.Dynamics(model, engine="reference").singularity() is not None

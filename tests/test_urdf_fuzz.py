@@ -21,7 +21,7 @@ from robodyn.description import JOINT_TYPES, RobotDescription
 from robodyn.errors import LoadError, RobodynError
 from robodyn.load import build_model
 
-EXAMPLES = 2500
+EXAMPLES = 1500
 """Robots in one ordinary run: about 20 seconds."""
 
 NIGHTLY = 300.0
