@@ -204,7 +204,7 @@ class Dynamics(SecondOrderQueries, ParameterQueries, RestQueries, KinematicQueri
         if name not in self.__dict__ and not overridden:
             forces = self.joint_forces and name in _WITH_JOINT_FORCES
             entry = None if forces else self.engine.fast_call(name, self.plain_task(name), self)
-            if self._engine_asked == "auto" and current_table().unusual(name, self.dtype.name):
+            if self._engine_asked == "auto" and current_table().unusual(name, self.dtype.name, self.model):
                 entry = Scheduled(self, name, entry or getattr(type(self), name).__get__(self))
             if entry is not None:
                 self.__dict__[name] = entry

@@ -2,8 +2,9 @@
 faster.
 
 A measurement is a row of a table, which `robodyn tune` makes and keeps: the time of a query on a batch of states of a
-tree on one engine. A call takes the engine that was fastest at the measured tree and batch nearest to its own. Arrays
-on a GPU are answered there, whatever the table says.
+tree on one engine. A call takes the engine that was fastest at the measured tree and batch nearest to its own; where
+nothing like it was measured on this machine, a few measurements of another one hold. Arrays on a GPU are answered
+there, whatever the tables say.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ class Row:
 
 
 class Table:
-    """Measurements of one machine."""
+    """Measurements of one machine, and a table that holds where these say nothing."""
 
-    def __init__(self, rows: Iterable[Row]) -> None:
-        self.rows = tuple(rows)
+    def __init__(self, rows: Iterable[Row], otherwise: Table | None = None) -> None:
+        self.rows, self.otherwise = tuple(rows), otherwise
 
     def estimates(self, query: str, dtype: str, model: Model, batch: int) -> dict[str, float]:
         """Seconds by engine, the one to take first, where something like this call was measured; else nothing."""
@@ -67,20 +68,19 @@ class Table:
             for row in self.rows
             if (row.query, row.dtype) == (query, dtype) and max(row.bodies, bodies) <= _LIKE * min(row.bodies, bodies)
         ]
-        if not near or not batch:
+        if not batch:
             return {}
+        if not near:
+            return self.otherwise.nearest(query, dtype, bodies, depth, batch) if self.otherwise else {}
         closest = min(map(distance, near))
         found = {row.engine: row.seconds for row in near if distance(row) == closest}
         return dict(sorted(found.items(), key=lambda item: _handicapped(*item)))
 
-    def unusual(self, query: str, dtype: str) -> bool:
-        """Whether another engine than the usual one was ever the one to take."""
-        best: dict[tuple[int, int, int], Row] = {}
-        for row in self.rows:
-            if (row.query, row.dtype) == (query, dtype):
-                place = row.bodies, row.depth, row.batch
-                best[place] = min(best.get(place, row), row, key=lambda each: _handicapped(each.engine, each.seconds))
-        return any(row.engine != USUAL for row in best.values())
+    def unusual(self, query: str, dtype: str, model: Model) -> bool:
+        """Whether another engine than the usual one is the one to take for some batch of a model."""
+        rows = (*self.rows, *(self.otherwise.rows if self.otherwise else ()))
+        batches = {row.batch for row in rows if (row.query, row.dtype) == (query, dtype)}
+        return any(next(iter(self.estimates(query, dtype, model, batch)), USUAL) != USUAL for batch in batches)
 
 
 def _handicapped(engine: str, seconds: float) -> float:
@@ -106,16 +106,53 @@ def read_table(found: Any) -> Table:
     return Table(rows)
 
 
+_DENSE_MS = {
+    ("float64", 1000, 1000, 1): (3.51, 9.15),
+    ("float64", 1000, 1000, 8): (19.3, 26.3),
+    ("float64", 1000, 10, 1): (0.135, 4.41),
+    ("float64", 1000, 10, 8): (4.6, 13.1),
+    ("float64", 4000, 4000, 1): (75.6, 72.1),
+    ("float64", 4000, 4000, 2): (140.0, 89.4),
+    ("float64", 4000, 4000, 8): (290.0, 384.0),
+    ("float64", 4000, 12, 1): (12.4, 23.7),
+    ("float64", 4000, 12, 8): (92.4, 134.0),
+    ("float64", 8000, 8000, 1): (296.0, 219.0),
+    ("float64", 8000, 8000, 8): (3840.0, 1250.0),
+    ("float64", 8000, 13, 1): (46.9, 52.8),
+    ("float64", 8000, 13, 8): (328.0, 376.0),
+    ("float32", 1000, 1000, 1): (3.24, 9.03),
+    ("float32", 1000, 1000, 8): (13.3, 19.4),
+    ("float32", 1000, 10, 1): (0.0994, 4.18),
+    ("float32", 1000, 10, 8): (0.944, 8.59),
+    ("float32", 4000, 4000, 1): (65.8, 50.1),
+    ("float32", 4000, 4000, 8): (326.0, 236.0),
+    ("float32", 4000, 12, 1): (6.7, 18.7),
+    ("float32", 4000, 12, 8): (50.9, 74.6),
+    ("float32", 8000, 8000, 1): (265.0, 189.0),
+    ("float32", 8000, 8000, 8): (2580.0, 738.0),
+    ("float32", 8000, 13, 1): (24.9, 39.8),
+    ("float32", 8000, 13, 8): (194.0, 207.0),
+}
+"""Milliseconds of dense mass matrices on the CPU and the scan engine, by dtype, bodies, levels and batch: AMD EPYC (Zen
+5), 2 processors."""
+BUILT_IN = Table(
+    Row("mass_matrix", *place, engine, 1e-3 * time)
+    for place, times in _DENSE_MS.items()
+    for engine, time in zip(("cpu", "scan"), times, strict=True)
+)
+"""Where nothing was measured: the only query for which, without a GPU, another engine is ever faster than the usual."""
+
 _KEPT = Subject("engines to choose from")
 
 
 @cache
 def current_table() -> Table:
-    """What was measured on this machine and kept; empty where nothing was."""
+    """What was measured on this machine and kept, over what is built in."""
     try:
-        return read_table(load(_KEPT) or ())
+        rows = read_table(load(_KEPT) or ()).rows
     except ArgumentError:
-        return Table(())
+        rows = ()
+    return Table(rows, BUILT_IN)
 
 
 def keep(table: Table) -> bool:

@@ -50,6 +50,22 @@ def test_nothing_measured_means_the_usual_engine(fresh):
     assert dyn.explain("inverse_dynamics", 3).engine == "cpu" and not dyn.explain("inverse_dynamics", 3).estimates
 
 
+def test_deep_trees_have_their_dense_mass_matrix_from_scans(fresh):
+    """Which is built in, until a machine is measured."""
+    deep, wide, small = rd.auto_tree(10_000), rd.auto_tree(10_000, branching=2.0), rd.auto_tree(100)
+    for model, wanted in ((deep, "scan"), (wide, "cpu"), (small, "cpu")):
+        for dtype in ("float64", "float32"):
+            dyn = rd.Dynamics(model, dtype=dtype)
+            found = dyn.explain("mass_matrix", 1)
+            assert found.engine == wanted and ("another machine" in str(found)) == (model is not small)
+            assert dyn.explain("inverse_dynamics", 1).engine == "cpu"
+            assert scheduler.current_table().unusual("mass_matrix", dtype, model) == (wanted == "scan")
+    keep(Table(rows("mass_matrix", 9000, {1: {"cpu": 1.0, "scan": 1.1}})))
+    found = rd.Dynamics(deep).explain("mass_matrix", 1)
+    assert found.engine == "cpu" and "another machine" not in str(found)
+    assert [row.bodies for row in scheduler.current_table().rows] == [9000, 9000]
+
+
 def test_calls_go_to_the_engine_that_was_fastest_nearby(fresh, monkeypatch):
     model = rd.auto_tree(5)
     fast, slow = {"cpu": 1e-6, "scan": 1e-3}, {"cpu": 2.0, "scan": 1.0}
@@ -133,7 +149,8 @@ def test_an_engine_that_was_hardly_faster_is_not_taken():
     for other, chosen in ((0.9, "cpu"), (0.8, "scan"), (1.1, "cpu")):
         table = Table(rows("inverse_dynamics", 5, {4: {"cpu": 1.0, "scan": other}}))
         assert next(iter(table.estimates("inverse_dynamics", "float64", rd.auto_tree(5), 4))) == chosen
-        assert table.unusual("inverse_dynamics", "float64") == (chosen != "cpu")
+        assert table.unusual("inverse_dynamics", "float64", rd.auto_tree(5)) == (chosen != "cpu")
+        assert not table.unusual("inverse_dynamics", "float64", rd.auto_tree(80))
 
 
 def test_tables_are_read_with_care(fresh):

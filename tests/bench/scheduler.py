@@ -17,7 +17,7 @@ from robodyn.benchmark.tables import Cells
 from robodyn.benchmark.tune import Grid, Judged, judged
 from robodyn.load import load_urdf
 from robodyn.model import Model
-from robodyn.scheduler import USUAL, Row, Table
+from robodyn.scheduler import BUILT_IN, USUAL, Row, Table
 from tests.bench.points import NOT_MEASURED
 from tests.bench.shared import MODELS, facts, show
 
@@ -46,7 +46,8 @@ class Checked:
     def choices(self) -> dict[str, list[Judged]]:
         """What is chosen at every place, as shipped and after a fit."""
         found = Table(self.rows)
-        return {"as shipped": judged(Table(()), found), "after robodyn tune": judged(self.fitted, found)}
+        fitted = Table(self.fitted.rows, BUILT_IN)
+        return {"as shipped": judged(BUILT_IN, found), "after robodyn tune": judged(fitted, found)}
 
     def above(self) -> list[Judged]:
         """Places where a choice is too slow."""
@@ -211,8 +212,8 @@ def page(found: Checked, about: dict[str, str]) -> str:
         "Printed by `python -m tests.bench scheduler --write`: at every place, a query of a batch on a tree, every",
         f"engine that answers it here ({engines}) is measured on NumPy arrays, and what `auto` picks is held against",
         f"the fastest: [the scheduler](../engines.md) must never pick one that takes more than {ALLOWED} times as",
-        "long. *As shipped*: nothing was measured on the machine, and the CPU engine answers. *After robodyn tune*:",
-        "by what that command measures, on other trees and batches. Where a choice was too slow, engines are measured",
+        "long. *As shipped*: nothing was measured on the machine, and what is built in holds. *After robodyn tune*: by",
+        "what that command measures, on other trees and batches. Where a choice was too slow, engines are measured",
         "again, and the better time of each counts. *ratio*: how many times longer the chosen engine takes than the",
         "best other one, which is above 1 where the choice is wrong; shown is the place where it is the largest.",
         "",
