@@ -37,14 +37,22 @@ LARGER = {
 }
 
 
-# Single precision differs in the width of vectors alone, and every query is a compilation.
-CASES = [(robot, "float64") for robot in ROBOTS] + [
-    (robot, "float32") for robot in ("floating", "every kind, some mimic")
+# Single precision differs in the width of vectors alone, rolled code of one robot from that of another in the joints it
+# knows, and every query is a compilation: every run asks some.
+CASES = [
+    *((robot, "float64", "unrolled") for robot in ROBOTS),
+    *((robot, "float64", "rolled") for robot in ("ball joints", "massless links", "mimic", "floating")),
+    *(("every kind, some mimic", "float32", code) for code in CODES),
+]
+REST = [
+    *((robot, "float64", "rolled") for robot in ROBOTS if (robot, "float64", "rolled") not in CASES),
+    *((robot, "float32", code) for robot in ("floating", "every kind") for code in CODES),
 ]
 
 
-@pytest.mark.parametrize("code", CODES)
-@pytest.mark.parametrize(("robot", "dtype"), CASES)
+@pytest.mark.parametrize(
+    ("robot", "dtype", "code"), [*CASES, *(pytest.param(*case, marks=pytest.mark.matrix) for case in REST)]
+)
 def test_every_query(robot: str, dtype: str, code: str) -> None:
     """Nine states: a whole vector and one more in double precision, part of one in single."""
     model = ROBOTS[robot]()
@@ -56,6 +64,24 @@ def test_every_query(robot: str, dtype: str, code: str) -> None:
         qdd = dyn.forward_dynamics(states.q, states.qd, states.tau)
         residual = rd.Dynamics(model, engine="reference").inverse_dynamics(states.q, states.qd, qdd)
         assert difference(residual, states.tau) < RESIDUAL[dtype]
+
+
+@pytest.mark.parametrize("branching", [1.0, 2.0])
+def test_large_matrices_are_the_same_in_any_batch(branching: float) -> None:
+    """To the bit: few states, and all where most entries are zero, are taken one at a time, others in vectors."""
+    model = rd.auto_tree(520, branching=branching, skew=0.3)
+    states = states_of(model, (9,), seed=3)
+    dyn = rd.Dynamics(model, engine="cpu")
+    H, C = dyn.mass_matrix(states.q), dyn.coriolis_matrix(states.q, states.qd)
+    reference = rd.Dynamics(model, engine="reference")
+    assert difference(H[:1], reference.mass_matrix(states.q[:1])) < 1e-12
+    for batch in (1, 2, 3, 8):
+        for again in range(2):  # the second call may be a quick one
+            assert np.array_equal(dyn.mass_matrix(states.q[:batch]), H[:batch]), (batch, again)
+        assert np.array_equal(dyn.coriolis_matrix(states.q[:batch], states.qd[:batch]), C[:batch]), batch
+    assert np.array_equal(dyn.mass_matrix(states.q[4]), H[4])
+    out = np.full((2, 520, 520), np.nan)
+    assert dyn.mass_matrix(states.q[:2], out=out) is out and np.array_equal(out, H[:2])
 
 
 @pytest.mark.parametrize("code", CODES)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import math
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from inspect import Signature, signature
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,7 @@ from robodyn.engines.cpu.target import Target, host_target
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
+from robodyn.sweeps import Algorithm, PairOutput
 from robodyn.tracing.unrolled import input_shapes, output_shape
 
 if TYPE_CHECKING:
@@ -37,6 +40,10 @@ _PIECE_NS = 4_000.0
 _KEPT_WORKSPACES = 2
 _MAX_SCRATCH = 1 << 26
 """Bytes of scratch memory that quick calls keep, of all threads together."""
+_LARGE, _FEW, _FULL = 512, 1 / 4, 1 / 16
+"""A matrix over pairs of joints with so many rows is computed for one state at a time, in the user's own array: in
+batches of up to this share of a vector, and in any batch where pairs with one joint carrying the other are fewer than
+this share of all. In vectors of states, what is zero costs as much as what is not, and all is moved once more."""
 _RELEASE_NS, _RELEASE_ROWS = 10_000.0, 64
 """Work, in nanoseconds by a kernel's own estimate, and rows from which other Python threads run during a quick call."""
 
@@ -100,6 +107,19 @@ class CpuEngine:
             self._kernels[(*key, single) if found.mode == "rolled" else key] = found
         return found
 
+    def _alone(self, algorithm: Task, batch: int) -> bool:
+        """Whether the states of a batch are taken one at a time, where that makes a difference."""
+        if batch == 1 or self.model.nv < _LARGE or not isinstance(algorithm, Algorithm):
+            return batch == 1
+        pairs = any(isinstance(output, PairOutput) for output in algorithm.outputs.values())
+        return pairs and (self._few_pairs or batch <= _FEW * self.target.width(self.dtype))
+
+    @cached_property
+    def _few_pairs(self) -> bool:
+        """Whether few pairs of bodies have one on the way from the other to the world."""
+        depth = self.model.tree.depth
+        return int(depth.sum()) + depth.size < _FULL * depth.size**2
+
     def _ready(self, algorithm: Task, base: tuple[str, ...], link: int | None, single: bool) -> Kernel | None:
         """The kernel, or None while it compiles in the background, or where it does not compile at all."""
         if self.model.n_bodies == 0:  # nothing moves: there is nothing to compile
@@ -148,7 +168,7 @@ class CpuEngine:
         """Fill `outputs` (B, ...) from `inputs` (B, ...), all of the engine's dtype; see `protocol.Engine`."""
         batch = next(iter(outputs.values())).shape[0]
         base = tuple(name for name in ("V0", "dV0") if name in inputs)
-        kernel = self._ready(algorithm, base, link, batch == 1)
+        kernel = self._ready(algorithm, base, link, self._alone(algorithm, batch))
         if kernel is None:
             given = {**inputs, "q": self.model.unit_coordinates(inputs["q"])}
             self._reference.run(algorithm, given, outputs, link=link)
@@ -207,14 +227,14 @@ class CpuEngine:
         Trees whose kernels take more scratch memory than quick calls keep go without: beside the time of these the
         method's own is nothing.
         """
-        key = _key(algorithm, (), None)
-        found = [self._kernels.get(key) or self._kernels.get((*key, single)) for single in (False, True)]
+        key, modes = _key(algorithm, (), None), (self._alone(algorithm, sys.maxsize), True)
+        found = [self._kernels.get(key) or self._kernels.get((*key, single)) for single in modes]
         sizes = [_stride(kernel) * n if kernel else 0 for kernel, n in zip(found, (self.threads, 1), strict=True)]
         kernels = [kernel if size <= _MAX_SCRATCH else None for kernel, size in zip(found, sizes, strict=True)]
         if self._without_entries or not any(kernels):
             return None
         method = getattr(type(dyn), name).__get__(dyn)
-        missing = [(*key, single) for single, kernel in zip((False, True), found, strict=True) if kernel is None]
+        missing = [(*key, single) for single, kernel in zip(modes, found, strict=True) if kernel is None]
         fallback = _Incomplete(method, name, lambda: missing[0] in self._kernels) if missing else method
         try:
             return self._entry(name, algorithm, dyn, kernels, fallback)
