@@ -35,6 +35,14 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[FOLDER_VARIABLE] = str(kept)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Neighbouring tests share fixtures and machine code: workers take runs of them, and help each other at the end."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what needs a GPU where there is none."""
     marked = [item for item in items if item.get_closest_marker("gpu") is not None]

@@ -25,7 +25,7 @@ EVERY_KIND = [kind for kind in JOINT_TYPES if kind != "fixed"]
 @pytest.fixture(scope="module")
 def model():
     """Every joint kind, a floating base, several children of the root."""
-    return rd.random_tree(11, seed=8, joints=JOINT_TYPES, base="floating", armature=True)
+    return rd.random_tree(8, seed=1, joints=JOINT_TYPES, base="floating", armature=True)
 
 
 def queries(dyn, q, qd, qdd, f_ext=None):
@@ -183,7 +183,7 @@ ARGUMENTS = {
 def test_values_that_are_not_finite_stay_in_their_rows(mimic, make_dynamics):
     """Rows beside spoilt ones do not change by a bit, and nothing warns (warnings are errors here)."""
     joints = ("revolute", "prismatic", "spherical")
-    model = rd.random_tree(4, seed=1, joints=joints, mimic=mimic, base="floating", armature=True)
+    model = rd.random_tree(3, seed=0, joints=joints, mimic=mimic, base="floating", armature=True)
     assert model.has_mimic == (mimic > 0.0) and model.quaternion_starts.size > 1
     options = {"joint_forces": ("damping", "friction")}
     dyn, checked = make_dynamics(model, **options), make_dynamics(model, check=True, **options)
