@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import time
 import warnings
-import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -81,12 +81,31 @@ class Rollout:
         Raises:
             ArgumentError: the file holds something else.
         """
-        try:
-            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as found:
-                arrays = [np.asarray(found[name]) for name in ("t", "q", "qd", "diverged")]
-                return Rollout(arrays[0], arrays[1], arrays[2], arrays[3], int(found["steps"]))
-        except (KeyError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise ArgumentError(f"path: {brief(str(path))} holds no rollout ({error})") from error
+        with _file("path", path).open("rb") as file:
+            try:
+                return _read(file)
+            except _DAMAGED as error:
+                raise ArgumentError(f"path: {brief(str(path))} holds no rollout ({error})") from error
+
+
+_DAMAGED = (KeyError, ValueError, TypeError, ArithmeticError, EOFError, OSError, RuntimeError, BadZipFile, zlib.error)
+"""What NumPy and zipfile raise where an archive is damaged: places before the file, passwords, other versions."""
+
+
+def _read(file: IO[bytes]) -> Rollout:
+    with np.load(file, allow_pickle=False) as found:
+        t, q, qd, diverged = (np.asarray(found[name]) for name in ("t", "q", "qd", "diverged"))
+        steps = int(found["steps"])
+    shapes = t.ndim == 1 and q.ndim > 1 and q.shape[:-1] == qd.shape[:-1] == t.shape + diverged.shape
+    if not shapes or any(each.dtype.kind != kind for each, kind in zip((t, q, qd, diverged), "fffi", strict=True)):
+        raise ValueError("arrays of no rollout")
+    return Rollout(t, q, qd, diverged, steps)
+
+
+def _file(name: str, given: Any) -> Path:
+    if not isinstance(given, str | Path) or "\0" in str(given):
+        raise ArgumentError(f"{name}: got {brief(given)}; wanted the name of a file")
+    return Path(given)
 
 
 def rollout(
@@ -115,12 +134,11 @@ def rollout(
     if policy is not None and (tau is not None or not callable(policy)):
         got = "tau besides" if callable(policy) else brief(policy)
         raise ArgumentError(f"policy: got {got}; wanted a function of (t, q, qd) that returns tau, and no tau then")
-    if checkpoint is not None and not isinstance(checkpoint, str | Path):
-        raise ArgumentError(f"checkpoint: got {brief(checkpoint)}; wanted the name of a file")
+    file = None if checkpoint is None else _Checkpoint(_file("checkpoint", checkpoint))
     start = Query(dyn, None, q=q0, qd=qd0)
     run = _Run(dyn, start, seconds, steps, integrator, {"tau": tau, "f_ext": f_ext, "inertia": inertia}, policy)
     trajectory = _Trajectory(run, every, out)
-    _follow(run, trajectory, None if checkpoint is None else _Checkpoint(checkpoint), flag("progress", progress))
+    _follow(run, trajectory, file, flag("progress", progress))
     return trajectory.finished()
 
 
@@ -407,7 +425,7 @@ def _given(out: Any, shapes: list[tuple[int, ...]], run: _Run) -> list[Array]:
 class _Checkpoint:
     """A file that tells of a trajectory, written so seldom that it costs little."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: Path) -> None:
         self._path, self._next = path, 0.0
 
     def update(self, trajectory: _Trajectory, now: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 from typing import Any
@@ -401,6 +402,28 @@ def test_a_file_for_checkpoints_is_tried_first(tmp_path):
             Rollout.load(tmp_path / "other.npz")
 
 
+def test_whatever_an_archive_holds_it_is_a_rollout_or_refused(tmp_path):
+    path = tmp_path / "run"
+    run = rd.Dynamics(rd.load_urdf(own("arm6"))).rollout(np.zeros((2, 6)), np.zeros(6), None, 1e-3, 3, checkpoint=path)
+    whole, rng = path.read_bytes(), np.random.default_rng(0)
+    for _ in range(300):  # passwords, other versions of the format, places before the file
+        damaged = bytearray(whole)
+        # what comes last is the directory of the archive
+        damaged[-rng.integers(1, 400)] ^= 1 << rng.integers(8)
+        path.write_bytes(damaged)
+        with contextlib.suppress(rd.ArgumentError):
+            Rollout.load(path)
+    good = {"t": run.t, "q": run.q, "qd": run.qd, "diverged": run.diverged, "steps": run.steps}
+    for change in ({"qd": run.qd[1:]}, {"q": "x"}, {"steps": np.inf}, {"diverged": -1}, {"t": run.t[:, None]}):
+        with path.open("wb") as file:
+            np.savez(file, **{**good, **change})
+        with pytest.raises(rd.ArgumentError, match="holds no rollout"):
+            Rollout.load(path)
+    for name in (b"run", 3, "run\0"):
+        with pytest.raises(rd.ArgumentError, match=r"path: got .*; wanted the name of a file"):
+            Rollout.load(name)
+
+
 @pytest.fixture
 def interrupts():
     """Ctrl-C raises, also where whoever started the tests has it ignored."""
@@ -441,6 +464,7 @@ def test_ctrl_c_ends_a_rollout(interrupts):
         ({"policy": lambda *_: np.zeros((3, 6)), "tau": None}, r"policy: returned shape \(3, 6\) for states \(2,\)"),
         ({"progress": 1}, "progress: got 1"),
         ({"checkpoint": 3}, "checkpoint: got 3; wanted the name of a file"),
+        ({"checkpoint": "a\0"}, r"checkpoint: got 'a\\x00'; wanted the name of a file"),
         ({"inertia": np.ones((5, 2, 6, 10))}, r"inertia: got shape .*; wanted \(2, 6, 10\)$"),
         ({"out": np.zeros(3)}, "out: wanted a tuple of 2 arrays"),
         ({"out": (np.zeros((6, 2, 6)), np.zeros((5, 2, 6)))}, r"out \(qd\): got a writeable"),
