@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from robodyn.arguments import Array, finite_number, finite_real, one_of, real_array
+from robodyn.arguments import Array, count, finite_number, finite_real, one_of, real_array
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, NumericalError
 from robodyn.messages import brief
@@ -18,6 +18,7 @@ from robodyn.model import Model
 
 Event = Callable[[float, Array, Array], float]
 """(t, q, qd) to a number whose sign changes at the event. `terminal` and `direction` may be set on it, as in SciPy."""
+_MOST_TIMES = 1 << 40
 METHODS = ("RK45", "RK23", "DOP853", "Radau", "BDF", "LSODA")
 
 
@@ -96,11 +97,8 @@ def simulate(
     if not callable(events) and not isinstance(events, Iterable):
         raise ArgumentError(f"events: got {brief(events)}; wanted functions of (t, q, qd)")
     watch = _Watch(run, (events,) if callable(events) else tuple(events))
-    tolerances = {
-        "rtol": _positive("rtol", rtol),
-        "atol": _positive("atol", atol),
-        "max_step": _positive("max_step", max_step),
-    }
+    longest = np.inf if isinstance(max_step, float) and max_step == np.inf else _positive("max_step", max_step)
+    tolerances = {"rtol": _positive("rtol", rtol), "atol": _positive("atol", atol), "max_step": longest}
     status, kept = _follow(run, end, asked, watch, callback, one_of("method", method, METHODS), tolerances)
     t, y = np.array([each[0] for each in kept]), np.array([each[1] for each in kept]).reshape(len(kept), run.y0.size)
     q, qd = run.split(y)
@@ -168,6 +166,8 @@ class _Watch:
             if not callable(event):
                 raise ArgumentError(f"events: got {brief(event)}; wanted functions of (t, q, qd)")
         self._run, self._events = run, events
+        self._ends_at = [_times_until_the_end(event) for event in events]
+        self._directions = [finite_number("events: direction", getattr(event, "direction", 0)) for event in events]
         self.times: list[list[float]] = [[] for _ in events]
         self._values = [self._value(event, 0.0, run.y0) for event in events]
 
@@ -180,12 +180,12 @@ class _Watch:
         for k, event in enumerate(self._events):
             old, new = self._values[k], self._value(event, t, dense(t))
             self._values[k] = new
-            direction = getattr(event, "direction", 0)
+            direction = self._directions[k]
             up, down = old < 0.0 <= new, old > 0.0 >= new
             if (up and direction >= 0) or (down and direction <= 0):
                 at = self._when(event, before, t, dense)
                 found.append((at, k))
-                times = int(getattr(event, "terminal", False))
+                times = self._ends_at[k]
                 if 0 < times <= len(self.times[k]) + 1 and (last is None or at < last):
                     last = at
         for at, k in sorted(found):
@@ -206,6 +206,14 @@ class _Watch:
         return float(brentq(value, before, t, xtol=4e-16 * max(1.0, t)))
 
 
+def _times_until_the_end(event: Event) -> int:
+    """How often an event happens until it ends the simulation, 0 where it does not."""
+    terminal = getattr(event, "terminal", None)
+    if terminal is None or isinstance(terminal, bool | np.bool_):
+        return int(bool(terminal))
+    return count("events: terminal", terminal, 0, _MOST_TIMES)
+
+
 def _follow(
     run: _Run,
     end: float,
@@ -223,6 +231,8 @@ def _follow(
     try:
         while solver.status == "running":
             message = solver.step()
+            if solver.t == solver.t_old:  # LSODA alone goes on like this for ever
+                solver.status, message = "failed", "a step is less than spacing between numbers"
             if solver.status == "failed":
                 raise NumericalError(f"simulate: {method} gives up at t = {solver.t:.6g} s: {message}")
             dense = solver.dense_output()
@@ -256,7 +266,7 @@ def _times(given: ArrayLike | None, end: float) -> Array | None:
 
 
 def _positive(name: str, given: Any) -> float:
-    number = np.inf if isinstance(given, float) and given == np.inf else finite_real(given)
+    number = finite_real(given)
     if number is None or number <= 0.0:
         raise ArgumentError(f"{name}: got {brief(given)}; wanted a positive number")
     return number

@@ -578,6 +578,36 @@ def test_simulations_may_return_no_states_and_count_events():
     assert found.t.shape == (0,) and found.q.shape == found.qd.shape == (0, 2)
 
 
+def test_events_are_told_what_they_mean():
+    model = rd.load_urdf(own("double_pendulum"))
+
+    def event(**attributes):
+        def down(t, q, qd):
+            return q[0]
+
+        down.__dict__.update(attributes)
+        return down
+
+    never = event(terminal=None), event(terminal=0), event(terminal=np.False_)
+    found = rd.simulate(model, [1.0, 0.5], [0.0, 0.0], 1.0, events=(*never, event(terminal=np.int64(1))))
+    assert found.status == "event" and [len(times) for times in found.events] == [1, 1, 1, 1]
+    for attributes, message in (
+        ({"terminal": "x"}, "events: terminal: got 'x'; wanted an integer"),
+        ({"terminal": -1}, "events: terminal: got -1"),
+        ({"terminal": 1.5}, "events: terminal: got 1.5"),
+        ({"direction": None}, "events: direction: got None; wanted a finite real number"),
+    ):
+        with pytest.raises(rd.ArgumentError, match=message):
+            rd.simulate(model, [1.0, 0.5], [0.0, 0.0], 1.0, events=event(**attributes))
+
+
+def test_every_integrator_gives_up_where_velocities_grow_without_bound():
+    model = rd.load_urdf(own("double_pendulum"))
+    for method in ("LSODA", "RK45"):
+        with pytest.raises(rd.NumericalError, match=rf"simulate: {method} gives up at t = 0.0002\d* s: .*step"):
+            rd.simulate(model, [1.0, 0.5], [0.0, 0.0], 5.0, tau=lambda t, q, qd: np.exp(50.0 * qd), method=method)
+
+
 def test_simulations_ask_in_machine_code(monkeypatch):
     model = rd.load_urdf(own("double_pendulum"))
     read: list[str] = []
@@ -630,6 +660,8 @@ def test_simulations_are_interrupted_with_what_there_is():
         ({"events": [3]}, "events: got 3; wanted functions"),
         ({"events": None}, "events: got None; wanted functions"),
         ({"atol": np.ones(4)}, "atol: got array"),
+        ({"rtol": np.inf}, "rtol: got inf; wanted a positive number"),
+        ({"max_step": np.nan}, "max_step: got nan; wanted a positive number"),
         ({"tau": np.zeros((3, 2))}, r"tau: got shape \(3, 2\) for one state; wanted \(2,\)"),
         ({"f_ext": lambda *_: np.zeros((3, 2, 6))}, r"f_ext: got shape \(3, 2, 6\) for one state"),
         ({"events": lambda *_: "x"}, "events: what one returns: got 'x'"),
