@@ -136,10 +136,23 @@ def rollout(
         raise ArgumentError(f"policy: got {got}; wanted a function of (t, q, qd) that returns tau, and no tau then")
     file = None if checkpoint is None else _Checkpoint(_file("checkpoint", checkpoint))
     start = Query(dyn, None, q=q0, qd=qd0)
-    run = _Run(dyn, start, seconds, steps, integrator, {"tau": tau, "f_ext": f_ext, "inertia": inertia}, policy)
+    given = {"tau": tau, "f_ext": f_ext, "inertia": inertia}
+    with _memory_for(start.batch):
+        run = _Run(dyn, start, seconds, steps, integrator, given, policy)
     trajectory = _Trajectory(run, every, out)
     _follow(run, trajectory, file, flag("progress", progress))
     return trajectory.finished()
+
+
+@contextmanager
+def _memory_for(batch: int) -> Iterator[None]:
+    """Around what takes memory for so many states: UnavailableError where there is none."""
+    try:
+        yield
+    except MemoryError as error:
+        raise UnavailableError(
+            f"rollout: no memory for a step of {batch} states ({error}); ask for fewer states at a time"
+        ) from error
 
 
 class _Run:
@@ -245,12 +258,13 @@ class _Run:
             given["tau"] = self._asked(self.policy, k, q[0], qd[0])
             if self._marched((q, qd), {name: array[None] for name, array in given.items()}):
                 return
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), _memory_for(self.start.batch):
             q[1], qd[1] = INTEGRATORS[self.integrator](_Arrays(self, given), q[0], qd[0], self.dt)
 
     def _marched(self, states: tuple[Array, Array], given: Mapping[str, Array]) -> bool:
         step = step_of(self.task, self.integrator, self.dyn.joint_forces)
-        return isinstance(self.engine, Marching) and self.engine.march(step, states, given, self.dt)
+        with _memory_for(self.start.batch):
+            return isinstance(self.engine, Marching) and self.engine.march(step, states, given, self.dt)
 
     def _asked(self, policy: Policy, k: int, q: Array, qd: Array) -> Array:
         """tau (B, nv) of a policy, which gets copies: it may keep them, or write to them."""
@@ -442,8 +456,9 @@ def _follow(run: _Run, trajectory: _Trajectory, checkpoint: _Checkpoint | None, 
     model, batch, xp = run.dyn.model, run.start.batch, run.library.xp
     scalars = max(1, batch * (model.nq + model.nv))
     length = max(1, min(run.steps, _LONGEST_WINDOW, _WINDOW_SCALARS // scalars))
-    q, qd = (xp.empty((length + 1, batch, n), run.dyn.dtype) for n in (model.nq, model.nv))
-    q[0], qd[0] = run.first()
+    with _memory_for(batch):
+        q, qd = (xp.empty((length + 1, batch, n), run.dyn.dtype) for n in (model.nq, model.nv))
+        q[0], qd[0] = run.first()
     done = 0
     trajectory.freeze(q[:1], qd[:1], 0)
     trajectory.keep(q[:1], qd[:1], 0)

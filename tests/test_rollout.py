@@ -483,6 +483,9 @@ def test_forces_that_are_not_finite_and_results_that_do_not_fit_are_refused():
         dyn.rollout(zero, zero, np.full(6, np.nan), 1e-3, 2)
     with pytest.raises(rd.UnavailableError, match=r"no memory for 1099511627777 states .* larger save_every"):
         dyn.rollout(zero, zero, None, 1e-3, 2**40)
+    many = np.broadcast_to(zero, (10**14, 6))
+    with pytest.raises(rd.UnavailableError, match=r"no memory for a step of 10{14} states .* fewer states at a time"):
+        dyn.rollout(many, many, None, 1e-3, 2)
 
 
 def test_rollouts_of_singular_robots_say_so():
