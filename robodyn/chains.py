@@ -349,7 +349,7 @@ class Elimination:
         pattern = coupled(model)
         self.pattern = pattern.copy()
         """(nv, nv) where H can be nonzero."""
-        self.lower: list[Array] = [np.flatnonzero(pattern[0, :0])] * model.nv
+        self.lower: list[Array] = [np.empty(0, np.intp)] * model.nv
         for k in range(model.nv - 1, -1, -1):
             columns = np.flatnonzero(pattern[k, :k])
             pattern[np.ix_(columns, columns)] = True

@@ -85,6 +85,7 @@ _WITH_JOINT_FORCES = (
     *("inverse_dynamics_gradient", "forward_dynamics_gradient", "inverse_dynamics_vjp", "forward_dynamics_hessian"),
 )
 _INVERTING = ("forward_dynamics", "mass_matrix_inverse", "forward_dynamics_gradient", "forward_dynamics_hessian")
+_CENTRED = ("center_of_mass", "center_of_mass_jacobian", "centroidal_momentum")
 _EAGER = ("inverse_dynamics", "forward_dynamics", "mass_matrix", "bias_force")
 
 
@@ -326,11 +327,14 @@ class Dynamics(SecondOrderQueries, ParameterQueries, RestQueries, KinematicQueri
         Raises:
             ArgumentError: a query that is not one program.
             SingularError: it needs the inverse of a mass matrix that has none.
+            NumericalError: it needs a centre of mass, and nothing that moves has mass.
             UnavailableError: an engine that does not compile.
         """
         one_of("query", query, tuple(PLAIN_CALLS))
         if query in _INVERTING and self._singular is not None:
             raise SingularError(self._singular)
+        if query in _CENTRED:
+            self._require_mass()
         return self.engine.generated(self.plain_task(query))
 
 
