@@ -47,7 +47,8 @@ def tune(seconds: float, quick: bool, as_json: bool) -> None:
     if as_json:
         rows_found = [dataclasses.asdict(row) for row in table.rows]
         worst = ratio if math.isfinite(ratio) else None  # the engine chosen was too slow to be measured
-        print(json.dumps({"robodyn": __version__, "engines": rows_found, "worst": worst, "where": where}, indent=1))
+        found_all = {"robodyn": __version__, "kept": all(kept), "engines": rows_found, "worst": worst, "where": where}
+        print(json.dumps(found_all, indent=1))
         return
     screen = console()
     screen.print(engine_table(table).rich())

@@ -197,6 +197,8 @@ def test_the_command_tunes_and_prints(fresh, monkeypatch):
     assert status == 0
     assert "engines on NumPy arrays" in shown and "kept in the cache" in shown
     found = json.loads(run("tune", "--quick", "--seconds", "0.0001", "--json")[1])
-    assert {row["engine"] for row in found["engines"]} >= {"cpu", "scan"} and found["worst"] >= 1.0
+    assert {row["engine"] for row in found["engines"]} >= {"cpu", "scan"} and found["worst"] >= 1.0 and found["kept"]
     assert scheduler.current_table().rows
     refused(["tune", "--seconds", "-1"], "--seconds: got -1.0")
+    monkeypatch.setenv("ROBODYN_CACHE_DIR", "off")
+    assert not json.loads(run("tune", "--quick", "--seconds", "0.0001", "--json")[1])["kept"]
