@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 from gpu_host import missing
 from gpu_host.scan_functions import add_functions
 
@@ -117,6 +118,21 @@ def test_thesis_is_a_part_of_the_papers(tmp_path, monkeypatch, capsys):
         "recurrence, blocked 64"
     }
     assert not (tmp_path / "papers.md").exists()
+
+
+def test_the_runner_refuses_what_it_cannot_measure_or_store(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(machine, "cuda_machine", no_gpu)
+    (tmp_path / "file").touch()
+    for words, options, message in (
+        (["papers", "nowhere"], {}, "no case that is small enough has 'papers' and 'nowhere' in its name"),
+        (["papers 2016"], {"largest": 0}, "nothing was measured: no case that is small enough"),
+        (["papers"], {"write": True, "folder": tmp_path / "file"}, "--folder: got .*file, where nothing can be stored"),
+        (["papers"], {"seconds": -1.0}, r"seconds: got -1.0; wanted a number from 0"),
+        (["papers"], {"limit": np.nan}, "--limit: got nan; wanted a number of seconds"),
+        (["papers"], {"batch": "1,x"}, "batches: got '1,x'; wanted numbers"),
+    ):
+        with pytest.raises(typer.BadParameter, match=message):
+            runner.run(words, **options)
 
 
 def test_claims_are_answered_by_figures():

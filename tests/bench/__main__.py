@@ -23,6 +23,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Annotated, Any
 
 import typer
@@ -30,6 +31,8 @@ from rich.console import Console
 
 from robodyn.benchmark.compare import Settings, threads_from
 from robodyn.benchmark.tables import Cells
+from robodyn.errors import ArgumentError
+from robodyn.messages import brief
 from robodyn.tables import console
 from tests.bench import (
     core,
@@ -43,6 +46,7 @@ from tests.bench import (
     thesis,
     thesis_plots,
 )
+from tests.bench.drawing import pyplot
 from tests.bench.gpu import goals
 from tests.bench.gpu import suite as gpu
 from tests.bench.gpu.fit import verdict
@@ -75,14 +79,21 @@ def run(
 ) -> None:
     """Measure and print; store with --write."""
     words = words or []
+    if write:
+        _require_folder(folder)
     suite = max((name for name in _LONG if words and words[0].startswith(name)), key=len, default="")
-    settings = Settings(
-        engine=engine,  # type: ignore[arg-type]
-        dtypes=tuple(dtype.split(",")),
-        threads=threads_from(threads.split(",")),
-        batches=tuple(sorted(map(int, batch.split(",")))) if batch else _usual(_BATCHES, suite),
-        seconds=_usual(_SECONDS, suite) if seconds is None else seconds,
-    )
+    if limit is not None and not limit >= 0.0:
+        raise typer.BadParameter(f"--limit: got {limit}; wanted a number of seconds from 0")
+    try:
+        settings = Settings(
+            engine=engine,  # type: ignore[arg-type]
+            dtypes=tuple(dtype.split(",")),
+            threads=threads_from(threads.split(",")),
+            batches=_numbers(batch) if batch else _usual(_BATCHES, suite),
+            seconds=_usual(_SECONDS, suite) if seconds is None else seconds,
+        )
+    except ArgumentError as error:
+        raise typer.BadParameter(str(error)) from None
     screen, about = console(), shared.header() | {"load": shared.load()}
     screen.width = max(screen.width, _WIDTH)
     if words and words != [suite]:
@@ -105,7 +116,28 @@ def run(
         screen=screen,
         store=folder if write else None,
     )
-    _LONG.get(suite, _short)(asked)
+    if not _LONG.get(suite, _short)(asked):
+        given = " and ".join(map(repr, words)) or "nothing"
+        raise typer.BadParameter(f"nothing was measured: no case that is small enough has {given} in its name")
+
+
+def _numbers(words: str) -> tuple[int, ...]:
+    try:
+        return tuple(sorted(map(int, words.split(","))))
+    except ValueError:
+        raise ArgumentError(f"batches: got {brief(words)}; wanted numbers with commas between them") from None
+
+
+def _require_folder(folder: Path) -> None:
+    """What is measured for half an hour shall have a place to go."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise typer.BadParameter(f"--folder: got {folder}, where nothing can be stored ({error.strerror})") from None
+    if pyplot() is None:
+        console(stderr=True).print('pages are stored without pictures: no matplotlib; pip install "robodyn[bench]"')
 
 
 def _usual(values: dict[str, Any], suite: str) -> Any:
@@ -152,8 +184,8 @@ class Asked:
                 _dump(self.store / f"{name}.json", document)
 
 
-def _short(asked: Asked) -> None:
-    """The suites that run without being named."""
+def _short(asked: Asked) -> bool:
+    """The suites that run without being named. Like the others: whether there was something to measure."""
     rows = [case.measure() for case in core.cases() if asked.selected(f"core: {case.name}")]
     measured = dynamics.measure(asked.selected, asked.settings, asked.huge, asked.announce)
     asked.show([core.table(rows)] if rows else [])
@@ -167,9 +199,10 @@ def _short(asked: Asked) -> None:
             lambda folder: dynamics.page(measured, asked.about, plots.draw(measured.reports, folder / "cpu.svg")),
             dynamics.document(measured, asked.about),
         )
+    return bool(rows or measured)
 
 
-def _papers(asked: Asked) -> None:
+def _papers(asked: Asked) -> bool:
     machine, missing = find_machine()
     budget = asked.budget("papers")
     points = papers.measure(machine, asked.selected, budget, asked.most, asked.announce)
@@ -183,10 +216,10 @@ def _papers(asked: Asked) -> None:
             lambda folder: papers.page(points, about, missing, papers.draw(points, folder)),
             papers.document(points, about, budget),
         )
-    _thesis(replace(asked, selected=lambda name: asked.selected(f"papers: {name}")))
+    return _thesis(replace(asked, selected=lambda name: asked.selected(f"papers: {name}"))) or bool(points)
 
 
-def _thesis(asked: Asked) -> None:
+def _thesis(asked: Asked) -> bool:
     budget = asked.budget("thesis")
     points = thesis.measure(asked.selected, budget, asked.most, asked.announce)
     asked.show(table for cells in thesis.tables(points).values() for table in cells)
@@ -196,9 +229,10 @@ def _thesis(asked: Asked) -> None:
             lambda folder: thesis.page(points, asked.about, thesis_plots.draw(points, folder)),
             thesis.document(points, asked.about, budget),
         )
+    return bool(points)
 
 
-def _scan(asked: Asked) -> None:
+def _scan(asked: Asked) -> bool:
     budget = asked.budget("scan")
     points = scan_map.measure(asked.selected, budget, asked.most, asked.announce)
     asked.show(grid.table() for grid in scan_map.grids(points))
@@ -208,13 +242,14 @@ def _scan(asked: Asked) -> None:
             lambda folder: scan_map.page(points, asked.about, scan_map.draw(points, folder / "scan.svg")),
             scan_map.document(points, asked.about, budget),
         )
+    return bool(points)
 
 
-def _scan_gpu(asked: Asked) -> None:
+def _scan_gpu(asked: Asked) -> bool:
     machine, missing = find_machine()
     if machine is None:
         _unmeasured(asked, "scan-gpu", missing, scan_gpu.goals_of([]), scan_gpu.unmeasured(missing))
-        return
+        return True
     about = asked.about | machine.facts
     budget = asked.budget("scan-gpu")
     points = scan_gpu.measure(machine, asked.selected, budget, asked.most, asked.announce)
@@ -225,14 +260,15 @@ def _scan_gpu(asked: Asked) -> None:
             lambda folder: scan_gpu.page(points, about, scan_gpu.draw(points, folder)),
             scan_gpu.document(points, about, budget),
         )
+    return bool(points)
 
 
-def _gpu(asked: Asked) -> None:
+def _gpu(asked: Asked) -> bool:
     plan = gpu.plan(asked.selected, asked.settings)
     machine, missing = find_machine()
     if machine is None:
         _unmeasured(asked, "gpu", missing, goals.goals([], None, [], []), gpu.unmeasured(plan, missing))
-        return
+        return True
 
     def store(found: gpu.Measured) -> None:
         asked.write("gpu", lambda folder: gpu.page(found, asked.about), gpu.document(found, asked.about, plan))
@@ -240,6 +276,7 @@ def _gpu(asked: Asked) -> None:
     found = gpu.measure(plan, machine, asked.announce, fitted=asked.fit, store=store)
     lines = (*verdict(found.trials), *gpu.remarks(found))
     asked.show((table for tables in gpu.cells(found).values() for table in tables), (f"- {line}" for line in lines))
+    return True
 
 
 def _unmeasured(asked: Asked, name: str, missing: str, wanted: Sequence[goals.Goal], page: str) -> None:
@@ -249,7 +286,7 @@ def _unmeasured(asked: Asked, name: str, missing: str, wanted: Sequence[goals.Go
         asked.write(name, lambda folder: page, None)
 
 
-def _scheduler(asked: Asked) -> None:
+def _scheduler(asked: Asked) -> bool:
     found = scheduler.measure(asked.selected, asked.settings, asked.most, asked.announce)
     asked.show(scheduler.tables(found), scheduler.verdict(found))
     if found.rows:
@@ -258,6 +295,7 @@ def _scheduler(asked: Asked) -> None:
             lambda folder: scheduler.page(found, asked.about),
             scheduler.document(found, asked.about, asked.settings),
         )
+    return bool(found.rows)
 
 
 _LONG = {
