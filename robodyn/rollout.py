@@ -490,8 +490,17 @@ def progress_bar(shown: bool, steps: int) -> Iterator[Callable[[int], None]]:
     if not shown:
         yield lambda n: None
         return
+    from rich.errors import LiveError
     from rich.progress import Progress
 
-    with Progress() as bar:
+    bar = Progress()
+    try:
+        bar.start()
+    except LiveError:  # older versions of rich have one at a time: another rollout's, or the user's
+        yield lambda n: None
+        return
+    try:
         task = bar.add_task("rollout", total=steps)
         yield lambda n: bar.advance(task, n)
+    finally:
+        bar.stop()

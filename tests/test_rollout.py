@@ -501,6 +501,19 @@ def test_a_progress_bar_is_shown(capsys):
     assert "rollout" in "".join(capsys.readouterr())
 
 
+def test_a_bar_that_has_no_place_is_not_shown(monkeypatch):
+    """Older versions of rich have room for one."""
+    from rich.errors import LiveError
+    from rich.progress import Progress
+
+    def full(self):
+        raise LiveError("Only one live display may be active at once")
+
+    monkeypatch.setattr(Progress, "start", full)
+    run = rd.Dynamics(rd.load_urdf(own("arm6"))).rollout(np.zeros(6), np.zeros(6), None, 1e-3, 3, progress=True)
+    assert run.steps == 3
+
+
 def test_steps_are_known_by_identity():
     from robodyn.algorithms.aba import aba
 
