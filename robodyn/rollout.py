@@ -248,9 +248,15 @@ class _Run:
             except KeyboardInterrupt:
                 self.interrupted = True
                 return k
-            if time.monotonic() > end:
+            # What is not finite is frozen between windows, before a policy sees it and tells the other rows.
+            if time.monotonic() > end or (self.policy is not None and not self.finite(q[k + 1], qd[k + 1])):
                 return k + 1
         return steps
+
+    def finite(self, q: Array, qd: Array) -> bool:
+        """Whether all states are."""
+        xp = self.library.xp
+        return bool(xp.isfinite(q).all() & xp.isfinite(qd).all())
 
     def _step(self, q: Array, qd: Array, given: dict[str, Array], k: int) -> None:
         """Fill the second of two states, that after step `k`."""
@@ -372,7 +378,7 @@ class _Trajectory:
             for states in (q, qd):
                 states[1:, rows] = states[0, rows]
         # What is not finite stays so: the last states tell of all before.
-        if bool(xp.isfinite(q[-1]).all() & xp.isfinite(qd[-1]).all()):
+        if self._run.finite(q[-1], qd[-1]):
             return
         finite = library.to_numpy(xp.isfinite(q).all(axis=-1) & xp.isfinite(qd).all(axis=-1))
         for row in np.flatnonzero(~finite[-1] & ~still).tolist():
@@ -472,6 +478,8 @@ def _follow(run: _Run, trajectory: _Trajectory, checkpoint: _Checkpoint | None, 
                 trajectory.keep(q[: n + 1], qd[: n + 1], done)
                 done += n
                 q[0], qd[0] = q[n], qd[n]
+                # A policy sees what is frozen: not where the next step would take it.
+                length = 1 if run.policy is not None and trajectory.diverged.max(initial=-1) >= 0 else length
                 length = min(length, run.steps - done)
                 advance(n)
                 if checkpoint is not None:

@@ -340,6 +340,22 @@ def test_rows_that_diverge_are_frozen_and_named(engine):
         dyn.rollout(q[0], qd[0], tau[0], 0.1, 2)
 
 
+@pytest.mark.parametrize("engine", ["cpu", "reference"])
+def test_policies_see_what_is_frozen(engine):
+    """One that takes no NaN, or mixes rows, loses none of the others."""
+    dyn, seen = rd.Dynamics(rd.load_urdf(own("arm6")), engine=engine), []
+    q, qd = np.zeros((4, 6)), np.zeros((4, 6))
+    qd[2] = 1e6
+
+    def policy(t, q, qd):
+        seen.append(q)
+        return np.sign(q).mean(axis=0) - np.clip(q, -1.0, 1.0)
+
+    with pytest.warns(RuntimeWarning, match="rollout: 1 of 4 rows diverged, row 2"):
+        found = dyn.rollout(q, qd, None, 0.01, 12, "euler", policy=policy)
+    assert 0 < found.diverged[2] < 12 and np.array_equal(found.q[:-1], seen)
+
+
 def test_an_interruption_returns_what_was_computed(awkward, tmp_path, monkeypatch):
     monkeypatch.setattr("robodyn.rollout._LONGEST_WINDOW", 4)
     q, qd, _ = random_states(awkward, (2,))
