@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -97,9 +98,11 @@ def read_table(found: Any) -> Table:
     try:
         rows = [Row(**each) for each in found]
         good = all(
-            row.engine in ENGINES and min(row.bodies, row.depth, row.batch) > 0 and row.seconds > 0.0 for row in rows
+            row.engine in ENGINES
+            and all(0.0 < float(x) < math.inf for x in (row.bodies, row.depth, row.batch, row.seconds))
+            for row in rows
         )
-    except TypeError:
+    except (TypeError, ValueError, OverflowError):
         good = False
     if not good:
         raise ArgumentError("table of engines: wanted a list of measurements with the fields of `Row`")
@@ -164,6 +167,10 @@ def keep(table: Table) -> bool:
     return kept
 
 
+_HOW = {"method", "sparse"}
+"""Arguments that mean something else to each engine."""
+
+
 class Scheduled:
     """A query in front of several engines. It stands where a quick call stands, and passes calls on.
 
@@ -177,7 +184,7 @@ class Scheduled:
         self.__self__, self.__name__, self.__doc__ = dyn, name, usual.__doc__  # as methods have them
         self._usual, self._table = usual, current_table()
         self._others: dict[str, Dynamics | None] = {}
-        self._chosen: dict[int, str] = {}
+        self._chosen: dict[int, Dynamics | None] = {}
 
     def __reduce__(self) -> Any:
         return getattr, (self.__self__, self.__name__)
@@ -185,10 +192,11 @@ class Scheduled:
     def __call__(self, *arguments: Any, **others: Any) -> Any:
         """Answer as the method does."""
         q = arguments[0] if arguments else others.get("q")
-        if type(q) is np.ndarray and q.ndim > 0 and q.size:
+        if type(q) is np.ndarray and q.ndim > 0 and q.size and not _HOW & others.keys():
             other = self._other(math.prod(q.shape[:-1]))
             if other is not None:
-                return getattr(other, self.__name__)(*arguments, **others)
+                with suppress(UnavailableError):  # it may take more memory
+                    return getattr(other, self.__name__)(*arguments, **others)
         return self._usual(*arguments, **others)
 
     def _other(self, batch: int) -> Dynamics | None:
@@ -197,9 +205,10 @@ class Scheduled:
         if size not in self._chosen:
             dyn = self.__self__
             found = self._table.estimates(self.__name__, dyn.dtype.name, dyn.model, batch)
-            self._chosen[size] = next(iter(found), USUAL)
-        engine = self._chosen[size]
-        return None if engine == USUAL else self._on(engine)
+            there = (name for name in found if name == USUAL or self._on(name) is not None)
+            engine = next(there, USUAL)
+            self._chosen[size] = None if engine == USUAL else self._on(engine)
+        return self._chosen[size]
 
     def _on(self, engine: str) -> Dynamics | None:
         if engine not in self._others:

@@ -130,6 +130,40 @@ def test_an_engine_that_is_gone_is_done_without(fresh, monkeypatch):
     assert dyn.explain("inverse_dynamics", 3).engine == "cpu"
 
 
+def test_what_says_how_is_left_to_the_usual_engine(fresh, monkeypatch):
+    """Methods are those of an engine; and what another one has no memory for the usual one may have."""
+    keep(Table(rows("forward_dynamics", 5, {4: {"cpu": 1.0, "scan": 0.1}})))
+    model = rd.auto_tree(5)
+    dyn, (q, qd, tau) = rd.Dynamics(model), random_states(model, (4,))
+    wanted = dyn.forward_dynamics(q, qd, tau)
+    assert isinstance(dyn.forward_dynamics, Scheduled)
+    assert np.array_equal(dyn.forward_dynamics(q, qd, tau, method="aba"), wanted)
+    with pytest.raises(rd.ArgumentError, match="allowed: 'auto', 'aba', 'crba'"):
+        dyn.forward_dynamics(q, qd, tau, method="jsiia")
+    scanned = dyn.forward_dynamics(q, qd, tau)
+    assert relative(scanned, wanted) < 1e-11 and not np.array_equal(scanned, wanted)
+
+    def refuses(self: Any, *given: Any, **others: Any) -> None:
+        raise rd.UnavailableError("no memory")
+
+    monkeypatch.setattr("robodyn.engines.scan.engine.ScanEngine.run", refuses)
+    assert np.array_equal(dyn.forward_dynamics(q, qd, tau), wanted)
+
+
+def test_the_next_engine_is_taken_where_the_first_is_gone(fresh, monkeypatch):
+    def gone() -> Any:
+        raise rd.UnavailableError("engine 'gpu': none")
+
+    monkeypatch.setattr(engine, "default_device", gone)
+    keep(Table(rows("inverse_dynamics", 3, {4: {"cpu": 3.0, "scan": 2.0, "gpu": 1.0}})))
+    model = rd.auto_tree(3)
+    dyn, (q, qd, qdd) = rd.Dynamics(model), random_states(model, (4,))
+    dyn.inverse_dynamics(q, qd, qdd)
+    scanned = dyn.inverse_dynamics(q, qd, qdd)
+    assert np.array_equal(scanned, rd.Dynamics(model, engine="scan").inverse_dynamics(q, qd, qdd))
+    assert dyn.explain("inverse_dynamics", 4).engine == "scan"
+
+
 def test_estimates_are_those_of_the_nearest_tree_and_batch():
     times = {4: {"cpu": 1.0}, 1024: {"cpu": 2.0}}
     table = Table(rows("inverse_dynamics", 100, times) + rows("inverse_dynamics", 1000, {4: {"cpu": 5.0}}))
@@ -158,8 +192,9 @@ def test_tables_are_read_with_care(fresh):
         with pytest.raises(rd.ArgumentError, match="table of engines"):
             read_table(bad)
     one = {"query": "q", "dtype": "float64", "bodies": 1, "depth": 1, "batch": 1, "engine": "abacus", "seconds": 1.0}
-    with pytest.raises(rd.ArgumentError, match="table of engines"):
-        read_table([one])
+    for odd in (one, {**one, "engine": "cpu", "batch": 10**400}, {**one, "engine": "cpu", "seconds": float("inf")}):
+        with pytest.raises(rd.ArgumentError, match="table of engines"):
+            read_table([odd])
     assert read_table([{**one, "engine": "cpu"}]).rows[0].seconds == 1.0
 
 
