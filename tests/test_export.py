@@ -160,7 +160,7 @@ def cases():
     """Every robot in double precision; in single, which differs in names of functions and numbers, some."""
     for robot, base, *others in ROBOTS:
         yield robot, base, *others, "float64"
-        some = (robot, base) in (("arm6", "floating"), ("hand", "fixed"), ("gripper", "fixed"))
+        some = (robot, base) in (("hand", "fixed"), ("gripper", "fixed"))
         yield pytest.param(robot, base, *others, "float32", marks=[] if some else [pytest.mark.matrix])
 
 

@@ -129,7 +129,7 @@ def _marked() -> Iterator[Any]:
     for robot, query, dtype, kind, arch in _cases():
         gradient, small = query.endswith("gradient"), robot == "arm7"
         if arch == "sm_80":
-            rest = dtype == "float64" or (gradient and not small)
+            rest = dtype == "float64" or (gradient and not (small and kind == "warp"))
         else:
             rest = gradient and (dtype == "float32" or not (small or kind == "warp"))
         yield pytest.param(robot, query, dtype, kind, arch, marks=[pytest.mark.kernels] if rest else [])

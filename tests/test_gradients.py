@@ -45,7 +45,7 @@ def relative(got, wanted):
 def test_both_formulations_agree(model, make_dynamics, tolerance):
     dyn = make_dynamics(model)
     s = states_of(model, (3,), dtype=dyn.dtype.name)
-    for given in ({}, {"f_ext": s.f_ext, "V0": s.V0, "dV0": s.dV0}, {"inertia": s.inertia}):
+    for given in ({}, {"f_ext": s.f_ext, "V0": s.V0, "dV0": s.dV0, "inertia": s.inertia}):
         columns = dyn.inverse_dynamics_gradient(s.q, s.qd, s.qdd, method="columns", **given)
         composites = dyn.inverse_dynamics_gradient(s.q, s.qd, s.qdd, method="idsva", **given)
         for one, other in zip(composites, columns, strict=True):
@@ -61,7 +61,7 @@ def central_differences(model, s, call, h):
     return by_q, by_qd
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_central_differences(model, seed):
     # eps^(1/3) balances the two errors: (6e-6)^2 f''' + 1e-16 / 6e-6 is some 1e-10 of the function's own size, which
     # for forward dynamics is the size of accelerations, up to 1e5 of gravity here.

@@ -15,11 +15,11 @@ from robodyn.engines.cpu import rolled_program
 from robodyn.engines.cpu.rolled_plan import Traits
 from robodyn.joints import KINDS
 
-N_TREES = 120
+N_TREES = 100
 SOME = 7
 """Every so many trees where one takes long: prime to what shapes, bases, mimicking joints and armature are drawn by."""
 # Of all shapes, both bases, with and without mimicking joints and armature, and small enough to compile in seconds.
-UNROLLED_TREES = {21: "float64", 37: "float32", 38: "float64", 54: "float32", 102: "float64", 150: "float64"}
+UNROLLED_TREES = {21: "float64", 38: "float64", 54: "float32", 102: "float64", 150: "float64"}
 # Central differences with step h of functions with entries of order 1e2: h^2 truncation and 1e-16 / h rounding meet
 # near 1e-9 absolute; bounds leave a factor for curvature.
 STEP, DIFFERENCE_TOLERANCE = 1e-5, 1e-6

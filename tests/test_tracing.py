@@ -196,10 +196,10 @@ def test_a_base_motion_that_is_not_given_is_zero(name, base):
 
 
 def _own() -> Iterator[Any]:
-    """Robots and bases; large ones are traced for seconds, and with a fixed base only by their mark."""
+    """Robots and bases; large ones are traced for many seconds."""
     for path in OWN:
         for base in ("fixed", "floating"):
-            large = path.stem == "humanoid" and base == "fixed"
+            large = path.stem == "humanoid"
             yield pytest.param(path, base, id=f"{path.stem}-{base}", marks=[pytest.mark.matrix] if large else [])
 
 
