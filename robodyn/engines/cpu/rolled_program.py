@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -74,17 +72,26 @@ class RolledProgram:
         return total
 
     def _climbing_operations(self, sweep: Ancestors) -> int:
-        model, tracer, kinds = self.model, self.module.tracer, self.model.joint_kind.tolist()
-        bodies: Iterable[int] = range(model.n_bodies)
+        model, tracer, tree = self.model, self.module.tracer, self.model.tree
+        bodies = np.arange(model.n_bodies)
         if sweep.of_link or sweep.of_links:
-            bodies = (model.link_body if sweep.of_links else model.link_body[[self.plan.link or 0]]).tolist()
-        found: Counter[tuple[int, int]] = Counter()
-        for first in bodies:
-            if first >= 0:
-                found.update((kinds[here], kinds[first]) for here in model.tree.path(first))
-        visits = sum(n * tracer.visit(sweep, KINDS[a], KINDS[b]).program.operations for (a, b), n in found.items())
-        starts = Counter(kinds[first] for first in bodies if first >= 0)
-        return visits + sum(n * tracer.start(sweep, KINDS[code]).program.operations for code, n in starts.items())
+            bodies = model.link_body if sweep.of_links else model.link_body[[self.plan.link or 0]]
+        bodies = bodies[bodies >= 0]
+        starts = np.bincount(model.joint_kind[bodies], minlength=len(KINDS)).tolist()
+        total: int = sum(n * tracer.start(sweep, KINDS[code]).program.operations for code, n in enumerate(starts) if n)
+        for above in np.unique(model.joint_kind).tolist():
+            # A body is on the ways of its subtree, which is a run of bodies in preorder.
+            subtrees, change = np.flatnonzero(model.joint_kind == above), np.zeros(model.n_bodies + 1, np.int64)
+            np.add.at(change, tree.preorder_rank[subtrees], 1)
+            np.add.at(change, tree.preorder_rank[subtrees] + tree.subtree_size[subtrees], -1)
+            on_way = np.cumsum(change)[tree.preorder_rank[bodies]]
+            visits = np.bincount(model.joint_kind[bodies], on_way, len(KINDS)).tolist()
+            total += sum(
+                int(n) * tracer.visit(sweep, KINDS[above], KINDS[code]).program.operations
+                for code, n in enumerate(visits)
+                if n
+            )
+        return total
 
     def _vectors(self, array: str) -> int:
         """Vectors in an array of the workspace."""
