@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from robodyn.external import external_force
     from robodyn.load import build_model, load_urdf, read_urdf
     from robodyn.model import Model
+    from robodyn.rollout_result import Rollout
     from robodyn.simulation import simulate
     from robodyn.tree import Tree
 
@@ -40,6 +41,7 @@ _HOME = {
     "Dynamics": "dynamics",
     "Model": "model",
     "RobotDescription": "description",
+    "Rollout": "rollout_result",
     "Tree": "tree",
     "auto_tree": "builders.auto_tree",
     "build_model": "load",
@@ -66,6 +68,7 @@ __all__ = [
     "NumericalError",
     "RobodynError",
     "RobotDescription",
+    "Rollout",
     "SingularError",
     "Tree",
     "UnavailableError",

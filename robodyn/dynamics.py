@@ -37,7 +37,8 @@ from robodyn.queries.parameters import ParameterQueries
 from robodyn.queries.rest import RestQueries
 from robodyn.queries.second_order import SecondOrderQueries
 from robodyn.queries.totals import TotalQueries
-from robodyn.rollout import Policy, Rollout, rollout
+from robodyn.rollout import Policy, rollout
+from robodyn.rollout_result import Rollout
 from robodyn.scheduler import Scheduled, current_table
 from robodyn.sweeps import PER_BODY, PER_VELOCITY
 

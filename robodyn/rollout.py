@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import time
 import warnings
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
-from zipfile import BadZipFile
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -29,6 +27,7 @@ from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.integrators import INTEGRATORS
 from robodyn.messages import brief
 from robodyn.query import Query
+from robodyn.rollout_result import Rollout, file_named
 
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
@@ -46,66 +45,6 @@ _CHECKPOINT_S = 1.0
 """Seconds between checkpoints, at least."""
 _CHECKPOINT_SHARE = 20
 """How many times longer than writing a checkpoint the rollout goes on before the next."""
-
-
-@dataclass(frozen=True)
-class Rollout:
-    """What a rollout came to. Times are the first axis: (K,) of `t`, (K, ..., nq) of `q`, (K, ..., nv) of `qd`.
-
-    `t`: seconds from the start of the states that were saved; `diverged` (...): the step after which a row's state was
-    no longer finite, -1 where it always was. From then on the row keeps its last finite state. `steps`: how many were
-    made; fewer than asked for after an interruption.
-    """
-
-    t: Array
-    q: Array
-    qd: Array
-    diverged: Array
-    steps: int
-
-    def save(self, path: str | Path) -> None:
-        """Write it as a NumPy archive (.npz) of this very name, which `load` reads."""
-        q, qd = (array if isinstance(array, np.ndarray) else array.get() for array in (self.q, self.qd))
-        part = Path(f"{path}.part")  # written under another name, so that what was there stays whole until then
-        try:
-            with part.open("wb") as file:
-                np.savez(file, t=self.t, q=q, qd=qd, diverged=self.diverged, steps=self.steps)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
-
-    @staticmethod
-    def load(path: str | Path) -> Rollout:
-        """Read what `save` wrote.
-
-        Raises:
-            ArgumentError: the file holds something else.
-        """
-        with _file("path", path).open("rb") as file:
-            try:
-                return _read(file)
-            except _DAMAGED as error:
-                raise ArgumentError(f"path: {brief(str(path))} holds no rollout ({error})") from error
-
-
-_DAMAGED = (KeyError, ValueError, TypeError, ArithmeticError, EOFError, OSError, RuntimeError, BadZipFile, zlib.error)
-"""What NumPy and zipfile raise where an archive is damaged: places before the file, passwords, other versions."""
-
-
-def _read(file: IO[bytes]) -> Rollout:
-    with np.load(file, allow_pickle=False) as found:
-        t, q, qd, diverged = (np.asarray(found[name]) for name in ("t", "q", "qd", "diverged"))
-        steps = int(found["steps"])
-    shapes = t.ndim == 1 and q.ndim > 1 and q.shape[:-1] == qd.shape[:-1] == t.shape + diverged.shape
-    if not shapes or any(each.dtype.kind != kind for each, kind in zip((t, q, qd, diverged), "fffi", strict=True)):
-        raise ValueError("arrays of no rollout")
-    return Rollout(t, q, qd, diverged, steps)
-
-
-def _file(name: str, given: Any) -> Path:
-    if not isinstance(given, str | Path) or "\0" in str(given):
-        raise ArgumentError(f"{name}: got {brief(given)}; wanted the name of a file")
-    return Path(given)
 
 
 def rollout(
@@ -134,7 +73,7 @@ def rollout(
     if policy is not None and (tau is not None or not callable(policy)):
         got = "tau besides" if callable(policy) else brief(policy)
         raise ArgumentError(f"policy: got {got}; wanted a function of (t, q, qd) that returns tau, and no tau then")
-    file = None if checkpoint is None else _Checkpoint(_file("checkpoint", checkpoint))
+    file = None if checkpoint is None else _Checkpoint(file_named("checkpoint", checkpoint))
     start = Query(dyn, None, q=q0, qd=qd0)
     given = {"tau": tau, "f_ext": f_ext, "inertia": inertia}
     with _memory_for(start.batch):

@@ -18,7 +18,6 @@ from robodyn.engines.cpu import kernels
 from robodyn.integrators import INTEGRATORS, evaluations
 from robodyn.joints import KINDS
 from robodyn.query import Query
-from robodyn.rollout import Rollout
 from robodyn.simulation import METHODS
 
 KINDS_OF_JOINTS = ("revolute", "prismatic", "helical", "planar", "spherical", "floating")
@@ -144,7 +143,7 @@ def test_a_free_double_pendulum_keeps_its_energy():
     dyn = rd.Dynamics(model)
     q, qd = random_states(model, (8,))[:2]
 
-    def energy(run: Rollout) -> np.ndarray:
+    def energy(run: rd.Rollout) -> np.ndarray:
         return dyn.kinetic_energy(run.q, run.qd) + dyn.potential_energy(run.q)
 
     drifts = []
@@ -370,7 +369,7 @@ def test_an_interruption_returns_what_was_computed(awkward, tmp_path, monkeypatc
         found = dyn.rollout(q, qd, None, 1e-3, 100, policy=policy, checkpoint=tmp_path / "run.npz", save_every=3)
     assert found.steps == 10 and np.allclose(found.t, [0.0, 3e-3, 6e-3, 9e-3, 1e-2])
     assert len(found.q) == len(found.qd) == 5
-    again = Rollout.load(tmp_path / "run.npz")
+    again = rd.Rollout.load(tmp_path / "run.npz")
     assert again.steps == 10 and np.array_equal(again.q, found.q) and np.array_equal(again.diverged, found.diverged)
     on = dyn.rollout(again.q[-1], again.qd[-1], None, 1e-3, 2)
     assert np.array_equal(on.q[-1], dyn.rollout(q, qd, None, 1e-3, 12).q[-1])
@@ -384,7 +383,7 @@ def test_a_slow_policy_loses_no_step(tmp_path, monkeypatch):
     path, written = tmp_path / "run", []
 
     def policy(t: float, *state: Any) -> np.ndarray:
-        written.append(Rollout.load(path).steps)
+        written.append(rd.Rollout.load(path).steps)
         if len(written) == 4:
             raise ZeroDivisionError
         return np.zeros(6)
@@ -392,13 +391,13 @@ def test_a_slow_policy_loses_no_step(tmp_path, monkeypatch):
     dyn = rd.Dynamics(rd.load_urdf(own("arm6")))
     with pytest.raises(ZeroDivisionError):
         dyn.rollout(np.zeros(6), np.zeros(6), None, 1e-3, 100, policy=policy, checkpoint=path)
-    assert written == [0, 1, 2, 3] and Rollout.load(path).steps == 3 and list(tmp_path.iterdir()) == [path]
+    assert written == [0, 1, 2, 3] and rd.Rollout.load(path).steps == 3 and list(tmp_path.iterdir()) == [path]
 
 
 def test_checkpoints_take_a_small_share_of_the_time(tmp_path, monkeypatch):
     model = rd.load_urdf(own("arm6"))
     saved: list[int] = []
-    monkeypatch.setattr(Rollout, "save", lambda self, path: saved.append(self.steps))
+    monkeypatch.setattr(rd.Rollout, "save", lambda self, path: saved.append(self.steps))
     monkeypatch.setattr("robodyn.rollout._LONGEST_WINDOW", 1)
     rd.Dynamics(model).rollout(np.zeros(6), np.zeros(6), None, 1e-3, 100, checkpoint=tmp_path / "run.npz")
     assert saved[0] == 0 and saved[-1] == 100 and len(saved) < 20
@@ -411,11 +410,11 @@ def test_a_file_for_checkpoints_is_tried_first(tmp_path):
     assert not asked
     run = dyn.rollout(np.zeros(6), np.zeros(6), None, 1e-3, 9, checkpoint=str(tmp_path / "run"))
     whole = (tmp_path / "run").read_bytes()
-    assert np.array_equal(Rollout.load(tmp_path / "run").q, run.q)
+    assert np.array_equal(rd.Rollout.load(tmp_path / "run").q, run.q)
     for damaged in (b"no archive", b"PK\x03\x04", whole[: len(whole) // 2], whole[:99] + b"?" + whole[100:]):
         (tmp_path / "other.npz").write_bytes(damaged)
         with pytest.raises(rd.ArgumentError, match="holds no rollout"):
-            Rollout.load(tmp_path / "other.npz")
+            rd.Rollout.load(tmp_path / "other.npz")
 
 
 def test_whatever_an_archive_holds_it_is_a_rollout_or_refused(tmp_path):
@@ -428,16 +427,16 @@ def test_whatever_an_archive_holds_it_is_a_rollout_or_refused(tmp_path):
         damaged[-rng.integers(1, 400)] ^= 1 << rng.integers(8)
         path.write_bytes(damaged)
         with contextlib.suppress(rd.ArgumentError):
-            Rollout.load(path)
+            rd.Rollout.load(path)
     good = {"t": run.t, "q": run.q, "qd": run.qd, "diverged": run.diverged, "steps": run.steps}
     for change in ({"qd": run.qd[1:]}, {"q": "x"}, {"steps": np.inf}, {"diverged": -1}, {"t": run.t[:, None]}):
         with path.open("wb") as file:
             np.savez(file, **{**good, **change})
         with pytest.raises(rd.ArgumentError, match="holds no rollout"):
-            Rollout.load(path)
+            rd.Rollout.load(path)
     for name in (b"run", 3, "run\0"):
         with pytest.raises(rd.ArgumentError, match=r"path: got .*; wanted the name of a file"):
-            Rollout.load(name)
+            rd.Rollout.load(name)
 
 
 @pytest.fixture
