@@ -53,10 +53,17 @@ def run(code: str, **environment: str) -> str:
 
 def test_background_answers_before_the_code_is_there(model, no_cache):
     dyn = rd.Dynamics(model, engine="cpu", compile="background")
-    s = states_of(model, (9,), seed=1)
+    s, answered, compiled = states_of(model, (9,), seed=1), threading.Event(), dyn.engine.compiler.kernel
+
+    def late(*given, **options):
+        assert answered.wait(PATIENCE)
+        return compiled(*given, **options)
+
+    dyn.engine.compiler.kernel = late
     reference = rd.Dynamics(model, engine="reference").inverse_dynamics(s.q, s.qd, s.qdd)
     first = dyn.inverse_dynamics(s.q, s.qd, s.qdd)
     assert (first == reference).all() and "inverse_dynamics" not in vars(dyn)
+    answered.set()
     for thread in [*dyn.engine._compiling.values()]:
         thread.join(PATIENCE)
     assert len(dyn.engine._kernels) == 1
