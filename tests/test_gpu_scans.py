@@ -3,6 +3,7 @@ reports of them."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -264,15 +265,17 @@ STEP_BUDGETS = {
 """Registers in float64 and float32: what NVRTC 13.0 gives for sm_80 and sm_90. None has a stack."""
 LARGE: dict[str, tuple[int, int]] = {"Riccati": (720, 360), "Riccati correction": (552, 280), "affine": (0, 0)}
 """Bytes of stack of large elements in float64 and float32: those that a lane composes with what it has found."""
-COMPILED = pytest.mark.parametrize(
-    ("dtype", "architecture"),
-    [
-        ("float64", "sm_90"),
-        ("float32", "sm_80"),
-        pytest.param("float64", "sm_80", marks=pytest.mark.kernels),
-        pytest.param("float32", "sm_90", marks=pytest.mark.kernels),
-    ],
-)
+
+
+def compiled_for(*always: tuple[str, str]) -> Any:
+    """Every dtype and architecture, but for these by the mark alone."""
+    return pytest.mark.parametrize(
+        ("dtype", "architecture"),
+        [
+            pytest.param(*case, marks=[] if case in always else [pytest.mark.kernels])
+            for case in itertools.product(DTYPES, ("sm_80", "sm_90"))
+        ],
+    )
 
 
 def kernels_of(op: Semigroup, dtype: str) -> list[KernelSource]:
@@ -286,7 +289,7 @@ def kernels_of(op: Semigroup, dtype: str) -> list[KernelSource]:
 
 
 @compiles
-@COMPILED
+@compiled_for(("float64", "sm_90"), ("float32", "sm_80"))
 def test_scan_kernels_keep_their_budgets(dtype: str, architecture: str) -> None:
     which = DTYPES.index(dtype)
     scans = {op.name: kernels_of(op, dtype) for op in OPERATORS}
@@ -308,14 +311,7 @@ def test_compositions_of_riccati_elements_wait_for_few_values() -> None:
 
 
 @compiles
-@pytest.mark.parametrize(
-    ("dtype", "architecture"),
-    [
-        ("float64", "sm_90"),
-        *(pytest.param(dtype, "sm_80", marks=pytest.mark.kernels) for dtype in DTYPES),
-        pytest.param("float32", "sm_90", marks=pytest.mark.kernels),
-    ],
-)
+@compiled_for(("float64", "sm_90"))
 def test_scan_kernels_of_large_elements_spill_nothing(dtype: str, architecture: str) -> None:
     for op in (riccati(np.dtype(dtype)), CORRECTIONS, AFFINE):
         stack = LARGE[op.name.removesuffix(f" {dtype}")][DTYPES.index(dtype)]

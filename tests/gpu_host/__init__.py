@@ -22,6 +22,7 @@ from robodyn.engines.gpu.source import SCALARS, KernelSource
 
 _SHIM, _RUNNER = Path(__file__).with_name("shim.h"), Path(__file__).with_name("shim.cpp")
 _FLAGS = ("-std=c++20", "-w", "-fno-strict-aliasing", "-pthread")
+_SHARED = ("-shared", "-fPIC")
 _LONG = 50_000
 """Characters from which a text runs so briefly, beside what it takes to compile, that it is not optimised."""
 ORDERS = ("forward", "reverse", "random")
@@ -142,15 +143,21 @@ def set_numbers(source: KernelSource, numbers: Sequence[int]) -> None:
 
 def _library(source: KernelSource) -> ctypes.CDLL:
     """The compiled kernel, behind what runs its threads."""
-    flags = ("-shared", "-fPIC")
-    _loaded(_kept(_RUNNER.read_text(), (*_FLAGS, "-O1", *flags, f"-I{_SHIM.parent}"), "shim.cpp"), ctypes.RTLD_GLOBAL)
+    _runner()
     level = _level(source)
-    return _loaded(_kept(_text(source), (*_FLAGS, level, *flags, f"-I{_header(level)}"), source.name))
+    return _loaded(_kept(_text(source), (*_FLAGS, level, *_SHARED, f"-I{_header(level)}"), source.name))
 
 
 @cache
-def _loaded(path: Path, mode: int = ctypes.DEFAULT_MODE) -> ctypes.CDLL:
-    return ctypes.CDLL(str(path), mode)
+def _runner() -> ctypes.CDLL:
+    """What runs the threads of every kernel, whose names kernels find."""
+    built = _kept(_RUNNER.read_text(), (*_FLAGS, "-O1", *_SHARED, f"-I{_SHIM.parent}"), "shim.cpp")
+    return ctypes.CDLL(str(built), ctypes.RTLD_GLOBAL)
+
+
+@cache
+def _loaded(path: Path) -> ctypes.CDLL:
+    return ctypes.CDLL(str(path))
 
 
 def _program(source: KernelSource, flags: tuple[str, ...]) -> Path:
