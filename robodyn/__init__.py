@@ -18,8 +18,11 @@ from robodyn._version import __version__
 
 if TYPE_CHECKING:
     from robodyn import conventions, inertial_parameters
+    from robodyn.builders.assemble import build_model
     from robodyn.builders.auto_tree import auto_tree
+    from robodyn.builders.load import load_urdf
     from robodyn.builders.random_tree import random_tree
+    from robodyn.builders.urdf import read_urdf
     from robodyn.description import RobotDescription
     from robodyn.dynamics import Dynamics
     from robodyn.errors import (
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         UnavailableError,
     )
     from robodyn.external import external_force
-    from robodyn.load import build_model, load_urdf, read_urdf
     from robodyn.model import Model
     from robodyn.rollout_result import Rollout
     from robodyn.simulation import simulate
@@ -44,11 +46,11 @@ _HOME = {
     "Rollout": "rollout_result",
     "Tree": "tree",
     "auto_tree": "builders.auto_tree",
-    "build_model": "load",
+    "build_model": "builders.assemble",
     "external_force": "external",
-    "load_urdf": "load",
+    "load_urdf": "builders.load",
     "random_tree": "builders.random_tree",
-    "read_urdf": "load",
+    "read_urdf": "builders.urdf",
     "simulate": "simulation",
     "ArgumentError": "errors",
     "LoadError": "errors",

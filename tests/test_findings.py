@@ -11,9 +11,9 @@ from urdf_texts import INERTIAL, LIMIT, robot
 import robodyn
 from robodyn.builders.checks import FINDINGS
 from robodyn.builders.findings import SEVERITIES
+from robodyn.builders.load import load_urdf
 from robodyn.builders.urdf import read_urdf
 from robodyn.errors import LoadError
-from robodyn.load import load_urdf
 
 BEHIND = f'<link name="m">{INERTIAL}</link><joint name="k" type="continuous"><parent link="tip"/><child link="m"/>'
 BEHIND += "{}</joint>"

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
+from robodyn.builders.assemble import build_model
 from robodyn.builders.checks import check
 from robodyn.builders.urdf import read_urdf
 from robodyn.description import JOINT_TYPES, RobotDescription
 from robodyn.errors import LoadError, RobodynError
-from robodyn.load import build_model
 
 EXAMPLES = 1500
 """Robots in one ordinary run: about 20 seconds."""

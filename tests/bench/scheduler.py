@@ -15,7 +15,7 @@ from robodyn.benchmark import tune
 from robodyn.benchmark.compare import Settings
 from robodyn.benchmark.tables import Cells
 from robodyn.benchmark.tune import Grid, Judged, judged
-from robodyn.load import load_urdf
+from robodyn.builders.load import load_urdf
 from robodyn.model import Model
 from robodyn.scheduler import BUILT_IN, USUAL, Row, Table
 from tests.bench.points import NOT_MEASURED
