@@ -1,4 +1,4 @@
-"""Finding codes: every one is in the list, described, and reached by some robot."""
+"""Finding codes: every one is in the list, described, and reached by some robot; robots are checked once."""
 
 import re
 from pathlib import Path
@@ -9,6 +9,8 @@ import pytest
 from urdf_texts import INERTIAL, LIMIT, robot
 
 import robodyn
+from robodyn.builders import checks
+from robodyn.builders.assemble import build_model
 from robodyn.builders.checks import FINDINGS
 from robodyn.builders.findings import SEVERITIES
 from robodyn.builders.load import load_urdf
@@ -99,6 +101,34 @@ def test_every_code_is_reached(code):
     if SEVERITIES[code] == "error":
         with pytest.raises(LoadError):
             read_urdf(SOURCES[code])
+
+
+@pytest.mark.parametrize("code", SOURCES)
+def test_loading_is_reading_and_building(code):
+    for options in ({"strict": False}, {"strict": False, "mimic": "ignore"}):
+        description = read_urdf(SOURCES[code], **options)
+        assert checks.check(description, **options) is description, "fields as readers must make them"
+        loaded, built = load_urdf(SOURCES[code], **options), build_model(description, **options)
+        assert loaded == built
+        assert loaded.report == built.report
+        assert len(set(loaded.report)) == len(loaded.report)
+
+
+def test_loading_checks_once_and_building_checks_what_it_is_given(monkeypatch):
+    done = []
+    monkeypatch.setattr(checks, "check_inertials", lambda links, *rest: done.append(links))
+    load_urdf(robot())
+    assert len(done) == 1
+    build_model(read_urdf(robot()))
+    assert len(done) == 3
+
+
+def test_building_checks_by_its_own_options():
+    lenient = read_urdf(with_inertial("-1"), strict=False)
+    with pytest.raises(LoadError, match="the mass -1 kg is negative"):
+        build_model(lenient)
+    report = build_model(read_urdf(SOURCES["mimic-ignored"]), mimic="ignore").report
+    assert [finding.element for finding in report if finding.code == "mimic-ignored"] == ['joint "k"']
 
 
 def test_the_list_of_codes_is_complete_and_described():

@@ -11,6 +11,7 @@ from lxml import etree
 from robots import own
 from urdf_texts import INERTIAL, LIMIT, codes, finding, robot
 
+from robodyn.builders.checks import check
 from robodyn.builders.urdf import read_urdf
 from robodyn.errors import ArgumentError, LoadError
 
@@ -95,7 +96,9 @@ def test_a_robot_with_everything_reads_the_same(build):
 @pytest.mark.parametrize("name", NAMES)
 def test_real_robots_read_the_same(name, build):
     path = ROBOTS / f"{name}.urdf"
-    assert_same(read_urdf(build(path.read_text())), read_urdf(path))
+    got = read_urdf(build(path.read_text()))
+    assert_same(got, read_urdf(path))
+    assert check(got) is got
 
 
 def test_made_up_inertials_of_urchin_are_reported():

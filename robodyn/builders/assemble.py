@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike
 
 from robodyn.arguments import flag, one_of, real_array, require_finite
 from robodyn.builders.check_finite import check_finite
-from robodyn.builders.check_joints import Coupling
-from robodyn.builders.checks import check_and_resolve
+from robodyn.builders.check_joints import Coupling, Mimics
+from robodyn.builders.checks import MIMIC, check_and_resolve
 from robodyn.builders.findings import Notes
 from robodyn.description import Finding, Joint, Link, Pose, RobotDescription
 from robodyn.errors import ArgumentError
@@ -26,6 +26,9 @@ from robodyn.messages import quoted
 from robodyn.model import Model
 from robodyn.spatial import IDENTITY, ZERO3, Inertia, Mat3, Transform, Vec3, cross, transpose
 from robodyn.sweeps import flatten
+
+BASES = ("fixed", "floating")
+"""How the root link may stand in the world."""
 
 _KIND_OF_TYPE = {"continuous": "revolute", "universal": "revolute"}
 _INFINITE = float("inf")
@@ -62,17 +65,27 @@ def build_model(
             array.
         NumericalError: NaN or infinity in `gravity`.
     """
-    one_of("base", base, ("fixed", "floating"))
-    one_of("mimic", mimic, ("follow", "ignore"))
+    one_of("base", base, BASES)
+    one_of("mimic", mimic, MIMIC)
     flag("strict", strict)
     g = gravity_vector(gravity)
-    description, mimics = check_and_resolve(description, mimic=mimic, strict=strict)
+    return assemble(*check_and_resolve(description, mimic=mimic, strict=strict), base, g)
+
+
+def assemble(
+    description: RobotDescription, mimics: Mimics, base: str, gravity: np.ndarray[Any, np.dtype[np.float64]]
+) -> Model:
+    """The Model of a description that has been checked, with what its mimics amount to.
+
+    Raises:
+        LoadError: its numbers overflow as links are merged.
+    """
     notes = Notes()
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is met by the last check
         movers, placed = _merge_fixed(description, base, mimics.couplings, notes)
         order = _file_order(movers)
         report = (*description.report, *notes.findings())
-        model = _arrays(description, movers, placed, order, mimics.couplings, g, report)
+        model = _arrays(description, movers, placed, order, mimics.couplings, gravity, report)
         check_finite(model, description)
     return model
 

@@ -38,6 +38,9 @@ __all__ = ["FINDINGS", "check"]
 
 _Part = TypeVar("_Part", Link, Joint, Inertial, Pose, Limits, Mimic)
 
+MIMIC = ("follow", "ignore")
+"""What may be done about mimicking joints."""
+
 UNIT = 1e-9
 """How far an axis may be from unit length and a rotation from orthonormal: the identities between algorithms hold to
 about this much, and every builder does better."""
@@ -64,10 +67,15 @@ def check_and_resolve(
     """What `check` returns, and what its mimics amount to."""
     if not isinstance(description, RobotDescription):
         raise ArgumentError(f"description: a RobotDescription is wanted, not {type(description).__name__}")
-    one_of("mimic", mimic, ("follow", "ignore"))
+    one_of("mimic", mimic, MIMIC)
     flag("strict", strict)
+    return resolve(_with_sound_fields(description), mimic, strict)
+
+
+def resolve(description: RobotDescription, mimic: str, strict: bool) -> tuple[RobotDescription, Mimics]:
+    """What `check_and_resolve` returns for a description whose fields have their types and whose numbers are finite
+    floats, as readers make them: what they say is checked, and not what they are."""
     notes = Notes()
-    description = _with_sound_fields(description)
     order = _check_tree(description)
     _check_directions(description, notes)
     check_inertials(description.links, strict, notes)

@@ -1,4 +1,4 @@
-"""Loading: a robot file or object becomes a Model."""
+"""Loading: a robot file or object becomes a Model, and is checked once on the way."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import IO, Any, Literal
 
 from numpy.typing import ArrayLike
 
-from robodyn.builders.assemble import build_model
-from robodyn.builders.urdf import read_urdf
+from robodyn.arguments import one_of
+from robodyn.builders.assemble import BASES, assemble, gravity_vector
+from robodyn.builders.urdf import read_and_resolve
 from robodyn.model import Model
-
-__all__ = ["build_model", "load_urdf", "read_urdf"]
 
 
 def load_urdf(
@@ -39,6 +38,6 @@ def load_urdf(
             kind.
         NumericalError: NaN or infinity in `gravity`.
     """
-    return build_model(
-        read_urdf(source, mimic=mimic, strict=strict), base=base, mimic=mimic, strict=strict, gravity=gravity
-    )
+    description, mimics = read_and_resolve(source, mimic=mimic, strict=strict)
+    one_of("base", base, BASES)
+    return assemble(description, mimics, base, gravity_vector(gravity))

@@ -7,9 +7,12 @@ never opened, and nothing besides the one file is read.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
-from robodyn.builders.checks import check, unknown_joint_type
+from robodyn.arguments import flag, one_of
+from robodyn.builders.check_joints import Mimics
+from robodyn.builders.checks import MIMIC, resolve, unknown_joint_type
 from robodyn.builders.elements import Element, parse_xml
 from robodyn.builders.findings import Notes, at_line
 from robodyn.builders.sources import read_source
@@ -99,10 +102,17 @@ def read_urdf(source: object, *, mimic: str = "follow", strict: bool = True) -> 
     (`<axis xyz="0 0 1" pitch="0.01"/>`, pitch in m/rad), universal joints (`<axis>` and `<axis2>`), and a
     transmission's `drake:rotor_inertia` (kg m^2, or kg) and `drake:gear_ratio`.
     """
+    return read_and_resolve(source, mimic=mimic, strict=strict)[0]
+
+
+def read_and_resolve(source: object, *, mimic: str, strict: bool) -> tuple[RobotDescription, Mimics]:
+    """What `read_urdf` returns, and what its mimics amount to."""
     notes = Notes()
     robot = robot_of(source)
     description = _robot(read_source(source), notes) if robot is None else describe_object(robot, notes)
-    return check(description, mimic=mimic, strict=strict)
+    one_of("mimic", mimic, MIMIC)
+    flag("strict", strict)
+    return resolve(description, mimic, strict)
 
 
 def _robot(data: bytes, notes: Notes) -> RobotDescription:
@@ -348,7 +358,14 @@ def _with_armatures(joints: list[Joint], transmissions: list[Element], notes: No
         if joint.armature and joint.name in armatures:
             subject = f"joint {quoted(joint.name)}{at_line(joint.line)}"
             raise LoadError(f"{subject} gives both an armature and a drake:rotor_inertia; give one")
-    return [replace(joint, armature=armatures[joint.name]) if joint.name in armatures else joint for joint in joints]
+    return [_with_armature(joint, armatures[joint.name]) if joint.name in armatures else joint for joint in joints]
+
+
+def _with_armature(joint: Joint, armature: float) -> Joint:
+    if not math.isfinite(armature):
+        subject = f"joint {quoted(joint.name)}{at_line(joint.line)}"
+        raise LoadError(f"{subject} armature: a finite number is wanted, not {armature}")
+    return replace(joint, armature=armature)
 
 
 def _survey(
