@@ -94,6 +94,8 @@ def resolve_mimics(joints: tuple[Joint, ...], follow: bool, notes: Notes) -> Mim
     by_name = {joint.name: joint for joint in kept}
     couplings: dict[str, Coupling] = {}
     for joint in kept:
+        if joint.mimic is None:
+            continue
         # Walk to a joint that is free or settled; then settle all that were passed, the last first.
         path: dict[str, Mimic] = {}
         name = joint.name

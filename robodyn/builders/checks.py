@@ -41,6 +41,9 @@ _Part = TypeVar("_Part", Link, Joint, Inertial, Pose, Limits, Mimic)
 MIMIC = ("follow", "ignore")
 """What may be done about mimicking joints."""
 
+_FLOAT = {float}
+_LIMITS = tuple((name, f"limits {name}") for name in ("lower", "upper", "effort", "velocity"))
+
 UNIT = 1e-9
 """How far an axis may be from unit length and a rotation from orthonormal: the identities between algorithms hold to
 about this much, and every builder does better."""
@@ -114,9 +117,10 @@ def _with_sound_fields(description: RobotDescription) -> RobotDescription:
 
 def _updated(part: _Part, **values: Any) -> _Part:
     """The part with these values; itself where it has them already, as it has from builders."""
-    if all(getattr(part, name) is value for name, value in values.items()):
-        return part
-    return replace(part, **values)
+    for name, value in values.items():
+        if getattr(part, name) is not value:
+            return replace(part, **values)
+    return part
 
 
 def _sound_link(link: Link) -> Link:
@@ -137,18 +141,27 @@ def _sound_joint(joint: Joint) -> Joint:
     _require(isinstance(joint.parent, str), joint, "parent", joint.parent, "the name of a link")
     _require(isinstance(joint.child, str), joint, "child", joint.child, "the name of a link")
     _require(isinstance(joint.limits, Limits), joint, "limits", joint.limits, "a Limits object")
-    limits = {name: getattr(joint.limits, name) for name in ("lower", "upper", "effort", "velocity")}
-    given = {name: _float(value, joint, f"limits {name}") for name, value in limits.items() if value is not None}
-    coefficients = ("pitch", "damping", "friction", "armature")
     return _updated(
         joint,
+        limits=_sound_limits(joint.limits, joint),
         origin=_sound_pose(joint.origin, joint),
         axis=_floats(joint.axis, 3, joint, "axis"),
         axis2=_floats(joint.axis2, 3, joint, "axis2"),
-        limits=_updated(joint.limits, **given),
         mimic=None if joint.mimic is None else _sound_mimic(joint.mimic, joint),
-        **{name: _float(getattr(joint, name), joint, name) for name in coefficients},
+        pitch=_float(joint.pitch, joint, "pitch"),
+        damping=_float(joint.damping, joint, "damping"),
+        friction=_float(joint.friction, joint, "friction"),
+        armature=_float(joint.armature, joint, "armature"),
     )
+
+
+def _sound_limits(limits: Limits, joint: Joint) -> Limits:
+    given = {}
+    for name, what in _LIMITS:
+        value = getattr(limits, name)
+        if value is not None:
+            given[name] = _float(value, joint, what)
+    return _updated(limits, **given)
 
 
 def _sound_mimic(mimic: Mimic, joint: Joint) -> Mimic:
@@ -173,8 +186,8 @@ def _float(value: object, part: Link | Joint, what: str) -> float:
 
 def _floats(values: object, count: int, part: Link | Joint, what: str) -> tuple[float, ...]:
     if type(values) is tuple and len(values) == count:
-        if set(map(type, values)) == {float} and all(map(math.isfinite, values)):
-            return values  # what builders make, quickly
+        if set(map(type, values)) == _FLOAT and math.isfinite(sum(values)):
+            return values  # what builders make, quickly; a sum that overflows is looked at number by number
         found = tuple(number for number in map(finite_real, values) if number is not None)
         if len(found) == count:
             return found

@@ -84,6 +84,7 @@ _ATTRIBUTES = {
 _IGNORED_ATTRIBUTES = frozenset({("link", "type"), ("joint", "dont_collapse")})
 _HELICAL_AXIS_ATTRIBUTES = frozenset({"xyz", "pitch"})
 _NONE = frozenset[str]()
+_HERE, _NO_LIMITS = Pose(), Limits()
 _LINK_CHILDREN = frozenset({"inertial"})
 _INERTIAL_CHILDREN = frozenset({"origin", "mass", "inertia"})
 _JOINT_CHILDREN = frozenset({"origin", "parent", "child", "axis", "limit", "dynamics", "mimic"})
@@ -277,13 +278,10 @@ def _axis(joint: Element, element: Element | None, default: Vector3, kind: str, 
 
 def _limits(element: Element | None, subject: str, notes: Notes) -> Limits:
     if element is None:
-        return Limits()
+        return _NO_LIMITS
     _survey(element, subject, _NONE, _ATTRIBUTES["limit"], notes)
-    lower, upper, effort, velocity = (
-        _number(element, subject, attribute) if attribute in element.attributes else None
-        for attribute in ("lower", "upper", "effort", "velocity")
-    )
-    return Limits(lower, upper, effort, velocity)
+    names, given = ("lower", "upper", "effort", "velocity"), element.attributes
+    return Limits(*[_number(element, subject, name) if name in given else None for name in names])
 
 
 def _dynamics(element: Element | None, subject: str, notes: Notes) -> tuple[float, float, float]:
@@ -310,7 +308,7 @@ def _mimic(element: Element | None, subject: str, notes: Notes) -> Mimic | None:
 
 def _pose(element: Element | None, subject: str, notes: Notes) -> Pose:
     if element is None:
-        return Pose()
+        return _HERE
     _survey(element, subject, _NONE, _ATTRIBUTES["origin"], notes)
     attributes = element.attributes
     rotation: Rotation = IDENTITY
