@@ -12,6 +12,7 @@ Names are imported when they are first used, so that importing the package costs
 from __future__ import annotations
 
 from importlib import import_module
+from time import time as _now
 from typing import TYPE_CHECKING, Any
 
 from robodyn._version import __version__
@@ -59,6 +60,9 @@ _HOME = {
     "SingularError": "errors",
     "UnavailableError": "errors",
 }
+
+_imported_at = _now()
+"""Seconds since the epoch: files of the package that change later are not what this process runs."""
 
 _MODULES = ("conventions", "inertial_parameters")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import hashlib
 import os
@@ -11,13 +10,11 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import replace
 
 import pytest
 
 from robodyn.engines.cpu import cache as module
-from robodyn.engines.cpu.cache import FOLDER_VARIABLE, SIZE_VARIABLE, ObjectCache, compiled, object_key
-from robodyn.engines.cpu.target import host_target
+from robodyn.engines.cpu.cache import FOLDER_VARIABLE, SIZE_VARIABLE, ObjectCache
 
 CODE = bytes(range(256)) * 400
 POSIX = pytest.mark.skipif(os.name != "posix", reason="owners and modes are those of POSIX")
@@ -123,39 +120,6 @@ def test_the_folder_is_not_looked_at_for_every_file(tmp_path, monkeypatch):
     for number in range(100):
         cache.put(key(str(number)), bytes(5000))
     assert 1 < len(looks) < 10
-
-
-# Keys.
-
-
-def test_keys_depend_on_everything_that_determines_the_code(monkeypatch):
-    target = host_target()
-    keys = [object_key("digest", target, 2), object_key("other", target, 2), object_key("digest", target, 1)]
-    for change in ({"triple": "x"}, {"cpu": "x"}, {"features": "x"}, {"level": "x"}):
-        keys.append(object_key("digest", replace(target, **change), 2))
-    for name in ("__version__", "_FORMAT"):
-        with monkeypatch.context() as patch:
-            patch.setattr(module, name, "other")
-            keys.append(object_key("digest", target, 2))
-    with monkeypatch.context() as patch:
-        patch.setattr("llvmlite.__version__", "other")
-        keys.append(object_key("digest", target, 2))
-    with monkeypatch.context() as patch:
-        patch.setattr("llvmlite.binding.llvm_version_info", (1, 2, 3))
-        keys.append(object_key("digest", target, 2))
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "_generator", lambda: "other")
-        keys.append(object_key("digest", target, 2))
-    assert len(set(keys)) == len(keys)
-    assert keys[0] == object_key("digest", target, 2)
-    assert len(bytes.fromhex(keys[0])) == 20
-
-
-def test_what_turns_models_into_code_is_all_there():
-    """A renamed file must not silently drop out of the keys."""
-    for name in module._SOURCES:
-        source = module._PACKAGE / name
-        assert source.is_file() or list(source.glob("*.py")), name
 
 
 # Damaged entries.
@@ -464,40 +428,3 @@ def test_a_user_without_a_home_has_no_cache(monkeypatch, tmp_path):
     monkeypatch.setenv(FOLDER_VARIABLE, "~a-user-that-does-not-exist/objects")
     harmless(ObjectCache.from_environment(), "no cache folder")
     assert list(tmp_path.iterdir()) == []
-
-
-# Compiling.
-
-TEXT = "define i32 @answer() { ret i32 42 }\n"
-
-
-def answer_of(code):
-    from robodyn.engines.cpu.jit import Code
-
-    loaded = Code(code, host_target())
-    return ctypes.CFUNCTYPE(ctypes.c_int)(loaded.address("answer"))()
-
-
-def test_code_is_compiled_once_and_works_when_loaded_again(tmp_path):
-    cache, asked = ObjectCache(tmp_path / "objects"), []
-
-    def text():
-        asked.append(1)
-        return TEXT
-
-    codes = [compiled(text, "digest", "the answer", host_target(), 1, cache) for _ in range(3)]
-    assert len(asked) == 1
-    assert [answer_of(code) for code in codes] == [42] * 3
-    assert [entry.label for entry in cache.entries()] == ["the answer"]
-    (path,) = cache.folder.glob("*.object")
-    path.write_bytes(path.read_bytes()[:-7])
-    assert answer_of(compiled(text, "digest", "the answer", host_target(), 1, cache)) == 42
-    assert len(asked) == 2
-    compiled(text, "digest of another program", "", host_target(), 1, cache)
-    assert len(asked) == 3
-
-
-def test_code_is_compiled_without_a_cache(tmp_path):
-    (tmp_path / "file").write_text("")
-    for cache in (None, ObjectCache(None), ObjectCache(tmp_path / "file"), ObjectCache(tmp_path / "file" / "below")):
-        assert answer_of(compiled(lambda: TEXT, "digest", "", host_target(), 1, cache)) == 42

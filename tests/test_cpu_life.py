@@ -14,8 +14,8 @@ import pytest
 from cpu_queries import answers, beyond, difference, states_of
 
 import robodyn as rd
-from robodyn.engines.cpu import chained, jit, kernels, pool
 from robodyn.engines.cpu import engine as engines
+from robodyn.engines.cpu import jit, keys, pool, route
 from robodyn.engines.cpu.cache import FOLDER_VARIABLE
 from robodyn.engines.cpu.rolled_program import RolledProgram
 
@@ -73,18 +73,19 @@ def test_background_answers_before_the_code_is_there(model, no_cache):
     assert "inverse_dynamics" in vars(dyn)
 
 
-def test_background_takes_what_the_cache_has(model, monkeypatch, tmp_path):
+@pytest.mark.parametrize("code", CODES)
+def test_background_takes_what_the_cache_has(code, model, monkeypatch, tmp_path):
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "objects"))
     s = states_of(model, (9,), seed=1)
-    wanted = rd.Dynamics(model, engine="cpu").mass_matrix(s.q)
-    dyn = rd.Dynamics(model, engine="cpu", compile="background")
+    wanted = rd.Dynamics(model, engine="cpu", code=code).mass_matrix(s.q)
+    dyn = rd.Dynamics(model, engine="cpu", code=code, compile="background")
     assert (dyn.mass_matrix(s.q) == wanted).all() and not dyn.engine._compiling
 
 
 def test_eager_compiles_before_the_first_call(model, no_cache, monkeypatch):
     dyn = rd.Dynamics(model, engine="cpu", compile="eager", code="unrolled")
     s = states_of(model, (), seed=2)
-    monkeypatch.setattr(kernels, "compile_object", lambda *_: pytest.fail("compiled at a call"))
+    monkeypatch.setattr(keys, "compile_object", lambda *_: pytest.fail("compiled at a call"))
     for name in ("inverse_dynamics", "forward_dynamics", "mass_matrix", "bias_force"):
         inputs = rd.dynamics.PLAIN_CALLS[name][1]
         assert np.isfinite(getattr(dyn, name)(*(getattr(s, each) for each in inputs))).all()
@@ -268,8 +269,7 @@ def test_workspaces_too_large_for_vectors_hold_one_state(model, monkeypatch):
     s = states_of(model, (9,), seed=4)
     wide, narrow = (rd.Dynamics(model, engine="cpu", code="rolled") for _ in range(2))
     wanted = answers(wide, s)
-    for place in (kernels, chained):
-        monkeypatch.setattr(place, "MAX_WIDE_WORKSPACE", 0)
+    monkeypatch.setattr(route, "_MAX_WIDE_WORKSPACE", 0)
     assert beyond(answers(narrow, s), wanted, "float64") == {}
     made = [kernel.keep for kernel in narrow.engine._kernels.values()]
     rolled = [each.module.kind.width for each in made if isinstance(each, RolledProgram)]

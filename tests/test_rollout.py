@@ -14,7 +14,8 @@ from robots import own
 
 import robodyn as rd
 from robodyn.chains import StepPart, step_of
-from robodyn.engines.cpu import kernels
+from robodyn.engines.cpu import route
+from robodyn.engines.cpu.kernels import Compiler
 from robodyn.integrators import INTEGRATORS, evaluations
 from robodyn.joints import KINDS
 from robodyn.query import Query
@@ -101,18 +102,18 @@ IN_PARTS = {
 def test_steps_in_parts_give_what_arrays_give(name, integrator, batch, code, monkeypatch):
     """Steps too large for one program: those of their parts, around dynamics in straight-line code or in loops."""
     monkeypatch.setenv("ROBODYN_CACHE_DIR", "off")
-    monkeypatch.setattr(kernels, "MAX_UNROLLED_CHAIN", -1)
+    monkeypatch.setattr(route, "MAX_UNROLLED_CHAIN", -1)
     if code == "rolled":
-        monkeypatch.setattr(kernels, "MAX_UNROLLED_OPERATIONS", -1)
-    as_it_is = kernels.Compiler.unrolled
+        monkeypatch.setattr(route, "MAX_UNROLLED_OPERATIONS", -1)
+    as_it_is = Compiler.route
 
-    def unrolled(self, request):
+    def routed(self, request):
         with monkeypatch.context() as patch:
             if isinstance(request.algorithm, StepPart):
-                patch.setattr(kernels, "MAX_UNROLLED_CHAIN", 64_000)
+                patch.setattr(route, "MAX_UNROLLED_CHAIN", 64_000)
             return as_it_is(self, request)
 
-    monkeypatch.setattr(kernels.Compiler, "unrolled", unrolled)
+    monkeypatch.setattr(Compiler, "route", routed)
     model = IN_PARTS[name]()
     q, qd, tau = random_states(model, (batch,))
     dyn = rd.Dynamics(model, threads=2, joint_forces=("damping", "friction"))

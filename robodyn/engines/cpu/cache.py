@@ -15,17 +15,11 @@ import re
 import stat
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache as remembered
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
-
-from robodyn._version import __version__
-
-if TYPE_CHECKING:
-    from robodyn.engines.cpu.target import Target
+from typing import BinaryIO
 
 FOLDER_VARIABLE = "ROBODYN_CACHE_DIR"
 """Environment variable that names the folder; empty or "off" for no cache."""
@@ -313,67 +307,3 @@ def _remove(path: Path) -> bool:
     except (OSError, ValueError):
         return False
     return True
-
-
-# Keys.
-
-
-_PACKAGE = Path(__file__).resolve().parents[2]
-_SOURCES = ("algorithms", "engines/cpu", "tracing", "joints.py", "spatial.py", "sweeps.py", "tree.py")
-"""What turns a model into code."""
-
-
-@remembered
-def _generator() -> str:
-    """A hash of the text that turns models into code, so that changing it while developing forgets old objects."""
-    state = hashlib.blake2b(digest_size=16)
-    with suppress(OSError):  # a package without its source has a version, which must do
-        for name in _SOURCES:
-            source = _PACKAGE / name
-            for path in sorted(source.glob("*.py")) if source.is_dir() else [source]:
-                state.update(path.name.encode() + path.read_bytes())
-    return state.hexdigest()
-
-
-def object_key(digest: str, target: Target, opt: int) -> str:
-    """The key of the machine code of a program, 40 hexadecimal digits, from everything that determines the code.
-
-    Args:
-        digest: hash of the program.
-        target: the processor compiled for.
-        opt: level of the code generator.
-    """
-    import llvmlite
-    from llvmlite.binding import llvm_version_info
-
-    processor = (target.triple, target.cpu, target.features, target.level)
-    versions = (_FORMAT, __version__, _generator(), llvmlite.__version__, tuple(llvm_version_info))
-    return hashlib.blake2b(repr((digest, processor, opt, versions)).encode(), digest_size=_KEY_BYTES).hexdigest()
-
-
-def compiled(
-    text: Callable[[], str], digest: str, label: str, target: Target, opt: int, cache: ObjectCache | None
-) -> bytes:
-    """Machine code of a program: from the cache, or compiled and then kept there.
-
-    Args:
-        text: makes the module in LLVM's language; called only where there is something to compile.
-        digest: hash of the program.
-        label: what it is, for people who look at the cache, such as "arm7 aba_q_qd_tau float64 avx512".
-        target: the processor to compile for.
-        opt: level of the code generator, 0 to 3.
-        cache: where to look and to keep; None for nowhere.
-
-    Raises:
-        UnavailableError: LLVM cannot compile the module.
-    """
-    from robodyn.engines.cpu.jit import compile_object
-
-    if cache is None or cache.problem() is not None:
-        return compile_object(text(), target, opt)
-    key = object_key(digest, target, opt)
-    code = cache.get(key)
-    if code is None:
-        code = compile_object(text(), target, opt)
-        cache.put(key, code, label)
-    return code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,9 +12,11 @@ from robodyn.arguments import Array
 from robodyn.chains import Chain, Products, Solve, Stage, Units
 from robodyn.engines.cpu.chain_code import chain_module, flush_module
 from robodyn.engines.cpu.chains import ChainPlan, StageCall, sizes_between
-from robodyn.engines.cpu.kernels import MAX_WIDE_WORKSPACE, Compiler, Kernel, Request, input_names
+from robodyn.engines.cpu.kernels import Compiler, Kernel
 from robodyn.engines.cpu.panel_code import panel_rows
 from robodyn.engines.cpu.products import ProductsPlan, products_module
+from robodyn.engines.cpu.request import Request, input_names
+from robodyn.engines.cpu.route import Whole, parts_of, too_wide
 from robodyn.engines.cpu.solve_code import FACTORS, SolveKind, solve_module
 from robodyn.engines.cpu.solves import SolvePlan
 from robodyn.engines.cpu.streaming import FLUSHED
@@ -69,7 +71,7 @@ class _Chained:
     def __init__(self, compiler: Compiler, request: Request, sizes: dict[str, int]) -> None:
         self.compiler, self.request, self.sizes = compiler, request, sizes
         wide = VectorType.of(request.dtype, request.target)
-        self.too_wide = sum(self.sizes.values()) * wide.bytes > MAX_WIDE_WORKSPACE
+        self.too_wide = too_wide(sum(self.sizes.values()) * wide.bytes)
         self.kind = VectorType.of(request.dtype, request.target, 1) if self.too_wide else wide
         self.kernels: list[Kernel] = []
         self.arrays: list[tuple[str, ...]] = []
@@ -82,13 +84,14 @@ class _Chained:
         """The kernel that calls those of a chain's stages."""
         last = chain.stages[-1]
         flushes = isinstance(last, Solve) and tuple(last.outputs) == chain.results
+        parts = parts_of(self.request)
         for stage in chain.stages:
             if isinstance(stage, Solve):
                 self._solve(stage, flushes and stage is last)
             elif isinstance(stage, Products):
                 self._multiply(stage)
             else:
-                self._algorithm(stage)
+                self._algorithm(stage, next(parts))
         if not flushes:
             self.flush(chain.results)
         users = [*input_names(self.request), *(FLUSHED + name for name in chain.results)]
@@ -124,14 +127,10 @@ class _Chained:
         self.kernels.append(kernel)
         self.arrays.append(arrays)
 
-    def _algorithm(self, stage: Stage) -> None:
-        algorithm = stage.algorithm
-        read = {name for name in algorithm.inputs if stage.reads.get(name, name) in self.vectors}
-        part = replace(self.request, algorithm=algorithm, vectors=frozenset((*algorithm.outputs, *read)))
-        plain = self.too_wide or self.compiler.mode == "rolled"
-        kernel = None if plain else self.compiler.unrolled(part)
-        if kernel is None:
-            kernel = self.compiler.rolled(part, self.kind.width)
+    def _algorithm(self, stage: Stage, part: Request) -> None:
+        compiler = self.compiler
+        route = "loops" if self.too_wide else compiler.route(part)
+        kernel = compiler.whole(route) if isinstance(route, Whole) else compiler.rolled(part, self.kind.width)
         self.vectors.update(stage.outputs)
         self.take(kernel, (*(stage.reads.get(name, name) for name in kernel.inputs), *stage.outputs))
 
@@ -218,7 +217,7 @@ def repeated_kernel(compiler: Compiler, request: Request) -> Kernel:
     """The kernel of an algorithm or a chain, and one that calls it at every unit vector."""
     task, model = request.algorithm, request.model
     assert isinstance(task, Units)
-    inner = compiler.kernel(replace(request, algorithm=task.algorithm), single=False)
+    inner = compiler.kernel(next(parts_of(request)), single=False)
     inputs = input_names(request)
     call = StageCall(inner.address, (*inner.inputs, *task.outputs), inner.constants, inner.workspace_bytes)
     plan = UnitsPlan(model, task, inputs, call, request.dtype)

@@ -19,10 +19,11 @@ from robodyn.chains import Step, Task, Traceable, cheapest
 from robodyn.engines.cpu.cache import ObjectCache
 from robodyn.engines.cpu.generated import GeneratedCode
 from robodyn.engines.cpu.jit import Code
-from robodyn.engines.cpu.kernels import Compiler, Kernel, Request, workspace
+from robodyn.engines.cpu.kernels import Compiler, Kernel, workspace
 from robodyn.engines.cpu.march import Call, March, step_in_parts, whole_step
 from robodyn.engines.cpu.native import EntryKernel, Scratch, make_entry
 from robodyn.engines.cpu.pool import default_threads, shared_pool
+from robodyn.engines.cpu.request import Request
 from robodyn.engines.cpu.target import Target, host_target
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.errors import UnavailableError
@@ -140,7 +141,7 @@ class CpuEngine:
         key = _key(algorithm, base, link)
         if self.compile != "background" or key in self._kernels or (*key, single) in self._kernels:
             return self.kernel(algorithm, base, link, single=single)
-        if self.compiler.in_cache(self.request(algorithm, base, link)):
+        if self.compiler.in_cache(self.request(algorithm, base, link), single=single):
             return self.kernel(algorithm, base, link, single=single)
         if (*key, single) in self._failed:
             raise self._failed[(*key, single)]

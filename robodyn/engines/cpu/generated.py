@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 
 from robodyn.engines.cpu.jit import assembly
-from robodyn.engines.cpu.kernels import OPT, Kernel
+from robodyn.engines.cpu.kernels import Kernel
+from robodyn.engines.cpu.route import OPT
 from robodyn.errors import UnavailableError
 from robodyn.tracing.program import Program
 

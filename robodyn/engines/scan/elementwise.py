@@ -148,13 +148,14 @@ def traced(of: Elementwise) -> Program:
 
 
 def _machine_code(of: Elementwise, dtype: np.dtype[Any]) -> bytes:
-    from robodyn.engines.cpu.cache import ObjectCache, compiled
-    from robodyn.engines.cpu.kernels import OPT
+    from robodyn.engines.cpu.cache import ObjectCache
+    from robodyn.engines.cpu.keys import Linked
+    from robodyn.engines.cpu.route import OPT
     from robodyn.engines.cpu.target import host_target
     from robodyn.engines.cpu.unrolled import unrolled_module
 
     program = traced(of)
     target = host_target()
-    digest = f"elementwise {dtype} {program.digest}"
-    text = partial(unrolled_module, program, dtype, target, columns=True)
-    return compiled(text, digest, f"step {dtype} {target.level}", target, OPT, ObjectCache.from_environment())
+    facts, label = f"elementwise {dtype} {program.digest}", f"step {dtype} {target.level}"
+    kept = Linked(facts, label, target, OPT, ObjectCache.from_environment())
+    return kept.code_of(partial(unrolled_module, program, dtype, target, columns=True))

@@ -1,0 +1,77 @@
+"""What a kernel is asked for."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from robodyn.chains import Traceable
+from robodyn.engines.cpu.target import Target
+from robodyn.engines.cpu.unrolled import unrolled_module
+from robodyn.model import Model
+from robodyn.sweeps import Ancestors
+from robodyn.tracing.program import Program
+from robodyn.tracing.unrolled import input_shapes, trace
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a kernel is for: an algorithm or a chain on a model, with the base motions that are given and the query's
+    link."""
+
+    model: Model
+    algorithm: Traceable
+    dtype: np.dtype[Any]
+    target: Target
+    base: tuple[str, ...] = ()
+    link: int | None = None
+    vectors: frozenset[str] = frozenset()
+    """Arrays that hold vectors of states instead of rows, as between the stages of a chain."""
+
+    @property
+    def label(self) -> str:
+        """What it is, in words."""
+        return f"{self.model.name} {self.algorithm.name} {self.dtype} {self.target.level}"
+
+    @property
+    def lanes(self) -> int:
+        """Steps for a body in the algorithm's longest sweep."""
+        many = any(
+            getattr(sweep, "lanes", False) or (isinstance(sweep, Ancestors) and not sweep.of_link)
+            for sweep in self.algorithm.sweeps
+        )
+        return self.model.nv_tree if many else 1
+
+    @property
+    def cacheable(self) -> bool:
+        """Whether the algorithm's text is part of robodyn, whose sources are part of a key; others may change."""
+        steps = [
+            step
+            for sweep in self.algorithm.sweeps
+            for step in (getattr(sweep, name, None) for name in ("step", "start", "visit"))
+            if step is not None
+        ]
+        return all(step.__module__.startswith("robodyn.") for step in steps)
+
+    def digest(self, kind: str, *facts: object) -> str:
+        """A hash of what determines a module of a kind, besides processor and versions."""
+        state = hashlib.blake2b(digest_size=16)
+        vectors = sorted(self.vectors)
+        state.update(repr((kind, self.algorithm.name, self.base, str(self.dtype), vectors, *facts)).encode())
+        return state.hexdigest()
+
+    def trace(self) -> Program:
+        """The straight-line program."""
+        return trace(self.model, self.algorithm, link=self.link, base=self.base)
+
+    def unrolled_module(self, program: Program) -> str:
+        """The module of that program."""
+        return unrolled_module(program, self.dtype, self.target, vectors=self.vectors)
+
+
+def input_names(request: Request) -> tuple[str, ...]:
+    """A kernel's inputs, in order."""
+    return tuple(input_shapes(request.model, request.algorithm, request.base))

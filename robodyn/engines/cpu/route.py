@@ -1,0 +1,160 @@
+"""Routes: whether a request becomes one program, kernels of its parts, or loops over bodies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from robodyn.chains import Chain, Stage, Step, StepPart, Units
+from robodyn.engines.cpu.cache import ObjectCache
+from robodyn.engines.cpu.keys import Linked
+from robodyn.engines.cpu.request import Request
+from robodyn.engines.cpu.solves import solve_operations
+from robodyn.sweeps import Algorithm
+from robodyn.tracing.program import Program
+from robodyn.tracing.unrolled import output_shape
+
+OPT = 1
+"""Level of LLVM's code generator. Level 2 takes twice the time for code that runs no faster."""
+MAX_UNROLLED_OPERATIONS = 64_000
+"""Programs with more operations are rolled. Unrolled code outgrows the instruction cache at a tenth of this and still
+runs twice as fast as rolled code, which knows nothing of a robot's structure; it is the time to compile, some
+60 microseconds an operation, that sets the limit."""
+MAX_UNROLLED_CHAIN = 24_000
+"""Operations of a chain from which its stages are kernels of their own: solves run faster as loops then. Of an
+integrator's step, those from which it takes too long to compile."""
+_MAX_TRACED_BODIES, _MAX_TRACED_STEPS = 250, 4096
+"""Bodies, and bodies times lanes or columns where a query has them, beyond which a program is not even traced. With
+hundreds of bodies one state takes longer in a vector of eight copies than in rolled code for one."""
+_MAX_BODIES_OF_PARTS = 100
+"""Bodies up to which the parts of an integrator's step are traced. They are a few operations for every joint, but all
+have to be compiled before the first step: seconds from here on."""
+_MAX_UNROLLED_ENTRIES = 1 << 13
+"""Entries of a result beyond which it is made by loops, and by one unit vector after another where an algorithm runs at
+all of them: most are zeros, which unrolled code stores one by one."""
+_FLUSHED_ENTRIES = 256
+"""Results of a state from which unrolled code leaves vectors, and a loop writes them to rows from end to end of each.
+Rows that are written here and there wait for memory twice as long once a batch is larger than the caches."""
+_MAX_WIDE_WORKSPACE = 1 << 30
+"""Bytes of a workspace beyond which batches run state by state instead of in vectors."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """One straight-line program.
+
+    `request`: what the program is for; its results may be left as vectors, which others bring to rows then; `linked`:
+    where its code is kept; `code`: what is there; `program`: traced where there is none.
+    """
+
+    request: Request
+    linked: Linked
+    code: bytes | None = None
+    program: Program | None = None
+
+
+Route = Whole | Literal["parts", "loops"]
+"""A program, kernels of stages, of unit vectors or of a step's parts and one that calls them, or loops over bodies."""
+
+
+def find_route(request: Request, mode: str, cache: ObjectCache, *, trace: bool = True) -> Route | None:
+    """What a request becomes; None where it has to be traced to know that, or to have code, and shall not be.
+
+    Args:
+        request: what is asked for.
+        mode: "unrolled", "rolled", or "auto", which makes one program of what is small enough.
+        cache: where machine code is kept, and what is too large.
+        trace: whether to trace what counts and the cache do not decide.
+    """
+    otherwise: Route = "loops" if isinstance(request.algorithm, Algorithm | StepPart) else "parts"
+    limit = _limit(request, mode)
+    if limit is None:
+        return otherwise
+    request = _left_as_vectors(request)
+    facts = request.digest("unrolled", request.link, request.model.digest)
+    linked = Linked(facts, request.label, request.target, OPT, cache)
+    code = linked.code()
+    if code is not None:
+        return Whole(request, linked, code)
+    if limit < math.inf and linked.too_large:
+        return otherwise
+    if not trace:
+        return None
+    program = request.trace() if limit == math.inf or _least_operations(request) <= limit else None
+    if program is None or program.operations > limit:
+        linked.mark_too_large()
+        return otherwise
+    return Whole(request, linked, program=program)
+
+
+def parts_of(request: Request) -> Iterator[Request]:
+    """What the kernels are asked for that one of parts calls: those of algorithms, in order."""
+    task = request.algorithm
+    if isinstance(task, Units):
+        yield replace(request, algorithm=task.algorithm)
+    elif isinstance(task, Step):
+        yield from (replace(request, algorithm=part) for part in task.parts)
+    elif isinstance(task, Chain):
+        left: set[str] = set()
+        for stage in task.stages:
+            if isinstance(stage, Stage):
+                algorithm = stage.algorithm
+                read = {name for name in algorithm.inputs if stage.reads.get(name, name) in left}
+                yield replace(request, algorithm=algorithm, vectors=frozenset((*algorithm.outputs, *read)))
+            left.update(stage.outputs)
+
+
+def too_wide(workspace_bytes: int) -> bool:
+    """Whether a batch with so large a workspace runs state by state instead of in vectors."""
+    return workspace_bytes > _MAX_WIDE_WORKSPACE
+
+
+def _limit(request: Request, mode: str) -> float | None:
+    """Operations up to which a request becomes one program; None where it does not become one whatever they are."""
+    task = request.algorithm
+    if mode == "rolled" or (isinstance(task, Units) and isinstance(task.algorithm, Chain)):
+        return None
+    if mode == "unrolled":
+        return math.inf
+    if not _worth_tracing(request):
+        return None
+    return MAX_UNROLLED_CHAIN if isinstance(task, Chain | Step | StepPart) else MAX_UNROLLED_OPERATIONS
+
+
+def _worth_tracing(request: Request) -> bool:
+    """Whether a program may be small enough, by counts that take no trace."""
+    task, bodies = request.algorithm, request.model.n_bodies
+    if isinstance(task, StepPart):
+        return bodies <= _MAX_BODIES_OF_PARTS
+    if bodies > _MAX_TRACED_BODIES or bodies * request.lanes > _MAX_TRACED_STEPS:
+        return False
+    if isinstance(task, Step):
+        return _worth_tracing(replace(request, algorithm=task.dynamics))
+    if isinstance(task, Chain):
+        return solve_operations(request.model, task) <= MAX_UNROLLED_CHAIN
+    entries = _entries(request)
+    return (sum(entries) if isinstance(task, Units) else max(entries, default=0)) <= _MAX_UNROLLED_ENTRIES
+
+
+def _least_operations(request: Request) -> int:
+    """What a program takes at least, where that is known in a fraction of the time that tracing it takes: a step of
+    several evaluations of the dynamics, of which one is traced."""
+    step = request.algorithm
+    if not isinstance(step, Step) or len(step.parts) <= 2:
+        return 0
+    return (len(step.parts) - 1) * replace(request, algorithm=step.dynamics).trace().operations
+
+
+def _left_as_vectors(request: Request) -> Request:
+    """The request for vectors, where results are so many that rows of them are better written one after another. Those
+    of stages are vectors already, and steps take their rows from one state to the next."""
+    if request.vectors or isinstance(request.algorithm, Step | StepPart) or sum(_entries(request)) < _FLUSHED_ENTRIES:
+        return request
+    return replace(request, vectors=frozenset(request.algorithm.outputs))
+
+
+def _entries(request: Request) -> list[int]:
+    """Scalars of one state of each result."""
+    return [math.prod(output_shape(request.model, output)) for output in request.algorithm.outputs.values()]

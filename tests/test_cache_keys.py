@@ -1,0 +1,360 @@
+"""Keys of the cache: no code is found that its sources would not give, and none is compiled that is there."""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import math
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cpu_queries import difference, states_of
+
+import robodyn as rd
+from robodyn.engines.cpu import keys
+from robodyn.engines.cpu.cache import FOLDER_VARIABLE, ObjectCache
+from robodyn.engines.cpu.jit import Code
+from robodyn.engines.cpu.keys import Linked, compiled, link_key, object_key, source_digests
+from robodyn.engines.cpu.target import host_target
+
+PACKAGE = Path(rd.__file__).parent
+PATIENCE = 300.0
+COMPILER = "engines/cpu/jit.py"
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A copy of the package that may be edited."""
+    return Path(shutil.copytree(PACKAGE, tmp_path / "copy" / "robodyn", ignore=shutil.ignore_patterns("__pycache__")))
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    """Forgets what keys know of the package, as a new process does; called with a folder, it is the package's."""
+    monkeypatch.setattr(rd, "_imported_at", math.inf)
+    known = (keys._sources, keys._generator, keys._compiler)
+
+    def forget(folder=None):
+        if folder is not None:
+            monkeypatch.setattr(keys, "_PACKAGE", folder)
+        for each in known:
+            each.cache_clear()
+
+    forget()
+    yield forget
+    forget()
+
+
+def edit(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+# What keys are made of.
+
+
+def imported(module, package):
+    """Files of the modules that one imports, anywhere in its text, and of the packages around them."""
+    found = set()
+    for node in ast.walk(ast.parse((package / module).read_text())):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "robodyn":
+                found |= {"/".join((*parts[1:k], "__init__.py")) for k in range(1, len(parts) + 1)}
+                found.add("/".join(parts[1:]) + ".py")
+    return {name for name in found if (package / name).is_file()}
+
+
+def test_all_that_turns_models_into_code_is_in_the_first_key(package, fresh):
+    starts = ("cpu/engine", "scan/engine", "scan/elementwise", "gpu/engine")
+    reached, left = set(), [f"engines/{name}.py" for name in starts] + ["jax/handler.py", "jax/cuda_handler.py"]
+    while left:
+        module = left.pop()
+        if module not in reached:
+            reached.add(module)
+            left += imported(module, package)
+    assert {"integrators.py", "chains.py", "joints.py", "tracing/steps.py", "__init__.py", COMPILER} < reached
+    assert len(reached) > 100
+    assert reached <= set(source_digests(package))
+    fresh(package)
+    found = {link_key("facts", host_target())}
+    for number, module in enumerate(sorted(reached), 2):
+        with (package / module).open("a") as file:
+            file.write("\n")
+        fresh()
+        found.add(link_key("facts", host_target()))
+        assert len(found) == number, module
+
+
+def test_files_of_every_kind_count_and_what_python_compiled_does_not(package):
+    before = source_digests(package)
+    assert "py.typed" in before and "engines/scan/kernels.py" in before
+    for name in ("new.py", "engines/table.csv", "engines/__pycache__/new.pyc"):
+        (package / name).parent.mkdir(exist_ok=True)
+        (package / name).write_text("new")
+    assert set(source_digests(package)) - set(before) == {"new.py", "engines/table.csv"}
+    (package / "new.py").rename(package / "other.py")
+    assert source_digests(package)["other.py"] == source_digests(package)["engines/table.csv"]
+
+
+def all_keys(monkeypatch, key, changes):
+    """The key as things are, and after each of the changes alone: of what, its name, and to what."""
+    found = [key()]
+    for place, name, value in changes:
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, value)
+            for each in (keys._generator, keys._compiler):
+                each.cache_clear()
+            found.append(key())
+    for each in (keys._generator, keys._compiler):
+        each.cache_clear()
+    assert found[0] == key() and len(bytes.fromhex(key())) == 20
+    return found
+
+
+def test_keys_depend_on_everything_that_determines_the_code(monkeypatch, fresh):
+    target = host_target()
+    others = [replace(target, **{name: "x"}) for name in ("triple", "cpu", "features", "level")]
+    sources = source_digests(PACKAGE)
+    llvm = [(keys.llvmlite, "__version__", "other"), (keys, "llvm_version_info", (1, 2, 3))]
+    compiler = (keys, "_sources", lambda: {**sources, COMPILER: "other"})
+    elsewhere = (keys, "_sources", lambda: {**sources, "joints.py": "other"})
+    version = (keys, "__version__", "other")
+
+    found = all_keys(monkeypatch, lambda: object_key("text", target, 2), [*llvm, compiler])
+    found += [object_key("other", target, 2), object_key("text", target, 1)]
+    found += [object_key("text", other, 2) for other in others]
+    assert len(set(found)) == len(found)
+    same = all_keys(monkeypatch, lambda: object_key("text", target, 2), [elsewhere, version])
+    assert set(same) == {found[0]}
+
+    links = all_keys(monkeypatch, lambda: link_key("text", target), [compiler, elsewhere, version])
+    links += [link_key("other", target), *(link_key("text", other) for other in others)]
+    assert len({*links, *found}) == len(links) + len(found)
+
+
+def test_without_source_files_there_are_versions(monkeypatch, tmp_path, fresh):
+    fresh(tmp_path / "package.zip" / "robodyn")
+    assert source_digests(keys._PACKAGE) == {}
+    for key in (lambda: link_key("text", host_target()), lambda: object_key("text", host_target(), 1)):
+        assert len(set(all_keys(monkeypatch, key, [(keys, "__version__", "other")]))) == 2
+
+
+# From a text to code, and from facts to a text.
+
+
+def module(number):
+    return f"define i32 @answer() {{ ret i32 {number} }}\n"
+
+
+def answer_of(code):
+    loaded = Code(code, host_target())
+    return ctypes.CFUNCTYPE(ctypes.c_int)(loaded.address("answer"))()
+
+
+def linked(cache, facts="facts"):
+    return Linked(facts, "the answer", host_target(), 1, cache)
+
+
+@pytest.fixture
+def count(monkeypatch):
+    """How often LLVM was asked."""
+    asked, compile_object = [], keys.compile_object
+
+    def counted(*given):
+        asked.append(given)
+        return compile_object(*given)
+
+    monkeypatch.setattr(keys, "compile_object", counted)
+    return asked
+
+
+def test_code_is_compiled_once_and_works_when_loaded_again(tmp_path, count):
+    cache = ObjectCache(tmp_path / "objects")
+    for _ in range(3):
+        assert answer_of(compiled(module(42), "the answer", host_target(), 1, cache)) == 42
+    assert len(count) == 1
+    assert [entry.label for entry in cache.entries()] == ["the answer"]
+    (path,) = cache.folder.glob("*.object")
+    path.write_bytes(path.read_bytes()[:-7])
+    assert answer_of(compiled(module(42), "the answer", host_target(), 1, cache)) == 42
+    assert len(count) == 2
+    assert answer_of(compiled(module(43), "another", host_target(), 1, cache)) == 43
+
+
+def test_facts_lead_to_code_without_a_text(tmp_path, count):
+    cache, texts = ObjectCache(tmp_path / "objects"), []
+
+    def text():
+        texts.append(1)
+        return module(42)
+
+    for _ in range(3):
+        assert answer_of(linked(cache).code_of(text)) == 42
+    assert (len(texts), len(count)) == (1, 1)
+    assert answer_of(linked(cache, "other facts, the same text").code_of(text)) == 42
+    assert (len(texts), len(count)) == (2, 1)
+    assert sorted(entry.label for entry in cache.entries()) == ["the answer", *["the answer: link"] * 2]
+    assert linked(cache, "unknown").code() is None and not linked(cache).too_large
+    linked(cache, "large").mark_too_large()
+    assert linked(cache, "large").too_large and linked(cache, "large").code() is None
+    assert answer_of(linked(cache, "large").code_of(text)) == 42 and not linked(cache, "large").too_large
+
+
+def test_code_is_compiled_without_a_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(keys, "_sources", lambda: pytest.fail("read the package for nothing"))
+    (tmp_path / "file").write_text("")
+    for cache in (ObjectCache(None), ObjectCache(tmp_path / "file"), ObjectCache(tmp_path / "file" / "below")):
+        assert answer_of(compiled(module(42), "", host_target(), 1, cache)) == 42
+        assert answer_of(linked(cache, "not asked before").code_of(lambda: module(42))) == 42
+        assert not linked(cache, "not asked before").too_large
+
+
+BAD_LINKS = [
+    *(b"", b"too large ", b"TOO LARGE", b"0" * 31, b"0" * 33, b"0" * 32, b"F" * 32, b"0" * 32 + b"\n"),
+    *(b"../../../../../../../etc/passwd", b"\xff" * 32, bytes(32), "०".encode() * 32, b"0" * (1 << 20)),
+]
+
+
+def test_damaged_links_are_misses(tmp_path, count):
+    cache = ObjectCache(tmp_path / "objects")
+    key = link_key("facts", host_target())
+    for number, content in enumerate(BAD_LINKS, 1):
+        linked(cache).compiled(module(42))
+        cache.put(key, content)
+        assert linked(cache).code() is None and not linked(cache).too_large, content
+        assert answer_of(linked(cache).code_of(lambda: module(42))) == 42
+        path = cache.folder / f"{key}.object"
+        path.write_bytes(path.read_bytes()[: 7 * number])
+        assert linked(cache).code() is None
+    assert len(count) == 1
+
+
+@pytest.fixture
+def arm(monkeypatch, tmp_path):
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "objects"))
+    return rd.random_tree(3, seed=3, joints=("revolute", "prismatic"))
+
+
+def test_answers_do_not_depend_on_what_links_say(arm):
+    cache, s = ObjectCache.from_environment(), states_of(arm, (9,), seed=1)
+    wanted = rd.Dynamics(arm, engine="cpu").inverse_dynamics(s.q, s.qd, s.qdd)
+    links = [entry.key for entry in cache.entries() if entry.label.endswith(": link")]
+    assert len(links) == 1
+    for content in (*BAD_LINKS, b"too large"):
+        for key in links:
+            cache.put(key, content)
+        assert difference(rd.Dynamics(arm, engine="cpu").inverse_dynamics(s.q, s.qd, s.qdd), wanted) < 1e-13
+
+
+@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize("query", ["inverse_dynamics", "forward_dynamics_gradient"])
+@pytest.mark.parametrize("code", ["unrolled", "rolled"])
+def test_code_is_there_where_link_and_object_are(code, query, single, arm):
+    """Of every kernel that a query takes."""
+    engine = rd.Dynamics(arm, engine="cpu", code=code).engine
+    task, cache = rd.dynamics.PLAIN_CALLS[query][0], engine.compiler.cache
+    request = engine.request(task)
+
+    def there():
+        return engine.compiler.in_cache(request, single=single)
+
+    assert not there()
+    made = engine.compiler.kernel(request, single=single)
+    assert there()
+    stages = [kernel for kernel in getattr(made.keep, "kernels", ()) if kernel.request is not request]
+    needed = [entry for entry in cache.entries() if not entry.label.startswith("robodyn ")]
+    assert len(needed) == 2 * max(len(stages), 1)
+    for entry in needed:
+        kept = cache.get(entry.key)
+        (cache.folder / f"{entry.key}.object").unlink()
+        assert not there()
+        cache.put(entry.key, kept, entry.label)
+    assert there()
+
+
+# In other processes.
+
+_ROLLOUT = """
+import sys
+import robodyn as rd
+from robodyn.engines.cpu import engine, keys
+if "nothing to compile" in sys.argv:
+    def fail(*_):
+        raise AssertionError("compiled")
+    keys.compile_object = fail
+model = rd.random_tree(2, seed=1, joints=("revolute",))
+dyn = rd.Dynamics(model, engine="cpu", threads=1)
+if "edit" in sys.argv:
+    import pathlib, time
+    time.sleep(0.1)
+    path = pathlib.Path(rd.__file__).parent / "integrators.py"
+    path.write_text(path.read_text().replace("half = 0.5 * dt", "half = 0.7 * dt"))
+state = [0.3, -0.4], [0.5, 0.6], [0.7, -0.8]
+run = dyn.rollout(*state, 1e-2, 2, "midpoint")
+assert len(dyn.engine._marches) == 1
+print(run.q[-1].tobytes().hex(), dyn.inverse_dynamics(*state).tobytes().hex())
+"""
+
+
+@pytest.fixture
+def answer(package, tmp_path):
+    """What a process answers with the copy of the package: a state after steps, and torques."""
+
+    def run(*words):
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(package.parent),
+            "PYTHONDONTWRITEBYTECODE": "1",  # Python itself takes files of one size and second for the same
+            FOLDER_VARIABLE: str(tmp_path / "objects"),
+        }
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", _ROLLOUT, *words],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            env=environment,
+            cwd=tmp_path,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return [np.frombuffer(bytes.fromhex(word)) for word in done.stdout.split()]
+
+    return run
+
+
+def test_edited_sources_give_new_answers_and_comments_compile_nothing(package, answer):
+    first = answer()
+    assert np.array_equal(answer("nothing to compile"), first)
+    with (package / "joints.py").open("a") as file:
+        file.write("# A comment.\n")
+    assert np.array_equal(answer("nothing to compile"), first)
+
+    edit(package / "integrators.py", "half = 0.5 * dt", "half = 0.7 * dt")
+    later = answer()
+    assert 1e-9 < np.abs(later[0] - first[0]).max() < 1e-1 and np.array_equal(later[1], first[1])
+    edit(package / "joints.py", "rotation_z(q[0])", "rotation_z(0.5 * q[0])")
+    turned = answer()
+    assert min(np.abs(new - old).max() for new, old in zip(turned, later, strict=True)) > 1e-9
+
+    edit(package / "joints.py", "rotation_z(0.5 * q[0])", "rotation_z(q[0])")
+    edit(package / "integrators.py", "half = 0.7 * dt", "half = 0.5 * dt")
+    assert np.array_equal(answer("nothing to compile"), first)
+
+
+def test_edits_under_a_running_process_are_not_taken_for_what_it_runs(answer):
+    old = answer("edit")
+    new = answer()
+    assert np.abs(new[0] - old[0]).max() > 1e-9 and np.array_equal(new[1], old[1])
