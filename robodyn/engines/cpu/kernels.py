@@ -107,15 +107,17 @@ class Compiler:
         Raises:
             UnavailableError: LLVM cannot compile it, or it needs more memory than there is.
         """
+        route = self.route(request)
+        if route == "loops":
+            return self.rolled(request, 1 if single else None)
+        whole = self.whole(route) if isinstance(route, Whole) else None
+        if whole is not None and not whole.request.vectors:
+            return whole
         from robodyn.engines.cpu.chained import chained_kernel, flushed_kernel, repeated_kernel
 
-        route = self.route(request)
-        if isinstance(route, Whole):
-            kernel = self.whole(route)
-            return flushed_kernel(self, request, kernel) if kernel.request.vectors else kernel
-        if route == "parts":
-            return (repeated_kernel if isinstance(request.algorithm, Units) else chained_kernel)(self, request)
-        return self.rolled(request, 1 if single else None)
+        if whole is not None:
+            return flushed_kernel(self, request, whole)
+        return (repeated_kernel if isinstance(request.algorithm, Units) else chained_kernel)(self, request)
 
     def route(self, request: Request) -> Route:
         """What a request becomes, traced where that is needed to know."""
