@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -12,12 +11,11 @@ from robodyn._version import __version__
 from robodyn.arguments import finite_real
 from robodyn.benchmark.scan_costs import coefficient_table
 from robodyn.benchmark.scan_costs import fit as fit_scans
-from robodyn.benchmark.tune import CHECKED, Grid, engine_table, engines_here, fit, fit_kernels, worst_choice
-from robodyn.engines.gpu import choice
+from robodyn.benchmark.tune import CHECKED, Grid, document, engine_table, engines_here, fit, fit_kernels, worst_choice
 from robodyn.engines.scan import costs
 from robodyn.errors import ArgumentError
+from robodyn.measured import keep
 from robodyn.messages import brief
-from robodyn.scheduler import keep
 from robodyn.tables import console
 
 QUICK = Grid(bodies=(6, 150), batches=(1, 256), dtypes=("float64",))
@@ -38,16 +36,15 @@ def tune(seconds: float, quick: bool, as_json: bool) -> None:
             found, _ = fit_scans(seconds, announce)
             kept.append(costs.keep(found))
         if "gpu" in engines_here():
-            rows, device = fit_kernels(grid, seconds, announce)
-            kept.append(choice.keep(rows, device))
+            kept.append(keep(*fit_kernels(grid, seconds, announce)))
         table = fit(grid, seconds, announce)
         kept.append(keep(table))
         ratio, where = worst_choice(table, fit(CHECKED, seconds, announce))
     words = "kept in the cache" if all(kept) else "not kept: no cache can be written to (robodyn cache)"
     if as_json:
-        rows_found = [dataclasses.asdict(row) for row in table.rows]
+        engines = document(table)
         worst = ratio if math.isfinite(ratio) else None  # the engine chosen was too slow to be measured
-        found_all = {"robodyn": __version__, "kept": all(kept), "engines": rows_found, "worst": worst, "where": where}
+        found_all = {"robodyn": __version__, "kept": all(kept), "engines": engines, "worst": worst, "where": where}
         print(json.dumps(found_all, indent=1))
         return
     screen = console()

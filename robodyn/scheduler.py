@@ -10,17 +10,14 @@ there, whatever the tables say.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robodyn.errors import ArgumentError, UnavailableError
-from robodyn.measurements import Subject, load, store
-from robodyn.model import Model
+from robodyn.errors import UnavailableError
+from robodyn.measured import Row, Section, Table, table
 
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
@@ -28,86 +25,15 @@ if TYPE_CHECKING:
 USUAL = "cpu"
 ENGINES = ("cpu", "scan", "gpu")
 """Engines that are compared. The reference engine is nowhere the fastest."""
-_MARGIN = 1.2
-"""Times faster that another engine must have been measured: on a machine that is busy, a little faster says nothing."""
-_LIKE = 8.0
-"""Trees count as alike up to this ratio of bodies."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """A measurement: `seconds` of a call; `depth`: of the tree, the bodies on its longest path."""
-
-    query: str
-    dtype: str
-    bodies: int
-    depth: int
-    batch: int
-    engine: str
-    seconds: float
-
-
-class Table:
-    """Measurements of one machine, and a table that holds where these say nothing."""
-
-    def __init__(self, rows: Iterable[Row], otherwise: Table | None = None) -> None:
-        self.rows, self.otherwise = tuple(rows), otherwise
-
-    def estimates(self, query: str, dtype: str, model: Model, batch: int) -> dict[str, float]:
-        """Seconds by engine, the one to take first, where something like this call was measured; else nothing."""
-        return self.nearest(query, dtype, model.n_bodies, model.tree.n_levels, batch)
-
-    def nearest(self, query: str, dtype: str, bodies: int, depth: int, batch: int) -> dict[str, float]:
-        """The same for any tree with so many bodies and levels."""
-
-        def distance(row: Row) -> tuple[float, float]:
-            tree = abs(math.log2(row.bodies / bodies)) + abs(math.log2(row.depth / depth))
-            return tree, abs(math.log2(row.batch / batch))
-
-        near = [
-            row
-            for row in self.rows
-            if (row.query, row.dtype) == (query, dtype) and max(row.bodies, bodies) <= _LIKE * min(row.bodies, bodies)
-        ]
-        if not batch:
-            return {}
-        if not near:
-            return self.otherwise.nearest(query, dtype, bodies, depth, batch) if self.otherwise else {}
-        closest = min(map(distance, near))
-        found = {row.engine: row.seconds for row in near if distance(row) == closest}
-        return dict(sorted(found.items(), key=lambda item: _handicapped(*item)))
-
-    def unusual(self, query: str, dtype: str, model: Model) -> bool:
-        """Whether another engine than the usual one is the one to take for some batch of a model."""
-        rows = (*self.rows, *(self.otherwise.rows if self.otherwise else ()))
-        batches = {row.batch for row in rows if (row.query, row.dtype) == (query, dtype)}
-        return any(next(iter(self.estimates(query, dtype, model, batch)), USUAL) != USUAL for batch in batches)
-
-
-def _handicapped(engine: str, seconds: float) -> float:
-    """What engines are compared by."""
-    return seconds if engine == USUAL else _MARGIN * seconds
-
-
-def read_table(found: Any) -> Table:
-    """A table from what JSON holds.
-
-    Raises:
-        ArgumentError: something else than a list of rows.
-    """
-    try:
-        rows = [Row(**each) for each in found]
-        good = all(
-            row.engine in ENGINES
-            and all(0.0 < float(x) < math.inf for x in (row.bodies, row.depth, row.batch, row.seconds))
-            for row in rows
-        )
-    except (TypeError, ValueError, OverflowError):
-        good = False
-    if not good:
-        raise ArgumentError("table of engines: wanted a list of measurements with the fields of `Row`")
-    return Table(rows)
-
+SECTION = Section(
+    "engines",
+    ENGINES,
+    like=8.0,
+    again=("asked", "dtype", "bodies", "depth", "batch"),
+    usual=USUAL,
+    margin=1.2,  # on a machine that is busy, a little faster says nothing
+)
+"""What was measured of engines, on NumPy arrays."""
 
 _DENSE_MS = {
     ("float64", 1000, 1000, 1): (3.51, 9.15),
@@ -139,32 +65,19 @@ _DENSE_MS = {
 """Milliseconds of dense mass matrices on the CPU and the scan engine, by dtype, bodies, levels and batch: AMD EPYC (Zen
 5), 2 processors."""
 BUILT_IN = Table(
-    Row("mass_matrix", *place, engine, 1e-3 * time)
-    for place, times in _DENSE_MS.items()
-    for engine, time in zip(("cpu", "scan"), times, strict=True)
+    SECTION,
+    (
+        Row(SECTION.name, "mass_matrix", *place, engine, 1e-3 * time)
+        for place, times in _DENSE_MS.items()
+        for engine, time in zip(("cpu", "scan"), times, strict=True)
+    ),
 )
 """Where nothing was measured: the only query for which, without a GPU, another engine is ever faster than the usual."""
 
-_KEPT = Subject("engines to choose from")
 
-
-@cache
 def current_table() -> Table:
     """What was measured on this machine and kept, over what is built in."""
-    try:
-        rows = read_table(load(_KEPT) or ()).rows
-    except ArgumentError:
-        rows = ()
-    return Table(rows, BUILT_IN)
-
-
-def keep(table: Table) -> bool:
-    """Keep measurements for other processes, beside those of other calls; whether that worked."""
-    replaced = {replace(row, engine="", seconds=0.0) for row in table.rows}
-    others = (row for row in current_table().rows if replace(row, engine="", seconds=0.0) not in replaced)
-    kept = store(_KEPT, [asdict(row) for row in (*others, *table.rows)])
-    current_table.cache_clear()
-    return kept
+    return table(SECTION, otherwise=BUILT_IN)
 
 
 _HOW = {"method", "sparse"}

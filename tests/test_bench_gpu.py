@@ -25,8 +25,9 @@ from robodyn.benchmark.compare import Settings
 from robodyn.benchmark.timing import seconds_of
 from robodyn.engines.cpu.cache import FOLDER_VARIABLE, ObjectCache
 from robodyn.engines.gpu import choice, compiler, engine
-from robodyn.engines.gpu.choice import Row, Variant
+from robodyn.engines.gpu.choice import SECTION
 from robodyn.errors import UnavailableError
+from robodyn.measured import Row, Table, forget, keep, table
 from tests.bench import __main__ as runner
 from tests.bench import published
 from tests.bench.first_answer import First
@@ -66,7 +67,7 @@ def device(monkeypatch):
     """The device of every engine made in a test, for which nothing was measured."""
     found = HostDevice()
     monkeypatch.setattr(engine, "default_device", lambda: found)
-    monkeypatch.setattr(choice, "measured", lambda name: ())
+    monkeypatch.setattr(choice, "table", lambda section, name: Table(section, ()))
     return found
 
 
@@ -82,10 +83,10 @@ def measured(tmp_path_factory):
         patch.setattr(engine, "default_device", lambda: host)
         patch.setattr(partitions, "DTYPE", "float64")
         patch.setattr(ceilings, "COPIED_BYTES", 1 << 20)
-        choice.measured.cache_clear()
+        forget()
         found = suite.measure(PLAN, host_machine(host), lambda text: None, fitted=True, engine="reference")
-        yield found, choice.measured(host.name)
-    choice.measured.cache_clear()
+        yield found, table(SECTION, host.name).rows
+    forget()
 
 
 @on_host
@@ -115,7 +116,7 @@ def test_all_of_the_suite_is_measured(measured):
 @on_host
 def test_what_was_fitted_is_what_the_engine_chooses_by(measured):
     found, kept = measured
-    assert found.kept and set(kept) == set(fit.rows(found.trials))
+    assert found.kept and set(kept) == set(fit.table(found.trials).rows)
     assert len(found.trials) == 2 * 3 and {each.batch for each in kept} == {1, 70}
     for trial in found.trials:
         assert not trial.problems
@@ -199,19 +200,19 @@ def test_the_command_measures_where_there_is_a_gpu(tmp_path, monkeypatch, capsys
     monkeypatch.setattr(engine, "default_device", lambda: host)
     monkeypatch.setattr(work, "ROBOTS", SMALL)
     monkeypatch.setattr(machine, "cuda_machine", lambda: host_machine(host))
-    choice.measured.cache_clear()
-    known = Row("rnea_q_qd_qdd", "float64", 5, 1, "thread", "complete", 1.0)
+    forget()
+    known = Row("kernels", "rnea_q_qd_qdd", "float64", 5, 5, 1, "thread", 1.0)
     dtypes = ("float32", "float64")
     for number, dtype in enumerate(dtypes, 1):
-        assert choice.keep([known], host.name)
+        assert keep(Table(SECTION, [known]), host.name)
         options = {"batch": "1,3", "dtype": dtype, "seconds": 0.0, "fit": True, "write": True}
         runner.run(["gpu: fit, small, inverse_dynamics"], folder=tmp_path, **options)
         document = json.loads((tmp_path / "gpu.json").read_text())
         assert document["GPU"] == "host" and document["kept"] and not document["problems"]
         assert {each["dtype"] for each in document["trials"]} == {dtype} and not document["points"]
-        kept = choice.measured(host.name)
+        kept = table(SECTION, host.name).rows
         assert known in kept and {row.dtype for row in kept if row != known} == set(dtypes[:number])
-    choice.measured.cache_clear()
+    forget()
     out = capsys.readouterr().out
     assert "Which kernel" not in out and "The chosen kernel takes at most" in out and "not measured." not in out
 
@@ -338,7 +339,7 @@ def test_a_part_that_fails_leaves_the_others(device, monkeypatch):
 
 
 def trial(seconds, chosen, batch=16, ruled="thread", held_out=False):
-    return Trial("arm", 7, "rnea", "inverse_dynamics", "float32", batch, held_out, seconds, {}, chosen, ruled)
+    return Trial("arm", 7, 7, "rnea", "inverse_dynamics", "float32", batch, held_out, seconds, {}, chosen, ruled)
 
 
 def test_the_choice_is_judged_by_the_fastest():
@@ -350,22 +351,19 @@ def test_the_choice_is_judged_by_the_fastest():
     assert fit.verdict([good])[0].endswith("(allowed 1.5): good enough.")
     first, second, _ = fit.verdict([good, bad])
     assert first.endswith("TOO SLOW.") and "batch 64: thread was chosen, warp, split is the fastest" in second
-    assert fit.rows([good, bad]) == [
-        Row("rnea", "float32", 7, 16, "thread", "complete", 1.0),
-        Row("rnea", "float32", 7, 16, "warp", "complete", 1.2),
-    ]
-    assert fit.rows([trial({"block, fused": 1.0}, "")])[0].variant == Variant("block", "fused")
+    assert fit.table([good, bad]).rows == (
+        Row("kernels", "rnea", "float32", 7, 7, 16, "thread", 1.0),
+        Row("kernels", "rnea", "float32", 7, 7, 16, "warp", 1.2),
+    )
     assert fit.worst([]) is None and fit.worst([trial({"thread": 1.0}, "block")]) is None
 
 
 def test_what_is_measured_holds_for_calls_with_forces_too():
-    rows = fit.rows([trial({"thread": 2.0, "warp": 1.0}, "")])
-    left = [Variant("thread"), Variant("warp")]
+    rows = fit.table([trial({"thread": 2.0, "warp": 1.0}, "")]).rows
     for task, found in (("rnea", True), ("rnea_f_ext", True), ("aba", False), ("rne", False)):
-        nearest = choice.nearest(rows, task, "float32", 7, 16, left)
-        assert (nearest is not None and nearest.variant == left[1]) == found
-    own = Row("rnea_f_ext", "float32", 7, 4096, "thread", "complete", 5.0)
-    assert choice.nearest([*rows, own], "rnea_f_ext", "float32", 7, 16, left) == own
+        assert Table(SECTION, rows).near(task, "float32", 7, 7, 16) == (list(rows) if found else [])
+    own = Row("kernels", "rnea_f_ext", "float32", 7, 7, 4096, "thread", 5.0)
+    assert Table(SECTION, (*rows, own)).near("rnea_f_ext", "float32", 7, 7, 16) == [own]
 
 
 def test_partitions_show_the_fastest_kernel_of_each():

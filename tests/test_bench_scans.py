@@ -26,7 +26,8 @@ from robodyn.engines.protocol import METHODS
 from robodyn.engines.scan import gpu_engine
 from robodyn.engines.scan.options import LAYOUTS
 from robodyn.errors import UnavailableError
-from robodyn.scheduler import Row, Table
+from robodyn.measured import Row, Table
+from robodyn.scheduler import SECTION
 from tests.bench import __main__ as runner
 from tests.bench import papers, published, scan_gpu, scheduler, trees
 from tests.bench.gpu import machine
@@ -45,7 +46,7 @@ def gpu(host, monkeypatch):
     """A machine whose GPU is none, for every engine made in a test."""
     add_functions(host.xp)
     monkeypatch.setattr(gpu_engine, "default_device", lambda: host)
-    monkeypatch.setattr(choice, "measured", lambda name: ())
+    monkeypatch.setattr(choice, "table", lambda section, name: Table(section, ()))
     return machine.Machine(host, seconds_of, {"GPU": host.name})
 
 
@@ -261,14 +262,13 @@ def test_wrong_answers_are_noticed(query):
 
 
 def row(engine, seconds, batch=1, bodies=3):
-    return Row("mass_matrix", "float64", bodies, bodies, batch, engine, seconds)
+    return Row("engines", "mass_matrix", "float64", bodies, bodies, batch, engine, seconds)
 
 
 def test_choices_are_judged_by_the_fastest_engine():
     measured = [row("cpu", 1.0), row("scan", 4.0), row("cpu", 9.0, 64), row("scan", 3.0, 64), row("reference", 5.0, 64)]
-    found = scheduler.Checked(
-        measured, Table([row("cpu", 2.0), row("scan", 3.0), row("scan", 1.0, 64)]), {(3, 3): "arm"}
-    )
+    fitted = Table(SECTION, [row("cpu", 2.0), row("scan", 3.0), row("scan", 1.0, 64)])
+    found = scheduler.Checked(measured, fitted, {(3, 3): "arm"})
     assert [each.over for each in found.choices()["as shipped"]] == [1.0, 3.0]
     assert [each.over for each in found.choices()["after robodyn tune"]] == [1.0, 1.0]
     assert [each.batch for each in found.above()] == [64]
@@ -280,7 +280,7 @@ def test_choices_are_judged_by_the_fastest_engine():
         ("as shipped", "mass_matrix", "float64", "3 (arm)", "3", "64", "cpu, 9 s", "scan, 3 s", "3 x"),
     ]
     assert worst.rows[0][3:5] == ("2", "1")
-    gone = scheduler.Checked([row("scan", 1.0)], Table(()))
+    gone = scheduler.Checked([row("scan", 1.0)], Table(SECTION, ()))
     assert gone.above()[0].over == float("inf")
     assert "cpu, not measured" in scheduler.page(gone, {"commit": "x"})
 
@@ -292,10 +292,10 @@ def test_the_scheduler_is_checked_and_written(tmp_path, monkeypatch, capsys):
     options = {"batch": "1,8", "dtype": "float64", "seconds": 1e-4, "largest": 6}
     runner.run(["scheduler: mass_matrix"], write=True, folder=tmp_path, **options)
     document, page = json.loads((tmp_path / "scheduler.json").read_text()), (tmp_path / "scheduler.md").read_text()
-    rows = [Row(**each) for each in document["rows"]]
-    assert {each.engine for each in rows} >= {"cpu", "scan", "reference"}
-    assert {(each.bodies, each.depth) for each in rows} == {(6, 6), (3, 3), (3, 2)}
-    assert len(rows) == len({(each.bodies, each.depth, each.batch, each.engine) for each in rows})
+    rows = document["rows"]
+    assert {each["engine"] for each in rows} >= {"cpu", "scan", "reference"}
+    assert {(each["bodies"], each["depth"]) for each in rows} == {(6, 6), (3, 3), (3, 2)}
+    assert len(rows) == len({(each["bodies"], each["depth"], each["batch"], each["engine"]) for each in rows})
     assert {each["query"] for each in document["fitted"]} == {"mass_matrix"}
     assert len(document["too_slow"]) == 2 * 3 * 2 and document["worst"]["as shipped"] >= 1.0
     assert "(arm6)" in page and "## Too slow" in page

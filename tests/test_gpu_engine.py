@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import pickle
@@ -21,11 +20,12 @@ from robots import own
 from test_dynamics import as_tuple, queries
 
 import robodyn as rd
-from robodyn.engines.gpu import GpuOptions, choice, compiler, device, engine, staging
-from robodyn.engines.gpu.choice import ALWAYS, Row, Variant, nearest, variants
+from robodyn.engines.gpu import GpuOptions, compiler, device, engine, staging
+from robodyn.engines.gpu.choice import SECTION, Variant, variants
 from robodyn.engines.gpu.options import FUSIONS, KERNELS
 from robodyn.engines.gpu.printed import printed_kernel
 from robodyn.engines.protocol import SUPPORT
+from robodyn.measured import Row, Table, forget, keep
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 
@@ -146,37 +146,36 @@ def test_gpu_engine_runs_the_kernel_that_is_asked_for(kernel: str, fusion: str, 
 
 def test_gpu_engine_chooses_by_measurements(arm: rd.Model, host: HostDevice, tmp_path: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("ROBODYN_CACHE_DIR", str(tmp_path / "cache"))
-    choice.measured.cache_clear()
+    forget()
     dyn = rd.Dynamics(arm, engine="gpu")
     assert "by rule" in str(dyn.explain("inverse_dynamics", 100))
     task = dyn.plain_task("inverse_dynamics").name
     rows = [
-        Row(task, "float64", 7, 64, "warp", "complete", 5e-6),
-        Row(task, "float64", 7, 64, "thread", "complete", 9e-6),
-        Row(task, "float64", 7, 65536, "thread", "complete", 4e-5),
-        Row(task, "float32", 7, 64, "block", "complete", 1e-6),
-        Row(task, "float64", 70, 64, "block", "complete", 1e-6),
+        Row("kernels", task, "float64", 7, 7, 64, "warp", 5e-6),
+        Row("kernels", task, "float64", 7, 2, 64, "thread", 9e-6),
+        Row("kernels", task, "float64", 7, 7, 65536, "thread", 4e-5),
+        Row("kernels", task, "float32", 7, 7, 64, "block", 1e-6),
+        Row("kernels", task, "float64", 70, 70, 64, "block", 1e-6),
     ]
-    assert choice.keep(rows, host.name)
+    assert keep(Table(SECTION, rows), host.name)
     dyn = rd.Dynamics(arm, engine="gpu")
     assert "kernel 'warp' on host, measured: 5 us for 64 states" in str(dyn.explain("inverse_dynamics", 100))
     assert "kernel 'thread'" in str(dyn.explain("inverse_dynamics", 1 << 20))
     assert "by rule" in str(dyn.explain("forward_dynamics", 100))
-    with pytest.raises(rd.ArgumentError, match="table of kernels"):
-        choice.read_table(json.loads('[{"task": "rnea"}]'))
-    choice.measured.cache_clear()
+    forget()
 
 
 def test_gpu_choice_is_the_nearest_row() -> None:
-    left = [Variant("warp"), ALWAYS]
+    left = ("warp", "thread")
     rows = [
-        Row("t", "float64", 6, batch, kernel, "complete", s)
-        for batch, kernel, s in ((16, "warp", 1.0), (4096, "thread", 2.0))
+        Row("kernels", "t", "float64", 6, depth, batch, kernel, s)
+        for depth, batch, kernel, s in ((3, 16, "warp", 1.0), (6, 16, "thread", 3.0), (6, 4096, "thread", 2.0))
     ]
-    assert nearest(rows, "t", "float64", 7, 32, left).variant == left[0]  # type: ignore[union-attr]
-    assert nearest(rows, "t", "float64", 7, 2048, left).variant == ALWAYS  # type: ignore[union-attr]
-    assert nearest(rows, "t", "float64", 30, 32, left) is None
-    assert nearest(rows, "t", "float64", 7, 32, [Variant("block")]) is None
+    table = Table(SECTION, rows)
+    assert table.near("t", "float64", 7, 7, 32, left) == rows[:2]  # whatever the depth
+    assert table.near("t", "float64", 7, 7, 2048, left) == rows[2:]
+    assert table.near("t", "float64", 30, 30, 32, left) == []
+    assert table.near("t", "float64", 7, 7, 32, ["block"]) == []
 
 
 def test_gpu_engine_falls_back_where_a_kernel_does_not_compile(arm: rd.Model, host: HostDevice) -> None:

@@ -21,6 +21,7 @@ from robodyn.engines.scan import KERNELS, LAYOUTS, ScanOptions
 from robodyn.engines.scan import costs as cost_model
 from robodyn.engines.scan.elementwise import Elementwise, operators
 from robodyn.errors import ArgumentError, NumericalError, UnavailableError
+from robodyn.measured import forget
 from robodyn.spatial import Transform
 from robodyn.sweeps import MOTION, TRANSFORM
 
@@ -208,10 +209,11 @@ def test_no_matrix_is_chosen_that_memory_cannot_hold(monkeypatch):
     assert not {"crba", "jsiia"} & set(scans(model).explain("forward_dynamics").estimates)
 
 
-def test_costs_fit_what_was_measured(monkeypatch):
+def test_costs_fit_what_was_measured(tmp_path, monkeypatch):
     """A machine whose times are exactly a model's gives that model back, and what is kept is read again."""
     truth = {name: np.linspace(1e-6, 3e-6, len(names)) for name, names in cost_model.TERMS.items()}
     monkeypatch.setattr(scan_costs, "BODIES", (4, 16, 64))
+    monkeypatch.setenv("ROBODYN_CACHE_DIR", str(tmp_path / "objects"))
 
     def time(dyn, query, method, arrays, seconds):
         return float(cost_model.terms(dyn.engine.layout, method, len(arrays[0])) @ truth[method])
@@ -221,15 +223,16 @@ def test_costs_fit_what_was_measured(monkeypatch):
     for row in rows:
         assert row[5] == pytest.approx(row[4], rel=1e-6)
     assert scan_costs.worst_choice(rows) == pytest.approx(1.0)
-    text = json.dumps({"source": costs.source, "coefficients": {k: list(v) for k, v in costs.coefficients.items()}})
-    assert cost_model._read(json.loads(text)) == cost_model.Costs(
+    assert cost_model.keep(costs)
+    assert cost_model.measured_costs() == cost_model.Costs(
         {name: list(found) for name, found in costs.coefficients.items()}, costs.source
     )
+    forget()
 
 
 def test_costs_are_kept_in_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("ROBODYN_CACHE_DIR", str(tmp_path / "objects"))
-    cost_model.current_costs.cache_clear()
+    forget()
     assert cost_model.measured_costs() is None
     assert cost_model.current_costs() is cost_model.BUILT_IN
     costs = cost_model.Costs({name: [1e-6] * len(names) for name, names in cost_model.TERMS.items()}, "here")
@@ -237,8 +240,9 @@ def test_costs_are_kept_in_the_cache(tmp_path, monkeypatch):
     assert cost_model.current_costs() == costs
     for path in (tmp_path / "objects").iterdir():  # of another version, or damaged
         path.write_bytes(path.read_bytes()[:-3] + b"xyz")
+    forget()
     assert cost_model.measured_costs() is None
-    cost_model.current_costs.cache_clear()
+    forget()
 
 
 @pytest.mark.parametrize("engine", ["reference", "cpu", "scan"])
@@ -319,7 +323,7 @@ def test_steps_run_without_a_compiler(monkeypatch):
 def test_the_command_explains(tmp_path, monkeypatch):
     monkeypatch.setenv("ROBODYN_CACHE_DIR", str(tmp_path / "objects"))
     monkeypatch.setattr(scan_costs, "_time", lambda dyn, query, method, arrays, seconds: 1e-3 * len(method))
-    cost_model.current_costs.cache_clear()
+    forget()
     code, out, err = run("bench", own("arm6"), "--explain", "--batch", "1,64")
     assert code == 0
     assert "cases measured, kept in the cache" in err  # nothing was measured on this machine yet
@@ -333,4 +337,4 @@ def test_the_command_explains(tmp_path, monkeypatch):
     code, _, err = run("bench", own("arm6"), "--explain", "--query", "dynamics")
     assert code != 0
     assert "query: got 'dynamics'" in err
-    cost_model.current_costs.cache_clear()
+    forget()

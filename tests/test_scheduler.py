@@ -16,26 +16,25 @@ from gpu_host import missing
 from gpu_host.device import HostDevice
 
 import robodyn as rd
-from robodyn import scheduler
+from robodyn import measured, scheduler
 from robodyn.benchmark import tune
-from robodyn.engines.gpu import choice, engine
-from robodyn.scheduler import Row, Scheduled, Table, keep, read_table
+from robodyn.engines.gpu import engine
+from robodyn.measured import Row, Table, keep
+from robodyn.scheduler import SECTION, Scheduled
 
 
 @pytest.fixture
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache of its own, in which nothing is known of this machine."""
     monkeypatch.setenv("ROBODYN_CACHE_DIR", str(tmp_path / "cache"))
-    for known in (scheduler.current_table, choice.measured):
-        known.cache_clear()
+    measured.forget()
     yield tmp_path
-    for known in (scheduler.current_table, choice.measured):
-        known.cache_clear()
+    measured.forget()
 
 
 def rows(query: str, bodies: int, times: dict[int, dict[str, float]], dtype: str = "float64") -> list[Row]:
     return [
-        Row(query, dtype, bodies, bodies, batch, engine, seconds)
+        Row("engines", query, dtype, bodies, bodies, batch, engine, seconds)
         for batch, found in times.items()
         for engine, seconds in found.items()
     ]
@@ -59,7 +58,7 @@ def test_deep_trees_have_their_dense_mass_matrix_from_scans(fresh):
             found = dyn.explain("mass_matrix", 1)
             assert found.engine == wanted and ("another machine" in str(found)) == (model is not small)
             assert scheduler.current_table().unusual("mass_matrix", dtype, model) == (wanted == "scan")
-    keep(Table(rows("mass_matrix", 9000, {1: {"cpu": 1.0, "scan": 1.1}})))
+    keep(Table(SECTION, rows("mass_matrix", 9000, {1: {"cpu": 1.0, "scan": 1.1}})))
     found = rd.Dynamics(deep).explain("mass_matrix", 1)
     assert found.engine == "cpu" and "another machine" not in str(found)
     assert [row.bodies for row in scheduler.current_table().rows] == [9000, 9000]
@@ -68,7 +67,7 @@ def test_deep_trees_have_their_dense_mass_matrix_from_scans(fresh):
 def test_calls_go_to_the_engine_that_was_fastest_nearby(fresh, monkeypatch):
     model = rd.auto_tree(5)
     fast, slow = {"cpu": 1e-6, "scan": 1e-3}, {"cpu": 2.0, "scan": 1.0}
-    assert keep(Table(rows("inverse_dynamics", 6, {1: fast, 64: slow}) + rows("mass_matrix", 6, {64: fast})))
+    assert keep(Table(SECTION, rows("inverse_dynamics", 6, {1: fast, 64: slow}) + rows("mass_matrix", 6, {64: fast})))
     dyn = rd.Dynamics(model)
     q, qd, qdd = random_states(model, (100,))
     wanted = rd.Dynamics(model, engine="reference").inverse_dynamics(q, qd, qdd)
@@ -106,7 +105,7 @@ def test_large_batches_may_go_through_a_gpu(fresh, monkeypatch):
     host = HostDevice()
     monkeypatch.setattr(engine, "default_device", lambda: host)
     model = rd.auto_tree(3)
-    keep(Table(rows("inverse_dynamics", 3, {1: {"cpu": 1.0, "gpu": 2.0}, 256: {"cpu": 2.0, "gpu": 1.0}})))
+    keep(Table(SECTION, rows("inverse_dynamics", 3, {1: {"cpu": 1.0, "gpu": 2.0}, 256: {"cpu": 2.0, "gpu": 1.0}})))
     dyn = rd.Dynamics(model)
     q, qd, qdd = random_states(model, (300,))
     wanted = dyn.inverse_dynamics(q, qd, qdd)
@@ -121,7 +120,7 @@ def test_an_engine_that_is_gone_is_done_without(fresh, monkeypatch):
         raise rd.UnavailableError("engine 'gpu': none")
 
     monkeypatch.setattr(engine, "default_device", gone)
-    keep(Table(rows("inverse_dynamics", 3, {1: {"cpu": 2.0, "gpu": 1.0}})))
+    keep(Table(SECTION, rows("inverse_dynamics", 3, {1: {"cpu": 2.0, "gpu": 1.0}})))
     model = rd.auto_tree(3)
     dyn = rd.Dynamics(model)
     q, qd, qdd = random_states(model, (3,))
@@ -131,7 +130,7 @@ def test_an_engine_that_is_gone_is_done_without(fresh, monkeypatch):
 
 def test_what_says_how_is_left_to_the_usual_engine(fresh, monkeypatch):
     """Methods are those of an engine; and what another one has no memory for the usual one may have."""
-    keep(Table(rows("forward_dynamics", 5, {4: {"cpu": 1.0, "scan": 0.1}})))
+    keep(Table(SECTION, rows("forward_dynamics", 5, {4: {"cpu": 1.0, "scan": 0.1}})))
     model = rd.auto_tree(5)
     dyn, (q, qd, tau) = rd.Dynamics(model), random_states(model, (4,))
     wanted = dyn.forward_dynamics(q, qd, tau)
@@ -154,7 +153,7 @@ def test_the_next_engine_is_taken_where_the_first_is_gone(fresh, monkeypatch):
         raise rd.UnavailableError("engine 'gpu': none")
 
     monkeypatch.setattr(engine, "default_device", gone)
-    keep(Table(rows("inverse_dynamics", 3, {4: {"cpu": 3.0, "scan": 2.0, "gpu": 1.0}})))
+    keep(Table(SECTION, rows("inverse_dynamics", 3, {4: {"cpu": 3.0, "scan": 2.0, "gpu": 1.0}})))
     model = rd.auto_tree(3)
     dyn, (q, qd, qdd) = rd.Dynamics(model), random_states(model, (4,))
     dyn.inverse_dynamics(q, qd, qdd)
@@ -165,7 +164,7 @@ def test_the_next_engine_is_taken_where_the_first_is_gone(fresh, monkeypatch):
 
 def test_estimates_are_those_of_the_nearest_tree_and_batch():
     times = {4: {"cpu": 1.0}, 1024: {"cpu": 2.0}}
-    table = Table(rows("inverse_dynamics", 100, times) + rows("inverse_dynamics", 1000, {4: {"cpu": 5.0}}))
+    table = Table(SECTION, rows("inverse_dynamics", 100, times) + rows("inverse_dynamics", 1000, {4: {"cpu": 5.0}}))
     assert table.estimates("inverse_dynamics", "float64", rd.auto_tree(120), 8) == {"cpu": 1.0}
     assert table.estimates("inverse_dynamics", "float64", rd.auto_tree(120), 4000) == {"cpu": 2.0}
     assert table.estimates("inverse_dynamics", "float64", rd.auto_tree(900), 4000) == {"cpu": 5.0}
@@ -180,31 +179,20 @@ def test_estimates_are_those_of_the_nearest_tree_and_batch():
 
 def test_an_engine_that_was_hardly_faster_is_not_taken():
     for other, chosen in ((0.9, "cpu"), (0.8, "scan"), (1.1, "cpu")):
-        table = Table(rows("inverse_dynamics", 5, {4: {"cpu": 1.0, "scan": other}}))
+        table = Table(SECTION, rows("inverse_dynamics", 5, {4: {"cpu": 1.0, "scan": other}}))
         assert next(iter(table.estimates("inverse_dynamics", "float64", rd.auto_tree(5), 4))) == chosen
         assert table.unusual("inverse_dynamics", "float64", rd.auto_tree(5)) == (chosen != "cpu")
         assert not table.unusual("inverse_dynamics", "float64", rd.auto_tree(80))
 
 
-def test_tables_are_read_with_care(fresh):
-    for bad in ([{"query": "x"}], [3], {"a": 1}):
-        with pytest.raises(rd.ArgumentError, match="table of engines"):
-            read_table(bad)
-    one = {"query": "q", "dtype": "float64", "bodies": 1, "depth": 1, "batch": 1, "engine": "abacus", "seconds": 1.0}
-    for odd in (one, {**one, "engine": "cpu", "batch": 10**400}, {**one, "engine": "cpu", "seconds": float("inf")}):
-        with pytest.raises(rd.ArgumentError, match="table of engines"):
-            read_table([odd])
-    assert read_table([{**one, "engine": "cpu"}]).rows[0].seconds == 1.0
-
-
 def test_a_machine_is_measured(fresh):
     grid = tune.Grid(bodies=(3,), batches=(1, 8), dtypes=("float64",), queries=("inverse_dynamics", "mass_matrix"))
     table = tune.fit(grid, 1e-4)
-    engines = {row.engine for row in table.rows}
+    engines = {row.choice for row in table.rows}
     assert {"cpu", "scan"} <= engines and len(table.rows) == 2 * 2 * 2 * len(engines)
     assert all(0.0 < row.seconds < 1.0 for row in table.rows)
-    worst = Table([*rows("mass_matrix", 3, {1: {"cpu": 3.0, "scan": 1.0}})])
-    ratio, where = tune.worst_choice(Table(rows("mass_matrix", 3, {1: {"cpu": 1.0, "scan": 2.0}})), worst)
+    worst = Table(SECTION, rows("mass_matrix", 3, {1: {"cpu": 3.0, "scan": 1.0}}))
+    ratio, where = tune.worst_choice(Table(SECTION, rows("mass_matrix", 3, {1: {"cpu": 1.0, "scan": 2.0}})), worst)
     assert ratio == 3.0 and "mass_matrix, 3 bodies in 3 levels, batch 1: cpu" in where
     cells = tune.engine_table(table)
     assert len(cells.rows) == 8 and all(row[-1] in engines for row in cells.rows)
@@ -216,8 +204,8 @@ def test_kernels_of_a_gpu_are_measured(fresh, monkeypatch):
     monkeypatch.setattr(engine, "default_device", lambda: host)
     grid = tune.Grid(bodies=(2,), batches=(3,), dtypes=("float64",), queries=("mass_matrix",))
     found, name = tune.fit_kernels(grid, 1e-4)
-    assert name == "host" and {row.kernel for row in found} == {"printed", "thread", "warp", "block"}
-    assert choice.keep(found, name)
+    assert name == "host" and {row.choice for row in found.rows} == {"printed", "thread", "warp", "block"}
+    assert keep(found, name)
     assert "measured" in rd.Dynamics(rd.auto_tree(2), engine="gpu").explain("mass_matrix", 3).reason
 
 

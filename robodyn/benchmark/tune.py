@@ -17,8 +17,9 @@ from robodyn.dynamics import Dynamics
 from robodyn.engines.gpu import GpuOptions, choice
 from robodyn.engines.protocol import SUPPORT
 from robodyn.errors import RobodynError, UnavailableError
+from robodyn.measured import Row, Table
 from robodyn.model import Model
-from robodyn.scheduler import ENGINES, USUAL, Row, Table
+from robodyn.scheduler import ENGINES, SECTION, USUAL
 
 QUERIES = (
     *("inverse_dynamics", "forward_dynamics", "mass_matrix"),
@@ -98,8 +99,9 @@ def fit(
             if time is None or time > _SLOWEST_S:
                 slow.add(case)
             if time is not None:
-                rows.append(Row(query, dtype, model.n_bodies, model.tree.n_levels, batch, engine, time))
-    return Table(rows)
+                tree = model.n_bodies, model.tree.n_levels
+                rows.append(Row(SECTION.name, query, dtype, *tree, batch, engine, time))
+    return Table(SECTION, rows)
 
 
 def _states(model: Model, query: str, dtype: str, batch: int) -> tuple[Any, ...]:
@@ -129,6 +131,11 @@ class Judged:
     fastest: str
     over: float
 
+    @property
+    def place(self) -> tuple[str, str, int, int, int]:
+        """As rows have it."""
+        return self.query, self.dtype, self.bodies, self.depth, self.batch
+
     def __str__(self) -> str:
         return f"{self.query}, {self.bodies} bodies in {self.depth} levels, batch {self.batch}: {self.chosen}"
 
@@ -138,7 +145,7 @@ def judged(table: Table, checked: Table) -> list[Judged]:
     infinitely slower than the fastest."""
     times: dict[tuple[str, str, int, int, int], dict[str, float]] = {}
     for row in checked.rows:
-        times.setdefault((row.query, row.dtype, row.bodies, row.depth, row.batch), {})[row.engine] = row.seconds
+        times.setdefault(row.place, {})[row.choice] = row.seconds
     found = []
     for place, seconds in times.items():
         chosen = next(iter(table.nearest(*place)), USUAL)
@@ -155,9 +162,9 @@ def worst_choice(table: Table, checked: Table) -> tuple[float, str]:
 
 def engine_table(table: Table) -> Cells:
     """Times of engines beside each other."""
-    engines = [name for name in ENGINES if any(row.engine == name for row in table.rows)]
-    places = dict.fromkeys((row.query, row.dtype, row.bodies, row.depth, row.batch) for row in table.rows)
-    times = {(row.query, row.dtype, row.bodies, row.depth, row.batch, row.engine): row.seconds for row in table.rows}
+    engines = [name for name in ENGINES if any(row.choice == name for row in table.rows)]
+    places = dict.fromkeys(row.place for row in table.rows)
+    times = {(*row.place, row.choice): row.seconds for row in table.rows}
     rows = []
     for place in places:
         found = {name: times.get((*place, name)) for name in engines}
@@ -168,18 +175,24 @@ def engine_table(table: Table) -> Cells:
     return Cells("engines on NumPy arrays", head, rows)
 
 
+def document(table: Table) -> list[dict[str, Any]]:
+    """Times of engines for a JSON file."""
+    names = ("query", "dtype", "bodies", "depth", "batch", "engine", "seconds")
+    return [dict(zip(names, (*row.place, row.choice, row.seconds), strict=True)) for row in table.rows]
+
+
 # Kernels of a GPU.
 
 
 def fit_kernels(
     grid: Grid, seconds: float = 0.01, announce: Callable[[str], object] = lambda text: None
-) -> tuple[list[choice.Row], str]:
+) -> tuple[Table, str]:
     """What the GPU engine is to choose its kernels by: every kernel on arrays that live there, and the GPU's name.
 
     Raises:
         UnavailableError: no GPU.
     """
-    rows: list[choice.Row] = []
+    rows: list[Row] = []
     made = cache(_with_kernel)
     slow: set[tuple[Model, str, str, choice.Variant]] = set()
     for model, query, dtype, batch in grid.cases():
@@ -193,9 +206,9 @@ def fit_kernels(
             if time is None or time > _SLOWEST_S:
                 slow.add(case)
             if time is not None:
-                bodies, kind = model.n_bodies, (variant.kernel, variant.fusion)
-                rows.append(choice.Row(task.name, dtype, bodies, batch, *kind, time))
-    return rows, Dynamics(auto_tree(2), engine="gpu")._gpu.device.name
+                tree = model.n_bodies, model.tree.n_levels
+                rows.append(Row(choice.SECTION.name, task.name, dtype, *tree, batch, str(variant), time))
+    return Table(choice.SECTION, rows), Dynamics(auto_tree(2), engine="gpu")._gpu.device.name
 
 
 def _with_kernel(model: Model, dtype: str, variant: choice.Variant) -> Dynamics:

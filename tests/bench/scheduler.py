@@ -16,8 +16,9 @@ from robodyn.benchmark.compare import Settings
 from robodyn.benchmark.tables import Cells
 from robodyn.benchmark.tune import Grid, Judged, judged
 from robodyn.builders.load import load_urdf
+from robodyn.measured import Row, Table
 from robodyn.model import Model
-from robodyn.scheduler import BUILT_IN, USUAL, Row, Table
+from robodyn.scheduler import BUILT_IN, SECTION, USUAL
 from tests.bench.points import NOT_MEASURED
 from tests.bench.shared import MODELS, facts, show
 
@@ -45,8 +46,8 @@ class Checked:
 
     def choices(self) -> dict[str, list[Judged]]:
         """What is chosen at every place, as shipped and after a fit."""
-        found = Table(self.rows)
-        fitted = Table(self.fitted.rows, BUILT_IN)
+        found = Table(SECTION, self.rows)
+        fitted = Table(SECTION, self.fitted.rows, BUILT_IN)
         return {"as shipped": judged(BUILT_IN, found), "after robodyn tune": judged(fitted, found)}
 
     def above(self) -> list[Judged]:
@@ -87,15 +88,11 @@ def measure(
 def confirm(found: Checked, checked: Grid, seconds: float, measured: Callable[..., Table]) -> None:
     """Measure anew, and for longer, wherever a choice was too slow."""
     models = {_size(model): model for model in checked.models()}
-    for place in {replace(each, chosen="", fastest="", over=0.0) for each in found.above()}:
-        here = Grid((), (place.batch,), (place.dtype,), (place.query,), (models[place.bodies, place.depth],))
-        engines = tuple(dict.fromkeys((USUAL, *(row.engine for row in found.rows if _place(row) == _place(place)))))
+    for slow in {replace(each, chosen="", fastest="", over=0.0) for each in found.above()}:
+        here = Grid((), (slow.batch,), (slow.dtype,), (slow.query,), (models[slow.bodies, slow.depth],))
+        engines = tuple(dict.fromkeys((USUAL, *(row.choice for row in found.rows if row.place == slow.place))))
         again = measured(here, _AGAIN * seconds, engines=engines)
         found.rows = _fastest([*found.rows, *again.rows])
-
-
-def _place(each: Row | Judged) -> tuple[str, str, int, int, int]:
-    return each.query, each.dtype, each.bodies, each.depth, each.batch
 
 
 def _size(model: Model) -> tuple[int, int]:
@@ -140,21 +137,21 @@ class _Times:
     def __init__(self, rows: Sequence[Row]) -> None:
         self.at: dict[tuple[str, str, int, int, int], dict[str, float]] = {}
         for row in rows:
-            self.at.setdefault(_place(row), {})[row.engine] = row.seconds
+            self.at.setdefault(row.place, {})[row.choice] = row.seconds
 
     def best_other(self, each: Judged) -> str:
         """The fastest engine but the chosen one, or nothing."""
-        found = self.at[_place(each)]
+        found = self.at[each.place]
         return min((name for name in found if name != each.chosen), key=lambda name: found[name], default="")
 
     def over_others(self, each: Judged) -> float:
         """How many times longer the chosen engine takes than the best other one: over 1 where the choice is wrong."""
-        found, other = self.at[_place(each)], self.best_other(each)
+        found, other = self.at[each.place], self.best_other(each)
         return found.get(each.chosen, math.inf) / found[other] if other else 0.0
 
     def cell(self, each: Judged, name: str) -> str:
         """An engine and its time."""
-        found = self.at[_place(each)]
+        found = self.at[each.place]
         return f"{name}, {show(found[name])}" if name in found else name and f"{name}, {NOT_MEASURED}"
 
 
@@ -175,8 +172,8 @@ def verdict(found: Checked) -> list[str]:
             f"Auto {how} takes at most {worst:.3g} times as long as the fastest engine (allowed {ALLOWED}), at "
             f"{len(choices)} places: {good}."
         )
-    asked = {_place(row) for row in found.rows if row.engine == REFERENCE}
-    fastest = [each for each in judged(Table(()), Table(found.rows)) if each.fastest == REFERENCE]
+    asked = {row.place for row in found.rows if row.choice == REFERENCE}
+    fastest = [each for each in judged(Table(SECTION, ()), Table(SECTION, found.rows)) if each.fastest == REFERENCE]
     lines.append(
         f"The reference engine, which is never chosen, is the fastest at {len(fastest)} of {len(asked)} places with up "
         f"to {REFERENCE_BODIES} bodies."
@@ -190,8 +187,8 @@ def document(found: Checked, about: dict[str, str], settings: Settings) -> dict[
         **about,
         "seconds": settings.seconds,
         "allowed": ALLOWED,
-        "rows": [asdict(row) for row in found.rows],
-        "fitted": [asdict(row) for row in found.fitted.rows],
+        "rows": tune.document(Table(SECTION, found.rows)),
+        "fitted": tune.document(found.fitted),
         "worst": {
             how: _finite(max((each.over for each in choices), default=1.0)) for how, choices in found.choices().items()
         },
@@ -205,7 +202,7 @@ def _finite(over: float) -> float | None:
 
 def page(found: Checked, about: dict[str, str]) -> str:
     """The page of docs/benchmarks."""
-    engines = ", ".join(dict.fromkeys(row.engine for row in found.rows))
+    engines = ", ".join(dict.fromkeys(row.choice for row in found.rows))
     lines = [
         '# What `engine="auto"` picks',
         "",

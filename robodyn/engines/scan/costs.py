@@ -11,15 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
 
 import numpy as np
 
 from robodyn.engines.memory import available
 from robodyn.engines.scan.branches import branches_of
 from robodyn.engines.scan.states import Layout
-from robodyn.measurements import Subject, load, store
+from robodyn.measured import coefficients, keep_coefficients
 
 TERMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("rnea", "rnea_world", "twist_pair"), ("call", "rounds", "bodies")),
@@ -101,35 +99,20 @@ BUILT_IN = Costs(
 """Costs where nothing was measured."""
 
 
-_KEPT = Subject("costs of scans")
+_SECTION = "scans"
 
 
 def measured_costs() -> Costs | None:
     """Costs that were measured on this machine and kept, or None."""
-    found = load(_KEPT)
-    try:
-        return None if found is None else _read(found)
-    except (ValueError, TypeError, KeyError):
-        return None
+    found = coefficients(_SECTION, TERMS)
+    return None if found is None else Costs(*found)
 
 
 def keep(costs: Costs) -> bool:
     """Keep measured costs for other processes; whether that worked."""
-    coefficients = {name: list(found) for name, found in costs.coefficients.items()}
-    kept = store(_KEPT, {"source": costs.source, "coefficients": coefficients})
-    current_costs.cache_clear()
-    return kept
+    return keep_coefficients(_SECTION, costs.coefficients, costs.source)
 
 
-def _read(found: Any) -> Costs:
-    coefficients = {name: [float(x) for x in found["coefficients"][name]] for name in TERMS}
-    right = all(len(coefficients[name]) == len(TERMS[name]) and all(np.isfinite(coefficients[name])) for name in TERMS)
-    if not right:
-        raise ValueError("not the terms of this version")
-    return Costs(coefficients, str(found["source"]))
-
-
-@cache
 def current_costs() -> Costs:
     """Those measured on this machine, or the built-in ones."""
     return measured_costs() or BUILT_IN

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 import robodyn as rd
 from robodyn.benchmark.tables import Cells
-from robodyn.engines.gpu.choice import Chooser, Row, Variant, variants
-from robodyn.engines.gpu.choice import keep as keep_rows
-from robodyn.engines.gpu.options import FUSIONS, KERNELS, GpuOptions
+from robodyn.engines.gpu.choice import ALL, SECTION, Chooser, Variant, variants
+from robodyn.engines.gpu.options import GpuOptions
+from robodyn.measured import Row, Table
+from robodyn.measured import keep as keep_table
 from tests.bench.gpu.machine import Machine
 from tests.bench.gpu.work import Plan, Question, reason, room_on, sources
 from tests.bench.points import NOT_MEASURED
@@ -17,12 +18,7 @@ from tests.bench.shared import show
 
 ALLOWED = 1.5
 """Times the fastest kernel that the chosen one may take."""
-_ALL = tuple(
-    str(Variant(kernel, fusion))
-    for fusion in reversed(FUSIONS)
-    for kernel in KERNELS
-    if kernel != "printed" or fusion == "complete"
-)
+_ALL = tuple(map(str, ALL))
 
 
 @dataclass
@@ -34,6 +30,7 @@ class Trial:
 
     robot: str
     bodies: int
+    depth: int
     task: str
     query: str
     dtype: str
@@ -71,9 +68,10 @@ def name_of(robot: str, query: str) -> str:
 
 def trials(plan: Plan, robot: str, question: Question) -> list[Trial]:
     """One query of a robot, before anything is measured."""
-    bodies, task = question.model.n_bodies, question.task.name
+    model, task = question.model, question.task.name
+    tree = model.n_bodies, model.tree.n_levels
     return [
-        Trial(robot, bodies, task, question.query, dtype, batch, held_out=batch not in plan.fitted)
+        Trial(robot, *tree, task, question.query, dtype, batch, held_out=batch not in plan.fitted)
         for dtype in plan.dtypes
         for batch in sorted({*plan.fitted, *plan.held_out})
     ]
@@ -137,25 +135,21 @@ def _measure_kernel(
             trial.problems[name] = problem
 
 
-def rows(found: Sequence[Trial]) -> list[Row]:
+def table(found: Sequence[Trial]) -> Table:
     """What the engine is to choose by."""
-    return [
-        Row(trial.task, trial.dtype, trial.bodies, trial.batch, *_parts(name), seconds)
+    rows = (
+        Row(SECTION.name, trial.task, trial.dtype, trial.bodies, trial.depth, trial.batch, name, seconds)
         for trial in found
         if not trial.held_out
         for name, seconds in trial.seconds.items()
-    ]
-
-
-def _parts(name: str) -> tuple[str, str]:
-    kernel, _, fusion = name.partition(", ")
-    return kernel, fusion or "complete"
+    )
+    return Table(SECTION, rows)
 
 
 def keep(machine: Machine, plan: Plan, found: Sequence[Trial]) -> bool:
     """Keep measurements for this GPU beside those of other queries, and see what engines choose from then on; whether
     they were kept."""
-    kept = keep_rows(rows(found), machine.device.name)
+    kept = keep_table(table(found), machine.device.name)
     for robot in plan.unlike:
         model = plan.robots[robot]()
         for trial in found:
