@@ -333,7 +333,7 @@ def export(
     link: Annotated[str | None, typer.Option(metavar="NAME", help="The link that queries of a link are about.")] = None,
     frame: Annotated[
         str, typer.Option(metavar="world|body|world_aligned", help="Where a link's motion is seen from.")
-    ] = "world",
+    ] = "world_aligned",
     inputs: Annotated[
         str, typer.Option(metavar="f_ext,V0,dV0", help="Also take external forces, or the base's motion.")
     ] = "",

@@ -15,7 +15,7 @@ from robodyn.query import Query
 
 
 def external_force(
-    model: Model, q: ArrayLike, link: str | int, wrench: ArrayLike, frame: Frame = "world_aligned"
+    model: Model, q: ArrayLike, link: str | int, wrench: ArrayLike, *, frame: Frame = "world_aligned"
 ) -> Array:
     """The `f_ext` of one wrench on one link: (..., n_bodies, 6), in world coordinates about the world's origin.
 

@@ -126,13 +126,13 @@ class DifferentiableDynamics(ABC):
     def _body_poses(self, q: Any) -> Any:
         return self._library.smooth(self._poses, q)
 
-    def inverse_dynamics(self, q: Any, qd: Any, qdd: Any, f_ext: Any = None) -> Any:
+    def inverse_dynamics(self, q: Any, qd: Any, qdd: Any, *, f_ext: Any = None) -> Any:
         """Generalised forces tau (..., nv) that give accelerations qdd."""
         q, qd, qdd, f_ext = self._state(q=q, qd=qd, qdd=qdd, f_ext=f_ext)
         tau = self._library.smooth(self._inverse_dynamics, q, qd, qdd)
         return _sum(tau, self._joint_force(qd), _negative(self._external(q, f_ext)))
 
-    def forward_dynamics(self, q: Any, qd: Any, tau: Any, f_ext: Any = None) -> Any:
+    def forward_dynamics(self, q: Any, qd: Any, tau: Any, *, f_ext: Any = None) -> Any:
         """Accelerations qdd (..., nv) under generalised forces tau.
 
         Raises:
@@ -143,7 +143,7 @@ class DifferentiableDynamics(ABC):
         tau = _sum(tau, _negative(self._joint_force(qd)), self._external(q, f_ext))
         return self._library.smooth(self._forward_dynamics, q, qd, tau)
 
-    def bias_force(self, q: Any, qd: Any, f_ext: Any = None) -> Any:
+    def bias_force(self, q: Any, qd: Any, *, f_ext: Any = None) -> Any:
         """Inverse dynamics at qdd = 0 (..., nv)."""
         q, qd, f_ext = self._state(q=q, qd=qd, f_ext=f_ext)
         bias = self._library.smooth(self._bias_force, q, qd)

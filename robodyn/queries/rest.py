@@ -28,7 +28,7 @@ class RestQueries(Core):
         return cast(Array, self._answered("gravity_force_gradient", query.finish({"dg_dq": by_q})))
 
     def mass_matrix_product_gradient(
-        self, q: ArrayLike, vector: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None
+        self, q: ArrayLike, *, vector: ArrayLike, inertia: ArrayLike | None = None, out: Array | None = None
     ) -> Array:
         """d(H vector)/dq (..., nv, nv) of `mass_matrix` times a constant `vector` (..., nv): column j is the change
         with coordinate j, on the tangent space.
