@@ -137,8 +137,8 @@ class _Run:
         if not np.isfinite(y).all():
             raise NumericalError(f"simulate: the state is no longer finite at t = {t:.6g} s")
         tau, f_ext = self._force("tau", self._tau, t, y), self._force("f_ext", self._f_ext, t, y)
-        given = () if f_ext is None else (f_ext,)  # calls of q, qd and tau alone are quick
-        qdd = self._dyn.forward_dynamics(q, qd, tau, *given)
+        given = {} if f_ext is None else {"f_ext": f_ext}  # calls of q, qd and tau alone are quick
+        qdd = self._dyn.forward_dynamics(q, qd, tau, **given)
         rates = np.empty(self._nq)
         for kind, q_index, v_index in model.free_joints:
             rates[q_index] = kind.rate(y[q_index], qd[v_index])

@@ -51,19 +51,19 @@ def answers(dyn: rd.Dynamics, s: States, *, invert: bool = True) -> dict[str, np
     base, V0, pi = {"V0": s.V0, "dV0": s.dV0}, {"V0": s.V0}, {"inertia": s.inertia}
     found: dict[str, np.ndarray] = {
         "inverse_dynamics": dyn.inverse_dynamics(s.q, s.qd, s.qdd),
-        "inverse_dynamics f_ext": dyn.inverse_dynamics(s.q, s.qd, s.qdd, s.f_ext, **base),
+        "inverse_dynamics f_ext": dyn.inverse_dynamics(s.q, s.qd, s.qdd, f_ext=s.f_ext, **base),
         "mass_matrix": dyn.mass_matrix(s.q),
         "bias_force": dyn.bias_force(s.q, s.qd),
-        "bias_force f_ext": dyn.bias_force(s.q, s.qd, s.f_ext, **base),
+        "bias_force f_ext": dyn.bias_force(s.q, s.qd, f_ext=s.f_ext, **base),
         "gravity_force": dyn.gravity_force(s.q),
         "gravity_force_gradient": dyn.gravity_force_gradient(s.q),
-        "mass_matrix_product_gradient": dyn.mass_matrix_product_gradient(s.q, s.qdd),
+        "mass_matrix_product_gradient": dyn.mass_matrix_product_gradient(s.q, vector=s.qdd),
         "coriolis_matrix": dyn.coriolis_matrix(s.q, s.qd, **V0),
         "forward_kinematics": dyn.forward_kinematics(s.q),
         "forward_kinematics_gradient": dyn.forward_kinematics_gradient(s.q),
         "kinetic_energy": dyn.kinetic_energy(s.q, s.qd, **V0),
         "potential_energy": dyn.potential_energy(s.q),
-        "inverse_dynamics inertia": dyn.inverse_dynamics(s.q, s.qd, s.qdd, s.f_ext, **pi, **base),
+        "inverse_dynamics inertia": dyn.inverse_dynamics(s.q, s.qd, s.qdd, f_ext=s.f_ext, **pi, **base),
         "mass_matrix inertia": dyn.mass_matrix(s.q, **pi),
         "kinetic_energy inertia": dyn.kinetic_energy(s.q, s.qd, **pi, **V0),
         "potential_energy inertia": dyn.potential_energy(s.q, **pi),
@@ -72,19 +72,19 @@ def answers(dyn: rd.Dynamics, s: States, *, invert: bool = True) -> dict[str, np
         "dtau_dgravity": dyn.inverse_dynamics_gravity_gradient(s.q, **pi),
         "potential_energy_gradient": dyn.potential_energy_gradient(s.q),
     }
-    found["dtau_dq"], found["dtau_dqd"] = dyn.inverse_dynamics_gradient(s.q, s.qd, s.qdd, s.f_ext, **base)
+    found["dtau_dq"], found["dtau_dqd"] = dyn.inverse_dynamics_gradient(s.q, s.qd, s.qdd, f_ext=s.f_ext, **base)
     found["dK_dq"], found["dK_dqd"] = dyn.kinetic_energy_gradient(s.q, s.qd, **V0)
-    vjp = dyn.inverse_dynamics_vjp(s.q, s.qd, s.qdd, s.tau, s.f_ext, **base)
+    vjp = dyn.inverse_dynamics_vjp(s.q, s.qd, s.qdd, vector=s.tau, f_ext=s.f_ext, **base)
     found.update(zip(("vjp by q", "vjp by qd", "vjp by qdd"), vjp, strict=True))
     small = dyn.model.nv <= _SECOND_ORDER
     if small:
-        found |= _hessians("tau", dyn.inverse_dynamics_hessian(s.q, s.qd, s.qdd, s.tau, s.f_ext, **base))
+        found |= _hessians("tau", dyn.inverse_dynamics_hessian(s.q, s.qd, s.qdd, vector=s.tau, f_ext=s.f_ext, **base))
     for frame in FRAMES:
-        found[f"jacobian {frame}"] = dyn.jacobian(s.q, s.link, frame)
-        found[f"jacobian_derivative {frame}"] = dyn.jacobian_derivative(s.q, s.qd, s.link, frame, **V0)
-        found[f"pose_hessian {frame}"] = dyn.pose_hessian(s.q, s.link, frame)
-        found[f"link_velocity {frame}"] = dyn.link_velocity(s.q, s.qd, s.link, frame, **V0)
-        found[f"link_acceleration {frame}"] = dyn.link_acceleration(s.q, s.qd, s.qdd, s.link, frame, **base)
+        found[f"jacobian {frame}"] = dyn.jacobian(s.q, s.link, frame=frame)
+        found[f"jacobian_derivative {frame}"] = dyn.jacobian_derivative(s.q, s.qd, s.link, frame=frame, **V0)
+        found[f"pose_hessian {frame}"] = dyn.pose_hessian(s.q, s.link, frame=frame)
+        found[f"link_velocity {frame}"] = dyn.link_velocity(s.q, s.qd, s.link, frame=frame, **V0)
+        found[f"link_acceleration {frame}"] = dyn.link_acceleration(s.q, s.qd, s.qdd, s.link, frame=frame, **base)
     found["link_acceleration classical"] = dyn.link_acceleration(s.q, s.qd, s.qdd, s.link, classical=True, **base)
     if dyn.model.total_mass > 0:
         found["center_of_mass"] = dyn.center_of_mass(s.q)
@@ -92,15 +92,17 @@ def answers(dyn: rd.Dynamics, s: States, *, invert: bool = True) -> dict[str, np
         found["h"], found["A"] = dyn.centroidal_momentum(s.q, s.qd, **V0)
     if invert:
         found["forward_dynamics"] = dyn.forward_dynamics(s.q, s.qd, s.tau)
-        found["forward_dynamics f_ext"] = dyn.forward_dynamics(s.q, s.qd, s.tau, s.f_ext, **base)
+        found["forward_dynamics f_ext"] = dyn.forward_dynamics(s.q, s.qd, s.tau, f_ext=s.f_ext, **base)
         found["forward_dynamics crba"] = dyn.forward_dynamics(s.q, s.qd, s.tau, method="crba")
         found["mass_matrix_inverse"] = dyn.mass_matrix_inverse(s.q)
-        found["forward_dynamics inertia"] = dyn.forward_dynamics(s.q, s.qd, s.tau, s.f_ext, **pi, **base)
-        found["dqdd_dpi"] = dyn.forward_dynamics_parameter_gradient(s.q, s.qd, s.tau, s.f_ext, **pi, **base)
+        found["forward_dynamics inertia"] = dyn.forward_dynamics(s.q, s.qd, s.tau, f_ext=s.f_ext, **pi, **base)
+        found["dqdd_dpi"] = dyn.forward_dynamics_parameter_gradient(s.q, s.qd, s.tau, f_ext=s.f_ext, **pi, **base)
         found["dqdd_dgravity"] = dyn.forward_dynamics_gravity_gradient(s.q, **pi)
         found["dqdd_dq"], found["dqdd_dqd"], found["dqdd_dtau"] = dyn.forward_dynamics_gradient(s.q, s.qd, s.tau)
         if small:
-            found |= _hessians("qdd", dyn.forward_dynamics_hessian(s.q, s.qd, s.tau, s.qdd, s.f_ext, **pi, **base))
+            found |= _hessians(
+                "qdd", dyn.forward_dynamics_hessian(s.q, s.qd, s.tau, vector=s.qdd, f_ext=s.f_ext, **pi, **base)
+            )
     return found
 
 

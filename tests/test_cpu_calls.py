@@ -80,14 +80,15 @@ def test_all_plain_calls_answer_as_their_methods(robot, dtype, code, monkeypatch
         method = getattr(rd.Dynamics, name)
         for rows in (0, 1, 9, 400):
             args = [array.astype(dtype) for array in arguments(model, inputs, rows)]
-            wanted = several(method(dyn, *args))
+            others = {"vector": args.pop()} if "vector" in inputs else {}
+            wanted = several(method(dyn, *args, **others))
             for _ in range(2):  # at the second time code for one and for several states is there
-                method(dyn, *args)
+                method(dyn, *args, **others)
                 assert inspect.isbuiltin(getattr(dyn, name)), name
-                quick = several(getattr(dyn, name)(*args))
+                quick = several(getattr(dyn, name)(*args, **others))
                 assert all((one == two).all() and one.dtype == dtype for one, two in zip(quick, wanted, strict=True))
             out = tuple(np.full_like(array, np.nan) for array in wanted)
-            given = several(getattr(dyn, name)(*args, out=out if len(out) > 1 else out[0]))
+            given = several(getattr(dyn, name)(*args, **others, out=out if len(out) > 1 else out[0]))
             assert all(one is two and (one == three).all() for one, two, three in zip(given, out, wanted, strict=True))
 
 

@@ -110,7 +110,7 @@ def test_batches_of_every_size(dtype: str, code: str) -> None:
     dyn = rd.Dynamics(model, engine="cpu", dtype=dtype, code=code)
     s = states_of(model, (70,), seed=3, dtype=dtype)
     calls = {
-        (model.nv,): lambda p, **o: dyn.inverse_dynamics(p.q, p.qd, p.qdd, p.f_ext, V0=p.V0, dV0=p.dV0, **o),
+        (model.nv,): lambda p, **o: dyn.inverse_dynamics(p.q, p.qd, p.qdd, f_ext=p.f_ext, V0=p.V0, dV0=p.dV0, **o),
         (model.nv, model.nv): lambda p, **o: dyn.mass_matrix(p.q, **o),
         (len(model.link_names), 4, 4): lambda p, **o: dyn.forward_kinematics(p.q, **o),
         (): lambda p, **o: dyn.kinetic_energy(p.q, p.qd, **o),

@@ -91,10 +91,12 @@ def expected(name, dyn, s, link, frame):
         "fd_gradient": lambda: dyn.forward_dynamics_gradient(s.q, s.qd, s.tau, **forces),
         "fk": lambda: dyn.forward_kinematics(s.q),
         "link_pose": lambda: dyn.forward_kinematics(s.q)[dyn.model.link_index(link)],
-        "jacobian": lambda: dyn.jacobian(s.q, link, frame),
-        "link_velocity": lambda: dyn.link_velocity(s.q, s.qd, link, frame, **V0),
-        "link_acceleration": lambda: dyn.link_acceleration(s.q, s.qd, s.qdd, link, frame, **base),
-        "classical_acceleration": lambda: dyn.link_acceleration(s.q, s.qd, s.qdd, link, frame, classical=True, **base),
+        "jacobian": lambda: dyn.jacobian(s.q, link, frame=frame),
+        "link_velocity": lambda: dyn.link_velocity(s.q, s.qd, link, frame=frame, **V0),
+        "link_acceleration": lambda: dyn.link_acceleration(s.q, s.qd, s.qdd, link, frame=frame, **base),
+        "classical_acceleration": lambda: dyn.link_acceleration(
+            s.q, s.qd, s.qdd, link, frame=frame, classical=True, **base
+        ),
         "kinetic_energy": lambda: dyn.kinetic_energy(s.q, s.qd, **V0),
         "potential_energy": lambda: dyn.potential_energy(s.q),
         "center_of_mass": lambda: dyn.center_of_mass(s.q),
@@ -114,7 +116,7 @@ def state(model, dtype, seed=3):
     return SimpleNamespace(**{name: value.astype(dtype).astype(float) for name, value in values.items()})
 
 
-def check_functions(library, prefix, model, names, dtype, link=None, frame="world", extras=()):
+def check_functions(library, prefix, model, names, dtype, link=None, frame="world_aligned", extras=()):
     """Functions of a library against the reference engine."""
     dyn, s = rd.Dynamics(model, engine="reference"), state(model, dtype)
     for extra in ("f_ext", "V0", "dV0"):
@@ -309,7 +311,7 @@ def test_the_comment_names_everything():
         assert words in top
     assert "T[6][4][4]" in out
     assert "f_ext[5][6]" in out
-    assert "Link 'panel', frame 'world'." in out
+    assert "Link 'panel', frame 'world_aligned'." in out
     assert "#define SATELLITE_NQ 11\n#define SATELLITE_NV 10\n" in out
 
 

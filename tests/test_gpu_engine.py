@@ -81,8 +81,11 @@ def _on_device(dyn: rd.Dynamics, name: str, arrays: Any) -> Any:
 
         def __getattr__(self, query: str) -> Any:
             def call(*given: Any, **others: Any) -> Any:
-                moved = [_device(np.array(each)) if type(each) is np.ndarray else each for each in given]
-                return getattr(dyn, query)(*moved, **others)
+                def moved(value: Any) -> Any:
+                    return _device(np.array(value)) if type(value) is np.ndarray else value
+
+                named = {name: moved(value) for name, value in others.items()}
+                return getattr(dyn, query)(*map(moved, given), **named)
 
             return call
 
@@ -117,7 +120,9 @@ def test_gpu_engine_knows_joint_forces(host: HostDevice) -> None:
     )
     for query in ("inverse_dynamics", "forward_dynamics", "inverse_dynamics_gradient", "forward_dynamics_gradient"):
         compare(getattr(dyn, query)(*there(q, qd, qdd)), getattr(reference, query)(q, qd, qdd), 1e-9)
-    compare(dyn.inverse_dynamics_vjp(*there(q, qd, qdd, qd)), reference.inverse_dynamics_vjp(q, qd, qdd, qd))
+    q_there, qd_there, qdd_there = there(q, qd, qdd)
+    products = dyn.inverse_dynamics_vjp(q_there, qd_there, qdd_there, vector=qd_there)
+    compare(products, reference.inverse_dynamics_vjp(q, qd, qdd, vector=qd))
     none = [each[:, :0] for each in (q, qd, qdd)]
     assert dyn.inverse_dynamics_gradient(*there(*none))[1].shape == (2, 0, 7, 7)
     assert DeviceArray.looks == 0
@@ -366,10 +371,10 @@ def test_gpu_rollouts_are_one_kernel(order: str, integrator: str, monkeypatch: p
     changing = np.random.default_rng(1).normal(size=(6, 70, model.nv))
     dyn, reference = rd.Dynamics(model, engine="gpu"), rd.Dynamics(model, engine="reference")
     for given in (tau, changing):
-        wanted = reference.rollout(q, qd, given, 1e-3, 6, integrator)
+        wanted = reference.rollout(q, qd, given, 1e-3, 6, integrator=integrator)
         for arrays in ((q, qd, given), there(q, qd, given)):
             launches = len(host.launches)
-            found = dyn.rollout(*arrays, 1e-3, 6, integrator)
+            found = dyn.rollout(*arrays, 1e-3, 6, integrator=integrator)
             assert host.launches[launches:] == [("march", 70)]
             assert type(found.q) is (np.ndarray if arrays[0] is q else DeviceArray)
             compare((found.q, found.qd), (wanted.q, wanted.qd), 1e-10)
@@ -405,8 +410,10 @@ def test_gpu_rollouts_in_parts(robot: str, options: GpuOptions, host: HostDevice
     f_ext = np.random.default_rng(1).normal(size=(3, 3, model.n_bodies, 6))
     forces = {"joint_forces": ("damping", "friction")}
     dyn = rd.Dynamics(model, engine="gpu", gpu=options, **forces)
-    wanted = rd.Dynamics(model, engine="reference", **forces).rollout(q, qd, tau, 1e-3, 3, "rk4", f_ext)
-    found = dyn.rollout(*there(q, qd, tau), 1e-3, 3, "rk4", *there(f_ext))
+    wanted = rd.Dynamics(model, engine="reference", **forces).rollout(
+        q, qd, tau, 1e-3, 3, integrator="rk4", f_ext=f_ext
+    )
+    found = dyn.rollout(*there(q, qd, tau), 1e-3, 3, integrator="rk4", f_ext=there(f_ext)[0])
     assert [name for name, _ in host.launches].count("part") == 3 * 5
     compare((found.q, found.qd), (wanted.q, wanted.qd), 1e-10)
 

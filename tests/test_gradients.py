@@ -215,10 +215,10 @@ def test_looped_solves_of_every_size(n, level, monkeypatch):
     try:
         model = rd.random_tree(n, seed=n, joints=("revolute", "prismatic"), armature=True)
         s = states_of(model, (5,))
-        reference = rd.Dynamics(model, engine="reference").forward_dynamics_gradient(s.q, s.qd, s.tau, s.f_ext)
+        reference = rd.Dynamics(model, engine="reference").forward_dynamics_gradient(s.q, s.qd, s.tau, f_ext=s.f_ext)
         rolled = rd.Dynamics(model, engine="cpu", code="rolled")
         outs = tuple(np.full((5, n, n), np.nan) for _ in range(3))
-        rolled.forward_dynamics_gradient(s.q, s.qd, s.tau, s.f_ext, out=outs)
+        rolled.forward_dynamics_gradient(s.q, s.qd, s.tau, f_ext=s.f_ext, out=outs)
         for one, other in zip(outs, reference, strict=True):
             assert relative(one, other) < 1e-9
     finally:

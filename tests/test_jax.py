@@ -127,11 +127,16 @@ def test_second_derivatives_are_those_of_a_plain_implementation(arm):
             assert relative(got, each) < 1e-9
 
 
+def pushed(query):
+    """A query with external forces as its last argument, to differentiate by."""
+    return lambda *x: query(*x[:-1], f_ext=x[-1])
+
+
 def questions(functions, model, q, qd, qdd, f_ext):
     """Name -> function of the arguments that it is differentiated by, and these."""
     return {
-        "inverse_dynamics": (functions.inverse_dynamics, (q, qd, qdd, f_ext)),
-        "forward_dynamics": (functions.forward_dynamics, (q, qd, qdd, f_ext)),
+        "inverse_dynamics": (pushed(functions.inverse_dynamics), (q, qd, qdd, f_ext)),
+        "forward_dynamics": (pushed(functions.forward_dynamics), (q, qd, qdd, f_ext)),
         "bias_force": (functions.bias_force, (q, qd)),
         "gravity_force": (functions.gravity_force, (q,)),
         "mass_matrix": (functions.mass_matrix, (q,)),
@@ -364,7 +369,7 @@ def test_arguments_that_jax_itself_refuses_are_named_too(case, arm):
         "qd": lambda: rj.inverse_dynamics(q, bad, q),
         "qdd": lambda: rj.inverse_dynamics(q, q, qdd=bad),
         "tau": lambda: jax.grad(lambda x: rj.forward_dynamics(x, q, bad).sum())(q),
-        "f_ext": lambda: None if bad is None else rj.bias_force(q, q, bad),
+        "f_ext": lambda: None if bad is None else rj.bias_force(q, q, f_ext=bad),
     }.items():
         if name == "f_ext" and case in ("none", "axes", "bools"):  # None will do, and others are judged by their shape
             continue

@@ -65,10 +65,10 @@ def test_derivatives_of_jacobians_agree_with_differences(seed, frame):
     q, qd, _ = random_states(model, seed=seed)
     for link in (0, len(model.link_names) - 1):
         jacobian = functools.partial(dyn.jacobian, link=link, frame=frame)
-        H = dyn.pose_hessian(q, link, frame)
+        H = dyn.pose_hessian(q, link, frame=frame)
         assert relative(H, central(jacobian, along_q(model, q))) < DIFFERENCE_TOLERANCE
         rate = (jacobian(model.integrate(q, qd, STEP)) - jacobian(model.integrate(q, qd, -STEP))) / (2 * STEP)
-        assert relative(dyn.jacobian_derivative(q, qd, link, frame), rate) < DIFFERENCE_TOLERANCE * 10
+        assert relative(dyn.jacobian_derivative(q, qd, link, frame=frame), rate) < DIFFERENCE_TOLERANCE * 10
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -94,7 +94,7 @@ def test_gradients_of_forces_at_rest_agree_with_differences(seed):
     at = along_q(model, q)
     assert relative(dyn.gravity_force_gradient(q), central(dyn.gravity_force, at)) < DIFFERENCE_TOLERANCE
     wanted = central(lambda x: dyn.mass_matrix(x) @ vector, at)
-    assert relative(dyn.mass_matrix_product_gradient(q, vector), wanted) < DIFFERENCE_TOLERANCE
+    assert relative(dyn.mass_matrix_product_gradient(q, vector=vector), wanted) < DIFFERENCE_TOLERANCE
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -117,7 +117,7 @@ def test_jacobians_of_every_link_are_those_of_each(model, make_dynamics, toleran
     q, _, _ = random_states(model, (3,), seed=9)
     J = dyn.forward_kinematics_gradient(q)
     for link in range(0, len(model.link_names), 3):
-        assert relative(J[:, link], dyn.jacobian(q, link, "world_aligned")) < tolerance
+        assert relative(J[:, link], dyn.jacobian(q, link, frame="world_aligned")) < tolerance
 
 
 @pytest.mark.parametrize("frame", FRAMES)
@@ -128,10 +128,10 @@ def test_the_bias_of_a_jacobian_is_an_acceleration(frame, model, make_dynamics, 
     V0 = np.array([0.3, -0.2, 0.5, 1.0, -0.7, 0.4])
     for link in (model.link_names[-1], model.link_names[4]):
         for base in (None, V0):
-            Jdot = dyn.jacobian_derivative(q, qd, link, frame, V0=base)
-            A = dyn.link_acceleration(q, qd, 0 * qd, link, frame, classical=frame == "world_aligned", V0=base)
-            V = dyn.link_velocity(q, qd, link, frame, V0=base)
-            carried = V - dyn.link_velocity(q, qd, link, frame)
+            Jdot = dyn.jacobian_derivative(q, qd, link, frame=frame, V0=base)
+            A = dyn.link_acceleration(q, qd, 0 * qd, link, frame=frame, classical=frame == "world_aligned", V0=base)
+            V = dyn.link_velocity(q, qd, link, frame=frame, V0=base)
+            carried = V - dyn.link_velocity(q, qd, link, frame=frame)
             change = np.zeros_like(V)
             if frame == "body":
                 change[:, :3] = -np.cross(V[:, :3], carried[:, :3])
@@ -146,7 +146,7 @@ def test_the_hessian_along_a_velocity_is_the_time_derivative(frame, model, make_
     dyn = make_dynamics(model)
     q, qd, _ = random_states(model, (3,), seed=2)
     link = model.link_names[-1]
-    H, Jdot = dyn.pose_hessian(q, link, frame), dyn.jacobian_derivative(q, qd, link, frame)
+    H, Jdot = dyn.pose_hessian(q, link, frame=frame), dyn.jacobian_derivative(q, qd, link, frame=frame)
     assert np.abs(Jdot).max() > 0.1
     assert relative(np.einsum("bpjk,bk->bpj", H, qd), Jdot) < tolerance
 
@@ -160,7 +160,7 @@ def test_entries_off_the_path_of_a_link_are_zero(make_dynamics):
     moving = np.isin(np.repeat(np.arange(model.n_bodies), np.diff([*model.v_start, model.nv])), path)
     assert 0 < moving.sum() < model.nv
     for frame in FRAMES:
-        H, Jdot = dyn.pose_hessian(q, link, frame), dyn.jacobian_derivative(q, qd, link, frame)
+        H, Jdot = dyn.pose_hessian(q, link, frame=frame), dyn.jacobian_derivative(q, qd, link, frame=frame)
         assert not H[:, ~moving].any() and not H[:, :, ~moving].any() and not Jdot[:, ~moving].any()
         assert H.any() and Jdot.any()
 
@@ -168,7 +168,7 @@ def test_entries_off_the_path_of_a_link_are_zero(make_dynamics):
 def test_second_derivatives_of_a_position_are_symmetric(make_dynamics, tolerance):
     """Where every coordinate is one of the manifold itself."""
     model = rd.random_tree(8, seed=5, joints=ONE_DOF, shape="chain")
-    H = make_dynamics(model).pose_hessian(random_states(model, seed=4)[0], len(model.link_names) - 1, "world_aligned")
+    H = make_dynamics(model).pose_hessian(random_states(model, seed=4)[0], len(model.link_names) - 1)
     assert np.abs(H[3:]).max() > 0.1
     assert relative(H[3:], np.swapaxes(H[3:], 1, 2)) < tolerance
 
@@ -178,8 +178,8 @@ def test_a_link_of_the_world_does_not_move(make_dynamics):
     dyn = make_dynamics(model)
     q, qd, _ = random_states(model, (2,))
     for frame in FRAMES:
-        assert not dyn.pose_hessian(q, "base", frame).any()
-        assert not dyn.jacobian_derivative(q, qd, "base", frame).any()
+        assert not dyn.pose_hessian(q, "base", frame=frame).any()
+        assert not dyn.jacobian_derivative(q, qd, "base", frame=frame).any()
     assert not dyn.forward_kinematics_gradient(q)[:, model.link_index("base")].any()
 
 
@@ -210,12 +210,12 @@ def test_kinetic_energy_and_the_coriolis_matrix(make_dynamics, tolerance):
 def test_forces_at_rest(model, make_dynamics, tolerance):
     dyn = make_dynamics(model)
     q, qd, vector = random_states(model, (3,), seed=10)
-    gravity, product = dyn.gravity_force_gradient(q), dyn.mass_matrix_product_gradient(q, vector)
+    gravity, product = dyn.gravity_force_gradient(q), dyn.mass_matrix_product_gradient(q, vector=vector)
     assert np.abs(gravity).max() > 0.1 and np.abs(product).max() > 0.1
     both = dyn.inverse_dynamics_gradient(q, 0 * qd, vector)[0]
     assert relative(gravity + product, both) < tolerance
     # K = qd' H qd / 2
-    along = np.einsum("bi,bij->bj", 0.5 * qd, dyn.mass_matrix_product_gradient(q, qd))
+    along = np.einsum("bi,bij->bj", 0.5 * qd, dyn.mass_matrix_product_gradient(q, vector=qd))
     assert relative(dyn.kinetic_energy_gradient(q, qd)[0], along) < tolerance
 
 
@@ -237,7 +237,7 @@ def test_inertias_that_are_given(model, make_dynamics, tolerance):
         lambda d, **o: d.kinetic_energy_gradient(q, qd, **o)[1],
         lambda d, **o: d.potential_energy_gradient(q, **o),
         lambda d, **o: d.gravity_force_gradient(q, **o),
-        lambda d, **o: d.mass_matrix_product_gradient(q, qd, **o),
+        lambda d, **o: d.mass_matrix_product_gradient(q, vector=qd, **o),
     ):
         assert relative(ask(dyn, inertia=inertia), ask(other)) < tolerance
         assert relative(ask(dyn), ask(other)) > 0.01
@@ -250,16 +250,16 @@ def test_a_long_chain():
     q, qd, _ = random_states(model, seed=8)
     link = 150
     for frame in FRAMES:
-        H = dyn.pose_hessian(q, link, frame)
-        Jdot = dyn.jacobian_derivative(q, qd, link, frame)
+        H = dyn.pose_hessian(q, link, frame=frame)
+        Jdot = dyn.jacobian_derivative(q, qd, link, frame=frame)
         assert relative(H @ qd, Jdot) < 1e-11
-        A = dyn.link_acceleration(q, qd, 0 * qd, link, frame, classical=frame == "world_aligned")
+        A = dyn.link_acceleration(q, qd, 0 * qd, link, frame=frame, classical=frame == "world_aligned")
         assert relative(Jdot @ qd, A) < 1e-11
     J = dyn.forward_kinematics_gradient(q)
-    assert relative(J[link], dyn.jacobian(q, link, "world_aligned")) < 1e-11
+    assert relative(J[link], dyn.jacobian(q, link, frame="world_aligned")) < 1e-11
     assert relative(dyn.kinetic_energy_gradient(q, qd)[1], dyn.mass_matrix(q) @ qd) < 1e-11
     assert relative(-model.total_mass * model.gravity @ dyn.center_of_mass_jacobian(q), dyn.gravity_force(q)) < 1e-11
-    product = dyn.mass_matrix_product_gradient(q, qd)
+    product = dyn.mass_matrix_product_gradient(q, vector=qd)
     assert relative(dyn.kinetic_energy_gradient(q, qd)[0], 0.5 * qd @ product) < 1e-10
 
 
@@ -278,7 +278,7 @@ def test_wrong_links_and_frames_are_named():
         with pytest.raises(rd.ArgumentError, match=r"^link: got 'tool'; wanted a link of 'arm6', such as tool0"):
             call("tool")
         with pytest.raises(rd.ArgumentError, match=r"^frame: got 'local'; allowed: 'world', 'body'"):
-            call("tool0", "local")
+            call("tool0", frame="local")
     weightless = rd.load_urdf(
         """<robot name="shadow"><link name="a"/><link name="b"/><joint name="j" type="continuous">
         <parent link="a"/><child link="b"/><axis xyz="0 0 1"/></joint></robot>"""
@@ -323,17 +323,17 @@ def agree_with_pinocchio(case):
     size = CANCELLED * np.abs(dyn.mass_matrix(s.q)).max(axis=(1, 2))
     for link in s.links:
         for frame in FRAMES:
-            wanted = oracle.pose_hessian(s.q, link, frame)
-            assert relative(dyn.pose_hessian(s.q, link, frame), wanted, CANCELLED) < 1e-10
+            wanted = oracle.pose_hessian(s.q, link, frame=frame)
+            assert relative(dyn.pose_hessian(s.q, link, frame=frame), wanted, CANCELLED) < 1e-10
             for base in ({}, {"V0": s.V0}):
-                wanted = oracle.jacobian_derivative(s.q, s.qd, link, frame, **base)
-                got = dyn.jacobian_derivative(s.q, s.qd, link, frame, **base)
+                wanted = oracle.jacobian_derivative(s.q, s.qd, link, frame=frame, **base)
+                got = dyn.jacobian_derivative(s.q, s.qd, link, frame=frame, **base)
                 assert relative(got, wanted, CANCELLED) < 1e-10, (frame, base)
     for ask in (
         lambda d: d.kinetic_energy_gradient(s.q, s.qd)[0],
         lambda d: d.kinetic_energy_gradient(s.q, s.qd)[1],
         lambda d: d.gravity_force_gradient(s.q),
-        lambda d: d.mass_matrix_product_gradient(s.q, s.qdd),
+        lambda d: d.mass_matrix_product_gradient(s.q, vector=s.qdd),
     ):
         assert relative(ask(dyn), ask(oracle), size) < 1e-10
     if case.model.total_mass > 0:

@@ -73,7 +73,7 @@ def test_torques_are_linear_in_external_forces_and_gravity(model, make_dynamics,
     f_ext, gravity, pi = rng.standard_normal((3, model.n_bodies, 6)), rng.standard_normal(3), changed(model, (3,))
     dyn, reference = make_dynamics(model), exact(model)
     by_force = dyn.inverse_dynamics_external_force_gradient(q)
-    wanted = reference.inverse_dynamics(q, qd, qdd, f_ext) - reference.inverse_dynamics(q, qd, qdd)
+    wanted = reference.inverse_dynamics(q, qd, qdd, f_ext=f_ext) - reference.inverse_dynamics(q, qd, qdd)
     assert relative(np.einsum("bvnk,bnk->bv", by_force, f_ext), wanted) < 10 * tolerance
     by_gravity = dyn.inverse_dynamics_gravity_gradient(q, inertia=pi)
     elsewhere = exact(replace(model, gravity=gravity)).gravity_force(q, inertia=pi)
@@ -96,7 +96,7 @@ def test_accelerations_are_linear_in_external_forces_and_gravity(model, make_dyn
     # And, far from the last digit, by accelerations.
     loose = 1e4 * tolerance if dyn.dtype == np.float64 else 0.05
     still = reference.forward_dynamics(q, qd, tau, inertia=pi)
-    pushed = reference.forward_dynamics(q, qd, tau, f_ext, inertia=pi) - still
+    pushed = reference.forward_dynamics(q, qd, tau, f_ext=f_ext, inertia=pi) - still
     assert relative(np.einsum("bvnk,bnk->bv", by_force, f_ext), pushed) < loose
     moved = exact(replace(model, gravity=model.gravity + gravity)).forward_dynamics(q, qd, tau, inertia=pi) - still
     assert relative(by_gravity @ gravity, moved) < loose
@@ -110,12 +110,14 @@ def test_gradient_of_forward_dynamics_by_parameters(model, make_dynamics, tolera
     given = {"V0": base[0], "dV0": base[1]}
     options = {"joint_forces": ("damping", "friction")}
     reference, dyn = exact(model, **options), make_dynamics(model, **options)
-    by_pi = dyn.forward_dynamics_parameter_gradient(q, qd, tau, f_ext, inertia=pi, **given)
-    qdd = reference.forward_dynamics(q, qd, tau, f_ext, inertia=pi, **given)
+    by_pi = dyn.forward_dynamics_parameter_gradient(q, qd, tau, f_ext=f_ext, inertia=pi, **given)
+    qdd = reference.forward_dynamics(q, qd, tau, f_ext=f_ext, inertia=pi, **given)
     H, Y = reference.mass_matrix(q, inertia=pi), reference.regressor(q, qd, qdd, **given)
     assert relative(H @ by_pi, -Y) < 50 * tolerance
     step = STEP * rng.choice([-1.0, 1.0], pi.shape) * pi
-    ahead, behind = (reference.forward_dynamics(q, qd, tau, f_ext, inertia=p, **given) for p in (pi + step, pi - step))
+    ahead, behind = (
+        reference.forward_dynamics(q, qd, tau, f_ext=f_ext, inertia=p, **given) for p in (pi + step, pi - step)
+    )
     along = (by_pi @ step.reshape(3, -1, 1))[..., 0]
     assert relative(along, (ahead - behind) / 2.0) < max(DIFFERENCE, 1e3 * tolerance)
 

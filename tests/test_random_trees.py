@@ -78,7 +78,7 @@ def agree(dyn, description, base, rng, tolerance, shape):
     f_ext = rd.external_force(model, q, link, wrench, frame="world")
     row = tuple(int(rng.integers(n)) for n in shape)
     judged = q[row], qd[row], qdd[row]
-    tau = dyn.inverse_dynamics(q, qd, qdd, f_ext, V0=V0, dV0=dV0)
+    tau = dyn.inverse_dynamics(q, qd, qdd, f_ext=f_ext, V0=V0, dV0=dV0)
     wanted = oracle.inverse_dynamics(*judged, V0, dV0, {link: wrench})
     K, U = oracle.energies(*judged[:2], V0)
     T, J, V, A = oracle.kinematics(*judged, V0, dV0)
@@ -89,17 +89,18 @@ def agree(dyn, description, base, rng, tolerance, shape):
         "K": (dyn.kinetic_energy(q, qd, V0=V0), K),
         "U": (dyn.potential_energy(q) / 10, U / 10),
         "T": (dyn.forward_kinematics(q), poses),
-        "J": (dyn.jacobian(q, link), J[link]),
-        "V": (dyn.link_velocity(q, qd, link, V0=V0), V[link]),
-        "A": (dyn.link_acceleration(q, qd, qdd, link, V0=V0, dV0=dV0), A[link]),
+        "J": (dyn.jacobian(q, link, frame="world"), J[link]),
+        "V": (dyn.link_velocity(q, qd, link, frame="world", V0=V0), V[link]),
+        "A": (dyn.link_acceleration(q, qd, qdd, link, frame="world", V0=V0, dV0=dV0), A[link]),
     }
     if model.nv:
         com, h = oracle.momentum(*judged[:2], V0)
         compared |= {"com": (dyn.center_of_mass(q), com), "h": (dyn.centroidal_momentum(q, qd, V0=V0)[0], h)}
     for name, (got, right) in compared.items():
         assert relative(got[row], right) < tolerance, name
-    again = dyn.forward_dynamics(q, qd, tau, f_ext, V0=V0, dV0=dV0)
-    assert relative(dyn.inverse_dynamics(q, qd, again, f_ext, V0=V0, dV0=dV0), np.asarray(tau, float)) < tolerance * 10
+    again = dyn.forward_dynamics(q, qd, tau, f_ext=f_ext, V0=V0, dV0=dV0)
+    back = dyn.inverse_dynamics(q, qd, again, f_ext=f_ext, V0=V0, dV0=dV0)
+    assert relative(back, np.asarray(tau, float)) < tolerance * 10
 
 
 @pytest.mark.parametrize("seed", range(N_TREES))
@@ -173,16 +174,17 @@ def test_gradients_agree_with_differences(seed):
     V0, dV0 = rng.standard_normal((2, 6))
     f_ext = rng.standard_normal((model.n_bodies, 6))
     options = {"V0": V0, "dV0": dV0}
-    tau = dyn.inverse_dynamics(q, qd, qdd, f_ext, **options)
-    by_q, by_qd = dyn.inverse_dynamics_gradient(q, qd, qdd, f_ext, **options)
-    wanted_q = central(model, q, lambda x: dyn.inverse_dynamics(x, qd, qdd, f_ext, **options))
+    tau = dyn.inverse_dynamics(q, qd, qdd, f_ext=f_ext, **options)
+    by_q, by_qd = dyn.inverse_dynamics_gradient(q, qd, qdd, f_ext=f_ext, **options)
+    wanted_q = central(model, q, lambda x: dyn.inverse_dynamics(x, qd, qdd, f_ext=f_ext, **options))
     steps = STEP * np.eye(model.nv)
-    high, low = (dyn.inverse_dynamics(q, qd + s, qdd, f_ext, **options) for s in (steps, -steps))
+    high, low = (dyn.inverse_dynamics(q, qd + s, qdd, f_ext=f_ext, **options) for s in (steps, -steps))
     assert relative(by_q, wanted_q) < DIFFERENCE_TOLERANCE
     assert relative(by_qd, (high - low).T / (2 * STEP)) < DIFFERENCE_TOLERANCE
-    dq, dqd, dtau = dyn.forward_dynamics_gradient(q, qd, tau, f_ext, **options)
+    dq, dqd, dtau = dyn.forward_dynamics_gradient(q, qd, tau, f_ext=f_ext, **options)
     H = dyn.mass_matrix(q)
-    for got, matrix in zip(dyn.inverse_dynamics_vjp(q, qd, qdd, tau, f_ext, **options), (by_q, by_qd, H), strict=True):
+    products = dyn.inverse_dynamics_vjp(q, qd, qdd, vector=tau, f_ext=f_ext, **options)
+    for got, matrix in zip(products, (by_q, by_qd, H), strict=True):
         assert relative(got, tau @ matrix) < 1e-11
     assert relative(H @ dq, -by_q) < 1e-8
     assert relative(H @ dqd, -by_qd) < 1e-8
@@ -210,21 +212,22 @@ def test_kinematics_agree_with_differences(seed):
         A = dyn.link_acceleration(q, qd, qdd, link, frame=frame)
         J_qdd = dyn.jacobian(q, link, frame=frame) @ qdd
         assert relative(J_qdd + dyn.link_acceleration(q, qd, 0 * qd, link, frame=frame), A) < TOLERANCE["float64"]
-    assert relative(dyn.link_velocity(q, qd, link, "world_aligned"), aligned) < DIFFERENCE_TOLERANCE
-    assert relative(X @ dyn.link_velocity(q, qd, link, "body"), dyn.link_velocity(q, qd, link)) < TOLERANCE["float64"]
+    assert relative(dyn.link_velocity(q, qd, link, frame="world_aligned"), aligned) < DIFFERENCE_TOLERANCE
+    body, world = (dyn.link_velocity(q, qd, link, frame=frame) for frame in ("body", "world"))
+    assert relative(X @ body, world) < TOLERANCE["float64"]
 
     def velocity(t, frame):
-        return dyn.link_velocity(model.integrate(q, qd + 0.5 * t * qdd, t), qd + t * qdd, link, frame)
+        return dyn.link_velocity(model.integrate(q, qd + 0.5 * t * qdd, t), qd + t * qdd, link, frame=frame)
 
     # In the world frame the spatial acceleration is the rate of the velocity; a link's origin accelerates classically.
     for frame, classical in (("world", False), ("world_aligned", True)):
         rate = (velocity(STEP, frame) - velocity(-STEP, frame)) / (2 * STEP)
-        A = dyn.link_acceleration(q, qd, qdd, link, frame, classical=classical)
+        A = dyn.link_acceleration(q, qd, qdd, link, frame=frame, classical=classical)
         assert relative(A, rate) < DIFFERENCE_TOLERANCE * 10
     R = T[:3, :3]
-    body = dyn.link_acceleration(q, qd, qdd, link, "body", classical=True)
+    body = dyn.link_acceleration(q, qd, qdd, link, frame="body", classical=True)
     turned = np.r_[R @ body[:3], R @ body[3:]]
-    assert relative(turned, dyn.link_acceleration(q, qd, qdd, link, "world_aligned", classical=True)) < 1e-11
+    assert relative(turned, dyn.link_acceleration(q, qd, qdd, link, frame="world_aligned", classical=True)) < 1e-11
     if model.nv:
         h, A_G = dyn.centroidal_momentum(q, qd)
         assert relative(A_G @ qd, h) < TOLERANCE["float64"]

@@ -43,8 +43,8 @@ def distance(model: rd.Model, a: Any, b: Any) -> float:
 @pytest.mark.parametrize("integrator", INTEGRATORS)
 def test_rollouts_are_the_same_on_every_engine(integrator, awkward, make_dynamics, engine_dtype):
     q, qd, tau = random_states(awkward, (3,))
-    wanted = rd.Dynamics(awkward, engine="reference").rollout(q, qd, tau, 1e-3, 20, integrator)
-    found = make_dynamics(awkward).rollout(q, qd, tau, 1e-3, 20, integrator)
+    wanted = rd.Dynamics(awkward, engine="reference").rollout(q, qd, tau, 1e-3, 20, integrator=integrator)
+    found = make_dynamics(awkward).rollout(q, qd, tau, 1e-3, 20, integrator=integrator)
     assert found.q.shape == (21, 3, awkward.nq) and found.qd.shape == (21, 3, awkward.nv)
     assert found.q.dtype == found.qd.dtype == engine_dtype[1]
     # Bodies turn and shift by some 1e-2; what a step loses grows with how fast they fly apart.
@@ -61,9 +61,9 @@ def test_integrators_have_their_order_on_the_manifold(integrator, order, awkward
     dyn = rd.Dynamics(awkward)
     ends = []
     for steps in (8, 16, 32):
-        run = dyn.rollout(q, qd, tau, 0.04 / steps, steps, integrator, save_every=None)
+        run = dyn.rollout(q, qd, tau, 0.04 / steps, steps, integrator=integrator, save_every=None)
         ends.append((run.q[-1], run.qd[-1]))
-    fine = dyn.rollout(q, qd, tau, 0.04 / 512, 512, "rk4", save_every=None)
+    fine = dyn.rollout(q, qd, tau, 0.04 / 512, 512, integrator="rk4", save_every=None)
     errors = [distance(awkward, each, (fine.q[-1], fine.qd[-1])) for each in ends]
     assert np.log2(errors[1] / errors[2]) == pytest.approx(order, abs=0.15)
 
@@ -83,9 +83,9 @@ def test_programs_of_steps_give_what_arrays_give(monkeypatch):
     q, qd, tau = random_states(model, (37,))
     dyn = rd.Dynamics(model, threads=2, joint_forces=("damping", "friction"))
     f_ext = np.random.default_rng(1).normal(size=(5, 37, model.n_bodies, 6))
-    found = dyn.rollout(q, qd, tau, 1e-3, 5, "rk4", f_ext)
+    found = dyn.rollout(q, qd, tau, 1e-3, 5, integrator="rk4", f_ext=f_ext)
     monkeypatch.setattr(type(dyn.engine), "march", lambda *_: False)
-    wanted = dyn.rollout(q, qd, tau, 1e-3, 5, "rk4", f_ext)
+    wanted = dyn.rollout(q, qd, tau, 1e-3, 5, integrator="rk4", f_ext=f_ext)
     assert distance(model, (found.q[-1], found.qd[-1]), (wanted.q[-1], wanted.qd[-1])) < 1e-11
 
 
@@ -120,21 +120,21 @@ def test_steps_in_parts_give_what_arrays_give(name, integrator, batch, code, mon
     given = {"f_ext": np.random.default_rng(1).normal(size=(4, batch, model.n_bodies, 6))}
     if name != "mimic":
         given["inertia"] = model.inertia * 1.1
-    found = dyn.rollout(q, qd, tau, 1e-3, 4, integrator, **given)
+    found = dyn.rollout(q, qd, tau, 1e-3, 4, integrator=integrator, **given)
     (march,) = dyn.engine._marches.values()
     modes = [call.kernel.mode for call in march._calls]
     assert len(modes) == 2 * evaluations(INTEGRATORS[integrator]) + 1
     assert set(modes[0::2]) == {"unrolled"}
     assert set(modes[1::2]) == {"chained" if name == "mimic" else code}
     monkeypatch.setattr(type(dyn.engine), "march", lambda *_: False)
-    wanted = dyn.rollout(q, qd, tau, 1e-3, 4, integrator, **given)
+    wanted = dyn.rollout(q, qd, tau, 1e-3, 4, integrator=integrator, **given)
     assert distance(model, (found.q[-1], found.qd[-1]), (wanted.q[-1], wanted.qd[-1])) < 1e-11
 
 
 def test_a_humanoid_takes_large_steps_in_machine_code():
     model = rd.load_urdf(own("humanoid"), base="floating")
     dyn = rd.Dynamics(model)
-    dyn.rollout(*random_states(model), 1e-3, 2, "rk4")
+    dyn.rollout(*random_states(model), 1e-3, 2, integrator="rk4")
     (march,) = dyn.engine._marches.values()
     assert len(march._calls) == 9
 
@@ -149,7 +149,7 @@ def test_a_free_double_pendulum_keeps_its_energy():
 
     drifts = []
     for steps in (2000, 4000):
-        found = energy(dyn.rollout(q, qd, None, 2.0 / steps, steps, "rk4", save_every=steps // 50))
+        found = energy(dyn.rollout(q, qd, None, 2.0 / steps, steps, integrator="rk4", save_every=steps // 50))
         drifts.append(np.abs(found - found[0]).max())
     print(drifts)
     assert drifts[1] < 1e-7 and drifts[1] < drifts[0] / 12
@@ -161,7 +161,7 @@ def test_a_floating_humanoid_keeps_its_momentum():
     q, qd = model.random_configuration(2), np.random.default_rng(2).normal(size=model.nv)
     tau = np.zeros((200, model.nv))
     tau[:, 6:] = np.random.default_rng(3).normal(size=(200, model.nv - 6))
-    run = dyn.rollout(q, qd, tau, 1e-3, 200, "rk4")
+    run = dyn.rollout(q, qd, tau, 1e-3, 200, integrator="rk4")
     momentum = dyn.centroidal_momentum(run.q, run.qd)[0]
     momentum[:, 3:] -= run.t[:, None] * model.total_mass * model.gravity
     assert np.abs(momentum - momentum[0]).max() < 1e-6 * np.abs(momentum[0]).max()
@@ -171,7 +171,7 @@ def test_a_floating_humanoid_keeps_its_momentum():
 def test_rollouts_agree_with_error_controlled_integration(awkward):
     q, qd, tau = random_states(awkward)
     dyn = rd.Dynamics(awkward)
-    run = dyn.rollout(q, qd, tau, 1e-4, 300, "rk4", save_every=None)
+    run = dyn.rollout(q, qd, tau, 1e-4, 300, integrator="rk4", save_every=None)
     found = rd.simulate(dyn, q, qd, 0.03, tau, rtol=1e-11, atol=1e-12)
     assert distance(awkward, (run.q[-1], run.qd[-1]), (found.q[-1], found.qd[-1])) < 1e-6 * np.abs(qd).max()
     assert found.status == "finished" and found.t[-1] == pytest.approx(0.03)
@@ -325,16 +325,16 @@ def test_rows_that_diverge_are_frozen_and_named(engine):
     qd[2] = 1e6  # a step of a hundredth of a second is far too long for that
     dyn = rd.Dynamics(model, engine=engine)
     with pytest.warns(RuntimeWarning, match=r"rollout: 1 of 4 rows diverged, row 2 in step \d+ \(t = .* s\)"):
-        found = dyn.rollout(q, qd, tau, 0.01, 40, "euler")
+        found = dyn.rollout(q, qd, tau, 0.01, 40, integrator="euler")
     step = int(found.diverged[2])
     assert step > 0 and (np.delete(found.diverged, 2) == -1).all()
     assert np.isfinite(found.q).all() and np.isfinite(found.qd).all()
     assert (found.qd[step - 1 :, 2] == found.qd[step - 1, 2]).all()
-    alone = dyn.rollout(np.delete(q, 2, 0), np.delete(qd, 2, 0), np.delete(tau, 2, 0), 0.01, 40, "euler")
+    alone = dyn.rollout(np.delete(q, 2, 0), np.delete(qd, 2, 0), np.delete(tau, 2, 0), 0.01, 40, integrator="euler")
     assert np.array_equal(np.delete(found.qd, 2, 1), alone.qd)
     qd[0, 0] = np.nan
     with pytest.warns(RuntimeWarning, match="2 of 4 rows diverged, row 0 in step 0"):
-        found = dyn.rollout(q, qd, tau, 0.01, 40, "euler")
+        found = dyn.rollout(q, qd, tau, 0.01, 40, integrator="euler")
     assert np.isnan(found.qd[:, 0, 0]).all()
     with pytest.raises(rd.NumericalError, match="qd: NaN"):
         dyn.rollout(q[0], qd[0], tau[0], 0.1, 2)
@@ -352,7 +352,7 @@ def test_policies_see_what_is_frozen(engine):
         return np.sign(q).mean(axis=0) - np.clip(q, -1.0, 1.0)
 
     with pytest.warns(RuntimeWarning, match="rollout: 1 of 4 rows diverged, row 2"):
-        found = dyn.rollout(q, qd, None, 0.01, 12, "euler", policy=policy)
+        found = dyn.rollout(q, qd, None, 0.01, 12, integrator="euler", policy=policy)
     assert 0 < found.diverged[2] < 12 and np.array_equal(found.q[:-1], seen)
 
 

@@ -46,11 +46,11 @@ def test_inverse_dynamics_every_way(options):
         world = {"V0": rng.standard_normal((3, 6)), "dV0": rng.standard_normal(6)}
         f_ext = rng.standard_normal((3, model.n_bodies, 6))
         dyn, reference = scans(model, options), rd.Dynamics(model, engine="reference")
-        wanted = reference.inverse_dynamics(q, qd, qdd, f_ext, **world)
+        wanted = reference.inverse_dynamics(q, qd, qdd, f_ext=f_ext, **world)
         for method in (*ID_METHODS, "auto"):
-            found = dyn.inverse_dynamics(q, qd, qdd, f_ext, method, **world)
+            found = dyn.inverse_dynamics(q, qd, qdd, f_ext=f_ext, method=method, **world)
             assert relative(found, wanted) < 1e-12, (method, seed)
-        assert relative(dyn.bias_force(q, qd, f_ext), reference.bias_force(q, qd, f_ext)) < 1e-12
+        assert relative(dyn.bias_force(q, qd, f_ext=f_ext), reference.bias_force(q, qd, f_ext=f_ext)) < 1e-12
         assert relative(dyn.gravity_force(q), reference.gravity_force(q)) < 1e-12
 
 

@@ -41,8 +41,8 @@ def test_single_precision(seed, options):
     model = tree(seed)
     s = states_of(model, (2,), seed, "float32")
     dyn = scan(model, options, dtype="float32")
-    got = dyn.inverse_dynamics_gradient(s.q, s.qd, s.qdd, s.f_ext)
-    wanted = rd.Dynamics(model, engine="reference").inverse_dynamics_gradient(s.q, s.qd, s.qdd, s.f_ext)
+    got = dyn.inverse_dynamics_gradient(s.q, s.qd, s.qdd, f_ext=s.f_ext)
+    wanted = rd.Dynamics(model, engine="reference").inverse_dynamics_gradient(s.q, s.qd, s.qdd, f_ext=s.f_ext)
     assert all(each.dtype == np.float32 for each in got)
     agree(got, wanted, TOLERANCE["float32"])
 
@@ -52,7 +52,7 @@ def test_single_precision(seed, options):
 def test_robots(path, base):
     model = rd.load_urdf(path, base=base)
     judge, dyn, s = rd.Dynamics(model, engine="reference"), scan(model), states_of(model, (2,), 1)
-    got, wanted = (each.inverse_dynamics_gradient(s.q, s.qd, s.qdd, s.f_ext) for each in (dyn, judge))
+    got, wanted = (each.inverse_dynamics_gradient(s.q, s.qd, s.qdd, f_ext=s.f_ext) for each in (dyn, judge))
     agree(got, wanted, TOLERANCE["float64"])
 
 
@@ -71,13 +71,13 @@ def test_central_differences():
     """On the tangent space, with external forces that stay constant in the world, and damping."""
     model, step = rd.random_tree(5, seed=7, joints=("revolute", "planar"), base="floating"), 1e-5
     s, dyn = states_of(model, (), 7), scan(model, joint_forces="damping")
-    by_q, by_qd = dyn.inverse_dynamics_gradient(s.q, s.qd, s.qdd, s.f_ext)
+    by_q, by_qd = dyn.inverse_dynamics_gradient(s.q, s.qd, s.qdd, f_ext=s.f_ext)
     steps = step * np.eye(model.nv)
     forward, back = (
-        dyn.inverse_dynamics(model.integrate(s.q, sign * steps), s.qd, s.qdd, s.f_ext) for sign in (1.0, -1.0)
+        dyn.inverse_dynamics(model.integrate(s.q, sign * steps), s.qd, s.qdd, f_ext=s.f_ext) for sign in (1.0, -1.0)
     )
     assert relative((forward - back).T / (2 * step), by_q) < 1e-7
-    forward, back = (dyn.inverse_dynamics(s.q, s.qd + sign * steps, s.qdd, s.f_ext) for sign in (1.0, -1.0))
+    forward, back = (dyn.inverse_dynamics(s.q, s.qd + sign * steps, s.qdd, f_ext=s.f_ext) for sign in (1.0, -1.0))
     assert relative((forward - back).T / (2 * step), by_qd) < 1e-7
 
 
@@ -93,10 +93,10 @@ def test_batches(shape):
 def test_rows_that_are_not_finite_stay_in_their_rows(options):
     model = tree(3)
     s, dyn = states_of(model, (4,), 3), scan(model, options)
-    alone = dyn.inverse_dynamics_gradient(s.q, s.qd, s.qdd, s.f_ext)
+    alone = dyn.inverse_dynamics_gradient(s.q, s.qd, s.qdd, f_ext=s.f_ext)
     q, qd, f_ext = s.q.copy(), s.qd.copy(), s.f_ext.copy()
     q[0], qd[1, 0], f_ext[2, -1] = np.nan, np.inf, np.nan
-    for got, wanted in zip(dyn.inverse_dynamics_gradient(q, qd, s.qdd, f_ext), alone, strict=True):
+    for got, wanted in zip(dyn.inverse_dynamics_gradient(q, qd, s.qdd, f_ext=f_ext), alone, strict=True):
         assert np.array_equal(got[3], wanted[3])
         assert not np.isfinite(got[:2]).all(axis=(1, 2)).any()
 
@@ -107,11 +107,11 @@ def test_pieces_and_tiles(seed, bushy, monkeypatch):
     """Small ones find the same entries."""
     model = rd.random_tree(30, seed=seed, joints=JOINT_TYPES, shape=list(SHAPES)[seed], mimic=0.2)
     s = states_of(model, (2,), seed)
-    wanted = rd.Dynamics(model, engine="reference").inverse_dynamics_gradient(s.q, s.qd, s.qdd, s.f_ext)
+    wanted = rd.Dynamics(model, engine="reference").inverse_dynamics_gradient(s.q, s.qd, s.qdd, f_ext=s.f_ext)
     monkeypatch.setattr(pairs, "_PIECE", 50)
     monkeypatch.setattr(pairs, "_ONE_THREAD", 0)
     monkeypatch.setattr(Branches, "bushy", property(lambda self: bushy))
-    agree(scan(model).inverse_dynamics_gradient(s.q, s.qd, s.qdd, s.f_ext), wanted, TOLERANCE["float64"])
+    agree(scan(model).inverse_dynamics_gradient(s.q, s.qd, s.qdd, f_ext=s.f_ext), wanted, TOLERANCE["float64"])
 
 
 def test_bad_arguments():

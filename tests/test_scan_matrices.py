@@ -67,10 +67,10 @@ def test_random_trees(seed, options):
     assert relative(dyn.mass_matrix(s.q[0]), judge.mass_matrix(s.q[0])) < TOLERANCE["float64"]
     sparse = dyn.mass_matrix(s.q[1], inertia=s.inertia[1], sparse=True)
     assert relative(sparse.toarray(), H[1]) < TOLERANCE["float64"]
-    tau = judge.inverse_dynamics(s.q, s.qd, s.qdd, s.f_ext, V0=s.V0, dV0=s.dV0, inertia=s.inertia)
+    tau = judge.inverse_dynamics(s.q, s.qd, s.qdd, f_ext=s.f_ext, V0=s.V0, dV0=s.dV0, inertia=s.inertia)
     for method in METHODS:
-        qdd = dyn.forward_dynamics(s.q, s.qd, tau, s.f_ext, method, V0=s.V0, dV0=s.dV0, inertia=s.inertia)
-        again = judge.inverse_dynamics(s.q, s.qd, qdd, s.f_ext, V0=s.V0, dV0=s.dV0, inertia=s.inertia)
+        qdd = dyn.forward_dynamics(s.q, s.qd, tau, f_ext=s.f_ext, method=method, V0=s.V0, dV0=s.dV0, inertia=s.inertia)
+        again = judge.inverse_dynamics(s.q, s.qd, qdd, f_ext=s.f_ext, V0=s.V0, dV0=s.dV0, inertia=s.inertia)
         assert relative(again, tau) < TOLERANCE["float64"], method
 
 

@@ -235,7 +235,7 @@ def test_a_contraction_is_the_sum_over_the_tensor(name, make_dynamics, tolerance
     for query, loss in (("inverse_dynamics_hessian", 1.0), ("forward_dynamics_hessian", 100.0)):
         tensors = getattr(dyn, query)(q, qd, x, **options)
         right = getattr(exact, query)(q, qd, x, **options)
-        for k, contracted in enumerate(getattr(dyn, query)(q, qd, x, vector, **options)):
+        for k, contracted in enumerate(getattr(dyn, query)(q, qd, x, vector=vector, **options)):
             assert tensors[k].shape == (model.nv,) * 3
             assert relative(tensors[k], right[k]) < tolerance * loss
             assert relative(contracted, np.einsum("i,ikm->km", vector, right[k])) < tolerance * loss
@@ -248,8 +248,8 @@ def test_kinds_of_code_agree(name):
     q, qd, x = random_states(model, (11,))
     vector, f_ext = np.ones((11, model.nv)) * [[-0.5], *[[1.0]] * 10], np.ones((11, model.n_bodies, 6))
     dyns = [rd.Dynamics(model, **options) for options in ENGINES]
-    for arguments in ((None, f_ext), (vector, f_ext), (None,), (vector,)):
-        wanted, *others = (getattr(dyn, name)(q, qd, x, *arguments) for dyn in dyns)
+    for given in ({"f_ext": f_ext}, {"vector": vector, "f_ext": f_ext}, {}, {"vector": vector}):
+        wanted, *others = (getattr(dyn, name)(q, qd, x, **given) for dyn in dyns)
         for got in others:
             agree(got, wanted, 1e-11)
 
@@ -269,7 +269,7 @@ def test_large_robots_take_stages(code, dtype):
     dyn, exact = rd.Dynamics(model, dtype=dtype, code=code), rd.Dynamics(model, engine="reference")
     q, qd, x, vector, options = state(model)
     assert dyn.program("forward_dynamics_hessian").mode == "chained"
-    got, wanted = (each.forward_dynamics_hessian(q, qd, x, vector, **options) for each in (dyn, exact))
+    got, wanted = (each.forward_dynamics_hessian(q, qd, x, vector=vector, **options) for each in (dyn, exact))
     agree(got, wanted, {"float64": 1e-11, "float32": 1e-4}[dtype])
 
 
@@ -279,9 +279,9 @@ def test_code_is_made_once():
     q, qd, x = random_states(dyn.model, (2,))
     for hessian in queries(dyn):
         for vector in (None, x):
-            hessian(q, qd, x, vector)
+            hessian(q, qd, x, vector=vector)
             known = len(dyn.engine._kernels)
-            hessian(q, qd, x, vector)
+            hessian(q, qd, x, vector=vector)
             assert len(dyn.engine._kernels) == known > 0
 
 
@@ -298,14 +298,14 @@ def test_the_vector_broadcasts_and_is_checked():
     q, qd, x = random_states(model, (4, 1))
     vectors = np.eye(6)[:3]
     for hessian in queries(dyn):
-        tensors, rows = hessian(q, qd, x), hessian(q, qd, x, vectors)
+        tensors, rows = hessian(q, qd, x), hessian(q, qd, x, vector=vectors)
         for tensor, contracted in zip(tensors, rows, strict=True):
             assert tensor.shape == (4, 1, 6, 6, 6) and contracted.shape == (4, 3, 6, 6)
             assert relative(contracted, tensor[:, 0, :3]) < 1e-11
         with pytest.raises(rd.ArgumentError, match=r"^vector: got shape \(5,\); wanted a real array"):
-            hessian(q, qd, x, np.ones(5))
+            hessian(q, qd, x, vector=np.ones(5))
         with pytest.raises(rd.NumericalError, match=r"^vector: NaN or infinite at index 2"):
-            hessian(q[0, 0], qd[0, 0], x[0, 0], [0.0, 0.0, np.nan, 0.0, 0.0, 0.0])
+            hessian(q[0, 0], qd[0, 0], x[0, 0], vector=[0.0, 0.0, np.nan, 0.0, 0.0, 0.0])
         with pytest.raises(rd.ArgumentError, match=r"^out: wanted a tuple of 4 arrays: d2"):
             hessian(q, qd, x, out=np.empty((4, 1, 6, 6, 6)))
 
@@ -317,9 +317,9 @@ def test_a_robot_that_cannot_move_and_a_batch_of_nothing(make_dynamics):
     none = np.empty((0, 6))
     for a, b in zip(queries(still), queries(moving), strict=True):
         assert [each.shape for each in a(nothing, nothing, nothing)] == [(5, 0, 0, 0)] * 4
-        assert [each.shape for each in a(nothing, nothing, nothing, nothing)] == [(5, 0, 0)] * 4
+        assert [each.shape for each in a(nothing, nothing, nothing, vector=nothing)] == [(5, 0, 0)] * 4
         assert [each.shape for each in b(none, none, none)] == [(0, 6, 6, 6)] * 4
-        assert [each.shape for each in b(none, none, none, np.ones(6))] == [(0, 6, 6)] * 4
+        assert [each.shape for each in b(none, none, none, vector=np.ones(6))] == [(0, 6, 6)] * 4
 
 
 def test_singular_robots():
@@ -338,7 +338,7 @@ def test_inertias_that_make_the_mass_matrix_singular_spoil_their_rows(dtype):
     inertia = np.repeat(model.inertia[None], 3, axis=0)
     inertia[1, -1] = 0.0
     for vector in (None, x):
-        for each in dyn.forward_dynamics_hessian(q, qd, x, vector, inertia=inertia):
+        for each in dyn.forward_dynamics_hessian(q, qd, x, vector=vector, inertia=inertia):
             assert np.isnan(each[1]).all() and np.isfinite(each[[0, 2]]).all()
 
 
@@ -391,16 +391,16 @@ def test_single_precision_says_when_it_has_lost_the_digits(engine):
     for name in ("inverse_dynamics_hessian", "forward_dynamics_hessian"):
         said = rf"^{name}: in float32 d2\w+ is off by .* of its largest entry at row \(\d, \d\), .* at 4 of 6 rows"
         with pytest.warns(RuntimeWarning, match=said) as caught:
-            got = getattr(dyn, name)(q, qd, x, tip)
+            got = getattr(dyn, name)(q, qd, x, vector=tip)
         assert caught[0].filename == __file__
-        right = getattr(rd.Dynamics(model, engine="reference"), name)(q, qd, x, tip)
+        right = getattr(rd.Dynamics(model, engine="reference"), name)(q, qd, x, vector=tip)
         assert max(relative(a, b) for a, b in zip(got, right, strict=True)) > 1e-2
         with pytest.warns(RuntimeWarning, match="of its largest entry, more than 1e-02, .* at 1 of 1 rows"):
-            getattr(dyn, name)(q[0, 0], qd[0, 0], x[0, 0], tip)
+            getattr(dyn, name)(q[0, 0], qd[0, 0], x[0, 0], vector=tip)
         for quiet in (rd.Dynamics(model, engine=engine, dtype="float32", check=False), rd.Dynamics(model)):
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                getattr(quiet, name)(q, qd, x, tip)
+                getattr(quiet, name)(q, qd, x, vector=tip)
 
 
 @pytest.mark.parametrize("name", [path.stem for path in OWN])
@@ -412,8 +412,8 @@ def test_single_precision_is_silent_on_ordinary_robots(name, base):
     q, qd, x = random_states(model, (4,))
     vector = np.random.default_rng(0).standard_normal((4, model.nv))
     for hessian in queries(dyn):
-        hessian(q, qd, x, vector)
-        hessian(model.neutral(), 0 * qd[0], 0 * x[0], vector[0])
+        hessian(q, qd, x, vector=vector)
+        hessian(model.neutral(), 0 * qd[0], 0 * x[0], vector=vector[0])
         if model.nv < 10:
             hessian(q, qd, x)
 
@@ -425,7 +425,7 @@ def test_rows_that_are_not_finite_are_not_judged():
     qd[0], x[2] = np.nan, np.inf
     for hessian in queries(dyn):
         for vector in (None, np.ones(6)):
-            assert all(np.isfinite(each[1]).all() for each in hessian(q, qd, x, vector))
+            assert all(np.isfinite(each[1]).all() for each in hessian(q, qd, x, vector=vector))
 
 
 def test_losses_are_relative_and_what_counts_as_zero_has_none():

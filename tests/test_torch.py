@@ -59,13 +59,18 @@ def ball():
     return ROBOTS["floating"]()
 
 
+def pushed(query):
+    """A query with external forces as its last argument, to differentiate by."""
+    return lambda *x: query(*x[:-1], f_ext=x[-1])
+
+
 def questions(functions, q, qd, qdd, f_ext):
     """Name -> function and arguments."""
     return {
         "inverse_dynamics": (functions.inverse_dynamics, (q, qd, qdd)),
-        "inverse_dynamics f_ext": (functions.inverse_dynamics, (q, qd, qdd, f_ext)),
+        "inverse_dynamics f_ext": (pushed(functions.inverse_dynamics), (q, qd, qdd, f_ext)),
         "forward_dynamics": (functions.forward_dynamics, (q, qd, qdd)),
-        "forward_dynamics f_ext": (functions.forward_dynamics, (q, qd, qdd, f_ext)),
+        "forward_dynamics f_ext": (pushed(functions.forward_dynamics), (q, qd, qdd, f_ext)),
         "bias_force": (functions.bias_force, (q, qd)),
         "gravity_force": (functions.gravity_force, (q,)),
         "mass_matrix": (functions.mass_matrix, (q,)),

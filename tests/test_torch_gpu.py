@@ -70,11 +70,16 @@ def numbers(found):
     return [each.detach().cpu().numpy() for each in (found if isinstance(found, tuple) else (found,))]
 
 
+def pushed(query):
+    """A query with external forces as its last argument, to differentiate by."""
+    return lambda *x: query(*x[:-1], f_ext=x[-1])
+
+
 def questions(functions, q, qd, qdd, f_ext):
     """Name -> function and arguments."""
     return {
-        "inverse_dynamics": (functions.inverse_dynamics, (q, qd, qdd, f_ext)),
-        "forward_dynamics": (functions.forward_dynamics, (q, qd, qdd, f_ext)),
+        "inverse_dynamics": (pushed(functions.inverse_dynamics), (q, qd, qdd, f_ext)),
+        "forward_dynamics": (pushed(functions.forward_dynamics), (q, qd, qdd, f_ext)),
         "mass_matrix": (functions.mass_matrix, (q,)),
         "mass_matrix_inverse": (functions.mass_matrix_inverse, (q,)),
         "kinetic_energy": (functions.kinetic_energy, (q, qd)),
@@ -147,7 +152,7 @@ def test_transformations_of_tensors_on_a_gpu(arm, host):
     (got,) = numbers(vmap(jacfwd(rt.inverse_dynamics))(q, qd, tau))
     assert relative(got, by_q) < 1e-9
     curved = hessian(lambda q: rt.inverse_dynamics(q, qd[0], tau[0]).sum())(q[0])
-    wanted = dyn.inverse_dynamics_hessian(x[0][0], x[1][0], x[2][0], np.ones(arm.nv))[0]
+    wanted = dyn.inverse_dynamics_hessian(x[0][0], x[1][0], x[2][0], vector=np.ones(arm.nv))[0]
     assert relative(curved.numpy(), wanted) < 1e-9
 
 

@@ -44,5 +44,7 @@ class PlainCall:
         """Results of the query, in the arrays `out` if they are given."""
         method = getattr(self.dyn, self.name)
         where = {} if out is None else {"out": out if len(out) > 1 else out[0]}
-        found = method(*arrays, **where)
+        named = dict(zip(self.inputs, arrays, strict=True))
+        vector = {"vector": named.pop("vector")} if "vector" in named else {}
+        found = method(*named.values(), **vector, **where)
         return found if isinstance(found, tuple) else (found,)

@@ -39,7 +39,9 @@ class KinematicQueries(Core):
         query.run(kinematics.LINK_JACOBIANS, J=J)
         return cast(Array, self._answered("forward_kinematics_gradient", query.finish({"J": J})))
 
-    def jacobian(self, q: ArrayLike, link: str | int, *, frame: Frame = "world_aligned", out: Array | None = None) -> Array:
+    def jacobian(
+        self, q: ArrayLike, link: str | int, *, frame: Frame = "world_aligned", out: Array | None = None
+    ) -> Array:
         """Geometric Jacobian J (..., 6, nv) of a link: its spatial velocity is J qd, angular part first.
 
         `frame`: "world": world axes, velocity of the link's point at the world's origin; "body": the link's frame;
@@ -74,7 +76,9 @@ class KinematicQueries(Core):
         query.run(kinematic_gradients.jacobian_derivative(frame), link=number, Jdot=Jdot)
         return cast(Array, query.finish({"Jdot": Jdot}))
 
-    def pose_hessian(self, q: ArrayLike, link: str | int, *, frame: Frame = "world_aligned", out: Array | None = None) -> Array:
+    def pose_hessian(
+        self, q: ArrayLike, link: str | int, *, frame: Frame = "world_aligned", out: Array | None = None
+    ) -> Array:
         """Kinematic Hessian H (..., 6, nv, nv) of a link: H[..., j, k] is the change of column j of `jacobian`, in the
         same frame, with coordinate k, on the tangent space.
 

@@ -64,7 +64,7 @@ class Problem:
     @cached_property
     def _weighted(self) -> tuple[Array, ...]:
         """Sums of the rows of dtau/dq, dtau/dqd and H with these weights: no matrix is made."""
-        return self.recursion.inverse_dynamics_vjp(*self.given, self._weights)
+        return self.recursion.inverse_dynamics_vjp(*self.given, vector=self._weights)
 
     def off_by(self, what: str, answer: Any) -> float:
         """How far the answer to a query is from what the recursion says, relative to the largest entry.

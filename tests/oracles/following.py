@@ -43,10 +43,10 @@ class FollowingOracle:
         return self.G.T @ matrix @ self.G
 
     def inverse_dynamics(self, q: Array, qd: Array, qdd: Array, f_ext: Array | None = None, **base: Any) -> Array:
-        return self.free.inverse_dynamics(self._q(q), self._v(qd), self._v(qdd), self._f(f_ext), **base) @ self.G
+        return self.free.inverse_dynamics(self._q(q), self._v(qd), self._v(qdd), f_ext=self._f(f_ext), **base) @ self.G
 
     def bias_force(self, q: Array, qd: Array, f_ext: Array | None = None) -> Array:
-        return self.free.bias_force(self._q(q), self._v(qd), self._f(f_ext)) @ self.G
+        return self.free.bias_force(self._q(q), self._v(qd), f_ext=self._f(f_ext)) @ self.G
 
     def gravity_force(self, q: Array) -> Array:
         return self.free.gravity_force(self._q(q)) @ self.G
@@ -55,7 +55,7 @@ class FollowingOracle:
         return self._square(self.free.gravity_force_gradient(self._q(q)))
 
     def mass_matrix_product_gradient(self, q: Array, vector: Array) -> Array:
-        return self._square(self.free.mass_matrix_product_gradient(self._q(q), self._v(vector)))
+        return self._square(self.free.mass_matrix_product_gradient(self._q(q), vector=self._v(vector)))
 
     def mass_matrix(self, q: Array) -> Array:
         return self._square(self.free.mass_matrix(self._q(q)))
@@ -69,7 +69,7 @@ class FollowingOracle:
         return relative(np.swapaxes(root, 1, 2) @ root, self.mass_matrix_inverse(q))
 
     def _forward_dynamics(self, q: Array, qd: Array, tau: Array, f_ext: Array | None = None) -> Array:
-        rest = tau - self.bias_force(q, qd, f_ext)
+        rest = tau - self.bias_force(q, qd, f_ext=f_ext)
         return np.linalg.solve(self.mass_matrix(q), rest[..., None])[..., 0]
 
     def coriolis_matrix(self, q: Array, qd: Array, **base: Any) -> Array:
@@ -78,33 +78,33 @@ class FollowingOracle:
     def inverse_dynamics_gradient(
         self, q: Array, qd: Array, qdd: Array, f_ext: Array | None = None, **base: Any
     ) -> tuple[Array, ...]:
-        args = self._q(q), self._v(qd), self._v(qdd), self._f(f_ext)
-        return tuple(self._square(part) for part in self.free.inverse_dynamics_gradient(*args, **base))
+        parts = self.free.inverse_dynamics_gradient(self._q(q), self._v(qd), self._v(qdd), f_ext=self._f(f_ext), **base)
+        return tuple(map(self._square, parts))
 
     def forward_dynamics_gradient(
         self, q: Array, qd: Array, tau: Array, f_ext: Array | None = None
     ) -> tuple[Array, ...]:
         Hinv = self.mass_matrix_inverse(q)
-        by_q, by_qd = self.inverse_dynamics_gradient(q, qd, self._forward_dynamics(q, qd, tau, f_ext), f_ext)
+        by_q, by_qd = self.inverse_dynamics_gradient(q, qd, self._forward_dynamics(q, qd, tau, f_ext), f_ext=f_ext)
         return -Hinv @ by_q, -Hinv @ by_qd, Hinv
 
     def forward_kinematics(self, q: Array) -> Array:
         return self.free.forward_kinematics(self._q(q))
 
     def jacobian(self, q: Array, link: int, frame: str) -> Array:
-        return self.free.jacobian(self._q(q), link, frame) @ self.G
+        return self.free.jacobian(self._q(q), link, frame=frame) @ self.G
 
     def jacobian_derivative(self, q: Array, qd: Array, link: int, frame: str, **base: Any) -> Array:
-        return self.free.jacobian_derivative(self._q(q), self._v(qd), link, frame, **base) @ self.G
+        return self.free.jacobian_derivative(self._q(q), self._v(qd), link, frame=frame, **base) @ self.G
 
     def pose_hessian(self, q: Array, link: int, frame: str) -> Array:
-        return self._square(self.free.pose_hessian(self._q(q), link, frame))
+        return self._square(self.free.pose_hessian(self._q(q), link, frame=frame))
 
     def link_velocity(self, q: Array, qd: Array, link: int, frame: str, **base: Any) -> Array:
-        return self.free.link_velocity(self._q(q), self._v(qd), link, frame, **base)
+        return self.free.link_velocity(self._q(q), self._v(qd), link, frame=frame, **base)
 
     def link_acceleration(self, q: Array, qd: Array, qdd: Array, link: int, frame: str, **options: Any) -> Array:
-        return self.free.link_acceleration(self._q(q), self._v(qd), self._v(qdd), link, frame, **options)
+        return self.free.link_acceleration(self._q(q), self._v(qd), self._v(qdd), link, frame=frame, **options)
 
     def kinetic_energy(self, q: Array, qd: Array, **base: Any) -> Array:
         return self.free.kinetic_energy(self._q(q), self._v(qd), **base)

@@ -133,7 +133,7 @@ class MujocoOracle:
         return _each(one, q, qd, qdd, f_ext)
 
     def bias_force(self, q: Array, qd: Array, f_ext: Array | None = None) -> Array:
-        return self.inverse_dynamics(q, qd, np.zeros_like(qd), f_ext)
+        return self.inverse_dynamics(q, qd, np.zeros_like(qd), f_ext=f_ext)
 
     def gravity_force(self, q: Array) -> Array:
         rest = np.zeros((len(q), self.mj.nv))

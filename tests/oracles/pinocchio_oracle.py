@@ -124,7 +124,7 @@ class PinocchioOracle:
         return _each(one, on.coordinates(q), on._rates(qd, V0), on._rates(qdd, dV0), f_ext)
 
     def bias_force(self, q: Array, qd: Array, f_ext: Array | None = None) -> Array:
-        return self.inverse_dynamics(q, qd, np.zeros_like(qd), f_ext)
+        return self.inverse_dynamics(q, qd, np.zeros_like(qd), f_ext=f_ext)
 
     def gravity_force(self, q: Array) -> Array:
         def one(q: Array) -> Array:
@@ -303,7 +303,7 @@ class PinocchioOracle:
         return _each(one, on.coordinates(q), on._rates(qd, V0))
 
     def kinetic_energy_gradient(self, q: Array, qd: Array) -> tuple[Array, Array]:
-        by_q = np.einsum("bi,bij->bj", 0.5 * qd, self.mass_matrix_product_gradient(q, qd))
+        by_q = np.einsum("bi,bij->bj", 0.5 * qd, self.mass_matrix_product_gradient(q, vector=qd))
         return by_q, (self.mass_matrix(q) @ qd[..., None])[..., 0]
 
     def potential_energy(self, q: Array) -> Array:

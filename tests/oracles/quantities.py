@@ -59,7 +59,7 @@ def random_states(oracle: Oracle, links: Iterable[int], seed: int, n: int = N_ST
     qd, qdd, other, effort, step = (away_from_zero(n, model.nv) for _ in range(5))
     f_ext = away_from_zero(n, model.n_bodies, 6)
     wrench, V0, dV0 = (away_from_zero(n, 6) for _ in range(3))
-    tau = oracle.inverse_dynamics(q, qd, other, f_ext)
+    tau = oracle.inverse_dynamics(q, qd, other, f_ext=f_ext)
     return States(q, qd, qdd, f_ext, wrench, V0, dV0, step, tau, effort, tuple(links))
 
 
@@ -132,12 +132,12 @@ def _force_on_a_link(frame: Frame) -> Quantity:
     """Our `external_force`, by the oracle's Jacobian: it takes J' f off the torques."""
 
     def ours(d: rd.Dynamics, o: Oracle, s: States) -> tuple[Array, ...]:
-        forces = [rd.external_force(d.model, s.q, link, s.wrench, frame) for link in s.links]
-        return tuple(d.inverse_dynamics(s.q, s.qd, s.qdd, f_ext) for f_ext in forces)
+        forces = [rd.external_force(d.model, s.q, link, s.wrench, frame=frame) for link in s.links]
+        return tuple(d.inverse_dynamics(s.q, s.qd, s.qdd, f_ext=f_ext) for f_ext in forces)
 
     def wanted(o: Oracle, s: States) -> tuple[Array, ...]:
         free = o.inverse_dynamics(s.q, s.qd, s.qdd)
-        return tuple(free - np.einsum("bij,bi->bj", o.jacobian(s.q, link, frame), s.wrench) for link in s.links)
+        return tuple(free - np.einsum("bij,bi->bj", o.jacobian(s.q, link, frame=frame), s.wrench) for link in s.links)
 
     return Quantity(f"inverse dynamics, force on a link, {frame}", "forces", ours, wanted, size=inertia)
 
@@ -150,13 +150,13 @@ def _residuals(method: str) -> list[Quantity]:
     """
 
     def residual(d: rd.Dynamics, o: Oracle, s: States, **base: Array) -> Array:
-        qdd = d.forward_dynamics(s.q, s.qd, s.tau, s.f_ext, method, **base)
-        needed = o.inverse_dynamics(s.q, s.qd, qdd, s.f_ext, **base)
+        qdd = d.forward_dynamics(s.q, s.qd, s.tau, f_ext=s.f_ext, method=method, **base)
+        needed = o.inverse_dynamics(s.q, s.qd, qdd, f_ext=s.f_ext, **base)
         return (needed - s.tau) / np.abs(s.tau).max(axis=1, keepdims=True)
 
     def backward_error(d: rd.Dynamics, o: Oracle, s: States) -> Array:
-        qdd = d.forward_dynamics(s.q, s.qd, s.effort, s.f_ext, method)
-        needed = o.inverse_dynamics(s.q, s.qd, qdd, s.f_ext)
+        qdd = d.forward_dynamics(s.q, s.qd, s.effort, f_ext=s.f_ext, method=method)
+        needed = o.inverse_dynamics(s.q, s.qd, qdd, f_ext=s.f_ext)
         summed = np.abs(o.mass_matrix(s.q)) @ np.abs(qdd)[..., None]
         return (needed - s.effort) / np.maximum(summed[..., 0], np.abs(s.effort)).max(axis=1, keepdims=True)
 
@@ -178,11 +178,11 @@ QUANTITIES: tuple[Quantity, ...] = (
     _same(
         "inverse dynamics, external forces",
         "forces",
-        lambda d, s: d.inverse_dynamics(s.q, s.qd, s.qdd, s.f_ext),
+        lambda d, s: d.inverse_dynamics(s.q, s.qd, s.qdd, f_ext=s.f_ext),
         size=inertia,
     ),
     *(_force_on_a_link(frame) for frame in FRAMES),
-    _same("bias force", "forces", lambda d, s: d.bias_force(s.q, s.qd, s.f_ext), size=inertia),
+    _same("bias force", "forces", lambda d, s: d.bias_force(s.q, s.qd, f_ext=s.f_ext), size=inertia),
     _same("gravity force", "forces", lambda d, s: d.gravity_force(s.q), size=inertia),
     _same("Coriolis matrix", "Coriolis", lambda d, s: d.coriolis_matrix(s.q, s.qd), size=inertia),
     _same(
@@ -201,14 +201,14 @@ QUANTITIES: tuple[Quantity, ...] = (
     _same("centroidal momentum", "totals", lambda d, s: d.centroidal_momentum(s.q, s.qd), size=inertia),
     _same("poses", "poses", lambda d, s: d.forward_kinematics(s.q)),
     *(
-        _of_links(f"Jacobian, {frame}", "Jacobians", lambda d, s, link, frame=frame: d.jacobian(s.q, link, frame))
+        _of_links(f"Jacobian, {frame}", "Jacobians", lambda d, s, link, frame=frame: d.jacobian(s.q, link, frame=frame))
         for frame in FRAMES
     ),
     *(
         _of_links(
             f"velocity, {frame}",
             "link motion",
-            lambda d, s, link, frame=frame: d.link_velocity(s.q, s.qd, link, frame),
+            lambda d, s, link, frame=frame: d.link_velocity(s.q, s.qd, link, frame=frame),
         )
         for frame in FRAMES
     ),
@@ -216,7 +216,7 @@ QUANTITIES: tuple[Quantity, ...] = (
         _of_links(
             f"acceleration, {frame}",
             "link motion",
-            lambda d, s, link, frame=frame: d.link_acceleration(s.q, s.qd, s.qdd, link, frame),
+            lambda d, s, link, frame=frame: d.link_acceleration(s.q, s.qd, s.qdd, link, frame=frame),
         )
         for frame in FRAMES
     ),
@@ -224,21 +224,21 @@ QUANTITIES: tuple[Quantity, ...] = (
         _of_links(
             f"classical acceleration, {frame}",
             "link motion",
-            lambda d, s, link, frame=frame: d.link_acceleration(s.q, s.qd, s.qdd, link, frame, classical=True),
+            lambda d, s, link, frame=frame: d.link_acceleration(s.q, s.qd, s.qdd, link, frame=frame, classical=True),
         )
         for frame in FRAMES
     ),
     _same(
         "gradient of inverse dynamics",
         "ID gradient",
-        lambda d, s: d.inverse_dynamics_gradient(s.q, s.qd, s.qdd, s.f_ext),
+        lambda d, s: d.inverse_dynamics_gradient(s.q, s.qd, s.qdd, f_ext=s.f_ext),
         tolerance=1e-9,
         size=inertia,
     ),
     _same(
         "gradient of forward dynamics",
         "FD gradient",
-        lambda d, s: d.forward_dynamics_gradient(s.q, s.qd, s.tau, s.f_ext),
+        lambda d, s: d.forward_dynamics_gradient(s.q, s.qd, s.tau, f_ext=s.f_ext),
         tolerance=1e-9,
         size=acceleration,
         inverts=True,
@@ -246,7 +246,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     _same(
         "inverse dynamics, base moving",
         "moving base",
-        lambda d, s: d.inverse_dynamics(s.q, s.qd, s.qdd, s.f_ext, V0=s.V0, dV0=s.dV0),
+        lambda d, s: d.inverse_dynamics(s.q, s.qd, s.qdd, f_ext=s.f_ext, V0=s.V0, dV0=s.dV0),
         size=inertia,
     ),
     _same(
@@ -258,7 +258,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     _same(
         "gradient of inverse dynamics, base moving",
         "moving base",
-        lambda d, s: d.inverse_dynamics_gradient(s.q, s.qd, s.qdd, s.f_ext, V0=s.V0, dV0=s.dV0),
+        lambda d, s: d.inverse_dynamics_gradient(s.q, s.qd, s.qdd, f_ext=s.f_ext, V0=s.V0, dV0=s.dV0),
         tolerance=1e-9,
         size=inertia,
     ),
@@ -275,7 +275,7 @@ QUANTITIES: tuple[Quantity, ...] = (
         _of_links(
             f"velocity, {frame}, base moving",
             "moving base",
-            lambda d, s, link, frame=frame: d.link_velocity(s.q, s.qd, link, frame, V0=s.V0),
+            lambda d, s, link, frame=frame: d.link_velocity(s.q, s.qd, link, frame=frame, V0=s.V0),
         )
         for frame in FRAMES
     ),
@@ -284,7 +284,7 @@ QUANTITIES: tuple[Quantity, ...] = (
             f"{'classical ' * classical}acceleration, {frame}, base moving",
             "moving base",
             lambda d, s, link, frame=frame, classical=classical: d.link_acceleration(
-                s.q, s.qd, s.qdd, link, frame, classical=classical, V0=s.V0, dV0=s.dV0
+                s.q, s.qd, s.qdd, link, frame=frame, classical=classical, V0=s.V0, dV0=s.dV0
             ),
         )
         for classical in (False, True)
