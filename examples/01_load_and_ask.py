@@ -45,10 +45,11 @@ H, C, g = dyn.mass_matrix(q), dyn.coriolis_matrix(q, qd), dyn.gravity_force(q)
 print("\nmass matrix H =", H, sep="\n")
 print(f"kinetic energy {dyn.kinetic_energy(q, qd):.4f} J, potential energy {dyn.potential_energy(q):.4f} J")
 
-# Where the last link of the file is, and how fast: angular velocity (rad/s) first, then linear (m/s).
+# Where the last link of the file is, and how fast: angular velocity (rad/s), then that of its origin (m/s), in world
+# axes.
 link = model.link_names[-1]
 print(f"\npose of {link!r} in the world =", dyn.forward_kinematics(q)[-1], sep="\n")
-print("its velocity =", dyn.link_velocity(q, qd, link, frame="world_aligned"))
+print("its velocity =", dyn.link_velocity(q, qd, link))
 
 # Analytical gradients. Column j is the change with coordinate j; dtau/dqdd is the mass matrix.
 dtau_dq, dtau_dqd = dyn.inverse_dynamics_gradient(q, qd, qdd)

@@ -20,7 +20,7 @@ q[7:] = [0.1, 0.75, -1.4, -0.1, 0.75, -1.4] * 2
 still = np.zeros(model.nv)
 
 # The point Jacobian of each foot: the lower three rows are the linear velocity of its origin, in world axes.
-J = {foot: dyn.jacobian(q, foot, frame="world_aligned")[3:] for foot in feet}
+J = {foot: dyn.jacobian(q, foot)[3:] for foot in feet}
 
 # The base has no motor, so the feet alone must carry its six equations: sum of J' f = gravity, in the base's rows.
 # Of all forces that do, least squares takes the smallest.
@@ -30,10 +30,11 @@ for foot, force in zip(feet, forces, strict=True):
     print(f"{foot:<18} pushes with {force} N")
 print(f"together           {forces.sum(axis=0)} N; the robot weighs {model.total_mass * 9.81:.3f} N")
 
-# external_force() makes the f_ext of one wrench (moment first, then force) on one link; wrenches add up.
+# external_force() makes the f_ext of one wrench (moment first, then force) on one link, by default in the frame of the
+# Jacobians: world axes, about the link's origin. Wrenches add up.
 wrenches = {foot: np.concatenate([np.zeros(3), force]) for foot, force in zip(feet, forces, strict=True)}
 f_ext = sum(rd.external_force(model, q, foot, wrench) for foot, wrench in wrenches.items())
-tau = dyn.inverse_dynamics(q, still, still, f_ext)
+tau = dyn.inverse_dynamics(q, still, still, f_ext=f_ext)
 print("\ntau of the base:", tau[:6], "(nothing has to hold it)")
 for leg, row in zip(("front left", "front right", "hind left", "hind right"), tau[6:].reshape(4, 3), strict=True):
     print(f"motors, {leg:<12} {row} N m (abduction, hip, knee)")
@@ -50,14 +51,14 @@ same_push = [
 
 # Take one foot's force away and keep the torques: the centre of mass now lacks just that push. At rest, A qdd is the
 # rate of change of the momentum h = A qd.
-qdd = dyn.forward_dynamics(q, still, tau, f_ext - same_push[0])
+qdd = dyn.forward_dynamics(q, still, tau, f_ext=f_ext - same_push[0])
 momentum_rate = dyn.centroidal_momentum(q, still)[1] @ qdd
 print(f"\nwithout the force on {feet[0]} the centre of mass starts with {momentum_rate[3:] / model.total_mass} m/s^2")
 
 # Check, all relative to the weight of about 90 N: no integration, so only roundings are left.
 weight = model.total_mass * np.linalg.norm(model.gravity)
 by_jacobian = -sum(J[foot].T @ force for foot, force in zip(feet, forces, strict=True))
-standing = dyn.forward_dynamics(q, still, tau, f_ext)
+standing = dyn.forward_dynamics(q, still, tau, f_ext=f_ext)
 errors = {
     "tau_with - tau_without = -J' w": np.abs(tau - gravity - by_jacobian).max() / weight,
     "the feet carry the base": np.abs(tau[:6]).max() / weight,

@@ -19,12 +19,12 @@ qd = np.array([0.5, -0.4, 0.3, 0.6, -0.7, 0.8, -1.0])
 still = np.zeros(model.nv)
 
 # The tool's velocity is V = J qd: angular velocity, then the velocity of its origin, both in world axes.
-J = dyn.jacobian(q, tool, frame="world_aligned")
+J = dyn.jacobian(q, tool)
 
 
 def tool_acceleration(qdd):
     """The rate of change of V. classical=True: of the tool's origin as it moves, not of the point it passes through."""
-    return dyn.link_acceleration(q, qd, qdd, tool, frame="world_aligned", classical=True)
+    return dyn.link_acceleration(q, qd, qdd, tool, classical=True)
 
 
 # It is J qdd + Jdot qd; the second part is what remains at qdd = 0, so Jdot itself is never needed.
@@ -64,7 +64,7 @@ print("without Jdot qd it would be              ", careless)
 
 # Check. Everything is linear algebra, so accelerations of order one agree up to roundings times the condition of H.
 h = 1e-5
-ahead, behind = (dyn.jacobian(model.integrate(q, qd, t), tool, frame="world_aligned") for t in (h, -h))
+ahead, behind = (dyn.jacobian(model.integrate(q, qd, t), tool) for t in (h, -h))
 errors = {
     # Central differences: truncation of h^2 = 1e-10, roundings of 1e-16 / 1e-5.
     "Jdot qd by differences": (np.abs((ahead - behind) / (2.0 * h) @ qd - bias).max(), 1e-8),

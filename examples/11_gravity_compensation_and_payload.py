@@ -42,17 +42,17 @@ pose = dyn.forward_kinematics(q)[model.link_index(tool)]
 weight = 5.0 * model.gravity
 wrench = np.concatenate([np.cross(pose[:3, :3] @ [0.0, 0.0, 0.08], weight), weight])
 f_ext = rd.external_force(model, q, tool, wrench)
-by_weight = dyn.bias_force(q, still, f_ext)
+by_weight = dyn.bias_force(q, still, f_ext=f_ext)
 print("by its weight as a wrench:    ", by_weight, "N m")
 
 # In motion it is not: the payload must be accelerated too.
 qd, qdd = np.full(model.nv, 0.8), np.array([1.0, -2.0, 1.0, 2.0, -1.0, 1.0, 2.0])
-moving, by_weight_only = loaded.inverse_dynamics(q, qd, qdd), dyn.inverse_dynamics(q, qd, qdd, f_ext)
+moving, by_weight_only = loaded.inverse_dynamics(q, qd, qdd), dyn.inverse_dynamics(q, qd, qdd, f_ext=f_ext)
 print("\nmoving, the weight alone misses", moving - by_weight_only, "N m")
 
 # A controller that does not know of the payload lets the arm sink.
 sinking = loaded.forward_dynamics(q, still, g)
-drop = loaded.link_acceleration(q, still, sinking, tool, frame="world_aligned")[5]
+drop = loaded.link_acceleration(q, still, sinking, tool)[5]
 print(f"compensated for an empty hand only, the tool starts downward with {-drop:.2f} m/s^2")
 
 # Holding torques grow linearly with the mass, so the limits of the motors say at once how much the arm can hold here.

@@ -68,7 +68,7 @@ class PoseCost:
         and the squares |w x e|^2 of three axes add up to 2 |w|^2.
         """
         error = self.error(q)
-        J = self.dyn.jacobian(q, self.link, "world_aligned")  # rows: w, then the velocity of the origin
+        J = self.dyn.jacobian(q, self.link)  # rows: w, then the velocity of the origin
         axes = np.swapaxes((error + self.target)[..., :3], -1, -2)
         moment = np.cross(self.target[:, :3].T, axes).sum(axis=-2)
         gradient = np.einsum("kij,ki->kj", J, np.concatenate([moment, error[..., 3]], axis=-1))

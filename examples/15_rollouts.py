@@ -20,9 +20,9 @@ def main() -> None:
     dyn = rd.Dynamics(quadruped)
     q0 = quadruped.random_configuration(rng, (256,))
     qd0 = rng.normal(size=(256, quadruped.nv))
-    dyn.rollout(q0, qd0, None, 1e-3, 1, "rk4")  # compiles
+    dyn.rollout(q0, qd0, None, 1e-3, 1, integrator="rk4")  # compiles
     start = perf_counter()
-    run = dyn.rollout(q0, qd0, None, 1e-3, 300, "rk4", save_every=100)
+    run = dyn.rollout(q0, qd0, None, 1e-3, 300, integrator="rk4", save_every=100)
     took = perf_counter() - start
     print(f"  {256 * 300 / took:,.0f} steps a second")
     momentum = dyn.centroidal_momentum(run.q, run.qd)[0]
