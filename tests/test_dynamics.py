@@ -15,6 +15,7 @@ from conftest import BATCHES, random_states, relative
 from robots import own
 
 import robodyn as rd
+from robodyn.autodiff.functions import QUERIES, DifferentiableDynamics
 from robodyn.description import JOINT_TYPES
 from robodyn.engines.protocol import METHODS, SUPPORT
 from robodyn.joints import KINDS
@@ -34,22 +35,25 @@ def queries(dyn, q, qd, qdd, f_ext=None):
     link = m.link_names[-1]
     f_ext = np.ones((m.n_bodies, 6)) if f_ext is None else f_ext
     return {
-        "inverse_dynamics": (lambda **o: dyn.inverse_dynamics(q, qd, qdd, f_ext, **o), [(nv,)]),
-        "forward_dynamics": (lambda **o: dyn.forward_dynamics(q, qd, qdd, f_ext, **o), [(nv,)]),
+        "inverse_dynamics": (lambda **o: dyn.inverse_dynamics(q, qd, qdd, f_ext=f_ext, **o), [(nv,)]),
+        "forward_dynamics": (lambda **o: dyn.forward_dynamics(q, qd, qdd, f_ext=f_ext, **o), [(nv,)]),
         "mass_matrix": (lambda **o: dyn.mass_matrix(q, **o), [(nv, nv)]),
         "mass_matrix_inverse": (lambda **o: dyn.mass_matrix_inverse(q, **o), [(nv, nv)]),
         "bias_force": (lambda **o: dyn.bias_force(q, qd, **o), [(nv,)]),
         "gravity_force": (lambda **o: dyn.gravity_force(q, **o), [(nv,)]),
         "gravity_force_gradient": (lambda **o: dyn.gravity_force_gradient(q, **o), [(nv, nv)]),
-        "mass_matrix_product_gradient": (lambda **o: dyn.mass_matrix_product_gradient(q, qdd, **o), [(nv, nv)]),
+        "mass_matrix_product_gradient": (lambda **o: dyn.mass_matrix_product_gradient(q, vector=qdd, **o), [(nv, nv)]),
         "coriolis_matrix": (lambda **o: dyn.coriolis_matrix(q, qd, **o), [(nv, nv)]),
         "inverse_dynamics_gradient": (
-            lambda **o: dyn.inverse_dynamics_gradient(q, qd, qdd, f_ext, **o),
+            lambda **o: dyn.inverse_dynamics_gradient(q, qd, qdd, f_ext=f_ext, **o),
             [(nv, nv)] * 2,
         ),
-        "inverse_dynamics_vjp": (lambda **o: dyn.inverse_dynamics_vjp(q, qd, qdd, qd, f_ext, **o), [(nv,)] * 3),
+        "inverse_dynamics_vjp": (
+            lambda **o: dyn.inverse_dynamics_vjp(q, qd, qdd, vector=qd, f_ext=f_ext, **o),
+            [(nv,)] * 3,
+        ),
         "forward_dynamics_gradient": (
-            lambda **o: dyn.forward_dynamics_gradient(q, qd, qdd, f_ext, **o),
+            lambda **o: dyn.forward_dynamics_gradient(q, qd, qdd, f_ext=f_ext, **o),
             [(nv, nv)] * 3,
         ),
         "regressor": (lambda **o: dyn.regressor(q, qd, qdd, **o), [(nv, 10 * m.n_bodies)]),
@@ -62,7 +66,7 @@ def queries(dyn, q, qd, qdd, f_ext=None):
             [(nv, 3)],
         ),
         "forward_dynamics_parameter_gradient": (
-            lambda **o: dyn.forward_dynamics_parameter_gradient(q, qd, qdd, f_ext, **o),
+            lambda **o: dyn.forward_dynamics_parameter_gradient(q, qd, qdd, f_ext=f_ext, **o),
             [(nv, 10 * m.n_bodies)],
         ),
         "forward_dynamics_external_force_gradient": (
@@ -74,11 +78,11 @@ def queries(dyn, q, qd, qdd, f_ext=None):
             [(nv, 3)],
         ),
         "inverse_dynamics_hessian": (
-            lambda **o: dyn.inverse_dynamics_hessian(q, qd, qdd, None, f_ext, **o),
+            lambda **o: dyn.inverse_dynamics_hessian(q, qd, qdd, f_ext=f_ext, **o),
             [(nv, nv, nv)] * 4,
         ),
         "forward_dynamics_hessian": (
-            lambda **o: dyn.forward_dynamics_hessian(q, qd, qdd, qd, f_ext, **o),
+            lambda **o: dyn.forward_dynamics_hessian(q, qd, qdd, vector=qd, f_ext=f_ext, **o),
             [(nv, nv)] * 4,
         ),
         "forward_kinematics": (lambda **o: dyn.forward_kinematics(q, **o), [(len(m.link_names), 4, 4)]),
@@ -140,9 +144,9 @@ def test_leading_axes_of_all_arguments_broadcast(model, make_dynamics, tolerance
     dyn = make_dynamics(model)
     q, qd, qdd = random_states(model, (4, 1))
     f_ext, V0 = np.ones((3, model.n_bodies, 6)), np.arange(6.0)
-    tau = dyn.inverse_dynamics(q, qd[0], qdd, f_ext, V0=V0)
+    tau = dyn.inverse_dynamics(q, qd[0], qdd, f_ext=f_ext, V0=V0)
     assert tau.shape == (4, 3, model.nv)
-    assert relative(dyn.inverse_dynamics(q[2, 0], qd[0, 0], qdd[2, 0], f_ext[1], V0=V0), tau[2, 1]) <= tolerance
+    assert relative(dyn.inverse_dynamics(q[2, 0], qd[0, 0], qdd[2, 0], f_ext=f_ext[1], V0=V0), tau[2, 1]) <= tolerance
     with pytest.raises(rd.ArgumentError, match=r"leading axes do not broadcast: got q \(4,\), qd \(5,\)"):
         dyn.inverse_dynamics(q[:, 0], np.ones((5, model.nv)), qdd)
 
@@ -271,7 +275,7 @@ def test_results_that_overflow_raise_where_checked(make_dynamics, engine_dtype):
         (lambda d, q, v: d.inverse_dynamics(q, v, [[1.0], [1.0, 2.0]]), "^qdd: got"),
         (lambda d, q, v: d.inverse_dynamics(q, "fast", v), "^qd: got"),
         (
-            lambda d, q, v: d.inverse_dynamics(q, v, v, np.zeros((6, 5))),
+            lambda d, q, v: d.inverse_dynamics(q, v, v, f_ext=np.zeros((6, 5))),
             r"^f_ext: got shape \(6, 5\).*\(\.\.\., 6, 6\)",
         ),
         (lambda d, q, v: d.inverse_dynamics(q, v, v, V0=[0.0]), r"^V0: got shape \(1,\)"),
@@ -390,18 +394,40 @@ def test_damping_of_followers_is_that_of_the_joints_themselves():
     assert np.allclose(model.friction * np.sign(qd), G.T @ (model.tree_friction * np.sign(G @ qd)))
 
 
-@pytest.mark.parametrize("frame", ["world", "body", "world_aligned"])
-def test_external_forces_act_by_the_jacobian_of_their_frame(frame, make_dynamics, tolerance):
-    model = rd.random_tree(10, seed=6, joints=JOINT_TYPES, base="floating")
+@pytest.mark.parametrize("base", ["fixed", "floating"])
+@pytest.mark.parametrize("given", [{}, {"frame": "world"}, {"frame": "body"}, {"frame": "world_aligned"}], ids=str)
+def test_wrenches_velocities_and_jacobians_are_in_one_frame(given, base, make_dynamics, tolerance):
+    """By default and where one is given: J' w is what a wrench does to the joints, and its power is the same there."""
+    model = rd.random_tree(12, seed=6, joints=JOINT_TYPES, base=base)
     dyn = make_dynamics(model)
     q, qd, qdd = random_states(model, (3,))
     wrench = np.arange(1.0, 7.0) * [[1.0], [-2.0], [0.5]]
     for link in (model.link_names[-1], model.link_names[3]):
-        f_ext = rd.external_force(model, q, link, wrench, frame=frame)
+        f_ext = rd.external_force(model, q, link, wrench, **given)
         assert f_ext.shape == (3, model.n_bodies, 6)
-        difference = dyn.inverse_dynamics(q, qd, qdd, f_ext) - dyn.inverse_dynamics(q, qd, qdd)
-        wanted = -(np.swapaxes(dyn.jacobian(q, link, frame=frame), -1, -2) @ wrench[..., None])[..., 0]
-        assert relative(difference, wanted) < tolerance * 100
+        tau = dyn.inverse_dynamics(q, qd, qdd) - dyn.inverse_dynamics(q, qd, qdd, f_ext=f_ext)
+        wanted = (np.swapaxes(dyn.jacobian(q, link, **given), -1, -2) @ wrench[..., None])[..., 0]
+        assert np.abs(wanted).max() > 0.1
+        assert relative(tau, wanted) < tolerance * 100
+        power = (wrench * dyn.link_velocity(q, qd, link, **given)).sum(-1)
+        assert relative((tau * qd).sum(-1), power) < tolerance * 100
+
+
+def test_states_forces_and_links_are_given_in_order_and_all_else_by_name():
+    in_order = ("q", "qd", "qdd", "tau", "link")
+    for name in SUPPORT:
+        parameters = list(inspect.signature(getattr(rd.Dynamics, name)).parameters.values())[1:]
+        found = [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY]
+        assert found == [each for each in in_order if each in found], name
+    for name in QUERIES:
+        parameters = inspect.signature(getattr(DifferentiableDynamics, name)).parameters.values()
+        assert all(each.kind is each.KEYWORD_ONLY for each in parameters if each.name not in (*in_order, "self")), name
+
+
+def test_every_frame_is_the_same_by_default():
+    asked = (*(getattr(rd.Dynamics, name) for name in SUPPORT), rd.external_force)
+    parameters = [inspect.signature(each).parameters for each in asked]
+    assert [each["frame"].default for each in parameters if "frame" in each] == ["world_aligned"] * 6
 
 
 def test_a_force_on_a_link_of_the_world_moves_nothing():
