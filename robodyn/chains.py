@@ -281,19 +281,99 @@ def step_of(dynamics: Algorithm | Chain, integrator: str, joint_forces: tuple[st
 
 
 @dataclass(frozen=True)
-class Scan:
-    """A query that the scan engine answers, and the method it shall use: scans are no sweeps."""
+class LikeInput:
+    """An output with the shape of an input of a task."""
 
-    query: str
-    method: str = "auto"
+    task: Task
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Along:
+    """The rates of a task's results while some of its inputs change: a straight-line program differentiated forwards.
+    Inputs are also rates, `x_rate` for each `x` in `wrt`; q counts as the numbers that it is."""
+
+    task: Task
+    wrt: tuple[str, ...]
+
+    @cached_property
+    def name(self) -> str:
+        """That of the task, and with respect to what."""
+        return "_".join((self.task.name, "along", *self.wrt))
+
+    @cached_property
+    def extra(self) -> dict[str, LikeInput]:
+        """The rates."""
+        return {f"{name}_rate": LikeInput(self.task, name) for name in self.wrt}
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """The task's, and rates."""
+        return (*self.task.inputs, *self.extra)
 
     @property
+    def outputs(self) -> Mapping[str, Result]:
+        """Those of the task."""
+        return self.task.outputs
+
+    @property
+    def sweeps(self) -> tuple[Sweep, ...]:
+        """Those of the task."""
+        return self.task.sweeps
+
+
+@dataclass(frozen=True, eq=False)
+class Against:
+    """The gradient of the sum of weights times results of a task, with respect to some of its inputs: a straight-line
+    program differentiated backwards. Inputs are also weights, `y_weight` for each result `y`; outputs are called
+    `by_x`."""
+
+    task: Task
+    wrt: tuple[str, ...]
+
+    @cached_property
     def name(self) -> str:
-        """For messages."""
-        return self.query
+        """That of the task, and with respect to what."""
+        return "_".join((self.task.name, "against", *self.wrt))
+
+    @cached_property
+    def extra(self) -> dict[str, Result]:
+        """The weights."""
+        return {f"{name}_weight": output for name, output in self.task.outputs.items()}
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """The task's, and weights."""
+        return (*self.task.inputs, *self.extra)
+
+    @cached_property
+    def outputs(self) -> Mapping[str, Result]:
+        """The gradient's parts."""
+        return {f"by_{name}": LikeInput(self.task, name) for name in self.wrt}
+
+    @property
+    def sweeps(self) -> tuple[Sweep, ...]:
+        """Those of the task."""
+        return self.task.sweeps
 
 
-Task: TypeAlias = Algorithm | Chain | Units
+@cache
+def along(task: Task, wrt: tuple[str, ...]) -> Along:
+    """`Along`, the same object whenever it is asked for: engines know tasks by identity."""
+    return Along(task, wrt)
+
+
+@cache
+def against(task: Task, wrt: tuple[str, ...]) -> Against:
+    """`Against`, the same object whenever it is asked for."""
+    return Against(task, wrt)
+
+
+Result: TypeAlias = Output | Solution | Product | Stacked | LikeInput
+"""What tasks return."""
+Derivative: TypeAlias = Along | Against
+"""Tasks that are straight-line programs or nothing."""
+Task: TypeAlias = Algorithm | Chain | Units | Derivative
 """What an engine runs."""
 Traceable: TypeAlias = Task | Step | StepPart
 """What can be one straight-line program."""
@@ -302,6 +382,8 @@ Traceable: TypeAlias = Task | Step | StepPart
 @cache
 def on_inertia(task: Task) -> Task:
     """The same task on inertias that are an input instead of the model's."""
+    if isinstance(task, Along | Against):
+        return replace(task, task=on_inertia(task.task))
     if isinstance(task, Units):
         return replace(task, algorithm=_one_on_inertia(task.algorithm))
     return _one_on_inertia(task)

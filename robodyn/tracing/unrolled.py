@@ -8,7 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.chains import Configuration, Product, Products, Solution, Solve, Stacked, Step, StepPart, Traceable, Units
+from robodyn.chains import (
+    Along,
+    Configuration,
+    Derivative,
+    LikeInput,
+    Product,
+    Products,
+    Solution,
+    Solve,
+    Stacked,
+    Step,
+    StepPart,
+    Traceable,
+    Units,
+)
 from robodyn.joints import KINDS, JointKind, unit_quaternion
 from robodyn.model import Model
 from robodyn.spatial import ZERO_FORCE, ZERO_MOTION, Force, Inertia, Motion, Transform
@@ -34,7 +48,8 @@ from robodyn.sweeps import (
     flatten,
 )
 from robodyn.tracing.constants import Constants
-from robodyn.tracing.expression import Graph, Value
+from robodyn.tracing.derivatives import against, along
+from robodyn.tracing.expression import Expression, Graph, Value
 from robodyn.tracing.products import multiplied
 from robodyn.tracing.program import Program
 from robodyn.tracing.solves import solved
@@ -49,6 +64,9 @@ def input_shapes(model: Model, algorithm: Traceable, base: Iterable[str] = ()) -
 
     `base` names those of V0 and dV0 that are given; the others are zero.
     """
+    if isinstance(algorithm, Derivative):
+        extra = {name: output_shape(model, like) for name, like in algorithm.extra.items()}
+        return {**input_shapes(model, algorithm.task, base), **extra}
     per_body = {name: (model.n_bodies, width) for name, width in PER_BODY.items()}
     shapes = {"q": (model.nq,), **dict.fromkeys(PER_VELOCITY, (model.nv,)), **per_body, "dt": (1,)}
     known = algorithm.known if isinstance(algorithm, StepPart) else ()
@@ -59,8 +77,12 @@ def input_shapes(model: Model, algorithm: Traceable, base: Iterable[str] = ()) -
     }
 
 
-def output_shape(model: Model, output: Output | Solution | Stacked | Product | Configuration) -> tuple[int, ...]:
+def output_shape(
+    model: Model, output: Output | Solution | Stacked | Product | Configuration | LikeInput
+) -> tuple[int, ...]:
     """Shape of one state of an output."""
+    if isinstance(output, LikeInput):
+        return input_shapes(model, output.task, ("V0", "dV0"))[output.name]
     if isinstance(output, Configuration):
         return (model.nq,)
     if isinstance(output, Solution):
@@ -389,6 +411,8 @@ def trace(model: Model, task: Traceable, *, link: int | None = None, base: Itera
         if isinstance(task, Algorithm):
             found = Trace(model, task, link=link, base=base, graph=graph, given=given).results()
             return {name: scalars for name, (_, scalars) in found.items()}
+        if isinstance(task, Derivative):
+            return _differentiated(graph, task, results(task.task, given), given)
         if isinstance(task, Step):
             return stepped(model, task, given, lambda state: results(task.dynamics, {**given, **state})["qdd"])
         if isinstance(task, StepPart):
@@ -415,3 +439,19 @@ def trace(model: Model, task: Traceable, *, link: int | None = None, base: Itera
         name: (output_shape(model, task.outputs[name]), list(scalars)) for name, scalars in results(task, pool).items()
     }
     return Program.of(task.name, graph, inputs, outputs)
+
+
+def _differentiated(
+    graph: Graph, task: Derivative, results: Mapping[str, Sequence[Value]], given: Mapping[str, Sequence[Value]]
+) -> dict[str, Sequence[Value]]:
+    """Derivatives of a task's results with respect to inputs of the program."""
+    moved = {name: [scalar.index for scalar in given[name] if isinstance(scalar, Expression)] for name in task.wrt}
+    nodes = [node for each in moved.values() for node in each]
+    flat = [scalar for scalars in results.values() for scalar in scalars]
+    if isinstance(task, Along):
+        rates = [rate for name in task.wrt for rate in given[f"{name}_rate"]]
+        found = iter(along(graph, flat, dict(zip(nodes, rates, strict=True))))
+        return {name: [next(found) for _ in scalars] for name, scalars in results.items()}
+    weights = [weight for name in results for weight in given[f"{name}_weight"]]
+    found = iter(against(graph, flat, weights, nodes))
+    return {f"by_{name}": [next(found) for _ in each] for name, each in moved.items()}

@@ -1,0 +1,53 @@
+"""Derivatives of queries as the reference engine has them: programs, run operation by operation on NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.chains import Derivative
+from robodyn.errors import UnavailableError
+from robodyn.model import Model
+from robodyn.questions import BASE
+from robodyn.tracing.program import Program
+from robodyn.tracing.unrolled import trace
+
+_MOST_BODIES = 250
+"""Of robots whose programs are traced: those of larger ones may take all memory."""
+_ROWS = 256
+"""States of a piece of work: every number of a program is kept."""
+
+
+class Evaluated:
+    """Programs of one model, each traced when it is first run."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._programs: dict[tuple[Derivative, tuple[str, ...], int | None], Program] = {}
+
+    def run(
+        self, task: Derivative, inputs: Mapping[str, Array], outputs: Mapping[str, Array], link: int | None
+    ) -> None:
+        """Fill `outputs` (B, ...) from `inputs` (B, ...); see `robodyn.engines.protocol.Engine`.
+
+        Raises:
+            UnavailableError: a robot too large to be traced.
+        """
+        bodies = self._model.n_bodies
+        if bodies > _MOST_BODIES:
+            raise UnavailableError(
+                f"engine 'reference': {task.name} of {self._model.name!r} is one program for its {bodies} bodies; "
+                f"wanted at most {_MOST_BODIES}"
+            )
+        key = task, tuple(name for name in BASE if name in inputs), link
+        if key not in self._programs:
+            self._programs[key] = trace(self._model, task, link=link, base=key[1])
+        batch = next(iter(outputs.values())).shape[0]
+        with np.errstate(all="ignore"):
+            for start in range(0, batch, _ROWS):
+                piece = slice(start, start + _ROWS)
+                found = self._programs[key].evaluate({name: array[piece] for name, array in inputs.items()})
+                for name, array in found.items():
+                    outputs[name][piece] = array
