@@ -9,9 +9,9 @@ import numpy as np
 
 from robodyn.arguments import one_of
 from robodyn.array_library import on_device
-from robodyn.engines.protocol import SUPPORT
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief
+from robodyn.questions import QUESTIONS
 
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
@@ -39,7 +39,7 @@ class Captured:
 
 def capture(dyn: Dynamics, query: str, arrays: Sequence[Any], out: Any, others: Mapping[str, Any]) -> Captured:
     """Record a call (`Dynamics.capture`)."""
-    one_of("query", query, tuple(SUPPORT))
+    one_of("query", query, tuple(QUESTIONS))
     if dyn.check:
         raise ArgumentError("check: got True; a recorded call cannot look at values, wanted False or None")
     if not any(map(on_device, (*arrays, *others.values()))):

@@ -10,87 +10,44 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from robodyn.algorithms import energy, kinematics
-from robodyn.algorithms.aba import INVERSE_MASS_MATRIX, aba
-from robodyn.algorithms.coriolis import CORIOLIS_MATRIX
-from robodyn.algorithms.crba import CRBA
-from robodyn.algorithms.forward_gradient import forward_by_mass_matrix, forward_gradient, inverse_by_mass_matrix
-from robodyn.algorithms.forward_hessian import forward_hessian
-from robodyn.algorithms.idsva import idsva
-from robodyn.algorithms.idsva_hessian import idsva_hessian
-from robodyn.algorithms.regressor import EXTERNAL_FORCE_GRADIENT, GRAVITY_GRADIENT, REGRESSOR
-from robodyn.algorithms.rest_gradient import GRAVITY_FORCE_GRADIENT, MASS_MATRIX_PRODUCT_GRADIENT
-from robodyn.algorithms.rnea import rnea
-from robodyn.algorithms.rnea_vjp import rnea_vjp
 from robodyn.arguments import Array, count, flag, one_of
 from robodyn.capture import Captured, capture
 from robodyn.chains import Task
 from robodyn.engines.gpu.options import GpuOptions, gpu_options
-from robodyn.engines.protocol import DTYPES, ENGINE_NAMES, make_engine
+from robodyn.engines.make import ENGINE_NAMES, Options, make_engine
+from robodyn.engines.protocol import DTYPES, Explanation
 from robodyn.engines.scan.options import ScanOptions, scan_options
-from robodyn.errors import SingularError
-from robodyn.explanation import Explanation, explain
+from robodyn.explanation import explain
 from robodyn.model import Model
 from robodyn.queries.core import require_model
+from robodyn.queries.forces import ForceQueries
+from robodyn.queries.gradients import GradientQueries
 from robodyn.queries.kinematic import KinematicQueries
 from robodyn.queries.parameters import ParameterQueries
 from robodyn.queries.rest import RestQueries
 from robodyn.queries.second_order import SecondOrderQueries
 from robodyn.queries.totals import TotalQueries
+from robodyn.questions import QUESTIONS, plain_questions
 from robodyn.rollout import Policy, rollout
 from robodyn.rollout_result import Rollout
-from robodyn.scheduler import Scheduled, current_table
 from robodyn.sweeps import PER_BODY, PER_VELOCITY
 
 if TYPE_CHECKING:
     from robodyn.engines.cpu.generated import GeneratedCode
     from robodyn.engines.gpu.generated import GeneratedKernels
 
-PLAIN_CALLS: dict[str, tuple[Task, tuple[str, ...]]] = {
-    "inverse_dynamics": (rnea(("q", "qd", "qdd")), ("q", "qd", "qdd")),
-    "forward_dynamics": (aba(("q", "qd", "tau")), ("q", "qd", "tau")),
-    "mass_matrix": (CRBA, ("q",)),
-    "mass_matrix_inverse": (INVERSE_MASS_MATRIX, ("q",)),
-    "bias_force": (rnea(("q", "qd")), ("q", "qd")),
-    "gravity_force": (rnea(("q",)), ("q",)),
-    "gravity_force_gradient": (GRAVITY_FORCE_GRADIENT, ("q",)),
-    "mass_matrix_product_gradient": (MASS_MATRIX_PRODUCT_GRADIENT, ("q", "vector")),
-    "coriolis_matrix": (CORIOLIS_MATRIX, ("q", "qd")),
-    "inverse_dynamics_gradient": (idsva(), ("q", "qd", "qdd")),
-    "forward_dynamics_gradient": (forward_gradient(("q", "qd", "tau"), damping=False), ("q", "qd", "tau")),
-    "inverse_dynamics_vjp": (rnea_vjp(("q", "qd", "qdd", "vector")), ("q", "qd", "qdd", "vector")),
-    "inverse_dynamics_hessian": (idsva_hessian(("q", "qd", "qdd", "vector")), ("q", "qd", "qdd", "vector")),
-    "forward_dynamics_hessian": (
-        forward_hessian(("q", "qd", "tau", "vector"), damping=False),
-        ("q", "qd", "tau", "vector"),
-    ),
-    "regressor": (REGRESSOR, ("q", "qd", "qdd")),
-    "inverse_dynamics_external_force_gradient": (EXTERNAL_FORCE_GRADIENT, ("q",)),
-    "inverse_dynamics_gravity_gradient": (GRAVITY_GRADIENT, ("q",)),
-    "forward_kinematics": (kinematics.forward_kinematics(False), ("q",)),
-    "forward_kinematics_gradient": (kinematics.LINK_JACOBIANS, ("q",)),
-    "kinetic_energy": (energy.KINETIC_ENERGY, ("q", "qd")),
-    "kinetic_energy_gradient": (energy.KINETIC_ENERGY_GRADIENT, ("q", "qd")),
-    "potential_energy": (energy.POTENTIAL_ENERGY, ("q",)),
-    "potential_energy_gradient": (rnea(("q",)), ("q",)),
-    "center_of_mass": (energy.CENTER_OF_MASS, ("q",)),
-    "center_of_mass_jacobian": (energy.CENTER_OF_MASS_JACOBIAN, ("q",)),
-    "centroidal_momentum": (energy.CENTROIDAL_MOMENTUM, ("q", "qd")),
-}
-"""Queries that one algorithm or chain answers from arrays alone: its name, that, and the arrays in order. The
-algorithm is the very object that the query runs, asked for with the same arguments: engines tell them apart by that."""
-
 _MAX_THREADS = 4096
-_WITH_JOINT_FORCES = (
-    *("inverse_dynamics", "forward_dynamics", "bias_force"),
-    *("inverse_dynamics_gradient", "forward_dynamics_gradient", "inverse_dynamics_vjp", "forward_dynamics_hessian"),
-)
-_INVERTING = ("forward_dynamics", "mass_matrix_inverse", "forward_dynamics_gradient", "forward_dynamics_hessian")
-_CENTRED = ("center_of_mass", "center_of_mass_jacobian", "centroidal_momentum")
-_EAGER = ("inverse_dynamics", "forward_dynamics", "mass_matrix", "bias_force")
 
 
-class Dynamics(SecondOrderQueries, ParameterQueries, RestQueries, KinematicQueries, TotalQueries):
+class Dynamics(
+    ForceQueries,
+    GradientQueries,
+    SecondOrderQueries,
+    ParameterQueries,
+    RestQueries,
+    KinematicQueries,
+    TotalQueries,
+):
     """Answers rigid-body dynamics queries about a model.
 
     Args:
@@ -147,10 +104,8 @@ class Dynamics(SecondOrderQueries, ParameterQueries, RestQueries, KinematicQueri
         self.threads = None if threads is None else count("threads", threads, 1, _MAX_THREADS)
         self.check = None if check is None else flag("check", check)
         self.joint_forces = _joint_forces(joint_forces)
-        options = scan_options(scan), gpu_options(gpu)
-        self.engine = make_engine(engine, model, self.dtype, self.threads, compile, code, *options)
-        self._engine_asked, self._compile, self._code = engine, compile, code
-        self._scan_options, self._gpu_options = scan, gpu
+        self._options = Options(engine, self.threads, compile, code, scan_options(scan), gpu_options(gpu))
+        self.engine = make_engine(model, self.dtype, self._options)
         self.argument_shapes: dict[str, tuple[int, ...]] = {
             "q": (model.nq,),
             **dict.fromkeys(PER_VELOCITY, (model.nv,)),
@@ -158,8 +113,9 @@ class Dynamics(SecondOrderQueries, ParameterQueries, RestQueries, KinematicQueri
             **dict.fromkeys(("V0", "dV0"), (6,)),
         }
         if compile == "eager":
-            for name in _EAGER:
-                self.engine.prepare(PLAIN_CALLS[name][0])
+            for question in QUESTIONS.values():
+                if question.eager:
+                    self.engine.prepare(question.plain_task(model))
 
     def __repr__(self) -> str:
         return f"<Dynamics of {self.model.name!r}: engine {self.engine.name!r}, {self.dtype}>"
@@ -167,65 +123,36 @@ class Dynamics(SecondOrderQueries, ParameterQueries, RestQueries, KinematicQueri
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute, and let go of the quick functions that were made for the old one."""
         object.__setattr__(self, name, value)
-        for query in PLAIN_CALLS:
+        for query in QUESTIONS:
             self.__dict__.pop(query, None)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its arguments: what engines have prepared or compiled stays in its process."""
-        return partial(type(self), **self._options), (self.model,)
+        return partial(type(self), **self._arguments), (self.model,)
 
     @property
-    def _options(self) -> dict[str, Any]:
-        return {
-            "engine": self._engine_asked,
-            "dtype": self.dtype.name,
-            "threads": self.threads,
-            "compile": self._compile,
-            "check": self.check,
-            "joint_forces": self.joint_forces,
-            "code": self._code,
-            "scan": self._scan_options,
-            "gpu": self._gpu_options,
-        }
+    def _arguments(self) -> dict[str, Any]:
+        """What it was made with, besides the model."""
+        own = {"dtype": self.dtype.name, "check": self.check, "joint_forces": self.joint_forces}
+        return {**vars(self._options), **own}
 
     def variant(self, model: Model | None = None, **options: Any) -> Dynamics:
         """A `Dynamics` with the same options but for those given, of the same model or of another one.
 
         It compiles nothing before it is asked: "eager" becomes "lazy", unless it is given.
         """
-        compile = "lazy" if self._compile == "eager" else self._compile
-        return Dynamics(self.model if model is None else model, **{**self._options, "compile": compile, **options})
-
-    def _answered(self, name: str, result: Any) -> Any:
-        """Pass on the first answer to a query, and let machine code take its plain calls from then on.
-
-        An entry hides the method of that name on this object, answers calls that give the arrays of `PLAIN_CALLS` and
-        nothing else, and passes every other call on to the method.
-        """
-        overridden = getattr(type(self), name) is not getattr(Dynamics, name)
-        if name not in self.__dict__ and not overridden:
-            forces = self.joint_forces and name in _WITH_JOINT_FORCES
-            entry = None if forces else self.engine.fast_call(name, self.plain_task(name), self)
-            if self._engine_asked == "auto" and current_table().unusual(name, self.dtype.name, self.model):
-                entry = Scheduled(self, name, entry or getattr(type(self), name).__get__(self))
-            if entry is not None:
-                self.__dict__[name] = entry
-        return result
+        given = self._arguments
+        if given["compile"] == "eager":
+            given["compile"] = "lazy"
+        return Dynamics(self.model if model is None else model, **{**given, **options})
 
     def plain_task(self, name: str) -> Task:
-        """What answers a plain call on this model: `PLAIN_CALLS`, but for mimicking joints and small trees.
+        """What answers a plain call of a query on this model.
 
         Raises:
-            ArgumentError: no name in `PLAIN_CALLS`.
+            ArgumentError: no query of that name that arrays alone ask.
         """
-        one_of("query", name, tuple(PLAIN_CALLS))
-        if name == "inverse_dynamics_gradient":
-            return self._gradient_algorithm()
-        if self.model.has_mimic and name == "forward_dynamics":
-            return forward_by_mass_matrix(PLAIN_CALLS[name][1])
-        if self.model.has_mimic and name == "mass_matrix_inverse":
-            return inverse_by_mass_matrix()
-        return PLAIN_CALLS[name][0]
+        return QUESTIONS[one_of("query", name, plain_questions())].plain_task(self.model)
 
     def explain(self, query: str, batch: int = 1) -> Explanation:
         """Which engine and method answer a plain call of a query, and why; print it.
@@ -323,20 +250,17 @@ class Dynamics(SecondOrderQueries, ParameterQueries, RestQueries, KinematicQueri
         """The code that answers a query: its mode, operation counts, readable text, IR and assembly.
 
         Args:
-            query: a name in `PLAIN_CALLS`.
+            query: the name of a query that is not about a link, such as "forward_dynamics".
 
         Raises:
-            ArgumentError: a query that is not one program.
+            ArgumentError: no such query.
             SingularError: it needs the inverse of a mass matrix that has none.
             NumericalError: it needs a centre of mass, and nothing that moves has mass.
             UnavailableError: an engine that does not compile.
         """
-        one_of("query", query, tuple(PLAIN_CALLS))
-        if query in _INVERTING and self._singular is not None:
-            raise SingularError(self._singular)
-        if query in _CENTRED:
-            self._require_mass()
-        return self.engine.generated(self.plain_task(query))
+        task = self.plain_task(query)
+        self._require_possible(QUESTIONS[query])
+        return self.engine.generated(task)
 
 
 def _joint_forces(given: Any) -> tuple[str, ...]:

@@ -10,8 +10,7 @@ from robodyn.arguments import Array, broadcast_leading, one_of, real_array
 from robodyn.dynamics import Dynamics
 from robodyn.model import Model
 from robodyn.queries.core import require_model
-from robodyn.queries.kinematic import FRAMES
-from robodyn.query import Query
+from robodyn.questions import FRAMES
 
 
 def external_force(
@@ -32,10 +31,8 @@ def external_force(
     require_model(model)
     one_of("frame", frame, FRAMES)
     number = model.link_index(link)
-    dyn = Dynamics(model, engine="reference", check=False)
     given = real_array("wrench", wrench, (6,), np.float64, what="moment, then force")
-    query = Query(dyn, q=q)
-    T = dyn._poses(query, number).reshape(*query.leading, 4, 4)
+    T = Dynamics(model, engine="reference", check=False).link_pose(q, number)
     leading = broadcast_leading({"q": (T, 2), "wrench": (given, 1)})
     moment, force = given[..., :3], given[..., 3:]
     with np.errstate(all="ignore"):

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from robodyn.algorithms.aba import aba
-from robodyn.algorithms.forward_gradient import forward_by_mass_matrix
 from robodyn.arguments import Array, count, finite_real, flag, one_of, real_array, require_finite, row_named
 from robodyn.array_library import Library
 from robodyn.chains import on_inertia, step_of
@@ -26,7 +24,8 @@ from robodyn.engines.protocol import Marching
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.integrators import INTEGRATORS
 from robodyn.messages import brief
-from robodyn.query import Query
+from robodyn.queries.call import Call
+from robodyn.questions import QUESTIONS, Asked
 from robodyn.rollout_result import Rollout, file_named
 
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 Policy = Callable[[float, Array, Array], Any]
 """(t, q (..., nq), qd (..., nv)) to tau (..., nv)."""
 
+FORWARD_DYNAMICS = QUESTIONS["forward_dynamics"]
 _MOST_STEPS = 1 << 40
 _WINDOW_SCALARS = 1 << 18
 """Scalars of states in a window: some milliseconds of work, and in a cache what one window leaves to the next."""
@@ -74,7 +74,7 @@ def rollout(
         got = "tau besides" if callable(policy) else brief(policy)
         raise ArgumentError(f"policy: got {got}; wanted a function of (t, q, qd) that returns tau, and no tau then")
     file = None if checkpoint is None else _Checkpoint(file_named("checkpoint", checkpoint))
-    start = Query(dyn, None, q=q0, qd=qd0)
+    start = Call(dyn, {"q": q0, "qd": qd0})
     given = {"tau": tau, "f_ext": f_ext, "inertia": inertia}
     with _memory_for(start.batch):
         run = _Run(dyn, start, seconds, steps, integrator, given, policy)
@@ -97,7 +97,7 @@ def _memory_for(batch: int) -> Iterator[None]:
 class _Run:
     """A rollout under way.
 
-    `dyn`: what answers; `start`: its query about the first states; `given`: what stays or changes with the steps;
+    `dyn`: what answers; `start`: the call about the first states; `given`: what stays or changes with the steps;
     `library`: of arrays where the engine lives, which need not be that of the user's, `outer`; `interrupted`: whether
     somebody asked to stop.
     """
@@ -105,7 +105,7 @@ class _Run:
     def __init__(
         self,
         dyn: Dynamics,
-        start: Query,
+        start: Call,
         dt: float,
         steps: int,
         integrator: str,
@@ -119,7 +119,7 @@ class _Run:
         if "tau" not in self.given:
             self.given["tau"] = self.library.xp.zeros((1, start.batch, dyn.model.nv), dyn.dtype)
         inputs = tuple(name for name in ("q", "qd", "tau", "f_ext") if name in ("q", "qd") or name in self.given)
-        dynamics = forward_by_mass_matrix(inputs) if dyn.model.has_mimic else aba(inputs)
+        dynamics = FORWARD_DYNAMICS.task(Asked(dyn.model, inputs))
         self.task = on_inertia(dynamics) if "inertia" in self.given else dynamics
         dyn._require_regular(start)
         start.library = self.library
@@ -237,14 +237,13 @@ class _Arrays:
         """qdd (B, nv)."""
         run, xp = self._run, self._run.library.xp
         inputs = {**self._given, "q": q, "qd": qd}
-        query = run.start
-        query.inputs = inputs
-        run.dyn._take_joint_forces(query)
+        call = run.start
+        call.inputs = inputs
+        run.dyn._take_joint_forces(FORWARD_DYNAMICS, call)
         if not run.engine.normalizes:
-            query.inputs["q"] = run.dyn.model.unit_coordinates(q)
+            call.inputs["q"] = run.dyn.model.unit_coordinates(q)
         qdd = xp.empty(qd.shape, qd.dtype)
-        engine: Any = run.engine
-        engine.run(run.dyn._scan("forward_dynamics") or run.task, query.inputs, {"qdd": qdd})
+        run.engine.answer(FORWARD_DYNAMICS, "auto", call.inputs, {"qdd": qdd})
         return cast(Array, qdd)
 
     def moved(self, q: Array, u: Array) -> Array:

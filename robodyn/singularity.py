@@ -11,7 +11,8 @@ from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.pivots import MASS_MATRIX_SIZE, PIVOTS
 from robodyn.arguments import Array
 from robodyn.engines.dense import pivots_with_error
-from robodyn.engines.protocol import Engine, make_engine
+from robodyn.engines.make import AUTO, REFERENCE, Options, make_engine
+from robodyn.engines.protocol import Engine
 from robodyn.model import Model
 from robodyn.sweeps import Algorithm, with_inertia
 
@@ -40,7 +41,9 @@ def singularity(model: Model) -> str | None:
     What vanishes at states drawn at random vanishes everywhere, but for accidents.
     """
     # What one state of a small robot takes least time on, compilation included; then what large trees need.
-    engine = make_engine("reference" if model.n_bodies <= _REFERENCE_BODIES else "auto", model, np.dtype(np.float64))
+    engine = make_engine(
+        model, np.dtype(np.float64), Options(REFERENCE if model.n_bodies <= _REFERENCE_BODIES else AUTO)
+    )
     vanishing = np.ones(model.nv, dtype=bool)
     for q in _states(model):
         pivot, limit = (each[0] for each in _pivots(model, engine, {"q": q}, ROUNDING_ERRORS * _EPS))

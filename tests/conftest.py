@@ -15,7 +15,8 @@ import pytest
 
 import robodyn as rd
 from robodyn.engines.cpu.cache import FOLDER_VARIABLE
-from robodyn.engines.protocol import SUPPORT
+from robodyn.engines.protocol import DTYPES
+from robodyn.questions import QUESTIONS
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -63,9 +64,9 @@ def _missing_gpu() -> str:
         return f"no GPU: {error}"
 
 
-_COMPLETE = set.intersection(*(set(table) for table in SUPPORT.values()))
+_COMPLETE = set.intersection(*(set(question.engines) for question in QUESTIONS.values()))
 """Engines that answer every query."""
-_PAIRS = sorted({(name, dtype) for table in SUPPORT.values() for name in _COMPLETE for dtype in table[name]})
+_PAIRS = sorted((name, dtype) for name in _COMPLETE for dtype in DTYPES)
 
 
 def _param(pair: tuple[str, str]) -> Any:

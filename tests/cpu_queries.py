@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 import robodyn as rd
-from robodyn.queries.kinematic import FRAMES
+from robodyn.questions import FRAMES
 
 
 @dataclass(frozen=True)

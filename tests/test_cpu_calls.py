@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import robodyn as rd
-from robodyn.dynamics import PLAIN_CALLS
 from robodyn.engines.cpu import engine as engines
 from robodyn.engines.cpu import route
+from robodyn.questions import QUESTIONS, plain_questions
 
 
 @pytest.fixture
@@ -74,7 +74,8 @@ def test_all_plain_calls_answer_as_their_methods(robot, dtype, code, monkeypatch
         monkeypatch.setattr(route, "MAX_UNROLLED_CHAIN", 0)
     model = ROBOTS[robot]()
     dyn = rd.Dynamics(model, engine="cpu", dtype=dtype, code=code, threads=2)
-    for name, (_, inputs) in PLAIN_CALLS.items():
+    for name in plain_questions():
+        inputs = QUESTIONS[name].plain
         if (name, dtype) in COMPARED:
             continue
         method = getattr(rd.Dynamics, name)
@@ -105,8 +106,9 @@ def passed_on(monkeypatch):
 
         return answer
 
-    for name in PLAIN_CALLS:
-        monkeypatch.setattr(rd.Dynamics, name, listed(name, getattr(rd.Dynamics, name)))
+    for name in plain_questions():
+        (owner,) = (each for each in rd.Dynamics.__mro__ if name in vars(each))
+        monkeypatch.setattr(owner, name, listed(name, getattr(rd.Dynamics, name)))
     return seen
 
 
@@ -116,7 +118,7 @@ def test_which_calls_the_method_answers(name, code, passed_on, monkeypatch):
     """The first one of single states and of batches, one more where these have code of their own, then none."""
     model = ROBOTS["plain"]()
     dyn = rd.Dynamics(model, engine="cpu", code=code, threads=1)
-    batch, state = (arguments(model, PLAIN_CALLS[name][1], rows) for rows in (9, 0))
+    batch, state = (arguments(model, QUESTIONS[name].plain, rows) for rows in (9, 0))
     for args in (batch, batch, batch, state, state, state, batch, state):
         getattr(dyn, name)(*args)
     assert len(passed_on) <= (1 if code == "unrolled" else 3)
@@ -125,6 +127,29 @@ def test_which_calls_the_method_answers(name, code, passed_on, monkeypatch):
     assert passed_on == []
     getattr(dyn, name)(*map(np.ndarray.tolist, state))
     assert passed_on == [name]
+
+
+def test_a_vector_comes_by_name(passed_on):
+    """To machine code as to methods, which never take it in the place of forces."""
+    model = ROBOTS["plain"]()
+    dyn = rd.Dynamics(model, engine="cpu", threads=1)
+    for name in ("inverse_dynamics_vjp", "mass_matrix_product_gradient", "inverse_dynamics_hessian"):
+        for rows in (5, 0):
+            *given, vector = arguments(model, QUESTIONS[name].plain, rows)
+            wanted = several(getattr(dyn, name)(*given, vector=vector))
+            getattr(dyn, name)(*given, vector=vector)
+            passed_on.clear()
+            out = tuple(np.full(each.shape, np.nan) for each in wanted)
+            found = several(getattr(dyn, name)(*given, vector=vector))
+            getattr(dyn, name)(*given, vector=vector, out=out if len(out) > 1 else out[0])
+            assert passed_on == []
+            for each in (found, out):
+                assert all(np.array_equal(one, two) for one, two in zip(each, wanted, strict=True))
+            with pytest.raises(TypeError, match="positional argument"):
+                getattr(dyn, name)(*given, vector)
+            wrong = {"f_ext": vector} if name != "mass_matrix_product_gradient" else {"inertia": vector}
+            with pytest.raises((TypeError, rd.ArgumentError)):
+                getattr(dyn, name)(*given, **wrong)
 
 
 def test_trees_that_take_much_scratch_memory_go_without(monkeypatch):
@@ -152,7 +177,7 @@ def test_entries_share_their_scratch_memory():
 @pytest.mark.parametrize("name", ["inverse_dynamics_gradient", "forward_dynamics_gradient", "centroidal_momentum"])
 def test_values_that_are_not_finite(name, code):
     model = ROBOTS["plain"]()
-    dyn, inputs = rd.Dynamics(model, engine="cpu", code=code, threads=2), PLAIN_CALLS[name][1]
+    dyn, inputs = rd.Dynamics(model, engine="cpu", code=code, threads=2), QUESTIONS[name].plain
     call, method = (lambda *a, **k: getattr(dyn, name)(*a, **k)), getattr(rd.Dynamics, name)
     good, batch = arguments(model, inputs, 0), arguments(model, inputs, 9)
     out = tuple(np.empty_like(array) for array in call(*good))
@@ -189,7 +214,7 @@ def test_threads_call_the_same_entries(code):
     cases = []
     for name in names:
         for rows in (0, 1, 7, 300):
-            args = arguments(model, PLAIN_CALLS[name][1], rows)
+            args = arguments(model, QUESTIONS[name].plain, rows)
             cases.append((name, args, several(getattr(rd.Dynamics, name)(dyn, *args))))
 
     def work():

@@ -8,6 +8,7 @@ import multiprocessing
 import pickle
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,10 +16,12 @@ from conftest import BATCHES, random_states, relative
 from robots import own
 
 import robodyn as rd
-from robodyn.autodiff.functions import QUERIES, DifferentiableDynamics
+from robodyn.autodiff.functions import WITH_RULES, DifferentiableDynamics
 from robodyn.description import JOINT_TYPES
-from robodyn.engines.protocol import METHODS, SUPPORT
 from robodyn.joints import KINDS
+from robodyn.questions import BASE, EVERYWHERE, QUESTIONS, Asked, short_names
+from robodyn.sweeps import INPUTS
+from robodyn.tracing.unrolled import output_shape
 
 EVERY_KIND = [kind for kind in JOINT_TYPES if kind != "fixed"]
 
@@ -30,86 +33,26 @@ def model():
 
 
 def queries(dyn, q, qd, qdd, f_ext=None):
-    """Every query of the support table: name -> (call taking out=, trailing result shapes)."""
-    m, nv = dyn.model, dyn.model.nv
-    link = m.link_names[-1]
-    f_ext = np.ones((m.n_bodies, 6)) if f_ext is None else f_ext
-    return {
-        "inverse_dynamics": (lambda **o: dyn.inverse_dynamics(q, qd, qdd, f_ext=f_ext, **o), [(nv,)]),
-        "forward_dynamics": (lambda **o: dyn.forward_dynamics(q, qd, qdd, f_ext=f_ext, **o), [(nv,)]),
-        "mass_matrix": (lambda **o: dyn.mass_matrix(q, **o), [(nv, nv)]),
-        "mass_matrix_inverse": (lambda **o: dyn.mass_matrix_inverse(q, **o), [(nv, nv)]),
-        "bias_force": (lambda **o: dyn.bias_force(q, qd, **o), [(nv,)]),
-        "gravity_force": (lambda **o: dyn.gravity_force(q, **o), [(nv,)]),
-        "gravity_force_gradient": (lambda **o: dyn.gravity_force_gradient(q, **o), [(nv, nv)]),
-        "mass_matrix_product_gradient": (lambda **o: dyn.mass_matrix_product_gradient(q, vector=qdd, **o), [(nv, nv)]),
-        "coriolis_matrix": (lambda **o: dyn.coriolis_matrix(q, qd, **o), [(nv, nv)]),
-        "inverse_dynamics_gradient": (
-            lambda **o: dyn.inverse_dynamics_gradient(q, qd, qdd, f_ext=f_ext, **o),
-            [(nv, nv)] * 2,
-        ),
-        "inverse_dynamics_vjp": (
-            lambda **o: dyn.inverse_dynamics_vjp(q, qd, qdd, vector=qd, f_ext=f_ext, **o),
-            [(nv,)] * 3,
-        ),
-        "forward_dynamics_gradient": (
-            lambda **o: dyn.forward_dynamics_gradient(q, qd, qdd, f_ext=f_ext, **o),
-            [(nv, nv)] * 3,
-        ),
-        "regressor": (lambda **o: dyn.regressor(q, qd, qdd, **o), [(nv, 10 * m.n_bodies)]),
-        "inverse_dynamics_external_force_gradient": (
-            lambda **o: dyn.inverse_dynamics_external_force_gradient(q, **o),
-            [(nv, m.n_bodies, 6)],
-        ),
-        "inverse_dynamics_gravity_gradient": (
-            lambda **o: dyn.inverse_dynamics_gravity_gradient(q, **o),
-            [(nv, 3)],
-        ),
-        "forward_dynamics_parameter_gradient": (
-            lambda **o: dyn.forward_dynamics_parameter_gradient(q, qd, qdd, f_ext=f_ext, **o),
-            [(nv, 10 * m.n_bodies)],
-        ),
-        "forward_dynamics_external_force_gradient": (
-            lambda **o: dyn.forward_dynamics_external_force_gradient(q, **o),
-            [(nv, m.n_bodies, 6)],
-        ),
-        "forward_dynamics_gravity_gradient": (
-            lambda **o: dyn.forward_dynamics_gravity_gradient(q, **o),
-            [(nv, 3)],
-        ),
-        "inverse_dynamics_hessian": (
-            lambda **o: dyn.inverse_dynamics_hessian(q, qd, qdd, f_ext=f_ext, **o),
-            [(nv, nv, nv)] * 4,
-        ),
-        "forward_dynamics_hessian": (
-            lambda **o: dyn.forward_dynamics_hessian(q, qd, qdd, vector=qd, f_ext=f_ext, **o),
-            [(nv, nv)] * 4,
-        ),
-        "forward_kinematics": (lambda **o: dyn.forward_kinematics(q, **o), [(len(m.link_names), 4, 4)]),
-        "forward_kinematics_gradient": (
-            lambda **o: dyn.forward_kinematics_gradient(q, **o),
-            [(len(m.link_names), 6, nv)],
-        ),
-        "jacobian": (lambda **o: dyn.jacobian(q, link, **o), [(6, nv)]),
-        "jacobian_derivative": (lambda **o: dyn.jacobian_derivative(q, qd, link, **o), [(6, nv)]),
-        "pose_hessian": (lambda **o: dyn.pose_hessian(q, link, **o), [(6, nv, nv)]),
-        "link_velocity": (lambda **o: dyn.link_velocity(q, qd, link, **o), [(6,)]),
-        "link_acceleration": (lambda **o: dyn.link_acceleration(q, qd, qdd, link, **o), [(6,)]),
-        "kinetic_energy": (lambda **o: dyn.kinetic_energy(q, qd, **o), [()]),
-        "kinetic_energy_gradient": (lambda **o: dyn.kinetic_energy_gradient(q, qd, **o), [(nv,), (nv,)]),
-        "potential_energy_gradient": (lambda **o: dyn.potential_energy_gradient(q, **o), [(nv,)]),
-        "center_of_mass_jacobian": (lambda **o: dyn.center_of_mass_jacobian(q, **o), [(3, nv)]),
-        "potential_energy": (lambda **o: dyn.potential_energy(q, **o), [()]),
-        "center_of_mass": (lambda **o: dyn.center_of_mass(q, **o), [(3,)]),
-        "centroidal_momentum": (lambda **o: dyn.centroidal_momentum(q, qd, **o), [(6,), (6, nv)]),
-    }
+    """Every query of the table: name -> (call taking out=, trailing result shapes)."""
+    model, link = dyn.model, dyn.model.link_names[-1]
+    f_ext = np.ones((model.n_bodies, 6)) if f_ext is None else f_ext
+    values = {"q": q, "qd": qd, "qdd": qdd, "tau": qdd, "vector": qdd, "f_ext": f_ext}
+    found = {}
+    for name, question in QUESTIONS.items():
+        # One of the second derivatives is taken at a vector, the other as a tensor.
+        optional = ("f_ext", "vector") if name == "forward_dynamics_hessian" else ("f_ext",)
+        given = {each: values[each] for each in (*question.inputs, *(o for o in optional if o in question.optional))}
+        by_place, by_name = question.arguments(given, link)
+        call = partial(getattr(dyn, name), *by_place, **by_name)
+        found[name] = call, list(question.shapes(model, given).values())
+    return found
 
 
 def as_tuple(result):
     return result if isinstance(result, tuple) else (result,)
 
 
-@pytest.mark.parametrize("name", SUPPORT)
+@pytest.mark.parametrize("name", QUESTIONS)
 @pytest.mark.parametrize("leading", BATCHES, ids=str)
 def test_batches_and_out(name, leading, model, make_dynamics, engine_dtype):
     dyn = make_dynamics(model)
@@ -132,12 +75,35 @@ def test_batches_and_out(name, leading, model, make_dynamics, engine_dtype):
     assert all(np.isnan(array[..., 1]).all() for array in wide)
 
 
-def test_the_support_table_names_every_query(model):
-    methods = inspect.getmembers(rd.Dynamics, inspect.isfunction)
-    asked = {n for n, method in methods if not n.startswith("_") and "q" in inspect.signature(method).parameters}
-    q, qd, qdd = random_states(model)
-    assert set(SUPPORT) == set(queries(rd.Dynamics(model), q, qd, qdd)) == asked
-    assert set(METHODS) <= set(SUPPORT)
+def test_every_query_has_a_row_and_every_row_a_query():
+    """Rows say what signatures say, and what algorithms return."""
+    methods = dict(inspect.getmembers(rd.Dynamics, inspect.isfunction))
+    asked = {
+        n for n, method in methods.items() if not n.startswith("_") and "q" in inspect.signature(method).parameters
+    }
+    assert asked == set(QUESTIONS)
+    model = rd.load_urdf(own("arm6"))
+    short = list(short_names())
+    assert len(short) == len(set(short)) == len(QUESTIONS) + sum(len(each.variants) for each in QUESTIONS.values())
+    for name, question in QUESTIONS.items():
+        parameters = inspect.signature(methods[name]).parameters
+        arrays = [each for each in parameters if each in (*INPUTS, *BASE)]
+        required = [each for each in arrays if parameters[each].default is inspect.Parameter.empty]
+        assert set(arrays) == {*question.inputs, *question.optional} and tuple(required) == question.inputs, name
+        assert set(question.arrays) == set(arrays), name
+        assert question.of_link == ("link" in parameters) and question.in_frame == ("frame" in parameters), name
+        assert bool(question.methods) == ("method" in parameters), name
+        assert question.about.endswith(".") and question.name == name
+        for given in {question.plain, question.inputs}:
+            task = question.made(Asked(model, given))
+            shapes = [output_shape(model, output) for output in task.outputs.values()]
+            assert shapes == list(question.shapes(model, given).values()), name
+            assert question.made(Asked(model, given)) is task, name
+        for engine in EVERYWHERE:
+            for method in question.methods_on(engine) if engine != "scan" else ():
+                assert question.task(Asked(model, question.plain, method)).outputs, (name, method)
+        assert set(question.engines) <= set(EVERYWHERE) and set(question.needs) <= {"inverse", "mass"}
+        assert set(question.joint_forces) <= {*question.results, "tau"}
 
 
 def test_leading_axes_of_all_arguments_broadcast(model, make_dynamics, tolerance):
@@ -162,23 +128,13 @@ def test_large_batches_are_cut_into_pieces(make_dynamics, tolerance):
 
 
 ARGUMENTS = {
-    "q": set(SUPPORT),
-    "quaternion": set(SUPPORT),
-    "qd": {name for name in SUPPORT if "qd" in inspect.signature(getattr(rd.Dynamics, name)).parameters},
-    "qdd": {
-        *("inverse_dynamics", "inverse_dynamics_gradient", "inverse_dynamics_vjp"),
-        *("regressor", "link_acceleration", "inverse_dynamics_hessian"),
+    "q": set(QUESTIONS),
+    "quaternion": set(QUESTIONS),
+    **{
+        each: {name for name, question in QUESTIONS.items() if each in question.inputs} for each in ("qd", "qdd", "tau")
     },
     "vector": {"mass_matrix_product_gradient"},
-    "tau": {
-        *("forward_dynamics", "forward_dynamics_gradient", "forward_dynamics_parameter_gradient"),
-        "forward_dynamics_hessian",
-    },
-    "f_ext": {
-        *("inverse_dynamics", "forward_dynamics", "inverse_dynamics_gradient", "forward_dynamics_gradient"),
-        *("forward_dynamics_parameter_gradient", "inverse_dynamics_vjp"),
-        *("inverse_dynamics_hessian", "forward_dynamics_hessian"),
-    },
+    "f_ext": {name for name, question in QUESTIONS.items() if "f_ext" in question.optional},
 }
 """Argument -> the queries (as `queries` makes them) that read it."""
 
@@ -235,7 +191,7 @@ def test_external_forces_of_values_that_are_not_finite_warn_of_nothing(model):
             assert not np.isfinite(f_ext[0]).all() and np.isfinite(f_ext[1]).all()
 
 
-@pytest.mark.parametrize("name", SUPPORT)
+@pytest.mark.parametrize("name", QUESTIONS)
 def test_none_is_no_array(name, model):
     """Only forces from outside, inertias, the motion of the base, and a vector to contract with may be left out."""
     dyn = rd.Dynamics(model, engine="reference")
@@ -415,17 +371,17 @@ def test_wrenches_velocities_and_jacobians_are_in_one_frame(given, base, make_dy
 
 def test_states_forces_and_links_are_given_in_order_and_all_else_by_name():
     in_order = ("q", "qd", "qdd", "tau", "link")
-    for name in SUPPORT:
+    for name in QUESTIONS:
         parameters = list(inspect.signature(getattr(rd.Dynamics, name)).parameters.values())[1:]
         found = [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY]
         assert found == [each for each in in_order if each in found], name
-    for name in QUERIES:
+    for name in WITH_RULES:
         parameters = inspect.signature(getattr(DifferentiableDynamics, name)).parameters.values()
         assert all(each.kind is each.KEYWORD_ONLY for each in parameters if each.name not in (*in_order, "self")), name
 
 
 def test_every_frame_is_the_same_by_default():
-    asked = (*(getattr(rd.Dynamics, name) for name in SUPPORT), rd.external_force)
+    asked = (*(getattr(rd.Dynamics, name) for name in QUESTIONS), rd.external_force)
     parameters = [inspect.signature(each).parameters for each in asked]
     assert [each["frame"].default for each in parameters if "frame" in each] == ["world_aligned"] * 6
 

@@ -1,10 +1,11 @@
-"""What an engine is, and which query runs where."""
+"""What an engine is."""
 
 from __future__ import annotations
 
-import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -12,24 +13,67 @@ from robodyn.arguments import Array
 from robodyn.chains import Step, Task
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
+from robodyn.questions import Asked, Question
+from robodyn.sweeps import INPUTS
 
 if TYPE_CHECKING:
-    from robodyn.dynamics import Dynamics
+    from robodyn.array_library import Library
     from robodyn.engines.cpu.generated import GeneratedCode
     from robodyn.engines.gpu.generated import GeneratedKernels
-    from robodyn.engines.gpu.options import GpuOptions
-    from robodyn.engines.scan.options import ScanOptions
+
+DTYPES = ("float64", "float32")
 
 
-class Engine(Protocol):
-    """Runs algorithms on one model at one precision.
+@dataclass(frozen=True)
+class Explanation:
+    """`engine` and `method` answer `query` for a batch, for a `reason`; `estimates`: seconds by method, where several
+    were compared."""
 
-    `normalizes`: whether quaternions of any length will do; otherwise they must be unit.
+    query: str
+    batch: int
+    engine: str
+    method: str
+    reason: str
+    estimates: Mapping[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        lines = [f"{self.query}, batch {self.batch}: engine {self.engine!r}, method {self.method!r}: {self.reason}"]
+        width = max(map(len, self.estimates), default=0)
+        lines += [f"  {name:{width}}  {1e3 * seconds:.4g} ms" for name, seconds in self.estimates.items()]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Front:
+    """A method of a `Dynamics` that a quicker function is to stand in front of.
+
+    `method`: the method, bound; `check`: whether values are looked at, as in `Dynamics(check=)`; `forget`: takes the
+    quicker function away, so that the next call makes another.
+    """
+
+    method: Callable[..., Any]
+    check: bool | None
+    forget: Callable[[], object]
+
+
+class Engine(ABC):
+    """Runs algorithms on one model at one precision, and so answers questions.
+
+    An engine that runs algorithms has `run` and is done; others answer in their own way.
+
+    `normalizes`: whether quaternions of any length will do; otherwise they must be unit. `native`: whether it compiles
+    machine code for the processor, so that `kernel` gives the kernel of a task. `threaded`: whether it works in several
+    threads.
     """
 
     name: str
-    normalizes: bool
+    model: Model
+    dtype: np.dtype[Any]
+    normalizes: bool = False
+    native: bool = False
+    threaded: bool = False
 
+    @abstractmethod
     def run(
         self,
         algorithm: Task,
@@ -49,7 +93,46 @@ class Engine(Protocol):
             link: index of the link that the query is about, where it is about one.
         """
 
-    def prepare(self, algorithm: Task) -> None:
+    def answer(
+        self,
+        question: Question,
+        method: str,
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        link: int | None = None,
+        **choices: Any,
+    ) -> None:
+        """Answer a question: fill `outputs`, its results by name in their order, from `inputs`; both as `run` has them.
+
+        Args:
+            question: a row of the table.
+            method: one of its methods on this engine, or "auto".
+            inputs: (B, ...) arrays; which are there says what the question is asked about.
+            outputs: (B, ...) arrays.
+            link: index of the link, where the question is about one.
+            choices: `frame`, `classical` and `damping` of `robodyn.questions.Asked`.
+        """
+        task = question.made(Asked(self.model, _names(inputs), method, **choices))
+        self.run(task, inputs, dict(zip(task.outputs, outputs.values(), strict=True)), link=link)
+
+    def explain(self, question: Question, batch: int) -> Explanation:
+        """What answers a plain call of a question with so many states, and why."""
+        return Explanation(question.name, batch, self.name, self.method_of(question), "computed when it is asked")
+
+    def method_of(self, question: Question) -> str:
+        """What `method=` calls the way in which a plain call is answered, or the algorithm where there is no choice."""
+        chosen = question.task(Asked(self.model, question.plain))
+        for name in question.possible(self.model, self.name):
+            if question.task(Asked(self.model, question.plain, name)) is chosen:
+                return name
+        return chosen.name
+
+    def quick(self, question: Question, front: Front) -> Callable[..., Any] | None:
+        """A function that answers plain calls of a question with less ado than a method of `Dynamics`, and passes all
+        others on to it; None where there is none, or none yet."""
+        return None
+
+    def prepare(self, algorithm: Task) -> None:  # noqa: B027  (most engines have nothing to do)
         """Compile now what `run` would compile at its first call; nothing for engines that do not compile."""
 
     def generated(self, algorithm: Task) -> GeneratedCode | GeneratedKernels:
@@ -58,10 +141,15 @@ class Engine(Protocol):
         Raises:
             UnavailableError: the engine does not compile.
         """
+        return self.refuse_code()
 
-    def fast_call(self, name: str, algorithm: Task, dyn: Dynamics) -> Callable[..., Any] | None:
-        """A function that answers the plain calls of a query with less ado than the method `dyn.name`, and passes all
-        others on to the method; None where there is none, or none yet."""
+    def refuse_code(self) -> NoReturn:
+        """Raise the error of an engine that does not compile."""
+        raise UnavailableError(f"engine: {self.name!r} compiles nothing; programs are the 'cpu' engine's")
+
+    def on_device(self) -> tuple[Engine, Library] | None:
+        """The engine for the same on arrays on a GPU, and their library; None: it takes NumPy arrays alone."""
+        return None
 
 
 @runtime_checkable
@@ -81,113 +169,6 @@ class Marching(Protocol):
         """
 
 
-SUPPORT: dict[str, dict[str, tuple[str, ...]]] = {
-    query: dict.fromkeys(("reference", "cpu", "gpu"), ("float64", "float32"))
-    for query in (
-        "inverse_dynamics",
-        "forward_dynamics",
-        "mass_matrix",
-        "mass_matrix_inverse",
-        "bias_force",
-        "gravity_force",
-        "gravity_force_gradient",
-        "mass_matrix_product_gradient",
-        "coriolis_matrix",
-        "inverse_dynamics_gradient",
-        "inverse_dynamics_vjp",
-        "forward_dynamics_gradient",
-        "inverse_dynamics_hessian",
-        "forward_dynamics_hessian",
-        "regressor",
-        "inverse_dynamics_external_force_gradient",
-        "inverse_dynamics_gravity_gradient",
-        "forward_dynamics_parameter_gradient",
-        "forward_dynamics_external_force_gradient",
-        "forward_dynamics_gravity_gradient",
-        "forward_kinematics",
-        "forward_kinematics_gradient",
-        "jacobian",
-        "jacobian_derivative",
-        "pose_hessian",
-        "link_velocity",
-        "link_acceleration",
-        "kinetic_energy",
-        "kinetic_energy_gradient",
-        "potential_energy",
-        "potential_energy_gradient",
-        "center_of_mass",
-        "center_of_mass_jacobian",
-        "centroidal_momentum",
-    )
-}
-"""Query -> engine -> dtypes. Every joint kind runs on every engine listed. Documentation and tests read this table."""
-
-for _query in ("inverse_dynamics", "forward_dynamics", "mass_matrix", "bias_force", "gravity_force"):
-    SUPPORT[_query]["scan"] = ("float64", "float32")
-SUPPORT["inverse_dynamics_gradient"]["scan"] = ("float64", "float32")
-
-_RECURSIONS = ("reference", "cpu", "gpu")
-METHODS: dict[str, dict[str, tuple[str, ...]]] = {
-    "inverse_dynamics": {
-        **dict.fromkeys(_RECURSIONS, ("rnea",)),
-        "scan": ("rnea", "rnea_world", "twist_pair"),
-    },
-    "forward_dynamics": {
-        **dict.fromkeys(_RECURSIONS, ("aba", "crba")),
-        "scan": ("aba_scan", "crba", "jsiia", "hybrid_abia", "hybrid_abia_fused", "cfa"),
-    },
-    "inverse_dynamics_gradient": {
-        **dict.fromkeys(_RECURSIONS, ("idsva", "columns")),
-        "scan": ("idsva",),
-    },
-}
-"""Algorithms that a query can be asked to use on each engine, besides "auto"."""
-
-
-def methods_of(query: str, engine: str) -> tuple[str, ...]:
-    """Methods of a query on an engine; engines that are not in the table run the algorithms of the reference engine."""
-    return METHODS[query].get(engine, METHODS[query]["reference"])
-
-
-RECURSIVE = ("aba", "aba_scan", "hybrid_abia", "hybrid_abia_fused", "cfa")
-"""Methods of forward dynamics that take every joint as free: not for models whose joints mimic others."""
-
-ENGINE_NAMES = ("auto", "reference", "cpu", "gpu", "scan")
-DTYPES = ("float64", "float32")
-
-
-def make_engine(
-    name: str,
-    model: Model,
-    dtype: np.dtype[Any],
-    threads: int | None = None,
-    compile: str = "lazy",
-    code: str = "auto",
-    scan: ScanOptions | None = None,
-    gpu: GpuOptions | None = None,
-) -> Engine:
-    """The engine of that name; "auto" is the fastest one that runs here for NumPy arrays.
-
-    Raises:
-        UnavailableError: an engine that cannot run on this machine.
-    """
-    if name in ("auto", "cpu"):
-        try:
-            from robodyn.engines.cpu.engine import CpuEngine
-
-            return CpuEngine(model, dtype, threads, compile, code, lenient=name == "auto")
-        except (UnavailableError, ImportError, OSError) as error:
-            if name == "cpu":
-                raise UnavailableError(f"engine: 'cpu' does not run here: {error}") from error
-            warnings.warn(f"engine 'cpu' does not run here, 'reference' does: {error}", RuntimeWarning, stacklevel=3)
-    if name == "gpu":
-        from robodyn.engines.gpu.engine import GpuEngine
-
-        return GpuEngine(model, dtype, gpu)
-    if name == "scan":
-        from robodyn.engines.scan.engine import ScanEngine
-
-        return ScanEngine(model, dtype, scan)
-    from robodyn.engines.reference import ReferenceEngine
-
-    return ReferenceEngine(model, dtype)
+def _names(inputs: Mapping[str, Array]) -> tuple[str, ...]:
+    """The names of inputs that an algorithm lists."""
+    return tuple(name for name in INPUTS if name in inputs)

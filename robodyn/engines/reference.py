@@ -16,12 +16,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.chains import Chain, Products, Solve, Task, Units
+from robodyn.chains import Chain, Derivative, Products, Solve, Task, Units
 from robodyn.engines.dense import solve
+from robodyn.engines.evaluated import Evaluated
+from robodyn.engines.protocol import Engine, Explanation
 from robodyn.engines.reference_views import Bodies, Carried, FieldView, LinkValues, WorldValues
-from robodyn.errors import UnavailableError
 from robodyn.joints import KINDS, JointKind
 from robodyn.model import Model
+from robodyn.questions import Question
 from robodyn.spatial import ZERO_MOTION, Motion
 from robodyn.sweeps import (
     PER_VELOCITY,
@@ -381,28 +383,19 @@ def _select(value: Any, chosen: Array) -> Any:
     return value
 
 
-class ReferenceEngine:
+class ReferenceEngine(Engine):
     """Runs algorithms on NumPy arrays; see the module."""
 
     name = "reference"
-    normalizes = False
 
     def __init__(self, model: Model, dtype: np.dtype[Any]) -> None:
         self.model, self.dtype = model, dtype
+        self._derivatives = Evaluated(model)
 
-    def prepare(self, algorithm: Task) -> None:
-        """Nothing: there is nothing to compile."""
-
-    def generated(self, algorithm: Task) -> Any:
-        """There is none.
-
-        Raises:
-            UnavailableError: always.
-        """
-        raise UnavailableError(f"{algorithm.name}: the reference engine generates no code; engines that do: 'cpu'")
-
-    def fast_call(self, name: str, algorithm: Task, dyn: object) -> None:
-        """None: there is no faster way."""
+    def explain(self, question: Question, batch: int) -> Explanation:
+        """How it works."""
+        how = "bodies of one depth and joint kind step together, in NumPy"
+        return Explanation(question.name, batch, self.name, self.method_of(question), how)
 
     @cached_property
     def _schedule(self) -> Schedule:
@@ -418,6 +411,9 @@ class ReferenceEngine:
     ) -> None:
         """Fill `outputs` (B, ...) from `inputs` (B, ...), all of the engine's dtype; see `protocol.Engine`."""
         batch = next(iter(outputs.values())).shape[0]
+        if isinstance(algorithm, Derivative):
+            self._derivatives.run(algorithm, inputs, outputs, link)
+            return
         lanes = any(getattr(sweep, "lanes", False) for sweep in algorithm.sweeps)
         width = (self.model.n_bodies + 1) * (self.model.nv_tree if lanes else 1)
         one = algorithm.algorithm if isinstance(algorithm, Units) else algorithm
@@ -434,7 +430,12 @@ class ReferenceEngine:
                 self._run_task(algorithm, part, into, piece.stop - piece.start, link)
 
     def _run_task(
-        self, task: Task, inputs: Mapping[str, Array], outputs: Mapping[str, Array], size: int, link: int | None
+        self,
+        task: Algorithm | Chain | Units,
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        size: int,
+        link: int | None,
     ) -> None:
         """Run on so few rows that everything between fits."""
         if isinstance(task, Algorithm):

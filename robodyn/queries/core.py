@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from functools import cached_property
+from abc import ABC
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from robodyn.arguments import Array, one_of, rows_named
+from robodyn.arguments import Array, flag, one_of, rows_named
 from robodyn.array_library import NUMPY, Library, require_one_place
-from robodyn.chains import Scan
-from robodyn.engines.gpu.options import GpuOptions, gpu_options
-from robodyn.engines.protocol import Engine, make_engine, methods_of
+from robodyn.engines.make import Options, judging_engine, make_gpu_engine
+from robodyn.engines.protocol import Engine, Front
 from robodyn.errors import ArgumentError, NumericalError, SingularError
 from robodyn.messages import brief
 from robodyn.model import Model
+from robodyn.queries.call import Call
+from robodyn.questions import FRAMES, QUESTIONS, Question
+from robodyn.scheduler import Scheduled, current_table
 from robodyn.singularity import InertiaJudge, singularity
 
 if TYPE_CHECKING:
+    from robodyn.dynamics import Dynamics
     from robodyn.engines.gpu.engine import GpuEngine
-    from robodyn.engines.scan.gpu_engine import GpuScanEngine
-    from robodyn.engines.scan.options import ScanOptions
-    from robodyn.query import Query
 
 
 class Core(ABC):
@@ -37,18 +37,93 @@ class Core(ABC):
     threads: int | None
     joint_forces: tuple[str, ...]
     argument_shapes: dict[str, tuple[int, ...]]
-    _engine_asked: str
-    _gpu_options: GpuOptions | None
-    _scan_options: ScanOptions | None
+    _options: Options
+
+    # A call, from its arguments to its answer.
+
+    def _ask(
+        self,
+        name: str,
+        given: Mapping[str, Any],
+        out: Any = None,
+        *,
+        method: str = "auto",
+        link: str | int | None = None,
+        **choices: Any,
+    ) -> Any:
+        """Answer a query: one array, or a tuple of several.
+
+        Args:
+            name: of the query, a row of `robodyn.questions.QUESTIONS`.
+            given: its arrays by name, None for those that are left out.
+            out: where results are to be, or None.
+            method: as of the query.
+            link: name or index of the link, where the query is about one.
+            choices: `frame` and `classical`, where the query has them.
+        """
+        question = QUESTIONS[name]
+        self._require_method(question, method)
+        _require_choices(choices)
+        number = self.model.link_index(cast(str | int, link)) if question.of_link else None
+        if "mass" in question.needs:
+            self._require_mass()
+        call = Call(self, given, question.optional, out)
+        return self._answered(question, call.finish(self._results(question, call, method, number, **choices)))
+
+    def _results(
+        self, question: Question, call: Call, method: str = "auto", link: int | None = None, **choices: Any
+    ) -> dict[str, Array]:
+        """The results of a call (B, ...), by name."""
+        if "inverse" in question.needs:
+            self._require_regular(call)
+        if self.joint_forces:
+            choices["damping"] = "damping" in self.joint_forces
+            self._take_joint_forces(question, call)
+        results = call.results(question.shapes(self.model, call.inputs))
+        call.answer(question, results, method, link, **choices)
+        if self.joint_forces:
+            self._add_joint_forces(question, call, results)
+        return results
+
+    def _answered(self, question: Question, result: Any) -> Any:
+        """Pass on an answer, and let machine code take plain calls of the query from then on.
+
+        An entry hides the method of that name on this object, answers calls that give the arrays of `question.plain`
+        and nothing else, and passes every other call on to the method. It is for methods of one class alone: those that
+        a subclass has made its own stay in sight.
+        """
+        name = question.name
+        if name in self.__dict__ or question.of_link or sum(name in vars(each) for each in type(self).__mro__) != 1:
+            return result
+        front = Front(getattr(type(self), name).__get__(self), self.check, partial(self.__dict__.pop, name, None))
+        forces = self.joint_forces and question.joint_forces
+        entry: Callable[..., Any] | None = None if forces else self.engine.quick(question, front)
+        if self._options.chooses and current_table().unusual(name, self.dtype.name, self.model):
+            entry = Scheduled(cast("Dynamics", self), name, entry or front.method)
+        if entry is not None:
+            self.__dict__[name] = entry
+        return result
+
+    def _require_method(self, question: Question, method: str) -> None:
+        """Raise where the engine does not have a method for a query, or not for this model."""
+        if not question.methods:
+            return
+        name = self.engine.name
+        one_of("method", method, ("auto", *question.methods_on(name)))
+        possible = ("auto", *question.possible(self.model, name))
+        if method not in possible:
+            allowed = ", ".join(map(repr, possible))
+            raise ArgumentError(f"method: got {method!r} for a model whose joints mimic others; allowed: {allowed}")
+
+    # Engines.
 
     def _engine_for(self, given: Mapping[str, Any]) -> tuple[Engine, Library]:
         """The engine for the arguments of a call, and the library of their arrays: those on a GPU are for the GPU."""
         if not require_one_place(given):
             return self.engine, NUMPY
-        if self.engine.name == "scan":
-            return self._gpu_scans, self._gpu_scans.library
-        if self.engine.name == "gpu" or self._engine_asked == "auto":
-            return self._gpu, self._gpu.library
+        there = (self._gpu if self._options.chooses else self.engine).on_device()
+        if there is not None:
+            return there
         name = next(name for name, value in given.items() if value is not None)
         raise ArgumentError(
             f"{name}: got {brief(given[name])} on the GPU; engine {self.engine.name!r} wants NumPy arrays, "
@@ -62,40 +137,46 @@ class Core(ABC):
 
         if isinstance(self.engine, GpuEngine):
             return self.engine
-        return GpuEngine(self.model, self.dtype, gpu_options(self._gpu_options))
+        return make_gpu_engine(self.model, self.dtype, self._options)
 
-    @cached_property
-    def _gpu_scans(self) -> GpuScanEngine:
-        """The scan engine for arrays on a GPU."""
-        from robodyn.engines.scan.gpu_engine import GpuScanEngine
+    # Damping and friction.
 
-        return GpuScanEngine(self.model, self.dtype, self._scan_options)
-
-    @abstractmethod
-    def _answered(self, name: str, result: Any) -> Any:
-        """Pass on the first answer to a query, and let machine code take its plain calls from then on."""
-
-    def _joint_force(self, query: Query) -> Array | float:
+    def _joint_force(self, call: Call) -> Array | float:
         """Damping and friction as a generalised force that drives must supply."""
         force: Array | float = 0.0
-        qd = query.inputs["qd"]
+        qd = call.inputs["qd"]
         if "damping" in self.joint_forces:
-            force = force + self._damping(query) * qd
+            force = force + self._damping(call) * qd
         if "friction" in self.joint_forces:
-            force = force + query.library.constant(self.model.friction.astype(self.dtype)) * np.sign(qd)
+            force = force + call.library.constant(self.model.friction.astype(self.dtype)) * np.sign(qd)
         return force
 
-    def _damping(self, query: Query) -> Array:
+    def _damping(self, call: Call) -> Array:
         """(nv,) where the arrays of a call live."""
-        return query.library.constant(self.model.damping.astype(self.dtype))
+        return call.library.constant(self.model.damping.astype(self.dtype))
 
-    def _method(self, query: str, method: str) -> str:
-        """`method` if the engine has it for a query."""
-        return one_of("method", method, ("auto", *methods_of(query, self.engine.name)))
+    def _take_joint_forces(self, question: Question, call: Call) -> None:
+        """Leave of an input what damping and friction do not take."""
+        with np.errstate(all="ignore"):
+            for name in question.joint_forces:
+                if name in call.inputs:
+                    call.inputs[name] = call.inputs[name] - self._joint_force(call)
 
-    def _scan(self, query: str, method: str = "auto") -> Scan | None:
-        """The task of the scan engine behind a query; other engines have tasks of their own."""
-        return Scan(query, method) if self.engine.name == "scan" else None
+    def _add_joint_forces(self, question: Question, call: Call, results: Mapping[str, Array]) -> None:
+        """Add to results what damping and friction have a part in."""
+        with np.errstate(all="ignore"):
+            for name, part in question.joint_forces.items():
+                if name not in results:
+                    continue
+                array = results[name]
+                if part == "force":
+                    array += self._joint_force(call)
+                elif "damping" in self.joint_forces and part == "slope":
+                    nv = self.model.nv
+                    diagonals = array.reshape(call.batch, nv * nv)[:, :: nv + 1]  # a view: results are contiguous
+                    diagonals += self._damping(call)
+                elif "damping" in self.joint_forces:
+                    array += self._damping(call) * call.inputs["vector"]
 
     # What no state can cure.
 
@@ -111,26 +192,33 @@ class Core(ABC):
         """
         return self._singular
 
-    def _require_regular(self, query: Query) -> None:
+    def _require_possible(self, question: Question) -> None:
+        """Raise where a query of the model has no answer at any state."""
+        if "inverse" in question.needs and self._singular is not None:
+            raise SingularError(self._singular)
+        if "mass" in question.needs:
+            self._require_mass()
+
+    def _require_regular(self, call: Call) -> None:
         """Raise where the mass matrix has no inverse at any state. Of inertias that are given and not checked, mark
         the rows that give none."""
-        if query.inertia is None:
+        if call.inertia is None:
             if self._singular is not None:
                 raise SingularError(self._singular)
             return
-        if query.singular is not None or (query.library.on_device and not query.checked):
+        if call.singular is not None or (call.library.on_device and not call.checked):
             return  # known, or not to be known without waiting for the device
-        inertia = query.library.to_numpy(query.inertia).astype(np.float64, copy=False)
+        inertia = call.library.to_numpy(call.inertia).astype(np.float64, copy=False)
         leading = inertia.shape[:-2]
         rows = self._judge.singular(inertia.reshape(prod(leading), *inertia.shape[-2:])).reshape(leading)
-        if query.checked and rows.any():
+        if call.checked and rows.any():
             where = f" {rows_named(rows, 0)}" if leading else ""
             raise SingularError(
                 f"inertia: the joint-space inertia matrix of {self.model.name!r} is singular at every state{where}; "
                 f"{self._culprit(inertia, rows)}wanted bodies with mass and inertia that every joint, or its armature, "
                 "can feel"
             )
-        query.singular = np.broadcast_to(rows, query.leading).reshape(query.batch)
+        call.singular = np.broadcast_to(rows, call.leading).reshape(call.batch)
 
     def _culprit(self, inertia: Array, rows: Array) -> str:
         """Words that name the body that the first singular row leaves without inertia."""
@@ -148,11 +236,14 @@ class Core(ABC):
 
     @cached_property
     def _judge(self) -> InertiaJudge:
-        double, engine = np.dtype(np.float64), self.engine
-        if self.dtype != double or engine.name in ("scan", "gpu"):  # pivots are a recursion, and rows few
-            name = "reference" if engine.name == "reference" else "auto"
-            engine = make_engine(name, self.model, double, self.threads)
-        return InertiaJudge(self.model, engine, self.dtype)
+        return InertiaJudge(self.model, judging_engine(self.engine, self.threads), self.dtype)
+
+
+def _require_choices(choices: Mapping[str, Any]) -> None:
+    if "frame" in choices:
+        one_of("frame", choices["frame"], FRAMES)
+    if "classical" in choices:
+        flag("classical", choices["classical"])
 
 
 def require_model(model: Any) -> None:

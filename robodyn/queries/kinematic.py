@@ -6,13 +6,9 @@ from typing import cast
 
 from numpy.typing import ArrayLike
 
-from robodyn.algorithms import kinematic_gradients, kinematics
 from robodyn.algorithms.kinematics import Frame
-from robodyn.arguments import Array, flag, one_of
+from robodyn.arguments import Array
 from robodyn.queries.core import Core
-from robodyn.query import Query
-
-FRAMES = ("world", "body", "world_aligned")
 
 
 class KinematicQueries(Core):
@@ -20,13 +16,7 @@ class KinematicQueries(Core):
 
     def forward_kinematics(self, q: ArrayLike, *, out: Array | None = None) -> Array:
         """Homogeneous transforms (..., n_links, 4, 4), link to world coordinates, in `model.link_names` order."""
-        query = Query(self, out, q=q)
-        return cast(Array, self._answered("forward_kinematics", query.finish({"T": self._poses(query, None)})))
-
-    def _poses(self, query: Query, link: int | None) -> Array:
-        T = query.result(0, *(() if link is not None else (len(self.model.link_names),)), 4, 4)
-        query.run(kinematics.forward_kinematics(link is not None), link=link, T=T)
-        return T
+        return cast(Array, self._ask("forward_kinematics", {"q": q}, out))
 
     def forward_kinematics_gradient(self, q: ArrayLike, *, out: Array | None = None) -> Array:
         """Jacobians (..., n_links, 6, nv) of every link in the frame "world_aligned", in `model.link_names` order.
@@ -34,10 +24,11 @@ class KinematicQueries(Core):
         With coordinate k, on the tangent space, the attitude R and the position p in `forward_kinematics` change by
         dR = (J[..., :3, k] x) R and dp = J[..., 3:, k].
         """
-        query = Query(self, out, q=q)
-        J = query.result(0, len(self.model.link_names), 6, self.model.nv)
-        query.run(kinematics.LINK_JACOBIANS, J=J)
-        return cast(Array, self._answered("forward_kinematics_gradient", query.finish({"J": J})))
+        return cast(Array, self._ask("forward_kinematics_gradient", {"q": q}, out))
+
+    def link_pose(self, q: ArrayLike, link: str | int, *, out: Array | None = None) -> Array:
+        """Homogeneous transform (..., 4, 4) of a link, link to world coordinates: that of `forward_kinematics`."""
+        return cast(Array, self._ask("link_pose", {"q": q}, out, link=link))
 
     def jacobian(
         self, q: ArrayLike, link: str | int, *, frame: Frame = "world_aligned", out: Array | None = None
@@ -47,12 +38,7 @@ class KinematicQueries(Core):
         `frame`: "world": world axes, velocity of the link's point at the world's origin; "body": the link's frame;
         "world_aligned": world axes, velocity of the link's origin.
         """
-        one_of("frame", frame, FRAMES)
-        number = self.model.link_index(link)
-        query = Query(self, out, q=q)
-        J = query.result(0, 6, self.model.nv)
-        query.run(kinematics.jacobian(frame), link=number, J=J)
-        return cast(Array, query.finish({"J": J}))
+        return cast(Array, self._ask("jacobian", {"q": q}, out, link=link, frame=frame))
 
     def jacobian_derivative(
         self,
@@ -69,12 +55,7 @@ class KinematicQueries(Core):
         For a base at rest Jdot qd is `link_acceleration` at qdd = 0: the spatial one in the frames "world" and "body",
         the classical one in "world_aligned". With V0 the columns are carried along by the base as well.
         """
-        one_of("frame", frame, FRAMES)
-        number = self.model.link_index(link)
-        query = Query(self, out, q=q, qd=qd, V0=V0)
-        Jdot = query.result(0, 6, self.model.nv)
-        query.run(kinematic_gradients.jacobian_derivative(frame), link=number, Jdot=Jdot)
-        return cast(Array, query.finish({"Jdot": Jdot}))
+        return cast(Array, self._ask("jacobian_derivative", {"q": q, "qd": qd, "V0": V0}, out, link=link, frame=frame))
 
     def pose_hessian(
         self, q: ArrayLike, link: str | int, *, frame: Frame = "world_aligned", out: Array | None = None
@@ -85,12 +66,7 @@ class KinematicQueries(Core):
         H qd is `jacobian_derivative` for a base at rest. In no frame is H symmetric in j and k, but for the linear rows
         of "world_aligned" where all joints have one degree of freedom: these are second derivatives of the position.
         """
-        one_of("frame", frame, FRAMES)
-        number = self.model.link_index(link)
-        query = Query(self, out, q=q)
-        H = query.result(0, 6, self.model.nv, self.model.nv)
-        query.run(kinematic_gradients.pose_hessian(frame), link=number, H=H)
-        return cast(Array, query.finish({"H": H}))
+        return cast(Array, self._ask("pose_hessian", {"q": q}, out, link=link, frame=frame))
 
     def link_velocity(
         self,
@@ -103,12 +79,7 @@ class KinematicQueries(Core):
         out: Array | None = None,
     ) -> Array:
         """Spatial velocity (..., 6) of a link, angular part first (rad/s, m/s); `frame` as for `jacobian`."""
-        one_of("frame", frame, FRAMES)
-        number = self.model.link_index(link)
-        query = Query(self, out, q=q, qd=qd, V0=V0)
-        V = query.result(0, 6)
-        query.run(kinematics.link_velocity(frame), link=number, V=V)
-        return cast(Array, query.finish({"V": V}))
+        return cast(Array, self._ask("link_velocity", {"q": q, "qd": qd, "V0": V0}, out, link=link, frame=frame))
 
     def link_acceleration(
         self,
@@ -131,10 +102,5 @@ class KinematicQueries(Core):
         At qdd = 0 it is the bias Jdot qd of `jacobian`: of the frames "world" and "body" the spatial acceleration, of
         "world_aligned", whose origin moves while its axes do not, the classical one.
         """
-        one_of("frame", frame, FRAMES)
-        flag("classical", classical)
-        number = self.model.link_index(link)
-        query = Query(self, out, q=q, qd=qd, qdd=qdd, V0=V0, dV0=dV0)
-        A = query.result(0, 6)
-        query.run(kinematics.link_acceleration(frame, classical), link=number, A=A)
-        return cast(Array, query.finish({"A": A}))
+        given = {"q": q, "qd": qd, "qdd": qdd, "V0": V0, "dV0": dV0}
+        return cast(Array, self._ask("link_acceleration", given, out, link=link, frame=frame, classical=classical))

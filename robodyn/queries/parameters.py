@@ -6,20 +6,11 @@ from typing import cast
 
 from numpy.typing import ArrayLike
 
-from robodyn.algorithms.regressor import (
-    EXTERNAL_FORCE_GRADIENT,
-    FORWARD_EXTERNAL_FORCE_GRADIENT,
-    FORWARD_GRAVITY_GRADIENT,
-    GRAVITY_GRADIENT,
-    REGRESSOR,
-    forward_regressor,
-)
 from robodyn.arguments import Array
-from robodyn.queries.forces import ForceQueries
-from robodyn.query import Query
+from robodyn.queries.core import Core
 
 
-class ParameterQueries(ForceQueries):
+class ParameterQueries(Core):
     """Queries about derivatives with respect to what inverse dynamics is linear in."""
 
     def regressor(
@@ -39,31 +30,20 @@ class ParameterQueries(ForceQueries):
         Armature, damping, friction and external forces have no part in Y pi. Atkeson, An, Hollerbach 1986. Pinocchio's
         order of columns: `robodyn.conventions`.
         """
-        query = Query(self, out, q=q, qd=qd, qdd=qdd, V0=V0, dV0=dV0)
-        Y = query.result(0, self.model.nv, 10 * self.model.n_bodies)
-        query.run(REGRESSOR, Y=Y)
-        return cast(Array, self._answered("regressor", query.finish({"Y": Y})))
+        return cast(Array, self._ask("regressor", {"q": q, "qd": qd, "qdd": qdd, "V0": V0, "dV0": dV0}, out))
 
     def inverse_dynamics_external_force_gradient(self, q: ArrayLike, *, out: Array | None = None) -> Array:
         """dtau/df_ext (..., nv, n_bodies, 6): minus the transposed Jacobian of each body, for forces as `f_ext`.
 
         Inverse dynamics is linear in f_ext: tau(f_ext) = tau(0) + sum over bodies of dtau/df_ext f_ext.
         """
-        query = Query(self, out, q=q)
-        by_force = query.result(0, self.model.nv, self.model.n_bodies, 6)
-        query.run(EXTERNAL_FORCE_GRADIENT, tau_f=by_force)
-        answer = query.finish({"dtau_df_ext": by_force})
-        return cast(Array, self._answered("inverse_dynamics_external_force_gradient", answer))
+        return cast(Array, self._ask("inverse_dynamics_external_force_gradient", {"q": q}, out))
 
     def inverse_dynamics_gravity_gradient(
         self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None
     ) -> Array:
         """dtau/dgravity (..., nv, 3), kg or kg m: `gravity_force` is dtau/dgravity `model.gravity`."""
-        query = Query(self, out, q=q, inertia=inertia)
-        by_gravity = query.result(0, self.model.nv, 3)
-        query.run(GRAVITY_GRADIENT, tau_g=by_gravity)
-        answer = query.finish({"dtau_dgravity": by_gravity})
-        return cast(Array, self._answered("inverse_dynamics_gravity_gradient", answer))
+        return cast(Array, self._ask("inverse_dynamics_gravity_gradient", {"q": q, "inertia": inertia}, out))
 
     def forward_dynamics_parameter_gradient(
         self,
@@ -82,12 +62,8 @@ class ParameterQueries(ForceQueries):
         Raises:
             SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.
         """
-        query = Query(self, out, q=q, qd=qd, tau=tau, f_ext=f_ext, inertia=inertia, V0=V0, dV0=dV0)
-        self._require_regular(query)
-        self._take_joint_forces(query)
-        by_inertia = query.result(0, self.model.nv, 10 * self.model.n_bodies)
-        query.run(forward_regressor(query.names), dqdd_dpi=by_inertia)
-        return cast(Array, query.finish({"dqdd_dpi": by_inertia}))
+        given = {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, "inertia": inertia, "V0": V0, "dV0": dV0}
+        return cast(Array, self._ask("forward_dynamics_parameter_gradient", given, out))
 
     def forward_dynamics_external_force_gradient(
         self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None
@@ -97,11 +73,7 @@ class ParameterQueries(ForceQueries):
         Raises:
             SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.
         """
-        query = Query(self, out, q=q, inertia=inertia)
-        self._require_regular(query)
-        by_force = query.result(0, self.model.nv, self.model.n_bodies, 6)
-        query.run(FORWARD_EXTERNAL_FORCE_GRADIENT, dqdd_df_ext=by_force)
-        return cast(Array, query.finish({"dqdd_df_ext": by_force}))
+        return cast(Array, self._ask("forward_dynamics_external_force_gradient", {"q": q, "inertia": inertia}, out))
 
     def forward_dynamics_gravity_gradient(
         self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None
@@ -111,8 +83,4 @@ class ParameterQueries(ForceQueries):
         Raises:
             SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.
         """
-        query = Query(self, out, q=q, inertia=inertia)
-        self._require_regular(query)
-        by_gravity = query.result(0, self.model.nv, 3)
-        query.run(FORWARD_GRAVITY_GRADIENT, dqdd_dgravity=by_gravity)
-        return cast(Array, query.finish({"dqdd_dgravity": by_gravity}))
+        return cast(Array, self._ask("forward_dynamics_gravity_gradient", {"q": q, "inertia": inertia}, out))

@@ -6,10 +6,8 @@ from typing import cast
 
 from numpy.typing import ArrayLike
 
-from robodyn.algorithms.rest_gradient import GRAVITY_FORCE_GRADIENT, MASS_MATRIX_PRODUCT_GRADIENT
 from robodyn.arguments import Array
 from robodyn.queries.core import Core
-from robodyn.query import Query
 
 
 class RestQueries(Core):
@@ -22,10 +20,7 @@ class RestQueries(Core):
 
         The second derivative of `potential_energy`. It is symmetric where all joints have one degree of freedom.
         """
-        query = Query(self, out, q=q, inertia=inertia)
-        by_q = query.result(0, self.model.nv, self.model.nv)
-        query.run(GRAVITY_FORCE_GRADIENT, by_q=by_q)
-        return cast(Array, self._answered("gravity_force_gradient", query.finish({"dg_dq": by_q})))
+        return cast(Array, self._ask("gravity_force_gradient", {"q": q, "inertia": inertia}, out))
 
     def mass_matrix_product_gradient(
         self, q: ArrayLike, *, vector: ArrayLike, inertia: ArrayLike | None = None, out: Array | None = None
@@ -35,7 +30,5 @@ class RestQueries(Core):
 
         Inverse dynamics without gravity at qd = 0 and qdd = vector, differentiated: no third-order tensor is made.
         """
-        query = Query(self, out, "vector", q=q, vector=vector, inertia=inertia)
-        by_q = query.result(0, self.model.nv, self.model.nv)
-        query.run(MASS_MATRIX_PRODUCT_GRADIENT, by_q=by_q)
-        return cast(Array, self._answered("mass_matrix_product_gradient", query.finish({"dHx_dq": by_q})))
+        given = {"q": q, "vector": vector, "inertia": inertia}
+        return cast(Array, self._ask("mass_matrix_product_gradient", given, out))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -12,16 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robodyn.algorithms.crba import CRBA
-from robodyn.algorithms.forward_hessian import forward_hessian
-from robodyn.algorithms.idsva_hessian import idsva_hessian
 from robodyn.algorithms.regressor import GRAVITY_GRADIENT
 from robodyn.arguments import Array, row_named
-from robodyn.chains import Chain, at_units
 from robodyn.engines.dense import solve
 from robodyn.precision import TOLERATED, judged_rows, worst_loss
-from robodyn.queries.gradients import GradientQueries
-from robodyn.query import Query
-from robodyn.sweeps import INPUTS, Algorithm
+from robodyn.queries.call import Call
+from robodyn.queries.core import Core
+from robodyn.questions import QUESTIONS, Question
 
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
@@ -29,11 +26,9 @@ if TYPE_CHECKING:
 
 Hessians: TypeAlias = tuple[Array, Array, Array, Array]
 _Arrays: TypeAlias = dict[str, Array]
-_INVERSE = ("d2tau_dqdq", "d2tau_dqdqd", "d2tau_dqddqd", "d2tau_dqdqdd")
-_FORWARD = ("d2qdd_dqdq", "d2qdd_dqdqd", "d2qdd_dqddqd", "d2qdd_dqdtau")
 
 
-class SecondOrderQueries(GradientQueries):
+class SecondOrderQueries(Core):
     """Queries about second derivatives."""
 
     @abstractmethod
@@ -70,31 +65,21 @@ class SecondOrderQueries(GradientQueries):
                 a result that is off by more than 1e-2 of its largest entry (of tensors: their sum over i). Nothing is
                 compared with check=False, and of arrays on a GPU only with check=True.
         """
-        query = Query(self, out, q=q, qd=qd, qdd=qdd, vector=vector, f_ext=f_ext, inertia=inertia, V0=V0, dV0=dV0)
-        return self._hessians("inverse_dynamics_hessian", query)
+        given = {"q": q, "qd": qd, "qdd": qdd, "vector": vector}
+        others = {"f_ext": f_ext, "inertia": inertia, "V0": V0, "dV0": dV0}
+        return self._hessians("inverse_dynamics_hessian", {**given, **others}, out)
 
-    def _hessians(self, name: str, query: Query) -> Hessians:
+    def _hessians(self, name: str, given: Mapping[str, Any], out: Any) -> Hessians:
         """Answer a query, and let machine code take its plain calls where it need not compare precisions."""
-        asked = dict(query.inputs)
-        inverse = name == "inverse_dynamics_hessian"
-        results = self._inverse_hessian(query) if inverse else self._forward_hessian(query)
-        self._warn_of_lost_digits(name, query, asked, results)
-        answer = query.finish(results)
-        if "vector" in query.names and self.dtype == np.float64:
-            self._answered(name, answer)
+        question = QUESTIONS[name]
+        call = Call(self, given, question.optional, out)
+        asked = dict(call.inputs)
+        results = self._results(question, call)
+        self._warn_of_lost_digits(question, call, asked, results)
+        answer = call.finish(results)
+        if "vector" in call.inputs and self.dtype == np.float64:
+            self._answered(question, answer)
         return cast(Hessians, answer)
-
-    def _inverse_hessian(self, query: Query) -> _Arrays:
-        return self._run_hessian(query, idsva_hessian(_with_vector(query)), _INVERSE)
-
-    def _run_hessian(self, query: Query, contraction: Algorithm | Chain, names: Sequence[str]) -> _Arrays:
-        """Results by name: of a contraction with the vector that is given, or with every unit vector."""
-        contracted, nv = "vector" in query.names, self.model.nv
-        shape = (nv, nv) if contracted else (nv, nv, nv)
-        results = {name: query.result(k, *shape) for k, name in enumerate(names)}
-        task = contraction if contracted else at_units(contraction)
-        query.run(task, None, **dict(zip(contraction.outputs, results.values(), strict=True)))
-        return results
 
     def forward_dynamics_hessian(
         self,
@@ -118,14 +103,9 @@ class SecondOrderQueries(GradientQueries):
         Raises:
             SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.
         """
-        query = Query(self, out, q=q, qd=qd, tau=tau, vector=vector, f_ext=f_ext, inertia=inertia, V0=V0, dV0=dV0)
-        return self._hessians("forward_dynamics_hessian", query)
-
-    def _forward_hessian(self, query: Query) -> _Arrays:
-        self._require_regular(query)
-        self._take_joint_forces(query)
-        chain = forward_hessian(_with_vector(query), damping="damping" in self.joint_forces)
-        return self._run_hessian(query, chain, _FORWARD)
+        given = {"q": q, "qd": qd, "tau": tau, "vector": vector}
+        others = {"f_ext": f_ext, "inertia": inertia, "V0": V0, "dV0": dV0}
+        return self._hessians("forward_dynamics_hessian", {**given, **others}, out)
 
     # Single precision.
 
@@ -133,47 +113,46 @@ class SecondOrderQueries(GradientQueries):
     def _in_double(self) -> Dynamics:
         return self.variant(dtype="float64", check=False)
 
-    def _warn_of_lost_digits(self, name: str, query: Query, asked: _Arrays, results: _Arrays) -> None:
+    def _warn_of_lost_digits(self, question: Question, call: Call, asked: _Arrays, results: _Arrays) -> None:
         """Compute some rows of a call, by its arguments, again in double precision."""
-        if self.dtype == np.float64 or self.check is False or not query.batch or not self.model.nv:
+        if self.dtype == np.float64 or self.check is False or not call.batch or not self.model.nv:
             return
-        if query.library.on_device and not query.checked:
+        if call.library.on_device and not call.checked:
             return  # a look would wait for the device
-        rows = judged_rows(query.batch)
-        given = {key: _rows_in_double(query, array, rows) for key, array in asked.items()}
-        got = {key: _rows_in_double(query, array, rows) for key, array in results.items()}
+        rows = judged_rows(call.batch)
+        given = {key: _rows_in_double(call, array, rows) for key, array in asked.items()}
+        got = {key: _rows_in_double(call, array, rows) for key, array in results.items()}
         if "vector" not in given:
             given["vector"] = np.ones((rows.size, self.model.nv))
             with np.errstate(all="ignore"):
                 got = {key: array.sum(axis=1) for key, array in got.items()}
         double = self._in_double
         double.joint_forces = self.joint_forces
-        again = Query(double, None, **given)
-        inverse = name == "inverse_dynamics_hessian"
-        wanted = double._inverse_hessian(again) if inverse else double._forward_hessian(again)
+        again = Call(double, given)
+        wanted = double._results(question, again)
         sizes = double._usual_sizes(again)
-        if query.singular is not None:
-            sizes = {key: np.where(query.singular[rows], np.inf, size) for key, size in sizes.items()}
+        if call.singular is not None:
+            sizes = {key: np.where(call.singular[rows], np.inf, size) for key, size in sizes.items()}
         loss = worst_loss(got, wanted, dict(zip(wanted, sizes.values(), strict=True)))
         if loss is not None:
-            where = f" at {row_named(int(rows[loss.row]), query.leading)}" if query.leading else ""
+            where = f" at {row_named(int(rows[loss.row]), call.leading)}" if call.leading else ""
             warnings.warn(
-                f"{name}: in float32 {loss}{where}, more than {TOLERATED:.0e}, by comparison with float64 at "
-                f"{rows.size} of {query.batch} rows; dtype='float64' has the digits, check=False compares nothing",
+                f"{question.name}: in float32 {loss}{where}, more than {TOLERATED:.0e}, by comparison with float64 at "
+                f"{rows.size} of {call.batch} rows; dtype='float64' has the digits, check=False compares nothing",
                 RuntimeWarning,
                 stacklevel=4,
             )
 
-    def _usual_sizes(self, query: Query) -> _Arrays:
+    def _usual_sizes(self, call: Call) -> _Arrays:
         """About how large the results of a call usually are, in their order, each (B,).
 
         y' tau is differentiated, y being the vector, or H^-1 times it. Velocities and accelerations count in full,
         inertias and forces as much of them as y makes a difference to.
         """
-        H, weights = query.new(self.model.nv, self.model.nv), query.new(self.model.nv, 3)
-        query.run(CRBA, None, H=H)
-        query.run(GRAVITY_GRADIENT, None, tau_g=weights)
-        given = query.inputs
+        H, weights = call.new(self.model.nv, self.model.nv), call.new(self.model.nv, 3)
+        call.run(CRBA, H=H)
+        call.run(GRAVITY_GRADIENT, tau_g=weights)
+        given = call.inputs
         with np.errstate(all="ignore"):
             y = solve(H, given["vector"][..., None])[..., 0] if "tau" in given else given["vector"]
             inertia = _largest(np.abs(H) @ np.abs(y)[..., None])
@@ -189,14 +168,9 @@ class SecondOrderQueries(GradientQueries):
         return {"dqdq": by_q, "dqdqd": inertia * rate, "dqddqd": inertia, "last": last}
 
 
-def _rows_in_double(query: Query, array: Array, rows: Array) -> Array:
-    picked = query.library.to_numpy(array[query.library.like_numpy(rows)])
+def _rows_in_double(call: Call, array: Array, rows: Array) -> Array:
+    picked = call.library.to_numpy(array[call.library.like_numpy(rows)])
     return picked.astype(np.float64)
-
-
-def _with_vector(query: Query) -> tuple[str, ...]:
-    """Inputs of the contraction, in the order that makes it the same object for every call."""
-    return tuple(name for name in INPUTS if name == "vector" or name in query.names)
 
 
 def _largest(array: Array) -> Array:

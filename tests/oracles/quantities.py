@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import robodyn as rd
 from robodyn.algorithms.kinematics import Frame
-from robodyn.queries.kinematic import FRAMES
+from robodyn.questions import FRAMES
 
 Array = NDArray[np.float64]
 Oracle = Any

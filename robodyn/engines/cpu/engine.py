@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from inspect import Signature, signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,14 +25,13 @@ from robodyn.engines.cpu.native import EntryKernel, Scratch, make_entry
 from robodyn.engines.cpu.pool import default_threads, shared_pool
 from robodyn.engines.cpu.request import Request
 from robodyn.engines.cpu.target import Target, host_target
+from robodyn.engines.protocol import Engine, Explanation, Front
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
+from robodyn.questions import Question
 from robodyn.sweeps import Algorithm, PairOutput
 from robodyn.tracing.unrolled import input_shapes, output_shape
-
-if TYPE_CHECKING:
-    from robodyn.dynamics import Dynamics
 
 SHARE_NS = 25_000.0
 """Work, in nanoseconds by a kernel's own estimate, from which a batch is shared between threads: waking one takes a
@@ -49,7 +48,7 @@ _RELEASE_NS, _RELEASE_ROWS = 10_000.0, 64
 """Work, in nanoseconds by a kernel's own estimate, and rows from which other Python threads run during a quick call."""
 
 
-class CpuEngine:
+class CpuEngine(Engine):
     """Runs algorithms as machine code; see `robodyn.engines.protocol.Engine`.
 
     Args:
@@ -64,6 +63,7 @@ class CpuEngine:
 
     name = "cpu"
     normalizes = True
+    native = threaded = True
 
     def __init__(
         self,
@@ -222,47 +222,56 @@ class CpuEngine:
         """The code that runs an algorithm on batches."""
         return GeneratedCode(self.kernel(algorithm))
 
-    def fast_call(self, name: str, algorithm: Task, dyn: Dynamics) -> Callable[..., Any] | None:
-        """A built-in function in front of a method of `dyn`, once a kernel of the query is there.
+    def explain(self, question: Question, batch: int) -> Explanation:
+        """What was compiled, and how much work it is."""
+        if question.of_link:
+            return super().explain(question, batch)
+        code = self.generated(question.plain_task(self.model))
+        reason = f"{code.mode} code, {code.operations} operations a state"
+        return Explanation(question.name, batch, self.name, self.method_of(question), reason)
+
+    def quick(self, question: Question, front: Front) -> Callable[..., Any] | None:
+        """A built-in function in front of a method, once a kernel of the question is there.
 
         Trees whose kernels take more scratch memory than quick calls keep go without: beside the time of these the
         method's own is nothing.
         """
+        algorithm = question.plain_task(self.model)
         key, modes = _key(algorithm, (), None), (self._alone(algorithm, sys.maxsize), True)
         found = [self._kernels.get(key) or self._kernels.get((*key, single)) for single in modes]
         sizes = [_stride(kernel) * n if kernel else 0 for kernel, n in zip(found, (self.threads, 1), strict=True)]
         kernels = [kernel if size <= _MAX_SCRATCH else None for kernel, size in zip(found, sizes, strict=True)]
         if self._without_entries or not any(kernels):
             return None
-        method = getattr(type(dyn), name).__get__(dyn)
         missing = [(*key, single) for single, kernel in zip(modes, found, strict=True) if kernel is None]
-        fallback = _Incomplete(method, name, lambda: missing[0] in self._kernels) if missing else method
+        fallback = _Incomplete(front, lambda: missing[0] in self._kernels) if missing else front.method
         try:
-            return self._entry(name, algorithm, dyn, kernels, fallback)
+            return self._entry(question, algorithm, front, kernels, fallback)
         except UnavailableError:  # it does not compile: calls take longer, and no answer is lost
             self._without_entries = True
             return None
 
     def _entry(
         self,
-        name: str,
+        question: Question,
         algorithm: Task,
-        dyn: Dynamics,
+        front: Front,
         kernels: list[Kernel | None],
         fallback: Callable[..., Any],
     ) -> Callable[..., Any] | None:
-        method = getattr(type(dyn), name)
+        method = front.method
         batches, states = (self._entry_kernel(kernel) if kernel is not None else None for kernel in kernels)
         return make_entry(
-            name=name,
-            doc=f"{name}{_text_signature(method)}\n--\n\n{method.__doc__ or ''}",
+            name=question.name,
+            doc=f"{question.name}{_text_signature(method)}\n--\n\n{method.__doc__ or ''}",
             dtype=self.dtype,
             inputs=tuple(math.prod(shape) for shape in input_shapes(self.model, algorithm).values()),
             outputs=tuple(output_shape(self.model, output) for output in algorithm.outputs.values()),
             fallback=fallback,
             batches=batches,
             states=states,
-            check=dyn.check,
+            check=front.check,
+            keyword="vector" if "vector" in question.plain else None,
             pool=shared_pool(self.threads, self.load) if self.threads > 1 else None,
             scratch=self._scratch_of,
             load=self.load,
@@ -338,16 +347,17 @@ class _Incomplete:
     Once it is, the next call that comes here drops the entry, and the method has it made anew.
     """
 
-    def __init__(self, method: Any, name: str, complete: Callable[[], bool]) -> None:
-        self.__self__, self._method, self._name, self._complete = method.__self__, method, name, complete
+    def __init__(self, front: Front, complete: Callable[[], bool]) -> None:
+        self.__self__ = front.method.__self__  # type: ignore[attr-defined]  # a bound method
+        self._front, self._complete = front, complete
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._complete():
-            self.__self__.__dict__.pop(self._name, None)
-        return self._method(*args, **kwargs)
+            self._front.forget()
+        return self._front.method(*args, **kwargs)
 
     def __reduce__(self) -> Any:
-        return self._method.__reduce__()
+        return self._front.method.__reduce__()
 
 
 def _stride(kernel: Kernel) -> int:
@@ -356,9 +366,9 @@ def _stride(kernel: Kernel) -> int:
 
 
 def _text_signature(method: Callable[..., Any]) -> str:
-    """A method's signature as built-in functions have it: without annotations and without self."""
-    _, *parameters = (each.replace(annotation=each.empty) for each in signature(method).parameters.values())
-    return str(Signature(parameters))
+    """A bound method's signature as built-in functions have it: without annotations."""
+    parameters = (each.replace(annotation=each.empty) for each in signature(method).parameters.values())
+    return str(Signature(list(parameters)))
 
 
 def _key(algorithm: Task, base: tuple[str, ...], link: int | None) -> tuple[Any, ...]:

@@ -257,17 +257,18 @@ def make_entry(
     states: EntryKernel | None,
     check: bool | None,
     *,
+    keyword: str | None = None,
     pool: Pool | None = None,
     scratch: Callable[[int], Scratch] | None = None,
     load: Callable[[str], Code] = compile_text,
 ) -> Callable[..., Any] | None:
     """A built-in function that runs a kernel on arrays, or None where it cannot be made and `fallback` must do.
 
-    It answers calls with one array (n,) or (B, n) per input, all positional, exactly of type `numpy.ndarray`, of
-    `dtype`, C-contiguous, B the same and at least 1, and returns new arrays (*shape) or (B, *shape): one, or a tuple of
-    several. They may come with `out=`: one such array, or a tuple of several, that share no memory with the inputs or
-    each other. Any other call, and one that meets NaN or infinity where they are checked, or no memory, becomes the
-    same call of `fallback`. It holds references to `fallback` and to what kernels keep.
+    It answers calls with one array (n,) or (B, n) per input, all by place but maybe the last, exactly of type
+    `numpy.ndarray`, of `dtype`, C-contiguous, B the same and at least 1, and returns new arrays (*shape) or (B,
+    *shape): one, or a tuple of several. They may come with `out=`: one such array, or a tuple of several, that share no
+    memory with the inputs or each other. Any other call, and one that meets NaN or infinity where they are checked, or
+    no memory, becomes the same call of `fallback`. It holds references to `fallback` and to what kernels keep.
 
     Args:
         name, doc: of the function.
@@ -277,6 +278,7 @@ def make_entry(
         batches, states: the kernel that runs two states and more, and the one for one state; calls for which there is
             None go to `fallback`.
         check: whether inputs and outputs are scanned for NaN and infinity; None: those of single states.
+        keyword: the name that the last input is given by, or None for its place.
         pool: threads that share large batches, or None.
         scratch: gives memory of a size for kernels that need some; without, or while another call uses it, calls
             allocate theirs.
@@ -288,6 +290,7 @@ def make_entry(
         return None
     dtype = np.dtype(dtype.type)  # the one that arrays have, where this is a copy
     start = pool.start if pool is not None else None
+    name_of_last = None if keyword is None else sys.intern(keyword)
     constants = [(ctypes.c_int64 * len(each))(*each) for each in (k.constants if k else () for k in kernels)]
     threads = pool.threads if pool is not None else 1
     needed = max(k.stride * n if k else 0 for k, n in zip(kernels, (threads, 1), strict=True))
@@ -297,6 +300,7 @@ def make_entry(
         fallback=id(fallback),
         tuple_type=id(tuple),
         out_name=id(_OUT),
+        keyword=None if name_of_last is None else id(name_of_last),
         start=id(start),
         scratch=own.address if own is not None else None,
         versions=(Version * 2)(*(_version(k, words, pool) for k, words in zip(kernels, constants, strict=True))),
@@ -307,7 +311,7 @@ def make_entry(
     )
     function = load_once(entry_text(), load).address("entry")
     kept = (constants, own, *(k.keep for k in kernels if k))
-    return _builtin(name, doc, function, context, (dtype, fallback, pool, start, kept))
+    return _builtin(name, doc, function, context, (dtype, fallback, pool, start, name_of_last, kept))
 
 
 def _fits(

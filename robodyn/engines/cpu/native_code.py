@@ -22,8 +22,9 @@ _TYPES = """
 %Job = type { ptr, ptr, ptr, i32 }
 """
 
-# The function itself. %rows is -1 until an input has an axis of rows. %targets is where the user's array for the result
-# stands, or their tuple; null without `out=`.
+# The function itself. %rows is -1 until an input has an axis of rows. An input that comes by name does so behind the
+# others and before `out=`. %targets is where the user's array for the result stands, or their tuple; null without
+# `out=`.
 _ENTRY = """
 define ptr @entry(ptr %self, ptr %args, i64 %given, ptr %names) {
 start:
@@ -38,27 +39,45 @@ start:
   %itemsize = load i64, ptr %at.itemsize, align 8
   %array.type = load ptr, ptr %at.array_type, align 8
   %descr = load ptr, ptr %at.descr, align 8
-  %all = icmp eq i64 %given, %inputs
+  %keyword = load ptr, ptr %at.keyword, align 8
+  %has.keyword = icmp ne ptr %keyword, null
+  %named.inputs = zext i1 %has.keyword to i64
+  %positional = sub i64 %inputs, %named.inputs
+  %all = icmp eq i64 %given, %positional
   br i1 %all, label %keywords, label %other
 keywords:
-  %positional = icmp eq ptr %names, null
-  br i1 %positional, label %plain, label %named
+  %no.names = icmp eq ptr %names, null
+  br i1 %no.names, label %unnamed, label %named
+unnamed:
+  br i1 %has.keyword, label %other, label %plain
 named:
   %names.size.at = getelementptr i8, ptr %names, i64 $tuple_size
   %names.size = load i64, ptr %names.size.at, align 8
-  %one.name = icmp eq i64 %names.size, 1
-  br i1 %one.name, label %keyword, label %other
-keyword:
-  %keyword.at = getelementptr i8, ptr %names, i64 $tuple_items
-  %keyword.name = load ptr, ptr %keyword.at, align 8
+  %first.at = getelementptr i8, ptr %names, i64 $tuple_items
+  %some.names = icmp sgt i64 %names.size, 0
+  %leads = and i1 %has.keyword, %some.names
+  br i1 %leads, label %leading, label %trailing
+leading:
+  %first.name = load ptr, ptr %first.at, align 8
+  %is.keyword = icmp eq ptr %first.name, %keyword
+  br i1 %is.keyword, label %trailing, label %other
+trailing:
+  %further = sub i64 %names.size, %named.inputs
+  switch i64 %further, label %other [
+    i64 0, label %plain
+    i64 1, label %last
+  ]
+last:
+  %last.at = getelementptr ptr, ptr %first.at, i64 %named.inputs
+  %last.name = load ptr, ptr %last.at, align 8
   %out.name = load ptr, ptr %at.out_name, align 8
-  %is.out = icmp eq ptr %keyword.name, %out.name
+  %is.out = icmp eq ptr %last.name, %out.name
   br i1 %is.out, label %target, label %other
 target:
-  %target.at = getelementptr ptr, ptr %args, i64 %given
+  %target.at = getelementptr ptr, ptr %args, i64 %inputs
   br label %plain
 plain:
-  %targets = phi ptr [ null, %keywords ], [ %target.at, %target ]
+  %targets = phi ptr [ null, %unnamed ], [ null, %trailing ], [ %target.at, %target ]
   %adopts = icmp ne ptr %targets, null
   br label %read
 read:

@@ -52,6 +52,7 @@ class Context(ctypes.Structure):
         ("scratch", _POINTER),  # a word that says whether it is taken, and 64 bytes on, memory for all threads; or null
         ("fallback", _POINTER),
         ("out_name", _POINTER),  # the interned string "out"
+        ("keyword", _POINTER),  # the interned name of the last input, where that comes by name, or null
         ("PyArray_New", _POINTER),
         ("PyArray_Return", _POINTER),
         ("PyErr_Clear", _POINTER),

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from robodyn.chains import Chain, Stage, Step, StepPart, Units
+from robodyn.chains import Chain, Derivative, Stage, Step, StepPart, Units
 from robodyn.engines.cpu.cache import ObjectCache
 from robodyn.engines.cpu.keys import Linked
 from robodyn.engines.cpu.request import Request
 from robodyn.engines.cpu.solves import solve_operations
+from robodyn.errors import UnavailableError
 from robodyn.sweeps import Algorithm
 from robodyn.tracing.program import Program
 from robodyn.tracing.unrolled import output_shape
@@ -67,11 +68,13 @@ def find_route(request: Request, mode: str, cache: ObjectCache, *, trace: bool =
         mode: "unrolled", "rolled", or "auto", which makes one program of what is small enough.
         cache: where machine code is kept, and what is too large.
         trace: whether to trace what counts and the cache do not decide.
+
+    Raises:
+        UnavailableError: a derivative of a program, which is a program or nothing, is too large for one.
     """
-    otherwise: Route = "loops" if isinstance(request.algorithm, Algorithm | StepPart) else "parts"
     limit = _limit(request, mode)
     if limit is None:
-        return otherwise
+        return _otherwise(request)
     request = _left_as_vectors(request)
     facts = request.digest("unrolled", request.link, request.model.digest)
     linked = Linked(facts, request.label, request.target, OPT, cache)
@@ -79,14 +82,25 @@ def find_route(request: Request, mode: str, cache: ObjectCache, *, trace: bool =
     if code is not None:
         return Whole(request, linked, code)
     if limit < math.inf and linked.too_large:
-        return otherwise
+        return _otherwise(request)
     if not trace:
         return None
     program = request.trace() if limit == math.inf or _least_operations(request) <= limit else None
     if program is None or program.operations > limit:
         linked.mark_too_large()
-        return otherwise
+        return _otherwise(request)
     return Whole(request, linked, program=program)
+
+
+def _otherwise(request: Request) -> Route:
+    """What is not one program."""
+    task = request.algorithm
+    if isinstance(task, Derivative):
+        raise UnavailableError(
+            f"engine 'cpu': {task.name} of {request.model.name!r} is too large for straight-line code, and there is no "
+            "other for derivatives of queries without rules of their own"
+        )
+    return "loops" if isinstance(task, Algorithm | StepPart) else "parts"
 
 
 def parts_of(request: Request) -> Iterator[Request]:
@@ -114,6 +128,9 @@ def too_wide(workspace_bytes: int) -> bool:
 def _limit(request: Request, mode: str) -> float | None:
     """Operations up to which a request becomes one program; None where it does not become one whatever they are."""
     task = request.algorithm
+    if isinstance(task, Derivative):  # whatever the mode: it has no loops
+        inner = replace(request, algorithm=task.task)
+        return MAX_UNROLLED_OPERATIONS if _limit(inner, "auto") is not None else None
     if mode == "rolled" or (isinstance(task, Units) and isinstance(task.algorithm, Chain)):
         return None
     if mode == "unrolled":

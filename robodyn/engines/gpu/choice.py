@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.chains import Chain, Task
+from robodyn.chains import Chain, Derivative, Task
 from robodyn.engines.gpu.options import FUSIONS, KERNELS, GpuOptions
 from robodyn.engines.gpu.printed import fits_registers, printable, traced
 from robodyn.engines.gpu.source import WARP
@@ -55,6 +55,8 @@ def variants(model: Model, task: Task) -> list[Variant]:
     """All that can answer a task on a model."""
     fusions = FUSIONS if isinstance(task, Chain) else ("complete",)
     found = [Variant("printed")] if printable(model, task) else []
+    if isinstance(task, Derivative):
+        return found
     return found + [Variant(kernel, fusion) for kernel in KERNELS if kernel != "printed" for fusion in fusions]
 
 
@@ -71,9 +73,9 @@ def allowed(model: Model, task: Task, options: GpuOptions) -> list[Variant]:
         if options.kernel in ("auto", each.kernel) and (options.fusion in ("auto", each.fusion) or not several)
     ]
     if not found:
+        others = "" if isinstance(task, Derivative) else "; kernels that take it: 'thread', 'warp', 'block'"
         raise UnavailableError(
-            f"engine 'gpu': {task.name} of {model.name!r} is too large for straight-line code; kernels that take it: "
-            "'thread', 'warp', 'block'"
+            f"engine 'gpu': {task.name} of {model.name!r} is too large for straight-line code{others}"
         )
     return found
 

@@ -7,11 +7,12 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.array_library import Library
 from robodyn.chains import Chain, Step, Task
 from robodyn.engines.gpu.choice import ALWAYS, Chooser, Variant
 from robodyn.engines.gpu.device import Device, LoadedKernel, default_device
@@ -21,14 +22,13 @@ from robodyn.engines.gpu.printed import marching_kernel, printed_kernel
 from robodyn.engines.gpu.rolled import rolled_kernels
 from robodyn.engines.gpu.source import SHARED_BYTES, KernelSource
 from robodyn.engines.gpu.staging import Staging
+from robodyn.engines.protocol import Engine, Explanation
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.messages import brief
 from robodyn.model import Model
+from robodyn.questions import Question
 from robodyn.tracing.unrolled import output_shape
-
-if TYPE_CHECKING:
-    from robodyn.dynamics import Dynamics
 
 _ROOM = 4
 """Of free memory, this fraction for scratch memory and for what one kernel leaves to the next."""
@@ -127,7 +127,7 @@ class Plan:
         return tuple(name for name in dict.fromkeys(names) if name not in self.between)
 
 
-class GpuEngine:
+class GpuEngine(Engine):
     """Runs algorithms as kernels; see `robodyn.engines.protocol.Engine`.
 
     Arrays on the device are read and written there, in the order of the current stream, and nothing waits. NumPy
@@ -372,9 +372,17 @@ class GpuEngine:
         variant = self.variant(algorithm, 1 << 16)
         return GeneratedKernels(variant, self.sources(algorithm, variant), self.device.architecture)
 
-    def fast_call(self, name: str, algorithm: Task, dyn: Dynamics) -> Callable[..., Any] | None:
-        """None: nothing is quicker than the method but a graph (`Dynamics.capture`)."""
-        return None
+    def explain(self, question: Question, batch: int) -> Explanation:
+        """Which kernel, and why."""
+        if question.of_link:
+            return super().explain(question, batch)
+        variant, why = self.chooser.choose(question.plain_task(self.model), batch)
+        reason = f"kernel {str(variant)!r} on {self.device.name}, {why}"
+        return Explanation(question.name, batch, self.name, self.method_of(question), reason)
+
+    def on_device(self) -> tuple[Engine, Library]:
+        """Itself."""
+        return self, self.library
 
 
 def require_own_process(process: int) -> None:

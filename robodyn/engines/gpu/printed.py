@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.chains import Chain, Step, Traceable, Units
+from robodyn.chains import Chain, Derivative, Step, Traceable, Units
 from robodyn.engines.cpu.solves import solve_operations
 from robodyn.engines.gpu import sincos
 from robodyn.engines.gpu.dialect import FUSED, CudaDialect
@@ -137,6 +137,8 @@ def printable(model: Model, task: Traceable) -> bool:
     lanes = any(
         getattr(sweep, "lanes", False) or (isinstance(sweep, Ancestors) and not sweep.of_link) for sweep in task.sweeps
     )
+    if isinstance(task, Derivative):
+        return printable(model, task.task)
     times = model.nv if isinstance(task, Units) else 1
     inner = task.algorithm if isinstance(task, Units) else task
     solves = solve_operations(model, inner) if isinstance(inner, Chain) else 0

@@ -16,20 +16,18 @@ import numpy as np
 
 from robodyn.engines.memory import available
 from robodyn.engines.scan.branches import branches_of
+from robodyn.engines.scan.methods import methods_of
 from robodyn.engines.scan.states import Layout
 from robodyn.measured import coefficients, keep_coefficients
+from robodyn.model import Model
 
 TERMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("rnea", "rnea_world", "twist_pair"), ("call", "rounds", "bodies")),
     **dict.fromkeys(("aba_scan", "hybrid_abia", "hybrid_abia_fused"), ("call", "rounds", "bodies")),
     **dict.fromkeys(("crba", "jsiia"), ("call", "rounds", "bodies", "pairs", "factor")),
 }
-"""What each method's cost is made of."""
-CHOICES: dict[str, tuple[str, ...]] = {
-    "inverse_dynamics": ("rnea", "rnea_world", "twist_pair"),
-    "forward_dynamics": ("aba_scan", "crba", "jsiia", "hybrid_abia", "hybrid_abia_fused"),
-}
-"""Methods that are chosen from. The constraint force algorithm is not among them: it loses digits on long chains."""
+"""What each method's cost is made of. Those that are not here are never chosen: the constraint force algorithm loses
+digits on long chains."""
 _SMALL = 2000
 """Degrees of freedom up to which nobody asks whether a mass matrix has room."""
 _BRANCHES_FOR_DENSE = 75.0
@@ -66,18 +64,20 @@ def estimate(costs: Costs, layout: Layout, method: str, batch: int) -> float:
     return float(terms(layout, method, batch) @ np.asarray(costs.coefficients[method]))
 
 
+def choices_of(question: str, model: Model | None = None) -> tuple[str, ...]:
+    """Methods of a question that are chosen from, for a model where one is given; none where there is no choice."""
+    methods = methods_of(question, model)
+    return tuple(name for name in methods if name in TERMS) if len(methods_of(question)) > 1 else ()
+
+
 def estimates(costs: Costs, layout: Layout, query: str, batch: int) -> dict[str, float]:
     """Seconds by method, of those that can answer a query on a model, the quickest first."""
-    possible = [name for name in CHOICES[query] if _possible(layout, name, batch)]
+    possible = [name for name in choices_of(query, layout.model) if _has_room(layout, name, batch)]
     found = {name: estimate(costs, layout, name, batch) for name in possible}
     return dict(sorted(found.items(), key=lambda item: item[1]))
 
 
-def _possible(layout: Layout, method: str, batch: int) -> bool:
-    from robodyn.engines.protocol import RECURSIVE
-
-    if method in RECURSIVE:
-        return not layout.model.has_mimic
+def _has_room(layout: Layout, method: str, batch: int) -> bool:
     if method not in ("crba", "jsiia") or layout.model.nv <= _SMALL:
         return True
     return batch * layout.model.nv**2 * layout.dtype.itemsize < available() / 4

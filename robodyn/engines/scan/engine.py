@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.chains import Scan, Task
-from robodyn.engines.scan.costs import CHOICES, current_costs, estimates
+from robodyn.array_library import Library
+from robodyn.chains import Task
+from robodyn.engines.protocol import Engine, Explanation
+from robodyn.engines.scan.costs import choices_of, current_costs, estimates
 from robodyn.engines.scan.elementwise import operators
-from robodyn.engines.scan.forward import FORWARD
-from robodyn.engines.scan.gradient import inverse_dynamics_gradient
-from robodyn.engines.scan.inverse import inverse_dynamics
-from robodyn.engines.scan.mass_matrix import mass_matrix
+from robodyn.engines.scan.mass_matrix import require_sparse_memory, sparse_mass_matrix
+from robodyn.engines.scan.methods import ANSWERS, methods_of
 from robodyn.engines.scan.options import ScanOptions
 from robodyn.engines.scan.states import Layout, State
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
+from robodyn.questions import Question
 
 if TYPE_CHECKING:
-    from robodyn.dynamics import Dynamics
+    from robodyn.engines.scan.gpu_engine import GpuScanEngine
     from robodyn.engines.scan.on_gpu import ScanDevice
 
-Answer: TypeAlias = Callable[[State, str, Mapping[str, Array]], None]
-"""Fills outputs (B, ...) of one query by the method named."""
 
-
-class ScanEngine:
-    """Runs queries on one model by scans, on NumPy arrays or on those of a device (`GpuScanEngine`).
-
-    `normalizes`: no, quaternions must be unit.
-    """
+class ScanEngine(Engine):
+    """Answers questions about one model by scans, on NumPy arrays or on those of a device (`GpuScanEngine`)."""
 
     name = "scan"
-    normalizes = False
 
     def __init__(
         self,
@@ -47,77 +41,95 @@ class ScanEngine:
         self.model, self.dtype = model, dtype
         self.layout = Layout(model, dtype, options or ScanOptions(), device)
         self._chosen: dict[tuple[str, int], str] = {}
+        self._there: GpuScanEngine | None = None
 
     def run(
         self,
-        algorithm: Task | Scan,
+        algorithm: Task,
         inputs: Mapping[str, Array],
         outputs: Mapping[str, Array],
         *,
         link: int | None = None,
     ) -> None:
-        """Fill `outputs` in place; see `robodyn.engines.protocol.Engine`."""
-        if not isinstance(algorithm, Scan):
-            self._unavailable(algorithm)
-        answer = _ANSWERS[algorithm.query]
-        batch = len(inputs["q"])
-        method = self.method(algorithm, batch)
+        """Nothing: scans are no sweeps.
+
+        Raises:
+            UnavailableError: always.
+        """
+        self._refuse(algorithm.name)
+
+    def answer(
+        self,
+        question: Question,
+        method: str,
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        link: int | None = None,
+        **choices: Any,
+    ) -> None:
+        """Fill `outputs`; see `robodyn.engines.protocol.Engine`."""
+        if question.name not in ANSWERS:
+            self._refuse(question.name)
+        fill, batch = ANSWERS[question.name], len(inputs["q"])
+        chosen = self.method(question.name, batch) if method == "auto" else method
         rows = self.layout.states_at_once
         for start in range(0, batch, rows):
             piece = slice(start, start + rows)
             # Values that are not finite stay in their rows, also as warnings.
             with np.errstate(all="ignore"), operators(self.layout.options.operators):
                 state = State(self.layout, {name: array[piece] for name, array in inputs.items()})
-                answer(state, method, {n: a[piece] for n, a in outputs.items()})
+                fill(state, chosen, [array[piece] for array in outputs.values()])
 
-    def method(self, task: Scan, batch: int) -> str:
-        """The method that answers a query of a batch."""
-        if task.method != "auto" or task.query not in CHOICES:
-            return task.method
-        if (task.query, batch) not in self._chosen:
-            self._chosen[task.query, batch] = next(iter(estimates(current_costs(), self.layout, task.query, batch)))
-        return self._chosen[task.query, batch]
+    def sparse_mass_matrix(self, inputs: Mapping[str, Array], finished: Callable[[Array], Array]) -> Any:
+        """H of one state as a `scipy.sparse.csr_array`.
 
-    def prepare(self, algorithm: Task) -> None:
-        """Nothing: it compiles nothing."""
-
-    def generated(self, algorithm: Task) -> NoReturn:
-        """Nothing: it compiles nothing.
+        Args:
+            inputs: arrays (1, ...).
+            finished: takes the entries, (1, nnz), for a last check, and gives them back as (nnz,).
 
         Raises:
-            UnavailableError: always.
+            ArgumentError: more than memory holds.
         """
-        raise UnavailableError("engine: 'scan' compiles nothing; programs are the 'cpu' engine's")
+        require_sparse_memory(self.layout)
+        given = {**inputs, "q": self.model.normalized(inputs["q"])}
+        with np.errstate(all="ignore"), operators(self.layout.options.operators):
+            H = sparse_mass_matrix(State(self.layout, given))
+        H.data = finished(H.data[None])
+        return H
 
-    def fast_call(self, name: str, algorithm: Task, dyn: Dynamics) -> None:
-        """None: calls take longer than what stands before them."""
+    def method(self, question: str, batch: int) -> str:
+        """The method that answers a question of a batch where none is asked for."""
+        if not choices_of(question):
+            return methods_of(question)[0]
+        if (question, batch) not in self._chosen:
+            self._chosen[question, batch] = next(iter(estimates(current_costs(), self.layout, question, batch)))
+        return self._chosen[question, batch]
 
-    def _unavailable(self, algorithm: Task) -> NoReturn:
+    def explain(self, question: Question, batch: int) -> Explanation:
+        """The method with the least estimate."""
+        options, name, costs = self.layout.options, question.name, current_costs()
+        how = f"{options.layout} layout, {options.kernel} kernel, {options.operators} operators"
+        method = self.method(name, batch)
+        if not choices_of(name):
+            return Explanation(name, batch, self.name, method, f"the only one; {how}")
+        found = estimates(costs, self.layout, name, batch)
+        return Explanation(name, batch, self.name, method, f"the least estimate ({costs.source}); {how}", found)
+
+    def on_device(self) -> tuple[Engine, Library]:
+        """The same on arrays on a GPU."""
+        there = self.there()
+        return there, there.library
+
+    def there(self) -> GpuScanEngine:
+        """The same engine for arrays on a GPU."""
+        from robodyn.engines.scan.gpu_engine import GpuScanEngine
+
+        if self._there is None:
+            self._there = GpuScanEngine(self.model, self.dtype, self.layout.options)
+        return self._there
+
+    def _refuse(self, asked: str) -> NoReturn:
         raise UnavailableError(
-            f"engine: 'scan' does not answer this query ({algorithm.name}); it answers "
-            f"{', '.join(_ANSWERS)}; engines that answer all: 'reference', 'cpu'"
+            f"engine: 'scan' does not answer this query ({asked}); it answers {', '.join(ANSWERS)}; engines that "
+            "answer all: 'reference', 'cpu'"
         )
-
-
-def _inverse(state: State, method: str, outputs: Mapping[str, Array]) -> None:
-    state.generalised(inverse_dynamics(state, method), outputs["tau"])
-
-
-def _forward(state: State, method: str, outputs: Mapping[str, Array]) -> None:
-    FORWARD[method](state, outputs["qdd"])
-
-
-def _mass_matrix(state: State, method: str, outputs: Mapping[str, Array]) -> None:
-    mass_matrix(state, outputs["H"])
-
-
-def _gradient(state: State, method: str, outputs: Mapping[str, Array]) -> None:
-    inverse_dynamics_gradient(state, outputs)
-
-
-_ANSWERS: dict[str, Answer] = {
-    "inverse_dynamics": _inverse,
-    "forward_dynamics": _forward,
-    "mass_matrix": _mass_matrix,
-    "inverse_dynamics_gradient": _gradient,
-}

@@ -10,28 +10,23 @@ from typing import Any
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.chains import Scan, Task
 from robodyn.engines.gpu.device import Device, default_device
 from robodyn.engines.gpu.engine import DeviceArrays, require_own_process
 from robodyn.engines.scan.elements import scanning_on
 from robodyn.engines.scan.elementwise import operators
 from robodyn.engines.scan.engine import ScanEngine
 from robodyn.engines.scan.mass_matrix import require_sparse_memory, sparse_entries, sparse_pattern
+from robodyn.engines.scan.methods import methods_of
 from robodyn.engines.scan.on_gpu import ScanDevice
 from robodyn.engines.scan.options import ScanOptions
 from robodyn.engines.scan.states import State
 from robodyn.joints import unit_quaternion
 from robodyn.model import Model
+from robodyn.questions import Question
 
-METHODS: dict[str, tuple[str, ...]] = {
-    "inverse_dynamics": ("twist_pair", "rnea", "rnea_world"),
-    "forward_dynamics": ("crba", "jsiia", "aba_scan", "hybrid_abia", "hybrid_abia_fused", "cfa"),
-    "mass_matrix": ("crba",),
-    "inverse_dynamics_gradient": ("idsva",),
-}
-"""All methods that there are on NumPy arrays. "auto" is the first: twist pairs need one scan where others need two, and
-composites of subtrees less work than inverse dynamics of every column. Of forward dynamics it is so up to `MOST_DENSE`
-degrees of freedom, and "aba_scan" beyond, unless joints mimic others."""
+_FIRST = ("twist_pair", "crba")
+"""What "auto" is where there is a choice: twist pairs need one scan where others need two. Of forward dynamics it is so
+up to `MOST_DENSE` degrees of freedom, and "aba_scan" beyond, unless joints mimic others."""
 MOST_DENSE = 256
 """Degrees of freedom up to which forward dynamics makes a dense mass matrix. A rule, by counted operations:
 elimination takes 2/3 nv^2 for each degree of freedom, `aba_scan` about 13,000 for each body, as many at 140; but that
@@ -61,27 +56,28 @@ class GpuScanEngine(ScanEngine):
         with self.device.selected():
             super().__init__(model, dtype, options, ScanDevice(self.device))
 
-    def run(
+    def answer(
         self,
-        algorithm: Task | Scan,
+        question: Question,
+        method: str,
         inputs: Mapping[str, Array],
         outputs: Mapping[str, Array],
-        *,
         link: int | None = None,
+        **choices: Any,
     ) -> None:
-        """Fill `outputs` in place; see `robodyn.engines.protocol.Engine`."""
+        """Fill `outputs`; see `robodyn.engines.protocol.Engine`."""
         require_own_process(self._process)
         if not inputs["q"].size:
             return
         with self._scanning():
-            super().run(algorithm, {**inputs, "q": self._unit(inputs["q"])}, outputs, link=link)
+            super().answer(question, method, {**inputs, "q": self._unit(inputs["q"])}, outputs, link, **choices)
 
     def sparse_mass_matrix(self, inputs: Mapping[str, Array], finished: Callable[[Array], Array]) -> Any:
         """H of one state as a sparse matrix of the device's array library, in compressed rows.
 
         Args:
             inputs: arrays (1, ...).
-            finished: takes the entries, (nnz,), for a last check.
+            finished: takes the entries, (1, nnz), for a last check, and gives them back as (nnz,).
 
         Raises:
             ArgumentError: the device has no room for it.
@@ -92,7 +88,7 @@ class GpuScanEngine(ScanEngine):
         with self._scanning(), operators(layout.options.operators):
             require_sparse_memory(layout)
             pattern = sparse_pattern(layout)
-            entries = finished(sparse_entries(State(layout, {**inputs, "q": self._unit(inputs["q"])})))
+            entries = finished(sparse_entries(State(layout, {**inputs, "q": self._unit(inputs["q"])}))[None])
             return self.device.sparse(entries, pattern.columns.copy(), pattern.starts.copy(), (nv, nv))
 
     @contextmanager
@@ -114,9 +110,10 @@ class GpuScanEngine(ScanEngine):
             q[:, columns] = scaled
         return q
 
-    def method(self, task: Scan, batch: int) -> str:
-        """The method that answers a query of a batch."""
-        if task.method != "auto":
-            return task.method
+    def method(self, question: str, batch: int) -> str:
+        """The method that answers a question of a batch where none is asked for."""
         large = self.model.nv > MOST_DENSE and not self.model.has_mimic
-        return "aba_scan" if task.query == "forward_dynamics" and large else METHODS[task.query][0]
+        if question == "forward_dynamics" and large:
+            return "aba_scan"
+        methods = methods_of(question)
+        return next((name for name in _FIRST if name in methods), methods[0])

@@ -12,15 +12,15 @@ import numpy as np
 
 from robodyn.arguments import Array, broadcast_leading, real_array, require_finite
 from robodyn.array_library import Library
-from robodyn.chains import Scan, Task, on_inertia
+from robodyn.chains import Task, on_inertia
 from robodyn.errors import ArgumentError, NumericalError, UnavailableError
+from robodyn.questions import Question
 
 if TYPE_CHECKING:
     from robodyn.queries.core import Core
 
 _MAX_OVERLAP_WORK = 100_000
 """Steps that a search for shared memory may take, some milliseconds: strides can be chosen so that it never ends."""
-_OPTIONAL = ("vector", "f_ext", "inertia", "V0", "dV0")
 _MEANING = {
     "q": "model.nq numbers",
     "f_ext": "(n_bodies, 6) numbers",
@@ -35,22 +35,27 @@ def _read(dyn: Core, library: Library, name: str, value: Any) -> Array:
     return real_array(name, value, shape, dyn.dtype, what=what, read=library.array)
 
 
-class Query:
+class Call:
     """The arguments of one call: checked, broadcast, and laid out as (B, ...) arrays. `q` is always among them.
 
-    `required`: arguments that this query cannot do without, though others can. `library`: where arrays live, those of
-    results too. To look at values on a device is to wait for it, so they are checked only where that is asked for.
-    `inertia`: the inertias given, before they are broadcast, or None; `singular`: which rows are known to have a mass
-    matrix without inverse (B,), or None; their results are NaN.
+    `library`: where arrays live, those of results too. To look at values on a device is to wait for it, so they are
+    checked only where that is asked for. `inertia`: the inertias given, before they are broadcast, or None;
+    `singular`: which rows are known to have a mass matrix without inverse (B,), or None; their results are NaN.
+
+    Args:
+        dyn: what is called.
+        given: arguments by name.
+        optional: which of them may be None, and then count as not given.
+        out: where results are to be, or None.
     """
 
-    def __init__(self, dyn: Core, out: Any = None, *required: str, **given: Any) -> None:
+    def __init__(self, dyn: Core, given: Mapping[str, Any], optional: tuple[str, ...] = (), out: Any = None) -> None:
         self.dyn, self.out = dyn, out
         self.engine, self.library = dyn._engine_for(given)
         arrays = {
             name: _read(dyn, self.library, name, value)
             for name, value in given.items()
-            if value is not None or name not in _OPTIONAL or name in required
+            if value is not None or name not in optional
         }
         trailing = {name: len(dyn.argument_shapes[name]) for name in arrays}
         self.leading = broadcast_leading({name: (array, trailing[name]) for name, array in arrays.items()})
@@ -69,11 +74,6 @@ class Query:
             with _memory_for(name, every, array.dtype):
                 whole = array if array.shape == every else np.broadcast_to(array, every)
                 self.inputs[name] = whole.reshape(self.batch, *shape)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The per-joint inputs that were given: what an algorithm is asked to read."""
-        return tuple(name for name in self.inputs if name not in ("V0", "dV0"))
 
     def new(self, *shape: int) -> Array:
         """An array for intermediate results, (B, *shape).
@@ -105,17 +105,39 @@ class Query:
         )
         return target.reshape(self.batch, *shape) if direct else self._new(f"result number {number + 1}", shape)
 
-    def run(self, task: Task | Scan, link: int | None = None, **outputs: Array) -> None:
+    def results(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+        """Arrays for all results, whose shapes for one state are given in order.
+
+        Raises:
+            UnavailableError: there is not that much memory.
+        """
+        return {name: self.result(number, *shape) for number, (name, shape) in enumerate(shapes.items())}
+
+    def answer(
+        self,
+        question: Question,
+        results: Mapping[str, Array],
+        method: str = "auto",
+        link: int | None = None,
+        **choices: Any,
+    ) -> None:
+        """Have a question answered on the arguments; `choices` as of `robodyn.engines.protocol.Engine.answer`."""
+        with self._room_for_work():
+            self.engine.answer(question, method, self.inputs, results, link, **choices)
+
+    def run(self, task: Task, **outputs: Array) -> None:
         """Run an algorithm or a chain on the arguments; also on inertias, if they are given, where it lists none."""
-        if self.inertia is not None and not isinstance(task, Scan):
-            task = on_inertia(task)
-        engine: Any = self.engine  # scans are asked of the scan engine alone
+        with self._room_for_work():
+            self.engine.run(on_inertia(task) if self.inertia is not None else task, self.inputs, outputs)
+
+    @contextmanager
+    def _room_for_work(self) -> Iterator[None]:
         try:
-            engine.run(task, self.inputs, outputs, link=link)
+            yield
         except MemoryError as error:
             raise UnavailableError(
-                f"engine {engine.name!r}: no memory for what {self.batch} states need besides their results ({error}); "
-                "ask for fewer states at a time"
+                f"engine {self.engine.name!r}: no memory for what {self.batch} states need besides their results "
+                f"({error}); ask for fewer states at a time"
             ) from error
 
     def finish(self, results: Mapping[str, Array]) -> Any:

@@ -1,0 +1,58 @@
+"""The methods of the scan engine: which there are for a question, and what runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from robodyn.arguments import Array
+from robodyn.engines.scan.forward import FORWARD
+from robodyn.engines.scan.gradient import inverse_dynamics_gradient
+from robodyn.engines.scan.inverse import inverse_dynamics
+from robodyn.engines.scan.mass_matrix import mass_matrix
+from robodyn.engines.scan.states import State
+from robodyn.model import Model
+from robodyn.questions import QUESTIONS
+
+Answer: TypeAlias = Callable[[State, str, Sequence[Array]], None]
+"""Fills results (B, ...) of one question, in order, by the method named."""
+
+_AS = dict.fromkeys(("bias_force", "gravity_force"), "inverse_dynamics")
+"""Questions that are others with some of their inputs zero, and have their methods."""
+_ONLY: Mapping[str, tuple[str, ...]] = {"mass_matrix": ("crba",)}
+"""Methods of questions that leave no choice."""
+
+
+def _inverse(state: State, method: str, results: Sequence[Array]) -> None:
+    state.generalised(inverse_dynamics(state, method), results[0])
+
+
+def _forward(state: State, method: str, results: Sequence[Array]) -> None:
+    FORWARD[method](state, results[0])
+
+
+def _mass_matrix(state: State, method: str, results: Sequence[Array]) -> None:
+    mass_matrix(state, results[0])
+
+
+def _gradient(state: State, method: str, results: Sequence[Array]) -> None:
+    inverse_dynamics_gradient(state, dict(zip(("tau_q", "tau_qd"), results, strict=True)))
+
+
+ANSWERS: dict[str, Answer] = {
+    "inverse_dynamics": _inverse,
+    "bias_force": _inverse,
+    "gravity_force": _inverse,
+    "forward_dynamics": _forward,
+    "mass_matrix": _mass_matrix,
+    "inverse_dynamics_gradient": _gradient,
+}
+"""What answers each question."""
+
+
+def methods_of(question: str, model: Model | None = None) -> tuple[str, ...]:
+    """Names of the methods behind a question that the engine answers; of those for a model, where one is given."""
+    if question in _ONLY:
+        return _ONLY[question]
+    row = QUESTIONS[_AS.get(question, question)]
+    return row.methods_on("scan") if model is None else row.possible(model, "scan")

@@ -1,0 +1,609 @@
+"""What can be asked of a robot: one row for each query of `Dynamics`.
+
+Engines, command line, export, JAX and torch, benchmarks, native entries and documentation read this table;
+docs/add_a_query.md says how a row is added. It stands below the engines: a row names them, and says what those that run
+algorithms run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from robodyn.algorithms import energy, kinematic_gradients, kinematics
+from robodyn.algorithms.aba import INVERSE_MASS_MATRIX, aba
+from robodyn.algorithms.coriolis import CORIOLIS_MATRIX
+from robodyn.algorithms.crba import CRBA
+from robodyn.algorithms.forward_gradient import forward_by_mass_matrix, forward_gradient, inverse_by_mass_matrix
+from robodyn.algorithms.forward_hessian import forward_hessian
+from robodyn.algorithms.idsva import idsva
+from robodyn.algorithms.idsva_hessian import idsva_hessian
+from robodyn.algorithms.kinematics import Frame
+from robodyn.algorithms.regressor import (
+    EXTERNAL_FORCE_GRADIENT,
+    FORWARD_EXTERNAL_FORCE_GRADIENT,
+    FORWARD_GRAVITY_GRADIENT,
+    GRAVITY_GRADIENT,
+    REGRESSOR,
+    forward_regressor,
+)
+from robodyn.algorithms.rest_gradient import GRAVITY_FORCE_GRADIENT, MASS_MATRIX_PRODUCT_GRADIENT
+from robodyn.algorithms.rnea import rnea
+from robodyn.algorithms.rnea_gradient import rnea_gradient
+from robodyn.algorithms.rnea_vjp import rnea_vjp
+from robodyn.chains import Chain, Task, at_units, on_inertia
+from robodyn.model import Model
+from robodyn.sweeps import INPUTS, Algorithm
+from robodyn.tracing.unrolled import trace
+
+FRAMES = ("world", "body", "world_aligned")
+BASE = ("V0", "dV0")
+"""The motion of the base: inputs of every algorithm, zero where they are not given."""
+RECURSIONS = ("reference", "cpu", "gpu")
+"""Engines that run algorithms, and so answer every question."""
+EVERYWHERE = (*RECURSIONS, "scan")
+_COUNTED_BODIES = 8
+"""Trees whose operations are counted to choose between formulations of a gradient. Columns in body frames win on some
+of them; composites have won on every larger robot, and counting takes as long as the choice could save."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a task is made for: a model, the names of the arrays that are given (without V0 and dV0, in the order of
+    `robodyn.sweeps.INPUTS`), and what a call chooses.
+
+    `damping`: whether joints are damped by the model's coefficients.
+    """
+
+    model: Model
+    inputs: tuple[str, ...]
+    method: str = "auto"
+    frame: Frame = "world_aligned"
+    classical: bool = False
+    damping: bool = False
+
+
+@dataclass(frozen=True)
+class Result:
+    """A result of a query: its axes behind those of the batch, and its unit.
+
+    `axes`: numbers, or "nv", "n_links", "n_bodies", "parameters" (10 for each body). `unit`: SI units in words, or
+    quantities whose units a model knows, those of rows over those of columns: "tau / qdd". "step" is a small change of
+    q on the tangent space.
+    """
+
+    axes: tuple[int | str, ...]
+    unit: str
+
+    def shape(self, model: Model) -> tuple[int, ...]:
+        """Of one state."""
+        sizes = {
+            "nv": model.nv,
+            "n_links": len(model.link_names),
+            "n_bodies": model.n_bodies,
+            "parameters": 10 * model.n_bodies,
+        }
+        return tuple(sizes[axis] if isinstance(axis, str) else axis for axis in self.axes)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to answer a question that `method=` can name, and the engines that have it.
+
+    `recursive`: it takes every joint as free, and so is not for models whose joints mimic others.
+    """
+
+    name: str
+    engines: tuple[str, ...] = RECURSIONS
+    recursive: bool = False
+
+
+@dataclass(frozen=True)
+class Question:
+    """A query of `Dynamics`.
+
+    Args:
+        name: of its method.
+        inputs: arrays that it cannot do without, in the order of its arguments.
+        optional: arrays that may be left out: "vector", "f_ext", "inertia", "V0", "dV0". Without a vector that may be
+            left out, every result has one more axis in front, the component of what the vector is multiplied with.
+        results: what it returns, in order.
+        task: what engines that run algorithms run; results are the task's outputs, in order. Equal arguments give the
+            same object: engines know tasks by identity.
+        about: a sentence.
+        methods: what `method=` can name besides "auto"; none where there is no choice.
+        needs: "inverse", a mass matrix that has one, or "mass", something that moves and has mass.
+        joint_forces: how damping and friction enter, where `Dynamics` is told to count them: the name of a result that
+            they are added to, or of an input that they are taken from, and what: "force", "slope" (damping, on the
+            diagonal) or "slope of vector" (damping times the vector). Nothing: they have no part in it.
+        engines: which answer it.
+        of_link: whether it is about a link.
+        in_frame: whether it is about a link's motion, which is seen from a frame.
+        short: a shorter name, for the command line and for names in C.
+        eager: whether `compile="eager"` compiles it at once.
+        variants: other names on the command line, and what a call chooses under them.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    results: Mapping[str, Result]
+    task: Callable[[Asked], Task]
+    about: str
+    optional: tuple[str, ...] = ()
+    methods: tuple[Method, ...] = ()
+    needs: tuple[str, ...] = ()
+    joint_forces: Mapping[str, str] = field(default_factory=dict)
+    engines: tuple[str, ...] = RECURSIONS
+    of_link: bool = False
+    in_frame: bool = False
+    short: str = ""
+    eager: bool = False
+    variants: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """Names of all arrays that it takes, in the order in which engines take them."""
+        return tuple(name for name in (*INPUTS, *BASE) if name in self.inputs or name in self.optional)
+
+    @property
+    def plain(self) -> tuple[str, ...]:
+        """Arrays of a plain call, which machine code answers: those that it needs, and a vector to contract with."""
+        return tuple(name for name in INPUTS if name in self.inputs or (name == "vector" and name in self.optional))
+
+    def is_answered_by(self, engine: str) -> bool:
+        """Whether an engine answers it; one that no row names runs algorithms."""
+        return engine in self.engines or engine not in EVERYWHERE
+
+    def shapes(self, model: Model, given: Iterable[str]) -> dict[str, tuple[int, ...]]:
+        """The shape of one state of every result, where arrays of these names are given."""
+        stacked = "vector" in self.optional and "vector" not in given
+        found = {name: result.shape(model) for name, result in self.results.items()}
+        return {name: (model.nv, *shape) for name, shape in found.items()} if stacked else found
+
+    def arguments(self, arrays: Mapping[str, Any], link: str | int | None = None) -> tuple[list[Any], dict[str, Any]]:
+        """How its method is given arrays by name, and the link: what by place, what by name."""
+        placed = [name for name in self.inputs if name != "vector"]
+        by_place = [arrays[name] for name in placed] + ([link] if self.of_link else [])
+        return by_place, {name: array for name, array in arrays.items() if name not in placed}
+
+    def made(self, asked: Asked) -> Task:
+        """The task, on inertias that are an input where these are given."""
+        task = self.task(asked)
+        return on_inertia(task) if "inertia" in asked.inputs else task
+
+    def plain_task(self, model: Model) -> Task:
+        """What answers a plain call."""
+        return self.task(Asked(model, self.plain))
+
+    def methods_on(self, engine: str) -> tuple[str, ...]:
+        """Names of methods on an engine; one that no row names runs what the reference engine runs."""
+        known = engine if engine in EVERYWHERE else "reference"
+        return tuple(method.name for method in self.methods if known in method.engines)
+
+    def possible(self, model: Model, engine: str) -> tuple[str, ...]:
+        """Those for a model."""
+        recursive = [method.name for method in self.methods if method.recursive and model.has_mimic]
+        return tuple(name for name in self.methods_on(engine) if name not in recursive)
+
+
+_SCAN = ("scan",)
+_FORCES = ("f_ext", "inertia", *BASE)
+
+
+def _fewest(model: Model, inputs: tuple[str, ...]) -> Algorithm:
+    """The formulation of the gradient of inverse dynamics with fewer operations."""
+    return idsva(inputs) if model.n_bodies > _COUNTED_BODIES else _counted(model, inputs)
+
+
+@lru_cache(maxsize=64)
+def _counted(model: Model, inputs: tuple[str, ...]) -> Algorithm:
+    return min((idsva(inputs), rnea_gradient(inputs)), key=lambda each: trace(model, each).operations)
+
+
+def _gradient(asked: Asked) -> Task:
+    if asked.method == "auto":
+        return _fewest(asked.model, asked.inputs)
+    return {"idsva": idsva, "columns": rnea_gradient}[asked.method](asked.inputs)
+
+
+def _forward(asked: Asked) -> Task:
+    by_matrix = asked.model.has_mimic or asked.method == "crba"
+    return forward_by_mass_matrix(asked.inputs) if by_matrix else aba(asked.inputs)
+
+
+def _contracted(contraction: Callable[[tuple[str, ...]], Algorithm | Chain], asked: Asked) -> Task:
+    """A contraction with the vector that is given, or with every unit vector."""
+    task = contraction(tuple(name for name in INPUTS if name == "vector" or name in asked.inputs))
+    return task if "vector" in asked.inputs else at_units(task)
+
+
+_DYNAMICS = (
+    Question(
+        "inverse_dynamics",
+        ("q", "qd", "qdd"),
+        {"tau": Result(("nv",), "tau")},
+        lambda asked: rnea(asked.inputs),
+        "Inverse dynamics: the generalised forces tau that give accelerations qdd.",
+        optional=_FORCES,
+        methods=(Method("rnea", EVERYWHERE), Method("rnea_world", _SCAN), Method("twist_pair", _SCAN)),
+        joint_forces={"tau": "force"},
+        engines=EVERYWHERE,
+        short="id",
+        eager=True,
+    ),
+    Question(
+        "forward_dynamics",
+        ("q", "qd", "tau"),
+        {"qdd": Result(("nv",), "qdd")},
+        _forward,
+        "Forward dynamics: the accelerations qdd under generalised forces tau.",
+        optional=_FORCES,
+        methods=(
+            Method("aba", recursive=True),
+            Method("aba_scan", _SCAN, recursive=True),
+            Method("crba", EVERYWHERE),
+            Method("jsiia", _SCAN),
+            Method("hybrid_abia", _SCAN, recursive=True),
+            Method("hybrid_abia_fused", _SCAN, recursive=True),
+            Method("cfa", _SCAN, recursive=True),
+        ),
+        needs=("inverse",),
+        joint_forces={"tau": "force"},
+        engines=EVERYWHERE,
+        short="fd",
+        eager=True,
+    ),
+    Question(
+        "mass_matrix",
+        ("q",),
+        {"H": Result(("nv", "nv"), "tau / qdd")},
+        lambda _: CRBA,
+        "The joint-space inertia matrix H, armature included.",
+        optional=("inertia",),
+        engines=EVERYWHERE,
+        eager=True,
+    ),
+    Question(
+        "mass_matrix_inverse",
+        ("q",),
+        {"Hinv": Result(("nv", "nv"), "qdd / tau")},
+        lambda asked: inverse_by_mass_matrix() if asked.model.has_mimic else INVERSE_MASS_MATRIX,
+        "The inverse of the joint-space inertia matrix.",
+        optional=("inertia",),
+        needs=("inverse",),
+    ),
+    Question(
+        "bias_force",
+        ("q", "qd"),
+        {"bias": Result(("nv",), "tau")},
+        lambda asked: rnea(asked.inputs),
+        "Inverse dynamics at qdd = 0: Coriolis, centrifugal and gravity forces, minus external ones.",
+        optional=_FORCES,
+        joint_forces={"bias": "force"},
+        engines=EVERYWHERE,
+        short="bias",
+        eager=True,
+    ),
+    Question(
+        "gravity_force",
+        ("q",),
+        {"gravity": Result(("nv",), "tau")},
+        lambda asked: rnea(asked.inputs),
+        "Generalised forces that hold the robot still against gravity.",
+        optional=("inertia",),
+        engines=EVERYWHERE,
+        short="gravity",
+    ),
+    Question(
+        "coriolis_matrix",
+        ("q", "qd"),
+        {"C": Result(("nv", "nv"), "tau / qd")},
+        lambda _: CORIOLIS_MATRIX,
+        "The matrix C with C qd + gravity = bias, and dH/dt - 2 C skew-symmetric.",
+        optional=("V0",),
+        short="coriolis",
+    ),
+)
+
+_DERIVATIVES = (
+    Question(
+        "inverse_dynamics_gradient",
+        ("q", "qd", "qdd"),
+        {"dtau_dq": Result(("nv", "nv"), "tau / step"), "dtau_dqd": Result(("nv", "nv"), "tau / qd")},
+        _gradient,
+        "Derivatives of inverse dynamics: row i, column j is that of tau[i] by q[j] (on the tangent space: a small "
+        "velocity times time) and by qd[j].",
+        optional=_FORCES,
+        methods=(Method("idsva", EVERYWHERE), Method("columns")),
+        joint_forces={"dtau_dqd": "slope"},
+        engines=EVERYWHERE,
+        short="id_gradient",
+    ),
+    Question(
+        "forward_dynamics_gradient",
+        ("q", "qd", "tau"),
+        {
+            "dqdd_dq": Result(("nv", "nv"), "qdd / step"),
+            "dqdd_dqd": Result(("nv", "nv"), "qdd / qd"),
+            "dqdd_dtau": Result(("nv", "nv"), "qdd / tau"),
+        },
+        lambda asked: forward_gradient(asked.inputs, damping=asked.damping),
+        "Derivatives of forward dynamics: row i, column j is that of qdd[i] by q[j] (on the tangent space), by qd[j] "
+        "and by tau[j].",
+        optional=_FORCES,
+        needs=("inverse",),
+        joint_forces={"tau": "force"},
+        short="fd_gradient",
+    ),
+    Question(
+        "inverse_dynamics_vjp",
+        ("q", "qd", "qdd", "vector"),
+        {
+            "by_q": Result(("nv",), "W / step"),
+            "by_qd": Result(("nv",), "W / qd"),
+            "by_qdd": Result(("nv",), "W / qdd"),
+        },
+        lambda asked: rnea_vjp(asked.inputs),
+        "The gradient of vector' tau by q (on the tangent space), qd and qdd; units where the vector is a velocity.",
+        optional=_FORCES,
+        joint_forces={"by_qd": "slope of vector"},
+    ),
+    Question(
+        "inverse_dynamics_hessian",
+        ("q", "qd", "qdd"),
+        {
+            "d2tau_dqdq": Result(("nv", "nv"), "W / step step"),
+            "d2tau_dqdqd": Result(("nv", "nv"), "W / step qd"),
+            "d2tau_dqddqd": Result(("nv", "nv"), "W / qd qd"),
+            "d2tau_dqdqdd": Result(("nv", "nv"), "W / step qdd"),
+        },
+        lambda asked: _contracted(idsva_hessian, asked),
+        "Second derivatives of vector' tau, row k, column m by component k of the first and m of the second; "
+        "units where the vector is a velocity.",
+        optional=("vector", *_FORCES),
+    ),
+    Question(
+        "forward_dynamics_hessian",
+        ("q", "qd", "tau"),
+        {
+            "d2qdd_dqdq": Result(("nv", "nv"), "N m rad/s^2 / step step"),
+            "d2qdd_dqdqd": Result(("nv", "nv"), "N m rad/s^2 / step qd"),
+            "d2qdd_dqddqd": Result(("nv", "nv"), "N m rad/s^2 / qd qd"),
+            "d2qdd_dqdtau": Result(("nv", "nv"), "N m rad/s^2 / step tau"),
+        },
+        lambda asked: _contracted(lambda inputs: forward_hessian(inputs, damping=asked.damping), asked),
+        "Second derivatives of vector' qdd, row k, column m by component k of the first and m of the second; "
+        "units where the vector is a generalised force.",
+        optional=("vector", *_FORCES),
+        needs=("inverse",),
+        joint_forces={"tau": "force"},
+    ),
+    Question(
+        "gravity_force_gradient",
+        ("q",),
+        {"dg_dq": Result(("nv", "nv"), "tau / step")},
+        lambda _: GRAVITY_FORCE_GRADIENT,
+        "Derivatives of the gravity force by q, on the tangent space.",
+        optional=("inertia",),
+    ),
+    Question(
+        "mass_matrix_product_gradient",
+        ("q", "vector"),
+        {"dHx_dq": Result(("nv", "nv"), "tau / step")},
+        lambda _: MASS_MATRIX_PRODUCT_GRADIENT,
+        "Derivatives of H vector by q, on the tangent space; the unit where the vector is an acceleration.",
+        optional=("inertia",),
+    ),
+)
+
+_PARAMETERS = (
+    Question(
+        "regressor",
+        ("q", "qd", "qdd"),
+        {"Y": Result(("nv", "parameters"), "tau / parameter")},
+        lambda _: REGRESSOR,
+        "The matrix Y with tau = Y pi, pi being the bodies' inertial parameters.",
+        optional=BASE,
+    ),
+    Question(
+        "inverse_dynamics_external_force_gradient",
+        ("q",),
+        {"dtau_df_ext": Result(("nv", "n_bodies", 6), "tau / N m, N")},
+        lambda _: EXTERNAL_FORCE_GRADIENT,
+        "Derivatives of tau by external forces.",
+    ),
+    Question(
+        "inverse_dynamics_gravity_gradient",
+        ("q",),
+        {"dtau_dgravity": Result(("nv", 3), "tau / m/s^2")},
+        lambda _: GRAVITY_GRADIENT,
+        "Derivatives of tau by the acceleration of free fall.",
+        optional=("inertia",),
+    ),
+    Question(
+        "forward_dynamics_parameter_gradient",
+        ("q", "qd", "tau"),
+        {"dqdd_dpi": Result(("nv", "parameters"), "qdd / parameter")},
+        lambda asked: forward_regressor(asked.inputs),
+        "Derivatives of accelerations by the bodies' inertial parameters.",
+        optional=_FORCES,
+        needs=("inverse",),
+        joint_forces={"tau": "force"},
+    ),
+    Question(
+        "forward_dynamics_external_force_gradient",
+        ("q",),
+        {"dqdd_df_ext": Result(("nv", "n_bodies", 6), "qdd / N m, N")},
+        lambda _: FORWARD_EXTERNAL_FORCE_GRADIENT,
+        "Derivatives of accelerations by external forces.",
+        optional=("inertia",),
+        needs=("inverse",),
+    ),
+    Question(
+        "forward_dynamics_gravity_gradient",
+        ("q",),
+        {"dqdd_dgravity": Result(("nv", 3), "qdd / m/s^2")},
+        lambda _: FORWARD_GRAVITY_GRADIENT,
+        "Derivatives of accelerations by the acceleration of free fall.",
+        optional=("inertia",),
+        needs=("inverse",),
+    ),
+)
+
+_KINEMATICS = (
+    Question(
+        "forward_kinematics",
+        ("q",),
+        {"T": Result(("n_links", 4, 4), "1, m")},
+        lambda _: kinematics.forward_kinematics(False),
+        "Poses of all links: homogeneous transforms from link to world coordinates.",
+        short="fk",
+    ),
+    Question(
+        "forward_kinematics_gradient",
+        ("q",),
+        {"J": Result(("n_links", 6, "nv"), "rad, m / step")},
+        lambda _: kinematics.LINK_JACOBIANS,
+        "Jacobians of all links, in world axes about each link's origin.",
+    ),
+    Question(
+        "link_pose",
+        ("q",),
+        {"T": Result((4, 4), "1, m")},
+        lambda _: kinematics.forward_kinematics(True),
+        "Pose of the link: the homogeneous transform from link to world coordinates.",
+        of_link=True,
+    ),
+    Question(
+        "jacobian",
+        ("q",),
+        {"J": Result((6, "nv"), "rad, m / step")},
+        lambda asked: kinematics.jacobian(asked.frame),
+        "Geometric Jacobian of the link: its velocity is J qd.",
+        of_link=True,
+        in_frame=True,
+    ),
+    Question(
+        "jacobian_derivative",
+        ("q", "qd"),
+        {"Jdot": Result((6, "nv"), "rad/s, m/s / step")},
+        lambda asked: kinematic_gradients.jacobian_derivative(asked.frame),
+        "Time derivative of the link's Jacobian while the robot moves with qd.",
+        optional=("V0",),
+        of_link=True,
+        in_frame=True,
+    ),
+    Question(
+        "pose_hessian",
+        ("q",),
+        {"H": Result((6, "nv", "nv"), "rad, m / step step")},
+        lambda asked: kinematic_gradients.pose_hessian(asked.frame),
+        "Derivatives of the link's Jacobian by q, on the tangent space.",
+        of_link=True,
+        in_frame=True,
+    ),
+    Question(
+        "link_velocity",
+        ("q", "qd"),
+        {"V": Result((6,), "rad/s, m/s")},
+        lambda asked: kinematics.link_velocity(asked.frame),
+        "Spatial velocity of the link.",
+        optional=("V0",),
+        of_link=True,
+        in_frame=True,
+    ),
+    Question(
+        "link_acceleration",
+        ("q", "qd", "qdd"),
+        {"A": Result((6,), "rad/s^2, m/s^2")},
+        lambda asked: kinematics.link_acceleration(asked.frame, asked.classical),
+        "Acceleration of the link, without gravity.",
+        optional=BASE,
+        of_link=True,
+        in_frame=True,
+        variants={"classical_acceleration": {"classical": True}},
+    ),
+)
+
+_TOTALS = (
+    Question(
+        "kinetic_energy",
+        ("q", "qd"),
+        {"K": Result((), "J")},
+        lambda _: energy.KINETIC_ENERGY,
+        "Kinetic energy, J, armature included.",
+        optional=("inertia", "V0"),
+    ),
+    Question(
+        "kinetic_energy_gradient",
+        ("q", "qd"),
+        {"dK_dq": Result(("nv",), "J / step"), "dK_dqd": Result(("nv",), "J / qd")},
+        lambda _: energy.KINETIC_ENERGY_GRADIENT,
+        "Derivatives of kinetic energy by q (on the tangent space) and by qd.",
+        optional=("inertia", "V0"),
+    ),
+    Question(
+        "potential_energy",
+        ("q",),
+        {"U": Result((), "J")},
+        lambda _: energy.POTENTIAL_ENERGY,
+        "Potential energy, J, zero at the height of the world's origin.",
+        optional=("inertia",),
+    ),
+    Question(
+        "potential_energy_gradient",
+        ("q",),
+        {"dU_dq": Result(("nv",), "J / step")},
+        lambda asked: rnea(asked.inputs),
+        "Derivatives of potential energy by q, on the tangent space.",
+        optional=("inertia",),
+    ),
+    Question(
+        "center_of_mass",
+        ("q",),
+        {"com": Result((3,), "m")},
+        lambda _: energy.CENTER_OF_MASS,
+        "Centre of mass in world coordinates, m.",
+        needs=("mass",),
+    ),
+    Question(
+        "center_of_mass_jacobian",
+        ("q",),
+        {"J": Result((3, "nv"), "m / step")},
+        lambda _: energy.CENTER_OF_MASS_JACOBIAN,
+        "Jacobian of the centre of mass.",
+        needs=("mass",),
+    ),
+    Question(
+        "centroidal_momentum",
+        ("q", "qd"),
+        {"h": Result((6,), "kg m^2/s, kg m/s"), "A": Result((6, "nv"), "kg m^2/s, kg m/s / qd")},
+        lambda _: energy.CENTROIDAL_MOMENTUM,
+        "Momentum h about the centre of mass in world axes, and the matrix A with h = A qd for a base at rest.",
+        optional=("V0",),
+        needs=("mass",),
+    ),
+)
+
+QUESTIONS: dict[str, Question] = {
+    question.name: question
+    for rows in (_DYNAMICS, _DERIVATIVES, _PARAMETERS, _KINEMATICS, _TOTALS)
+    for question in rows
+}
+"""Every query of `Dynamics` by its name. Readers look when they are asked, so that a row that is added later counts."""
+
+
+def plain_questions() -> tuple[str, ...]:
+    """Names of questions that arrays alone ask: native entries answer their plain calls, `dyn.program` shows them."""
+    return tuple(name for name, question in QUESTIONS.items() if not question.of_link)
+
+
+def short_names() -> dict[str, tuple[Question, Mapping[str, bool]]]:
+    """Questions by their names on the command line, and what a call chooses under that name."""
+    found: dict[str, tuple[Question, Mapping[str, bool]]] = {}
+    for question in QUESTIONS.values():
+        found[question.short or question.name] = (question, {})
+        found.update({name: (question, chosen) for name, chosen in question.variants.items()})
+    return found
