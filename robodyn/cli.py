@@ -87,6 +87,7 @@ def _version(wanted: bool) -> None:
     "robodyn fd arm.urdf --random 1000 --seed 7 --out fd.npz\n\n"
     "robodyn id arm.urdf --states fd.npz --out id.csv\n\n"
     "robodyn gradient arm.urdf --of fd\n\n"
+    "robodyn ask arm.urdf jacobian --link tool0\n\n"
     "robodyn bench arm.urdf --batch 1,4096\n\n"
     "robodyn export arm.urdf --query id,fd --out arm.c\n\n"
     "xacro arm.xacro | robodyn info -\n\n"
@@ -250,7 +251,49 @@ def gradient(
     """Gradients of inverse dynamics (with respect to q, qd) or of forward dynamics (q, qd, tau)."""
     if of not in ("id", "fd"):
         raise ArgumentError(f"--of: got {of!r}; allowed: 'id', 'fd'")
-    _answer(f"gradient of {of}", context.params)
+    _answer(f"{of}_gradient", context.params)
+
+
+@app.command()
+def ask(
+    context: typer.Context,
+    file: File,
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="See robodyn queries.", show_default=False)],
+    link: Annotated[str | None, typer.Option(metavar="NAME", help="The link that a query is about.")] = None,
+    frame: Annotated[
+        str, typer.Option(metavar="world|body|world_aligned", help="Where a link's motion is seen from.")
+    ] = "world_aligned",
+    q: Q = None,
+    qd: Qd = None,
+    qdd: Qdd = None,
+    tau: Tau = None,
+    vector: Annotated[
+        str | None,
+        typer.Option(metavar="NUMBERS", help="What results are contracted with.", rich_help_panel=_TYPED),
+    ] = None,
+    states: States = None,
+    random: Random = None,
+    seed: Seed = None,
+    base: Base = "fixed",
+    mimic: Mimic = "follow",
+    lenient: Lenient = False,
+    gravity: Gravity = "0,0,-9.81",
+    dtype: Dtype = "float64",
+    engine: Engine = "auto",
+    joint_forces: JointForces = "",
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Any query: mass matrices, Jacobians, energies, derivatives, ..."""
+    _answer(query, context.params)
+
+
+@app.command()
+def queries(json: Json = False) -> None:
+    """List what can be asked."""
+    from robodyn import cli_results
+
+    cli_results.list_queries(json)
 
 
 @app.command()
@@ -261,9 +304,7 @@ def bench(
     mimic: Mimic = "follow",
     lenient: Lenient = False,
     engine: Engine = "auto",
-    query: Annotated[
-        str, typer.Option(metavar="NAMES", help="Of inverse_dynamics, mass_matrix, ...; all if not given.")
-    ] = "",
+    query: Annotated[str, typer.Option(metavar="NAMES", help="See robodyn queries; the usual ones if not given.")] = "",
     batch: Annotated[str, typer.Option(metavar="NUMBERS", help="States in a call.")] = "1,128,4096",
     dtype: Annotated[str, typer.Option(metavar="float64,float32", help="Precisions.")] = "float64",
     threads: Annotated[
@@ -320,10 +361,7 @@ def cache(
 
 @app.command(
     help="Write queries as a C99 file that needs nothing but <math.h>, one function for each.\n\n"
-    "Queries: id, fd, mass_matrix, mass_matrix_inverse, bias, gravity, coriolis, id_gradient, fd_gradient, fk; of a "
-    "link link_pose, jacobian, link_velocity, link_acceleration, classical_acceleration; kinetic_energy, "
-    "potential_energy, center_of_mass, centroidal_momentum. A function computes one state: void ROBOT_QUERY(q, ..., "
-    "result)."
+    "robodyn queries lists them. A function computes one state: void ROBOT_QUERY(q, ..., result)."
 )
 def export(
     context: typer.Context,
@@ -335,7 +373,8 @@ def export(
         str, typer.Option(metavar="world|body|world_aligned", help="Where a link's motion is seen from.")
     ] = "world_aligned",
     inputs: Annotated[
-        str, typer.Option(metavar="f_ext,V0,dV0", help="Also take external forces, or the base's motion.")
+        str,
+        typer.Option(metavar="f_ext,inertia,V0,dV0", help="Also take external forces, inertias, or the base's motion."),
     ] = "",
     base: Base = "fixed",
     mimic: Mimic = "follow",
@@ -375,23 +414,23 @@ def _answer(name: str, options: dict[str, Any]) -> None:
     from robodyn import Dynamics, cli_results
     from robodyn.cli_states import read_states
 
-    query = cli_results.QUERIES[name]
+    asked = cli_results.asking(name, options)
     if options["json"] and options["out"] is not None:
         raise ArgumentError("--json prints results and --out writes them; give one")
-    path = None if options["out"] is None else cli_results.output_path(options["out"], query)
+    path = None if options["out"] is None else cli_results.output_path(options["out"], asked)
     model = _load(*(options[key] for key in ("file", "base", "mimic", "lenient", "gravity")))
     # States and results are checked as a whole, so that messages count rows from the first state on.
     forces = [word.strip() for word in options["joint_forces"].split(",") if word.strip()]
     dyn = Dynamics(model, engine=options["engine"], dtype=options["dtype"], check=False, joint_forces=forces)
-    states = read_states(model, query.inputs, options)
-    results = cli_results.compute(dyn, query, states)
+    states = read_states(model, asked.inputs, options)
+    results = cli_results.compute(dyn, asked, states)
     if path is not None:
-        cli_results.write(path, dyn, query, states, results)
+        cli_results.write(path, dyn, asked, states, results)
         print(f"wrote {', '.join(results)} of {len(states['q'])} states to {printable(str(path))}")
     elif options["json"]:
-        print(cli_results.as_json(dyn, query, states, results))
+        print(cli_results.as_json(dyn, asked, states, results))
     else:
-        cli_results.show(dyn, query, results)
+        cli_results.show(dyn, asked, results)
 
 
 # Running it.

@@ -8,7 +8,7 @@ from typing import Any
 
 from robodyn._version import __version__
 from robodyn.benchmark.compare import Report, Settings, compare, find_peers, threads_from
-from robodyn.benchmark.contenders import QUERIES
+from robodyn.benchmark.contenders import USUAL
 from robodyn.benchmark.tables import HEADLINE, footnotes, tables
 from robodyn.errors import ArgumentError
 from robodyn.model import Model
@@ -22,7 +22,7 @@ def settings(options: dict[str, Any]) -> Settings:
         ArgumentError: an option's value is not allowed.
     """
     return Settings(
-        queries=_words(options["query"]) or tuple(QUERIES),
+        queries=_words(options["query"]) or USUAL,
         engine=options["engine"],
         dtypes=_words(options["dtype"]),
         threads=threads_from(_words(options["threads"])),

@@ -5,186 +5,27 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from robodyn._version import __version__
-from robodyn.algorithms import energy, kinematics
-from robodyn.algorithms.aba import INVERSE_MASS_MATRIX, aba
-from robodyn.algorithms.coriolis import CORIOLIS_MATRIX
-from robodyn.algorithms.crba import CRBA
-from robodyn.algorithms.forward_gradient import forward_by_mass_matrix, forward_gradient, inverse_by_mass_matrix
-from robodyn.algorithms.idsva import idsva
-from robodyn.algorithms.kinematics import Frame
-from robodyn.algorithms.rnea import rnea
 from robodyn.arguments import one_of
 from robodyn.chains import Chain, Solve, Task
 from robodyn.dynamics import Dynamics
 from robodyn.engines.protocol import DTYPES
-from robodyn.errors import ArgumentError, NumericalError, SingularError
+from robodyn.errors import ArgumentError
 from robodyn.files import require_writable_kind
 from robodyn.messages import printable, quoted
 from robodyn.model import Model
-from robodyn.queries.kinematic import FRAMES
+from robodyn.questions import BASE, FRAMES, Asked, Question, short_names
 from robodyn.sweeps import Ancestors, Inward, Outward
 from robodyn.tables import units
 from robodyn.tracing.c_code import Function, c_header, c_source, identifier
 from robodyn.tracing.unrolled import output_shape, trace
 
 _MOST_VISITS = 10_000
-_BASE = ("V0", "dV0")
-
-
-@dataclass(frozen=True)
-class Query:
-    """A query that is one program.
-
-    `algorithm` makes it from its inputs and the frame of `--frame`; `extras` are inputs it takes where `--inputs` names
-    them; `results` the names of its outputs. `regular`: it needs an invertible mass matrix. `of_mimic`: what is taken
-    instead for robots whose joints mimic others, if it differs.
-    """
-
-    about: str
-    inputs: tuple[str, ...]
-    results: tuple[str, ...]
-    algorithm: Callable[[tuple[str, ...], Frame], Task]
-    extras: tuple[str, ...] = ()
-    of_link: bool = False
-    regular: bool = False
-    needs_mass: bool = False
-    of_mimic: Callable[[tuple[str, ...]], Task] | None = None
-
-
-_FORCES = ("f_ext", *_BASE)
-QUERIES = {
-    "id": Query(
-        "Inverse dynamics: the generalised forces tau that give accelerations qdd.",
-        ("q", "qd", "qdd"),
-        ("tau",),
-        lambda inputs, _: rnea(inputs),
-        _FORCES,
-    ),
-    "fd": Query(
-        "Forward dynamics: the accelerations qdd under generalised forces tau.",
-        ("q", "qd", "tau"),
-        ("qdd",),
-        lambda inputs, _: aba(inputs),
-        _FORCES,
-        regular=True,
-        of_mimic=forward_by_mass_matrix,
-    ),
-    "mass_matrix": Query("The joint-space inertia matrix H, armature included.", ("q",), ("H",), lambda *_: CRBA),
-    "mass_matrix_inverse": Query(
-        "The inverse of the joint-space inertia matrix.",
-        ("q",),
-        ("Hinv",),
-        lambda *_: INVERSE_MASS_MATRIX,
-        regular=True,
-        of_mimic=inverse_by_mass_matrix,
-    ),
-    "bias": Query(
-        "Inverse dynamics at qdd = 0: Coriolis, centrifugal and gravity forces, minus external ones.",
-        ("q", "qd"),
-        ("bias",),
-        lambda inputs, _: rnea(inputs),
-        _FORCES,
-    ),
-    "gravity": Query(
-        "Generalised forces that hold the robot still against gravity.",
-        ("q",),
-        ("gravity",),
-        lambda inputs, _: rnea(inputs),
-    ),
-    "coriolis": Query(
-        "The matrix C with C qd + gravity = bias, and dH/dt - 2 C skew-symmetric.",
-        ("q", "qd"),
-        ("C",),
-        lambda *_: CORIOLIS_MATRIX,
-        ("V0",),
-    ),
-    "id_gradient": Query(
-        "Derivatives of inverse dynamics: row i, column j is that of tau[i] by q[j] (on the tangent space: a small "
-        "velocity times time) and by qd[j].",
-        ("q", "qd", "qdd"),
-        ("dtau_dq", "dtau_dqd"),
-        lambda inputs, _: idsva(inputs),
-        _FORCES,
-    ),
-    "fd_gradient": Query(
-        "Derivatives of forward dynamics: row i, column j is that of qdd[i] by q[j] (on the tangent space), by qd[j] "
-        "and by tau[j].",
-        ("q", "qd", "tau"),
-        ("dqdd_dq", "dqdd_dqd", "dqdd_dtau"),
-        lambda inputs, _: forward_gradient(inputs),
-        _FORCES,
-        regular=True,
-    ),
-    "fk": Query(
-        "Poses of all links: homogeneous transforms from link to world coordinates.",
-        ("q",),
-        ("T",),
-        lambda *_: kinematics.forward_kinematics(False),
-    ),
-    "link_pose": Query(
-        "Pose of the link: the homogeneous transform from link to world coordinates.",
-        ("q",),
-        ("T",),
-        lambda *_: kinematics.forward_kinematics(True),
-        of_link=True,
-    ),
-    "jacobian": Query(
-        "Geometric Jacobian of the link: its velocity is J qd.",
-        ("q",),
-        ("J",),
-        lambda _, frame: kinematics.jacobian(frame),
-        of_link=True,
-    ),
-    "link_velocity": Query(
-        "Spatial velocity of the link.",
-        ("q", "qd"),
-        ("V",),
-        lambda _, frame: kinematics.link_velocity(frame),
-        ("V0",),
-        of_link=True,
-    ),
-    "link_acceleration": Query(
-        "Spatial acceleration of the link, without gravity.",
-        ("q", "qd", "qdd"),
-        ("A",),
-        lambda _, frame: kinematics.link_acceleration(frame, False),
-        _BASE,
-        of_link=True,
-    ),
-    "classical_acceleration": Query(
-        "Acceleration of the link, its linear part that of the link's origin, without gravity.",
-        ("q", "qd", "qdd"),
-        ("A",),
-        lambda _, frame: kinematics.link_acceleration(frame, True),
-        _BASE,
-        of_link=True,
-    ),
-    "kinetic_energy": Query(
-        "Kinetic energy, J, armature included.", ("q", "qd"), ("K",), lambda *_: energy.KINETIC_ENERGY, ("V0",)
-    ),
-    "potential_energy": Query(
-        "Potential energy, J, zero at the height of the world's origin.",
-        ("q",),
-        ("U",),
-        lambda *_: energy.POTENTIAL_ENERGY,
-    ),
-    "center_of_mass": Query(
-        "Centre of mass in world coordinates, m.", ("q",), ("com",), lambda *_: energy.CENTER_OF_MASS, needs_mass=True
-    ),
-    "centroidal_momentum": Query(
-        "Momentum h about the centre of mass in world axes, and the matrix A with h = A qd for a base at rest.",
-        ("q", "qd"),
-        ("h", "A"),
-        lambda *_: energy.CENTROIDAL_MOMENTUM,
-        ("V0",),
-        needs_mass=True,
-    ),
-}
+_EXTRAS = ("f_ext", "inertia", *BASE)
+"""Inputs that functions take where they are asked to."""
 
 
 def _chosen(option: str, text: str, allowed: Sequence[str]) -> tuple[str, ...]:
@@ -202,22 +43,27 @@ def export(load: Callable[[], Model], options: Mapping[str, Any]) -> None:
         OSError: a file cannot be written.
     """
     one_of("--lang", options["lang"], ("c",))
-    names = _chosen("--query", options["query"], tuple(QUERIES))
+    known = short_names()
+    names = _chosen("--query", options["query"], tuple(known))
     if not names:
-        raise ArgumentError(f"--query: nothing given; allowed: {', '.join(map(repr, QUERIES))}")
-    extras = _chosen("--inputs", options["inputs"], _FORCES)
+        raise ArgumentError(f"--query: nothing given; allowed: {', '.join(map(repr, known))}")
+    asked = {name: known[name][0] for name in names}
+    extras = _chosen("--inputs", options["inputs"], _EXTRAS)
     one_of("--frame", options["frame"], FRAMES)
     dtype = one_of("--dtype", options["dtype"], DTYPES)
-    _check_extras(names, extras)
-    _check_link(names, options)
+    _check_extras(asked, extras)
+    _check_link(asked, options)
     paths = {key: _path(f"--{key}", options[key]) for key in ("out", "header")}
     if paths["out"] is not None and paths["out"] == paths["header"]:
         raise ArgumentError("--out and --header name the same file")
     model = load()
     prefix = _prefix(model, options["name"])
     link = model.link_index(options["link"]) if options["link"] is not None else None
-    functions = [_function(model, name, prefix, link, options["frame"], extras) for name in names]
-    top = _about(model, dtype, names, extras)
+    functions = [
+        _function(model, name, question, prefix, link, extras, frame=options["frame"], **known[name][1])
+        for name, question in asked.items()
+    ]
+    top = _about(model, dtype, asked, extras)
     written: dict[str, Any] = {"prefix": prefix, "sizes": _sizes(model), "about": top, "dtype": dtype}
     texts = {"out": c_source(functions, **written), "header": c_header(functions, **written)}
     for key, path in paths.items():
@@ -239,18 +85,18 @@ def _path(option: str, text: str | None) -> Path | None:
     return path
 
 
-def _check_extras(names: Sequence[str], extras: Sequence[str]) -> None:
+def _check_extras(asked: Mapping[str, Question], extras: Sequence[str]) -> None:
     for extra in extras:
-        if not any(extra in QUERIES[name].extras for name in names):
-            raise ArgumentError(f"--inputs: {extra!r} has no part in {', '.join(names)}")
+        if not any(extra in question.optional for question in asked.values()):
+            raise ArgumentError(f"--inputs: {extra!r} has no part in {', '.join(asked)}")
 
 
-def _check_link(names: Sequence[str], options: Mapping[str, Any]) -> None:
-    about_link = [name for name in names if QUERIES[name].of_link]
+def _check_link(asked: Mapping[str, Question], options: Mapping[str, Any]) -> None:
+    about_link = [name for name, question in asked.items() if question.of_link]
     if about_link and options["link"] is None:
         raise ArgumentError(f"--link: not given; {', '.join(about_link)} is about a link")
     if not about_link and options["link"] is not None:
-        raise ArgumentError(f"--link: {', '.join(names)} is about no link")
+        raise ArgumentError(f"--link: {', '.join(asked)} is about no link")
 
 
 def _prefix(model: Model, given: str | None) -> str:
@@ -261,36 +107,34 @@ def _prefix(model: Model, given: str | None) -> str:
     return given
 
 
-def _function(model: Model, name: str, prefix: str, link: int | None, frame: Frame, extras: Sequence[str]) -> Function:
+def _function(
+    model: Model,
+    name: str,
+    question: Question,
+    prefix: str,
+    link: int | None,
+    extras: Sequence[str],
+    **choices: Any,
+) -> Function:
     """One query as a function, after a look at whether this model can be asked."""
-    query = QUERIES[name]
-    _require_possible(model, name)
-    taken = [extra for extra in query.extras if extra in extras]
-    inputs = (*query.inputs, *(extra for extra in taken if extra not in _BASE))
-    if model.has_mimic and query.of_mimic is not None:
-        algorithm = query.of_mimic(inputs)
-    else:
-        algorithm = query.algorithm(inputs, frame)
+    Dynamics(model, engine="reference")._require_possible(question)
+    taken = [extra for extra in question.optional if extra in extras]
+    given = tuple(each for each in question.arrays if each in question.plain or each in taken)
+    algorithm = question.made(Asked(model, tuple(each for each in given if each not in BASE), **choices))
     _require_moderate(model, name, algorithm)
-    base = [extra for extra in taken if extra in _BASE]
-    program = trace(model, algorithm, link=link if query.of_link else None, base=base)
+    base = [extra for extra in taken if extra in BASE]
+    program = trace(model, algorithm, link=link if question.of_link else None, base=base)
     outputs = tuple(
-        dataclasses.replace(port, name=result) for port, result in zip(program.outputs, query.results, strict=True)
+        dataclasses.replace(port, name=result) for port, result in zip(program.outputs, question.results, strict=True)
     )
     program = dataclasses.replace(program, name=name, outputs=outputs)
-    lines = [query.about]
-    if query.of_link:
-        lines.append(f"Link {model.link_names[link or 0]!r}" + ("." if name == "link_pose" else f", frame {frame!r}."))
+    lines = [question.about]
+    if question.of_link:
+        seen = f", frame {choices['frame']!r}" if question.in_frame else ""
+        lines.append(f"Link {model.link_names[link or 0]!r}{seen}.")
+    if choices.get("classical"):
+        lines.append("The linear part is the acceleration of the link's origin.")
     return Function(f"{prefix}_{name}", program, [*lines, f"Program {program.digest}."])
-
-
-def _require_possible(model: Model, name: str) -> None:
-    query = QUERIES[name]
-    singular = Dynamics(model, engine="reference").singularity() if query.regular else None
-    if singular is not None:
-        raise SingularError(singular)
-    if query.needs_mass and model.total_mass == 0.0:
-        raise NumericalError(f"model {quoted(model.name)}: nothing that moves has mass, so it has no centre of mass")
 
 
 def _require_moderate(model: Model, name: str, algorithm: Task) -> None:
@@ -317,11 +161,11 @@ def _sizes(model: Model) -> dict[str, int]:
     return {"NQ": model.nq, "NV": model.nv, "N_BODIES": model.n_bodies, "N_LINKS": len(model.link_names)}
 
 
-def _about(model: Model, dtype: str, names: Sequence[str], extras: Sequence[str]) -> list[str]:
+def _about(model: Model, dtype: str, asked: Mapping[str, Question], extras: Sequence[str]) -> list[str]:
     """What the top of a file says: the robot, its coordinates with their units, and how functions are called."""
     gravity = " ".join(f"{x:g}" for x in model.gravity)
     lines = [
-        f"Rigid-body dynamics of {model.name!r}: {', '.join(names)}.",
+        f"Rigid-body dynamics of {model.name!r}: {', '.join(asked)}.",
         f"Made by robodyn {__version__} from the model {model.digest}, in {dtype}.",
         "",
         "Each function computes one state. Arrays are contiguous, matrices stored row by row, and arrays must not "
@@ -329,7 +173,7 @@ def _about(model: Model, dtype: str, names: Sequence[str], extras: Sequence[str]
         "",
         f"SI units and radians. Gravity is {gravity} m/s^2. 6-vectors hold their angular part first. Joint limits, "
         "damping and friction have no part.",
-        *_explained(model, names, extras),
+        *_explained(model, asked, extras),
         "",
         "q: coordinates",
     ]
@@ -341,24 +185,27 @@ def _about(model: Model, dtype: str, names: Sequence[str], extras: Sequence[str]
     lines += [f"  [{k}] {name}, {', '.join(parts)}" for k, (name, *parts) in enumerate(rows)]
     if "f_ext" in extras:
         lines += ["", "f_ext: bodies", *_numbered(model.body_names)]
-    if "fk" in names:
-        lines += ["", "T: links", *_numbered(model.link_names)]
+    if "inertia" in extras:
+        lines += ["", "inertia: bodies; for each m, h = m c, and I xx xy xz yy yz zz about its frame's origin"]
+        lines += _numbered(model.body_names)
+    if any("n_links" in result.axes for question in asked.values() for result in question.results.values()):
+        lines += ["", "links", *_numbered(model.link_names)]
     return lines
 
 
-def _explained(model: Model, names: Sequence[str], extras: Sequence[str]) -> Iterator[str]:
+def _explained(model: Model, asked: Mapping[str, Question], extras: Sequence[str]) -> Iterator[str]:
     """Conventions that matter to this robot and these queries."""
     if model.quaternion_starts.size:
         yield "Quaternions are x y z w, and scaled to unit length inside; one of zero length gives NaN."
         yield "Velocities of floating and spherical joints are in the moving body's axes, linear ones first."
-    if any(QUERIES[name].of_link for name in names):
+    if any(question.in_frame for question in asked.values()):
         yield (
             "Frame 'world': world axes, about the world's origin; 'body': the link's own; 'world_aligned': world axes, "
             "about the link's origin."
         )
     if "f_ext" in extras:
         yield "f_ext: for each body the moment about the world's origin, then the force, in world axes."
-    if set(extras) & set(_BASE):
+    if set(extras) & set(BASE):
         yield "V0, dV0: velocity and acceleration of the base in world coordinates, without gravity."
 
 

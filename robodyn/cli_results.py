@@ -4,80 +4,123 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from rich.progress import track
 from rich.table import Table
 
 from robodyn._version import __version__
-from robodyn.arguments import Array, require_finite
+from robodyn.arguments import Array, one_of, require_finite
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, NumericalError
 from robodyn.files import require_writable_kind
-from robodyn.messages import printable, quoted
+from robodyn.messages import near_misses, printable, quoted
+from robodyn.model import Model
+from robodyn.questions import FRAMES, QUESTIONS, Question, Result, short_names
 from robodyn.tables import console, number_tables, step_units, units
 
 _CHUNK_STATES = 4096
 _CHUNK_NUMBERS = 1 << 20
-_STATES_DOWN, _STATES_ACROSS, _DOFS_SHOWN = 20, 5, 100
+_STATES_DOWN, _STATES_ACROSS, _SHOWN = 20, 5, 100
 
 
 @dataclass(frozen=True)
-class Query:
-    """A query that a command asks: the method of `Dynamics`, what it takes, and what it answers.
+class Asking:
+    """What a command asks: a question, and what the call chooses: a link, a frame."""
 
-    `results`: name of each result, and the units of its axes after that of states: a vector (nv) has one, a matrix
-    (nv, nv) that of its rows and that of its columns ("step" for a small change of q).
-    """
-
-    method: str
-    inputs: tuple[str, ...]
-    results: dict[str, tuple[str, ...]]
+    question: Question
+    choices: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def matrices(self) -> bool:
-        """Whether the results are matrices."""
-        return any(len(axes) == 2 for axes in self.results.values())
+    def inputs(self) -> tuple[str, ...]:
+        """Quantities that states consist of."""
+        return self.question.plain
+
+    @property
+    def vectors(self) -> bool:
+        """Whether every result is a number, or numbers side by side."""
+        return all(len(result.axes) <= 1 for result in self.question.results.values())
 
 
-QUERIES = {
-    "id": Query("inverse_dynamics", ("q", "qd", "qdd"), {"tau": ("tau",)}),
-    "fd": Query("forward_dynamics", ("q", "qd", "tau"), {"qdd": ("qdd",)}),
-    "gradient of id": Query(
-        "inverse_dynamics_gradient",
-        ("q", "qd", "qdd"),
-        {"dtau_dq": ("tau", "step"), "dtau_dqd": ("tau", "qd")},
-    ),
-    "gradient of fd": Query(
-        "forward_dynamics_gradient",
-        ("q", "qd", "tau"),
-        {"dqdd_dq": ("qdd", "step"), "dqdd_dqd": ("qdd", "qd"), "dqdd_dtau": ("qdd", "tau")},
-    ),
-}
+def asking(name: str, options: Mapping[str, Any]) -> Asking:
+    """What the options of a command ask, by a query's name or its shorter one.
+
+    Raises:
+        ArgumentError: no such query, or a link missing or too many.
+    """
+    known = {**{each: (question, {}) for each, question in QUESTIONS.items()}, **short_names()}
+    if name not in known:
+        near = ", ".join(near_misses(name, known, 3))
+        raise ArgumentError(f"QUERY: got {quoted(name)}; wanted a query that `robodyn queries` lists, such as {near}")
+    question, chosen = known[name]
+    link = options.get("link")
+    if question.of_link != (link is not None):
+        raise ArgumentError(
+            f"--link: not given; {name} is about a link" if link is None else f"--link: {name} is about no link"
+        )
+    choices: dict[str, Any] = dict(chosen)
+    if question.of_link:
+        choices["link"] = link
+    if question.in_frame:
+        choices["frame"] = one_of("--frame", options.get("frame"), FRAMES)
+    return Asking(question, choices)
 
 
-def compute(dyn: Dynamics, query: Query, states: Mapping[str, Array]) -> dict[str, Array]:
-    """The results for all states, each (B, nv) or (B, nv, nv); with a progress bar where it may take long.
+def list_queries(as_json: bool) -> None:
+    """Print every query: its names, what it takes and returns, and what it is."""
+    if as_json:
+        print(json.dumps(list(map(_described, QUESTIONS.values())), indent=1))
+        return
+    table = Table("query", "short", "takes", "returns", "what it is")
+    for name, question in QUESTIONS.items():
+        short = ", ".join((*filter(None, (question.short,)), *question.variants))
+        takes = ", ".join((*question.inputs, *(("link",) if question.of_link else ())))
+        table.add_row(name, short, takes, ", ".join(question.results), question.about)
+    console().print(table)
+
+
+def _described(question: Question) -> dict[str, Any]:
+    results = {name: {"axes": list(result.axes), "unit": result.unit} for name, result in question.results.items()}
+    return {
+        "query": question.name,
+        "short": question.short,
+        "about": question.about,
+        "inputs": list(question.inputs),
+        "optional": list(question.optional),
+        "link": question.of_link,
+        "results": results,
+        "engines": list(question.engines),
+    }
+
+
+def compute(dyn: Dynamics, asked: Asking, states: Mapping[str, Array]) -> dict[str, Array]:
+    """The results for all states, each (B, ...); with a progress bar where it may take long.
 
     Raises:
         NumericalError: a result is NaN or infinite; names the rows.
     """
-    n, nv = len(states["q"]), dyn.model.nv
-    results = {name: np.empty((n, *(nv,) * len(axes)), dyn.dtype) for name, axes in query.results.items()}
-    step = max(1, min(_CHUNK_STATES, _CHUNK_NUMBERS // max(1, nv ** (2 if query.matrices else 1))))
-    answer = getattr(dyn, query.method)
+    question, n = asked.question, len(states["q"])
+    shapes = question.shapes(dyn.model, question.plain)
+    results = {name: np.empty((n, *shape), dyn.dtype) for name, shape in shapes.items()}
+    largest = max(1, *map(prod, shapes.values()), dyn.model.nv)
+    step = max(1, min(_CHUNK_STATES, _CHUNK_NUMBERS // largest))
     starts: Iterable[int] = range(0, n, step)
     screen = console(stderr=True)
     if n > step and screen.is_terminal:
         starts = track(starts, description=f"{n} states", console=screen, transient=True)
+    others = {name: value for name, value in asked.choices.items() if name != "link"}
     for start in starts:
         rows = slice(start, start + step)
         out = tuple(result[rows] for result in results.values())
-        answer(*(states[name][rows] for name in query.inputs), out=out if len(out) > 1 else out[0])
+        given = {name: states[name][rows] for name in question.plain}
+        by_place, by_name = question.arguments(given, asked.choices.get("link"))
+        getattr(dyn, question.name)(*by_place, **by_name, **others, out=out if len(out) > 1 else out[0])
     for name, result in results.items():
         try:
             require_finite(f"result {name}", result, result.ndim - 1)
@@ -89,30 +132,40 @@ def compute(dyn: Dynamics, query: Query, states: Mapping[str, Array]) -> dict[st
 # Onto the screen.
 
 
-def show(dyn: Dynamics, query: Query, results: Mapping[str, Array]) -> None:
-    """Print tables: of vectors the first states, of matrices the first state."""
+def show(dyn: Dynamics, asked: Asking, results: Mapping[str, Array]) -> None:
+    """Print tables: of numbers side by side the first states, of others the first state."""
     screen = console()
     n, nv = len(next(iter(results.values()))), dyn.model.nv
-    if not n or not nv:
+    if not any(array.size for array in results.values()):
         screen.print(f"nothing to show: {n} states, {nv} degrees of freedom")
         return
     shown = 1
-    for name, axes in query.results.items():
-        labels = [_labels(dyn, axis)[:_DOFS_SHOWN] for axis in axes]
-        values = results[name][:, :_DOFS_SHOWN]
-        if query.matrices:
-            tables = _matrix(name, labels[0], labels[1], values[0, :, :_DOFS_SHOWN], screen.width)
+    for name, result in asked.question.results.items():
+        labels = [each[:_SHOWN] for each in axis_labels(dyn.model, result)]
+        values = results[name]
+        for axis in range(1, values.ndim):
+            values = values.take(range(min(_SHOWN, values.shape[axis])), axis)
+        if asked.vectors:
+            columns = labels[0] if labels else [f"[{result.unit}]"]
+            shown, tables = _vectors(name, columns, values.reshape(n, -1), screen.width)
         else:
-            shown, tables = _vectors(name, labels[0], values, screen.width)
+            rows, columns = [", ".join(words) for words in product(*labels[:-1])], labels[-1] if labels else [""]
+            tables = _matrix(name, rows, columns, values[0].reshape(len(rows), len(columns)), screen.width)
         for table in tables:
             screen.print(table)
     left = [
         f"{count} more {what}"
-        for count, what in ((n - shown, "states"), (nv - _DOFS_SHOWN, "degrees of freedom"))
+        for count, what in ((n - shown, "states"), *_hidden(dyn.model, asked.question))
         if count > 0
     ]
     if left:
         screen.print(f"... and {' and '.join(left)}; --out FILE or --json gives all of them")
+
+
+def _hidden(model: Model, question: Question) -> list[tuple[int, str]]:
+    """How many entries of axes are not shown, and of what."""
+    axes = {axis for result in question.results.values() for axis in result.axes if isinstance(axis, str)}
+    return [(len(_names(model, axis)) - _SHOWN, words) for axis, words in _MANY.items() if axis in axes]
 
 
 def _matrix(title: str, rows: list[str], columns: list[str], values: Array, width: int) -> list[Table]:
@@ -129,31 +182,66 @@ def _vectors(title: str, labels: list[str], values: Array, width: int) -> tuple[
     return len(across), number_tables(title, labels, across, values[: len(across)].T, width)
 
 
-def _axis_units(dyn: Dynamics, axis: str) -> tuple[str, ...]:
-    return step_units(dyn.model) if axis == "step" else units(dyn.model, axis)
+_QUANTITIES = ("qd", "qdd", "tau", "step")
+_SIX = ("angular x", "angular y", "angular z", "linear x", "linear y", "linear z")
+_PARAMETERS = ("m", "mcx", "mcy", "mcz", "Ixx", "Ixy", "Ixz", "Iyy", "Iyz", "Izz")
 
 
-def _labels(dyn: Dynamics, axis: str) -> list[str]:
-    names = map(printable, dyn.model.velocity_names)
-    return [f"{name} [{unit}]" for name, unit in zip(names, _axis_units(dyn, axis), strict=True)]
+def _names(model: Model, axis: int | str) -> list[str]:
+    """What the entries along an axis are called."""
+    if axis == "nv":
+        return list(map(printable, model.velocity_names))
+    if axis == "n_links":
+        return list(map(printable, model.link_names))
+    if axis == "n_bodies":
+        return list(map(printable, model.body_names))
+    if axis == "parameters":
+        return [f"{printable(body)} {name}" for body in model.body_names for name in _PARAMETERS]
+    return list({6: _SIX, 3: ("x", "y", "z")}.get(cast(int, axis), tuple(map(str, range(cast(int, axis))))))
 
 
-def as_json(dyn: Dynamics, query: Query, states: Mapping[str, Array], results: Mapping[str, Array]) -> str:
+def axis_units(model: Model, result: Result) -> list[tuple[str, ...] | None]:
+    """Units along each axis of a result, entry by entry, None where the result's own unit says it.
+
+    Quantities of a unit belong to the axes of velocities in their order.
+    """
+    named = [word for part in result.unit.split(" / ") for word in part.split() if word in _QUANTITIES]
+    along = [k for k, axis in enumerate(result.axes) if axis == "nv"]
+    found: list[tuple[str, ...] | None] = [None] * len(result.axes)
+    # Those of columns come last: W / step qd has no axis for its W.
+    for axis, quantity in zip(reversed(along), reversed(named), strict=False):
+        found[axis] = step_units(model) if quantity == "step" else units(model, quantity)
+    return found
+
+
+def axis_labels(model: Model, result: Result) -> list[list[str]]:
+    """Names along each axis of a result, with their units where entries have their own."""
+    found = []
+    for axis, each in zip(result.axes, axis_units(model, result), strict=True):
+        names = _names(model, axis)
+        found.append(names if each is None else [f"{name} [{unit}]" for name, unit in zip(names, each, strict=True)])
+    return found
+
+
+def as_json(dyn: Dynamics, asked: Asking, states: Mapping[str, Array], results: Mapping[str, Array]) -> str:
     """Everything as one JSON object: what was asked of which model, names, units, and values as nested lists."""
-    model = dyn.model
+    model, question = dyn.model, asked.question
     inputs = {
-        name: _entry(states[name], ["state", "coordinate" if name == "q" else "velocity"], [units(model, name)])
-        for name in query.inputs
+        name: _entry(
+            states[name], ["coordinate" if name == "q" else "velocity"], [units(model, _quantity(name))], "as listed"
+        )
+        for name in asked.inputs
     }
     outputs = {
-        name: _entry(results[name], ["state", *["velocity"] * len(axes)], [_axis_units(dyn, axis) for axis in axes])
-        for name, axes in query.results.items()
+        name: _entry(results[name], _axes(result), axis_units(model, result), result.unit)
+        for name, result in question.results.items()
     }
     return json.dumps(
         {
             "robodyn": __version__,
             "model": model.name,
-            "query": query.method,
+            "query": question.name,
+            **asked.choices,
             "engine": dyn.engine.name,
             "dtype": str(dyn.dtype),
             "gravity": model.gravity.tolist(),
@@ -166,19 +254,42 @@ def as_json(dyn: Dynamics, query: Query, states: Mapping[str, Array], results: M
     )
 
 
-def _entry(values: Array, axes: list[str], axis_units: list[tuple[str, ...]]) -> dict[str, Any]:
-    if len(axis_units) == 1:
-        described: dict[str, Any] = {"units": list(axis_units[0])}
-    else:
-        rows, columns = map(list, axis_units)
+_MANY = {
+    "nv": "degrees of freedom",
+    "n_links": "links",
+    "n_bodies": "bodies",
+    "parameters": "inertial parameters",
+}
+"""What axes run over, for people, and for programs."""
+_AXES = {"nv": "velocity", "n_links": "link", "n_bodies": "body", "parameters": "inertial parameter"}
+
+
+def _axes(result: Result) -> list[str]:
+    return [_AXES[axis] if isinstance(axis, str) else f"{axis} components" for axis in result.axes]
+
+
+def _quantity(name: str) -> str:
+    """The quantity whose units an input is shown in: a vector is taken for a velocity."""
+    return "qd" if name == "vector" else name
+
+
+def _entry(values: Array, axes: list[str], each: list[tuple[str, ...] | None], unit: str) -> dict[str, Any]:
+    if any(along is None for along in each) or not each:
+        described: dict[str, Any] = {"units": unit}
+    elif len(each) == 1:
+        described = {"units": list(each[0] or ())}
+    elif len(each) == 2:
+        rows, columns = (list(along or ()) for along in each)
         described = {"units": "row_units per column_units", "row_units": rows, "column_units": columns}
-    return {"shape": list(values.shape), "axes": axes, **described, "values": values.tolist()}
+    else:
+        described = {"units": unit}
+    return {"shape": list(values.shape), "axes": ["state", *axes], **described, "values": values.tolist()}
 
 
 # Into a file.
 
 
-def output_path(text: str, query: Query) -> Path:
+def output_path(text: str, asked: Asking) -> Path:
     """The path of `--out`, looked at before anything is computed.
 
     Raises:
@@ -186,7 +297,7 @@ def output_path(text: str, query: Query) -> Path:
         OSError: it is there and no regular file.
     """
     path = Path(text)
-    allowed = (".npz", ".json") if query.matrices else (".npz", ".json", ".csv")
+    allowed = (".npz", ".json", ".csv") if asked.vectors else (".npz", ".json")
     if path.suffix.lower() not in allowed:
         raise ArgumentError(f"--out: {quoted(text)} ends in {quoted(path.suffix)}; allowed here: {', '.join(allowed)}")
     if not path.parent.is_dir():
@@ -195,21 +306,29 @@ def output_path(text: str, query: Query) -> Path:
     return path
 
 
-def write(path: Path, dyn: Dynamics, query: Query, states: Mapping[str, Array], results: Mapping[str, Array]) -> None:
+def write(path: Path, dyn: Dynamics, asked: Asking, states: Mapping[str, Array], results: Mapping[str, Array]) -> None:
     """Write states and results, in the format that the path's ending names. Vectors written as .npz or .csv can be read
     as states again."""
     model = dyn.model
     if path.suffix.lower() == ".json":
-        path.write_text(as_json(dyn, query, states, results) + "\n", encoding="utf-8")
+        path.write_text(as_json(dyn, asked, states, results) + "\n", encoding="utf-8")
     elif path.suffix.lower() == ".npz":
         names = {key: np.array(getattr(model, key), dtype=str) for key in ("coordinate_names", "velocity_names")}
         arrays: dict[str, Any] = {**states, **results, **names}
         with path.open("wb") as file:
             np.savez(file, **arrays)
     else:
-        columns = {**states, **results}
+        own = {name: model.coordinate_names if name == "q" else model.velocity_names for name in states}
+        headers = [f"{name}:{component}" for name, components in own.items() for component in components]
+        for name, result in asked.question.results.items():
+            headers += [f"{name}:{each}" for axis in result.axes for each in _csv_names(model, axis)] or [name]
+        columns = [array.reshape(len(array), prod(array.shape[1:])) for array in (*states.values(), *results.values())]
         with path.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)
-            own = {name: model.coordinate_names if name == "q" else model.velocity_names for name in columns}
-            writer.writerow(f"{name}:{component}" for name in columns for component in own[name])
-            writer.writerows([x for row in rows for x in row.tolist()] for rows in zip(*columns.values(), strict=True))
+            writer.writerow(headers)
+            writer.writerows([x for row in rows for x in row.tolist()] for rows in zip(*columns, strict=True))
+
+
+def _csv_names(model: Model, axis: int | str) -> Sequence[str]:
+    """Names as they are read again: as the model has them."""
+    return model.velocity_names if axis == "nv" else _names(model, axis)

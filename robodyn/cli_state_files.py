@@ -23,7 +23,7 @@ from robodyn.files import open_regular
 from robodyn.messages import near_misses, quoted
 from robodyn.model import Model
 
-QUANTITIES = ("q", "qd", "qdd", "tau")
+QUANTITIES = ("q", "qd", "qdd", "tau", "vector")
 """What states consist of."""
 
 MAX_BYTES = 2 << 30

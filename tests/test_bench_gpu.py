@@ -35,7 +35,7 @@ from tests.bench.gpu import ceilings, fit, goals, machine, partitions, peers, qu
 from tests.bench.gpu.ceilings import Ceilings
 from tests.bench.gpu.fit import Trial
 from tests.bench.gpu.queries import Point
-from tests.bench.gpu.work import Plan, Question
+from tests.bench.gpu.work import Case, Plan
 from tests.bench.points import NOT_MEASURED
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -223,10 +223,10 @@ def test_the_command_measures_where_there_is_a_gpu(tmp_path, monkeypatch, capsys
 def test_bytes_and_operations_are_those_of_the_robot():
     model = rd.load_urdf(own("quadruped"), base="floating")
     nq, nv = model.nq, model.nv
-    gradient = Question(model, "forward_dynamics_gradient")
+    gradient = Case(model, "forward_dynamics_gradient")
     assert gradient.row_bytes("float32") == 4 * (nq + 2 * nv + 3 * nv * nv)
     assert gradient.row_bytes("float64") == 2 * gradient.row_bytes("float32")
-    inverse = Question(model, "inverse_dynamics")
+    inverse = Case(model, "inverse_dynamics")
     assert inverse.row_bytes("float64") == 8 * (nq + 3 * nv)
     program = rd.Dynamics(model, engine="cpu").program("inverse_dynamics")
     assert inverse.operations() == program.operations
@@ -258,7 +258,7 @@ def test_batches_repeat_states_whose_answers_are_known(batch):
     rows = np.arange(64.0 * 2).reshape(64, 2)
     array = work.repeated(np, rows, batch)
     np.testing.assert_array_equal(array, np.resize(rows, (batch, 2)))
-    question = Question(SMALL["small"](), "inverse_dynamics")
+    question = Case(SMALL["small"](), "inverse_dynamics")
     right = work.repeated(np, question.truth[0], batch)
     assert question.off_by([right]) == 0.0
     for row in {0, batch - 1}:
@@ -276,7 +276,7 @@ def test_batches_repeat_states_whose_answers_are_known(batch):
 @on_host
 def test_wrong_answers_are_not_timed(device):
     plan = replace(PLAN, queries=("inverse_dynamics",), partitions=(), batches=(3,), fitted=(3,), held_out=())
-    made = Question(SMALL["small"](), "inverse_dynamics")
+    made = Case(SMALL["small"](), "inverse_dynamics")
     made.truth = (made.truth[0] + 1.0,)
     point = Point("small", "inverse_dynamics", "float64", 3)
     queries._measure_query(host_machine(device), made, [point], 0.0)

@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import robodyn as rd
 from robodyn.benchmark.timing import seconds_of
 from robodyn.engines.gpu import choice
-from robodyn.engines.protocol import METHODS
 from robodyn.engines.scan import gpu_engine
+from robodyn.engines.scan.methods import methods_of
 from robodyn.engines.scan.options import LAYOUTS
 from robodyn.errors import UnavailableError
 from robodyn.measured import Row, Table
@@ -87,7 +87,7 @@ def test_the_papers_are_measured_and_written(papers_run):
     }
     for query, words in papers.WORDS.items():
         series = {each.series for each in points if each.group.startswith(words)}
-        assert {f"scan {method}" for method in METHODS[query]["scan"]} < series
+        assert {f"scan {method}" for method in methods_of(query)} < series
         assert {papers.SERIAL[query], papers.SERIAL[query].replace("one thread", "all threads")} < series
     for figure in papers.FIGURES:
         name = f"papers-{figure.replace(' figure ', '-')}.svg"
@@ -103,7 +103,7 @@ def test_tables_of_the_papers_have_all_series_and_claims(papers_run):
         "links",
         "rnea, one thread",
         "rnea, all threads",
-        *(f"scan {m}" for m in METHODS[papers.INVERSE]["scan"]),
+        *(f"scan {m}" for m in methods_of(papers.INVERSE)),
     ] in columns
     assert sum(table[0] == "groups" for table in columns) == 2
     assert len(document["published"]["claims"]) == len(published.SCANS_2016)
@@ -171,7 +171,7 @@ def test_the_papers_on_a_gpu(gpu, monkeypatch):
     monkeypatch.setattr(papers, "LINKS", (3,))
     monkeypatch.setattr(papers, "GROUPS", ())
     found = papers.measure(gpu, lambda name: "GPU" in name, Budget(seconds=0.0), 3, lambda text: None)
-    wanted = {f"scan {m}, GPU" for query in papers.WORDS for m in gpu_engine.METHODS[query]} | {"GPU engine"}
+    wanted = {f"scan {m}, GPU" for query in papers.WORDS for m in methods_of(query)} | {"GPU engine"}
     assert {each.series for each in found} == wanted
     for each in found:
         assert each.problem == "" and each.where == "gpu" and each.off_by < (1e-7 if "cfa" in each.series else 1e-11)
@@ -195,7 +195,7 @@ def test_scans_on_a_gpu_are_measured_and_written(gpu, tmp_path, monkeypatch):
     assert all("Error: " in each.problem and each.best_s is None for each in refused)
     assert {each.series for each in refused} <= {
         "crba, sparse",
-        *(f"{m}, euler" for m in gpu_engine.METHODS[trees.INVERSE]),
+        *(f"{m}, euler" for m in methods_of(trees.INVERSE)),
     }
     answered = [each for each in points if not each.problem]
     assert all(each.best_s > 0.0 and each.off_by < (1e-7 if "cfa" in each.series else 1e-11) for each in answered)
@@ -204,7 +204,7 @@ def test_scans_on_a_gpu_are_measured_and_written(gpu, tmp_path, monkeypatch):
         there = {(each.n, each.branching) for each in answered if each.group == words and each.where == "gpu"}
         assert there == {(6, branching) for branching in scan_gpu.BRANCHINGS}
         series = {each.series for each in points if each.group == words}
-        for method in gpu_engine.METHODS[query]:
+        for method in methods_of(query):
             assert any(name.split(",")[0] == method for name in series)
         assert {each.batch for each in answered if each.group == f"{words}, 3 links"} == {1, 2}
     names = {each.series for each in points if each.group == scan_gpu.WORDS[trees.INVERSE]}
@@ -221,7 +221,7 @@ def test_without_a_gpu_a_page_says_what_would_be_measured(tmp_path, monkeypatch,
     assert [path.name for path in tmp_path.iterdir()] == ["scan-gpu.md"]
     page = (tmp_path / "scan-gpu.md").read_text()
     assert "GPU: not measured. engine 'gpu': no device" in page and len(page.splitlines()) < 40
-    for methods in gpu_engine.METHODS.values():
+    for methods in map(methods_of, scan_gpu.WORDS):
         assert ", ".join(methods) in page
     (tmp_path / "scan-gpu.json").write_text("{}")
     (tmp_path / "scan-gpu.md").write_text("figures")

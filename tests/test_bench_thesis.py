@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import scan_accuracy
 
-from robodyn.engines.protocol import METHODS
 from robodyn.engines.scan import AFFINE_MOTIONS
+from robodyn.engines.scan.methods import methods_of
 from robodyn.errors import ArgumentError
 from tests.bench import __main__ as runner
 from tests.bench import published, scan_map, thesis, thesis_cases
@@ -142,7 +142,7 @@ def map_run(tmp_path_factory):
 def test_the_map_names_the_fastest_method(map_run):
     document, page, folder = map_run
     points = [Point(**each) for each in document["points"]]
-    assert {point.series for point in points} == {"cpu", "auto", *METHODS["forward_dynamics"]["scan"]}
+    assert {point.series for point in points} == {"cpu", "auto", *methods_of("forward_dynamics")}
     assert [point.problem for point in points if point.problem] == []
     assert all(point.best_s > 0.0 and point.off_by < 1e-10 for point in points)
     assert {point.batch for point in points} == set(scan_map.BATCHES)

@@ -18,7 +18,7 @@ import robodyn as rd
 from robodyn.benchmark import compare as module
 from robodyn.benchmark.compare import Report, Result, Settings, compare, find_peers, threads_from
 from robodyn.benchmark.contenders import (
-    QUERIES,
+    USUAL,
     Contender,
     Prepared,
     RefusedError,
@@ -30,6 +30,7 @@ from robodyn.benchmark.mujoco_peer import MuJoCo
 from robodyn.benchmark.pinocchio_peer import Pinocchio
 from robodyn.benchmark.tables import footnotes, number, tables
 from robodyn.benchmark.timing import measure, seconds_of
+from robodyn.questions import QUESTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 QUICK = Settings(engine="reference", batches=(1, 3), seconds=0.0)
@@ -77,8 +78,8 @@ def test_every_answer_of_a_peer_is_ours(library, robot, base):
     dyn = rd.Dynamics(model, engine="reference")
     states = repeated(draw(model, 4, seed=3), 6)
     asked = 0
-    for query, about in QUERIES.items():
-        wanted = getattr(dyn, query)(*(states[name] for name in about.inputs))
+    for query in USUAL:
+        wanted = getattr(dyn, query)(*(states[name] for name in QUESTIONS[query].plain))
         wanted = wanted if isinstance(wanted, tuple) else (wanted,)
         for contender in peer.contenders(query, (1, 2)):
             prepared = contender.prepare(states)
@@ -298,7 +299,7 @@ def test_every_own_contender_is_measured():
     report = compare(model, settings)
     cases = [(each.query, each.dtype, each.threads, each.batch) for each in report.results]
     assert cases == [
-        (query, dtype, 1, batch) for query in QUERIES for dtype in ("float64", "float32") for batch in (1, 3)
+        (query, dtype, 1, batch) for query in USUAL for dtype in ("float64", "float32") for batch in (1, 3)
     ]
     assert any("one thread" in note for note in report.notes)
 
@@ -324,7 +325,7 @@ def test_the_command_measures_and_names_the_peers():
     pytest.importorskip("mujoco")
     status, out, err = run("bench", own("arm6"), *TINY)
     assert (status, err) == (0, "")
-    for part in ("arm6: 6 degrees of freedom", "engine 'reference'", *QUERIES, "Pinocchio", "MuJoCo", "mj_forward"):
+    for part in ("arm6: 6 degrees of freedom", "engine 'reference'", *USUAL, "Pinocchio", "MuJoCo", "mj_forward"):
         assert part in out
     assert "WRONG" not in out
 

@@ -19,7 +19,7 @@ from robots import own
 import robodyn as rd
 from robodyn import cli_export
 from robodyn.algorithms.rnea import rnea
-from robodyn.cli_export import QUERIES
+from robodyn.questions import Asked, short_names
 from robodyn.tracing.c_code import Function, c_source, comment, identifier
 from robodyn.tracing.unrolled import trace
 
@@ -76,33 +76,14 @@ def call(function, inputs, shapes, dtype):
     return [array[:-GUARD].reshape(shape) for array, shape in zip(arrays[len(inputs) :], shapes, strict=True)]
 
 
-def expected(name, dyn, s, link, frame):
+def expected(name, dyn, s, link, frame, extras):
     """What the library says of a query, as a tuple of its results."""
-    forces, base, V0 = {"f_ext": s.f_ext, "V0": s.V0, "dV0": s.dV0}, {"V0": s.V0, "dV0": s.dV0}, {"V0": s.V0}
-    results = {
-        "id": lambda: dyn.inverse_dynamics(s.q, s.qd, s.qdd, **forces),
-        "fd": lambda: dyn.forward_dynamics(s.q, s.qd, s.tau, **forces),
-        "mass_matrix": lambda: dyn.mass_matrix(s.q),
-        "mass_matrix_inverse": lambda: dyn.mass_matrix_inverse(s.q),
-        "bias": lambda: dyn.bias_force(s.q, s.qd, **forces),
-        "gravity": lambda: dyn.gravity_force(s.q),
-        "coriolis": lambda: dyn.coriolis_matrix(s.q, s.qd, **V0),
-        "id_gradient": lambda: dyn.inverse_dynamics_gradient(s.q, s.qd, s.qdd, **forces),
-        "fd_gradient": lambda: dyn.forward_dynamics_gradient(s.q, s.qd, s.tau, **forces),
-        "fk": lambda: dyn.forward_kinematics(s.q),
-        "link_pose": lambda: dyn.forward_kinematics(s.q)[dyn.model.link_index(link)],
-        "jacobian": lambda: dyn.jacobian(s.q, link, frame=frame),
-        "link_velocity": lambda: dyn.link_velocity(s.q, s.qd, link, frame=frame, **V0),
-        "link_acceleration": lambda: dyn.link_acceleration(s.q, s.qd, s.qdd, link, frame=frame, **base),
-        "classical_acceleration": lambda: dyn.link_acceleration(
-            s.q, s.qd, s.qdd, link, frame=frame, classical=True, **base
-        ),
-        "kinetic_energy": lambda: dyn.kinetic_energy(s.q, s.qd, **V0),
-        "potential_energy": lambda: dyn.potential_energy(s.q),
-        "center_of_mass": lambda: dyn.center_of_mass(s.q),
-        "centroidal_momentum": lambda: dyn.centroidal_momentum(s.q, s.qd, **V0),
-    }[name]()
-    return results if isinstance(results, tuple) else (results,)
+    question, chosen = short_names()[name]
+    names = [each for each in question.arrays if each in question.plain or each in extras]
+    by_place, by_name = question.arguments({each: getattr(s, each) for each in names}, link)
+    seen = {"frame": frame} if question.in_frame else {}
+    results = getattr(dyn, question.name)(*by_place, **by_name, **chosen, **seen)
+    return names, results if isinstance(results, tuple) else (results,)
 
 
 def state(model, dtype, seed=3):
@@ -111,7 +92,14 @@ def state(model, dtype, seed=3):
     for start in model.quaternion_starts:
         q[start : start + 4] *= 1.7
     rng = np.random.default_rng(seed)
-    values = {"q": q, "qd": qd, "qdd": qdd, "tau": 5.0 * qdd, "f_ext": rng.standard_normal((model.n_bodies, 6))}
+    values = {
+        "q": q,
+        "qd": qd,
+        "qdd": qdd,
+        "tau": 5.0 * qdd,
+        "vector": qd - qdd,
+        "f_ext": rng.standard_normal((model.n_bodies, 6)),
+    }
     values |= {"V0": rng.standard_normal(6), "dV0": rng.standard_normal(6)}
     return SimpleNamespace(**{name: value.astype(dtype).astype(float) for name, value in values.items()})
 
@@ -119,14 +107,10 @@ def state(model, dtype, seed=3):
 def check_functions(library, prefix, model, names, dtype, link=None, frame="world_aligned", extras=()):
     """Functions of a library against the reference engine."""
     dyn, s = rd.Dynamics(model, engine="reference"), state(model, dtype)
-    for extra in ("f_ext", "V0", "dV0"):
-        if extra not in extras:
-            setattr(s, extra, None)
     H = dyn.mass_matrix(s.q)
     for name in names:
-        query = QUERIES[name]
-        wanted = expected(name, dyn, s, link, frame)
-        inputs = [getattr(s, each) for each in (*query.inputs, *(x for x in query.extras if x in extras))]
+        given, wanted = expected(name, dyn, s, link, frame, extras)
+        inputs = [getattr(s, each) for each in given]
         got = call(getattr(library, f"{prefix}_{name}"), inputs, [np.shape(w) for w in wanted], dtype)
         for value, result in zip(got, wanted, strict=True):
             if name in ("fd", "mass_matrix_inverse", "fd_gradient"):
@@ -155,7 +139,7 @@ LARGE = ("quadruped", "hand")
 
 def possible(model, name):
     """Whether a query of a robot is one program."""
-    return not QUERIES[name].regular or rd.Dynamics(model).singularity() is None
+    return "inverse" not in short_names()[name][0].needs or rd.Dynamics(model).singularity() is None
 
 
 def cases():
@@ -170,7 +154,7 @@ def cases():
 def test_every_query_computes_what_the_library_computes(robot, base, link, frame, extras, dtype, tmp_path):
     model = rd.load_urdf(own(robot), base=base)
     link = link or model.link_names[-1]
-    names = [name for name in QUERIES if possible(model, name)]
+    names = [name for name in short_names() if possible(model, name)]
     if robot in LARGE:
         names = [name for name in names if name not in ("id_gradient", "fd_gradient")]
     source = tmp_path / f"{robot}.c"
@@ -284,7 +268,7 @@ def test_the_file_as_cpp_and_the_file_as_c_link_alike(tmp_path):
 def test_a_robot_that_cannot_move(tmp_path):
     rock = tmp_path / "rock.urdf"
     rock.write_text('<robot name="rock"><link name="rock"/></robot>')
-    names = [name for name in QUERIES if not QUERIES[name].needs_mass]
+    names = [name for name, (question, _) in short_names().items() if "mass" not in question.needs]
     source = tmp_path / "rock.c"
     assert run("export", rock, "--query", ",".join(names), "--link", "rock", "--out", source)[0] == 0
     check_functions(compile_library(source, tmp_path), "rock", rd.load_urdf(rock), names, "float64", "rock")
@@ -378,7 +362,7 @@ def test_numbers_come_back_exactly(tmp_path):
         source = tmp_path / f"{dtype}.c"
         assert run("export", path, "--query", "mass_matrix", "--dtype", dtype, "--out", source)[0] == 0
         function = compile_library(source, tmp_path, "-O0").chain_mass_matrix
-        program = trace(model, cli_export.QUERIES["mass_matrix"].algorithm(("q",), "world"))
+        program = trace(model, short_names()["mass_matrix"][0].task(Asked(model, ("q",))))
         wanted = program.evaluate({"q": np.zeros((1,), dtype)})["H"]
         np.testing.assert_array_equal(call(function, [np.zeros(1)], [(1, 1)], dtype)[0], wanted)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from robodyn.arguments import count, finite_number, one_of
 from robodyn.benchmark.contenders import (
-    QUERIES,
+    USUAL,
     Answers,
     Contender,
     Peer,
@@ -20,16 +20,20 @@ from robodyn.benchmark.contenders import (
     States,
     available_threads,
     draw,
+    numbers_of,
     own_contenders,
+    plain_call,
     repeated,
 )
 from robodyn.benchmark.mujoco_peer import MuJoCo
 from robodyn.benchmark.pinocchio_peer import Pinocchio
 from robodyn.benchmark.timing import Timing, measure, seconds_of
 from robodyn.dynamics import Dynamics
-from robodyn.engines.protocol import DTYPES, ENGINE_NAMES
+from robodyn.engines.make import ENGINE_NAMES
+from robodyn.engines.protocol import DTYPES
 from robodyn.errors import ArgumentError, NumericalError, RobodynError, UnavailableError
 from robodyn.model import Model
+from robodyn.questions import QUESTIONS
 
 TOLERANCE = {"float64": 1e-6, "float32": 1e-2}
 """How far an answer may be from ours, relative to the largest entry. Float32 loses digits to ill-conditioned robots."""
@@ -57,7 +61,7 @@ class Settings:
         ArgumentError: a value that is not allowed.
     """
 
-    queries: tuple[str, ...] = tuple(QUERIES)
+    queries: tuple[str, ...] = USUAL
     engine: EngineName = "auto"
     dtypes: tuple[str, ...] = ("float64",)
     threads: tuple[int, ...] = (1,)
@@ -70,7 +74,7 @@ class Settings:
                 raise ArgumentError(f"{name}: got none; wanted at least one")
         one_of("engine", self.engine, ENGINE_NAMES)
         for query in self.queries:
-            one_of("query", query, tuple(QUERIES))
+            one_of("query", query, tuple(QUESTIONS))
         for dtype in self.dtypes:
             one_of("dtype", dtype, DTYPES)
         for batch in self.batches:
@@ -168,10 +172,11 @@ def compare(
     """
     if model.nv == 0:
         raise ArgumentError(f"model {model.name!r}: nothing moves; wanted a robot with a degree of freedom")
-    engine = Dynamics(model, engine=settings.engine).engine.name
+    chosen = Dynamics(model, engine=settings.engine).engine
+    engine, threads = chosen.name, settings.threads if chosen.threaded else (1,)
     notes = [note for peer in peers for note in peer.notes]
-    if engine == "reference" and settings.threads != (1,):
-        notes.append("Engine 'reference' runs on one thread whatever the number asked for.")
+    if threads != settings.threads:
+        notes.append(f"Engine {engine!r} runs on one thread whatever the number asked for.")
     names = [peer.name for peer in peers]
     report = Report(robot or model.name, model.nv, model.n_bodies, engine, names, notes)
     for query in settings.queries:
@@ -182,7 +187,7 @@ def compare(
             problem = f"{_reason(error)}; with no answer to compare, no peer was measured"
             report.results.append(Result(f"robodyn {engine}", True, query, "float64", 1, None, problem=problem))
             continue
-        report.results += bench.ours((1,) if engine == "reference" else settings.threads)
+        report.results += bench.ours(threads)
         for peer in peers:
             for contender in peer.contenders(query, settings.threads):
                 report.results += bench.measured(contender)
@@ -198,8 +203,8 @@ class _Bench:
 
     def __init__(self, model: Model, settings: Settings, query: str, announce: Callable[[str], object]) -> None:
         self.model, self.settings, self.query, self.announce = model, settings, query, announce
-        self.asked = QUERIES[query]
-        numbers = self.asked.numbers(model)
+        self.asked = QUESTIONS[query]
+        numbers = numbers_of(self.asked, model)
         if numbers > _MOST_NUMBERS:
             raise UnavailableError(f"the answer to one state has {numbers} numbers, too many to measure")
         chosen, reference = Dynamics(model, engine=settings.engine), Dynamics(model, engine="reference")
@@ -216,10 +221,10 @@ class _Bench:
 
     def _inputs(self, rows: int) -> States:
         drawn = draw(self.model, rows)
-        return {name: drawn[name] for name in self.asked.inputs}
+        return {name: drawn[name] for name in self.asked.plain}
 
     def _answered(self, dyn: Dynamics, states: States) -> Answers:
-        answer = getattr(dyn, self.query)(*(states[name] for name in self.asked.inputs))
+        answer = plain_call(dyn, self.asked)(*(states[name] for name in self.asked.plain))
         return answer if isinstance(answer, tuple) else (answer,)
 
     def ours(self, threads: Sequence[int]) -> list[Result]:
@@ -260,7 +265,7 @@ class _Bench:
     def _too_much(self, contender: Contender, batch: int) -> str:
         """Why a batch is left out, or nothing."""
         # Inputs are there twice where a peer wants them in an order of its own.
-        numbers = self.asked.numbers(self.model) + 2 * len(self.asked.inputs) * self.model.nq
+        numbers = numbers_of(self.asked, self.model) + 2 * len(self.asked.plain) * self.model.nq
         gigabytes = batch * numbers * np.dtype(contender.dtype).itemsize / (1 << 30)
         if gigabytes > _MOST_GIB:
             return f"left out: it would fill {gigabytes:.0f} GiB"

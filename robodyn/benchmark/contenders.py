@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -14,33 +15,41 @@ from robodyn.arguments import Array
 from robodyn.benchmark.timing import Timing
 from robodyn.dynamics import Dynamics
 from robodyn.model import Model
+from robodyn.questions import QUESTIONS, Question
 
 States = Mapping[str, Array]
-"""q (B, nq), qd, qdd and tau (B, nv)."""
+"""q (B, nq), qd, qdd, tau and vector (B, nv)."""
 Answers = tuple[Array, ...]
 """What a query returns, (B, ...) each, in the order and the conventions of `robodyn.Dynamics`."""
 
 
-@dataclass(frozen=True)
-class Query:
-    """A query of `Dynamics`: what it takes, and how many axes of length nv each of its results has."""
-
-    inputs: tuple[str, ...]
-    axes: tuple[int, ...]
-
-    def numbers(self, model: Model) -> int:
-        """Numbers in the answer to one state."""
-        return sum(model.nv**axes for axes in self.axes)
+USUAL = (
+    *("inverse_dynamics", "forward_dynamics", "mass_matrix", "bias_force"),
+    *("inverse_dynamics_gradient", "forward_dynamics_gradient"),
+)
+"""Queries that are measured where none are named."""
 
 
-QUERIES = {
-    "inverse_dynamics": Query(("q", "qd", "qdd"), (1,)),
-    "forward_dynamics": Query(("q", "qd", "tau"), (1,)),
-    "mass_matrix": Query(("q",), (2,)),
-    "bias_force": Query(("q", "qd"), (1,)),
-    "inverse_dynamics_gradient": Query(("q", "qd", "qdd"), (2, 2)),
-    "forward_dynamics_gradient": Query(("q", "qd", "tau"), (2, 2, 2)),
-}
+def numbers_of(question: Question, model: Model) -> int:
+    """Numbers in the answer to one state."""
+    return sum(map(prod, question.shapes(model, question.plain).values()))
+
+
+def plain_call(dyn: Dynamics, question: Question) -> Callable[..., Any]:
+    """A query as a function of the arrays of a plain call, in order; of the robot's last link, where it is about one.
+
+    An attribute looked up now: after the first answer it may be a quicker function.
+    """
+    method = getattr(dyn, question.name)
+    if not question.of_link and "vector" not in question.plain:
+        return cast(Callable[..., Any], method)
+    link = len(dyn.model.link_names) - 1
+
+    def call(*arrays: Any, **options: Any) -> Any:
+        by_place, by_name = question.arguments(dict(zip(question.plain, arrays, strict=True)), link)
+        return method(*by_place, **by_name, **options)
+
+    return call
 
 
 class RefusedError(Exception):
@@ -93,7 +102,7 @@ def draw(model: Model, count: int, seed: int = 0) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
     q = model.random_configuration(rng, (count,))
     qd, qdd, tau = rng.uniform(-1.0, 1.0, (3, count, model.nv))
-    return {"q": q, "qd": qd, "qdd": qdd, "tau": tau}
+    return {"q": q, "qd": qd, "qdd": qdd, "tau": tau, "vector": rng.uniform(-1.0, 1.0, (count, model.nv))}
 
 
 def repeated(states: States, batch: int) -> dict[str, Array]:
@@ -127,15 +136,15 @@ def one_by_one(
 
 def own_contenders(dyn: Dynamics, query: str, threads: int) -> tuple[Contender, Contender]:
     """Ours: one state a call, as users write it; and a batch, results written to the same `out` every time."""
-    asked, dtype = QUERIES[query], str(dyn.dtype)
+    question, dtype = QUESTIONS[query], str(dyn.dtype)
 
     def given(states: States) -> list[Array]:
-        return [states[name].astype(dyn.dtype, copy=False) for name in asked.inputs]
+        return [states[name].astype(dyn.dtype, copy=False) for name in question.plain]
 
     def warm(*arguments: Any, **options: Any) -> Callable[..., Any]:
-        """The query as an attribute, looked up after its first answer: from then on it may be a quicker function."""
-        getattr(dyn, query)(*arguments, **options)
-        return cast(Callable[..., Any], getattr(dyn, query))
+        """The query, looked up after its first answer."""
+        plain_call(dyn, question)(*arguments, **options)
+        return plain_call(dyn, question)
 
     def single(states: States) -> Prepared:
         def read(answer: Any, row: int) -> Answers:
@@ -145,8 +154,8 @@ def own_contenders(dyn: Dynamics, query: str, threads: int) -> tuple[Contender, 
         return one_by_one(warm(*rows[0]), rows, read)
 
     def batch(states: States) -> Prepared:
-        arrays, nv = given(states), dyn.model.nv
-        results = tuple(np.full((len(arrays[0]), *(nv,) * axes), np.nan, dyn.dtype) for axes in asked.axes)
+        arrays, shapes = given(states), question.shapes(dyn.model, question.plain).values()
+        results = tuple(np.full((len(arrays[0]), *shape), np.nan, dyn.dtype) for shape in shapes)
         out = results if len(results) > 1 else results[0]
         run = partial(warm(*arrays, out=out), *arrays, out=out)
         return Prepared(run, lambda: results, len(arrays[0]))

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.benchmark.contenders import QUERIES, Answers, Contender, Prepared, RefusedError, States, one_by_one
+from robodyn.benchmark.contenders import Answers, Contender, Prepared, RefusedError, States, one_by_one
 from robodyn.benchmark.timing import Timing, measure
 from robodyn.builders.auto_tree import auto_tree
 from robodyn.joints import KINDS
 from robodyn.model import Model
+from robodyn.questions import QUESTIONS
 
 _CALLS = {
     "inverse_dynamics": "rnea",
@@ -103,7 +104,7 @@ class Pinocchio:
     def _arguments(self, query: str, states: States) -> list[Array]:
         return [
             self._coordinates(states[name]) if name == "q" else self._rates(states[name])
-            for name in QUERIES[query].inputs
+            for name in QUESTIONS[query].plain
         ]
 
     def _read(self, query: str, answer: Any) -> Answers:
@@ -123,6 +124,8 @@ class Pinocchio:
 
     def contenders(self, query: str, threads: Sequence[int]) -> list[Contender]:
         """One call at a time; and, where there is one, the parallel function on each number of threads."""
+        if query not in _CALLS:
+            return []
         found = [
             Contender(
                 f"pin.{_CALLS[query]}",

@@ -13,12 +13,14 @@ from robodyn.benchmark.tables import Cells
 from robodyn.benchmark.timing import measure
 from robodyn.builders.auto_tree import auto_tree
 from robodyn.dynamics import Dynamics
-from robodyn.engines.protocol import SUPPORT
-from robodyn.engines.scan.costs import CHOICES, TERMS, Costs, terms
+from robodyn.engines.scan.costs import TERMS, Costs, choices_of, terms
 from robodyn.engines.scan.engine import ScanEngine
 from robodyn.errors import RobodynError
 from robodyn.model import Model
+from robodyn.questions import QUESTIONS
 
+CHOSEN = ("inverse_dynamics", "forward_dynamics")
+"""Questions whose methods on the scan engine are chosen by what they cost."""
 BODIES = (4, 16, 64, 256, 1024, 4096)
 BATCHES = (1, 16, 256)
 BRANCHING = (1.0, 2.0)
@@ -40,8 +42,8 @@ def fit(seconds: float = 0.02, announce: Callable[[str], None] = lambda text: No
     for factor, n, batch in cases():
         dyn = Dynamics(auto_tree(n, branching=factor, skew=0.3), engine="scan")
         arrays = _states(dyn, batch)
-        for query, methods in CHOICES.items():
-            for method in methods:
+        for query in CHOSEN:
+            for method in choices_of(query):
                 if any((method, factor, fewer) in too_slow for fewer in BODIES if fewer <= n):
                     continue
                 announce(f"{method}: {n} bodies, branching {factor:g}, {batch} states")
@@ -98,9 +100,9 @@ def choice_table(model: Model, engine: str, queries: Sequence[str], batches: Seq
     rows: list[tuple[str, ...]] = []
     for name in dict.fromkeys((engine, "scan")):
         dyn = Dynamics(model, engine=name)  # type: ignore[arg-type]
-        for query in queries or CHOICES:
+        for query in queries or CHOSEN:
             for batch in batches:
-                if dyn.engine.name in SUPPORT[one_of("query", query, tuple(SUPPORT))]:
+                if QUESTIONS[one_of("query", query, tuple(QUESTIONS))].is_answered_by(dyn.engine.name):
                     found = dyn.explain(query, batch)
                     rows.append((query, str(batch), found.engine, found.method, found.reason))
     return Cells(f"what answers {model.name}", ("query", "batch ", "engine", "method", "why"), rows)
@@ -109,7 +111,7 @@ def choice_table(model: Model, engine: str, queries: Sequence[str], batches: Seq
 def worst_choice(rows: list[Any]) -> float:
     """How many times longer the method that the model chooses takes than the quickest, at worst."""
     worst = 1.0
-    for methods in CHOICES.values():
+    for methods in map(choices_of, CHOSEN):
         for case in {row[1:4] for row in rows}:
             found = {row[0]: (row[5], row[4]) for row in rows if row[1:4] == case and row[0] in methods}
             if found:

@@ -15,13 +15,13 @@ from robodyn.benchmark.timing import measure
 from robodyn.builders.auto_tree import auto_tree
 from robodyn.dynamics import Dynamics
 from robodyn.engines.gpu import GpuOptions, choice
-from robodyn.engines.protocol import SUPPORT
 from robodyn.errors import RobodynError, UnavailableError
 from robodyn.measured import Row, Table
 from robodyn.model import Model
+from robodyn.questions import QUESTIONS
 from robodyn.scheduler import ENGINES, SECTION, USUAL
 
-QUERIES = (
+MEASURED = (
     *("inverse_dynamics", "forward_dynamics", "mass_matrix"),
     *("inverse_dynamics_gradient", "forward_dynamics_gradient"),
 )
@@ -40,7 +40,7 @@ class Grid:
     bodies: tuple[int, ...] = (6, 30, 150, 1000, 3000, 10_000)
     batches: tuple[int, ...] = (1, 16, 256, 4096, 65_536)
     dtypes: tuple[str, ...] = ("float64", "float32")
-    queries: tuple[str, ...] = QUERIES
+    queries: tuple[str, ...] = MEASURED
     robots: tuple[Model, ...] = ()
 
     def models(self) -> Iterator[Model]:
@@ -92,7 +92,7 @@ def fit(
         arrays = _states(model, query, dtype, batch)
         for engine in engines:
             case = model, query, dtype, engine
-            if engine not in SUPPORT[query] or case in slow:
+            if engine not in QUESTIONS[query].engines or case in slow:
                 continue
             announce(f"{query}: {engine}, {dtype}, {model.n_bodies} bodies, {batch} states")
             time = _time(made(model, dtype, engine), query, arrays, seconds)

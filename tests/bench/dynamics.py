@@ -8,7 +8,7 @@ from typing import Any
 
 import robodyn as rd
 from robodyn.benchmark.compare import Report, Settings, compare
-from robodyn.benchmark.contenders import QUERIES
+from robodyn.benchmark.contenders import USUAL
 from robodyn.benchmark.tables import HEADLINE, Cells, footnotes, tables
 from tests.bench import first_answer, huge
 from tests.bench.peers import all_peers
@@ -73,7 +73,7 @@ def notes(measured: Measured) -> list[str]:
 
 def _summary(reports: Sequence[Report]) -> list[str]:
     """How many times faster than the best peer in a batch, on one thread in float64: robots down, queries across."""
-    columns = ("robot", *(f"{query} " for query in QUERIES))
+    columns = ("robot", *(f"{query} " for query in USUAL))
     rows = []
     for report in reports:
         ratios = {
@@ -84,7 +84,7 @@ def _summary(reports: Sequence[Report]) -> list[str]:
             and (peer := report.best_peer(each)) is not None
             and peer.best_ns
         }
-        rows.append((report.robot, *(ratios.get(query, "not measured") for query in QUERIES)))
+        rows.append((report.robot, *(ratios.get(query, "not measured") for query in USUAL)))
     return Cells("", columns, rows).markdown()
 
 

@@ -12,8 +12,7 @@ from typing import Any
 
 from robodyn.benchmark.contenders import available_threads
 from robodyn.benchmark.tables import Cells
-from robodyn.engines.protocol import METHODS
-from robodyn.engines.scan import gpu_engine
+from robodyn.engines.scan.methods import methods_of
 from tests.bench import experiments, published
 from tests.bench.drawing import curve, finish, legend, look, pyplot, save
 from tests.bench.experiments import Case, Contender, Curves, Experiment
@@ -66,9 +65,9 @@ def contenders(query: str, machine: Machine | None) -> list[Contender]:
     if query == FORWARD:
         found.append(on_cpu(f"crba, {ONE}", query, "cpu", method="crba"))
         found.append(on_cpu(f"crba, {SEVERAL}", query, "cpu", None, method="crba"))
-    found += [on_cpu(f"scan {name}", query, "scan", method=name) for name in METHODS[query]["scan"]]
+    found += [on_cpu(f"scan {name}", query, "scan", method=name) for name in methods_of(query)]
     if machine is not None:
-        there = gpu_engine.METHODS[query]
+        there = methods_of(query)
         found += [on_gpu(f"scan {name}, GPU", query, "scan", machine, method=name) for name in there]
         found.append(on_gpu("GPU engine", query, "gpu", machine))
     return found

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from robodyn.benchmark.tables import Cells
-from robodyn.engines.scan import ScanOptions, gpu_engine
+from robodyn.engines.scan import ScanOptions
+from robodyn.engines.scan.methods import methods_of
 from robodyn.engines.scan.options import LAYOUTS
 from tests.bench import experiments, published
 from tests.bench.drawing import curve, finish, look, published_times, pyplot, save
@@ -56,7 +57,7 @@ def contenders(query: str, machine: Machine, several: bool) -> list[Contender]:
 
 
 def _on_gpu(query: str, machine: Machine) -> Iterator[Contender]:
-    for method in gpu_engine.METHODS[query]:
+    for method in methods_of(query):
         if query == MATRICES:
             yield on_gpu(f"{method}, dense", query, "scan", machine)
             continue
@@ -189,7 +190,7 @@ ASKED = (
 
 def unmeasured(missing: str) -> str:
     """The page where there is no GPU."""
-    methods = "; ".join(f"{WORDS[query]} ({', '.join(gpu_engine.METHODS[query])})" for query in WORDS)
+    methods = "; ".join(f"{WORDS[query]} ({', '.join(methods_of(query))})" for query in WORDS)
     lines = [
         TITLE,
         "",

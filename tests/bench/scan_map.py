@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from robodyn.benchmark.tables import Cells
-from robodyn.engines.protocol import METHODS
+from robodyn.engines.scan.methods import methods_of
 from tests.bench.drawing import COLORS, pyplot, save
 from tests.bench.experiments import Case, Contender, Experiment
 from tests.bench.experiments import measure as run
@@ -38,7 +38,7 @@ def groups() -> list[str]:
 
 def methods(query: str) -> tuple[str, ...]:
     """Of the scan engine; "auto" is whichever it chooses itself."""
-    return (*METHODS[query]["scan"], "auto")
+    return (*methods_of(query), "auto")
 
 
 def measure(

@@ -71,7 +71,7 @@ def measure(
 ) -> Checked:
     """Measure the grid and what `robodyn tune` measures, of queries whose names, "scheduler: mass_matrix", are
     selected; then once more, and for longer, wherever a choice was too slow, so that it is so twice."""
-    queries = tuple(query for query in tune.QUERIES if selected(f"scheduler: {query}"))
+    queries = tuple(query for query in tune.MEASURED if selected(f"scheduler: {query}"))
     checked = replace(grid(settings, largest), queries=queries)
     small = replace(checked, bodies=tuple(n for n in checked.bodies if n <= REFERENCE_BODIES))
     fit_grid = Grid(dtypes=settings.dtypes, queries=queries)

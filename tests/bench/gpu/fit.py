@@ -12,7 +12,7 @@ from robodyn.engines.gpu.options import GpuOptions
 from robodyn.measured import Row, Table
 from robodyn.measured import keep as keep_table
 from tests.bench.gpu.machine import Machine
-from tests.bench.gpu.work import Plan, Question, reason, room_on, sources
+from tests.bench.gpu.work import Case, Plan, reason, room_on, sources
 from tests.bench.points import NOT_MEASURED
 from tests.bench.shared import show
 
@@ -66,7 +66,7 @@ def name_of(robot: str, query: str) -> str:
     return f"gpu: fit, {robot}, {query}"
 
 
-def trials(plan: Plan, robot: str, question: Question) -> list[Trial]:
+def trials(plan: Plan, robot: str, question: Case) -> list[Trial]:
     """One query of a robot, before anything is measured."""
     model, task = question.model, question.task.name
     tree = model.n_bodies, model.tree.n_levels
@@ -80,7 +80,7 @@ def trials(plan: Plan, robot: str, question: Question) -> list[Trial]:
 def measure(machine: Machine, plan: Plan, found: list[Trial], announce: Callable[[str], object]) -> None:
     """Measure every kernel; what is found is added to `found`."""
     questions = {
-        (robot, query): Question(model, query)
+        (robot, query): Case(model, query)
         for robot, model in ((robot, plan.robots[robot]()) for robot in plan.unlike)
         for query in plan.queries
         if plan.selected(name_of(robot, query))
@@ -98,7 +98,7 @@ def measure(machine: Machine, plan: Plan, found: list[Trial], announce: Callable
         found += mine
 
 
-def compile_ahead(machine: Machine, questions: Sequence[Question], dtypes: Sequence[str]) -> None:
+def compile_ahead(machine: Machine, questions: Sequence[Case], dtypes: Sequence[str]) -> None:
     """Have all kernels compiled side by side."""
     machine.ahead(
         [
@@ -111,12 +111,12 @@ def compile_ahead(machine: Machine, questions: Sequence[Question], dtypes: Seque
     )
 
 
-def _dynamics(question: Question, variant: Variant, dtype: str) -> rd.Dynamics:
+def _dynamics(question: Case, variant: Variant, dtype: str) -> rd.Dynamics:
     return rd.Dynamics(question.model, engine="gpu", dtype=dtype, gpu=GpuOptions(variant.kernel, variant.fusion))
 
 
 def _measure_kernel(
-    machine: Machine, question: Question, dyn: rd.Dynamics, name: str, these: Sequence[Trial], seconds: float
+    machine: Machine, question: Case, dyn: rd.Dynamics, name: str, these: Sequence[Trial], seconds: float
 ) -> None:
     """One kernel at one batch after another, until it fails: it would at larger ones too."""
     failed = ""

@@ -11,7 +11,7 @@ from robodyn.benchmark.timing import measure as timed
 from robodyn.engines.gpu.choice import Variant, variants
 from robodyn.engines.gpu.options import FUSIONS, GpuOptions
 from tests.bench.gpu.machine import Machine
-from tests.bench.gpu.work import HOST_BYTES, Plan, Question, reason, sources
+from tests.bench.gpu.work import HOST_BYTES, Case, Plan, reason, sources
 from tests.bench.points import NOT_MEASURED
 from tests.bench.shared import show
 
@@ -71,7 +71,7 @@ def measure(machine: Machine, plan: Plan, found: Sequence[Partition], announce: 
     """Fill all of them."""
     for robot in dict.fromkeys(each.robot for each in found):
         announce(name_of(robot))
-        question = Question(plan.robots[robot](), QUERY)
+        question = Case(plan.robots[robot](), QUERY)
         mine = [each for each in found if each.robot == robot]
         made = {variant: _dynamics(question, variant) for variant in variants(question.model, question.task)}
         machine.ahead([source for v, dyn in made.items() for source in sources(dyn, question.task, v)])
@@ -84,11 +84,11 @@ def measure(machine: Machine, plan: Plan, found: Sequence[Partition], announce: 
                 each.cpu_s = timed(question.laid_out(cpu, each.batch)[0], plan.seconds).best_s
 
 
-def _dynamics(question: Question, variant: Variant) -> rd.Dynamics:
+def _dynamics(question: Case, variant: Variant) -> rd.Dynamics:
     return rd.Dynamics(question.model, engine="gpu", dtype=DTYPE, gpu=GpuOptions(variant.kernel, variant.fusion))
 
 
-def _fill(question: Question, dyn: rd.Dynamics, name: str, partition: Partition, seconds: float) -> None:
+def _fill(question: Case, dyn: rd.Dynamics, name: str, partition: Partition, seconds: float) -> None:
     problem = question.too_large(partition.batch, DTYPE, HOST_BYTES)
     try:
         if not problem:

@@ -15,7 +15,7 @@ from robodyn.benchmark.tables import Cells
 from robodyn.benchmark.timing import measure as timed
 from robodyn.joints import KINDS
 from tests.bench.gpu.queries import Point
-from tests.bench.gpu.work import Plan, Question, reason, repeated
+from tests.bench.gpu.work import Case, Plan, reason, repeated
 from tests.bench.points import NOT_MEASURED
 from tests.bench.shared import show
 
@@ -71,12 +71,12 @@ def measure(
             if asked == (rival.robot, rival.query, DTYPE, rival.batch):
                 rival.ours_s = point.call_s
         try:
-            _fill(Question(plan.robots[rival.robot](), rival.query), rival, plan.seconds, platform)
+            _fill(Case(plan.robots[rival.robot](), rival.query), rival, plan.seconds, platform)
         except Exception as error:  # a peer may fail in any way
             rival.problem = str(error) if isinstance(error, RefusedError) else reason(error)
 
 
-def _fill(question: Question, rival: Rival, seconds: float, platform: str) -> None:
+def _fill(question: Case, rival: Rival, seconds: float, platform: str) -> None:
     device = _jax_device(platform)
     import jax
 
@@ -87,7 +87,7 @@ def _fill(question: Question, rival: Rival, seconds: float, platform: str) -> No
         raise RefusedError(f"JAX: not compared on robots with such joints: {', '.join(sorted(others)) or 'mimic'}")
     write = jax_rnea.rnea if question.query == "inverse_dynamics" else jax_rnea.aba
     function = write(question.model, DTYPE)
-    states = [question.states[name].astype(DTYPE) for name in question.about.inputs]
+    states = [question.states[name].astype(DTYPE) for name in question.about.plain]
     arrays = [jax.device_put(repeated(np, each, rival.batch), device) for each in states]
 
     def run() -> Any:

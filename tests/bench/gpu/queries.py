@@ -13,7 +13,7 @@ from robodyn.benchmark.timing import measure as timed
 from robodyn.engines.gpu.source import KernelSource
 from tests.bench.gpu.ceilings import Ceilings
 from tests.bench.gpu.machine import Machine
-from tests.bench.gpu.work import HOST_BYTES, Plan, Question, reason, room_on, sources
+from tests.bench.gpu.work import HOST_BYTES, Case, Plan, reason, room_on, sources
 from tests.bench.points import NOT_MEASURED
 from tests.bench.shared import show
 
@@ -111,7 +111,7 @@ def measure(machine: Machine, plan: Plan, found: Sequence[Point], announce: Call
             if mine:
                 announce(name_of(robot, query))
                 model = model or load()
-                _measure_query(machine, Question(model, query), mine, plan.seconds)
+                _measure_query(machine, Case(model, query), mine, plan.seconds)
 
 
 def compile_ahead(machine: Machine, plan: Plan) -> None:
@@ -127,7 +127,7 @@ def compile_ahead(machine: Machine, plan: Plan) -> None:
     machine.ahead(wanted)
 
 
-def _measure_query(machine: Machine, question: Question, mine: list[Point], seconds: float) -> None:
+def _measure_query(machine: Machine, question: Case, mine: list[Point], seconds: float) -> None:
     operations = question.operations()
     for dtype in dict.fromkeys(point.dtype for point in mine):
         dyn = rd.Dynamics(question.model, engine="gpu", dtype=dtype)
@@ -141,9 +141,7 @@ def _measure_query(machine: Machine, question: Question, mine: list[Point], seco
                     point.problem = reason(error)
 
 
-def _fill(
-    machine: Machine, question: Question, dyn: rd.Dynamics, cpu: rd.Dynamics, point: Point, seconds: float
-) -> None:
+def _fill(machine: Machine, question: Case, dyn: rd.Dynamics, cpu: rd.Dynamics, point: Point, seconds: float) -> None:
     room = room_on(machine.device.free_bytes())
     point.problem = question.too_large(point.batch, point.dtype, room)
     if point.problem:
@@ -163,7 +161,7 @@ def _fill(
         point.cpu_s = timed(question.laid_out(cpu, point.batch)[0], seconds).best_s
 
 
-def _on_device(machine: Machine, question: Question, dyn: rd.Dynamics, point: Point, seconds: float) -> None:
+def _on_device(machine: Machine, question: Case, dyn: rd.Dynamics, point: Point, seconds: float) -> None:
     call, results = question.laid_out(dyn, point.batch, machine.device.xp)
     engine = dyn.engine
     point.kernel = str(engine.plan(question.task, engine.variant(question.task, point.batch)).variant)

@@ -12,12 +12,13 @@ import numpy as np
 import robodyn as rd
 from robodyn.arguments import Array
 from robodyn.benchmark.compare import TOLERANCE
-from robodyn.benchmark.contenders import QUERIES, draw
+from robodyn.benchmark.contenders import USUAL, draw, numbers_of
 from robodyn.chains import Task
 from robodyn.engines.gpu.choice import Variant
 from robodyn.engines.gpu.source import KernelSource
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
+from robodyn.questions import QUESTIONS
 from robodyn.tracing.unrolled import trace
 from tests.bench.shared import MODELS
 
@@ -41,7 +42,7 @@ ROBOTS: dict[str, Callable[[], Model]] = {
 }
 _ALIKE = ("humanoid",)
 """Robots with nearly as many bodies as another one."""
-ASKED = tuple(query for query in QUERIES if query != "bias_force")
+ASKED = tuple(query for query in USUAL if query != "bias_force")
 BATCHES = (1, 16, 256, 1024, 4096, 65_536, 1_048_576)
 
 
@@ -69,15 +70,15 @@ class Plan:
         return [robot for robot in self.robots if robot not in _ALIKE]
 
 
-class Question:
+class Case:
     """A query of a robot at states whose answers are known."""
 
     def __init__(self, model: Model, query: str) -> None:
-        self.model, self.query, self.about = model, query, QUERIES[query]
+        self.model, self.query, self.about = model, query, QUESTIONS[query]
         self.states = draw(model, DISTINCT)
         reference = rd.Dynamics(model, engine="reference")
         self.task: Task = reference.plain_task(query)
-        answer = getattr(reference, query)(*(self.states[name] for name in self.about.inputs))
+        answer = getattr(reference, query)(*(self.states[name] for name in self.about.plain))
         self.truth = answer if isinstance(answer, tuple) else (answer,)
 
     def operations(self) -> int:
@@ -86,8 +87,8 @@ class Question:
 
     def row_bytes(self, dtype: str) -> int:
         """Of the arguments and results of one state: the least that must be read and written."""
-        given = sum(self.states[name].shape[1] for name in self.about.inputs)
-        return int(np.dtype(dtype).itemsize * (given + self.about.numbers(self.model)))
+        given = sum(self.states[name].shape[1] for name in self.about.plain)
+        return int(np.dtype(dtype).itemsize * (given + numbers_of(self.about, self.model)))
 
     def too_large(self, batch: int, dtype: str, room: float) -> str:
         """Why a batch is left out, or nothing."""
@@ -96,9 +97,9 @@ class Question:
 
     def laid_out(self, dyn: rd.Dynamics, batch: int, xp: Any = np) -> tuple[Callable[[], Any], tuple[Array, ...]]:
         """A call whose arguments and results lie in arrays of `xp`, made once, and those results."""
-        arrays = [repeated(xp, self.states[name].astype(dyn.dtype), batch) for name in self.about.inputs]
-        nv = self.model.nv
-        results = tuple(xp.empty((batch, *(nv,) * axes), dyn.dtype) for axes in self.about.axes)
+        arrays = [repeated(xp, self.states[name].astype(dyn.dtype), batch) for name in self.about.plain]
+        shapes = self.about.shapes(self.model, self.about.plain).values()
+        results = tuple(xp.empty((batch, *shape), dyn.dtype) for shape in shapes)
         for array in results:
             array[...] = np.nan
         out = results if len(results) > 1 else results[0]
