@@ -16,14 +16,15 @@ from typing import Any
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.autodiff.functions import QUERIES, DifferentiableDynamics
-from robodyn.autodiff.plain_call import PlainCall
+from robodyn.autodiff.calls import Call, QuestionCall
+from robodyn.autodiff.functions import WITH_RULES, DifferentiableDynamics
 from robodyn.autodiff.rules import Arrays, LinearMap, Smooth
 from robodyn.dynamics import Dynamics
 from robodyn.engines.gpu.device import selected
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.messages import brief
 from robodyn.model import Model
+from robodyn.questions import QUESTIONS, Question
 
 try:
     import torch
@@ -42,7 +43,7 @@ class _Torch:
 
     def __init__(self, dtype: np.dtype[Any], device: torch.device) -> None:
         self._dtype, self._device = dtype, device
-        self._calls: dict[tuple[Dynamics, str, int], PlainCall] = {}
+        self._calls: dict[tuple[Dynamics, str, int], Call] = {}
 
     def constant(self, array: Array) -> Any:
         kind = np.int64 if array.dtype.kind in "iu" else self._dtype
@@ -55,8 +56,14 @@ class _Torch:
     def call(self, dyn: Dynamics, query: str, *arrays: Any) -> Arrays:
         key = dyn, query, len(arrays)
         if key not in self._calls:
-            self._calls[key] = PlainCall(*key)
-        call = self._calls[key]
+            question = QUESTIONS[query]
+            self._calls[key] = QuestionCall(dyn, question, question.plain[: len(arrays)])
+        return self.run(self._calls[key], *arrays)
+
+    def asked(self, dyn: Dynamics) -> Dynamics:
+        return dyn
+
+    def run(self, call: Call, *arrays: Any) -> Arrays:
         return tuple(_Call.apply(call, *arrays)) if _watched(arrays) else _answers(call, *arrays)
 
     def smooth(self, function: Smooth, *x: Any) -> Any:
@@ -85,7 +92,7 @@ def _is_gpu(device: torch.device) -> bool:
     return str(device.type) == "cuda"
 
 
-def _answers(call: PlainCall, *arrays: Any) -> Arrays:
+def _answers(call: Call, *arrays: Any) -> Arrays:
     """Results of a query of robodyn, computed on the tensors' own memory."""
     if _is_gpu(arrays[0].device):
         return _answers_on_gpu(call, *arrays)
@@ -93,7 +100,7 @@ def _answers(call: PlainCall, *arrays: Any) -> Arrays:
     return tuple(torch.from_numpy(np.asarray(each)) for each in found)
 
 
-def _answers_on_gpu(call: PlainCall, *arrays: Any) -> Arrays:
+def _answers_on_gpu(call: Call, *arrays: Any) -> Arrays:
     """Results of a query for tensors on a GPU: kernels read and write their memory, in the order of PyTorch's current
     stream, and nothing waits.
 
@@ -151,7 +158,7 @@ class _Call(torch.autograd.Function):
     """Results of a query of robodyn. They have no derivatives."""
 
     @staticmethod
-    def forward(call: PlainCall, *arrays: Any) -> Any:
+    def forward(call: Call, *arrays: Any) -> Any:
         return _answers(call, *arrays)
 
     @staticmethod
@@ -277,15 +284,27 @@ class TorchDynamics(DifferentiableDynamics):
         if not _is_gpu(device):
             return self
         if device not in self._on_gpus:
-            engine = self.dyn._engine_asked
-            if engine not in ("auto", "gpu"):
+            options = self.dyn._options
+            if not options.takes_gpu:
                 raise ArgumentError(
-                    f"dyn: got a Dynamics of engine {engine!r} for tensors on '{device}'; wanted engine 'auto' or "
-                    "'gpu', or tensors on 'cpu'"
+                    f"dyn: got a Dynamics of engine {options.engine!r} for tensors on '{device}'; wanted engine 'auto' "
+                    "or 'gpu', or tensors on 'cpu'"
                 )
             with selected(device.index):
                 self._on_gpus[device] = TorchDynamics(self.dyn.variant(engine="gpu"), device)
         return self._on_gpus[device]
+
+    def _generic(self, question: Question) -> Callable[..., Any]:
+        """The query looks at its first tensor for the device to run on."""
+        own = super()._generic(question)
+
+        @wraps(own)
+        def ask(*arguments: Any, **named: Any) -> Any:
+            first = next((each for each in (*arguments, *named.values()) if isinstance(each, torch.Tensor)), None)
+            there = self if first is None else self._on(first.device)
+            return own(*arguments, **named) if there is self else getattr(there, question.name)(*arguments, **named)
+
+        return ask
 
     def _unit(self, q: Any) -> Any:
         # Queries scale quaternions themselves; only derivatives need them scaled before.
@@ -322,7 +341,7 @@ def _on_its_device(query: Callable[..., Any]) -> Callable[..., Any]:
     return ask
 
 
-for _name in QUERIES:
+for _name in WITH_RULES:
     setattr(TorchDynamics, _name, _on_its_device(getattr(DifferentiableDynamics, _name)))
 
 

@@ -12,12 +12,13 @@ from conftest import relative
 from robots import own
 
 import robodyn as rd
+from robodyn.autodiff.calls import QuestionCall
 from robodyn.autodiff.coordinates import Coordinates
 from robodyn.autodiff.dynamics_rules import QD, QDD, Q
-from robodyn.autodiff.functions import QUERIES, DifferentiableDynamics
-from robodyn.autodiff.plain_call import PlainCall
+from robodyn.autodiff.functions import WITH_RULES, DifferentiableDynamics
 from robodyn.description import Joint, Link, RobotDescription
 from robodyn.joints import KINDS
+from robodyn.questions import QUESTIONS
 
 STEP = 1e-6
 # Truncation of STEP^2 and roundings of 1e-16 / STEP, relative to results of order one to a thousand.
@@ -37,7 +38,8 @@ class NumPy:
         return array
 
     def call(self, dyn, query, *arrays):
-        return PlainCall(dyn, query, len(arrays)).answers(*arrays)
+        question = QUESTIONS[query]
+        return QuestionCall(dyn, question, question.plain[: len(arrays)]).answers(*arrays)
 
     def smooth(self, function, *x):
         return function.value(*x)
@@ -109,7 +111,7 @@ def test_quaternions_of_any_size_become_unit(size):
     assert np.isnan(unit[0, index[0]]).all() and np.isfinite(unit[1]).all()
 
 
-@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize("name", WITH_RULES)
 def test_answers_are_those_of_a_dynamics(name, on):
     functions, q, qd, qdd = on
     arguments = {

@@ -25,7 +25,9 @@ jax.config.update("jax_default_device", jax.devices("cpu")[0])  # also where the
 import jax.numpy as jnp  # noqa: E402
 from jax.test_util import check_grads  # noqa: E402
 
+from robodyn.autodiff.calls import QuestionCall  # noqa: E402
 from robodyn.jax import primitives, wrap  # noqa: E402
+from robodyn.questions import QUESTIONS  # noqa: E402
 
 EVERY_KIND = tuple(kind.name for kind in KINDS)
 STEP = 1e-6
@@ -432,7 +434,7 @@ def test_queries_run_inside_of_what_jax_compiles(arm):
 @pytest.mark.parametrize(("platform", "engine"), [("cuda", "cpu"), ("rocm", "auto")])
 def test_other_devices_call_python(platform, engine, arm, monkeypatch):
     """Lowered for a device that is not there: machine code of the processor must not be asked for."""
-    monkeypatch.setattr(primitives.Query, "run_python", lambda self, *arrays: [jnp.full((3, 3), 12.5)])
+    monkeypatch.setattr(primitives.Operation, "run_python", lambda self, *arrays: [jnp.full((3, 3), 12.5)])
     traced = wrap(rd.Dynamics(arm, engine=engine)).inverse_dynamics.trace(*states(arm, (3,)))
     text = traced.lower(lowering_platforms=(platform,)).as_text()
     assert "12.5" in text.replace("1.250000e+01", "12.5") and "@robodyn" not in text
@@ -446,12 +448,17 @@ def test_names_of_machine_code_are_the_same_for_the_same_robot(arm):
     assert other.mass_matrix.lower(x[0]).as_text() != texts[0]
 
 
+def operation(dyn, query):
+    """A plain call of a query as an operation of JAX."""
+    return primitives.Operation(QuestionCall(dyn, QUESTIONS[query], QUESTIONS[query].plain))
+
+
 @pytest.mark.parametrize(
     ("rows", "columns", "dtype"),
     [((5, 5), (3, 3), np.float32), ((5, 5), (3, 4), np.float64), ((2, 5), (3, 3), np.float64)],
 )
 def test_machine_code_refuses_buffers_that_are_not_the_querys(rows, columns, dtype, arm):
-    query = primitives.Query(rd.Dynamics(arm), "bias_force", 2)
+    query = operation(rd.Dynamics(arm), "bias_force")
     target = query._target(False)
     given = [jnp.zeros((n, m), dtype) for n, m in zip(rows, columns, strict=True)]
     call = jax.ffi.ffi_call(target, jax.ShapeDtypeStruct((5, 3), np.float64))
@@ -467,7 +474,7 @@ def test_memory_that_is_not_there_is_an_error(arm, monkeypatch):
     handlers = handler.Handlers("cpu")
     monkeypatch.setattr(handler, "HANDLERS", handlers)
     monkeypatch.setattr(handler, "target_name", lambda *_: "robodyn_test_of_memory")
-    query = primitives.Query(rd.Dynamics(arm, code="rolled"), "bias_force", 2)
+    query = operation(rd.Dynamics(arm, code="rolled"), "bias_force")
     target = query._target(False)
     handlers.kept[target]._context.workspace = 2**60
     call = jax.ffi.ffi_call(target, jax.ShapeDtypeStruct((5, 3), np.float64))
@@ -481,7 +488,7 @@ def test_an_interface_that_is_not_known_is_done_without(arm, monkeypatch):
         raise ValueError("version 7.1")
 
     monkeypatch.setattr(jax.ffi, "register_ffi_target", refused)
-    query = primitives.Query(rd.Dynamics(arm), "coriolis_matrix", 2)
+    query = operation(rd.Dynamics(arm), "coriolis_matrix")
     with pytest.warns(RuntimeWarning, match=r"XLA refuses machine code, Python is called instead: version 7\.1"):
         found = jax.jit(query.run_native)(*states(arm)[:2])
     assert relative(found[0], rd.Dynamics(arm).coriolis_matrix(*states(arm)[:2])) < 1e-12

@@ -27,8 +27,10 @@ jax.config.update("jax_default_device", jax.devices("cpu")[0])  # what runs on a
 
 import jax.numpy as jnp  # noqa: E402
 
+from robodyn.autodiff.calls import QuestionCall  # noqa: E402
 from robodyn.jax import cuda_handler, primitives, wrap  # noqa: E402
 from robodyn.jax.interface import Handlers, interface_minor  # noqa: E402
+from robodyn.questions import QUESTIONS  # noqa: E402
 
 on_host = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 STREAM = 0x5EED
@@ -91,8 +93,8 @@ def a_launch(model, query, rows, options):
     """The one kernel of a query, and its columns."""
     dyn = rd.Dynamics(model, engine="gpu", gpu=options)
     gpu = dyn.engine
-    call = primitives.Query(dyn, query, len(dyn.plain_task(query).inputs))
-    (launch,) = gpu.plan(call.task, gpu.variant(call.task, rows)).launches
+    call = primitives.Operation(QuestionCall(dyn, QUESTIONS[query], QUESTIONS[query].plain))
+    (launch,) = gpu.plan(call.call.task, gpu.variant(call.call.task, rows)).launches
     shapes = {**call.inputs, **call.outputs}
     source = launch.kernel.source
     columns = [int(np.prod(shapes[name])) for name in (*source.inputs, *source.outputs)]
@@ -183,7 +185,7 @@ def host(monkeypatch):
     text = cuda_handler.TEXT.replace("call ptr %get(ptr %args)", "call ptr @no_stream(ptr %args)")
     text += "define internal ptr @no_stream(ptr %args) {\n  ret ptr null\n}\n"
     monkeypatch.setattr(engine, "default_device", lambda: _HOST)
-    monkeypatch.setattr(primitives.Query, "run_native", primitives.Query.run_cuda)
+    monkeypatch.setattr(primitives.Operation, "run_native", primitives.Operation.run_cuda)
     monkeypatch.setattr(cuda_handler, "HANDLERS", _HANDLERS)
     monkeypatch.setattr(cuda_handler, "TEXT", text)
     return _HOST
@@ -328,7 +330,7 @@ def python(monkeypatch):
     def called(query, *arrays):
         return [jnp.full((*query.leading(arrays), *own), 12.5) for own in query.outputs.values()]
 
-    monkeypatch.setattr(primitives.Query, "run_python", called)
+    monkeypatch.setattr(primitives.Operation, "run_python", called)
     return "1.250000e+01"
 
 

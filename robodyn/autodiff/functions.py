@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from inspect import Signature, signature
 from typing import Any
 
 import numpy as np
 
-from robodyn.arguments import broadcast_leading, require_few_axes, wanted_shape
+from robodyn.arguments import broadcast_leading, flag, one_of, require_few_axes, wanted_shape
+from robodyn.autodiff.calls import Call, QuestionCall, TaskCall
 from robodyn.autodiff.coordinates import Coordinates
 from robodyn.autodiff.dynamics_rules import (
     QD,
@@ -24,17 +27,22 @@ from robodyn.autodiff.dynamics_rules import (
 )
 from robodyn.autodiff.poses import BodyPoses, OfPoses, with_links_for_bodies
 from robodyn.autodiff.rules import Library
+from robodyn.autodiff.traced_rules import Answers
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, SingularError
 from robodyn.model import Model
+from robodyn.questions import BASE, FRAMES, QUESTIONS, Asked, Question
 
-QUERIES = (
+WITH_RULES = (
     *("inverse_dynamics", "forward_dynamics", "bias_force", "gravity_force", "mass_matrix", "mass_matrix_inverse"),
     *("kinetic_energy", "potential_energy", "forward_kinematics", "center_of_mass"),
     *("coordinate_rate", "unit_coordinates"),
 )
-"""Names of the functions."""
-_OPTIONAL = ("f_ext",)
+"""Names of the functions whose derivatives are made by hand; all other queries have those of their programs."""
+STATIC = ("link", "frame", "classical")
+"""Arguments that are no arrays."""
+_NOT_HERE = ("self", "out", "method")
+"""Parameters of methods of `Dynamics` that these functions have not."""
 
 
 class DifferentiableDynamics(ABC):
@@ -43,6 +51,10 @@ class DifferentiableDynamics(ABC):
     Shapes, units, frames and order of components are those of `robodyn.Dynamics`, leading axes broadcast, and damping
     and friction count where `dyn` says so. Coordinates are differentiated as the nq numbers that they are: quaternions
     are scaled to unit length inside, so that the gradient with respect to one is at right angles to it.
+
+    Every query of `robodyn.questions` is here. Those of `WITH_RULES` are methods, with derivatives of first and second
+    order for robots of any size. The others have derivatives of every order with respect to all of their arrays, which
+    are straight-line programs, and so for robots whose programs are small enough to be compiled.
 
     Args:
         dyn: the robot's `Dynamics`, or its `Model`. Results have its dtype.
@@ -53,7 +65,8 @@ class DifferentiableDynamics(ABC):
         self.dyn = dyn if isinstance(dyn, Dynamics) else Dynamics(dyn)
         self.model = model = self.dyn.model
         self._library = library
-        plain = self.dyn.variant(joint_forces=())
+        self._calls: dict[tuple[Any, ...], Call] = {}
+        self._plain = plain = self.dyn.variant(joint_forces=())
         weightless = plain.variant(replace(model, gravity=np.zeros(3)))
         self._coordinates = coordinates = Coordinates(model, library.xp, library.constant, library.fixed)
         torques = Torques(plain, plain, library, coordinates)
@@ -86,9 +99,14 @@ class DifferentiableDynamics(ABC):
 
     def _state(self, **given: Any) -> tuple[Any, ...]:
         """Arguments read, q first: of unit quaternions, all with equally many leading axes; f_ext may be None."""
+        arrays = self._arrays(given, ("f_ext",))
+        return tuple(arrays.get(name) for name in given)
+
+    def _arrays(self, given: Mapping[str, Any], optional: tuple[str, ...]) -> dict[str, Any]:
+        """Arguments read by name, those that are there: q of unit quaternions, all with equally many leading axes."""
         shapes = self.dyn.argument_shapes
         for name in given:
-            if given[name] is None and name not in _OPTIONAL:
+            if given[name] is None and name not in optional:
                 raise ArgumentError(f"{name}: got None; {wanted_shape(shapes[name])}")
         arrays = {name: self._read(name, value) for name, value in given.items() if value is not None}
         for name, array in arrays.items():
@@ -101,7 +119,72 @@ class DifferentiableDynamics(ABC):
             missing = len(leading) + len(shapes[name]) - len(array.shape)
             arrays[name] = array.reshape((1,) * missing + tuple(array.shape)) if missing else array
         arrays["q"] = self._unit(arrays["q"])
-        return tuple(arrays.get(name) for name in given)
+        return arrays
+
+    # Queries without rules of their own.
+
+    def __getattr__(self, name: str) -> Any:
+        """A query that has no method here, made when it is first asked for."""
+        if name.startswith("_") or name not in QUESTIONS:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        found = self.__dict__[name] = self._generic(QUESTIONS[name])
+        return found
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *QUESTIONS})
+
+    def _generic(self, question: Question) -> Callable[..., Any]:
+        """A query as a function of the library."""
+        return Generic(self, question)
+
+    def _answer(self, question: Question, given: dict[str, Any]) -> Any:
+        """Results of a query whose arguments are given by name: one, or a tuple of several."""
+        chosen = {name: given.pop(name) for name in STATIC if name in given}
+        link = self.model.link_index(chosen.pop("link")) if question.of_link else None
+        if "frame" in chosen:
+            one_of("frame", chosen["frame"], FRAMES)
+        if "classical" in chosen:
+            flag("classical", chosen["classical"])
+        if given.get("inertia") is None:  # of others nothing is known without a look at their values
+            self.dyn._require_possible(question)
+        arrays = self._arrays(given, question.optional)
+        forces = question.joint_forces if self.dyn.joint_forces else {}
+        for name in forces:
+            if name in arrays:
+                arrays[name] = _sum(arrays[name], _negative(self._joint_force(arrays["qd"])))
+        names = tuple(name for name in question.arrays if name in arrays)
+        call = self._call(question, names, link, bool(forces), **chosen)
+        points = tuple(arrays[name] for name in names)
+        found = self._library.linear(Answers(call, self._library), points, ())
+        results = dict(zip(question.results, found, strict=True))
+        for name, part in forces.items():
+            if name in results:
+                results[name] = _sum(results[name], self._force_added(part, arrays))
+        return tuple(results.values()) if len(results) > 1 else next(iter(results.values()))
+
+    def _call(self, question: Question, names: tuple[str, ...], link: int | None, forces: bool, **chosen: Any) -> Call:
+        """What answers, the same object whenever it is asked for; with joint forces, without a look at values."""
+        key = question.name, names, link, forces, *chosen.values()
+        if key not in self._calls:
+            dyn = self._library.asked(self._plain)
+            if forces:
+                given = tuple(name for name in names if name not in BASE)
+                task = question.made(Asked(self.model, given, damping=self._damping is not None, **chosen))
+                base = tuple(name for name in names if name in BASE)
+                self._calls[key] = TaskCall(dyn, question.name, task, base, link)
+            else:
+                self._calls[key] = QuestionCall(dyn, question, names, link, **chosen)
+        return self._calls[key]
+
+    def _force_added(self, part: str, arrays: Mapping[str, Any]) -> Any:
+        """What joint forces add to a result, or None; parts are those of `robodyn.questions.Question.joint_forces`."""
+        if part == "force":
+            return self._joint_force(arrays["qd"])
+        if self._damping is None:
+            return None
+        if part == "slope":
+            return self._library.constant(np.diag(self.model.damping))
+        return self._damping * arrays["vector"]
 
     def _unit(self, q: Any) -> Any:
         return self._coordinates.unit(q)
@@ -200,6 +283,27 @@ class DifferentiableDynamics(ABC):
     def unit_coordinates(self, q: Any) -> Any:
         """q (..., nq) with quaternions scaled to unit length."""
         return self._coordinates.unit(*self._state(q=q))
+
+
+class Generic:
+    """A query of a `DifferentiableDynamics` that is made from its row of the table."""
+
+    def __init__(self, functions: DifferentiableDynamics, question: Question) -> None:
+        method = getattr(type(functions.dyn), question.name)
+        self.__self__, self._question = functions, question
+        self.__name__, self.__doc__ = question.name, method.__doc__
+        parameters = [each for name, each in signature(method).parameters.items() if name not in _NOT_HERE]
+        self.__signature__ = Signature([each.replace(annotation=each.empty) for each in parameters])
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Answer as the method of `Dynamics` does."""
+        bound = self.__signature__.bind(*arguments, **named)
+        bound.apply_defaults()
+        return self.__self__._answer(self._question, dict(bound.arguments))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as a method is."""
+        return getattr, (self.__self__, self.__name__)
 
 
 def _sum(first: Any, *others: Any) -> Any:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from robodyn.arguments import Array
 
 if TYPE_CHECKING:
+    from robodyn.autodiff.calls import Call
     from robodyn.dynamics import Dynamics
 
 Arrays: TypeAlias = tuple[Any, ...]
@@ -72,8 +73,15 @@ class Library(Protocol):
     def fixed(self, array: Any) -> Any:
         """The same array, which derivatives take for a constant."""
 
+    def asked(self, dyn: Dynamics) -> Dynamics:
+        """What is asked in place of a robot's own `Dynamics`."""
+
     def call(self, dyn: Dynamics, query: str, *arrays: Any) -> Arrays:
-        """Results of a query of robodyn. They have no derivatives: who differentiates them gets an error."""
+        """Results of a plain call of a query of robodyn; a vector may be left out, and then stands for every unit
+        vector. They have no derivatives: who differentiates them gets an error."""
+
+    def run(self, call: Call, *arrays: Any) -> Arrays:
+        """Results of a computation of robodyn, likewise."""
 
     def smooth(self, function: Smooth, *x: Any) -> Any:
         """The function's value, which is differentiated as the function says."""

@@ -11,18 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import update_wrapper
 from inspect import signature
-from types import MethodType
 from typing import Any
 
 import numpy as np
 
 from robodyn.arguments import Array, as_array, wanted_shape
-from robodyn.autodiff.functions import QUERIES, DifferentiableDynamics
+from robodyn.autodiff.calls import Call, QuestionCall
+from robodyn.autodiff.functions import STATIC, WITH_RULES, DifferentiableDynamics
 from robodyn.autodiff.rules import Arrays, LinearMap, Smooth
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, RobodynError, UnavailableError
 from robodyn.messages import brief
 from robodyn.model import Model
+from robodyn.questions import QUESTIONS, Question
 
 try:
     import jax
@@ -32,7 +33,7 @@ except ImportError as error:
         f"robodyn.jax needs JAX, which cannot be imported here ({error}): pip install 'robodyn[jax]'"
     ) from error
 
-from robodyn.jax.primitives import Query, linear_p, query_p, smooth_p
+from robodyn.jax.primitives import Operation, call_p, linear_p, smooth_p
 
 __all__ = ["JaxDynamics", "wrap"]
 
@@ -45,7 +46,8 @@ class _Jax:
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype = dtype
         self._unchecked: dict[Dynamics, Dynamics] = {}
-        self._queries: dict[tuple[Dynamics, str, int], Query] = {}
+        self._calls: dict[tuple[Dynamics, str, int], Call] = {}
+        self._operations: dict[Call, Operation] = {}
 
     def constant(self, array: Array) -> Any:
         """NumPy's own: JAX puts it where it is needed."""
@@ -56,11 +58,20 @@ class _Jax:
 
     def call(self, dyn: Dynamics, query: str, *arrays: Any) -> Arrays:
         key = dyn, query, len(arrays)
-        if key not in self._queries:
-            if dyn not in self._unchecked:
-                self._unchecked[dyn] = dyn.variant(check=False)
-            self._queries[key] = Query(self._unchecked[dyn], query, len(arrays))
-        return tuple(query_p.bind(*arrays, query=self._queries[key]))
+        if key not in self._calls:
+            question = QUESTIONS[query]
+            self._calls[key] = QuestionCall(self.asked(dyn), question, question.plain[: len(arrays)])
+        return self.run(self._calls[key], *arrays)
+
+    def asked(self, dyn: Dynamics) -> Dynamics:
+        if dyn not in self._unchecked:
+            self._unchecked[dyn] = dyn.variant(check=False)
+        return self._unchecked[dyn]
+
+    def run(self, call: Call, *arrays: Any) -> Arrays:
+        if call not in self._operations:
+            self._operations[call] = Operation(call)
+        return tuple(call_p.bind(*arrays, operation=self._operations[call]))
 
     def smooth(self, function: Smooth, *x: Any) -> Any:
         return smooth_p.bind(*x, function=function)
@@ -75,9 +86,10 @@ class _Compiled:
     Everything but a call goes to what `jax.jit` makes: `lower` and the like.
     """
 
-    def __init__(self, query: MethodType, read: Callable[[str, Any], Any]) -> None:
+    def __init__(self, query: Any, read: Callable[[str, Any], Any]) -> None:
         update_wrapper(self, query)
-        self._compiled, self._query, self._read = jax.jit(query), query, read
+        static = [name for name in STATIC if name in signature(query).parameters]
+        self._compiled, self._query, self._read = jax.jit(query, static_argnames=static), query, read
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         try:
@@ -101,7 +113,7 @@ class _Compiled:
         except TypeError:  # too few arguments, or too many: the call has said so
             return
         for name, value in bound.items():
-            if value is not None:
+            if value is not None and name not in STATIC:
                 self._read(name, value)
 
 
@@ -116,8 +128,12 @@ class JaxDynamics(DifferentiableDynamics):
     def __init__(self, dyn: Dynamics | Model) -> None:
         dyn = dyn if isinstance(dyn, Dynamics) else Dynamics(dyn)
         super().__init__(dyn, _Jax(dyn.dtype))
-        for name in QUERIES:
+        for name in WITH_RULES:
             setattr(self, name, _Compiled(getattr(self, name), self._read))
+
+    def _generic(self, question: Question) -> Callable[..., Any]:
+        """The query is compiled by JAX; its link and its frame are no arrays."""
+        return _Compiled(super()._generic(question), self._read)
 
     def _read(self, name: str, value: Any) -> Any:
         if jax.dtypes.canonicalize_dtype(self.dyn.dtype) != self.dyn.dtype:

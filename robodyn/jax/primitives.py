@@ -20,7 +20,7 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from robodyn.autodiff.plain_call import PlainCall
+from robodyn.autodiff.calls import Call
 from robodyn.autodiff.rules import Arrays, LinearMap, Smooth
 from robodyn.errors import UnavailableError
 
@@ -29,17 +29,27 @@ if TYPE_CHECKING:
     from robodyn.engines.gpu.engine import GpuEngine, Launch
 
 
-class Query(PlainCall):
-    """A query of a Dynamics as an operation on arrays of JAX; its arguments, all of them arrays, in order.
+class Operation:
+    """A computation of robodyn as an operation on arrays of JAX; its arguments, all of them arrays, in order.
 
     On processors and on CUDA devices it runs inside of what JAX compiles, where an engine has machine code or kernels
     for it. Otherwise, and on other devices, JAX calls Python, which takes a tenth of a millisecond.
+
+    Args:
+        call: the computation.
     """
+
+    def __init__(self, call: Call) -> None:
+        self.call, self.dyn, self.inputs, self.outputs = call, call.dyn, call.inputs, call.outputs
 
     @cached_property
     def compiled(self) -> Any:
-        """The query as a function that is compiled for the shapes it meets."""
-        return jax.jit(partial(query_p.bind, query=self))
+        """The operation as a function that is compiled for the shapes it meets."""
+        return jax.jit(partial(call_p.bind, operation=self))
+
+    def leading(self, arrays: Sequence[Any]) -> tuple[int, ...]:
+        """The common leading axes of arguments."""
+        return self.call.leading(arrays)
 
     def run_native(self, *arrays: Any) -> Any:
         """The query inside of what JAX compiles."""
@@ -55,13 +65,13 @@ class Query(PlainCall):
 
     def _target(self, single: bool) -> str | None:
         """The name that XLA knows the query's machine code by, or None where there is none."""
-        if self.dyn.engine.name != "cpu" or self.dyn.model.n_bodies == 0:
+        if not self.dyn.engine.native or self.dyn.model.n_bodies == 0:
             return None
         from robodyn.jax.handler import register  # LLVM, which the reference engine does without
 
         engine = cast("CpuEngine", self.dyn.engine)
         try:
-            kernel = engine.kernel(self.task, single=single)
+            kernel = engine.kernel(self.call.task, self.call.base, self.call.link, single=single)
         except UnavailableError as error:
             if not engine.lenient:
                 raise
@@ -112,16 +122,17 @@ class Query(PlainCall):
     def _kernels(self, rows: int) -> tuple[list[tuple[str, Launch]], dict[str, tuple[int, ...]]] | None:
         """What answers so many rows on a CUDA device: kernels with the names that XLA knows them by, in order, and the
         shapes of all their arrays for one state; None where JAX has to call Python."""
-        asked = self.dyn._engine_asked
-        if asked not in ("auto", "gpu") or self.dyn.model.n_bodies == 0:
+        options = self.dyn._options
+        if not options.takes_gpu or self.dyn.model.n_bodies == 0:
             return None
         from robodyn.jax.cuda_handler import register
 
         try:
-            variant = self._engines[0].variant(self.task, max(1, rows))
-            plans = [engine.plan(self.task, variant) for engine in self._engines]
+            asked = self.call.task, self.call.base, self.call.link
+            variant = self._engines[0].variant(asked[0], max(1, rows), *asked[1:])
+            plans = [engine.plan(asked[0], variant, *asked[1:]) for engine in self._engines]
         except UnavailableError as error:
-            if asked == "gpu":
+            if not options.chooses:
                 raise
             warnings.warn(f"{error}; Python is called instead, on the processor", RuntimeWarning, stacklevel=2)
             return None
@@ -131,7 +142,7 @@ class Query(PlainCall):
             for launches in zip(*(plan.launches for plan in plans), strict=True):
                 source = launches[0].kernel.source
                 columns = tuple(prod(shapes[name]) for name in (*source.inputs, *source.outputs))
-                target = register(self.task.name, list(zip(devices, launches, strict=True)), columns)
+                target = register(self.call.task.name, list(zip(devices, launches, strict=True)), columns)
                 found.append((target, launches[0]))
         except (RuntimeError, ValueError, OSError) as error:
             warnings.warn(f"XLA refuses kernels, Python is called instead: {error}", RuntimeWarning, stacklevel=2)
@@ -145,7 +156,7 @@ class Query(PlainCall):
         return jax.pure_callback(self._answer, wanted, *arrays)
 
     def _answer(self, *arrays: Any) -> list[Any]:
-        return [np.asarray(array) for array in self.answers(*map(np.asarray, arrays))]
+        return [np.asarray(array) for array in self.call.answers(*map(np.asarray, arrays))]
 
 
 def _rows(array: Any, trailing: int, leading: tuple[int, ...], *, every: bool = False) -> Any:
@@ -164,39 +175,39 @@ def _in_front(arrays: Sequence[Any], axes: Sequence[int | None]) -> list[Any]:
     ]
 
 
-query_p = Primitive("robodyn_query")
-"""A `Query`."""
-query_p.multiple_results = True
+call_p = Primitive("robodyn_call")
+"""An `Operation`."""
+call_p.multiple_results = True
 
 
-def _run_query(*arrays: Any, query: Query) -> Any:
-    return query.compiled(*arrays)
+def _run_call(*arrays: Any, operation: Operation) -> Any:
+    return operation.compiled(*arrays)
 
 
-def _query_shapes(*arrays: Any, query: Query) -> Any:
-    leading = query.leading(arrays)
-    return [jax.core.ShapedArray((*leading, *own), query.dyn.dtype) for own in query.outputs.values()]
+def _call_shapes(*arrays: Any, operation: Operation) -> Any:
+    leading = operation.leading(arrays)
+    return [jax.core.ShapedArray((*leading, *own), operation.dyn.dtype) for own in operation.outputs.values()]
 
 
-def _map_query(arrays: Sequence[Any], axes: Sequence[int | None], *, query: Query) -> Any:
-    found = query_p.bind(*_in_front(arrays, axes), query=query)
+def _map_call(arrays: Sequence[Any], axes: Sequence[int | None], *, operation: Operation) -> Any:
+    found = call_p.bind(*_in_front(arrays, axes), operation=operation)
     return found, [0] * len(found)
 
 
-def _refuse(*_: Any, query: Query, **__: Any) -> Any:
+def _refuse(*_: Any, operation: Operation, **__: Any) -> Any:
     raise UnavailableError(
-        f"derivatives of {query.name} of {query.dyn.model.name!r} of this order are not there: those of first and "
-        "second order are"
+        f"derivatives of {operation.call.name} of {operation.dyn.model.name!r} of this order are not there: those of "
+        "first and second order are"
     )
 
 
-query_p.def_impl(_run_query)
-query_p.def_abstract_eval(_query_shapes)
-batching.primitive_batchers[query_p] = _map_query
-ad.primitive_jvps[query_p] = _refuse
-mlir.register_lowering(query_p, mlir.lower_fun(lambda *arrays, query: query.run_python(*arrays), True))
-mlir.register_lowering(query_p, mlir.lower_fun(lambda *arrays, query: query.run_native(*arrays), True), platform="cpu")
-mlir.register_lowering(query_p, mlir.lower_fun(lambda *arrays, query: query.run_cuda(*arrays), True), platform="cuda")
+call_p.def_impl(_run_call)
+call_p.def_abstract_eval(_call_shapes)
+batching.primitive_batchers[call_p] = _map_call
+ad.primitive_jvps[call_p] = _refuse
+for _platform, _run in ((None, "run_python"), ("cpu", "run_native"), ("cuda", "run_cuda")):
+    _lowered = mlir.lower_fun(lambda *arrays, operation, run=_run: getattr(operation, run)(*arrays), True)
+    mlir.register_lowering(call_p, _lowered, platform=_platform)
 
 
 smooth_p = Primitive("robodyn_smooth")

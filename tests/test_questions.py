@@ -1,0 +1,163 @@
+"""The table of queries: a query that is added to it is everywhere, without touching anything else."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from cli_runner import refused, run
+from conftest import relative
+from robots import own
+
+import robodyn as rd
+from robodyn.algorithms.kinematics import base_velocity, velocity
+from robodyn.benchmark.compare import Settings, compare
+from robodyn.questions import QUESTIONS, Question, Result
+from robodyn.sweeps import FORCE, MOTION, TRANSFORM, Algorithm, Inward, Outward, World, WorldOutput
+
+
+def of_body(body, own, parent):
+    """h_i = I_i v_i."""
+    moved = velocity(body, own, parent)
+    return {**moved, "h": body.inertia.times(moved["v"])}
+
+
+def total(body, own):
+    """h_p += X_i' h_i."""
+    return {}, {"h": own.X.force_back(own.h)}
+
+
+MOMENTUM = Algorithm(
+    name="momentum",
+    inputs=("q", "qd"),
+    fields={"X": TRANSFORM, "v": MOTION, "h": FORCE},
+    sweeps=(
+        World(base_velocity, writes=("v",)),
+        Outward(of_body, carries=("v",), writes=("X", "v", "h")),
+        Inward(total, reads=("X", "h"), gives=("h",)),
+    ),
+    outputs={"h": WorldOutput("h", (6,))},
+)
+ROW = Question(
+    "momentum",
+    ("q", "qd"),
+    {"h": Result((6,), "kg m^2/s, kg m/s")},
+    lambda asked: MOMENTUM,
+    "Momentum of everything that can move, in world axes about the world's origin.",
+    optional=("inertia", "V0"),
+    short="mom",
+)
+
+
+def momentum(self, q, qd, *, inertia=None, V0=None, out=None):
+    """Momentum (..., 6)."""
+    return self._ask("momentum", {"q": q, "qd": qd, "inertia": inertia, "V0": V0}, out)
+
+
+@pytest.fixture
+def added(monkeypatch):
+    """One algorithm, one row, one method; and a robot with states and the right answers."""
+    monkeypatch.setitem(QUESTIONS, "momentum", ROW)
+    monkeypatch.setattr(rd.Dynamics, "momentum", momentum, raising=False)
+    model = rd.load_urdf(own("arm6"), base="floating")
+    q, qd = model.random_configuration(0, (5,)), np.linspace(-1.0, 1.0, 5 * model.nv).reshape(5, -1)
+    reference = rd.Dynamics(model, engine="reference")
+    h, com = reference.centroidal_momentum(q, qd)[0], reference.center_of_mass(q)
+    h[:, :3] += np.cross(com, h[:, 3:])
+    return SimpleNamespace(model=model, q=q, qd=qd, h=h)
+
+
+def test_an_added_query_is_answered(added, make_dynamics, tolerance):
+    """By every engine, in batches and singly, on other inertias, and by machine code from the second call on."""
+    dyn = make_dynamics(added.model)
+    for _ in range(2):
+        assert relative(dyn.momentum(added.q, added.qd), added.h) <= tolerance
+        assert relative(dyn.momentum(added.q[1], added.qd[1]), added.h[1]) <= tolerance
+    assert relative(dyn.momentum(added.q, added.qd, inertia=2.0 * added.model.inertia), 2.0 * added.h) <= tolerance
+    out = np.full((5, 6), np.nan, dyn.dtype)
+    assert dyn.momentum(added.q, added.qd, out=out) is out and relative(out, added.h) <= tolerance
+    assert ("built-in" in repr(dyn.momentum)) == dyn.engine.native
+    assert dyn.explain("momentum").method == "momentum"
+    with pytest.raises(rd.ArgumentError, match=r"^qd: got None"):
+        dyn.momentum(added.q, None)
+    with pytest.raises(rd.UnavailableError, match="engine: 'scan' does not answer 'momentum'; engines that do"):
+        rd.Dynamics(added.model, engine="scan").explain("momentum")
+    with pytest.raises(rd.UnavailableError, match="'scan' does not answer this query"):
+        rd.Dynamics(added.model, engine="scan").momentum(added.q, added.qd)
+
+
+def test_an_added_query_is_on_the_command_line(added, tmp_path):
+    status, shown, _ = run("queries")
+    assert status == 0 and "momentum" in shown and ROW.about.split(",")[0].split()[-1] in shown
+    listed = {row["query"]: row for row in json.loads(run("queries", "--json")[1])}
+    assert set(listed) == set(QUESTIONS)
+    assert listed["momentum"]["results"] == {"h": {"axes": [6], "unit": "kg m^2/s, kg m/s"}}
+    for name in ("momentum", "mom"):
+        command = ["ask", own("arm6"), name, "--random", 3, "--seed", 1, "--base", "floating", "--json"]
+        document = json.loads(run(*command)[1])
+        values = {key: np.array(entry["values"]) for key, entry in document["inputs"].items()}
+        wanted = rd.Dynamics(added.model).momentum(values["q"], values["qd"])
+        np.testing.assert_allclose(document["results"]["h"]["values"], wanted, rtol=1e-12)
+        assert document["results"]["h"]["units"] == "kg m^2/s, kg m/s"
+    source = tmp_path / "arm.c"
+    assert run("export", own("arm6"), "--query", "mom", "--inputs", "inertia,V0", "--out", source)[0] == 0
+    assert "void arm6_mom(" in source.read_text() and ROW.about.split(",")[0] in source.read_text()
+    status, shown, _ = run("bench", own("arm6"), "--query", "momentum", "--seconds", 0.001, "--batch", 2, "--no-peers")
+    assert status == 0 and "momentum" in shown
+
+
+def test_a_query_that_is_taken_away_is_nowhere(added):
+    QUESTIONS.pop("momentum")
+    refused(["ask", own("arm6"), "momentum"], 'QUERY: got "momentum"', "robodyn queries")
+    refused(["export", own("arm6"), "--query", "mom"], "--query: got 'mom'")
+    with pytest.raises(rd.ArgumentError, match=r"^query: got 'momentum'"):
+        rd.Dynamics(added.model).explain("momentum")
+
+
+def test_an_added_query_is_measured_and_in_the_table_of_support(added, monkeypatch):
+    report = compare(added.model, Settings(queries=("momentum",), engine="cpu", batches=(1, 4), seconds=0.001))
+    assert [(each.query, each.problem, each.batch) for each in report.results] == [("momentum", "", b) for b in (1, 4)]
+    if importlib.util.find_spec("sphinx") is not None:
+        monkeypatch.syspath_prepend(str(own("arm6").parent.parent / "docs" / "_ext"))
+        generated = __import__("generated_tables")
+        assert any(row[0] == "`momentum`" and row[-1] == ROW.about for row in generated.support())
+
+
+def _moved(model, q, k, step):
+    changed = q.copy()
+    changed[..., k] += step
+    return model.normalized(changed)
+
+
+def test_an_added_query_is_in_torch_with_derivatives(added):
+    torch = pytest.importorskip("torch")
+    from robodyn.torch import wrap
+
+    rt = wrap(rd.Dynamics(added.model))
+    q, qd = (torch.tensor(each, requires_grad=True) for each in (added.q, added.qd))
+    V0 = torch.tensor(np.arange(6.0), requires_grad=True)
+    np.testing.assert_allclose(rt.momentum(q, qd).detach(), added.h, rtol=1e-10, atol=1e-10)
+    for state in ((q[0], qd[0]), (q[:2], qd[:2])):
+        assert torch.autograd.gradcheck(lambda *x: rt.momentum(*x[:2], V0=x[2]), (*state, V0), atol=1e-6)
+        assert torch.autograd.gradgradcheck(rt.momentum, state, atol=1e-5)
+
+
+def test_an_added_query_is_in_jax_with_derivatives(added):
+    jax = pytest.importorskip("jax")
+    from robodyn.jax import wrap
+
+    jax.config.update("jax_enable_x64", True)
+    rj = wrap(rd.Dynamics(added.model))
+    np.testing.assert_allclose(rj.momentum(added.q, added.qd), added.h, rtol=1e-10, atol=1e-10)
+    q, qd = added.q[0], added.qd[0]
+    forwards, backwards = (way(rj.momentum, argnums=(0, 1))(q, qd) for way in (jax.jacfwd, jax.jacrev))
+    for one, two in zip(forwards, backwards, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-9)
+    plain, step = rd.Dynamics(added.model), 1e-6
+    for k in range(added.model.nq):
+        ends = [plain.momentum(_moved(added.model, q, k, s), qd) for s in (-step, step)]
+        np.testing.assert_allclose(forwards[0][:, k], (ends[1] - ends[0]) / (2 * step), atol=1e-6)
+    assert jax.hessian(lambda v: (rj.momentum(q, v) ** 2).sum())(qd).shape == (added.model.nv,) * 2
