@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import robodyn as rd
 from robodyn.benchmark.tables import Cells
-from robodyn.engines.protocol import METHODS
 from robodyn.engines.scan import ScanOptions
+from robodyn.engines.scan.methods import methods_of
 from tests.bench.drawing import COLORS, pyplot, save
 from tests.bench.points import Budget, Point, bounded_memory, difference, remarks
 from tests.bench.shared import FOLDER, facts, header
@@ -40,8 +40,8 @@ _SEVERAL, _STATES = 1_000, 3
 """Up to so many bodies, the worst of so many states."""
 
 INVERSE: dict[str, tuple[str, dict[str, Any]]] = {
-    **{f"{method}, paths": (method, {}) for method in METHODS["inverse_dynamics"]["scan"]},
-    **{f"{method}, tour": (method, {"layout": "euler"}) for method in METHODS["inverse_dynamics"]["scan"]},
+    **{f"{method}, paths": (method, {}) for method in methods_of("inverse_dynamics")},
+    **{f"{method}, tour": (method, {"layout": "euler"}) for method in methods_of("inverse_dynamics")},
 }
 """Heavy paths and Euler tour, blocks of 64: method and options by what a column is called."""
 KERNELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -53,7 +53,7 @@ KERNELS: dict[str, tuple[str, dict[str, Any]]] = {
     "rnea_world, tour, native": ("rnea_world", {"layout": "euler", "kernel": "native"}),
 }
 MATRIX: dict[str, dict[str, Any]] = {"paths": {}, "tour": {"layout": "euler"}}
-FORWARD = tuple(method for method in METHODS["forward_dynamics"]["scan"] if method != "cfa")
+FORWARD = tuple(method for method in methods_of("forward_dynamics") if method != "cfa")
 CFA: dict[str, dict[str, Any]] = {
     f"{basis}, {solver}": {"constraint_basis": basis, "constraint_solver": solver}
     for basis in ("unit", "balanced")

@@ -22,6 +22,7 @@ from robodyn.engines.cpu.cache import FOLDER_VARIABLE, ObjectCache
 from robodyn.engines.cpu.jit import Code
 from robodyn.engines.cpu.keys import Linked, compiled, link_key, object_key, source_digests
 from robodyn.engines.cpu.target import host_target
+from robodyn.questions import QUESTIONS
 
 PACKAGE = Path(rd.__file__).parent
 PATIENCE = 300.0
@@ -266,7 +267,7 @@ def test_answers_do_not_depend_on_what_links_say(arm):
 def test_code_is_there_where_link_and_object_are(code, query, single, arm):
     """Of every kernel that a query takes."""
     engine = rd.Dynamics(arm, engine="cpu", code=code).engine
-    task, cache = rd.dynamics.PLAIN_CALLS[query][0], engine.compiler.cache
+    task, cache = QUESTIONS[query].plain_task(arm), engine.compiler.cache
     request = engine.request(task)
 
     def there():
@@ -304,7 +305,7 @@ if "edit" in sys.argv:
     path = pathlib.Path(rd.__file__).parent / "integrators.py"
     path.write_text(path.read_text().replace("half = 0.5 * dt", "half = 0.7 * dt"))
 state = [0.3, -0.4], [0.5, 0.6], [0.7, -0.8]
-run = dyn.rollout(*state, 1e-2, 2, "midpoint")
+run = dyn.rollout(*state, 1e-2, 2, integrator="midpoint")
 assert len(dyn.engine._marches) == 1
 print(run.q[-1].tobytes().hex(), dyn.inverse_dynamics(*state).tobytes().hex())
 """

@@ -18,6 +18,7 @@ from robodyn.engines.cpu import engine as engines
 from robodyn.engines.cpu import jit, keys, pool, route
 from robodyn.engines.cpu.cache import FOLDER_VARIABLE
 from robodyn.engines.cpu.rolled_program import RolledProgram
+from robodyn.questions import QUESTIONS
 
 PATIENCE = 300.0  # seconds that nothing here comes near unless something hangs
 CODES = ["unrolled", "rolled"]
@@ -87,7 +88,7 @@ def test_eager_compiles_before_the_first_call(model, no_cache, monkeypatch):
     s = states_of(model, (), seed=2)
     monkeypatch.setattr(keys, "compile_object", lambda *_: pytest.fail("compiled at a call"))
     for name in ("inverse_dynamics", "forward_dynamics", "mass_matrix", "bias_force"):
-        inputs = rd.dynamics.PLAIN_CALLS[name][1]
+        inputs = QUESTIONS[name].plain
         assert np.isfinite(getattr(dyn, name)(*(getattr(s, each) for each in inputs))).all()
 
 
@@ -380,6 +381,7 @@ _EXIT = """
 import threading, time
 import numpy as np
 import robodyn as rd
+from robodyn.questions import QUESTIONS
 model = rd.random_tree(4, seed=1, joints=("spherical", "revolute"), base="floating")
 q, qd = model.random_configuration(0, (20000,)), np.ones((20000, model.nv))
 dyn = rd.Dynamics(model, engine="cpu", threads=2, compile=COMPILE)
@@ -421,7 +423,7 @@ def test_threads_share_batches_to_the_bit(code, threads, model):
     alone = rd.Dynamics(model, engine="cpu", code=code, threads=1)
     dyn = rd.Dynamics(model, engine="cpu", code=code, threads=threads)
     for name in ("inverse_dynamics", "mass_matrix"):
-        inputs = [getattr(s, each) for each in rd.dynamics.PLAIN_CALLS[name][1]]
+        inputs = [getattr(s, each) for each in QUESTIONS[name].plain]
         wanted = getattr(alone, name)(*inputs)
         for _ in range(3):
             assert (getattr(dyn, name)(*inputs) == wanted).all()

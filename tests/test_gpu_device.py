@@ -30,13 +30,12 @@ from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.forward_gradient import forward_gradient
 from robodyn.chains import Task, at_units
 from robodyn.description import JOINT_TYPES
-from robodyn.dynamics import PLAIN_CALLS
 from robodyn.engines.gpu import GpuOptions, engine, staging
 from robodyn.engines.gpu.device import Device, default_device
 from robodyn.engines.gpu.options import FUSIONS, KERNELS
 from robodyn.engines.gpu.printed import print_program
 from robodyn.engines.gpu.rolled import rolled_kernel, rolled_kernels
-from robodyn.engines.protocol import SUPPORT
+from robodyn.questions import QUESTIONS, plain_questions
 
 DTYPES = ("float64", "float32")
 PARTITIONS = ("thread", "warp", "block")
@@ -118,7 +117,7 @@ def test_gpu_device_runs_printed_kernels(cuda: Device, dtype: str, group: str) -
 
 
 @on_gpu
-@pytest.mark.parametrize("query", sorted(PLAIN_CALLS))
+@pytest.mark.parametrize("query", sorted(plain_questions()))
 @pytest.mark.parametrize(
     ("name", "partition"),
     [("hand", "block"), ("humanoid floating", "block"), ("ball_joint_arm", "warp"), ("massless_chain", "thread")],
@@ -187,7 +186,7 @@ def test_gpu_device_takes_any_grid_and_any_room(cuda: Device, partition: str) ->
 @on_gpu
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kernel", ["auto", *KERNELS])
-@pytest.mark.parametrize("name", SUPPORT)
+@pytest.mark.parametrize("name", QUESTIONS)
 def test_gpu_device_answers_every_query(cuda: Device, name: str, kernel: str, dtype: str) -> None:
     model = rd.random_tree(5, seed=8, joints=("revolute", "prismatic"), armature=True)
     states = random_states(model, (33,))

@@ -20,12 +20,13 @@ from robots import own
 from test_dynamics import as_tuple, queries
 
 import robodyn as rd
+from robodyn.chains import along
 from robodyn.engines.gpu import GpuOptions, compiler, device, engine, staging
 from robodyn.engines.gpu.choice import SECTION, Variant, variants
 from robodyn.engines.gpu.options import FUSIONS, KERNELS
 from robodyn.engines.gpu.printed import printed_kernel
-from robodyn.engines.protocol import SUPPORT
 from robodyn.measured import Row, Table, forget, keep
+from robodyn.questions import QUESTIONS
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 
@@ -53,7 +54,7 @@ def compare(got: Any, wanted: Any, tolerance: float = TOLERANCE["float64"]) -> N
 # Every query, on NumPy arrays and on the device's.
 
 
-@pytest.mark.parametrize("name", SUPPORT)
+@pytest.mark.parametrize("name", QUESTIONS)
 def test_gpu_engine_answers_every_query(name: str, small: rd.Model, host: HostDevice) -> None:
     states = random_states(small, (5,))
     wanted = queries(rd.Dynamics(small, engine="reference"), *states)[name][0]()
@@ -90,6 +91,27 @@ def _on_device(dyn: rd.Dynamics, name: str, arrays: Any) -> Any:
             return call
 
     return queries(Moving(), *arrays)[name][0]  # type: ignore[arg-type]
+
+
+def test_gpu_engine_answers_derivatives_of_programs(small: rd.Model, host: HostDevice) -> None:
+    """Printed, on arrays of either place; what is too large for that has no other kernel."""
+    q, qd, _ = random_states(small, (5,))
+    rng = np.random.default_rng(8)
+    task = along(QUESTIONS["kinetic_energy"].plain_task(small), ("q", "qd"))
+    given = {"q": q, "qd": qd, "q_rate": rng.normal(size=q.shape), "qd_rate": rng.normal(size=qd.shape)}
+    wanted = {"K": np.full(5, np.nan)}
+    rd.Dynamics(small, engine="reference").engine.run(task, given, wanted)
+    gpu = rd.Dynamics(small, engine="gpu").engine
+    for place in (np.array, _device):
+        outputs = {"K": place(np.full(5, np.nan))}
+        gpu.run(task, {name: place(array) for name, array in given.items()}, outputs)
+        compare(outputs["K"], wanted["K"])
+    large = rd.auto_tree(5000)
+    task = along(QUESTIONS["kinetic_energy"].plain_task(large), ("q",))
+    with pytest.raises(rd.UnavailableError, match=r"kinetic_energy_along_q.* too large for straight-line code$"):
+        rd.Dynamics(large, engine="gpu").engine.run(
+            task, {name: np.zeros((1, 5000)) for name in ("q", "qd", "q_rate")}, {"K": np.empty(1)}
+        )
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

@@ -19,7 +19,6 @@ from robodyn.algorithms.aba import aba
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.rnea import rnea
 from robodyn.chains import Chain, Task, Units, at_units, on_inertia
-from robodyn.dynamics import PLAIN_CALLS
 from robodyn.engines.gpu import sincos
 from robodyn.engines.gpu.ordering import in_short_order, values_alive
 from robodyn.engines.gpu.printed import (
@@ -33,6 +32,7 @@ from robodyn.engines.gpu.printed import (
 from robodyn.engines.gpu.source import SCALARS, SHARED_BYTES, KernelSource
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.errors import UnavailableError
+from robodyn.questions import QUESTIONS, plain_questions
 from robodyn.tracing.lowering import lower
 from robodyn.tracing.program import Program
 from robodyn.tracing.unrolled import output_shape, trace
@@ -93,7 +93,7 @@ class Case:
 def plain_cases(model: rd.Model, most: int) -> Iterator[Case]:
     """Every plain query whose program is not too long."""
     dyn, invertible = rd.Dynamics(model, engine="reference"), regular(model)
-    for query in PLAIN_CALLS if model.nv <= 12 else _OF_LARGE_ROBOTS:
+    for query in plain_questions() if model.nv <= 12 else _OF_LARGE_ROBOTS:
         case = Case(f"{model.name} {query}", model, dyn.plain_task(query))
         if (invertible or not case.inverts) and printable(model, case.task) and case.program.operations <= most:
             yield case
@@ -123,7 +123,7 @@ def cut_cases(model: rd.Model) -> Iterator[Case]:
             yield Case(f"{model.name} {query} cut {shared}", model, task, options=options)
     quadruped = rd.load_urdf(own("quadruped"))
     options = (("shared_bytes", 160 << 10),)
-    yield Case("quadruped mass_matrix long", quadruped, PLAIN_CALLS["mass_matrix"][0], options=options)
+    yield Case("quadruped mass_matrix long", quadruped, QUESTIONS["mass_matrix"].plain_task(quadruped), options=options)
 
 
 def tree_cases() -> Iterator[Case]:
@@ -273,7 +273,7 @@ def test_gpu_kernels_share_memory_in_turn(sanitizer):
     if missing(sanitizer):
         pytest.skip(missing(sanitizer))
     model = rd.load_urdf(own("double_pendulum"))
-    source = printed_kernel(model, PLAIN_CALLS["inverse_dynamics"][0], "float32")
+    source = printed_kernel(model, QUESTIONS["inverse_dynamics"].plain_task(model), "float32")
     states = states_of(model, (300,), 3, "float32")
     out = {"tau": np.empty((300, model.nv), np.float32)}
     given = {"q": states.q, "qd": states.qd, "qdd": states.qdd}
@@ -354,11 +354,11 @@ def test_gpu_ordering_keeps_the_program(name):
 def test_gpu_ordering_needs_few_registers():
     """Branches of a tree run one after another, and not side by side."""
     model = rd.load_urdf(own("quadruped"))
-    task = PLAIN_CALLS["forward_dynamics"][0]
+    task = QUESTIONS["forward_dynamics"].plain_task(model)
     assert values_alive(lower(trace(model, task))) > 150
     assert values_alive(lower(traced(model, task))) < 45
     assert fits_registers(traced(model, task), np.dtype(np.float64))
-    gradient = traced(rd.load_urdf(own("arm7")), PLAIN_CALLS["forward_dynamics_gradient"][0])
+    gradient = traced(arm7 := rd.load_urdf(own("arm7")), QUESTIONS["forward_dynamics_gradient"].plain_task(arm7))
     assert not fits_registers(gradient, np.dtype(np.float32))
 
 
@@ -388,7 +388,8 @@ def test_gpu_kernels_that_are_too_long():
 def test_gpu_kernel_text():
     """It includes nothing, says how it is called, and is the same in every process."""
     model = rd.load_urdf(own("arm6"))
-    source = printed_kernel(model, PLAIN_CALLS["inverse_dynamics_gradient"][0], "float32", name="gradient")
+    task = QUESTIONS["inverse_dynamics_gradient"].plain_task(model)
+    source = printed_kernel(model, task, "float32", name="gradient")
     assert "#include" not in source.text
     assert source.name == "gradient"
     assert source.inputs == ("q", "qd", "qdd")
@@ -396,10 +397,14 @@ def test_gpu_kernel_text():
     assert (source.threads_per_state, source.shared_bytes, source.workspace_scalars) == (1, 0, 0)
     assert source.states_per_block == source.block_threads
     assert "__shared__ float tiles[" in source.text
-    longer = printed_kernel(model, PLAIN_CALLS["inverse_dynamics_hessian"][0], "float32", shared_bytes=160 << 10)
+    longer = printed_kernel(
+        model, QUESTIONS["inverse_dynamics_hessian"].plain_task(model), "float32", shared_bytes=160 << 10
+    )
     assert longer.shared_bytes == longer.block_threads * 4 * (4 * 7 + 4 * 37) > SHARED_BYTES
     assert "extern __shared__ float tiles[];" in longer.text
     assert (
         source.text
-        == printed_kernel(model, PLAIN_CALLS["inverse_dynamics_gradient"][0], "float32", name="gradient").text
+        == printed_kernel(
+            model, QUESTIONS["inverse_dynamics_gradient"].plain_task(model), "float32", name="gradient"
+        ).text
     )

@@ -21,12 +21,12 @@ from robodyn.algorithms.rnea import rnea
 from robodyn.algorithms.rnea_gradient import rnea_gradient
 from robodyn.chains import Chain, Task, at_units, on_inertia
 from robodyn.description import JOINT_TYPES
-from robodyn.dynamics import PLAIN_CALLS
 from robodyn.engines.gpu.kernel_text import PARTITIONS
 from robodyn.engines.gpu.rolled import FUSIONS, rolled_kernel, rolled_kernels
 from robodyn.engines.gpu.schedules import column_rounds, inward_rounds, outward_rounds
 from robodyn.errors import UnavailableError
 from robodyn.joints import KINDS
+from robodyn.questions import plain_questions
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 
@@ -46,7 +46,7 @@ def _task(model: rd.Model, query: str) -> Task:
 # Every query: mimicking joints, floating base and ball joints, each by another partition.
 
 
-@pytest.mark.parametrize("query", sorted(PLAIN_CALLS))
+@pytest.mark.parametrize("query", sorted(plain_questions()))
 @pytest.mark.parametrize(
     ("name", "partition"),
     [

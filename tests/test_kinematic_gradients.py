@@ -15,7 +15,7 @@ import robodyn as rd
 from robodyn.algorithms.kinematic_gradients import jacobian_derivative, pose_hessian
 from robodyn.builders.random_tree import SHAPES, random_description
 from robodyn.description import JOINT_TYPES
-from robodyn.queries.kinematic import FRAMES
+from robodyn.questions import FRAMES
 
 # Central differences of functions of order 1 to 100: h^2 truncation, and rounding over h, are of order 1e-9.
 STEP, DIFFERENCE_TOLERANCE = 1e-5, 1e-7

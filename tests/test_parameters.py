@@ -14,8 +14,8 @@ from robots import own
 
 import robodyn as rd
 from robodyn.description import Inertial, Joint, Link, Pose, RobotDescription
-from robodyn.engines.protocol import SUPPORT
 from robodyn.inertial_parameters import frame_matrix, from_pseudo_inertia, in_frame, pseudo_inertia
+from robodyn.questions import QUESTIONS
 
 # Pinocchio's regressor is made in world coordinates and by its own reading of the file.
 PINOCCHIO = 1e-9
@@ -166,7 +166,7 @@ def test_regressor_and_parameters_are_pinocchios(name, where, base):
 # Inertias that are given.
 
 
-ON_INERTIA = [name for name in SUPPORT if "inertia" in inspect.signature(getattr(rd.Dynamics, name)).parameters]
+ON_INERTIA = [name for name in QUESTIONS if "inertia" in inspect.signature(getattr(rd.Dynamics, name)).parameters]
 LONG_TO_COMPILE = [name for name in ON_INERTIA if "hessian" in name]
 SOLVING = ("forward_dynamics", "mass_matrix_inverse")
 

@@ -18,7 +18,7 @@ from robodyn.engines.cpu import route
 from robodyn.engines.cpu.kernels import Compiler
 from robodyn.integrators import INTEGRATORS, evaluations
 from robodyn.joints import KINDS
-from robodyn.query import Query
+from robodyn.queries.call import Call
 from robodyn.simulation import METHODS
 
 KINDS_OF_JOINTS = ("revolute", "prismatic", "helical", "planar", "spherical", "floating")
@@ -643,13 +643,13 @@ def test_every_integrator_gives_up_where_velocities_grow_without_bound():
 def test_simulations_ask_in_machine_code(monkeypatch):
     model = rd.load_urdf(own("double_pendulum"))
     read: list[str] = []
-    init = Query.__init__
+    init = Call.__init__
 
-    def watched(self: Query, *given: Any, **others: Any) -> None:
+    def watched(self: Call, *given: Any, **others: Any) -> None:
         read.append("a call")
         init(self, *given, **others)
 
-    monkeypatch.setattr(Query, "__init__", watched)
+    monkeypatch.setattr(Call, "__init__", watched)
     assert len(rd.simulate(model, [1.0, 0.5], [0.0, 0.0], 1.0).t) > 10 and len(read) < 3
 
 

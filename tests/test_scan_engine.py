@@ -16,17 +16,18 @@ from robots import OWN, own
 
 import robodyn as rd
 from robodyn.benchmark import scan_costs
-from robodyn.engines.protocol import METHODS, SUPPORT
 from robodyn.engines.scan import KERNELS, LAYOUTS, ScanOptions
 from robodyn.engines.scan import costs as cost_model
 from robodyn.engines.scan.elementwise import Elementwise, operators
+from robodyn.engines.scan.methods import ANSWERS, methods_of
 from robodyn.errors import ArgumentError, NumericalError, UnavailableError
 from robodyn.measured import forget
+from robodyn.questions import QUESTIONS
 from robodyn.spatial import Transform
 from robodyn.sweeps import MOTION, TRANSFORM
 
 ALL_KINDS = ("revolute", "prismatic", "helical", "planar", "spherical", "floating")
-ID_METHODS = METHODS["inverse_dynamics"]["scan"]
+ID_METHODS = methods_of("inverse_dynamics")
 OPTIONS = [
     ScanOptions(layout=layout, kernel=kernel, block=4, operators=how)
     for layout, kernel, how in itertools.product(LAYOUTS, KERNELS, ("compiled", "library"))
@@ -162,7 +163,7 @@ def test_answers_what_the_support_table_says():
         "bias_force": ("q", "qd"),
         "gravity_force": ("q",),
     }
-    assert {name for name, engines in SUPPORT.items() if "scan" in engines} == set(needed)
+    assert {name for name, question in QUESTIONS.items() if "scan" in question.engines} == set(needed) == set(ANSWERS)
     for name, names in needed.items():
         given = [arguments[each] for each in names]
         found, wanted = getattr(dyn, name)(*given), getattr(reference, name)(*given)
@@ -263,8 +264,8 @@ def test_explanations(engine):
 def test_methods_that_explanations_name_are_methods(engine, name):
     model = rd.load_urdf(own(name))
     dyn = rd.Dynamics(model, engine=engine)
-    for query in METHODS:
-        assert dyn.explain(query).method in METHODS[query][engine]
+    for query in ("inverse_dynamics", "forward_dynamics", "inverse_dynamics_gradient"):
+        assert dyn.explain(query).method in QUESTIONS[query].possible(model, engine)
         getattr(dyn, query)(*np.zeros((3, model.nv)), method=dyn.explain(query).method)
 
 

@@ -17,8 +17,8 @@ from test_gpu_compile import compiles
 import robodyn as rd
 from robodyn.engines.gpu.compiler import compile_reported
 from robodyn.engines.gpu.device import default_device
-from robodyn.engines.protocol import METHODS
 from robodyn.engines.scan import ScanOptions, gpu_engine
+from robodyn.engines.scan.methods import methods_of
 from robodyn.joints import KINDS
 
 ALL_KINDS = tuple(kind.name for kind in KINDS if kind.nv)
@@ -85,7 +85,7 @@ def outside(model: rd.Model, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("method", gpu_engine.METHODS["inverse_dynamics"])
+@pytest.mark.parametrize("method", methods_of("inverse_dynamics"))
 def test_scans_on_a_gpu_give_inverse_dynamics(method: str, name: str, device: Any) -> None:
     model = models()[name]
     assert name != "forest" or np.count_nonzero(model.parent < 0) > 1
@@ -108,7 +108,7 @@ def test_scans_on_a_gpu_give_bias_and_gravity(device: Any) -> None:
     compare(device, scan.gravity_force(*there(device, q)), scan.gravity_force(q))
 
 
-@pytest.mark.parametrize("method", gpu_engine.METHODS["inverse_dynamics"])
+@pytest.mark.parametrize("method", methods_of("inverse_dynamics"))
 def test_scans_on_a_gpu_in_single_precision(method: str, device: Any) -> None:
     model = models()["kinds"]
     states = random_states(model, (2,))
@@ -127,11 +127,6 @@ def test_scans_on_a_gpu_run_as_operations_of_the_array_library(device: Any) -> N
 
 
 # What is around them.
-
-
-def test_all_methods_of_scans_run_on_a_gpu() -> None:
-    for query in ("inverse_dynamics", "forward_dynamics", "inverse_dynamics_gradient"):
-        assert set(gpu_engine.METHODS[query]) == set(METHODS[query]["scan"])
 
 
 def test_scans_on_a_gpu_do_not_wait(device: Any) -> None:
@@ -171,7 +166,7 @@ def test_scans_on_a_gpu_take_pieces_that_memory_holds(device: Any, monkeypatch: 
     scan = rd.Dynamics(model, engine="scan")
     room = 2 * 2048 * 8 * model.n_bodies
     monkeypatch.setattr("robodyn.engines.scan.on_gpu.ScanDevice.free_bytes", lambda self: room)
-    assert scan._gpu_scans.layout.states_at_once == 2
+    assert scan.engine.there().layout.states_at_once == 2
     compare(device, scan.inverse_dynamics(*there(device, *states)), scan.inverse_dynamics(*states))
 
 
@@ -294,7 +289,7 @@ def test_scan_kernels_of_all_queries_compile_and_spill_nothing(dtype: str, monke
     scan = rd.Dynamics(model, engine="scan", dtype=dtype)
     states, given = there(host, *random_states(model)), outside(model, ())
     moved = dict(zip(given, there(host, *given.values()), strict=True))
-    for method in gpu_engine.METHODS["inverse_dynamics"]:
+    for method in methods_of("inverse_dynamics"):
         scan.inverse_dynamics(*states, method=method, **moved)
     for method in DENSE:
         scan.forward_dynamics(*states, method=method, **moved)

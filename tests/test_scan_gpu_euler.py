@@ -14,7 +14,7 @@ from test_scan_gpu import MODELS, compare, device, models, outside, there
 import robodyn as rd
 from robodyn.engines.scan import HeavyPaths, ScanOptions, VectorTree
 from robodyn.engines.scan.elements import scanning_on
-from robodyn.engines.scan.gpu_engine import METHODS
+from robodyn.engines.scan.methods import methods_of
 from robodyn.engines.scan.on_gpu import ScanDevice
 from robodyn.engines.scan.semigroups import Semigroup
 
@@ -52,7 +52,7 @@ def test_vector_trees_on_a_gpu_are_numpys(op: Semigroup, device: Any) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("method", METHODS["inverse_dynamics"])
+@pytest.mark.parametrize("method", methods_of("inverse_dynamics"))
 def test_vector_trees_on_a_gpu_give_inverse_dynamics(method: str, name: str, device: Any) -> None:
     model = models()[name]
     scan, reference = rd.Dynamics(model, engine="scan", scan=EULER), rd.Dynamics(model, engine="reference")

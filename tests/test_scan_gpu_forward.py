@@ -21,7 +21,6 @@ from test_scan_aba import lightened, wrists
 from test_scan_gpu import ALL_KINDS, RESIDUAL, device, outside, required, there
 
 import robodyn as rd
-from robodyn.chains import Scan
 from robodyn.engines.gpu.compiler import compile_reported
 from robodyn.engines.gpu.scans import step_kernel
 from robodyn.engines.scan import ScanOptions, aba_scan, gpu_engine, hybrid_abia
@@ -113,7 +112,7 @@ def test_light_and_massless_bodies_on_a_gpu(scale: float, device: Any) -> None:
             assert residual(device, model, "aba_scan", (2,)) < RESIDUAL
         assert seen <= lengths.keys(), lengths
         scan = rd.Dynamics(model, engine="scan")
-        rare = {length: aba_scan._rare((0,) * length, scan._gpu_scans.layout) for length in (1, 2, 3, 4)}
+        rare = {length: aba_scan._rare((0,) * length, scan.engine.there().layout) for length in (1, 2, 3, 4)}
         assert rare == {1: False, 2: False, 3: False, 4: True}
 
 
@@ -165,7 +164,7 @@ def test_parts_on_a_gpu(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         scan, states = rd.Dynamics(model, engine="scan"), torques(model, ())
         found = answer(device, scan, states, "aba_scan")
         assert required(model, found, states, {}) < RESIDUAL
-        (known,) = scan._gpu_scans.layout.known["aba_scan"].values()
+        (known,) = scan.engine.there().layout.known["aba_scan"].values()
         assert len(known) == parts
     assert residual(device, models()["bush"], "aba_scan", (2,)) < RESIDUAL
 
@@ -179,7 +178,7 @@ def test_looks_of_aba_scan_are_few(device: Any) -> None:
         model = models()[name]
         scan, states = rd.Dynamics(model, engine="scan"), torques(model, (2,))
         answer(device, scan, states, "aba_scan")
-        levels = scan._gpu_scans.layout.heavy_paths.here
+        levels = scan.engine.there().layout.heavy_paths.here
         assert DeviceArray.looks == 2 * sum(level.segments.n > level.segments.lengths.size for level in levels)
     model = lightened(0.0, 2, 20)
     answer(device, rd.Dynamics(model, engine="scan"), torques(model, (2,)), "aba_scan")
@@ -247,7 +246,7 @@ def test_recorded_calls_do_not_look(method: str, device: Any, monkeypatch: pytes
 
 def test_large_trees_have_no_dense_mass_matrix_on_a_gpu(device: Any) -> None:
     def chosen(model: rd.Model) -> str:
-        return rd.Dynamics(model, engine="scan")._gpu_scans.method(Scan("forward_dynamics", "auto"), 1)
+        return rd.Dynamics(model, engine="scan").engine.there().method("forward_dynamics", 1)
 
     most = gpu_engine.MOST_DENSE
     assert chosen(rd.auto_tree(most)) == "crba"

@@ -74,13 +74,13 @@ def test_calls_go_to_the_engine_that_was_fastest_nearby(fresh, monkeypatch):
     dyn.inverse_dynamics(q, qd, qdd)  # the first call is the method's
     assert isinstance(dyn.inverse_dynamics, Scheduled)
     asked: list[str] = []
-    run = type(dyn.variant(engine="scan").engine).run
+    run = type(dyn.variant(engine="scan").engine).answer
 
     def watched(self: Any, *given: Any, **others: Any) -> None:
         asked.append(self.name)
         run(self, *given, **others)
 
-    monkeypatch.setattr("robodyn.engines.scan.engine.ScanEngine.run", watched)
+    monkeypatch.setattr("robodyn.engines.scan.engine.ScanEngine.answer", watched)
     assert relative(dyn.inverse_dynamics(q, qd, qdd), wanted) < 1e-11 and asked == ["scan"]
     out = np.full_like(wanted, np.nan)
     assert dyn.inverse_dynamics(q, qd, qdd, out=out) is out and len(asked) == 2
@@ -144,7 +144,7 @@ def test_what_says_how_is_left_to_the_usual_engine(fresh, monkeypatch):
     def refuses(self: Any, *given: Any, **others: Any) -> None:
         raise rd.UnavailableError("no memory")
 
-    monkeypatch.setattr("robodyn.engines.scan.engine.ScanEngine.run", refuses)
+    monkeypatch.setattr("robodyn.engines.scan.engine.ScanEngine.answer", refuses)
     assert np.array_equal(dyn.forward_dynamics(q, qd, tau), wanted)
 
 
