@@ -17,10 +17,11 @@ import robodyn
 from robodyn import cli_state_files, errors, sweeps
 from robodyn.builders import elements, sources, urdf
 from robodyn.builders.findings import FINDINGS, SEVERITIES
-from robodyn.dynamics import Dynamics
-from robodyn.engines.protocol import DTYPES, ENGINE_NAMES, METHODS, SUPPORT
+from robodyn.engines.make import ENGINE_NAMES
+from robodyn.engines.protocol import DTYPES
 from robodyn.engines.scan import HeavyPaths, VectorTree
 from robodyn.joints import KINDS, JointKind
+from robodyn.questions import QUESTIONS, short_names
 
 Row = tuple[str, ...]
 
@@ -81,13 +82,24 @@ def findings() -> list[Row]:
 
 def support() -> list[Row]:
     """Which query runs on which engine."""
-    engines = sorted({engine for table in SUPPORT.values() for engine in table})
-    rows: list[Row] = [("query", *engines, "methods besides `auto`", "answer")]
-    for query, table in SUPPORT.items():
-        dtypes = [", ".join(table.get(engine, ("-",))) for engine in engines]
-        answer = _first_line(getattr(Dynamics, query))
-        methods = dict.fromkeys(method for of_engine in METHODS.get(query, {}).values() for method in of_engine)
-        rows.append((f"`{query}`", *dtypes, _code(methods) or "-", answer))
+    engines = sorted({engine for question in QUESTIONS.values() for engine in question.engines})
+    rows: list[Row] = [("query", "short", *engines, "methods besides `auto`", "answer")]
+    for query, question in QUESTIONS.items():
+        answered = ["yes" if engine in question.engines else "-" for engine in engines]
+        methods = _code(method.name for method in question.methods) or "-"
+        rows.append(
+            (f"`{query}`", _code((question.short,)) if question.short else "", *answered, methods, question.about)
+        )
+    return rows
+
+
+def exported() -> list[Row]:
+    """Functions that `robodyn export` writes."""
+    rows: list[Row] = [("`--query`", "inputs", "results", "the same as")]
+    for name, (question, chosen) in short_names().items():
+        results = [f"{each}{''.join(f'[{axis}]' for axis in r.axes) or '[1]'}" for each, r in question.results.items()]
+        options = "".join(f", {option}={value}" for option, value in chosen.items())
+        rows.append((f"`{name}`", _code(question.plain), _code(results), f"`{question.name}`{options}"))
     return rows
 
 
@@ -95,8 +107,8 @@ def engine_names() -> list[Row]:
     """Values of `engine=`."""
     rows: list[Row] = [("`engine=`", "dtypes", "queries")]
     for name in ENGINE_NAMES:
-        answered = sum(name in table for table in SUPPORT.values())
-        queries = "all" if name == "auto" or answered == len(SUPPORT) else str(answered)
+        answered = sum(name in question.engines for question in QUESTIONS.values())
+        queries = "all" if name == "auto" or answered == len(QUESTIONS) else str(answered)
         rows.append((f"`{name}`", ", ".join(DTYPES), queries))
     return rows
 
@@ -213,6 +225,7 @@ TABLES: dict[str, Callable[[], list[Row]]] = {
     "joint-kinds": joint_kinds,
     "findings": findings,
     "support": support,
+    "exported": exported,
     "engine-names": engine_names,
     "error-classes": error_classes,
     "reading-limits": reading_limits,
