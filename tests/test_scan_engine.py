@@ -16,9 +16,10 @@ from robots import OWN, own
 
 import robodyn as rd
 from robodyn.benchmark import scan_costs
-from robodyn.engines.scan import KERNELS, LAYOUTS, ScanOptions
+from robodyn.engines.scan import KERNELS, LAYOUTS, ScanOptions, inverse
 from robodyn.engines.scan import costs as cost_model
 from robodyn.engines.scan.elementwise import Elementwise, operators
+from robodyn.engines.scan.forward import FORWARD
 from robodyn.engines.scan.methods import ANSWERS, methods_of
 from robodyn.errors import ArgumentError, NumericalError, UnavailableError
 from robodyn.measured import forget
@@ -257,6 +258,14 @@ def test_explanations(engine):
         dyn.explain("dynamics")
     with pytest.raises(ArgumentError, match="batch: got 0"):
         dyn.explain("inverse_dynamics", 0)
+
+
+def test_every_method_of_a_row_is_there():
+    assert set(FORWARD) == set(methods_of("forward_dynamics"))
+    assert set(inverse.METHODS) == set(methods_of("inverse_dynamics")) == set(methods_of("bias_force"))
+    chosen = {*cost_model.choices_of("inverse_dynamics"), *cost_model.choices_of("forward_dynamics")}
+    assert set(cost_model.TERMS) == set(cost_model.BUILT_IN.coefficients) == chosen
+    assert "cfa" not in chosen and cost_model.choices_of("mass_matrix") == ()
 
 
 @pytest.mark.parametrize("engine", ["reference", "cpu", "scan"])
