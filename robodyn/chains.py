@@ -8,7 +8,7 @@ program.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import TypeAlias, cast
@@ -291,7 +291,7 @@ class LikeInput:
 @dataclass(frozen=True, eq=False)
 class Along:
     """The rates of a task's results while some of its inputs change: a straight-line program differentiated forwards.
-    Inputs are also rates, `x_rate` for each `x` in `wrt`; q counts as the numbers that it is."""
+    Inputs are also rates, `x_rate` for each `x` in `wrt` (`rates`); q counts as the numbers that it is."""
 
     task: Task
     wrt: tuple[str, ...]
@@ -302,9 +302,14 @@ class Along:
         return "_".join((self.task.name, "along", *self.wrt))
 
     @cached_property
+    def rates(self) -> dict[str, str]:
+        """What the rate of each input is called."""
+        return _fresh(self.wrt, "rate", self.task.inputs)
+
+    @cached_property
     def extra(self) -> dict[str, LikeInput]:
         """The rates."""
-        return {f"{name}_rate": LikeInput(self.task, name) for name in self.wrt}
+        return {rate: LikeInput(self.task, name) for name, rate in self.rates.items()}
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
@@ -325,8 +330,8 @@ class Along:
 @dataclass(frozen=True, eq=False)
 class Against:
     """The gradient of the sum of weights times results of a task, with respect to some of its inputs: a straight-line
-    program differentiated backwards. Inputs are also weights, `y_weight` for each result `y`; outputs are called
-    `by_x`."""
+    program differentiated backwards. Inputs are also weights, `y_weight` for each result `y` (`weights`); outputs are
+    called `by_x`."""
 
     task: Task
     wrt: tuple[str, ...]
@@ -337,9 +342,14 @@ class Against:
         return "_".join((self.task.name, "against", *self.wrt))
 
     @cached_property
+    def weights(self) -> dict[str, str]:
+        """What the weight of each result is called."""
+        return _fresh(self.task.outputs, "weight", self.task.inputs)
+
+    @cached_property
     def extra(self) -> dict[str, Result]:
         """The weights."""
-        return {f"{name}_weight": output for name, output in self.task.outputs.items()}
+        return {self.weights[name]: output for name, output in self.task.outputs.items()}
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
@@ -355,6 +365,18 @@ class Against:
     def sweeps(self) -> tuple[Sweep, ...]:
         """Those of the task."""
         return self.task.sweeps
+
+
+def _fresh(names: Iterable[str], what: str, taken: Iterable[str]) -> dict[str, str]:
+    """A name for what belongs to each of some names that none of the taken ones is: derivatives of derivatives have
+    weights of weights."""
+    found: dict[str, str] = {}
+    for name in names:
+        fresh = f"{name}_{what}"
+        while fresh in {*taken, *found.values()}:
+            fresh += "_"
+        found[name] = fresh
+    return found
 
 
 @cache

@@ -259,10 +259,11 @@ def ask(
     context: typer.Context,
     file: File,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="See robodyn queries.", show_default=False)],
-    link: Annotated[str | None, typer.Option(metavar="NAME", help="The link that a query is about.")] = None,
+    link: Annotated[str | None, typer.Option(metavar="NAME", help="The query's link, or its index.")] = None,
     frame: Annotated[
-        str, typer.Option(metavar="world|body|world_aligned", help="Where a link's motion is seen from.")
-    ] = "world_aligned",
+        str | None,
+        typer.Option(metavar="world|body|world_aligned", help="Where it is seen from; the last by default."),
+    ] = None,
     q: Q = None,
     qd: Qd = None,
     qdd: Qdd = None,
@@ -368,7 +369,7 @@ def export(
     file: File,
     query: Annotated[str, typer.Option(metavar="NAMES", help="What to compute, comma separated.")] = "id",
     lang: Annotated[str, typer.Option(metavar="c", help="Language.")] = "c",
-    link: Annotated[str | None, typer.Option(metavar="NAME", help="The link that queries of a link are about.")] = None,
+    link: Annotated[str | None, typer.Option(metavar="NAME", help="The queries' link, or its index.")] = None,
     frame: Annotated[
         str, typer.Option(metavar="world|body|world_aligned", help="Where a link's motion is seen from.")
     ] = "world_aligned",

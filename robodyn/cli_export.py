@@ -11,13 +11,14 @@ from typing import Any
 from robodyn._version import __version__
 from robodyn.arguments import one_of
 from robodyn.chains import Chain, Solve, Task
+from robodyn.cli_results import linked
 from robodyn.dynamics import Dynamics
 from robodyn.engines.protocol import DTYPES
 from robodyn.errors import ArgumentError
 from robodyn.files import require_writable_kind
 from robodyn.messages import printable, quoted
 from robodyn.model import Model
-from robodyn.questions import BASE, FRAMES, Asked, Question, short_names
+from robodyn.questions import BASE, FRAMES, Asked, Question, named, short_names
 from robodyn.sweeps import Ancestors, Inward, Outward
 from robodyn.tables import units
 from robodyn.tracing.c_code import Function, c_header, c_source, identifier
@@ -43,10 +44,13 @@ def export(load: Callable[[], Model], options: Mapping[str, Any]) -> None:
         OSError: a file cannot be written.
     """
     one_of("--lang", options["lang"], ("c",))
-    known = short_names()
-    names = _chosen("--query", options["query"], tuple(known))
+    known = named()
+    names = tuple(dict.fromkeys(word.strip() for word in options["query"].split(",") if word.strip()))
+    for name in names:
+        if name not in known:
+            one_of("--query", name, tuple(short_names()))
     if not names:
-        raise ArgumentError(f"--query: nothing given; allowed: {', '.join(map(repr, known))}")
+        raise ArgumentError(f"--query: nothing given; allowed: {', '.join(map(repr, short_names()))}")
     asked = {name: known[name][0] for name in names}
     extras = _chosen("--inputs", options["inputs"], _EXTRAS)
     one_of("--frame", options["frame"], FRAMES)
@@ -58,7 +62,7 @@ def export(load: Callable[[], Model], options: Mapping[str, Any]) -> None:
         raise ArgumentError("--out and --header name the same file")
     model = load()
     prefix = _prefix(model, options["name"])
-    link = model.link_index(options["link"]) if options["link"] is not None else None
+    link = None if options["link"] is None else model.link_index(linked(model, options["link"]))
     functions = [
         _function(model, name, question, prefix, link, extras, frame=options["frame"], **known[name][1])
         for name, question in asked.items()

@@ -22,7 +22,7 @@ from robodyn.errors import ArgumentError, NumericalError
 from robodyn.files import require_writable_kind
 from robodyn.messages import near_misses, printable, quoted
 from robodyn.model import Model
-from robodyn.questions import FRAMES, QUESTIONS, Question, Result, short_names
+from robodyn.questions import FRAMES, QUESTIONS, Question, Result, named
 from robodyn.tables import console, number_tables, step_units, units
 
 _CHUNK_STATES = 4096
@@ -54,7 +54,7 @@ def asking(name: str, options: Mapping[str, Any]) -> Asking:
     Raises:
         ArgumentError: no such query, or a link missing or too many.
     """
-    known = {**{each: (question, {}) for each, question in QUESTIONS.items()}, **short_names()}
+    known = named()
     if name not in known:
         near = ", ".join(near_misses(name, known, 3))
         raise ArgumentError(f"QUERY: got {quoted(name)}; wanted a query that `robodyn queries` lists, such as {near}")
@@ -67,9 +67,20 @@ def asking(name: str, options: Mapping[str, Any]) -> Asking:
     choices: dict[str, Any] = dict(chosen)
     if question.of_link:
         choices["link"] = link
+    frame = options.get("frame")
     if question.in_frame:
-        choices["frame"] = one_of("--frame", options.get("frame"), FRAMES)
+        choices["frame"] = one_of("--frame", "world_aligned" if frame is None else frame, FRAMES)
+    elif frame is not None:
+        raise ArgumentError(f"--frame: {name} is not seen from a frame")
+    if not hasattr(Dynamics, question.name):
+        raise ArgumentError(f"QUERY: {name} is in the table of queries, and Dynamics has no method of that name")
     return Asking(question, choices)
+
+
+def linked(model: Model, text: str) -> str | int:
+    """The link that an option names: a name, or an index where no link is called that."""
+    is_index = text.isascii() and text.isdigit() and text not in model.link_names
+    return int(text) if is_index else text
 
 
 def list_queries(as_json: bool) -> None:
@@ -115,11 +126,12 @@ def compute(dyn: Dynamics, asked: Asking, states: Mapping[str, Array]) -> dict[s
     if n > step and screen.is_terminal:
         starts = track(starts, description=f"{n} states", console=screen, transient=True)
     others = {name: value for name, value in asked.choices.items() if name != "link"}
+    link = linked(dyn.model, asked.choices["link"]) if question.of_link else None
     for start in starts:
         rows = slice(start, start + step)
         out = tuple(result[rows] for result in results.values())
         given = {name: states[name][rows] for name in question.plain}
-        by_place, by_name = question.arguments(given, asked.choices.get("link"))
+        by_place, by_name = question.arguments(given, link)
         getattr(dyn, question.name)(*by_place, **by_name, **others, out=out if len(out) > 1 else out[0])
     for name, result in results.items():
         try:
@@ -307,8 +319,8 @@ def output_path(text: str, asked: Asking) -> Path:
 
 
 def write(path: Path, dyn: Dynamics, asked: Asking, states: Mapping[str, Array], results: Mapping[str, Array]) -> None:
-    """Write states and results, in the format that the path's ending names. Vectors written as .npz or .csv can be read
-    as states again."""
+    """Write states and results, in the format that the path's ending names. What is written as .npz or .csv can be read
+    as states again, results that no state has being passed over."""
     model = dyn.model
     if path.suffix.lower() == ".json":
         path.write_text(as_json(dyn, asked, states, results) + "\n", encoding="utf-8")
@@ -321,7 +333,8 @@ def write(path: Path, dyn: Dynamics, asked: Asking, states: Mapping[str, Array],
         own = {name: model.coordinate_names if name == "q" else model.velocity_names for name in states}
         headers = [f"{name}:{component}" for name, components in own.items() for component in components]
         for name, result in asked.question.results.items():
-            headers += [f"{name}:{each}" for axis in result.axes for each in _csv_names(model, axis)] or [name]
+            headers += [f"{name}:{each}" for axis in result.axes for each in _csv_names(model, axis)]
+            headers += [] if result.axes else [name]
         columns = [array.reshape(len(array), prod(array.shape[1:])) for array in (*states.values(), *results.values())]
         with path.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)

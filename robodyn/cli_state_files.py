@@ -22,6 +22,7 @@ from robodyn.errors import ArgumentError
 from robodyn.files import open_regular
 from robodyn.messages import near_misses, quoted
 from robodyn.model import Model
+from robodyn.questions import QUESTIONS
 
 QUANTITIES = ("q", "qd", "qdd", "tau", "vector")
 """What states consist of."""
@@ -100,8 +101,13 @@ def _read_npz(model: Model, inputs: Sequence[str], file: IO[bytes]) -> dict[str,
     return {name: contents[name] for name in QUANTITIES if name in contents}
 
 
+def _results() -> set[str]:
+    """Names of what queries return, which stands beside states in files that this command wrote."""
+    return {name for question in QUESTIONS.values() for name in question.results} - {*QUANTITIES}
+
+
 def _check_keys(keys: Sequence[str]) -> None:
-    unknown = sorted(set(keys) - {*QUANTITIES, *_NAME_ARRAYS})
+    unknown = sorted(set(keys) - {*QUANTITIES, *_NAME_ARRAYS} - _results())
     if unknown or not set(keys) & set(QUANTITIES):
         got = ", ".join(map(quoted, unknown)) or "none of them"
         raise ArgumentError(f"wrong keys: got {got}; allowed: {', '.join(QUANTITIES)}")
@@ -113,14 +119,15 @@ def _read_npy(model: Model, inputs: Sequence[str], file: IO[bytes]) -> dict[str,
     if file.read(6) != np.lib.format.MAGIC_PREFIX:
         raise ArgumentError("it is not an .npy file")
     file.seek(0)
-    what, shape = f"{', '.join(inputs)} side by side", (model.nq + 2 * model.nv,)
+    sizes = [model.nq if name == "q" else model.nv for name in inputs]
+    what, shape = f"{', '.join(inputs)} side by side", (sum(sizes),)
     with _damaged():
         like = _stand_in(file, "the array", os.fstat(file.fileno()).st_size)
         real_array(what, like, shape, like.dtype)
         _require_size(_size_in_memory(like))
         file.seek(0)
         columns = real_array(what, np.load(file, allow_pickle=False), shape, np.float64)
-    return dict(zip(inputs, np.split(columns, [model.nq, model.nq + model.nv], axis=-1), strict=True))
+    return dict(zip(inputs, np.split(columns, np.cumsum(sizes)[:-1], axis=-1), strict=True))
 
 
 def _stand_in(file: IO[bytes], name: str, size: int) -> Array:
@@ -151,12 +158,14 @@ def _read_csv(model: Model, inputs: Sequence[str], file: IO[bytes]) -> dict[str,
             rows = csv.reader(text)
             # Blanks around a name are no part of it, unless the robot's name has them.
             header = [name if name in places else name.strip() for name in next(rows, [])]
-            _check_header(header, list(places))
+            _check_header([name for name in header if name.split(":")[0] not in _results()] or header, list(places))
             table = _csv_table(rows, header)
     except (csv.Error, UnicodeDecodeError) as error:
         raise ArgumentError(f"it cannot be read: {error}") from None
     values: dict[str, Array] = {}
     for column, name in enumerate(header):
+        if name not in places:  # a result's
+            continue
         quantity, i = places[name]
         if quantity not in values:
             rest = model.neutral() if quantity == "q" else np.zeros(model.nv)

@@ -15,9 +15,11 @@ from robodyn.capture import Captured, capture
 from robodyn.chains import Task
 from robodyn.engines.gpu.options import GpuOptions, gpu_options
 from robodyn.engines.make import ENGINE_NAMES, Options, make_engine
-from robodyn.engines.protocol import DTYPES, Explanation
+from robodyn.engines.protocol import DTYPES, Engine, Explanation
 from robodyn.engines.scan.options import ScanOptions, scan_options
+from robodyn.errors import ArgumentError
 from robodyn.explanation import explain
+from robodyn.messages import brief
 from robodyn.model import Model
 from robodyn.queries.core import require_model
 from robodyn.queries.forces import ForceQueries
@@ -122,9 +124,12 @@ class Dynamics(
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute, and let go of the quick functions that were made for the old one."""
+        if name == "engine" and not isinstance(value, Engine):
+            raise ArgumentError(f"engine: got {brief(value)}; wanted a robodyn.engines.protocol.Engine")
         object.__setattr__(self, name, value)
         for query in QUESTIONS:
-            self.__dict__.pop(query, None)
+            if query != name:
+                self.__dict__.pop(query, None)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its arguments: what engines have prepared or compiled stays in its process."""
@@ -144,7 +149,7 @@ class Dynamics(
         given = self._arguments
         if given["compile"] == "eager":
             given["compile"] = "lazy"
-        return Dynamics(self.model if model is None else model, **{**given, **options})
+        return type(self)(self.model if model is None else model, **{**given, **options})
 
     def plain_task(self, name: str) -> Task:
         """What answers a plain call of a query on this model.

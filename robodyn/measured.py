@@ -154,9 +154,10 @@ def keep(found: Table, device: str = "") -> bool:
     worked. The oldest of too many are dropped."""
     section, again = found.section, attrgetter(*found.section.again)
     replaced = set(map(again, found.rows))
-    others = (row for row in _rows(section, _held(_file(), section.name, device)) if again(row) not in replaced)
-    rows = (*others, *found.rows)[-_MOST_ROWS:]
-    return _store([astuple(row)[1:] for row in rows], section.name, device)
+    with ObjectCache.from_environment().alone():
+        others = (row for row in _rows(section, _held(_file(), section.name, device)) if again(row) not in replaced)
+        rows = (*others, *found.rows)[-_MOST_ROWS:]
+        return _store([astuple(row)[1:] for row in rows], section.name, device)
 
 
 def coefficients(chooser: str, terms: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[float]], str] | None:
@@ -175,7 +176,9 @@ def coefficients(chooser: str, terms: Mapping[str, Sequence[str]]) -> tuple[dict
 
 def keep_coefficients(chooser: str, fitted: Mapping[str, Sequence[float]], source: str) -> bool:
     """Keep what was fitted in place of what was; whether that worked."""
-    return _store({"source": source, "coefficients": {name: list(each) for name, each in fitted.items()}}, chooser, "")
+    found = {"source": source, "coefficients": {name: list(each) for name, each in fitted.items()}}
+    with ObjectCache.from_environment().alone():
+        return _store(found, chooser, "")
 
 
 def forget() -> None:

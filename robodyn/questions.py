@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
 
 from robodyn.algorithms import energy, kinematic_gradients, kinematics
 from robodyn.algorithms.aba import INVERSE_MASS_MATRIX, aba
@@ -34,6 +34,7 @@ from robodyn.algorithms.rnea import rnea
 from robodyn.algorithms.rnea_gradient import rnea_gradient
 from robodyn.algorithms.rnea_vjp import rnea_vjp
 from robodyn.chains import Chain, Task, at_units, on_inertia
+from robodyn.errors import ArgumentError
 from robodyn.model import Model
 from robodyn.sweeps import INPUTS, Algorithm
 from robodyn.tracing.unrolled import trace
@@ -65,11 +66,20 @@ class Asked:
     damping: bool = False
 
 
+AXES: dict[str, Callable[[Model], int]] = {
+    "nv": lambda model: model.nv,
+    "n_links": lambda model: len(model.link_names),
+    "n_bodies": lambda model: model.n_bodies,
+    "parameters": lambda model: 10 * model.n_bodies,
+}
+"""Axes of results that have a name, and how long they are."""
+
+
 @dataclass(frozen=True)
 class Result:
     """A result of a query: its axes behind those of the batch, and its unit.
 
-    `axes`: numbers, or "nv", "n_links", "n_bodies", "parameters" (10 for each body). `unit`: SI units in words, or
+    `axes`: numbers, or names of `AXES`. `unit`: SI units in words, or
     quantities whose units a model knows, those of rows over those of columns: "tau / qdd". "step" is a small change of
     q on the tangent space.
     """
@@ -79,13 +89,7 @@ class Result:
 
     def shape(self, model: Model) -> tuple[int, ...]:
         """Of one state."""
-        sizes = {
-            "nv": model.nv,
-            "n_links": len(model.link_names),
-            "n_bodies": model.n_bodies,
-            "parameters": 10 * model.n_bodies,
-        }
-        return tuple(sizes[axis] if isinstance(axis, str) else axis for axis in self.axes)
+        return tuple(AXES[axis](model) if isinstance(axis, str) else axis for axis in self.axes)
 
 
 @dataclass(frozen=True)
@@ -142,6 +146,30 @@ class Question:
     eager: bool = False
     variants: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        allowed = (*INPUTS, *BASE)
+        if self.inputs != tuple(name for name in INPUTS if name in self.inputs) or "q" not in self.inputs:
+            self._refuse("inputs", self.inputs, f"q and others of {', '.join(INPUTS)}, in this order")
+        if not set(self.optional) <= set(allowed) - set(self.inputs):
+            self._refuse("optional", self.optional, f"others of {', '.join(allowed)}")
+        if not set(self.needs) <= {"inverse", "mass"}:
+            self._refuse("needs", self.needs, "of 'inverse', 'mass'")
+        axes = {axis for result in self.results.values() for axis in result.axes if isinstance(axis, str)}
+        if not self.results or not axes <= set(AXES):
+            self._refuse(
+                "results", dict(self.results), f"at least one, with axes that are numbers or {', '.join(AXES)}"
+            )
+        parts = {"force", "slope", "slope of vector"}
+        if not (set(self.joint_forces) <= {*self.results, "tau"} and set(self.joint_forces.values()) <= parts):
+            self._refuse(
+                "joint_forces", dict(self.joint_forces), f"names of results, or tau, to {', '.join(sorted(parts))}"
+            )
+        if self.joint_forces and "qd" not in self.inputs:
+            self._refuse("joint_forces", dict(self.joint_forces), "none for a query without qd")
+
+    def _refuse(self, field: str, got: object, wanted: str) -> NoReturn:
+        raise ArgumentError(f"question {self.name!r}: {field}: got {got!r}; wanted {wanted}")
+
     @property
     def arrays(self) -> tuple[str, ...]:
         """Names of all arrays that it takes, in the order in which engines take them."""
@@ -169,8 +197,16 @@ class Question:
         return by_place, {name: array for name, array in arrays.items() if name not in placed}
 
     def made(self, asked: Asked) -> Task:
-        """The task, on inertias that are an input where these are given."""
+        """The task, on inertias that are an input where these are given.
+
+        Raises:
+            ArgumentError: it is not what the row says.
+        """
         task = self.task(asked)
+        if len(task.outputs) != len(self.results):
+            self._refuse("results", tuple(self.results), f"one for each output of its task, {', '.join(task.outputs)}")
+        if self.of_link != any(getattr(sweep, "of_link", False) for sweep in task.sweeps):
+            self._refuse("of_link", self.of_link, f"{not self.of_link}, as its task {task.name!r} has it")
         return on_inertia(task) if "inertia" in asked.inputs else task
 
     def plain_task(self, model: Model) -> Task:
@@ -598,6 +634,11 @@ QUESTIONS: dict[str, Question] = {
 def plain_questions() -> tuple[str, ...]:
     """Names of questions that arrays alone ask: native entries answer their plain calls, `dyn.program` shows them."""
     return tuple(name for name, question in QUESTIONS.items() if not question.of_link)
+
+
+def named() -> dict[str, tuple[Question, Mapping[str, bool]]]:
+    """Questions by all of their names, and what a call chooses under that name."""
+    return {**{name: (question, {}) for name, question in QUESTIONS.items()}, **short_names()}
 
 
 def short_names() -> dict[str, tuple[Question, Mapping[str, bool]]]:

@@ -15,14 +15,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cpu_queries import difference, states_of
+from robots import own
 
 import robodyn as rd
+from robodyn.algorithms import kinematics
+from robodyn.algorithms.crba import CRBA
+from robodyn.algorithms.energy import KINETIC_ENERGY, POTENTIAL_ENERGY
+from robodyn.algorithms.rnea import rnea
+from robodyn.chains import Chain, Solution, Solve, Stage
 from robodyn.engines.cpu import keys
 from robodyn.engines.cpu.cache import FOLDER_VARIABLE, ObjectCache
 from robodyn.engines.cpu.jit import Code
 from robodyn.engines.cpu.keys import Linked, compiled, link_key, object_key, source_digests
+from robodyn.engines.cpu.structure import structure
 from robodyn.engines.cpu.target import host_target
 from robodyn.questions import QUESTIONS
+from robodyn.sweeps import DofOutput
 
 PACKAGE = Path(rd.__file__).parent
 PATIENCE = 300.0
@@ -359,3 +367,44 @@ def test_edits_under_a_running_process_are_not_taken_for_what_it_runs(answer):
     old = answer("edit")
     new = answer()
     assert np.abs(new[0] - old[0]).max() > 1e-9 and np.array_equal(new[1], old[1])
+
+
+def test_tasks_of_one_name_are_told_apart_by_what_they_are_made_of(tmp_path, monkeypatch):
+    """A chain or an algorithm that a user puts together from robodyn's own steps is kept, but not for another one."""
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "objects"))
+    model = rd.load_urdf(own("double_pendulum"))
+    q = np.array([[0.3, -0.7]])
+    sides = [Solution("bias", None, DofOutput("tau")), Solution(None, "bias", DofOutput("tau"))]
+    chains = [
+        Chain(
+            "mine",
+            ("q", "qd"),
+            (Stage(rnea(("q", "qd")), {"tau": "bias"}), Stage(CRBA), Solve("H", {"a": side})),
+            ("a",),
+        )
+        for side in sides
+    ]
+    found = []
+    for chain in chains:
+        engine = rd.Dynamics(model, engine="cpu").engine
+        out = np.full((1, 2), np.nan)
+        engine.run(chain, {"q": q, "qd": q}, {"a": out})
+        assert engine.request(chain).cacheable
+        found.append(out)
+    np.testing.assert_allclose(found[0], -found[1])
+    energies = [replace(each, name="mine") for each in (KINETIC_ENERGY, POTENTIAL_ENERGY)]
+    for energy, output in zip(energies, ("K", "U"), strict=True):
+        wanted, given = np.full(1, np.nan), {"q": q, "qd": q}
+        rd.Dynamics(model, engine="reference").engine.run(energy, given, {output: wanted})
+        got = np.full(1, np.nan)
+        rd.Dynamics(model, engine="cpu").engine.run(energy, given, {output: got})
+        np.testing.assert_allclose(got, wanted, rtol=1e-12)
+
+
+def test_steps_that_close_over_other_things_are_other_steps(arm):
+    """World and body frames have steps of one name; a user's own steps are never kept."""
+    frames = [structure(kinematics.link_velocity(frame)) for frame in ("world", "body")]
+    assert frames[0][0] != frames[1][0] and frames[0][1] and frames[1][1]
+    assert structure(kinematics.link_velocity("world")) == frames[0]
+    sweeps = (*CRBA.sweeps[:-1], replace(CRBA.sweeps[-1], visit=lambda *_: ({}, {})))
+    assert not structure(replace(CRBA, sweeps=sweeps))[1]

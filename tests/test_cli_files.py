@@ -17,6 +17,7 @@ from robots import own
 
 import robodyn as rd
 from robodyn import cli_state_files
+from robodyn.questions import QUESTIONS
 
 ARM = own("arm6")
 
@@ -347,3 +348,50 @@ def test_cut_files(tmp_path):
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that nobody can write to")
 def test_an_output_that_cannot_be_written():
     refused(["id", ARM, "--out", "/proc/x.npz"], "/proc/x.npz")
+
+
+# Every query.
+
+
+@pytest.mark.parametrize("query", QUESTIONS)
+def test_every_query_is_written_and_its_states_are_read_again(query, tmp_path):
+    """Whatever it returns, also of a robot in which nothing moves."""
+    rock = tmp_path / "rock.urdf"
+    rock.write_text('<robot name="rock"><link name="rock"/></robot>')
+    question = QUESTIONS[query]
+    for robot, link in ((ARM, "tool0"), (rock, "rock")):
+        about = ["--link", link] if question.of_link else []
+        if robot == rock and "mass" in question.needs:
+            refused(["ask", rock, query], "nothing that moves has mass")
+            continue
+        first = ["ask", robot, query, *about, "--random", 2, "--seed", 3]
+        wanted = values(json.loads(run(*first, "--json")[1])["results"])
+        assert run(*first)[0] == 0
+        for ending in ("npz", "csv", "json"):
+            file = tmp_path / f"o.{ending}"
+            status, out, err = run(*first, "--out", file)
+            if ending == "csv" and any(len(result.axes) > 1 for result in question.results.values()):
+                assert status == 2 and ".csv" in err
+                continue
+            assert (status, err) == (0, "") and str(file) in out
+            if ending != "json" and (robot == ARM or ending == "npz"):
+                again = values(json.loads(run("ask", robot, query, *about, "--states", file, "--json")[1])["results"])
+                for name, value in wanted.items():
+                    same(again[name], value)
+
+
+def test_what_a_query_takes_is_said(tmp_path):
+    by_name = answer("ask", ARM, "jacobian", "--link", "tool0", "--frame", "world")["results"]["J"]["values"]
+    index = rd.load_urdf(ARM).link_index("tool0")
+    assert answer("ask", ARM, "jacobian", "--link", index, "--frame", "world")["results"]["J"]["values"] == by_name
+    refused(["ask", ARM, "jacobian", "--link", 99], "link: got 99; wanted a name or an index from 0 to")
+    refused(["ask", ARM, "jacobian"], "--link: not given; jacobian is about a link")
+    refused(["ask", ARM, "mass_matrix", "--link", "tool0"], "--link: mass_matrix is about no link")
+    refused(["ask", ARM, "mass_matrix", "--frame", "body"], "--frame: mass_matrix is not seen from a frame")
+    refused(["ask", ARM, "link_pose", "--link", "tool0", "--frame", "body"], "--frame: link_pose is not seen")
+    refused(["ask", ARM, "jacobian", "--link", "tool0", "--frame", "own"], "--frame: got 'own'; allowed: 'world'")
+    refused(["ask", ARM, "mass_matrix", "--qd", "0,0,0,0,0,0"], "--qd has no part")
+    source = tmp_path / "arm.c"
+    assert run("export", ARM, "--query", "inverse_dynamics,id", "--out", source)[0] == 0
+    assert "void arm6_inverse_dynamics(" in source.read_text() and "void arm6_id(" in source.read_text()
+    assert run("export", ARM, "--query", "jacobian", "--link", index, "--out", source)[0] == 0

@@ -259,3 +259,18 @@ def test_gpus_do_not_mix() -> None:
     ):
         variant, why = choice.Chooser(model, np.dtype("float64"), GpuOptions(), device).choose(task, 1)
         assert (str(variant), why.split(":")[0]) == (kernel, how)
+
+
+def test_processes_that_keep_at_the_same_time_lose_nothing() -> None:
+    """Each reads the file and writes it anew, one after the other."""
+    code = """
+import sys
+from robodyn.measured import Row, Table, keep
+from robodyn.scheduler import SECTION
+for k in range(8):
+    assert keep(Table(SECTION, [Row("engines", sys.argv[1], "float64", 5, 5, k + 1, "cpu", 1.0)]))
+"""
+    processes = [subprocess.Popen([sys.executable, "-c", code, f"query_{n}"]) for n in range(4)]
+    assert [process.wait(timeout=120) for process in processes] == [0] * 4
+    forget()
+    assert len(table(scheduler.SECTION).rows) == 32

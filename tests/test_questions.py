@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import pickle
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -161,3 +163,103 @@ def test_an_added_query_is_in_jax_with_derivatives(added):
         ends = [plain.momentum(_moved(added.model, q, k, s), qd) for s in (-step, step)]
         np.testing.assert_allclose(forwards[0][:, k], (ends[1] - ends[0]) / (2 * step), atol=1e-6)
     assert jax.hessian(lambda v: (rj.momentum(q, v) ** 2).sum())(qd).shape == (added.model.nv,) * 2
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"inputs": ("qd", "q")}, "inputs: got .* in this order"),
+        ({"inputs": ("q", "speed")}, "inputs: got .*'speed'"),
+        ({"optional": ("q",)}, "optional: got"),
+        ({"needs": ("inverted",)}, "needs: got .*wanted of 'inverse', 'mass'"),
+        ({"results": {"h": Result(("n",), "")}}, "results: got .*nv, n_links"),
+        ({"results": {}}, "results: got"),
+        ({"joint_forces": {"h": "forse"}}, "joint_forces: got .*'forse'"),
+        ({"joint_forces": {"b": "force"}}, "joint_forces: got .*'b'"),
+        ({"inputs": ("q",), "joint_forces": {"h": "force"}}, "joint_forces: got .*none for a query without qd"),
+    ],
+)
+def test_wrong_rows_are_refused_as_they_are_made(change, words):
+    with pytest.raises(rd.ArgumentError, match=rf"^question 'momentum': {words}"):
+        replace(ROW, **change)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"results": {"h": Result((6,), ""), "more": Result((6,), "")}}, "results: got .* each output of its task, h"),
+        ({"of_link": True}, "of_link: got True; wanted False, as its task 'momentum' has it"),
+    ],
+)
+def test_rows_that_say_other_things_than_their_tasks_are_refused(change, words, added, monkeypatch):
+    monkeypatch.setitem(QUESTIONS, "momentum", replace(ROW, **change))
+    with pytest.raises(rd.ArgumentError, match=f"^question 'momentum': {words}"):
+        rd.Dynamics(added.model)._ask("momentum", {"q": added.q, "qd": added.qd}, link=0)
+
+
+def test_a_row_without_its_method_is_named(added, monkeypatch):
+    monkeypatch.delattr(rd.Dynamics, "momentum")
+    refused(["ask", own("arm6"), "momentum"], "momentum is in the table of queries, and Dynamics has no method")
+
+
+class Extended(rd.Dynamics):
+    """A query of its own, and one made its own."""
+
+    momentum = momentum
+
+    def gravity_force(self, q, *, inertia=None, out=None):
+        return 2.0 * super().gravity_force(q, inertia=inertia, out=out)
+
+
+def test_subclasses_survive_variants(added, monkeypatch):
+    monkeypatch.delattr(rd.Dynamics, "momentum")
+    dyn = Extended(added.model)
+    for each in (dyn.variant(), dyn.variant(check=True), pickle.loads(pickle.dumps(dyn))):
+        assert type(each) is Extended and relative(each.momentum(added.q, added.qd), added.h) < 1e-10
+    twice = rd.Dynamics(added.model).gravity_force(added.q) * 2.0
+    for _ in range(3):
+        assert relative(dyn.gravity_force(added.q), twice) < 1e-12
+
+
+def test_what_a_user_puts_in_place_of_a_query_stays(added):
+    dyn = rd.Dynamics(added.model)
+    dyn.momentum(added.q, added.qd)
+    dyn.momentum = lambda *_: "mine"
+    assert dyn.momentum(added.q, added.qd) == "mine"
+    dyn.check = True  # lets go of quick functions
+    assert "momentum" not in vars(dyn) and relative(dyn.momentum(added.q, added.qd), added.h) < 1e-10
+    with pytest.raises(rd.ArgumentError, match=r"^engine: got 'cpu'; wanted a robodyn\.engines\.protocol\.Engine"):
+        dyn.engine = "cpu"
+
+
+def test_values_are_checked_with_joint_forces_too(added):
+    torch = pytest.importorskip("torch")
+    from robodyn.torch import wrap
+
+    q, qd = (torch.tensor(each[0]) for each in (added.q, added.qd))
+    bad = qd * float("nan")
+    for forces in ((), ("damping",)):
+        rt = wrap(rd.Dynamics(added.model, joint_forces=forces))
+        for query in (rt.inverse_dynamics_gradient, rt.forward_dynamics_gradient):
+            with pytest.raises(rd.NumericalError, match=r"^qd: NaN"):
+                query(q, bad, qd)
+        with pytest.raises(TypeError, match=r"^inverse_dynamics_gradient\(\): missing a required argument"):
+            rt.inverse_dynamics_gradient(q)
+
+
+def test_derivatives_of_third_order(added):
+    jax = pytest.importorskip("jax")
+    from robodyn.jax import wrap
+
+    jax.config.update("jax_enable_x64", True)
+    model = rd.load_urdf(own("double_pendulum"))
+    rj, q = wrap(rd.Dynamics(model, engine="reference")), np.array([0.3, -0.7])
+    for function in (lambda q: rj.link_pose(q, 2)[0, 3], lambda q: rj.gravity_force_gradient(q).sum()):
+        orders = [jax.jacfwd(jax.jacfwd(function)), jax.jacrev(jax.jacrev(function)), jax.jacrev(jax.jacfwd(function))]
+        second = [np.asarray(order(q)) for order in orders]
+        for each in second[1:]:
+            np.testing.assert_allclose(each, second[0], atol=1e-10)
+        third, step = np.asarray(jax.jacrev(jax.hessian(function))(q)), 1e-5
+        for k in range(2):
+            ends = [np.asarray(orders[0](q + sign * step * np.eye(2)[k])) for sign in (-1.0, 1.0)]
+            np.testing.assert_allclose(third[..., k], (ends[1] - ends[0]) / (2.0 * step), atol=1e-6)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from robodyn.arguments import require_finite
 from robodyn.chains import Along, Task, against, along
 from robodyn.dynamics import Dynamics
 from robodyn.questions import BASE, Asked, Question
@@ -92,13 +93,35 @@ class QuestionCall(Call):
 
 
 class TaskCall(Call):
-    """What an engine runs, as it is: values are not checked."""
+    """What an engine runs, as it is.
+
+    Args:
+        dyn, name, task, base, link: as of `Call`.
+        checks: whether values are looked at where `dyn` does that; those of derivatives are not.
+    """
+
+    def __init__(
+        self,
+        dyn: Dynamics,
+        name: str,
+        task: Task,
+        base: tuple[str, ...] = (),
+        link: int | None = None,
+        *,
+        checks: bool = False,
+    ) -> None:
+        super().__init__(dyn, name, task, base, link)
+        self._checks = checks and dyn.check is not False
 
     def answers(self, *arrays: Any, out: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
         """Results of the task."""
         given = dict(zip(self.inputs, arrays, strict=True))
         engine, library = self.dyn._engine_for(given)
         leading = self.leading(arrays)
+        checked = self._checks and (self.dyn.check or (leading == () and not library.on_device))
+        if checked:
+            for name, array in given.items():
+                require_finite(name, array, len(self.inputs[name]))
         batch, xp = prod(leading), library.xp
         inputs = {
             name: xp.broadcast_to(array, (*leading, *own)).reshape(batch, *own)
@@ -107,6 +130,9 @@ class TaskCall(Call):
         outputs = {name: xp.empty((batch, *own), self.dyn.dtype) for name, own in self.outputs.items()}
         engine.run(self.task, inputs, outputs, link=self.link)
         shaped = [array.reshape(*leading, *self.outputs[name]) for name, array in outputs.items()]
+        if checked:
+            for name, array in zip(self.outputs, shaped, strict=True):
+                require_finite(f"result {name}", array, len(self.outputs[name]))
         if out is None:
             return tuple(shaped)
         for target, array in zip(out, shaped, strict=True):

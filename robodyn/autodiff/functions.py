@@ -163,7 +163,8 @@ class DifferentiableDynamics(ABC):
         return tuple(results.values()) if len(results) > 1 else next(iter(results.values()))
 
     def _call(self, question: Question, names: tuple[str, ...], link: int | None, forces: bool, **chosen: Any) -> Call:
-        """What answers, the same object whenever it is asked for; with joint forces, without a look at values."""
+        """What answers, the same object whenever it is asked for: a method, or its task where joint forces are added
+        here and not by the method."""
         key = question.name, names, link, forces, *chosen.values()
         if key not in self._calls:
             dyn = self._library.asked(self._plain)
@@ -171,7 +172,7 @@ class DifferentiableDynamics(ABC):
                 given = tuple(name for name in names if name not in BASE)
                 task = question.made(Asked(self.model, given, damping=self._damping is not None, **chosen))
                 base = tuple(name for name in names if name in BASE)
-                self._calls[key] = TaskCall(dyn, question.name, task, base, link)
+                self._calls[key] = TaskCall(dyn, question.name, task, base, link, checks=True)
             else:
                 self._calls[key] = QuestionCall(dyn, question, names, link, **chosen)
         return self._calls[key]
@@ -297,7 +298,10 @@ class Generic:
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Answer as the method of `Dynamics` does."""
-        bound = self.__signature__.bind(*arguments, **named)
+        try:
+            bound = self.__signature__.bind(*arguments, **named)
+        except TypeError as error:
+            raise TypeError(f"{self.__name__}(): {error}") from None
         bound.apply_defaults()
         return self.__self__._answer(self._question, dict(bound.arguments))
 

@@ -171,11 +171,13 @@ class Core(ABC):
                 array = results[name]
                 if part == "force":
                     array += self._joint_force(call)
-                elif "damping" in self.joint_forces and part == "slope":
+                elif "damping" not in self.joint_forces:  # friction is the same at every speed
+                    continue
+                elif part == "slope":
                     nv = self.model.nv
                     diagonals = array.reshape(call.batch, nv * nv)[:, :: nv + 1]  # a view: results are contiguous
                     diagonals += self._damping(call)
-                elif "damping" in self.joint_forces:
+                else:
                     array += self._damping(call) * call.inputs["vector"]
 
     # What no state can cure.

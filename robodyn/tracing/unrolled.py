@@ -449,9 +449,9 @@ def _differentiated(
     nodes = [node for each in moved.values() for node in each]
     flat = [scalar for scalars in results.values() for scalar in scalars]
     if isinstance(task, Along):
-        rates = [rate for name in task.wrt for rate in given[f"{name}_rate"]]
+        rates = [rate for name in task.wrt for rate in given[task.rates[name]]]
         found = iter(along(graph, flat, dict(zip(nodes, rates, strict=True))))
         return {name: [next(found) for _ in scalars] for name, scalars in results.items()}
-    weights = [weight for name in results for weight in given[f"{name}_weight"]]
+    weights = [weight for name in results for weight in given[task.weights[name]]]
     found = iter(against(graph, flat, weights, nodes))
     return {f"by_{name}": [next(found) for _ in each] for name, each in moved.items()}

@@ -16,10 +16,15 @@ import stat
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks
+    fcntl = None  # type: ignore[assignment]
 
 FOLDER_VARIABLE = "ROBODYN_CACHE_DIR"
 """Environment variable that names the folder; empty or "off" for no cache."""
@@ -33,12 +38,15 @@ _HEADER = struct.Struct("<8sIIQ32s")  # magic, format, bytes of the label, bytes
 _KEY_BYTES, _CHECKSUM_BYTES = 20, 32
 _ENTRY = re.compile(rf"([0-9a-f]{{{2 * _KEY_BYTES}}})\.object")
 _TEMPORARY = re.compile(rf"[0-9a-f]{{{2 * _KEY_BYTES}}}\.[0-9]+\.[0-9a-f]+\.tmp")
+_LOCK, _PATIENCE_S = "lock", 5.0
+"""The file that locks are on, and how long a lock is waited for: it is held for milliseconds."""
 _ABANDONED_S = 3600.0
 """Age of a temporary file, whose writing takes milliseconds, at which its process is surely gone."""
 _LABEL_BYTES = 200
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 # A link is not followed, and a pipe in the place of an entry must not make the reader wait. Windows has neither flag.
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_WRITE = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _WRITE_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -154,6 +162,32 @@ class ObjectCache:
         finally:
             _remove(temporary)
         self._make_room(path, len(header) + len(words) + len(data))
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Around reading an entry and writing it anew: other processes and threads that do so wait, some seconds at
+        most; nobody waits where there is no folder, or the system has no locks."""
+        descriptor = self._locked() if fcntl is not None and self._prepare() else None
+        try:
+            yield
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def _locked(self) -> int | None:
+        assert self.folder is not None and fcntl is not None
+        try:
+            descriptor = os.open(self.folder / _LOCK, _WRITE, 0o600)
+        except OSError:
+            return None
+        end = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < end:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                time.sleep(_PATIENCE_S / 1000)
+        return descriptor
 
     def entries(self) -> list[Entry]:
         """Everything in the cache, the most recently used first; nothing if the folder cannot be used."""

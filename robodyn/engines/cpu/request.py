@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from robodyn.chains import Traceable
+from robodyn.engines.cpu.structure import structure
 from robodyn.engines.cpu.target import Target
 from robodyn.engines.cpu.unrolled import unrolled_module
 from robodyn.model import Model
@@ -47,20 +48,14 @@ class Request:
 
     @property
     def cacheable(self) -> bool:
-        """Whether the algorithm's text is part of robodyn, whose sources are part of a key; others may change."""
-        steps = [
-            step
-            for sweep in self.algorithm.sweeps
-            for step in (getattr(sweep, name, None) for name in ("step", "start", "visit"))
-            if step is not None
-        ]
-        return all(step.__module__.startswith("robodyn.") for step in steps)
+        """Whether the algorithm's steps are part of robodyn, whose sources are part of a key; others may change."""
+        return structure(self.algorithm)[1]
 
     def digest(self, kind: str, *facts: object) -> str:
         """A hash of what determines a module of a kind, besides processor and versions."""
         state = hashlib.blake2b(digest_size=16)
-        vectors = sorted(self.vectors)
-        state.update(repr((kind, self.algorithm.name, self.base, str(self.dtype), vectors, *facts)).encode())
+        task = self.algorithm.name, structure(self.algorithm)[0]
+        state.update(repr((kind, *task, self.base, str(self.dtype), sorted(self.vectors), *facts)).encode())
         return state.hexdigest()
 
     def trace(self) -> Program:
