@@ -149,25 +149,25 @@ class Question:
     def __post_init__(self) -> None:
         allowed = (*INPUTS, *BASE)
         if self.inputs != tuple(name for name in INPUTS if name in self.inputs) or "q" not in self.inputs:
-            self._refuse("inputs", self.inputs, f"q and others of {', '.join(INPUTS)}, in this order")
+            self._wrong("inputs", self.inputs, f"q and others of {', '.join(INPUTS)}, in this order")
         if not set(self.optional) <= set(allowed) - set(self.inputs):
-            self._refuse("optional", self.optional, f"others of {', '.join(allowed)}")
+            self._wrong("optional", self.optional, f"others of {', '.join(allowed)}")
         if not set(self.needs) <= {"inverse", "mass"}:
-            self._refuse("needs", self.needs, "of 'inverse', 'mass'")
+            self._wrong("needs", self.needs, "of 'inverse', 'mass'")
         axes = {axis for result in self.results.values() for axis in result.axes if isinstance(axis, str)}
         if not self.results or not axes <= set(AXES):
-            self._refuse(
+            self._wrong(
                 "results", dict(self.results), f"at least one, with axes that are numbers or {', '.join(AXES)}"
             )
         parts = {"force", "slope", "slope of vector"}
         if not (set(self.joint_forces) <= {*self.results, "tau"} and set(self.joint_forces.values()) <= parts):
-            self._refuse(
+            self._wrong(
                 "joint_forces", dict(self.joint_forces), f"names of results, or tau, to {', '.join(sorted(parts))}"
             )
         if self.joint_forces and "qd" not in self.inputs:
-            self._refuse("joint_forces", dict(self.joint_forces), "none for a query without qd")
+            self._wrong("joint_forces", dict(self.joint_forces), "none for a query without qd")
 
-    def _refuse(self, field: str, got: object, wanted: str) -> NoReturn:
+    def _wrong(self, field: str, got: object, wanted: str) -> NoReturn:
         raise ArgumentError(f"question {self.name!r}: {field}: got {got!r}; wanted {wanted}")
 
     @property
@@ -204,9 +204,9 @@ class Question:
         """
         task = self.task(asked)
         if len(task.outputs) != len(self.results):
-            self._refuse("results", tuple(self.results), f"one for each output of its task, {', '.join(task.outputs)}")
+            self._wrong("results", tuple(self.results), f"one for each output of its task, {', '.join(task.outputs)}")
         if self.of_link != any(getattr(sweep, "of_link", False) for sweep in task.sweeps):
-            self._refuse("of_link", self.of_link, f"{not self.of_link}, as its task {task.name!r} has it")
+            self._wrong("of_link", self.of_link, f"{not self.of_link}, as its task {task.name!r} has it")
         return on_inertia(task) if "inertia" in asked.inputs else task
 
     def plain_task(self, model: Model) -> Task:

@@ -16,7 +16,7 @@ from robodyn.engines.cpu.cache import ObjectCache
 from robodyn.engines.cpu.jit import Code
 from robodyn.engines.cpu.keys import Linked, compiled
 from robodyn.engines.cpu.request import Request, input_names
-from robodyn.engines.cpu.rolled_plan import traits_of
+from robodyn.engines.cpu.rolled_plan import Traits, traits_of
 from robodyn.engines.cpu.rolled_program import RolledProgram
 from robodyn.engines.cpu.route import OPT, Route, Whole, find_route, parts_of, too_wide
 from robodyn.engines.cpu.target import Target
@@ -131,7 +131,8 @@ class Compiler:
         if route == "parts":
             return all(self.in_cache(part) for part in parts_of(request))
         if route == "loops":
-            return self._rolled_code(request, 1 if single else None).code() is not None
+            kind = VectorType.of(request.dtype, request.target, 1 if single else None)
+            return self._rolled_code(request, traits_of(request.model), kind).code() is not None
         return isinstance(route, Whole) and route.code is not None
 
     def _cache(self, request: Request) -> ObjectCache:
@@ -178,7 +179,7 @@ class Compiler:
         if width is None and too_wide(program.workspace_bytes):
             program = self._rolled_program(request, 1)
         module = program.module
-        code = self._rolled_code(request, module.kind.width).code_of(module.text)
+        code = self._rolled_code(request, module.traits, module.kind).code_of(module.text)
         steps = request.model.n_bodies * request.lanes
         return Kernel(
             request=request,
@@ -192,9 +193,9 @@ class Compiler:
             keep=program,
         )
 
-    def _rolled_code(self, request: Request, width: int | None) -> Linked:
-        """Where rolled code for vectors of so many states is kept."""
-        facts = traits_of(request.model), VectorType.of(request.dtype, request.target, width).width
+    def _rolled_code(self, request: Request, traits: Traits, kind: VectorType) -> Linked:
+        """Where rolled code for robots with some traits, and vectors of a kind, is kept."""
+        facts = traits, kind.width
         label = f"{request.algorithm.name} rolled {request.dtype} {request.target.level}"
         return Linked(request.digest("rolled", *facts), label, request.target, OPT, self._cache(request))
 
