@@ -156,9 +156,7 @@ class Question:
             self._wrong("needs", self.needs, "of 'inverse', 'mass'")
         axes = {axis for result in self.results.values() for axis in result.axes if isinstance(axis, str)}
         if not self.results or not axes <= set(AXES):
-            self._wrong(
-                "results", dict(self.results), f"at least one, with axes that are numbers or {', '.join(AXES)}"
-            )
+            self._wrong("results", dict(self.results), f"at least one, with axes that are numbers or {', '.join(AXES)}")
         parts = {"force", "slope", "slope of vector"}
         if not (set(self.joint_forces) <= {*self.results, "tau"} and set(self.joint_forces.values()) <= parts):
             self._wrong(
