@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -121,7 +121,7 @@ class Engine(ABC):
 
     def method_of(self, question: Question) -> str:
         """What `method=` calls the way in which a plain call is answered, or the algorithm where there is no choice."""
-        chosen = question.task(Asked(self.model, question.plain))
+        chosen = question.plain_task(self.model)
         for name in question.possible(self.model, self.name):
             if question.task(Asked(self.model, question.plain, name)) is chosen:
                 return name
@@ -141,10 +141,6 @@ class Engine(ABC):
         Raises:
             UnavailableError: the engine does not compile.
         """
-        return self.refuse_code()
-
-    def refuse_code(self) -> NoReturn:
-        """Raise the error of an engine that does not compile."""
         raise UnavailableError(f"engine: {self.name!r} compiles nothing; programs are the 'cpu' engine's")
 
     def on_device(self) -> tuple[Engine, Library] | None:
