@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,10 @@ _EXTRAS = ("f_ext", "inertia", *BASE)
 """Inputs that functions take where they are asked to."""
 
 
-def _chosen(option: str, text: str, allowed: Sequence[str]) -> tuple[str, ...]:
-    """The words of an option's text, separated by commas, each once."""
+def _chosen(option: str, text: str, allowed: Container[str], listed: Sequence[str]) -> tuple[str, ...]:
+    """The words of an option's text, separated by commas, each once; an error lists some of those that are allowed."""
     found = dict.fromkeys(word.strip() for word in text.split(",") if word.strip())
-    return tuple(one_of(option, word, allowed) for word in found)
+    return tuple(word if word in allowed else one_of(option, word, listed) for word in found)
 
 
 def export(load: Callable[[], Model], options: Mapping[str, Any]) -> None:
@@ -45,14 +45,11 @@ def export(load: Callable[[], Model], options: Mapping[str, Any]) -> None:
     """
     one_of("--lang", options["lang"], ("c",))
     known = named()
-    names = tuple(dict.fromkeys(word.strip() for word in options["query"].split(",") if word.strip()))
-    for name in names:
-        if name not in known:
-            one_of("--query", name, tuple(short_names()))
+    names = _chosen("--query", options["query"], known, tuple(short_names()))
     if not names:
         raise ArgumentError(f"--query: nothing given; allowed: {', '.join(map(repr, short_names()))}")
     asked = {name: known[name][0] for name in names}
-    extras = _chosen("--inputs", options["inputs"], _EXTRAS)
+    extras = _chosen("--inputs", options["inputs"], _EXTRAS, _EXTRAS)
     one_of("--frame", options["frame"], FRAMES)
     dtype = one_of("--dtype", options["dtype"], DTYPES)
     _check_extras(asked, extras)
