@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache
 from typing import TypeAlias, cast
 
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.cached import cached_property
 from robodyn.integrators import INTEGRATORS, evaluations
 from robodyn.joints import CODE
 from robodyn.model import Model

@@ -6,13 +6,13 @@ large trees are machine code where that runs. Each quantity is computed when it 
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from robodyn.arguments import as_array, count
+from robodyn.cached import cached_property
 from robodyn.errors import ArgumentError, UnavailableError
 
 _AnyArray = TypeVar("_AnyArray", bound=NDArray[Any])

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -20,6 +19,7 @@ import numpy as np
 
 from robodyn.autodiff.coordinates import Coordinates
 from robodyn.autodiff.rules import Arrays, Library, LinearMap, Rates, Smooth
+from robodyn.cached import cached_property
 from robodyn.dynamics import Dynamics
 
 Q, QD, QDD = 0, 1, 2

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from robodyn.autodiff.coordinates import Coordinates
 from robodyn.autodiff.dynamics_rules import times, times_transposed
 from robodyn.autodiff.rules import Arrays, Library, Rates, Smooth
+from robodyn.cached import cached_property
 from robodyn.dynamics import Dynamics
 from robodyn.joints import KINDS
 from robodyn.model import Model, Numbered

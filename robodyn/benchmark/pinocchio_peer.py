@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -13,6 +13,7 @@ from robodyn.arguments import Array
 from robodyn.benchmark.contenders import Answers, Contender, Prepared, RefusedError, States, one_by_one
 from robodyn.benchmark.timing import Timing, measure
 from robodyn.builders.auto_tree import auto_tree
+from robodyn.cached import cached_property
 from robodyn.joints import KINDS
 from robodyn.model import Model
 from robodyn.questions import QUESTIONS

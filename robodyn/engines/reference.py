@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.cached import cached_property
 from robodyn.chains import Chain, Derivative, Products, Solve, Task, Units
 from robodyn.engines.dense import solve
 from robodyn.engines.evaluated import Evaluated

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.cached import cached_property
 from robodyn.joints import JointKind
 from robodyn.spatial import ZERO_FORCE, Force, Inertia, Motion, Transform
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import ctypes
 import re
-import threading
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
+
+from robodyn.forks import Lock
 
 WORD, POINTER = ctypes.c_int64, ctypes.c_void_p
 DTYPE = {4: 11, 8: 12}
@@ -205,7 +206,7 @@ class Handlers:
     def __init__(self, platform: str) -> None:
         self.platform = platform
         self.kept: dict[str, Any] = {}
-        self._lock = threading.RLock()
+        self._lock = Lock()
 
     def register(self, name: str, make: Callable[[], Handler]) -> str:
         """Make a target known to XLA, once in a process; returns its name.

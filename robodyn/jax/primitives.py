@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,6 +22,7 @@ from jax.interpreters import ad, batching, mlir
 
 from robodyn.autodiff.calls import Call
 from robodyn.autodiff.rules import Arrays, LinearMap, Smooth
+from robodyn.cached import cached_property
 from robodyn.errors import UnavailableError
 
 if TYPE_CHECKING:

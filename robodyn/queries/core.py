@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from robodyn.arguments import Array, flag, one_of, rows_named
 from robodyn.array_library import NUMPY, Library, require_one_place
+from robodyn.cached import cached_property
 from robodyn.engines.make import Options, judging_engine, make_gpu_engine
 from robodyn.engines.protocol import Engine, Front
 from robodyn.errors import ArgumentError, NumericalError, SingularError

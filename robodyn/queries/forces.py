@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Literal, cast, overload
 
 from numpy.typing import ArrayLike
 
 from robodyn.arguments import Array, flag
+from robodyn.cached import cached_property
 from robodyn.engines.memory import require_memory
 from robodyn.errors import ArgumentError
 from robodyn.queries.call import Call

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import ArrayLike
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.regressor import GRAVITY_GRADIENT
 from robodyn.arguments import Array, row_named
+from robodyn.cached import cached_property
 from robodyn.engines.dense import solve
 from robodyn.precision import TOLERATED, judged_rows, worst_loss
 from robodyn.queries.call import Call

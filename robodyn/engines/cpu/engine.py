@@ -8,13 +8,13 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from inspect import Signature, signature
 from typing import Any
 
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.cached import cached_property
 from robodyn.chains import Step, Task, Traceable, cheapest
 from robodyn.engines.cpu.cache import ObjectCache
 from robodyn.engines.cpu.generated import GeneratedCode

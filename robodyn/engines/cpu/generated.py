@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
+from robodyn.cached import cached_property
 from robodyn.engines.cpu.jit import assembly
 from robodyn.engines.cpu.kernels import Kernel
 from robodyn.engines.cpu.route import OPT

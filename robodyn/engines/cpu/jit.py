@@ -13,6 +13,7 @@ import llvmlite.binding as llvm
 
 from robodyn.engines.cpu.target import Target
 from robodyn.errors import UnavailableError
+from robodyn.forks import await_imports
 
 _LOCK = threading.RLock()
 """LLVM's global state is not safe to use from several threads at once; compiling in the background waits its turn."""
@@ -26,6 +27,7 @@ _LLVMLITE_LOCK = getattr(llvm.ffi.lib, "_lock", None) or contextlib.nullcontext(
 
 def _before_fork() -> None:
     _LOCK.acquire()
+    await_imports()
     _LLVMLITE_LOCK.__enter__()
 
 

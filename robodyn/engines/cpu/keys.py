@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache as remembered
-from functools import cached_property
 from pathlib import Path
 
 import llvmlite
@@ -24,6 +23,7 @@ from llvmlite.binding import llvm_version_info
 
 import robodyn
 from robodyn._version import __version__
+from robodyn.cached import cached_property
 from robodyn.engines.cpu.cache import ObjectCache
 from robodyn.engines.cpu.jit import compile_object
 from robodyn.engines.cpu.target import Target

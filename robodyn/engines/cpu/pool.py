@@ -23,6 +23,7 @@ from robodyn.engines.cpu.jit import Code, compile_object
 from robodyn.engines.cpu.pool_code import LINE, PTHREAD, State, native_sleep, pool_text
 from robodyn.engines.cpu.target import host_target
 from robodyn.errors import UnavailableError
+from robodyn.forks import Lock
 
 PAUSE_SECONDS = 5e-6
 """How long a waiting thread does nothing but look."""
@@ -58,7 +59,7 @@ class _Functions:
     pauses: int
 
 
-_LOCK = threading.RLock()
+_LOCK = Lock()
 _CODE: dict[str, Code] = {}
 _FUNCTIONS: dict[str, _Functions] = {}
 _SHARED: dict[int, Pool] = {}
@@ -274,8 +275,6 @@ def shared_pool(threads: int, load: Callable[[str], Code] = compile_text) -> Poo
 
 
 def _after_fork() -> None:
-    global _LOCK
-    _LOCK = threading.RLock()
     for pool in _POOLS:
         pool.reset()
 

@@ -11,7 +11,6 @@ import hashlib
 import importlib.util
 import re
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache as remembered
@@ -22,6 +21,7 @@ from robodyn._version import __version__
 from robodyn.engines.cpu.cache import ObjectCache
 from robodyn.engines.gpu.source import KernelSource
 from robodyn.errors import UnavailableError
+from robodyn.forks import Lock
 
 OPTIONS = ("-std=c++17", "--fmad=true", "--ptxas-options=-v")
 """Besides the processor: products flow into sums without a rounding between them; no other liberty is taken, so
@@ -164,7 +164,7 @@ def _found() -> Nvrtc | None:
     return None
 
 
-_FINDING = threading.Lock()
+_FINDING = Lock()
 
 
 def nvrtc() -> Nvrtc:

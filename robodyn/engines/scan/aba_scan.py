@@ -32,13 +32,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robodyn.arguments import Array
+from robodyn.cached import cached_property
 from robodyn.engines.scan.elements import stored
 from robodyn.engines.scan.elementwise import Elementwise, operators
 from robodyn.engines.scan.heavy_paths import Level

@@ -7,13 +7,13 @@ array of RBDA section 6.5). Entry (a, k) of a mass matrix is zero unless one of 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.cached import cached_property
 from robodyn.engines.scan.heavy_paths import Placing
 from robodyn.engines.scan.states import Layout
 from robodyn.model import Model

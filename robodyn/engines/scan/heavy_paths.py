@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robodyn.arguments import Array, count, flag, one_of
+from robodyn.cached import cached_property
 from robodyn.engines.scan.elements import library
 from robodyn.engines.scan.kernels import BLOCK, KERNELS, LONGEST_BLOCK, PLAIN_KERNELS, Segments
 from robodyn.engines.scan.operators import Callables, elements_of, operator_of, values_of

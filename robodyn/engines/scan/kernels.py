@@ -13,12 +13,12 @@ operators and for sequences that are cut into segments, each scanned for itself:
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.cached import cached_property
 from robodyn.engines.scan.elements import device_of, library
 from robodyn.engines.scan.semigroups import Semigroup
 from robodyn.tree import Indices

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 from robodyn.arguments import Array, count
+from robodyn.cached import cached_property
 from robodyn.engines.scan.elements import library, stored
 from robodyn.engines.scan.elementwise import Elementwise
 from robodyn.spatial import IDENTITY, ZERO_FORCE, ZERO_MOTION, Force, Motion, Scalar, Transform, add

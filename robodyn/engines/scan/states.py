@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.cached import cached_property
 from robodyn.engines.scan.elementwise import Elementwise
 from robodyn.engines.scan.heavy_paths import HeavyPaths
 from robodyn.engines.scan.kernels import Segments

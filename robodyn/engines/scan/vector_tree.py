@@ -10,13 +10,13 @@ the other way.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from robodyn.arguments import Array, count, flag, one_of
+from robodyn.cached import cached_property
 from robodyn.engines.scan.elements import library
 from robodyn.engines.scan.kernels import BLOCK, KERNELS, LONGEST_BLOCK, PLAIN_KERNELS, Segments
 from robodyn.engines.scan.operators import Callables, elements_of, operator_of, values_of

@@ -1,0 +1,171 @@
+"""Forks of a process in which other threads are at work: the child answers, whatever they were in the middle of."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from robodyn.engines.cpu.cache import FOLDER_VARIABLE
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+PATIENCE = 600.0  # seconds that nothing here comes near unless something hangs
+
+_COMMON = """
+import os, sys, threading, time
+import numpy as np
+import robodyn as rd
+
+def in_child(check, seconds=60):
+    # The exit code of a child that runs `check`; it is killed where it hangs.
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if check() else 3)
+        finally:
+            os._exit(4)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.001)
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    return "the child hangs"
+
+def answers(seed):
+    # Whether machine code and the reference engine agree about a robot that is made here.
+    model = rd.random_tree(2, seed=seed)
+    q, zero = model.random_configuration(seed, (3,)), np.zeros(model.nv)
+    wanted = rd.Dynamics(model, engine="reference").forward_dynamics(q, zero, zero)
+    return np.abs(rd.Dynamics(model, threads=2).forward_dynamics(q, zero, zero) - wanted).max() < 1e-10
+"""
+
+_PROPERTY = """
+from robodyn.queries import core
+
+inside, go_on, real = threading.Event(), threading.Event(), core.singularity
+
+def slow(model):
+    if threading.current_thread() is not threading.main_thread():
+        inside.set()
+        go_on.wait(100)
+    return real(model)
+
+core.singularity = slow
+assert answers(1)
+threading.Thread(target=answers, args=(2,), daemon=True).start()
+assert inside.wait(100)
+print(in_child(lambda: answers(3)))
+go_on.set()
+"""
+
+_IMPORT = """
+from importlib.machinery import PathFinder, SourceFileLoader
+
+class Slow(SourceFileLoader):
+    def exec_module(self, module):
+        inside.set()
+        time.sleep(1.0)
+        super().exec_module(module)
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path, target=None):
+        if name != "robodyn.engines.cpu.chained":
+            return None
+        found = PathFinder.find_spec(name, path)
+        found.loader = Slow(name, found.origin)
+        return found
+
+def chained():
+    from robodyn.engines.cpu import chained
+    return bool(chained.chained_kernel)
+
+inside = threading.Event()
+assert answers(1) and "robodyn.engines.cpu.chained" not in sys.modules
+sys.meta_path.insert(0, Finder)
+threading.Thread(target=chained, daemon=True).start()
+assert inside.wait(100)
+print(in_child(chained))
+"""
+
+_LOCK = """
+from robodyn.forks import Lock
+from robodyn.engines.cpu import pool
+
+def free(lock):
+    with lock:
+        return True
+
+def held():
+    with ours, pool._LOCK:
+        inside.set()
+        time.sleep(1000)
+
+inside, ours, mine = threading.Event(), Lock(), Lock()
+threading.Thread(target=held, daemon=True).start()
+assert inside.wait(100)
+with mine:
+    print(in_child(lambda: free(ours) and free(pool._LOCK) and free(mine) and mine._lock._is_owned()))
+"""
+
+_MANY = """
+forks = int(sys.argv[1])
+seeds = iter(range(1000, 1000000))
+
+def compile():
+    while True:
+        assert answers(next(seeds))
+
+warm = rd.Dynamics(rd.random_tree(3, seed=5), threads=2)
+q = warm.model.random_configuration(0, (4000,))
+wanted = warm.gravity_force(q)
+for _ in range(4):
+    threading.Thread(target=compile, daemon=True).start()
+
+def check():
+    return np.array_equal(warm.gravity_force(q), wanted) and answers(os.getpid() % 900)
+
+found = [in_child(check) for _ in range(forks)]
+assert found == [0] * forks, found
+print(found.count(0))
+"""
+
+
+def run(program: str, *arguments: str, code_cache: str = "off") -> str:
+    """What a program of its own prints. From Python 3.12 on a fork of several threads warns, beside the point here."""
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-W", "ignore::DeprecationWarning", "-c", _COMMON + program, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env={**os.environ, FOLDER_VARIABLE: code_cache},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_property_that_another_thread_computes_does_not_hold_up_the_child():
+    assert run(_PROPERTY) == "0"
+
+
+def test_a_module_that_another_thread_imports_does_not_hold_up_the_child():
+    assert run(_IMPORT) == "0"
+
+
+def test_locks_of_other_threads_are_free_in_the_child():
+    assert run(_LOCK) == "0"
+
+
+def test_forks_while_four_threads_compile():
+    assert run(_MANY, "10") == "10"
+
+
+@pytest.mark.nightly
+def test_many_forks_while_four_threads_compile():
+    assert run(_MANY, "500") == "500"
