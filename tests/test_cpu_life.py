@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
 import subprocess
@@ -294,6 +295,56 @@ def test_kept_workspaces_do_not_grow_with_calls(model):
     for _ in range(10):
         answers(dyn, s)
     assert max(len(kept) for kept in dyn.engine._workspaces.values()) <= 2
+
+
+_DISCARDED = """
+import ctypes, gc, sys
+import numpy as np
+import robodyn as rd
+
+class Heap(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "arena ordblks smblks hblks hblkhd".split()]
+    _fields_ += [(name, ctypes.c_size_t) for name in "usmblks fsmblks uordblks fordblks keepcost".split()]
+
+heap = ctypes.CDLL(None).mallinfo2
+heap.restype = Heap
+
+def used():
+    gc.collect()
+    found = heap()
+    return found.uordblks + found.hblkhd
+
+def ask(seed):
+    model = rd.random_tree(1, seed=seed)
+    dyn, q = rd.Dynamics(model), np.zeros((4, model.nq))
+    dyn.gravity_force(q)
+    dyn.gravity_force(q[0])
+
+first, all = map(int, sys.argv[1:])
+for seed in range(first):
+    ask(seed)
+before = used()
+for seed in range(first, all):
+    ask(seed)
+print(used() - before)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="the C library does not tell what is in use")
+@pytest.mark.parametrize(
+    ("first", "all", "most"), [(64, 192, 200_000), pytest.param(200, 2000, 2_000_000, marks=pytest.mark.nightly)]
+)
+def test_nothing_stays_of_robots_that_are_discarded(first, all, most):
+    """LLVM kept 10 KB of each one's linked code, and 27 KB of what it was compiled from."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", _DISCARDED, str(first), str(all)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE * 4,
+        env={**os.environ, FOLDER_VARIABLE: "off"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < most
 
 
 # Threads and processes.

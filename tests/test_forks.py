@@ -12,7 +12,7 @@ from robodyn.engines.cpu.cache import FOLDER_VARIABLE
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
-PATIENCE = 600.0  # seconds that nothing here comes near unless something hangs
+PATIENCE = 1500.0  # seconds that nothing here comes near unless something hangs
 
 _COMMON = """
 import os, sys, threading, time
@@ -37,9 +37,9 @@ def in_child(check, seconds=60):
     os.waitpid(child, 0)
     return "the child hangs"
 
-def answers(seed):
+def answers(seed, bodies=1):
     # Whether machine code and the reference engine agree about a robot that is made here.
-    model = rd.random_tree(2, seed=seed)
+    model = rd.random_tree(bodies, seed=seed)
     q, zero = model.random_configuration(seed, (3,)), np.zeros(model.nv)
     wanted = rd.Dynamics(model, engine="reference").forward_dynamics(q, zero, zero)
     return np.abs(rd.Dynamics(model, threads=2).forward_dynamics(q, zero, zero) - wanted).max() < 1e-10
@@ -118,22 +118,22 @@ _MANY = """
 forks = int(sys.argv[1])
 seeds = iter(range(1000, 1000000))
 
-def compile():
+def work():
     while True:
-        assert answers(next(seeds))
+        assert answers(next(seeds), 2)
 
 warm = rd.Dynamics(rd.random_tree(3, seed=5), threads=2)
 q = warm.model.random_configuration(0, (4000,))
 wanted = warm.gravity_force(q)
 for _ in range(4):
-    threading.Thread(target=compile, daemon=True).start()
+    threading.Thread(target=work, daemon=True).start()
 
 def check():
     return np.array_equal(warm.gravity_force(q), wanted) and answers(os.getpid() % 900)
 
-found = [in_child(check) for _ in range(forks)]
-assert found == [0] * forks, found
-print(found.count(0))
+for fork in range(forks):
+    assert in_child(check, 300) == 0, fork
+print("done")
 """
 
 
@@ -163,9 +163,9 @@ def test_locks_of_other_threads_are_free_in_the_child():
 
 
 def test_forks_while_four_threads_compile():
-    assert run(_MANY, "10") == "10"
+    assert run(_MANY, "10") == "done"
 
 
 @pytest.mark.nightly
 def test_many_forks_while_four_threads_compile():
-    assert run(_MANY, "500") == "500"
+    assert run(_MANY, "500") == "done"

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import os
 import threading
+import weakref
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -52,8 +53,7 @@ def compile_object(text: str, target: Target, opt: int) -> bytes:
     """
     with _LOCK:
         try:
-            module = llvm.parse_assembly(f'target triple = "{target.triple}"\n' + text)
-            return bytes(target.machine(opt).emit_object(module))
+            return bytes(target.machine(opt).emit_object(_module(text, target)))
         except RuntimeError as error:
             raise UnavailableError(f"engine 'cpu': LLVM cannot compile a program: {error}") from error
 
@@ -61,34 +61,70 @@ def compile_object(text: str, target: Target, opt: int) -> bytes:
 def assembly(text: str, target: Target, opt: int) -> str:
     """The same machine code as readable text."""
     with _LOCK:
-        module = llvm.parse_assembly(f'target triple = "{target.triple}"\n' + text)
-        return str(target.machine(opt).emit_assembly(module))
+        return str(target.machine(opt).emit_assembly(_module(text, target)))
+
+
+def _module(text: str, target: Target) -> Any:
+    """A module, in a context of its own: what a context has seen of types and constants stays as long as it does, and
+    the one that LLVM would take stays for ever."""
+    return llvm.parse_assembly(f'target triple = "{target.triple}"\n' + text, llvm.create_context())
 
 
 class _Linker:
-    """LLVM's linker, one for the process, with names for what it links.
+    """LLVM's linker, with names for what it links.
 
     JITLink puts all parts of an object side by side. The older linker does not: in a process whose memory is full of
     large arrays it may put constants out of the reach of the code that reads them, and ends the process then.
+
+    Of every library that it linked, some ten kilobytes stay until the linker itself is gone. So one serves a few of
+    them, and goes with the last.
     """
 
-    def __init__(self) -> None:
-        self._jit: Any = None
-        self._count = 0
+    SERVED = 32
+    """Libraries that a linker serves: making one takes as long as linking some of them."""
 
-    def link(self, machine_code: bytes, target: Target) -> tuple[Any, str, Any]:
-        """The linker itself, the name of the new library, and what keeps it alive."""
-        if self._jit is None:
-            self._jit = llvm.create_lljit_compiler(target.machine(1), use_jit_link=True, suppress_errors=True)
-            # Threads may still be inside its code while the interpreter is torn down.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._jit))
+    def __init__(self, target: Target) -> None:
+        self._jit = llvm.create_lljit_compiler(target.machine(1), use_jit_link=True, suppress_errors=True)
+        self._count = 0
+        _LINKERS.add(self)
+
+    @property
+    def spent(self) -> bool:
+        """Whether it has served enough."""
+        return self._count >= self.SERVED
+
+    def link(self, machine_code: bytes) -> tuple[str, Any]:
+        """The name of the new library, and what keeps it alive."""
         self._count += 1
         name = f"robodyn {self._count}"
         library = llvm.JITLibraryBuilder().add_object_img(machine_code).add_current_process()
-        return self._jit, name, library.link(self._jit, name)
+        return name, library.link(self._jit, name)
+
+    def lookup(self, library: str, name: str) -> Any:
+        """Where a function of a library is, by its name."""
+        return self._jit.lookup(library, name)
+
+    def stay(self) -> None:
+        """Never be gone."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._jit))
 
 
-_LINKER = _Linker()
+_LINKERS: weakref.WeakSet[_Linker] = weakref.WeakSet()
+_SERVING: list[_Linker] = []
+"""The linker that serves now, if there is one."""
+
+
+def _serving(target: Target) -> _Linker:
+    if not _SERVING or _SERVING[0].spent:
+        _SERVING[:] = [_Linker(target)]
+    return _SERVING[0]
+
+
+@atexit.register
+def _stay() -> None:
+    """Threads may still be inside machine code while the interpreter is torn down."""
+    for linker in tuple(_LINKERS):
+        linker.stay()
 
 
 class Code:
@@ -97,7 +133,8 @@ class Code:
     def __init__(self, machine_code: bytes, target: Target) -> None:
         with _LOCK:
             try:
-                self._jit, self._name, self._library = _LINKER.link(machine_code, target)
+                self._linker = _serving(target)
+                self._name, self._library = self._linker.link(machine_code)
             except RuntimeError as error:
                 raise UnavailableError(f"engine 'cpu': machine code does not load: {error}") from error
         self._found: dict[str, Any] = {}
@@ -111,7 +148,7 @@ class Code:
         with _LOCK:
             if name not in self._found:
                 try:
-                    self._found[name] = self._jit.lookup(self._name, name)
+                    self._found[name] = self._linker.lookup(self._name, name)
                 except RuntimeError as error:
                     message = f"engine 'cpu': machine code without a function {name!r}: {error}"
                     raise UnavailableError(message) from error
