@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import stat
 import subprocess
 import sys
 import tempfile
@@ -115,7 +116,7 @@ def test_files_of_dead_writers_are_removed_when_a_process_first_writes(cache, mo
 
 def test_the_folder_is_not_looked_at_for_every_file(tmp_path, monkeypatch):
     looks = []
-    monkeypatch.setattr(ObjectCache, "_evict", lambda self, newest: looks.append(newest) or 0)
+    monkeypatch.setattr(ObjectCache, "_evict", lambda self, folder, newest: looks.append(newest) or 0)
     cache = ObjectCache(tmp_path / "objects", max_bytes=1 << 20)
     for number in range(100):
         cache.put(key(str(number)), bytes(5000))
@@ -193,7 +194,7 @@ def test_a_full_or_failing_disk_is_harmless(cache, monkeypatch, number, call):
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patch:
-        patch.setattr(*(("pathlib.Path.replace", fail) if call == "replace" else (f"os.{call}", fail)))
+        patch.setattr(f"os.{call}", fail)
         cache.put(key("b"), CODE)
         if call != "open":
             assert cache.get(key("a")) == CODE
@@ -214,8 +215,8 @@ def test_a_disk_on_which_nothing_can_be_changed(cache, monkeypatch):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     file_of(cache, "a").with_name(f"{key('bad')}.object").write_bytes(b"bad")
-    for name in ("os.utime", "os.write", "pathlib.Path.unlink", "pathlib.Path.mkdir", "pathlib.Path.replace"):
-        monkeypatch.setattr(name, fail)
+    for name in ("utime", "write", "unlink", "mkdir", "replace"):
+        monkeypatch.setattr(f"os.{name}", fail)
     assert cache.get(key("a")) == CODE
     assert cache.get(key("bad")) is None
     assert cache.clear() == []
@@ -246,7 +247,7 @@ def test_a_folder_that_is_a_file(tmp_path):
     path = tmp_path / "file"
     path.write_text("text")
     harmless(ObjectCache(path), "is not a folder")
-    harmless(ObjectCache(path / "objects"), "Not a directory")
+    harmless(ObjectCache(path / "objects"), f"{path} is not a folder")
     assert path.read_text() == "text"
 
 
@@ -325,9 +326,15 @@ def test_a_folder_of_another_user_is_refused(cache, monkeypatch):
 
 @POSIX
 def test_a_file_of_another_user_is_a_miss(cache, monkeypatch):
-    monkeypatch.setattr(ObjectCache, "problem", lambda self: None)
-    monkeypatch.setattr("os.geteuid", lambda: 123456)
+    fstat = os.fstat
+
+    def of_another(descriptor):
+        found = fstat(descriptor)
+        return found if stat.S_ISDIR(found.st_mode) else os.stat_result((*found[:4], found.st_uid + 1, *found[5:]))
+
+    monkeypatch.setattr("os.fstat", of_another)
     assert cache.get(key("a")) is None
+    assert not file_of(cache, "a").exists()
 
 
 # Others at the same time.

@@ -1,8 +1,8 @@
 """Compiled machine code kept on disk, so that the next process need not compile it again.
 
-Machine code that a process loads is code that it runs. So a folder is used only if it belongs to this user and nobody
-else can write to it, and so is each file in it. Nothing here raises: what cannot be read is a miss, and what cannot be
-written is compiled again next time.
+Machine code that a process loads is code that it runs. So a folder is used only if no other user can put files in it
+(`cache_folder.py`), and a file in it only if it belongs to this user and nobody else can write to it. Nothing here
+raises: what cannot be read is a miss, and what cannot be written is compiled again next time.
 """
 
 from __future__ import annotations
@@ -20,6 +20,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+from robodyn.engines.cpu.cache_folder import (
+    OTHERS_WRITE,
+    POSIX,
+    Folder,
+    UnsafeFolderError,
+    make,
+    open_folder,
+    safe_path,
+)
 
 try:
     import fcntl
@@ -43,7 +53,6 @@ _LOCK, _PATIENCE_S = "lock", 5.0
 _ABANDONED_S = 3600.0
 """Age of a temporary file, whose writing takes milliseconds, at which its process is surely gone."""
 _LABEL_BYTES = 200
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 # A link is not followed, and a pipe in the place of an entry must not make the reader wait. Windows has neither flag.
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _WRITE = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -111,147 +120,133 @@ class ObjectCache:
         if self.folder is None:
             return self._why_not
         try:
-            found = os.stat(self.folder)  # noqa: PTH116 - a third of the time of Path.stat, before every read
+            safe_path(self.folder)
         except FileNotFoundError:
             return None
+        except UnsafeFolderError as error:
+            return str(error)
         except (OSError, ValueError) as error:
             return f"{self.folder}: {getattr(error, 'strerror', None) or error}"
-        if not stat.S_ISDIR(found.st_mode):
-            return f"{self.folder} is not a folder"
-        if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
-            return f"{self.folder} belongs to user {found.st_uid}; wanted a folder of this user, {os.geteuid()}"
-        if os.name == "posix" and found.st_mode & _OTHERS_WRITE:
-            mode = stat.S_IMODE(found.st_mode)
-            return f"{self.folder} has mode {mode:04o}; wanted a folder that nobody but this user can write to"
         return None
 
     # Entries.
 
     def get(self, key: str) -> bytes | None:
         """The machine code under a key, or None. A damaged entry is removed."""
-        if self.folder is None or self.problem() is not None:
+        folder = self._open()
+        if folder is None:
             return None
-        path = self._path(key)
-        try:
-            with _opened(path) as file:
-                code = _read_code(file, key)
-                with suppress(OSError):  # a read-only disk still serves what it has
-                    os.utime(file.fileno() if os.utime in os.supports_fd else path)
-                return code
-        except _BadEntryError:
-            _remove(path)
-        except (OSError, ValueError, MemoryError):
-            pass
+        with folder:
+            try:
+                with _file(folder, _name(key)) as file:
+                    code = _read_code(file, key)
+                    folder.touch(file.fileno(), _name(key))
+                    return code
+            except _BadEntryError:
+                folder.remove(_name(key))
+            except (OSError, ValueError, MemoryError):
+                return None
         return None
 
     def put(self, key: str, data: bytes, label: str = "") -> None:
         """Keep machine code under a key. `label` says what it is to people who look at the cache."""
         words = _printable(label)
-        checksum = _checksum(key, words, data)
-        header = _HEADER.pack(_MAGIC, _FORMAT, len(words), len(data), checksum)
-        if len(header) + len(words) + len(data) > self.max_bytes or not self._prepare():
+        header = _HEADER.pack(_MAGIC, _FORMAT, len(words), len(data), _checksum(key, words, data))
+        size = len(header) + len(words) + len(data)
+        folder = self._open(make_it=True) if size <= self.max_bytes else None
+        if folder is None:
             return
-        path = self._path(key)
-        # Written under a name of its own and renamed: readers see all of an entry or nothing.
-        temporary = path.with_name(f"{key}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
-        try:
-            _write_new(temporary, header + words + data)
-            temporary.replace(path)
-        except OSError:
-            return
-        finally:
-            _remove(temporary)
-        self._make_room(path, len(header) + len(words) + len(data))
+        with folder:
+            # Written under a name of its own and renamed: readers see all of an entry or nothing.
+            temporary = f"{key}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+            try:
+                _write_new(folder, temporary, header + words + data)
+                folder.replace(_name(key), by=temporary)
+            except (OSError, MemoryError):
+                return
+            finally:
+                folder.remove(temporary)
+            self._make_room(folder, _name(key), size)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Around reading an entry and writing it anew: other processes and threads that do so wait, some seconds at
         most; nobody waits where there is no folder, or the system has no locks."""
-        descriptor = self._locked() if fcntl is not None and self._prepare() else None
+        descriptor = self._lock() if fcntl is not None else None
         try:
+            if descriptor is not None:
+                _wait_for(descriptor)
             yield
         finally:
             if descriptor is not None:
                 os.close(descriptor)
 
-    def _locked(self) -> int | None:
-        assert self.folder is not None and fcntl is not None
+    def _lock(self) -> int | None:
+        """A descriptor of the file that locks are on, or None where something else is in its place."""
+        folder = self._open(make_it=True)
+        if folder is None:
+            return None
         try:
-            descriptor = os.open(self.folder / _LOCK, _WRITE, 0o600)
+            with folder:
+                descriptor = folder.open(_LOCK, _WRITE)
         except OSError:
             return None
-        end = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < end:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                time.sleep(_PATIENCE_S / 1000)
-        return descriptor
+        if _is_own_file(os.fstat(descriptor)):
+            return descriptor
+        os.close(descriptor)
+        return None
 
     def entries(self) -> list[Entry]:
         """Everything in the cache, the most recently used first; nothing if the folder cannot be used."""
-        if self.problem() is not None:
+        folder = self._open()
+        if folder is None:
             return []
-        found = [
-            Entry(match[1], _label(path), status.st_size, status.st_mtime)
-            for path, status in self._files()
-            if (match := _ENTRY.fullmatch(path.name))
-        ]
-        return sorted(found, key=lambda entry: entry.last_used, reverse=True)
+        with folder:
+            return _entries(folder)
 
     def clear(self) -> list[Entry]:
         """Remove everything, and return what was removed. Files that are not the cache's are left alone."""
-        removed = [entry for entry in self.entries() if _remove(self._path(entry.key))]
-        if self.problem() is None:
-            for path, _ in self._files():
-                if _TEMPORARY.fullmatch(path.name):
-                    _remove(path)
-        return removed
+        folder = self._open()
+        if folder is None:
+            return []
+        with folder:
+            removed = [entry for entry in _entries(folder) if folder.remove(_name(entry.key))]
+            for name, _ in folder.files():
+                if _TEMPORARY.fullmatch(name):
+                    folder.remove(name)
+            return removed
 
-    # Files.
+    # The folder.
 
-    def _path(self, key: str) -> Path:
-        assert self.folder is not None
-        return self.folder / f"{key}.object"
-
-    def _prepare(self) -> bool:
-        """Make the folder if it is missing; False where there is one that must not be used."""
+    def _open(self, make_it: bool = False) -> Folder | None:
+        """The folder, made if it is missing and asked for; None where there is none, or one that must not be used."""
         if self.folder is None:
-            return False
+            return None
         with suppress(OSError, ValueError):
-            if not self.folder.exists():
-                self.folder.parent.mkdir(parents=True, exist_ok=True)
-                self.folder.mkdir(mode=0o700, exist_ok=True)
-        return self.problem() is None
+            try:
+                return open_folder(self.folder)
+            except FileNotFoundError:
+                if make_it:
+                    make(self.folder)
+                    return open_folder(self.folder)
+        return None
 
-    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
-        """Files of the cache, entries and temporary ones."""
-        if self.folder is None:
-            return
-        with suppress(OSError), os.scandir(self.folder) as listing:
-            for each in listing:
-                if _ENTRY.fullmatch(each.name) or _TEMPORARY.fullmatch(each.name):
-                    with suppress(OSError):
-                        yield Path(each.path), each.stat(follow_symlinks=False)
-
-    def _make_room(self, newest: Path, written: int) -> None:
+    def _make_room(self, folder: Folder, newest: str, written: int) -> None:
         """Evict, but look at the folder only once a part of the room that was found is used up: there may be thousands
         of files, and looking at them all takes longer than writing one."""
-        assert self.folder is not None
-        place = (str(self.folder), self.max_bytes)
+        place = (folder.path, self.max_bytes)
         room = _ROOM.get(place, 0) - written
-        _ROOM[place] = room if room > 0 else (self.max_bytes - self._evict(newest)) // _PROCESSES
+        _ROOM[place] = room if room > 0 else (self.max_bytes - self._evict(folder, newest)) // _PROCESSES
 
-    def _evict(self, newest: Path) -> int:
+    def _evict(self, folder: Folder, newest: str) -> int:
         """Remove what was not used for longest until the rest is small enough, and what dead processes left; the bytes
         that are left."""
-        files = sorted(self._files(), key=lambda file: file[1].st_mtime_ns)
+        files = sorted(_files(folder), key=lambda file: file[1].st_mtime_ns)
         total = sum(status.st_size for _, status in files)
-        for path, status in files:
-            abandoned = _TEMPORARY.fullmatch(path.name) and time.time() - status.st_mtime > _ABANDONED_S
-            if abandoned or (total > self.max_bytes and path != newest and _ENTRY.fullmatch(path.name)):
-                _remove(path)
+        for name, status in files:
+            abandoned = _TEMPORARY.fullmatch(name) and time.time() - status.st_mtime > _ABANDONED_S
+            if abandoned or (total > self.max_bytes and name != newest and _ENTRY.fullmatch(name)):
+                folder.remove(name)
                 total -= status.st_size
         return total
 
@@ -265,20 +260,57 @@ def _max_bytes() -> int:
     return int(megabytes * (1 << 20)) if math.isfinite(megabytes) and megabytes >= 0 else DEFAULT_MEGABYTES << 20
 
 
-def _opened(path: Path) -> BinaryIO:
+def _name(key: str) -> str:
+    return f"{key}.object"
+
+
+def _files(folder: Folder) -> list[tuple[str, os.stat_result]]:
+    """Files of the cache, entries and temporary ones."""
+    return [(name, status) for name, status in folder.files() if _ENTRY.fullmatch(name) or _TEMPORARY.fullmatch(name)]
+
+
+def _entries(folder: Folder) -> list[Entry]:
+    found = [
+        Entry(match[1], _label(folder, name), status.st_size, status.st_mtime)
+        for name, status in folder.files()
+        if (match := _ENTRY.fullmatch(name))
+    ]
+    return sorted(found, key=lambda entry: entry.last_used, reverse=True)
+
+
+def _is_own_file(status: os.stat_result) -> bool:
+    """Whether it is a plain file that this user alone can write to. It may have a second name, as backups give it:
+    under that, too, nobody else can write to it."""
+    if not stat.S_ISREG(status.st_mode):
+        return False
+    return not POSIX or (status.st_uid == os.geteuid() and not status.st_mode & OTHERS_WRITE)
+
+
+def _file(folder: Folder, name: str) -> BinaryIO:
     """An entry's file, opened without following links, if it is a plain file that this user alone can write to."""
     try:
-        descriptor = os.open(path, _READ)
+        descriptor = folder.open(name, _READ)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise _BadEntryError from None
         raise
-    status = os.fstat(descriptor)
-    own = not hasattr(os, "geteuid") or (status.st_uid == os.geteuid() and not status.st_mode & _OTHERS_WRITE)
-    if not own or not stat.S_ISREG(status.st_mode):
-        os.close(descriptor)
-        raise _BadEntryError
-    return os.fdopen(descriptor, "rb")
+    if _is_own_file(os.fstat(descriptor)):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    raise _BadEntryError
+
+
+def _wait_for(descriptor: int) -> None:
+    """Wait until a file is locked, some seconds at most; not at all where the disk has no locks."""
+    end = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < end:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            time.sleep(_PATIENCE_S / 1000)
+        except OSError:
+            return
 
 
 def _read_header(file: BinaryIO) -> tuple[bytes, int, bytes]:
@@ -301,9 +333,9 @@ def _read_code(file: BinaryIO, key: str) -> bytes:
     return code
 
 
-def _label(path: Path) -> str | None:
+def _label(folder: Folder, name: str) -> str | None:
     try:
-        with _opened(path) as file:
+        with _file(folder, name) as file:
             return _read_header(file)[0].decode(errors="replace")
     except (_BadEntryError, OSError, MemoryError):
         return None
@@ -324,20 +356,11 @@ def _checksum(key: str, label: bytes, code: bytes) -> bytes:
     return state.digest()
 
 
-def _write_new(path: Path, content: bytes) -> None:
-    descriptor = os.open(path, _WRITE_NEW, 0o600)
+def _write_new(folder: Folder, name: str, content: bytes) -> None:
+    descriptor = folder.open(name, _WRITE_NEW)
     try:
         left = memoryview(content)
         while left:
             left = left[os.write(descriptor, left) :]
     finally:
         os.close(descriptor)
-
-
-def _remove(path: Path) -> bool:
-    """Whether the file was there and is gone."""
-    try:
-        path.unlink()
-    except (OSError, ValueError):
-        return False
-    return True
