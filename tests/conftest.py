@@ -7,6 +7,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 import robodyn as rd
-from robodyn.engines.cpu.cache import FOLDER_VARIABLE
+from robodyn.engines.cpu.cache import FOLDER_VARIABLE, ObjectCache
 from robodyn.engines.protocol import DTYPES
 from robodyn.questions import QUESTIONS
 
@@ -31,9 +32,20 @@ def pytest_configure(config: pytest.Config) -> None:
     """Keep machine code in pytest's own cache folder: workers share it, later runs find it, and no home is touched."""
     if FOLDER_VARIABLE in os.environ:  # asked for, or set by the process that started this worker
         return
-    kept = config.cache.mkdir("objects") if hasattr(config, "cache") else Path(tempfile.mkdtemp(prefix="robodyn-"))
-    kept.chmod(stat.S_IRWXU)
-    os.environ[FOLDER_VARIABLE] = str(kept)
+    kept = None
+    if hasattr(config, "cache"):
+        with suppress(OSError):  # a checkout of another user, or one that cannot be written to
+            kept = config.cache.mkdir("objects")
+            kept.chmod(stat.S_IRWXU)
+    os.environ[FOLDER_VARIABLE] = str(objects_folder(kept))
+
+
+def objects_folder(kept: Path | None) -> Path:
+    """The folder for machine code: the one in pytest's cache if it may be used, or else one for all runs of a user."""
+    if kept is not None and ObjectCache(kept).problem() is None:
+        return kept
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    return Path(tempfile.gettempdir()) / f"robodyn-tests-{user}"
 
 
 @pytest.hookimpl(optionalhook=True)
