@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -57,6 +58,18 @@ def test_the_command_says_why_there_is_no_cache(environment, monkeypatch):
     status, out, _ = run("cache")
     assert (status, "not used" in out, "is not a folder" in out) == (0, True, True)
     refused(["cache", "--clear"], "nothing was removed", "is not a folder")
+    environment.folder.unlink()
+    environment.folder.mkdir(mode=0o777)
+    environment.folder.chmod(0o777)
+    monkeypatch.setenv(FOLDER_VARIABLE, str(environment.folder / "robodyn" / "objects"))
+    if os.name == "posix":  # one of the folders above may be exchanged by others
+        says = (
+            "not used",
+            f"{environment.folder} has mode 0777",
+            "wanted a folder that only this user and root can write",
+        )
+        assert [said for said in says if said not in " ".join(run("cache")[1].split())] == []
+        refused(["cache", "--clear"], "nothing was removed", *says[1:])
     monkeypatch.setenv(FOLDER_VARIABLE, "off")
     assert "switched off by ROBODYN_CACHE_DIR=off" in run("cache")[1]
     refused(["cache", "--clear"], "switched off")
