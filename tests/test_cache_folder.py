@@ -381,3 +381,35 @@ def test_tests_keep_their_code_where_it_is_safe(tmp_path, monkeypatch):
     assert str(os.getuid()) in fallback.name
     assert objects_folder(kept) == objects_folder(None) == fallback
     works(fallback)
+
+
+@pytest.mark.parametrize(
+    ("users", "number"),
+    [
+        ("         0          0 4294967295\n", None),
+        ("      1000          0          1\n", 65534),
+        ("         0       1000          1\n         1     100000      65536\n", None),
+        ("         0       1000          1\n         1     100000      65533\n", 65534),
+        ("nonsense", None),
+        ("", None),
+    ],
+)
+def test_users_outside_of_a_container_are_known(users, number, monkeypatch):
+    monkeypatch.setattr(Path, "read_text", lambda path: "65534\n" if path.name == "overflowuid" else users)
+    cache_folder._outside.cache_clear()
+    try:
+        assert cache_folder._outside() == number
+    finally:
+        cache_folder._outside.cache_clear()
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give folders away")
+def test_folders_of_a_container_may_lie_below_those_of_its_machine(shared, monkeypatch):
+    above = shared / "home"
+    cache = filled(above / "cache")
+    os.chown(above, OTHER, OTHER)
+    assert f"belongs to user {OTHER}" in cache.problem()
+    monkeypatch.setattr(cache_folder, "_outside", lambda: OTHER)
+    assert cache.problem() is None and cache.get(KEY) == CODE
+    above.chmod(0o777)
+    assert "has mode 0777" in cache.problem()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Container
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -135,16 +136,17 @@ def safe_path(path: Path) -> str:
         _check_folder(str(path), path.stat())
         return str(path)
     user, links, ahead = os.geteuid(), 0, _names(str(path.absolute()))
+    trusted = {_ROOT, user, _outside()}
     at, status = "", os.lstat("/")  # no slash at its end
     while ahead:
-        _check_above(at, status, user)
+        _check_above(at, status, user, trusted)
         name = ahead.pop()
         beyond = at.rpartition("/")[0] if name == ".." else f"{at}/{name}"
         found = os.lstat(beyond or "/")
         if not stat.S_ISLNK(found.st_mode):
             at, status = beyond, found
             continue
-        if found.st_uid not in (_ROOT, user):
+        if found.st_uid not in trusted:
             wanted = f"wanted one of this user, {user}, or of root"
             raise UnsafeFolderError(f"{beyond} is a symbolic link of user {found.st_uid}; {wanted}")
         links += 1
@@ -163,12 +165,12 @@ def _names(path: str) -> list[str]:
     return [name for name in reversed(path.split("/")) if name not in ("", ".")]
 
 
-def _check_above(path: str, found: os.stat_result, user: int) -> None:
+def _check_above(path: str, found: os.stat_result, user: int, trusted: Container[int | None]) -> None:
     """Raise UnsafeFolderError where another user could put something else in the place of what is in a folder."""
     mode = found.st_mode
     if not stat.S_ISDIR(mode):
         raise UnsafeFolderError(f"{path} is not a folder")
-    if found.st_uid not in (_ROOT, user):
+    if found.st_uid not in trusted:
         wanted = f"wanted a folder of this user, {user}, or of root"
         raise UnsafeFolderError(f"{path or '/'} belongs to user {found.st_uid}; {wanted}")
     # In a sticky folder, such as /tmp, only the owner of a file can rename or remove it.
@@ -191,6 +193,19 @@ def _check_folder(path: str, found: os.stat_result) -> None:
     if found.st_mode & OTHERS_WRITE:
         mode = stat.S_IMODE(found.st_mode)
         raise UnsafeFolderError(f"{path} has mode {mode:04o}; wanted a folder that nobody but this user can write to")
+
+
+@cache
+def _outside() -> int | None:
+    """The number under which a container sees all users that it does not have, root of the machine among them; None
+    where there is no such number, as outside of containers. Folders above a home often are root's of the machine."""
+    try:
+        number = int(Path("/proc/sys/kernel/overflowuid").read_text())
+        lines = Path("/proc/self/uid_map").read_text().splitlines()
+        here = [range(first, first + n) for first, _, n in (map(int, line.split()) for line in lines)]
+    except (OSError, ValueError):
+        return None
+    return None if not here or any(number in users for users in here) else number
 
 
 @cache
