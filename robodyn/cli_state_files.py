@@ -6,16 +6,15 @@ import csv
 import io
 import math
 import os
-import zipfile
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
+from robodyn.archives import Archive, npy_like, read_npy
 from robodyn.arguments import Array, real_array
 from robodyn.builders.values import number
 from robodyn.errors import ArgumentError
@@ -33,8 +32,16 @@ MAX_BYTES = 2 << 30
 NO_NUMBER = "wanted a finite number in plain decimals such as 1, -0.5 or 2e-3"
 """What to say about a text that is no number."""
 
-_NAME_ARRAYS = ("coordinate_names", "velocity_names")
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+NAME_ARRAYS = ("coordinate_names", "velocity_names")
+"""What an .npz file of states says about the robot, so that they are not taken for another's."""
+
+_REAL = "fiu"
+"""Kinds of dtypes of numbers."""
+
+_NUMBER_BYTES = np.dtype(np.float64).itemsize
+
+_LONGEST_LINE = 4 << 20
+"""Most characters of a line of a .csv file, which may go on over line breaks in quotes."""
 
 
 def component_names(model: Model) -> dict[str, tuple[str, ...]]:
@@ -46,8 +53,10 @@ def read_state_file(model: Model, inputs: Sequence[str], path: Path) -> dict[str
     """The quantities that a file of states holds, each (nq,) or (nv,) with leading axes; not looked at for NaN.
 
     Raises:
-        OSError: the file cannot be opened, or is no regular file.
-        ArgumentError: another ending, a file that cannot be read or is too large, wrong names, counts or shapes.
+        OSError: the file cannot be opened.
+        ArgumentError: another ending, no regular file, one that cannot be read or is too large, wrong names, counts or
+            shapes.
+        UnavailableError: there is no memory for it.
     """
     readers = {".npz": _read_npz, ".npy": _read_npy, ".csv": _read_csv}
     reader = readers.get(path.suffix.lower())
@@ -63,42 +72,20 @@ def _require_size(size: int) -> None:
         raise ArgumentError(f"it takes {size} bytes; at most {MAX_BYTES} are read, so split it")
 
 
-@contextmanager
-def _damaged() -> Iterator[None]:
-    """Around code that reads a file that may be damaged, which may raise almost anything."""
-    try:
-        yield
-    except (ArgumentError, MemoryError):
-        raise
-    except Exception as error:
-        raise ArgumentError(f"it cannot be read: {error}") from None
-
-
 def _read_npz(model: Model, inputs: Sequence[str], file: IO[bytes]) -> dict[str, Array]:
-    if not zipfile.is_zipfile(file):
-        raise ArgumentError("it is not an .npz file")
-    sizes = {name: len(names) for name, names in component_names(model).items()}
-    with _damaged(), zipfile.ZipFile(file) as archive:
-        members = archive.infolist()
-        keys = [member.filename.removesuffix(".npy") for member in members]
-        _check_keys(keys)
-        total = 0
-        for key, member in zip(keys, members, strict=True):
-            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise ArgumentError(f"it cannot be read: {key} is compressed as NumPy does not do it")
-            with archive.open(member) as part:
-                like = _stand_in(part, key, member.file_size)
-            if key in sizes:
-                real_array(key, like, (sizes[key],), like.dtype)
-            total += _size_in_memory(like)
-        _require_size(total)
-    file.seek(0)
-    with _damaged():
-        contents = dict(np.load(file, allow_pickle=False))
-    for key in set(keys) & set(_NAME_ARRAYS):
-        if contents[key].tolist() != list(getattr(model, key)):
+    archive = Archive(file)
+    _check_keys(archive.keys)
+    found = [key for key in archive.keys if key in (*QUANTITIES, *NAME_ARRAYS)]
+    likes = {key: archive.like(key, "U" if key in NAME_ARRAYS else _REAL) for key in found}
+    for key, names in component_names(model).items():
+        if key in likes:
+            real_array(key, likes[key], (len(names),), likes[key].dtype)
+    _require_size(sum(map(_size_in_memory, likes.values())))
+    for key in set(found) & set(NAME_ARRAYS):
+        names = getattr(model, key)
+        if likes[key].shape != (len(names),) or not np.array_equal(archive.read(key, "U"), np.array(names, dtype=str)):
             raise ArgumentError(f"its {key} are not those of {model.name!r}")
-    return {name: contents[name] for name in QUANTITIES if name in contents}
+    return {key: archive.read(key, _REAL) for key in found if key in QUANTITIES}
 
 
 def _results() -> set[str]:
@@ -107,45 +94,26 @@ def _results() -> set[str]:
 
 
 def _check_keys(keys: Sequence[str]) -> None:
-    unknown = sorted(set(keys) - {*QUANTITIES, *_NAME_ARRAYS} - _results())
+    unknown = sorted(set(keys) - {*QUANTITIES, *NAME_ARRAYS} - _results())
     if unknown or not set(keys) & set(QUANTITIES):
         got = ", ".join(map(quoted, unknown)) or "none of them"
         raise ArgumentError(f"wrong keys: got {got}; allowed: {', '.join(QUANTITIES)}")
-    if len(set(keys)) < len(keys):
-        raise ArgumentError(f"it cannot be read: it holds {quoted(Counter(keys).most_common(1)[0][0])} twice")
 
 
 def _read_npy(model: Model, inputs: Sequence[str], file: IO[bytes]) -> dict[str, Array]:
-    if file.read(6) != np.lib.format.MAGIC_PREFIX:
-        raise ArgumentError("it is not an .npy file")
-    file.seek(0)
     sizes = [model.nq if name == "q" else model.nv for name in inputs]
     what, shape = f"{', '.join(inputs)} side by side", (sum(sizes),)
-    with _damaged():
-        like = _stand_in(file, "the array", os.fstat(file.fileno()).st_size)
-        real_array(what, like, shape, like.dtype)
-        _require_size(_size_in_memory(like))
-        file.seek(0)
-        columns = real_array(what, np.load(file, allow_pickle=False), shape, np.float64)
+    like = npy_like(file, _REAL)
+    real_array(what, like, shape, like.dtype)
+    _require_size(_size_in_memory(like))
+    columns = real_array(what, read_npy(file, _REAL), shape, np.float64)
     return dict(zip(inputs, np.split(columns, np.cumsum(sizes)[:-1], axis=-1), strict=True))
 
 
-def _stand_in(file: IO[bytes], name: str, size: int) -> Array:
-    """An array that takes no memory, of the shape and dtype that the header at the start of an .npy file promises."""
-    read_header = _HEADERS.get(np.lib.format.read_magic(file))
-    if read_header is None:
-        raise ArgumentError(f"it cannot be read: {name} is not of version 1 or 2 of the format")
-    shape, _, dtype = read_header(file)
-    if dtype.kind not in "fiuU":
-        raise ArgumentError(f"it cannot be read: {name} holds {dtype}, and pickles are refused; wanted real numbers")
-    if math.prod(shape) * dtype.itemsize != size - file.tell():
-        raise ArgumentError(f"it cannot be read: {name} is not as long as its shape {shape} demands")
-    return np.broadcast_to(np.zeros((), dtype), shape)
-
-
 def _size_in_memory(like: Array) -> int:
-    """Bytes of what `like` stands for, whose numbers become float64."""
-    return int(like.size) * max(like.itemsize, np.dtype(np.float64).itemsize)
+    """Bytes of what `like` stands for, whose numbers become float64. A state takes some also where it has no numbers:
+    no file is as long as the states of a robot that does not move are many."""
+    return math.prod(max(1, extent) for extent in map(int, like.shape)) * max(int(like.itemsize), _NUMBER_BYTES)
 
 
 def _read_csv(model: Model, inputs: Sequence[str], file: IO[bytes]) -> dict[str, Array]:
@@ -155,11 +123,12 @@ def _read_csv(model: Model, inputs: Sequence[str], file: IO[bytes]) -> dict[str,
         raise ArgumentError("two coordinates of the robot share a name, so columns cannot tell them apart; use .npz")
     try:
         with io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
-            rows = csv.reader(text)
+            lines = _Lines(text)
             # Blanks around a name are no part of it, unless the robot's name has them.
-            header = [name if name in places else name.strip() for name in next(rows, [])]
+            header = [name if name in places else name.strip() for name in next(lines, [])]
             _check_header([name for name in header if name.split(":")[0] not in _results()] or header, list(places))
-            table = _csv_table(rows, header)
+            quantities = {places[name][0] for name in header if name in places}
+            table = _csv_table(lines, header, sum(len(names[quantity]) for quantity in quantities))
     except (csv.Error, UnicodeDecodeError) as error:
         raise ArgumentError(f"it cannot be read: {error}") from None
     values: dict[str, Array] = {}
@@ -187,18 +156,50 @@ def _check_header(header: Sequence[str], known: Sequence[str]) -> None:
             raise ArgumentError(f"got a column {quoted(name)}; wanted columns such as {near}")
 
 
-def _csv_table(rows: Any, header: Sequence[str]) -> Array:
-    """The numbers of a CSV file below its header, (rows, columns)."""
+class _Lines:
+    """The lines of a .csv file, values by values, none of them longer than `_LONGEST_LINE`."""
+
+    def __init__(self, text: IO[str]) -> None:
+        self._text, self._left = text, 0
+        self._rows = csv.reader(self._pieces())
+
+    def _pieces(self) -> Iterator[str]:
+        while piece := self._text.readline(self._left + 1):
+            self._left -= len(piece)
+            if self._left < 0:
+                raise ArgumentError(
+                    f"line {self.number + 1} is longer than {_LONGEST_LINE} characters; use .npz for so many columns"
+                )
+            yield piece
+
+    def __iter__(self) -> Iterator[list[str]]:
+        return self
+
+    def __next__(self) -> list[str]:
+        self._left = _LONGEST_LINE
+        return next(self._rows)
+
+    @property
+    def number(self) -> int:
+        """Of the line that was read last, from 1."""
+        return self._rows.line_num
+
+
+def _csv_table(lines: _Lines, header: Sequence[str], width: int) -> Array:
+    """The numbers of a CSV file below its header, (rows, columns); each row becomes `width` numbers."""
     values = array("d")
-    for row in rows:
+    most = MAX_BYTES // (_NUMBER_BYTES * max(width, len(header))) * len(header)
+    for row in lines:
         if not row:
             continue
         if len(row) != len(header):
-            raise ArgumentError(f"line {rows.line_num} has {len(row)} values; wanted {len(header)}, as in the header")
+            raise ArgumentError(f"line {lines.number} has {len(row)} values; wanted {len(header)}, as in the header")
+        if len(values) >= most:
+            raise ArgumentError(f"line {lines.number}: its numbers take more than {MAX_BYTES} bytes, so split it")
         for name, text in zip(header, row, strict=True):
             value = number(text)
             if value is None:
-                where = f"line {rows.line_num}, column {quoted(name)}"
+                where = f"line {lines.number}, column {quoted(name)}"
                 raise ArgumentError(f"{where}: got {quoted(text)}; {NO_NUMBER}")
             values.append(value)
-    return np.array(values).reshape(-1, len(header))
+    return np.frombuffer(values, np.float64).reshape(-1, len(header))
