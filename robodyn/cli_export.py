@@ -15,7 +15,7 @@ from robodyn.cli_results import linked
 from robodyn.dynamics import Dynamics
 from robodyn.engines.protocol import DTYPES
 from robodyn.errors import ArgumentError
-from robodyn.files import require_writable_kind
+from robodyn.files import file_named, require_writable, whole_file
 from robodyn.messages import printable, quoted
 from robodyn.model import Model
 from robodyn.questions import BASE, FRAMES, Asked, Question, named, short_names
@@ -69,7 +69,8 @@ def export(load: Callable[[], Model], options: Mapping[str, Any]) -> None:
     texts = {"out": c_source(functions, **written), "header": c_header(functions, **written)}
     for key, path in paths.items():
         if path is not None:
-            path.write_text(texts[key], encoding="ascii")
+            with whole_file(path, f"--{key}") as file:
+                file.write(texts[key].encode("ascii"))
     if paths["out"] is None:
         print(texts["out"], end="")
     else:
@@ -79,11 +80,10 @@ def export(load: Callable[[], Model], options: Mapping[str, Any]) -> None:
 def _path(option: str, text: str | None) -> Path | None:
     if text is None:
         return None
-    path = Path(text)
+    path = file_named(option, text)
     if not path.parent.is_dir():
         raise ArgumentError(f"{option}: {quoted(str(path.parent))} is not a folder")
-    require_writable_kind(path)
-    return path
+    return require_writable(path, option)
 
 
 def _check_extras(asked: Mapping[str, Question], extras: Sequence[str]) -> None:

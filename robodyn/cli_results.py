@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import numpy as np
 from rich.progress import track
@@ -17,9 +18,10 @@ from rich.table import Table
 
 from robodyn._version import __version__
 from robodyn.arguments import Array, one_of, require_finite
+from robodyn.cli_state_files import NAME_ARRAYS
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, NumericalError
-from robodyn.files import require_writable_kind
+from robodyn.files import file_named, require_writable, whole_file
 from robodyn.messages import near_misses, printable, quoted
 from robodyn.model import Model
 from robodyn.questions import FRAMES, QUESTIONS, Question, Result, named
@@ -305,41 +307,46 @@ def output_path(text: str, asked: Asking) -> Path:
     """The path of `--out`, looked at before anything is computed.
 
     Raises:
-        ArgumentError: it has no known ending, or its folder does not exist.
-        OSError: it is there and no regular file.
+        ArgumentError: it has no known ending, its folder does not exist, or it is there and no regular file.
+        OSError: the file that is there is read-only.
     """
-    path = Path(text)
+    path = file_named("--out", text)
     allowed = (".npz", ".json", ".csv") if asked.vectors else (".npz", ".json")
     if path.suffix.lower() not in allowed:
         raise ArgumentError(f"--out: {quoted(text)} ends in {quoted(path.suffix)}; allowed here: {', '.join(allowed)}")
     if not path.parent.is_dir():
         raise ArgumentError(f"--out: {quoted(str(path.parent))} is not a folder")
-    require_writable_kind(path)
-    return path
+    return require_writable(path, "--out")
 
 
 def write(path: Path, dyn: Dynamics, asked: Asking, states: Mapping[str, Array], results: Mapping[str, Array]) -> None:
     """Write states and results, in the format that the path's ending names. What is written as .npz or .csv can be read
     as states again, results that no state has being passed over."""
-    model = dyn.model
-    if path.suffix.lower() == ".json":
-        path.write_text(as_json(dyn, asked, states, results) + "\n", encoding="utf-8")
-    elif path.suffix.lower() == ".npz":
-        names = {key: np.array(getattr(model, key), dtype=str) for key in ("coordinate_names", "velocity_names")}
-        arrays: dict[str, Any] = {**states, **results, **names}
-        with path.open("wb") as file:
+    with whole_file(path, "--out") as file:
+        if path.suffix.lower() == ".json":
+            file.write(f"{as_json(dyn, asked, states, results)}\n".encode())
+        elif path.suffix.lower() == ".npz":
+            named = {name: np.array(getattr(dyn.model, name), dtype=str) for name in NAME_ARRAYS}
+            arrays: dict[str, Any] = {**states, **results, **named}
             np.savez(file, **arrays)
-    else:
-        own = {name: model.coordinate_names if name == "q" else model.velocity_names for name in states}
-        headers = [f"{name}:{component}" for name, components in own.items() for component in components]
-        for name, result in asked.question.results.items():
-            headers += [f"{name}:{each}" for axis in result.axes for each in _csv_names(model, axis)]
-            headers += [] if result.axes else [name]
-        columns = [array.reshape(len(array), prod(array.shape[1:])) for array in (*states.values(), *results.values())]
-        with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(headers)
-            writer.writerows([x for row in rows for x in row.tolist()] for rows in zip(*columns, strict=True))
+        else:
+            _write_csv(file, dyn.model, asked, states, results)
+
+
+def _write_csv(
+    file: IO[bytes], model: Model, asked: Asking, states: Mapping[str, Array], results: Mapping[str, Array]
+) -> None:
+    own = {name: model.coordinate_names if name == "q" else model.velocity_names for name in states}
+    headers = [f"{name}:{component}" for name, components in own.items() for component in components]
+    for name, result in asked.question.results.items():
+        headers += [f"{name}:{each}" for axis in result.axes for each in _csv_names(model, axis)]
+        headers += [] if result.axes else [name]
+    columns = [array.reshape(len(array), prod(array.shape[1:])) for array in (*states.values(), *results.values())]
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    writer = csv.writer(text)
+    writer.writerow(headers)
+    writer.writerows([x for row in rows for x in row.tolist()] for rows in zip(*columns, strict=True))
+    text.detach()  # which leaves the file open
 
 
 def _csv_names(model: Model, axis: int | str) -> Sequence[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -208,7 +208,7 @@ class Dynamics(
         policy: Policy | None = None,
         inertia: ArrayLike | None = None,
         save_every: int | None = 1,
-        checkpoint: str | Path | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
         progress: bool = False,
         out: tuple[Array, Array] | None = None,
     ) -> Rollout:
@@ -228,7 +228,7 @@ class Dynamics(
             inertia: (..., n_bodies, 10), as elsewhere.
             save_every: of so many states one is kept, and the last one; None for the first and the last alone.
             checkpoint: a file of NumPy's .npz format that what was computed is written to, at the start, now and then,
-                and at the end (`Rollout.load`).
+                and at the end (`Rollout.load`). What is there is replaced by a whole file, or stays.
             progress: whether to show a progress bar.
             out: contiguous arrays (K, ..., nq) and (K, ..., nv) for the states, K as many as are kept. They may share
                 memory with arguments.
@@ -238,9 +238,10 @@ class Dynamics(
             state, and the others go on. After Ctrl-C it is what was computed.
 
         Raises:
-            ArgumentError: also dt or steps that are not positive, or a policy that returns something else.
+            ArgumentError: also dt or steps that are not positive, a policy that returns something else, or a checkpoint
+                that names a symbolic link, folder, pipe, socket or device.
             NumericalError: values are checked, and an argument is NaN or infinite.
-            OSError: the checkpoint cannot be written.
+            OSError: the checkpoint cannot be written, or its folder is not there.
             SingularError: the mass matrix is singular whatever the state.
             UnavailableError: there is no memory for the states that are kept.
 

@@ -1,46 +1,141 @@
-"""Opening files that users name: regular ones only, so that nothing waits for a pipe or acts on a device."""
+"""Files that users name: regular ones only, so that nothing waits for a pipe or acts on a device.
+
+They are read through `open_regular`, and written whole or not at all through `whole_file`.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import secrets
 import stat
-from typing import IO
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from robodyn.errors import ArgumentError
+from robodyn.messages import brief, quoted
+
+LONGEST_PATH = 300
+"""So many characters of a path are quoted in a message."""
+
+_KINDS = {
+    stat.S_IFDIR: "directory",
+    stat.S_IFIFO: "pipe",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFLNK: "symbolic link",
+    stat.S_IFCHR: "device",
+    stat.S_IFBLK: "device",
+}
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+
+
+def file_named(name: str, given: Any) -> Path:
+    """A path from what a user gave as argument `name`: text or os.PathLike.
+
+    Raises:
+        ArgumentError: it is something else, empty, or holds null characters.
+    """
+    try:
+        text = os.fsdecode(given) if isinstance(given, str | os.PathLike) else ""
+    except Exception:  # of a foreign object, which may raise anything
+        text = ""
+    if not text or "\0" in text:
+        raise ArgumentError(f"{name}: got {brief(given)}; wanted the name of a file")
+    return Path(text)
 
 
 def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Open a regular file to read its bytes.
+    """Open a regular file to read its bytes. Symbolic links are followed.
 
     Raises:
-        OSError: it cannot be opened, or is no regular file.
+        ArgumentError: it is there and no regular file, or nothing can have such a name.
+        OSError: it cannot be opened.
     """
-    _require_regular(os.stat(path), path)  # noqa: PTH116 - before opening, which may act on a device
+    _require_regular(_looked_at(os.stat, path))  # before opening, which may act on a device
     # The file may have changed since: O_NONBLOCK keeps even a pipe from blocking the second look.
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    file = os.fdopen(descriptor, "rb")
+    file = os.fdopen(os.open(path, _READ), "rb")
     try:
-        _require_regular(os.fstat(descriptor), path)
-    except OSError:
+        _require_regular(os.fstat(file.fileno()))
+    except ArgumentError:
         file.close()
         raise
     return file
 
 
-def require_writable_kind(path: str | os.PathLike[str]) -> None:
-    """Raise unless a file may be made at `path`: there is none yet, or a regular one.
+def require_writable(given: Any, name: str = "path") -> Path:
+    """The path that a user gave as argument `name`, at which `whole_file` may write.
 
     Raises:
-        OSError: it is a directory, pipe, device or socket.
+        ArgumentError: it is no name of a file, or something is there that is no regular file, as a symbolic link.
+        OSError: the file that is there is read-only, or its folder cannot be looked into.
     """
+    path = file_named(name, given)
+    _mode(path, name)
+    return path
+
+
+@contextmanager
+def whole_file(given: Any, name: str = "path") -> Iterator[IO[bytes]]:
+    """A new binary file, which takes the place of what is at the path after all of it was written.
+
+    Until then it lies beside it under a random name, `.robodyn-*.part`. Where anything goes wrong it is removed, and
+    what was there stays as it was. The permissions of a file that is replaced stay. Any number of threads and processes
+    may do so at once: the last one stays.
+
+    Raises:
+        ArgumentError: it is no name of a file, or something is there that is no regular file, as a symbolic link.
+        OSError: the folder is not there, or the file cannot be written; `filename` is the path that was given.
+    """
+    path = file_named(name, given)
+    mode = _mode(path, name)
+    part = path.parent / f".robodyn-{secrets.token_hex(16)}.part"
     try:
-        found = os.stat(path)  # noqa: PTH116 - the one call that open_regular makes too
+        descriptor = os.open(part, _WRITE, 0o666 if mode is None else mode)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                if mode is not None and hasattr(os, "fchmod"):
+                    os.fchmod(file.fileno(), mode)  # what the umask has taken
+                yield file
+                file.flush()
+                os.fsync(file.fileno())  # some disks are full only now
+            os.replace(part, path)  # noqa: PTH105 - the one call that replaces on every system
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+    except OSError as error:  # which names the other file, or none
+        raise OSError(error.errno or errno.EIO, error.strerror or str(error), str(path)) from error
+
+
+def _mode(path: Path, name: str) -> int | None:
+    """The permissions of the regular file that may be replaced; None where nothing is there."""
+    try:
+        found = _looked_at(os.lstat, path)
+        _require_regular(found)
     except FileNotFoundError:
-        return
-    _require_regular(found, path)
+        return None
+    except ArgumentError as error:
+        raise ArgumentError(f"{name}: {quoted(str(path), most=LONGEST_PATH)}: {error}") from None
+    # Another process may have removed it by now, which is no reason to refuse.
+    if not os.access(path, os.W_OK) and os.path.lexists(path):
+        raise PermissionError(errno.EACCES, "it is read-only", str(path))
+    return stat.S_IMODE(found.st_mode) & 0o777
 
 
-def _require_regular(status: os.stat_result, path: str | os.PathLike[str]) -> None:
-    if stat.S_ISDIR(status.st_mode):
-        raise IsADirectoryError(errno.EISDIR, "it is a directory; give a regular file", os.fspath(path))
+def _looked_at(look: Callable[[Any], os.stat_result], path: str | os.PathLike[str]) -> os.stat_result:
+    try:
+        return look(path)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise ArgumentError("its name is too long; give the name of a regular file") from None
+        raise
+    except ValueError:  # null characters, or what the system's encoding lacks
+        raise ArgumentError("no file can have such a name; give the name of a regular file") from None
+
+
+def _require_regular(status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "it is a pipe, device or socket; give a regular file", os.fspath(path))
+        what = _KINDS.get(stat.S_IFMT(status.st_mode), "special file")
+        raise ArgumentError(f"it is a {what}; give the name of a regular file")

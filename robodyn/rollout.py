@@ -7,6 +7,8 @@ frozen, and someone may ask to stop.
 
 from __future__ import annotations
 
+import math
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -22,11 +24,12 @@ from robodyn.array_library import Library
 from robodyn.chains import on_inertia, step_of
 from robodyn.engines.protocol import Marching
 from robodyn.errors import ArgumentError, UnavailableError
+from robodyn.files import require_writable
 from robodyn.integrators import INTEGRATORS
 from robodyn.messages import brief
 from robodyn.queries.call import Call
 from robodyn.questions import QUESTIONS, Asked
-from robodyn.rollout_result import Rollout, file_named
+from robodyn.rollout_result import Rollout
 
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
@@ -59,7 +62,7 @@ def rollout(
     inertia: Any,
     policy: Policy | None,
     save_every: int | None,
-    checkpoint: str | Path | None,
+    checkpoint: str | os.PathLike[str] | None,
     progress: bool,
     out: Any,
 ) -> Rollout:
@@ -69,11 +72,13 @@ def rollout(
     seconds = finite_real(dt)
     if seconds is None or seconds <= 0.0:
         raise ArgumentError(f"dt: got {brief(dt)}; wanted a positive finite number of seconds")
+    if not math.isfinite(steps * seconds):
+        raise ArgumentError(f"dt: got {brief(dt)} for {steps} steps; wanted their times finite")
     every = steps if save_every is None else count("save_every", save_every, 1, _MOST_STEPS)
     if policy is not None and (tau is not None or not callable(policy)):
         got = "tau besides" if callable(policy) else brief(policy)
         raise ArgumentError(f"policy: got {got}; wanted a function of (t, q, qd) that returns tau, and no tau then")
-    file = None if checkpoint is None else _Checkpoint(file_named("checkpoint", checkpoint))
+    file = None if checkpoint is None else _Checkpoint(require_writable(checkpoint, "checkpoint"))
     start = Call(dyn, {"q": q0, "qd": qd0})
     given = {"tau": tau, "f_ext": f_ext, "inertia": inertia}
     with _memory_for(start.batch):
@@ -331,16 +336,21 @@ class _Trajectory:
         if interrupted:
             text = f"rollout: interrupted after {done} of {run.steps} steps; what was computed is returned"
             warnings.warn(text, RuntimeWarning, stacklevel=5)
-        rows = np.flatnonzero(self.diverged >= 0)
+        diverged = self._diverged_by(done)
+        rows = np.flatnonzero(diverged >= 0)
         if rows.size:
             where = row_named(int(rows[0]), run.start.leading) or "the state"
-            step = int(self.diverged[rows[0]])
+            step = int(diverged[rows[0]])
             warnings.warn(
-                f"rollout: {rows.size} of {self.diverged.size} rows diverged, {where} in step {step} (t = "
+                f"rollout: {rows.size} of {diverged.size} rows diverged, {where} in step {step} (t = "
                 f"{step * run.dt:.6g} s); they keep their last finite state. A smaller dt may help",
                 RuntimeWarning,
                 stacklevel=5,
             )
+
+    def _diverged_by(self, done: int) -> Array:
+        """`diverged` after so many steps: Ctrl-C may come when more is known than is kept."""
+        return np.where(self.diverged > done, -1, self.diverged)
 
     def result(self) -> Rollout:
         """What there is so far, the last state included."""
@@ -352,7 +362,8 @@ class _Trajectory:
                 target[kept] = last
             steps, kept = np.append(steps, done), kept + 1
         q, qd = (run.outward(array[:kept]) for array in self._arrays)
-        return Rollout(steps * run.dt, q, qd, self.diverged.reshape(run.start.leading)[()], done)
+        diverged = self._diverged_by(done).reshape(run.start.leading)[()]
+        return Rollout(steps * run.dt, q, qd, diverged, done)
 
     def finished(self) -> Rollout:
         """The result, in the user's arrays where there are any."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import zlib
+import os
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Any
-from zipfile import BadZipFile
+from typing import Any
 
 import numpy as np
 
+from robodyn.archives import Archive
 from robodyn.arguments import Array
-from robodyn.errors import ArgumentError
-from robodyn.messages import brief
+from robodyn.errors import ArgumentError, UnavailableError
+from robodyn.files import LONGEST_PATH, file_named, open_regular, whole_file
+from robodyn.messages import brief, quoted
+
+_KINDS = {"t": "f", "q": "f", "qd": "f", "diverged": "i", "steps": "iu"}
+"""The arrays of a file, and of what kinds they are."""
 
 
 @dataclass(frozen=True)
@@ -30,47 +33,73 @@ class Rollout:
     diverged: Array
     steps: int
 
-    def save(self, path: str | Path) -> None:
-        """Write it as a NumPy archive (.npz) of this very name, which `load` reads."""
-        q, qd = (array if isinstance(array, np.ndarray) else array.get() for array in (self.q, self.qd))
-        part = Path(f"{path}.part")  # written under another name, so that what was there stays whole until then
-        try:
-            with part.open("wb") as file:
-                np.savez(file, t=self.t, q=q, qd=qd, diverged=self.diverged, steps=self.steps)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it as a NumPy archive (.npz) of this very name, which `load` reads.
 
-    @staticmethod
-    def load(path: str | Path) -> Rollout:
-        """Read what `save` wrote.
+        All of it is written, or what was there stays (`robodyn.files.whole_file`).
 
         Raises:
-            ArgumentError: the file holds something else.
+            ArgumentError: the path is no name of a file, or of a symbolic link, folder, pipe, socket or device; or the
+                arrays are none of a rollout, so that `load` would refuse them.
+            OSError: the folder is not there, or the file cannot be written.
         """
-        with file_named("path", path).open("rb") as file:
-            try:
-                return _read(file)
-            except _DAMAGED as error:
-                raise ArgumentError(f"path: {brief(str(path))} holds no rollout ({error})") from error
+        arrays: dict[str, Any] = {name: _on_host(getattr(self, name)) for name in _KINDS}
+        try:
+            _require_sound(**arrays)
+        except ArgumentError as error:
+            raise ArgumentError(f"rollout: {error}") from None
+        with whole_file(path) as file:
+            np.savez(file, **arrays)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Rollout:
+        """Read what `save` wrote. Files that others compressed are read, too, up to `robodyn.archives.MOST_UNPACKED`.
+
+        Raises:
+            ArgumentError: the path is no name of a regular file; the file is damaged, or holds something else.
+            OSError: it cannot be opened.
+            UnavailableError: there is no memory for it.
+        """
+        named = file_named("path", path)
+        try:
+            with open_regular(named) as file:
+                return _read(Archive(file))
+        except (ArgumentError, UnavailableError) as error:
+            raise type(error)(f"path: {quoted(str(named), most=LONGEST_PATH)} holds no rollout ({error})") from None
 
 
-_DAMAGED = (KeyError, ValueError, TypeError, ArithmeticError, EOFError, OSError, RuntimeError, BadZipFile, zlib.error)
-"""What NumPy and zipfile raise where an archive is damaged: places before the file, passwords, other versions."""
+def _read(archive: Archive) -> Rollout:
+    missing = [name for name in _KINDS if name not in archive.keys]
+    if missing:
+        raise ArgumentError(f"it lacks {', '.join(missing)}")
+    arrays = {name: archive.read(name, kinds) for name, kinds in _KINDS.items()}
+    _require_sound(**arrays)
+    t, q, qd, diverged, steps = arrays.values()
+    return Rollout(t, q, qd, diverged[()], int(steps))
 
 
-def _read(file: IO[bytes]) -> Rollout:
-    with np.load(file, allow_pickle=False) as found:
-        t, q, qd, diverged = (np.asarray(found[name]) for name in ("t", "q", "qd", "diverged"))
-        steps = int(found["steps"])
-    shapes = t.ndim == 1 and q.ndim > 1 and q.shape[:-1] == qd.shape[:-1] == t.shape + diverged.shape
-    if not shapes or any(each.dtype.kind != kind for each, kind in zip((t, q, qd, diverged), "fffi", strict=True)):
-        raise ValueError("arrays of no rollout")
-    return Rollout(t, q, qd, diverged, steps)
+def _on_host(array: Any) -> Array:
+    return np.asarray(array.get() if hasattr(array, "get") else array)
 
 
-def file_named(name: str, given: Any) -> Path:
-    """A path from what a user gave as argument `name`."""
-    if not isinstance(given, str | Path) or "\0" in str(given):
-        raise ArgumentError(f"{name}: got {brief(given)}; wanted the name of a file")
-    return Path(given)
+def _require_sound(t: Array, q: Array, qd: Array, diverged: Array, steps: Array) -> None:
+    """Raise ArgumentError unless a rollout may be so."""
+    for name, array in {"t": t, "q": q, "qd": qd}.items():
+        if array.dtype not in (np.float32, np.float64):
+            raise ArgumentError(f"{name}: got {array.dtype}; wanted float32 or float64")
+    if q.dtype != qd.dtype:
+        raise ArgumentError(f"qd: got {qd.dtype}; wanted {q.dtype}, as q")
+    if steps.dtype.kind not in "iu" or steps.ndim or steps < 0:
+        raise ArgumentError(f"steps: got {brief(steps)}; wanted an integer from 0")
+    if t.ndim != 1 or not 1 <= t.size <= int(steps) + 1:
+        raise ArgumentError(f"t: got shape {t.shape}; wanted from 1 to {int(steps) + 1} times")
+    if not np.isfinite(t).all() or t[0] < 0.0 or (np.diff(t) < 0.0).any():
+        raise ArgumentError("t: wanted finite times from 0, in their order")
+    if q.ndim < 2 or qd.ndim < 2 or not q.shape[:-1] == qd.shape[:-1] == t.shape + diverged.shape:
+        shapes = ", ".join(str(array.shape) for array in (t, q, qd, diverged))
+        raise ArgumentError(f"t, q, qd, diverged: got shapes {shapes}; wanted (K,), (K, ..., nq), (K, ..., nv), (...)")
+    if diverged.dtype.kind != "i" or (diverged < -1).any() or (diverged > steps).any():
+        raise ArgumentError(f"diverged: wanted integers from -1 to {int(steps)}")
+    finite = np.isfinite(q).all(axis=-1) & np.isfinite(qd).all(axis=-1)
+    if not (finite.all(axis=0) | (diverged == 0)).all():
+        raise ArgumentError("q, qd: got NaN or infinity in a row that was finite at its start")

@@ -433,6 +433,6 @@ def test_a_number_beyond_single_precision(tmp_path):
 
 
 def test_files_that_cannot_be_written_or_read(tmp_path):
-    refused(["export", own("arm6"), "--out", tmp_path], "cannot open", tmp_path.name)
-    refused(["export", own("arm6"), "--header", tmp_path], "cannot open", tmp_path.name)
+    refused(["export", own("arm6"), "--out", tmp_path], tmp_path.name, "it is a directory", "regular file")
+    refused(["export", own("arm6"), "--header", tmp_path], tmp_path.name, "it is a directory", "regular file")
     refused(["export", tmp_path / "none.urdf"], "none.urdf")

@@ -7,7 +7,7 @@ import re
 
 from robodyn.builders.foreign import foreign
 from robodyn.errors import ArgumentError, LoadError
-from robodyn.files import open_regular
+from robodyn.files import LONGEST_PATH, open_regular
 from robodyn.messages import quoted
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -18,9 +18,6 @@ _LONGEST_NAME = 255
 
 ALLOWED = "a path, XML text that begins with '<', bytes, an open file, or a robot object of urdfpy, urchin or yourdfpy"
 """What a robot may be read from, for messages."""
-
-_PATH = 300
-"""So many characters of a path are quoted in a message."""
 
 _UTF_32 = tuple(first.encode(codec) for first in "\ufeff< \t\r\n" for codec in ("utf-32-le", "utf-32-be"))
 """How XML in UTF-32 begins. UTF-16 never begins so: its second character would be null, which XML does not allow."""
@@ -78,7 +75,7 @@ def _from_path(path: str) -> bytes:
     """Read a regular file and refuse anything that could block, such as a pipe or a device."""
     if not path.strip():
         raise LoadError(f"the path {quoted(path)} is blank; give {ALLOWED}")
-    name = f"the file {quoted(path, most=_PATH)}"
+    name = f"the file {quoted(path, most=LONGEST_PATH)}"
     try:
         with open_regular(path) as file:
             data = file.read(MAX_BYTES + 1)
