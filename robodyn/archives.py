@@ -30,6 +30,8 @@ _MOST_DIRECTORY = 64 << 10
 _MOST_HEADER = 10_000
 _MOST_ITEM = 1 << 20
 """Most bytes of one item: texts have as many as the longest of them needs."""
+_DEFLATED_MOST = 1032
+"""How many bytes one byte that is deflated comes to at most."""
 _CHUNK = 1 << 20
 _SHOWN = 100
 
@@ -194,6 +196,7 @@ def _require_side_by_side(file: IO[bytes], infos: dict[str, zipfile.ZipInfo], st
             (flags, method) != (info.flag_bits, info.compress_type)
             or not (same or flags & _STREAMED)
             or (stored and info.compress_size != info.file_size)
+            or info.file_size > _DEFLATED_MOST * (info.compress_size + 1)
         ):
             raise ArgumentError(f"it cannot be read: the sizes of {quoted(key)} contradict each other")
         at = info.header_offset + _LOCAL.size + name + extra + info.compress_size

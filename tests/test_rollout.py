@@ -19,6 +19,7 @@ from robodyn.engines.cpu.kernels import Compiler
 from robodyn.integrators import INTEGRATORS, evaluations
 from robodyn.joints import KINDS
 from robodyn.queries.call import Call
+from robodyn.rollout import _Trajectory
 from robodyn.simulation import METHODS
 
 KINDS_OF_JOINTS = ("revolute", "prismatic", "helical", "planar", "spherical", "floating")
@@ -376,6 +377,25 @@ def test_an_interruption_returns_what_was_computed(awkward, tmp_path, monkeypatc
     assert np.array_equal(on.q[-1], dyn.rollout(q, qd, None, 1e-3, 12).q[-1])
 
 
+def test_ctrl_c_between_freezing_and_keeping_leaves_a_sound_result(tmp_path, monkeypatch):
+    """Rows that diverged in steps that nobody gets to see have not diverged."""
+    kept = _Trajectory.keep
+
+    def keep(self: Any, q: np.ndarray, qd: np.ndarray, first: int) -> None:
+        if len(q) > 1:  # steps, not the start
+            raise KeyboardInterrupt
+        kept(self, q, qd, first)
+
+    monkeypatch.setattr(_Trajectory, "keep", keep)
+    qd = np.zeros((2, 6))
+    qd[1] = 1e200
+    dyn = rd.Dynamics(rd.load_urdf(own("arm6")), engine="reference")
+    with pytest.warns(RuntimeWarning, match="interrupted after 0 of 100 steps"):
+        found = dyn.rollout(np.zeros((2, 6)), qd, None, 1e200, 100, integrator="euler", checkpoint=tmp_path / "x")
+    assert found.steps == 0 and found.diverged.tolist() == [-1, -1]
+    assert rd.Rollout.load(tmp_path / "x").diverged.tolist() == [-1, -1]
+
+
 def test_a_slow_policy_loses_no_step(tmp_path, monkeypatch):
     """Steps that Python makes are kept, shown and written soon after they are made."""
     monkeypatch.setattr("robodyn.rollout._WINDOW_S", 0.0)
@@ -467,6 +487,7 @@ def test_ctrl_c_ends_a_rollout(interrupts):
         ({"dt": 0.0}, "dt: got 0.0; wanted a positive finite"),
         ({"dt": -1e-3}, "dt: got -0.001"),
         ({"dt": np.nan}, "dt: got nan"),
+        ({"dt": 1e308}, r"dt: got 1e\+308 for 5 steps; wanted their times finite"),
         ({"steps": 0}, "steps: got 0; wanted an integer from 1"),
         ({"steps": 2.5}, "steps: got 2.5"),
         ({"integrator": "leapfrog"}, "integrator: got 'leapfrog'; allowed: 'semi_implicit_euler'"),
@@ -480,6 +501,8 @@ def test_ctrl_c_ends_a_rollout(interrupts):
         ({"policy": lambda *_: np.zeros((3, 6)), "tau": None}, r"policy: returned shape \(3, 6\) for states \(2,\)"),
         ({"progress": 1}, "progress: got 1"),
         ({"checkpoint": 3}, "checkpoint: got 3; wanted the name of a file"),
+        ({"checkpoint": ""}, "checkpoint: got ''; wanted the name of a file"),
+        ({"checkpoint": "/"}, 'checkpoint: "/": it is a directory; give the name of a regular file'),
         ({"checkpoint": "a\0"}, r"checkpoint: got 'a\\x00'; wanted the name of a file"),
         ({"inertia": np.ones((5, 2, 6, 10))}, r"inertia: got shape .*; wanted \(2, 6, 10\)$"),
         ({"out": np.zeros(3)}, "out: wanted a tuple of 2 arrays"),
