@@ -502,7 +502,7 @@ def test_ctrl_c_ends_a_rollout(interrupts):
         ({"progress": 1}, "progress: got 1"),
         ({"checkpoint": 3}, "checkpoint: got 3; wanted the name of a file"),
         ({"checkpoint": ""}, "checkpoint: got ''; wanted the name of a file"),
-        ({"checkpoint": "/"}, 'checkpoint: "/": it is a directory; give the name of a regular file'),
+        ({"checkpoint": "."}, r'checkpoint: "\.": it is a directory; give the name of a regular file'),
         ({"checkpoint": "a\0"}, r"checkpoint: got 'a\\x00'; wanted the name of a file"),
         ({"inertia": np.ones((5, 2, 6, 10))}, r"inertia: got shape .*; wanted \(2, 6, 10\)$"),
         ({"out": np.zeros(3)}, "out: wanted a tuple of 2 arrays"),
