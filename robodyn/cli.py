@@ -468,7 +468,7 @@ def run(arguments: list[str]) -> int:
     except OSError as error:
         if error.filename is None:
             _abandon_stdout()
-        where = "cannot write the output" if error.filename is None else f"cannot open {error.filename!r}"
+        where = "cannot write the output" if error.filename is None else f"cannot open or write {error.filename!r}"
         return _fail(f"{where}: {error.strerror or error}")
     except Exception as error:
         if os.environ.get("ROBODYN_DEBUG"):

@@ -55,7 +55,8 @@ def export(load: Callable[[], Model], options: Mapping[str, Any]) -> None:
     _check_extras(asked, extras)
     _check_link(asked, options)
     paths = {key: _path(f"--{key}", options[key]) for key in ("out", "header")}
-    if paths["out"] is not None and paths["out"] == paths["header"]:
+    places = [path.resolve() for path in paths.values() if path is not None]
+    if len(set(places)) < len(places):
         raise ArgumentError("--out and --header name the same file")
     model = load()
     prefix = _prefix(model, options["name"])

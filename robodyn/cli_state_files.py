@@ -40,7 +40,7 @@ _REAL = "fiu"
 
 _NUMBER_BYTES = np.dtype(np.float64).itemsize
 
-_LONGEST_LINE = 4 << 20
+LONGEST_LINE = 4 << 20
 """Most characters of a line of a .csv file, which may go on over line breaks in quotes."""
 
 
@@ -157,7 +157,7 @@ def _check_header(header: Sequence[str], known: Sequence[str]) -> None:
 
 
 class _Lines:
-    """The lines of a .csv file, values by values, none of them longer than `_LONGEST_LINE`."""
+    """The lines of a .csv file, values by values, none of them longer than `LONGEST_LINE`."""
 
     def __init__(self, text: IO[str]) -> None:
         self._text, self._left = text, 0
@@ -168,7 +168,7 @@ class _Lines:
             self._left -= len(piece)
             if self._left < 0:
                 raise ArgumentError(
-                    f"line {self.number + 1} is longer than {_LONGEST_LINE} characters; use .npz for so many columns"
+                    f"line {self.number + 1} is longer than {LONGEST_LINE} characters; use .npz for so many columns"
                 )
             yield piece
 
@@ -176,7 +176,7 @@ class _Lines:
         return self
 
     def __next__(self) -> list[str]:
-        self._left = _LONGEST_LINE
+        self._left = LONGEST_LINE
         return next(self._rows)
 
     @property

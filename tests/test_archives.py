@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import struct
 import tracemalloc
 import zipfile
@@ -144,7 +143,8 @@ ARCHIVES = {
         with_q(DEFLATED, Q[:-8], size=len(Q)),
         "it was cut|CRC",
     ),
-    "deflated rubbish": (with_q(method=DEFLATED, packed=len(Q)), "cannot be read"),
+    "a deflated array of another length": (with_q(DEFLATED, packed=len(Q)), "overlaps"),
+    "deflated rubbish": (archive([{**each, "method": DEFLATED} for each in members()]), "cannot be read"),
     "the same place twice": (archive([{**each, "start": 0} for each in members()]), "overlaps"),
     "a name twice": (archive([*members(), member("q.npy", Q)]), '"q" twice'),
     "two names for one array": (archive([*members(), member("q", Q)]), '"q" twice'),
@@ -295,6 +295,16 @@ def test_what_is_compressed_unpacks_to_a_bounded_size(tmp_path, bomb):
             read(path)
 
 
+def test_where_there_is_no_memory_that_is_said(tmp_path, monkeypatch):
+    def none(*_: Any) -> None:
+        raise MemoryError
+
+    (tmp_path / "x").write_bytes(archive(members()))
+    monkeypatch.setattr(np, "empty", none)
+    with pytest.raises(rd.UnavailableError, match=r"path: .*x\" holds no rollout .*there is no memory"):
+        rd.Rollout.load(tmp_path / "x")
+
+
 # Files of states.
 
 
@@ -324,8 +334,8 @@ def test_states_without_numbers_are_counted(tmp_path):
 @pytest.mark.parametrize("header", ["q:elbow\n", ""], ids=["numbers", "header"])
 @pytest.mark.parametrize("line", [10**7 * "1", 10**6 * "1,", 10**6 * '"\n",'], ids=["value", "values", "breaks"])
 def test_lines_of_csv_files_are_bounded(tmp_path, monkeypatch, header, line):
-    assert cli_state_files._LONGEST_LINE <= 4 * MEGABYTE
-    monkeypatch.setattr(cli_state_files, "_LONGEST_LINE", 100_000)
+    assert cli_state_files.LONGEST_LINE <= 4 * MEGABYTE
+    monkeypatch.setattr(cli_state_files, "LONGEST_LINE", 100_000)
     path = tmp_path / "x.csv"
     path.write_text(header + line)
     with memory(4 * MEGABYTE), pytest.raises(rd.ArgumentError, match=r"line \d+ is longer than 100000 characters"):
@@ -404,6 +414,7 @@ def test_damaged_files_are_sound_or_refused(tmp_path):
 
 @pytest.mark.nightly
 def test_many_damaged_files_are_sound_or_refused(tmp_path):
-    counts = attacked(tmp_path, int(os.environ.get("ROBODYN_FUZZ_SEED", "21")), 20_000, 2 * MEGABYTE)
+    """With another seed each time, which is printed."""
+    counts = attacked(tmp_path, int(np.random.default_rng().integers(1 << 32)), 20_000, 2 * MEGABYTE)
     print(counts)
     assert counts["read"] > 1000 and counts["refused"] > 8000, counts

@@ -436,3 +436,7 @@ def test_files_that_cannot_be_written_or_read(tmp_path):
     refused(["export", own("arm6"), "--out", tmp_path], tmp_path.name, "it is a directory", "regular file")
     refused(["export", own("arm6"), "--header", tmp_path], tmp_path.name, "it is a directory", "regular file")
     refused(["export", tmp_path / "none.urdf"], "none.urdf")
+    (tmp_path / "a").mkdir()
+    same = ["--out", tmp_path / "x.c", "--header", tmp_path / "a" / ".." / "x.c"]
+    refused(["export", own("arm6"), *same], "--out and --header name the same file")
+    assert not (tmp_path / "x.c").exists()

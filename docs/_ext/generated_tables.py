@@ -14,7 +14,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import robodyn
-from robodyn import cli_state_files, errors, sweeps
+from robodyn import archives, cli_state_files, errors, sweeps
 from robodyn.builders import elements, sources, urdf
 from robodyn.builders.findings import FINDINGS, SEVERITIES
 from robodyn.engines.make import ENGINE_NAMES
@@ -132,6 +132,8 @@ def reading_limits() -> list[Row]:
         ("elements in a file", f"{elements.MAX_ELEMENTS:,}"),
         ("depth of nested elements", f"{elements.MAX_DEPTH}"),
         ("numbers of a file of states, unpacked (`robodyn id --states`)", f"{cli_state_files.MAX_BYTES // 2**30} GiB"),
+        ("what is compressed in a file of states or a rollout, unpacked", f"{archives.MOST_UNPACKED // 2**20} MiB"),
+        ("a line of a .csv file of states", f"{cli_state_files.LONGEST_LINE:,} characters"),
     ]
 
 
