@@ -303,12 +303,12 @@ class Floating(JointKind):
 def unit_quaternion(q: Scalars) -> Scalars:
     """A quaternion xyzw scaled to unit length, by operations on scalars alone.
 
-    First by the sum of its entries' sizes, so that no square overflows or vanishes, and in two steps, since the
-    reciprocal of a sum may overflow where its root does not. All four entries become NaN where the length is zero, or
-    where one is NaN or infinite, or their sum is: lengths from half of the largest number on.
+    First twice by the sum of the roots of its entries' sizes, so that no square overflows or vanishes: of all finite
+    lengths there are, that sum and its reciprocal are normal numbers. All four entries become NaN where the length is
+    zero, or where one is NaN or infinite.
     """
-    x, y, z, w = q
-    step = 1.0 / np.sqrt(np.abs(x) + np.abs(y) + np.abs(z) + np.abs(w))
+    x, y, z, w = (np.sqrt(np.abs(entry)) for entry in q)
+    step = 1.0 / (x + y + z + w)
     q = scale(step, scale(step, q))
     return scale(1.0 / np.sqrt(dot(q, q)), q)  # type: ignore[no-any-return]
 

@@ -14,13 +14,12 @@ from robodyn.arguments import Array, batch_shape, broadcast_leading, real_array,
 from robodyn.cached import cached_property
 from robodyn.description import Finding
 from robodyn.errors import ArgumentError
-from robodyn.joints import CODE, KINDS, JointKind
+from robodyn.joints import CODE, KINDS, JointKind, unit_quaternion
 from robodyn.messages import brief, near_misses, printable
 from robodyn.model_fields import checked_fields, owned
 from robodyn.tree import Indices, Tree, read_only
 
 _TABLE_ROWS = 40
-_QUATERNION_TOO_SHORT = 1e-12
 _LENGTH_RANGE = 1.0
 _FARTHEST_ANGLE = 1e6
 """A position limit of an angle beyond this, 160,000 turns, stands for none: sine and cosine lose their digits there."""
@@ -339,33 +338,28 @@ class Model:
         return read_only(np.concatenate(starts) if starts else np.empty(0, dtype=np.intp))
 
     def unit_coordinates(self, q: Array) -> Array:
-        """q (..., nq) with every quaternion scaled to unit length, one of zero length to NaN; q itself where the model
-        has none."""
+        """q (..., nq) with every quaternion scaled to unit length, whatever its length; one of zero length, or with an
+        entry that is NaN or infinite, becomes NaN. q itself where the model has no quaternions."""
         if not self.quaternion_starts.size:
             return q
         index = self.quaternion_starts[:, None] + np.arange(4)
-        quaternions = q[..., index]
         with np.errstate(all="ignore"):
-            # First by a power of two, which is exact, so that no square overflows or vanishes.
-            exponent = np.frexp(np.abs(quaternions).max(axis=-1, keepdims=True))[1]
-            quaternions = np.ldexp(quaternions, -exponent)
-            unit = quaternions / np.sqrt((quaternions * quaternions).sum(axis=-1, keepdims=True))
+            unit = np.stack(unit_quaternion(tuple(np.moveaxis(q[..., index], -1, 0))), axis=-1)
         q = q.copy()
         q[..., index] = unit
         return q
 
     def normalized(self, q: Array) -> Array:
-        """q (..., nq) with every quaternion scaled to unit length; q itself where the model has none.
+        """`unit_coordinates` where zero length is an error.
 
         Raises:
             ArgumentError: a quaternion of zero length; names the joint's coordinate and the rows.
         """
         index = self.quaternion_starts[:, None] + np.arange(4)
-        with np.errstate(all="ignore"):
-            short = np.linalg.norm(q[..., index], axis=-1) < _QUATERNION_TOO_SHORT
-        if short.any():
-            which = int(np.argwhere(short)[0][-1])
-            where = f" {rows_named(short, 1)}" if short.ndim > 1 else ""
+        nothing = (q[..., index] == 0.0).all(axis=-1)
+        if nothing.any():
+            which = int(np.argwhere(nothing)[0][-1])
+            where = f" {rows_named(nothing, 1)}" if nothing.ndim > 1 else ""
             raise ArgumentError(
                 f"q: the quaternion that starts at {self.coordinate_names[index[which, 0]]!r} has zero length{where}; "
                 "wanted four numbers xyzw that can be scaled to unit length"

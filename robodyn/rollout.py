@@ -161,7 +161,7 @@ class _Run:
         model, library = self.dyn.model, self.library
         if model.quaternion_starts.size:
             given = library.to_numpy(q)
-            unit = model.normalized(given)
+            unit = model.normalized(given) if self.start.checked else model.unit_coordinates(given)
             near = np.abs(unit - given) <= 8.0 * np.finfo(unit.dtype).eps
             q = library.like_numpy(np.where(near, given, unit))
         return q, qd

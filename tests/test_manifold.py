@@ -137,20 +137,26 @@ def test_quaternions_are_normalised_on_the_way_in_and_zero_length_is_an_error():
     assert np.allclose(dyn.forward_kinematics(longer), dyn.forward_kinematics(q), atol=1e-14)
     assert np.allclose(model.integrate(longer, np.zeros(6)), q, atol=1e-14)
     longer[1, 3:] = 0.0
-    for call in (lambda: dyn.mass_matrix(longer), lambda: model.integrate(longer, np.zeros(6))):
+    checked = rd.Dynamics(model, engine="reference", check=True)
+    for call in (lambda: checked.forward_kinematics(longer), lambda: model.integrate(longer, np.zeros(6))):
         with pytest.raises(rd.ArgumentError, match=r"'joint0.qx' has zero length in 1 of 3 rows: 1"):
             call()
 
 
-@pytest.mark.parametrize("size", [1e-11, 1e-3, 1e200, 1.6e308])
+@pytest.mark.parametrize("size", [1e-310, 1e-300, 1e-200, 1e-20, 1e-11, 1e-3, 1e200, 1.6e308])
 def test_quaternions_of_any_size_are_normalised(size):
-    """Squares of their components may vanish or overflow; only a length below 1e-12 counts as none."""
+    """Squares of their components may vanish or overflow, and their sum."""
     model = one_joint("spherical")
     q = np.array([0.1, -0.7, 0.5, 0.5])
-    np.testing.assert_allclose(model.integrate(q * size, np.zeros(3)), q / np.linalg.norm(q), rtol=1e-15)
-    np.testing.assert_allclose(model.normalized(q * size), q / np.linalg.norm(q), rtol=1e-15)
+    given = q * size
+    exact = given / np.longdouble(size)  # subnormal numbers have few digits
+    unit = (exact / np.sqrt((exact * exact).sum())).astype(np.float64)
+    for got in (model.integrate(given, np.zeros(3)), model.normalized(given), model.unit_coordinates(given)):
+        np.testing.assert_allclose(got, unit, rtol=1e-15)
+    turned = model.integrate(q, [0.3, -0.2, 0.1])
+    np.testing.assert_allclose(model.difference(given, turned * size), [0.3, -0.2, 0.1], rtol=0, atol=1e-12)
     with pytest.raises(rd.ArgumentError, match="zero length"):
-        model.normalized(q * 1e-200)
+        model.normalized(q * 0.0)
 
 
 def test_nan_and_infinity_stay_in_their_rows_and_warn_of_nothing():

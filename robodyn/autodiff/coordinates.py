@@ -75,7 +75,7 @@ class Coordinates:
             return q
         parts = self._attitudes(q)
         # By its own size first, as `robodyn.joints.unit_quaternion` does; the direction does not depend on it.
-        step = self._fixed(self._xp.sqrt(self._xp.abs(parts).sum(-1)))[..., None]
+        step = self._fixed(self._xp.sqrt(self._xp.abs(parts)).sum(-1))[..., None]
         parts = parts / step / step
         parts = parts / self._xp.sqrt((parts * parts).sum(-1))[..., None]
         return self._unit_order(self._xp.concatenate((q, parts.reshape((*q.shape[:-1], self._quaternions))), -1))

@@ -63,8 +63,8 @@ class Call:
         if self.checked:
             for name, array in arrays.items():
                 require_finite(name, array, trailing[name])
-        q = arrays["q"]
-        arrays["q"] = q if self.engine.normalizes else dyn.model.normalized(q)
+        self._q = q = arrays["q"]
+        arrays["q"] = q if self.engine.normalizes else dyn.model.unit_coordinates(q)
         self.inertia, self.singular = arrays.get("inertia"), cast(Array | None, None)
         self.batch = prod(self.leading)
         self.inputs: dict[str, Array] = {}
@@ -160,8 +160,9 @@ class Call:
             except NumericalError as error:
                 message = f"result {error}: the state is singular, overflows, or has huge angles"
             if message:
-                q = self.library.to_numpy(self.inputs["q"])
-                self.dyn.model.normalized(q.reshape(*self.leading, -1))  # names a quaternion of zero length
+                q = self.library.to_numpy(self._q)
+                # Names a quaternion of zero length.
+                self.dyn.model.normalized(np.broadcast_to(q, (*self.leading, self.dyn.model.nq)))
                 raise NumericalError(message)
 
     def _into(self, shaped: Mapping[str, Array], out: Any) -> tuple[Any, ...]:

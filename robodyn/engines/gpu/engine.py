@@ -357,7 +357,7 @@ class GpuEngine(Engine):
         here = isinstance(inputs["q"], np.ndarray)
         given = dict(inputs) if here else {name: self.library.to_numpy(array) for name, array in inputs.items()}
         results = {name: np.empty(array.shape, array.dtype) for name, array in outputs.items()}
-        given["q"] = self.model.normalized(given["q"])
+        given["q"] = self.model.unit_coordinates(given["q"])
         ReferenceEngine(self.model, self.dtype).run(task, given, results, link=link)
         for name, array in outputs.items():
             array[...] = results[name] if here else self.library.like_numpy(results[name])

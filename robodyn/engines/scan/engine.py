@@ -91,7 +91,7 @@ class ScanEngine(Engine):
             ArgumentError: more than memory holds.
         """
         require_sparse_memory(self.layout)
-        given = {**inputs, "q": self.model.normalized(inputs["q"])}
+        given = {**inputs, "q": self.model.unit_coordinates(inputs["q"])}
         with np.errstate(all="ignore"), operators(self.layout.options.operators):
             H = sparse_mass_matrix(State(self.layout, given))
         H.data = finished(H.data[None])
