@@ -179,6 +179,19 @@ class Inertia(NamedTuple):
             sub(scale(self.m, v.lin), cross(self.h, v.ang)),
         )
 
+    def velocity_force(self, v: Motion) -> Force:
+        """v x* I v, without v x m v, which is zero and much larger than the rest far from the axes of rotation."""
+        classical = cross(v.ang, v.lin)
+        return self._turning(v.ang) + Force(cross(self.h, classical), scale(self.m, classical))
+
+    def net_force(self, v: Motion, a: Motion) -> Force:
+        """I a + v x* I v: I times the classical acceleration, and what turning takes."""
+        return self.times(Motion(a.ang, add(a.lin, cross(v.ang, v.lin)))) + self._turning(v.ang)
+
+    def _turning(self, ang: Vec3) -> Force:
+        """w x I w, w x (w x h)."""
+        return Force(cross(ang, symmetric_times(self.I, ang)), cross(ang, cross(ang, self.h)))
+
 
 class ArticulatedInertia(NamedTuple):
     """A symmetric 6 x 6 inertia [[I, H], [H', M]] as 21 numbers: I and M symmetric, H full.

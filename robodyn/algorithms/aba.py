@@ -87,7 +87,7 @@ def bias(body: Body, own: Fields, parent: Fields) -> Written:
     placed = place(body, own, parent)
     vJ = joint_motion(body, body.qd)
     v = placed["X"].motion(parent.v) + vJ
-    return {**placed, "v": v, "c": v.cross(vJ), "pA": v.cross_force(body.inertia.times(v))}
+    return {**placed, "v": v, "c": v.cross(vJ), "pA": body.inertia.velocity_force(v)}
 
 
 def external_force(body: Body, own: Fields, parent: Fields) -> Written:

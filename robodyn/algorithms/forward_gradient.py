@@ -39,8 +39,7 @@ from robodyn.sweeps import (
 def body_forces(body: Body, own: Fields, parent: Fields) -> Written:
     """I and f = I a + v x* I v of the body alone, to which those of its subtree will be added."""
     inertia = own.XR.inertia_back(body.inertia)
-    f = inertia.times(own.a) + own.v.cross_force(inertia.times(own.v))
-    return {"Ic": inertia, "f": f}
+    return {"Ic": inertia, "f": inertia.net_force(own.v, own.a)}
 
 
 def less_external(body: Body, own: Fields, parent: Fields) -> Written:

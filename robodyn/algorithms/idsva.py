@@ -56,11 +56,10 @@ DOF_MOMENTS = FieldType((0.0, 0.0, 0.0), lambda nv: nv)
 def body_forces(body: Body, own: Fields, parent: Fields) -> Written:
     """I, 2B and f of the body alone, to which those of its subtree will be added."""
     inertia = own.XR.inertia_back(body.inertia)
-    h = inertia.times(own.v)
     return {
         "Ic": inertia,
         "B2": body_coriolis(inertia, own.v.scaled(2.0)),
-        "f": inertia.times(own.a) + own.v.cross_force(h),
+        "f": inertia.net_force(own.v, own.a),
     }
 
 

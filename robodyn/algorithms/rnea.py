@@ -26,7 +26,7 @@ def force(body: Body, own: Fields, parent: Fields) -> Written:
     """f_i = I a_i + v_i x* I v_i, with v_i and a_i of `kinematics.acceleration`."""
     moved = acceleration(body, own, parent)
     v, a = moved["v"], moved["a"]
-    return {**moved, "f": body.inertia.times(a) + v.cross_force(body.inertia.times(v))}
+    return {**moved, "f": body.inertia.net_force(v, a)}
 
 
 def external_force(body: Body, own: Fields, parent: Fields) -> Written:

@@ -55,7 +55,7 @@ def forces(body: Body, own: Fields, parent: Fields) -> Written:
         **dict(zip(_MOTIONS, (v, a, w), strict=True)),
         **dict(zip(_PARENTS, (v_p, a_p, w_p), strict=True)),
         "X": X,
-        "f": inertia.times(a) + v.cross_force(inertia.times(v)),
+        "f": inertia.net_force(v, a),
         "P": inertia.times(w),
         "Z": body_coriolis(inertia, v.scaled(2.0)).transpose_times(w).ang,
     }

@@ -113,7 +113,7 @@ class _Bodies:
 
 def _load(inertia: Inertia, v: Motion) -> tuple[Force, Sym6]:
     """-v x* I v and I."""
-    return v.cross_force(inertia.times(v)).scaled(-1.0), symmetric(articulated(inertia))
+    return inertia.velocity_force(v).scaled(-1.0), symmetric(articulated(inertia))
 
 
 _loads = Elementwise(_load, FieldType((ZERO_FORCE, ZERO_SYM6)), INERTIA, MOTION)

@@ -56,7 +56,7 @@ def _changes(E: Mat3, S: Motion, of_body: tuple[Motion, Motion, Motion]) -> tupl
 def _parts(E: Mat3, inertia: Inertia, v: Motion, a: Motion) -> tuple[Any, ...]:
     """I, 2B and f of a body; its inertia is in the tree's axes already."""
     v, a = turned(E, v), turned(E, a)
-    f = inertia.times(a) + v.cross_force(inertia.times(v))
+    f = inertia.net_force(v, a)
     return inertia, body_coriolis(inertia, v.scaled(2.0)), f
 
 

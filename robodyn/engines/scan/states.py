@@ -388,7 +388,7 @@ def joint_transform(kind: JointKind) -> Elementwise:
 
 
 def _body_force(inertia: Inertia, v: Motion, a: Motion) -> Force:
-    return inertia.times(a) + v.cross_force(inertia.times(v))
+    return inertia.net_force(v, a)
 
 
 body_force = Elementwise(_body_force, FORCE, INERTIA, MOTION, MOTION)
