@@ -10,6 +10,8 @@ from conftest import random_states, relative
 from robots import own
 
 import robodyn as rd
+from robodyn.algorithms.aba import INVERSE_MASS_MATRIX
+from robodyn.algorithms.forward_gradient import inverse_by_mass_matrix
 from robodyn.builders.urdf import read_urdf
 from robodyn.description import Inertial, Joint, Limits, Link, Mimic, Pose, RobotDescription
 from robodyn.questions import QUESTIONS, plain_questions
@@ -345,3 +347,118 @@ def test_every_program_of_robots_without_mass_is_there_or_is_refused():
         assert {query for query, kind in refused if kind is rd.NumericalError} == centred
         inverting = {name for name in plain_questions() if "inverse" in QUESTIONS[name].needs} if model.nv else set()
         assert {query for query, kind in refused if kind is rd.SingularError} == inverting
+
+
+def exact_pivots(model, q):
+    """Pivots of the mass matrix of revolute joints, in 150 digits, and the matrix."""
+    mp = pytest.importorskip("mpmath", reason="mpmath is not installed")
+    mp.mp.dps = 150
+
+    def matrix(rows):
+        return mp.matrix([[mp.mpf(float(x)) for x in row] for row in rows])
+
+    def hat(a):
+        return mp.matrix([[0, -a[2], a[1]], [a[2], 0, -a[0]], [-a[1], a[0], 0]])
+
+    n, columns = model.n_bodies, {-1: (mp.matrix(3, model.nv), mp.matrix(3, model.nv))}
+    H = mp.matrix(n, n)
+    for i in range(n):
+        E, r = matrix(model.Xtree[i][:9].reshape(3, 3)), mp.matrix([mp.mpf(float(x)) for x in model.Xtree[i][9:]])
+        c, s = mp.cos(mp.mpf(float(q[i]))), mp.sin(mp.mpf(float(q[i])))
+        E = mp.matrix([[c, s, 0], [-s, c, 0], [0, 0, 1]]) * E
+        ang, lin = columns[int(model.parent[i])]
+        ang, lin = E * ang, E * (lin - hat(r) * ang)
+        ang[2, i] += 1
+        columns[i] = ang, lin
+        m, x, y, z, *six = (mp.mpf(float(value)) for value in model.inertia[i])
+        I = mp.matrix([[six[0], six[1], six[2]], [six[1], six[3], six[4]], [six[2], six[4], six[5]]])
+        H += ang.T * (I * ang + hat([x, y, z]) * lin) + lin.T * (m * lin - hat([x, y, z]) * ang)
+    left, pivots = H.copy(), [mp.mpf(0)] * n
+    for k in range(n - 1, -1, -1):
+        pivots[k] = left[k, k]
+        for i in range(k):
+            share = left[k, i] / left[k, k]
+            for j in range(k):
+                left[i, j] -= share * left[k, j]
+    return pivots, H
+
+
+def extreme_chain(seed, lengths, mass):
+    """Rods in a row about axes drawn at random."""
+    rng = np.random.default_rng(seed)
+    links, joints, before = [Link("link0")], [], 0.0
+    for i, length in enumerate(lengths):
+        axis = rng.standard_normal(3)
+        axis = tuple((axis / np.linalg.norm(axis)).tolist())
+        joints.append(Joint(f"joint{i}", "revolute", f"link{i}", f"link{i + 1}", Pose((before, 0.0, 0.0)), axis))
+        m, square = mass(length), length * length
+        inertia = (1e-3 * m * square, 0.0, 0.0, m * square / 12.0, 0.0, m * square / 12.0)
+        links.append(Link(f"link{i + 1}", Inertial(m, Pose((length / 2.0, 0.0, 0.0)), inertia)))
+        before = length
+    return rd.build_model(RobotDescription("extreme chain", tuple(links), tuple(joints)))
+
+
+@pytest.mark.parametrize("mass", [lambda length: length, lambda length: 1.0], ids=["length", "one"])
+@pytest.mark.parametrize("seed", range(12))
+def test_regular_chains_of_extreme_lengths_are_answered_while_digits_are_left(seed, mass):
+    """Lengths from 1e-6 to 1e7 m in any order: refused only where the pivot has no two certain digits."""
+    print(f"seed {seed}")
+    rng = np.random.default_rng(seed)
+    lengths = 10.0 ** np.linspace(-6, 7, int(rng.integers(4, 7)))
+    lengths = lengths if seed % 3 == 0 else rng.permutation(lengths)
+    model = extreme_chain(seed, lengths, mass)
+    dyn = rd.Dynamics(model, engine="reference")
+    q = model.random_configuration(rng)
+    pivots, H = exact_pivots(model, q)
+    diagonal = np.array([float(H[i, i]) for i in range(model.nv)])
+    if float(min(p / H[i, i] for i, p in enumerate(pivots))) > 1e3 * np.finfo(float).eps:
+        assert dyn.singularity() is None
+    if dyn.singularity() is None:
+        tau = rng.standard_normal(model.nv) * np.sqrt(diagonal)
+        for engine in ("reference", "cpu"):
+            still = rd.Dynamics(replace(model, gravity=np.zeros(3)), engine=engine)
+            qdd = still.forward_dynamics(q, np.zeros(model.nv), tau)
+            exact = np.array([float(x) for x in _solved(H, tau)])
+            assert np.abs(qdd - exact).max() <= 0.1 * np.abs(exact).max(), (engine, lengths)
+
+
+def _solved(H, tau):
+    import mpmath as mp
+
+    return mp.lu_solve(H, mp.matrix([mp.mpf(float(x)) for x in tau]))
+
+
+def test_a_chain_whose_links_grow_outward_is_regular():
+    """Its innermost pivot has 830 rounding errors."""
+    model = extreme_chain(4, 10.0 ** np.linspace(-6, 7, 5), lambda length: length)
+    assert rd.Dynamics(model).singularity() is None
+
+
+@pytest.mark.parametrize("code", ["unrolled", "rolled"])
+@pytest.mark.parametrize("background", [False, True])
+def test_an_engine_asked_directly_raises_ours_or_gives_nan(code, background):
+    """Without `Dynamics` nobody has looked whether there is an inverse."""
+    model = rd.load_urdf(own("massless_tip"))
+    options = {"code": code, "compile": "background" if background else "lazy"}
+    for task in (INVERSE_MASS_MATRIX, inverse_by_mass_matrix()):
+        engine, found = rd.Dynamics(model, engine="cpu", **options).engine, np.zeros((2, model.nv, model.nv))
+        try:
+            engine.run(task, {"q": np.zeros((2, model.nq))}, {"Hinv": found})
+        except rd.SingularError as error:
+            assert "'massless_tip' is singular" in str(error)
+        else:
+            assert np.isnan(found).any()
+        for thread in engine._compiling.values():
+            thread.join()
+
+
+@pytest.mark.parametrize("engine", ["reference", "cpu", "scan"])
+def test_velocities_of_long_light_links_cost_single_precision_nothing(engine):
+    """v x m v is zero: fused multiplications left of it 15 % of the torques."""
+    model = extreme_chain(23, (1e7, 5e2, 2e-2, 1e-6), lambda length: 1.0)
+    rng, exact = np.random.default_rng(0), rd.Dynamics(model, engine="reference")
+    q, qd = model.random_configuration(rng, (20,)).astype("f4"), rng.uniform(0.2, 1.5, (20, 4)).astype("f4")
+    tau = exact.inverse_dynamics(q, qd, rng.uniform(0.2, 1.5, (20, 4))).astype("f4")
+    qdd = rd.Dynamics(model, engine=engine, dtype="float32").forward_dynamics(q, qd, tau)
+    missed = np.abs(exact.inverse_dynamics(q, qd, qdd.astype(float)) - tau).max(axis=1)
+    assert (missed / np.abs(tau).max(axis=1)).max() < 1e-5

@@ -23,6 +23,7 @@ from robodyn.chains import (
     Traceable,
     Units,
 )
+from robodyn.errors import SingularError
 from robodyn.joints import KINDS, JointKind, unit_quaternion
 from robodyn.model import Model
 from robodyn.spatial import ZERO_FORCE, ZERO_MOTION, Force, Inertia, Motion, Transform
@@ -400,6 +401,9 @@ def trace(model: Model, task: Traceable, *, link: int | None = None, base: Itera
         task: what to compute.
         link: index of the link that the query is about, where it is about one.
         base: which of V0 and dV0 are inputs; the others are zero.
+
+    Raises:
+        SingularError: it divides by an inertia that this robot's structure makes zero, whatever the state.
     """
     graph = Graph()
     inputs = {
@@ -435,9 +439,14 @@ def trace(model: Model, task: Traceable, *, link: int | None = None, base: Itera
             )
         return {name: left[name] for name in task.outputs}
 
-    outputs = {
-        name: (output_shape(model, task.outputs[name]), list(scalars)) for name, scalars in results(task, pool).items()
-    }
+    try:
+        found = results(task, pool)
+    except ZeroDivisionError:
+        raise SingularError(
+            f"{task.name}: the joint-space inertia matrix of {model.name!r} is singular, some joint has no inertia to "
+            "move; wanted a robot for which Dynamics.singularity() is None"
+        ) from None
+    outputs = {name: (output_shape(model, task.outputs[name]), list(scalars)) for name, scalars in found.items()}
     return Program.of(task.name, graph, inputs, outputs)
 
 

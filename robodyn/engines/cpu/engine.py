@@ -27,7 +27,7 @@ from robodyn.engines.cpu.request import Request
 from robodyn.engines.cpu.target import Target, host_target
 from robodyn.engines.protocol import Engine, Explanation, Front
 from robodyn.engines.reference import ReferenceEngine
-from robodyn.errors import UnavailableError
+from robodyn.errors import RobodynError, UnavailableError
 from robodyn.model import Model
 from robodyn.questions import Question
 from robodyn.sweeps import Algorithm, PairOutput
@@ -80,7 +80,7 @@ class CpuEngine(Engine):
         self.threads = default_threads() if threads is None else threads
         self.lenient = lenient
         self._reference = ReferenceEngine(model, dtype)
-        self._failed: dict[tuple[Any, ...], UnavailableError] = {}
+        self._failed: dict[tuple[Any, ...], RobodynError] = {}
         self._warned: set[tuple[Any, ...]] = set()
         self._without_entries = False
         self.compiler = Compiler(ObjectCache.from_environment(), mode)
@@ -151,7 +151,7 @@ class CpuEngine(Engine):
             def work() -> None:
                 try:
                     self.kernel(algorithm, base, link, single=single)
-                except UnavailableError as error:
+                except RobodynError as error:
                     self._failed[(*key, single)] = error
 
             self._compiling[(*key, single)] = thread = threading.Thread(target=work, daemon=True)
