@@ -242,3 +242,41 @@ def test_jax_takes_any_length(dtype, model):
     got = np.asarray(ask(q))
     assert np.isnan(got[: len(bad), :6]).all()
     assert (got[len(bad) :] == wanted[len(bad) :]).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_rule_is_the_same_for_engines(engine, dtype, model):
+    """Any finite numbers that are not all zero, also the largest; others are NaN in their rows, unless checked."""
+    dyn = rd.Dynamics(model, engine=engine, dtype=dtype, check=False)
+    lengths, start = lengths_for(dtype), int(model.quaternion_starts[0])
+    s = states(model, dtype, len(lengths))
+    wanted = dyn.inverse_dynamics(s.q, s.qd, s.qdd)
+    got = dyn.inverse_dynamics(stretched(model, s.q, lengths), s.qd, s.qdd)
+    for one, other, length in zip(got, wanted, lengths, strict=True):
+        assert relative(one, other) <= TOLERANCE[dtype], length
+    s.q[0, start : start + 4] = 0.5
+    wanted, s.q[0, start : start + 4] = dyn.inverse_dynamics(s.q, s.qd, s.qdd), np.finfo(dtype).max
+    assert relative(dyn.inverse_dynamics(s.q, s.qd, s.qdd), wanted) <= TOLERANCE[dtype]
+    for what, values in unfit().items():
+        s.q[0, start : start + 4] = values
+        got = dyn.inverse_dynamics(s.q, s.qd, s.qdd)
+        assert np.isnan(got[0, :6]).all(), what
+        assert (got[1:] == wanted[1:]).all(), what
+        named = "zero length" if what == "zero" else "NaN or infinite"
+        with pytest.raises(rd.RobodynError, match=f"^q: .*{named} in 1 of {len(lengths)} rows: 0;"):
+            rd.Dynamics(model, engine=engine, dtype=dtype, check=True).inverse_dynamics(s.q, s.qd, s.qdd)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_rollouts_take_any_length_and_freeze_what_is_no_attitude(engine, model):
+    dyn, lengths = rd.Dynamics(model, engine=engine), lengths_for("float64")
+    s, start = states(model, "float64", len(lengths)), int(model.quaternion_starts[0])
+    wanted = dyn.rollout(s.q, s.qd, s.tau, 1e-3, 2).q
+    longer = stretched(model, s.q, lengths)
+    assert relative(dyn.rollout(longer, s.qd, s.tau, 1e-3, 2).q, wanted) <= TOLERANCE["float64"]
+    longer[3, start : start + 4] = 0.0
+    with pytest.warns(RuntimeWarning):
+        got = dyn.rollout(longer, s.qd, s.tau, 1e-3, 2).q
+    others = np.arange(len(lengths)) != 3
+    assert relative(got[:, others], wanted[:, others]) <= TOLERANCE["float64"]

@@ -1,4 +1,4 @@
-"""The scan engine attacked: odd trees, odd arrays and extreme values, drawn from a seed, against the reference engine."""
+"""The scan engine attacked: odd trees, odd arrays and extreme values, by seeds, against the reference engine."""
 
 from __future__ import annotations
 
