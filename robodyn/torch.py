@@ -9,9 +9,9 @@ loss.backward()
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -34,6 +34,10 @@ except ImportError as error:
     ) from error
 
 __all__ = ["TorchDynamics", "wrap"]
+
+
+_RECORDER = torch._C._TorchDispatchModeKey.PROXY
+"""What torch.fx records operations with; not part of PyTorch's public interface, as tests notice."""
 
 
 class _Torch:
@@ -94,10 +98,25 @@ def _is_gpu(device: torch.device) -> bool:
 
 def _answers(call: Call, *arrays: Any) -> Arrays:
     """Results of a query of robodyn, computed on the tensors' own memory."""
+    if torch._C._get_tracing_state() is not None or torch._C._get_dispatch_mode(_RECORDER) is not None:
+        raise UnavailableError(
+            f"{call.name} cannot be recorded by torch.jit.trace, torch.fx and torch.func.linearize, which would take "
+            "its results for constants; torch.compile works, and leaves the call out of its graphs"
+        )
     if _is_gpu(arrays[0].device):
         return _answers_on_gpu(call, *arrays)
-    found = call.answers(*(array.numpy(force=True) for array in arrays))
+    found = call.answers(*(_numpy(name, array) for name, array in zip(call.inputs, arrays, strict=True)))
     return tuple(torch.from_numpy(np.asarray(each)) for each in found)
+
+
+def _numpy(name: str, array: Any) -> Array:
+    """A tensor's own memory as an array, where it has any."""
+    try:
+        return cast(Array, array.numpy(force=True))
+    except RuntimeError as error:
+        raise ArgumentError(
+            f"{name}: got a {type(array).__name__} without numbers ({error}); wanted a tensor"
+        ) from error
 
 
 def _answers_on_gpu(call: Call, *arrays: Any) -> Arrays:
@@ -294,17 +313,14 @@ class TorchDynamics(DifferentiableDynamics):
                 self._on_gpus[device] = TorchDynamics(self.dyn.variant(engine="gpu"), device)
         return self._on_gpus[device]
 
-    def _generic(self, question: Question) -> Callable[..., Any]:
+    def _answer(self, question: Question, given: dict[str, Any]) -> Any:
         """The query looks at its first tensor for the device to run on."""
-        own = super()._generic(question)
+        return super(TorchDynamics, self._for(given.values()))._answer(question, given)
 
-        @wraps(own)
-        def ask(*arguments: Any, **named: Any) -> Any:
-            first = next((each for each in (*arguments, *named.values()) if isinstance(each, torch.Tensor)), None)
-            there = self if first is None else self._on(first.device)
-            return own(*arguments, **named) if there is self else getattr(there, question.name)(*arguments, **named)
-
-        return ask
+    def _for(self, arguments: Iterable[Any]) -> TorchDynamics:
+        """The same queries for the device of the first tensor among arguments."""
+        first = next((each for each in arguments if isinstance(each, torch.Tensor)), None)
+        return self if first is None else self._on(first.device)
 
     def _unit(self, q: Any) -> Any:
         # Queries scale quaternions themselves; only derivatives need them scaled before.
@@ -334,9 +350,7 @@ def _on_its_device(query: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(query)
     def ask(self: TorchDynamics, *arguments: Any, **named: Any) -> Any:
-        tensors = (each for each in (*arguments, *named.values()) if isinstance(each, torch.Tensor))
-        first = next(tensors, None)
-        return query(self if first is None else self._on(first.device), *arguments, **named)
+        return query(self._for((*arguments, *named.values())), *arguments, **named)
 
     return ask
 

@@ -139,12 +139,9 @@ class DifferentiableDynamics(ABC):
 
     def _answer(self, question: Question, given: dict[str, Any]) -> Any:
         """Results of a query whose arguments are given by name: one, or a tuple of several."""
+        self._require_choices(given)
         chosen = {name: given.pop(name) for name in STATIC if name in given}
         link = self.model.link_index(chosen.pop("link")) if question.of_link else None
-        if "frame" in chosen:
-            one_of("frame", chosen["frame"], FRAMES)
-        if "classical" in chosen:
-            flag("classical", chosen["classical"])
         if given.get("inertia") is None:  # of others nothing is known without a look at their values
             self.dyn._require_possible(question)
         arrays = self._arrays(given, question.optional)
@@ -161,6 +158,15 @@ class DifferentiableDynamics(ABC):
             if name in results:
                 results[name] = _sum(results[name], self._force_added(part, arrays))
         return tuple(results.values()) if len(results) > 1 else next(iter(results.values()))
+
+    def _require_choices(self, given: Mapping[str, Any]) -> None:
+        """Raise an ArgumentError for a link, a frame or a flag that is none; arguments by name."""
+        if "link" in given:
+            self.model.link_index(given["link"])
+        if "frame" in given:
+            one_of("frame", given["frame"], FRAMES)
+        if "classical" in given:
+            flag("classical", given["classical"])
 
     def _call(self, question: Question, names: tuple[str, ...], link: int | None, forces: bool, **chosen: Any) -> Call:
         """What answers, the same object whenever it is asked for: a method, or its task where joint forces are added
@@ -279,11 +285,17 @@ class DifferentiableDynamics(ABC):
         length drift slowly, which does no harm; `unit_coordinates` takes it back.
         """
         q, qd = self._state(q=q, qd=qd)
-        return self._coordinates.rate(self._coordinates.unit(q), qd)
+        return self._new(q, self._coordinates.rate(self._coordinates.unit(q), qd))
 
     def unit_coordinates(self, q: Any) -> Any:
         """q (..., nq) with quaternions scaled to unit length."""
-        return self._coordinates.unit(*self._state(q=q))
+        (q,) = self._state(q=q)
+        return self._new(q, self._coordinates.unit(q))
+
+    def _new(self, q: Any, array: Any) -> Any:
+        """An array (..., nq) with the leading axes of q too, in memory of its own: without quaternions it may be an
+        argument itself, and users write into results."""
+        return array + self._library.xp.zeros_like(q)
 
 
 class Generic:

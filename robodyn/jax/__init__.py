@@ -33,7 +33,7 @@ except ImportError as error:
         f"robodyn.jax needs JAX, which cannot be imported here ({error}): pip install 'robodyn[jax]'"
     ) from error
 
-from robodyn.jax.primitives import Operation, call_p, linear_p, smooth_p
+from robodyn.jax.primitives import Operation, bind, call_p, linear_p, smooth_p
 
 __all__ = ["JaxDynamics", "wrap"]
 
@@ -71,13 +71,13 @@ class _Jax:
     def run(self, call: Call, *arrays: Any) -> Arrays:
         if call not in self._operations:
             self._operations[call] = Operation(call)
-        return tuple(call_p.bind(*arrays, operation=self._operations[call]))
+        return tuple(bind(call_p, *arrays, operation=self._operations[call]))
 
     def smooth(self, function: Smooth, *x: Any) -> Any:
-        return smooth_p.bind(*x, function=function)
+        return bind(smooth_p, *x, function=function)
 
     def linear(self, linear: LinearMap, points: Arrays, vectors: Arrays) -> Arrays:
-        return tuple(linear_p.bind(*points, *vectors, linear=linear, points=len(points)))
+        return tuple(bind(linear_p, *points, *vectors, linear=linear, points=len(points)))
 
 
 class _Compiled:
@@ -95,9 +95,9 @@ class _Compiled:
         try:
             return self._compiled(*arguments, **named)
         except (TypeError, ValueError, OverflowError) as error:
-            if not isinstance(error, RobodynError):
-                self._require_readable(arguments, named)
-            raise
+            if isinstance(error, RobodynError) or (read := self._readable(arguments, named)) is None:
+                raise
+        return self._compiled(**read)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._compiled, name)
@@ -106,15 +106,20 @@ class _Compiled:
         """Pickled as the method that it is."""
         return getattr, (self._query.__self__, self._query.__name__)
 
-    def _require_readable(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Raise an ArgumentError where one of the arguments cannot be read."""
+    def _readable(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any] | None:
+        """Arguments by name, arrays as those of JAX: `jax.numpy.asarray` takes more than `jax.jit`. None where they are
+        too few or too many, as the call has said.
+
+        Raises:
+            ArgumentError: one cannot be read.
+        """
         try:
             bound = signature(self._query).bind(*arguments, **named).arguments
-        except TypeError:  # too few arguments, or too many: the call has said so
-            return
-        for name, value in bound.items():
-            if value is not None and name not in STATIC:
-                self._read(name, value)
+        except TypeError:
+            return None
+        self._query.__self__._require_choices(bound)
+        plain = {name for name, value in bound.items() if value is None or name in STATIC}
+        return {name: value if name in plain else self._read(name, value) for name, value in bound.items()}
 
 
 class JaxDynamics(DifferentiableDynamics):
@@ -146,10 +151,14 @@ class JaxDynamics(DifferentiableDynamics):
             as_array(name, value, wanted)  # which says so where it is masked
         try:
             array = jnp.asarray(value)
+        except FloatingPointError:  # JAX was told to stop at NaN, and does
+            raise
         except Exception as error:  # JAX, or a foreign object, may raise anything
             raise ArgumentError(f"{name}: got {brief(value)}; {wanted}") from error
         if not (jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)):
             raise ArgumentError(f"{name}: got an array of dtype {array.dtype}; {wanted}")
+        if not all(isinstance(n, int) for n in array.shape):
+            raise ArgumentError(f"{name}: got shape {array.shape} with axes of unknown length; wanted numbers")
         return array.astype(self.dyn.dtype)
 
 

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
+from jax.sharding import PartitionSpec
 
 from robodyn.autodiff.calls import Call
 from robodyn.autodiff.rules import Arrays, LinearMap, Smooth
@@ -46,7 +47,7 @@ class Operation:
     @cached_property
     def compiled(self) -> Any:
         """The operation as a function that is compiled for the shapes it meets."""
-        return jax.jit(partial(call_p.bind, operation=self))
+        return jax.jit(partial(bind, call_p, operation=self))
 
     def leading(self, arrays: Sequence[Any]) -> tuple[int, ...]:
         """The common leading axes of arguments."""
@@ -176,22 +177,59 @@ def _in_front(arrays: Sequence[Any], axes: Sequence[int | None]) -> list[Any]:
     ]
 
 
+def _varying(kind: Any) -> frozenset[Any]:
+    """Axes of a mesh along which arrays of this kind differ between devices, inside of `jax.shard_map`.
+
+    JAX has had several names for it.
+    """
+    found = getattr(kind, "vma", None)
+    return getattr(getattr(kind, "mat", None), "varying", frozenset()) if found is None else found
+
+
+def bind(primitive: Primitive, *arrays: Any, **parameters: Any) -> Any:
+    """Apply one of the primitives below to arrays, all of which vary along the same axes of a mesh."""
+    own = [_varying(jax.typeof(array)) for array in arrays]
+    every = frozenset().union(*own)
+    if any(each != every for each in own):
+        cast_to = partial(jax.lax.pcast, to="varying") if hasattr(jax.lax, "pcast") else jax.lax.pvary
+        arrays = tuple(cast_to(array, tuple(every - each)) for array, each in zip(arrays, own, strict=True))
+    return primitive.bind(*arrays, **parameters)
+
+
+def _result(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """The kind of a result that varies between devices as an argument does."""
+    if not _varying(like):
+        return jax.core.ShapedArray(shape, dtype)
+    sharding = like.sharding.update(spec=PartitionSpec(*[None] * len(shape)))
+    return like.update(shape=shape, dtype=dtype, weak_type=False, sharding=sharding)
+
+
 call_p = Primitive("robodyn_call")
 """An `Operation`."""
 call_p.multiple_results = True
 
 
 def _run_call(*arrays: Any, operation: Operation) -> Any:
-    return operation.compiled(*arrays)
+    """Compiled also where JAX runs all else operation by operation, to find NaN or because it is told to: what is
+    compiled there is this very call."""
+    with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
+        found = operation.compiled(*arrays)
+    for wanted, what, test in (
+        (jax.config.jax_debug_nans, "NaN", jnp.isnan),
+        (jax.config.jax_debug_infs, "inf", jnp.isinf),
+    ):
+        if wanted and any(bool(test(each).any()) for each in found):
+            raise FloatingPointError(f"{what} in results of {operation.call.name} of {operation.dyn.model.name!r}")
+    return found
 
 
 def _call_shapes(*arrays: Any, operation: Operation) -> Any:
     leading = operation.leading(arrays)
-    return [jax.core.ShapedArray((*leading, *own), operation.dyn.dtype) for own in operation.outputs.values()]
+    return [_result(arrays[0], (*leading, *own), operation.dyn.dtype) for own in operation.outputs.values()]
 
 
 def _map_call(arrays: Sequence[Any], axes: Sequence[int | None], *, operation: Operation) -> Any:
-    found = call_p.bind(*_in_front(arrays, axes), operation=operation)
+    found = bind(call_p, *_in_front(arrays, axes), operation=operation)
     return found, [0] * len(found)
 
 
@@ -221,15 +259,15 @@ def _run_smooth(*x: Any, function: Smooth) -> Any:
 
 def _smooth_shape(*x: Any, function: Smooth) -> Any:
     found = jax.eval_shape(function.value, *x)
-    return jax.core.ShapedArray(found.shape, found.dtype)
+    return _result(x[0], found.shape, found.dtype)
 
 
 def _map_smooth(x: Sequence[Any], axes: Sequence[int | None], *, function: Smooth) -> Any:
-    return smooth_p.bind(*_in_front(x, axes), function=function), 0
+    return bind(smooth_p, *_in_front(x, axes), function=function), 0
 
 
 def _smooth_rate(x: Arrays, tangents: Arrays, *, function: Smooth) -> Any:
-    y = smooth_p.bind(*x, function=function)
+    y = bind(smooth_p, *x, function=function)
     rates = [None if type(each) is ad.Zero else each for each in tangents]
     return y, jnp.broadcast_to(function.tangent(tuple(x), y, rates), y.shape)
 
@@ -252,22 +290,22 @@ def _run_linear(*arrays: Any, linear: LinearMap, points: int) -> Any:
 
 def _linear_shapes(*arrays: Any, linear: LinearMap, points: int) -> Any:
     found = jax.eval_shape(linear.apply, arrays[:points], arrays[points:])
-    return [jax.core.ShapedArray(each.shape, each.dtype) for each in found]
+    return [_result(arrays[0], each.shape, each.dtype) for each in found]
 
 
 def _map_linear(arrays: Sequence[Any], axes: Sequence[int | None], **parameters: Any) -> Any:
-    found = linear_p.bind(*_in_front(arrays, axes), **parameters)
+    found = bind(linear_p, *_in_front(arrays, axes), **parameters)
     return found, [0] * len(found)
 
 
 def _linear_rates(primals: Arrays, tangents: Arrays, *, linear: LinearMap, points: int) -> Any:
     """Derivatives with respect to points and vectors."""
     at, vectors, moved, directions = primals[:points], primals[points:], tangents[:points], tangents[points:]
-    found = linear_p.bind(*primals, linear=linear, points=points)
+    found = bind(linear_p, *primals, linear=linear, points=points)
     rates = [jnp.zeros_like(each) for each in found]
     if any(type(each) is not ad.Zero for each in directions):
         full = [ad.instantiate_zeros(each) for each in directions]
-        rates = linear_p.bind(*at, *full, linear=linear, points=points)
+        rates = bind(linear_p, *at, *full, linear=linear, points=points)
     if any(type(each) is not ad.Zero for each in moved):
         changes = [None if type(each) is ad.Zero else each for each in moved]
         rates = [one + other for one, other in zip(rates, linear.tangent(at, vectors, changes), strict=True)]
@@ -278,7 +316,7 @@ def _transpose_linear(weights: Sequence[Any], *arrays: Any, linear: LinearMap, p
     if all(type(each) is ad.Zero for each in weights):
         return [None] * len(arrays)
     full = [ad.instantiate_zeros(each) for each in weights]
-    found = linear_p.bind(*arrays[:points], *full, linear=linear.transposed, points=points)
+    found = bind(linear_p, *arrays[:points], *full, linear=linear.transposed, points=points)
     back = [
         _summed(each, vector.aval.shape) if ad.is_undefined_primal(vector) else None
         for each, vector in zip(found, arrays[points:], strict=True)
