@@ -43,7 +43,7 @@ PRINTED = {
     ("arm7", "inverse_dynamics_gradient", "float32"): (255, 0, 0),
     ("quadruped", "forward_dynamics", "float32"): (66, 0, 0),
     ("quadruped floating", "inverse_dynamics", "float32"): (92, 0, 0),
-    ("quadruped floating", "inverse_dynamics", "float64"): (168, 0, 0),
+    ("quadruped floating", "inverse_dynamics", "float64"): (168, 8, 4),
     ("quadruped floating", "forward_dynamics", "float32"): (255, 0, 0),
     ("quadruped floating", "mass_matrix", "float32"): (86, 0, 0),
     ("quadruped floating", "mass_matrix", "float64"): (128, 0, 0),
