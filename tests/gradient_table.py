@@ -76,4 +76,4 @@ if __name__ == "__main__":
     print(made)
     if "--write" in sys.argv[1:]:
         text = PAGE.read_text()
-        PAGE.write_text(re.sub(r"(?<=<!-- operations -->\n\n).*?(?=\n\n<!-- end -->)", made, text, flags=re.S))
+        PAGE.write_text(re.sub(r"(?<=<!-- operations -->\n).*?(?=<!-- end -->)", f"\n{made}\n\n", text, flags=re.S))
