@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from robodyn.errors import ArgumentError, NumericalError
+from robodyn import exact
+from robodyn.errors import ArgumentError, NumericalError, UnavailableError
 from robodyn.messages import brief
 
 Array: TypeAlias = NDArray[Any]
@@ -57,17 +58,20 @@ def as_array(name: str, value: Any, wanted: str) -> Array:
 
     Raises:
         ArgumentError: ragged, or an object that raises; or masked, since what is masked would count like the rest.
+        UnavailableError: there is not that much memory.
     """
     if type(value) is np.ndarray:
         return value
-    if isinstance(value, np.ndarray) and np.any(getattr(value, "mask", False)):
-        raise ArgumentError(f"{name}: got an array with masked entries; {wanted}, none of them masked")
     try:
-        return np.asarray(value)
-    except MemoryError:
-        raise
+        masked = exact.is_a(value, np.ndarray) and bool(np.any(np.asarray(getattr(value, "mask", False))))
+        array = np.asarray(value)
+    except MemoryError as error:
+        raise UnavailableError(f"{name}: no memory for {brief(value)} as an array ({brief(error)})") from error
     except Exception as error:  # a foreign object may raise anything
         raise ArgumentError(f"{name}: got {brief(value)}; {wanted}") from error
+    if masked:
+        raise ArgumentError(f"{name}: got an array with masked entries; {wanted}, none of them masked")
+    return array
 
 
 def require_few_axes(name: str, axes: int) -> None:
@@ -104,42 +108,43 @@ def broadcast_leading(arrays: dict[str, tuple[Array, int]]) -> tuple[int, ...]:
 
 
 def output_array(name: str, given: Any, shape: tuple[int, ...], dtype: Any) -> Array:
-    """`given` itself if it can take a result of this shape and dtype.
+    """`given` itself, of a subclass its plain view, if it can take a result of this shape and dtype.
 
     Raises:
-        ArgumentError: not an array, or of another shape or dtype, or read-only.
+        ArgumentError: not an array, or of another shape or dtype, read-only, or masked.
     """
-    if not isinstance(given, np.ndarray) or given.shape != shape or given.dtype != dtype or not given.flags.writeable:
-        got = (
-            f"{'a writeable' if given.flags.writeable else 'a read-only'} {given.dtype} array of shape {given.shape}"
-            if isinstance(given, np.ndarray)
-            else brief(given)
-        )
-        raise ArgumentError(f"{name}: got {got}; wanted a writeable {np.dtype(dtype)} array of shape {shape}")
-    return given
+    wanted = f"wanted a writeable {np.dtype(dtype)} array of shape {shape}"
+    if not exact.is_a(given, np.ndarray):
+        raise ArgumentError(f"{name}: got {brief(given)}; {wanted}")
+    array = as_array(name, given, wanted)
+    if array.shape != shape or array.dtype != dtype or not array.flags.writeable:
+        kind = "a writeable" if array.flags.writeable else "a read-only"
+        raise ArgumentError(f"{name}: got {kind} {array.dtype} array of shape {array.shape}; {wanted}")
+    return array
 
 
 def one_of(name: str, value: Any, allowed: Sequence[str]) -> str:
-    """`value` if it is one of the allowed words.
+    """`value` if it is one of the allowed words; of exactly the type str, whatever subclass it came in.
 
     Raises:
         ArgumentError: it is not; the message lists them.
     """
-    if not isinstance(value, str) or value not in allowed:
+    word = exact.text_or_none(value)
+    if word is None or word not in allowed:
         raise ArgumentError(f"{name}: got {brief(value)}; allowed: {', '.join(repr(word) for word in allowed)}")
-    return value
+    return word
 
 
 def words(name: str, value: Any, allowed: Sequence[str]) -> tuple[str, ...]:
-    """`value`, a list or another sequence of allowed words, as a tuple.
+    """`value`, a list or tuple of allowed words, as a tuple.
 
     Raises:
-        ArgumentError: it is no such sequence, or one of its words is not allowed; the message lists them.
+        ArgumentError: it is neither, or one of its words is not allowed; the message lists them.
     """
-    if isinstance(value, str) or not isinstance(value, Sequence):
+    if not exact.is_a(value, list, tuple):
         listed = ", ".join(repr(word) for word in allowed)
         raise ArgumentError(f"{name}: got {brief(value)}; wanted a list or tuple of words; allowed: {listed}")
-    return tuple(one_of(name, word, allowed) for word in value)
+    return tuple(one_of(name, word, allowed) for word in exact.members(value))
 
 
 def flag(name: str, value: Any) -> bool:
@@ -148,18 +153,23 @@ def flag(name: str, value: Any) -> bool:
     Raises:
         ArgumentError: it is not.
     """
-    if not isinstance(value, bool | np.bool_):
+    if type(value) is not bool and not exact.is_a(value, np.bool_):
         raise ArgumentError(f"{name}: got {brief(value)}; allowed: True, False")
     return bool(value)
 
 
 def finite_real(value: Any) -> float | None:
     """`value` as a float if it is a finite real number of any type but bool, else None."""
-    if not isinstance(value, Real) or isinstance(value, bool):
-        return None
     try:
-        number = float(value)
-    except OverflowError:  # an int or a fraction beyond the range of float
+        if exact.is_a(value, float):
+            number = float.__float__(value)
+        elif (whole := exact.integer(value)) is not None:
+            number = float(whole)
+        elif exact.is_a(value, Real) and type(value) is not bool:
+            number = float(value)
+        else:
+            return None
+    except Exception:  # an int or a fraction beyond the range of float; a foreign object may raise anything
         return None
     return number if math.isfinite(number) else None
 
@@ -182,10 +192,11 @@ def count(name: str, value: Any, smallest: int, largest: int) -> int:
     Raises:
         ArgumentError: not an integer, or out of range.
     """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not smallest <= value <= largest:
+    number = exact.integer(value)
+    if number is None or not smallest <= number <= largest:
         wanted = f"wanted an integer from {smallest} to {largest}" if smallest <= largest else "there is none"
         raise ArgumentError(f"{name}: got {brief(value)}; {wanted}")
-    return int(value)
+    return number
 
 
 def batch_shape(name: str, value: Any, numbers: int) -> tuple[int, ...]:
@@ -194,11 +205,11 @@ def batch_shape(name: str, value: Any, numbers: int) -> tuple[int, ...]:
     Raises:
         ArgumentError: not a tuple of integers from 0, or of more numbers than any memory could address.
     """
-    good = isinstance(value, tuple | list) and len(value) <= _MAX_LEADING_AXES
-    if not good or any(isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0 for n in value):
+    given = exact.members(value) if exact.is_a(value, tuple, list) else (None,)
+    shape = tuple(n for n in map(exact.integer, given) if n is not None and n >= 0)
+    if len(shape) < len(given) or len(given) > _MAX_LEADING_AXES:
         allowed = f"a tuple of at most {_MAX_LEADING_AXES} integers from 0"
         raise ArgumentError(f"{name}: got {brief(value)}; wanted {allowed}")
-    shape = tuple(map(int, value))
     # NumPy looks at the axes that are not 0, also where the array is empty.
     most = sys.maxsize // (_DOUBLE * max(1, numbers))
     if math.prod(n for n in shape if n) > most:

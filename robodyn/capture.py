@@ -39,7 +39,7 @@ class Captured:
 
 def capture(dyn: Dynamics, query: str, arrays: Sequence[Any], out: Any, others: Mapping[str, Any]) -> Captured:
     """Record a call (`Dynamics.capture`)."""
-    one_of("query", query, tuple(QUESTIONS))
+    query = one_of("query", query, tuple(QUESTIONS))
     if dyn.check:
         raise ArgumentError("check: got True; a recorded call cannot look at values, wanted False or None")
     if not any(map(on_device, (*arrays, *others.values()))):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from robodyn import exact
 from robodyn.arguments import Array, count, flag, one_of
 from robodyn.capture import Captured, capture
 from robodyn.chains import Task
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from robodyn.engines.gpu.generated import GeneratedKernels
 
 _MAX_THREADS = 4096
+_MOST_WORDS = 100
+"""Words of `joint_forces` that are looked at: a few, or somebody's iterator has no end."""
 
 
 class Dynamics(
@@ -97,16 +100,15 @@ class Dynamics(
         gpu: GpuOptions | None = None,
     ) -> None:
         require_model(model)
-        one_of("engine", engine, ENGINE_NAMES)
-        one_of("compile", compile, ("lazy", "eager", "background"))
-        one_of("code", code, ("auto", "unrolled", "rolled"))
-        name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype))
+        engine_name = one_of("engine", engine, ENGINE_NAMES)
+        when = one_of("compile", compile, ("lazy", "eager", "background"))
+        mode = one_of("code", code, ("auto", "unrolled", "rolled"))
         self.model = model
-        self.dtype = np.dtype(one_of("dtype", name, DTYPES))
+        self.dtype = _dtype(dtype)
         self.threads = None if threads is None else count("threads", threads, 1, _MAX_THREADS)
         self.check = None if check is None else flag("check", check)
         self.joint_forces = _joint_forces(joint_forces)
-        self._options = Options(engine, self.threads, compile, code, scan_options(scan), gpu_options(gpu))
+        self._options = Options(engine_name, self.threads, when, mode, scan_options(scan), gpu_options(gpu))
         self.engine = make_engine(model, self.dtype, self._options)
         self.argument_shapes: dict[str, tuple[int, ...]] = {
             "q": (model.nq,),
@@ -114,7 +116,7 @@ class Dynamics(
             **{name: (model.n_bodies, width) for name, width in PER_BODY.items()},
             **dict.fromkeys(("V0", "dV0"), (6,)),
         }
-        if compile == "eager":
+        if when == "eager":
             for question in QUESTIONS.values():
                 if question.eager:
                     self.engine.prepare(question.plain_task(model))
@@ -124,7 +126,7 @@ class Dynamics(
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute, and let go of the quick functions that were made for the old one."""
-        if name == "engine" and not isinstance(value, Engine):
+        if name == "engine" and not _is_engine(value):
             raise ArgumentError(f"engine: got {brief(value)}; wanted a robodyn.engines.protocol.Engine")
         object.__setattr__(self, name, value)
         for query in QUESTIONS:
@@ -264,11 +266,30 @@ class Dynamics(
             NumericalError: it needs a centre of mass, and nothing that moves has mass.
             UnavailableError: an engine that does not compile.
         """
+        query = one_of("query", query, plain_questions())
         task = self.plain_task(query)
         self._require_possible(QUESTIONS[query])
         return self.engine.generated(task)
 
 
+def _dtype(given: Any) -> np.dtype[Any]:
+    name = given
+    if exact.is_a(given, type):
+        name = type.__dict__["__name__"].__get__(given)
+    elif exact.is_a(given, np.dtype):
+        name = str(given)
+    return np.dtype(one_of("dtype", name, DTYPES))
+
+
+def _is_engine(value: Any) -> bool:
+    try:
+        return isinstance(value, Engine)
+    except Exception:  # a foreign object may raise anything
+        return False
+
+
 def _joint_forces(given: Any) -> tuple[str, ...]:
-    chosen = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else given
+    chosen = (given,) if exact.is_a(given, str) else exact.at_most(given, _MOST_WORDS)
+    if chosen is None:
+        raise ArgumentError(f"joint_forces: got {brief(given)}; wanted a list of 'damping', 'friction'")
     return tuple(one_of("joint_forces", each, ("damping", "friction")) for each in chosen)

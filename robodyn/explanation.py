@@ -21,7 +21,8 @@ _MOST_STATES = 1 << 40
 
 def explain(dyn: Dynamics, query: str, batch: int) -> Explanation:
     """What `dyn` runs for a query of a batch (`Dynamics.explain`)."""
-    question = QUESTIONS[one_of("query", query, tuple(QUESTIONS))]
+    query = one_of("query", query, tuple(QUESTIONS))
+    question = QUESTIONS[query]
     batch, engine = count("batch", batch, 1, _MOST_STATES), dyn.engine.name
     chooses = dyn._options.chooses
     found = current_table().estimates(query, dyn.dtype.name, dyn.model, batch) if chooses else {}

@@ -29,17 +29,17 @@ def external_force(
     Add the results of several wrenches. A link fixed to the world takes any force; the result is zero.
     """
     require_model(model)
-    one_of("frame", frame, FRAMES)
+    seen = one_of("frame", frame, FRAMES)
     number = model.link_index(link)
     given = real_array("wrench", wrench, (6,), np.float64, what="moment, then force")
     T = Dynamics(model, engine="reference", check=False).link_pose(q, number)
     leading = broadcast_leading({"q": (T, 2), "wrench": (given, 1)})
     moment, force = given[..., :3], given[..., 3:]
     with np.errstate(all="ignore"):
-        if frame == "body":
+        if seen == "body":
             R = T[..., :3, :3]
             moment, force = (R @ moment[..., None])[..., 0], (R @ force[..., None])[..., 0]
-        if frame != "world":
+        if seen != "world":
             moment = moment + np.cross(T[..., :3, 3], force)
     f_ext = np.zeros((*leading, model.n_bodies, 6))
     body = model.link_body[number]

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from robodyn import exact
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief, quoted
 
@@ -39,7 +40,8 @@ def file_named(name: str, given: Any) -> Path:
         ArgumentError: it is something else, empty, or holds null characters.
     """
     try:
-        text = os.fsdecode(given) if isinstance(given, str | os.PathLike) else ""
+        path = os.fspath(given) if exact.is_a(given, os.PathLike) else given
+        text = os.fsdecode(path) if exact.is_a(path, bytes) and path is not given else exact.text_or_none(path) or ""
     except Exception:  # of a foreign object, which may raise anything
         text = ""
     if not text or "\0" in text:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
+from robodyn import exact
+
 _SHOWN = 60
 """So many characters of a foreign text are quoted in a message."""
 
@@ -15,6 +17,7 @@ _COMPARED, _LONGEST_COMPARED = 1000, 64
 
 def printable(text: str) -> str:
     """`text` with what does not print, such as control characters and line breaks, written as escapes."""
+    text = exact.text(text)
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
@@ -22,6 +25,7 @@ def printable(text: str) -> str:
 
 def quoted(text: str, most: int = _SHOWN) -> str:
     """`text` in double quotes for a message: cut to `most` characters, and escaped where it does not print."""
+    text = exact.text(text)
     if len(text) > most:
         text = text[: most - 3] + "..."
     return f'"{printable(text)}"'
@@ -32,9 +36,9 @@ def brief(value: Any) -> str:
     repr would wait for them and bring them here."""
     try:
         there = hasattr(value, "__cuda_array_interface__")
-        text = f"<{type(value).__name__} of shape {tuple(value.shape)}>" if there else repr(value)
+        text = f"<{exact.type_name(value)} of shape {tuple(value.shape)}>" if there else exact.text(repr(value))
     except Exception:  # a foreign object may raise anything, and a very long int refuses
-        text = f"<{type(value).__name__}>"
+        text = f"<{exact.type_name(value)}>"
     return printable(text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}...")
 
 

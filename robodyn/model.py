@@ -5,46 +5,25 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from robodyn import exact
 from robodyn.arguments import Array, batch_shape, broadcast_leading, real_array, rows_named
 from robodyn.cached import cached_property
 from robodyn.description import Finding
 from robodyn.errors import ArgumentError
 from robodyn.joints import CODE, KINDS, JointKind, unit_quaternion
 from robodyn.messages import brief, near_misses, printable
-from robodyn.model_fields import checked_fields, owned
+from robodyn.model_fields import Numbered, checked_fields, owned
 from robodyn.tree import Indices, Tree, read_only
 
 _TABLE_ROWS = 40
 _LENGTH_RANGE = 1.0
 _FARTHEST_ANGLE = 1e6
 """A position limit of an angle beyond this, 160,000 turns, stands for none: sine and cosine lose their digits there."""
-
-
-class Numbered(Sequence[str]):
-    """The names prefix0, prefix1, ..., made when asked for: ten million of them cost nothing."""
-
-    def __init__(self, prefix: str, n: int) -> None:
-        self.prefix, self.n = prefix, n
-
-    def __len__(self) -> int:
-        return self.n
-
-    def __getitem__(self, index: Any) -> Any:
-        chosen = range(self.n)[index]
-        return tuple(f"{self.prefix}{i}" for i in chosen) if isinstance(chosen, range) else f"{self.prefix}{chosen}"
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, Numbered):
-            return (self.prefix, self.n) == (other.prefix, other.n)
-        return isinstance(other, tuple) and tuple(self) == other
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -147,7 +126,7 @@ class Model:
         return state.hexdigest()
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Model) and self.digest == other.digest)
+        return self is other or (exact.is_a(other, Model) and self.digest == cast(Model, other).digest)
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -301,16 +280,18 @@ class Model:
         Raises:
             ArgumentError: no such link; the message names near misses, which it looks for among the first thousand.
         """
-        if isinstance(link, str):
-            found = self._link_numbers.get(link)
+        name = exact.text_or_none(link)
+        if name is not None:
+            found = self._link_numbers.get(name)
             if found is None:
-                near = ", ".join(printable(name) for name in near_misses(link, self.link_names, otherwise=5))
+                near = ", ".join(printable(each) for each in near_misses(name, self.link_names, otherwise=5))
                 raise ArgumentError(f"link: got {brief(link)}; wanted a link of {self.name!r}, such as {near}")
             return found
-        if isinstance(link, bool) or not isinstance(link, int | np.integer) or not 0 <= link < len(self.link_names):
+        number = exact.integer(link)
+        if number is None or not 0 <= number < len(self.link_names):
             last = len(self.link_names) - 1
             raise ArgumentError(f"link: got {brief(link)}; wanted a name or an index from 0 to {last}")
-        return int(link)
+        return number
 
     @cached_property
     def _link_numbers(self) -> dict[str, int]:
@@ -427,12 +408,7 @@ class Model:
             ArgumentError: `rng` is neither a generator nor a seed, or `shape` is not a tuple of integers from 0.
         """
         shape = batch_shape("shape", shape, self.nq)
-        if not isinstance(rng, np.random.Generator):
-            try:
-                rng = np.random.default_rng(rng)
-            except (TypeError, ValueError) as error:
-                got = brief(rng)
-                raise ArgumentError(f"rng: got {got}; wanted a numpy.random.Generator or an integer seed") from error
+        rng = _generator(rng)
         wide, farthest = np.full(self.nq, np.pi), np.full(self.nq, _FARTHEST_ANGLE)
         for kind, q_index, _ in self.free_joints:
             wide[q_index[:, kind.lengths]], farthest[q_index[:, kind.lengths]] = _LENGTH_RANGE, np.inf
@@ -445,6 +421,15 @@ class Model:
         for start in self.quaternion_starts:
             q[..., start : start + 4] = rng.standard_normal((*shape, 4))
         return self.normalized(q)
+
+
+def _generator(given: Any) -> np.random.Generator:
+    if exact.is_a(given, np.random.Generator):
+        return cast(np.random.Generator, given)
+    seed = exact.integer(given)
+    if given is not None and (seed is None or seed < 0):
+        raise ArgumentError(f"rng: got {brief(given)}; wanted a numpy.random.Generator or an integer seed from 0")
+    return np.random.default_rng(seed)
 
 
 def _plain(value: Any) -> Any:

@@ -4,17 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from weakref import WeakValueDictionary
 
 import numpy as np
 
+from robodyn import exact
 from robodyn.arguments import Array, as_array
 from robodyn.description import Finding
 from robodyn.errors import ArgumentError
 from robodyn.joints import KINDS
 from robodyn.messages import brief
 from robodyn.tree import read_only
+
+
+class Numbered(Sequence[str]):
+    """The names prefix0, prefix1, ..., made when asked for: ten million of them cost nothing."""
+
+    def __init__(self, prefix: str, n: int) -> None:
+        self.prefix, self.n = prefix, n
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, index: Any) -> Any:
+        chosen = range(self.n)[index]
+        return tuple(f"{self.prefix}{i}" for i in chosen) if isinstance(chosen, range) else f"{self.prefix}{chosen}"
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Numbered):
+            return (self.prefix, self.n) == (other.prefix, other.n)
+        return isinstance(other, tuple) and tuple(self) == other
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
 
 
 @dataclass(frozen=True)
@@ -87,9 +110,10 @@ def checked_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ArgumentError: a field of another type or shape, or with values that no robot has; names it.
     """
-    if not isinstance(given["name"], str):
+    name = exact.text_or_none(given["name"])
+    if name is None:
         raise ArgumentError(f"name: got {brief(given['name'])}; wanted a text")
-    found: dict[str, Any] = {"name": given["name"], "report": _findings(given["report"])}
+    found: dict[str, Any] = {"name": name, "report": _findings(given["report"])}
     found["link_names"] = _names("link_names", given["link_names"], None)
     parent = as_array("parent", given["parent"], "wanted a one-dimensional array of integers")
     sizes = {"n_bodies": parent.shape[0] if parent.ndim == 1 else 0, "n_links": len(found["link_names"])}
@@ -184,17 +208,30 @@ def _require_equal(name: str, got: Array, wanted: Array, places: Array) -> None:
 
 
 def _names(name: str, value: Any, count: int | None) -> Sequence[str]:
-    good = isinstance(value, Sequence) and not isinstance(value, str | bytes)
-    names = tuple(value) if isinstance(value, list) else value
     wanted = "a tuple of names" if count is None else f"a tuple of {count} names, one for each body"
-    if not good or (isinstance(names, tuple) and not all(isinstance(each, str) for each in names)):
+    names = _numbered_or_texts(value)
+    if names is None:
         raise ArgumentError(f"{name}: got {brief(value)}; wanted {wanted}")
     if count is not None and len(names) != count:
         raise ArgumentError(f"{name}: got {len(names)} names; wanted {wanted}")
     return names
 
 
+def _numbered_or_texts(value: Any) -> Sequence[str] | None:
+    """Names that are made when asked for, as they are; others as a tuple of exact texts; None for something else."""
+    if type(value) is Numbered:
+        return cast(Sequence[str], value)
+    if not exact.is_a(value, tuple, list):
+        return None
+    given = exact.members(value)
+    if set(map(type, given)) <= {str}:
+        return given
+    names = tuple(text for text in map(exact.text_or_none, given) if text is not None)
+    return names if len(names) == len(given) else None
+
+
 def _findings(value: Any) -> tuple[Finding, ...]:
-    if not isinstance(value, tuple | list) or not all(isinstance(each, Finding) for each in value):
+    findings = exact.members(value) if exact.is_a(value, tuple, list) else (None,)
+    if not all(exact.is_a(each, Finding) for each in findings):
         raise ArgumentError(f"report: got {brief(value)}; wanted a tuple of findings")
-    return tuple(value)
+    return cast(tuple[Finding, ...], findings)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from robodyn import exact
 from robodyn.arguments import Array, count, finite_real, flag, one_of, real_array, require_finite, row_named
 from robodyn.array_library import Library
 from robodyn.chains import on_inertia, step_of
@@ -67,7 +68,7 @@ def rollout(
     out: Any,
 ) -> Rollout:
     """Follow states through time (`Dynamics.rollout`)."""
-    one_of("integrator", integrator, tuple(INTEGRATORS))
+    integrator = one_of("integrator", integrator, tuple(INTEGRATORS))
     steps = count("steps", steps, 1, _MOST_STEPS)
     seconds = finite_real(dt)
     if seconds is None or seconds <= 0.0:
@@ -377,11 +378,12 @@ class _Trajectory:
 
 def _given(out: Any, shapes: list[tuple[int, ...]], run: _Run) -> list[Array]:
     """The user's arrays for q and qd."""
-    if not isinstance(out, tuple) or len(out) != 2:
+    targets = exact.members(out) if exact.is_a(out, tuple) else ()
+    if len(targets) != 2:
         raise ArgumentError("out: wanted a tuple of 2 arrays: q, qd")
     arrays = [
         run.outer.output(f"out ({name})", target, shape, run.dyn.dtype)
-        for name, target, shape in zip(("q", "qd"), out, shapes, strict=True)
+        for name, target, shape in zip(("q", "qd"), targets, shapes, strict=True)
     ]
     for name, array in zip(("q", "qd"), arrays, strict=True):
         if not array.flags.c_contiguous:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from robodyn import exact
 from robodyn.arguments import Array, count, finite_number, finite_real, one_of, real_array
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, NumericalError
@@ -19,6 +20,7 @@ from robodyn.model import Model
 Event = Callable[[float, Array, Array], float]
 """(t, q, qd) to a number whose sign changes at the event. `terminal` and `direction` may be set on it, as in SciPy."""
 _MOST_TIMES = 1 << 40
+_MOST_EVENTS = 10_000
 METHODS = ("RK45", "RK23", "DOP853", "Radau", "BDF", "LSODA")
 
 
@@ -82,7 +84,7 @@ def simulate(
     Warns:
         RuntimeWarning: Ctrl-C; what was computed is returned.
     """
-    dyn = robot if isinstance(robot, Dynamics) else Dynamics(robot)
+    dyn = cast(Dynamics, robot) if exact.is_a(robot, Dynamics) else Dynamics(cast(Model, robot))
     if dyn.dtype != np.float64:
         raise ArgumentError(
             f"robot: got a Dynamics in {dyn.dtype}; wanted float64, whose digits the tolerances count on"
@@ -94,10 +96,12 @@ def simulate(
         raise ArgumentError(f"callback: got {brief(callback)}; wanted a function of (t, q, qd)")
     run = _Run(dyn, q0, qd0, tau, f_ext)
     asked = _times(t_eval, end)
-    if not callable(events) and not isinstance(events, Iterable):
-        raise ArgumentError(f"events: got {brief(events)}; wanted functions of (t, q, qd)")
-    watch = _Watch(run, (events,) if callable(events) else tuple(events))
-    longest = np.inf if isinstance(max_step, float) and max_step == np.inf else _positive("max_step", max_step)
+    watched = (events,) if callable(events) else exact.at_most(events, _MOST_EVENTS)
+    if watched is None:
+        raise ArgumentError(f"events: got {brief(events)}; wanted functions of (t, q, qd), at most {_MOST_EVENTS}")
+    watch = _Watch(run, watched)
+    unlimited = exact.is_a(max_step, float) and float.__float__(max_step) == np.inf
+    longest = np.inf if unlimited else _positive("max_step", max_step)
     tolerances = {"rtol": _positive("rtol", rtol), "atol": _positive("atol", atol), "max_step": longest}
     status, kept = _follow(run, end, asked, watch, callback, one_of("method", method, METHODS), tolerances)
     t, y = np.array([each[0] for each in kept]), np.array([each[1] for each in kept]).reshape(len(kept), run.y0.size)

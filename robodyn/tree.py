@@ -61,10 +61,9 @@ class Tree:
             raise ArgumentError(
                 f"parent: got shape {given.shape} and dtype {given.dtype}; wanted a one-dimensional integer array"
             )
-        most = np.iinfo(np.intp).max  # larger ones would wrap around to what is allowed
-        self.parent = _frozen(
-            np.minimum(given, most).astype(np.intp) if given.dtype.kind == "u" else given.astype(np.intp)
-        )
+        if given.dtype == np.uint64:  # the largest would wrap around to what is allowed
+            given = np.minimum(given, np.iinfo(np.intp).max)
+        self.parent = _frozen(given.astype(np.intp))
         wrong = np.flatnonzero((self.parent < -1) | (self.parent >= np.arange(self.parent.size)))
         if wrong.size:
             i = int(wrong[0])

@@ -19,7 +19,8 @@ from robodyn.autodiff.rules import Arrays, Library, Rates, Smooth
 from robodyn.cached import cached_property
 from robodyn.dynamics import Dynamics
 from robodyn.joints import KINDS
-from robodyn.model import Model, Numbered
+from robodyn.model import Model
+from robodyn.model_fields import Numbered
 
 _IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 

@@ -65,9 +65,7 @@ def build_model(
             array.
         NumericalError: NaN or infinity in `gravity`.
     """
-    one_of("base", base, BASES)
-    one_of("mimic", mimic, MIMIC)
-    flag("strict", strict)
+    base, mimic, strict = one_of("base", base, BASES), one_of("mimic", mimic, MIMIC), flag("strict", strict)
     g = gravity_vector(gravity)
     return assemble(*check_and_resolve(description, mimic=mimic, strict=strict), base, g)
 

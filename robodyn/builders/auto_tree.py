@@ -15,7 +15,8 @@ from robodyn.arguments import count, finite_number
 from robodyn.builders.assemble import gravity_vector
 from robodyn.errors import ArgumentError
 from robodyn.joints import CODE
-from robodyn.model import Model, Numbered
+from robodyn.model import Model
+from robodyn.model_fields import Numbered
 
 MAX_BODIES = 100_000_000
 _SMALLEST, _LARGEST = 1e-150, 1e150
@@ -48,7 +49,7 @@ def auto_tree(
         ArgumentError: a value out of range, or a taper whose n-th mass cannot be represented.
         NumericalError: NaN or infinity in `gravity`.
     """
-    count("n", n, 1, MAX_BODIES)
+    n = count("n", n, 1, MAX_BODIES)
     branching, taper, skew = (
         finite_number(name, value) for name, value in (("branching", branching), ("taper", taper), ("skew", skew))
     )

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from robodyn import exact
 from robodyn.arguments import finite_real, flag, one_of
 from robodyn.builders.check_bodies import check_inertials, check_massless
 from robodyn.builders.check_joints import Mimics, check_joint_values, resolve_mimics
@@ -68,10 +69,9 @@ def check_and_resolve(
     description: RobotDescription, *, mimic: str = "follow", strict: bool = True
 ) -> tuple[RobotDescription, Mimics]:
     """What `check` returns, and what its mimics amount to."""
-    if not isinstance(description, RobotDescription):
-        raise ArgumentError(f"description: a RobotDescription is wanted, not {type(description).__name__}")
-    one_of("mimic", mimic, MIMIC)
-    flag("strict", strict)
+    if not exact.is_a(description, RobotDescription):
+        raise ArgumentError(f"description: a RobotDescription is wanted, not {exact.type_name(description)}")
+    mimic, strict = one_of("mimic", mimic, MIMIC), flag("strict", strict)
     return resolve(_with_sound_fields(description), mimic, strict)
 
 
@@ -94,25 +94,25 @@ def resolve(description: RobotDescription, mimic: str, strict: bool) -> tuple[Ro
 
 def unknown_joint_type(subject: str, kind: object, line: int | None) -> LoadError:
     """The error for a joint type that a description cannot hold."""
-    shown = quoted(kind if isinstance(kind, str) else brief(kind))
+    shown = quoted(exact.text_or_none(kind) or brief(kind))
     return LoadError(f"{subject}{at_line(line)} has type {shown}; allowed are {', '.join(JOINT_TYPES)}")
 
 
 def _with_sound_fields(description: RobotDescription) -> RobotDescription:
     """The description with every number a float, after checking the type of every field and that numbers are finite."""
-    _require(isinstance(description.name, str), "robot", "name", description.name, "a text")
-    for what, parts, kind in (
-        ("links", description.links, Link),
-        ("joints", description.joints, Joint),
-        ("report", description.report, Finding),
-    ):
-        good = isinstance(parts, tuple) and all(isinstance(part, kind) for part in parts)
+    found: dict[str, tuple[Any, ...]] = {}
+    for what, kind in (("links", Link), ("joints", Joint), ("report", Finding)):
+        parts = getattr(description, what)
+        found[what] = exact.members(parts) if exact.is_a(parts, tuple) else (None,)
+        good = all(exact.is_a(part, kind) for part in found[what])
         _require(good, "robot", what, parts, f"a tuple of {kind.__name__} objects")
-    links, joints = tuple(map(_sound_link, description.links)), tuple(map(_sound_joint, description.joints))
-    pairs = zip((*links, *joints), (*description.links, *description.joints), strict=True)
-    if all(sound is given for sound, given in pairs):
+    links, joints = tuple(map(_sound_link, found["links"])), tuple(map(_sound_joint, found["joints"]))
+    name = _text(description.name, "robot", "name", "a text")
+    pairs = zip((*links, *joints), (*found["links"], *found["joints"]), strict=True)
+    exactly = name is description.name and all(parts is getattr(description, what) for what, parts in found.items())
+    if exactly and all(sound is given for sound, given in pairs):
         return description
-    return replace(description, links=links, joints=joints)
+    return replace(description, name=name, links=links, joints=joints, report=found["report"])
 
 
 def _updated(part: _Part, **values: Any) -> _Part:
@@ -124,25 +124,27 @@ def _updated(part: _Part, **values: Any) -> _Part:
 
 
 def _sound_link(link: Link) -> Link:
-    _check_name(link.name, "link")
+    link = _updated(link, name=_name(link.name, "link"))
     inertial = link.inertial
     if inertial is None:
         return link
-    _require(isinstance(inertial, Inertial), link, "inertial", inertial, "an Inertial or None")
+    _require(exact.is_a(inertial, Inertial), link, "inertial", inertial, "an Inertial or None")
     mass, inertia = _float(inertial.mass, link, "mass"), _floats(inertial.inertia, 6, link, "inertia")
     pose = _sound_pose(inertial.pose, link)
     return _updated(link, inertial=_updated(inertial, mass=mass, inertia=inertia, pose=pose))
 
 
 def _sound_joint(joint: Joint) -> Joint:
-    _check_name(joint.name, "joint")
-    if not isinstance(joint.type, str) or joint.type not in JOINT_TYPES:
+    joint = _updated(joint, name=_name(joint.name, "joint"))
+    kind = exact.text_or_none(joint.type)
+    if kind is None or kind not in JOINT_TYPES:
         raise unknown_joint_type(f"joint {quoted(joint.name)}", joint.type, joint.line)
-    _require(isinstance(joint.parent, str), joint, "parent", joint.parent, "the name of a link")
-    _require(isinstance(joint.child, str), joint, "child", joint.child, "the name of a link")
-    _require(isinstance(joint.limits, Limits), joint, "limits", joint.limits, "a Limits object")
+    _require(exact.is_a(joint.limits, Limits), joint, "limits", joint.limits, "a Limits object")
     return _updated(
         joint,
+        type=kind,
+        parent=_text(joint.parent, joint, "parent", "the name of a link"),
+        child=_text(joint.child, joint, "child", "the name of a link"),
         limits=_sound_limits(joint.limits, joint),
         origin=_sound_pose(joint.origin, joint),
         axis=_floats(joint.axis, 3, joint, "axis"),
@@ -165,14 +167,17 @@ def _sound_limits(limits: Limits, joint: Joint) -> Limits:
 
 
 def _sound_mimic(mimic: Mimic, joint: Joint) -> Mimic:
-    _require(isinstance(mimic, Mimic), joint, "mimic", mimic, "a Mimic or None")
-    _require(isinstance(mimic.joint, str), joint, "mimic", mimic.joint, "the name of a joint")
-    multiplier = _float(mimic.multiplier, joint, "mimic multiplier")
-    return _updated(mimic, multiplier=multiplier, offset=_float(mimic.offset, joint, "mimic offset"))
+    _require(exact.is_a(mimic, Mimic), joint, "mimic", mimic, "a Mimic or None")
+    return _updated(
+        mimic,
+        joint=_text(mimic.joint, joint, "mimic", "the name of a joint"),
+        multiplier=_float(mimic.multiplier, joint, "mimic multiplier"),
+        offset=_float(mimic.offset, joint, "mimic offset"),
+    )
 
 
 def _sound_pose(pose: Pose, part: Link | Joint) -> Pose:
-    _require(isinstance(pose, Pose), part, "origin", pose, "a Pose")
+    _require(exact.is_a(pose, Pose), part, "origin", pose, "a Pose")
     xyz, rotation = _floats(pose.xyz, 3, part, "origin xyz"), _floats(pose.rotation, 9, part, "origin rotation")
     return _updated(pose, xyz=xyz, rotation=rotation)
 
@@ -194,8 +199,17 @@ def _floats(values: object, count: int, part: Link | Joint, what: str) -> tuple[
     raise _wrong(part, what, values, f"a tuple of {count} finite numbers")
 
 
-def _check_name(name: str, what: str) -> None:
-    _require(isinstance(name, str) and bool(name.strip()), what, "name", name, "a text that is not blank")
+def _text(value: object, part: Link | Joint | str, what: str, wanted: str) -> str:
+    found = exact.text_or_none(value)
+    if found is None:
+        raise _wrong(part, what, value, wanted)
+    return found
+
+
+def _name(value: object, what: str) -> str:
+    name = _text(value, what, "name", "a text that is not blank")
+    _require(bool(name.strip()), what, "name", name, "a text that is not blank")
+    return name
 
 
 def _require(condition: bool, part: Link | Joint | str, what: str, value: object, wanted: str) -> None:
@@ -204,7 +218,7 @@ def _require(condition: bool, part: Link | Joint | str, what: str, value: object
 
 
 def _wrong(part: Link | Joint | str, what: str, value: object, wanted: str) -> LoadError:
-    subject = part if isinstance(part, str) else _named(part)
+    subject = _named(part) if isinstance(part, Link | Joint) else part
     return LoadError(f"{subject} {what}: {wanted} is wanted, not {brief(value)}")
 
 

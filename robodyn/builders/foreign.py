@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from robodyn.errors import LoadError, RobodynError
+from robodyn.errors import LoadError, RobodynError, UnavailableError
 from robodyn.messages import brief
 
 
@@ -13,12 +13,14 @@ from robodyn.messages import brief
 def foreign(what: str) -> Iterator[None]:
     """Around code that looks at an object of a user's or another library's class, which may raise anything.
 
-    `what` names the object for the message. Raises LoadError in place of what is raised inside; errors of our own and
-    a lack of memory go through.
+    `what` names the object for the message. Raises LoadError in place of what is raised inside, UnavailableError for a
+    lack of memory; errors of our own go through.
     """
     try:
         yield
-    except (RobodynError, MemoryError):
+    except RobodynError:
         raise
+    except MemoryError as error:
+        raise UnavailableError(f"cannot read {what}: there is not enough memory") from error
     except Exception as error:
         raise LoadError(f"cannot read {what}: it raises {brief(error)}") from error

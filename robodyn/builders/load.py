@@ -39,5 +39,4 @@ def load_urdf(
         NumericalError: NaN or infinity in `gravity`.
     """
     description, mimics = read_and_resolve(source, mimic=mimic, strict=strict)
-    one_of("base", base, BASES)
-    return assemble(description, mimics, base, gravity_vector(gravity))
+    return assemble(description, mimics, one_of("base", base, BASES), gravity_vector(gravity))

@@ -77,11 +77,10 @@ def random_description(
     armature: bool = False,
 ) -> RobotDescription:
     """The description behind `random_tree`; arguments as there."""
-    count("n", n, 0, MAX_JOINTS)
-    count("seed", seed, 0, 2**63)
-    one_of("shape", shape, tuple(SHAPES))
-    flag("armature", armature)
-    if not 0.0 <= finite_number("mimic", mimic) <= 1.0:
+    n, seed = count("n", n, 0, MAX_JOINTS), count("seed", seed, 0, 2**63)
+    shape, armature = one_of("shape", shape, tuple(SHAPES)), flag("armature", armature)
+    mimic = finite_number("mimic", mimic)
+    if not 0.0 <= mimic <= 1.0:
         raise ArgumentError(f"mimic: got {mimic}; wanted a share from 0 to 1")
     types = words("joints", joints, JOINT_TYPES)
     if not types:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Any
 
+from robodyn import exact
 from robodyn.builders.foreign import foreign
 from robodyn.errors import ArgumentError, LoadError
 from robodyn.files import LONGEST_PATH, open_regular
@@ -19,6 +21,9 @@ _LONGEST_NAME = 255
 ALLOWED = "a path, XML text that begins with '<', bytes, an open file, or a robot object of urdfpy, urchin or yourdfpy"
 """What a robot may be read from, for messages."""
 
+_MOST_READS = 100_000
+"""An open file that gives next to nothing at each read ends after so many."""
+
 _UTF_32 = tuple(first.encode(codec) for first in "\ufeff< \t\r\n" for codec in ("utf-32-le", "utf-32-be"))
 """How XML in UTF-32 begins. UTF-16 never begins so: its second character would be null, which XML does not allow."""
 
@@ -26,26 +31,27 @@ _XML_TEXT = re.compile(r"\ufeff?\s*<")
 _DECLARATION = re.compile(r"\ufeff?\s*<\?xml\s[^>]*\?>")
 
 
-def read_source(source: object) -> bytes:
+def read_source(source: Any) -> bytes:
     """The bytes of a robot file.
 
     `source`: a path (str or os.PathLike), XML text (a str whose first character, blanks and a byte-order mark
     aside, is "<"), bytes, or an open text or binary file, which is read to its end and not closed. Raises LoadError
     where there is nothing to read or more than `MAX_BYTES`, ArgumentError for any other kind of source.
     """
-    if isinstance(source, str):
-        data = _encoded(source) if _XML_TEXT.match(source) else _from_path(source)
-    elif isinstance(source, (bytes, bytearray, memoryview)):
+    given = exact.text_or_none(source)
+    if given is not None:
+        data = _encoded(given) if _XML_TEXT.match(given) else _from_path(given)
+    elif exact.is_a(source, bytes, bytearray, memoryview):
         with foreign("the bytes"):  # a memoryview may have been released
-            data = bytes(source)
-    elif isinstance(source, os.PathLike):
-        with foreign(f"the path of an object of type {type(source).__name__}"):
-            path = os.fsdecode(source)
+            data = bytes(memoryview(source))
+    elif exact.is_a(source, os.PathLike):
+        with foreign(f"the path of an object of type {exact.type_name(source)}"):
+            path = exact.text(os.fsdecode(source))
         data = _from_path(path)
     elif _readable(source):
         data = _from_file(source)
     else:
-        raise ArgumentError(f"cannot read a robot from an object of type {type(source).__name__}; give {ALLOWED}")
+        raise ArgumentError(f"cannot read a robot from an object of type {exact.type_name(source)}; give {ALLOWED}")
     if len(data) > MAX_BYTES:
         raise _too_large("the source")
     if not data.strip():
@@ -89,23 +95,34 @@ def _from_path(path: str) -> bytes:
 
 
 def _readable(source: object) -> bool:
-    with foreign(f"an object of type {type(source).__name__}"):
+    with foreign(f"an object of type {exact.type_name(source)}"):
         return callable(getattr(source, "read", None))
 
 
 def _from_file(file: object) -> bytes:
     """Everything an open file gives, text or binary, up to one character more than allowed."""
-    chunks: list[str | bytes] = []
+    texts: list[Any] = []
+    pieces: list[Any] = []
     left = MAX_BYTES + 1
     while left > 0:
         with foreign("the open file"):
             chunk = file.read(left)  # type: ignore[attr-defined]
-        if not isinstance(chunk, (str, bytes)) or (chunks and type(chunk) is not type(chunks[0])):
-            raise LoadError(f"reading the open file gave {type(chunk).__name__}; it must give text or bytes")
-        if not chunk:
+            piece = chunk if type(chunk) is bytes else _exact_chunk(chunk)
+        if not piece:
             break
-        chunks.append(chunk)
-        left -= len(chunk)
-    if chunks and isinstance(chunks[0], str):
-        return _encoded("".join(chunk for chunk in chunks if isinstance(chunk, str)))
-    return b"".join(chunk for chunk in chunks if isinstance(chunk, bytes))
+        (texts if type(piece) is str else pieces).append(piece)
+        if texts and pieces:
+            raise LoadError("reading the open file gave text as well as bytes; it must give the one or the other")
+        if len(texts) + len(pieces) > _MOST_READS:
+            raise LoadError(f"the open file has no end after {_MOST_READS} reads; give what it holds as text or bytes")
+        left -= len(piece)
+    return _encoded("".join(texts)) if texts else b"".join(pieces)
+
+
+def _exact_chunk(chunk: Any) -> str | bytes:
+    """What a file gave, of a subclass of str or bytes."""
+    if exact.is_a(chunk, str):
+        return exact.text(chunk)
+    if exact.is_a(chunk, bytes):
+        return bytes(memoryview(chunk))
+    raise LoadError(f"reading the open file gave {exact.type_name(chunk)}; it must give text or bytes")

@@ -111,9 +111,7 @@ def read_and_resolve(source: object, *, mimic: str, strict: bool) -> tuple[Robot
     notes = Notes()
     robot = robot_of(source)
     description = _robot(read_source(source), notes) if robot is None else describe_object(robot, notes)
-    one_of("mimic", mimic, MIMIC)
-    flag("strict", strict)
-    return resolve(description, mimic, strict)
+    return resolve(description, one_of("mimic", mimic, MIMIC), flag("strict", strict))
 
 
 def _robot(data: bytes, notes: Notes) -> RobotDescription:

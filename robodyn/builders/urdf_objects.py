@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from robodyn import exact
 from robodyn.builders.checks import unknown_joint_type
 from robodyn.builders.findings import Notes
 from robodyn.builders.foreign import foreign
@@ -40,12 +41,12 @@ _EXTENSIONS = {"helical": "pitch", "universal": "second axis"}
 def robot_of(source: object) -> Any:
     """The object that holds `links` and `joints`: `source` itself (urdfpy, urchin), its `robot` (yourdfpy), or None
     where `source` is something else. Raises ArgumentError for a RobotDescription, which needs no reading."""
-    if isinstance(source, RobotDescription):
+    if exact.is_a(source, RobotDescription):
         raise ArgumentError("this is a RobotDescription already; robodyn.builders.checks.check checks it")
-    with foreign(f"an object of type {type(source).__name__}"):
+    with foreign(f"an object of type {exact.type_name(source)}"):
         for candidate in (source, getattr(source, "robot", None)):
             parts = (getattr(candidate, "links", None), getattr(candidate, "joints", None))
-            if all(isinstance(part, (list, tuple)) for part in parts):
+            if all(exact.is_a(part, list, tuple) for part in parts):
                 return candidate
     return None
 
@@ -57,8 +58,9 @@ def describe_object(robot: Any, notes: Notes) -> RobotDescription:
     a real inertial, so it is used and reported as `suspected-default-inertial`.
     """
     with foreign("the robot object"):
-        name, links, joints = getattr(robot, "name", None), list(robot.links), list(robot.joints)
-        if not isinstance(name, str) or not name.strip():
+        links, joints = exact.members(robot.links), exact.members(robot.joints)
+        name = exact.text_or_none(getattr(robot, "name", None))
+        if name is None or not name.strip():
             notes.add("robot-name-missing", "robot", 'no name is given; the robot is called "robot"')
             name = "robot"
     return RobotDescription(
@@ -69,7 +71,7 @@ def describe_object(robot: Any, notes: Notes) -> RobotDescription:
     )
 
 
-def _each(what: str, parts: list[Any], describe: Callable[[Any, Notes], _Part], notes: Notes) -> Iterator[_Part]:
+def _each(what: str, parts: Sequence[Any], describe: Callable[[Any, Notes], _Part], notes: Notes) -> Iterator[_Part]:
     for place, part in enumerate(parts, start=1):
         with foreign(f"{what} number {place} of the robot object"):
             described = describe(part, notes)
@@ -110,9 +112,10 @@ def _joint(joint: Any, notes: Notes) -> Joint:
     name = _text(getattr(joint, "name", None), "joint name")
     subject = f"joint {quoted(name)}"
     kind = getattr(joint, "joint_type", None)  # of urdfpy and urchin; yourdfpy calls it `type`
-    kind = getattr(joint, "type", None) if kind is None else kind
-    if not isinstance(kind, str) or kind not in JOINT_TYPES:
-        raise unknown_joint_type(subject, kind, None)
+    given = getattr(joint, "type", None) if kind is None else kind
+    kind = exact.text_or_none(given)
+    if kind is None or kind not in JOINT_TYPES:
+        raise unknown_joint_type(subject, given, None)
     if kind in _EXTENSIONS:
         lost = f"a robot object does not hold the {_EXTENSIONS[kind]} of a {kind} joint"
         raise LoadError(f"{subject}: {lost}; load the file itself")
@@ -174,10 +177,11 @@ def _number(value: Any, default: float, where: str) -> float:
     """A number, or a text that spells one: yourdfpy keeps damping and friction as texts."""
     if value is None:
         return default
-    if isinstance(value, str):
-        read = number(value)
+    spelt = exact.text_or_none(value)
+    if spelt is not None:
+        read = number(spelt)
         if read is None:
-            raise bad_number(value, where)
+            raise bad_number(spelt, where)
         return read
     return _array(value, (), where)[0]
 
@@ -195,8 +199,9 @@ def _array(value: Any, shape: Sequence[int], where: str) -> tuple[float, ...]:
 
 
 def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str) or not value.strip():
+    name = exact.text_or_none(value)
+    if name is None or not name.strip():
         raise LoadError(f"{where}: {brief(value)} is not a name; give a text that is not blank")
-    if "$" in value:
-        raise LoadError(f"{where}: {quoted(value)} holds a '$'{hint(value)}")
-    return value
+    if "$" in name:
+        raise LoadError(f"{where}: {quoted(name)} holds a '$'{hint(name)}")
+    return name

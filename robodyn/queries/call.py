@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from robodyn import exact
 from robodyn.arguments import Array, broadcast_leading, real_array, require_finite
 from robodyn.array_library import Library
 from robodyn.chains import Task, on_inertia
@@ -93,9 +94,14 @@ class Call:
         Raises:
             UnavailableError: there is not that much memory.
         """
-        target = self.out[number] if isinstance(self.out, tuple) and number < len(self.out) else self.out
+        target = self.out
+        if exact.is_a(target, tuple):
+            targets = exact.members(target)
+            target = targets[number] if number < len(targets) else None
+        if type(target) is not np.ndarray and exact.is_a(target, np.ndarray):
+            target = np.asarray(target)  # what a subclass says of itself is not what is written to
         direct = (
-            isinstance(target, self.library.xp.ndarray)
+            exact.is_a(target, self.library.xp.ndarray)
             and not self.checked  # a result that turns out not to be finite is not handed over
             and target.shape == (*self.leading, *shape)
             and target.dtype == self.dyn.dtype
@@ -167,8 +173,9 @@ class Call:
 
     def _into(self, shaped: Mapping[str, Array], out: Any) -> tuple[Any, ...]:
         """Put results into the user's arrays, those that were not computed right there; the very objects given."""
-        targets = out if len(shaped) > 1 else (out,)
-        if not isinstance(targets, tuple) or len(targets) != len(shaped):
+        given = out if len(shaped) > 1 else (out,)
+        targets = exact.members(given) if exact.is_a(given, tuple) else ()
+        if len(targets) != len(shaped):
             raise ArgumentError(f"out: wanted a tuple of {len(shaped)} arrays: {', '.join(shaped)}")
         label = "out" if len(shaped) == 1 else "out ({})"
         checked = tuple(

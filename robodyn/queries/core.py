@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from robodyn import exact
 from robodyn.arguments import Array, flag, one_of, rows_named
 from robodyn.array_library import NUMPY, Library, require_one_place
 from robodyn.cached import cached_property
@@ -63,8 +64,8 @@ class Core(ABC):
             choices: `frame` and `classical`, where the query has them.
         """
         question = QUESTIONS[name]
-        self._require_method(question, method)
-        _require_choices(choices)
+        method = self._method(question, method)
+        choices = _checked(choices)
         number = self.model.link_index(cast(str | int, link)) if question.of_link else None
         if "mass" in question.needs:
             self._require_mass()
@@ -105,16 +106,17 @@ class Core(ABC):
             self.__dict__[name] = entry
         return result
 
-    def _require_method(self, question: Question, method: str) -> None:
-        """Raise where the engine does not have a method for a query, or not for this model."""
+    def _method(self, question: Question, method: str) -> str:
+        """The method; raises where the engine does not have it for a query, or not for this model."""
         if not question.methods:
-            return
+            return method
         name = self.engine.name
-        one_of("method", method, ("auto", *question.methods_on(name)))
+        method = one_of("method", method, ("auto", *question.methods_on(name)))
         possible = ("auto", *question.possible(self.model, name))
         if method not in possible:
             allowed = ", ".join(map(repr, possible))
             raise ArgumentError(f"method: got {method!r} for a model whose joints mimic others; allowed: {allowed}")
+        return method
 
     # Engines.
 
@@ -242,14 +244,15 @@ class Core(ABC):
         return InertiaJudge(self.model, judging_engine(self.engine, self.threads), self.dtype)
 
 
-def _require_choices(choices: Mapping[str, Any]) -> None:
+def _checked(choices: dict[str, Any]) -> dict[str, Any]:
     if "frame" in choices:
-        one_of("frame", choices["frame"], FRAMES)
+        choices["frame"] = one_of("frame", choices["frame"], FRAMES)
     if "classical" in choices:
-        flag("classical", choices["classical"])
+        choices["classical"] = flag("classical", choices["classical"])
+    return choices
 
 
 def require_model(model: Any) -> None:
     """Raise an ArgumentError for anything but a Model."""
-    if not isinstance(model, Model):
-        raise ArgumentError(f"model: got {type(model).__name__}; wanted a robodyn.Model (robodyn.load_urdf)")
+    if not exact.is_a(model, Model):
+        raise ArgumentError(f"model: got {exact.type_name(model)}; wanted a robodyn.Model (robodyn.load_urdf)")

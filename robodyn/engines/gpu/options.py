@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+from robodyn import exact
 from robodyn.arguments import count, one_of
 from robodyn.engines.gpu.source import WARP
 from robodyn.errors import ArgumentError
@@ -38,11 +39,17 @@ class GpuOptions:
     block_threads: int | None = None
 
     def __post_init__(self) -> None:
-        one_of("kernel", self.kernel, ("auto", *KERNELS))
-        one_of("fusion", self.fusion, ("auto", *FUSIONS))
+        words = {"kernel": one_of("kernel", self.kernel, ("auto", *KERNELS))}
+        words["fusion"] = one_of("fusion", self.fusion, ("auto", *FUSIONS))
+        for name, word in words.items():
+            object.__setattr__(self, name, word)
         if self.kernel == "printed" and self.fusion not in ("auto", "complete"):
             raise ArgumentError(f"fusion: got {self.fusion!r} for printed kernels; allowed: 'auto', 'complete'")
-        if self.block_threads is not None and count("block_threads", self.block_threads, WARP, _MOST_THREADS) % WARP:
+        if self.block_threads is None:
+            return
+        threads = count("block_threads", self.block_threads, WARP, _MOST_THREADS)
+        object.__setattr__(self, "block_threads", threads)
+        if threads % WARP:
             raise ArgumentError(f"block_threads: got {self.block_threads}; wanted a multiple of {WARP}")
 
 
@@ -54,6 +61,6 @@ def gpu_options(given: Any) -> GpuOptions:
     """
     if given is None:
         return GpuOptions()
-    if not isinstance(given, GpuOptions):
+    if not exact.is_a(given, GpuOptions):
         raise ArgumentError(f"gpu: got {brief(given)}; wanted a robodyn.engines.gpu.GpuOptions")
-    return given
+    return cast(GpuOptions, given)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
+from robodyn import exact
 from robodyn.arguments import Array, count, one_of
 from robodyn.engines.scan.elementwise import OPERATORS
 from robodyn.engines.scan.kernels import BLOCK, KERNELS, LONGEST_BLOCK, PLAIN_KERNELS
@@ -52,13 +53,17 @@ class ScanOptions:
     constraint_solver: str = "odd_even"
 
     def __post_init__(self) -> None:
-        one_of("layout", self.layout, LAYOUTS)
-        one_of("kernel", self.kernel, KERNELS)
-        count("block", self.block, 2, LONGEST_BLOCK)
-        one_of("operators", self.operators, OPERATORS)
+        found: dict[str, str | int] = {
+            "layout": one_of("layout", self.layout, LAYOUTS),
+            "kernel": one_of("kernel", self.kernel, KERNELS),
+            "block": count("block", self.block, 2, LONGEST_BLOCK),
+            "operators": one_of("operators", self.operators, OPERATORS),
+            "constraint_solver": one_of("constraint_solver", self.constraint_solver, BLOCK_SOLVERS),
+        }
         if not callable(self.constraint_basis):
-            one_of("constraint_basis", self.constraint_basis, BASES)
-        one_of("constraint_solver", self.constraint_solver, BLOCK_SOLVERS)
+            found["constraint_basis"] = one_of("constraint_basis", self.constraint_basis, BASES)
+        for name, value in found.items():
+            object.__setattr__(self, name, value)
 
     def kernel_for(self, op: Any) -> str:
         """The kernel for an operator on a vector tree."""
@@ -78,6 +83,6 @@ def scan_options(given: Any) -> ScanOptions:
     """
     if given is None:
         return ScanOptions()
-    if not isinstance(given, ScanOptions):
+    if not exact.is_a(given, ScanOptions):
         raise ArgumentError(f"scan: got {brief(given)}; wanted a robodyn.engines.scan.ScanOptions")
-    return given
+    return cast(ScanOptions, given)
