@@ -128,6 +128,8 @@ class _Run:
         dynamics = FORWARD_DYNAMICS.task(Asked(dyn.model, inputs))
         self.task = on_inertia(dynamics) if "inertia" in self.given else dynamics
         dyn._require_regular(start)
+        if start.checked:
+            start.require_attitudes()
         start.library = self.library
 
     def _read(self, name: str, value: Any) -> Array:
@@ -162,7 +164,7 @@ class _Run:
         model, library = self.dyn.model, self.library
         if model.quaternion_starts.size:
             given = library.to_numpy(q)
-            unit = model.normalized(given) if self.start.checked else model.unit_coordinates(given)
+            unit = model.unit_coordinates(given)
             near = np.abs(unit - given) <= 8.0 * np.finfo(unit.dtype).eps
             q = library.like_numpy(np.where(near, given, unit))
         return q, qd

@@ -166,10 +166,17 @@ class Call:
             except NumericalError as error:
                 message = f"result {error}: the state is singular, overflows, or has huge angles"
             if message:
-                q = self.library.to_numpy(self._q)
-                # Names a quaternion of zero length.
-                self.dyn.model.normalized(np.broadcast_to(q, (*self.leading, self.dyn.model.nq)))
+                self.require_attitudes()
                 raise NumericalError(message)
+
+    def require_attitudes(self) -> None:
+        """Raise where a quaternion that was given has no attitude.
+
+        Raises:
+            ArgumentError: one has zero length; names it and its rows.
+        """
+        q = self.library.to_numpy(self._q)
+        self.dyn.model.normalized(np.broadcast_to(q, (*self.leading, self.dyn.model.nq)))
 
     def _into(self, shaped: Mapping[str, Array], out: Any) -> tuple[Any, ...]:
         """Put results into the user's arrays, those that were not computed right there; the very objects given."""
