@@ -24,7 +24,7 @@ from robodyn.errors import LoadError, RobodynError
 EXAMPLES = 1500
 """Robots in one ordinary run: about 20 seconds."""
 
-NIGHTLY = 300.0
+NIGHTLY = 120.0
 """Seconds of the nightly run."""
 
 SETTINGS = settings(max_examples=EXAMPLES, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
