@@ -215,7 +215,7 @@ def _key() -> str:
         from robodyn.engines.cpu.target import host_target
 
         processor = host_target().cpu, host_target().level
-    except (ImportError, UnavailableError):  # nothing is compiled here, but a GPU may be measured
+    except (ImportError, OSError, UnavailableError):  # nothing is compiled here, but a GPU may be measured
         processor = platform.machine(), ""
     return hashlib.blake2b(repr(("measurements", __version__, *processor)).encode(), digest_size=20).hexdigest()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from robodyn import exact
@@ -21,6 +22,7 @@ _LONGEST_NAME = 255
 ALLOWED = "a path, XML text that begins with '<', bytes, an open file, or a robot object of urdfpy, urchin or yourdfpy"
 """What a robot may be read from, for messages."""
 
+_CHUNK = 1 << 20
 _MOST_READS = 100_000
 """An open file that gives next to nothing at each read ends after so many."""
 
@@ -84,7 +86,7 @@ def _from_path(path: str) -> bytes:
     name = f"the file {quoted(path, most=LONGEST_PATH)}"
     try:
         with open_regular(path) as file:
-            data = file.read(MAX_BYTES + 1)
+            data = b"".join(_chunks(file.read))
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
         reason = getattr(error, "strerror", None) or str(error)
         text = "; a text counts as XML only if it begins with '<'" if "<" in path or len(path) > _LONGEST_NAME else ""
@@ -92,6 +94,14 @@ def _from_path(path: str) -> bytes:
     if len(data) > MAX_BYTES:
         raise _too_large(name)
     return data
+
+
+def _chunks(read: Callable[[int], bytes]) -> Iterator[bytes]:
+    """What a file holds, up to one byte more than allowed: a read takes memory for all that it is asked for."""
+    left = MAX_BYTES + 1
+    while left > 0 and (chunk := read(min(left, _CHUNK))):
+        yield chunk
+        left -= len(chunk)
 
 
 def _readable(source: object) -> bool:
@@ -106,7 +116,7 @@ def _from_file(file: object) -> bytes:
     left = MAX_BYTES + 1
     while left > 0:
         with foreign("the open file"):
-            chunk = file.read(left)  # type: ignore[attr-defined]
+            chunk = file.read(min(left, _CHUNK))  # type: ignore[attr-defined]
             piece = chunk if type(chunk) is bytes else _exact_chunk(chunk)
         if not piece:
             break

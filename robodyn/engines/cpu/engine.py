@@ -155,7 +155,10 @@ class CpuEngine(Engine):
                     self._failed[(*key, single)] = error
 
             self._compiling[(*key, single)] = thread = threading.Thread(target=work, daemon=True)
-            thread.start()
+            try:
+                thread.start()
+            except (RuntimeError, MemoryError):  # the system grants no thread: the call waits instead
+                return self.kernel(algorithm, base, link, single=single)
         return None
 
     def run(

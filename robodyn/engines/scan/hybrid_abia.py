@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -84,7 +84,13 @@ def _recursion(pool: Executor, state: State) -> Future[Array]:
     algorithm = with_inertia(ARTICULATED_COLUMNS) if state.given("inertia") else ARTICULATED_COLUMNS
     inputs = {name: state.layout.here(state.inputs[name]) for name in algorithm.inputs}
     U = np.empty((state.batch, 6, state.model.nv), state.dtype)
-    return pool.submit(_articulated_columns, engine, algorithm, inputs, U)
+    work = partial(_articulated_columns, engine, algorithm, inputs, U)
+    try:
+        return pool.submit(work)
+    except (RuntimeError, MemoryError):  # the system grants no thread
+        done: Future[Array] = Future()
+        done.set_result(work())
+        return done
 
 
 def _articulated_columns(engine: Engine, algorithm: Algorithm, inputs: Mapping[str, Array], U: Array) -> Array:
