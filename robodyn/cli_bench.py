@@ -10,7 +10,9 @@ from robodyn._version import __version__
 from robodyn.benchmark.compare import Report, Settings, compare, find_peers, threads_from
 from robodyn.benchmark.contenders import USUAL
 from robodyn.benchmark.tables import HEADLINE, footnotes, tables
+from robodyn.builders.values import whole_number
 from robodyn.errors import ArgumentError
+from robodyn.messages import brief
 from robodyn.model import Model
 from robodyn.tables import console
 
@@ -37,11 +39,12 @@ def _words(text: str) -> tuple[str, ...]:
 
 def _numbers(option: str, text: str) -> tuple[int, ...]:
     words = _words(text)
-    wrong = [word for word in words if not (word.isascii() and word.isdigit())]
+    found = {word: whole_number(word) for word in words}
+    wrong = [word for word, number in found.items() if number is None]
     if wrong or not words:
-        got = repr(wrong[0]) if wrong else "nothing"
+        got = brief(wrong[0]) if wrong else "nothing"
         raise ArgumentError(f"{option}: got {got}; wanted whole numbers, comma separated")
-    return tuple(sorted({int(word) for word in words}))
+    return tuple(sorted({number for number in found.values() if number is not None}))
 
 
 def bench(model: Model, chosen: Settings, with_peers: bool, as_json: bool) -> None:

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from robodyn._version import __version__
 from robodyn.arguments import Array, one_of, require_finite
+from robodyn.builders.values import whole_number
 from robodyn.cli_state_files import NAME_ARRAYS
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, NumericalError
@@ -81,8 +82,8 @@ def asking(name: str, options: Mapping[str, Any]) -> Asking:
 
 def linked(model: Model, text: str) -> str | int:
     """The link that an option names: a name, or an index where no link is called that."""
-    is_index = text.isascii() and text.isdigit() and text not in model.link_names
-    return int(text) if is_index else text
+    index = None if text in model.link_names else whole_number(text)
+    return text if index is None else index
 
 
 def list_queries(as_json: bool) -> None:

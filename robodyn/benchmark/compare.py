@@ -28,10 +28,12 @@ from robodyn.benchmark.contenders import (
 from robodyn.benchmark.mujoco_peer import MuJoCo
 from robodyn.benchmark.pinocchio_peer import Pinocchio
 from robodyn.benchmark.timing import Timing, measure, seconds_of
+from robodyn.builders.values import whole_number
 from robodyn.dynamics import Dynamics
 from robodyn.engines.make import ENGINE_NAMES
 from robodyn.engines.protocol import DTYPES
 from robodyn.errors import ArgumentError, NumericalError, RobodynError, UnavailableError
+from robodyn.messages import brief
 from robodyn.model import Model
 from robodyn.questions import QUESTIONS
 
@@ -354,7 +356,8 @@ def threads_from(words: Sequence[str]) -> tuple[int, ...]:
     """
     found = []
     for word in words:
-        if word != "all" and not (word.isascii() and word.isdigit()):
-            raise ArgumentError(f"threads: got {word!r}; wanted a number, or 'all'")
-        found.append(available_threads() if word == "all" else int(word))
+        number = available_threads() if word == "all" else whole_number(word)
+        if number is None:
+            raise ArgumentError(f"threads: got {brief(word)}; wanted a number, or 'all'")
+        found.append(number)
     return tuple(dict.fromkeys(found))

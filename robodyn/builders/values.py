@@ -19,6 +19,7 @@ UNIT_TOLERANCE = 1e-3
 _BLANK = r"[ \t\r\n]"
 _DECIMAL = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _NUMBER = re.compile(f"{_BLANK}*{_DECIMAL}{_BLANK}*")
+_WHOLE = re.compile("[0-9]{1,18}")  # what counts is less, and Python refuses texts of thousands of digits
 _BLANKS = re.compile(f"{_BLANK}+")
 
 
@@ -29,6 +30,11 @@ def number(text: str) -> float | None:
         if math.isfinite(value):
             return value
     return None
+
+
+def whole_number(text: str) -> int | None:
+    """The number that a text of up to 18 ASCII digits spells, or None."""
+    return int(text) if _WHOLE.fullmatch(text) else None
 
 
 def numbers(text: str, count: int) -> tuple[float, ...] | None:
