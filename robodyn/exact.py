@@ -34,7 +34,9 @@ def text(value: Any) -> str:
 
 def text_or_none(value: object) -> str | None:
     """The characters of a string, of whatever subclass; None for anything else."""
-    return text(value) if is_a(value, str) else None
+    if type(value) is str:
+        return value
+    return str.__str__(value) if is_a(value, str) else None
 
 
 def members(value: Any) -> tuple[Any, ...]:

@@ -1,7 +1,8 @@
 """Runs kernels on arrays that lie right before or right after memory that nobody may touch: a program of its own.
 
-    python -X faulthandler tests/guarded_kernels.py LEVEL CODE DTYPE
+    python -X faulthandler tests/guarded_kernels.py LEVEL CODE DTYPE [SEED]
 
+With a seed robots, algorithms and numbers of rows are drawn from it; LEVEL may be "host", what is best here.
 Every input, output, workspace, array of the model and the table itself has an inaccessible page before and behind it,
 and either begins right after the one or ends right before the other. Inputs cannot be written to. A stray access ends
 the process; results must be those of plain memory, to the bit.
@@ -82,8 +83,10 @@ def guarded_rows(values: np.ndarray, padding: int, behind: bool) -> tuple[Guarde
 def constants(kernel: Kernel, behind: bool) -> tuple[list[int], list[Guarded]]:
     """Words of the table after inputs and outputs, pointing at guarded copies of the model's arrays."""
     words: list[int] = []
-    kept = []
-    arrays = kernel.keep.arrays if isinstance(kernel.keep, RolledProgram) else []
+    kept: list[Guarded] = []
+    if not isinstance(kernel.keep, RolledProgram):  # straight-line code for part of the robot has few
+        return list(kernel.constants), kept
+    arrays = kernel.keep.arrays
     for array in arrays:
         memory = Guarded(array.nbytes, behind)
         memory.array("uint8")[:] = array.view(np.uint8).ravel() if array.size else ()
@@ -108,6 +111,8 @@ def plain(kernel: Kernel, inputs: list[np.ndarray], shapes: list[int]) -> list[n
     outputs = [np.full((rows, n), np.nan, inputs[0].dtype) for n in shapes]
     words = [word for a in (*inputs, *outputs) for word in (a.ctypes.data, a.strides[0])]
     table = (ctypes.c_int64 * (len(words) + len(kernel.constants)))(*words, *kernel.constants)
+    if kernel.batch:
+        table[len(table) - 1] = rows
     address, owner = workspace(kernel.workspace_bytes) if kernel.workspace_bytes else (0, None)
     kernel.function(ctypes.addressof(table), 0, rows, address)
     assert owner is None or owner.size
@@ -126,9 +131,11 @@ def check(kernel: Kernel, inputs: list[np.ndarray], shapes: list[int], padding: 
     if scratch is not None:
         scratch.array("uint8")[:] = 255  # NaN
     more, kept = constants(kernel, behind)
+    if kernel.batch:
+        more[-1] = rows
     table = table_of([(memory.address, stride) for memory, stride in (*given, *taken)], more, behind)
     kernel.function(table.address, 0, rows, 0 if scratch is None else scratch.address)
-    assert len(kept) == len(more) // 2
+    assert len(kept) == len(more) // 2 or not isinstance(kernel.keep, RolledProgram)
     for (memory, stride), right in zip(taken, wanted, strict=True):
         flat, step = memory.array(dtype.name), stride // dtype.itemsize
         for r in range(rows):
@@ -136,17 +143,35 @@ def check(kernel: Kernel, inputs: list[np.ndarray], shapes: list[int], padding: 
             assert (flat[r * step + right.shape[1] : (r + 1) * step] == 777.0).all(), "padding was written"
 
 
-def main(level: str, code: str, dtype: str) -> None:
-    models = (
+def drawn(seed: int) -> tuple[tuple[rd.Model, ...], list[str]]:
+    """Robots of any kinds and shapes, and some algorithms."""
+    rng = np.random.default_rng(seed)
+    models = []
+    for k in range(3):
+        joints = tuple(rng.choice((*KINDS, "revolute", "fixed", "floating"), 3, replace=False).tolist())
+        shape = str(rng.choice(["random", "chain", "star", "binary", "caterpillar"]))
+        base, mimic = str(rng.choice(["fixed", "floating"])), float(rng.choice([0.0, 0.7]))
+        n = int(rng.integers(1, 10))
+        print(f"seed {seed}: {n} joints of {joints}, {shape}, {base}, mimic {mimic}")
+        models.append(rd.random_tree(n, seed=10 * seed + k, joints=joints, shape=shape, base=base, mimic=mimic))
+    return tuple(models), rng.choice(list(ALGORITHMS), 4, replace=False).tolist()
+
+
+def main(level: str, code: str, dtype: str, seed: str = "") -> None:
+    models: tuple[rd.Model, ...] = (
         rd.random_tree(6, seed=5, joints=KINDS, armature=True),
         rd.random_tree(4, seed=1, joints=("revolute", "prismatic"), mimic=0.7, base="floating"),
     )
+    asked = list(ASKED[code])
+    if seed:
+        models, asked = drawn(int(seed))
     rng = np.random.default_rng(0)
     runs = 0
     for model in models:
-        engine = CpuEngine(model, np.dtype(dtype), threads=1, mode=code, target=host_target(level))
+        target = host_target() if level == "host" else host_target(level)
+        engine = CpuEngine(model, np.dtype(dtype), threads=1, mode=code, target=target)
         width = engine.target.width(np.dtype(dtype))
-        for name in ASKED[code]:
+        for name in asked:
             algorithm = ALGORITHMS[name]
             if model.has_mimic and needs_own_coordinates(algorithm):
                 continue
@@ -155,7 +180,8 @@ def main(level: str, code: str, dtype: str) -> None:
                 kernel = engine.kernel(algorithm, base, len(model.link_names) - 1, single=single)
                 columns = {key: int(np.prod(n)) for key, n in input_shapes(model, algorithm, base).items()}
                 shapes = [int(np.prod(output_shape(model, output))) for output in algorithm.outputs.values()]
-                for rows in range(1, 2 * width + 2):
+                every = range(1, 2 * width + 2)
+                for rows in rng.choice(every, 3, replace=False).tolist() if seed else every:
                     values = {key: rng.standard_normal((rows, n)).astype(dtype) for key, n in columns.items()}
                     values["q"] = model.random_configuration(rng, (rows,)).astype(dtype)
                     inputs = [values[key] for key in kernel.inputs]
