@@ -158,12 +158,21 @@ def flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def integer(value: Any) -> int | None:
+    """The integer that an object of Python's or NumPy's integers holds; None for anything else, and for bools."""
+    if type(value) is int:
+        return value
+    if exact.is_a(value, int) and type(value) is not bool:
+        return int.__int__(value)
+    return int(np.generic.item(value)) if exact.is_a(value, np.integer) else None
+
+
 def finite_real(value: Any) -> float | None:
     """`value` as a float if it is a finite real number of any type but bool, else None."""
     try:
         if exact.is_a(value, float):
             number = float.__float__(value)
-        elif (whole := exact.integer(value)) is not None:
+        elif (whole := integer(value)) is not None:
             number = float(whole)
         elif exact.is_a(value, Real) and type(value) is not bool:
             number = float(value)
@@ -192,7 +201,7 @@ def count(name: str, value: Any, smallest: int, largest: int) -> int:
     Raises:
         ArgumentError: not an integer, or out of range.
     """
-    number = exact.integer(value)
+    number = integer(value)
     if number is None or not smallest <= number <= largest:
         wanted = f"wanted an integer from {smallest} to {largest}" if smallest <= largest else "there is none"
         raise ArgumentError(f"{name}: got {brief(value)}; {wanted}")
@@ -206,7 +215,7 @@ def batch_shape(name: str, value: Any, numbers: int) -> tuple[int, ...]:
         ArgumentError: not a tuple of integers from 0, or of more numbers than any memory could address.
     """
     given = exact.members(value) if exact.is_a(value, tuple, list) else (None,)
-    shape = tuple(n for n in map(exact.integer, given) if n is not None and n >= 0)
+    shape = tuple(n for n in map(integer, given) if n is not None and n >= 0)
     if len(shape) < len(given) or len(given) > _MAX_LEADING_AXES:
         allowed = f"a tuple of at most {_MAX_LEADING_AXES} integers from 0"
         raise ArgumentError(f"{name}: got {brief(value)}; wanted {allowed}")

@@ -291,5 +291,5 @@ def _is_engine(value: Any) -> bool:
 def _joint_forces(given: Any) -> tuple[str, ...]:
     chosen = (given,) if exact.is_a(given, str) else exact.at_most(given, _MOST_WORDS)
     if chosen is None:
-        raise ArgumentError(f"joint_forces: got {brief(given)}; wanted a list of 'damping', 'friction'")
+        raise ArgumentError(f"joint_forces: got {brief(given)}; allowed: 'damping', 'friction'")
     return tuple(one_of("joint_forces", each, ("damping", "friction")) for each in chosen)

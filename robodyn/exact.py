@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
 
 def is_a(value: object, *kinds: type[Any]) -> bool:
     """Whether the true type of `value` is one of `kinds`, or a subclass of one."""
@@ -44,15 +42,6 @@ def members(value: Any) -> tuple[Any, ...]:
     if type(value) is tuple:
         return value
     return tuple(tuple.__iter__(value) if is_a(value, tuple) else list.__iter__(value))
-
-
-def integer(value: Any) -> int | None:
-    """The integer that an object of Python's or NumPy's integers holds; None for anything else, and for bools."""
-    if type(value) is int:
-        return value
-    if is_a(value, int) and type(value) is not bool:
-        return int.__int__(value)
-    return int(np.generic.item(value)) if is_a(value, np.integer) else None
 
 
 def at_most(values: Iterable[Any], count: int) -> tuple[Any, ...] | None:

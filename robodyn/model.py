@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from robodyn import exact
-from robodyn.arguments import Array, batch_shape, broadcast_leading, real_array, rows_named
+from robodyn.arguments import Array, batch_shape, broadcast_leading, integer, real_array, rows_named
 from robodyn.cached import cached_property
 from robodyn.description import Finding
 from robodyn.errors import ArgumentError
@@ -287,7 +287,7 @@ class Model:
                 near = ", ".join(printable(each) for each in near_misses(name, self.link_names, otherwise=5))
                 raise ArgumentError(f"link: got {brief(link)}; wanted a link of {self.name!r}, such as {near}")
             return found
-        number = exact.integer(link)
+        number = integer(link)
         if number is None or not 0 <= number < len(self.link_names):
             last = len(self.link_names) - 1
             raise ArgumentError(f"link: got {brief(link)}; wanted a name or an index from 0 to {last}")
@@ -426,7 +426,7 @@ class Model:
 def _generator(given: Any) -> np.random.Generator:
     if exact.is_a(given, np.random.Generator):
         return cast(np.random.Generator, given)
-    seed = exact.integer(given)
+    seed = integer(given)
     if given is not None and (seed is None or seed < 0):
         raise ArgumentError(f"rng: got {brief(given)}; wanted a numpy.random.Generator or an integer seed from 0")
     return np.random.default_rng(seed)

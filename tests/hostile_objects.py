@@ -25,12 +25,12 @@ ERRORS: tuple[type[Exception], ...] = (
     *(StopIteration, AssertionError, Unspeakable),
 )
 
-HOOKS = (
+HOOKS = (  # not __call__: what a callback raises is its own, and comes out
     *("__class__", "__getattr__", "__getattribute__", "__repr__", "__str__", "__format__", "__hash__", "__eq__"),
     *("__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__", "__len__", "__length_hint__", "__iter__"),
     *("__next__", "__getitem__", "__setitem__", "__contains__", "__reversed__", "__index__", "__int__", "__float__"),
     *("__complex__", "__round__", "__trunc__", "__abs__", "__neg__", "__add__", "__radd__", "__sub__", "__rsub__"),
-    *("__mul__", "__rmul__", "__mod__", "__fspath__", "__call__", "__bytes__", "__buffer__", "__array__"),
+    *("__mul__", "__rmul__", "__mod__", "__fspath__", "__bytes__", "__buffer__", "__array__"),
     *("__array_interface__", "__array_struct__", "__array_ufunc__", "__array_function__", "__array_finalize__"),
     *("__array_wrap__", "__array_priority__", "__cuda_array_interface__", "__dlpack__", "__dlpack_device__"),
     *("__dict__", "__reduce_ex__", "__copy__", "__deepcopy__", "__enter__", "__sizeof__", "__dir__", "__name__"),

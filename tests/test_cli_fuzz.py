@@ -166,7 +166,7 @@ def test_any_arguments(arguments: list[str]) -> None:
 
 
 @pytest.mark.nightly
-@settings(max_examples=4000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=1200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(command_lines())
 def test_very_many_arguments(arguments: list[str]) -> None:
     check(arguments)

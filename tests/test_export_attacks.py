@@ -144,7 +144,6 @@ def test_exported_code_is_clean_under_sanitizers(dtype: str, tmp_path: Path) -> 
         ("planar_rover", "fixed"),
         ("gripper", "floating"),
         ("oblique", "fixed"),
-        ("double_pendulum", "floating"),
     ],
 )
 def test_every_query_is_clean_under_sanitizers(robot: str, base: str, dtype: str, tmp_path: Path) -> None:
