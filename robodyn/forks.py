@@ -8,35 +8,23 @@ import sys
 import threading
 import weakref
 from contextlib import suppress
+from typing import Any
 
 _ROOTS = ("robodyn", "llvmlite", "numpy", "platformdirs", "rich", "scipy")
 """Packages that queries import when they first need them."""
 
 
-class Lock:
+def lock() -> Any:
     """A reentrant lock that is free in the child of a fork, unless it was held by the thread that forked.
 
     What it guards must make sense at any time, as where a result is put into a dictionary once it is there.
     """
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        _LOCKS.add(self)
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.release()
-
-    def _free(self) -> None:
-        if self._lock.acquire(blocking=False):
-            self._lock.release()
-        else:
-            self._lock = threading.RLock()
+    made = threading.RLock()
+    _LOCKS.add(made)
+    return made
 
 
-_LOCKS: weakref.WeakSet[Lock] = weakref.WeakSet()
+_LOCKS: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def await_imports() -> None:
@@ -48,8 +36,11 @@ def await_imports() -> None:
 
 
 def _after_fork() -> None:
-    for lock in tuple(_LOCKS):
-        lock._free()
+    for each in tuple(_LOCKS):
+        if each.acquire(blocking=False):
+            each.release()
+        else:  # released, not made anew: a thread that forked in a signal's handler may be waiting for this very lock
+            each._release_save()
 
 
 if hasattr(os, "register_at_fork"):

@@ -95,7 +95,7 @@ print(in_child(chained))
 """
 
 _LOCK = """
-from robodyn.forks import Lock
+from robodyn import forks
 from robodyn.engines.cpu import pool
 
 def free(lock):
@@ -107,11 +107,70 @@ def held():
         inside.set()
         time.sleep(1000)
 
-inside, ours, mine = threading.Event(), Lock(), Lock()
+inside, ours, mine = threading.Event(), forks.lock(), forks.lock()
 threading.Thread(target=held, daemon=True).start()
 assert inside.wait(100)
 with mine:
-    print(in_child(lambda: free(ours) and free(pool._LOCK) and free(mine) and mine._lock._is_owned()))
+    print(in_child(lambda: free(ours) and free(pool._LOCK) and free(mine) and mine._is_owned()))
+"""
+
+_INTERRUPTED = """
+import signal
+from robodyn.engines.cpu import jit
+
+def slow(text, target):
+    inside.set()
+    time.sleep(1.0)
+    return real(text, target)
+
+class OutOfTime(Exception):
+    pass
+
+def handler(*_):
+    raise OutOfTime
+
+inside, real = threading.Event(), jit._module
+assert answers(1)
+jit._module = slow
+threading.Thread(target=answers, args=(2,), daemon=True).start()
+assert inside.wait(100)
+jit._module = real
+sys.unraisablehook = lambda told: told.exc_type is OutOfTime and print("told")
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.3)
+print(in_child(lambda: answers(3)))
+found = []
+other = threading.Thread(target=lambda: found.append(bool(answers(4))), daemon=True)
+other.start()
+other.join(100)
+print(found)
+"""
+
+_HANDLER = """
+import signal
+from robodyn import forks
+
+def held():
+    with guard:
+        inside.set()
+        time.sleep(1.0)
+
+def handler(*_):
+    children.append(os.fork())
+    if not children[-1]:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(60)
+
+inside, guard, children = threading.Event(), forks.lock(), []
+signal.signal(signal.SIGUSR1, handler)
+threading.Thread(target=held, daemon=True).start()
+assert inside.wait(100)
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+with guard:
+    pass
+if not children[0]:
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]))
 """
 
 _MANY = """
@@ -160,6 +219,15 @@ def test_a_module_that_another_thread_imports_does_not_hold_up_the_child():
 
 def test_locks_of_other_threads_are_free_in_the_child():
     assert run(_LOCK) == "0"
+
+
+def test_a_fork_that_a_signal_interrupts_waits_all_the_same():
+    """Python prints what handlers raise in the middle of a fork, and forks."""
+    assert run(_INTERRUPTED) == "told\n0\n[True]"
+
+
+def test_a_fork_in_a_handler_frees_the_lock_that_its_thread_waits_for():
+    assert run(_HANDLER) == "0"
 
 
 def test_forks_while_four_threads_compile():

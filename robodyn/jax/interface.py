@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from robodyn.forks import Lock
+from robodyn import forks
 
 WORD, POINTER = ctypes.c_int64, ctypes.c_void_p
 DTYPE = {4: 11, 8: 12}
@@ -206,7 +206,7 @@ class Handlers:
     def __init__(self, platform: str) -> None:
         self.platform = platform
         self.kept: dict[str, Any] = {}
-        self._lock = Lock()
+        self._lock = forks.lock()
 
     def register(self, name: str, make: Callable[[], Handler]) -> str:
         """Make a target known to XLA, once in a process; returns its name.

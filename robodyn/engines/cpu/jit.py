@@ -8,6 +8,7 @@ import ctypes
 import os
 import threading
 import weakref
+from collections.abc import Generator
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -22,19 +23,37 @@ _LOCK = threading.RLock()
 # The end of the process waits for a compilation in the background, and lets no other one start: LLVM's own state is
 # torn down then, under the hands of whoever still compiles.
 atexit.register(_LOCK.acquire)
-_LLVMLITE_LOCK = getattr(llvm.ffi.lib, "_lock", None) or contextlib.nullcontext()
+_LLVMLITE_LOCK = getattr(getattr(llvm.ffi.lib, "_lock", None), "_lock", None) or contextlib.nullcontext()
 """Held by llvmlite in every call, also in those that free what nobody refers to any more, without our lock."""
+_FORKING: list[Generator[None]] = []
+
+
+def _holding() -> Generator[None]:
+    """Everything that a fork must find free, for as long as this is suspended: blocks give back what they took, and
+    nothing else, wherever an exception ends them."""
+    with _LOCK:
+        await_imports()
+        with _LLVMLITE_LOCK:
+            yield
 
 
 def _before_fork() -> None:
-    _LOCK.acquire()
-    await_imports()
-    _LLVMLITE_LOCK.__enter__()
+    """An exception here, such as that of a signal's handler, Python prints, and forks: it comes when all is held."""
+    raised = None
+    while True:
+        try:
+            _FORKING.append(_holding())
+            next(_FORKING[-1])
+            break
+        except BaseException as error:
+            raised = error
+    if raised is not None:
+        raise raised
 
 
 def _after_fork() -> None:
-    _LLVMLITE_LOCK.__exit__(None, None, None)
-    _LOCK.release()
+    while _FORKING:
+        _FORKING.pop().close()
 
 
 if hasattr(os, "register_at_fork"):

@@ -19,11 +19,11 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
+from robodyn import forks
 from robodyn.engines.cpu.jit import Code, compile_object
 from robodyn.engines.cpu.pool_code import LINE, PTHREAD, State, native_sleep, pool_text
 from robodyn.engines.cpu.target import host_target
 from robodyn.errors import UnavailableError
-from robodyn.forks import Lock
 
 PAUSE_SECONDS = 5e-6
 """How long a waiting thread does nothing but look."""
@@ -59,7 +59,7 @@ class _Functions:
     pauses: int
 
 
-_LOCK = Lock()
+_LOCK = forks.lock()
 _CODE: dict[str, Code] = {}
 _FUNCTIONS: dict[str, _Functions] = {}
 _SHARED: dict[int, Pool] = {}

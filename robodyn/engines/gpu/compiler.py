@@ -17,11 +17,11 @@ from functools import cache as remembered
 from pathlib import Path
 from typing import Any, Protocol
 
+from robodyn import forks
 from robodyn._version import __version__
 from robodyn.engines.cpu.cache import ObjectCache
 from robodyn.engines.gpu.source import KernelSource
 from robodyn.errors import UnavailableError
-from robodyn.forks import Lock
 
 OPTIONS = ("-std=c++17", "--fmad=true", "--ptxas-options=-v")
 """Besides the processor: products flow into sums without a rounding between them; no other liberty is taken, so
@@ -164,7 +164,7 @@ def _found() -> Nvrtc | None:
     return None
 
 
-_FINDING = Lock()
+_FINDING = forks.lock()
 
 
 def nvrtc() -> Nvrtc:
