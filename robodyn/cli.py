@@ -18,7 +18,7 @@ import typer
 
 from robodyn._version import __version__
 from robodyn.errors import ArgumentError, RobodynError
-from robodyn.messages import printable, quoted
+from robodyn.messages import printable, quoted, shortened
 
 if TYPE_CHECKING:
     from robodyn.model import Model
@@ -460,7 +460,7 @@ def run(arguments: list[str]) -> int:
         return _fail("interrupted", INTERRUPTED)
     except _UsageError as error:
         where = f" (see {error.ctx.command_path} --help)" if error.ctx is not None else ""
-        return _fail(f"{error.format_message()}{where}")
+        return _fail(f"{shortened(error.format_message(), 1000)}{where}")
     except RobodynError as error:
         return _fail(str(error))
     except MemoryError as error:

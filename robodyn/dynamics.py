@@ -243,7 +243,7 @@ class Dynamics(
             ArgumentError: also dt or steps that are not positive, a policy that returns something else, or a checkpoint
                 that names a symbolic link, folder, pipe, socket or device.
             NumericalError: values are checked, and an argument is NaN or infinite.
-            OSError: the checkpoint cannot be written, or its folder is not there.
+            OSError: the checkpoint cannot be written at the start, or its folder is not there.
             SingularError: the mass matrix is singular whatever the state.
             UnavailableError: there is no memory for the states that are kept.
 

@@ -10,7 +10,7 @@ import os
 import secrets
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,14 +37,14 @@ def file_named(name: str, given: Any) -> Path:
     """A path from what a user gave as argument `name`: text or os.PathLike.
 
     Raises:
-        ArgumentError: it is something else, empty, or holds null characters.
+        ArgumentError: it is something else, empty, holds null characters, or ends in a slash as only folders' names do.
     """
     try:
         path = os.fspath(given) if exact.is_a(given, os.PathLike) else given
         text = os.fsdecode(path) if exact.is_a(path, bytes) and path is not given else exact.text_or_none(path) or ""
     except Exception:  # of a foreign object, which may raise anything
         text = ""
-    if not text or "\0" in text:
+    if not text or "\0" in text or text.endswith(("/", os.sep)):
         raise ArgumentError(f"{name}: got {brief(given)}; wanted the name of a file")
     return Path(text)
 
@@ -75,7 +75,7 @@ def require_writable(given: Any, name: str = "path") -> Path:
         OSError: the file that is there is read-only, or its folder cannot be looked into.
     """
     path = file_named(name, given)
-    _mode(path, name)
+    _replaced(path, name)
     return path
 
 
@@ -84,22 +84,23 @@ def whole_file(given: Any, name: str = "path") -> Iterator[IO[bytes]]:
     """A new binary file, which takes the place of what is at the path after all of it was written.
 
     Until then it lies beside it under a random name, `.robodyn-*.part`. Where anything goes wrong it is removed, and
-    what was there stays as it was. The permissions of a file that is replaced stay. Any number of threads and processes
-    may do so at once: the last one stays.
+    what was there stays as it was. Owner, group and permissions of a file that is replaced stay; where the system does
+    not let this user keep the group, groups may do nothing with it. Other names of that file (hard links) keep its old
+    content. Any number of threads and processes may do so at once: the last one stays.
 
     Raises:
         ArgumentError: it is no name of a file, or something is there that is no regular file, as a symbolic link.
         OSError: the folder is not there, or the file cannot be written; `filename` is the path that was given.
     """
     path = file_named(name, given)
-    mode = _mode(path, name)
+    replaced = _replaced(path, name)
     part = path.parent / f".robodyn-{secrets.token_hex(16)}.part"
     try:
-        descriptor = os.open(part, _WRITE, 0o666 if mode is None else mode)
+        descriptor = os.open(part, _WRITE, 0o666 if replaced is None else 0o600)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                if mode is not None and hasattr(os, "fchmod"):
-                    os.fchmod(file.fileno(), mode)  # what the umask has taken
+                if replaced is not None and hasattr(os, "fchmod"):
+                    _be_like(file.fileno(), replaced)
                 yield file
                 file.flush()
                 os.fsync(file.fileno())  # some disks are full only now
@@ -111,8 +112,21 @@ def whole_file(given: Any, name: str = "path") -> Iterator[IO[bytes]]:
         raise OSError(error.errno or errno.EIO, error.strerror or str(error), str(path)) from error
 
 
-def _mode(path: Path, name: str) -> int | None:
-    """The permissions of the regular file that may be replaced; None where nothing is there."""
+def _be_like(descriptor: int, replaced: os.stat_result) -> None:
+    """Give a new file the owner, the group and the permissions of another one."""
+    mode, now = stat.S_IMODE(replaced.st_mode) & 0o777, os.fstat(descriptor)
+    if (now.st_uid, now.st_gid) != (replaced.st_uid, replaced.st_gid):
+        for owner in (replaced.st_uid, -1):
+            with suppress(OSError):
+                os.fchown(descriptor, owner, replaced.st_gid)
+                break
+        else:  # what was meant for that group is not for this one
+            mode &= ~stat.S_IRWXG
+    os.fchmod(descriptor, mode)
+
+
+def _replaced(path: Path, name: str) -> os.stat_result | None:
+    """The state of the regular file that may be replaced; None where nothing is there."""
     try:
         found = _looked_at(os.lstat, path)
         _require_regular(found)
@@ -121,9 +135,10 @@ def _mode(path: Path, name: str) -> int | None:
     except ArgumentError as error:
         raise ArgumentError(f"{name}: {quoted(str(path), most=LONGEST_PATH)}: {error}") from None
     # Another process may have removed it by now, which is no reason to refuse.
-    if not os.access(path, os.W_OK) and os.path.lexists(path):
+    nobody = not found.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)  # root can write to any
+    if (nobody or not os.access(path, os.W_OK)) and os.path.lexists(path):
         raise PermissionError(errno.EACCES, "it is read-only", str(path))
-    return stat.S_IMODE(found.st_mode) & 0o777
+    return found
 
 
 def _looked_at(look: Callable[[Any], os.stat_result], path: str | os.PathLike[str]) -> os.stat_result:

@@ -23,12 +23,15 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+def shortened(text: str, most: int) -> str:
+    """`text` cut to `most` characters."""
+    text = exact.text(text)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def quoted(text: str, most: int = _SHOWN) -> str:
     """`text` in double quotes for a message: cut to `most` characters, and escaped where it does not print."""
-    text = exact.text(text)
-    if len(text) > most:
-        text = text[: most - 3] + "..."
-    return f'"{printable(text)}"'
+    return f'"{printable(shortened(text, most))}"'
 
 
 def brief(value: Any) -> str:
@@ -39,7 +42,7 @@ def brief(value: Any) -> str:
         text = f"<{exact.type_name(value)} of shape {tuple(value.shape)}>" if there else exact.text(repr(value))
     except Exception:  # a foreign object may raise anything, and a very long int refuses
         text = f"<{exact.type_name(value)}>"
-    return printable(text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}...")
+    return printable(shortened(text, _SHOWN))
 
 
 def near_misses(word: str, names: Iterable[str], otherwise: int) -> list[str]:

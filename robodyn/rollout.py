@@ -396,18 +396,38 @@ def _given(out: Any, shapes: list[tuple[int, ...]], run: _Run) -> list[Array]:
 
 
 class _Checkpoint:
-    """A file that tells of a trajectory, written so seldom that it costs little."""
+    """A file that tells of a trajectory, written so seldom that it costs little. It stays where it was named, whatever
+    folder the process goes to."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._next = path, 0.0
+        self._path, self._next, self._failed = path.absolute(), 0.0, False
+
+    def start(self, trajectory: _Trajectory) -> None:
+        """Write it for the first time: where that fails, it is known before the work.
+
+        Raises:
+            ArgumentError, OSError: it cannot be written.
+        """
+        begin = time.monotonic()
+        trajectory.result().save(self._path)
+        self._plan(begin)
 
     def update(self, trajectory: _Trajectory, now: bool = False) -> None:
-        """Write it if it is time, or `now`."""
+        """Write it if it is time, or `now`. Where that fails there is a warning, and no result is lost."""
         begin = time.monotonic()
-        if now or begin >= self._next:
+        if not now and begin < self._next:
+            return
+        try:
             trajectory.result().save(self._path)
-            end = time.monotonic()
-            self._next = end + max(_CHECKPOINT_S, _CHECKPOINT_SHARE * (end - begin))
+        except (ArgumentError, OSError) as error:
+            if not self._failed:
+                warnings.warn(f"rollout: the checkpoint is not written: {error}", RuntimeWarning, stacklevel=5)
+            self._failed = True
+        self._plan(begin)
+
+    def _plan(self, begin: float) -> None:
+        end = time.monotonic()
+        self._next = end + max(_CHECKPOINT_S, _CHECKPOINT_SHARE * (end - begin))
 
 
 def _follow(run: _Run, trajectory: _Trajectory, checkpoint: _Checkpoint | None, progress: bool) -> None:
@@ -421,8 +441,8 @@ def _follow(run: _Run, trajectory: _Trajectory, checkpoint: _Checkpoint | None, 
     done = 0
     trajectory.freeze(q[:1], qd[:1], 0)
     trajectory.keep(q[:1], qd[:1], 0)
-    if checkpoint is not None:  # a file that cannot be written is known before the work
-        checkpoint.update(trajectory)
+    if checkpoint is not None:
+        checkpoint.start(trajectory)
     with progress_bar(progress, run.steps) as advance:
         try:
             while done < run.steps and not run.interrupted:

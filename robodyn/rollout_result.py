@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.archives import Archive
-from robodyn.arguments import Array
+from robodyn import exact
+from robodyn.archives import Archive, damaged
+from robodyn.arguments import Array, as_array
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.files import LONGEST_PATH, file_named, open_regular, whole_file
 from robodyn.messages import brief, quoted
@@ -72,32 +73,48 @@ def _read(archive: Archive) -> Rollout:
     missing = [name for name in _KINDS if name not in archive.keys]
     if missing:
         raise ArgumentError(f"it lacks {', '.join(missing)}")
-    arrays = {name: archive.read(name, kinds) for name, kinds in _KINDS.items()}
-    _require_sound(**arrays)
+    # From headers alone, which an attacker's file can fill with rows that take next to nothing in it.
+    like = {name: archive.like(name, kinds) for name, kinds in _KINDS.items()}
+    _require_shapes(**{name: array for name, array in like.items() if name != "steps"})
+    with damaged():
+        arrays = {name: archive.read(name, kinds) for name, kinds in _KINDS.items()}
+        _require_sound(**arrays)
     t, q, qd, diverged, steps = arrays.values()
     return Rollout(t, q, qd, diverged[()], int(steps))
 
 
 def _on_host(array: Any) -> Array:
-    return np.asarray(array.get() if hasattr(array, "get") else array)
+    return as_array("rollout", array if exact.is_a(array, np.ndarray) else _from_device(array), "wanted an array")
+
+
+def _from_device(array: Any) -> Any:
+    try:
+        return array.get() if callable(getattr(array, "get", None)) and not exact.is_a(array, dict) else array
+    except Exception as error:  # a foreign object may raise anything
+        raise ArgumentError(f"rollout: got {brief(array)}; wanted an array") from error
+
+
+def _require_shapes(t: Array, q: Array, qd: Array, diverged: Array) -> None:
+    """Raise ArgumentError unless arrays of a rollout may have these shapes and dtypes."""
+    for name, array in {"t": t, "q": q, "qd": qd}.items():
+        if array.dtype.type not in (np.float32, np.float64):  # in any byte order
+            raise ArgumentError(f"{name}: got {array.dtype}; wanted float32 or float64")
+    if q.dtype.type is not qd.dtype.type:
+        raise ArgumentError(f"qd: got {qd.dtype}; wanted {q.dtype}, as q")
+    if q.ndim < 2 or qd.ndim < 2 or not q.shape[:-1] == qd.shape[:-1] == t.shape + diverged.shape:
+        shapes = ", ".join(str(array.shape) for array in (t, q, qd, diverged))
+        raise ArgumentError(f"t, q, qd, diverged: got shapes {shapes}; wanted (K,), (K, ..., nq), (K, ..., nv), (...)")
 
 
 def _require_sound(t: Array, q: Array, qd: Array, diverged: Array, steps: Array) -> None:
     """Raise ArgumentError unless a rollout may be so."""
-    for name, array in {"t": t, "q": q, "qd": qd}.items():
-        if array.dtype not in (np.float32, np.float64):
-            raise ArgumentError(f"{name}: got {array.dtype}; wanted float32 or float64")
-    if q.dtype != qd.dtype:
-        raise ArgumentError(f"qd: got {qd.dtype}; wanted {q.dtype}, as q")
+    _require_shapes(t, q, qd, diverged)
     if steps.dtype.kind not in "iu" or steps.ndim or steps < 0:
         raise ArgumentError(f"steps: got {brief(steps)}; wanted an integer from 0")
     if t.ndim != 1 or not 1 <= t.size <= int(steps) + 1:
         raise ArgumentError(f"t: got shape {t.shape}; wanted from 1 to {int(steps) + 1} times")
     if not np.isfinite(t).all() or t[0] < 0.0 or (np.diff(t) < 0.0).any():
         raise ArgumentError("t: wanted finite times from 0, in their order")
-    if q.ndim < 2 or qd.ndim < 2 or not q.shape[:-1] == qd.shape[:-1] == t.shape + diverged.shape:
-        shapes = ", ".join(str(array.shape) for array in (t, q, qd, diverged))
-        raise ArgumentError(f"t, q, qd, diverged: got shapes {shapes}; wanted (K,), (K, ..., nq), (K, ..., nv), (...)")
     if diverged.dtype.kind != "i" or (diverged < -1).any() or (diverged > steps).any():
         raise ArgumentError(f"diverged: wanted integers from -1 to {int(steps)}")
     finite = np.isfinite(q).all(axis=-1) & np.isfinite(qd).all(axis=-1)

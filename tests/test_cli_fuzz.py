@@ -159,24 +159,25 @@ def check(arguments: list[str]) -> None:
         json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
 
 
-@settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(command_lines())
-def test_any_arguments(arguments: list[str]) -> None:
+def _any_arguments(arguments: list[str]) -> None:
     check(arguments)
+
+
+def test_any_arguments() -> None:
+    """They reach what the commands do, and are not only refused."""
+    STATUSES.clear()
+    _any_arguments()
+    print(dict(STATUSES))
+    assert STATUSES[0] > 15 and STATUSES[2] > 50
 
 
 @pytest.mark.nightly
-@settings(max_examples=1200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
 @given(command_lines())
 def test_very_many_arguments(arguments: list[str]) -> None:
     check(arguments)
-
-
-def test_the_commands_were_not_only_refused() -> None:
-    """The generated arguments reach what the commands do."""
-    test_any_arguments()
-    print(dict(STATUSES))
-    assert STATUSES[0] > 25 and STATUSES[2] > 50
 
 
 @pytest.mark.parametrize(

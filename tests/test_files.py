@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
+import shutil
 import socket
 import stat
 import subprocess
@@ -298,17 +300,98 @@ def test_paths_of_every_kind(tmp_path, monkeypatch):
     for k, path in enumerate(["text", Path("path"), Named("named"), Named(b"bytes"), "n" * 255, "\u00e4\U0001f916"]):
         rollout(float(k)).save(path)
         assert rd.Rollout.load(path).q[0, 0, 0] == k
-    for path in ("", Named(""), Named(3), Named(ZeroDivisionError()), b"bytes", 3, None, "a\0b", ["x"], Path("a\0b")):
+    for path in (
+        "",
+        Named(""),
+        Named(3),
+        Named(ZeroDivisionError()),
+        b"bytes",
+        3,
+        None,
+        "a\0b",
+        ["x"],
+        Path("a\0b"),
+        "text/",
+    ):
         for act in (rollout().save, rd.Rollout.load):
             with pytest.raises(rd.ArgumentError, match=r"path: got .*; wanted the name of a file"):
                 act(path)
     # The last one the system's encoding lacks.
-    for path in ("n" * 256, "n" * 10_000, "n/" * 10_000, "\ud800"):
+    for path in ("n" * 256, "n" * 10_000, "n/" * 10_000 + "n", "\ud800"):
         for act in (rollout().save, rd.Rollout.load, checkpoint):
             with pytest.raises(rd.ArgumentError, match="give the name of a regular file") as caught:
                 act(path)
             assert len(str(caught.value)) < 500
     assert names() == sorted(["text", "path", "named", "bytes", "n" * 255, "\u00e4\U0001f916"])
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python's, of forks beside threads
+@pytest.mark.parametrize("user", [0, 1234])
+def test_a_file_that_is_replaced_stays_that_of_its_group(user):
+    """What a group may read, another one may not: neither root's, nor that of a user who may not give files to it."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        path = Path(folder) / "x.npz"
+        rollout().save(path)
+        path.chmod(0o660)
+        os.chown(path, 1234, 4321)
+        child = os.fork()
+        if not child:
+            try:
+                if user:
+                    os.setgroups([])
+                    os.setgid(1234)
+                    os.setuid(1234)
+                rollout().save(path)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        found = path.stat()
+    expected = (1234, 4321, 0o660) if not user else (1234, 1234, 0o600)
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == expected
+
+
+def test_a_read_only_file_is_not_replaced_by_root_either(tmp_path):
+    rollout().save(tmp_path / "x.npz")
+    (tmp_path / "x.npz").chmod(0o444)
+    with pytest.raises(PermissionError, match="it is read-only"):
+        rollout().save(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("field", ["t", "q", "qd", "diverged", "steps"])
+def test_arrays_that_are_none_are_refused(field, tmp_path):
+    class Raises:
+        def get(self):
+            raise RuntimeError("not here")
+
+        def __array__(self, *_, **__):
+            raise KeyError("not here")
+
+    for given in ({}, [[1], [1, 2]], Raises(), "x", None):
+        with pytest.raises(rd.ArgumentError, match="rollout: "):
+            dataclasses.replace(rollout(), **{field: given}).save(tmp_path / "x.npz")
+    assert names(tmp_path) == []
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_checkpoint_that_fails_later_costs_no_result(tmp_path, monkeypatch):
+    """It stays where it was named, too, whatever folder the process goes to."""
+    model = rd.load_urdf(own("arm6"))
+    folder = tmp_path / "there"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+
+    def policy(t, q, qd):
+        if t > 4e-3:
+            monkeypatch.chdir(tmp_path)
+            shutil.rmtree(folder, ignore_errors=True)
+        return np.zeros(6)
+
+    with pytest.warns(RuntimeWarning, match="rollout: the checkpoint is not written: .*No such file"):
+        run = rd.Dynamics(model).rollout(np.zeros(6), np.zeros(6), None, 1e-3, 9, policy=policy, checkpoint="run.npz")
+    assert run.steps == 9 and list(tmp_path.iterdir()) == []
 
 
 SAVES = """

@@ -218,7 +218,15 @@ def time_entries(dyn: rd.Dynamics) -> Iterator[tuple[str, Entry]]:
         yield f"rollout({name})", Entry(lambda x, n=name: dyn.rollout(**{**given, n: x}), valid)
     yield "rollout(one of out)", Entry(lambda x: dyn.rollout(**given, out=(x, np.empty((3, 6)))), np.empty((3, 6)))
     yield "rollout(policy's)", Entry(lambda x: dyn.rollout(**given, policy=lambda *_: x), Z6)
-    start: dict[str, Any] = {"robot": dyn, "q0": Q, "qd0": Z6, "t_end": 0.01, "method": "RK23", "rtol": 0.5}
+    start: dict[str, Any] = {
+        "robot": dyn,
+        "q0": Q,
+        "qd0": Z6,
+        "t_end": 0.01,
+        "method": "RK23",
+        "rtol": 0.5,
+        "atol": 0.5,
+    }
     more = {"tau": Z6, "f_ext": FORCES, "t_eval": [0.0, 0.005], "events": (), "callback": None, "method": "RK45"}
     more |= {"rtol": 0.5, "atol": 0.5, "max_step": 0.5}
     for name, valid in {**start, **more}.items():
@@ -272,7 +280,7 @@ def test_only_errors_of_our_own_come_out(name: str) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ENTRIES)
+@pytest.mark.parametrize("name", [name for name in ENTRIES if "reference" not in name])
 def test_only_errors_of_our_own_come_out_whatever_raises(name: str) -> None:
     attack(name, hostile.raisers(ENTRIES[name].valid, (hostile.Unspeakable,), hostile.HOOKS))
 

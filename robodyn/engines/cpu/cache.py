@@ -257,7 +257,8 @@ def _max_bytes() -> int:
         megabytes = float(os.environ.get(SIZE_VARIABLE, DEFAULT_MEGABYTES))
     except ValueError:
         return DEFAULT_MEGABYTES << 20
-    return int(megabytes * (1 << 20)) if math.isfinite(megabytes) and megabytes >= 0 else DEFAULT_MEGABYTES << 20
+    most = megabytes * (1 << 20)
+    return int(most) if math.isfinite(most) and most >= 0 else DEFAULT_MEGABYTES << 20
 
 
 def _name(key: str) -> str:
