@@ -248,7 +248,7 @@ class Dynamics(
             UnavailableError: there is no memory for the states that are kept.
 
         Warns:
-            RuntimeWarning: rows diverged, or Ctrl-C.
+            RuntimeWarning: rows diverged, Ctrl-C, or a checkpoint that cannot be written after the start.
         """
         return rollout(
             self, q0, qd0, tau, dt, steps, integrator, f_ext, inertia, policy, save_every, checkpoint, progress, out
