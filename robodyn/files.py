@@ -148,8 +148,8 @@ def _looked_at(look: Callable[[Any], os.stat_result], path: str | os.PathLike[st
         if error.errno == errno.ENAMETOOLONG:
             raise ArgumentError("its name is too long; give the name of a regular file") from None
         raise
-    except ValueError:  # null characters, or what the system's encoding lacks
-        raise ArgumentError("no file can have such a name; give the name of a regular file") from None
+    except ValueError as error:  # null characters, or what the system's encoding lacks
+        raise ArgumentError(f"no file can have such a name ({error}); give the name of a regular file") from None
 
 
 def _require_regular(status: os.stat_result) -> None:
