@@ -17,8 +17,8 @@ from robodyn.builders.random_tree import SHAPES, random_description
 from robodyn.description import JOINT_TYPES
 from robodyn.questions import FRAMES
 
-# Central differences of functions of order 1 to 100: h^2 truncation, and rounding over h, are of order 1e-9; where all is
-# zero, some roundings over twice the step are relative to 1e-3.
+# Central differences of functions of order 1 to 100: h^2 truncation, and rounding over h, are of order 1e-9. Where all
+# is zero, some roundings over twice the step are relative to 1e-3.
 STEP, DIFFERENCE_TOLERANCE = 1e-5, 2e-7
 ONE_DOF = ("revolute", "continuous", "prismatic", "helical", "universal")
 
