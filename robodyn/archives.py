@@ -121,16 +121,17 @@ class Archive:
             UnavailableError: there is no memory for it.
         """
         info = self._infos[key]
-        if info.compress_type == zipfile.ZIP_DEFLATED:
-            # Whoever looks at numbers needs doubles of them, or more.
-            self._unpacked += max(info.file_size, np.dtype(np.float64).itemsize * self.like(key, kinds).size)
-        if self._unpacked > MOST_UNPACKED:
-            raise ArgumentError(
-                f"it takes more than {MOST_UNPACKED} bytes unpacked, the most that is read of what is compressed; "
-                "write it by numpy.savez"
-            )
         with self._archive.open(info) as part:
-            return _numbers(part, *_header(part, key, info.file_size, kinds))
+            like, columns = _header(part, key, info.file_size, kinds)
+            if info.compress_type == zipfile.ZIP_DEFLATED:
+                # Whoever looks at numbers needs doubles of them, or more.
+                self._unpacked += max(info.file_size, np.dtype(np.float64).itemsize * like.size)
+            if self._unpacked > MOST_UNPACKED:
+                raise ArgumentError(
+                    f"it takes more than {MOST_UNPACKED} bytes unpacked, the most that is read of what is compressed; "
+                    "write it by numpy.savez"
+                )
+            return _numbers(part, like, columns)
 
 
 @damaged()

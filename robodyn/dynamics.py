@@ -275,7 +275,7 @@ class Dynamics(
 def _dtype(given: Any) -> np.dtype[Any]:
     name = given
     if exact.is_a(given, type):
-        name = type.__dict__["__name__"].__get__(given)
+        name = exact.name_of(given)
     elif exact.is_a(given, np.dtype):
         name = str(given)
     return np.dtype(one_of("dtype", name, DTYPES))

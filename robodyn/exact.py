@@ -20,9 +20,14 @@ def is_a(value: object, *kinds: type[Any]) -> bool:
         return False
 
 
+def name_of(kind: type[Any]) -> str:
+    """The name of a type, which its metaclass might not tell."""
+    return str(type.__dict__["__name__"].__get__(kind))
+
+
 def type_name(value: object) -> str:
-    """The name of the type of `value`, which its metaclass might not tell."""
-    return str(type.__dict__["__name__"].__get__(type(value)))
+    """The name of the type of `value`."""
+    return name_of(type(value))
 
 
 def text(value: Any) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -137,3 +138,12 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(engine, "default_device", lambda: found)
     DeviceArray.looks = 0
     return found
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder of this user that all others can enter."""
+    made = Path(tempfile.mkdtemp(prefix="robodyn-", dir="/tmp"))
+    made.chmod(stat.S_IRWXU | stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH)
+    yield made
+    shutil.rmtree(made)

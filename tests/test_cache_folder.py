@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 import struct
 import sys
@@ -14,15 +13,12 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import objects_folder
+from other_users import CODE, KEY, OTHER, POISON
 
 from robodyn.engines.cpu import cache_folder
 from robodyn.engines.cpu.cache import FOLDER_VARIABLE, ObjectCache
 
 grp, pwd = (pytest.importorskip(name, reason="owners and modes are those of POSIX") for name in ("grp", "pwd"))
-KEY = "0123456789abcdef0123456789abcdef01234567"
-CODE, POISON = b"code of this user" * 500, b"code of another user" * 500
-OTHER = 65534
-"""The user that most systems call nobody."""
 
 
 @pytest.fixture(autouse=True)
@@ -30,15 +26,6 @@ def forget_groups():
     cache_folder._is_private.cache_clear()
     yield
     cache_folder._is_private.cache_clear()
-
-
-@pytest.fixture
-def shared():
-    """A folder of this user that all others can enter."""
-    made = Path(tempfile.mkdtemp(prefix="robodyn-", dir="/tmp"))
-    made.chmod(0o755)
-    yield made
-    shutil.rmtree(made)
 
 
 def filled(folder, data=CODE):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 import pytest
+from other_users import CODE, KEY, OTHER, POISON
 
 from robodyn.engines.cpu.cache import ObjectCache
 from robodyn.engines.cpu.cache_folder import make
@@ -17,20 +15,6 @@ from robodyn.engines.cpu.cache_folder import make
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can act as another user"
 )
-
-KEY = "0123456789abcdef0123456789abcdef01234567"
-CODE, POISON = b"code of this user" * 500, b"code of another user" * 500
-OTHER = 65534
-"""The user that most systems call nobody."""
-
-
-@pytest.fixture
-def shared():
-    """A folder that all users can enter."""
-    made = Path(tempfile.mkdtemp(prefix="robodyn-", dir="/tmp"))
-    made.chmod(0o755)
-    yield made
-    shutil.rmtree(made)
 
 
 _BECOME = """

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.arguments import broadcast_leading, flag, one_of, require_few_axes, wanted_shape
+from robodyn.arguments import broadcast_leading, require_few_axes, wanted_shape
 from robodyn.autodiff.calls import Call, QuestionCall, TaskCall
 from robodyn.autodiff.coordinates import Coordinates
 from robodyn.autodiff.dynamics_rules import (
@@ -31,7 +31,8 @@ from robodyn.autodiff.traced_rules import Answers
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, SingularError
 from robodyn.model import Model
-from robodyn.questions import BASE, FRAMES, QUESTIONS, Asked, Question
+from robodyn.queries.core import checked_choice
+from robodyn.questions import BASE, QUESTIONS, Asked, Question
 
 WITH_RULES = (
     *("inverse_dynamics", "forward_dynamics", "bias_force", "gravity_force", "mass_matrix", "mass_matrix_inverse"),
@@ -139,9 +140,8 @@ class DifferentiableDynamics(ABC):
 
     def _answer(self, question: Question, given: dict[str, Any]) -> Any:
         """Results of a query whose arguments are given by name: one, or a tuple of several."""
-        self._require_choices(given)
-        chosen = {name: given.pop(name) for name in STATIC if name in given}
-        link = self.model.link_index(chosen.pop("link")) if question.of_link else None
+        chosen = {name: checked_choice(self.model, name, given.pop(name)) for name in STATIC if name in given}
+        link = chosen.pop("link", None)
         if given.get("inertia") is None:  # of others nothing is known without a look at their values
             self.dyn._require_possible(question)
         arrays = self._arrays(given, question.optional)
@@ -158,15 +158,6 @@ class DifferentiableDynamics(ABC):
             if name in results:
                 results[name] = _sum(results[name], self._force_added(part, arrays))
         return tuple(results.values()) if len(results) > 1 else next(iter(results.values()))
-
-    def _require_choices(self, given: Mapping[str, Any]) -> None:
-        """Raise an ArgumentError for a link, a frame or a flag that is none; arguments by name."""
-        if "link" in given:
-            self.model.link_index(given["link"])
-        if "frame" in given:
-            one_of("frame", given["frame"], FRAMES)
-        if "classical" in given:
-            flag("classical", given["classical"])
 
     def _call(self, question: Question, names: tuple[str, ...], link: int | None, forces: bool, **chosen: Any) -> Call:
         """What answers, the same object whenever it is asked for: a method, or its task where joint forces are added

@@ -23,6 +23,7 @@ from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, RobodynError, UnavailableError
 from robodyn.messages import brief
 from robodyn.model import Model
+from robodyn.queries.core import checked_choice
 from robodyn.questions import QUESTIONS, Question
 
 try:
@@ -117,9 +118,12 @@ class _Compiled:
             bound = signature(self._query).bind(*arguments, **named).arguments
         except TypeError:
             return None
-        self._query.__self__._require_choices(bound)
-        plain = {name for name, value in bound.items() if value is None or name in STATIC}
-        return {name: value if name in plain else self._read(name, value) for name, value in bound.items()}
+        return {name: self._as_read(name, value) for name, value in bound.items()}
+
+    def _as_read(self, name: str, value: Any) -> Any:
+        if name in STATIC:
+            return checked_choice(self._query.__self__.model, name, value)
+        return None if value is None else self._read(name, value)
 
 
 class JaxDynamics(DifferentiableDynamics):

@@ -65,8 +65,8 @@ class Core(ABC):
         """
         question = QUESTIONS[name]
         method = self._method(question, method)
-        choices = _checked(choices)
-        number = self.model.link_index(cast(str | int, link)) if question.of_link else None
+        choices = {each: checked_choice(self.model, each, value) for each, value in choices.items()}
+        number = checked_choice(self.model, "link", link) if question.of_link else None
         if "mass" in question.needs:
             self._require_mass()
         call = Call(self, given, question.optional, out)
@@ -244,12 +244,15 @@ class Core(ABC):
         return InertiaJudge(self.model, judging_engine(self.engine, self.threads), self.dtype)
 
 
-def _checked(choices: dict[str, Any]) -> dict[str, Any]:
-    if "frame" in choices:
-        choices["frame"] = one_of("frame", choices["frame"], FRAMES)
-    if "classical" in choices:
-        choices["classical"] = flag("classical", choices["classical"])
-    return choices
+def checked_choice(model: Model, name: str, value: Any) -> Any:
+    """The argument `link` (as its number), `frame` or `classical` of a query, of a built-in type.
+
+    Raises:
+        ArgumentError: it is none of those that are allowed.
+    """
+    if name == "link":
+        return model.link_index(value)
+    return one_of("frame", value, FRAMES) if name == "frame" else flag("classical", value)
 
 
 def require_model(model: Any) -> None:
