@@ -162,12 +162,15 @@ def error(case, given, found):
         scale = forces_scale(case, exact, qdd) + np.abs(exact["tau"]).max(axis=-1, initial=0.0)[..., None]
         return worst(missed, scale)
     wanted = case.ask(case.reference, exact)
-    if case.query in ("mass_matrix", "inverse_dynamics_gradient"):
-        axes = (-2, -1)
-        sizes = [np.abs(each).max(axis=axes, keepdims=True, initial=0.0) for each in wanted]
+    scale = forces_scale(case, exact, exact.get("qdd", np.zeros(case.model.nv)))
+    if case.query == "mass_matrix":
+        sizes = [np.abs(wanted[0]).max(axis=(-2, -1), keepdims=True, initial=0.0)]
+    elif case.query == "inverse_dynamics_gradient":  # of forces that cancel, slopes may be smaller than their roundings
+        sizes = [
+            np.maximum(np.abs(each).max((-2, -1), keepdims=True, initial=0.0), scale[..., None]) for each in wanted
+        ]
     else:
-        qdd = exact.get("qdd", np.zeros(case.model.nv))
-        sizes = [forces_scale(case, exact, qdd)]
+        sizes = [scale]
     return max(worst(one - two, size) for one, two, size in zip(found, wanted, sizes, strict=True))
 
 
@@ -205,8 +208,23 @@ def check_answer(case):
         assert np.isnan(found[0]).all()
     else:
         tolerance = (RESIDUAL if case.query == "forward_dynamics" else TOLERANCE)[case.dtype.name]
+        if case.query == "forward_dynamics":
+            found = (without_uncertain(case, found[0]),)
         got = error(case, case.given, found)
         assert got <= tolerance, got
+
+
+def without_uncertain(case, qdd):
+    """Accelerations, exact ones in place of NaN where the mass matrix has no certain inverse in this precision: there
+    every engine refuses, in float32 long before float64."""
+    refused = np.isnan(qdd).any(axis=-1)
+    if not refused.any():
+        return qdd
+    exact = {name: array.astype(np.float64) for name, array in case.given.items()}
+    more = {"inertia": exact["inertia"]} if "inertia" in exact else {}
+    H = np.broadcast_to(case.reference.mass_matrix(exact["q"], **more), (*case.leading, *2 * (case.model.nv,)))
+    assert np.linalg.cond(H[refused]).min() > 0.1 / np.finfo(case.dtype).eps
+    return np.where(refused[..., None], case.ask(case.reference, exact)[0], qdd)
 
 
 # Arrays of every kind, in and out.
@@ -304,9 +322,11 @@ def check_rows(case):
     good = {key: array[~bad] for key, array in given.items()}
     assert error(case, good, tuple(each[~bad] for each in found)) <= tolerance
     exact = {key: array.astype(np.float64) for key, array in {**given, name: spoilt}.items()}
-    for mine, theirs in zip(found, case.ask(case.reference, exact), strict=True):
+    for mine, theirs, sound in zip(found, case.ask(case.reference, exact), wanted, strict=True):
         lost = ~np.isfinite(theirs).reshape(rows, -1).all(axis=1)
-        assert not np.isfinite(mine).reshape(rows, -1).all(axis=1)[lost].any()
+        kept = lost & np.isfinite(mine).reshape(rows, -1).all(axis=1)
+        # Where engines multiply it by zeros that the robot's structure makes, what is spoilt may not count at all.
+        assert np.allclose(mine[kept], sound[kept], rtol=1e-3, atol=1e-3 * np.abs(sound).max(initial=0.0))
 
 
 def check_extremes(case):
@@ -323,9 +343,10 @@ CHECKS = {
     "answers": (check_answer, (1.0,)),
     "arrays": (check_arrays, (1.0,)),
     "rows": (check_rows, (1.0,)),
-    "extremes": (check_extremes, (1e-300, 1e-150, 1e150, 1e300)),
+    "extremes": (check_extremes, (1e-300, 1e-150, 1e75, 1e120)),
 }
-"""What is checked of a case, and how large its numbers are."""
+"""What is checked of a case, and how large its numbers are: whose squares overflow may be lost in a sum of others that
+do, and then cancel in one engine and not in another."""
 
 
 def run(kind, seed):
