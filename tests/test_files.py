@@ -327,6 +327,7 @@ def test_paths_of_every_kind(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python's, of forks beside threads
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX's, where other tests have imported it
 @pytest.mark.parametrize("user", [0, 1234])
 def test_a_file_that_is_replaced_stays_that_of_its_group(user):
     """What a group may read, another one may not: neither root's, nor that of a user who may not give files to it."""
