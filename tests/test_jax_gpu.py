@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-from pathlib import Path
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -84,8 +84,9 @@ def test_structs_are_those_of_the_header(tmp_path):
     facts.append("static_assert(XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE == 1);")
     facts.append("static_assert(XLA_FFI_Error_Code_INVALID_ARGUMENT == 3 && XLA_FFI_Error_Code_INTERNAL == 13);")
     header = Path(jax.ffi.include_dir(), "xla/ffi/api/c_api.h")
-    if "XLA_FFI_InternalExtension" in header.read_text():  # its name since JAX 0.12
-        facts.insert(0, "typedef XLA_FFI_InternalExtension XLA_FFI_Extension_Base;")
+    if "XLA_FFI_InternalExtension" in header.read_text():  # names since JAX 0.12
+        facts.insert(0, "#define XLA_FFI_Extension_Base XLA_FFI_InternalExtension")
+        facts.insert(1, "#define XLA_FFI_Error_GetMessage XLA_FFI_Error_GetDetails")
     text = tmp_path / "facts.cpp"
     text.write_text('#include "xla/ffi/api/c_api.h"\n' + "\n".join(facts))
     command = ["g++", "-std=c++17", "-fsyntax-only", f"-I{jax.ffi.include_dir()}", str(text)]
