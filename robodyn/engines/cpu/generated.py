@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from robodyn.cached import cached_property
-from robodyn.engines.cpu.jit import assembly
 from robodyn.engines.cpu.kernels import Kernel
-from robodyn.engines.cpu.route import OPT
 from robodyn.errors import UnavailableError
 from robodyn.tracing.program import Program
 
@@ -53,10 +51,11 @@ class GeneratedCode:
 
     @cached_property
     def ir(self) -> str:
-        """The module in LLVM's language; of code that is several modules, one after the other."""
+        """The module in LLVM's language; of code that is several modules, one after the other. Where our own code
+        generator made the machine code, what LLVM would be given."""
         return "\n".join(self._kernel.modules)
 
     @cached_property
     def assembly(self) -> str:
         """The machine code in the processor's language."""
-        return "\n".join(assembly(text, self._kernel.request.target, OPT) for text in self._kernel.modules)
+        return "\n".join(self._kernel.listings)

@@ -12,13 +12,14 @@ import numpy as np
 from robodyn.arguments import Array
 from robodyn.cached import cached_property
 from robodyn.chains import Units
+from robodyn.engines.cpu.backends import OPT, Loaded
 from robodyn.engines.cpu.cache import ObjectCache
-from robodyn.engines.cpu.jit import Code
+from robodyn.engines.cpu.jit import Code, assembly
 from robodyn.engines.cpu.keys import Linked, compiled
 from robodyn.engines.cpu.request import Request, input_names
 from robodyn.engines.cpu.rolled_plan import Traits, traits_of
 from robodyn.engines.cpu.rolled_program import RolledProgram
-from robodyn.engines.cpu.route import OPT, Route, Whole, find_route, parts_of, too_wide
+from robodyn.engines.cpu.route import Route, Whole, find_route, parts_of, too_wide
 from robodyn.engines.cpu.target import Target
 from robodyn.engines.cpu.vectors import VectorType
 from robodyn.errors import UnavailableError
@@ -47,12 +48,13 @@ class Kernel:
 
     `inputs`: names in the table's order; `constants`: the table's words after inputs and outputs; `row_ns`: about how
     long a state takes; `program`: the straight-line program, traced when asked for, or None for rolled code; `module`:
-    its text, made when asked for; `batch`: whether the last of the constants is to be the rows of the whole batch.
+    its text in LLVM's language, made when asked for, and `own_listing` its code as text where LLVM has not made it;
+    `batch`: whether the last of the constants is to be the rows of the whole batch.
     """
 
     request: Request
     mode: str
-    code: Code
+    code: Loaded
     inputs: tuple[str, ...]
     constants: tuple[int, ...]
     workspace_bytes: int
@@ -60,6 +62,7 @@ class Kernel:
     module: Callable[[], str]
     keep: Counted | None = field(default=None, repr=False)
     batch: bool = False
+    own_listing: Callable[[], str] | None = None
 
     @cached_property
     def address(self) -> int:
@@ -80,6 +83,12 @@ class Kernel:
     def modules(self) -> list[str]:
         """The texts of its modules: its own, and those of the kernels that it calls."""
         return [self.module(), *(text for kernel in getattr(self.keep, "kernels", ()) for text in kernel.modules)]
+
+    @property
+    def listings(self) -> list[str]:
+        """The same in the processor's language."""
+        own = assembly(self.module(), self.request.target, OPT) if self.own_listing is None else self.own_listing()
+        return [own, *(text for kernel in getattr(self.keep, "kernels", ()) for text in kernel.listings)]
 
     @property
     def operations(self) -> int:
@@ -143,19 +152,19 @@ class Compiler:
         request, program, code = route.request, route.program, route.code
         if code is None:
             assert program is not None
-            code = route.linked.compiled(request.unrolled_module(program))
+            code = route.backend.made(route.linked, request, program)
         kernel = Kernel(
             request=request,
             mode="unrolled",
-            code=Code(code, request.target),
+            code=route.backend.loaded(code, request, self.cache),
             inputs=input_names(request),
             constants=(),
             workspace_bytes=0,
-            row_ns=0.0,
+            # A warm start need not trace to know its cost.
+            row_ns=route.backend.operations(code) * _UNROLLED_NS / request.target.width(request.dtype),
             module=lambda: request.unrolled_module(request.trace()),
+            own_listing=lambda: route.backend.listing(request),
         )
-        # Half a kilobyte of machine code is about 40 operations: a warm start need not trace to know its cost.
-        kernel.row_ns = len(code) / 12.0 * _UNROLLED_NS / request.target.width(request.dtype)
         if program is not None:
             kernel.__dict__["program"] = program
         return kernel

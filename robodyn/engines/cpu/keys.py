@@ -194,6 +194,19 @@ class Linked:
         code = self.code()
         return self.compiled(text()) if code is None else code
 
+    @cached_property
+    def _direct_key(self) -> str:
+        return _key("direct", self.facts, _processor(self.target), _generator())
+
+    def direct(self) -> bytes | None:
+        """Code that was kept under the first key itself, because to make it again costs next to nothing."""
+        return self.cache.get(self._direct_key) if self.cache.problem() is None else None
+
+    def keep(self, code: bytes) -> None:
+        """Have it there from now on."""
+        if self.cache.problem() is None:
+            self.cache.put(self._direct_key, code, self.label)
+
     @property
     def too_large(self) -> bool:
         """Whether it is known that there shall be no text."""

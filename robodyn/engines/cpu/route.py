@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from robodyn.chains import Chain, Derivative, Stage, Step, StepPart, Units
+from robodyn.engines.cpu.backends import OPT, Backend, backend_of
 from robodyn.engines.cpu.cache import ObjectCache
 from robodyn.engines.cpu.keys import Linked
 from robodyn.engines.cpu.request import Request
@@ -17,8 +18,6 @@ from robodyn.sweeps import Algorithm
 from robodyn.tracing.program import Program
 from robodyn.tracing.unrolled import output_shape
 
-OPT = 1
-"""Level of LLVM's code generator. Level 2 takes twice the time for code that runs no faster."""
 MAX_UNROLLED_OPERATIONS = 64_000
 """Programs with more operations are rolled. Unrolled code outgrows the instruction cache at a tenth of this and still
 runs twice as fast as rolled code, which knows nothing of a robot's structure; it is the time to compile, some
@@ -47,11 +46,12 @@ class Whole:
     """One straight-line program.
 
     `request`: what the program is for; its results may be left as vectors, which others bring to rows then; `linked`:
-    where its code is kept; `code`: what is there; `program`: traced where there is none.
+    where its code is kept; `backend`: what makes it; `code`: what is there; `program`: traced where there is none.
     """
 
     request: Request
     linked: Linked
+    backend: Backend
     code: bytes | None = None
     program: Program | None = None
 
@@ -78,9 +78,10 @@ def find_route(request: Request, mode: str, cache: ObjectCache, *, trace: bool =
     request = _left_as_vectors(request)
     facts = request.digest("unrolled", request.link, request.model.digest)
     linked = Linked(facts, request.label, request.target, OPT, cache)
-    code = linked.code()
+    backend = backend_of(request)
+    code = backend.kept(linked)
     if code is not None:
-        return Whole(request, linked, code)
+        return Whole(request, linked, backend, code)
     if limit < math.inf and linked.too_large:
         return _otherwise(request)
     if not trace:
@@ -89,7 +90,7 @@ def find_route(request: Request, mode: str, cache: ObjectCache, *, trace: bool =
     if program is None or program.operations > limit:
         linked.mark_too_large()
         return _otherwise(request)
-    return Whole(request, linked, program=program)
+    return Whole(request, linked, backend, program=program)
 
 
 def _otherwise(request: Request) -> Route:

@@ -66,7 +66,8 @@ class StraightLine:
         return [out.new(f"call {T} @llvm.fmuladd.{self.kind.suffix}({T} {x}, {T} {y}, {T} {z})")]
 
 
-def attributes(target: Target) -> str:
+def attributes(target: Target, more: str = "") -> str:
     """Attributes of every function: without them LLVM shuns the widest registers of some processors."""
     bits = 8 * target.vector_bytes
-    return f'attributes #0 = {{ nounwind "min-legal-vector-width"="{bits}" "prefer-vector-width"="{bits}" }}\n'
+    widths = f'"min-legal-vector-width"="{bits}" "prefer-vector-width"="{bits}"'
+    return f"attributes #0 = {{ nounwind {widths}{more and ' '}{more} }}\n"

@@ -148,9 +148,9 @@ def traced(of: Elementwise) -> Program:
 
 
 def _machine_code(of: Elementwise, dtype: np.dtype[Any]) -> bytes:
+    from robodyn.engines.cpu.backends import OPT
     from robodyn.engines.cpu.cache import ObjectCache
     from robodyn.engines.cpu.keys import Linked
-    from robodyn.engines.cpu.route import OPT
     from robodyn.engines.cpu.target import host_target
     from robodyn.engines.cpu.unrolled import unrolled_module
 

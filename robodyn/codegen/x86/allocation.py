@@ -1,0 +1,291 @@
+"""Registers for the operations of straight-line code, in one pass.
+
+Every next use of a value is known, so where a register is needed, that value gives up its own whose next use is the
+farthest (Belady 1966). A value that has no place in memory yet is stored then. Inputs, constants and results that were
+stored have one, and an operation reads its last operand from there where that saves a load: where the value is not
+needed again, or every register holds one that is needed sooner. Places of values that are never read again serve
+others.
+
+A fused multiply-add writes over one of its operands: one that is not needed again, if there is one, or else a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from robodyn.codegen.x86.instructions import (
+    ADD,
+    AND,
+    DIV,
+    FMA132,
+    FMS132,
+    FNMA132,
+    LESS,
+    LOAD,
+    LOWEST,
+    MOVE,
+    MUL,
+    OR,
+    POOL,
+    SECOND,
+    SPACE,
+    SPILLS,
+    SPREAD,
+    SQRT,
+    STORE,
+    SUB,
+    XOR,
+    Instruction,
+)
+
+FUSED = {"fma": FMA132, "fms": FMS132, "fnma": FNMA132}
+BINARY = {"add": ADD, "sub": SUB, "mul": MUL, "div": DIV, "and": AND, "or": OR, "xor": XOR, "less": LESS}
+UNARY = {"sqrt": SQRT, "lowest": LOWEST, "second": SECOND, "spread": SPREAD}
+COMMUTES = (ADD, MUL, AND, OR, XOR)
+NEVER = 1 << 60
+"""The next use of what is not used again."""
+
+Step = tuple[str, int, tuple[int, ...]]
+"""What is computed: kind, result and operands, values by number. A "copy" writes its operand to the places of its
+result, and has no other."""
+
+
+@dataclass
+class Allocated:
+    """Code of segments, and what it needs.
+
+    `spills`: vectors of memory that registers give values up to; `stores`, `loads`: instructions that do so or bring
+    them back, of all segments.
+    """
+
+    segments: list[list[Instruction]] = field(default_factory=list)
+    spills: int = 0
+    stores: int = 0
+    loads: int = 0
+
+
+def next_uses(segments: Sequence[Sequence[Step]]) -> tuple[list[tuple[int, ...]], list[int]]:
+    """For each step, in the order of all segments: when each operand is next used after it, and when its result is."""
+    count = sum(map(len, segments))
+    operands: list[tuple[int, ...]] = [()] * count
+    results = [NEVER] * count
+    upcoming: dict[int, int] = {}
+    at = count
+    later = upcoming.get
+    for segment in reversed(segments):
+        for _, result, read in reversed(segment):
+            at -= 1
+            results[at] = later(result, NEVER)
+            operands[at] = tuple([later(value, NEVER) for value in read])
+            for value in read:
+                upcoming[value] = at
+    return operands, results
+
+
+class Allocator:
+    """Turns steps into instructions.
+
+    Args:
+        registers: how many there are.
+        homes: places of the values that are in memory from the start: inputs and constants.
+        stored: places that a result is written to once it is computed.
+    """
+
+    def __init__(self, registers: int, homes: Mapping[int, int], stored: Mapping[int, Sequence[int]]) -> None:
+        self.home = dict(homes)
+        self.stored = stored
+        self.where: dict[int, int] = {}
+        self.value = [-1] * registers
+        self.next = [NEVER] * registers
+        self.free: list[int] = []
+        self.result = Allocated()
+        self.code: list[Instruction] = []
+
+    def run(self, segments: Sequence[Sequence[Step]]) -> Allocated:
+        """Instructions of segments that run one after another; no register lasts from one to the next."""
+        operands, results = next_uses(segments)
+        at = 0
+        for segment in segments:
+            self.code = []
+            for step in segment:
+                self._step(at, step, operands[at], results[at])
+                at += 1
+            self._leave()
+            self.result.segments.append(self.code)
+        return self.result
+
+    def _leave(self) -> None:
+        """Bring what is used in later segments to memory."""
+        for register, value in enumerate(self.value):
+            if self.next[register] != NEVER and value not in self.home:
+                self._spill(register, value)
+        self.where.clear()
+        self.next = [NEVER] * len(self.next)
+
+    def _spill(self, register: int, value: int) -> None:
+        if self.free:
+            slot = self.free.pop()
+        else:
+            slot = self.result.spills
+            self.result.spills += 1
+        self.home[value] = SPILLS + slot
+        self.code.append((STORE, register, 0, ~(SPILLS + slot)))
+        self.result.stores += 1
+
+    def _take(self) -> int:
+        """A register, given up by the value whose next use is the farthest."""
+        farthest = max(self.next)
+        register = self.next.index(farthest)
+        if farthest != NEVER:
+            value = self.value[register]
+            if value not in self.home:
+                self._spill(register, value)
+            del self.where[value]
+            self.next[register] = NEVER
+        return register
+
+    def _load(self, value: int, following: int) -> int:
+        """A register that holds a value of memory."""
+        register = self._take()
+        place = self.home[value]
+        self.code.append((LOAD, register, 0, ~place))
+        if place < SPACE:
+            self.result.loads += 1
+        self.where[value] = register
+        self.value[register], self.next[register] = value, following
+        return register
+
+    def _step(self, at: int, step: Step, following: tuple[int, ...], used: int) -> None:
+        kind, result, operands = step
+        where, next_use = self.where, self.next
+        # No operand gives up its register to another one.
+        for value in operands:
+            register = where.get(value)
+            if register is not None:
+                next_use[register] = at
+        # What is used again is worth a register, if another value there is needed later than it.
+        for value, later in zip(operands, following, strict=True):
+            if (
+                later != NEVER
+                and value not in where
+                and self.home[value] // SPACE != POOL // SPACE
+                and max(next_use) > later
+            ):
+                self._load(value, at)
+        if kind in FUSED:
+            register = self._fused(FUSED[kind], operands, following, at)
+        elif kind == "copy":
+            self._copy(operands[0], result)
+            register = -1
+        elif kind in UNARY:
+            register = self._unary(UNARY[kind], operands[0], following[0], at)
+        else:
+            register = self._binary(BINARY[kind], operands, following, at)
+        for value, later in zip(operands, following, strict=True):
+            held = where.get(value)
+            if held is not None and held != register:
+                next_use[held] = later
+                if later == NEVER:
+                    del where[value]
+            if later == NEVER:
+                self._release(value)
+        if register < 0:
+            return
+        where[result] = register
+        self.value[register], next_use[register] = result, used
+        for place in self.stored.get(result, ()):
+            self.code.append((STORE, register, 0, ~place))
+            self.home.setdefault(result, place)
+        if used == NEVER:
+            del where[result]
+
+    def _release(self, value: int) -> None:
+        """The value is not read again: others may have its place."""
+        place = self.home.get(value, SPACE)
+        if place < SPACE:
+            self.free.append(place)
+            del self.home[value]
+
+    def _copy(self, value: int, result: int) -> None:
+        """Write a value to the places of a result, which has no register."""
+        register = self.where.get(value)
+        if register is None:
+            register = self._take()
+            self.code.append((LOAD, register, 0, ~self.home[value]))
+        for place in self.stored[result]:
+            self.code.append((STORE, register, 0, ~place))
+
+    def _unary(self, code: int, value: int, following: int, at: int) -> int:
+        if value not in self.where and code != SQRT:
+            self._load(value, at)
+        register = self.where.get(value)
+        target = self._reused((value,), (following,))
+        self.code.append((code, target, 0, ~self.home[value] if register is None else register))
+        return target
+
+    def _reused(self, operands: tuple[int, ...], following: tuple[int, ...]) -> int:
+        """A register for the result: that of an operand which is not needed again, or one that is given up."""
+        where = self.where
+        for value, later in zip(operands, following, strict=True):
+            if later == NEVER and value in where:
+                return where.pop(value)
+        return self._take()
+
+    def _binary(self, code: int, operands: tuple[int, ...], following: tuple[int, ...], at: int) -> int:
+        where = self.where
+        first, second = operands
+        if first not in where:
+            if second in where and code in COMMUTES:
+                first, second = second, first
+            else:
+                self._load(first, at)
+        a, x = where[first], where.get(second)
+        target = self._reused(operands, following)
+        self.code.append((code, target, a, ~self.home[second] if x is None else x))
+        return target
+
+    def _fused(self, code: int, operands: tuple[int, ...], following: tuple[int, ...], at: int) -> int:
+        where = self.where
+        missing = [value for value in dict.fromkeys(operands) if value not in where]
+        # One operand is memory at most, and none that stands in two places.
+        while len(missing) > 1 or (missing and operands.count(missing[0]) > 1):
+            self._load(missing.pop(), at)
+        x, y, z = operands
+        # The operand that is written over is not needed again, and stands in one place.
+        ending = [
+            value
+            for value, later in zip(operands, following, strict=True)
+            if later == NEVER and value in where and operands.count(value) == 1
+        ]
+        over = z if z in ending else ending[0] if ending else -1
+        if over >= 0:
+            target = where.pop(over)
+        else:
+            over = missing.pop() if missing else next((v for v in (z, x, y) if operands.count(v) == 1), z)
+            target = self._take()
+            source = where.get(over)
+            if source is None:
+                place = self.home[over]
+                self.code.append((LOAD, target, 0, ~place))
+                if place < SPACE:
+                    self.result.loads += 1
+            else:
+                self.code.append((MOVE, target, 0, source))
+        if over == z:
+            a, b = (y, x) if x in missing else (x, y)
+            form = 2
+        else:
+            other = y if over == x else x
+            a, b, form = (z, other, 0) if other in missing else (other, z, 1)
+        self.code.append((code + form, target, self._read(a, over, target), self._operand(b, over, target)))
+        return target
+
+    def _read(self, value: int, over: int, target: int) -> int:
+        return target if value == over and value not in self.where else self.where[value]
+
+    def _operand(self, value: int, over: int, target: int) -> int:
+        register = self.where.get(value)
+        if register is not None:
+            return register
+        return target if value == over else ~self.home[value]

@@ -1,0 +1,290 @@
+"""Bytes of instructions: VEX for 16 registers of 32 bytes (AVX2), EVEX for 32 registers of 64 bytes (AVX-512).
+
+Every instruction here is opcode, ModRM byte and displacement behind a prefix that holds the high bits of register
+numbers inverted (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, 2.3 and 2.7). The bytes of an
+EVEX instruction are one number, lowest byte first, to which each register adds its bits by an exclusive or: an encoder
+is a few tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from robodyn.codegen.x86.instructions import (
+    ADD,
+    AND,
+    DIV,
+    EVEN,
+    FMA132,
+    FMA213,
+    FMA231,
+    FMS132,
+    FMS213,
+    FMS231,
+    FNMA132,
+    FNMA213,
+    FNMA231,
+    HEADER,
+    HIGH,
+    HIGH_PAIRS,
+    LESS,
+    LOAD,
+    LOAD_ROW,
+    LOW,
+    LOW_PAIRS,
+    LOWEST,
+    MASK,
+    MOVE,
+    MUL,
+    ODD,
+    OR,
+    POOL,
+    ROWS,
+    SECOND,
+    SPACE,
+    SPREAD,
+    SQRT,
+    STORE,
+    STORE_ROW,
+    SUB,
+    XOR,
+    Instruction,
+)
+
+FRAME_POINTER, POOL_POINTER, ROW_POINTER = 7, 6, 0
+"""rdi, rsi and rax."""
+ARRAY_POINTERS = (2, 8, 9, 10, 11)
+"""rdx, r8 to r11: registers that a function need not give back. With rax and rcx, that is all there are."""
+_COUNTER = 1
+"""ecx."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How an instruction is encoded.
+
+    `map`, `prefix`, `w`, `opcode`: as in the manual; `digit`: what stands in the place of the destination, which is the
+    first source's then; `last`: the byte at the end; `sources`: 1 where there is no first source.
+    """
+
+    opcode: int
+    map: int = 1
+    prefix: int = 1
+    w: int = 0
+    digit: int | None = None
+    last: int | None = None
+    sources: int = 2
+
+
+def forms(itemsize: int, wide: bool) -> dict[int, Form]:
+    """Instructions by code, on scalars of a size."""
+    double = itemsize == 8
+    p, w = int(double), int(double and wide)
+    plain = {ADD: 0x58, MUL: 0x59, SUB: 0x5C, DIV: 0x5E, AND: 0x54, OR: 0x56, XOR: 0x57, LOW: 0x14, HIGH: 0x15}
+    fused = {
+        FMA132: 0x98,
+        FMA213: 0xA8,
+        FMA231: 0xB8,
+        FMS132: 0x9A,
+        FMS213: 0xAA,
+        FMS231: 0xBA,
+        FNMA132: 0x9C,
+        FNMA213: 0xAC,
+        FNMA231: 0xBC,
+    }
+    moves = {LOAD: 0x10, STORE: 0x11, MOVE: 0x28, SQRT: 0x51}
+    found = {code: Form(opcode, prefix=p, w=w) for code, opcode in plain.items()}
+    found |= {code: Form(opcode, 2, 1, int(double)) for code, opcode in fused.items()}
+    found |= {code: Form(opcode, prefix=p, w=w, sources=1) for code, opcode in moves.items()}
+    found |= {LOW_PAIRS: Form(0x14, w=int(wide)), HIGH_PAIRS: Form(0x15, w=int(wide))}
+    top = 8 * itemsize - 1
+    left, right = (0x73, 0x72) if double else (0x72, 0x72)
+    found[LOWEST] = Form(left, w=w, digit=6, last=top, sources=1)
+    found[SECOND] = Form(left, w=w, digit=6, last=top - 1, sources=1)
+    if wide or not double:
+        found[SPREAD] = Form(right, w=w, digit=4, last=top, sources=1)
+    else:
+        found[LESS] = Form(0x37, 2)
+    if wide:
+        found |= {EVEN: Form(0x23, 3, w=1, last=0x88), ODD: Form(0x23, 3, w=1, last=0xDD)}
+        found |= {LOAD_ROW: found[LOAD], STORE_ROW: found[STORE]}
+    else:
+        found |= {EVEN: Form(0x06, 3, last=0x20), ODD: Form(0x06, 3, last=0x31)}
+        found |= {LOAD_ROW: Form(0x2C + double, 2), STORE_ROW: Form(0x2E + double, 2)}
+    return found
+
+
+class Encoder:
+    """Instructions on vectors.
+
+    Args:
+        itemsize: bytes of a scalar, 8 or 4.
+        wide: EVEX with 64 bytes, or VEX with 32.
+        starts: where spaces begin, in bytes from where their pointer points.
+        pointers: number of the general register that points to a space.
+    """
+
+    def __init__(self, itemsize: int, wide: bool, starts: Mapping[int, int], pointers: Mapping[int, int]) -> None:
+        self.itemsize, self.wide = itemsize, wide
+        self.bytes = 64 if wide else 32
+        self.starts, self.pointers = starts, pointers
+        self.forms = forms(itemsize, wide)
+        self.broadcast = Form(0x18 + (itemsize == 8), 2, w=int(itemsize == 8), sources=1)
+        self._places: dict[int, tuple[int, bytes]] = {}
+        self._bases = {code: _evex(form) for code, form in self.forms.items()} if wide else {}
+
+    def encode(self, code: Sequence[Instruction]) -> bytes:
+        """The instructions' bytes."""
+        if not self.wide:
+            return b"".join([self._vex(each) if each[0] < ROWS else self._rare(*each) for each in code])
+        parts: list[bytes] = []
+        bases, places = self._bases, self._places
+        for operation, d, a, x in code:
+            if operation < SQRT or FMA132 <= operation <= FNMA231:
+                word = bases[operation] ^ _D[d] ^ _S[a]
+                if x >= 0:
+                    parts.append((word ^ _M[x]).to_bytes(6, "little"))
+                else:
+                    bits, tail = places.get(~x) or self._place(~x)
+                    parts.append((word ^ bits).to_bytes(6, "little") + tail)
+            else:
+                parts.append(self._rare(operation, d, a, x))
+        return b"".join(parts)
+
+    def _rare(self, operation: int, d: int, a: int, x: int) -> bytes:
+        """What is no arithmetic."""
+        if operation == ROWS:
+            return load_pointer(ROW_POINTER, *self.address(~x))
+        if operation == MASK:
+            return _mask(a, x)
+        if operation in (LOAD_ROW, STORE_ROW):
+            return self._row(operation, d, a, x)
+        form = self.forms[operation]
+        last = b"" if form.last is None else bytes((form.last,))
+        if form.digit is not None:
+            d, a = form.digit, d
+        word = _evex(form) ^ _D[d] ^ (_S[a] if form.sources == 2 or form.digit is not None else 0)
+        if x >= 0:
+            return (word ^ _M[x]).to_bytes(6, "little") + last
+        pool = ~x // SPACE == POOL // SPACE
+        if operation == LOAD and pool:
+            word = _evex(self.broadcast) ^ _D[d]
+        bits, tail = self._place(~x)
+        if operation in (LOAD, STORE):
+            bits &= ~_BROADCAST
+        return (word ^ bits).to_bytes(6, "little") + tail + last
+
+    def address(self, place: int) -> tuple[int, int]:
+        """The general register, and the bytes from where it points, of a place."""
+        space = place // SPACE * SPACE
+        size = 8 if space == HEADER else self.itemsize if self.wide and space == POOL else self.bytes
+        return self.pointers[space], self.starts[space] + (place - space) * size
+
+    def _place(self, place: int) -> tuple[int, bytes]:
+        """Bits of a place in memory: those of the base register, of ModRM, and whether it is broadcast."""
+        pointer, offset = self.address(place)
+        broadcast = place // SPACE == POOL // SPACE
+        modrm, tail = _displaced(pointer, offset, self.itemsize if broadcast else self.bytes)
+        self._places[place] = found = (pointer >> 3) << 13 | broadcast * _BROADCAST | modrm << 40, tail
+        return found
+
+    def _row(self, operation: int, d: int, mask: int, x: int) -> bytes:
+        """Scalars from the x-th on of a row; the mask is a mask register, or with VEX a vector register."""
+        offset = x * self.itemsize
+        if self.wide:
+            modrm, tail = _displaced(ROW_POINTER, offset, 64)
+            zeros = 0x80 if mask and operation == LOAD_ROW else 0
+            word = self._bases[operation] ^ _D[d] ^ modrm << 40 ^ (mask | zeros) << 24
+            return word.to_bytes(6, "little") + tail
+        if mask:
+            return self._vex_bytes(self.forms[operation], d, mask, *_displaced(ROW_POINTER, offset, 1))
+        plain = self.forms[LOAD if operation == LOAD_ROW else STORE]
+        return self._vex_bytes(plain, d, 0, *_displaced(ROW_POINTER, offset, 1))
+
+    # VEX: C5 with one more byte or C4 with two, opcode, ModRM.
+
+    def _vex(self, instruction: Instruction) -> bytes:
+        operation, d, a, x = instruction
+        form = self.forms[operation]
+        last = b"" if form.last is None else bytes((form.last,))
+        if operation in _COMMUTE and x >= 8 > a:
+            a, x = x, a  # a shorter prefix
+        if operation == MOVE and x >= 8 > d:
+            form, d, x = Form(0x29, prefix=form.prefix, sources=1), x, d
+        if form.digit is not None:
+            d, a = form.digit, d
+        elif form.sources == 1:
+            a = 0
+        if x >= 0:
+            return self._vex_bytes(form, d, a, 0xC0 | (x & 7), b"", x >> 3) + last
+        pointer, offset = self.address(~x)
+        return self._vex_bytes(form, d, a, *_displaced(pointer, offset, 1), pointer >> 3) + last
+
+    @staticmethod
+    def _vex_bytes(form: Form, d: int, a: int, modrm: int, tail: bytes, extended: int = 0) -> bytes:
+        last = (~a & 15) << 3 | 4 | form.prefix
+        modrm |= (d & 7) << 3
+        if extended or form.map != 1 or form.w:
+            head = bytes((0xC4, (not d >> 3) << 7 | 0x40 | (not extended) << 5 | form.map, form.w << 7 | last))
+        else:
+            head = bytes((0xC5, (not d >> 3) << 7 | last))
+        return head + bytes((form.opcode, modrm)) + tail
+
+
+_COMMUTE = (ADD, MUL, AND, OR, XOR)
+_BROADCAST = 0x10 << 24
+
+
+def _evex(form: Form) -> int:
+    """62, P0, P1, P2, opcode, of registers 0."""
+    p0, p1, p2 = 0xF0 | form.map, form.w << 7 | 0x7C | form.prefix, 0x48
+    return 0x62 | p0 << 8 | p1 << 16 | p2 << 24 | form.opcode << 32
+
+
+def _displaced(pointer: int, offset: int, unit: int) -> tuple[int, bytes]:
+    """ModRM without its register, and the displacement, which is one byte where it counts few units."""
+    if offset == 0:
+        return pointer & 7, b""
+    count, rest = divmod(offset, unit)
+    if rest == 0 and -128 <= count < 128:
+        return 0x40 | (pointer & 7), count.to_bytes(1, "little", signed=True)
+    return 0x80 | (pointer & 7), offset.to_bytes(4, "little", signed=True)
+
+
+# What registers add to an EVEX instruction: as destination, as first source, as second source.
+_D = [(d >> 3 & 1) << 15 | (d >> 4) << 12 | (d & 7) << 43 for d in range(32)]
+_S = [(a & 15) << 19 | (a >> 4) << 27 for a in range(32)]
+_M = [(x >> 3 & 1) << 13 | (x >> 4) << 14 | (0xC0 | (x & 7)) << 40 for x in range(32)]
+
+
+def _mask(mask: int, count: int) -> bytes:
+    """mov ecx, the mask of so many scalars; kmovw to a mask register."""
+    bits = ((1 << count) - 1).to_bytes(4, "little")
+    return bytes((0xB8 | _COUNTER,)) + bits + bytes((0xC5, 0xF8, 0x92, 0xC0 | mask << 3 | _COUNTER))
+
+
+def load_pointer(register: int, pointer: int, offset: int) -> bytes:
+    """mov register, [pointer + offset], of 64-bit registers."""
+    modrm, tail = _displaced(pointer, offset, 1)
+    return bytes((0x48 | (register >> 3) << 2 | pointer >> 3, 0x8B, modrm | (register & 7) << 3)) + tail
+
+
+def relative_pointer(register: int, distance: int) -> bytes:
+    """lea register, [rip + distance], the distance being counted from the end of the instruction."""
+    head = bytes((0x48 | (register >> 3) << 2, 0x8D, 0x05 | (register & 7) << 3))
+    return head + distance.to_bytes(4, "little", signed=True)
+
+
+RELATIVE_BYTES = 7
+"""Length of `relative_pointer`."""
+
+
+def jump_to(distance: int) -> bytes:
+    """jmp [rip + distance]."""
+    return b"\xff\x25" + distance.to_bytes(4, "little", signed=True)
+
+
+JUMP_BYTES = 6
+RETURN = b"\xc5\xf8\x77\xc3"
+"""vzeroupper, ret."""

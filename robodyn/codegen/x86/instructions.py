@@ -1,0 +1,33 @@
+"""Instructions of allocated programs, and the places in memory that they read and write.
+
+An instruction is a tuple (code, d, a, x): the register d is written from the registers d, a and x, as the code says.
+An x below zero is memory, ~x being a place: a space and an index in it. `STORE` writes d to memory.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+(ADD, SUB, MUL, DIV, AND, OR, XOR, LESS, SQRT, LOAD, STORE, MOVE) = range(12)
+"""d = a op x; `SQRT`, `LOAD` and `MOVE` read x alone. `LESS` sets all bits where a is greater than x, as integers."""
+(FMA132, FMA213, FMA231, FMS132, FMS213, FMS231, FNMA132, FNMA213, FNMA231) = range(12, 21)
+"""Of d, a, x the numbers say which are the factors, and then which is the summand: d = d x + a, d = a d + x and
+d = a x + d; `FMS` takes the summand away, `FNMA` takes the product from it."""
+(LOWEST, SECOND, SPREAD) = range(21, 24)
+"""The bits of x, as integers: the lowest one to the top, the second lowest to the top, copies of the top one down."""
+(LOW, HIGH, LOW_PAIRS, HIGH_PAIRS, EVEN, ODD) = range(24, 30)
+"""Shuffles of a and x. In each 16 bytes the lower or the upper scalars side by side, or pairs of them (float32); of 16
+bytes each the even ones of a and then those of x, or the odd ones."""
+(ROWS, LOAD_ROW, STORE_ROW) = range(30, 33)
+"""`ROWS`: where a row of an array begins, read from place ~x to a general register. `LOAD_ROW`, `STORE_ROW`: d and the
+scalars from x on in that row, as many as mask a says, all where it is 0."""
+(MASK,) = range(33, 34)
+"""The mask a, of x scalars."""
+
+Instruction: TypeAlias = tuple[int, int, int, int]
+
+SPACE = 1 << 24
+"""Places of one space."""
+SPILLS, FRAME, POOL, HEADER, ARRAYS = 0, SPACE, 2 * SPACE, 3 * SPACE, 4 * SPACE
+"""Where spaces begin: vectors that registers give up, vectors of the frame, constants, addresses in the frame, and
+arrays of vectors, a space for each."""

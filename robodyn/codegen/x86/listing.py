@@ -1,0 +1,152 @@
+"""Instructions as assemblers write them, in Intel's order: what is written first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from robodyn.codegen.x86.encoding import ROW_POINTER, Encoder
+from robodyn.codegen.x86.instructions import (
+    ADD,
+    AND,
+    DIV,
+    EVEN,
+    FMA132,
+    FMA213,
+    FMA231,
+    FMS132,
+    FMS213,
+    FMS231,
+    FNMA132,
+    FNMA213,
+    FNMA231,
+    HIGH,
+    HIGH_PAIRS,
+    LESS,
+    LOAD,
+    LOAD_ROW,
+    LOW,
+    LOW_PAIRS,
+    LOWEST,
+    MASK,
+    MOVE,
+    MUL,
+    ODD,
+    OR,
+    POOL,
+    ROWS,
+    SECOND,
+    SPACE,
+    SPREAD,
+    SQRT,
+    STORE,
+    STORE_ROW,
+    SUB,
+    XOR,
+    Instruction,
+)
+
+GENERAL = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15")
+
+_NAMES = {
+    ADD: "vadd",
+    SUB: "vsub",
+    MUL: "vmul",
+    DIV: "vdiv",
+    AND: "vand",
+    OR: "vor",
+    XOR: "vxor",
+    SQRT: "vsqrt",
+    LOAD: "vmovu",
+    STORE: "vmovu",
+    MOVE: "vmova",
+    LOW: "vunpckl",
+    HIGH: "vunpckh",
+    FMA132: "vfmadd132",
+    FMA213: "vfmadd213",
+    FMA231: "vfmadd231",
+    FMS132: "vfmsub132",
+    FMS213: "vfmsub213",
+    FMS231: "vfmsub231",
+    FNMA132: "vfnmadd132",
+    FNMA213: "vfnmadd213",
+    FNMA231: "vfnmadd231",
+}
+_ONE_SOURCE = (SQRT, LOAD, MOVE, LOWEST, SECOND, SPREAD)
+
+
+class Listing:
+    """Lines for the instructions of an encoder."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder = encoder
+        self.double = encoder.itemsize == 8
+        self.suffix = "pd" if self.double else "ps"
+        self.vector = "zmm" if encoder.wide else "ymm"
+        self.size = f"{self.vector}word ptr"
+
+    def lines(self, code: Sequence[Instruction]) -> Iterator[str]:
+        """A line for each, but two for a mask."""
+        for instruction in code:
+            yield from self._line(*instruction)
+
+    def _line(self, code: int, d: int, a: int, x: int) -> Iterator[str]:
+        v = self.vector
+        if code == MASK:
+            yield f"mov ecx, {(1 << x) - 1}"
+            yield f"kmovw k{a}, ecx"
+        elif code == ROWS:
+            yield f"mov {GENERAL[ROW_POINTER]}, qword ptr {self._address(*self.encoder.address(~x))}"
+        elif code in (LOAD_ROW, STORE_ROW):
+            yield self._row(code == LOAD_ROW, d, a, x * self.encoder.itemsize)
+        elif code == STORE:
+            yield f"vmovu{self.suffix} {self._operand(x, whole=True)}, {v}{d}"
+        elif code == LOAD and self._broadcasts(x):
+            yield f"vbroadcasts{'d' if self.double else 's'} {v}{d}, {self._operand(x, whole=True)}"
+        else:
+            name, last = self._name(code)
+            operands = [f"{v}{d}"] + ([] if code in _ONE_SOURCE else [f"{v}{a}"])
+            yield f"{name} {', '.join([*operands, self._operand(x, whole=code == LOAD)])}{last}"
+
+    def _name(self, code: int) -> tuple[str, str]:
+        """The instruction, and its last operand where that is a number."""
+        top, wide, word = 8 * self.encoder.itemsize - 1, self.encoder.wide, "q" if self.double else "d"
+        if code in (LOWEST, SECOND):
+            return f"vpsll{word}", f", {top - (code == SECOND)}"
+        if code == SPREAD:
+            return f"vpsra{word}", f", {top}"
+        if code == LESS:
+            return "vpcmpgtq", ""
+        if code in (LOW_PAIRS, HIGH_PAIRS):
+            return ("vunpcklpd" if code == LOW_PAIRS else "vunpckhpd"), ""
+        if code in (EVEN, ODD):
+            number = (0x88, 0xDD) if wide else (0x20, 0x31)
+            return "vshuff64x2" if wide else "vperm2f128", f", {number[code == ODD]}"
+        return _NAMES[code] + self.suffix, ""
+
+    def _broadcasts(self, x: int) -> bool:
+        return x < 0 and self.encoder.wide and ~x // SPACE == POOL // SPACE
+
+    def _operand(self, x: int, whole: bool) -> str:
+        """A register or memory; `whole`: no broadcast within the instruction."""
+        if x >= 0:
+            return f"{self.vector}{x}"
+        place = self._address(*self.encoder.address(~x))
+        if not self._broadcasts(x):
+            return f"{self.size} {place}"
+        item = "qword ptr" if self.double else "dword ptr"
+        return f"{item} {place}" + ("" if whole else f"{{1to{self.encoder.bytes // self.encoder.itemsize}}}")
+
+    def _row(self, load: bool, d: int, mask: int, offset: int) -> str:
+        v, place = self.vector, f"{self.size} {self._address(ROW_POINTER, offset)}"
+        if mask and not self.encoder.wide:
+            operands = f"{v}{d}, {v}{mask}, {place}" if load else f"{place}, {v}{mask}, {v}{d}"
+            return f"vmaskmov{self.suffix} {operands}"
+        masked = f" {{k{mask}}}" if mask else ""
+        if load:
+            return f"vmovu{self.suffix} {v}{d}{masked}{' {z}' if mask else ''}, {place}"
+        return f"vmovu{self.suffix} {place}{masked}, {v}{d}"
+
+    @staticmethod
+    def _address(pointer: int, offset: int) -> str:
+        sign = f" {'-' if offset < 0 else '+'} {abs(offset)}" if offset else ""
+        return f"[{GENERAL[pointer]}{sign}]"

@@ -1,0 +1,372 @@
+"""From a program to machine code: straight-line code for W states, constants, and a list for the driver.
+
+The driver (`driver.py`) goes through the rows of a batch, and tells the code where W of them begin; it is the same for
+every program. The code brings these rows into vectors of states, computes, and brings vectors to rows; what holds for
+all states, numbers in results, is written once before. All of it works on a frame of vectors on the driver's stack:
+
+    spills | inputs | outputs | addresses of arrays and rows
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from robodyn.codegen.x86.allocation import Allocated, Allocator, Step
+from robodyn.codegen.x86.encoding import (
+    ARRAY_POINTERS,
+    FRAME_POINTER,
+    JUMP_BYTES,
+    POOL_POINTER,
+    RELATIVE_BYTES,
+    RETURN,
+    Encoder,
+    jump_to,
+    load_pointer,
+    relative_pointer,
+)
+from robodyn.codegen.x86.instructions import ARRAYS, FRAME, HEADER, POOL, SPACE, SPILLS, Instruction
+from robodyn.codegen.x86.listing import GENERAL, Listing
+from robodyn.codegen.x86.staging import Staging
+from robodyn.engines.cpu.sincos import FORMATS, TWO_OVER_PI
+from robodyn.engines.cpu.target import Target
+from robodyn.tracing.expression import CONSTANT
+from robodyn.tracing.lowering import Operation, lower
+from robodyn.tracing.program import Program
+
+_SIZE = "size"
+"""The constant that leaves all bits of a number but its sign."""
+_REACH = 128
+"""Vectors on either side of a pointer that one byte of displacement reaches."""
+
+
+PAGE = 4096
+_DESCRIPTOR = 8
+"""r8: the fifth argument of a function."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """Machine code that can be loaded anywhere.
+
+    `code`: segments and the entry; `data`: constants, the driver's list and at last the driver's address, which belong
+    to the next page; `entry`: where the entry is; `driver_at`: where the driver's address is to be; `operations`: what
+    a state takes.
+    """
+
+    code: bytes
+    data: bytes
+    entry: int
+    driver_at: int
+    operations: int
+
+    def packed(self) -> bytes:
+        """All of it, as it is kept."""
+        head = _HEAD.pack(MAGIC, len(self.code), len(self.data), self.entry, self.driver_at, self.operations)
+        return head + self.code + self.data
+
+    @staticmethod
+    def unpacked(kept: bytes) -> Image:
+        """What `packed` made."""
+        _, code, data, entry, driver_at, operations = _HEAD.unpack_from(kept)
+        at = _HEAD.size + code
+        return Image(kept[_HEAD.size : at], kept[at : at + data], entry, driver_at, operations)
+
+
+MAGIC = b"RDx86\0\0\1"
+_HEAD = struct.Struct("<8s5q")
+
+
+class _Places:
+    """Where values of a program are in memory."""
+
+    def __init__(self, program: Program, vectors: frozenset[str]) -> None:
+        self.program, self.vectors = program, vectors
+        self.homes: dict[int, int] = {}
+        self.stored: dict[int, list[int]] = {}
+        self.rows: list[tuple[int, int, tuple[int | float, ...]]] = []
+        """(array, first slot, scalars) of inputs."""
+        self.results: list[tuple[int, int, tuple[int | float, ...]]] = []
+        """The same of outputs."""
+        self.arrays: list[int] = []
+        """Numbers of the arrays of vectors, in the order of their spaces."""
+        self.slots = 0
+        self.constants: dict[Any, int] = {}
+        self._next = len(program.nodes)
+        self._read()
+
+    def fresh(self) -> int:
+        """A value that no node is."""
+        self._next += 1
+        return self._next - 1
+
+    def take(self, count: int) -> int:
+        """Slots of the frame."""
+        self.slots += count
+        return self.slots - count
+
+    def _space(self, array: int) -> int:
+        self.arrays.append(array)
+        return ARRAYS + SPACE * (len(self.arrays) - 1)
+
+    def _read(self) -> None:
+        for array, port in enumerate(self.program.inputs):
+            if not any(isinstance(node, int) and node >= 0 for node in port.scalars):
+                continue
+            if port.name in self.vectors:
+                start = self._space(array)
+            else:
+                slot = self.take(port.size)
+                self.rows.append((array, slot, port.scalars))
+                start = FRAME + slot
+            for k, node in enumerate(port.scalars):
+                if isinstance(node, int) and node >= 0:
+                    self.homes[node] = start + k
+
+    def write(self) -> tuple[list[Step], list[Step]]:
+        """Places of results; copies of what is a number of the frame, and of what else is not computed."""
+        numbers: dict[float, list[int]] = {}
+        others: dict[int, list[int]] = {}
+        first = len(self.program.inputs)
+        for array, port in enumerate(self.program.outputs, first):
+            framed = port.name not in self.vectors
+            if framed:
+                slot = self.take(port.size)
+                self.results.append((array, slot, port.scalars))
+                start = FRAME + slot
+            else:
+                start = self._space(array)
+            for k, scalar in enumerate(port.scalars):
+                if not isinstance(scalar, int):
+                    value = self.constant(scalar)
+                elif self.program.nodes[scalar][0] == CONSTANT:
+                    value = self.constant(self.program.nodes[scalar][1])
+                else:
+                    value = scalar
+                if value in self.homes:
+                    number = framed and self.homes[value] // SPACE == POOL // SPACE
+                    (numbers if number else others).setdefault(value, []).append(start + k)
+                else:
+                    self.stored.setdefault(value, []).append(start + k)
+        return self._copies(numbers), self._copies(others)
+
+    def _copies(self, wanted: dict[Any, list[int]]) -> list[Step]:
+        found: list[Step] = []
+        for value, places in wanted.items():
+            result = self.fresh()
+            self.stored[result] = places
+            found.append(("copy", result, (value,)))
+        return found
+
+    def constant(self, number: float | str) -> int:
+        """The value that a constant is; numbers are told apart by their bits."""
+        key = number if isinstance(number, str) else struct.pack("<d", number)
+        if key not in self.constants:
+            self.constants[key] = value = self.fresh()
+            self.homes[value] = POOL + len(self.constants) - 1
+        return self.constants[key]
+
+    def partial(self, count: int) -> int:
+        """Where the mask of so many scalars is, as a vector."""
+        if count not in self.constants:
+            self.constants[count] = len(self.constants)
+        return POOL + list(self.constants).index(count)
+
+
+class _Steps:
+    """Steps of a program's operations."""
+
+    def __init__(self, program: Program, places: _Places, itemsize: int, wide: bool) -> None:
+        self.nodes, self.places = program.nodes, places
+        self.format = FORMATS["double" if itemsize == 8 else "float"]
+        self.spreads = wide or itemsize == 4
+        self.steps: list[Step] = []
+        for operation in lower(program):
+            if operation.kind == "sincos":
+                self._sines(operation.operands[0], *operation.results)
+            else:
+                self._plain(operation)
+
+    def _plain(self, operation: Operation) -> None:
+        kind, read, nodes, constant = operation.kind, operation.operands, self.nodes, self.places.constant
+        for node in read:
+            if nodes[node][0] == CONSTANT:
+                read = tuple(constant(nodes[n][1]) if nodes[n][0] == CONSTANT else n for n in read)
+                break
+        if kind == "neg":
+            kind, read = "xor", (*read, constant(-0.0))
+        elif kind == "abs":
+            kind, read = "and", (*read, constant(_SIZE))
+        elif kind == "reciprocal":
+            kind, read = "div", (constant(1.0), *read)
+        self.steps.append((kind, operation.results[0], read))
+
+    def _do(self, kind: str, *read: int | float, to: int = -1) -> int:
+        """A step of its own, numbers being constants."""
+        result = self.places.fresh() if to < 0 else to
+        constant = self.places.constant
+        self.steps.append((kind, result, tuple(constant(n) if isinstance(n, float) else n for n in read)))
+        return result
+
+    def _spread(self, value: int) -> int:
+        """All bits where the highest is set. Processors with AVX2 compare 64-bit integers and cannot shift them so."""
+        return self._do("spread", value) if self.spreads else self._do("less", 0.0, value)
+
+    def _sines(self, x: int, sine: int, cosine: int) -> None:
+        """What `robodyn.engines.cpu.sincos` does, in the same roundings, with bits in the place of conditions."""
+        do, form = self._do, self.format
+        first, second, third = form.parts
+        shifted = do("fma", x, TWO_OVER_PI, form.magic)
+        n = do("sub", shifted, form.magic)
+        r = do("fnma", n, second, do("fnma", n, first, x))
+        beyond = do("sub", form.limit, do("and", x, self.places.constant(_SIZE)))
+        r = do("or", r, self._spread(beyond))  # all bits are those of a NaN
+        z = do("mul", r, r)
+        s = do("sub", r, do("fma", do("mul", r, z), self._polynomial(z, form.sine), do("mul", n, third)))
+        c = do("fma", z, self._polynomial(z, form.cosine), 1.0)
+        odd = do("lowest", shifted)
+        sign = do("and", do("second", shifted), -0.0)
+        change = do("and", do("xor", s, c), self._spread(odd))
+        if sine >= 0:
+            do("xor", do("xor", s, change), sign, to=sine)
+        if cosine >= 0:
+            do("xor", do("xor", c, change), do("xor", sign, odd), to=cosine)
+
+    def _polynomial(self, z: int, coefficients: tuple[float, ...]) -> int:
+        value = self._do("fma", z, coefficients[-1], coefficients[-2])
+        for coefficient in coefficients[-3::-1]:
+            value = self._do("fma", z, value, coefficient)
+        return value
+
+
+def assembled(
+    program: Program,
+    dtype: np.dtype[Any],
+    target: Target,
+    vectors: frozenset[str] = frozenset(),
+    registers: int | None = None,
+) -> Assembled:
+    """The machine code of a program on arrays of a dtype.
+
+    Arrays named in `vectors` hold vectors of states, for the W rows from `first` on alone; others a row for each state.
+    `registers`: as many as the processor has, or less.
+    """
+    wide = target.level == "avx512"
+    places = _Places(program, vectors)
+    steps = _Steps(program, places, dtype.itemsize, wide).steps
+    once, copies = places.write()
+    allocator = Allocator(registers or (32 if wide else 16), places.homes, places.stored)
+    allocated = allocator.run([once, steps + copies])
+    return Assembled(program, places, allocated, dtype.itemsize, wide)
+
+
+class Assembled:
+    """Puts code, constants and the driver's list together."""
+
+    def __init__(self, program: Program, places: _Places, allocated: Allocated, itemsize: int, wide: bool) -> None:
+        self.program, self.places, self.allocated = program, places, allocated
+        self.itemsize, self.wide = itemsize, wide
+        self.bytes = 64 if wide else 32
+        self.width = self.bytes // itemsize
+        vectors = allocated.spills + places.slots
+        self.header_at = vectors * self.bytes
+        rows = self.width * (len(places.rows) + len(places.results))
+        self.frame_bytes = -(-(self.header_at + 8 * (len(places.arrays) + rows)) // 64) * 64
+        self.staging = Staging(itemsize, wide, places.partial)
+        self.once = allocated.segments[0]
+        self.body = self._staged(allocated.segments[1])
+        self.bias = _REACH * self.bytes if wide and vectors > _REACH else 0
+        self.pool_bias = _REACH * itemsize if wide and len(places.constants) > _REACH else 0
+        starts = {SPILLS: -self.bias, FRAME: allocated.spills * self.bytes - self.bias, POOL: -self.pool_bias}
+        starts[HEADER] = self.header_at - self.bias
+        pointers = {SPILLS: FRAME_POINTER, FRAME: FRAME_POINTER, POOL: POOL_POINTER, HEADER: FRAME_POINTER}
+        for k, _ in enumerate(places.arrays):
+            starts[ARRAYS + k * SPACE], pointers[ARRAYS + k * SPACE] = 0, ARRAY_POINTERS[k]
+        self.encoder = Encoder(itemsize, wide, starts, pointers)
+
+    def _staged(self, code: list[Instruction]) -> list[Instruction]:
+        """Code between the loads of rows and their stores."""
+        places, staging = self.places, self.staging
+        header = HEADER + len(places.arrays)
+        before: list[Instruction] = []
+        after: list[Instruction] = []
+        for k, (_, slot, scalars) in enumerate(places.rows):
+            before += staging.load(header + k * self.width, FRAME + slot, scalars)
+        header += len(places.rows) * self.width
+        for k, (_, slot, scalars) in enumerate(places.results):
+            after += staging.store(header + k * self.width, FRAME + slot, len(scalars))
+        return [*before, *code, *after]
+
+    def _pool(self) -> bytes:
+        found = []
+        for key in self.places.constants:
+            if isinstance(key, int):
+                ones = b"\xff" * self.itemsize
+                found.append((ones * key).ljust(self.bytes, b"\0"))
+                continue
+            if key == _SIZE:
+                word = ((1 << 8 * self.itemsize - 1) - 1).to_bytes(self.itemsize, "little")
+            else:
+                number = struct.unpack("<d", key)[0]
+                word = struct.pack("<d", number) if self.itemsize == 8 else np.float32(number).tobytes()
+            found.append(word if self.wide else word * self.width)
+        pool = b"".join(found)
+        return pool + bytes(-len(pool) % 64)
+
+    def image(self) -> Image:
+        """The bytes."""
+        places, encoder = self.places, self.encoder
+        head = b"".join(
+            load_pointer(ARRAY_POINTERS[k], FRAME_POINTER, self.header_at + 8 * k - self.bias)
+            for k in range(len(places.arrays))
+        )
+        pieces = [encoder.encode(each) for each in (self.once, self.body)]
+        lengths = [len(head) + RELATIVE_BYTES + len(piece) + len(RETURN) for piece in pieces]
+        entry = sum(lengths)
+        data_at = -(-(entry + RELATIVE_BYTES + JUMP_BYTES) // PAGE) * PAGE
+        pool = self._pool()
+        list_at = data_at + len(pool)
+        code, at = [], 0
+        for piece, length in zip(pieces, lengths, strict=True):
+            distance = data_at + self.pool_bias - (at + len(head) + RELATIVE_BYTES)
+            code += [head, relative_pointer(POOL_POINTER, distance), piece, RETURN]
+            at += length
+        words = self._list(-list_at if self.once else 0, lengths[0] - list_at)
+        driver_at = list_at + 8 * len(words)
+        code += [
+            relative_pointer(_DESCRIPTOR, list_at - (entry + RELATIVE_BYTES)),
+            jump_to(driver_at - (entry + RELATIVE_BYTES + JUMP_BYTES)),
+        ]
+        data = pool + struct.pack(f"<{len(words)}q", *words) + bytes(8)
+        return Image(b"".join(code), data, entry, driver_at, self.program.operations)
+
+    def listing(self) -> str:
+        """The code as text; what brings rows into vectors and back is part of it."""
+        listing = Listing(self.encoder)
+        head = [
+            f"mov {GENERAL[ARRAY_POINTERS[k]]}, qword ptr [rdi + {self.header_at + 8 * k - self.bias}]"
+            for k in range(len(self.places.arrays))
+        ]
+        head.append("lea rsi, [rip + constants]")
+        lines: list[str] = []
+        for name, code in (("once", self.once), ("kernel", self.body)):
+            if code:
+                lines += [f"{name}:", *(f"    {line}" for line in (*head, *listing.lines(code), "vzeroupper", "ret"))]
+        return "\n".join(lines) + "\n"
+
+    def _list(self, once: int, body: int) -> list[int]:
+        """What the driver reads; see there."""
+        places, at = self.places, self.header_at
+        arrays = [*places.arrays]
+        moved = [array for array, *_ in (*places.rows, *places.results)]
+        words = [self.frame_bytes, self.bias, once, body, len(arrays), len(moved)]
+        for array in arrays:
+            words += [array, at]
+            at += 8
+        for array in moved:
+            words += [array, at]
+            at += 8 * self.width
+        return words

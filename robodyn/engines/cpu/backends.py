@@ -1,0 +1,150 @@
+"""What turns a straight-line program into machine code: a code generator of our own, or LLVM's.
+
+Ours is for x86-64 processors with AVX2 or AVX-512 under Linux, where a process may execute what it wrote: it takes a
+tenth of the time, and gives the same bits. LLVM serves all others, all code with loops, and a few things around ours.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from functools import cache
+from typing import ClassVar, Protocol
+
+from robodyn.codegen.x86.driver import driver_module
+from robodyn.codegen.x86.encoding import ARRAY_POINTERS
+from robodyn.codegen.x86.memory import LoadedImage, executable
+from robodyn.codegen.x86.program import Image, assembled
+from robodyn.engines.cpu.cache import ObjectCache
+from robodyn.engines.cpu.jit import Code, assembly
+from robodyn.engines.cpu.keys import Linked, compiled
+from robodyn.engines.cpu.request import Request
+from robodyn.engines.cpu.target import Target
+from robodyn.errors import UnavailableError
+from robodyn.tracing.program import Program
+
+OPT = 1
+"""Level of LLVM's code generator. Level 2 takes twice the time for code that runs no faster."""
+BACKEND_VARIABLE = "ROBODYN_CPU_BACKEND"
+"""Environment variable that forces a code generator: "x86" or "llvm"; "auto" chooses."""
+_BACKENDS = ("auto", "x86", "llvm")
+
+
+class Loaded(Protocol):
+    """Machine code in this process."""
+
+    def address(self, name: str) -> int:
+        """Address of a function."""
+
+
+class Backend(ABC):
+    """Machine code of the programs of requests; `linked` says where it is kept."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def kept(self, linked: Linked) -> bytes | None:
+        """What the cache has."""
+
+    @abstractmethod
+    def made(self, linked: Linked, request: Request, program: Program) -> bytes:
+        """The code, made and then kept.
+
+        Raises:
+            UnavailableError: it cannot be made.
+        """
+
+    @abstractmethod
+    def loaded(self, code: bytes, request: Request, cache: ObjectCache) -> Loaded:
+        """The code in this process, its function called "kernel".
+
+        Raises:
+            UnavailableError: it does not load.
+        """
+
+    @abstractmethod
+    def operations(self, code: bytes) -> float:
+        """About how many operations code is, from what is kept."""
+
+    @abstractmethod
+    def listing(self, request: Request) -> str:
+        """The code in the processor's language."""
+
+
+class _Llvm(Backend):
+    name = "llvm"
+
+    def kept(self, linked: Linked) -> bytes | None:
+        return linked.code()
+
+    def made(self, linked: Linked, request: Request, program: Program) -> bytes:
+        return linked.compiled(request.unrolled_module(program))
+
+    def loaded(self, code: bytes, request: Request, cache: ObjectCache) -> Loaded:
+        return Code(code, request.target)
+
+    def operations(self, code: bytes) -> float:
+        return len(code) / 12.0  # half a kilobyte is about 40
+
+    def listing(self, request: Request) -> str:
+        return assembly(request.unrolled_module(request.trace()), request.target, OPT)
+
+
+class _X86(Backend):
+    name = "x86"
+
+    def kept(self, linked: Linked) -> bytes | None:
+        return linked.direct()
+
+    def made(self, linked: Linked, request: Request, program: Program) -> bytes:
+        code = assembled(program, request.dtype, request.target, request.vectors).image().packed()
+        linked.keep(code)
+        return code
+
+    def loaded(self, code: bytes, request: Request, cache: ObjectCache) -> Loaded:
+        driver = _driver(request.target, request.target.width(request.dtype), cache)
+        return LoadedImage(Image.unpacked(code), driver.address("drive"), driver)
+
+    def operations(self, code: bytes) -> float:
+        return Image.unpacked(code).operations
+
+    def listing(self, request: Request) -> str:
+        return assembled(request.trace(), request.dtype, request.target, request.vectors).listing()
+
+
+LLVM, X86 = _Llvm(), _X86()
+_DRIVERS: dict[tuple[Target, int], Code] = {}
+
+
+def _driver(target: Target, width: int, cache: ObjectCache) -> Code:
+    """What goes through the rows of batches, once in a process."""
+    found = _DRIVERS.get((target, width))
+    if found is None:
+        text, label = driver_module(width, target), f"robodyn driver {width} {target.level}"
+        found = _DRIVERS[(target, width)] = Code(compiled(text, label, target, OPT, cache), target)
+    return found
+
+
+def backend_of(request: Request) -> Backend:
+    """The backend for a request's program.
+
+    Raises:
+        UnavailableError: one is wanted by the environment that there is not here.
+    """
+    wanted = os.environ.get(BACKEND_VARIABLE, "auto") or "auto"
+    if wanted not in _BACKENDS:
+        raise UnavailableError(f"{BACKEND_VARIABLE}: got {wanted!r}; allowed: {', '.join(map(repr, _BACKENDS))}")
+    if wanted == "llvm":
+        return LLVM
+    runs = _runs(request.target.level)
+    if wanted == "x86" and not runs:
+        raise UnavailableError(
+            f"{BACKEND_VARIABLE}: got 'x86'; wanted a processor with AVX2 or AVX-512, Linux, and a system that lets a "
+            "process execute what it wrote; 'llvm' works here"
+        )
+    return X86 if runs and len(request.vectors) <= len(ARRAY_POINTERS) else LLVM
+
+
+@cache
+def _runs(level: str) -> bool:
+    return level in ("avx2", "avx512") and executable()

@@ -1,0 +1,244 @@
+"""Machine code of our own against LLVM's: bytes of instructions, allocation, and results to the bit."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import numpy as np
+import pytest
+from assembler import assemble
+from x86_checker import Checker
+
+import robodyn as rd
+from robodyn.codegen.x86 import instructions as I
+from robodyn.codegen.x86 import memory
+from robodyn.codegen.x86.allocation import BINARY, FUSED, UNARY, Allocator
+from robodyn.codegen.x86.encoding import Encoder, forms, load_pointer
+from robodyn.codegen.x86.listing import GENERAL, Listing
+from robodyn.codegen.x86.program import Image, assembled
+from robodyn.engines.cpu import backends
+from robodyn.engines.cpu.cache import ObjectCache
+from robodyn.engines.cpu.target import host_target
+
+pytestmark = pytest.mark.skipif(not backends._runs(host_target().level), reason="this processor or system has it not")
+LEVELS = ["avx2"] + ["avx512"] * (host_target().level == "avx512")
+SIZES = {"float64": 8, "float32": 4}
+kinds = pytest.mark.parametrize(("level", "dtype"), list(itertools.product(LEVELS, SIZES)))
+
+
+def encoder_of(level, dtype):
+    starts = {I.SPILLS: -8192, I.FRAME: -1000, I.POOL: -512, I.HEADER: 0, I.ARRAYS: 0, I.ARRAYS + I.SPACE: 64}
+    pointers = {I.SPILLS: 7, I.FRAME: 7, I.POOL: 6, I.HEADER: 7, I.ARRAYS: 2, I.ARRAYS + I.SPACE: 9}
+    return Encoder(SIZES[dtype], level == "avx512", starts, pointers)
+
+
+def places():
+    """Memory in every space: no displacement, one byte of it, four bytes, either sign."""
+    for space in (I.SPILLS, I.FRAME, I.POOL, I.ARRAYS, I.ARRAYS + I.SPACE):
+        for index in (0, 1, 3, 4, 63, 64, 127, 128, 129, 255, 256, 257, 300, 5000):
+            yield ~(space + index)
+
+
+def instructions_of(encoder):
+    """Every instruction with every register in each place, and with memory where it may be."""
+    count = 32 if encoder.wide else 16
+    memories = list(places())
+    rng = random.Random(1)
+    for code, form in forms(encoder.itemsize, encoder.wide).items():
+        if code in (I.LOAD_ROW, I.STORE_ROW):
+            for d, mask in itertools.product(range(count), range(8) if encoder.wide else range(count)):
+                yield code, d, mask, rng.choice((0, 1, 8, 16, 31, 100))
+            continue
+        alone = form.sources == 1
+        if code not in (I.LOAD, I.STORE):
+            for d in range(count):
+                yield from (
+                    (code, d, 0 if alone else a, x) for a in ((0,) if alone else (0, 7, 8, d)) for x in (0, 9, d)
+                )
+            yield from ((code, 5, 0 if alone else a, x) for a in range(1 if alone else count) for x in range(count))
+        if (code in UNARY.values() and code != I.SQRT) or code in (
+            I.MOVE,
+            I.LOW,
+            I.HIGH,
+            I.LOW_PAIRS,
+            I.HIGH_PAIRS,
+            I.EVEN,
+            I.ODD,
+        ):
+            continue
+        for x in memories:
+            if code != I.STORE or ~x // I.SPACE != I.POOL // I.SPACE:
+                yield code, rng.randrange(count), 0 if alone else rng.randrange(count), x
+    yield from ((I.ROWS, 0, 0, ~(I.HEADER + k)) for k in (0, 1, 15, 16, 17, 1000))
+    if encoder.wide:
+        yield from ((I.MASK, 0, mask, n) for mask in range(1, 8) for n in range(1, 17))
+
+
+@kinds
+def test_instructions_are_those_of_llvms_assembler(level, dtype):
+    encoder = encoder_of(level, dtype)
+    code = list(instructions_of(encoder))
+    lines = list(Listing(encoder).lines(code))
+    assert len(code) > 1500
+    if encoder.encode(code) == assemble(lines):
+        return
+    for instruction in code:  # which one is it?
+        text = list(Listing(encoder).lines([instruction]))
+        assert encoder.encode([instruction]).hex() == assemble(text).hex(), text
+
+
+def test_pointers_are_those_of_llvms_assembler():
+    for register, pointer in itertools.product((0, 2, 8, 11), (6, 7)):
+        for offset in (0, 8, -128, 127, 128, 5000, -5000):
+            text = f"mov {GENERAL[register]}, qword ptr [{GENERAL[pointer]} + {offset}]"
+            assert load_pointer(register, pointer, offset) == assemble([text]), text
+
+
+# Allocation.
+
+
+def random_steps(seed, count, inputs=12, constants=9):
+    """Steps of every kind on random values, some needed for long; homes, and places of results."""
+    rng = random.Random(seed)
+    homes = {k: I.FRAME + k for k in range(inputs)}
+    homes |= {inputs + k: I.POOL + k for k in range(constants)}
+    known, steps, stored = list(homes), [], {}
+    kinds = [*BINARY, *FUSED, *FUSED, *UNARY, "copy"]
+    reach = rng.choice((5, 40, 10_000))
+    for result in range(len(homes), len(homes) + count):
+        kind = rng.choice(kinds)
+        arity = 2 if kind in BINARY else 3 if kind in FUSED else 1
+        operands = tuple(rng.choice(known[-reach:] if rng.random() < 0.8 else known) for _ in range(arity))
+        steps.append((kind, result, operands))
+        if kind == "copy" or rng.random() < 0.1:
+            stored[result] = [I.FRAME + inputs + 2 * len(stored) + k for k in range(rng.choice((1, 2)))]
+        if kind != "copy":
+            known.append(result)
+    cut = rng.randrange(count)
+    return homes, stored, [steps[:cut], steps[cut:]]
+
+
+@pytest.mark.parametrize("registers", [5, 16, 32])
+@pytest.mark.parametrize("seed", range(40))
+def test_operands_are_where_instructions_look_for_them(seed, registers):
+    homes, stored, segments = random_steps(seed, 300)
+    found = Allocator(registers, homes, stored).run(segments)
+    Checker(registers, homes, stored).check(segments, found.segments)
+
+
+def test_the_checker_sees_what_is_wrong():
+    """Each register and each place of an allocation that is changed is a fault, but for few that nothing reads."""
+    homes, stored, segments = random_steps(3, 60)
+    good = Allocator(5, homes, stored).run(segments).segments
+    missed = 0
+    for s, code in enumerate(good):
+        for k, (operation, d, a, x) in enumerate(code):
+            changed = [list(each) for each in good]
+            other = (x + 1) % 5 if x >= 0 else x - 1
+            changed[s][k] = operation, d, a, other
+            try:
+                Checker(5, homes, stored).check(segments, changed)
+            except AssertionError:
+                continue
+            missed += 1
+    assert missed < 0.1 * sum(map(len, good))
+
+
+# Results.
+
+
+def run(address, arrays, width):
+    import ctypes
+
+    rows = len(arrays[0])
+    words = [word for array in arrays for word in (array.ctypes.data, array.strides[0])]
+    table = (ctypes.c_int64 * len(words))(*words)
+    ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(address)(ctypes.addressof(table), 0, rows, 0)
+
+
+_MADE = (
+    lambda x, y, z: x + y * z,
+    lambda x, y, z: x - y * z,
+    lambda x, y, z: x * y - z,
+    lambda x, y, z: 0.5 * x - y,
+    lambda x, y, z: np.sin(x) + 0.25 * y,
+    lambda x, y, z: np.cos(y),
+    lambda x, y, z: np.sqrt(x * x + 1.5) - y,
+    lambda x, y, z: y / (2.0 + x * x) - 0.125,
+)
+
+
+def random_program(seed, count):
+    """A program of all operations on random expressions, whose results are of ordinary size."""
+    from robodyn.tracing.expression import Graph
+    from robodyn.tracing.program import Program
+
+    rng = random.Random(seed)
+    graph = Graph()
+    sizes = {name: rng.choice((1, 2, 3, 7, 8, 9, 17)) for name in ("a", "b", "c")}
+    inputs = {name: ((size,), graph.inputs(size)) for name, size in sizes.items()}
+    known = [each for _, scalars in inputs.values() for each in scalars]
+    for _ in range(count):
+        x, y, z = (rng.choice(known[-30:]) for _ in range(3))
+        made = rng.choice(_MADE)(x, y, z)
+        made = made * 0.5 if rng.random() < 0.7 else made
+        if not isinstance(made, float):
+            known.append(made)
+    results = [rng.choice(known) for _ in range(rng.choice((1, 5, 8, 13)))]
+    results += [known[0], 0.0, rng.choice((1.25, -0.0, math.pi)), -known[1]]
+    rng.shuffle(results)
+    outputs = {"x": ((len(results),), results), "y": ((2,), [known[-1], 3.0])}
+    return Program.of(f"random {seed}", graph, inputs, outputs)
+
+
+@kinds
+@pytest.mark.parametrize("seed", range(6))
+def test_random_programs_have_llvms_bits(seed, level, dtype):
+    from robodyn.engines.cpu.jit import Code, compile_object
+    from robodyn.engines.cpu.unrolled import unrolled_module
+
+    program, target = random_program(seed, 150), host_target(level)
+    wanted_dtype = np.dtype(dtype)
+    width = target.width(wanted_dtype)
+    driver = backends._driver(target, width, ObjectCache.from_environment())
+    llvm = Code(compile_object(unrolled_module(program, wanted_dtype, target), target, 1), target)
+    rng = np.random.default_rng(seed)
+    for rows in (1, 2, width - 1, width, 2 * width + 3):
+        given = [rng.normal(size=(rows, port.size)).astype(dtype) * 2 for port in program.inputs]
+        given[0][0, 0] = rng.choice([np.nan, np.inf, 1e20, -0.0, 1.0])
+        found = []
+        for code in (llvm, *(assembled(program, wanted_dtype, target, registers=n).image() for n in (5, 12, None))):
+            loaded = memory.LoadedImage(code, driver.address("drive"), driver) if isinstance(code, Image) else code
+            outputs = [np.full((rows, port.size), 777.0, dtype) for port in program.outputs]
+            run(loaded.address("kernel"), [*given, *outputs], width)
+            found.append(outputs)
+        exact = {port.name: array.astype(float) for port, array in zip(program.inputs, given, strict=True)}
+        with np.errstate(all="ignore"):
+            plain = program.evaluate(exact)
+        for outputs in found[1:]:
+            for one, other in zip(found[0], outputs, strict=True):
+                np.testing.assert_array_equal(one, other)
+        for one, port in zip(found[0], program.outputs, strict=True):
+            sound = np.isfinite(plain[port.name]) & (np.abs(given[0][:, :1]) < 100)
+            np.testing.assert_allclose(one[sound], plain[port.name][sound], rtol=2e-3, atol=2e-3)
+
+
+@kinds
+def test_whole_programs_are_what_llvms_assembler_makes_of_their_listing(level, dtype):
+    model = rd.random_tree(6, seed=2, base="floating")
+    engine_model = rd.Dynamics(model, engine="cpu", dtype=dtype).engine
+    from robodyn.questions import QUESTIONS
+
+    for query in ("forward_dynamics", "inverse_dynamics_gradient"):
+        program = engine_model.request(QUESTIONS[query].plain_task(model)).trace()
+        vectors = frozenset(port.name for port in program.outputs[:1]) | {program.inputs[-1].name}
+        for chosen in (frozenset(), vectors):
+            made = assembled(program, np.dtype(dtype), host_target(level), chosen)
+            pieces = made.listing().split("kernel:\n")[-1].splitlines()
+            lines = [line.strip() for line in pieces if "rip" not in line]
+            code = made.image().code
+            body = code[code.index(made.encoder.encode(made.body)) :][: len(made.encoder.encode(made.body)) + 4]
+            heads = len(made.places.arrays)
+            assert assemble(lines[heads:]) == body
