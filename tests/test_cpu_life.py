@@ -15,8 +15,8 @@ import pytest
 from cpu_queries import answers, beyond, difference, states_of
 
 import robodyn as rd
+from robodyn.engines.cpu import backends, jit, keys, pool, route
 from robodyn.engines.cpu import engine as engines
-from robodyn.engines.cpu import jit, keys, pool, route
 from robodyn.engines.cpu.cache import FOLDER_VARIABLE
 from robodyn.engines.cpu.rolled_program import RolledProgram
 from robodyn.questions import QUESTIONS
@@ -133,6 +133,7 @@ def test_without_llvm_the_reference_engine_answers(model, no_cache, monkeypatch)
         raise RuntimeError("no such target")
 
     monkeypatch.setattr(jit.llvm, "parse_assembly", fail)
+    monkeypatch.setattr(backends, "_DRIVERS", {})
     s = states_of(model, (5,), seed=3)
     wanted = rd.Dynamics(model, engine="reference").mass_matrix(s.q)
     with pytest.raises(rd.UnavailableError, match="LLVM cannot compile a program: no such target"):
@@ -153,6 +154,7 @@ def test_without_llvm_in_the_background(engine, model, no_cache, monkeypatch):
         raise RuntimeError("no such target")
 
     monkeypatch.setattr(jit.llvm, "parse_assembly", fail)
+    monkeypatch.setattr(backends, "_DRIVERS", {})
     s = states_of(model, (5,), seed=3)
     dyn = rd.Dynamics(model, engine=engine, compile="background")
     wanted = rd.Dynamics(model, engine="reference").mass_matrix(s.q)

@@ -69,10 +69,15 @@ class Image:
         return head + self.code + self.data
 
     @staticmethod
-    def unpacked(kept: bytes) -> Image:
-        """What `packed` made."""
-        _, code, data, entry, driver_at, operations = _HEAD.unpack_from(kept)
+    def unpacked(kept: bytes) -> Image | None:
+        """What `packed` made; None if it did not."""
+        if len(kept) < _HEAD.size:
+            return None
+        magic, code, data, entry, driver_at, operations = _HEAD.unpack_from(kept)
         at = _HEAD.size + code
+        inside = 0 <= entry < code and data >= 0 and driver_at == -(-code // PAGE) * PAGE + data - 8
+        if magic != MAGIC or len(kept) != at + data or not inside:
+            return None
         return Image(kept[_HEAD.size : at], kept[at : at + data], entry, driver_at, operations)
 
 

@@ -94,7 +94,8 @@ class _X86(Backend):
     name = "x86"
 
     def kept(self, linked: Linked) -> bytes | None:
-        return linked.direct()
+        code = linked.direct()
+        return None if code is None or Image.unpacked(code) is None else code
 
     def made(self, linked: Linked, request: Request, program: Program) -> bytes:
         code = assembled(program, request.dtype, request.target, request.vectors).image().packed()
@@ -103,13 +104,19 @@ class _X86(Backend):
 
     def loaded(self, code: bytes, request: Request, cache: ObjectCache) -> Loaded:
         driver = _driver(request.target, request.target.width(request.dtype), cache)
-        return LoadedImage(Image.unpacked(code), driver.address("drive"), driver)
+        return LoadedImage(_image(code), driver.address("drive"), driver)
 
     def operations(self, code: bytes) -> float:
-        return Image.unpacked(code).operations
+        return _image(code).operations
 
     def listing(self, request: Request) -> str:
         return assembled(request.trace(), request.dtype, request.target, request.vectors).listing()
+
+
+def _image(code: bytes) -> Image:
+    found = Image.unpacked(code)
+    assert found is not None
+    return found
 
 
 LLVM, X86 = _Llvm(), _X86()

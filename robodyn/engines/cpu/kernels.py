@@ -161,7 +161,7 @@ class Compiler:
             constants=(),
             workspace_bytes=0,
             # A warm start need not trace to know its cost.
-            row_ns=route.backend.operations(code) * _UNROLLED_NS / request.target.width(request.dtype),
+            row_ns=max(1.0, route.backend.operations(code)) * _UNROLLED_NS / request.target.width(request.dtype),
             module=lambda: request.unrolled_module(request.trace()),
             own_listing=lambda: route.backend.listing(request),
         )
