@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from robodyn.tracing.expression import ABS, ADD, CONSTANT, COS, INPUT, MUL, NEG, RECIPROCAL, SIN, SQRT, SUB
 from robodyn.tracing.program import Port, Program
@@ -12,8 +11,7 @@ from robodyn.tracing.program import Port, Program
 _PLAIN = {ADD: "add", SUB: "sub", MUL: "mul", NEG: "neg", RECIPROCAL: "reciprocal", SQRT: "sqrt", ABS: "abs"}
 
 
-@dataclass(frozen=True)
-class Operation:
+class Operation(NamedTuple):
     """One step of straight-line code: it computes `results` (two for a sine with its cosine) from `operands`.
 
     `kind`: "add", "sub", "mul", "neg", "reciprocal", "sqrt", "abs"; "fma" (x y + z), "fnma" (z - x y), "fms" (x y - z);
@@ -33,11 +31,15 @@ def stored_nodes(ports: Iterable[Port]) -> list[int]:
 def lower(program: Program) -> list[Operation]:
     """The program's operations in an order of evaluation; constants and inputs need none."""
     nodes = program.nodes
-    uses = Counter(stored_nodes(program.outputs))
+    uses = [0] * len(nodes)
+    for node in stored_nodes(program.outputs):
+        uses[node] += 1
     for index in program.live:
         operation, a, b = nodes[index]
         if operation > INPUT:
-            uses.update((a,) if b < 0 else (a, b))
+            uses[a] += 1
+            if b >= 0:
+                uses[b] += 1
     fused: dict[int, Operation] = {}
     inside: set[int] = set()
     for index in program.live:

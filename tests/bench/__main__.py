@@ -12,6 +12,7 @@ Some suites take long and run only where the first word begins with their name:
 - "scan" (`tests.bench.scan_map`): which method of the scan engine is the fastest where.
 - "scan-gpu" (`tests.bench.scan_gpu`): scans on a GPU.
 - "gpu" (`tests.bench.gpu`): the GPU engine.
+- "backend" (`tests.bench.backend`): our machine code beside LLVM's, first answers and run times.
 - "scheduler" (`tests.bench.scheduler`): whether `engine="auto"` picks the fastest engine.
 
 `--quick` stops "thesis" and "scan" at 10,000 bodies.
@@ -35,6 +36,7 @@ from robodyn.errors import ArgumentError
 from robodyn.messages import brief
 from robodyn.tables import console
 from tests.bench import (
+    backend,
     core,
     dynamics,
     papers,
@@ -57,7 +59,7 @@ from tests.bench.points import Budget
 _WIDTH = 170
 Selected = Callable[[str], bool]
 _BATCHES = {"": (1, 16, 32, 64, 128, 4096, 65_536), "gpu": BATCHES, "scheduler": scheduler.BATCHES}
-_SECONDS = {"": 0.3, "gpu": 0.02, "papers": 0.05, "scan-gpu": 0.1, "scheduler": 0.01}
+_SECONDS = {"": 0.3, "backend": 0.1, "gpu": 0.02, "papers": 0.05, "scan-gpu": 0.1, "scheduler": 0.01}
 _LIMITS = {"": 20.0, "papers": 3.0}
 """Of suites that have their own."""
 
@@ -298,7 +300,16 @@ def _scheduler(asked: Asked) -> bool:
     return bool(found.rows)
 
 
+def _backend(asked: Asked) -> bool:
+    found = backend.measure(asked.selected, asked.budget("backend").seconds, asked.announce)
+    asked.show(backend.tables(found), backend.notes(found))
+    if found.first or found.runs:
+        asked.write("backend", lambda _: backend.page(found, asked.about), backend.document(found, asked.about))
+    return bool(found.first or found.runs)
+
+
 _LONG = {
+    "backend": _backend,
     "papers": _papers,
     "thesis": _thesis,
     "scan": _scan,

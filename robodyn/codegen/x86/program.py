@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,9 @@ from robodyn.tracing.program import Program
 
 _SIZE = "size"
 """The constant that leaves all bits of a number but its sign."""
+_TOGETHER_WIDE, _TOGETHER = 6, 3
+"""Angles whose sines are computed side by side, as many as registers hold. A processor sees a hundred operations ahead
+or two, and a sine takes twenty that wait for each other."""
 _REACH = 128
 """Vectors on either side of a pointer that one byte of displacement reaches."""
 
@@ -181,6 +185,36 @@ class _Places:
         return POOL + list(self.constants).index(count)
 
 
+def _levels(operations: list[Operation]) -> list[tuple[list[Operation], list[Operation]]]:
+    """Operations in another order: what angles are made of, their sines and cosines, and so on, and then all else.
+
+    Sines of one level do not depend on each other. What is computed for the angles of a level comes before these and
+    nothing else does, so that no value has to wait for its readers.
+    """
+    level: dict[int, int] = {}
+    reach = level.get
+    for operation in operations:
+        before = max([reach(node, 0) for node in operation.operands], default=0)
+        for node in operation.results:
+            level[node] = before + (operation.kind == "sincos")
+    last = max(level.values(), default=0)
+    if last == 0:
+        return [(operations, [])]
+    found: list[tuple[list[Operation], list[Operation]]] = [([], []) for _ in range(last + 1)]
+    needed: dict[int, int] = {}
+    for operation in reversed(operations):
+        if operation.kind == "sincos":
+            at = level[max(operation.results)] - 1
+            found[at][1].append(operation)
+        else:
+            at = needed.get(operation.results[0], last)
+            found[at][0].append(operation)
+        for node in operation.operands:
+            if needed.get(node, last) > at:
+                needed[node] = at
+    return [(plain[::-1], angles[::-1]) for plain, angles in found]
+
+
 class _Steps:
     """Steps of a program's operations."""
 
@@ -189,11 +223,12 @@ class _Steps:
         self.format = FORMATS["double" if itemsize == 8 else "float"]
         self.spreads = wide or itemsize == 4
         self.steps: list[Step] = []
-        for operation in lower(program):
-            if operation.kind == "sincos":
-                self._sines(operation.operands[0], *operation.results)
-            else:
+        together = _TOGETHER_WIDE if wide else _TOGETHER
+        for plain, angles in _levels(lower(program)):
+            for operation in plain:
                 self._plain(operation)
+            for start in range(0, len(angles), together):
+                self._side_by_side(angles[start : start + together])
 
     def _plain(self, operation: Operation) -> None:
         kind, read, nodes, constant = operation.kind, operation.operands, self.nodes, self.places.constant
@@ -215,6 +250,16 @@ class _Steps:
         constant = self.places.constant
         self.steps.append((kind, result, tuple(constant(n) if isinstance(n, float) else n for n in read)))
         return result
+
+    def _side_by_side(self, angles: list[Operation]) -> None:
+        """Sines and cosines of several angles, a step of each after the other: one waits for its own steps only."""
+        before, found = self.steps, []
+        for operation in angles:
+            self.steps = []
+            self._sines(operation.operands[0], *operation.results)
+            found.append(self.steps)
+        before += [step for steps in zip_longest(*found) for step in steps if step is not None]
+        self.steps = before
 
     def _spread(self, value: int) -> int:
         """All bits where the highest is set. Processors with AVX2 compare 64-bit integers and cannot shift them so."""
