@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -242,3 +244,101 @@ def test_whole_programs_are_what_llvms_assembler_makes_of_their_listing(level, d
             body = code[code.index(made.encoder.encode(made.body)) :][: len(made.encoder.encode(made.body)) + 4]
             heads = len(made.places.arrays)
             assert assemble(lines[heads:]) == body
+
+
+# Where it is taken, and where not.
+
+
+@pytest.fixture
+def arm(monkeypatch, tmp_path):
+    monkeypatch.setenv("ROBODYN_CACHE_DIR", str(tmp_path / "objects"))
+    return rd.random_tree(4, seed=9)
+
+
+def torques(model):
+    dyn = rd.Dynamics(model, engine="cpu", threads=1)
+    rng = np.random.default_rng(2)
+    q, v = model.random_configuration(rng, (5,)), rng.normal(size=(5, model.nv))
+    return dyn.inverse_dynamics(q, v, v), dyn.program("inverse_dynamics").assembly
+
+
+@pytest.mark.parametrize("word", ["auto", "", "x86", "llvm"])
+def test_a_variable_says_which(word, arm, monkeypatch):
+    wanted = torques(arm)[0]
+    monkeypatch.setenv(backends.BACKEND_VARIABLE, word)
+    found, assembly = torques(arm)
+    assert (found == wanted).all()
+    assert ("vzeroupper\n    ret\n" in assembly) == (word != "llvm")
+
+
+def test_other_words_are_refused(arm, monkeypatch):
+    monkeypatch.setenv(backends.BACKEND_VARIABLE, "gcc")
+    with pytest.raises(rd.UnavailableError, match="ROBODYN_CPU_BACKEND: got 'gcc'; allowed: 'auto', 'x86', 'llvm'"):
+        torques(arm)
+
+
+def test_llvm_serves_where_memory_may_not_be_executed(arm, monkeypatch):
+    wanted = torques(arm)[0]
+
+    def refuse(start, size, how):
+        if how & 4:
+            raise memory._refused("protect")
+
+    monkeypatch.setattr(memory, "_protect", refuse)
+    for remembered in (memory.executable, backends._runs):
+        remembered.cache_clear()
+    try:
+        assert (torques(arm)[0] == wanted).all() and "vzeroupper" in torques(arm)[1]
+        assert backends.backend_of(rd.Dynamics(arm).engine.request(_task(arm))) is backends.LLVM
+        monkeypatch.setenv(backends.BACKEND_VARIABLE, "x86")
+        with pytest.raises(rd.UnavailableError, match="got 'x86'; wanted a processor with AVX2 or AVX-512, Linux"):
+            torques(arm)
+    finally:
+        monkeypatch.undo()
+        for remembered in (memory.executable, backends._runs):
+            remembered.cache_clear()
+
+
+def _task(model):
+    from robodyn.questions import QUESTIONS
+
+    return QUESTIONS["inverse_dynamics"].plain_task(model)
+
+
+def test_pages_are_executed_or_written_to(arm):
+    """And given back with the code."""
+
+    def rights(address):
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            where, how = line.split()[:2]
+            start, end = (int(word, 16) for word in where.split("-"))
+            if start <= address < end:
+                return how
+        return None
+
+    dyn = rd.Dynamics(arm, engine="cpu", threads=1)
+    dyn.mass_matrix(arm.neutral())
+    loaded = next(iter(dyn.engine._kernels.values())).code
+    entry, constants = loaded._entry, -(-loaded._entry // memory.PAGE) * memory.PAGE
+    assert rights(entry) == "r-xp" and rights(constants) == "r--p"
+    del dyn, loaded
+    gc.collect()
+    assert rights(entry) != "r-xp"
+
+
+def test_code_comes_from_the_cache(arm, monkeypatch):
+    wanted = torques(arm)[0]
+    monkeypatch.setattr(backends, "assembled", lambda *_: pytest.fail("made again"))
+    dyn = rd.Dynamics(arm, engine="cpu", threads=1)
+    rng = np.random.default_rng(2)
+    q, v = arm.random_configuration(rng, (5,)), rng.normal(size=(5, arm.nv))
+    assert (dyn.inverse_dynamics(q, v, v) == wanted).all()
+
+
+def test_threads_make_and_load_code_at_once(arm):
+    from concurrent.futures import ThreadPoolExecutor
+
+    wanted = torques(arm)[0]
+    with ThreadPoolExecutor(8) as pool:
+        for found, _ in pool.map(lambda _: torques(arm), range(16)):
+            assert (found == wanted).all()

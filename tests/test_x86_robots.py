@@ -1,0 +1,89 @@
+"""Every query of robots: the bits of our own machine code are those of LLVM's."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+
+import numpy as np
+import pytest
+from robots import OWN, SHARED
+
+import robodyn as rd
+from robodyn.engines.cpu import backends
+from robodyn.engines.cpu.engine import CpuEngine
+from robodyn.engines.cpu.kernels import workspace
+from robodyn.engines.cpu.route import Whole
+from robodyn.engines.cpu.target import host_target
+from robodyn.questions import QUESTIONS
+from robodyn.tracing.unrolled import input_shapes, output_shape
+
+pytestmark = pytest.mark.skipif(not backends._runs(host_target().level), reason="this processor or system has it not")
+MOST = 6000
+"""Operations of a program from which LLVM takes seconds."""
+EVERY_RUN = {"gripper": "floating", "ball_joint_arm": "fixed", "planar_rover": "fixed"}
+
+
+def cases():
+    """Robots of every run, and all; levels and precisions in turns."""
+    kinds = itertools.cycle(itertools.product(("avx512", "avx2"), ("float64", "float32")))
+    for path in (*OWN, *SHARED):
+        for base in ("fixed", "floating"):
+            (level, dtype), often = next(kinds), EVERY_RUN.get(path.stem) == base
+            yield pytest.param(path, base, level, dtype, marks=[] if often else [pytest.mark.matrix])
+        next(kinds)
+
+
+def kernels_of(model, query, dtype, target, monkeypatch):
+    """The kernels of both code generators; nothing where the query is no program, or one that is too large."""
+    link = len(model.link_names) - 1 if QUESTIONS[query].of_link else None
+    found = []
+    for backend in ("x86", "llvm"):
+        monkeypatch.setenv(backends.BACKEND_VARIABLE, backend)
+        engine = CpuEngine(model, np.dtype(dtype), threads=1, target=target)
+        request = engine.request(QUESTIONS[query].plain_task(model), link=link)
+        route = engine.compiler.route(request)
+        if not isinstance(route, Whole) or (route.program is not None and route.program.operations > MOST):
+            return []
+        found.append(engine.compiler.kernel(request, single=False))
+    return found
+
+
+def results_of(model, kernel, rows, dtype):
+    rng = np.random.default_rng(3)
+    task = kernel.request.algorithm
+    shapes = input_shapes(model, task, ())
+    given = [
+        model.random_configuration(rng, (rows,)) if name == "q" else rng.normal(size=(rows, *shapes[name]))
+        for name in kernel.inputs
+    ]
+    arrays = [np.ascontiguousarray(array.reshape(rows, -1), dtype) for array in given]
+    results = [np.full((rows, *output_shape(model, each)), np.nan, dtype) for each in task.outputs.values()]
+    words = [word for a in (*arrays, *results) for word in (a.ctypes.data, a.nbytes // rows)]
+    table = (ctypes.c_int64 * (len(words) + len(kernel.constants)))(*words, *kernel.constants)
+    if kernel.batch:
+        table[len(table) - 1] = rows
+    scratch, owner = workspace(kernel.workspace_bytes)
+    kernel.function(ctypes.addressof(table), 0, rows, scratch)
+    del owner
+    return results
+
+
+@pytest.mark.parametrize(("path", "base", "level", "dtype"), tuple(cases()))
+def test_every_query_has_llvms_bits(path, base, level, dtype, monkeypatch):
+    try:
+        target = host_target(level)
+    except rd.UnavailableError as error:
+        pytest.skip(str(error))
+    model = rd.load_urdf(path, base=base)
+    compared = 0
+    for query in QUESTIONS:
+        both = kernels_of(model, query, dtype, target, monkeypatch) if model.n_bodies else []
+        for rows in (1, target.width(np.dtype(dtype)) + 3) if both else ():
+            ours, theirs = (results_of(model, kernel, rows, dtype) for kernel in both)
+            for one, other in zip(ours, theirs, strict=True):
+                assert not np.isnan(one).any() or dtype == "float32", query
+                np.testing.assert_array_equal(one, other, err_msg=query)
+            compared += 1
+    print(f"{compared} comparisons")
+    assert compared > 10 or model.n_bodies > 10 or not model.n_bodies
