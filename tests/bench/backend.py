@@ -44,6 +44,8 @@ BACKENDS = ("x86", "llvm")
 OTHER = "ball_joint_arm"
 """The robot that fills a cache with what robots share."""
 BATCH, _TURNS = 64, 15
+_LARGE = 3000
+"""Operations from which rows take a small part of the time."""
 
 
 @dataclass
@@ -233,13 +235,18 @@ def notes(found: Measured) -> list[str]:
         return []
     over = sorted(((each.ns["x86"] / each.ns["llvm"], each) for each in found.runs), key=lambda pair: pair[0])
     ratios = np.array([ratio for ratio, _ in over])
-    slower = [f"{each.robot} {each.query} {each.dtype} ({ratio:.2f})" for ratio, each in over if ratio > 1.03]
+    slower = [f"{each.robot} {each.query} {each.dtype} ({ratio:.2f})" for ratio, each in over[::-1] if ratio > 1.03]
+    large = np.array([ratio for ratio, each in over if each.operations >= _LARGE])
     made = np.array([each.made_s["llvm"] / each.made_s["x86"] for each in found.runs])
     return [
         f"{len(found.runs)} programs: run time is {np.exp(np.log(ratios).mean()):.2f} of LLVM's in the mean, "
         f"{ratios.min():.2f} to {ratios.max():.2f}; code is made {np.exp(np.log(made).mean()):.0f} times as fast; the "
         f"same bits in {sum(each.same for each in found.runs)} of them.",
-        f"More than 3 % slower: {', '.join(slower) or 'none'}.",
+        f"Of programs of {_LARGE} operations and more ({len(large)}): {np.exp(np.log(large).mean()):.2f} in the mean, "
+        f"{large.min():.2f} to {large.max():.2f}."
+        if len(large)
+        else f"None has {_LARGE} operations.",
+        f"More than 3 % slower: {len(slower)} programs; the slowest: {', '.join(slower[:5]) or 'none'}.",
     ]
 
 

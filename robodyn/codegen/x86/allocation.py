@@ -53,16 +53,10 @@ result, and has no other."""
 
 @dataclass
 class Allocated:
-    """Code of segments, and what it needs.
-
-    `spills`: vectors of memory that registers give values up to; `stores`, `loads`: instructions that do so or bring
-    them back, of all segments.
-    """
+    """Code of segments, and how many vectors of memory registers give values up to."""
 
     segments: list[list[Instruction]] = field(default_factory=list)
     spills: int = 0
-    stores: int = 0
-    loads: int = 0
 
 
 def next_uses(segments: Sequence[Sequence[Step]]) -> tuple[list[tuple[int, ...]], list[int]]:
@@ -131,7 +125,6 @@ class Allocator:
             self.result.spills += 1
         self.home[value] = SPILLS + slot
         self.code.append((STORE, register, 0, ~(SPILLS + slot)))
-        self.result.stores += 1
 
     def _take(self) -> int:
         """A register, given up by the value whose next use is the farthest."""
@@ -148,10 +141,7 @@ class Allocator:
     def _load(self, value: int, following: int) -> int:
         """A register that holds a value of memory."""
         register = self._take()
-        place = self.home[value]
-        self.code.append((LOAD, register, 0, ~place))
-        if place < SPACE:
-            self.result.loads += 1
+        self.code.append((LOAD, register, 0, ~self.home[value]))
         self.where[value] = register
         self.value[register], self.next[register] = value, following
         return register
@@ -159,20 +149,15 @@ class Allocator:
     def _step(self, at: int, step: Step, following: tuple[int, ...], used: int) -> None:
         kind, result, operands = step
         where, next_use = self.where, self.next
-        # No operand gives up its register to another one.
+        missing = False
         for value in operands:
             register = where.get(value)
-            if register is not None:
-                next_use[register] = at
-        # What is used again is worth a register, if another value there is needed later than it.
-        for value, later in zip(operands, following, strict=True):
-            if (
-                later != NEVER
-                and value not in where
-                and self.home[value] // SPACE != POOL // SPACE
-                and max(next_use) > later
-            ):
-                self._load(value, at)
+            if register is None:
+                missing = True
+            else:
+                next_use[register] = at  # no operand gives up its register to another one
+        if missing:
+            self._fetch(at, operands, following)
         if kind in FUSED:
             register = self._fused(FUSED[kind], operands, following, at)
         elif kind == "copy":
@@ -183,13 +168,18 @@ class Allocator:
         else:
             register = self._binary(BINARY[kind], operands, following, at)
         for value, later in zip(operands, following, strict=True):
-            held = where.get(value)
-            if held is not None and held != register:
-                next_use[held] = later
-                if later == NEVER:
-                    del where[value]
-            if later == NEVER:
-                self._release(value)
+            if later != NEVER:
+                held = where.get(value)
+                if held is not None:
+                    next_use[held] = later
+                continue
+            held = where.pop(value, None)
+            if held is not None:
+                next_use[held] = NEVER
+            place = self.home.get(value)
+            if place is not None and place < SPACE:  # others may have it
+                self.free.append(place)
+                del self.home[value]
         if register < 0:
             return
         where[result] = register
@@ -200,12 +190,16 @@ class Allocator:
         if used == NEVER:
             del where[result]
 
-    def _release(self, value: int) -> None:
-        """The value is not read again: others may have its place."""
-        place = self.home.get(value, SPACE)
-        if place < SPACE:
-            self.free.append(place)
-            del self.home[value]
+    def _fetch(self, at: int, operands: tuple[int, ...], following: tuple[int, ...]) -> None:
+        """Load what is used again, if a value in a register is needed later than it; constants stay where they are."""
+        for value, later in zip(operands, following, strict=True):
+            if (
+                later != NEVER
+                and value not in self.where
+                and self.home[value] // SPACE != POOL // SPACE
+                and max(self.next) > later
+            ):
+                self._load(value, at)
 
     def _copy(self, value: int, result: int) -> None:
         """Write a value to the places of a result, which has no register."""
@@ -266,10 +260,7 @@ class Allocator:
             target = self._take()
             source = where.get(over)
             if source is None:
-                place = self.home[over]
-                self.code.append((LOAD, target, 0, ~place))
-                if place < SPACE:
-                    self.result.loads += 1
+                self.code.append((LOAD, target, 0, ~self.home[over]))
             else:
                 self.code.append((MOVE, target, 0, source))
         if over == z:

@@ -45,8 +45,6 @@ _TOGETHER_WIDE, _TOGETHER = 6, 3
 or two, and a sine takes twenty that wait for each other."""
 _REACH = 128
 """Vectors on either side of a pointer that one byte of displacement reaches."""
-
-
 PAGE = 4096
 _DESCRIPTOR = 8
 """r8: the fifth argument of a function."""
@@ -56,9 +54,9 @@ _DESCRIPTOR = 8
 class Image:
     """Machine code that can be loaded anywhere.
 
-    `code`: segments and the entry; `data`: constants, the driver's list and at last the driver's address, which belong
-    to the next page; `entry`: where the entry is; `driver_at`: where the driver's address is to be; `operations`: what
-    a state takes.
+    `code`: what runs once, what runs for W rows, and the entry; `data`: constants, the driver's list and at last the
+    driver's address, which begin on the next page; `entry`: where the entry is; `driver_at`: where the driver's address
+    is to be; `operations`: what a state takes.
     """
 
     code: bytes
