@@ -1,65 +1,148 @@
-"""Proves an allocation: follows where values are, and demands of each instruction that it computes the next step."""
+"""Proves an allocation: follows where values are, and demands of each instruction that it computes the next step.
+
+What a register or a place holds is one thing for each of W states: (value, state), or of rows that were loaded
+(place of the rows, row, column).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from robodyn.codegen.x86.allocation import BINARY, COMMUTES, FUSED, UNARY, Step
-from robodyn.codegen.x86.instructions import LOAD, MOVE, STORE, Instruction
+from robodyn.codegen.x86 import instructions as I
+from robodyn.codegen.x86.allocation import BINARY, COMMUTES, FUSED, UNARY, Block, Step
+
+Lanes = tuple[Any, ...]
 
 
 class Checker:
-    """What registers and places hold, by number of the value.
+    """What registers and places hold.
 
-    `homes`: what is in memory from the start; `stored`: where results have to be in the end.
+    `homes`: what is in memory from the start; `stored`: where results have to be in the end; `blocks`: of rows;
+    `width`: states; `parts`: scalars in 16 bytes.
     """
 
-    def __init__(self, registers: int, homes: Mapping[int, int], stored: Mapping[int, Sequence[int]]) -> None:
-        self.registers: list[int | None] = [None] * registers
-        self.memory = {place: value for value, place in homes.items()}
+    def __init__(
+        self,
+        registers: int,
+        homes: Mapping[int, int],
+        stored: Mapping[int, Sequence[int]],
+        blocks: Sequence[Block] = (),
+        width: int = 8,
+        parts: int = 2,
+    ) -> None:
+        self.registers: list[Lanes | None] = [None] * registers
+        self.width, self.parts = width, parts
+        self.inputs: dict[int, Lanes] = {}
+        self.blocks = blocks
+        self.memory = {place: self.lanes(value) for value, place in homes.items()}
         self.given = dict(self.memory)
         self.stored = stored
-        self.written: dict[int, int] = {}
+        self.written: dict[int, Lanes] = {}
+        self.rows: dict[tuple[int, int, int], Any] = {}
+        self.at = (-1, -1)
+        self.masks: dict[int, int] = {}
 
-    def read(self, x: int) -> int:
+    def lanes(self, value: int) -> Lanes:
+        """What is known of a value."""
+        return self.inputs.get(value, tuple((value, state) for state in range(self.width)))
+
+    def read(self, x: int) -> Lanes:
         found = self.registers[x] if x >= 0 else self.memory.get(~x)
         assert found is not None, "nothing is there"
         return found
 
-    def check(self, segments: Sequence[Sequence[Step]], code: Sequence[Sequence[Instruction]]) -> None:
-        for steps, instructions in zip(segments, code, strict=True):
-            self.registers = [None] * len(self.registers)
-            left = [step for step in steps if step[0] != "copy"]
-            for instruction in instructions:
-                if not self._move(*instruction):
-                    self._compute(left.pop(0), *instruction)
-            assert not left
-            for kind, result, operands in steps:
+    def check(self, steps: Sequence[Step], code: Sequence[I.Instruction]) -> None:
+        """Raise an AssertionError unless the code computes the steps."""
+        for kind, result, _ in steps:
+            if kind == "load":
+                block = self.blocks[result]
+                for column, value in enumerate(block.values, block.start):
+                    rows = range(self.width)
+                    self.inputs[value] = tuple((block.rows, row, column) for row in rows)
+        left = [step for step in steps if step[0] not in ("copy", "load", "store")]
+        for instruction in code:
+            if not self._move(*instruction):
+                self._compute(left.pop(0), *instruction)
+        assert not left
+        for kind, result, operands in steps:
+            if kind == "store":
+                block = self.blocks[result]
+                for column, value in enumerate(operands, block.start):
+                    found = tuple(self.rows[block.rows, row, column] for row in range(self.width))
+                    assert found == self.lanes(value), "a row is not what it should be"
+            elif kind != "load":
                 value = operands[0] if kind == "copy" else result
                 for place in self.stored.get(result, ()):
-                    assert self.written.get(place) == value, "a result is not where it should be"
+                    assert self.written.get(place) == self.lanes(value), "a result is not where it should be"
 
-    def _move(self, code: int, d: int, _: int, x: int) -> bool:
-        if code in (LOAD, MOVE):
+    def _move(self, code: int, d: int, a: int, x: int) -> bool:
+        if code in (I.LOAD, I.MOVE):
             self.registers[d] = self.read(x)
-        elif code == STORE:
+        elif code == I.STORE:
             assert ~x not in self.given, "an input or a constant is written over"
             self.memory[~x] = self.written[~x] = self.read(d)
+        elif code == I.ROWS:
+            self.at = ~x, -1
+        elif code == I.ROW:
+            self.at = self.at[0], ~x - self.at[0] - 1
+        elif code == I.LOAD_ROW:
+            rows, row = self.at
+            self._require_inside(rows, a, x)
+            self.registers[d] = tuple((rows, row, x + k) for k in range(self.width))
+        elif code == I.STORE_ROW:
+            rows, row = self.at
+            self._require_inside(rows, a, x)
+            for k, each in enumerate(self.read(d)):
+                self.rows[rows, row, x + k] = each
+        elif code in range(I.LOW, I.ODD + 1):
+            self.registers[d] = self._shuffled(code, self.registers[a], self.registers[x])
+        elif code == I.MASK:
+            self.masks[a] = x
         else:
             return False
         return True
 
+    def _require_inside(self, rows: int, mask: int, start: int) -> None:
+        """No column beside those of the block is moved."""
+        counts = [len(block.values) for block in self.blocks if (block.rows, block.start) == (rows, start)]
+        assert len(counts) == 1, "no block begins there"
+        count = counts[0]
+        if mask < 0:
+            assert count == self.width
+        elif self.width == 64 // (16 // self.parts):
+            assert self.masks[mask] == count
+        else:
+            assert self.read(mask) == self.lanes(-2 - count)
+
+    def _shuffled(self, code: int, a: Lanes | None, x: Lanes | None) -> Lanes:
+        """Of what nobody has set, lanes are None."""
+        unknown = (None,) * self.width
+        one, two = (unknown if each is None else each for each in (a, x))
+        if code in (I.EVEN, I.ODD):
+            groups = [[each[k : k + self.parts] for k in range(0, self.width, self.parts)] for each in (one, two)]
+            chosen = [group[k] for group in groups for k in range(code == I.ODD, len(group), 2)]
+            return tuple(lane for group in chosen for lane in group)
+        size = 2 if code in (I.LOW_PAIRS, I.HIGH_PAIRS) else 1
+        found: list[Any] = []
+        for start in range(0, self.width, self.parts):
+            half = start + (self.parts // 2 if code in (I.HIGH, I.HIGH_PAIRS) else 0)
+            for k in range(half, half + self.parts // 2, size):
+                found += [*one[k : k + size], *two[k : k + size]]
+        return tuple(found)
+
     def _compute(self, step: Step, code: int, d: int, a: int, x: int) -> None:
         kind, result, operands = step
+        wanted = tuple(map(self.lanes, operands))
         if kind in UNARY:
-            assert code == UNARY[kind] and (self.read(x),) == operands
+            assert code == UNARY[kind] and (self.read(x),) == wanted
         elif kind in BINARY:
             assert code == BINARY[kind]
             found = self.read(a), self.read(x)
-            assert found == operands or (code in COMMUTES and found[::-1] == operands)
+            assert found == wanted or (code in COMMUTES and found[::-1] == wanted)
         else:
             form = code - FUSED[kind]
             values = self.read(d), self.read(a), self.read(x)
             first, second, summand = ((0, 2, 1), (1, 0, 2), (1, 2, 0))[form]
-            assert {values[first], values[second]} == set(operands[:2]) and values[summand] == operands[2]
-        self.registers[d] = result
+            assert {values[first], values[second]} == set(wanted[:2]) and values[summand] == wanted[2]
+        self.registers[d] = self.lanes(result)

@@ -12,7 +12,7 @@ A fused multiply-add writes over one of its operands: one that is not needed aga
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from robodyn.codegen.x86.instructions import (
     ADD,
@@ -38,43 +38,48 @@ from robodyn.codegen.x86.instructions import (
     XOR,
     Instruction,
 )
+from robodyn.codegen.x86.staging import Staging
 
 FUSED = {"fma": FMA132, "fms": FMS132, "fnma": FNMA132}
 BINARY = {"add": ADD, "sub": SUB, "mul": MUL, "div": DIV, "and": AND, "or": OR, "xor": XOR, "less": LESS}
 UNARY = {"sqrt": SQRT, "lowest": LOWEST, "second": SECOND, "spread": SPREAD}
 COMMUTES = (ADD, MUL, AND, OR, XOR)
+_MOVES = ("copy", "load", "store")
+_HELD = -1
+"""The next use of a register that is not to be given up."""
 NEVER = 1 << 60
 """The next use of what is not used again."""
 
 Step = tuple[str, int, tuple[int, ...]]
 """What is computed: kind, result and operands, values by number. A "copy" writes its operand to the places of its
-result, and has no other."""
+result, and has no other. A "load" makes the values of a block, a "store" writes its operands to one."""
 
 
-@dataclass
-class Allocated:
-    """Code of segments, and how many vectors of memory registers give values up to."""
+@dataclass(frozen=True)
+class Block:
+    """Columns of rows of an array: the place of their address and offsets, the first column, and the values by column;
+    -1 is a column of an input that nothing needs."""
 
-    segments: list[list[Instruction]] = field(default_factory=list)
-    spills: int = 0
+    rows: int
+    start: int
+    values: tuple[int, ...]
 
 
-def next_uses(segments: Sequence[Sequence[Step]]) -> tuple[list[tuple[int, ...]], list[int]]:
-    """For each step, in the order of all segments: when each operand is next used after it, and when its result is."""
-    count = sum(map(len, segments))
-    operands: list[tuple[int, ...]] = [()] * count
-    results = [NEVER] * count
+def next_uses(steps: Sequence[Step]) -> tuple[list[tuple[int, ...]], list[int], dict[int, int]]:
+    """For each step, when each of its operands is next used after it, and when its result is; and when each value is
+    used first."""
+    operands: list[tuple[int, ...]] = [()] * len(steps)
+    results = [NEVER] * len(steps)
     upcoming: dict[int, int] = {}
-    at = count
     later = upcoming.get
-    for segment in reversed(segments):
-        for _, result, read in reversed(segment):
-            at -= 1
+    for at in range(len(steps) - 1, -1, -1):
+        kind, result, read = steps[at]
+        if kind != "load" and kind != "store":
             results[at] = later(result, NEVER)
-            operands[at] = tuple([later(value, NEVER) for value in read])
-            for value in read:
-                upcoming[value] = at
-    return operands, results
+        operands[at] = tuple([later(value, NEVER) for value in read])
+        for value in read:
+            upcoming[value] = at
+    return operands, results, upcoming
 
 
 class Allocator:
@@ -84,45 +89,43 @@ class Allocator:
         registers: how many there are.
         homes: places of the values that are in memory from the start: inputs and constants.
         stored: places that a result is written to once it is computed.
+        staging: writes the instructions of blocks.
+        blocks: of rows, by the number that their steps have in the place of a result.
     """
 
-    def __init__(self, registers: int, homes: Mapping[int, int], stored: Mapping[int, Sequence[int]]) -> None:
+    def __init__(
+        self,
+        registers: int,
+        homes: Mapping[int, int],
+        stored: Mapping[int, Sequence[int]],
+        staging: Staging | None = None,
+        blocks: Sequence[Block] = (),
+    ) -> None:
         self.home = dict(homes)
         self.stored = stored
         self.where: dict[int, int] = {}
         self.value = [-1] * registers
         self.next = [NEVER] * registers
         self.free: list[int] = []
-        self.result = Allocated()
+        self.spills = 0
+        """Vectors of memory that registers gave values up to."""
         self.code: list[Instruction] = []
+        self.staging, self.blocks = staging, blocks
+        self.first: dict[int, int] = {}
 
-    def run(self, segments: Sequence[Sequence[Step]]) -> Allocated:
-        """Instructions of segments that run one after another; no register lasts from one to the next."""
-        operands, results = next_uses(segments)
-        at = 0
-        for segment in segments:
-            self.code = []
-            for step in segment:
-                self._step(at, step, operands[at], results[at])
-                at += 1
-            self._leave()
-            self.result.segments.append(self.code)
-        return self.result
-
-    def _leave(self) -> None:
-        """Bring what is used in later segments to memory."""
-        for register, value in enumerate(self.value):
-            if self.next[register] != NEVER and value not in self.home:
-                self._spill(register, value)
-        self.where.clear()
-        self.next = [NEVER] * len(self.next)
+    def run(self, steps: Sequence[Step]) -> list[Instruction]:
+        """The instructions."""
+        operands, results, self.first = next_uses(steps)
+        for at, step in enumerate(steps):
+            self._step(at, step, operands[at], results[at])
+        return self.code
 
     def _spill(self, register: int, value: int) -> None:
         if self.free:
             slot = self.free.pop()
         else:
-            slot = self.result.spills
-            self.result.spills += 1
+            slot = self.spills
+            self.spills += 1
         self.home[value] = SPILLS + slot
         self.code.append((STORE, register, 0, ~(SPILLS + slot)))
 
@@ -160,8 +163,13 @@ class Allocator:
             self._fetch(at, operands, following)
         if kind in FUSED:
             register = self._fused(FUSED[kind], operands, following, at)
-        elif kind == "copy":
-            self._copy(operands[0], result)
+        elif kind in _MOVES:
+            if kind == "copy":
+                self._copy(operands[0], result)
+            elif kind == "load":
+                self._load_rows(self.blocks[result])
+            else:
+                self._store_rows(self.blocks[result], operands, following)
             register = -1
         elif kind in UNARY:
             register = self._unary(UNARY[kind], operands[0], following[0], at)
@@ -200,6 +208,44 @@ class Allocator:
                 and max(self.next) > later
             ):
                 self._load(value, at)
+
+    def _hold(self) -> int:
+        """A register that nobody is given until it is let go."""
+        register = self._take()
+        self.next[register] = _HELD
+        return register
+
+    def _load_rows(self, block: Block) -> None:
+        assert self.staging is not None
+        registers = [self._hold() for _ in range(self.staging.registers)]
+        needed = [value >= 0 for value in block.values]
+        code, columns = self.staging.load(block.rows, block.start, needed, registers)
+        self.code += code
+        for register in registers:
+            self.next[register] = NEVER
+        for value, register in zip(block.values, columns, strict=False):
+            if value >= 0 and value in self.first:
+                self.where[value] = register
+                self.value[register], self.next[register] = value, self.first[value]
+
+    def _store_rows(self, block: Block, operands: tuple[int, ...], following: tuple[int, ...]) -> None:
+        """Columns are those registers whose values are not needed again, and copies of others."""
+        assert self.staging is not None
+        where, registers = self.where, []
+        for k, (value, later) in enumerate(zip(operands, following, strict=True)):
+            if later == NEVER and value in where and value not in operands[k + 1 :]:
+                register = where.pop(value)
+                self.next[register] = _HELD
+            else:
+                register = self._hold()
+                held = where.get(value)
+                moved = (LOAD, ~self.home[value]) if held is None else (MOVE, held)
+                self.code.append((moved[0], register, 0, moved[1]))
+            registers.append(register)
+        registers += [self._hold() for _ in range(self.staging.registers - len(registers))]
+        self.code += self.staging.store(block.rows, block.start, len(operands), registers)
+        for register in registers:
+            self.next[register] = NEVER
 
     def _copy(self, value: int, result: int) -> None:
         """Write a value to the places of a result, which has no register."""

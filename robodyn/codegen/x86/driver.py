@@ -4,11 +4,13 @@
 
 runs rows first .. last - 1, W at a time, on a frame on its own stack. The list is 64-bit integers:
 
-    bytes of the frame, bytes from its start to where programs point, bytes from the list to the code that runs once (0:
-    there is none), and to the code for W rows, number of arrays of vectors, number of arrays of rows; for each of these
-    its number, and the bytes from the frame's start to its address or those of its rows.
+    bytes of the frame, bytes from its start to where programs point, bytes from the list to the code for W rows,
+    number of arrays of vectors, number of arrays of rows; for each of these its number, and the bytes from the
+    frame's start to its address, or to that of the first of W rows and the offsets of all of them from there.
 
-Rows past the end are the last row again: what they compute is stored there again.
+Offsets are the same for all rows but the last ones. Rows past the end are the last row again: what they compute is
+stored there again. The upper halves of vector registers, which the code leaves full, are cleared once at the end: what
+runs next may be slowed down by them.
 """
 
 from __future__ import annotations
@@ -33,23 +35,21 @@ entry:
   %bias.at = getelementptr i64, ptr %list, i64 1
   %bias = load i64, ptr %bias.at
   %pointed = getelementptr i8, ptr %frame, i64 %bias
-  %once.at = getelementptr i64, ptr %list, i64 2
-  %once = load i64, ptr %once.at
-  %body.at = getelementptr i64, ptr %list, i64 3
+  %body.at = getelementptr i64, ptr %list, i64 2
   %body = load i64, ptr %body.at
   %code = getelementptr i8, ptr %list, i64 %body
-  %n.vectors.at = getelementptr i64, ptr %list, i64 4
+  %n.vectors.at = getelementptr i64, ptr %list, i64 3
   %n.vectors = load i64, ptr %n.vectors.at
-  %n.rows.at = getelementptr i64, ptr %list, i64 5
+  %n.rows.at = getelementptr i64, ptr %list, i64 4
   %n.rows = load i64, ptr %n.rows.at
-  %arrays = getelementptr i64, ptr %list, i64 6
+  %arrays = getelementptr i64, ptr %list, i64 5
   %n.arrays = add i64 %n.vectors, %n.rows
   %end = sub i64 %last, 1
   br label %vectors
 vectors:
   %v = phi i64 [ 0, %entry ], [ %v.next, %vector ]
   %v.more = icmp slt i64 %v, %n.vectors
-  br i1 %v.more, label %vector, label %prepare
+  br i1 %v.more, label %vector, label %rows
 vector:
   %v.entry = getelementptr {{i64, i64}}, ptr %arrays, i64 %v
   %v.number = load i64, ptr %v.entry
@@ -61,22 +61,18 @@ vector:
   store ptr %v.data, ptr %v.to
   %v.next = add i64 %v, 1
   br label %vectors
-prepare:
-  %is.once = icmp ne i64 %once, 0
-  br i1 %is.once, label %call.once, label %rows
-call.once:
-  %once.code = getelementptr i8, ptr %list, i64 %once
-  call void %once.code(ptr %pointed)
-  br label %rows
 rows:
-  %row = phi i64 [ %first, %prepare ], [ %first, %call.once ], [ %next, %call ]
+  %row = phi i64 [ %first, %vectors ], [ %next, %call ]
   %left = sub i64 %end, %row
+  %is.first = icmp eq i64 %row, %first
+  %short = icmp slt i64 %left, {width - 1}
+  %other = or i1 %is.first, %short
 {splat("lefts", "%left")}
   %inside = icmp slt {lanes} {numbers}, %lefts
   %chosen = select <{width} x i1> %inside, {lanes} {numbers}, {lanes} %lefts
   br label %arrays.loop
 arrays.loop:
-  %k = phi i64 [ %n.vectors, %rows ], [ %k.next, %array ]
+  %k = phi i64 [ %n.vectors, %rows ], [ %k.next, %array.done ]
   %k.more = icmp slt i64 %k, %n.arrays
   br i1 %k.more, label %array, label %call
 array:
@@ -85,18 +81,21 @@ array:
   %offset.at = getelementptr i64, ptr %entry.at, i64 1
   %offset = load i64, ptr %offset.at
   %data.at = getelementptr {{ptr, i64}}, ptr %table, i64 %number
-  %data = load ptr, ptr %data.at
+  %data = load i64, ptr %data.at
   %stride.at = getelementptr i64, ptr %data.at, i64 1
   %stride = load i64, ptr %stride.at
   %to = getelementptr i8, ptr %frame, i64 %offset
   %begin = mul i64 %row, %stride
-  %first.row = getelementptr i8, ptr %data, i64 %begin
-  %word = ptrtoint ptr %first.row to i64
+  %place = add i64 %data, %begin
+  store i64 %place, ptr %to
+  br i1 %other, label %offsets, label %array.done
+offsets:
 {splat("strides", "%stride")}
-{splat("words", "%word")}
-  %offsets = mul {lanes} %chosen, %strides
-  %places = add {lanes} %words, %offsets
-  store {lanes} %places, ptr %to, align 8
+  %distances = mul {lanes} %chosen, %strides
+  %distances.to = getelementptr i64, ptr %to, i64 1
+  store {lanes} %distances, ptr %distances.to, align 8
+  br label %array.done
+array.done:
   %k.next = add i64 %k, 1
   br label %arrays.loop
 call:
@@ -105,7 +104,10 @@ call:
   %more = icmp slt i64 %next, %last
   br i1 %more, label %rows, label %done
 done:
+  call void @llvm.x86.avx.vzeroupper()
   ret void
 }}
+
+declare void @llvm.x86.avx.vzeroupper()
 
 {attributes(target, '"probe-stack"="inline-asm"')}"""

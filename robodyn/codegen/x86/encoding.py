@@ -40,6 +40,7 @@ from robodyn.codegen.x86.instructions import (
     ODD,
     OR,
     POOL,
+    ROW,
     ROWS,
     SECOND,
     SPACE,
@@ -52,12 +53,10 @@ from robodyn.codegen.x86.instructions import (
     Instruction,
 )
 
-FRAME_POINTER, POOL_POINTER, ROW_POINTER = 7, 6, 0
-"""rdi, rsi and rax."""
+FRAME_POINTER, POOL_POINTER, ROWS_POINTER, ROW_OFFSET = 7, 6, 0, 1
+"""rdi, rsi, rax and rcx."""
 ARRAY_POINTERS = (2, 8, 9, 10, 11)
 """rdx, r8 to r11: registers that a function need not give back. With rax and rcx, that is all there are."""
-_COUNTER = 1
-"""ecx."""
 
 
 @dataclass(frozen=True)
@@ -154,8 +153,8 @@ class Encoder:
 
     def _rare(self, operation: int, d: int, a: int, x: int) -> bytes:
         """What is no arithmetic."""
-        if operation == ROWS:
-            return load_pointer(ROW_POINTER, *self.address(~x))
+        if operation in (ROWS, ROW):
+            return load_pointer(ROWS_POINTER if operation == ROWS else ROW_OFFSET, *self.address(~x))
         if operation == MASK:
             return _mask(a, x)
         if operation in (LOAD_ROW, STORE_ROW):
@@ -193,14 +192,14 @@ class Encoder:
         """Scalars from the x-th on of a row; the mask is a mask register, or with VEX a vector register."""
         offset = x * self.itemsize
         if self.wide:
-            modrm, tail = _displaced(ROW_POINTER, offset, 64)
-            zeros = 0x80 if mask and operation == LOAD_ROW else 0
-            word = self._bases[operation] ^ _D[d] ^ modrm << 40 ^ (mask | zeros) << 24
+            modrm, tail = _indexed(offset, 64)
+            masked = 0 if mask < 0 else mask | (0x80 if operation == LOAD_ROW else 0)
+            word = self._bases[operation] ^ _D[d] ^ modrm << 40 ^ masked << 24
             return word.to_bytes(6, "little") + tail
-        if mask:
-            return self._vex_bytes(self.forms[operation], d, mask, *_displaced(ROW_POINTER, offset, 1))
+        if mask >= 0:
+            return self._vex_bytes(self.forms[operation], d, mask, *_indexed(offset, 1))
         plain = self.forms[LOAD if operation == LOAD_ROW else STORE]
-        return self._vex_bytes(plain, d, 0, *_displaced(ROW_POINTER, offset, 1))
+        return self._vex_bytes(plain, d, 0, *_indexed(offset, 1))
 
     # VEX: C5 with one more byte or C4 with two, opcode, ModRM.
 
@@ -252,6 +251,12 @@ def _displaced(pointer: int, offset: int, unit: int) -> tuple[int, bytes]:
     return 0x80 | (pointer & 7), offset.to_bytes(4, "little", signed=True)
 
 
+def _indexed(offset: int, unit: int) -> tuple[int, bytes]:
+    """The same for an offset from the sum of the registers of a row."""
+    modrm, tail = _displaced(4, offset, unit)
+    return modrm, bytes((ROW_OFFSET << 3 | ROWS_POINTER,)) + tail
+
+
 # What registers add to an EVEX instruction: as destination, as first source, as second source.
 _D = [(d >> 3 & 1) << 15 | (d >> 4) << 12 | (d & 7) << 43 for d in range(32)]
 _S = [(a & 15) << 19 | (a >> 4) << 27 for a in range(32)]
@@ -261,7 +266,7 @@ _M = [(x >> 3 & 1) << 13 | (x >> 4) << 14 | (0xC0 | (x & 7)) << 40 for x in rang
 def _mask(mask: int, count: int) -> bytes:
     """mov ecx, the mask of so many scalars; kmovw to a mask register."""
     bits = ((1 << count) - 1).to_bytes(4, "little")
-    return bytes((0xB8 | _COUNTER,)) + bits + bytes((0xC5, 0xF8, 0x92, 0xC0 | mask << 3 | _COUNTER))
+    return bytes((0xB8 | ROW_OFFSET,)) + bits + bytes((0xC5, 0xF8, 0x92, 0xC0 | mask << 3 | ROW_OFFSET))
 
 
 def load_pointer(register: int, pointer: int, offset: int) -> bytes:
@@ -286,5 +291,4 @@ def jump_to(distance: int) -> bytes:
 
 
 JUMP_BYTES = 6
-RETURN = b"\xc5\xf8\x77\xc3"
-"""vzeroupper, ret."""
+RETURN = b"\xc3"

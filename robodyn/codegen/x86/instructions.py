@@ -18,16 +18,17 @@ d = a x + d; `FMS` takes the summand away, `FNMA` takes the product from it."""
 (LOW, HIGH, LOW_PAIRS, HIGH_PAIRS, EVEN, ODD) = range(24, 30)
 """Shuffles of a and x. In each 16 bytes the lower or the upper scalars side by side, or pairs of them (float32); of 16
 bytes each the even ones of a and then those of x, or the odd ones."""
-(ROWS, LOAD_ROW, STORE_ROW) = range(30, 33)
-"""`ROWS`: where a row of an array begins, read from place ~x to a general register. `LOAD_ROW`, `STORE_ROW`: d and the
-scalars from x on in that row, as many as mask a says, all where it is 0."""
-(MASK,) = range(33, 34)
+(ROWS, ROW, LOAD_ROW, STORE_ROW) = range(30, 34)
+"""Read from place ~x to a general register: `ROWS` where the first of W rows of an array is, `ROW` the bytes from there
+to another one. `LOAD_ROW`, `STORE_ROW`: d and the scalars from x on in that row, as many as mask a says, all where it
+is -1. With 64 bytes a mask is a mask register, otherwise a vector."""
+(MASK,) = range(34, 35)
 """The mask a, of x scalars."""
 
 Instruction: TypeAlias = tuple[int, int, int, int]
 
 SPACE = 1 << 24
 """Places of one space."""
-SPILLS, FRAME, POOL, HEADER, ARRAYS = 0, SPACE, 2 * SPACE, 3 * SPACE, 4 * SPACE
-"""Where spaces begin: vectors that registers give up, vectors of the frame, constants, addresses in the frame, and
-arrays of vectors, a space for each."""
+SPILLS, POOL, HEADER, ARRAYS = 0, SPACE, 2 * SPACE, 3 * SPACE
+"""Where spaces begin: vectors that registers give up, constants, addresses in the frame, and arrays of vectors, a space
+for each."""

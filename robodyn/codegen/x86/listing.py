@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from robodyn.codegen.x86.encoding import ROW_POINTER, Encoder
+from robodyn.codegen.x86.encoding import ROW_OFFSET, ROWS_POINTER, Encoder
 from robodyn.codegen.x86.instructions import (
     ADD,
     AND,
@@ -33,6 +33,7 @@ from robodyn.codegen.x86.instructions import (
     ODD,
     OR,
     POOL,
+    ROW,
     ROWS,
     SECOND,
     SPACE,
@@ -94,8 +95,9 @@ class Listing:
         if code == MASK:
             yield f"mov ecx, {(1 << x) - 1}"
             yield f"kmovw k{a}, ecx"
-        elif code == ROWS:
-            yield f"mov {GENERAL[ROW_POINTER]}, qword ptr {self._address(*self.encoder.address(~x))}"
+        elif code in (ROWS, ROW):
+            register = GENERAL[ROWS_POINTER if code == ROWS else ROW_OFFSET]
+            yield f"mov {register}, qword ptr {self._address(*self.encoder.address(~x))}"
         elif code in (LOAD_ROW, STORE_ROW):
             yield self._row(code == LOAD_ROW, d, a, x * self.encoder.itemsize)
         elif code == STORE:
@@ -137,16 +139,17 @@ class Listing:
         return f"{item} {place}" + ("" if whole else f"{{1to{self.encoder.bytes // self.encoder.itemsize}}}")
 
     def _row(self, load: bool, d: int, mask: int, offset: int) -> str:
-        v, place = self.vector, f"{self.size} {self._address(ROW_POINTER, offset)}"
-        if mask and not self.encoder.wide:
+        v, place = self.vector, f"{self.size} {self._address(ROWS_POINTER, offset, ROW_OFFSET)}"
+        if mask >= 0 and not self.encoder.wide:
             operands = f"{v}{d}, {v}{mask}, {place}" if load else f"{place}, {v}{mask}, {v}{d}"
             return f"vmaskmov{self.suffix} {operands}"
-        masked = f" {{k{mask}}}" if mask else ""
+        masked = f" {{k{mask}}}" if mask >= 0 else ""
         if load:
-            return f"vmovu{self.suffix} {v}{d}{masked}{' {z}' if mask else ''}, {place}"
+            return f"vmovu{self.suffix} {v}{d}{masked}{' {z}' if mask >= 0 else ''}, {place}"
         return f"vmovu{self.suffix} {place}{masked}, {v}{d}"
 
     @staticmethod
-    def _address(pointer: int, offset: int) -> str:
+    def _address(pointer: int, offset: int, index: int | None = None) -> str:
+        more = "" if index is None else f" + {GENERAL[index]}"
         sign = f" {'-' if offset < 0 else '+'} {abs(offset)}" if offset else ""
-        return f"[{GENERAL[pointer]}{sign}]"
+        return f"[{GENERAL[pointer]}{more}{sign}]"

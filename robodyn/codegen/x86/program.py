@@ -1,10 +1,10 @@
 """From a program to machine code: straight-line code for W states, constants, and a list for the driver.
 
 The driver (`driver.py`) goes through the rows of a batch, and tells the code where W of them begin; it is the same for
-every program. The code brings these rows into vectors of states, computes, and brings vectors to rows; what holds for
-all states, numbers in results, is written once before. All of it works on a frame of vectors on the driver's stack:
+every program. The code brings these rows into vectors of states, computes, and brings vectors to rows: each block of
+columns just before it is needed, and as soon as it is there. It works on a frame on the driver's stack:
 
-    spills | inputs | outputs | addresses of arrays and rows
+    spilled values | addresses and offsets of rows | addresses of arrays of vectors
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.codegen.x86.allocation import Allocated, Allocator, Step
+from robodyn.codegen.x86.allocation import Allocator, Block, Step
 from robodyn.codegen.x86.encoding import (
     ARRAY_POINTERS,
     FRAME_POINTER,
@@ -29,7 +29,7 @@ from robodyn.codegen.x86.encoding import (
     load_pointer,
     relative_pointer,
 )
-from robodyn.codegen.x86.instructions import ARRAYS, FRAME, HEADER, POOL, SPACE, SPILLS, Instruction
+from robodyn.codegen.x86.instructions import ARRAYS, HEADER, POOL, SPACE, SPILLS, Instruction
 from robodyn.codegen.x86.listing import GENERAL, Listing
 from robodyn.codegen.x86.staging import Staging
 from robodyn.engines.cpu.sincos import FORMATS, TWO_OVER_PI
@@ -54,7 +54,7 @@ _DESCRIPTOR = 8
 class Image:
     """Machine code that can be loaded anywhere.
 
-    `code`: what runs once, what runs for W rows, and the entry; `data`: constants, the driver's list and at last the
+    `code`: what runs for W rows, and the entry; `data`: constants, the driver's list and at last the
     driver's address, which begin on the next page; `entry`: where the entry is; `driver_at`: where the driver's address
     is to be; `operations`: what a state takes.
     """
@@ -88,84 +88,122 @@ _HEAD = struct.Struct("<8s5q")
 
 
 class _Places:
-    """Where values of a program are in memory."""
+    """Where values of a program are in memory, and how its arrays are moved."""
 
-    def __init__(self, program: Program, vectors: frozenset[str]) -> None:
+    def __init__(self, program: Program, vectors: frozenset[str], itemsize: int, wide: bool) -> None:
         self.program, self.vectors = program, vectors
+        self.staging = Staging(itemsize, wide, self._mask)
         self.homes: dict[int, int] = {}
         self.stored: dict[int, list[int]] = {}
-        self.rows: list[tuple[int, int, tuple[int | float, ...]]] = []
-        """(array, first slot, scalars) of inputs."""
-        self.results: list[tuple[int, int, tuple[int | float, ...]]] = []
-        """The same of outputs."""
+        self.blocks: list[Block] = []
+        self.rows: list[int] = []
+        """Numbers of the arrays of rows."""
         self.arrays: list[int] = []
         """Numbers of the arrays of vectors, in the order of their spaces."""
-        self.slots = 0
         self.constants: dict[Any, int] = {}
         self._next = len(program.nodes)
-        self._read()
+        self.loads = self._inputs()
+        self.stores, self.copies = self._outputs()
 
     def fresh(self) -> int:
         """A value that no node is."""
         self._next += 1
         return self._next - 1
 
-    def take(self, count: int) -> int:
-        """Slots of the frame."""
-        self.slots += count
-        return self.slots - count
-
     def _space(self, array: int) -> int:
         self.arrays.append(array)
         return ARRAYS + SPACE * (len(self.arrays) - 1)
 
-    def _read(self) -> None:
+    def _block(self, start: int, values: tuple[int, ...]) -> int:
+        """A block of the last array of rows."""
+        self.blocks.append(Block(HEADER + (len(self.rows) - 1) * (1 + self.staging.width), start, values))
+        return len(self.blocks) - 1
+
+    def _inputs(self) -> dict[int, int]:
+        """Blocks by the values that they bring."""
+        found: dict[int, int] = {}
         for array, port in enumerate(self.program.inputs):
-            if not any(isinstance(node, int) and node >= 0 for node in port.scalars):
+            nodes = [node if isinstance(node, int) else -1 for node in port.scalars]
+            if max(nodes, default=-1) < 0:
                 continue
             if port.name in self.vectors:
                 start = self._space(array)
-            else:
-                slot = self.take(port.size)
-                self.rows.append((array, slot, port.scalars))
-                start = FRAME + slot
-            for k, node in enumerate(port.scalars):
-                if isinstance(node, int) and node >= 0:
-                    self.homes[node] = start + k
+                self.homes.update({node: start + k for k, node in enumerate(nodes) if node >= 0})
+                continue
+            self.rows.append(array)
+            for start, count in self.staging.blocks(port.size):
+                values = tuple(node if node not in found else -1 for node in nodes[start : start + count])
+                if max(values) >= 0:
+                    block = self._block(start, values)
+                    found.update({node: block for node in values if node >= 0})
+        return found
 
-    def write(self) -> tuple[list[Step], list[Step]]:
-        """Places of results; copies of what is a number of the frame, and of what else is not computed."""
-        numbers: dict[float, list[int]] = {}
+    def _outputs(self) -> tuple[list[int], list[Step]]:
+        """Blocks of results, and copies to vectors of what is not computed."""
+        found: list[int] = []
         others: dict[int, list[int]] = {}
-        first = len(self.program.inputs)
-        for array, port in enumerate(self.program.outputs, first):
-            framed = port.name not in self.vectors
-            if framed:
-                slot = self.take(port.size)
-                self.results.append((array, slot, port.scalars))
-                start = FRAME + slot
-            else:
-                start = self._space(array)
-            for k, scalar in enumerate(port.scalars):
-                if not isinstance(scalar, int):
-                    value = self.constant(scalar)
-                elif self.program.nodes[scalar][0] == CONSTANT:
-                    value = self.constant(self.program.nodes[scalar][1])
-                else:
-                    value = scalar
-                if value in self.homes:
-                    number = framed and self.homes[value] // SPACE == POOL // SPACE
-                    (numbers if number else others).setdefault(value, []).append(start + k)
-                else:
-                    self.stored.setdefault(value, []).append(start + k)
-        return self._copies(numbers), self._copies(others)
-
-    def _copies(self, wanted: dict[Any, list[int]]) -> list[Step]:
-        found: list[Step] = []
-        for value, places in wanted.items():
+        nodes = self.program.nodes
+        for array, port in enumerate(self.program.outputs, len(self.program.inputs)):
+            values = [
+                self.constant(nodes[scalar][1] if isinstance(scalar, int) else scalar)
+                if not isinstance(scalar, int) or nodes[scalar][0] == CONSTANT
+                else scalar
+                for scalar in port.scalars
+            ]
+            if port.name not in self.vectors:
+                self.rows.append(array)
+                for start, count in self.staging.blocks(port.size):
+                    found.append(self._block(start, tuple(values[start : start + count])))
+                continue
+            place = self._space(array)
+            for k, value in enumerate(values):
+                given = value in self.homes or value in self.loads
+                (others if given else self.stored).setdefault(value, []).append(place + k)
+        copies: list[Step] = []
+        for value, places in others.items():
             result = self.fresh()
             self.stored[result] = places
-            found.append(("copy", result, (value,)))
+            copies.append(("copy", result, (value,)))
+        return found, copies
+
+    def moved(self, steps: list[Step]) -> list[Step]:
+        """Steps with those that bring a block before its first value is read, and those that write one as soon as its
+        values are there."""
+        found: list[Step] = []
+        missing: dict[int, int] = {}
+        waiting: dict[int, list[int]] = {}
+        loaded: set[int] = set()
+        known = set(self.homes)
+
+        def bring(values: tuple[int, ...]) -> None:
+            for value in values:
+                block = self.loads.get(value, -1)
+                if block >= 0 and block not in loaded:
+                    loaded.add(block)
+                    found.append(("load", block, ()))
+                    for each in self.blocks[block].values:
+                        made(each)
+
+        def made(value: int) -> None:
+            known.add(value)
+            for block in waiting.pop(value, ()):
+                missing[block] -= 1
+                if missing[block] == 0:
+                    found.append(("store", block, self.blocks[block].values))
+
+        for block in self.stores:
+            values = set(self.blocks[block].values) - known
+            missing[block] = len(values)
+            for value in values:
+                waiting.setdefault(value, []).append(block)
+            if not values:
+                found.append(("store", block, self.blocks[block].values))
+        for step in (*steps, *self.copies):
+            bring(step[2])
+            found.append(step)
+            made(step[1])
+        for value in list(waiting):
+            bring((value,))
         return found
 
     def constant(self, number: float | str) -> int:
@@ -176,11 +214,11 @@ class _Places:
             self.homes[value] = POOL + len(self.constants) - 1
         return self.constants[key]
 
-    def partial(self, count: int) -> int:
+    def _mask(self, count: int) -> int:
         """Where the mask of so many scalars is, as a vector."""
         if count not in self.constants:
-            self.constants[count] = len(self.constants)
-        return POOL + list(self.constants).index(count)
+            self.constants[count] = POOL + len(self.constants)
+        return self.constants[count]
 
 
 def _levels(operations: list[Operation]) -> list[tuple[list[Operation], list[Operation]]]:
@@ -303,50 +341,32 @@ def assembled(
     `registers`: as many as the processor has, or less.
     """
     wide = target.level == "avx512"
-    places = _Places(program, vectors)
-    steps = _Steps(program, places, dtype.itemsize, wide).steps
-    once, copies = places.write()
-    allocator = Allocator(registers or (32 if wide else 16), places.homes, places.stored)
-    allocated = allocator.run([once, steps + copies])
-    return Assembled(program, places, allocated, dtype.itemsize, wide)
+    places = _Places(program, vectors, dtype.itemsize, wide)
+    steps = places.moved(_Steps(program, places, dtype.itemsize, wide).steps)
+    allocator = Allocator(registers or (32 if wide else 16), places.homes, places.stored, places.staging, places.blocks)
+    return Assembled(program, places, allocator.run(steps), allocator.spills, dtype.itemsize, wide)
 
 
 class Assembled:
     """Puts code, constants and the driver's list together."""
 
-    def __init__(self, program: Program, places: _Places, allocated: Allocated, itemsize: int, wide: bool) -> None:
-        self.program, self.places, self.allocated = program, places, allocated
+    def __init__(
+        self, program: Program, places: _Places, code: list[Instruction], spills: int, itemsize: int, wide: bool
+    ) -> None:
+        self.program, self.places, self.code = program, places, code
         self.itemsize, self.wide = itemsize, wide
         self.bytes = 64 if wide else 32
         self.width = self.bytes // itemsize
-        vectors = allocated.spills + places.slots
-        self.header_at = vectors * self.bytes
-        rows = self.width * (len(places.rows) + len(places.results))
-        self.frame_bytes = -(-(self.header_at + 8 * (len(places.arrays) + rows)) // 64) * 64
-        self.staging = Staging(itemsize, wide, places.partial)
-        self.once = allocated.segments[0]
-        self.body = self._staged(allocated.segments[1])
-        self.bias = _REACH * self.bytes if wide and vectors > _REACH else 0
+        self.rows_at = spills * self.bytes
+        self.arrays_at = self.rows_at + 8 * (1 + self.width) * len(places.rows)
+        self.frame_bytes = -(-(self.arrays_at + 8 * len(places.arrays)) // 64) * 64
+        self.bias = _REACH * self.bytes if wide and spills > _REACH else 0
         self.pool_bias = _REACH * itemsize if wide and len(places.constants) > _REACH else 0
-        starts = {SPILLS: -self.bias, FRAME: allocated.spills * self.bytes - self.bias, POOL: -self.pool_bias}
-        starts[HEADER] = self.header_at - self.bias
-        pointers = {SPILLS: FRAME_POINTER, FRAME: FRAME_POINTER, POOL: POOL_POINTER, HEADER: FRAME_POINTER}
+        starts = {SPILLS: -self.bias, HEADER: self.rows_at - self.bias, POOL: -self.pool_bias}
+        pointers = {SPILLS: FRAME_POINTER, HEADER: FRAME_POINTER, POOL: POOL_POINTER}
         for k, _ in enumerate(places.arrays):
             starts[ARRAYS + k * SPACE], pointers[ARRAYS + k * SPACE] = 0, ARRAY_POINTERS[k]
         self.encoder = Encoder(itemsize, wide, starts, pointers)
-
-    def _staged(self, code: list[Instruction]) -> list[Instruction]:
-        """Code between the loads of rows and their stores."""
-        places, staging = self.places, self.staging
-        header = HEADER + len(places.arrays)
-        before: list[Instruction] = []
-        after: list[Instruction] = []
-        for k, (_, slot, scalars) in enumerate(places.rows):
-            before += staging.load(header + k * self.width, FRAME + slot, scalars)
-        header += len(places.rows) * self.width
-        for k, (_, slot, scalars) in enumerate(places.results):
-            after += staging.store(header + k * self.width, FRAME + slot, len(scalars))
-        return [*before, *code, *after]
 
     def _pool(self) -> bytes:
         found = []
@@ -366,55 +386,45 @@ class Assembled:
 
     def image(self) -> Image:
         """The bytes."""
-        places, encoder = self.places, self.encoder
         head = b"".join(
-            load_pointer(ARRAY_POINTERS[k], FRAME_POINTER, self.header_at + 8 * k - self.bias)
-            for k in range(len(places.arrays))
+            load_pointer(ARRAY_POINTERS[k], FRAME_POINTER, self.arrays_at + 8 * k - self.bias)
+            for k in range(len(self.places.arrays))
         )
-        pieces = [encoder.encode(each) for each in (self.once, self.body)]
-        lengths = [len(head) + RELATIVE_BYTES + len(piece) + len(RETURN) for piece in pieces]
-        entry = sum(lengths)
+        body = self.encoder.encode(self.code)
+        entry = len(head) + RELATIVE_BYTES + len(body) + len(RETURN)
         data_at = -(-(entry + RELATIVE_BYTES + JUMP_BYTES) // PAGE) * PAGE
         pool = self._pool()
         list_at = data_at + len(pool)
-        code, at = [], 0
-        for piece, length in zip(pieces, lengths, strict=True):
-            distance = data_at + self.pool_bias - (at + len(head) + RELATIVE_BYTES)
-            code += [head, relative_pointer(POOL_POINTER, distance), piece, RETURN]
-            at += length
-        words = self._list(-list_at if self.once else 0, lengths[0] - list_at)
+        words = self._list(-list_at)
         driver_at = list_at + 8 * len(words)
-        code += [
+        code = (
+            *(
+                head,
+                relative_pointer(POOL_POINTER, data_at + self.pool_bias - len(head) - RELATIVE_BYTES),
+                body,
+                RETURN,
+            ),
             relative_pointer(_DESCRIPTOR, list_at - (entry + RELATIVE_BYTES)),
             jump_to(driver_at - (entry + RELATIVE_BYTES + JUMP_BYTES)),
-        ]
+        )
         data = pool + struct.pack(f"<{len(words)}q", *words) + bytes(8)
         return Image(b"".join(code), data, entry, driver_at, self.program.operations)
 
     def listing(self) -> str:
         """The code as text; what brings rows into vectors and back is part of it."""
-        listing = Listing(self.encoder)
-        head = [
-            f"mov {GENERAL[ARRAY_POINTERS[k]]}, qword ptr [rdi + {self.header_at + 8 * k - self.bias}]"
+        lines = [
+            f"mov {GENERAL[ARRAY_POINTERS[k]]}, qword ptr [rdi + {self.arrays_at + 8 * k - self.bias}]"
             for k in range(len(self.places.arrays))
         ]
-        head.append("lea rsi, [rip + constants]")
-        lines: list[str] = []
-        for name, code in (("once", self.once), ("kernel", self.body)):
-            if code:
-                lines += [f"{name}:", *(f"    {line}" for line in (*head, *listing.lines(code), "vzeroupper", "ret"))]
-        return "\n".join(lines) + "\n"
+        lines += ["lea rsi, [rip + constants]", *Listing(self.encoder).lines(self.code), "ret"]
+        return "kernel:\n" + "".join(f"    {line}\n" for line in lines)
 
-    def _list(self, once: int, body: int) -> list[int]:
+    def _list(self, body: int) -> list[int]:
         """What the driver reads; see there."""
-        places, at = self.places, self.header_at
-        arrays = [*places.arrays]
-        moved = [array for array, *_ in (*places.rows, *places.results)]
-        words = [self.frame_bytes, self.bias, once, body, len(arrays), len(moved)]
-        for array in arrays:
-            words += [array, at]
-            at += 8
-        for array in moved:
-            words += [array, at]
-            at += 8 * self.width
+        places = self.places
+        words = [self.frame_bytes, self.bias, body, len(places.arrays), len(places.rows)]
+        for k, array in enumerate(places.arrays):
+            words += [array, self.arrays_at + 8 * k]
+        for k, array in enumerate(places.rows):
+            words += [array, self.rows_at + 8 * (1 + self.width) * k]
         return words

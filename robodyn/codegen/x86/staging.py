@@ -7,7 +7,8 @@ as there are: with a mask, or where rows are longer than a vector and masks slow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
 
 from robodyn.codegen.x86.instructions import (
     EVEN,
@@ -19,18 +20,19 @@ from robodyn.codegen.x86.instructions import (
     LOW_PAIRS,
     MASK,
     ODD,
+    ROW,
     ROWS,
-    STORE,
     STORE_ROW,
     Instruction,
 )
 
+Code: TypeAlias = list[Instruction]
 _MASK = 1
-"""The mask register, or with AVX2 the last vector register."""
+"""The mask register."""
 
 
 class Staging:
-    """Writes the instructions.
+    """Writes the instructions of a block, W columns of W rows or less, on registers that it is given.
 
     Args:
         itemsize: bytes of a scalar.
@@ -42,36 +44,11 @@ class Staging:
         self.wide, self.mask = wide, mask
         self.width = (64 if wide else 32) // itemsize
         self.lanes = 4 if wide else 2
-        self.masked = _MASK if wide else 15
+        self.registers = self.width + (1 if wide else 2)
+        """Registers that a block takes."""
 
-    def load(self, rows: int, slots: int, scalars: Sequence[int | float]) -> Iterator[Instruction]:
-        """The columns that are needed, those whose scalar is not -1, of rows whose addresses are at `rows`."""
-        for start, count in self._blocks(len(scalars)):
-            needed = [k for k in range(count) if scalars[start + k] != -1]
-            if not needed:
-                continue
-            mask = yield from self._masked(count)
-            for k in range(self.width):
-                yield ROWS, 0, 0, ~(rows + k)
-                yield LOAD_ROW, k, mask, start
-            shuffles, columns = self._transposed()
-            yield from _live(shuffles, {columns[k] for k in needed})
-            for k in needed:
-                yield STORE, columns[k], 0, ~(slots + start + k)
-
-    def store(self, rows: int, slots: int, size: int) -> Iterator[Instruction]:
-        """Columns to rows."""
-        for start, count in self._blocks(size):
-            mask = yield from self._masked(count)
-            for k in range(count):
-                yield LOAD, k, 0, ~(slots + start + k)
-            shuffles, transposed = self._transposed()
-            yield from shuffles
-            for k, register in enumerate(transposed):
-                yield ROWS, 0, 0, ~(rows + k)
-                yield STORE_ROW, register, mask, start
-
-    def _blocks(self, size: int) -> Iterator[tuple[int, int]]:
+    def blocks(self, size: int) -> Iterator[tuple[int, int]]:
+        """First columns of the blocks of rows, and how many columns they have."""
         for start in range(0, size, self.width):
             count = min(self.width, size - start)
             if count < self.width < size and not self.wide:
@@ -79,17 +56,38 @@ class Staging:
             else:
                 yield start, count
 
-    def _masked(self, count: int) -> Generator[Instruction, None, int]:
-        """The mask of so many scalars; 0 of all."""
-        if count == self.width:
-            return 0
-        yield (MASK, 0, self.masked, count) if self.wide else (LOAD, self.masked, 0, ~self.mask(count))
-        return self.masked
+    def load(self, rows: int, start: int, needed: Sequence[bool], registers: Sequence[int]) -> tuple[Code, list[int]]:
+        """Columns from `start` on of rows whose address and offsets are at `rows`, and the register of each; of those
+        that are not needed nothing is said."""
+        code, mask = self._masked(len(needed), registers)
+        code.append((ROWS, 0, 0, ~rows))
+        for k in range(self.width):
+            code += [(ROW, 0, 0, ~(rows + 1 + k)), (LOAD_ROW, registers[k], mask, start)]
+        shuffles, columns = self._transposed(registers)
+        code += _live(shuffles, {column for column, wanted in zip(columns, needed, strict=False) if wanted})
+        return code, columns
 
-    def _transposed(self) -> tuple[list[Instruction], list[int]]:
-        """Shuffles of registers 0 .. W - 1, and where each column is then."""
-        code: list[Instruction] = []
-        spare = self.width
+    def store(self, rows: int, start: int, count: int, registers: Sequence[int]) -> Code:
+        """The first registers as columns from `start` on."""
+        shuffles, found = self._transposed(registers)
+        code, mask = self._masked(count, registers)
+        code = [*_defined(shuffles, set(registers[:count])), *code, (ROWS, 0, 0, ~rows)]
+        for k, register in enumerate(found):
+            code += [(ROW, 0, 0, ~(rows + 1 + k)), (STORE_ROW, register, mask, start)]
+        return code
+
+    def _masked(self, count: int, registers: Sequence[int]) -> tuple[Code, int]:
+        """The mask of so many scalars: a mask register or a vector; -1 of all."""
+        if count == self.width:
+            return [], -1
+        if self.wide:
+            return [(MASK, 0, _MASK, count)], _MASK
+        return [(LOAD, registers[-1], 0, ~self.mask(count))], registers[-1]
+
+    def _transposed(self, registers: Sequence[int]) -> tuple[Code, list[int]]:
+        """Shuffles of W registers, the next one being spare, and where each column is then."""
+        code: Code = []
+        rows, spare = registers[: self.width], registers[self.width]
 
         def pair(low: int, high: int, a: int, b: int) -> tuple[int, int]:
             nonlocal spare
@@ -98,7 +96,6 @@ class Staging:
             results, spare = (spare, a), b
             return results
 
-        rows = list(range(self.width))
         parts = self.width // self.lanes
         groups: list[tuple[int, ...]] = []
         for g in range(0, self.width, parts):
@@ -121,7 +118,7 @@ class Staging:
         return code, columns
 
 
-def _live(code: list[Instruction], wanted: set[int]) -> list[Instruction]:
+def _live(code: Code, wanted: set[int]) -> Code:
     """The instructions that registers which are wanted in the end depend on."""
     kept = []
     for instruction in reversed(code):
@@ -131,3 +128,16 @@ def _live(code: list[Instruction], wanted: set[int]) -> list[Instruction]:
             wanted.discard(d)
             wanted.update((a, x))
     return kept[::-1]
+
+
+def _defined(code: Code, known: set[int]) -> Code:
+    """The instructions that read anything of registers which are known in the beginning."""
+    kept = []
+    for instruction in code:
+        _, d, a, x = instruction
+        if a in known or x in known:
+            kept.append(instruction)
+            known.add(d)
+        else:
+            known.discard(d)
+    return kept
