@@ -118,6 +118,8 @@ _INTERRUPTED = """
 import signal
 from robodyn.engines.cpu import jit
 
+os.environ["ROBODYN_CPU_BACKEND"] = "llvm"  # which holds locks while it compiles
+
 def slow(text, target):
     inside.set()
     time.sleep(1.0)
@@ -174,6 +176,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]))
 """
 
 _MANY = """
+os.environ["ROBODYN_CPU_BACKEND"] = "llvm"  # as above
 forks = int(sys.argv[1])
 seeds = iter(range(1000, 1000000))
 
