@@ -123,7 +123,10 @@ def random_steps(seed, count, staging=None, inputs=12, constants=9):
                 steps.append(("load", len(blocks), ()))
                 known += [value for value in values if value >= 0]
             else:
-                values = tuple(rng.choice(known[-reach:]) for _ in range(size))
+                few = [*known[-reach:], *known[inputs : inputs + 2] * rng.choice((0, reach))]
+                values = tuple(rng.choice(few) for _ in range(size))
+                if rng.random() < 0.2:
+                    values = (inputs,) * size
                 steps.append(("store", len(blocks), values))
             blocks.append(Block(rows, start, values))
             continue
@@ -238,7 +241,7 @@ def test_random_programs_have_llvms_bits(seed, level, dtype):
     rng = np.random.default_rng(seed)
     for rows in (1, 2, width - 1, width, 2 * width + 3):
         given = [rng.normal(size=(rows, port.size)).astype(dtype) * 2 for port in program.inputs]
-        given[0][0, 0] = rng.choice([np.nan, np.inf, 1e20, -0.0, 1.0])
+        given[0][0, 0] = rng.choice([np.nan, -np.inf, 1e20, -0.0, 2.0**21, 2.0**21 + 1, 2.0**50, 2.0**50 + 1, 1.0])
         found = []
         for code in (llvm, *(assembled(program, wanted_dtype, target, registers=n).image() for n in (least, None))):
             loaded = memory.LoadedImage(code, driver.address("drive"), driver) if isinstance(code, Image) else code

@@ -13,6 +13,7 @@ from robodyn.codegen.x86 import instructions as I
 from robodyn.codegen.x86.allocation import BINARY, COMMUTES, FUSED, UNARY, Block, Step
 
 Lanes = tuple[Any, ...]
+CONSTANTS = I.POOL // I.SPACE
 
 
 class Checker:
@@ -33,7 +34,7 @@ class Checker:
     ) -> None:
         self.registers: list[Lanes | None] = [None] * registers
         self.width, self.parts = width, parts
-        self.inputs: dict[int, Lanes] = {}
+        self.inputs = {value: ((value, -1),) * width for value, home in homes.items() if home // I.SPACE == CONSTANTS}
         self.blocks = blocks
         self.memory = {place: self.lanes(value) for value, place in homes.items()}
         self.given = dict(self.memory)
@@ -44,7 +45,7 @@ class Checker:
         self.masks: dict[int, int] = {}
 
     def lanes(self, value: int) -> Lanes:
-        """What is known of a value."""
+        """What is known of a value; a constant is one thing for all states."""
         return self.inputs.get(value, tuple((value, state) for state in range(self.width)))
 
     def read(self, x: int) -> Lanes:
@@ -141,8 +142,7 @@ class Checker:
             found = self.read(a), self.read(x)
             assert found == wanted or (code in COMMUTES and found[::-1] == wanted)
         else:
-            form = code - FUSED[kind]
             values = self.read(d), self.read(a), self.read(x)
-            first, second, summand = ((0, 2, 1), (1, 0, 2), (1, 2, 0))[form]
-            assert {values[first], values[second]} == set(wanted[:2]) and values[summand] == wanted[2]
+            orders = [order for order, each in FUSED[kind].items() if each == code]
+            assert any(all(values[k] == wanted[role] for k, role in enumerate(order)) for order in orders)
         self.registers[d] = self.lanes(result)

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 from robodyn.codegen.x86.instructions import (
     ADD,
     AND,
+    CHOOSE,
     DIV,
     FMA132,
     FMS132,
@@ -29,6 +31,7 @@ from robodyn.codegen.x86.instructions import (
     OR,
     POOL,
     SECOND,
+    SIGNED,
     SPACE,
     SPILLS,
     SPREAD,
@@ -40,7 +43,15 @@ from robodyn.codegen.x86.instructions import (
 )
 from robodyn.codegen.x86.staging import Staging
 
-FUSED = {"fma": FMA132, "fms": FMS132, "fnma": FNMA132}
+_PRODUCTS = {(0, 2, 1): 0, (1, 2, 0): 0, (0, 1, 2): 1, (1, 0, 2): 1, (2, 0, 1): 2, (2, 1, 0): 2}
+FUSED = {
+    kind: {order: first + form for order, form in _PRODUCTS.items()}
+    for kind, first in {"fma": FMA132, "fms": FMS132, "fnma": FNMA132}.items()
+} | {
+    kind: {order: first + k for k, order in enumerate(permutations(range(3)))}
+    for kind, first in {"choose": CHOOSE, "signed": SIGNED}.items()
+}
+"""What reads three operands and writes over one: the code by which operands d, a and x are."""
 BINARY = {"add": ADD, "sub": SUB, "mul": MUL, "div": DIV, "and": AND, "or": OR, "xor": XOR, "less": LESS}
 UNARY = {"sqrt": SQRT, "lowest": LOWEST, "second": SECOND, "spread": SPREAD}
 COMMUTES = (ADD, MUL, AND, OR, XOR)
@@ -119,6 +130,9 @@ class Allocator:
         for at, step in enumerate(steps):
             self._step(at, step, operands[at], results[at])
         return self.code
+
+    def _is_constant(self, value: int) -> bool:
+        return self.home.get(value, SPILLS) // SPACE == POOL // SPACE
 
     def _spill(self, register: int, value: int) -> None:
         if self.free:
@@ -204,7 +218,7 @@ class Allocator:
             if (
                 later != NEVER
                 and value not in self.where
-                and self.home[value] // SPACE != POOL // SPACE
+                and not self._is_constant(value)
                 and max(self.next) > later
             ):
                 self._load(value, at)
@@ -229,9 +243,12 @@ class Allocator:
                 self.value[register], self.next[register] = value, self.first[value]
 
     def _store_rows(self, block: Block, operands: tuple[int, ...], following: tuple[int, ...]) -> None:
-        """Columns are those registers whose values are not needed again, and copies of others."""
+        """Columns are those registers whose values are not needed again, and copies of others; columns of the same
+        constant alone are one register."""
         assert self.staging is not None
         where, registers = self.where, []
+        same: dict[int, int] = {}
+        count = self.staging.registers
         for k, (value, later) in enumerate(zip(operands, following, strict=True)):
             if later == NEVER and value in where and value not in operands[k + 1 :]:
                 register = where.pop(value)
@@ -242,8 +259,13 @@ class Allocator:
                 moved = (LOAD, ~self.home[value]) if held is None else (MOVE, held)
                 self.code.append((moved[0], register, 0, moved[1]))
             registers.append(register)
-        registers += [self._hold() for _ in range(self.staging.registers - len(registers))]
-        self.code += self.staging.store(block.rows, block.start, len(operands), registers)
+            if self._is_constant(value):
+                same[register] = value
+                if k == 0 and set(operands) == {value}:
+                    registers *= count - 1
+                    break
+        registers += [self._hold() for _ in range(count - len(registers))]
+        self.code += self.staging.store(block.rows, block.start, len(operands), registers, same)
         for register in registers:
             self.next[register] = NEVER
 
@@ -285,44 +307,35 @@ class Allocator:
         self.code.append((code, target, a, ~self.home[second] if x is None else x))
         return target
 
-    def _fused(self, code: int, operands: tuple[int, ...], following: tuple[int, ...], at: int) -> int:
+    def _fused(
+        self,
+        codes: Mapping[tuple[int, int, int], int],
+        operands: tuple[int, ...],
+        following: tuple[int, ...],
+        at: int,
+    ) -> int:
         where = self.where
         missing = [value for value in dict.fromkeys(operands) if value not in where]
         # One operand is memory at most, and none that stands in two places.
         while len(missing) > 1 or (missing and operands.count(missing[0]) > 1):
             self._load(missing.pop(), at)
-        x, y, z = operands
-        # The operand that is written over is not needed again, and stands in one place.
-        ending = [
-            value
-            for value, later in zip(operands, following, strict=True)
-            if later == NEVER and value in where and operands.count(value) == 1
-        ]
-        over = z if z in ending else ending[0] if ending else -1
-        if over >= 0:
-            target = where.pop(over)
+        alone = [k for k in (2, 0, 1) if operands.count(operands[k]) == 1]
+        ending = [k for k in alone if following[k] == NEVER and operands[k] in where]
+        if ending:
+            d = ending[0]
+            target = where.pop(operands[d])
         else:
-            over = missing.pop() if missing else next((v for v in (z, x, y) if operands.count(v) == 1), z)
+            d = operands.index(missing.pop()) if missing else [*alone, 2][0]
             target = self._take()
-            source = where.get(over)
-            if source is None:
-                self.code.append((LOAD, target, 0, ~self.home[over]))
-            else:
-                self.code.append((MOVE, target, 0, source))
-        if over == z:
-            a, b = (y, x) if x in missing else (x, y)
-            form = 2
-        else:
-            other = y if over == x else x
-            a, b, form = (z, other, 0) if other in missing else (other, z, 1)
-        self.code.append((code + form, target, self._read(a, over, target), self._operand(b, over, target)))
+            source = where.get(operands[d])
+            self.code.append(
+                (LOAD, target, 0, ~self.home[operands[d]]) if source is None else (MOVE, target, 0, source)
+            )
+        a, x = [k for k in range(3) if k != d]
+        if operands[a] in missing:
+            a, x = x, a
+        second = where.get(operands[x])
+        self.code.append(
+            (codes[d, a, x], target, where[operands[a]], ~self.home[operands[x]] if second is None else second)
+        )
         return target
-
-    def _read(self, value: int, over: int, target: int) -> int:
-        return target if value == over and value not in self.where else self.where[value]
-
-    def _operand(self, value: int, over: int, target: int) -> int:
-        register = self.where.get(value)
-        if register is not None:
-            return register
-        return target if value == over else ~self.home[value]

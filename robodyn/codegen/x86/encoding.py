@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 from robodyn.codegen.x86.instructions import (
     ADD,
     AND,
+    CHOOSE,
     DIV,
     EVEN,
     FMA132,
@@ -43,6 +45,7 @@ from robodyn.codegen.x86.instructions import (
     ROW,
     ROWS,
     SECOND,
+    SIGNED,
     SPACE,
     SPREAD,
     SQRT,
@@ -108,9 +111,20 @@ def forms(itemsize: int, wide: bool) -> dict[int, Form]:
     if wide:
         found |= {EVEN: Form(0x23, 3, w=1, last=0x88), ODD: Form(0x23, 3, w=1, last=0xDD)}
         found |= {LOAD_ROW: found[LOAD], STORE_ROW: found[STORE]}
+        found |= {code: Form(0x25, 3, w=w, last=table) for code, table in truth_tables().items()}
     else:
         found |= {EVEN: Form(0x06, 3, last=0x20), ODD: Form(0x06, 3, last=0x31)}
         found |= {LOAD_ROW: Form(0x2C + double, 2), STORE_ROW: Form(0x2E + double, 2)}
+    return found
+
+
+def truth_tables() -> dict[int, int]:
+    """The last bytes of what works on bits: bit 4 d + 2 a + x is the result of bits d, a and x."""
+    found = {}
+    for first, result in ((CHOOSE, lambda p, q, r: q if p else r), (SIGNED, lambda p, q, r: p ^ (q & r))):
+        for k, order in enumerate(permutations(range(3))):
+            bits = (result(*(index >> 2 - order.index(role) & 1 for role in range(3))) for index in range(8))
+            found[first + k] = sum(bit << index for index, bit in enumerate(bits))
     return found
 
 

@@ -25,6 +25,11 @@ is -1. With 64 bytes a mask is a mask register, otherwise a vector."""
 (MASK,) = range(34, 35)
 """The mask a, of x scalars."""
 
+(CHOOSE, SIGNED) = 35, 41
+"""Of bits of d, a and x in one of six orders, which these codes count up from here as `itertools.permutations` does:
+those of the second where the first is set, and of the third elsewhere; the first, changed where the two others are
+set. With 64 bytes alone."""
+
 Instruction: TypeAlias = tuple[int, int, int, int]
 
 SPACE = 1 << 24

@@ -8,6 +8,7 @@ from robodyn.codegen.x86.encoding import ROW_OFFSET, ROWS_POINTER, Encoder
 from robodyn.codegen.x86.instructions import (
     ADD,
     AND,
+    CHOOSE,
     DIV,
     EVEN,
     FMA132,
@@ -120,6 +121,8 @@ class Listing:
             return "vpcmpgtq", ""
         if code in (LOW_PAIRS, HIGH_PAIRS):
             return ("vunpcklpd" if code == LOW_PAIRS else "vunpckhpd"), ""
+        if code >= CHOOSE:
+            return f"vpternlog{word}", f", {self.encoder.forms[code].last}"
         if code in (EVEN, ODD):
             number = (0x88, 0xDD) if wide else (0x20, 0x31)
             return "vshuff64x2" if wide else "vperm2f128", f", {number[code == ODD]}"

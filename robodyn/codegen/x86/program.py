@@ -40,9 +40,9 @@ from robodyn.tracing.program import Program
 
 _SIZE = "size"
 """The constant that leaves all bits of a number but its sign."""
-_TOGETHER_WIDE, _TOGETHER = 6, 3
-"""Angles whose sines are computed side by side, as many as registers hold. A processor sees a hundred operations ahead
-or two, and a sine takes twenty that wait for each other."""
+_TOGETHER = 3
+"""Angles whose sines are computed side by side. A processor sees a hundred operations ahead or two, and a sine takes
+twenty that wait for each other; more of them at a time ran no faster."""
 _REACH = 128
 """Vectors on either side of a pointer that one byte of displacement reaches."""
 PAGE = 4096
@@ -257,14 +257,13 @@ class _Steps:
     def __init__(self, program: Program, places: _Places, itemsize: int, wide: bool) -> None:
         self.nodes, self.places = program.nodes, places
         self.format = FORMATS["double" if itemsize == 8 else "float"]
-        self.spreads = wide or itemsize == 4
+        self.wide, self.spreads = wide, wide or itemsize == 4
         self.steps: list[Step] = []
-        together = _TOGETHER_WIDE if wide else _TOGETHER
         for plain, angles in _levels(lower(program)):
             for operation in plain:
                 self._plain(operation)
-            for start in range(0, len(angles), together):
-                self._side_by_side(angles[start : start + together])
+            for start in range(0, len(angles), _TOGETHER):
+                self._side_by_side(angles[start : start + _TOGETHER])
 
     def _plain(self, operation: Operation) -> None:
         kind, read, nodes, constant = operation.kind, operation.operands, self.nodes, self.places.constant
@@ -308,13 +307,20 @@ class _Steps:
         shifted = do("fma", x, TWO_OVER_PI, form.magic)
         n = do("sub", shifted, form.magic)
         r = do("fnma", n, second, do("fnma", n, first, x))
-        beyond = do("sub", form.limit, do("and", x, self.places.constant(_SIZE)))
+        beyond = do("fnma", x, x, form.limit**2)  # the square is a power of two, so the sign is exact
         r = do("or", r, self._spread(beyond))  # all bits are those of a NaN
         z = do("mul", r, r)
         s = do("sub", r, do("fma", do("mul", r, z), self._polynomial(z, form.sine), do("mul", n, third)))
         c = do("fma", z, self._polynomial(z, form.cosine), 1.0)
-        odd = do("lowest", shifted)
-        sign = do("and", do("second", shifted), -0.0)
+        odd, sign = do("lowest", shifted), do("second", shifted)
+        if self.wide:
+            swap = do("spread", odd)
+            if sine >= 0:
+                do("signed", do("choose", swap, c, s), sign, -0.0, to=sine)
+            if cosine >= 0:
+                do("signed", do("choose", swap, s, c), do("xor", sign, odd), -0.0, to=cosine)
+            return
+        sign = do("and", sign, -0.0)
         change = do("and", do("xor", s, c), self._spread(odd))
         if sine >= 0:
             do("xor", do("xor", s, change), sign, to=sine)

@@ -7,7 +7,7 @@ as there are: with a mask, or where rows are longer than a vector and masks slow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from robodyn.codegen.x86.instructions import (
@@ -67,9 +67,15 @@ class Staging:
         code += _live(shuffles, {column for column, wanted in zip(columns, needed, strict=False) if wanted})
         return code, columns
 
-    def store(self, rows: int, start: int, count: int, registers: Sequence[int]) -> Code:
-        """The first registers as columns from `start` on."""
-        shuffles, found = self._transposed(registers)
+    def store(
+        self, rows: int, start: int, count: int, registers: Sequence[int], same: Mapping[int, int] | None = None
+    ) -> Code:
+        """The first registers as columns from `start` on.
+
+        `same`: of registers that hold one number for all states, which one it is. Two of the same number are their own
+        transpose, and much of most results is zero.
+        """
+        shuffles, found = self._transposed(registers, {} if same is None else dict(same))
         code, mask = self._masked(count, registers)
         code = [*_defined(shuffles, set(registers[:count])), *code, (ROWS, 0, 0, ~rows)]
         for k, register in enumerate(found):
@@ -84,15 +90,21 @@ class Staging:
             return [(MASK, 0, _MASK, count)], _MASK
         return [(LOAD, registers[-1], 0, ~self.mask(count))], registers[-1]
 
-    def _transposed(self, registers: Sequence[int]) -> tuple[Code, list[int]]:
+    def _transposed(self, registers: Sequence[int], same: dict[int, int] | None = None) -> tuple[Code, list[int]]:
         """Shuffles of W registers, the next one being spare, and where each column is then."""
+        numbers = {} if same is None else same
         code: Code = []
         rows, spare = registers[: self.width], registers[self.width]
 
         def pair(low: int, high: int, a: int, b: int) -> tuple[int, int]:
             nonlocal spare
+            number = numbers.get(a)
+            if number is not None and number == numbers.get(b):
+                return a, b
             code.append((low, spare, a, b))
             code.append((high, a, a, b))
+            numbers.pop(a, None)
+            numbers.pop(spare, None)
             results, spare = (spare, a), b
             return results
 
