@@ -44,6 +44,7 @@ BACKENDS = ("x86", "llvm")
 OTHER = "ball_joint_arm"
 """The robot that fills a cache with what robots share."""
 BATCH, _TURNS = 64, 15
+_PAGE = 4096
 _LARGE = 3000
 """Operations from which rows take a small part of the time."""
 
@@ -176,8 +177,8 @@ def _call(model: Model, kernel: Kernel, dtype: str) -> tuple[Callable[[], None],
         model.random_configuration(rng, (BATCH,)) if name == "q" else rng.normal(size=(BATCH, *shapes[name]))
         for name in kernel.inputs
     ]
-    arrays = [np.ascontiguousarray(array.reshape(BATCH, -1), dtype) for array in given]
-    results = [np.full((BATCH, *output_shape(model, each)), np.nan, dtype) for each in task.outputs.values()]
+    arrays = [_aligned(array.reshape(BATCH, -1), dtype) for array in given]
+    results = [_aligned(np.full((BATCH, *output_shape(model, each)), np.nan), dtype) for each in task.outputs.values()]
     words = [word for a in (*arrays, *results) for word in (a.ctypes.data, a.nbytes // BATCH)]
     table = (ctypes.c_int64 * (len(words) + len(kernel.constants)))(*words, *kernel.constants)
     if kernel.batch:
@@ -189,6 +190,17 @@ def _call(model: Model, kernel: Kernel, dtype: str) -> tuple[Callable[[], None],
         function(address, 0, BATCH, scratch)
 
     return call, results
+
+
+def _aligned(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
+    """The array where a page begins: stores over the ends of cache lines take twice the time, and which these are would
+    be chance."""
+    size = array.size * np.dtype(dtype).itemsize
+    memory = np.empty(size + _PAGE, np.uint8)
+    start = -memory.ctypes.data % _PAGE
+    found = memory[start : start + size].view(dtype).reshape(array.shape)
+    found[:] = array
+    return found
 
 
 def tables(found: Measured) -> list[Cells]:

@@ -10,8 +10,9 @@ columns just before it is needed, and as soon as it is there. It works on a fram
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ _SIZE = "size"
 _TOGETHER = 3
 """Angles whose sines are computed side by side. A processor sees a hundred operations ahead or two, and a sine takes
 twenty that wait for each other; more of them at a time ran no faster."""
+_LONG = ("sqrt", "reciprocal", "div")
 _REACH = 128
 """Vectors on either side of a pointer that one byte of displacement reaches."""
 PAGE = 4096
@@ -221,34 +223,38 @@ class _Places:
         return self.constants[count]
 
 
-def _levels(operations: list[Operation]) -> list[tuple[list[Operation], list[Operation]]]:
-    """Operations in another order: what angles are made of, their sines and cosines, and so on, and then all else.
+def _ordered(operations: list[Operation]) -> Iterator[tuple[bool, list[Operation]]]:
+    """Operations in another order: groups of sines and cosines to be computed side by side, and what lies between them.
 
-    Sines of one level do not depend on each other. What is computed for the angles of a level comes before these and
-    nothing else does, so that no value has to wait for its readers.
+    A group comes before its first sine is read. What its angles are made of comes before it, and what takes long and
+    needs no sines before the first group.
     """
-    level: dict[int, int] = {}
-    reach = level.get
-    for operation in operations:
-        before = max([reach(node, 0) for node in operation.operands], default=0)
-        for node in operation.results:
-            level[node] = before + (operation.kind == "sincos")
-    last = max(level.values(), default=0)
-    if last == 0:
-        return [(operations, [])]
-    found: list[tuple[list[Operation], list[Operation]]] = [([], []) for _ in range(last + 1)]
-    needed: dict[int, int] = {}
-    for operation in reversed(operations):
+    latest: dict[int, int] = {}
+    leader: dict[int, int] = {}
+    """Where the first of its group is, of each sine."""
+    group: list[int] = []
+    for k, operation in enumerate(operations):
+        before = max([latest.get(node, -1) for node in operation.operands], default=-1)
         if operation.kind == "sincos":
-            at = level[max(operation.results)] - 1
-            found[at][1].append(operation)
-        else:
-            at = needed.get(operation.results[0], last)
-            found[at][0].append(operation)
-        for node in operation.operands:
-            if needed.get(node, last) > at:
-                needed[node] = at
-    return [(plain[::-1], angles[::-1]) for plain, angles in found]
+            if not group or len(group) == _TOGETHER or before >= group[0]:
+                group = []
+            group.append(k)
+            leader[k], before = group[0], k
+        latest.update(dict.fromkeys(operation.results, before))
+    first = next(iter(leader), -1)
+    needed: dict[int, int] = {}
+    places = []
+    for k in range(len(operations) - 1, -1, -1):
+        kind, results, operands = operations[k]
+        at = leader[k] if k in leader else min(k, needed.get(results[0], k))
+        if kind in _LONG and latest[results[0]] < 0 <= first:
+            at = min(at, first)
+        for node in operands:
+            needed[node] = min(at, needed.get(node, at))
+        places.append((at, k in leader, k))
+    places.sort()
+    for (_, sines), run in groupby(places, lambda place: (place[0] if place[1] else -1, place[1])):
+        yield sines, [operations[k] for _, _, k in run]
 
 
 class _Steps:
@@ -259,11 +265,12 @@ class _Steps:
         self.format = FORMATS["double" if itemsize == 8 else "float"]
         self.wide, self.spreads = wide, wide or itemsize == 4
         self.steps: list[Step] = []
-        for plain, angles in _levels(lower(program)):
-            for operation in plain:
-                self._plain(operation)
-            for start in range(0, len(angles), _TOGETHER):
-                self._side_by_side(angles[start : start + _TOGETHER])
+        for sines, operations in _ordered(lower(program)):
+            if sines:
+                self._side_by_side(operations)
+            else:
+                for operation in operations:
+                    self._plain(operation)
 
     def _plain(self, operation: Operation) -> None:
         kind, read, nodes, constant = operation.kind, operation.operands, self.nodes, self.places.constant
