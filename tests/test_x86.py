@@ -32,14 +32,14 @@ kinds = pytest.mark.parametrize(("level", "dtype"), list(itertools.product(LEVEL
 
 
 def encoder_of(level, dtype):
-    starts = {I.SPILLS: -8192, I.POOL: -512, I.HEADER: 0, I.ARRAYS: 0, I.ARRAYS + I.SPACE: 64}
-    pointers = {I.SPILLS: 7, I.POOL: 6, I.HEADER: 7, I.ARRAYS: 2, I.ARRAYS + I.SPACE: 9}
+    starts = {I.SPILLS: -8192, I.POOL: -512, I.VECTORS: 128, I.HEADER: 0, I.ARRAYS: 0, I.ARRAYS + I.SPACE: 64}
+    pointers = {I.SPILLS: 7, I.POOL: 6, I.VECTORS: 6, I.HEADER: 7, I.ARRAYS: 2, I.ARRAYS + I.SPACE: 9}
     return Encoder(SIZES[dtype], level == "avx512", starts, pointers)
 
 
 def places():
     """Memory in every space: no displacement, one byte of it, four bytes, either sign."""
-    for space in (I.SPILLS, I.POOL, I.ARRAYS, I.ARRAYS + I.SPACE):
+    for space in (I.SPILLS, I.POOL, I.VECTORS, I.ARRAYS, I.ARRAYS + I.SPACE):
         for index in (0, 1, 3, 4, 63, 64, 127, 128, 129, 255, 256, 257, 300, 5000):
             yield ~(space + index)
 
@@ -142,6 +142,22 @@ def random_steps(seed, count, staging=None, inputs=12, constants=9):
     return homes, stored, steps, blocks
 
 
+class Vectors:
+    """Gives places to masks and vectors of constants, and says what is there."""
+
+    def __init__(self, width):
+        self.memory, self.width = {}, width
+
+    def mask(self, count):
+        self.memory[I.VECTORS + count] = (("mask", count),) * self.width
+        return I.VECTORS + count
+
+    def constants(self, values):
+        place = I.VECTORS + 100 + len(self.memory)
+        self.memory[place] = tuple((value, -1) for value in values)
+        return place
+
+
 @pytest.mark.parametrize("registers", [5, 16, 32])
 @pytest.mark.parametrize("seed", range(40))
 def test_operands_are_where_instructions_look_for_them(seed, registers):
@@ -153,26 +169,30 @@ def test_operands_are_where_instructions_look_for_them(seed, registers):
 @pytest.mark.parametrize("seed", range(20))
 def test_rows_are_where_instructions_look_for_them(seed, level, dtype):
     wide, itemsize = level == "avx512", SIZES[dtype]
-    staging = Staging(itemsize, wide, lambda count: I.POOL + 100 + count)
+    vectors = Vectors((64 if wide else 32) // itemsize)
+    staging = Staging(itemsize, wide, vectors.mask, vectors.constants)
     homes, stored, steps, blocks = random_steps(seed, 300, staging)
-    homes |= {-2 - count: I.POOL + 100 + count for count in range(1, staging.width)}
     for registers in (32 if wide else 16, staging.registers + 3):
         code = Allocator(registers, homes, stored, staging, blocks).run(steps)
-        Checker(registers, homes, stored, blocks, staging.width, 16 // itemsize).check(steps, code)
+        checker = Checker(registers, homes, stored, blocks, staging.width, 16 // itemsize)
+        checker.memory |= vectors.memory
+        checker.check(steps, code)
 
 
 def test_the_checker_sees_what_is_wrong():
     """Each register and each place of an allocation that is changed is a fault, but for few that nothing reads."""
-    staging = Staging(8, False, lambda count: I.POOL + 100 + count)
+    vectors = Vectors(4)
+    staging = Staging(8, False, vectors.mask, vectors.constants)
     homes, stored, steps, blocks = random_steps(3, 80, staging)
-    homes |= {-2 - count: I.POOL + 100 + count for count in range(1, staging.width)}
     good = Allocator(9, homes, stored, staging, blocks).run(steps)
     missed = 0
     for k, (operation, d, a, x) in enumerate(good):
         other = (x + 1) % 9 if x >= 0 else x - 1
         changed = [*good[:k], (operation, d, a, other), *good[k + 1 :]]
+        checker = Checker(9, homes, stored, blocks, 4, 2)
+        checker.memory |= vectors.memory
         try:
-            Checker(9, homes, stored, blocks, 4, 2).check(steps, changed)
+            checker.check(steps, changed)
         except (AssertionError, KeyError):
             continue
         missed += 1
@@ -235,7 +255,7 @@ def test_random_programs_have_llvms_bits(seed, level, dtype):
     program, target = random_program(seed, 150), host_target(level)
     wanted_dtype = np.dtype(dtype)
     width = target.width(wanted_dtype)
-    least = Staging(SIZES[dtype], level == "avx512", int).registers + 3
+    least = Staging(SIZES[dtype], level == "avx512", int, len).registers + 3
     driver = backends._driver(target, width, ObjectCache.from_environment())
     llvm = Code(compile_object(unrolled_module(program, wanted_dtype, target), target, 1), target)
     rng = np.random.default_rng(seed)

@@ -114,7 +114,7 @@ class Checker:
         elif self.width == 64 // (16 // self.parts):
             assert self.masks[mask] == count
         else:
-            assert self.read(mask) == self.lanes(-2 - count)
+            assert self.read(mask) == (("mask", count),) * self.width
 
     def _shuffled(self, code: int, a: Lanes | None, x: Lanes | None) -> Lanes:
         """Of what nobody has set, lanes are None."""

@@ -43,7 +43,14 @@ from robodyn.codegen.x86.instructions import (
 )
 from robodyn.codegen.x86.staging import Staging
 
-_PRODUCTS = {(0, 2, 1): 0, (1, 2, 0): 0, (0, 1, 2): 1, (1, 0, 2): 1, (2, 0, 1): 2, (2, 1, 0): 2}
+_PRODUCTS: dict[tuple[int, ...], int] = {
+    (0, 2, 1): 0,
+    (1, 2, 0): 0,
+    (0, 1, 2): 1,
+    (1, 0, 2): 1,
+    (2, 0, 1): 2,
+    (2, 1, 0): 2,
+}
 FUSED = {
     kind: {order: first + form for order, form in _PRODUCTS.items()}
     for kind, first in {"fma": FMA132, "fms": FMS132, "fnma": FNMA132}.items()
@@ -215,12 +222,7 @@ class Allocator:
     def _fetch(self, at: int, operands: tuple[int, ...], following: tuple[int, ...]) -> None:
         """Load what is used again, if a value in a register is needed later than it; constants stay where they are."""
         for value, later in zip(operands, following, strict=True):
-            if (
-                later != NEVER
-                and value not in self.where
-                and not self._is_constant(value)
-                and max(self.next) > later
-            ):
+            if later != NEVER and value not in self.where and not self._is_constant(value) and max(self.next) > later:
                 self._load(value, at)
 
     def _hold(self) -> int:
@@ -247,10 +249,13 @@ class Allocator:
         constant alone are one register."""
         assert self.staging is not None
         where, registers = self.where, []
-        same: dict[int, int] = {}
+        constants: dict[int, int] = {}
         count = self.staging.registers
         for k, (value, later) in enumerate(zip(operands, following, strict=True)):
-            if later == NEVER and value in where and value not in operands[k + 1 :]:
+            if self._is_constant(value):
+                register = self._hold()
+                constants[register] = value
+            elif later == NEVER and value in where and value not in operands[k + 1 :]:
                 register = where.pop(value)
                 self.next[register] = _HELD
             else:
@@ -259,13 +264,11 @@ class Allocator:
                 moved = (LOAD, ~self.home[value]) if held is None else (MOVE, held)
                 self.code.append((moved[0], register, 0, moved[1]))
             registers.append(register)
-            if self._is_constant(value):
-                same[register] = value
-                if k == 0 and set(operands) == {value}:
-                    registers *= count - 1
-                    break
+            if k == 0 and constants and set(operands) == {value}:
+                registers *= count - 1
+                break
         registers += [self._hold() for _ in range(count - len(registers))]
-        self.code += self.staging.store(block.rows, block.start, len(operands), registers, same)
+        self.code += self.staging.store(block.rows, block.start, len(operands), registers, constants)
         for register in registers:
             self.next[register] = NEVER
 
@@ -309,7 +312,7 @@ class Allocator:
 
     def _fused(
         self,
-        codes: Mapping[tuple[int, int, int], int],
+        codes: Mapping[tuple[int, ...], int],
         operands: tuple[int, ...],
         following: tuple[int, ...],
         at: int,

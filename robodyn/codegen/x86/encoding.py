@@ -8,7 +8,7 @@ is a few tables.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
@@ -120,10 +120,14 @@ def forms(itemsize: int, wide: bool) -> dict[int, Form]:
 
 def truth_tables() -> dict[int, int]:
     """The last bytes of what works on bits: bit 4 d + 2 a + x is the result of bits d, a and x."""
+    results: dict[int, Callable[[int, int, int], int]] = {
+        CHOOSE: lambda where, one, other: one if where else other,
+        SIGNED: lambda value, sign, mask: value ^ (sign & mask),
+    }
     found = {}
-    for first, result in ((CHOOSE, lambda p, q, r: q if p else r), (SIGNED, lambda p, q, r: p ^ (q & r))):
+    for first, result in results.items():
         for k, order in enumerate(permutations(range(3))):
-            bits = (result(*(index >> 2 - order.index(role) & 1 for role in range(3))) for index in range(8))
+            bits = [result(*(index >> 2 - order.index(role) & 1 for role in range(3))) for index in range(8)]
             found[first + k] = sum(bit << index for index, bit in enumerate(bits))
     return found
 

@@ -34,6 +34,6 @@ Instruction: TypeAlias = tuple[int, int, int, int]
 
 SPACE = 1 << 24
 """Places of one space."""
-SPILLS, POOL, HEADER, ARRAYS = 0, SPACE, 2 * SPACE, 3 * SPACE
-"""Where spaces begin: vectors that registers give up, constants, addresses in the frame, and arrays of vectors, a space
-for each."""
+SPILLS, POOL, VECTORS, HEADER, ARRAYS = (k * SPACE for k in range(5))
+"""Where spaces begin: vectors that registers give up, constants, vectors of constants and masks, addresses in the
+frame, and arrays of vectors, a space for each."""

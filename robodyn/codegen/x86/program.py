@@ -10,9 +10,8 @@ columns just before it is needed, and as soon as it is there. It works on a fram
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby, zip_longest
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -30,8 +29,9 @@ from robodyn.codegen.x86.encoding import (
     load_pointer,
     relative_pointer,
 )
-from robodyn.codegen.x86.instructions import ARRAYS, HEADER, POOL, SPACE, SPILLS, Instruction
+from robodyn.codegen.x86.instructions import ARRAYS, HEADER, POOL, SPACE, SPILLS, VECTORS, Instruction
 from robodyn.codegen.x86.listing import GENERAL, Listing
+from robodyn.codegen.x86.order import ordered
 from robodyn.codegen.x86.staging import Staging
 from robodyn.engines.cpu.sincos import FORMATS, TWO_OVER_PI
 from robodyn.engines.cpu.target import Target
@@ -41,10 +41,6 @@ from robodyn.tracing.program import Program
 
 _SIZE = "size"
 """The constant that leaves all bits of a number but its sign."""
-_TOGETHER = 3
-"""Angles whose sines are computed side by side. A processor sees a hundred operations ahead or two, and a sine takes
-twenty that wait for each other; more of them at a time ran no faster."""
-_LONG = ("sqrt", "reciprocal", "div")
 _REACH = 128
 """Vectors on either side of a pointer that one byte of displacement reaches."""
 PAGE = 4096
@@ -94,7 +90,7 @@ class _Places:
 
     def __init__(self, program: Program, vectors: frozenset[str], itemsize: int, wide: bool) -> None:
         self.program, self.vectors = program, vectors
-        self.staging = Staging(itemsize, wide, self._mask)
+        self.staging = Staging(itemsize, wide, self._mask, self._vector)
         self.homes: dict[int, int] = {}
         self.stored: dict[int, list[int]] = {}
         self.blocks: list[Block] = []
@@ -102,7 +98,9 @@ class _Places:
         """Numbers of the arrays of rows."""
         self.arrays: list[int] = []
         """Numbers of the arrays of vectors, in the order of their spaces."""
-        self.constants: dict[Any, int] = {}
+        self.constants: dict[bytes | str, int] = {}
+        self.rare: dict[int | tuple[int, ...], int] = {}
+        """Places of masks, by how many scalars they have, and of vectors of constants."""
         self._next = len(program.nodes)
         self.loads = self._inputs()
         self.stores, self.copies = self._outputs()
@@ -217,44 +215,13 @@ class _Places:
         return self.constants[key]
 
     def _mask(self, count: int) -> int:
-        """Where the mask of so many scalars is, as a vector."""
-        if count not in self.constants:
-            self.constants[count] = POOL + len(self.constants)
-        return self.constants[count]
+        return self.rare.setdefault(count, VECTORS + len(self.rare))
 
-
-def _ordered(operations: list[Operation]) -> Iterator[tuple[bool, list[Operation]]]:
-    """Operations in another order: groups of sines and cosines to be computed side by side, and what lies between them.
-
-    A group comes before its first sine is read. What its angles are made of comes before it, and what takes long and
-    needs no sines before the first group.
-    """
-    latest: dict[int, int] = {}
-    leader: dict[int, int] = {}
-    """Where the first of its group is, of each sine."""
-    group: list[int] = []
-    for k, operation in enumerate(operations):
-        before = max([latest.get(node, -1) for node in operation.operands], default=-1)
-        if operation.kind == "sincos":
-            if not group or len(group) == _TOGETHER or before >= group[0]:
-                group = []
-            group.append(k)
-            leader[k], before = group[0], k
-        latest.update(dict.fromkeys(operation.results, before))
-    first = next(iter(leader), -1)
-    needed: dict[int, int] = {}
-    places = []
-    for k in range(len(operations) - 1, -1, -1):
-        kind, results, operands = operations[k]
-        at = leader[k] if k in leader else min(k, needed.get(results[0], k))
-        if kind in _LONG and latest[results[0]] < 0 <= first:
-            at = min(at, first)
-        for node in operands:
-            needed[node] = min(at, needed.get(node, at))
-        places.append((at, k in leader, k))
-    places.sort()
-    for (_, sines), run in groupby(places, lambda place: (place[0] if place[1] else -1, place[1])):
-        yield sines, [operations[k] for _, _, k in run]
+    def _vector(self, values: tuple[int, ...]) -> int:
+        """Where constants are, side by side; one that is the same in all states is spread over a register."""
+        if len(set(values)) == 1:
+            return self.homes[values[0]]
+        return self.rare.setdefault(values, VECTORS + len(self.rare))
 
 
 class _Steps:
@@ -265,7 +232,7 @@ class _Steps:
         self.format = FORMATS["double" if itemsize == 8 else "float"]
         self.wide, self.spreads = wide, wide or itemsize == 4
         self.steps: list[Step] = []
-        for sines, operations in _ordered(lower(program)):
+        for sines, operations in ordered(lower(program)):
             if sines:
                 self._side_by_side(operations)
             else:
@@ -375,27 +342,40 @@ class Assembled:
         self.frame_bytes = -(-(self.arrays_at + 8 * len(places.arrays)) // 64) * 64
         self.bias = _REACH * self.bytes if wide and spills > _REACH else 0
         self.pool_bias = _REACH * itemsize if wide and len(places.constants) > _REACH else 0
-        starts = {SPILLS: -self.bias, HEADER: self.rows_at - self.bias, POOL: -self.pool_bias}
-        pointers = {SPILLS: FRAME_POINTER, HEADER: FRAME_POINTER, POOL: POOL_POINTER}
+        self.pool = self._pool()
+        starts = {
+            SPILLS: -self.bias,
+            HEADER: self.rows_at - self.bias,
+            POOL: -self.pool_bias,
+            VECTORS: len(self.pool) - self.pool_bias,
+        }
+        self.pool += self._vectors()
+        pointers = {SPILLS: FRAME_POINTER, HEADER: FRAME_POINTER, POOL: POOL_POINTER, VECTORS: POOL_POINTER}
         for k, _ in enumerate(places.arrays):
             starts[ARRAYS + k * SPACE], pointers[ARRAYS + k * SPACE] = 0, ARRAY_POINTERS[k]
         self.encoder = Encoder(itemsize, wide, starts, pointers)
 
+    def _number(self, key: bytes | str) -> bytes:
+        """A constant."""
+        if isinstance(key, str):
+            return ((1 << 8 * self.itemsize - 1) - 1).to_bytes(self.itemsize, "little")
+        number = struct.unpack("<d", key)[0]
+        return struct.pack("<d", number) if self.itemsize == 8 else np.float32(number).tobytes()
+
     def _pool(self) -> bytes:
-        found = []
-        for key in self.places.constants:
-            if isinstance(key, int):
-                ones = b"\xff" * self.itemsize
-                found.append((ones * key).ljust(self.bytes, b"\0"))
-                continue
-            if key == _SIZE:
-                word = ((1 << 8 * self.itemsize - 1) - 1).to_bytes(self.itemsize, "little")
-            else:
-                number = struct.unpack("<d", key)[0]
-                word = struct.pack("<d", number) if self.itemsize == 8 else np.float32(number).tobytes()
-            found.append(word if self.wide else word * self.width)
-        pool = b"".join(found)
+        numbers = map(self._number, self.places.constants)
+        pool = b"".join(numbers if self.wide else (number * self.width for number in numbers))
         return pool + bytes(-len(pool) % 64)
+
+    def _vectors(self) -> bytes:
+        numbers = {value: self._number(key) for key, value in self.places.constants.items()}
+        found = b"".join(
+            (b"\xff" * (self.itemsize * key)).ljust(self.bytes, b"\0")
+            if isinstance(key, int)
+            else b"".join(numbers[value] for value in key)
+            for key in self.places.rare
+        )
+        return found + bytes(-len(found) % 64)
 
     def image(self) -> Image:
         """The bytes."""
@@ -406,8 +386,7 @@ class Assembled:
         body = self.encoder.encode(self.code)
         entry = len(head) + RELATIVE_BYTES + len(body) + len(RETURN)
         data_at = -(-(entry + RELATIVE_BYTES + JUMP_BYTES) // PAGE) * PAGE
-        pool = self._pool()
-        list_at = data_at + len(pool)
+        list_at = data_at + len(self.pool)
         words = self._list(-list_at)
         driver_at = list_at + 8 * len(words)
         code = (
@@ -420,7 +399,7 @@ class Assembled:
             relative_pointer(_DESCRIPTOR, list_at - (entry + RELATIVE_BYTES)),
             jump_to(driver_at - (entry + RELATIVE_BYTES + JUMP_BYTES)),
         )
-        data = pool + struct.pack(f"<{len(words)}q", *words) + bytes(8)
+        data = self.pool + struct.pack(f"<{len(words)}q", *words) + bytes(8)
         return Image(b"".join(code), data, entry, driver_at, self.program.operations)
 
     def listing(self) -> str:

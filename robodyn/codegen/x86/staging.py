@@ -8,6 +8,7 @@ as there are: with a mask, or where rows are longer than a vector and masks slow
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeAlias
 
 from robodyn.codegen.x86.instructions import (
@@ -38,10 +39,13 @@ class Staging:
         itemsize: bytes of a scalar.
         wide: 64 bytes and mask registers, or 32 bytes.
         mask: gives the place of a vector that is a mask of so many scalars.
+        vector: gives the place of a vector of constants.
     """
 
-    def __init__(self, itemsize: int, wide: bool, mask: Callable[[int], int]) -> None:
-        self.wide, self.mask = wide, mask
+    def __init__(
+        self, itemsize: int, wide: bool, mask: Callable[[int], int], vector: Callable[[tuple[int, ...]], int]
+    ) -> None:
+        self.wide, self.mask, self.vector = wide, mask, vector
         self.width = (64 if wide else 32) // itemsize
         self.lanes = 4 if wide else 2
         self.registers = self.width + (1 if wide else 2)
@@ -67,15 +71,13 @@ class Staging:
         code += _live(shuffles, {column for column, wanted in zip(columns, needed, strict=False) if wanted})
         return code, columns
 
-    def store(
-        self, rows: int, start: int, count: int, registers: Sequence[int], same: Mapping[int, int] | None = None
-    ) -> Code:
+    def store(self, rows: int, start: int, count: int, registers: Sequence[int], constants: Mapping[int, int]) -> Code:
         """The first registers as columns from `start` on.
 
-        `same`: of registers that hold one number for all states, which one it is. Two of the same number are their own
-        transpose, and much of most results is zero.
+        `constants`: registers that are free to hold a constant, and which one. Constants are shuffled here, not by the
+        processor: much of most results is zero.
         """
-        shuffles, found = self._transposed(registers, {} if same is None else dict(same))
+        shuffles, found = self._transposed(registers, constants)
         code, mask = self._masked(count, registers)
         code = [*_defined(shuffles, set(registers[:count])), *code, (ROWS, 0, 0, ~rows)]
         for k, register in enumerate(found):
@@ -90,21 +92,27 @@ class Staging:
             return [(MASK, 0, _MASK, count)], _MASK
         return [(LOAD, registers[-1], 0, ~self.mask(count))], registers[-1]
 
-    def _transposed(self, registers: Sequence[int], same: dict[int, int] | None = None) -> tuple[Code, list[int]]:
+    def _transposed(
+        self, registers: Sequence[int], constants: Mapping[int, int] = MappingProxyType({})
+    ) -> tuple[Code, list[int]]:
         """Shuffles of W registers, the next one being spare, and where each column is then."""
-        numbers = {} if same is None else same
         code: Code = []
         rows, spare = registers[: self.width], registers[self.width]
+        known = {register: (value,) * self.width for register, value in constants.items()}
+        """Vectors of constants that registers will hold once they are needed."""
+
+        def made(register: int) -> int:
+            if register in known:
+                code.append((LOAD, register, 0, ~self.vector(known.pop(register))))
+            return register
 
         def pair(low: int, high: int, a: int, b: int) -> tuple[int, int]:
             nonlocal spare
-            number = numbers.get(a)
-            if number is not None and number == numbers.get(b):
+            if a in known and b in known:
+                known[a], known[b] = (self._shuffled(each, known[a], known[b]) for each in (low, high))
                 return a, b
-            code.append((low, spare, a, b))
+            code.append((low, spare, made(a), made(b)))
             code.append((high, a, a, b))
-            numbers.pop(a, None)
-            numbers.pop(spare, None)
             results, spare = (spare, a), b
             return results
 
@@ -127,7 +135,18 @@ class Staging:
                 found = pair(EVEN, ODD, *lanes)
             for j, register in enumerate(found):
                 columns[parts * j + p] = register
-        return code, columns
+        return code, [made(register) for register in columns]
+
+    def _shuffled(self, code: int, a: tuple[int, ...], x: tuple[int, ...]) -> tuple[int, ...]:
+        """What an instruction makes of two vectors."""
+        size = self.width // self.lanes  # scalars in 16 bytes
+        if code in (EVEN, ODD):
+            lanes = [each[k : k + size] for each in (a, x) for k in range(size * (code == ODD), self.width, 2 * size)]
+            return tuple(scalar for lane in lanes for scalar in lane)
+        span, half = 2 if code in (LOW_PAIRS, HIGH_PAIRS) else 1, size // 2
+        first = half * (code in (HIGH, HIGH_PAIRS))
+        starts = [k for lane in range(first, self.width, size) for k in range(lane, lane + half, span)]
+        return tuple(scalar for k in starts for each in (a, x) for scalar in each[k : k + span])
 
 
 def _live(code: Code, wanted: set[int]) -> Code:
@@ -146,8 +165,8 @@ def _defined(code: Code, known: set[int]) -> Code:
     """The instructions that read anything of registers which are known in the beginning."""
     kept = []
     for instruction in code:
-        _, d, a, x = instruction
-        if a in known or x in known:
+        operation, d, a, x = instruction
+        if operation == LOAD or a in known or x in known:
             kept.append(instruction)
             known.add(d)
         else:
