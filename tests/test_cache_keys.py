@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import ctypes
+import gc
 import math
 import os
 import shutil
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.energy import KINETIC_ENERGY, POTENTIAL_ENERGY
 from robodyn.algorithms.rnea import rnea
 from robodyn.chains import Chain, Solution, Solve, Stage
+from robodyn.codegen.collector import no_collection
 from robodyn.engines.cpu import keys
 from robodyn.engines.cpu.backends import BACKEND_VARIABLE, X86, backend_of
 from robodyn.engines.cpu.cache import FOLDER_VARIABLE, ObjectCache
@@ -313,6 +316,7 @@ def test_code_is_there_where_link_and_object_are(code, query, single, arm):
 
 _ROLLOUT = """
 import sys
+import threading
 import robodyn as rd
 from robodyn.engines.cpu import engine, keys
 if "nothing to compile" in sys.argv:
@@ -422,3 +426,73 @@ def test_steps_that_close_over_other_things_are_other_steps(arm):
     assert structure(kinematics.link_velocity("world")) == frames[0]
     sweeps = (*CRBA.sweeps[:-1], replace(CRBA.sweeps[-1], visit=lambda *_: ({}, {})))
     assert not structure(replace(CRBA, sweeps=sweeps))[1]
+
+
+# What compiles while something else is done.
+
+TEXT = """define i64 @kernel(i64 %x) {
+  %y = add i64 %x, 41
+  ret i64 %y
+}
+"""
+
+
+@pytest.mark.parametrize("threads", [True, False])
+def test_what_is_compiled_meanwhile_is_what_is_compiled_at_once(threads, tmp_path, monkeypatch):
+    if not threads:
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+    target, cache = host_target(), ObjectCache(tmp_path / "objects")
+    code = keys.compiling(TEXT, "a test", target, 1, cache)()
+    assert code == compiled(TEXT, "a test", target, 1, ObjectCache(None))
+    monkeypatch.setattr(keys, "compile_object", refuse)
+    assert keys.compiling(TEXT, "a test", target, 1, cache)() == code  # what is kept is not compiled
+    loaded = Code(code, target)
+    assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(loaded.address("kernel"))(1) == 42
+
+
+def test_what_does_not_compile_meanwhile_is_told_to_who_asks(tmp_path):
+    wait = keys.compiling("nonsense", "a test", host_target(), 1, ObjectCache(tmp_path / "objects"))
+    with pytest.raises(rd.UnavailableError, match="LLVM cannot compile"):
+        wait()
+
+
+def refuse(*_):
+    raise RuntimeError("can't start new thread")
+
+
+# The collector waits while code is made.
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_the_collector_is_left_as_it_was(runs):
+    (gc.enable if runs else gc.disable)()
+    try:
+        with pytest.raises(ZeroDivisionError), no_collection():
+            assert not gc.isenabled()
+            with no_collection():
+                assert not gc.isenabled()
+            raise ZeroDivisionError
+        assert gc.isenabled() == runs
+    finally:
+        gc.enable()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks")
+def test_the_collector_runs_in_a_child_of_another_threads_fork():
+    inside, done = threading.Event(), threading.Event()
+
+    def work():
+        with no_collection():
+            inside.set()
+            done.wait(PATIENCE)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    inside.wait(PATIENCE)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if gc.isenabled() else 1)
+    status = os.waitpid(child, 0)[1]
+    done.set()
+    thread.join(PATIENCE)
+    assert status == 0 and gc.isenabled()

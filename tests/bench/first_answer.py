@@ -16,14 +16,16 @@ _CODE = """
 import json, sys, time
 import numpy as np
 from robodyn import *
-path, base, query, engine = sys.argv[1:]
-start = time.perf_counter()
-model = load_urdf(path, base=base)
-dyn = Dynamics(model, engine=engine)
-v = np.zeros(model.nv)
-arguments = (model.neutral(), v, v)[: 1 if query == "mass_matrix" else 2 if query == "bias_force" else 3]
-getattr(dyn, query)(*arguments)
-print(json.dumps({"seconds": time.perf_counter() - start, "engine": dyn.engine.name}))
+base, query, engine, *paths = sys.argv[1:]
+for path in paths:
+    start = time.perf_counter()
+    model = load_urdf(path, base=base)
+    dyn = Dynamics(model, engine=engine)
+    v = np.zeros(model.nv)
+    arguments = (model.neutral(), v, v)[: 1 if query == "mass_matrix" else 2 if query == "bias_force" else 3]
+    getattr(dyn, query)(*arguments)
+    seconds = time.perf_counter() - start
+print(json.dumps({"seconds": seconds, "engine": dyn.engine.name}))
 """
 _CASES = (
     ("arm7", "fixed", "inverse_dynamics"),
@@ -79,12 +81,15 @@ def measure_case(robot: str, base: str, query: str, engine: str) -> First:
     return First(robot, query, used, cold, best, process_cold, process_best)
 
 
-def _process(robot: str, base: str, query: str, engine: str, cache: str) -> tuple[float, float, str]:
-    """Seconds to the answer, seconds of the process, engine."""
+def _process(
+    robot: str, base: str, query: str, engine: str, cache: str, before: tuple[str, ...] = ()
+) -> tuple[float, float, str]:
+    """Seconds to the answer, seconds of the process, engine; it answers for the robots `before` first."""
     # A folder in which nothing is yet, and that others cannot write to.
     places = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "ROBODYN_CACHE_DIR": f"{cache}/objects", "PYTHONPATH": places}
-    command = [sys.executable, "-c", _CODE, str(MODELS / f"{robot}.urdf"), base, query, engine]
+    command = [sys.executable, "-c", _CODE, base, query, engine]
+    command += [str(MODELS / f"{each}.urdf") for each in (*before, robot)]
     start = time.perf_counter()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     process = time.perf_counter() - start

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from functools import cache
 from typing import ClassVar, Protocol
 
+from robodyn.codegen.collector import no_collection
 from robodyn.codegen.x86.driver import driver_module
 from robodyn.codegen.x86.encoding import ARRAY_POINTERS
 from robodyn.codegen.x86.memory import LoadedImage, executable
@@ -77,6 +78,7 @@ class _Llvm(Backend):
     def kept(self, linked: Linked) -> bytes | None:
         return linked.code()
 
+    @no_collection()
     def made(self, linked: Linked, request: Request, program: Program) -> bytes:
         return linked.compiled(request.unrolled_module(program))
 
@@ -97,6 +99,7 @@ class _X86(Backend):
         code = linked.direct()
         return None if code is None or Image.unpacked(code) is None else code
 
+    @no_collection()
     def made(self, linked: Linked, request: Request, program: Program) -> bytes:
         code = assembled(program, request.dtype, request.target, request.vectors).image().packed()
         linked.keep(code)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
@@ -62,6 +64,10 @@ class Repeated:
         return self.plan.times * self.kernels[0].operations
 
 
+_Call: TypeAlias = tuple[Kernel, tuple[str, ...]]
+"""A kernel and the arrays that it is called with."""
+
+
 class _Chained:
     """Collects kernels in the order of their calls. They leave vectors of states, and read them.
 
@@ -81,19 +87,26 @@ class _Chained:
         """Solutions that take the place of their right-hand sides, or an inverse that of its matrix."""
 
     def chain(self, chain: Chain) -> Kernel:
-        """The kernel that calls those of a chain's stages."""
+        """The kernel that calls those of a chain's stages. LLVM compiles loops while programs are traced."""
         last = chain.stages[-1]
         flushes = isinstance(last, Solve) and tuple(last.outputs) == chain.results
+        calls: list[Callable[[], _Call]] = []
         parts = parts_of(self.request)
         for stage in chain.stages:
             if isinstance(stage, Solve):
-                self._solve(stage, flushes and stage is last)
+                calls.append(self._solve(stage, flushes and stage is last))
             elif isinstance(stage, Products):
-                self._multiply(stage)
+                calls.append(self._multiply(stage))
             else:
-                self._algorithm(stage, next(parts))
+                self.vectors.update(stage.outputs)
+                calls.append(partial(self._algorithm, stage, next(parts)))
         if not flushes:
-            self.flush(chain.results)
+            calls.append(self.flush(chain.results))
+        # Programs first: what LLVM compiles meanwhile does not load before it is done with all of it.
+        programs = [isinstance(call, partial) for call in calls]
+        found = {k: calls[k]() for wanted in (True, False) for k, program in enumerate(programs) if program == wanted}
+        for k in range(len(calls)):
+            self.take(*found[k])
         users = [*input_names(self.request), *(FLUSHED + name for name in chain.results)]
         vectors = {name: self.sizes[name] for name in sorted(self.vectors) if name not in self.places}
         return self.calling("chained", users, vectors)
@@ -127,14 +140,13 @@ class _Chained:
         self.kernels.append(kernel)
         self.arrays.append(arrays)
 
-    def _algorithm(self, stage: Stage, part: Request) -> None:
+    def _algorithm(self, stage: Stage, part: Request) -> _Call:
         compiler = self.compiler
         route = "loops" if self.too_wide else compiler.route(part)
         kernel = compiler.whole(route) if isinstance(route, Whole) else compiler.rolled(part, self.kind.width)
-        self.vectors.update(stage.outputs)
-        self.take(kernel, (*(stage.reads.get(name, name) for name in kernel.inputs), *stage.outputs))
+        return kernel, (*(stage.reads.get(name, name) for name in kernel.inputs), *stage.outputs)
 
-    def _solve(self, solve: Solve, flushes: bool) -> None:
+    def _solve(self, solve: Solve, flushes: bool) -> Callable[[], _Call]:
         first = FACTORS + solve.matrix not in self.vectors
         rows = tuple(name for name in solve.inputs if name not in self.vectors)
         asked = SolveKind(solve, first, rows, flushes)
@@ -150,49 +162,57 @@ class _Chained:
         label = f"robodyn solve {request.dtype} {request.target.level}"
         pointers = tuple(word for array in plan.arrays for word in (array.ctypes.data, 0))
         flush_ns = sum(self.sizes[name] for name in solve.outputs) * _FLUSH_NS if flushes else 0.0
-        kernel = self._loops(text, label, pointers, plan.row_ns + flush_ns, plan, plan.workspace_bytes, flushes)
-        self.take(kernel, asked.arrays)
+        arrays, row_ns = asked.arrays, plan.row_ns + flush_ns
+        return self._loops(text, label, pointers, arrays, row_ns, plan, plan.workspace_bytes, flushes)
 
-    def _multiply(self, stage: Products) -> None:
+    def _multiply(self, stage: Products) -> Callable[[], _Call]:
         request, plan = self.request, ProductsPlan(self.request.model, stage, self.kind)
         text = products_module(stage, self.kind, request.target)
         label = f"robodyn products {request.dtype} {request.target.level}"
         pointers = tuple(word for array in plan.arrays for word in (array.ctypes.data, 0))
         self.vectors.update(stage.outputs)
-        kernel = self._loops(text, label, pointers, plan.row_ns, plan, plan.workspace_bytes)
-        self.take(kernel, (*stage.inputs, *stage.outputs))
+        arrays = (*stage.inputs, *stage.outputs)
+        return self._loops(text, label, pointers, arrays, plan.row_ns, plan, plan.workspace_bytes)
 
-    def flush(self, names: Sequence[str]) -> None:
+    def flush(self, names: Sequence[str]) -> Callable[[], _Call]:
         """Bring vectors to rows of the user's."""
         request, plan = self.request, FlushPlan(np.array([self.sizes[name] for name in names], np.int64))
         text = flush_module(len(names), self.kind, request.target)
         label = f"robodyn flush {request.dtype} {request.target.level}"
         words = (plan.sizes.ctypes.data, 0)
-        kernel = self._loops(text, label, words, int(plan.sizes.sum()) * _FLUSH_NS, plan, 0, True)
-        self.take(kernel, (*names, *(FLUSHED + name for name in names)))
+        arrays = (*names, *(FLUSHED + name for name in names))
+        return self._loops(text, label, words, arrays, int(plan.sizes.sum()) * _FLUSH_NS, plan, 0, True)
 
     def _loops(
         self,
         text: str,
         label: str,
         words: tuple[int, ...],
+        arrays: tuple[str, ...],
         row_ns: float,
         plan: SolvePlan | ProductsPlan | FlushPlan,
         scratch: int,
         batch: bool = False,
-    ) -> Kernel:
-        return Kernel(
-            request=self.request,
-            mode="rolled",
-            code=self.compiler.shared(text, label, self.request.target),
-            inputs=(),
-            constants=words,
-            workspace_bytes=scratch,
-            row_ns=row_ns,
-            module=lambda: text,
-            keep=plan,
-            batch=batch,
-        )
+    ) -> Callable[[], _Call]:
+        """Begin to compile what many robots share; asked for the call of it, wait."""
+        code = self.compiler.sharing(text, label, self.request.target)
+
+        def call() -> _Call:
+            kernel = Kernel(
+                request=self.request,
+                mode="rolled",
+                code=code(),
+                inputs=(),
+                constants=words,
+                workspace_bytes=scratch,
+                row_ns=row_ns,
+                module=lambda: text,
+                keep=plan,
+                batch=batch,
+            )
+            return kernel, arrays
+
+        return call
 
 
 def chained_kernel(compiler: Compiler, request: Request) -> Kernel:
@@ -208,7 +228,7 @@ def flushed_kernel(compiler: Compiler, request: Request, inner: Kernel) -> Kerne
     sizes = {name: math.prod(output_shape(request.model, each)) for name, each in outputs.items()}
     work = _Chained(compiler, request, sizes)
     work.take(inner, (*inner.inputs, *outputs))
-    work.flush(tuple(outputs))
+    work.take(*work.flush(tuple(outputs))())
     users = [*inner.inputs, *(FLUSHED + name for name in outputs)]
     return work.calling("unrolled", users, sizes)
 

@@ -164,11 +164,14 @@ class Code:
         Raises:
             UnavailableError: there is no function of that name.
         """
-        with _LOCK:
-            if name not in self._found:
-                try:
-                    self._found[name] = self._linker.lookup(self._name, name)
-                except RuntimeError as error:
-                    message = f"engine 'cpu': machine code without a function {name!r}: {error}"
-                    raise UnavailableError(message) from error
-            return int(self._found[name][name])
+        if name not in self._found:  # what was looked up need not wait for a compilation elsewhere
+            with _LOCK:
+                if name not in self._found:  # once: with what a second look up gives the first one's code would go
+                    self._found[name] = self._lookup(name)
+        return int(self._found[name][name])
+
+    def _lookup(self, name: str) -> Any:
+        try:
+            return self._linker.lookup(self._name, name)
+        except RuntimeError as error:
+            raise UnavailableError(f"engine 'cpu': machine code without a function {name!r}: {error}") from error

@@ -15,7 +15,7 @@ from robodyn.chains import Units
 from robodyn.engines.cpu.backends import OPT, Loaded
 from robodyn.engines.cpu.cache import ObjectCache
 from robodyn.engines.cpu.jit import Code, assembly
-from robodyn.engines.cpu.keys import Linked, compiled
+from robodyn.engines.cpu.keys import Linked, compiled, compiling
 from robodyn.engines.cpu.request import Request, input_names
 from robodyn.engines.cpu.rolled_plan import Traits, traits_of
 from robodyn.engines.cpu.rolled_program import RolledProgram
@@ -180,6 +180,11 @@ class Compiler:
     def shared(self, text: str, label: str, target: Target) -> Code:
         """Code that every robot shares, from the cache if it is there."""
         return Code(compiled(text, label, target, OPT, self.cache), target)
+
+    def sharing(self, text: str, label: str, target: Target) -> Callable[[], Code]:
+        """The same, compiled while other things are done."""
+        wait = compiling(text, label, target, OPT, self.cache)
+        return lambda: Code(wait(), target)
 
     def rolled(self, request: Request, width: int | None) -> Kernel:
         """Rolled code for vectors of so many states; None: as many as registers hold, if their workspace is no larger

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -27,6 +28,7 @@ from robodyn.cached import cached_property
 from robodyn.engines.cpu.cache import ObjectCache
 from robodyn.engines.cpu.jit import compile_object
 from robodyn.engines.cpu.target import Target
+from robodyn.errors import UnavailableError
 
 _PACKAGE = Path(robodyn.__file__).resolve().parent
 _COMPILER = ("engines/cpu/jit.py", "engines/cpu/target.py")
@@ -146,6 +148,30 @@ def compiled(text: str, label: str, target: Target, opt: int, cache: ObjectCache
         code = compile_object(text, target, opt)
         cache.put(key, code, label)
     return code
+
+
+def compiling(text: str, label: str, target: Target, opt: int, cache: ObjectCache) -> Callable[[], bytes]:
+    """What `compiled` gives, once it is called for: another thread begins where the cache has nothing, for LLVM leaves
+    Python to others while it works."""
+    code = cache.get(object_key(_digest(text.encode()), target, opt)) if cache.problem() is None else None
+    if code is not None:
+        return lambda: code
+    found: list[bytes] = []
+
+    def work() -> None:
+        with suppress(UnavailableError, MemoryError):  # who asks for the code gets them
+            found.append(compiled(text, label, target, opt, cache))
+
+    def wait() -> bytes:
+        thread.join()
+        return found[0] if found else compiled(text, label, target, opt, cache)
+
+    thread = threading.Thread(target=work, daemon=True)
+    try:
+        thread.start()
+    except (RuntimeError, MemoryError):  # the system grants no thread
+        return lambda: compiled(text, label, target, opt, cache)
+    return wait
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from robodyn.chains import Traceable
+from robodyn.codegen.collector import no_collection
 from robodyn.engines.cpu.structure import structure
 from robodyn.engines.cpu.target import Target
 from robodyn.engines.cpu.unrolled import unrolled_module
@@ -58,6 +59,7 @@ class Request:
         state.update(repr((kind, *task, self.base, str(self.dtype), sorted(self.vectors), *facts)).encode())
         return state.hexdigest()
 
+    @no_collection()
     def trace(self) -> Program:
         """The straight-line program."""
         return trace(self.model, self.algorithm, link=self.link, base=self.base)

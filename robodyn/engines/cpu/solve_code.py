@@ -20,6 +20,7 @@ from robodyn.engines.cpu.straight_line import attributes
 from robodyn.engines.cpu.streaming import FLUSHED, flush_functions
 from robodyn.engines.cpu.target import Target
 from robodyn.engines.cpu.vectors import Lines, VectorType, declarations
+from robodyn.sweeps import DofOutput
 
 CONSTANTS = ("n", "lower starts", "lower index")
 """Arrays of 64-bit integers: the matrix's size; columns below the diagonal by row."""
@@ -48,6 +49,13 @@ class SolveKind:
         return (matrix, FACTORS + matrix, *others)
 
     @property
+    def widths(self) -> range:
+        """Columns of tiles; vectors have one."""
+        likes = [solution.like for solution in self.solve.outputs.values()]
+        vectors = all(isinstance(like, DofOutput) and not like.lanes for like in likes)
+        return range(1, 2 if vectors else WIDTH + 1)
+
+    @property
     def arrays(self) -> tuple[str, ...]:
         """All arrays of the table."""
         outputs = tuple(self.solve.outputs)
@@ -62,8 +70,8 @@ def solve_module(kind: SolveKind, vector: VectorType, target: Target) -> str:
         runtime_functions(vector),
         flush_functions(vector, target) if kind.flushes else "",
         _factor(vector) if kind.first else "",
-        *(part(vector, width) for width in range(1, WIDTH + 1) for part in (_unit, _mirror)),
-        *(sweep(vector, name, width, rows) for width in range(1, WIDTH + 1) for name in ("up", "down")),
+        *(part(vector, width) for width in kind.widths for part in (_unit, _mirror)),
+        *(sweep(vector, name, width, rows) for width in kind.widths for name in ("up", "down")),
         *(_solution(kind, vector, number) for number in range(len(kind.solve.outputs))),
         _kernel(kind, vector),
         attributes(target),
@@ -249,7 +257,7 @@ def _solution(kind: SolveKind, vector: VectorType, number: int) -> str:
     T, unit = vector.name, not solution.arrays
     sign = vector.splat(-1.0 if solution.plus is None and solution.minus is not None else 1.0)
     calls = ""
-    for width in range(1, WIDTH + 1):
+    for width in kind.widths:
         steps = [
             f"unit{width}(ptr {result}, i64 %n, i64 %c)" if unit else "",
             f"up{width}(ptr %X, ptr %V, ptr %up, i64 %columns)",
@@ -258,7 +266,7 @@ def _solution(kind: SolveKind, vector: VectorType, number: int) -> str:
         ]
         listed = "".join(f"  call void @{step}\n" for step in steps if step)
         calls += f"tile.{width}:\n{listed}  br label %next\n"
-    cases = "".join(f"    i64 {width}, label %tile.{width}\n" for width in range(1, WIDTH))
+    cases = "".join(f"    i64 {width}, label %tile.{width}\n" for width in kind.widths[:-1])
     return f"""define internal void @solution_{number}(ptr %table, i64 %n, ptr %V, ptr %D, i64 %first, i64 %end) #0 {{
 entry:
 {setup}
@@ -285,7 +293,7 @@ each:
   %flushed.at = getelementptr i64, ptr %c.at, i64 4
   %flushed.next = load i64, ptr %flushed.at
   %X = getelementptr {T}, ptr {result}, i64 %c
-  switch i64 %count, label %tile.{WIDTH} [
+  switch i64 %count, label %tile.{kind.widths[-1]} [
 {cases}  ]
 {calls}next:
 {flush}  %t.next = add i64 %t, 1
