@@ -15,7 +15,8 @@ from robodyn.arguments import Array, count, flag, one_of
 from robodyn.capture import Captured, capture
 from robodyn.chains import Task
 from robodyn.engines.gpu.options import GpuOptions, gpu_options
-from robodyn.engines.make import ENGINE_NAMES, Options, make_engine
+from robodyn.engines.make import make_engine
+from robodyn.engines.options import ENGINE_NAMES, Options
 from robodyn.engines.protocol import DTYPES, Engine, Explanation
 from robodyn.engines.scan.options import ScanOptions, scan_options
 from robodyn.errors import ArgumentError

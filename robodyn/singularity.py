@@ -11,7 +11,8 @@ from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.pivots import MASS_MATRIX_SIZE, PIVOTS
 from robodyn.arguments import Array
 from robodyn.engines.dense import pivots_with_error
-from robodyn.engines.make import AUTO, REFERENCE, Options, make_engine
+from robodyn.engines.make import make_engine
+from robodyn.engines.options import AUTO, REFERENCE, Options
 from robodyn.engines.protocol import Engine
 from robodyn.model import Model
 from robodyn.sweeps import Algorithm, with_inertia

@@ -15,7 +15,7 @@ from robots import own
 import robodyn as rd
 from robodyn.chains import StepPart, step_of
 from robodyn.engines.cpu import route
-from robodyn.engines.cpu.kernels import Compiler
+from robodyn.engines.cpu.compiler import Compiler
 from robodyn.integrators import INTEGRATORS, evaluations
 from robodyn.joints import KINDS
 from robodyn.queries.call import Call

@@ -17,7 +17,7 @@ import robodyn
 from robodyn import archives, cli_state_files, errors, sweeps
 from robodyn.builders import elements, sources, urdf
 from robodyn.builders.findings import FINDINGS, SEVERITIES
-from robodyn.engines.make import ENGINE_NAMES
+from robodyn.engines.options import ENGINE_NAMES
 from robodyn.engines.protocol import DTYPES
 from robodyn.engines.scan import HeavyPaths, VectorTree
 from robodyn.joints import KINDS, JointKind

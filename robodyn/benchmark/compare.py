@@ -30,7 +30,7 @@ from robodyn.benchmark.pinocchio_peer import Pinocchio
 from robodyn.benchmark.timing import Timing, measure, seconds_of
 from robodyn.builders.values import whole_number
 from robodyn.dynamics import Dynamics
-from robodyn.engines.make import ENGINE_NAMES
+from robodyn.engines.options import ENGINE_NAMES
 from robodyn.engines.protocol import DTYPES
 from robodyn.errors import ArgumentError, NumericalError, RobodynError, UnavailableError
 from robodyn.messages import brief

@@ -2,46 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robodyn.engines.gpu.options import GpuOptions
+from robodyn.engines.options import AUTO, REFERENCE, Options
 from robodyn.engines.protocol import Engine
-from robodyn.engines.scan.options import ScanOptions
-from robodyn.errors import UnavailableError
+from robodyn.engines.recursions import recursive_engine
 from robodyn.model import Model
 
 if TYPE_CHECKING:
     from robodyn.engines.gpu.engine import GpuEngine
-
-ENGINE_NAMES = ("auto", "reference", "cpu", "gpu", "scan")
-"""What `engine=` can be."""
-AUTO, REFERENCE = ENGINE_NAMES[:2]
-
-
-@dataclass(frozen=True)
-class Options:
-    """What engines are made with, as given to `Dynamics`."""
-
-    engine: str = AUTO
-    threads: int | None = None
-    compile: str = "lazy"
-    code: str = "auto"
-    scan: ScanOptions | None = None
-    gpu: GpuOptions | None = None
-
-    @property
-    def chooses(self) -> bool:
-        """Whether the engine is chosen call by call."""
-        return self.engine == AUTO
-
-    @property
-    def takes_gpu(self) -> bool:
-        """Whether arrays on a GPU are for the GPU engine."""
-        return self.engine in (AUTO, "gpu")
 
 
 def make_engine(model: Model, dtype: np.dtype[Any], options: Options) -> Engine:
@@ -50,25 +21,13 @@ def make_engine(model: Model, dtype: np.dtype[Any], options: Options) -> Engine:
     Raises:
         UnavailableError: an engine that cannot run on this machine.
     """
-    name = options.engine
-    if name in (AUTO, "cpu"):
-        try:
-            from robodyn.engines.cpu.engine import CpuEngine
-
-            return CpuEngine(model, dtype, options.threads, options.compile, options.code, lenient=options.chooses)
-        except (UnavailableError, ImportError, OSError) as error:
-            if name == "cpu":
-                raise UnavailableError(f"engine: 'cpu' does not run here: {error}") from error
-            warnings.warn(f"engine 'cpu' does not run here, 'reference' does: {error}", RuntimeWarning, stacklevel=3)
-    if name == "gpu":
+    if options.engine == "gpu":
         return make_gpu_engine(model, dtype, options)
-    if name == "scan":
+    if options.engine == "scan":
         from robodyn.engines.scan.engine import ScanEngine
 
         return ScanEngine(model, dtype, options.scan)
-    from robodyn.engines.reference import ReferenceEngine
-
-    return ReferenceEngine(model, dtype)
+    return recursive_engine(model, dtype, options)
 
 
 def make_gpu_engine(model: Model, dtype: np.dtype[Any], options: Options) -> GpuEngine:

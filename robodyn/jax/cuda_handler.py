@@ -17,7 +17,7 @@ from typing import Any
 from robodyn._version import __version__
 from robodyn.engines.cpu.cache import ObjectCache
 from robodyn.engines.cpu.jit import Code
-from robodyn.engines.cpu.kernels import Compiler
+from robodyn.engines.cpu.kernels import Maker
 from robodyn.engines.cpu.target import host_target
 from robodyn.engines.gpu.device import Device
 from robodyn.engines.gpu.engine import Launch
@@ -243,8 +243,8 @@ class CudaHandler:
         self._launches = tuple(launches)
         (device, launch), *_ = self._launches
         source = launch.kernel.source
-        compiler = Compiler(ObjectCache.from_environment())
-        self._code: Code = compiler.shared(TEXT, "robodyn runtime", host_target())
+        maker = Maker(ObjectCache.from_environment())
+        self._code: Code = maker.shared(TEXT, "robodyn runtime", host_target())
         self._columns = (WORD * len(columns))(*columns)
         self._constants = [(WORD * len(each.constants))(*map(_place, each.constants)) for _, each in self._launches]
         self._places = (Place * (1 + max(each.number for each, _ in self._launches)))()

@@ -14,7 +14,8 @@ from robodyn import exact
 from robodyn.arguments import Array, flag, one_of, rows_named
 from robodyn.array_library import NUMPY, Library, require_one_place
 from robodyn.cached import cached_property
-from robodyn.engines.make import Options, judging_engine, make_gpu_engine
+from robodyn.engines.make import judging_engine, make_gpu_engine
+from robodyn.engines.options import Options
 from robodyn.engines.protocol import Engine, Front
 from robodyn.errors import ArgumentError, NumericalError, SingularError
 from robodyn.messages import brief

@@ -14,7 +14,7 @@ from robodyn.arguments import Array
 from robodyn.chains import Chain, Products, Solve, Stage, Units
 from robodyn.engines.cpu.chain_code import chain_module, flush_module
 from robodyn.engines.cpu.chains import ChainPlan, StageCall, sizes_between
-from robodyn.engines.cpu.kernels import Compiler, Kernel
+from robodyn.engines.cpu.kernels import Kernel, Maker
 from robodyn.engines.cpu.panel_code import panel_rows
 from robodyn.engines.cpu.products import ProductsPlan, products_module
 from robodyn.engines.cpu.request import Request, input_names
@@ -74,8 +74,8 @@ class _Chained:
     `sizes`: scalars of one state of what they leave, by name.
     """
 
-    def __init__(self, compiler: Compiler, request: Request, sizes: dict[str, int]) -> None:
-        self.compiler, self.request, self.sizes = compiler, request, sizes
+    def __init__(self, maker: Maker, request: Request, sizes: dict[str, int]) -> None:
+        self.maker, self.request, self.sizes = maker, request, sizes
         wide = VectorType.of(request.dtype, request.target)
         self.too_wide = too_wide(sum(self.sizes.values()) * wide.bytes)
         self.kind = VectorType.of(request.dtype, request.target, 1) if self.too_wide else wide
@@ -125,7 +125,7 @@ class _Chained:
         return Kernel(
             request=self.request,
             mode=mode,
-            code=self.compiler.shared(text, "robodyn chain", self.request.target),
+            code=self.maker.shared(text, "robodyn chain", self.request.target),
             inputs=input_names(self.request),
             constants=(plan.descriptor.ctypes.data, 0),
             workspace_bytes=plan.workspace_bytes,
@@ -141,9 +141,9 @@ class _Chained:
         self.arrays.append(arrays)
 
     def _algorithm(self, stage: Stage, part: Request) -> _Call:
-        compiler = self.compiler
-        route = "loops" if self.too_wide else compiler.route(part)
-        kernel = compiler.whole(route) if isinstance(route, Whole) else compiler.rolled(part, self.kind.width)
+        maker = self.maker
+        route = "loops" if self.too_wide else maker.route(part)
+        kernel = maker.whole(route) if isinstance(route, Whole) else maker.rolled(part, self.kind.width)
         return kernel, (*(stage.reads.get(name, name) for name in kernel.inputs), *stage.outputs)
 
     def _solve(self, solve: Solve, flushes: bool) -> Callable[[], _Call]:
@@ -195,7 +195,7 @@ class _Chained:
         batch: bool = False,
     ) -> Callable[[], _Call]:
         """Begin to compile what many robots share; asked for the call of it, wait."""
-        code = self.compiler.sharing(text, label, self.request.target)
+        code = self.maker.sharing(text, label, self.request.target)
 
         def call() -> _Call:
             kernel = Kernel(
@@ -215,29 +215,28 @@ class _Chained:
         return call
 
 
-def chained_kernel(compiler: Compiler, request: Request) -> Kernel:
+def chained_kernel(maker: Maker, request: Request) -> Kernel:
     """Every stage of a chain a kernel of its own, one that flushes results, and one that calls them."""
     chain = request.algorithm
     assert isinstance(chain, Chain)
-    return _Chained(compiler, request, sizes_between(request.model, chain)).chain(chain)
+    return _Chained(maker, request, sizes_between(request.model, chain)).chain(chain)
 
 
-def flushed_kernel(compiler: Compiler, request: Request, inner: Kernel) -> Kernel:
+def flushed_kernel(maker: Maker, request: Request, inner: Kernel) -> Kernel:
     """A kernel that leaves its results as vectors, and a flush of them to the user's rows."""
     outputs = request.algorithm.outputs
     sizes = {name: math.prod(output_shape(request.model, each)) for name, each in outputs.items()}
-    work = _Chained(compiler, request, sizes)
+    work = _Chained(maker, request, sizes)
     work.take(inner, (*inner.inputs, *outputs))
     work.take(*work.flush(tuple(outputs))())
     users = [*inner.inputs, *(FLUSHED + name for name in outputs)]
     return work.calling("unrolled", users, sizes)
 
 
-def repeated_kernel(compiler: Compiler, request: Request) -> Kernel:
+def repeated_kernel(maker: Maker, request: Request, inner: Kernel) -> Kernel:
     """The kernel of an algorithm or a chain, and one that calls it at every unit vector."""
     task, model = request.algorithm, request.model
     assert isinstance(task, Units)
-    inner = compiler.kernel(next(parts_of(request)), single=False)
     inputs = input_names(request)
     call = StageCall(inner.address, (*inner.inputs, *task.outputs), inner.constants, inner.workspace_bytes)
     plan = UnitsPlan(model, task, inputs, call, request.dtype)
@@ -245,7 +244,7 @@ def repeated_kernel(compiler: Compiler, request: Request) -> Kernel:
     return Kernel(
         request=request,
         mode="repeated",
-        code=compiler.shared(text, "robodyn units", request.target),
+        code=maker.shared(text, "robodyn units", request.target),
         inputs=inputs,
         constants=(plan.descriptor.ctypes.data, 0),
         workspace_bytes=plan.workspace_bytes,

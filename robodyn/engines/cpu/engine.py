@@ -17,9 +17,10 @@ from robodyn.arguments import Array
 from robodyn.cached import cached_property
 from robodyn.chains import Step, Task, Traceable, cheapest
 from robodyn.engines.cpu.cache import ObjectCache
+from robodyn.engines.cpu.compiler import Compiler
 from robodyn.engines.cpu.generated import GeneratedCode
 from robodyn.engines.cpu.jit import Code
-from robodyn.engines.cpu.kernels import Compiler, Kernel, workspace
+from robodyn.engines.cpu.kernels import Kernel, workspace
 from robodyn.engines.cpu.march import Call, March, step_in_parts, whole_step
 from robodyn.engines.cpu.native import EntryKernel, Scratch, make_entry
 from robodyn.engines.cpu.pool import default_threads, shared_pool

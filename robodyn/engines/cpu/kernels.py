@@ -11,15 +11,14 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.cached import cached_property
-from robodyn.chains import Units
 from robodyn.engines.cpu.backends import OPT, Loaded
 from robodyn.engines.cpu.cache import ObjectCache
 from robodyn.engines.cpu.jit import Code, assembly
 from robodyn.engines.cpu.keys import Linked, compiled, compiling
 from robodyn.engines.cpu.request import Request, input_names
-from robodyn.engines.cpu.rolled_plan import Traits, traits_of
+from robodyn.engines.cpu.rolled_plan import Traits
 from robodyn.engines.cpu.rolled_program import RolledProgram
-from robodyn.engines.cpu.route import Route, Whole, find_route, parts_of, too_wide
+from robodyn.engines.cpu.route import Route, Whole, find_route, too_wide
 from robodyn.engines.cpu.target import Target
 from robodyn.engines.cpu.vectors import VectorType
 from robodyn.errors import UnavailableError
@@ -99,8 +98,8 @@ class Kernel:
         return self.program.operations
 
 
-class Compiler:
-    """Makes kernels, looking into the cache first.
+class Maker:
+    """Makes kernels that are one piece of code, looking into the cache first.
 
     Args:
         cache: where machine code is kept between processes.
@@ -110,39 +109,11 @@ class Compiler:
     def __init__(self, cache: ObjectCache, mode: str = "auto") -> None:
         self.cache, self.mode = cache, mode
 
-    def kernel(self, request: Request, *, single: bool) -> Kernel:
-        """The kernel of a request; `single`: for one state at a time, where that makes a difference.
-
-        Raises:
-            UnavailableError: LLVM cannot compile it, or it needs more memory than there is.
-        """
-        route = self.route(request)
-        if route == "loops":
-            return self.rolled(request, 1 if single else None)
-        whole = self.whole(route) if isinstance(route, Whole) else None
-        if whole is not None and not whole.request.vectors:
-            return whole
-        from robodyn.engines.cpu.chained import chained_kernel, flushed_kernel, repeated_kernel
-
-        if whole is not None:
-            return flushed_kernel(self, request, whole)
-        return (repeated_kernel if isinstance(request.algorithm, Units) else chained_kernel)(self, request)
-
     def route(self, request: Request) -> Route:
         """What a request becomes, traced where that is needed to know."""
         route = find_route(request, self.mode, self._cache(request))
         assert route is not None
         return route
-
-    def in_cache(self, request: Request, *, single: bool = False) -> bool:
-        """Whether the code of a request waits in the cache: that of its own, not what robots share."""
-        route = find_route(request, self.mode, self._cache(request), trace=False)
-        if route == "parts":
-            return all(self.in_cache(part) for part in parts_of(request))
-        if route == "loops":
-            kind = VectorType.of(request.dtype, request.target, 1 if single else None)
-            return self._rolled_code(request, traits_of(request.model), kind).code() is not None
-        return isinstance(route, Whole) and route.code is not None
 
     def _cache(self, request: Request) -> ObjectCache:
         return self.cache if request.cacheable else ObjectCache(None)
@@ -168,14 +139,6 @@ class Compiler:
         if program is not None:
             kernel.__dict__["program"] = program
         return kernel
-
-    def step(self, request: Request) -> tuple[Kernel, ...]:
-        """The program of an integrator's step, or where it would be too large those of its parts; nothing where these
-        are too large as well, or code is to be rolled."""
-        route = self.route(request)
-        routes = [route] if isinstance(route, Whole) else [self.route(part) for part in parts_of(request)]
-        programs = [route for route in routes if isinstance(route, Whole)]
-        return tuple(map(self.whole, programs)) if len(programs) == len(routes) else ()
 
     def shared(self, text: str, label: str, target: Target) -> Code:
         """Code that every robot shares, from the cache if it is there."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.chains import Step
-from robodyn.engines.cpu.kernels import Compiler, Kernel
+from robodyn.engines.cpu.kernels import Kernel, Maker
 
 _LINE = 64
 Launch = Callable[[Kernel, int, int, int], None]
@@ -57,7 +57,7 @@ def step_in_parts(step: Step, parts: Sequence[Kernel], dynamics: Kernel) -> list
 class March:
     """The kernel around those of a step."""
 
-    def __init__(self, compiler: Compiler, step: Step, calls: Sequence[Call]) -> None:
+    def __init__(self, maker: Maker, step: Step, calls: Sequence[Call]) -> None:
         self._step, self._calls = step, tuple(calls)
         tables = 16 * max(call.entries for call in calls)
         self._own = -(-tables // _LINE) * _LINE
@@ -65,7 +65,7 @@ class March:
         self._kernel = replace(
             first,
             mode="march",
-            code=compiler.shared(MODULE, "march", first.request.target),
+            code=maker.shared(MODULE, "march", first.request.target),
             constants=(),
             workspace_bytes=self._own + max(call.kernel.workspace_bytes for call in calls),
             row_ns=sum(call.kernel.row_ns for call in calls),

@@ -10,7 +10,8 @@ import ctypes
 from collections.abc import Callable
 from functools import cache
 
-from robodyn.tree import Indices
+import numpy as np
+from numpy.typing import NDArray
 
 _FORWARD = """
 define void @{name}(i64 %n, {arrays}) {{
@@ -143,12 +144,14 @@ def passes() -> Callable[..., None]:
         UnavailableError: no machine code here.
     """
     from robodyn.engines.cpu.cache import ObjectCache
-    from robodyn.engines.cpu.kernels import Compiler
+    from robodyn.engines.cpu.jit import Code
+    from robodyn.engines.cpu.keys import compiled
     from robodyn.engines.cpu.target import host_target
 
-    code = Compiler(ObjectCache.from_environment()).shared(_MODULE, "passes over trees", host_target())
+    target = host_target()
+    code = Code(compiled(_MODULE, "passes over trees", target, 1, ObjectCache.from_environment()), target)
 
-    def run(name: str, parent: Indices, *arrays: Indices) -> None:
+    def run(name: str, parent: NDArray[np.intp], *arrays: NDArray[np.intp]) -> None:
         signature = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * (1 + len(arrays)))
         pointers = (array.ctypes.data for array in (parent, *arrays))
         signature(code.address(name))(parent.size, *pointers)

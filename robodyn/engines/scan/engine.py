@@ -1,119 +1,27 @@
-"""The scan engine: algorithms as scans over paths and subtrees, for one huge tree or a batch of trees."""
+"""The scan engine: on NumPy arrays itself, and by another engine on those of a device."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robodyn.arguments import Array
 from robodyn.array_library import Library
-from robodyn.chains import Task
-from robodyn.engines.protocol import Engine, Explanation
-from robodyn.engines.scan.costs import choices_of, current_costs, estimates
-from robodyn.engines.scan.elementwise import operators
-from robodyn.engines.scan.mass_matrix import require_sparse_memory, sparse_mass_matrix
-from robodyn.engines.scan.methods import ANSWERS, methods_of
+from robodyn.engines.protocol import Engine
 from robodyn.engines.scan.options import ScanOptions
-from robodyn.engines.scan.states import Layout, State
-from robodyn.errors import UnavailableError
+from robodyn.engines.scan.scans import Scans
 from robodyn.model import Model
-from robodyn.questions import Question
 
 if TYPE_CHECKING:
     from robodyn.engines.scan.gpu_engine import GpuScanEngine
-    from robodyn.engines.scan.on_gpu import ScanDevice
 
 
-class ScanEngine(Engine):
-    """Answers questions about one model by scans, on NumPy arrays or on those of a device (`GpuScanEngine`)."""
+class ScanEngine(Scans):
+    """Answers questions about one model by scans on NumPy arrays."""
 
-    name = "scan"
-
-    def __init__(
-        self,
-        model: Model,
-        dtype: np.dtype[Any],
-        options: ScanOptions | None = None,
-        device: ScanDevice | None = None,
-    ) -> None:
-        self.model, self.dtype = model, dtype
-        self.layout = Layout(model, dtype, options or ScanOptions(), device)
-        self._chosen: dict[tuple[str, int], str] = {}
+    def __init__(self, model: Model, dtype: np.dtype[Any], options: ScanOptions | None = None) -> None:
+        super().__init__(model, dtype, options)
         self._there: GpuScanEngine | None = None
-
-    def run(
-        self,
-        algorithm: Task,
-        inputs: Mapping[str, Array],
-        outputs: Mapping[str, Array],
-        *,
-        link: int | None = None,
-    ) -> None:
-        """Nothing: scans are no sweeps.
-
-        Raises:
-            UnavailableError: always.
-        """
-        self._refuse(algorithm.name)
-
-    def answer(
-        self,
-        question: Question,
-        method: str,
-        inputs: Mapping[str, Array],
-        outputs: Mapping[str, Array],
-        link: int | None = None,
-        **choices: Any,
-    ) -> None:
-        """Fill `outputs`; see `robodyn.engines.protocol.Engine`."""
-        if question.name not in ANSWERS:
-            self._refuse(question.name)
-        fill, batch = ANSWERS[question.name], len(inputs["q"])
-        chosen = self.method(question.name, batch) if method == "auto" else method
-        rows = self.layout.states_at_once
-        for start in range(0, batch, rows):
-            piece = slice(start, start + rows)
-            # Values that are not finite stay in their rows, also as warnings.
-            with np.errstate(all="ignore"), operators(self.layout.options.operators):
-                state = State(self.layout, {name: array[piece] for name, array in inputs.items()})
-                fill(state, chosen, [array[piece] for array in outputs.values()])
-
-    def sparse_mass_matrix(self, inputs: Mapping[str, Array], finished: Callable[[Array], Array]) -> Any:
-        """H of one state as a `scipy.sparse.csr_array`.
-
-        Args:
-            inputs: arrays (1, ...).
-            finished: takes the entries, (1, nnz), for a last check, and gives them back as (nnz,).
-
-        Raises:
-            ArgumentError: more than memory holds.
-        """
-        require_sparse_memory(self.layout)
-        given = {**inputs, "q": self.model.unit_coordinates(inputs["q"])}
-        with np.errstate(all="ignore"), operators(self.layout.options.operators):
-            H = sparse_mass_matrix(State(self.layout, given))
-        H.data = finished(H.data[None])
-        return H
-
-    def method(self, question: str, batch: int) -> str:
-        """The method that answers a question of a batch where none is asked for."""
-        if not choices_of(question):
-            return methods_of(question)[0]
-        if (question, batch) not in self._chosen:
-            self._chosen[question, batch] = next(iter(estimates(current_costs(), self.layout, question, batch)))
-        return self._chosen[question, batch]
-
-    def explain(self, question: Question, batch: int) -> Explanation:
-        """The method with the least estimate."""
-        options, name, costs = self.layout.options, question.name, current_costs()
-        how = f"{options.layout} layout, {options.kernel} kernel, {options.operators} operators"
-        method = self.method(name, batch)
-        if not choices_of(name):
-            return Explanation(name, batch, self.name, method, f"the only one; {how}")
-        found = estimates(costs, self.layout, name, batch)
-        return Explanation(name, batch, self.name, method, f"the least estimate ({costs.source}); {how}", found)
 
     def on_device(self) -> tuple[Engine, Library]:
         """The same on arrays on a GPU."""
@@ -127,9 +35,3 @@ class ScanEngine(Engine):
         if self._there is None:
             self._there = GpuScanEngine(self.model, self.dtype, self.layout.options)
         return self._there
-
-    def _refuse(self, asked: str) -> NoReturn:
-        raise UnavailableError(
-            f"engine: 'scan' does not answer this query ({asked}); it answers {', '.join(ANSWERS)}; engines that "
-            "answer all: 'reference', 'cpu'"
-        )

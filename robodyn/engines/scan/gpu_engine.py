@@ -14,11 +14,11 @@ from robodyn.engines.gpu.device import Device, default_device
 from robodyn.engines.gpu.engine import DeviceArrays, require_own_process
 from robodyn.engines.scan.elements import scanning_on
 from robodyn.engines.scan.elementwise import operators
-from robodyn.engines.scan.engine import ScanEngine
 from robodyn.engines.scan.mass_matrix import require_sparse_memory, sparse_entries, sparse_pattern
 from robodyn.engines.scan.methods import methods_of
 from robodyn.engines.scan.on_gpu import ScanDevice
 from robodyn.engines.scan.options import ScanOptions
+from robodyn.engines.scan.scans import Scans
 from robodyn.engines.scan.states import State
 from robodyn.joints import unit_quaternion
 from robodyn.model import Model
@@ -33,12 +33,12 @@ elimination takes 2/3 nv^2 for each degree of freedom, `aba_scan` about 13,000 f
 works level by level, and the host waits for it in each. A matrix of that size takes half a megabyte a state."""
 
 
-class GpuScanEngine(ScanEngine):
+class GpuScanEngine(Scans):
     """Runs queries by scans on a device. Constants, indices and kernels of a model are brought there at the first call
     that needs them; later calls wait for nothing.
 
     Args:
-        model, dtype, options: as of `ScanEngine`.
+        model, dtype, options: as of `Scans`.
         device: what to run on, None for the current CUDA device.
 
     Raises:

@@ -27,8 +27,9 @@ import numpy as np
 
 from robodyn.algorithms.aba import articulated_inertia, ldl, ldl_solve, place
 from robodyn.arguments import Array
-from robodyn.engines.make import Options, make_engine
+from robodyn.engines.options import Options
 from robodyn.engines.protocol import Engine
+from robodyn.engines.recursions import recursive_engine
 from robodyn.engines.scan.backward import IDENTITY6, applied6, backward, forward, fused
 from robodyn.engines.scan.elementwise import Elementwise
 from robodyn.engines.scan.inverse import METHODS, Motions, external_forces, summed_inward
@@ -80,7 +81,7 @@ def _recursion(pool: Executor, state: State) -> Future[Array]:
     """Start the recursion of a state, on the processor: U (B, 6, nv)."""
     engine = _RECURSION.get(state.layout)
     if engine is None:
-        engine = _RECURSION[state.layout] = make_engine(state.model, state.dtype, Options())
+        engine = _RECURSION[state.layout] = recursive_engine(state.model, state.dtype, Options())
     algorithm = with_inertia(ARTICULATED_COLUMNS) if state.given("inertia") else ARTICULATED_COLUMNS
     inputs = {name: state.layout.here(state.inputs[name]) for name in algorithm.inputs}
     U = np.empty((state.batch, 6, state.model.nv), state.dtype)

@@ -1,0 +1,52 @@
+"""From what the engine is asked for to a kernel: one piece of code, or several and one that calls them."""
+
+from __future__ import annotations
+
+from robodyn.chains import Units
+from robodyn.engines.cpu.kernels import Kernel, Maker
+from robodyn.engines.cpu.request import Request
+from robodyn.engines.cpu.rolled_plan import traits_of
+from robodyn.engines.cpu.route import Whole, find_route, parts_of
+from robodyn.engines.cpu.vectors import VectorType
+
+
+class Compiler(Maker):
+    """Makes all kernels; see `Maker`."""
+
+    def kernel(self, request: Request, *, single: bool) -> Kernel:
+        """The kernel of a request; `single`: for one state at a time, where that makes a difference.
+
+        Raises:
+            UnavailableError: LLVM cannot compile it, or it needs more memory than there is.
+        """
+        route = self.route(request)
+        if route == "loops":
+            return self.rolled(request, 1 if single else None)
+        whole = self.whole(route) if isinstance(route, Whole) else None
+        if whole is not None and not whole.request.vectors:
+            return whole
+        from robodyn.engines.cpu.chained import chained_kernel, flushed_kernel, repeated_kernel
+
+        if whole is not None:
+            return flushed_kernel(self, request, whole)
+        if isinstance(request.algorithm, Units):
+            return repeated_kernel(self, request, self.kernel(next(parts_of(request)), single=False))
+        return chained_kernel(self, request)
+
+    def in_cache(self, request: Request, *, single: bool = False) -> bool:
+        """Whether the code of a request waits in the cache: that of its own, not what robots share."""
+        route = find_route(request, self.mode, self._cache(request), trace=False)
+        if route == "parts":
+            return all(self.in_cache(part) for part in parts_of(request))
+        if route == "loops":
+            kind = VectorType.of(request.dtype, request.target, 1 if single else None)
+            return self._rolled_code(request, traits_of(request.model), kind).code() is not None
+        return isinstance(route, Whole) and route.code is not None
+
+    def step(self, request: Request) -> tuple[Kernel, ...]:
+        """The program of an integrator's step, or where it would be too large those of its parts; nothing where these
+        are too large as well, or code is to be rolled."""
+        route = self.route(request)
+        routes = [route] if isinstance(route, Whole) else [self.route(part) for part in parts_of(request)]
+        programs = [route for route in routes if isinstance(route, Whole)]
+        return tuple(map(self.whole, programs)) if len(programs) == len(routes) else ()
