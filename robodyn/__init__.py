@@ -34,25 +34,25 @@ if TYPE_CHECKING:
         SingularError,
         UnavailableError,
     )
-    from robodyn.external import external_force
     from robodyn.model import Model
-    from robodyn.rollout_result import Rollout
-    from robodyn.simulation import simulate
+    from robodyn.motion.result import Rollout
+    from robodyn.motion.simulation import simulate
+    from robodyn.queries.external import external_force
     from robodyn.tree import Tree
 
 _HOME = {
     "Dynamics": "dynamics",
     "Model": "model",
     "RobotDescription": "description",
-    "Rollout": "rollout_result",
+    "Rollout": "motion.result",
     "Tree": "tree",
     "auto_tree": "builders.auto_tree",
     "build_model": "builders.assemble",
-    "external_force": "external",
+    "external_force": "queries.external",
     "load_urdf": "builders.load",
     "random_tree": "builders.random_tree",
     "read_urdf": "builders.urdf",
-    "simulate": "simulation",
+    "simulate": "motion.simulation",
     "ArgumentError": "errors",
     "LoadError": "errors",
     "NumericalError": "errors",

@@ -12,18 +12,20 @@ from numpy.typing import ArrayLike
 
 from robodyn import exact
 from robodyn.arguments import Array, count, flag, one_of
-from robodyn.capture import Captured, capture
 from robodyn.chains import Task
+from robodyn.engines.gpu.capture import Captured, capture
 from robodyn.engines.gpu.options import GpuOptions, gpu_options
 from robodyn.engines.make import make_engine
 from robodyn.engines.options import ENGINE_NAMES, Options
 from robodyn.engines.protocol import DTYPES, Engine, Explanation
 from robodyn.engines.scan.options import ScanOptions, scan_options
 from robodyn.errors import ArgumentError
-from robodyn.explanation import explain
 from robodyn.messages import brief
 from robodyn.model import Model
+from robodyn.motion.result import Rollout
+from robodyn.motion.rollout import Policy, rollout
 from robodyn.queries.core import require_model
+from robodyn.queries.explanation import explain
 from robodyn.queries.forces import ForceQueries
 from robodyn.queries.gradients import GradientQueries
 from robodyn.queries.kinematic import KinematicQueries
@@ -32,8 +34,6 @@ from robodyn.queries.rest import RestQueries
 from robodyn.queries.second_order import SecondOrderQueries
 from robodyn.queries.totals import TotalQueries
 from robodyn.questions import QUESTIONS, plain_questions
-from robodyn.rollout import Policy, rollout
-from robodyn.rollout_result import Rollout
 from robodyn.sweeps import PER_BODY, PER_VELOCITY
 
 if TYPE_CHECKING:

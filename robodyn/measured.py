@@ -21,7 +21,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from robodyn._version import __version__
-from robodyn.engines.cpu.cache import ObjectCache
+from robodyn.codegen.cache import ObjectCache
 from robodyn.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def _is_number(found: Any) -> bool:
 def _key() -> str:
     """Under what the file is kept: times of another version or processor are others."""
     try:
-        from robodyn.engines.cpu.target import host_target
+        from robodyn.codegen.llvm.target import host_target
 
         processor = host_target().cpu, host_target().level
     except (ImportError, OSError, UnavailableError):  # nothing is compiled here, but a GPU may be measured

@@ -36,7 +36,7 @@ def _compiled_pass(name: str, parent: Indices, *arrays: Indices) -> bool:
     if parent.size < _COMPILED_FROM or parent.dtype.itemsize != 8:
         return False
     try:
-        from robodyn.engines.cpu.tree_passes import passes
+        from robodyn.codegen.llvm.tree_passes import passes
 
         passes()(name, parent, *arrays)
     except (UnavailableError, ImportError, OSError):

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import llvmlite.binding as llvm
 
-from robodyn.engines.cpu.jit import compile_object
-from robodyn.engines.cpu.target import host_target
+from robodyn.codegen.llvm.jit import compile_object
+from robodyn.codegen.llvm.target import host_target
 
 
 def assemble(lines: Iterable[str]) -> bytes:

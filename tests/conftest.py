@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import robodyn as rd
-from robodyn.engines.cpu.cache import FOLDER_VARIABLE, ObjectCache
+from robodyn.codegen.cache import FOLDER_VARIABLE, ObjectCache
 from robodyn.engines.protocol import DTYPES
 from robodyn.questions import QUESTIONS
 

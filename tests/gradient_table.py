@@ -21,7 +21,7 @@ from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.rnea import rnea
 from robodyn.algorithms.rnea_gradient import rnea_gradient
 from robodyn.chains import cheapest
-from robodyn.engines.cpu.solves import solve_operations
+from robodyn.engines.cpu.chains.solves import solve_operations
 from robodyn.tracing.unrolled import trace
 
 PAGE = ROOT / "docs" / "gradients.md"

@@ -18,10 +18,10 @@ import numpy as np
 from algorithm_table import ALGORITHMS, needs_own_coordinates
 
 import robodyn as rd
+from robodyn.codegen.llvm.target import host_target
 from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.engines.cpu.kernels import Kernel, workspace
-from robodyn.engines.cpu.rolled_program import RolledProgram
-from robodyn.engines.cpu.target import host_target
+from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.tracing.unrolled import input_shapes, output_shape
 
 PAGE = mmap.PAGESIZE

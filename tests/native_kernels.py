@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.engines.cpu.jit import Code
-from robodyn.engines.cpu.native import EntryKernel, make_entry
-from robodyn.engines.cpu.pool import compile_text
+from robodyn.codegen.llvm.jit import Code
+from robodyn.engines.cpu.native.entry import EntryKernel, make_entry
+from robodyn.engines.cpu.threads.pool import compile_text
 
 PATIENCE = 60.0  # seconds that nothing here comes near unless something hangs
 DTYPES = ["float64", "float32"]

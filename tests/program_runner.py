@@ -7,8 +7,8 @@ from collections import Counter
 
 import numpy as np
 
+from robodyn.codegen.lowering import lower
 from robodyn.tracing.expression import ADD, CONSTANT, INPUT, MUL, SUB, Graph
-from robodyn.tracing.lowering import lower
 from robodyn.tracing.program import Program
 
 

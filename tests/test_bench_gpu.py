@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import robodyn as rd
 from robodyn.benchmark.compare import Settings
 from robodyn.benchmark.timing import seconds_of
-from robodyn.engines.cpu.cache import FOLDER_VARIABLE, ObjectCache
+from robodyn.codegen.cache import FOLDER_VARIABLE, ObjectCache
 from robodyn.engines.gpu import choice, compiler, engine
 from robodyn.engines.gpu.choice import SECTION
 from robodyn.errors import UnavailableError

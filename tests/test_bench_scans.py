@@ -22,12 +22,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import robodyn as rd
 from robodyn.benchmark.timing import seconds_of
 from robodyn.engines.gpu import choice
-from robodyn.engines.scan import gpu_engine
+from robodyn.engines.scan.cuda import engine as gpu_engine
 from robodyn.engines.scan.methods import methods_of
 from robodyn.engines.scan.options import LAYOUTS
 from robodyn.errors import UnavailableError
 from robodyn.measured import Row, Table
-from robodyn.scheduler import SECTION
+from robodyn.queries.scheduler import SECTION
 from tests.bench import __main__ as runner
 from tests.bench import papers, published, scan_gpu, scheduler, trees
 from tests.bench.gpu import machine

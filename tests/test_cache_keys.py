@@ -25,20 +25,20 @@ from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.energy import KINETIC_ENERGY, POTENTIAL_ENERGY
 from robodyn.algorithms.rnea import rnea
 from robodyn.chains import Chain, Solution, Solve, Stage
+from robodyn.codegen import keys
+from robodyn.codegen.cache import FOLDER_VARIABLE, ObjectCache
 from robodyn.codegen.collector import no_collection
-from robodyn.engines.cpu import keys
+from robodyn.codegen.keys import Linked, compiled, link_key, object_key, source_digests
+from robodyn.codegen.llvm.jit import Code
+from robodyn.codegen.llvm.target import host_target
 from robodyn.engines.cpu.backends import BACKEND_VARIABLE, X86, backend_of
-from robodyn.engines.cpu.cache import FOLDER_VARIABLE, ObjectCache
-from robodyn.engines.cpu.jit import Code
-from robodyn.engines.cpu.keys import Linked, compiled, link_key, object_key, source_digests
 from robodyn.engines.cpu.structure import structure
-from robodyn.engines.cpu.target import host_target
 from robodyn.questions import QUESTIONS
 from robodyn.sweeps import DofOutput
 
 PACKAGE = Path(rd.__file__).parent
 PATIENCE = 300.0
-COMPILER = "engines/cpu/jit.py"
+COMPILER = "codegen/llvm/jit.py"
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_all_that_turns_models_into_code_is_in_the_first_key(package, fresh):
 
 def test_files_of_every_kind_count_and_what_python_compiled_does_not(package):
     before = source_digests(package)
-    assert "py.typed" in before and "engines/scan/kernels.py" in before
+    assert "py.typed" in before and "engines/scan/trees/prefix_scans.py" in before
     for name in ("new.py", "engines/table.csv", "engines/__pycache__/new.pyc"):
         (package / name).parent.mkdir(exist_ok=True)
         (package / name).write_text("new")
@@ -318,7 +318,8 @@ _ROLLOUT = """
 import sys
 import threading
 import robodyn as rd
-from robodyn.engines.cpu import engine, keys
+from robodyn.codegen import keys
+from robodyn.engines.cpu import engine
 if "nothing to compile" in sys.argv:
     def fail(*_):
         raise AssertionError("compiled")

@@ -15,8 +15,10 @@ from cli_runner import QUERIES, answer, chain, library, refused, run, same, valu
 from robots import OWN, own
 
 import robodyn as rd
-from robodyn import cli, cli_results, tables
+from robodyn import tables
 from robodyn.builders.findings import FINDINGS
+from robodyn.cli import app as cli
+from robodyn.cli import results as cli_results
 
 ROBODYN = [sys.executable, "-m", "robodyn"]
 ARM = own("arm6")

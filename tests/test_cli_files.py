@@ -16,7 +16,8 @@ from cli_runner import answer, chain, library, refused, run, same, values
 from robots import own
 
 import robodyn as rd
-from robodyn import archives, cli_state_files
+from robodyn import archives
+from robodyn.cli import state_files as cli_state_files
 from robodyn.questions import QUESTIONS
 
 ARM = own("arm6")

@@ -9,9 +9,9 @@ from cpu_queries import answers, beyond, difference, regular, states_of
 from robots import own
 
 import robodyn as rd
-from robodyn.engines.cpu import target as targets
+from robodyn.codegen.llvm import target as targets
+from robodyn.codegen.llvm.target import host_target
 from robodyn.engines.cpu.engine import CpuEngine
-from robodyn.engines.cpu.target import host_target
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.tracing.unrolled import output_shape
 

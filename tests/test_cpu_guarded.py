@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from robodyn.engines.cpu.target import LEVELS, host_target
+from robodyn.codegen.llvm.target import LEVELS, host_target
 from robodyn.errors import UnavailableError
 
 

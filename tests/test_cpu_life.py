@@ -15,10 +15,13 @@ import pytest
 from cpu_queries import answers, beyond, difference, states_of
 
 import robodyn as rd
-from robodyn.engines.cpu import backends, jit, keys, pool, route
+from robodyn.codegen import keys
+from robodyn.codegen.cache import FOLDER_VARIABLE
+from robodyn.codegen.llvm import jit
+from robodyn.engines.cpu import backends, route
 from robodyn.engines.cpu import engine as engines
-from robodyn.engines.cpu.cache import FOLDER_VARIABLE
-from robodyn.engines.cpu.rolled_program import RolledProgram
+from robodyn.engines.cpu.loops.program import RolledProgram
+from robodyn.engines.cpu.threads import pool
 from robodyn.questions import QUESTIONS
 
 PATIENCE = 300.0  # seconds that nothing here comes near unless something hangs

@@ -21,13 +21,13 @@ import numpy as np
 import pytest
 from native_kernels import DTYPES, PATIENCE, Recorder, build, kernel, special, until, wanted
 
-from robodyn.engines.cpu import native
-from robodyn.engines.cpu import pool as pool_module
-from robodyn.engines.cpu.jit import Code
-from robodyn.engines.cpu.native import EntryKernel, entry_text, layout_is_known, make_entry
-from robodyn.engines.cpu.native_context import CPYTHON, MAX_CONSTANTS, MAX_INPUTS, MAX_OUTPUTS, MAX_TRAILING, Layout
-from robodyn.engines.cpu.pool import Pool, compile_text
-from robodyn.engines.cpu.pool_code import native_sleep
+from robodyn.codegen.llvm.jit import Code
+from robodyn.engines.cpu.native import entry as native
+from robodyn.engines.cpu.native.context import CPYTHON, MAX_CONSTANTS, MAX_INPUTS, MAX_OUTPUTS, MAX_TRAILING, Layout
+from robodyn.engines.cpu.native.entry import EntryKernel, entry_text, layout_is_known, make_entry
+from robodyn.engines.cpu.threads import pool as pool_module
+from robodyn.engines.cpu.threads.code import native_sleep
+from robodyn.engines.cpu.threads.pool import Pool, compile_text
 
 pytestmark = pytest.mark.skipif(not layout_is_known(), reason="no built-in entries on this Python and NumPy")
 
@@ -272,7 +272,7 @@ def script(body: str) -> None:
         faulthandler.dump_traceback_later(PATIENCE, exit=True)
         import numpy as np
         from native_kernels import build, wanted
-        from robodyn.engines.cpu.pool import Pool
+        from robodyn.engines.cpu.threads.pool import Pool
         pool = Pool(3)
         entry = build(pool=pool, grain=16, fallback=lambda *args: sys.exit(3))
         def batch(rows=1000):

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from native_kernels import DTYPES, PATIENCE, Recorder, build, special, until, wanted
 
-from robodyn.engines.cpu.native import EntryKernel, Scratch, layout_is_known, make_entry
-from robodyn.engines.cpu.pool import Pool
+from robodyn.engines.cpu.native.entry import EntryKernel, Scratch, layout_is_known, make_entry
+from robodyn.engines.cpu.threads.pool import Pool
 
 pytestmark = pytest.mark.skipif(not layout_is_known(), reason="no built-in entries on this Python and NumPy")
 

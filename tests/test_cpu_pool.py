@@ -17,10 +17,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from robodyn.engines.cpu import pool as pool_module
-from robodyn.engines.cpu.jit import Code
-from robodyn.engines.cpu.pool import Pool, compile_text, default_threads, shared_pool
-from robodyn.engines.cpu.pool_code import State, native_sleep, pool_text
+from robodyn.codegen.llvm.jit import Code
+from robodyn.engines.cpu.threads import pool as pool_module
+from robodyn.engines.cpu.threads.code import State, native_sleep, pool_text
+from robodyn.engines.cpu.threads.pool import Pool, compile_text, default_threads, shared_pool
 
 PATIENCE = 60.0  # seconds that nothing here comes near unless something hangs
 KINDS = [kind for kind in ("futex", "pthread", "") if not kind or native_sleep() in ("futex", kind)]

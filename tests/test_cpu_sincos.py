@@ -11,10 +11,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from robodyn.engines.cpu import sincos
-from robodyn.engines.cpu.jit import Code, assembly, compile_object
-from robodyn.engines.cpu.target import LEVELS, Target, host_target
-from robodyn.engines.cpu.vectors import Lines, VectorType, declarations
+from robodyn.codegen.llvm import sincos
+from robodyn.codegen.llvm.jit import Code, assembly, compile_object
+from robodyn.codegen.llvm.target import LEVELS, Target, host_target
+from robodyn.codegen.llvm.vectors import Lines, VectorType, declarations
 from robodyn.errors import UnavailableError
 
 Pair = tuple[np.ndarray, np.ndarray]

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from robots import own
 
 import robodyn as rd
-from robodyn import cli_export
 from robodyn.algorithms.rnea import rnea
+from robodyn.cli import export as cli_export
+from robodyn.codegen.c_code import Function, c_source, comment, identifier
 from robodyn.questions import Asked, short_names
-from robodyn.tracing.c_code import Function, c_source, comment, identifier
 from robodyn.tracing.unrolled import trace
 
 # float32: some hundred roundings of 6e-8, and what quotients by small pivots make of them. Accelerations and inverses

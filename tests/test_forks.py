@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from robodyn.engines.cpu.cache import FOLDER_VARIABLE
+from robodyn.codegen.cache import FOLDER_VARIABLE
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
@@ -76,18 +76,18 @@ class Slow(SourceFileLoader):
 class Finder:
     @staticmethod
     def find_spec(name, path, target=None):
-        if name != "robodyn.engines.cpu.chained":
+        if name != "robodyn.engines.cpu.chains.build":
             return None
         found = PathFinder.find_spec(name, path)
         found.loader = Slow(name, found.origin)
         return found
 
 def chained():
-    from robodyn.engines.cpu import chained
+    from robodyn.engines.cpu.chains import build as chained
     return bool(chained.chained_kernel)
 
 inside = threading.Event()
-assert answers(1) and "robodyn.engines.cpu.chained" not in sys.modules
+assert answers(1) and "robodyn.engines.cpu.chains.build" not in sys.modules
 sys.meta_path.insert(0, Finder)
 threading.Thread(target=chained, daemon=True).start()
 assert inside.wait(100)
@@ -96,7 +96,7 @@ print(in_child(chained))
 
 _LOCK = """
 from robodyn import forks
-from robodyn.engines.cpu import pool
+from robodyn.engines.cpu.threads import pool
 
 def free(lock):
     with lock:
@@ -116,7 +116,7 @@ with mine:
 
 _INTERRUPTED = """
 import signal
-from robodyn.engines.cpu import jit
+from robodyn.codegen.llvm import jit
 
 os.environ["ROBODYN_CPU_BACKEND"] = "llvm"  # which holds locks while it compiles
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from robodyn.engines.cpu.cache import ObjectCache
+from robodyn.codegen.cache import ObjectCache
 from robodyn.engines.gpu import compiler
 from robodyn.engines.gpu.compiler import Cubin, CupyNvrtc, Report, compile_cubin, compile_reported, cubin_key
 from robodyn.engines.gpu.source import KernelSource

@@ -19,8 +19,9 @@ from robodyn.algorithms.aba import aba
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.rnea import rnea
 from robodyn.chains import Chain, Task, Units, at_units, on_inertia
+from robodyn.codegen.lowering import lower
+from robodyn.codegen.ordering import in_short_order, values_alive
 from robodyn.engines.gpu import sincos
-from robodyn.engines.gpu.ordering import in_short_order, values_alive
 from robodyn.engines.gpu.printed import (
     MAX_OPERATIONS,
     fits_registers,
@@ -33,7 +34,6 @@ from robodyn.engines.gpu.source import SCALARS, SHARED_BYTES, KernelSource
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.errors import UnavailableError
 from robodyn.questions import QUESTIONS, plain_questions
-from robodyn.tracing.lowering import lower
 from robodyn.tracing.program import Program
 from robodyn.tracing.unrolled import output_shape, trace
 

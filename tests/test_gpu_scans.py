@@ -14,22 +14,22 @@ from gpu_host import ORDERS, missing, run_sanitized
 from gpu_host.device import HostDevice, _device, _plain
 from test_gpu_compile import compiles
 
+from robodyn.codegen.lowering import lower
+from robodyn.codegen.ordering import in_short_order, values_alive
 from robodyn.engines.gpu.compiler import compile_reported
 from robodyn.engines.gpu.device import Device, default_device
-from robodyn.engines.gpu.ordering import in_short_order, values_alive
-from robodyn.engines.gpu.scans import LONGEST_RUN, lanes_of, run_length, scan_kernels, step_kernel
 from robodyn.engines.gpu.source import SHARED_BYTES, WARP, KernelSource
 from robodyn.engines.scan import AFFINE_FORCES, AFFINE_MOTIONS, POSES, TWIST_PAIRS, Semigroup, sums
-from robodyn.engines.scan.aba_scan import _loads
+from robodyn.engines.scan.algorithms.aba_scan import _loads
+from robodyn.engines.scan.cuda.device import ScanDevice, positions
+from robodyn.engines.scan.cuda.scans import LONGEST_RUN, lanes_of, run_length, scan_kernels, step_kernel
 from robodyn.engines.scan.elements import scanning_on
 from robodyn.engines.scan.elementwise import Elementwise, traced
-from robodyn.engines.scan.kernels import Segments
-from robodyn.engines.scan.on_gpu import ScanDevice, positions
-from robodyn.engines.scan.riccati import AFFINE, CORRECTIONS, riccati
 from robodyn.engines.scan.states import body_force, joint_transform, motion_in
+from robodyn.engines.scan.systems.riccati import AFFINE, CORRECTIONS, riccati
+from robodyn.engines.scan.trees.prefix_scans import Segments
 from robodyn.joints import KINDS
 from robodyn.spatial import rotation_from_quaternion
-from robodyn.tracing.lowering import lower
 
 on_host = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 DTYPES = ("float64", "float32")
@@ -154,7 +154,7 @@ def test_scan_kernels_do_not_depend_on_the_order_of_threads_or_on_the_batch(
 @on_host
 def test_scan_kernels_of_sequences_with_many_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles of 32 elements, so that totals of totals have totals."""
-    for name in ("robodyn.engines.gpu.scans.run_length", "robodyn.engines.scan.on_gpu.run_length"):
+    for name in ("robodyn.engines.scan.cuda.scans.run_length", "robodyn.engines.scan.cuda.device.run_length"):
         monkeypatch.setattr(name, lambda n, lanes: 1)
     device, segments = HostDevice(), segments_of(2000, "random")
     check_scan(device, AFFINE_MOTIONS, segments, 1)

@@ -204,8 +204,8 @@ def test_elimination_knows_where_the_mass_matrix_is_zero(seed):
 @pytest.mark.parametrize("level", ["avx512", "avx2", "sse2"])
 @pytest.mark.parametrize("n", [1, 2, 3, 8, 11, 12, 13, 33])
 def test_looped_solves_of_every_size(n, level, monkeypatch):
-    from robodyn.engines.cpu import target
-    from robodyn.engines.cpu.target import LEVELS, host_target
+    from robodyn.codegen.llvm import target
+    from robodyn.codegen.llvm.target import LEVELS, host_target
 
     host = host_target()
     if LEVELS[level] > host.vector_bytes or (level != "sse2" and host.level == "neon"):
@@ -239,7 +239,7 @@ def test_looped_solves_with_fill_in(seed):
 @pytest.mark.parametrize("n", [6, 7, 8, 9, 11])
 def test_results_past_the_caches(n, dtype, monkeypatch):
     """To the bit, wherever an array begins within a line, and nothing beside it."""
-    from robodyn.engines.cpu import streaming
+    from robodyn.codegen.llvm import streaming
 
     model = rd.random_tree(n, seed=n, joints=("revolute",), armature=True)
     s = states_of(model, (67,), dtype=dtype)

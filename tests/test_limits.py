@@ -108,7 +108,7 @@ def test_measurements_are_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> Any:
         raise OSError("libllvmlite.so does not load")
 
-    monkeypatch.setattr("robodyn.engines.cpu.target.host_target", fail)
+    monkeypatch.setattr("robodyn.codegen.llvm.target.host_target", fail)
     measured.forget()
     assert isinstance(measured._file(), dict)
     measured.forget()

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 import robodyn as rd
-from robodyn import measured, scheduler
-from robodyn.engines.cpu.cache import ObjectCache
+from robodyn import measured
+from robodyn.codegen.cache import ObjectCache
 from robodyn.engines.gpu import choice
 from robodyn.engines.gpu.options import GpuOptions
 from robodyn.engines.scan import costs
 from robodyn.measured import Row, Table, forget, keep, table
+from robodyn.queries import scheduler
 
 ENGINE = Row("engines", "mass_matrix", "float64", 3, 3, 1, "cpu", 1.0)
 KERNEL = Row("kernels", "rnea", "float64", 3, 3, 1, "warp", 1.0)
@@ -125,7 +126,7 @@ def test_rows_of_other_choosers_are_left_out() -> None:
 
 def test_another_version_or_processor_knows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert keep(engines(ENGINE))
-    for name, value in (("robodyn.measured.__version__", "0.0.0"), ("robodyn.engines.cpu.target.host_target", None)):
+    for name, value in (("robodyn.measured.__version__", "0.0.0"), ("robodyn.codegen.llvm.target.host_target", None)):
         with monkeypatch.context() as patch:
             patch.setattr(name, value or _unavailable)
             forget()
@@ -266,7 +267,7 @@ def test_processes_that_keep_at_the_same_time_lose_nothing() -> None:
     code = """
 import sys
 from robodyn.measured import Row, Table, keep
-from robodyn.scheduler import SECTION
+from robodyn.queries.scheduler import SECTION
 for k in range(8):
     assert keep(Table(SECTION, [Row("engines", sys.argv[1], "float64", 5, 5, k + 1, "cpu", 1.0)]))
 """

@@ -12,11 +12,11 @@ from test_export import call, compile_library
 
 import robodyn as rd
 from robodyn.algorithms.rnea import rnea
+from robodyn.codegen.c_code import Function, c_source
 from robodyn.engines.gpu.kernel_text import PARTITIONS
 from robodyn.engines.gpu.printed import printed_kernel
 from robodyn.engines.gpu.rolled import rolled_kernel
 from robodyn.joints import unit_quaternion
-from robodyn.tracing.c_code import Function, c_source
 from robodyn.tracing.unrolled import trace
 
 DTYPES = ["float64", "float32"]

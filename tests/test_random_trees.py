@@ -10,9 +10,9 @@ from dense_oracle import DenseOracle, motion_to_world
 
 import robodyn as rd
 from robodyn.builders.random_tree import SHAPES, random_description
+from robodyn.codegen.loop_plan import Traits
 from robodyn.description import JOINT_TYPES
-from robodyn.engines.cpu import rolled_program
-from robodyn.engines.cpu.rolled_plan import Traits
+from robodyn.engines.cpu.loops import program as rolled_program
 from robodyn.joints import KINDS
 
 N_TREES = 100

@@ -19,8 +19,8 @@ from robots import OWN, own
 import robodyn as rd
 from robodyn.description import Inertial, Joint, Link, Pose, RobotDescription
 from robodyn.engines.scan import ScanOptions
-from robodyn.engines.scan.riccati import AFFINE, CORRECTIONS, RICCATI, damped, full, rounding_of, symmetric
-from robodyn.engines.scan.stages import Member, stage
+from robodyn.engines.scan.systems.riccati import AFFINE, CORRECTIONS, RICCATI, damped, full, rounding_of, symmetric
+from robodyn.engines.scan.systems.stages import Member, stage
 from robodyn.spatial import Force, Inertia, Motion, Transform, articulated
 from robodyn.sweeps import flatten
 
@@ -265,7 +265,7 @@ def test_large_trees(branching):
 
 def test_parts_are_cut_where_paths_are_long(monkeypatch):
     """Parts of seven bodies instead of many thousands."""
-    monkeypatch.setattr("robodyn.engines.scan.aba_scan.PART", 7)
+    monkeypatch.setattr("robodyn.engines.scan.algorithms.aba_scan.PART", 7)
     for shape in ("chain", "random"):
         model = tree(60, 8, shape, joints=KINDS[:4])
         judge, scan = pair(model)

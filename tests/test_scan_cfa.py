@@ -14,10 +14,10 @@ from scan_forward import EVERY_KIND, everything, residual
 
 import robodyn as rd
 from robodyn.engines.scan import ScanOptions
-from robodyn.engines.scan.constraints import complement, constraints_of
-from robodyn.engines.scan.kernels import Segments
-from robodyn.engines.scan.odd_even import SOLVERS
 from robodyn.engines.scan.states import Layout
+from robodyn.engines.scan.systems.constraints import complement, constraints_of
+from robodyn.engines.scan.systems.odd_even import SOLVERS
+from robodyn.engines.scan.trees.prefix_scans import Segments
 from robodyn.joints import KINDS
 from robodyn.spatial import articulated
 from robodyn.sweeps import INERTIA

@@ -16,10 +16,11 @@ from robots import OWN, own
 
 import robodyn as rd
 from robodyn.benchmark import scan_costs
-from robodyn.engines.scan import KERNELS, LAYOUTS, ScanOptions, inverse
+from robodyn.engines.scan import KERNELS, LAYOUTS, ScanOptions
 from robodyn.engines.scan import costs as cost_model
+from robodyn.engines.scan.algorithms import inverse
+from robodyn.engines.scan.algorithms.forward import FORWARD
 from robodyn.engines.scan.elementwise import Elementwise, operators
-from robodyn.engines.scan.forward import FORWARD
 from robodyn.engines.scan.methods import ANSWERS, methods_of
 from robodyn.errors import ArgumentError, NumericalError, UnavailableError
 from robodyn.measured import forget

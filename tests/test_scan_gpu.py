@@ -17,7 +17,8 @@ from test_gpu_compile import compiles
 import robodyn as rd
 from robodyn.engines.gpu.compiler import compile_reported
 from robodyn.engines.gpu.device import default_device
-from robodyn.engines.scan import ScanOptions, gpu_engine
+from robodyn.engines.scan import ScanOptions
+from robodyn.engines.scan.cuda import engine as gpu_engine
 from robodyn.engines.scan.methods import methods_of
 from robodyn.joints import KINDS
 
@@ -165,7 +166,7 @@ def test_scans_on_a_gpu_take_pieces_that_memory_holds(device: Any, monkeypatch: 
     states = random_states(model, (5,))
     scan = rd.Dynamics(model, engine="scan")
     room = 2 * 2048 * 8 * model.n_bodies
-    monkeypatch.setattr("robodyn.engines.scan.on_gpu.ScanDevice.free_bytes", lambda self: room)
+    monkeypatch.setattr("robodyn.engines.scan.cuda.device.ScanDevice.free_bytes", lambda self: room)
     assert scan.engine.there().layout.states_at_once == 2
     compare(device, scan.inverse_dynamics(*there(device, *states)), scan.inverse_dynamics(*states))
 

@@ -15,12 +15,12 @@ from test_gpu_compile import compiles
 from test_scan_gpu import MODELS, device, models, required, there
 
 import robodyn as rd
-from robodyn.engines.gpu.branch_elimination import branch_kernel
 from robodyn.engines.gpu.compiler import compile_reported
-from robodyn.engines.scan.branches import Branches
-from robodyn.engines.scan.branches_on_gpu import BranchSolver
-from robodyn.engines.scan.forward_crba import few_operations
-from robodyn.engines.scan.on_gpu import ScanDevice
+from robodyn.engines.scan.algorithms.forward_crba import few_operations
+from robodyn.engines.scan.cuda.branch_elimination import branch_kernel
+from robodyn.engines.scan.cuda.branches import BranchSolver
+from robodyn.engines.scan.cuda.device import ScanDevice
+from robodyn.engines.scan.trees.branches import Branches
 
 __all__ = ["device"]  # a fixture
 
@@ -90,7 +90,7 @@ def test_what_a_gpus_memory_cannot_hold_is_refused(device: Any, monkeypatch: pyt
     model = models()["arm"]
     scan = rd.Dynamics(model, engine="scan")
     q, qd, tau = there(device, *random_states(model))
-    monkeypatch.setattr("robodyn.engines.scan.on_gpu.ScanDevice.free_bytes", lambda self: 500)
+    monkeypatch.setattr("robodyn.engines.scan.cuda.device.ScanDevice.free_bytes", lambda self: 500)
     with pytest.raises(rd.ArgumentError, match=r"^sparse mass matrix: .* entries take .* are available"):
         scan.mass_matrix(q, sparse=True)
     for method in ("crba", "jsiia"):

@@ -21,16 +21,17 @@ from test_scan_gpu import device, outside, required, there
 
 import robodyn as rd
 from robodyn.engines.gpu.compiler import compile_reported
-from robodyn.engines.gpu.elimination import TILE, elimination_kernel
-from robodyn.engines.gpu.scans import step_kernel
 from robodyn.engines.gpu.source import SHARED_BYTES, KernelSource
-from robodyn.engines.scan import ScanOptions, constraint_force
+from robodyn.engines.scan import ScanOptions
+from robodyn.engines.scan.algorithms import constraint_force
+from robodyn.engines.scan.cuda.device import ScanDevice
+from robodyn.engines.scan.cuda.elimination import TILE, elimination_kernel
+from robodyn.engines.scan.cuda.scans import step_kernel
+from robodyn.engines.scan.cuda.systems import column_steps, plan, tiles
 from robodyn.engines.scan.elements import scanning_on
 from robodyn.engines.scan.elementwise import traced
-from robodyn.engines.scan.kernels import Segments
-from robodyn.engines.scan.odd_even import SOLVERS
-from robodyn.engines.scan.on_gpu import ScanDevice
-from robodyn.engines.scan.systems_on_gpu import column_steps, plan, tiles
+from robodyn.engines.scan.systems.odd_even import SOLVERS
+from robodyn.engines.scan.trees.prefix_scans import Segments
 
 __all__ = ["device"]  # a fixture
 

@@ -13,9 +13,9 @@ from test_scan_gpu import MODELS, compare, device, models, outside, there
 
 import robodyn as rd
 from robodyn.engines.scan import HeavyPaths, ScanOptions, VectorTree
+from robodyn.engines.scan.cuda.device import ScanDevice
 from robodyn.engines.scan.elements import scanning_on
 from robodyn.engines.scan.methods import methods_of
-from robodyn.engines.scan.on_gpu import ScanDevice
 from robodyn.engines.scan.semigroups import Semigroup
 
 __all__ = ["device"]  # a fixture

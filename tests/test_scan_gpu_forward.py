@@ -22,11 +22,13 @@ from test_scan_gpu import ALL_KINDS, RESIDUAL, device, outside, required, there
 
 import robodyn as rd
 from robodyn.engines.gpu.compiler import compile_reported
-from robodyn.engines.gpu.scans import step_kernel
-from robodyn.engines.scan import ScanOptions, aba_scan, gpu_engine, hybrid_abia
+from robodyn.engines.scan import ScanOptions
+from robodyn.engines.scan.algorithms import aba_scan, hybrid_abia
+from robodyn.engines.scan.cuda import engine as gpu_engine
+from robodyn.engines.scan.cuda.scans import step_kernel
 from robodyn.engines.scan.elementwise import traced
-from robodyn.engines.scan.stages import motions, stages
 from robodyn.engines.scan.states import _SCALARS
+from robodyn.engines.scan.systems.stages import motions, stages
 from robodyn.joints import KINDS
 
 __all__ = ["device"]
@@ -159,7 +161,7 @@ def test_parts_on_a_gpu(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aba_scan, "DEVICE_PART", 28)
     room = 14 * aba_scan._PART_SCALARS * 8
     for free, parts in ((1 << 40, 3), (room, 5)):  # of 16 and 8 bodies
-        monkeypatch.setattr("robodyn.engines.scan.on_gpu.ScanDevice.free_bytes", lambda self, free=free: free)
+        monkeypatch.setattr("robodyn.engines.scan.cuda.device.ScanDevice.free_bytes", lambda self, free=free: free)
         model = models()["chain"]
         scan, states = rd.Dynamics(model, engine="scan"), torques(model, ())
         found = answer(device, scan, states, "aba_scan")

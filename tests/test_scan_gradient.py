@@ -12,8 +12,8 @@ from test_scan_matrices import OPTIONS, large, scan, tree
 import robodyn as rd
 from robodyn.builders.random_tree import SHAPES
 from robodyn.description import JOINT_TYPES
-from robodyn.engines.scan import pairs
-from robodyn.engines.scan.branches import Branches
+from robodyn.engines.scan.trees import pairs
+from robodyn.engines.scan.trees.branches import Branches
 
 NAMES = ("dtau_dq", "dtau_dqd")
 

@@ -13,8 +13,8 @@ from scan_forward import EVERY_KIND, everything, residual
 
 import robodyn as rd
 from robodyn.engines.scan import ScanOptions, Semigroup
-from robodyn.engines.scan.backward import backward, forward, fused
-from robodyn.engines.scan.kernels import Segments
+from robodyn.engines.scan.algorithms.backward import backward, forward, fused
+from robodyn.engines.scan.trees.prefix_scans import Segments
 from robodyn.spatial import rotation_from_quaternion
 
 METHODS = ("hybrid_abia", "hybrid_abia_fused")

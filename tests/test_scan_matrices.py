@@ -12,11 +12,13 @@ import robodyn as rd
 from robodyn.builders.random_tree import SHAPES
 from robodyn.description import JOINT_TYPES
 from robodyn.engines import memory
-from robodyn.engines.scan import ScanOptions, forward_crba, pairs, states
-from robodyn.engines.scan.branch_factor import BranchFactor
-from robodyn.engines.scan.branches import Branches, branches_of
-from robodyn.engines.scan.mass_matrix import entries
+from robodyn.engines.scan import ScanOptions, states
+from robodyn.engines.scan.algorithms import forward_crba
+from robodyn.engines.scan.algorithms.mass_matrix import entries
 from robodyn.engines.scan.states import State
+from robodyn.engines.scan.systems.branch_factor import BranchFactor
+from robodyn.engines.scan.trees import pairs
+from robodyn.engines.scan.trees.branches import Branches, branches_of
 
 OPTIONS = {
     "heavy": ScanOptions(),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import robodyn as rd
 from robodyn.engines.scan import KERNELS, POSES, HeavyPaths, ScanOptions, VectorTree, sums
-from robodyn.engines.scan.kernels import Segments
+from robodyn.engines.scan.trees.prefix_scans import Segments
 from robodyn.errors import ArgumentError
 
 GENERAL = [name for name in KERNELS if name not in ("native", "mapped")]

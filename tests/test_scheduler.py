@@ -16,11 +16,12 @@ from gpu_host import missing
 from gpu_host.device import HostDevice
 
 import robodyn as rd
-from robodyn import measured, scheduler
+from robodyn import measured
 from robodyn.benchmark import tune
 from robodyn.engines.gpu import engine
 from robodyn.measured import Row, Table, keep
-from robodyn.scheduler import SECTION, Scheduled
+from robodyn.queries import scheduler
+from robodyn.queries.scheduler import SECTION, Scheduled
 
 
 @pytest.fixture
@@ -210,7 +211,7 @@ def test_kernels_of_a_gpu_are_measured(fresh, monkeypatch):
 
 
 def test_the_command_tunes_and_prints(fresh, monkeypatch):
-    from robodyn import cli_tune
+    from robodyn.cli import tune as cli_tune
 
     small = tune.Grid(bodies=(3,), batches=(1,), dtypes=("float64",), queries=("inverse_dynamics",))
     monkeypatch.setattr(cli_tune, "QUICK", small)

@@ -21,7 +21,7 @@ from robodyn.builders.random_tree import SHAPES
 from robodyn.chains import at_units
 from robodyn.description import JOINT_TYPES, Inertial, Joint, Link, Pose, RobotDescription
 from robodyn.engines.reference import ReferenceEngine
-from robodyn.precision import worst_loss
+from robodyn.queries.precision import worst_loss
 from robodyn.tracing.unrolled import trace
 
 ONE_DOF = ("revolute", "prismatic", "helical")

@@ -22,6 +22,7 @@ from robodyn.algorithms.aba import aba
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.kinematics import forward_kinematics, jacobian
 from robodyn.algorithms.rnea import rnea
+from robodyn.codegen.lowering import lower
 from robodyn.description import JOINT_TYPES
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.tracing.constants import Constants
@@ -41,7 +42,6 @@ from robodyn.tracing.expression import (
     Graph,
     live_nodes,
 )
-from robodyn.tracing.lowering import lower
 from robodyn.tracing.program import Program
 from robodyn.tracing.unrolled import trace
 

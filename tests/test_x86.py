@@ -14,6 +14,8 @@ from assembler import assemble
 from x86_checker import Checker
 
 import robodyn as rd
+from robodyn.codegen.cache import ObjectCache
+from robodyn.codegen.llvm.target import host_target
 from robodyn.codegen.x86 import instructions as I
 from robodyn.codegen.x86 import memory
 from robodyn.codegen.x86.allocation import BINARY, FUSED, UNARY, Allocator, Block
@@ -22,8 +24,6 @@ from robodyn.codegen.x86.listing import GENERAL, Listing
 from robodyn.codegen.x86.program import Image, assembled
 from robodyn.codegen.x86.staging import Staging
 from robodyn.engines.cpu import backends
-from robodyn.engines.cpu.cache import ObjectCache
-from robodyn.engines.cpu.target import host_target
 
 pytestmark = pytest.mark.skipif(not backends._runs(host_target().level), reason="this processor or system has it not")
 LEVELS = ["avx2"] + ["avx512"] * (host_target().level == "avx512")
@@ -249,8 +249,8 @@ def random_program(seed, count):
 @kinds
 @pytest.mark.parametrize("seed", range(6))
 def test_random_programs_have_llvms_bits(seed, level, dtype):
-    from robodyn.engines.cpu.jit import Code, compile_object
-    from robodyn.engines.cpu.unrolled import unrolled_module
+    from robodyn.codegen.llvm.jit import Code, compile_object
+    from robodyn.codegen.llvm.unrolled import unrolled_module
 
     program, target = random_program(seed, 150), host_target(level)
     wanted_dtype = np.dtype(dtype)

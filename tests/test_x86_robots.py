@@ -10,11 +10,11 @@ import pytest
 from robots import OWN, SHARED
 
 import robodyn as rd
+from robodyn.codegen.llvm.target import host_target
 from robodyn.engines.cpu import backends
 from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.engines.cpu.kernels import workspace
 from robodyn.engines.cpu.route import Whole
-from robodyn.engines.cpu.target import host_target
 from robodyn.questions import QUESTIONS
 from robodyn.tracing.unrolled import input_shapes, output_shape
 

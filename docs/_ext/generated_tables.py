@@ -14,9 +14,10 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import robodyn
-from robodyn import archives, cli_state_files, errors, sweeps
+from robodyn import archives, errors, sweeps
 from robodyn.builders import elements, sources, urdf
 from robodyn.builders.findings import FINDINGS, SEVERITIES
+from robodyn.cli import state_files as cli_state_files
 from robodyn.engines.options import ENGINE_NAMES
 from robodyn.engines.protocol import DTYPES
 from robodyn.engines.scan import HeavyPaths, VectorTree

@@ -18,8 +18,8 @@ from robodyn.engines.gpu import GpuOptions, choice
 from robodyn.errors import RobodynError, UnavailableError
 from robodyn.measured import Row, Table
 from robodyn.model import Model
+from robodyn.queries.scheduler import ENGINES, SECTION, USUAL
 from robodyn.questions import QUESTIONS
-from robodyn.scheduler import ENGINES, SECTION, USUAL
 
 MEASURED = (
     *("inverse_dynamics", "forward_dynamics", "mass_matrix"),

@@ -15,10 +15,10 @@ from string import Template
 from typing import Any
 
 from robodyn._version import __version__
-from robodyn.engines.cpu.cache import ObjectCache
-from robodyn.engines.cpu.jit import Code
+from robodyn.codegen.cache import ObjectCache
+from robodyn.codegen.llvm.jit import Code
+from robodyn.codegen.llvm.target import host_target
 from robodyn.engines.cpu.kernels import Maker
-from robodyn.engines.cpu.target import host_target
 from robodyn.engines.gpu.device import Device
 from robodyn.engines.gpu.engine import Launch
 from robodyn.engines.gpu.source import KernelSource

@@ -8,10 +8,10 @@ from string import Template
 
 import numpy as np
 
+from robodyn.codegen.llvm.jit import Code
 from robodyn.engines.cpu.engine import CpuEngine
-from robodyn.engines.cpu.jit import Code
 from robodyn.engines.cpu.kernels import Kernel
-from robodyn.engines.cpu.pool import shared_pool
+from robodyn.engines.cpu.threads.pool import shared_pool
 from robodyn.jax.interface import (
     COMMON,
     DTYPE,

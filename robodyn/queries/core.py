@@ -21,9 +21,9 @@ from robodyn.errors import ArgumentError, NumericalError, SingularError
 from robodyn.messages import brief
 from robodyn.model import Model
 from robodyn.queries.call import Call
+from robodyn.queries.scheduler import Scheduled, current_table
+from robodyn.queries.singularity import InertiaJudge, singularity
 from robodyn.questions import FRAMES, QUESTIONS, Question
-from robodyn.scheduler import Scheduled, current_table
-from robodyn.singularity import InertiaJudge, singularity
 
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics

@@ -15,9 +15,9 @@ from robodyn.algorithms.regressor import GRAVITY_GRADIENT
 from robodyn.arguments import Array, row_named
 from robodyn.cached import cached_property
 from robodyn.engines.dense import solve
-from robodyn.precision import TOLERATED, judged_rows, worst_loss
 from robodyn.queries.call import Call
 from robodyn.queries.core import Core
+from robodyn.queries.precision import TOLERATED, judged_rows, worst_loss
 from robodyn.questions import QUESTIONS, Question
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ import numpy as np
 
 from robodyn.benchmark.tables import Cells
 from robodyn.builders.load import load_urdf
+from robodyn.codegen.cache import ObjectCache
 from robodyn.engines.cpu.backends import BACKEND_VARIABLE, X86
-from robodyn.engines.cpu.cache import ObjectCache
 from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.engines.cpu.kernels import Kernel, workspace
 from robodyn.engines.cpu.route import Whole

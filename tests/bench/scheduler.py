@@ -18,7 +18,7 @@ from robodyn.benchmark.tune import Grid, Judged, judged
 from robodyn.builders.load import load_urdf
 from robodyn.measured import Row, Table
 from robodyn.model import Model
-from robodyn.scheduler import BUILT_IN, SECTION, USUAL
+from robodyn.queries.scheduler import BUILT_IN, SECTION, USUAL
 from tests.bench.points import NOT_MEASURED
 from tests.bench.shared import MODELS, facts, show
 

@@ -11,7 +11,7 @@ import numpy as np
 import robodyn as rd
 from robodyn.arguments import Array
 from robodyn.engines.scan import AFFINE_MOTIONS, KERNELS, POSES, HeavyPaths, ScanOptions, VectorTree, sums
-from robodyn.engines.scan.inverse import inverse_dynamics
+from robodyn.engines.scan.algorithms.inverse import inverse_dynamics
 from robodyn.engines.scan.states import Layout, State, motion_in, motion_out
 from robodyn.model import Model
 from tests.bench.experiments import Call, Contender

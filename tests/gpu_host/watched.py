@@ -60,10 +60,10 @@ def _launch(device: Device, source: KernelSource) -> Any:
 
 def _eliminate(device: Device) -> None:
     """Systems that fill places of a tile, and longer ones, solved and refined."""
+    from robodyn.engines.scan.cuda.device import ScanDevice
     from robodyn.engines.scan.elements import scanning_on
-    from robodyn.engines.scan.kernels import Segments
-    from robodyn.engines.scan.odd_even import odd_even_refined
-    from robodyn.engines.scan.on_gpu import ScanDevice
+    from robodyn.engines.scan.systems.odd_even import odd_even_refined
+    from robodyn.engines.scan.trees.prefix_scans import Segments
 
     segments, rng = Segments([5, 1, 5, 9, 40]), np.random.default_rng(0)
     D, U, R = (rng.uniform(-1, 1, (5, columns, segments.n, 3)) for columns in (5, 5, 7))

@@ -15,8 +15,8 @@ runs next may be slowed down by them.
 
 from __future__ import annotations
 
-from robodyn.engines.cpu.straight_line import attributes
-from robodyn.engines.cpu.target import Target
+from robodyn.codegen.llvm.straight_line import attributes
+from robodyn.codegen.llvm.target import Target
 
 
 def driver_module(width: int, target: Target) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from robodyn.tracing.lowering import Operation
+from robodyn.codegen.lowering import Operation
 
 _TOGETHER = 3
 """Angles side by side. More of them ran no faster, and need more registers."""

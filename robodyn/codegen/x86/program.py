@@ -16,6 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from robodyn.codegen.llvm.sincos import FORMATS, TWO_OVER_PI
+from robodyn.codegen.llvm.target import Target
+from robodyn.codegen.lowering import Operation, lower
 from robodyn.codegen.x86.allocation import Allocator, Block, Step
 from robodyn.codegen.x86.encoding import (
     ARRAY_POINTERS,
@@ -33,10 +36,7 @@ from robodyn.codegen.x86.instructions import ARRAYS, HEADER, POOL, SPACE, SPILLS
 from robodyn.codegen.x86.listing import GENERAL, Listing
 from robodyn.codegen.x86.order import ordered
 from robodyn.codegen.x86.staging import Staging
-from robodyn.engines.cpu.sincos import FORMATS, TWO_OVER_PI
-from robodyn.engines.cpu.target import Target
 from robodyn.tracing.expression import CONSTANT
-from robodyn.tracing.lowering import Operation, lower
 from robodyn.tracing.program import Program
 
 _SIZE = "size"
@@ -275,7 +275,7 @@ class _Steps:
         return self._do("spread", value) if self.spreads else self._do("less", 0.0, value)
 
     def _sines(self, x: int, sine: int, cosine: int) -> None:
-        """What `robodyn.engines.cpu.sincos` does, in the same roundings, with bits in the place of conditions."""
+        """What `robodyn.codegen.llvm.sincos` does, in the same roundings, with bits in the place of conditions."""
         do, form = self._do, self.format
         first, second, third = form.parts
         shifted = do("fma", x, TWO_OVER_PI, form.magic)

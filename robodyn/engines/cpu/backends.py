@@ -11,16 +11,16 @@ from abc import ABC, abstractmethod
 from functools import cache
 from typing import ClassVar, Protocol
 
+from robodyn.codegen.cache import ObjectCache
 from robodyn.codegen.collector import no_collection
+from robodyn.codegen.keys import Linked, compiled
+from robodyn.codegen.llvm.jit import Code, assembly
+from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.x86.driver import driver_module
 from robodyn.codegen.x86.encoding import ARRAY_POINTERS
 from robodyn.codegen.x86.memory import LoadedImage, executable
 from robodyn.codegen.x86.program import Image, assembled
-from robodyn.engines.cpu.cache import ObjectCache
-from robodyn.engines.cpu.jit import Code, assembly
-from robodyn.engines.cpu.keys import Linked, compiled
 from robodyn.engines.cpu.request import Request
-from robodyn.engines.cpu.target import Target
 from robodyn.errors import UnavailableError
 from robodyn.tracing.program import Program
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from robodyn.chains import Units
+from robodyn.codegen.llvm.vectors import VectorType
+from robodyn.codegen.loop_plan import traits_of
 from robodyn.engines.cpu.kernels import Kernel, Maker
 from robodyn.engines.cpu.request import Request
-from robodyn.engines.cpu.rolled_plan import traits_of
 from robodyn.engines.cpu.route import Whole, find_route, parts_of
-from robodyn.engines.cpu.vectors import VectorType
 
 
 class Compiler(Maker):
@@ -25,7 +25,7 @@ class Compiler(Maker):
         whole = self.whole(route) if isinstance(route, Whole) else None
         if whole is not None and not whole.request.vectors:
             return whole
-        from robodyn.engines.cpu.chained import chained_kernel, flushed_kernel, repeated_kernel
+        from robodyn.engines.cpu.chains.build import chained_kernel, flushed_kernel, repeated_kernel
 
         if whole is not None:
             return flushed_kernel(self, request, whole)

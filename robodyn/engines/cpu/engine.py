@@ -16,16 +16,16 @@ import numpy as np
 from robodyn.arguments import Array
 from robodyn.cached import cached_property
 from robodyn.chains import Step, Task, Traceable, cheapest
-from robodyn.engines.cpu.cache import ObjectCache
+from robodyn.codegen.cache import ObjectCache
+from robodyn.codegen.llvm.jit import Code
+from robodyn.codegen.llvm.target import Target, host_target
 from robodyn.engines.cpu.compiler import Compiler
 from robodyn.engines.cpu.generated import GeneratedCode
-from robodyn.engines.cpu.jit import Code
 from robodyn.engines.cpu.kernels import Kernel, workspace
 from robodyn.engines.cpu.march import Call, March, step_in_parts, whole_step
-from robodyn.engines.cpu.native import EntryKernel, Scratch, make_entry
-from robodyn.engines.cpu.pool import default_threads, shared_pool
+from robodyn.engines.cpu.native.entry import EntryKernel, Scratch, make_entry
 from robodyn.engines.cpu.request import Request
-from robodyn.engines.cpu.target import Target, host_target
+from robodyn.engines.cpu.threads.pool import default_threads, shared_pool
 from robodyn.engines.protocol import Engine, Explanation, Front
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.errors import RobodynError, UnavailableError

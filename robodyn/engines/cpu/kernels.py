@@ -11,16 +11,16 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.cached import cached_property
+from robodyn.codegen.cache import ObjectCache
+from robodyn.codegen.keys import Linked, compiled, compiling
+from robodyn.codegen.llvm.jit import Code, assembly
+from robodyn.codegen.llvm.target import Target
+from robodyn.codegen.llvm.vectors import VectorType
+from robodyn.codegen.loop_plan import Traits
 from robodyn.engines.cpu.backends import OPT, Loaded
-from robodyn.engines.cpu.cache import ObjectCache
-from robodyn.engines.cpu.jit import Code, assembly
-from robodyn.engines.cpu.keys import Linked, compiled, compiling
+from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.engines.cpu.request import Request, input_names
-from robodyn.engines.cpu.rolled_plan import Traits
-from robodyn.engines.cpu.rolled_program import RolledProgram
 from robodyn.engines.cpu.route import Route, Whole, find_route, too_wide
-from robodyn.engines.cpu.target import Target
-from robodyn.engines.cpu.vectors import VectorType
 from robodyn.errors import UnavailableError
 from robodyn.sweeps import Algorithm
 from robodyn.tracing.program import Program

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from robodyn.chains import Chain, Derivative, Stage, Step, StepPart, Units
+from robodyn.codegen.cache import ObjectCache
+from robodyn.codegen.keys import Linked
 from robodyn.engines.cpu.backends import OPT, Backend, backend_of
-from robodyn.engines.cpu.cache import ObjectCache
-from robodyn.engines.cpu.keys import Linked
+from robodyn.engines.cpu.chains.solves import solve_operations
 from robodyn.engines.cpu.request import Request
-from robodyn.engines.cpu.solves import solve_operations
 from robodyn.errors import UnavailableError
 from robodyn.sweeps import Algorithm
 from robodyn.tracing.program import Program

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from robodyn import forks
 from robodyn._version import __version__
-from robodyn.engines.cpu.cache import ObjectCache
+from robodyn.codegen.cache import ObjectCache
 from robodyn.engines.gpu.source import KernelSource
 from robodyn.errors import UnavailableError
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from robodyn.codegen.c_body import Dialect
+from robodyn.codegen.lowering import Operation
 from robodyn.engines.gpu import sincos
-from robodyn.tracing.c_body import Dialect
-from robodyn.tracing.lowering import Operation
 
 FUSED = """\
 #define MULADD(x, y, z) ((x) * (y) + (z))

@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 
 from robodyn.chains import Chain, Derivative, Step, Traceable, Units
-from robodyn.engines.cpu.solves import solve_operations
+from robodyn.codegen.c_body import Body
+from robodyn.codegen.lowering import lower
+from robodyn.codegen.ordering import in_short_order, values_alive
+from robodyn.engines.cpu.chains.solves import solve_operations
 from robodyn.engines.gpu import sincos
 from robodyn.engines.gpu.dialect import FUSED, CudaDialect
-from robodyn.engines.gpu.ordering import in_short_order, values_alive
 from robodyn.engines.gpu.source import SCALARS, SHARED_BYTES, WARP, KernelSource
 from robodyn.engines.gpu.tiles import ROWS, padded
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
 from robodyn.sweeps import Ancestors
-from robodyn.tracing.c_body import Body
-from robodyn.tracing.lowering import lower
 from robodyn.tracing.program import Port, Program
 from robodyn.tracing.unrolled import output_shape, trace
 

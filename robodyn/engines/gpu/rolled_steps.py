@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.engines.cpu.rolled_plan import (
+from robodyn.codegen.c_body import Body
+from robodyn.codegen.loop_plan import (
     CONSTANT_ROWS,
     SPARE_SLOT,
     RolledPlan,
@@ -21,8 +22,9 @@ from robodyn.engines.cpu.rolled_plan import (
     per_velocity,
     traits_of,
 )
+from robodyn.codegen.lowering import lower
+from robodyn.codegen.ordering import in_short_order, values_alive
 from robodyn.engines.gpu.kernel_text import KernelText, Ref
-from robodyn.engines.gpu.ordering import in_short_order, values_alive
 from robodyn.engines.gpu.source import WARP
 from robodyn.joints import KINDS
 from robodyn.model import Model
@@ -37,8 +39,6 @@ from robodyn.sweeps import (
     World,
     WorldOutput,
 )
-from robodyn.tracing.c_body import Body
-from robodyn.tracing.lowering import lower
 from robodyn.tracing.program import Port
 from robodyn.tracing.rolled import Source, Step, StepTracer, Target
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from robodyn.engines.cpu.rolled_plan import Scope, is_block, must_be_zeroed
+from robodyn.codegen.loop_plan import Scope, is_block, must_be_zeroed
 from robodyn.engines.gpu.kernel_text import KernelText, Ref
 from robodyn.engines.gpu.rolled_columns import carried_for, kinds_above, of_column
 from robodyn.engines.gpu.rolled_steps import AlgorithmCode, StepWriter

@@ -1,4 +1,4 @@
-"""Sine and cosine as a device function: that of the CPU engine (`robodyn.engines.cpu.sincos`), number by number.
+"""Sine and cosine as a device function: that of the CPU engine (`robodyn.codegen.llvm.sincos`), number by number.
 
 CUDA's own takes a branch, a loop and memory for huge angles, in every place where it is called: kernels without it are
 one block of code, and have no stack. It also makes engines agree: angles that have no digits left give NaN in all.
@@ -6,8 +6,8 @@ one block of code, and have no stack. It also makes engines agree: angles that h
 
 from __future__ import annotations
 
-from robodyn.engines.cpu.sincos import FORMATS, TWO_OVER_PI
-from robodyn.tracing.c_body import Dialect
+from robodyn.codegen.c_body import Dialect
+from robodyn.codegen.llvm.sincos import FORMATS, TWO_OVER_PI
 
 NAME = "robodyn_sincos"
 

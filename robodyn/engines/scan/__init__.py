@@ -17,8 +17,6 @@ The operators of rigid-body dynamics are `POSES`, `AFFINE_MOTIONS`, `TWIST_PAIRS
 
 from __future__ import annotations
 
-from robodyn.engines.scan.heavy_paths import HeavyPaths
-from robodyn.engines.scan.kernels import KERNELS
 from robodyn.engines.scan.options import LAYOUTS, ScanOptions
 from robodyn.engines.scan.semigroups import (
     AFFINE_FORCES,
@@ -28,7 +26,9 @@ from robodyn.engines.scan.semigroups import (
     Semigroup,
     sums,
 )
-from robodyn.engines.scan.vector_tree import VectorTree
+from robodyn.engines.scan.trees.heavy_paths import HeavyPaths
+from robodyn.engines.scan.trees.prefix_scans import KERNELS
+from robodyn.engines.scan.trees.vector_tree import VectorTree
 
 __all__ = [
     "AFFINE_FORCES",

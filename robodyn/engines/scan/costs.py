@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from robodyn.engines.memory import available
-from robodyn.engines.scan.branches import branches_of
 from robodyn.engines.scan.methods import methods_of
 from robodyn.engines.scan.states import Layout
+from robodyn.engines.scan.trees.branches import branches_of
 from robodyn.measured import coefficients, keep_coefficients
 from robodyn.model import Model
 

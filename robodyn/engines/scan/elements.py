@@ -19,7 +19,7 @@ from robodyn.arguments import Array
 from robodyn.sweeps import flatten
 
 if TYPE_CHECKING:
-    from robodyn.engines.scan.on_gpu import ScanDevice
+    from robodyn.engines.scan.cuda.device import ScanDevice
 
 _PIECE = 4096
 """Bodies x batch in one piece of work: 32 kB a scalar."""

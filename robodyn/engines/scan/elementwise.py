@@ -107,8 +107,8 @@ class _Kernel:
     """A step as machine code."""
 
     def __init__(self, of: Elementwise, dtype: np.dtype[Any]) -> None:
-        from robodyn.engines.cpu.jit import Code
-        from robodyn.engines.cpu.target import host_target
+        from robodyn.codegen.llvm.jit import Code
+        from robodyn.codegen.llvm.target import host_target
 
         self._code = Code(_machine_code(of, dtype), host_target())
         self._width = host_target().width(dtype)
@@ -148,11 +148,11 @@ def traced(of: Elementwise) -> Program:
 
 
 def _machine_code(of: Elementwise, dtype: np.dtype[Any]) -> bytes:
+    from robodyn.codegen.cache import ObjectCache
+    from robodyn.codegen.keys import Linked
+    from robodyn.codegen.llvm.target import host_target
+    from robodyn.codegen.llvm.unrolled import unrolled_module
     from robodyn.engines.cpu.backends import OPT
-    from robodyn.engines.cpu.cache import ObjectCache
-    from robodyn.engines.cpu.keys import Linked
-    from robodyn.engines.cpu.target import host_target
-    from robodyn.engines.cpu.unrolled import unrolled_module
 
     program = traced(of)
     target = host_target()

@@ -13,7 +13,7 @@ from robodyn.engines.scan.scans import Scans
 from robodyn.model import Model
 
 if TYPE_CHECKING:
-    from robodyn.engines.scan.gpu_engine import GpuScanEngine
+    from robodyn.engines.scan.cuda.engine import GpuScanEngine
 
 
 class ScanEngine(Scans):
@@ -30,7 +30,7 @@ class ScanEngine(Scans):
 
     def there(self) -> GpuScanEngine:
         """The same engine for arrays on a GPU."""
-        from robodyn.engines.scan.gpu_engine import GpuScanEngine
+        from robodyn.engines.scan.cuda.engine import GpuScanEngine
 
         if self._there is None:
             self._there = GpuScanEngine(self.model, self.dtype, self.layout.options)

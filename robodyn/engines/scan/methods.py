@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from robodyn.arguments import Array
-from robodyn.engines.scan.forward import FORWARD
-from robodyn.engines.scan.gradient import inverse_dynamics_gradient
-from robodyn.engines.scan.inverse import inverse_dynamics
-from robodyn.engines.scan.mass_matrix import mass_matrix
+from robodyn.engines.scan.algorithms.forward import FORWARD
+from robodyn.engines.scan.algorithms.gradient import inverse_dynamics_gradient
+from robodyn.engines.scan.algorithms.inverse import inverse_dynamics
+from robodyn.engines.scan.algorithms.mass_matrix import mass_matrix
 from robodyn.engines.scan.states import State
 from robodyn.model import Model
 from robodyn.questions import QUESTIONS

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 from robodyn import exact
 from robodyn.arguments import Array, count, one_of
 from robodyn.engines.scan.elementwise import OPERATORS
-from robodyn.engines.scan.kernels import BLOCK, KERNELS, LONGEST_BLOCK, PLAIN_KERNELS
+from robodyn.engines.scan.trees.prefix_scans import BLOCK, KERNELS, LONGEST_BLOCK, PLAIN_KERNELS
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief
 

@@ -10,9 +10,9 @@ import numpy as np
 from robodyn.arguments import Array
 from robodyn.chains import Task
 from robodyn.engines.protocol import Engine, Explanation
+from robodyn.engines.scan.algorithms.mass_matrix import require_sparse_memory, sparse_mass_matrix
 from robodyn.engines.scan.costs import choices_of, current_costs, estimates
 from robodyn.engines.scan.elementwise import operators
-from robodyn.engines.scan.mass_matrix import require_sparse_memory, sparse_mass_matrix
 from robodyn.engines.scan.methods import ANSWERS, methods_of
 from robodyn.engines.scan.options import ScanOptions
 from robodyn.engines.scan.states import Layout, State
@@ -21,7 +21,7 @@ from robodyn.model import Model
 from robodyn.questions import Question
 
 if TYPE_CHECKING:
-    from robodyn.engines.scan.on_gpu import ScanDevice
+    from robodyn.engines.scan.cuda.device import ScanDevice
 
 
 class Scans(Engine):

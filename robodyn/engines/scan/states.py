@@ -15,10 +15,10 @@ import numpy as np
 from robodyn.arguments import Array
 from robodyn.cached import cached_property
 from robodyn.engines.scan.elementwise import Elementwise
-from robodyn.engines.scan.heavy_paths import HeavyPaths
-from robodyn.engines.scan.kernels import Segments
 from robodyn.engines.scan.options import ScanOptions
-from robodyn.engines.scan.vector_tree import VectorTree
+from robodyn.engines.scan.trees.heavy_paths import HeavyPaths
+from robodyn.engines.scan.trees.prefix_scans import Segments
+from robodyn.engines.scan.trees.vector_tree import VectorTree
 from robodyn.joints import KINDS, JointKind
 from robodyn.model import Model
 from robodyn.spatial import Force, Inertia, Motion, Scalar, Transform
@@ -26,7 +26,7 @@ from robodyn.sweeps import FORCE, INERTIA, MOTION, TRANSFORM, FieldType
 from robodyn.tree import read_only
 
 if TYPE_CHECKING:
-    from robodyn.engines.scan.on_gpu import ScanDevice
+    from robodyn.engines.scan.cuda.device import ScanDevice
 
 PIECE = 1 << 16
 """Bodies x batch that are worked on at a time, where the batch is large."""

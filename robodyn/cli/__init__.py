@@ -1,0 +1,7 @@
+"""The command `robodyn`; see `robodyn.cli.app`."""
+
+from __future__ import annotations
+
+from robodyn.cli.app import main, run
+
+__all__ = ["main", "run"]

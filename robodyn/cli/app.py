@@ -1,0 +1,501 @@
+"""The `robodyn` command: look at a robot file, check it, and compute with it.
+
+The library is imported inside the commands, so that `--help` and `--version` answer at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from robodyn._version import __version__
+from robodyn.errors import ArgumentError, RobodynError
+from robodyn.messages import printable, quoted, shortened
+
+if TYPE_CHECKING:
+    from robodyn.model import Model
+
+USER_ERROR, BUG, INTERRUPTED = 2, 70, 130
+
+_TREE_ROWS = 40
+_LABEL_WIDTH = 50
+_LEAST_COLUMNS = 40
+
+# Typer may carry its own copy of click, so the base class of its usage errors is reached through one of them.
+_UsageError: Any = typer.BadParameter.__mro__[1]
+
+File = Annotated[str, typer.Argument(metavar="FILE", help="URDF file, or - for standard input.", show_default=False)]
+Base = Annotated[str, typer.Option(metavar="fixed|floating", help="How the root link is held.")]
+Mimic = Annotated[str, typer.Option(metavar="follow|ignore", help="What joints that mimic others do.")]
+Lenient = Annotated[bool, typer.Option("--lenient", help="Use inertias that no body can have, and report them.")]
+Gravity = Annotated[str, typer.Option(metavar="X,Y,Z", help="Acceleration of free fall, m/s^2.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_TYPED = "States: one on the command line"
+Q = Annotated[str | None, typer.Option(metavar="NUMBERS", help="Coordinates, comma separated.", rich_help_panel=_TYPED)]
+Qd = Annotated[str | None, typer.Option(metavar="NUMBERS", help="Velocities.", rich_help_panel=_TYPED)]
+Qdd = Annotated[str | None, typer.Option(metavar="NUMBERS", help="Accelerations.", rich_help_panel=_TYPED)]
+Tau = Annotated[str | None, typer.Option(metavar="NUMBERS", help="Generalised forces.", rich_help_panel=_TYPED)]
+_MANY = "States: many"
+States = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Read .npz (keys q, qd, qdd, tau), .npy (q, qd and the third side by side) or .csv (columns q:NAME, "
+        "qd:NAME, ...). What is missing is zero.",
+        rich_help_panel=_MANY,
+        show_default=False,
+    ),
+]
+Random = Annotated[
+    int | None,
+    typer.Option(min=0, metavar="N", help="Draw N: q within limits, the rest in -1 .. 1.", rich_help_panel=_MANY),
+]
+Seed = Annotated[
+    int | None, typer.Option(min=0, metavar="S", help="Of --random; 0 if not given.", rich_help_panel=_MANY)
+]
+Dtype = Annotated[str, typer.Option(metavar="float64|float32", help="Precision.")]
+Engine = Annotated[str, typer.Option(metavar="NAME", help="auto, reference, cpu, gpu or scan.")]
+JointForces = Annotated[str, typer.Option(metavar="damping,friction", help="Which of the file's to include.")]
+Out = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Write states and results: .npz, .json, or .csv for vectors.")
+]
+
+app = typer.Typer(
+    add_completion=False, rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]}
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"robodyn {__version__}")
+        raise typer.Exit
+
+
+@app.callback(
+    epilog="Examples:\n\n"
+    "robodyn info arm.urdf\n\n"
+    "robodyn check arm.urdf --json\n\n"
+    'robodyn id arm.urdf --q "0,0.5,-1,0,0.3,0" --qdd "1,0,0,0,0,0"\n\n'
+    "robodyn fd arm.urdf --random 1000 --seed 7 --out fd.npz\n\n"
+    "robodyn id arm.urdf --states fd.npz --out id.csv\n\n"
+    "robodyn gradient arm.urdf --of fd\n\n"
+    "robodyn ask arm.urdf jacobian --link tool0\n\n"
+    "robodyn bench arm.urdf --batch 1,4096\n\n"
+    "robodyn export arm.urdf --query id,fd --out arm.c\n\n"
+    "xacro arm.xacro | robodyn info -\n\n"
+    "Exit status: 0 fine, 1 check has findings, 2 the input is at fault (one line on standard error says how)."
+)
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Rigid-body dynamics of robots: inspect URDF files, and compute inverse and forward dynamics and gradients.
+
+    SI units and radians throughout. Each command explains itself: robodyn COMMAND --help.
+    """
+
+
+@app.command()
+def info(
+    file: File,
+    base: Base = "fixed",
+    mimic: Mimic = "follow",
+    lenient: Lenient = False,
+    gravity: Gravity = "0,0,-9.81",
+    everything: Annotated[bool, typer.Option("--all", help="Draw all of a large robot.")] = False,
+) -> None:
+    """Show a robot: its size, its tree, its joints and masses."""
+    from robodyn import tables
+
+    model = _load(file, base, mimic, lenient, gravity)
+    screen = tables.console()
+    rows = model.n_bodies if everything else _TREE_ROWS
+    deepest = max(1, (screen.width - _LABEL_WIDTH) // 4)
+    if everything:
+        screen.width = sys.maxsize  # Nothing is cut: lines may be longer than the screen is wide.
+    screen.print(tables.model_summary(model))
+    screen.print()
+    screen.print(tables.model_tree(model, rows, deepest))
+    screen.print()
+    joints = tables.model_table(model, rows)
+    joints.title = None  # The summary has said it.
+    screen.print(joints)
+    if model.n_bodies > rows:
+        screen.print("--all shows everything")
+
+
+@app.command(
+    help="List what is doubtful about a robot file.\n\n"
+    "Exit status: 0 clean, 1 findings, 2 not usable. Warnings and errors are findings; a file with lines of severity "
+    "info alone is clean. Errors are what only --lenient accepts. A mass matrix that is singular whatever the state "
+    "is a warning: forward dynamics will not work."
+)
+def check(
+    file: File,
+    base: Base = "fixed",
+    mimic: Mimic = "follow",
+    lenient: Lenient = False,
+    json: Json = False,
+) -> None:
+    """List what is doubtful about a robot file."""
+    from robodyn import Dynamics, tables
+    from robodyn.builders.findings import Notes
+
+    model = _load(file, base, mimic, lenient)
+    notes = Notes()
+    singular = Dynamics(model).singularity()
+    if singular is not None:
+        notes.add("singular-mass-matrix", f"robot {quoted(model.name)}", singular)
+    report = [*model.report, *notes.findings()]
+    clean = all(finding.severity == "info" for finding in report)
+    if json:
+        _print_report_json(file, model, report, clean)
+    else:
+        screen = tables.console()
+        if report:
+            screen.print(tables.report_table(report))
+        verdict = "is clean" if clean else "has findings"
+        screen.print(f"{printable(model.name)} {verdict}: {tables.severity_counts(report)}")
+    raise typer.Exit(0 if clean else 1)
+
+
+def _print_report_json(file: str, model: Model, report: list[Any], clean: bool) -> None:
+    import dataclasses
+    import json
+
+    findings = [dataclasses.asdict(finding) for finding in report]
+    counts = {each: sum(finding.severity == each for finding in report) for each in ("error", "warning", "info")}
+    document = {"file": file, "model": model.name, "clean": clean, "counts": counts, "findings": findings}
+    print(json.dumps(document, indent=2))
+
+
+@app.command("id")
+def inverse_dynamics(
+    context: typer.Context,
+    file: File,
+    q: Q = None,
+    qd: Qd = None,
+    qdd: Qdd = None,
+    states: States = None,
+    random: Random = None,
+    seed: Seed = None,
+    base: Base = "fixed",
+    mimic: Mimic = "follow",
+    lenient: Lenient = False,
+    gravity: Gravity = "0,0,-9.81",
+    dtype: Dtype = "float64",
+    engine: Engine = "auto",
+    joint_forces: JointForces = "",
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Inverse dynamics: the generalised forces tau that give accelerations qdd."""
+    _answer("id", context.params)
+
+
+@app.command("fd")
+def forward_dynamics(
+    context: typer.Context,
+    file: File,
+    q: Q = None,
+    qd: Qd = None,
+    tau: Tau = None,
+    states: States = None,
+    random: Random = None,
+    seed: Seed = None,
+    base: Base = "fixed",
+    mimic: Mimic = "follow",
+    lenient: Lenient = False,
+    gravity: Gravity = "0,0,-9.81",
+    dtype: Dtype = "float64",
+    engine: Engine = "auto",
+    joint_forces: JointForces = "",
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Forward dynamics: the accelerations qdd under generalised forces tau."""
+    _answer("fd", context.params)
+
+
+@app.command()
+def gradient(
+    context: typer.Context,
+    file: File,
+    of: Annotated[str, typer.Option(metavar="id|fd", help="Of inverse or of forward dynamics.")] = "id",
+    q: Q = None,
+    qd: Qd = None,
+    qdd: Qdd = None,
+    tau: Tau = None,
+    states: States = None,
+    random: Random = None,
+    seed: Seed = None,
+    base: Base = "fixed",
+    mimic: Mimic = "follow",
+    lenient: Lenient = False,
+    gravity: Gravity = "0,0,-9.81",
+    dtype: Dtype = "float64",
+    engine: Engine = "auto",
+    joint_forces: JointForces = "",
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Gradients of inverse dynamics (with respect to q, qd) or of forward dynamics (q, qd, tau)."""
+    if of not in ("id", "fd"):
+        raise ArgumentError(f"--of: got {of!r}; allowed: 'id', 'fd'")
+    _answer(f"{of}_gradient", context.params)
+
+
+@app.command()
+def ask(
+    context: typer.Context,
+    file: File,
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="See robodyn queries.", show_default=False)],
+    link: Annotated[str | None, typer.Option(metavar="NAME", help="The query's link, or its index.")] = None,
+    frame: Annotated[
+        str | None,
+        typer.Option(metavar="world|body|world_aligned", help="Where it is seen from; the last by default."),
+    ] = None,
+    q: Q = None,
+    qd: Qd = None,
+    qdd: Qdd = None,
+    tau: Tau = None,
+    vector: Annotated[
+        str | None,
+        typer.Option(metavar="NUMBERS", help="What results are contracted with.", rich_help_panel=_TYPED),
+    ] = None,
+    states: States = None,
+    random: Random = None,
+    seed: Seed = None,
+    base: Base = "fixed",
+    mimic: Mimic = "follow",
+    lenient: Lenient = False,
+    gravity: Gravity = "0,0,-9.81",
+    dtype: Dtype = "float64",
+    engine: Engine = "auto",
+    joint_forces: JointForces = "",
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Any query: mass matrices, Jacobians, energies, derivatives, ..."""
+    _answer(query, context.params)
+
+
+@app.command()
+def queries(json: Json = False) -> None:
+    """List what can be asked."""
+    from robodyn.cli import results as cli_results
+
+    cli_results.list_queries(json)
+
+
+@app.command()
+def bench(
+    context: typer.Context,
+    file: File,
+    base: Base = "fixed",
+    mimic: Mimic = "follow",
+    lenient: Lenient = False,
+    engine: Engine = "auto",
+    query: Annotated[str, typer.Option(metavar="NAMES", help="See robodyn queries; the usual ones if not given.")] = "",
+    batch: Annotated[str, typer.Option(metavar="NUMBERS", help="States in a call.")] = "1,128,4096",
+    dtype: Annotated[str, typer.Option(metavar="float64,float32", help="Precisions.")] = "float64",
+    threads: Annotated[
+        str, typer.Option(metavar="NUMBERS", help="Numbers of threads; all for every processor.")
+    ] = "1,all",
+    seconds: Annotated[float, typer.Option(metavar="S", help="Time for each case.")] = 0.2,
+    peers: Annotated[
+        bool, typer.Option("--peers/--no-peers", help="Measure Pinocchio and MuJoCo too, if installed.")
+    ] = True,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say instead which engines and methods answer, and what scans cost here.")
+    ] = False,
+    fit: Annotated[bool, typer.Option("--fit", help="With --explain: measure what scans cost, and keep it.")] = False,
+    json: Json = False,
+) -> None:
+    """Measure how fast queries are on a robot, beside Pinocchio and MuJoCo where they are installed."""
+    from robodyn.cli import bench as cli_bench
+
+    if explain or fit:
+        cli_bench.explain(_load(file, base, mimic, lenient), context.params)
+        return
+    chosen = cli_bench.settings(context.params)
+    cli_bench.bench(_load(file, base, mimic, lenient), chosen, peers, json)
+
+
+@app.command()
+def tune(
+    seconds: Annotated[float, typer.Option(metavar="S", help="Time for each case.")] = 0.01,
+    quick: Annotated[bool, typer.Option("--quick", help="A few cases alone.")] = False,
+    json: Json = False,
+) -> None:
+    """Measure this machine, some minutes long: what engine="auto", scans and the GPU engine choose by from then on."""
+    from robodyn.cli import tune as cli_tune
+
+    cli_tune.tune(seconds, quick, json)
+
+
+@app.command(
+    help="Show the compiled code that is kept on disk, or remove it.\n\n"
+    "The environment variable ROBODYN_CACHE_DIR names another folder, or is off for no cache; ROBODYN_CACHE_MAX_MB "
+    "limits the size (512 if not given): what was not used for longest is removed."
+)
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all of it.")] = False,
+) -> None:
+    """Show the compiled code that is kept on disk, or remove it."""
+    from robodyn.cli import cache as cli_cache
+
+    if clear:
+        cli_cache.clear()
+    else:
+        cli_cache.show()
+
+
+@app.command(
+    help="Write queries as a C99 file that needs nothing but <math.h>, one function for each.\n\n"
+    "robodyn queries lists them. A function computes one state: void ROBOT_QUERY(q, ..., result)."
+)
+def export(
+    context: typer.Context,
+    file: File,
+    query: Annotated[str, typer.Option(metavar="NAMES", help="What to compute, comma separated.")] = "id",
+    lang: Annotated[str, typer.Option(metavar="c", help="Language.")] = "c",
+    link: Annotated[str | None, typer.Option(metavar="NAME", help="The queries' link, or its index.")] = None,
+    frame: Annotated[
+        str, typer.Option(metavar="world|body|world_aligned", help="Where a link's motion is seen from.")
+    ] = "world_aligned",
+    inputs: Annotated[
+        str,
+        typer.Option(metavar="f_ext,inertia,V0,dV0", help="Also take external forces, inertias, or the base's motion."),
+    ] = "",
+    base: Base = "fixed",
+    mimic: Mimic = "follow",
+    lenient: Lenient = False,
+    gravity: Gravity = "0,0,-9.81",
+    dtype: Dtype = "float64",
+    name: Annotated[
+        str | None, typer.Option(metavar="ROBOT", help="What names in the file begin with; the robot's if not given.")
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option("--out", "--output", metavar="FILE", help="Write this file instead of printing.")
+    ] = None,
+    header: Annotated[str | None, typer.Option(metavar="FILE", help="Write a header too.")] = None,
+) -> None:
+    """Write queries as a C99 file that needs nothing but <math.h>, one function for each."""
+    from robodyn.cli import export as cli_export
+
+    cli_export.export(lambda: _load(file, base, mimic, lenient, gravity), context.params)
+
+
+def _load(file: str, base: Any, mimic: Any, lenient: bool, gravity: str = "0,0,-9.81") -> Model:
+    from robodyn import load_urdf
+    from robodyn.cli.states import numbers
+
+    g = numbers("--gravity", gravity, ("x", "y", "z"))
+    if file == "-" and sys.stdin is None:
+        raise ArgumentError("FILE is - but there is no standard input")
+    if not file.strip():
+        raise ArgumentError(f"FILE is {quoted(file)}; wanted the path of a robot file, or - for standard input")
+    # A Path, because a str may also be the text of a robot.
+    source = sys.stdin.buffer if file == "-" else Path(file)
+    return load_urdf(source, base=base, mimic=mimic, strict=not lenient, gravity=g)
+
+
+def _answer(name: str, options: dict[str, Any]) -> None:
+    """Compute what a command asks for. `options` are its parameters by name, as its signature lists them."""
+    from robodyn import Dynamics
+    from robodyn.cli import results as cli_results
+    from robodyn.cli.states import read_states
+
+    asked = cli_results.asking(name, options)
+    if options["json"] and options["out"] is not None:
+        raise ArgumentError("--json prints results and --out writes them; give one")
+    path = None if options["out"] is None else cli_results.output_path(options["out"], asked)
+    model = _load(*(options[key] for key in ("file", "base", "mimic", "lenient", "gravity")))
+    # States and results are checked as a whole, so that messages count rows from the first state on.
+    forces = [word.strip() for word in options["joint_forces"].split(",") if word.strip()]
+    dyn = Dynamics(model, engine=options["engine"], dtype=options["dtype"], check=False, joint_forces=forces)
+    states = read_states(model, asked.inputs, options)
+    results = cli_results.compute(dyn, asked, states)
+    if path is not None:
+        cli_results.write(path, dyn, asked, states, results)
+        print(f"wrote {', '.join(results)} of {len(states['q'])} states to {printable(str(path))}")
+    elif options["json"]:
+        print(cli_results.as_json(dyn, asked, states, results))
+    else:
+        cli_results.show(dyn, asked, results)
+
+
+# Running it.
+
+
+def main() -> None:
+    """The `robodyn` command: runs it on the arguments of the process and ends the process."""
+    if hasattr(signal, "SIGPIPE"):
+        # A reader that has seen enough, as in `robodyn info x | head`, ends this process quietly.
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    with contextlib.suppress(ValueError):
+        # On no columns, as some programs that start others have it, nothing would be seen.
+        os.environ["COLUMNS"] = str(max(_LEAST_COLUMNS, int(os.environ.get("COLUMNS", ""))))
+    for stream in (sys.stdout, sys.stderr):
+        # Names of robots may hold characters that the terminal's encoding lacks.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command on arguments and return its exit status. No error leaves it: each is one line on stderr."""
+    try:
+        return _invoke(arguments or ["--help"])
+    except KeyboardInterrupt:
+        return _fail("interrupted", INTERRUPTED)
+    except _UsageError as error:
+        where = f" (see {error.ctx.command_path} --help)" if error.ctx is not None else ""
+        return _fail(f"{shortened(error.format_message(), 1000)}{where}")
+    except RobodynError as error:
+        return _fail(str(error))
+    except MemoryError as error:
+        return _fail(f"not enough memory. {error}")
+    except OSError as error:
+        if error.filename is None:
+            _abandon_stdout()
+        where = "cannot write the output" if error.filename is None else f"cannot open or write {error.filename!r}"
+        return _fail(f"{where}: {error.strerror or error}")
+    except Exception as error:
+        if os.environ.get("ROBODYN_DEBUG"):
+            traceback.print_exc()
+        what = f"{type(error).__name__}: {error}"
+        return _fail(f"{what}. This is a bug in robodyn; set ROBODYN_DEBUG=1 to see where it happened", BUG)
+
+
+def _invoke(arguments: list[str]) -> int:
+    try:
+        with typer.main.get_command(app).make_context("robodyn", arguments) as context:
+            context.command.invoke(context)
+        status = 0
+    except typer.Exit as finished:
+        status = finished.exit_code
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    return status
+
+
+def _fail(message: str, status: int = USER_ERROR) -> int:
+    print("robodyn: error:", printable(" ".join(message.split())), file=sys.stderr)
+    return status
+
+
+def _abandon_stdout() -> None:
+    """Let what is left in the buffer of stdout go nowhere: Python would fail on it once more as it ends."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,215 @@
+"""What the command `export` does: queries of a robot as source code."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from robodyn._version import __version__
+from robodyn.arguments import one_of
+from robodyn.chains import Chain, Solve, Task
+from robodyn.cli.results import linked
+from robodyn.codegen.c_code import Function, c_header, c_source, identifier
+from robodyn.dynamics import Dynamics
+from robodyn.engines.protocol import DTYPES
+from robodyn.errors import ArgumentError
+from robodyn.files import file_named, require_writable, whole_file
+from robodyn.messages import printable, quoted
+from robodyn.model import Model
+from robodyn.questions import BASE, FRAMES, Asked, Question, named, short_names
+from robodyn.sweeps import Ancestors, Inward, Outward
+from robodyn.tables import units
+from robodyn.tracing.unrolled import output_shape, trace
+
+_MOST_VISITS = 10_000
+_EXTRAS = ("f_ext", "inertia", *BASE)
+"""Inputs that functions take where they are asked to."""
+
+
+def _chosen(option: str, text: str, allowed: Container[str], listed: Sequence[str]) -> tuple[str, ...]:
+    """The words of an option's text, separated by commas, each once; an error lists some of those that are allowed."""
+    found = dict.fromkeys(word.strip() for word in text.split(",") if word.strip())
+    return tuple(word if word in allowed else one_of(option, word, listed) for word in found)
+
+
+def export(load: Callable[[], Model], options: Mapping[str, Any]) -> None:
+    """Print or write the code that the options of the command ask for, which are looked at before `load` is called.
+
+    Raises:
+        ArgumentError: options that are wrong, or not for this robot.
+        SingularError: a query needs the inverse of a mass matrix that has none.
+        OSError: a file cannot be written.
+    """
+    one_of("--lang", options["lang"], ("c",))
+    known = named()
+    names = _chosen("--query", options["query"], known, tuple(short_names()))
+    if not names:
+        raise ArgumentError(f"--query: nothing given; allowed: {', '.join(map(repr, short_names()))}")
+    asked = {name: known[name][0] for name in names}
+    extras = _chosen("--inputs", options["inputs"], _EXTRAS, _EXTRAS)
+    one_of("--frame", options["frame"], FRAMES)
+    dtype = one_of("--dtype", options["dtype"], DTYPES)
+    _check_extras(asked, extras)
+    _check_link(asked, options)
+    paths = {key: _path(f"--{key}", options[key]) for key in ("out", "header")}
+    places = [path.resolve() for path in paths.values() if path is not None]
+    if len(set(places)) < len(places):
+        raise ArgumentError("--out and --header name the same file")
+    model = load()
+    prefix = _prefix(model, options["name"])
+    link = None if options["link"] is None else model.link_index(linked(model, options["link"]))
+    functions = [
+        _function(model, name, question, prefix, link, extras, frame=options["frame"], **known[name][1])
+        for name, question in asked.items()
+    ]
+    top = _about(model, dtype, asked, extras)
+    written: dict[str, Any] = {"prefix": prefix, "sizes": _sizes(model), "about": top, "dtype": dtype}
+    texts = {"out": c_source(functions, **written), "header": c_header(functions, **written)}
+    for key, path in paths.items():
+        if path is not None:
+            with whole_file(path, f"--{key}") as file:
+                file.write(texts[key].encode("ascii"))
+    if paths["out"] is None:
+        print(texts["out"], end="")
+    else:
+        print(f"wrote {', '.join(function.name for function in functions)} to {printable(str(paths['out']))}")
+
+
+def _path(option: str, text: str | None) -> Path | None:
+    if text is None:
+        return None
+    path = file_named(option, text)
+    if not path.parent.is_dir():
+        raise ArgumentError(f"{option}: {quoted(str(path.parent))} is not a folder")
+    return require_writable(path, option)
+
+
+def _check_extras(asked: Mapping[str, Question], extras: Sequence[str]) -> None:
+    for extra in extras:
+        if not any(extra in question.optional for question in asked.values()):
+            raise ArgumentError(f"--inputs: {extra!r} has no part in {', '.join(asked)}")
+
+
+def _check_link(asked: Mapping[str, Question], options: Mapping[str, Any]) -> None:
+    about_link = [name for name, question in asked.items() if question.of_link]
+    if about_link and options["link"] is None:
+        raise ArgumentError(f"--link: not given; {', '.join(about_link)} is about a link")
+    if not about_link and options["link"] is not None:
+        raise ArgumentError(f"--link: {', '.join(asked)} is about no link")
+
+
+def _prefix(model: Model, given: str | None) -> str:
+    if given is None:
+        return identifier(model.name)
+    if identifier(given) != given:
+        raise ArgumentError(f"--name: got {quoted(given)}; wanted a C identifier, such as {identifier(given)}")
+    return given
+
+
+def _function(
+    model: Model,
+    name: str,
+    question: Question,
+    prefix: str,
+    link: int | None,
+    extras: Sequence[str],
+    **choices: Any,
+) -> Function:
+    """One query as a function, after a look at whether this model can be asked."""
+    Dynamics(model, engine="reference")._require_possible(question)
+    taken = [extra for extra in question.optional if extra in extras]
+    given = tuple(each for each in question.arrays if each in question.plain or each in taken)
+    algorithm = question.made(Asked(model, tuple(each for each in given if each not in BASE), **choices))
+    _require_moderate(model, name, algorithm)
+    base = [extra for extra in taken if extra in BASE]
+    program = trace(model, algorithm, link=link if question.of_link else None, base=base)
+    outputs = tuple(
+        dataclasses.replace(port, name=result) for port, result in zip(program.outputs, question.results, strict=True)
+    )
+    program = dataclasses.replace(program, name=name, outputs=outputs)
+    lines = [question.about]
+    if question.of_link:
+        seen = f", frame {choices['frame']!r}" if question.in_frame else ""
+        lines.append(f"Link {model.link_names[link or 0]!r}{seen}.")
+    if choices.get("classical"):
+        lines.append("The linear part is the acceleration of the link's origin.")
+    return Function(f"{prefix}_{name}", program, [*lines, f"Program {program.digest}."])
+
+
+def _require_moderate(model: Model, name: str, algorithm: Task) -> None:
+    """Straight-line code grows with the visits to bodies that an algorithm makes; nobody can compile millions."""
+    lanes = any(isinstance(sweep, Outward | Inward) and sweep.lanes for sweep in algorithm.sweeps)
+    pairs = any(isinstance(sweep, Ancestors) and not sweep.of_link for sweep in algorithm.sweeps)
+    visits = model.n_bodies * (model.nv if lanes else 1)
+    if pairs:
+        visits = int((model.tree.depth + 1).sum())
+    if isinstance(algorithm, Chain):  # a solve visits each pair again for each column
+        visits *= 1 + sum(_columns(model, stage) for stage in algorithm.stages if isinstance(stage, Solve))
+    if visits > _MOST_VISITS:
+        raise ArgumentError(
+            f"--query: {name!r} of {quoted(model.name)} visits its {model.n_bodies} bodies {visits} times, too often "
+            f"for code without loops; wanted at most {_MOST_VISITS}"
+        )
+
+
+def _columns(model: Model, solve: Solve) -> int:
+    return sum(math.prod(output_shape(model, solution)) for solution in solve.outputs.values()) // max(1, model.nv)
+
+
+def _sizes(model: Model) -> dict[str, int]:
+    return {"NQ": model.nq, "NV": model.nv, "N_BODIES": model.n_bodies, "N_LINKS": len(model.link_names)}
+
+
+def _about(model: Model, dtype: str, asked: Mapping[str, Question], extras: Sequence[str]) -> list[str]:
+    """What the top of a file says: the robot, its coordinates with their units, and how functions are called."""
+    gravity = " ".join(f"{x:g}" for x in model.gravity)
+    lines = [
+        f"Rigid-body dynamics of {model.name!r}: {', '.join(asked)}.",
+        f"Made by robodyn {__version__} from the model {model.digest}, in {dtype}.",
+        "",
+        "Each function computes one state. Arrays are contiguous, matrices stored row by row, and arrays must not "
+        "overlap. Functions allocate nothing, keep nothing and check nothing; any thread may call them.",
+        "",
+        f"SI units and radians. Gravity is {gravity} m/s^2. 6-vectors hold their angular part first. Joint limits, "
+        "damping and friction have no part.",
+        *_explained(model, asked, extras),
+        "",
+        "q: coordinates",
+    ]
+    listed = zip(model.coordinate_names, units(model, "q"), strict=True)
+    lines += [f"  [{k}] {name}, {unit}" for k, (name, unit) in enumerate(listed)]
+    lines += ["", "qd, qdd, tau: velocities, accelerations, generalised forces"]
+    columns = [units(model, quantity) for quantity in ("qd", "qdd", "tau")]
+    rows = zip(model.velocity_names, *columns, strict=True)
+    lines += [f"  [{k}] {name}, {', '.join(parts)}" for k, (name, *parts) in enumerate(rows)]
+    if "f_ext" in extras:
+        lines += ["", "f_ext: bodies", *_numbered(model.body_names)]
+    if "inertia" in extras:
+        lines += ["", "inertia: bodies; for each m, h = m c, and I xx xy xz yy yz zz about its frame's origin"]
+        lines += _numbered(model.body_names)
+    if any("n_links" in result.axes for question in asked.values() for result in question.results.values()):
+        lines += ["", "links", *_numbered(model.link_names)]
+    return lines
+
+
+def _explained(model: Model, asked: Mapping[str, Question], extras: Sequence[str]) -> Iterator[str]:
+    """Conventions that matter to this robot and these queries."""
+    if model.quaternion_starts.size:
+        yield "Quaternions are x y z w, and scaled to unit length inside; one of zero length gives NaN."
+        yield "Velocities of floating and spherical joints are in the moving body's axes, linear ones first."
+    if any(question.in_frame for question in asked.values()):
+        yield (
+            "Frame 'world': world axes, about the world's origin; 'body': the link's own; 'world_aligned': world axes, "
+            "about the link's origin."
+        )
+    if "f_ext" in extras:
+        yield "f_ext: for each body the moment about the world's origin, then the force, in world axes."
+    if set(extras) & set(BASE):
+        yield "V0, dV0: velocity and acceleration of the base in world coordinates, without gravity."
+
+
+def _numbered(names: Sequence[str]) -> list[str]:
+    return [f"  [{k}] {name}" for k, name in enumerate(names)]

@@ -1,0 +1,247 @@
+"""Keys of the cache: from what is asked for to the text of a module, and from the text to machine code.
+
+The first key is made of all that determines a text: what is asked for, and every file of the package. Under it there is
+a link, the digest of the text. The second is made of all that determines machine code: that digest, the processor and
+the compiler. So no code outlives a change of what it was made from, and a change that leaves the text as it was
+compiles nothing: the text is made again, and its code is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache as remembered
+from pathlib import Path
+
+import llvmlite
+from llvmlite.binding import llvm_version_info
+
+import robodyn
+from robodyn._version import __version__
+from robodyn.cached import cached_property
+from robodyn.codegen.cache import ObjectCache
+from robodyn.codegen.llvm.jit import compile_object
+from robodyn.codegen.llvm.target import Target
+from robodyn.errors import UnavailableError
+
+_PACKAGE = Path(robodyn.__file__).resolve().parent
+_COMPILER = ("codegen/llvm/jit.py", "codegen/llvm/target.py")
+"""Files that turn a text into machine code: they count for it besides the text."""
+_KEY_BYTES, _DIGEST_BYTES = 20, 16
+
+_TOO_LARGE = b"too large"
+"""Stands in the place of a link where no text is wanted, so that what is too large for one is not traced again."""
+_LINK = re.compile(rb"[0-9a-f]{%d}" % (2 * _DIGEST_BYTES))
+
+
+def source_digests(package: Path) -> dict[str, str]:
+    """A hash of every file below a package's folder, by its name there, but for what Python compiled.
+
+    Nothing where there are no files, as in an archive.
+    """
+    found = {}
+    for name, path in _files(package):
+        with suppress(OSError), open(path, "rb", buffering=0) as file:  # noqa: PTH123 - half the time of Path.open
+            found[name] = _digest(file.read())
+    return found
+
+
+def _files(package: Path) -> Iterator[tuple[str, str]]:
+    """Names below a folder, with slashes between their parts, and paths."""
+    for folder, folders, names in os.walk(package):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        before = Path(folder).relative_to(package).as_posix()
+        yield from ((f"{before}/{name}".removeprefix("./"), os.path.join(folder, name)) for name in names)  # noqa: PTH118
+
+
+def _changed(package: Path, since: float) -> bool:
+    """Whether a file has changed since a time. What lies in the future is a clock's fault and says nothing."""
+    now = time.time()
+    for _, path in _files(package):
+        with suppress(OSError):
+            status = os.stat(path)  # noqa: PTH116
+            if any(since < then <= now for then in (status.st_mtime, status.st_ctime)):
+                return True
+    return False
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
+
+
+@remembered
+def _sources() -> dict[str, str]:
+    return source_digests(_PACKAGE)
+
+
+@remembered
+def _generator() -> str:
+    """A hash of what turns models into texts. A package without files has a version, which must do.
+
+    Where files changed after this process imported them, they are not what makes its texts: its links are of no use to
+    others then.
+    """
+    mine = os.urandom(_DIGEST_BYTES) if _changed(_PACKAGE, robodyn._imported_at) else b""
+    return _digest(repr((__version__, sorted(_sources().items()), mine)).encode())
+
+
+@remembered
+def _compiler() -> str:
+    """A hash of what turns texts into machine code."""
+    ours = [_sources().get(name, __version__) for name in _COMPILER]
+    return _digest(repr((ours, llvmlite.__version__, tuple(llvm_version_info))).encode())
+
+
+def _key(*facts: object) -> str:
+    return hashlib.blake2b(repr(facts).encode(), digest_size=_KEY_BYTES).hexdigest()
+
+
+def _processor(target: Target) -> tuple[str, ...]:
+    return target.triple, target.cpu, target.features, target.level
+
+
+def link_key(facts: str, target: Target) -> str:
+    """The key of a text's digest, 40 hexadecimal digits, from everything that determines the text.
+
+    Args:
+        facts: hash of what is asked for.
+        target: the processor that it is for.
+    """
+    return _key("link", facts, _processor(target), _generator())
+
+
+def object_key(text: str, target: Target, opt: int) -> str:
+    """The key of the machine code of a module, 40 hexadecimal digits, from everything that determines the code.
+
+    Args:
+        text: hash of the module's text.
+        target: the processor compiled for.
+        opt: level of the code generator.
+    """
+    return _key("object", text, _processor(target), opt, _compiler())
+
+
+def compiled(text: str, label: str, target: Target, opt: int, cache: ObjectCache) -> bytes:
+    """Machine code of a module: from the cache, or compiled and then kept there.
+
+    Args:
+        text: the module in LLVM's language.
+        label: what it is, for people who look at the cache, such as "arm7 aba_q_qd_tau float64 avx512".
+        target: the processor to compile for.
+        opt: level of the code generator, 0 to 3.
+        cache: where to look and to keep.
+
+    Raises:
+        UnavailableError: LLVM cannot compile the module.
+    """
+    if cache.problem() is not None:
+        return compile_object(text, target, opt)
+    key = object_key(_digest(text.encode()), target, opt)
+    code = cache.get(key)
+    if code is None:
+        code = compile_object(text, target, opt)
+        cache.put(key, code, label)
+    return code
+
+
+def compiling(text: str, label: str, target: Target, opt: int, cache: ObjectCache) -> Callable[[], bytes]:
+    """What `compiled` gives, once it is called for: another thread begins where the cache has nothing, for LLVM leaves
+    Python to others while it works."""
+    code = cache.get(object_key(_digest(text.encode()), target, opt)) if cache.problem() is None else None
+    if code is not None:
+        return lambda: code
+    found: list[bytes] = []
+
+    def work() -> None:
+        with suppress(UnavailableError, MemoryError):  # who asks for the code gets them
+            found.append(compiled(text, label, target, opt, cache))
+
+    def wait() -> bytes:
+        thread.join()
+        return found[0] if found else compiled(text, label, target, opt, cache)
+
+    thread = threading.Thread(target=work, daemon=True)
+    try:
+        thread.start()
+    except (RuntimeError, MemoryError):  # the system grants no thread
+        return lambda: compiled(text, label, target, opt, cache)
+    return wait
+
+
+@dataclass(frozen=True)
+class Linked:
+    """Machine code of a module whose text need not be made to find it.
+
+    `facts`: hash of what is asked for; the others as for `compiled`.
+    """
+
+    facts: str
+    label: str
+    target: Target
+    opt: int
+    cache: ObjectCache
+
+    @cached_property
+    def _key(self) -> str:
+        return link_key(self.facts, self.target)
+
+    def _link(self) -> bytes | None:
+        return self.cache.get(self._key) if self.cache.problem() is None else None
+
+    def code(self) -> bytes | None:
+        """What the cache has, or None."""
+        text = self._link()
+        if text is None or not _LINK.fullmatch(text):
+            return None
+        return self.cache.get(object_key(text.decode(), self.target, self.opt))
+
+    def compiled(self, text: str) -> bytes:
+        """The code of this text, found or compiled, and linked from now on.
+
+        Raises:
+            UnavailableError: LLVM cannot compile the module.
+        """
+        code = compiled(text, self.label, self.target, self.opt, self.cache)
+        self._put(_digest(text.encode()).encode(), "link")
+        return code
+
+    def code_of(self, text: Callable[[], str]) -> bytes:
+        """What the cache has, or else the code of a text, which is made only then.
+
+        Raises:
+            UnavailableError: LLVM cannot compile the module.
+        """
+        code = self.code()
+        return self.compiled(text()) if code is None else code
+
+    @cached_property
+    def _direct_key(self) -> str:
+        return _key("direct", self.facts, _processor(self.target), _generator())
+
+    def direct(self) -> bytes | None:
+        """Code that was kept under the first key itself, because to make it again costs next to nothing."""
+        return self.cache.get(self._direct_key) if self.cache.problem() is None else None
+
+    def keep(self, code: bytes) -> None:
+        """Have it there from now on."""
+        if self.cache.problem() is None:
+            self.cache.put(self._direct_key, code, self.label)
+
+    @property
+    def too_large(self) -> bool:
+        """Whether it is known that there shall be no text."""
+        return self._link() == _TOO_LARGE
+
+    def mark_too_large(self) -> None:
+        """Know it from now on."""
+        self._put(_TOO_LARGE, "too large")
+
+    def _put(self, content: bytes, what: str) -> None:
+        if self.cache.problem() is None:
+            self.cache.put(self._key, content, f"{self.label}: {what}")

@@ -1,0 +1,1 @@
+"""Programs and shared loops in LLVM's language, and LLVM itself."""

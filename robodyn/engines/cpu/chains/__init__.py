@@ -1,0 +1,1 @@
+"""Queries of several stages: algorithms, solves with the mass matrix, products."""

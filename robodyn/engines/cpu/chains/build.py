@@ -1,0 +1,254 @@
+"""Kernels made of kernels: chains, algorithms at every unit vector, and results that are flushed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.chains import Chain, Products, Solve, Stage, Units
+from robodyn.codegen.llvm.streaming import FLUSHED
+from robodyn.codegen.llvm.vectors import VectorType
+from robodyn.engines.cpu.chains.code import chain_module, flush_module
+from robodyn.engines.cpu.chains.panel_code import panel_rows
+from robodyn.engines.cpu.chains.plan import ChainPlan, StageCall, sizes_between
+from robodyn.engines.cpu.chains.products import ProductsPlan, products_module
+from robodyn.engines.cpu.chains.solve_code import FACTORS, SolveKind, solve_module
+from robodyn.engines.cpu.chains.solves import SolvePlan
+from robodyn.engines.cpu.chains.units import UnitsPlan, units_module
+from robodyn.engines.cpu.kernels import Kernel, Maker
+from robodyn.engines.cpu.request import Request, input_names
+from robodyn.engines.cpu.route import Whole, parts_of, too_wide
+from robodyn.tracing.unrolled import output_shape
+
+_FLUSH_NS = 0.3
+"""Nanoseconds for a scalar of one state: decides only whether a batch is worth sharing between threads."""
+
+
+@dataclass(frozen=True)
+class FlushPlan:
+    """Sizes of arrays of vectors that become rows, which takes no arithmetic."""
+
+    sizes: Array
+    operations = 0
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The kernels of a chain, and how they are called."""
+
+    kernels: tuple[Kernel, ...]
+    plan: ChainPlan
+
+    @property
+    def operations(self) -> int:
+        """Floating-point operations for one state; those of solves are an estimate."""
+        return sum(kernel.operations for kernel in self.kernels)
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """The kernel that runs at every unit vector, and how it is called."""
+
+    kernels: tuple[Kernel]
+    plan: UnitsPlan
+
+    @property
+    def operations(self) -> int:
+        """Floating-point operations for one state."""
+        return self.plan.times * self.kernels[0].operations
+
+
+_Call: TypeAlias = tuple[Kernel, tuple[str, ...]]
+"""A kernel and the arrays that it is called with."""
+
+
+class _Chained:
+    """Collects kernels in the order of their calls. They leave vectors of states, and read them.
+
+    `sizes`: scalars of one state of what they leave, by name.
+    """
+
+    def __init__(self, maker: Maker, request: Request, sizes: dict[str, int]) -> None:
+        self.maker, self.request, self.sizes = maker, request, sizes
+        wide = VectorType.of(request.dtype, request.target)
+        self.too_wide = too_wide(sum(self.sizes.values()) * wide.bytes)
+        self.kind = VectorType.of(request.dtype, request.target, 1) if self.too_wide else wide
+        self.kernels: list[Kernel] = []
+        self.arrays: list[tuple[str, ...]] = []
+        self.vectors: set[str] = set()
+        """Names that stages so far left as vectors."""
+        self.places: dict[str, str] = {}
+        """Solutions that take the place of their right-hand sides, or an inverse that of its matrix."""
+
+    def chain(self, chain: Chain) -> Kernel:
+        """The kernel that calls those of a chain's stages. LLVM compiles loops while programs are traced."""
+        last = chain.stages[-1]
+        flushes = isinstance(last, Solve) and tuple(last.outputs) == chain.results
+        calls: list[Callable[[], _Call]] = []
+        parts = parts_of(self.request)
+        for stage in chain.stages:
+            if isinstance(stage, Solve):
+                calls.append(self._solve(stage, flushes and stage is last))
+            elif isinstance(stage, Products):
+                calls.append(self._multiply(stage))
+            else:
+                self.vectors.update(stage.outputs)
+                calls.append(partial(self._algorithm, stage, next(parts)))
+        if not flushes:
+            calls.append(self.flush(chain.results))
+        # Programs first: what LLVM compiles meanwhile does not load before it is done with all of it.
+        programs = [isinstance(call, partial) for call in calls]
+        found = {k: calls[k]() for wanted in (True, False) for k, program in enumerate(programs) if program == wanted}
+        for k in range(len(calls)):
+            self.take(*found[k])
+        users = [*input_names(self.request), *(FLUSHED + name for name in chain.results)]
+        vectors = {name: self.sizes[name] for name in sorted(self.vectors) if name not in self.places}
+        return self.calling("chained", users, vectors)
+
+    def calling(self, mode: str, users: list[str], vectors: dict[str, int]) -> Kernel:
+        """The kernel that calls those collected so far."""
+        calls = [
+            StageCall(kernel.address, names, kernel.constants, kernel.workspace_bytes, kernel.batch)
+            for kernel, names in zip(self.kernels, self.arrays, strict=True)
+        ]
+        plan = ChainPlan(users, vectors, self.places, calls, self.kind)
+        text, kernels = (
+            chain_module(len(input_names(self.request)), len(users), self.kind, self.request.target),
+            tuple(self.kernels),
+        )
+        return Kernel(
+            request=self.request,
+            mode=mode,
+            code=self.maker.shared(text, "robodyn chain", self.request.target),
+            inputs=input_names(self.request),
+            constants=(plan.descriptor.ctypes.data, 0),
+            workspace_bytes=plan.workspace_bytes,
+            row_ns=sum(kernel.row_ns for kernel in kernels),
+            module=lambda: text,
+            keep=Stages(kernels, plan),
+            batch=True,
+        )
+
+    def take(self, kernel: Kernel, arrays: tuple[str, ...]) -> None:
+        """Call a kernel next."""
+        self.kernels.append(kernel)
+        self.arrays.append(arrays)
+
+    def _algorithm(self, stage: Stage, part: Request) -> _Call:
+        maker = self.maker
+        route = "loops" if self.too_wide else maker.route(part)
+        kernel = maker.whole(route) if isinstance(route, Whole) else maker.rolled(part, self.kind.width)
+        return kernel, (*(stage.reads.get(name, name) for name in kernel.inputs), *stage.outputs)
+
+    def _solve(self, solve: Solve, flushes: bool) -> Callable[[], _Call]:
+        first = FACTORS + solve.matrix not in self.vectors
+        rows = tuple(name for name in solve.inputs if name not in self.vectors)
+        asked = SolveKind(solve, first, rows, flushes)
+        request = self.request
+        plan = SolvePlan(request.model, asked, self.kind, panel_rows(request.target))
+        text = solve_module(asked, self.kind, request.target)
+        self.vectors.update((FACTORS + solve.matrix, *solve.outputs))
+        for name, solution in solve.outputs.items():
+            if len(solution.arrays) == 1 and solution.arrays[0] in self.vectors:
+                self.places[name] = solution.arrays[0]
+            elif not solution.arrays:
+                self.places[name] = solve.matrix
+        label = f"robodyn solve {request.dtype} {request.target.level}"
+        pointers = tuple(word for array in plan.arrays for word in (array.ctypes.data, 0))
+        flush_ns = sum(self.sizes[name] for name in solve.outputs) * _FLUSH_NS if flushes else 0.0
+        arrays, row_ns = asked.arrays, plan.row_ns + flush_ns
+        return self._loops(text, label, pointers, arrays, row_ns, plan, plan.workspace_bytes, flushes)
+
+    def _multiply(self, stage: Products) -> Callable[[], _Call]:
+        request, plan = self.request, ProductsPlan(self.request.model, stage, self.kind)
+        text = products_module(stage, self.kind, request.target)
+        label = f"robodyn products {request.dtype} {request.target.level}"
+        pointers = tuple(word for array in plan.arrays for word in (array.ctypes.data, 0))
+        self.vectors.update(stage.outputs)
+        arrays = (*stage.inputs, *stage.outputs)
+        return self._loops(text, label, pointers, arrays, plan.row_ns, plan, plan.workspace_bytes)
+
+    def flush(self, names: Sequence[str]) -> Callable[[], _Call]:
+        """Bring vectors to rows of the user's."""
+        request, plan = self.request, FlushPlan(np.array([self.sizes[name] for name in names], np.int64))
+        text = flush_module(len(names), self.kind, request.target)
+        label = f"robodyn flush {request.dtype} {request.target.level}"
+        words = (plan.sizes.ctypes.data, 0)
+        arrays = (*names, *(FLUSHED + name for name in names))
+        return self._loops(text, label, words, arrays, int(plan.sizes.sum()) * _FLUSH_NS, plan, 0, True)
+
+    def _loops(
+        self,
+        text: str,
+        label: str,
+        words: tuple[int, ...],
+        arrays: tuple[str, ...],
+        row_ns: float,
+        plan: SolvePlan | ProductsPlan | FlushPlan,
+        scratch: int,
+        batch: bool = False,
+    ) -> Callable[[], _Call]:
+        """Begin to compile what many robots share; asked for the call of it, wait."""
+        code = self.maker.sharing(text, label, self.request.target)
+
+        def call() -> _Call:
+            kernel = Kernel(
+                request=self.request,
+                mode="rolled",
+                code=code(),
+                inputs=(),
+                constants=words,
+                workspace_bytes=scratch,
+                row_ns=row_ns,
+                module=lambda: text,
+                keep=plan,
+                batch=batch,
+            )
+            return kernel, arrays
+
+        return call
+
+
+def chained_kernel(maker: Maker, request: Request) -> Kernel:
+    """Every stage of a chain a kernel of its own, one that flushes results, and one that calls them."""
+    chain = request.algorithm
+    assert isinstance(chain, Chain)
+    return _Chained(maker, request, sizes_between(request.model, chain)).chain(chain)
+
+
+def flushed_kernel(maker: Maker, request: Request, inner: Kernel) -> Kernel:
+    """A kernel that leaves its results as vectors, and a flush of them to the user's rows."""
+    outputs = request.algorithm.outputs
+    sizes = {name: math.prod(output_shape(request.model, each)) for name, each in outputs.items()}
+    work = _Chained(maker, request, sizes)
+    work.take(inner, (*inner.inputs, *outputs))
+    work.take(*work.flush(tuple(outputs))())
+    users = [*inner.inputs, *(FLUSHED + name for name in outputs)]
+    return work.calling("unrolled", users, sizes)
+
+
+def repeated_kernel(maker: Maker, request: Request, inner: Kernel) -> Kernel:
+    """The kernel of an algorithm or a chain, and one that calls it at every unit vector."""
+    task, model = request.algorithm, request.model
+    assert isinstance(task, Units)
+    inputs = input_names(request)
+    call = StageCall(inner.address, (*inner.inputs, *task.outputs), inner.constants, inner.workspace_bytes)
+    plan = UnitsPlan(model, task, inputs, call, request.dtype)
+    text = units_module(len(inputs) + len(task.outputs))
+    return Kernel(
+        request=request,
+        mode="repeated",
+        code=maker.shared(text, "robodyn units", request.target),
+        inputs=inputs,
+        constants=(plan.descriptor.ctypes.data, 0),
+        workspace_bytes=plan.workspace_bytes,
+        row_ns=model.nv * inner.row_ns,
+        module=lambda: text,
+        keep=Repeated((inner,), plan),
+    )

@@ -1,0 +1,233 @@
+"""Products of matrices between the stages of a chain, for a vector of states: loops that serve every robot.
+
+    void kernel(ptr table, i64 first, i64 last, ptr workspace)
+
+Like the kernels of solves (`solve_code`) it works on arrays that hold vectors of states, for the W states of one
+vector. A row of a product is the sum of rows of the right matrix, each times an entry of the left one, some columns at
+a time, which stay in registers; entries that are zero whatever the state are left out.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.chains import Product, Products, coupled
+from robodyn.codegen.llvm.straight_line import attributes
+from robodyn.codegen.llvm.target import Target
+from robodyn.codegen.llvm.vectors import Lines, VectorType, declarations
+from robodyn.engines.cpu.chains.solves import pieces
+from robodyn.model import Model
+
+_CONSTANTS = ("n", "tiles", "starts", "index")
+"""Arrays of 64-bit integers: the matrices' size; how many tiles of columns there are, then the first column and the
+columns of each; columns where the left matrix can be nonzero, by row."""
+_WIDTHS = tuple(range(12, 0, -1))
+_NS = 1.0 / 25.0
+
+
+class ProductsPlan:
+    """Arrays of products on one model, in the order of the table's constants."""
+
+    def __init__(self, model: Model, stage: Products, kind: VectorType) -> None:
+        self.stage, self.kind, self.nv = stage, kind, model.nv
+        pattern = coupled(model)
+        widths = pieces(model.nv, _WIDTHS[0])
+        tiles = zip(accumulate([0, *widths[:-1]]), widths, strict=True)
+        found = {
+            "n": [model.nv],
+            "tiles": [len(widths), *(number for tile in tiles for number in tile)],
+            "starts": [0, *accumulate(pattern.sum(axis=1).tolist())],
+            "index": np.nonzero(pattern)[1],
+        }
+        self.entries = int(pattern.sum())
+        self.arrays: list[Array] = [np.ascontiguousarray(found[name], np.int64) for name in _CONSTANTS]
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes of one product."""
+        return self.nv**2 * self.kind.bytes
+
+    @property
+    def operations(self) -> int:
+        """Floating-point operations for one state."""
+        each = (2 * self.entries * self.nv * (product.left is not None) for product in self.stage.outputs.values())
+        return sum(each) + 3 * self.nv**2 * len(self.stage.outputs)
+
+    @property
+    def row_ns(self) -> float:
+        """About how long a state takes."""
+        return self.operations * _NS * 8.0 / self.kind.width
+
+
+def products_module(stage: Products, kind: VectorType, target: Target) -> str:
+    """The module of products."""
+    parts = [
+        declarations(kind),
+        *(_rows(kind, width) for width in _WIDTHS),
+        _multiply(),
+        *(_finish(kind, number, product) for number, product in enumerate(stage.outputs.values())),
+        _kernel(stage),
+        attributes(target),
+    ]
+    return "".join(parts)
+
+
+def _rows(kind: VectorType, width: int) -> str:
+    """rowsW: columns c .. c + W - 1 of P = A B."""
+    T, s, columns, aligned = kind.name, kind.suffix, range(width), f"align {kind.bytes}"
+    zero = kind.splat(0.0)
+    sums = "".join(f"  %acc{c} = phi {T} [ {zero}, %rows ], [ %new{c}, %terms ]\n" for c in columns)
+    terms = "".join(
+        f"  %b{c}.at = getelementptr {T}, ptr %b.at, i64 {c}\n"
+        f"  %b{c} = load {T}, ptr %b{c}.at, {aligned}\n"
+        f"  %new{c} = call {T} @llvm.fmuladd.{s}({T} %a, {T} %b{c}, {T} %acc{c})\n"
+        for c in columns
+    )
+    results = "".join(f"  %out{c} = phi {T} [ {zero}, %rows ], [ %new{c}, %terms ]\n" for c in columns)
+    store = "".join(
+        f"  %p{c}.at = getelementptr {T}, ptr %p.at, i64 {c}\n  store {T} %out{c}, ptr %p{c}.at, {aligned}\n"
+        for c in columns
+    )
+    arguments = "ptr %A, ptr %B, ptr %P, i64 %n, ptr %starts, ptr %index, i64 %c"
+    return f"""define internal void @rows{width}({arguments}) #0 {{
+entry:
+  br label %rows
+rows:
+  %r = phi i64 [ 0, %entry ], [ %r.next, %stored ]
+  %start.at = getelementptr i64, ptr %starts, i64 %r
+  %start = load i64, ptr %start.at
+  %stop.at = getelementptr i64, ptr %start.at, i64 1
+  %stop = load i64, ptr %stop.at
+  %line = mul i64 %r, %n
+  %any = icmp slt i64 %start, %stop
+  br i1 %any, label %terms, label %stored
+terms:
+  %e = phi i64 [ %start, %rows ], [ %e.next, %terms ]
+{sums}  %l.at = getelementptr i64, ptr %index, i64 %e
+  %l = load i64, ptr %l.at
+  %a.index = add i64 %line, %l
+  %a.at = getelementptr {T}, ptr %A, i64 %a.index
+  %a = load {T}, ptr %a.at, {aligned}
+  %b.line = mul i64 %l, %n
+  %b.index = add i64 %b.line, %c
+  %b.at = getelementptr {T}, ptr %B, i64 %b.index
+{terms}  %e.next = add i64 %e, 1
+  %e.more = icmp slt i64 %e.next, %stop
+  br i1 %e.more, label %terms, label %stored
+stored:
+{results}  %p.index = add i64 %line, %c
+  %p.at = getelementptr {T}, ptr %P, i64 %p.index
+{store}  %r.next = add i64 %r, 1
+  %more = icmp slt i64 %r.next, %n
+  br i1 %more, label %rows, label %done
+done:
+  ret void
+}}
+
+"""
+
+
+def _multiply() -> str:
+    """multiply(A, B, P, n, starts, index, tiles): P = A B, tile after tile, of a robot that moves."""
+    cases = "".join(f"    i64 {width}, label %tile.{width}\n" for width in _WIDTHS[1:])
+    arguments = "ptr %A, ptr %B, ptr %P, i64 %n, ptr %starts, ptr %index, i64 %c"
+    calls = "".join(f"tile.{width}:\n  call void @rows{width}({arguments})\n  br label %next\n" for width in _WIDTHS)
+    taken = "ptr %A, ptr %B, ptr %P, i64 %n, ptr %starts, ptr %index, ptr %tiles"
+    return f"""define internal void @multiply({taken}) #0 {{
+entry:
+  %count = load i64, ptr %tiles
+  br label %tile
+tile:
+  %t = phi i64 [ 0, %entry ], [ %t.next, %next ]
+  %record = shl i64 %t, 1
+  %c.number = add i64 %record, 1
+  %c.at = getelementptr i64, ptr %tiles, i64 %c.number
+  %c = load i64, ptr %c.at
+  %width.at = getelementptr i64, ptr %c.at, i64 1
+  %width = load i64, ptr %width.at
+  switch i64 %width, label %tile.{_WIDTHS[0]} [
+{cases}  ]
+{calls}next:
+  %t.next = add i64 %t, 1
+  %more = icmp slt i64 %t.next, %count
+  br i1 %more, label %tile, label %done
+done:
+  ret void
+}}
+
+"""
+
+
+def _finish(kind: VectorType, number: int, product: Product) -> str:
+    """finishK(out, plain, P, n): -(plain + P), or -(plain + P + P')."""
+    T, aligned, out = kind.name, f"align {kind.bytes}", Lines()
+
+    def load(array: str, index: str) -> str:
+        at = out.new(f"getelementptr {T}, ptr %{array}, i64 {index}")
+        return out.new(f"load {T}, ptr {at}, {aligned}")
+
+    terms = [load("plain", "%k")] if product.plain is not None else []
+    if product.left is not None:
+        terms.append(load("P", "%k"))
+        if product.symmetric:
+            terms.append(load("P", out.new(f"add i64 {out.new('mul i64 %c, %n')}, %r")))
+    total = terms[0]
+    for term in terms[1:]:
+        total = out.new(f"fadd {T} {total}, {term}")
+    negative = out.new(f"fneg {T} {total}")
+    body = "\n".join(out.lines)
+    return f"""define internal void @finish{number}(ptr %out, ptr %plain, ptr %P, i64 %n) #0 {{
+entry:
+  br label %rows
+rows:
+  %r = phi i64 [ 0, %entry ], [ %r.next, %row.done ]
+  %line = mul i64 %r, %n
+  br label %columns
+columns:
+  %c = phi i64 [ 0, %rows ], [ %c.next, %columns ]
+  %k = add i64 %line, %c
+{body}
+  %at = getelementptr {T}, ptr %out, i64 %k
+  store {T} {negative}, ptr %at, {aligned}
+  %c.next = add i64 %c, 1
+  %c.more = icmp slt i64 %c.next, %n
+  br i1 %c.more, label %columns, label %row.done
+row.done:
+  %r.next = add i64 %r, 1
+  %r.more = icmp slt i64 %r.next, %n
+  br i1 %r.more, label %rows, label %done
+done:
+  ret void
+}}
+
+"""
+
+
+def _kernel(stage: Products) -> str:
+    """The exported function: one output after another. Constants follow inputs and outputs in the table."""
+    out, arrays = Lines(), [*stage.inputs, *stage.outputs]
+
+    def array(number: int) -> str:
+        at = out.new(f"getelementptr {{ptr, i64}}, ptr %table, i64 {number}, i32 0")
+        return out.new(f"load ptr, ptr {at}, align 8")
+
+    n_at, tiles_at, starts, index = (array(len(arrays) + number) for number in range(len(_CONSTANTS)))
+    n = out.new(f"load i64, ptr {n_at}")
+    for number, (name, product) in enumerate(stage.outputs.items()):
+        if product.left is not None and product.right is not None:
+            factors = ", ".join(f"ptr {array(arrays.index(each))}" for each in (product.left, product.right))
+            pattern = f"ptr {starts}, ptr {index}, ptr {tiles_at}"
+            out.do(f"call void @multiply({factors}, ptr %workspace, i64 {n}, {pattern})")
+        plain = "poison" if product.plain is None else array(arrays.index(product.plain))
+        result = array(arrays.index(name))
+        out.do(f"call void @finish{number}(ptr {result}, ptr {plain}, ptr %workspace, i64 {n})")
+    body = "\n".join(out.lines)
+    return f"""define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) #0 {{
+{body}
+  ret void
+}}
+
+"""

@@ -1,0 +1,207 @@
+"""Solves with the mass matrices of one robot: the numbers that the loops of `solve_code` read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from robodyn.arguments import Array
+from robodyn.chains import Chain, Elimination, Solution, Solve
+from robodyn.codegen.llvm.vectors import VectorType
+from robodyn.engines.cpu.chains.panel_code import WIDTH
+from robodyn.engines.cpu.chains.solve_code import CONSTANTS, OF_SOLUTION, SolveKind
+from robodyn.model import Model
+from robodyn.sweeps import PairOutput
+from robodyn.tracing.unrolled import output_shape
+
+_TILE = 1.5
+"""What a tile costs besides its columns, in columns: the entries of L are loaded, and panels found."""
+_NS = 1.0 / 25.0
+"""Nanoseconds per operation of one state in a vector of one: about, see `kernels`."""
+
+
+def pieces(count: int, most: int) -> list[int]:
+    """Sizes of as few pieces of a number as there can be, none larger than `most`, of much the same size."""
+    number = -(-count // most)
+    return [count * (k + 1) // number - count * k // number for k in range(number)]
+
+
+class SolvePlan:
+    """Arrays of a solve on one model, in the order of the table's constants.
+
+    `panel`: rows of a panel, at most.
+    """
+
+    def __init__(self, model: Model, kind: SolveKind, vector: VectorType, panel: int) -> None:
+        self.model, self.solve, self.vector, self.panel = model, kind.solve, vector, panel
+        self.rows = kind.rows
+        self.elimination = Elimination(model)
+        lower = self.elimination.lower
+        self.ends: list[int] = np.cumsum([0, *(len(row) for row in lower)]).tolist()
+        """Place of each row's first entry among all, and how many there are."""
+        self.upper: list[list[int]] = [[] for _ in lower]
+        """For each row p, the rows k that have p among their columns."""
+        for k, columns in enumerate(lower):
+            for p in columns.tolist():
+                self.upper[p].append(k)
+        found = {
+            "n": np.array([model.nv]),
+            "lower starts": np.array(self.ends),
+            "lower index": np.concatenate([*lower, np.empty(0, np.int64)]),
+        }
+        before = 0
+        for number, (solution, count) in enumerate(zip(self.solve.outputs.values(), self.columns, strict=True)):
+            for name, array in zip(OF_SOLUTION, self._of_solution(solution, count, before), strict=True):
+                found[f"{name} {number}"] = array
+            before = model.nv * count
+        names = [*CONSTANTS, *(f"{each} {k}" for k in range(len(self.solve.outputs)) for each in OF_SOLUTION)]
+        self.arrays = [np.ascontiguousarray(found[name], np.int64) for name in names]
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes of the second right-hand side that comes as rows, where there is one."""
+        staged = 0
+        for columns, solution in zip(self.columns, self.solve.outputs.values(), strict=True):
+            if sum(name in self.rows for name in solution.arrays) > 1:
+                staged = max(staged, columns)
+        return staged * self.model.nv * self.vector.bytes
+
+    @property
+    def columns(self) -> list[int]:
+        """Right-hand sides of each solution."""
+        return _columns(self.model, self.solve)
+
+    @property
+    def operations(self) -> int:
+        """About how many floating-point operations one state takes."""
+        return self.elimination.operations(sum(self.columns))
+
+    @property
+    def row_ns(self) -> float:
+        """About how long a state takes."""
+        return self.operations * _NS * 8.0 / self.vector.width
+
+    def _of_solution(self, solution: Solution, columns: int, before: int) -> tuple[Array, Array]:
+        """Tiles, and the programs of their sweeps. Tiles that reach the same rows share the way up.
+
+        All share the way down. Those of an inverse have the rows from the tile's first one on: others are known.
+        `before`: scalars of the solution before, of which every tile has its share to flush.
+        """
+        unit = not solution.arrays
+        reached = self._reached(solution, columns)
+        tiles = self._tiles(reached, solution.known_columns(self.model))
+        down, starts = self._down([c for c, _ in tiles] if unit else [])
+        records, words, known = [len(tiles), columns], [*down], dict[bytes, int]()
+        W = self.vector.width
+        for t, (c, count) in enumerate(tiles, 1):
+            share = before if t == len(tiles) else before * t // len(tiles) // W * W
+            rows = np.logical_or.reduce(reached[:, c : c + count], axis=1)
+            if unit:
+                rows[:c] = False
+            start = known.setdefault(rows.tobytes(), len(words))
+            if start == len(words):
+                words += self._up(rows)
+            records += [c, count, start, starts[c] if unit else 0, share]
+        return np.array(records, np.int64), np.array(words, np.int64)
+
+    def _tiles(self, reached: Array, known: list[int]) -> list[tuple[int, int]]:
+        """(first column, columns) of tiles, between columns that are known."""
+        cuts = [-1, *sorted(known), reached.shape[1]]
+        runs = [(before + 1, after) for before, after in pairwise(cuts) if before + 1 < after]
+        sizes = np.diff(self.ends)
+        return [(start + c, count) for start, stop in runs for c, count in tiled(reached[:, start:stop], sizes)]
+
+    def _reached(self, solution: Solution, columns: int) -> Array:
+        """(nv, columns): where L^-T b can be nonzero.
+
+        Columns of a `PairOutput` are degrees of freedom, whose rows are zero where H is.
+        """
+        n = self.model.nv
+        if not solution.arrays:
+            begin: Array = np.eye(n, dtype=bool)
+        elif isinstance(solution.like, PairOutput):
+            begin = self.elimination.pattern
+        else:
+            begin = np.ones((n, columns), dtype=bool)
+        return self.elimination.reached(begin)
+
+    def _panels(self, up: bool, cuts: Sequence[int]) -> list[tuple[int, int]]:
+        """(first row, rows) of panels, none across one of the rows where it is cut."""
+        lower, upper = self.elimination.lower, self.upper
+        joined = [
+            upper[k] == [k + 1, *upper[k + 1]] if up else lower[k + 1].tolist() == [*lower[k], k]
+            for k in range(self.model.nv - 1)
+        ]
+        begins = sorted({*cuts, *(k + 1 for k, same in enumerate(joined) if not same), *range(min(1, self.model.nv))})
+        found = []
+        for k, end in pairwise([*begins, self.model.nv]):
+            for rows in pieces(end - k, self.panel):
+                found.append((k, rows))
+                k += rows
+        return found
+
+    def _head(self, row: int, rows: int, terms: int) -> list[int]:
+        return [rows, row, terms, *self.ends[row + 1 : row + rows + 1]]
+
+    def _up(self, reached: Array) -> list[int]:
+        """The way up, of panels into which anything comes; one does not go beyond the first row that is reached."""
+        words = []
+        for row, rows in reversed(self._panels(True, np.flatnonzero(reached)[:1].tolist())):
+            below = [j for j in reversed(self.upper[row + rows - 1]) if reached[j]]
+            if reached[row] and (below or reached[row + 1 : row + rows].any()):
+                words += self._head(row, rows, len(below))
+                for j in below:
+                    words += [j, self.ends[j] + int(np.searchsorted(self.elimination.lower[j], row))]
+        return [*words, 0]
+
+    def _down(self, cuts: Sequence[int]) -> tuple[list[int], dict[int, int]]:
+        """The way down, and where panels of it begin, by their first row."""
+        words: list[int] = []
+        starts = {}
+        for row, rows in self._panels(False, cuts):
+            starts[row] = len(words)
+            columns = self.elimination.lower[row].tolist()
+            words += self._head(row, rows, len(columns)) + columns
+        return [*words, 0], starts
+
+
+def tiled(reached: Array, sizes: Array) -> list[tuple[int, int]]:
+    """(first column, columns) of tiles, cut where there is least to do.
+
+    Args:
+        reached: (nv, columns), the rows that the way up passes.
+        sizes: (nv,) entries of each row.
+    """
+    columns = reached.shape[1]
+    down = int(sizes.sum())
+    work = [
+        (width + _TILE) * (sizes @ sliding_window_view(reached, width, axis=1).any(axis=2) + down)
+        for width in range(1, min(WIDTH, columns) + 1)
+    ]
+    best: list[tuple[float, int]] = [(0.0, 0)]
+    """Least work up to each column, and the columns of the last tile then."""
+    for end in range(1, columns + 1):
+        widths = range(1, min(WIDTH, end) + 1)
+        best.append(min((best[end - width][0] + float(work[width - 1][end - width]), width) for width in widths))
+    found, end = [], columns
+    while end:
+        width = best[end][1]
+        end -= width
+        found.append((end, width))
+    return found[::-1]
+
+
+def solve_operations(model: Model, chain: Chain) -> int:
+    """About how many operations the solves of a chain take for one state."""
+    solves = [stage for stage in chain.stages if isinstance(stage, Solve)]
+    elimination = Elimination(model)
+    return sum(elimination.operations(sum(_columns(model, solve))) for solve in solves)
+
+
+def _columns(model: Model, solve: Solve) -> list[int]:
+    nv = model.nv
+    return [math.prod(output_shape(model, each)) // nv for each in solve.outputs.values()] if nv else []

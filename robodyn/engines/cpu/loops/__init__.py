@@ -1,0 +1,1 @@
+"""Loops over bodies, for robots whose programs would be too long."""

@@ -1,0 +1,136 @@
+"""What arrays rolled code works on, and in which order it is told about them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from robodyn.codegen.llvm.target import Target
+from robodyn.codegen.llvm.vectors import VectorType
+from robodyn.codegen.loop_plan import Traits, is_block, lane_fields, link_fields, must_be_zeroed
+from robodyn.joints import KINDS
+from robodyn.sweeps import (
+    INPUTS,
+    PER_VELOCITY,
+    Algorithm,
+    Ancestors,
+    BodyOutput,
+    ColumnOutput,
+    DofOutput,
+    LinkColumnOutput,
+    PairOutput,
+)
+from robodyn.tracing.rolled import StepTracer
+
+
+class RolledLayout:
+    """Arrays of one algorithm's rolled code for robots with some traits.
+
+    `model_arrays` follow inputs and outputs in the table; `workspace_arrays` are parts of the workspace; `integers` are
+    what the array "layout" holds.
+
+    Args:
+        algorithm: what to run.
+        traits: what is known of the robots.
+        dtype: of arrays and arithmetic.
+        target: the processor.
+        base: which of V0 and dV0 are inputs.
+        width: states in a vector; 1 for single states, None for as many as the registers hold.
+        vectors: inputs and outputs that hold vectors of states, for the states of one vector alone.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        traits: Traits,
+        dtype: np.dtype[Any],
+        target: Target,
+        base: tuple[str, ...] = (),
+        width: int | None = None,
+        vectors: frozenset[str] = frozenset(),
+    ) -> None:
+        self.algorithm, self.traits, self.target, self.base = algorithm, traits, target, base
+        self.vectors = vectors
+        self.kind = VectorType.of(dtype, target, width)
+        self.lane_fields, self.link_fields = lane_fields(algorithm), link_fields(algorithm)
+        self.tracer = StepTracer(algorithm, [KINDS[code] for code in traits.kinds], base, traits.armature)
+        self.inputs = (*(name for name in INPUTS if name in algorithm.inputs), *base)
+        lanes = [k for k, sweep in enumerate(algorithm.sweeps) if getattr(sweep, "lanes", False)]
+        self.gathered = [
+            name
+            for name, output in algorithm.outputs.items()
+            if isinstance(output, ColumnOutput) or (isinstance(output, DofOutput) and (output.lanes or traits.mimic))
+        ]
+        self.carried = [name for sweep in algorithm.sweeps if isinstance(sweep, Ancestors) for name in sweep.carries]
+        asked = (output.diagonal for output in algorithm.outputs.values() if isinstance(output, PairOutput))
+        self.diagonals = tuple(dict.fromkeys(name for name in asked if name is not None))
+        self.model_arrays = self._model_arrays(lanes)
+        own = [name for name in algorithm.outputs if name in self.gathered or self._has_blocks(name)]
+        self.raw = [name for name in self.inputs if self._coupled(name)]
+        self.workspace_arrays = [
+            *(f"in {name}" for name in self.inputs),
+            *(f"raw {name}" for name in self.raw),
+            *(f"field {name}" for name in algorithm.fields if not is_block(algorithm, name)),
+            *(f"carry {name}" for name in self.carried),
+            *(f"out {name}" for name in own),
+        ]
+        self.direct = self._direct()
+        self.integers = [
+            *("n_bodies", "nv", "n_links", "link"),
+            *(f"n_pairs {k}" for k in lanes),
+            *(f"n_gather {name}" for name in self.gathered),
+            *(f"columns {name}" for name in (*self.inputs, *self.raw, *algorithm.outputs)),
+            *(f"tree {name}" for name in self.raw),
+            *(f"zeroed {name}" for name in sorted(self.lane_fields)),
+            *(f"vectors {name}" for name in self.workspace_arrays),
+            *(f"offset {name}" for name in self.workspace_arrays),
+        ]
+
+    def _direct(self) -> dict[str, str]:
+        """Arrays of the workspace that are a row of the user's own array instead: by name, which input or output.
+
+        One state at a time, nothing needs transposing; on trees of millions copying coordinates takes a tenth of the
+        time, and a copy of a large matrix as much memory again and a third of the time.
+        """
+        if self.kind.width > 1:
+            return {}
+        found = {f"in {name}": name for name in self.inputs if name not in self.raw}
+        for name, output in self.algorithm.outputs.items():
+            if isinstance(output, DofOutput) and name not in self.gathered:
+                zeroed = must_be_zeroed(self.algorithm)
+                if output.field not in zeroed and self.algorithm.fields[output.field].size(1) == 1:
+                    found[f"field {output.field}"] = name
+            elif self._has_blocks(name):
+                found[f"out {name}"] = name
+        return found
+
+    def _has_blocks(self, name: str) -> bool:
+        return isinstance(self.algorithm.outputs[name], PairOutput | BodyOutput | LinkColumnOutput)
+
+    def _coupled(self, name: str) -> bool:
+        return self.traits.mimic and name in ("q", *PER_VELOCITY)
+
+    def _model_arrays(self, lanes: list[int]) -> list[str]:
+        couplings = ("q_source", "q_multiplier", "q_offset", "v_source", "v_multiplier", "v_offset")
+        return [
+            *("layout", "parent", "kind", "q_start", "v_start", "Xtree", "inertia", "pitch", "armature", "gravity"),
+            *("X", "link_body"),
+            *(couplings if self.traits.mimic else ()),
+            *(f"own_{name}" for name in self.diagonals),
+            *(f"pairs {k}" for k in lanes),
+            *(part for name in self.gathered for part in (f"gather {name}", f"weight {name}")),
+        ]
+
+    @property
+    def alignment(self) -> int:
+        """Bytes that vectors are aligned to; of the user's own arrays nothing is known."""
+        return 1 if self.direct else self.kind.itemsize
+
+    def base_number(self, array: str) -> int:
+        """Place of an array among the pointers that functions are given."""
+        return [*self.model_arrays, *self.workspace_arrays].index(array)
+
+    def layout_number(self, name: str) -> int:
+        """Place of a number in the layout."""
+        return self.integers.index(name)

@@ -1,0 +1,233 @@
+"""What rolled code calls besides steps: rows of arrays into vectors and back, zeros, couplings, sums."""
+
+from __future__ import annotations
+
+from robodyn.codegen.llvm.vectors import Lines, VectorType, load_row, store_row, transposed
+
+
+def _load_lanes(kind: VectorType) -> str:
+    """W scalars at column %c of the rows at %rows, as %value."""
+    if kind.width == 1:
+        return f"""  %row0 = load ptr, ptr %rows
+  %at0 = getelementptr {kind.scalar}, ptr %row0, i64 %c
+  %value = load {kind.scalar}, ptr %at0, align 1
+"""
+    lines, value = [], "poison"
+    for k in range(kind.width):
+        name = "%value" if k == kind.width - 1 else f"%value{k}"
+        lines += [
+            f"  %slot{k} = getelementptr ptr, ptr %rows, i64 {k}",
+            f"  %row{k} = load ptr, ptr %slot{k}",
+            f"  %at{k} = getelementptr {kind.scalar}, ptr %row{k}, i64 %c",
+            f"  %scalar{k} = load {kind.scalar}, ptr %at{k}, align 1",
+            f"  {name} = insertelement {kind.name} {value}, {kind.scalar} %scalar{k}, i32 {k}",
+        ]
+        value = name
+    return "\n".join(lines) + "\n"
+
+
+def _store_lanes(kind: VectorType) -> str:
+    """%value to column %c of the rows at %rows."""
+    lines = []
+    for k in range(kind.width):
+        scalar = "%value"
+        if kind.width > 1:
+            scalar = f"%scalar{k}"
+            lines.append(f"  {scalar} = extractelement {kind.name} %value, i32 {k}")
+        lines += [
+            f"  %slot{k} = getelementptr ptr, ptr %rows, i64 {k}",
+            f"  %row{k} = load ptr, ptr %slot{k}",
+            f"  %at{k} = getelementptr {kind.scalar}, ptr %row{k}, i64 %c",
+            f"  store {kind.scalar} {scalar}, ptr %at{k}, align 1",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def broadcast(kind: VectorType, value: str, name: str) -> str:
+    """Lines that put a scalar into every state of a vector `name` (without the percent sign)."""
+    if kind.width == 1:
+        return f"  %{name} = fadd {kind.scalar} {value}, {kind.splat(-0.0)}\n"
+    return (
+        f"  %{name}.one = insertelement {kind.name} poison, {kind.scalar} {value}, i32 0\n"
+        f"  %{name} = shufflevector {kind.name} %{name}.one, {kind.name} poison, "
+        f"<{kind.width} x i32> zeroinitializer\n"
+    )
+
+
+def _row_pointers(kind: VectorType) -> str:
+    """Function that writes where W rows begin; rows past the end are the last one again."""
+    lines = []
+    for k in range(kind.width):
+        lines.append(
+            f"""  %next{k} = add i64 %row, {k}
+  %inside{k} = icmp slt i64 %next{k}, %end
+  %chosen{k} = select i1 %inside{k}, i64 %next{k}, i64 %end
+  %offset{k} = mul i64 %chosen{k}, %stride
+  %at{k} = getelementptr i8, ptr %data, i64 %offset{k}
+  %slot{k} = getelementptr ptr, ptr %rows, i64 {k}
+  store ptr %at{k}, ptr %slot{k}
+"""
+        )
+    return f"""define internal void @row_pointers(ptr %data, i64 %stride, i64 %row, i64 %end, ptr %rows) #0 {{
+{"".join(lines)}  ret void
+}}
+
+"""
+
+
+def _counted(name: str, arguments: str, counter: str, body: str, entry: str = "") -> str:
+    """A function that runs `body` for %{counter} = 0 .. %count - 1."""
+    return f"""define internal void @{name}({arguments}, i64 %count) #0 {{
+entry:
+{entry}  %some = icmp sgt i64 %count, 0
+  br i1 %some, label %loop, label %done
+loop:
+  %{counter} = phi i64 [ 0, %entry ], [ %{counter}.next, %loop ]
+{body}  %{counter}.next = add i64 %{counter}, 1
+  %more = icmp slt i64 %{counter}.next, %count
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}}
+
+"""
+
+
+def _stage(kind: VectorType, *, load: bool) -> str:
+    """stage_in or stage_out: W columns at a time, transposed in registers, then what is left column by column.
+
+    Where W columns or more are left over from whole blocks, the last block goes over some again. Vectors of one state
+    are a row as it is.
+    """
+    if kind.width == 1:
+        return _copy(kind, load=load)
+    T, W = kind.name, kind.width
+    aligned = f"align {kind.itemsize}"
+    out = Lines()
+    rows = [out.new(f"load ptr, ptr {out.new(f'getelementptr ptr, ptr %rows, i64 {k}')}") for k in range(W)]
+    rows = [out.new(f"getelementptr {kind.scalar}, ptr {row}, i64 %c") for row in rows]
+    at = out.new(f"getelementptr {T}, ptr %vectors, i64 %c")
+    places = [out.new(f"getelementptr {T}, ptr {at}, i64 {k}") for k in range(W)]
+    if load:
+        values = transposed(out, kind, [load_row(out, kind, row, W) for row in rows])
+        for place, value in zip(places, values, strict=True):
+            out.do(f"store {T} {value}, ptr {place}, {aligned}")
+    else:
+        values = [out.new(f"load {T}, ptr {place}, {aligned}") for place in places]
+        for row, value in zip(rows, transposed(out, kind, values), strict=True):
+            store_row(out, kind, value, row, W)
+    block = "\n".join(out.lines)
+    one = f"  %vector = getelementptr {T}, ptr %vectors, i64 %c\n"
+    if load:
+        one = _load_lanes(kind) + one + f"  store {T} %value, ptr %vector, {aligned}\n"
+    else:
+        one = one + f"  %value = load {T}, ptr %vector, {aligned}\n" + _store_lanes(kind)
+    columns = _counted("stage_columns_" + ("in" if load else "out"), "ptr %rows, ptr %vectors", "c", one)
+    name = "stage_in" if load else "stage_out"
+    return f"""{columns}\
+define internal void @{name}(ptr %data, i64 %stride, i64 %row, i64 %end, ptr %vectors, i64 %count) #0 {{
+entry:
+  %rows = alloca [{W} x ptr]
+  call void @row_pointers(ptr %data, i64 %stride, i64 %row, i64 %end, ptr %rows)
+  %whole = icmp sge i64 %count, {W}
+  %last = sub i64 %count, {W}
+  br i1 %whole, label %block, label %columns
+block:
+  %c = phi i64 [ 0, %entry ], [ %c.next, %block ]
+{block}
+  %far = add i64 %c, {W}
+  %inside = icmp slt i64 %far, %last
+  %c.next = select i1 %inside, i64 %far, i64 %last
+  %more = icmp slt i64 %far, %count
+  br i1 %more, label %block, label %done
+columns:
+  call void @stage_columns_{"in" if load else "out"}(ptr %rows, ptr %vectors, i64 %count)
+  ret void
+done:
+  ret void
+}}
+
+"""
+
+
+def _copy(kind: VectorType, *, load: bool) -> str:
+    """stage_in or stage_out of one state: large matrices are as quick to copy as memory allows."""
+    to, source = ("%vectors", "%at") if load else ("%at", "%vectors")
+    return f"""define internal void @{"stage_in" if load else "stage_out"}(ptr %data, i64 %stride, i64 %row, i64 %end, \
+ptr %vectors, i64 %count) #0 {{
+  %offset = mul i64 %row, %stride
+  %at = getelementptr i8, ptr %data, i64 %offset
+  %size = mul i64 %count, {kind.itemsize}
+  call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {source}, i64 %size, i1 false)
+  ret void
+}}
+
+"""
+
+
+def runtime_functions(kind: VectorType) -> str:
+    """The functions, for vectors of a type.
+
+    - stage_in(data, stride, row, end, to, count): columns of W rows into vectors; stage_out the other way;
+    - subtract(a, b, to, count): to[k] = a[k] - b[k];
+    - couple(from, to, source, multiplier, offset, count): to[k] = multiplier[k] from[source[k]] + offset[k];
+    - gather(from, to, pairs, weight, count): to[pairs[k][1]] += weight[k] from[pairs[k][0]];
+    - add_diagonal(to, diagonal, count): to[k (count + 1)] += diagonal[k].
+    """
+    T, S = kind.name, kind.scalar
+    aligned = f"align {kind.itemsize}"
+    anywhere = "align 1" if kind.width == 1 else aligned  # a matrix of one state may be the user's own
+    subtract = f"""  %a.at = getelementptr {T}, ptr %a, i64 %k
+  %a.value = load {T}, ptr %a.at, {aligned}
+  %b.at = getelementptr {T}, ptr %b, i64 %k
+  %b.value = load {T}, ptr %b.at, {aligned}
+  %value = fsub {T} %a.value, %b.value
+  %to.at = getelementptr {T}, ptr %to, i64 %k
+  store {T} %value, ptr %to.at, {aligned}
+"""
+    couple = f"""  %source.at = getelementptr i64, ptr %source, i64 %k
+  %from.index = load i64, ptr %source.at
+  %from.at = getelementptr {T}, ptr %from, i64 %from.index
+  %value = load {T}, ptr %from.at, {aligned}
+  %multiplier.at = getelementptr {S}, ptr %multiplier, i64 %k
+  %m = load {S}, ptr %multiplier.at
+  %offset.at = getelementptr {S}, ptr %offset, i64 %k
+  %o = load {S}, ptr %offset.at
+{broadcast(kind, "%m", "factor")}{broadcast(kind, "%o", "shift")}\
+  %result = call {T} @llvm.fmuladd.{kind.suffix}({T} %value, {T} %factor, {T} %shift)
+  %to.at = getelementptr {T}, ptr %to, i64 %k
+  store {T} %result, ptr %to.at, {aligned}
+"""
+    gather = f"""  %pair.at = getelementptr {{i64, i64}}, ptr %pairs, i64 %k
+  %from.index = load i64, ptr %pair.at
+  %second.at = getelementptr {{i64, i64}}, ptr %pairs, i64 %k, i32 1
+  %to.index = load i64, ptr %second.at
+  %from.at = getelementptr {T}, ptr %from, i64 %from.index
+  %value = load {T}, ptr %from.at, {aligned}
+  %weight.at = getelementptr {S}, ptr %weight, i64 %k
+  %w = load {S}, ptr %weight.at
+{broadcast(kind, "%w", "factor")}  %to.at = getelementptr {T}, ptr %to, i64 %to.index
+  %before = load {T}, ptr %to.at, {aligned}
+  %after = call {T} @llvm.fmuladd.{kind.suffix}({T} %value, {T} %factor, {T} %before)
+  store {T} %after, ptr %to.at, {aligned}
+"""
+    diagonal = f"""  %value.at = getelementptr {S}, ptr %diagonal, i64 %k
+  %d = load {S}, ptr %value.at
+{broadcast(kind, "%d", "added")}  %columns = add i64 %count, 1
+  %index = mul i64 %k, %columns
+  %to.at = getelementptr {T}, ptr %to, i64 %index
+  %before = load {T}, ptr %to.at, {anywhere}
+  %after = fadd {T} %before, %added
+  store {T} %after, ptr %to.at, {anywhere}
+"""
+    return (
+        "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)\n"
+        "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n\n"
+        + _row_pointers(kind)
+        + _stage(kind, load=True)
+        + _stage(kind, load=False)
+        + _counted("subtract", "ptr %a, ptr %b, ptr %to", "k", subtract)
+        + _counted("couple", "ptr %from, ptr %to, ptr %source, ptr %multiplier, ptr %offset", "k", couple)
+        + _counted("gather", "ptr %from, ptr %to, ptr %pairs, ptr %weight", "k", gather)
+        + _counted("add_diagonal", "ptr %to, ptr %diagonal", "k", diagonal)
+    )

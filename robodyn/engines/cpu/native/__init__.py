@@ -1,0 +1,1 @@
+"""Entries in machine code: from Python's arguments to kernels."""

@@ -1,0 +1,1 @@
+"""Threads that share a batch."""

@@ -1,0 +1,292 @@
+"""A pool of threads that runs a compiled kernel over the rows of a batch.
+
+A batch of a few thousand states takes some tens of microseconds, so handing it out may cost one or two: it happens in
+machine code, between threads that sit inside one native call each and never touch the interpreter. Idle threads look
+out for work for some tens of microseconds and then sleep.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any
+
+from robodyn import forks
+from robodyn.codegen.llvm.jit import Code, compile_object
+from robodyn.codegen.llvm.target import host_target
+from robodyn.engines.cpu.threads.code import LINE, PTHREAD, State, native_sleep, pool_text
+from robodyn.errors import UnavailableError
+
+PAUSE_SECONDS = 5e-6
+"""How long a waiting thread does nothing but look."""
+YIELDS = 100
+"""How often it then gives way and looks again, some tens of microseconds in all, before it sleeps: longer than the gap
+between the calls of a busy loop."""
+EXIT_SECONDS = 1.0
+"""How long the end of the interpreter waits for workers that are in the middle of a kernel."""
+
+
+def default_threads() -> int:
+    """Processors that this process may run on."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def compile_text(text: str) -> Code:
+    """Compile and load a module for this processor."""
+    target = host_target()
+    return Code(compile_object(text, target, 2), target)
+
+
+@dataclass(frozen=True)
+class _Functions:
+    """A compiled pool: its code, shared by all pools of one kind."""
+
+    worker: Callable[[int, int], None]
+    parallel: Callable[[int, int, int, int, int, int, int], None]
+    wake_all: Callable[[int], None]
+    parallel_address: int
+    give_way: int
+    calls: tuple[int, ...]
+    pauses: int
+
+
+_LOCK = forks.lock()
+_CODE: dict[str, Code] = {}
+_FUNCTIONS: dict[str, _Functions] = {}
+_SHARED: dict[int, Pool] = {}
+_POOLS: list[Pool] = []
+
+
+def load_once(text: str, load: Callable[[str], Code]) -> Code:
+    """The code of a module that the whole process shares, compiled by `load` when it is first asked for.
+
+    It is never unloaded: threads may still be inside it while the interpreter is torn down.
+    """
+    with _LOCK:
+        if text not in _CODE:
+            _CODE[text] = load(text)
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(_CODE[text]))
+        return _CODE[text]
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def _functions(sleep: str, load: Callable[[str], Code]) -> _Functions:
+    with _LOCK:
+        if sleep not in _FUNCTIONS:
+            code, word, library = load_once(pool_text(sleep), load), ctypes.c_int64, ctypes.CDLL(None)
+            spin = ctypes.CFUNCTYPE(None, word)(code.address("spin"))
+            names = ("syscall",) if sleep == "futex" else PTHREAD
+            _FUNCTIONS[sleep] = _Functions(
+                ctypes.CFUNCTYPE(None, word, word)(code.address("worker")),
+                ctypes.CFUNCTYPE(None, *(word,) * 7)(code.address("parallel")),
+                ctypes.CFUNCTYPE(None, word)(code.address("wake_all")),
+                code.address("parallel"),
+                _address(library.sched_yield),
+                tuple(_address(getattr(library, name)) for name in names),
+                _pauses(spin),
+            )
+        return _FUNCTIONS[sleep]
+
+
+def _pauses(spin: Callable[[int], None], count: int = 1000) -> int:
+    """Pauses that fill the time a wait begins with: a pause is anything between 1 and 50 ns, as the processor likes."""
+
+    def once() -> float:
+        start = time.perf_counter()
+        spin(count)
+        return time.perf_counter() - start
+
+    return max(int(PAUSE_SECONDS / max(min(once() for _ in range(5)), 1e-9) * count), 1)
+
+
+class Pool:
+    """Threads that run kernels over the rows of a batch together with the calling thread.
+
+    The pool has one customer at a time; a thread that finds it busy does its rows alone, so that there are never more
+    threads at work than asked for and callers. Threads start with the first batch that has several pieces. In the
+    child of a fork they start again. A pool lives as long as the process.
+
+    Args:
+        threads: threads at work, the caller included.
+        sleep: see `native_sleep`; "" runs the pieces through `concurrent.futures`.
+        load: compiles the pool's own code (once for the process), e.g. through a cache of objects.
+
+    Attributes:
+        pointer: address of the native pool, first argument of `parallel`; 0 where there is none.
+        parallel: address of `void parallel(ptr pool, ptr kernel, ptr table, i64 rows, i64 grain, ptr workspace,
+            i64 workspace_stride)`, which runs `kernel(table, first, last, workspace + k * workspace_stride)` (a null
+            workspace stays null) on pieces of `grain` rows; k < threads is the participant's. Does not start threads.
+    """
+
+    def __init__(self, threads: int, *, sleep: str | None = None, load: Callable[[str], Code] = compile_text) -> None:
+        self.threads = threads
+        self.pointer = self.parallel = 0
+        self._closed = False
+        self._workers: list[threading.Thread] = []
+        self._executor: ThreadPoolExecutor | None = None
+        self._sleep = native_sleep() if sleep is None else sleep
+        if self._sleep:
+            try:
+                self._functions = _functions(self._sleep, load)
+            except UnavailableError:  # does not compile here; Python's own threads will do
+                self._sleep = ""
+        if self._sleep:
+            self.parallel = self._functions.parallel_address
+            # Never freed: workers may look at it for as long as the process runs.
+            allocate = ctypes.pythonapi.PyMem_RawCalloc
+            allocate.restype, allocate.argtypes = ctypes.c_void_p, (ctypes.c_size_t, ctypes.c_size_t)
+            self.pointer = -(-(allocate(1, ctypes.sizeof(State) + LINE) or 0) // LINE) * LINE
+            if not self.pointer:
+                raise MemoryError
+            self._state = State.from_address(self.pointer)
+        self.reset()
+        _POOLS.append(self)
+
+    def reset(self) -> None:
+        """Forget threads and batches: in the child of a fork there are none, whatever the parent was doing."""
+        self._start_lock = threading.RLock()  # a signal handler may use the pool while this thread starts it
+        self._busy = threading.Lock()
+        self._workers, self._executor = [], None
+        if self._sleep:
+            ctypes.memset(self.pointer, 0, ctypes.sizeof(State))
+            self._state.pauses, self._state.looks = self._functions.pauses, self._functions.pauses + YIELDS
+            self._state.give_way = self._functions.give_way
+            self._state.calls[:] = self._functions.calls + (None,) * (4 - len(self._functions.calls))
+            if self._sleep == "pthread":
+                library = ctypes.CDLL(None)
+                library.pthread_mutex_init(ctypes.c_void_p(self.pointer + State.mutex.offset), None)
+                library.pthread_cond_init(ctypes.c_void_p(self.pointer + State.condition.offset), None)
+
+    @property
+    def sleeping(self) -> int:
+        """Workers asleep now."""
+        return int(self._state.sleepers) if self._sleep else 0
+
+    def start(self) -> None:
+        """Start the threads, as many as the system grants, unless they run."""
+        with self._start_lock:
+            if self._closed or not self._sleep or self._state.started:
+                return
+            while len(self._workers) < self.threads - 1:
+                number = len(self._workers) + 1
+                thread = threading.Thread(
+                    target=self._functions.worker, args=(self.pointer, number), name=f"robodyn-{number}", daemon=True
+                )
+                self._workers.append(thread)  # before it starts: an interrupt must not give its number to another one
+                try:
+                    thread.start()
+                except (RuntimeError, MemoryError):
+                    self._workers.pop()
+                    break
+            self._state.workers = len(self._workers)
+            self._state.started = 1
+
+    def run(
+        self, kernel: int, table: int, rows: int, grain: int, workspace: int = 0, workspace_stride: int = 0
+    ) -> None:
+        """Run a kernel on rows 0 <= r < rows; returns when all are done.
+
+        Args:
+            kernel: address of a `void kernel(ptr table, i64 first, i64 last, ptr workspace)`.
+            table: address of its table of arrays.
+            rows: rows of the batch.
+            grain: rows of a piece; a batch of one piece stays on the calling thread.
+            workspace: address of scratch memory for `threads` participants, or 0.
+            workspace_stride: bytes of each participant.
+        """
+        if self._sleep:
+            if grain < rows and not self._state.started:
+                self.start()
+            self._functions.parallel(self.pointer, kernel, table, rows, grain, workspace, workspace_stride)
+        elif rows > 0:
+            self._run_futures(kernel, table, rows, max(grain, 1), workspace, workspace_stride)
+
+    def _run_futures(self, kernel: int, table: int, rows: int, grain: int, workspace: int, stride: int) -> None:
+        word = ctypes.c_int64
+        function = ctypes.CFUNCTYPE(None, word, word, word, word)(kernel)
+        if self._closed or self.threads == 1 or grain >= rows or not self._busy.acquire(blocking=False):
+            function(table, 0, rows, workspace)
+            return
+        pieces = deque(range(0, rows, grain))
+
+        def take(participant: int) -> None:
+            with contextlib.suppress(IndexError):
+                while True:
+                    first = pieces.popleft()
+                    function(table, first, min(first + grain, rows), workspace and workspace + participant * stride)
+
+        others: list[Future[None]] = []
+        try:
+            with contextlib.suppress(RuntimeError):  # no more threads, or the interpreter ends: fewer take part
+                self._executor = self._executor or ThreadPoolExecutor(self.threads - 1, "robodyn")
+                others.extend(self._executor.submit(take, k) for k in range(1, min(self.threads, len(pieces))))
+            take(0)
+        finally:
+            pieces.clear()
+            for other in others:
+                other.cancel()
+            _wait_for(others)
+            self._busy.release()
+
+    def close(self, seconds: float = EXIT_SECONDS) -> None:
+        """End the threads, waiting at most so long for those inside a kernel; later batches run on the caller's."""
+        self.stop()
+        until = time.monotonic() + seconds
+        for thread in self._workers:
+            with contextlib.suppress(RuntimeError):  # its start was interrupted
+                thread.join(max(until - time.monotonic(), 0.0))
+
+    def stop(self) -> None:
+        """Tell the threads to end, without waiting for them."""
+        with self._start_lock:
+            self._closed = True
+            if self._sleep:
+                self._state.started = self._state.stop = 1
+                self._functions.wake_all(self.pointer)
+            elif self._executor is not None:
+                self._executor.shutdown(wait=False)
+
+
+def _wait_for(futures: list[Future[None]]) -> None:
+    """Wait whatever interrupts: the futures hold addresses of arrays that the caller may free."""
+    while not all(future.done() for future in futures):
+        with contextlib.suppress(KeyboardInterrupt):
+            wait(futures)
+
+
+def shared_pool(threads: int, load: Callable[[str], Code] = compile_text) -> Pool:
+    """The pool of this process with so many threads; see `Pool`."""
+    with _LOCK:
+        if threads not in _SHARED:
+            _SHARED[threads] = Pool(threads, load=load)
+        return _SHARED[threads]
+
+
+def _after_fork() -> None:
+    for pool in _POOLS:
+        pool.reset()
+
+
+def _at_exit() -> None:
+    for pool in _POOLS:
+        pool.stop()  # all of them, before waiting for any
+    until = time.monotonic() + EXIT_SECONDS
+    for pool in _POOLS:
+        pool.close(max(until - time.monotonic(), 0.0))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)

@@ -1,0 +1,23 @@
+"""Forward dynamics by scans: the methods by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from robodyn.arguments import Array
+from robodyn.engines.scan.algorithms.aba_scan import forward as forward_by_riccati
+from robodyn.engines.scan.algorithms.constraint_force import cfa
+from robodyn.engines.scan.algorithms.forward_crba import forward_by_mass_matrix
+from robodyn.engines.scan.algorithms.hybrid_abia import hybrid_abia, hybrid_abia_fused
+from robodyn.engines.scan.algorithms.jsiia import forward_by_columns
+from robodyn.engines.scan.states import State
+
+FORWARD: dict[str, Callable[[State, Array], None]] = {
+    "aba_scan": forward_by_riccati,
+    "crba": forward_by_mass_matrix,
+    "jsiia": forward_by_columns,
+    "hybrid_abia": hybrid_abia,
+    "hybrid_abia_fused": hybrid_abia_fused,
+    "cfa": cfa,
+}
+"""Each fills accelerations (B, nv)."""

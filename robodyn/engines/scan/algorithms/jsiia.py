@@ -1,0 +1,54 @@
+"""Forward dynamics by n + 1 inverse dynamics (JSIIA): Yang, Wu, Pan 2016, algorithm 2.
+
+Column k of the mass matrix is inverse dynamics of a robot at rest, without gravity, whose k-th acceleration is one. All
+columns are one batch of scans; Cholesky's method solves. The work grows with the square of n, its depth only with the
+logarithm.
+"""
+
+from __future__ import annotations
+
+from robodyn.arguments import Array
+from robodyn.engines.memory import require_memory
+from robodyn.engines.scan.algorithms.forward_crba import (
+    REMEDY,
+    net_force,
+    require_dense_memory,
+    solved,
+    solved_by_library,
+)
+from robodyn.engines.scan.algorithms.inverse import inverse_dynamics
+from robodyn.engines.scan.states import State
+
+
+def forward_by_columns(state: State, out: Array) -> None:
+    """qdd into out (B, nv).
+
+    Raises:
+        ArgumentError: the mass matrix has no room in memory.
+    """
+    layout, nv = state.layout, state.model.nv
+    if layout.device is None:
+        remedy = f"method='crba' on branching trees, {REMEDY}"
+        require_memory("mass matrix", (state.batch, nv, nv), state.dtype.itemsize, remedy)
+    else:
+        require_dense_memory(state)
+    H = state.empty(state.batch, nv, nv)
+    _columns(state, H.reshape(state.batch * nv, nv))
+    if layout.device is None:
+        solved(H, net_force(state), out)
+    else:
+        out[...] = solved_by_library(state, H)
+
+
+def _columns(state: State, out: Array) -> None:
+    """H, row after row (B nv, nv), its rows being its columns."""
+    layout, nv, xp = state.layout, state.model.nv, state.xp
+    weightless = layout.weightless
+    rows = layout.states_at_once
+    for start in range(0, len(out), rows):
+        number = xp.arange(start, min(start + rows, len(out)))
+        row, column = number // nv, number % nv
+        inputs = {name: state.inputs[name][row] for name in ("q", "inertia") if state.given(name)}
+        inputs["qdd"] = (xp.arange(nv) == column[:, None]).astype(state.dtype)
+        inputs["dV0"] = xp.broadcast_to(weightless, (row.size, 6))
+        state.generalised(inverse_dynamics(State(layout, inputs), "rnea"), out[start : start + rows])

@@ -1,0 +1,158 @@
+"""The mass matrix by scans: composite inertias as sums over subtrees, entries along the paths to the root.
+
+Thesis of Lynghus, listings 8 to 10 (RBDA section 6.2): H_ak = S_a . Ic_k S_k for a on the path from k to the root, and
+its mirror image.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.engines.memory import require_memory
+from robodyn.engines.scan.elementwise import Elementwise
+from robodyn.engines.scan.semigroups import sums
+from robodyn.engines.scan.states import Layout, State
+from robodyn.engines.scan.trees.aligned import columns, composites, inertias, placement
+from robodyn.engines.scan.trees.branches import branches_of
+from robodyn.engines.scan.trees.pairs import Pairs, coupled
+from robodyn.engines.scan.trees.prefix_scans import Segments
+from robodyn.spatial import ZERO_INERTIA, Inertia
+from robodyn.sweeps import FORCE, INERTIA, MOTION, FieldType
+
+_COMPOSITE = FieldType((ZERO_INERTIA,))
+_force = Elementwise(Inertia.times, FORCE, INERTIA, MOTION)
+_CSR_BYTES = 16
+"""Of an entry beside its value: its column and its place. All are there twice while the matrix is put together."""
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array  # type: ignore[import-untyped]
+
+
+def entries(state: State) -> Pairs:
+    """S_a and F_k = Ic_k S_k, of which H is made, but for armature."""
+    branches, at = branches_of(state.layout), placement(state, state.transforms)
+    composite, S = composites(state, at, _COMPOSITE, inertias(state, at)), columns(state, at)
+    return Pairs(branches, S, _force(composite[:, branches.body], S), at.p[:, branches.body])
+
+
+def mass_matrix(state: State, out: Array) -> None:
+    """H into out (B, nv, nv)."""
+    model = state.model
+    H = state.zeros(state.batch, model.nv_tree, model.nv_tree) if model.has_mimic else out
+    H[...] = 0.0
+    entries(state).fill(H, upper=True, lower=True)
+    diagonal = state.layout.diagonal
+    H[:, diagonal, diagonal] += state.layout.armature.T
+    if model.has_mimic:
+        out[...] = coupled(state.layout, H)
+
+
+def require_sparse_memory(layout: Layout) -> None:
+    """Raise where the sparse mass matrix of a model is more than memory holds.
+
+    Raises:
+        ArgumentError: it is; says how much.
+    """
+    branches = branches_of(layout)
+    require_memory(
+        "sparse mass matrix",
+        (2 * branches.pairs - len(branches),),
+        2 * (layout.dtype.itemsize + _CSR_BYTES),
+        "a tree with shorter paths: its mass matrix has an entry for each degree of freedom and each of its ancestors",
+        layout.free_bytes,
+    )
+
+
+def rows_up_to_the_diagonal(state: State) -> Array:
+    """Entries (pairs, B) of H over all joints, row after row, each from the root's child down to the diagonal."""
+    layout, branches, found = state.layout, branches_of(state.layout), entries(state)
+    values = state.empty(branches.pairs, state.batch)
+    if layout.device is not None:
+        for piece, entry in found.one_by_one():
+            values[branches.places[piece]] = entry
+    else:
+        for level in branches.levels():
+            for piece, entry in found.along(level):
+                values[branches.first[level.dofs[piece], None] + np.arange(level.ancestors.shape[1])] = entry
+    values[branches.diagonal] += layout.armature
+    return values
+
+
+@dataclass(frozen=True)
+class SparsePattern:
+    """Where a model's mass matrix has entries, and of what they are made.
+
+    `starts` (nv + 1,), `columns` (nnz,): rows, as in compressed sparse rows. `source`: for each entry, or each of its
+    terms, which of `rows_up_to_the_diagonal` it is. `terms`: where joints mimic others, entries are sums; what terms
+    are multiplied with, which of them make an entry, and the last of each.
+    """
+
+    starts: Array
+    columns: Array
+    source: Array
+    terms: tuple[Array, Segments, Array] | None
+
+
+_PATTERNS: WeakKeyDictionary[Layout, SparsePattern] = WeakKeyDictionary()
+
+
+def sparse_pattern(layout: Layout) -> SparsePattern:
+    """The pattern that branches induce (RBDA section 6.5), both triangles, kept as long as the layout is.
+
+    Entries that vanish at some state are stored like all others, so the pattern is the model's.
+    """
+    if layout not in _PATTERNS:
+        _PATTERNS[layout] = _sparse_pattern(layout)
+    return _PATTERNS[layout]
+
+
+def _sparse_pattern(layout: Layout) -> SparsePattern:
+    model, branches = layout.model, branches_of(layout)
+    depth, size, first = branches.tree.depth, branches.tree.subtree_size, branches.first
+    nv, pairs = len(branches), np.arange(branches.pairs)
+    row, column = np.repeat(np.arange(nv), depth + 1), branches.ancestors
+    # In a row stand ancestors, the diagonal, and descendants: those are what its column has below the diagonal.
+    starts = np.concatenate(([0], np.cumsum(depth + size)))
+    columns, source = np.empty((2, int(starts[-1])), np.intp)
+    at = starts[row] + pairs - first[row]
+    columns[at], source[at] = column, pairs
+    by_column = np.argsort(column, kind="stable")
+    at = np.arange(pairs.size) - np.repeat(np.cumsum(size) - size, size) + np.repeat(starts[:-1] + depth, size)
+    columns[at], source[at] = row[by_column], by_column
+    placed, terms = layout.placed, None
+    if model.has_mimic:
+        rows = np.repeat(np.arange(nv), depth + size)
+        places = model.v_source[rows] * model.nv + model.v_source[columns]
+        order = np.argsort(places, kind="stable")
+        weights = (model.v_multiplier[rows] * model.v_multiplier[columns]).astype(layout.dtype)
+        found, counts = np.unique(places, return_counts=True)
+        terms = placed(weights[order]), Segments(counts), placed(np.cumsum(counts) - 1)
+        starts = np.searchsorted(found, np.arange(model.nv + 1) * model.nv)
+        columns, source = found % model.nv, source[order]
+    index = np.int64 if starts[-1] > np.iinfo(np.int32).max else np.int32
+    return SparsePattern(placed(starts.astype(index)), placed(columns.astype(index)), placed(source), terms)
+
+
+def sparse_entries(state: State) -> Array:
+    """Entries of the mass matrix of one state, in the order of its `SparsePattern`."""
+    pattern = sparse_pattern(state.layout)
+    found = rows_up_to_the_diagonal(state)[:, 0][pattern.source]
+    if pattern.terms is None:
+        return found
+    weights, segments, last = pattern.terms
+    summed: Array = segments.scan(sums(1), (found * weights)[None, :, None])[0, last, 0]
+    return summed
+
+
+def sparse_mass_matrix(state: State) -> csr_array:
+    """H (nv, nv) of one state with the sparsity that branches induce; see `SparsePattern`."""
+    from scipy.sparse import csr_array
+
+    pattern, nv = sparse_pattern(state.layout), state.model.nv
+    found: csr_array = csr_array((sparse_entries(state), pattern.columns.copy(), pattern.starts.copy()), shape=(nv, nv))
+    return found

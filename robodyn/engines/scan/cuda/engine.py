@@ -1,0 +1,119 @@
+"""The scan engine on arrays that live on a GPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.engines.gpu.device import Device, default_device
+from robodyn.engines.gpu.engine import DeviceArrays, require_own_process
+from robodyn.engines.scan.algorithms.mass_matrix import require_sparse_memory, sparse_entries, sparse_pattern
+from robodyn.engines.scan.cuda.device import ScanDevice
+from robodyn.engines.scan.elements import scanning_on
+from robodyn.engines.scan.elementwise import operators
+from robodyn.engines.scan.methods import methods_of
+from robodyn.engines.scan.options import ScanOptions
+from robodyn.engines.scan.scans import Scans
+from robodyn.engines.scan.states import State
+from robodyn.joints import unit_quaternion
+from robodyn.model import Model
+from robodyn.questions import Question
+
+_FIRST = ("twist_pair", "crba")
+"""What "auto" is where there is a choice: twist pairs need one scan where others need two. Of forward dynamics it is so
+up to `MOST_DENSE` degrees of freedom, and "aba_scan" beyond, unless joints mimic others."""
+MOST_DENSE = 256
+"""Degrees of freedom up to which forward dynamics makes a dense mass matrix. A rule, by counted operations:
+elimination takes 2/3 nv^2 for each degree of freedom, `aba_scan` about 13,000 for each body, as many at 140; but that
+works level by level, and the host waits for it in each. A matrix of that size takes half a megabyte a state."""
+
+
+class GpuScanEngine(Scans):
+    """Runs queries by scans on a device. Constants, indices and kernels of a model are brought there at the first call
+    that needs them; later calls wait for nothing.
+
+    Args:
+        model, dtype, options: as of `Scans`.
+        device: what to run on, None for the current CUDA device.
+
+    Raises:
+        UnavailableError: no device.
+    """
+
+    normalizes = True
+
+    def __init__(
+        self, model: Model, dtype: Any, options: ScanOptions | None = None, device: Device | None = None
+    ) -> None:
+        self.device = default_device() if device is None else device
+        self.library = DeviceArrays(self.device)
+        self._process = os.getpid()
+        with self.device.selected():
+            super().__init__(model, dtype, options, ScanDevice(self.device))
+
+    def answer(
+        self,
+        question: Question,
+        method: str,
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        link: int | None = None,
+        **choices: Any,
+    ) -> None:
+        """Fill `outputs`; see `robodyn.engines.protocol.Engine`."""
+        require_own_process(self._process)
+        if not inputs["q"].size:
+            return
+        with self._scanning():
+            super().answer(question, method, {**inputs, "q": self._unit(inputs["q"])}, outputs, link, **choices)
+
+    def sparse_mass_matrix(self, inputs: Mapping[str, Array], finished: Callable[[Array], Array]) -> Any:
+        """H of one state as a sparse matrix of the device's array library, in compressed rows.
+
+        Args:
+            inputs: arrays (1, ...).
+            finished: takes the entries, (1, nnz), for a last check, and gives them back as (nnz,).
+
+        Raises:
+            ArgumentError: the device has no room for it.
+            UnavailableError: the array library has no sparse matrices here.
+        """
+        require_own_process(self._process)
+        layout, nv = self.layout, self.model.nv
+        with self._scanning(), operators(layout.options.operators):
+            require_sparse_memory(layout)
+            pattern = sparse_pattern(layout)
+            entries = finished(sparse_entries(State(layout, {**inputs, "q": self._unit(inputs["q"])}))[None])
+            return self.device.sparse(entries, pattern.columns.copy(), pattern.starts.copy(), (nv, nv))
+
+    @contextmanager
+    def _scanning(self) -> Iterator[None]:
+        """Steps and scans are kernels on the device, and values that are not finite no warnings."""
+        place = self.layout.device
+        assert place is not None
+        with self.device.selected(), scanning_on(place), np.errstate(all="ignore"):
+            yield
+
+    def _unit(self, q: Array) -> Array:
+        """q (B, nq) with every quaternion scaled to unit length, one of zero length to NaN."""
+        entries = self.layout.quaternions
+        if not entries[0].size:
+            return q
+        given = q
+        q = q.copy()
+        for columns, scaled in zip(entries, unit_quaternion(tuple(given[:, each] for each in entries)), strict=True):
+            q[:, columns] = scaled
+        return q
+
+    def method(self, question: str, batch: int) -> str:
+        """The method that answers a question of a batch where none is asked for."""
+        large = self.model.nv > MOST_DENSE and not self.model.has_mimic
+        if question == "forward_dynamics" and large:
+            return "aba_scan"
+        methods = methods_of(question)
+        return next((name for name in _FIRST if name in methods), methods[0])

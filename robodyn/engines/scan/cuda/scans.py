@@ -1,0 +1,380 @@
+"""Kernels of the scan engine: a step on every element, and scans of segments by any associative operator.
+
+Both are printed from the texts that NumPy's scans run, traced. Element arrays are (size, n, batch).
+
+A scan cuts the sequence into tiles, each the work of a warp for one row of the batch, and each tile into 32 runs, one
+of a lane. Lanes compose their runs element by element; run totals are scanned across the warp by shuffles, in five
+rounds; then each lane goes through its run again, from what comes before it. Totals of tiles are scanned in the same
+way before that (`totals`, then `prefixes` on totals, then `prefixes` with what is carried in).
+
+Where the batch fills warps, lanes are rows of it instead, and a tile is one run: a warp reads and writes scalars that
+lie side by side, and elements of sequences of one tile are read once. What is composed with what depends on the
+segments, and on which of the two it is: neither on the order of threads nor on the grid nor on the batch else.
+
+What a lane has found is in registers; elements that are too large for that are in shared memory, of which a block, then
+of one warp, takes no more than every GPU gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from robodyn.codegen.c_body import Body
+from robodyn.codegen.ordering import in_short_order
+from robodyn.engines.gpu import sincos
+from robodyn.engines.gpu.dialect import FUSED, CudaDialect
+from robodyn.engines.gpu.source import SCALARS, SHARED_BYTES, WARP, KernelSource
+from robodyn.tracing.program import Port, Program
+
+BLOCK_THREADS = 128
+_INLINE, _REGISTER_BYTES = 600, 400
+"""Operations and bytes of an element up to which a composition stands in the code wherever it is used, and elements are
+in registers. Beyond, the composition is a function, for each copy of which NVRTC takes seconds; two elements of each
+lane are in shared memory, as far as they have room, and only the third, which is composed with them, in local memory.
+Riccati elements in double precision then take 230 registers and no spills, and leave four warps to a multiprocessor of
+sm_90, three of sm_80; all in local memory it was seven elements, more than caches hold."""
+LONGEST_RUN = 32
+_SHORTEST_RUN = 8
+"""Of a sequence of several tiles."""
+_RUNS = 1 << 15
+"""Runs that keep a large GPU busy: longer sequences get longer runs."""
+
+
+def lanes_of(batch: int) -> int:
+    """Lanes that share a tile."""
+    return WARP if batch < WARP else 1
+
+
+def run_length(n: int, lanes: int) -> int:
+    """Elements that a lane composes one after another in a scan of n."""
+    if lanes == 1:
+        return n if n <= LONGEST_RUN else _SHORTEST_RUN
+    if n <= WARP * LONGEST_RUN:
+        return max(1, -(-n // WARP))
+    return min(LONGEST_RUN, max(_SHORTEST_RUN, n // _RUNS))
+
+
+def strides_of(name: str) -> tuple[str, str, str]:
+    """Names of the numbers that say how far the scalars, elements and rows of an array lie apart, in scalars."""
+    return f"{name}_scalar", f"{name}_element", f"{name}_row"
+
+
+def step_kernel(program: Program, dtype: np.dtype[Any], name: str = "scan_step") -> KernelSource:
+    """The kernel of a step: `rows` are elements times batch, a thread for each; arrays may have any strides, 0 where
+    they broadcast, which are numbers (`strides_of`) behind the number "batch".
+
+    `program`: its inputs and its one output have one axis.
+    """
+    scalar = SCALARS[dtype.name]
+    ports = (*program.inputs, *program.outputs)
+    body = Body(in_short_order(program), CudaDialect(scalar), _register_or_place, len(program.nodes) + 1)
+    (statements,) = body.parts()
+    loads = [
+        f"const {scalar} {port.name}_{k} = {port.name}[{k} * {port.name}_scalar];"
+        for port in program.inputs
+        for k, node in enumerate(port.scalars)
+        if node != -1
+    ]
+    pointers = [
+        f"{'' if port in program.outputs else 'const '}{scalar}* __restrict__ {port.name} = "
+        f"{port.name}_array + element * {port.name}_element + row * {port.name}_row;"
+        for port in ports
+    ]
+    numbers = ("batch", *(number for port in ports for number in strides_of(port.name)))
+    parameters = [
+        *(f"const {scalar}* __restrict__ {port.name}_array" for port in program.inputs),
+        *(f"{scalar}* __restrict__ {port.name}_array" for port in program.outputs),
+        f"{scalar}* workspace",
+        *(f"long long {number}" for number in ("rows", *numbers)),
+    ]
+    lines = [
+        *_prelude(scalar, program),
+        *_head(name, parameters),
+        "{",
+        f"    for (long long k = {BLOCK_THREADS}LL * blockIdx.x + threadIdx.x; k < rows;",
+        f"         k += {BLOCK_THREADS}LL * gridDim.x) {{",
+        "        const long long element = k / batch, row = k % batch;",
+        *(f"        {line}" for line in (*pointers, *loads, *statements)),
+        "    }",
+        "}",
+    ]
+    return KernelSource(
+        name,
+        "\n".join([*lines, ""]),
+        dtype,
+        tuple(port.name for port in program.inputs),
+        tuple(port.name for port in program.outputs),
+        block_threads=BLOCK_THREADS,
+        numbers=numbers,
+    )
+
+
+def _register_or_place(port: Port, k: int) -> str:
+    """Inputs have been read into variables; results go where the output's pointer leads."""
+    return f"out[{k} * out_scalar]" if port.name == "out" else f"{port.name}_{k}"
+
+
+def _prelude(scalar: str, program: Program) -> list[str]:
+    turning = program.counts.get("sin") or program.counts.get("cos")
+    return [FUSED.rstrip(), *([sincos.text(scalar).rstrip()] if turning else [])]
+
+
+def _head(name: str, parameters: Sequence[str], threads: int = BLOCK_THREADS) -> list[str]:
+    joined = ",\n    ".join(parameters)
+    return [f'extern "C" __global__ void __launch_bounds__({threads}) {name}(', f"    {joined})"]
+
+
+# Scans.
+
+_TEXT = """\
+{prelude}
+typedef {scalar} T;
+typedef long long I;
+enum {{ SIZE = {size}, THREADS = {threads}, LANES = {lanes}, TILES = THREADS / LANES, APART = {apart} }};
+
+/* out = the stretch in0, then in1, the scalars of which lie STEP0 and STEP1 apart, and those of `out` APART. */
+template <int STEP0, int STEP1> static __device__ {inline} void then(const T* in0, const T* in1, T* out)
+{{
+{composition}
+}}
+
+/* What was found so far, and what comes next in the order of the scan. */
+template <int STEP0, int STEP1> static __device__ __forceinline__ void join(const T* found, const T* next, T* out)
+{{
+    {joined}
+}}
+static __device__ __forceinline__ void load(T* to, const T* from, I step)
+{{
+#pragma unroll
+    for (int k = 0; k < SIZE; k++)
+        to[k] = from[k * step];
+}}
+{growing}
+static __device__ __forceinline__ void set(Growing& to, const T* from, I step)
+{{
+#pragma unroll
+    for (int k = 0; k < SIZE; k++)
+        to.now[k * APART] = from[k * step];
+}}
+static __device__ __forceinline__ void store(const Growing& from, T* to, I step)
+{{
+#pragma unroll
+    for (int k = 0; k < SIZE; k++)
+        to[k * step] = from.now[k * APART];
+}}
+static __device__ __forceinline__ void follow(Growing& found, const T* next)
+{{
+    join<APART, 1>(found.now, next, found.spare);
+    become(found);
+}}
+static __device__ __forceinline__ void precede(const T* before, Growing& found)
+{{
+    join<1, APART>(before, found.now, found.spare);
+    become(found);
+}}
+
+/* Elements lie in memory in the order of the scan, or backwards. */
+static __device__ __forceinline__ I place(I at, I n)
+{{
+    return {place};
+}}
+
+/* Run totals scanned across the warp: `mine` becomes what ends with the lane's run, from where the segment of the run's
+   last element begins, or else the tile. */
+static __device__ __forceinline__ void scan_runs(
+    Growing& mine, T* other, const T* __restrict__ elements, const I* __restrict__ begin, I n, I batch, I row, I first,
+    I last, I length, int lane)
+{{
+    I from = n;
+    if (first < last) {{
+        from = begin[last - 1];
+        const I start = from > first ? from : first;
+        set(mine, elements + place(start, n) * batch + row, n * batch);
+        for (I at = start + 1; at < last; at++) {{
+            load(other, elements + place(at, n) * batch + row, n * batch);
+            follow(mine, other);
+        }}
+    }}
+    for (int d = 1; d < LANES; d *= 2) {{
+        take(other, mine, d);
+        if (lane >= d && from < first - (d - 1) * length)
+            precede(other, mine);
+    }}
+}}
+
+{head}
+{{
+    {declared}
+    const int lane = threadIdx.x % LANES;
+    const I tiles = (rows + LANES * length - 1) / (LANES * length);
+    for (I work = (I)blockIdx.x * TILES + threadIdx.x / LANES; work < tiles * batch; work += (I)gridDim.x * TILES) {{
+        const I row = work % batch, tile = work / batch, start = tile * LANES * length;
+        const I first = start + lane * length, last = first + length < rows ? first + length : rows;
+        T other[SIZE];
+{rest}\
+    }}
+}}
+"""
+
+_IN_REGISTERS = """
+/* An element that grows: what it is, and what it becomes. All are variables, which copies only name anew. */
+struct Growing {
+    T now[SIZE], spare[SIZE];
+};
+static __device__ __forceinline__ void become(Growing& found)
+{
+    load(found.now, found.spare, 1);
+}
+
+/* What the lane so far before has. */
+static __device__ __forceinline__ void take(T* to, const Growing& from, int distance)
+{
+#pragma unroll
+    for (int k = 0; k < SIZE; k++)
+        to[k] = __shfl_up_sync(0xffffffffu, from.now[k], distance);
+}
+"""
+
+_IN_SHARED_MEMORY = """
+/* An element that grows: where it is, and where it becomes what it will be. */
+struct Growing {
+    T *now, *spare;
+};
+static __device__ __forceinline__ void become(Growing& found)
+{
+    T* const before = found.now;
+    found.now = found.spare;
+    found.spare = before;
+}
+
+/* What the lane so far before has; what there is none of is anything. Nobody writes while others read. */
+static __device__ __forceinline__ void take(T* to, const Growing& from, int distance)
+{
+    extern __shared__ T places[];
+    const int at = __shfl_up_sync(0xffffffffu, int(from.now - places), distance);
+    __syncwarp();
+    load(to, places + at, APART);
+    __syncwarp();
+}
+"""
+
+_PLACES = """\
+extern __shared__ T places[];
+    Growing mine = {places + threadIdx.x, places + SIZE * THREADS + threadIdx.x};"""
+
+_SCAN_RUNS = "scan_runs(mine, other, elements, begin, rows, batch, row, first, last, length, lane);"
+
+_TOTALS = f"""\
+        {_SCAN_RUNS}
+        if (first < last && (last == rows || lane == LANES - 1))
+            store(mine, totals + place(tile, tiles) * batch + row, tiles * batch);
+"""
+
+_FROM_LANES_BEFORE = f"""\
+        {_SCAN_RUNS}
+        take(other, mine, 1);
+        set(mine, other, 1);
+"""
+
+_PREFIXES = """\
+        if (first < last) {
+            if (carried && begin[first] < start) {
+                load(other, carry + place(tile - 1, tiles) * batch + row, tiles * batch);
+                if (lane)
+                    precede(other, mine);
+                else
+                    set(mine, other, 1);
+            }
+            for (I at = first; at < last; at++) {
+                const I here = place(at, rows) * batch + row;
+                load(other, elements + here, rows * batch);
+                if (begin[at] == at)
+                    set(mine, other, 1);
+                else
+                    follow(mine, other);
+                store(mine, prefixes + here, rows * batch);
+            }
+        }
+"""
+
+_BEGIN, _NUMBERS = np.zeros(1, np.int64), ("batch", "length", "carried")
+
+
+def scan_kernels(
+    composition: Program, dtype: np.dtype[Any], *, backwards: bool, lanes: int = WARP
+) -> tuple[KernelSource, KernelSource]:
+    """The kernels of an operator.
+
+        scan_totals(elements, totals, begin, carry, workspace, rows, batch, length, carried)
+        scan_prefixes(elements, prefixes, begin, carry, workspace, rows, batch, length, carried)
+
+    Arrays: elements and prefixes (size, n, batch); totals, and carry, their prefixes, (size, tiles, batch). `begin`
+    (n,): for each position in the order of the scan, where its segment begins. `rows` is n, `length` that of a run
+    (`run_length`), a tile being so many runs as `lanes`, and `carried` says whether there is a carry.
+
+    Args:
+        composition: out (size,) from in0 (size,) and in1 (size,), in0 being nearer the root.
+        dtype: of elements.
+        backwards: whether positions are counted from the last element, and totals lie likewise.
+        lanes: 32, or 1 (`lanes_of`).
+    """
+    prefixes = _PREFIXES if lanes == 1 else _FROM_LANES_BEFORE + _PREFIXES
+    return (
+        _scan_kernel(composition, dtype, backwards, lanes, "scan_totals", "totals", _TOTALS),
+        _scan_kernel(composition, dtype, backwards, lanes, "scan_prefixes", "prefixes", prefixes),
+    )
+
+
+def _scan_kernel(
+    program: Program, dtype: np.dtype[Any], backwards: bool, lanes: int, name: str, result: str, rest: str
+) -> KernelSource:
+    scalar, size = SCALARS[dtype.name], program.outputs[0].size
+    element = size * dtype.itemsize
+    inline = program.operations <= _INLINE and element <= _REGISTER_BYTES
+    shared = not inline and 2 * WARP * element <= SHARED_BYTES
+    threads = WARP if shared else BLOCK_THREADS
+    steps = {"in0": "STEP0", "in1": "STEP1", "out": "APART"}
+
+    def scalar_of(port: Port, k: int) -> str:
+        return f"{port.name}[{k} * {steps[port.name]}]"
+
+    body = Body(in_short_order(program), CudaDialect(scalar), scalar_of, len(program.nodes) + 1)
+    (statements,) = body.parts()
+    parameters = [
+        "const T* __restrict__ elements",
+        f"T* __restrict__ {result}",
+        "const I* __restrict__ begin",
+        "const T* __restrict__ carry",
+        "T* workspace",
+        *(f"I {number}" for number in ("rows", *_NUMBERS)),
+    ]
+    text = _TEXT.format(
+        prelude="\n".join(_prelude(scalar, program)),
+        scalar=scalar,
+        size=size,
+        lanes=lanes,
+        threads=threads,
+        apart="THREADS" if shared else "1",
+        inline="__forceinline__" if inline else "__noinline__",
+        composition="\n".join(f"    {line}" for line in statements),
+        joined="then<STEP1, STEP0>(next, found, out);" if backwards else "then<STEP0, STEP1>(found, next, out);",
+        place="n - 1 - at" if backwards else "at",
+        growing=_IN_SHARED_MEMORY if shared else _IN_REGISTERS,
+        head="\n".join(_head(name, parameters, threads)),
+        declared=_PLACES if shared else "Growing mine = {};",
+        rest=rest,
+    )
+    return KernelSource(
+        name,
+        text,
+        dtype,
+        ("elements",),
+        (result,),
+        (_BEGIN, np.zeros(1, dtype)),
+        block_threads=threads,
+        shared_bytes=2 * threads * element if shared else 0,
+        numbers=_NUMBERS,
+    )

@@ -1,0 +1,149 @@
+"""Block tri-diagonal systems on arrays of a device: which kernels run, and on what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.engines.gpu.device import LoadedKernel
+from robodyn.engines.scan.cuda.elimination import BLOCK_THREADS, TILE, elimination_kernel
+from robodyn.engines.scan.elementwise import Elementwise, traced
+from robodyn.engines.scan.systems.odd_even import below, block, factor, forward_substituted, less, lower, solved, taken
+from robodyn.engines.scan.trees.prefix_scans import Segments
+from robodyn.spatial import Scalar
+from robodyn.sweeps import FieldType
+from robodyn.tracing.program import Program
+
+if TYPE_CHECKING:
+    from robodyn.engines.scan.cuda.device import ScanDevice
+
+Scalars = tuple[Scalar, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to solve the systems of segments.
+
+    `distances`: of the steps over global memory; then systems of every other block, or every fourth, and so on are on
+    their own: `order` (n,) and `groups` (m, 3) as `elimination_kernel` has them.
+    """
+
+    distances: tuple[int, ...]
+    order: Array
+    groups: Array
+
+
+def plan(segments: Segments) -> Plan:
+    """The plan for segments."""
+    longest = int(segments.lengths.max(initial=0))
+    distances: list[int] = []
+    while -(-longest // (1 << len(distances))) > TILE:
+        distances.append(1 << len(distances))
+    stride = 1 << len(distances)
+    segment = np.repeat(np.arange(segments.lengths.size), segments.lengths)
+    system = stride * segment + segments.position % stride
+    _, number, sizes = np.unique(system, return_inverse=True, return_counts=True)
+    order = np.lexsort((segments.position, number, sizes[number]))
+    lengths, counts = np.unique(sizes, return_counts=True)
+    first = np.cumsum(lengths * counts) - lengths * counts
+    return Plan(tuple(distances), order.astype(np.int64), np.stack((lengths, first, counts), axis=1).astype(np.int64))
+
+
+def tiles(groups: Array, batch: int) -> int:
+    """Tiles that systems in groups (m, 3) fill."""
+    lengths, _, counts = groups.T
+    return int((-(-counts * batch // (TILE // lengths))).sum())
+
+
+@cache
+def column_steps(k: int) -> dict[str, Program]:
+    """What kernels do to columns of k scalars: factorise a block (its diagonal, then what is below it, row by row; for
+    that 1 / d and L), substitute, solve, and take from a column what one row of a block and of a column say."""
+
+    def factorise(D: Scalars) -> Scalars:
+        L, d = factor(lower(D[:k], D[k:]))
+        return (*(1.0 / d), *below(L))
+
+    def substitute(L: Scalars, column: Scalars) -> Scalars:
+        return tuple(forward_substituted(lower(L[:k], L[k:]), block(column, 1)).ravel())
+
+    def solve(L: Scalars, column: Scalars) -> Scalars:
+        return tuple(solved(lower(L[:k], L[k:]), block(L[:k], 1).ravel(), block(column, 1)).ravel())
+
+    def subtract(into: Scalars, row: Scalars, right: Scalars) -> Scalars:
+        return tuple(less(block(into, 1), block(row, k), block(right, 1)).ravel())
+
+    def take(into: Scalars, row: Scalars, right: Scalars, weight: Scalars) -> Scalars:
+        return tuple(taken(block(into, 1), block(row, k), block(right, 1), block(weight, 1).ravel()).ravel())
+
+    packed, column, one = (FieldType((0.0,) * size) for size in (k * (k + 1) // 2, k, 1))
+    steps = {
+        "factored": Elementwise(factorise, packed, packed),
+        "substituted": Elementwise(substitute, column, packed, column),
+        "solved": Elementwise(solve, column, packed, column),
+        "less": Elementwise(subtract, column, column, column, one),
+        "taken": Elementwise(take, column, column, column, one, one),
+    }
+    return {name: traced(step) for name, step in steps.items()}
+
+
+class BlockSystems:
+    """Solves systems on a device; arrays as in `robodyn.engines.scan.systems.odd_even`, with one axis for the batch."""
+
+    def __init__(self, device: ScanDevice) -> None:
+        self.device = device
+        self._kernels: dict[Any, LoadedKernel] = {}
+        self._plans: WeakKeyDictionary[Segments, tuple[Plan, tuple[Array, Array], tuple[Array, Array]]] = (
+            WeakKeyDictionary()
+        )
+
+    def solved(self, D: Array, U: Array, R: Array, segments: Segments) -> Array:
+        """Solutions by odd-even elimination."""
+        xp, (k, columns, n, batch) = self.device.xp, R.shape
+        D, U, R = map(xp.ascontiguousarray, (D, U, R))
+        X: Array = xp.empty(R.shape, R.dtype)
+        if not X.size:
+            return X
+        how, around, systems = self._plan(segments)
+        for distance in how.distances:
+            found = xp.empty((2 * k * k + k * columns + k, n, batch), R.dtype)
+            self._start("reduce_blocks", [D, U, R, found, *around], R.shape, [distance])
+            left = [xp.empty(array.shape, array.dtype) for array in (D, U, R)]
+            self._start("take_blocks", [D, R, found, *left, *around], R.shape, [distance])
+            D, U, R = left
+        self._start("solve_tiles", [D, U, R, X, *systems], R.shape, [tiles(how.groups, batch)])
+        return X
+
+    def residual(self, D: Array, U: Array, R: Array, X: Array, segments: Segments) -> Array:
+        """What right-hand sides have beyond what a solution gives."""
+        xp = self.device.xp
+        found: Array = xp.empty(R.shape, R.dtype)
+        if found.size:
+            _, around, _ = self._plan(segments)
+            arrays = map(xp.ascontiguousarray, (D, U, R, X))
+            self._start("residual_blocks", [*arrays, found, *around], R.shape, [])
+        return found
+
+    def _plan(self, segments: Segments) -> tuple[Plan, tuple[Array, Array], tuple[Array, Array]]:
+        if segments not in self._plans:
+            how, placed = plan(segments), self.device.placed
+            around = segments.position.astype(np.int64), segments.left.astype(np.int64)
+            self._plans[segments] = how, (placed(around[0]), placed(around[1])), (placed(how.order), placed(how.groups))
+        return self._plans[segments]
+
+    def _start(self, name: str, arrays: list[Array], shape: tuple[int, ...], numbers: list[int]) -> None:
+        """`shape`: of right-hand sides; `numbers`: those behind the batch."""
+        k, columns, n, batch = shape
+        dtype = arrays[0].dtype
+        key = name, k, columns, dtype
+        if key not in self._kernels:
+            source = elimination_kernel(name, column_steps(k), k, columns, dtype)
+            self._kernels[key] = self.device.device.load(source)
+        width = columns if name == "residual_blocks" else 2 * k + columns
+        blocks = numbers[0] if name == "solve_tiles" else -(-width * n * batch // BLOCK_THREADS)
+        self.device.start(self._kernels[key], blocks, arrays, n, [batch, *numbers])

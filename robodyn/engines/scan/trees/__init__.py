@@ -1,0 +1,1 @@
+"""Paths, subtrees and scans over them."""

@@ -1,0 +1,158 @@
+"""Bodies in frames with the axes of their tree's first body, each with its own origin.
+
+Matrices over pairs of bodies are products of motions of the one and forces of the other, which must be about one point.
+A common one, the origin of the first body, would do, but inertias about a point far away are differences of large
+numbers. About the bodies' own origins everything is as large as it is in body frames, only shifts lie between two
+bodies, and what is common is the axes; the joint to the world is not among the transforms, so a robot far from the
+world's origin loses no digits. Names: E (9, n, B) from the tree's axes to the body's, p (3, n, B) its origin from the
+first body's, d (3, n, B) its origin from its parent's (of first bodies: of no use).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+from robodyn.algorithms.coriolis import CoriolisInertia
+from robodyn.arguments import Array
+from robodyn.engines.scan.elementwise import Elementwise
+from robodyn.engines.scan.semigroups import POSES, Semigroup, sums
+from robodyn.engines.scan.states import Layout, State
+from robodyn.engines.scan.trees.branches import branches_of
+from robodyn.spatial import (
+    ZERO3,
+    Force,
+    Inertia,
+    Mat3,
+    Motion,
+    Transform,
+    Vec3,
+    add,
+    cross,
+    cross_columns,
+    rotate_back,
+    scale,
+)
+from robodyn.sweeps import INERTIA, MOTION, VECTOR3, FieldType, flatten
+
+
+@dataclass
+class Placement:
+    """E, p and d of all bodies."""
+
+    E: Array
+    p: Array
+    d: Array
+
+
+def placement(state: State, X: Array) -> Placement:
+    """Where bodies are, from transforms X (12, n, B) of `State.transforms`."""
+    parent, roots = state.layout.parent, state.layout.roots
+    below = X.copy()
+    below[:, roots] = POSES.identities(X, roots.size)
+    XR = state.outward(POSES, below)
+    E, p = XR[:9], XR[9:]
+    return Placement(E, p, _vector_turned(E[:, parent], X[9:]))
+
+
+def subspace(layout: Layout) -> Array:
+    """Columns of S in body frames (6, nv_tree, 1)."""
+    S: Array = layout.xp.zeros((6, layout.model.nv_tree, 1), layout.dtype)
+    for joints in layout.joints:
+        for column, rows in zip(joints.subspace, joints.v_rows, strict=True):
+            for target, entry in zip(S, flatten(column), strict=True):
+                target[rows] = entry
+    return S
+
+
+def turned(E: Mat3, m: Motion) -> Motion:
+    """A motion in body axes, in the tree's."""
+    return Motion(rotate_back(E, m.ang), rotate_back(E, m.lin))
+
+
+def _turned_inertia(E: Mat3, inertia: Inertia) -> Inertia:
+    return Transform(E, ZERO3).inertia_back(inertia)
+
+
+ROTATION = FieldType((0.0,) * 9)
+_vector_turned = Elementwise(rotate_back, VECTOR3, ROTATION, VECTOR3)
+_inertia_turned = Elementwise(_turned_inertia, INERTIA, ROTATION, INERTIA)
+_motion_turned = Elementwise(turned, MOTION, ROTATION, MOTION)
+
+
+def inertias(state: State, at: Placement) -> Array:
+    """Inertias (10, n, B) in the tree's axes."""
+    return _inertia_turned(at.E, state.inertia)
+
+
+def columns(state: State, at: Placement) -> Array:
+    """S (6, nv_tree, B) in the tree's axes."""
+    return _motion_turned(at.E[:, branches_of(state.layout).body], subspace(state.layout))
+
+
+def shifted(r: Vec3, quantity: Any) -> Any:
+    """What bodies have about a point (a quantity, or a tuple of some), about another one from which that point lies at
+    r."""
+    if isinstance(quantity, Force):
+        return Force(add(quantity.ang, cross(r, quantity.lin)), quantity.lin)
+    if isinstance(quantity, CoriolisInertia):
+        x, y, z = quantity.s
+        return CoriolisInertia(add(quantity.P, cross_columns(r, (0.0, -z, y, z, 0.0, -x, -y, x, 0.0))), quantity.s)
+    if isinstance(quantity, Inertia):
+        h, (rx, ry, rz) = quantity.h, r
+        moved = add(h, scale(quantity.m, r))
+        (hx, hy, hz), (gx, gy, gz) = h, moved
+        xx, yy, zz = rx * hx + gx * rx, ry * hy + gy * ry, rz * hz + gz * rz
+        xy, xz, yz = -(hx * ry + rx * gy), -(hx * rz + rx * gz), -(hy * rz + ry * gz)
+        return Inertia(quantity.m, moved, add(quantity.I, (yy + zz, xy, xz, xx + zz, yz, xx + yy)))
+    return tuple(shifted(r, part) for part in quantity)
+
+
+class Stretch(NamedTuple):
+    """What bodies of a path have in all, about the first one's origin, and the way r to the next path's."""
+
+    r: Vec3
+    parts: tuple[Any, ...]
+
+
+def _sum(a: Any, b: Any) -> Any:
+    if not isinstance(a, tuple):
+        return a + b
+    parts = (_sum(x, y) for x, y in zip(a, b, strict=True))
+    return type(a)(*parts) if hasattr(a, "_fields") else tuple(parts)
+
+
+def _then(a: Stretch, b: Stretch) -> Stretch:
+    return Stretch(add(a.r, b.r), _sum(a.parts, shifted(a.r, b.parts)))
+
+
+@cache
+def _shift(field: FieldType) -> Elementwise:
+    return Elementwise(shifted, field, VECTOR3, field)
+
+
+@cache
+def _composite(field: FieldType) -> Semigroup:
+    return Semigroup("composite", Stretch(ZERO3, field.template), _then)
+
+
+def composites(state: State, at: Placement, field: FieldType, own: Array) -> Array:
+    """Sums over subtrees (size, n, B) of what bodies have about their origins (size, n, B), about the body's own.
+
+    `field`: a tuple of inertias, Coriolis inertias and forces. On heavy paths a scan whose stretches are shifted to
+    their first body, on vector trees sums about one point.
+    """
+    shift, options = _shift(field), state.layout.options
+    if options.layout == "euler":
+        return shift(-at.p, state.subtree_sums(shift(at.p, own)))
+    paths, total, op = state.layout.heavy_paths, own.copy(), _composite(field)
+    for level in paths.inward():
+        elements = state.empty(op.size, level.bodies.size, state.batch)
+        elements[:3, :-1] = at.d[:, level.bodies[1:]]
+        elements[:3, level.ends] = 0.0  # what ends a path is followed by nothing
+        elements[3:] = total[:, level.bodies]
+        scanned = level.segments.scan(op, elements, options.path_kernel, block=options.block, backwards=True)
+        total[:, level.bodies] = scanned[3:]
+        paths.join(sums(len(own)), total, level, shift(at.d[:, level.heads], total[:, level.heads]))
+    return total

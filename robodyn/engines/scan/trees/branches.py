@@ -1,0 +1,143 @@
+"""Degrees of freedom of a tree and their ancestors: where a mass matrix and its L'DL factor have entries.
+
+Each degree of freedom is taken as a joint of its own, those of one body following one another (the expanded parent
+array of RBDA section 6.5). Entry (a, k) of a mass matrix is zero unless one of the two is an ancestor of the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.cached import cached_property
+from robodyn.engines.scan.states import Layout
+from robodyn.engines.scan.trees.heavy_paths import Placing
+from robodyn.model import Model
+from robodyn.tree import Indices, Tree
+
+_FEW, _FEWER = 64, 16
+"""A matrix is filled tile by tile, unless it is larger than that and has so many times fewer entries than places."""
+
+
+class Level(NamedTuple):
+    """Degrees of freedom that have equally many ancestors, in depth-first order.
+
+    `dofs` (m,); `ancestors` (m, depth + 1), from the root's child to the degree of freedom itself; `places`: the same
+    as places within their own levels.
+    """
+
+    dofs: Indices
+    ancestors: Array
+    places: Array
+
+
+class Branches:
+    """The tree of a model's degrees of freedom, those of joints that mimic others included.
+
+    `body` (nv_tree,): the body that each belongs to. `where`: puts indices where arrays are, if that is not NumPy.
+    """
+
+    def __init__(self, model: Model, where: Placing | None = None) -> None:
+        n, nv = model.n_bodies, model.nv_tree
+        counts = np.diff(model.v_start, append=nv)
+        body: Indices = np.repeat(np.arange(n), counts)
+        self._where = where
+        self.body: Indices = self._placed(body)
+        first = np.zeros(nv, dtype=bool)
+        first[model.v_start] = True
+        above = model.parent[body]
+        last = (model.v_start + counts - 1)[above] if n else above
+        self.tree = Tree(np.where(first, np.where(above < 0, -1, last), np.arange(nv) - 1))
+
+    def __len__(self) -> int:
+        return len(self.tree)
+
+    @cached_property
+    def pairs(self) -> int:
+        """Number of entries of a lower triangle that are not zero for want of a branch."""
+        return int((self.tree.depth + 1).sum())
+
+    @cached_property
+    def first(self) -> Indices:
+        """(nv_tree,) where rows start whose entries up to the diagonal lie one behind another."""
+        return np.cumsum(self.tree.depth + 1) - self.tree.depth - 1
+
+    @cached_property
+    def ancestors(self) -> Indices:
+        """(pairs,) whose entries such rows hold: of the ancestors, from the root's child down, and of the diagonal."""
+        found = np.empty(self.pairs, np.intp)
+        for level in self.levels():
+            found[self.first[level.dofs, None] + np.arange(level.ancestors.shape[1])] = level.ancestors
+        return found
+
+    @cached_property
+    def diagonal(self) -> Array:
+        """(nv_tree,) where the diagonal is in such rows, where arrays are."""
+        return self._placed(self.first + self.tree.depth)
+
+    @cached_property
+    def places(self) -> Array:
+        """(pairs,) where entries of `all_pairs` are in such rows, where arrays are."""
+        levels = (self.first[level.dofs, None] + np.arange(level.ancestors.shape[1]) for level in self.levels())
+        return self._placed(np.concatenate([np.empty(0, np.intp), *(each.ravel() for each in levels)]))
+
+    @cached_property
+    def squares(self) -> float:
+        """Sum of squared depths: operations of a factorisation along the branches (RBDA section 6.5)."""
+        return float((self.tree.depth.astype(float) ** 2).sum())
+
+    @property
+    def bushy(self) -> bool:
+        """Whether so few entries are there that they are better found one by one."""
+        return len(self) > _FEW and _FEWER * self.pairs < len(self) ** 2
+
+    @cached_property
+    def in_order(self) -> bool:
+        """Whether numbers follow a depth-first walk."""
+        return bool((self.tree.preorder == np.arange(len(self))).all())
+
+    @cached_property
+    def ends(self) -> Indices:
+        """(nv_tree,) where in the depth-first walk the subtree of the k-th of it ends."""
+        ends: Indices = np.arange(len(self)) + self.tree.subtree_size[self.tree.preorder]
+        return ends
+
+    @cached_property
+    def all_pairs(self) -> tuple[Array, Array]:
+        """Ancestors, themselves included, and descendants of all pairs, where arrays are."""
+        levels = list(self.levels())
+        above = np.concatenate([np.empty(0, np.intp), *(level.ancestors.ravel() for level in levels)])
+        below = [np.repeat(level.dofs, level.ancestors.shape[1]) for level in levels]
+        return self._placed(above), self._placed(np.concatenate([np.empty(0, np.intp), *below]))
+
+    def _placed(self, indices: Array) -> Array:
+        return indices if self._where is None else self._where(indices)
+
+    def levels(self) -> Iterator[Level]:
+        """From the root outward. Nothing is kept: together they are as large as the matrix."""
+        tree, place = self.tree, np.empty(len(self), np.intp)
+        ancestors, places = np.empty((2, 1, 0), np.int32)
+        for d in range(tree.n_levels):
+            dofs = tree.level(d)
+            dofs = dofs[np.argsort(tree.preorder_rank[dofs])]
+            place[dofs] = np.arange(dofs.size)
+            parents = place[tree.parent[dofs]] if d else np.zeros(dofs.size, np.intp)  # the first ones: of an empty row
+            ancestors, places = (
+                np.concatenate((rows[parents], own[:, None]), axis=1, dtype=np.int32, casting="same_kind")
+                for rows, own in ((ancestors, dofs), (places, place[dofs]))
+            )
+            yield Level(dofs, ancestors, places)
+
+
+_KNOWN: WeakKeyDictionary[Layout, Branches] = WeakKeyDictionary()
+
+
+def branches_of(layout: Layout) -> Branches:
+    """The branches of a layout's model, kept as long as the layout is."""
+    if layout not in _KNOWN:
+        _KNOWN[layout] = Branches(layout.model, None if layout.device is None else layout.placed)
+    return _KNOWN[layout]

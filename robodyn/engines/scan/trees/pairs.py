@@ -1,0 +1,203 @@
+"""Matrices whose entries are products along paths: m_a . f_k for every degree of freedom k and every ancestor a of it.
+
+Thesis of Lynghus, listing 10, on any joints. Motions and forces are about their bodies' origins, in the tree's axes
+(`robodyn.engines.scan.trees.aligned`). Several terms are several times six rows of the arrays: m . f is their sum.
+
+Trees whose matrices are nearly full are worked on in tiles of the depth-first order, each a product of two thin
+matrices about a point close by; others by the lists of their paths, in pieces, so that memory stays bounded. On a GPU
+every entry has a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.engines.scan.elements import device_of
+from robodyn.engines.scan.elementwise import Elementwise
+from robodyn.engines.scan.states import Layout
+from robodyn.engines.scan.trees.branches import Branches, Level
+from robodyn.spatial import ZERO_FORCE, ZERO_MOTION, Force, Motion, Scalar, Vec3, add, cross, sub
+from robodyn.sweeps import VECTOR3, FieldType
+from robodyn.tree import Indices
+
+_PIECE = 1 << 16
+"""Entries x batch that are worked on at a time."""
+_ON_A_DEVICE = 1 << 22
+"""The same where each has a thread."""
+_TILE = 1 << 20
+"""The same for tiles."""
+_ONE_THREAD = 1 << 18
+"""Multiplications in a product of tiles: up to so many, BLAS libraries stay in one thread. Products this thin gain
+little from several, and where other processes keep the cores busy they take a hundred times as long."""
+_SHORTEST = 16
+"""Side of a tile, however large the batch is."""
+
+
+def cross3(a: Array, b: Array) -> Array:
+    """a x b of arrays (3, ...)."""
+    return np.stack((a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]))
+
+
+class Pairs:
+    """Products of motions (6t, nv_tree, B) at ancestors with forces (6t, nv_tree, B).
+
+    `points` (3, nv_tree, B): the origins of the bodies that degrees of freedom belong to.
+    """
+
+    def __init__(self, branches: Branches, motions: Array, forces: Array, points: Array) -> None:
+        self.branches, self.motions, self.forces, self.points = branches, motions, forces, points
+        self.batch = motions.shape[-1]
+
+    def along(self, level: Level) -> Iterator[tuple[slice, Array]]:
+        """Rows of a level, some at a time, and their entries (rows, depth + 1, B) from the root's child down."""
+        m, depth = level.ancestors.shape
+        rows = max(1, _PIECE // (depth * self.batch))
+        for start in range(0, m, rows):
+            piece = slice(start, start + rows)
+            yield piece, self._entries(level.ancestors[piece], level.dofs[piece])
+
+    def _entries(self, above: Array, dofs: Indices) -> Array:
+        """m_a . f_k (m, d, B) for ancestors a (m, d) of degrees of freedom k (m,)."""
+        way = self.points[:, dofs][:, :, None] - self.points[:, above]
+        found = 0.0
+        for t in range(0, len(self.motions), 6):
+            m = self.motions[t : t + 6].take(above, axis=1)
+            f = self.forces[t : t + 6].take(dofs, axis=1)[:, :, None]
+            lin = m[3:] + cross3(m[:3], way)
+            found = found + (m[:3] * f[:3]).sum(axis=0) + (lin * f[3:]).sum(axis=0)
+        return np.asarray(found)
+
+    def fill(self, out: Array, *, upper: bool = False, lower: bool = False) -> None:
+        """Put entries at (a, k) and/or (k, a) of matrices (B, nv_tree, nv_tree); what is no such place stays."""
+        if device_of(self.motions) is not None:
+            self._fill_one_by_one(out, upper, lower)
+        elif self.branches.bushy:
+            self._fill_by_paths(out, upper, lower)
+        elif len(self.branches):
+            self._fill_by_tiles(out, upper, lower)
+
+    def one_by_one(self) -> Iterator[tuple[slice, Array]]:
+        """All pairs of the branches, some at a time, and their entries (m, B), each made by a thread."""
+        above, below = self.branches.all_pairs
+        entry = _entry(len(self.motions) // 6)
+        pairs = max(1, _ON_A_DEVICE // self.batch)
+        for start in range(0, above.size, pairs):
+            piece = slice(start, start + pairs)
+            a, k = above[piece], below[piece]
+            moving, pushing = (array[:, rows] for array, rows in ((self.motions, a), (self.forces, k)))
+            yield piece, entry(moving, pushing, self.points[:, a], self.points[:, k])[0]
+
+    def _fill_one_by_one(self, out: Array, upper: bool, lower: bool) -> None:
+        above, below = self.branches.all_pairs
+        for piece, values in self.one_by_one():
+            a, k, entries = above[piece], below[piece], values.T
+            if upper:
+                out[:, a, k] = entries
+            if lower:
+                out[:, k, a] = entries
+
+    def _fill_by_paths(self, out: Array, upper: bool, lower: bool) -> None:
+        for level in self.branches.levels():
+            for piece, values in self.along(level):
+                above, dofs = level.ancestors[piece], level.dofs[piece, None]
+                entries = values.transpose(2, 0, 1)
+                if upper:
+                    out[:, above, dofs] = entries
+                if lower:
+                    out[:, dofs, above] = entries
+
+    def _fill_by_tiles(self, out: Array, upper: bool, lower: bool) -> None:
+        nv, ends = len(self.branches), self.branches.ends
+        motions, forces, points = (self._in_order(each) for each in (self.motions, self.forces, self.points))
+        side = max(_SHORTEST, int(min(_TILE // self.batch, _ONE_THREAD // len(self.motions)) ** 0.5))
+        latest = [int(ends[j : j + side].max()) for j in range(0, nv, side)]
+        for k in range(0, nv, side):
+            columns = slice(k, min(k + side, nv))
+            centre = points[:, k : k + 1]
+            f = _forces_about(forces[:, columns], points[:, columns] - centre)
+            for j in range(0, k + 1, side):
+                if latest[j // side] <= k:
+                    continue
+                rows = slice(j, min(j + side, nv))
+                block = _motions_about(motions[:, rows], centre - points[:, rows]) @ f.transpose(0, 2, 1)
+                at = np.arange(columns.start, columns.stop)
+                there = (at >= np.arange(rows.start, rows.stop)[:, None]) & (at < ends[rows, None])
+                self._put(out, rows, columns, there, block, upper, lower)
+
+    def _in_order(self, array: Array) -> Array:
+        """(size, nv_tree, B) as (B, nv_tree, size), depth first."""
+        if not self.branches.in_order:
+            array = array[:, self.branches.tree.preorder]
+        return np.ascontiguousarray(array.transpose(2, 1, 0))
+
+    def _put(
+        self, out: Array, rows: slice, columns: slice, there: Array, block: Array, upper: bool, lower: bool
+    ) -> None:
+        """Entries of a tile into the matrices, those that are there."""
+        if self.branches.in_order:
+            if upper:
+                np.copyto(out[:, rows, columns], block, where=there)
+            if lower:
+                np.copyto(out[:, columns, rows], block.transpose(0, 2, 1), where=there.T)
+            return
+        order, (i, j) = self.branches.tree.preorder, np.nonzero(there)
+        values, above, dofs = block[:, i, j], order[rows][i], order[columns][j]
+        if upper:
+            out[:, above, dofs] = values
+        if lower:
+            out[:, dofs, above] = values
+
+
+def _motions_about(motions: Array, way: Array) -> Array:
+    """Motions (B, m, 6t) about points that lie `way` (B, m, 3) from theirs."""
+    found = motions.copy()
+    for t in range(0, motions.shape[-1], 6):
+        found[..., t + 3 : t + 6] += _cross_last(motions[..., t : t + 3], way)
+    return found
+
+
+def _forces_about(forces: Array, way: Array) -> Array:
+    """Forces (B, m, 6t) about points from which theirs lie `way` (B, m, 3)."""
+    found = forces.copy()
+    for t in range(0, forces.shape[-1], 6):
+        found[..., t : t + 3] += _cross_last(way, forces[..., t + 3 : t + 6])
+    return found
+
+
+def _cross_last(a: Array, b: Array) -> Array:
+    ax, ay, az = np.moveaxis(a, -1, 0)
+    bx, by, bz = np.moveaxis(b, -1, 0)
+    return np.stack((ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx), axis=-1)
+
+
+@cache
+def _entry(terms: int) -> Elementwise:
+    """The sum of m . f over so many terms, of motions and forces about points of their own."""
+
+    def step(motions: tuple[Motion, ...], forces: tuple[Force, ...], at: Vec3, to: Vec3) -> tuple[Scalar]:
+        way, found = sub(to, at), 0.0
+        for m, f in zip(motions, forces, strict=True):
+            found = found + Motion(m.ang, add(m.lin, cross(m.ang, way))).dot(f)
+        return (found,)
+
+    many = FieldType((ZERO_MOTION,) * terms), FieldType((ZERO_FORCE,) * terms)
+    return Elementwise(step, FieldType((0.0,)), *many, VECTOR3, VECTOR3)
+
+
+def coupled(layout: Layout, matrix: Array) -> Array:
+    """G' (.) G (B, nv, nv) of a matrix (B, nv_tree, nv_tree) over all joints, those that mimic others included."""
+    model = layout.model
+    if layout.device is not None:
+        found: Array = layout.coupling.T @ matrix @ layout.coupling
+        return found
+    order = np.argsort(model.v_source, kind="stable")
+    starts = np.searchsorted(model.v_source[order], np.arange(model.nv))
+    multiplier = model.v_multiplier[order].astype(matrix.dtype)
+    for axis in (1, 2):
+        shape = (1, -1, 1) if axis == 1 else (1, 1, -1)
+        matrix = np.add.reduceat(matrix.take(order, axis=axis) * multiplier.reshape(shape), starts, axis=axis)
+    return matrix

@@ -1,0 +1,1 @@
+"""Motion over time: rollouts and simulation."""

@@ -1,0 +1,487 @@
+"""Rollouts: states followed through time, for a batch at once.
+
+States lie time first, (steps + 1, B, ...), so that a step reads one slab and writes the next. They are followed in
+windows: an engine that has a program for the step takes a window in one go; between windows rows that diverged are
+frozen, and someone may ask to stop.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from robodyn import exact
+from robodyn.arguments import Array, count, finite_real, flag, one_of, real_array, require_finite, row_named
+from robodyn.array_library import Library
+from robodyn.chains import on_inertia, step_of
+from robodyn.engines.protocol import Marching
+from robodyn.errors import ArgumentError, UnavailableError
+from robodyn.files import require_writable
+from robodyn.integrators import INTEGRATORS
+from robodyn.messages import brief
+from robodyn.motion.result import Rollout
+from robodyn.queries.call import Call
+from robodyn.questions import QUESTIONS, Asked
+
+if TYPE_CHECKING:
+    from robodyn.dynamics import Dynamics
+
+Policy = Callable[[float, Array, Array], Any]
+"""(t, q (..., nq), qd (..., nv)) to tau (..., nv)."""
+
+FORWARD_DYNAMICS = QUESTIONS["forward_dynamics"]
+_MOST_STEPS = 1 << 40
+_WINDOW_SCALARS = 1 << 18
+"""Scalars of states in a window: some milliseconds of work, and in a cache what one window leaves to the next."""
+_LONGEST_WINDOW = 1024
+_WINDOW_S = 0.1
+"""Seconds after which a window ends whose steps Python makes, so that no more than that is behind."""
+_CHECKPOINT_S = 1.0
+"""Seconds between checkpoints, at least."""
+_CHECKPOINT_SHARE = 20
+"""How many times longer than writing a checkpoint the rollout goes on before the next."""
+
+
+def rollout(
+    dyn: Dynamics,
+    q0: Any,
+    qd0: Any,
+    tau: Any,
+    dt: float,
+    steps: int,
+    integrator: str,
+    f_ext: Any,
+    inertia: Any,
+    policy: Policy | None,
+    save_every: int | None,
+    checkpoint: str | os.PathLike[str] | None,
+    progress: bool,
+    out: Any,
+) -> Rollout:
+    """Follow states through time (`Dynamics.rollout`)."""
+    integrator = one_of("integrator", integrator, tuple(INTEGRATORS))
+    steps = count("steps", steps, 1, _MOST_STEPS)
+    seconds = finite_real(dt)
+    if seconds is None or seconds <= 0.0:
+        raise ArgumentError(f"dt: got {brief(dt)}; wanted a positive finite number of seconds")
+    if not math.isfinite(steps * seconds):
+        raise ArgumentError(f"dt: got {brief(dt)} for {steps} steps; wanted their times finite")
+    every = steps if save_every is None else count("save_every", save_every, 1, _MOST_STEPS)
+    if policy is not None and (tau is not None or not callable(policy)):
+        got = "tau besides" if callable(policy) else brief(policy)
+        raise ArgumentError(f"policy: got {got}; wanted a function of (t, q, qd) that returns tau, and no tau then")
+    file = None if checkpoint is None else _Checkpoint(require_writable(checkpoint, "checkpoint"))
+    start = Call(dyn, {"q": q0, "qd": qd0})
+    given = {"tau": tau, "f_ext": f_ext, "inertia": inertia}
+    with _memory_for(start.batch):
+        run = _Run(dyn, start, seconds, steps, integrator, given, policy)
+    trajectory = _Trajectory(run, every, out)
+    _follow(run, trajectory, file, flag("progress", progress))
+    return trajectory.finished()
+
+
+@contextmanager
+def _memory_for(batch: int) -> Iterator[None]:
+    """Around what takes memory for so many states: UnavailableError where there is none."""
+    try:
+        yield
+    except MemoryError as error:
+        raise UnavailableError(
+            f"rollout: no memory for a step of {batch} states ({error}); ask for fewer states at a time"
+        ) from error
+
+
+class _Run:
+    """A rollout under way.
+
+    `dyn`: what answers; `start`: the call about the first states; `given`: what stays or changes with the steps;
+    `library`: of arrays where the engine lives, which need not be that of the user's, `outer`; `interrupted`: whether
+    somebody asked to stop.
+    """
+
+    def __init__(
+        self,
+        dyn: Dynamics,
+        start: Call,
+        dt: float,
+        steps: int,
+        integrator: str,
+        given: Mapping[str, Any],
+        policy: Policy | None,
+    ) -> None:
+        self.dyn, self.start, self.dt, self.steps, self.policy = dyn, start, dt, steps, policy
+        self.integrator, self.engine, self.outer, self.interrupted = integrator, start.engine, start.library, False
+        self.library: Library = getattr(start.engine, "library", start.library)
+        self.given = {name: self._read(name, value) for name, value in given.items() if value is not None}
+        if "tau" not in self.given:
+            self.given["tau"] = self.library.xp.zeros((1, start.batch, dyn.model.nv), dyn.dtype)
+        inputs = tuple(name for name in ("q", "qd", "tau", "f_ext") if name in ("q", "qd") or name in self.given)
+        dynamics = FORWARD_DYNAMICS.task(Asked(dyn.model, inputs))
+        self.task = on_inertia(dynamics) if "inertia" in self.given else dynamics
+        dyn._require_regular(start)
+        if start.checked:
+            start.require_attitudes()
+        start.library = self.library
+
+    def _read(self, name: str, value: Any) -> Array:
+        """(steps, B, ...), or (1, B, ...) for what does not change: an axis more than the batch has is time."""
+        shape, leading = self.dyn.argument_shapes[name], self.start.leading
+        array = real_array(name, value, shape, self.dyn.dtype, read=self.outer.array)
+        if self.start.checked:
+            require_finite(name, array, len(shape))
+        timed = array.ndim - len(shape) > len(leading) and name != "inertia"
+        try:
+            whole = np.broadcast_to(array, (*((self.steps,) if timed else ()), *leading, *shape))
+        except ValueError:
+            each = f", or {(self.steps, *leading, *shape)} for one in each step" if name != "inertia" else ""
+            raise ArgumentError(
+                f"{name}: got shape {array.shape} for {self.steps} steps of states {leading}; wanted "
+                f"{(*leading, *shape)}{each}"
+            ) from None
+        if name == "inertia":
+            self.start.inertia = array
+        laid = whole.reshape(self.steps if timed else 1, self.start.batch, *shape)
+        return self.inward(self._in_rows(laid, len(shape)))
+
+    def _in_rows(self, array: Array, trailing: int) -> Array:
+        """The array, its last axes contiguous for each index of the others, as programs of steps read it."""
+        one = array[(slice(0, 1),) * (array.ndim - trailing)]
+        return array if one.flags.c_contiguous else self.outer.xp.ascontiguousarray(array)
+
+    def first(self) -> tuple[Array, Array]:
+        """The states at the start, quaternions scaled to unit length. Those that are unit but for rounding stay, so
+        that a rollout goes on from a last state as if it had not stopped."""
+        q, qd = (self.inward(self.start.inputs[name]) for name in ("q", "qd"))
+        model, library = self.dyn.model, self.library
+        if model.quaternion_starts.size:
+            given = library.to_numpy(q)
+            unit = model.unit_coordinates(given)
+            near = np.abs(unit - given) <= 8.0 * np.finfo(unit.dtype).eps
+            q = library.like_numpy(np.where(near, given, unit))
+        return q, qd
+
+    def inward(self, array: Array) -> Array:
+        """One of the user's arrays where the engine lives."""
+        return array if self.outer is self.library else self.library.like_numpy(array)
+
+    def outward(self, array: Array) -> Array:
+        """An array of the engine's as one of the user's library."""
+        return array if self.outer is self.library else self.library.to_numpy(array)
+
+    def window(self, q: Array, qd: Array, first: int) -> int:
+        """Fill states (n + 1, B, ...) behind their first row, the state after `first` steps. How many were made: all,
+        or fewer where that took long or was interrupted."""
+        steps = len(q) - 1
+        given = {
+            name: array[first : first + steps] if len(array) > 1 or self.steps == 1 else array
+            for name, array in self.given.items()
+        }
+        if self.policy is None and self._marched((q, qd), given):
+            return steps
+        end = time.monotonic() + _WINDOW_S
+        for k in range(steps):
+            now = {name: array[k if len(array) > 1 else 0] for name, array in given.items()}
+            try:
+                self._step(q[k : k + 2], qd[k : k + 2], now, first + k)
+            except KeyboardInterrupt:
+                self.interrupted = True
+                return k
+            # What is not finite is frozen between windows, before a policy sees it and tells the other rows.
+            if time.monotonic() > end or (self.policy is not None and not self.finite(q[k + 1], qd[k + 1])):
+                return k + 1
+        return steps
+
+    def finite(self, q: Array, qd: Array) -> bool:
+        """Whether all states are."""
+        xp = self.library.xp
+        return bool(xp.isfinite(q).all() & xp.isfinite(qd).all())
+
+    def _step(self, q: Array, qd: Array, given: dict[str, Array], k: int) -> None:
+        """Fill the second of two states, that after step `k`."""
+        if self.policy is not None:
+            given["tau"] = self._asked(self.policy, k, q[0], qd[0])
+            if self._marched((q, qd), {name: array[None] for name, array in given.items()}):
+                return
+        with np.errstate(all="ignore"), _memory_for(self.start.batch):
+            q[1], qd[1] = INTEGRATORS[self.integrator](_Arrays(self, given), q[0], qd[0], self.dt)
+
+    def _marched(self, states: tuple[Array, Array], given: Mapping[str, Array]) -> bool:
+        step = step_of(self.task, self.integrator, self.dyn.joint_forces)
+        with _memory_for(self.start.batch):
+            return isinstance(self.engine, Marching) and self.engine.march(step, states, given, self.dt)
+
+    def _asked(self, policy: Policy, k: int, q: Array, qd: Array) -> Array:
+        """tau (B, nv) of a policy, which gets copies: it may keep them, or write to them."""
+        leading, nv = self.start.leading, self.dyn.model.nv
+        state = [self.outward(each.copy()).reshape(*leading, each.shape[-1]) for each in (q, qd)]
+        answer = policy(k * self.dt, *state)
+        what = "the tau that it returns"
+        tau = real_array("policy", answer, (nv,), self.dyn.dtype, what=what, read=self.outer.array)
+        try:
+            whole = np.broadcast_to(tau, (*leading, nv)).reshape(self.start.batch, nv)
+        except ValueError:
+            raise ArgumentError(
+                f"policy: returned shape {tau.shape} for states {leading}; wanted tau of shape {(*leading, nv)}"
+            ) from None
+        return self.inward(self._in_rows(whole, 1))
+
+
+class _Arrays:
+    """A robot for integrators: coordinates and vectors are arrays (B, ...)."""
+
+    def __init__(self, run: _Run, given: Mapping[str, Array]) -> None:
+        self._run, self._given = run, given
+
+    def acceleration(self, q: Array, qd: Array) -> Array:
+        """qdd (B, nv)."""
+        run, xp = self._run, self._run.library.xp
+        inputs = {**self._given, "q": q, "qd": qd}
+        call = run.start
+        call.inputs = inputs
+        run.dyn._take_joint_forces(FORWARD_DYNAMICS, call)
+        if not run.engine.normalizes:
+            call.inputs["q"] = run.dyn.model.unit_coordinates(q)
+        qdd = xp.empty(qd.shape, qd.dtype)
+        run.engine.answer(FORWARD_DYNAMICS, "auto", call.inputs, {"qdd": qdd})
+        return cast(Array, qdd)
+
+    def moved(self, q: Array, u: Array) -> Array:
+        """q (+) u (B, nq)."""
+        return self._joint_by_joint("integrate", q, u, q.shape)
+
+    def bracket(self, a: Array, b: Array) -> Array:
+        """The Lie bracket (B, nv)."""
+        return self._joint_by_joint("bracket", a, b, b.shape)
+
+    def _joint_by_joint(self, operation: str, left: Array, right: Array, shape: tuple[int, ...]) -> Array:
+        out = self._run.library.xp.empty(shape, right.dtype)
+        for kind, q_index, v_index in self._run.dyn.model.free_joints:
+            at, along = (self._run.library.constant(index) for index in (q_index, v_index))
+            first = at if operation == "integrate" else along
+            values = getattr(kind, operation)(
+                tuple(left[:, first[:, c]] for c in range(first.shape[1])),
+                tuple(right[:, along[:, c]] for c in range(along.shape[1])),
+            )
+            for c, value in enumerate(values):
+                out[:, first[:, c]] = value
+        return cast(Array, out)
+
+
+class _Trajectory:
+    """States that are kept, and which rows have diverged.
+
+    `every`: how many steps lie between kept states; the last one is kept, too.
+    """
+
+    def __init__(self, run: _Run, every: int, out: Any) -> None:
+        self._run, self._every = run, every
+        xp, model, leading = run.library.xp, run.dyn.model, run.start.leading
+        kept = 1 + -(-run.steps // every)
+        shapes = [(kept, *leading, n) for n in (model.nq, model.nv)]
+        given = None if out is None else _given(out, shapes, run)
+        # What is still to be read is not written over.
+        direct = run.outer is run.library and not any(
+            xp.may_share_memory(target, array) for target in given or () for array in run.given.values()
+        )
+        try:
+            arrays = given if given is not None and direct else [xp.empty(each, run.dyn.dtype) for each in shapes]
+        except (MemoryError, ValueError) as error:  # NumPy's for more than fits, and for more than could be addressed
+            raise UnavailableError(
+                f"rollout: no memory for {kept} states of {leading} ({error}); a larger save_every keeps fewer"
+            ) from error
+        self.states = [array.reshape(kept, run.start.batch, array.shape[-1]) for array in arrays]
+        self._arrays, self._out = arrays, None if direct else given
+        self.diverged = np.full(run.start.batch, -1, np.int64)
+        self._last: tuple[int, Any, Any] = (0, None, None)
+
+    def keep(self, q: Array, qd: Array, first: int) -> None:
+        """Keep what is to be kept of states (n + 1, B, ...), which begin after `first` steps."""
+        n, every = len(q) - 1, self._every
+        begin = -(-first // every)
+        end = (first + n) // every + 1
+        for target, source in zip(self.states, (q, qd), strict=True):
+            if end > begin:
+                target[begin:end] = source[begin * every - first :: every]
+            if first + n == self._run.steps:
+                target[-1] = source[n]
+        self._last = first + n, q[n].copy(), qd[n].copy()
+
+    def freeze(self, q: Array, qd: Array, first: int) -> None:
+        """Keep the last finite state of rows that are no longer finite; rows that diverged before stay as they are."""
+        xp, library = self._run.library.xp, self._run.library
+        still = self.diverged >= 0
+        if still.any():
+            rows = library.like_numpy(np.flatnonzero(still))
+            for states in (q, qd):
+                states[1:, rows] = states[0, rows]
+        # What is not finite stays so: the last states tell of all before.
+        if self._run.finite(q[-1], qd[-1]):
+            return
+        finite = library.to_numpy(xp.isfinite(q).all(axis=-1) & xp.isfinite(qd).all(axis=-1))
+        for row in np.flatnonzero(~finite[-1] & ~still).tolist():
+            good = int(np.flatnonzero(~finite[:, row])[0])
+            self.diverged[row] = first + good
+            for states in (q, qd):
+                states[good:, row] = states[max(0, good - 1), row]
+
+    def warn(self, interrupted: bool) -> None:
+        """Say that it was interrupted, and which rows diverged."""
+        run, done = self._run, self._last[0]
+        if interrupted:
+            text = f"rollout: interrupted after {done} of {run.steps} steps; what was computed is returned"
+            warnings.warn(text, RuntimeWarning, stacklevel=5)
+        diverged = self._diverged_by(done)
+        rows = np.flatnonzero(diverged >= 0)
+        if rows.size:
+            where = row_named(int(rows[0]), run.start.leading) or "the state"
+            step = int(diverged[rows[0]])
+            warnings.warn(
+                f"rollout: {rows.size} of {diverged.size} rows diverged, {where} in step {step} (t = "
+                f"{step * run.dt:.6g} s); they keep their last finite state. A smaller dt may help",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+
+    def _diverged_by(self, done: int) -> Array:
+        """`diverged` after so many steps: Ctrl-C may come when more is known than is kept."""
+        return np.where(self.diverged > done, -1, self.diverged)
+
+    def result(self) -> Rollout:
+        """What there is so far, the last state included."""
+        run, every, done = self._run, self._every, self._last[0]
+        kept = len(self.states[0]) if done == run.steps else done // every + 1
+        steps = np.minimum(np.arange(kept) * every, run.steps)
+        if steps[-1] < done:  # in the place of the next state that is kept
+            for target, last in zip(self.states, self._last[1:], strict=True):
+                target[kept] = last
+            steps, kept = np.append(steps, done), kept + 1
+        q, qd = (run.outward(array[:kept]) for array in self._arrays)
+        diverged = self._diverged_by(done).reshape(run.start.leading)[()]
+        return Rollout(steps * run.dt, q, qd, diverged, done)
+
+    def finished(self) -> Rollout:
+        """The result, in the user's arrays where there are any."""
+        found = self.result()
+        if self._out is None:
+            return found
+        q, qd = (target[: len(found.t)] for target in self._out)
+        q[...], qd[...] = found.q, found.qd
+        return replace(found, q=q, qd=qd)
+
+
+def _given(out: Any, shapes: list[tuple[int, ...]], run: _Run) -> list[Array]:
+    """The user's arrays for q and qd."""
+    targets = exact.members(out) if exact.is_a(out, tuple) else ()
+    if len(targets) != 2:
+        raise ArgumentError("out: wanted a tuple of 2 arrays: q, qd")
+    arrays = [
+        run.outer.output(f"out ({name})", target, shape, run.dyn.dtype)
+        for name, target, shape in zip(("q", "qd"), targets, shapes, strict=True)
+    ]
+    for name, array in zip(("q", "qd"), arrays, strict=True):
+        if not array.flags.c_contiguous:
+            raise ArgumentError(f"out ({name}): got a strided array; wanted a contiguous one")
+    if run.outer.xp.may_share_memory(*arrays):
+        raise ArgumentError("out: got arrays that share memory; wanted memory of its own for every result")
+    return arrays
+
+
+class _Checkpoint:
+    """A file that tells of a trajectory, written so seldom that it costs little. It stays where it was named, whatever
+    folder the process goes to."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._next, self._failed = path.absolute(), 0.0, False
+
+    def start(self, trajectory: _Trajectory) -> None:
+        """Write it for the first time: where that fails, it is known before the work.
+
+        Raises:
+            ArgumentError, OSError: it cannot be written.
+        """
+        begin = time.monotonic()
+        trajectory.result().save(self._path)
+        self._plan(begin)
+
+    def update(self, trajectory: _Trajectory, now: bool = False) -> None:
+        """Write it if it is time, or `now`. Where that fails there is a warning, and no result is lost."""
+        begin = time.monotonic()
+        if not now and begin < self._next:
+            return
+        try:
+            trajectory.result().save(self._path)
+        except (ArgumentError, OSError) as error:
+            if not self._failed:
+                warnings.warn(f"rollout: the checkpoint is not written: {error}", RuntimeWarning, stacklevel=5)
+            self._failed = True
+        self._plan(begin)
+
+    def _plan(self, begin: float) -> None:
+        end = time.monotonic()
+        self._next = end + max(_CHECKPOINT_S, _CHECKPOINT_SHARE * (end - begin))
+
+
+def _follow(run: _Run, trajectory: _Trajectory, checkpoint: _Checkpoint | None, progress: bool) -> None:
+    """Window by window."""
+    model, batch, xp = run.dyn.model, run.start.batch, run.library.xp
+    scalars = max(1, batch * (model.nq + model.nv))
+    length = max(1, min(run.steps, _LONGEST_WINDOW, _WINDOW_SCALARS // scalars))
+    with _memory_for(batch):
+        q, qd = (xp.empty((length + 1, batch, n), run.dyn.dtype) for n in (model.nq, model.nv))
+        q[0], qd[0] = run.first()
+    done = 0
+    trajectory.freeze(q[:1], qd[:1], 0)
+    trajectory.keep(q[:1], qd[:1], 0)
+    if checkpoint is not None:
+        checkpoint.start(trajectory)
+    with progress_bar(progress, run.steps) as advance:
+        try:
+            while done < run.steps and not run.interrupted:
+                n = run.window(q[: length + 1], qd[: length + 1], done)
+                trajectory.freeze(q[: n + 1], qd[: n + 1], done)
+                trajectory.keep(q[: n + 1], qd[: n + 1], done)
+                done += n
+                q[0], qd[0] = q[n], qd[n]
+                # A policy sees what is frozen: not where the next step would take it.
+                length = 1 if run.policy is not None and trajectory.diverged.max(initial=-1) >= 0 else length
+                length = min(length, run.steps - done)
+                advance(n)
+                if checkpoint is not None:
+                    checkpoint.update(trajectory)
+        except KeyboardInterrupt:
+            run.interrupted = True
+        finally:
+            if checkpoint is not None:
+                checkpoint.update(trajectory, now=True)
+    trajectory.warn(run.interrupted)
+
+
+@contextmanager
+def progress_bar(shown: bool, steps: int) -> Iterator[Callable[[int], None]]:
+    """A function that is told of steps made, and shows them."""
+    if not shown:
+        yield lambda n: None
+        return
+    from rich.errors import LiveError
+    from rich.progress import Progress
+
+    bar = Progress()
+    try:
+        bar.start()
+    except LiveError:  # older versions of rich have one at a time: another rollout's, or the user's
+        yield lambda n: None
+        return
+    try:
+        task = bar.add_task("rollout", total=steps)
+        yield lambda n: bar.advance(task, n)
+    finally:
+        bar.stop()

@@ -1,0 +1,49 @@
+"""What a query would run, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from robodyn.arguments import count, one_of
+from robodyn.engines.protocol import Explanation
+from robodyn.errors import UnavailableError
+from robodyn.queries.scheduler import BUILT_IN, current_table
+from robodyn.questions import QUESTIONS
+
+if TYPE_CHECKING:
+    from robodyn.dynamics import Dynamics
+
+_MOST_STATES = 1 << 40
+
+
+def explain(dyn: Dynamics, query: str, batch: int) -> Explanation:
+    """What `dyn` runs for a query of a batch (`Dynamics.explain`)."""
+    query = one_of("query", query, tuple(QUESTIONS))
+    question = QUESTIONS[query]
+    batch, engine = count("batch", batch, 1, _MOST_STATES), dyn.engine.name
+    chooses = dyn._options.chooses
+    found = current_table().estimates(query, dyn.dtype.name, dyn.model, batch) if chooses else {}
+    if found:
+        return _scheduled(dyn, query, batch, found)
+    if not question.is_answered_by(engine):
+        answering = ", ".join(map(repr, question.engines))
+        raise UnavailableError(f"engine: {engine!r} does not answer {query!r}; engines that do: {answering}")
+    dyn._require_possible(question)
+    return dyn.engine.explain(question, batch)
+
+
+def _scheduled(dyn: Dynamics, query: str, batch: int, found: Mapping[str, float]) -> Explanation:
+    """What the engine with the least estimate runs."""
+    there = {}
+    for name in found:
+        with suppress(UnavailableError):  # measured once, and gone since
+            there[name] = dyn.variant(engine=name)
+    answering = next(iter(there.values()), None) or dyn.variant(engine=dyn.engine.name)
+    inner = explain(answering, query, batch)
+    elsewhere = found == BUILT_IN.estimates(query, dyn.dtype.name, dyn.model, batch)
+    where = " (on another machine; `robodyn tune` measures this one)" if elsewhere else ""
+    reason = f"the fastest of the engines measured nearest to this call{where}; {inner.reason}"
+    return replace(inner, reason=reason, estimates={name: found[name] for name in there})
