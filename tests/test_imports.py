@@ -81,3 +81,8 @@ def test_circles_are_found():
     graph = {name: imports(text, set(texts), name) for name, text in texts.items()}
     assert circle(graph) == ["a", "b", "c"]
     assert circle({name: graph[name] for name in ("d", "e")}) == []
+
+
+def test_few_files_are_outside_rooms():
+    outside = [path.name for path in PACKAGE.glob("*.py") if not path.name.startswith("_")]
+    assert len(outside) <= 25, outside
