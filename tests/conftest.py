@@ -20,7 +20,9 @@ from robodyn.codegen.cache import FOLDER_VARIABLE, ObjectCache
 from robodyn.engines.protocol import DTYPES
 from robodyn.questions import QUESTIONS
 
-sys.path.insert(0, str(Path(__file__).parent))
+TESTS = Path(__file__).parent
+# What tests share lies beside the rooms, and some rooms share with others.
+sys.path[:0] = [str(TESTS), *sorted({str(path.parent) for path in TESTS.glob("*/test_*.py")})]
 
 # Relative to the largest entry. Recursions of depth d lose about d roundings of 1.1e-16 or 6e-8, and results of FD
 # the conditioning of H besides, so FD is judged by its residual.

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = [str(ROOT / "tests"), str(ROOT / "tests" / "cpu")]
+"""Where processes of their own find what tests of the CPU engine share."""
 OWN = sorted((ROOT / "models").glob("*.urdf"))
 SHARED_FOLDER = Path(os.environ.get("ROBODYN_SHARED_ROBOTS", ROOT.parent / "shared" / "robots"))
 SHARED = sorted(SHARED_FOLDER.glob("*.urdf"))

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 from native_kernels import DTYPES, PATIENCE, Recorder, build, kernel, special, until, wanted
+from robots import FOLDERS
 
 from robodyn.codegen.llvm.jit import Code
 from robodyn.engines.cpu.native import entry as native
@@ -268,7 +269,7 @@ def script(body: str) -> None:
     """Run a script in a process of its own; it must end well and say nothing."""
     head = """
         import faulthandler, os, sys, threading, time
-        sys.path.insert(0, TESTS)
+        sys.path[:0] = TESTS
         faulthandler.dump_traceback_later(PATIENCE, exit=True)
         import numpy as np
         from native_kernels import build, wanted
@@ -280,7 +281,7 @@ def script(body: str) -> None:
             np.testing.assert_allclose(entry(*arrays), wanted(arrays, (7,)), rtol=1e-12, atol=1e-14)
         batch()
     """
-    constants = f"TESTS = {os.path.dirname(__file__)!r}\nPATIENCE = {PATIENCE}\n"  # noqa: PTH120
+    constants = f"TESTS = {FOLDERS!r}\nPATIENCE = {PATIENCE}\n"
     text = constants + textwrap.dedent(head) + textwrap.dedent(body)
     command = [sys.executable, "-W", "ignore", "-c", text]
     run = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False)

@@ -32,7 +32,7 @@ from robodyn.benchmark.tables import footnotes, number, tables
 from robodyn.benchmark.timing import measure, seconds_of
 from robodyn.questions import QUESTIONS
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 QUICK = Settings(engine="reference", batches=(1, 3), seconds=0.0)
 TINY = ("--engine", "reference", "--batch", "1,5", "--seconds", "0")
 PEERS = {"pinocchio": Pinocchio, "mujoco": MuJoCo}

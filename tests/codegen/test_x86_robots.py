@@ -42,7 +42,10 @@ def kernels_of(model, query, dtype, target, monkeypatch):
         monkeypatch.setenv(backends.BACKEND_VARIABLE, backend)
         engine = CpuEngine(model, np.dtype(dtype), threads=1, target=target)
         request = engine.request(QUESTIONS[query].plain_task(model), link=link)
-        route = engine.compiler.route(request)
+        try:
+            route = engine.compiler.route(request)
+        except rd.SingularError:  # of what some robots divide by zero
+            return []
         if not isinstance(route, Whole) or (route.program is not None and route.program.operations > MOST):
             return []
         found.append(engine.compiler.kernel(request, single=False))
@@ -76,13 +79,14 @@ def test_every_query_has_llvms_bits(path, base, level, dtype, monkeypatch):
     except rd.UnavailableError as error:
         pytest.skip(str(error))
     model = rd.load_urdf(path, base=base)
+    singular = rd.Dynamics(model, engine="reference").singularity() is not None
     compared = 0
     for query in QUESTIONS:
         both = kernels_of(model, query, dtype, target, monkeypatch) if model.n_bodies else []
         for rows in (1, target.width(np.dtype(dtype)) + 3) if both else ():
             ours, theirs = (results_of(model, kernel, rows, dtype) for kernel in both)
             for one, other in zip(ours, theirs, strict=True):
-                assert not np.isnan(one).any() or dtype == "float32", query
+                assert not np.isnan(one).any() or dtype == "float32" or singular, query
                 np.testing.assert_array_equal(one, other, err_msg=query)
             compared += 1
     print(f"{compared} comparisons")

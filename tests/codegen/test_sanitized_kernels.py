@@ -74,7 +74,7 @@ def test_rolled_gpu_kernels_of_random_robots_are_clean(first: int, sanitizer: st
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_kernels_of_random_robots_stay_inside_their_arrays(seed: int, dtype: str, code: str) -> None:
-    program = Path(__file__).with_name("guarded_kernels.py")
+    program = Path(__file__).parents[1] / "guarded_kernels.py"
     command = [sys.executable, "-X", "faulthandler", str(program), "host", code, dtype, str(seed)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -13,7 +13,7 @@ from robodyn.builders.urdf import read_urdf
 from robodyn.description import IDENTITY, JOINT_TYPES, Limits, Mimic, Pose
 from robodyn.errors import LoadError, RobodynError
 
-ROBOTS = Path(__file__).resolve().parents[2] / "shared" / "robots"
+ROBOTS = Path(__file__).resolve().parents[3] / "shared" / "robots"
 EXAMPLE_ROBOTS = Path(sysconfig.get_path("purelib"), "cmeel.prefix", "share", "example-robot-data", "robots")
 
 

@@ -18,7 +18,7 @@ from gpu_host import missing
 from gpu_host.device import HostDevice
 from robots import own
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import robodyn as rd
 from robodyn.benchmark.compare import Settings
@@ -38,7 +38,7 @@ from tests.bench.gpu.queries import Point
 from tests.bench.gpu.work import Case, Plan
 from tests.bench.points import NOT_MEASURED
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 on_host = pytest.mark.skipif(bool(missing()), reason=f"kernels do not run on the host: {missing()}")
 
 # The kernels of this robot are those of other tests, so g++ compiles them once.

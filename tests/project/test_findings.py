@@ -88,7 +88,7 @@ SOURCES = {
 """A robot for every finding code of a report."""
 
 OF_THE_COMMAND = {"singular-mass-matrix"}
-"""Codes that `robodyn check` adds; tests/test_cli.py reaches them."""
+"""Codes that `robodyn check` adds; tests/cli/test_cli.py reaches them."""
 
 
 @pytest.mark.parametrize("code", SOURCES)

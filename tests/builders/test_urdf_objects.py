@@ -15,7 +15,7 @@ from robodyn.builders.checks import check
 from robodyn.builders.urdf import read_urdf
 from robodyn.errors import ArgumentError, LoadError
 
-ROBOTS = Path(__file__).resolve().parents[2] / "shared" / "robots"
+ROBOTS = Path(__file__).resolve().parents[3] / "shared" / "robots"
 NAMES = ("iiwa14", "cassie_v4", "baxter", "FTP_left_hand", "kinovaGen3V12", "cartpole", "double_pendulum_continuous")
 READING = 1e-12
 """Largest difference between two readings of one text: both compute rotations from the same angles."""

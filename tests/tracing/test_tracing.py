@@ -250,7 +250,7 @@ def test_the_same_program_in_every_process():
     found = []
     for seed in ("1", "4242"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
-        command = [sys.executable, "-c", _DIGESTS.format(tests=str(Path(__file__).parent))]
+        command = [sys.executable, "-c", _DIGESTS.format(tests=str(Path(__file__).parents[1]))]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         found.append(done.stdout.split())
     assert found[0] == found[1]

@@ -29,7 +29,7 @@ def test_kernels_stay_inside_their_arrays(level: str, dtype: str, code: str) -> 
         host_target(level)
     except UnavailableError as error:
         pytest.skip(str(error))
-    program = Path(__file__).with_name("guarded_kernels.py")
+    program = Path(__file__).parents[1] / "guarded_kernels.py"
     command = [sys.executable, "-X", "faulthandler", str(program), level, code, dtype]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -213,7 +213,7 @@ def test_errors_name_the_option(option: str) -> None:
 
 def raw(*arguments: bytes, **options: str) -> subprocess.CompletedProcess[bytes]:
     command = [os.fsencode(sys.executable), b"-m", b"robodyn", *arguments]
-    root = str(Path(__file__).resolve().parent.parent)
+    root = str(Path(__file__).resolve().parents[2])
     environment = {**os.environ, "PYTHONPATH": root, **options}
     return subprocess.run(command, capture_output=True, env=environment, timeout=120, check=False)
 

@@ -13,7 +13,7 @@ import pytest
 
 import robodyn as rd
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits as Linux has them")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from robots import own
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("[0-9]*.py"))
 
 # Packages that an example may do without, but then shows nothing.

@@ -16,6 +16,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from robots import FOLDERS
 
 from robodyn.codegen.llvm.jit import Code
 from robodyn.engines.cpu.threads import pool as pool_module
@@ -331,7 +332,7 @@ def script(body: str, kind: str) -> None:
     """Run a script in a process of its own; it must end well and say nothing."""
     head = """
         import atexit, faulthandler, os, signal, sys, threading, time
-        sys.path.insert(0, TESTS)
+        sys.path[:0] = TESTS
         faulthandler.dump_traceback_later(PATIENCE, exit=True)
         late = lambda: None
         atexit.register(lambda: late())  # registered before the pool's own, so run after it
@@ -354,7 +355,7 @@ def script(body: str, kind: str) -> None:
             assert os.waitpid(pid, 0)[1] == 0
     """
     text = textwrap.dedent(head) + textwrap.dedent(body)
-    names = {"TESTS": os.path.dirname(__file__), "PATIENCE": PATIENCE, "KIND": kind}  # noqa: PTH120
+    names = {"TESTS": FOLDERS, "PATIENCE": PATIENCE, "KIND": kind}
     constants = "".join(f"{name} = {value!r}\n" for name, value in names.items())
     command = [sys.executable, "-W", "ignore", "-c", constants + text]
     run = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False)

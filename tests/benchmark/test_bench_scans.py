@@ -17,7 +17,7 @@ import typer
 from gpu_host import missing
 from gpu_host.scan_functions import add_functions
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import robodyn as rd
 from robodyn.benchmark.timing import seconds_of
