@@ -28,7 +28,7 @@ class Solution:
     """H^-1 (plus - minus), of the shape of `like`; one of them may be missing. Without both it is H^-1 itself.
 
     Columns of those like a `PairOutput` are degrees of freedom: zero in the rows of those that theirs is not coupled
-    with. `known`: for so many degrees of freedom of every tree's first joint the columns of the one array that there is
+    with. `known`: for n degrees of freedom of every tree's first joint the columns of the one array that there is
     are no right-hand sides, but solutions.
     """
 
@@ -141,7 +141,7 @@ class Stacked:
 class Units:
     """An algorithm or a chain at every unit vector of one of its inputs, which has a number for each degree of freedom.
 
-    An algorithm as one program is cheaper than so many runs: what does not depend on the vector is computed once, and
+    An algorithm as one program is cheaper than that many runs: what does not depend on the vector is computed once, and
     nothing for the zeros.
     """
 
@@ -468,7 +468,7 @@ class Elimination:
         return reached
 
     def operations(self, columns: int) -> int:
-        """About how many floating-point operations a factorisation and solves for so many columns take."""
+        """About how many floating-point operations a factorisation and solves for n columns take."""
         sizes = [len(row) for row in self.lower]
         return sum(size * (size + 2) + columns * (4 * size + 1) for size in sizes)
 

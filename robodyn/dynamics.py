@@ -229,7 +229,7 @@ class Dynamics(
             f_ext: (..., n_bodies, 6) or (steps, ..., n_bodies, 6) external forces, as elsewhere.
             policy: instead of tau a function of (t, q, qd) that returns tau (..., nv); it is asked once for each step.
             inertia: (..., n_bodies, 10), as elsewhere.
-            save_every: of so many states one is kept, and the last one; None for the first and the last alone.
+            save_every: of this many states one is kept, and the last one; None for the first and the last alone.
             checkpoint: a file of NumPy's .npz format that what was computed is written to, at the start, now and then,
                 and at the end (`Rollout.load`). What is there is replaced by a whole file, or stays.
             progress: whether to show a progress bar.

@@ -23,7 +23,7 @@ QUERIES = {
 
 
 def run(*arguments: Any, columns: int = 200) -> tuple[int, str, str]:
-    """Run the command on a screen of so many columns: (exit status, stdout, stderr)."""
+    """Run the command on a screen of n columns: (exit status, stdout, stderr)."""
     out, err = io.StringIO(), io.StringIO()
     with (
         mock.patch.dict(os.environ, {"COLUMNS": str(columns), "ROBODYN_DEBUG": ""}),

@@ -130,7 +130,7 @@ def relative(got: np.ndarray, wanted: np.ndarray) -> float:
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A device that is none: that of every GPU engine made in a test."""
+    """A fake device: that of every GPU engine made in a test."""
     from gpu_host.arrays import DeviceArray
     from gpu_host.device import HostDevice
 

@@ -37,7 +37,7 @@ SKEW = 0.3
 LIMIT = 60.0
 """Seconds that a call may take."""
 _SEVERAL, _STATES = 1_000, 3
-"""Up to so many bodies, the worst of so many states."""
+"""Up to n bodies, the worst of n states."""
 
 INVERSE: dict[str, tuple[str, dict[str, Any]]] = {
     **{f"{method}, paths": (method, {}) for method in methods_of("inverse_dynamics")},

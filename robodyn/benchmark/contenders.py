@@ -80,7 +80,7 @@ class Contender:
     tolerance: float | None = None
     """How far its answers may be from ours, if not as usual for its dtype."""
     overhead: Callable[[float], Timing] | None = None
-    """Measures, within so many seconds, what one call costs whatever the robot."""
+    """Measures, within n seconds, what one call costs whatever the robot."""
     overhead_name: str = ""
     """What is left of a call without its overhead."""
 

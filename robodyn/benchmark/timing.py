@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 Clock = Callable[[Callable[[], object], int], float]
-"""Seconds that so many runs of a call take."""
+"""Seconds that n runs of a call take."""
 
 _SHORTEST_SAMPLE_S = 2e-4
 """A thousand times what reading the clock costs, so that it does not count."""

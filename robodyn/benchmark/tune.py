@@ -35,7 +35,7 @@ _USUAL_MOST = 1 << 22
 
 @dataclass(frozen=True)
 class Grid:
-    """What is measured: chains and trees of branching factor 2 with so many bodies, other robots, and batches."""
+    """What is measured: chains and trees of branching factor 2 with n bodies, other robots, and batches."""
 
     bodies: tuple[int, ...] = (6, 30, 150, 1000, 3000, 10_000)
     batches: tuple[int, ...] = (1, 16, 256, 4096, 65_536)

@@ -24,7 +24,7 @@ ALLOWED = "a path, XML text that begins with '<', bytes, an open file, or a robo
 
 _CHUNK = 1 << 20
 _MOST_READS = 100_000
-"""An open file that gives next to nothing at each read ends after so many."""
+"""An open file that gives next to nothing at each read ends after this many reads."""
 
 _UTF_32 = tuple(first.encode(codec) for first in "\ufeff< \t\r\n" for codec in ("utf-32-le", "utf-32-be"))
 """How XML in UTF-32 begins. UTF-16 never begins so: its second character would be null, which XML does not allow."""

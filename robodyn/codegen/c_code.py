@@ -69,7 +69,7 @@ def c_source(
         sizes: macros to define, such as NQ, with their values.
         about: lines of the comment at the top of the file.
         dtype: "float64" or "float32", of arguments and arithmetic.
-        part_operations: a longer program becomes several functions of so many operations.
+        part_operations: a longer program becomes several functions of n operations.
 
     Raises:
         ArgumentError: a constant of a program is beyond the precision.

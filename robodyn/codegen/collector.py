@@ -9,34 +9,32 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
-_WAITS: list[None] = []
-"""One for each time that the collector was told to wait."""
+_NEVER = 1 << 30
+"""Objects that no process makes between two collections; whether the collector is enabled is left to the user."""
+_USUAL = [gc.get_threshold()]
 
 
 @contextmanager
 def no_collection() -> Generator[None]:
-    """Where the collector runs, it waits; then it runs again."""
-    if not gc.isenabled():
-        yield
-        return
-    _WAITS.append(None)
-    gc.disable()
+    """The collector waits. Where several threads have it wait, the first that is done ends it for all, and so does the
+    next one if a signal's handler raises at the wrong moment."""
     try:
+        usual = gc.get_threshold()
+        if usual[0] != _NEVER:
+            _USUAL[0] = usual
+            gc.set_threshold(_NEVER, *usual[1:])
         yield
     finally:
-        gc.enable()
-        with suppress(IndexError):
-            _WAITS.pop()
+        _resume()
 
 
-def _after_fork() -> None:
-    """In a child there is nobody who would end the wait of another thread."""
-    if _WAITS:
-        _WAITS.clear()
-        gc.enable()
+def _resume() -> None:
+    if gc.get_threshold()[0] == _NEVER:
+        gc.set_threshold(*_USUAL[0])
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    # In a child there is nobody who would end the wait of another thread.
+    os.register_at_fork(after_in_child=_resume)

@@ -150,12 +150,27 @@ def compiled(text: str, label: str, target: Target, opt: int, cache: ObjectCache
     return code
 
 
+def _limited() -> bool:
+    """Whether this process may have less memory than there is."""
+    try:
+        import resource
+    except ImportError:  # not on this system
+        return False
+    kinds = [getattr(resource, name) for name in ("RLIMIT_AS", "RLIMIT_DATA") if hasattr(resource, name)]
+    return any(resource.getrlimit(kind)[0] != resource.RLIM_INFINITY for kind in kinds)
+
+
 def compiling(text: str, label: str, target: Target, opt: int, cache: ObjectCache) -> Callable[[], bytes]:
     """What `compiled` gives, once it is called for: another thread begins where the cache has nothing, for LLVM leaves
-    Python to others while it works."""
+    Python to others while it works.
+
+    Not where memory is limited: what a new thread of LLVM's lacks ends the process.
+    """
     code = cache.get(object_key(_digest(text.encode()), target, opt)) if cache.problem() is None else None
     if code is not None:
         return lambda: code
+    if _limited():
+        return lambda: compiled(text, label, target, opt, cache)
     found: list[bytes] = []
 
     def work() -> None:

@@ -33,7 +33,7 @@ from robodyn.sweeps import (
 )
 
 ZERO_SLOT, SPARE_SLOT = 0, 1
-"""Rows of a lane field that are nobody's: one is zero, the other takes what bodies hand to the world."""
+"""Rows of a lane field that are unused: one is zero, the other takes what bodies hand to the world."""
 _LARGEST_NV = max(kind.nv for kind in KINDS)
 _MAX_LANE_PAIRS = 1 << 27
 CONSTANT_ROWS = {"Xtree": 12, "inertia": 10, "pitch": 1, "X": 12}

@@ -23,7 +23,7 @@ def available() -> int:
 
 
 def require_memory(what: str, shape: tuple[int, ...], bytes_each: int, remedy: str, there: int | None = None) -> None:
-    """Raise where `what`, prod(shape) entries of so many bytes, is more than there is: `there`, or what is available.
+    """Raise where `what`, prod(shape) entries of n bytes, is more than there is: `there`, or what is available.
 
     Raises:
         ArgumentError: it is; says how much, and `remedy`.

@@ -116,7 +116,7 @@ class Engine(ABC):
         self.run(task, inputs, dict(zip(task.outputs, outputs.values(), strict=True)), link=link)
 
     def explain(self, question: Question, batch: int) -> Explanation:
-        """What answers a plain call of a question with so many states, and why."""
+        """What answers a plain call of a question with n states, and why."""
         return Explanation(question.name, batch, self.name, self.method_of(question), "computed when it is asked")
 
     def method_of(self, question: Question) -> str:

@@ -49,7 +49,7 @@ from robodyn.tracing.unrolled import output_shape
 
 _BASE_MOTION = ("V0", "dV0")
 _MATRICES_FOR_SCALARS = 8
-"""Matrices of solves may be so many times larger than fields: they are worked on as a whole, not one row at a time."""
+"""Matrices of solves may be this many times larger than fields: they are worked on as a whole, not row by row."""
 _CHUNK_SCALARS = 1 << 15
 """Bodies x lanes x batch in one piece of work: arrays of this length stay in a core's cache."""
 

@@ -224,7 +224,7 @@ TEXT = COMMON + Template(_TEXT).substitute(context=declared(Context), fields=fie
 
 
 def scratch_shape(launch: Launch, rows: int) -> tuple[int, int] | None:
-    """The shape of the scratch memory for so many rows, a row for each block; None for a kernel that needs none."""
+    """The shape of the scratch memory for n rows, a row for each block; None for a kernel that needs none."""
     source = launch.kernel.source
     if not source.workspace_scalars:
         return None

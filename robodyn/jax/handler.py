@@ -46,7 +46,7 @@ class Context(ctypes.Structure):
         ("constant", POINTER),
         ("workspace", WORD),  # bytes of scratch memory for each thread
         ("threads", WORD),
-        ("share_rows", WORD),  # from so many rows the pool runs them
+        ("share_rows", WORD),  # from n rows the pool runs them
         ("grain", WORD),
         ("pool", POINTER),
         ("parallel", POINTER),

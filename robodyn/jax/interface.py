@@ -79,7 +79,7 @@ no:
   ret i1 false
 }
 
-; Whether there are so many inputs and outputs.
+; Whether there are n inputs and outputs.
 define internal i1 @counts(ptr %frame, i64 %inputs, i64 %outputs) {
   %given.at = getelementptr %Frame, ptr %frame, i64 0, i32 5, i32 2
   %wanted.at = getelementptr %Frame, ptr %frame, i64 0, i32 6, i32 2
@@ -105,7 +105,7 @@ define internal ptr @buffer(ptr %frame, i64 %i, i64 %inputs) {
   ret ptr %buffer
 }
 
-; The rows of a buffer of this dtype and of so many columns, -1 for any other.
+; The rows of a buffer of this dtype and of n columns, -1 for any other.
 define internal i64 @rows(ptr %buffer, i32 %dtype, i64 %columns) {
 start:
   %dtype.at = getelementptr %Buffer, ptr %buffer, i64 0, i32 2

@@ -122,7 +122,7 @@ class Operation:
         return [engine for engine in found if engine.device.name == found[0].device.name]
 
     def _kernels(self, rows: int) -> tuple[list[tuple[str, Launch]], dict[str, tuple[int, ...]]] | None:
-        """What answers so many rows on a CUDA device: kernels with the names that XLA knows them by, in order, and the
+        """What answers n rows on a CUDA device: kernels with the names that XLA knows them by, in order, and the
         shapes of all their arrays for one state; None where JAX has to call Python."""
         options = self.dyn._options
         if not options.takes_gpu or self.dyn.model.n_bodies == 0:

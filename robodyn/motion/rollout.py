@@ -91,7 +91,7 @@ def rollout(
 
 @contextmanager
 def _memory_for(batch: int) -> Iterator[None]:
-    """Around what takes memory for so many states: UnavailableError where there is none."""
+    """Around what takes memory for n states: UnavailableError where there is none."""
     try:
         yield
     except MemoryError as error:
@@ -352,7 +352,7 @@ class _Trajectory:
             )
 
     def _diverged_by(self, done: int) -> Array:
-        """`diverged` after so many steps: Ctrl-C may come when more is known than is kept."""
+        """`diverged` after n steps: Ctrl-C may come when more is known than is kept."""
         return np.where(self.diverged > done, -1, self.diverged)
 
     def result(self) -> Rollout:

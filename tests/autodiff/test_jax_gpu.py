@@ -1,4 +1,4 @@
-"""robodyn.jax on a GPU: kernels that XLA launches. Without a GPU its place is taken by a device that is none, to which
+"""robodyn.jax on a GPU: kernels that XLA launches. Without a GPU its place is taken by a fake device, to which
 XLA's processor comes through the very handlers, and handlers are called by hand."""
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ _HOST, _HANDLERS = HostDevice(), Handlers("cpu")  # XLA keeps the addresses of h
 
 @pytest.fixture
 def host(monkeypatch):
-    """XLA's processor takes queries for kernels of a device that is none; it has no stream."""
+    """XLA's processor takes queries for kernels of a fake device; it has no stream."""
     text = cuda_handler.TEXT.replace("call ptr %get(ptr %args)", "call ptr @no_stream(ptr %args)")
     text += "define internal ptr @no_stream(ptr %args) {\n  ret ptr null\n}\n"
     monkeypatch.setattr(engine, "default_device", lambda: _HOST)

@@ -1,4 +1,4 @@
-"""robodyn.torch on a GPU: tensors stay where they are. Without a GPU its place is taken by a device that is none."""
+"""robodyn.torch on a GPU: tensors stay where they are. Without a GPU its place is taken by a fake device."""
 
 from __future__ import annotations
 

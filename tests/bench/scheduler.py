@@ -29,7 +29,7 @@ BATCHES = (1, 8, 64, 512, 4096)
 """Other trees and batches than `robodyn tune` measures, but for the smallest and the largest."""
 ROBOTS = (("arm7", "fixed"), ("quadruped", "floating"), ("humanoid", "floating"))
 REFERENCE, REFERENCE_BODIES = "reference", 60
-"""An engine that is never chosen, asked of trees of up to so many bodies: this shows that it need not be. On larger
+"""An engine that is never chosen, asked of trees of up to n bodies: this shows that it need not be. On larger
 ones it takes seconds."""
 _AGAIN = 5.0
 """How much longer places are measured at which a choice was too slow."""

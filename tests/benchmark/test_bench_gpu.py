@@ -1,4 +1,4 @@
-"""The GPU benchmarks on a device that is none: what they count, compare, choose and print, not how long it takes."""
+"""The GPU benchmarks on a fake device: what they count, compare, choose and print, not how long it takes."""
 
 from __future__ import annotations
 

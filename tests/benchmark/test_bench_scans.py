@@ -1,6 +1,6 @@
 """Benchmarks of scans against the papers and on a GPU, and of what "auto" picks: tiny runs, and what is said of them.
 
-Nothing here depends on how long anything took. The GPU is one that is none.
+Nothing here depends on how long anything took. The GPU is a fake one.
 """
 
 from __future__ import annotations

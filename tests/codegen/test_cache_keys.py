@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import ctypes
 import gc
 import math
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
+import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +35,7 @@ from robodyn.codegen.collector import no_collection
 from robodyn.codegen.keys import Linked, compiled, link_key, object_key, source_digests
 from robodyn.codegen.llvm.jit import Code
 from robodyn.codegen.llvm.target import host_target
-from robodyn.engines.cpu.backends import BACKEND_VARIABLE, X86, backend_of
+from robodyn.engines.cpu.backends import BACKEND_VARIABLE, LLVM, X86, backend_of
 from robodyn.engines.cpu.structure import structure
 from robodyn.questions import QUESTIONS
 from robodyn.sweeps import DofOutput
@@ -464,22 +468,43 @@ def refuse(*_):
 # The collector waits while code is made.
 
 
-@pytest.mark.parametrize("runs", [True, False])
-def test_the_collector_is_left_as_it_was(runs):
-    (gc.enable if runs else gc.disable)()
-    try:
-        with pytest.raises(ZeroDivisionError), no_collection():
-            assert not gc.isenabled()
-            with no_collection():
-                assert not gc.isenabled()
-            raise ZeroDivisionError
-        assert gc.isenabled() == runs
-    finally:
+def waits():
+    """Whether the collector waits."""
+    return gc.get_threshold()[0] > 1 << 20
+
+
+@pytest.fixture
+def usual():
+    """Thresholds that are not the default."""
+    before = gc.get_threshold()
+    gc.set_threshold(701, 11, 12)
+    yield (701, 11, 12)
+    gc.set_threshold(*before)
+    gc.enable()
+
+
+def test_the_collector_is_left_as_it_was(usual):
+    with pytest.raises(ZeroDivisionError), no_collection():
+        assert waits()
+        with no_collection():
+            assert waits()
+        raise ZeroDivisionError
+    assert gc.get_threshold() == usual and gc.isenabled()
+
+
+def test_users_may_switch_the_collector_meanwhile(usual):
+    with no_collection():
+        gc.disable()
+    assert gc.get_threshold() == usual and not gc.isenabled()
+    with no_collection():
         gc.enable()
+        gc.set_threshold(5, 6, 7)
+    assert gc.get_threshold() == (5, 6, 7) and gc.isenabled()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks")
-def test_the_collector_runs_in_a_child_of_another_threads_fork():
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_is_the_users_in_a_child_of_another_threads_fork(enabled, usual):
     inside, done = threading.Event(), threading.Event()
 
     def work():
@@ -490,10 +515,62 @@ def test_the_collector_runs_in_a_child_of_another_threads_fork():
     thread = threading.Thread(target=work)
     thread.start()
     inside.wait(PATIENCE)
-    child = os.fork()
+    if not enabled:
+        gc.disable()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads, from Python 3.12 on
+        child = os.fork()
     if child == 0:
-        os._exit(0 if gc.isenabled() else 1)
+        os._exit(0 if gc.get_threshold() == usual and gc.isenabled() == enabled else 1)
     status = os.waitpid(child, 0)[1]
     done.set()
     thread.join(PATIENCE)
-    assert status == 0 and gc.isenabled()
+    assert status == 0 and gc.get_threshold() == usual
+
+
+def test_signals_that_raise_do_not_leave_the_collector_waiting(usual):
+    """A wait that nobody ended ends with the next."""
+
+    def raises(*_):
+        raise KeyboardInterrupt
+
+    before, ended = signal.signal(signal.SIGALRM, raises), time.monotonic() + 2.0
+    count = 0
+    try:
+        while time.monotonic() < ended:
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, 1e-4 * (1 + count % 7))
+                while True:
+                    with no_collection():
+                        pass
+            count += 1
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+    with no_collection():
+        pass
+    assert count > 100 and gc.get_threshold() == usual
+
+
+def test_the_collector_runs_while_llvm_compiles(arm, monkeypatch):
+    seen = []
+
+    def compiles(self, text):
+        seen.append(waits())
+        return b""
+
+    monkeypatch.setattr(Linked, "compiled", compiles)
+    task = QUESTIONS["inverse_dynamics"].plain_task(arm)
+    request = rd.Dynamics(arm, engine="cpu").engine.request(task)
+    LLVM.made(Linked("", "", request.target, 1, ObjectCache(None)), request, request.trace())
+    assert seen == [False]
+
+
+def test_no_thread_compiles_where_memory_is_limited(tmp_path, monkeypatch):
+    import resource
+
+    target, cache = host_target(), ObjectCache(tmp_path / "objects")
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (1 << 40, resource.RLIM_INFINITY))
+    monkeypatch.setattr(threading.Thread, "start", lambda self: pytest.fail("a thread"))
+    assert keys.compiling(TEXT, "a test", target, 1, cache)() == compiled(TEXT, "a test", target, 1, ObjectCache(None))

@@ -5,15 +5,20 @@ from __future__ import annotations
 import gc
 import itertools
 import math
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from assembler import assemble
+from robots import own
 from x86_checker import Checker
 
 import robodyn as rd
+from robodyn.codegen import pages
 from robodyn.codegen.cache import ObjectCache
 from robodyn.codegen.llvm.target import host_target
 from robodyn.codegen.x86 import instructions as I
@@ -274,6 +279,7 @@ def test_random_programs_have_llvms_bits(seed, level, dtype):
         for outputs in found[1:]:
             for one, other in zip(found[0], outputs, strict=True):
                 np.testing.assert_array_equal(one, other)
+                np.testing.assert_array_equal(np.signbit(one) & ~np.isnan(one), np.signbit(other) & ~np.isnan(other))
         for one, port in zip(found[0], program.outputs, strict=True):
             sound = np.isfinite(plain[port.name]) & (np.abs(given[0][:, :1]) < 100)
             np.testing.assert_allclose(one[sound], plain[port.name][sound], rtol=2e-3, atol=2e-3)
@@ -326,26 +332,54 @@ def test_other_words_are_refused(arm, monkeypatch):
         torques(arm)
 
 
-def test_llvm_serves_where_memory_may_not_be_executed(arm, monkeypatch):
+def test_llvm_serves_where_our_code_has_no_memory(arm, monkeypatch):
     wanted = torques(arm)[0]
 
     def refuse(start, size, how):
-        if how & 4:
-            raise memory._refused("protect")
+        if how & pages.EXECUTE:
+            raise rd.UnavailableError("engine 'cpu': the system does not protect memory for machine code")
 
-    monkeypatch.setattr(memory, "_protect", refuse)
-    for remembered in (memory.executable, backends._runs):
-        remembered.cache_clear()
-    try:
+    monkeypatch.setattr(memory, "_RAN", [])
+    with monkeypatch.context() as patched:
+        patched.setattr(memory, "protect", refuse)
         assert (torques(arm)[0] == wanted).all() and "constants]" not in torques(arm)[1]
         assert backends.backend_of(rd.Dynamics(arm).engine.request(_task(arm))) is backends.LLVM
-        monkeypatch.setenv(backends.BACKEND_VARIABLE, "x86")
+        patched.setenv(backends.BACKEND_VARIABLE, "x86")
         with pytest.raises(rd.UnavailableError, match="got 'x86'; wanted a processor with AVX2 or AVX-512, Linux"):
             torques(arm)
-    finally:
-        monkeypatch.undo()
-        for remembered in (memory.executable, backends._runs):
-            remembered.cache_clear()
+    # What was refused once is not refused for ever.
+    assert backends.backend_of(rd.Dynamics(arm).engine.request(_task(arm))) is backends.X86
+
+
+_REFUSED = """
+import ctypes, os, sys, warnings
+import numpy as np
+import robodyn as rd
+model, z = rd.load_urdf(sys.argv[1]), np.zeros(7)
+wanted = rd.Dynamics(model, engine="reference").forward_dynamics(z, z, z)
+if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) != 0:  # PR_SET_MDWE: no memory is written and then executed
+    sys.exit(77)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    found = rd.Dynamics(model).forward_dynamics(z, z, z)
+assert np.abs(found - wanted).max() < 1e-9 and "the reference engine answers instead" in str(caught[0].message)
+try:
+    rd.Dynamics(model, engine="cpu").forward_dynamics(z, z, z)
+except rd.UnavailableError as error:
+    assert "does not let a process execute what it wrote" in str(error) or os.environ[sys.argv[2]] == "x86", error
+else:
+    raise AssertionError("it ran")
+"""
+
+
+@pytest.mark.parametrize("word", ["auto", "llvm", "x86"])
+def test_the_reference_engine_serves_where_nothing_that_was_written_may_be_executed(word):
+    command = [sys.executable, "-c", _REFUSED, str(own("arm7")), backends.BACKEND_VARIABLE]
+    environment = {**os.environ, backends.BACKEND_VARIABLE: word}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    if done.returncode == 77:
+        pytest.skip("this kernel refuses nothing")
+    assert done.returncode == 0, done.stderr
 
 
 def _task(model):

@@ -1,4 +1,4 @@
-"""The GPU engine's arrays, and calls that are recorded, on a device that is none."""
+"""The GPU engine's arrays, and calls that are recorded, on a fake device."""
 
 from __future__ import annotations
 

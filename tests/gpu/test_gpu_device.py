@@ -1,6 +1,6 @@
 """The GPU engine on a GPU: its kernels, batches, arrays, streams and graphs, beside the reference engine.
 
-What is about the engine runs on the host as well, on a device that is none and smaller robots, so that these tests are
+What is about the engine runs on the host as well, on a fake device and smaller robots, so that these tests are
 tried where there is no GPU.
 """
 

@@ -1,4 +1,4 @@
-"""The GPU engine around its kernels, on a device that is none: kernels run on the host."""
+"""The GPU engine around its kernels, on a fake device: kernels run on the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A device that is none: its arrays are in host memory, and its kernels run under the shim."""
+"""A fake device: its arrays are in host memory, and its kernels run under the shim."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class HostDevice:
     """Runs kernels on the host, in an order of threads.
 
     `launches`: names of kernels and rows, in the order of their launches; `streams`: handles of foreign streams, in the
-    order of their use; `transfers`: bytes each way; `waits`: how often somebody waited; `refused`: kernels with so many
+    order of their use; `transfers`: bytes each way; `waits`: how often somebody waited; `refused`: kernels with n
     threads for each state do not compile; `result`: what the driver's function returns where all is well; `current`:
     the number of the device whose context is current.
     """

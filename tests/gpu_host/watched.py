@@ -76,5 +76,5 @@ def _eliminate(device: Device) -> None:
 if __name__ == "__main__":
     import cupy
 
-    cupy.cuda.set_allocator(None)  # each array in memory of its own, so that what lies behind it is nobody's
+    cupy.cuda.set_allocator(None)  # each array in memory of its own, so that what lies behind it is unused
     main(sys.argv[1], sys.argv[2], default_device())

@@ -17,7 +17,7 @@ from robodyn.joints import KINDS
 
 N_TREES = 100
 SOME = 7
-"""Every so many trees where one takes long: prime to what shapes, bases, mimicking joints and armature are drawn by."""
+"""Every n-th tree where one takes long: prime to what shapes, bases, mimicking joints and armature are drawn by."""
 # Of all shapes, both bases, with and without mimicking joints and armature, and small enough to compile in seconds.
 UNROLLED_TREES = {21: "float64", 38: "float64", 54: "float32", 102: "float64", 150: "float64"}
 # Central differences with step h of functions with entries of order 1e2: h^2 truncation and 1e-16 / h rounding meet

@@ -135,7 +135,7 @@ def test_damped_matrices_are_symmetric_and_right(seed, rank, other):
 
 
 def growth_without_pivoting(T, rank):
-    """By how much errors grow in the Cholesky factorisation of a semi-definite matrix whose leading block of so many
+    """By how much errors grow in the Cholesky factorisation of a semi-definite matrix whose leading block of n
     columns is not well conditioned (Higham, Accuracy and Stability of Numerical Algorithms, theorem 10.14)."""
     if not 0 < rank < len(T):
         return 1.0

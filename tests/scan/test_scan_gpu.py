@@ -1,4 +1,4 @@
-"""The scan engine on arrays that live on a GPU: a device that is none runs the kernels on the host."""
+"""The scan engine on arrays that live on a GPU: a fake device runs the kernels on the host."""
 
 from __future__ import annotations
 

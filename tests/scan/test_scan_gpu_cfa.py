@@ -124,7 +124,7 @@ def test_systems_on_a_gpu_of_nothing(device: Any) -> None:
 
 
 def test_plans_of_systems() -> None:
-    """Systems of one length side by side; long ones become every so many blocks of them."""
+    """Systems of one length side by side; long ones become every n-th block of them."""
     short = plan(Segments([2, 5, 2, 1]))
     assert short.distances == () and short.groups.tolist() == [[1, 0, 1], [2, 1, 2], [5, 5, 1]]
     assert short.order.tolist() == [9, 0, 1, 7, 8, 2, 3, 4, 5, 6]

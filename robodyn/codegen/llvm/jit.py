@@ -14,6 +14,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from robodyn.codegen.llvm.target import Target
+from robodyn.codegen.pages import require_executable
 from robodyn.errors import UnavailableError
 from robodyn.forks import await_imports
 
@@ -150,6 +151,7 @@ class Code:
     """Machine code loaded into this process; its functions live as long as this object."""
 
     def __init__(self, machine_code: bytes, target: Target) -> None:
+        require_executable()
         with _LOCK:
             try:
                 self._linker = _serving(target)

@@ -1,10 +1,10 @@
 """Registers for the operations of straight-line code, in one pass.
 
 Every next use of a value is known, so where a register is needed, that value gives up its own whose next use is the
-farthest (Belady 1966). A value that has no place in memory yet is stored then. Inputs, constants and results that were
-stored have one, and an operation reads its last operand from there where that saves a load: where the value is not
-needed again, or every register holds one that is needed sooner. Places of values that are never read again serve
-others.
+farthest (Belady 1966). A value that has no place in memory yet is stored then. Constants have one, and so have inputs
+and results that lie as vectors, and an operation reads its last operand from there where that saves a load: where the
+value is not needed again, or every register holds one that is needed sooner. Places of values that are never read again
+serve others.
 
 A fused multiply-add writes over one of its operands: one that is not needed again, if there is one, or else a copy.
 """

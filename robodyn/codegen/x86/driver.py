@@ -20,7 +20,7 @@ from robodyn.codegen.llvm.target import Target
 
 
 def driver_module(width: int, target: Target) -> str:
-    """The module for vectors of so many states."""
+    """The module for vectors of n states."""
     lanes = f"<{width} x i64>"
     numbers = "<" + ", ".join(f"i64 {k}" for k in range(width)) + ">"
 

@@ -282,7 +282,7 @@ _M = [(x >> 3 & 1) << 13 | (x >> 4) << 14 | (0xC0 | (x & 7)) << 40 for x in rang
 
 
 def _mask(mask: int, count: int) -> bytes:
-    """mov ecx, the mask of so many scalars; kmovw to a mask register."""
+    """mov ecx, the mask of n scalars; kmovw to a mask register."""
     bits = ((1 << count) - 1).to_bytes(4, "little")
     return bytes((0xB8 | ROW_OFFSET,)) + bits + bytes((0xC5, 0xF8, 0x92, 0xC0 | mask << 3 | ROW_OFFSET))
 

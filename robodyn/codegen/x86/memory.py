@@ -1,40 +1,14 @@
-"""Memory for machine code: written first, executed then, and never both at once."""
+"""Images in memory."""
 
 from __future__ import annotations
 
 import ctypes
-import mmap
-import os
 import sys
 import weakref
-from functools import cache
 
+from robodyn.codegen.pages import EXECUTE, READ, give_back, protect, take
 from robodyn.codegen.x86.program import PAGE, Image
 from robodyn.errors import UnavailableError
-
-_READ, _WRITE, _EXECUTE = 1, 2, 4
-_FAILED = ctypes.c_void_p(-1).value
-
-
-@cache
-def _library() -> ctypes.CDLL:
-    library = ctypes.CDLL(None, use_errno=True)
-    library.mmap.restype = ctypes.c_void_p
-    library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-    library.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    library.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    return library
-
-
-def _protect(start: int, size: int, how: int) -> None:
-    if _library().mprotect(start, size, how) != 0:
-        raise _refused("protect")
-
-
-def _refused(what: str) -> UnavailableError:
-    return UnavailableError(
-        f"engine 'cpu': the system does not {what} memory for machine code: {os.strerror(ctypes.get_errno())}"
-    )
 
 
 class LoadedImage:
@@ -51,20 +25,17 @@ class LoadedImage:
 
     def __init__(self, image: Image, driver: int, keep: object = None) -> None:
         self._keep = keep
-        library = _library()
         data_at = -(-len(image.code) // PAGE) * PAGE
         size = data_at + len(image.data)
-        start = library.mmap(None, size, _READ | _WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
-        if start == _FAILED:
-            raise _refused("grant")
+        start = take(size)
         # Threads may be inside while the interpreter is torn down: what lives then stays.
-        weakref.finalize(self, library.munmap, start, size).atexit = False
+        weakref.finalize(self, give_back, start, size).atexit = False
         ctypes.memmove(start, image.code, len(image.code))
         ctypes.memmove(start + data_at, image.data, len(image.data))
         ctypes.c_uint64.from_address(start + image.driver_at).value = driver
-        _protect(start, data_at, _READ | _EXECUTE)
-        _protect(start + data_at, size - data_at, _READ)
-        self._entry = int(start) + image.entry
+        protect(start, data_at, READ | EXECUTE)
+        protect(start + data_at, size - data_at, READ)
+        self._entry = start + image.entry
 
     def address(self, name: str) -> int:
         """Address of the function "kernel".
@@ -77,15 +48,18 @@ class LoadedImage:
         return self._entry
 
 
-@cache
+_RAN: list[bool] = []
+"""Not empty once machine code ran in this process."""
+
+
 def executable() -> bool:
-    """Whether this system lets a process execute what it wrote."""
-    if not sys.platform.startswith("linux"):
-        return False
-    image = Image(b"\xc3", bytes(8), 0, PAGE, 0)
-    try:
-        loaded = LoadedImage(image, 0)
-        ctypes.CFUNCTYPE(None)(loaded.address("kernel"))()
-    except UnavailableError:
-        return False
-    return True
+    """Whether this system lets a process execute what it wrote. What fails once may succeed later."""
+    if not _RAN and sys.platform.startswith("linux"):
+        image = Image(b"\xc3", bytes(8), 0, PAGE, 0)
+        try:
+            loaded = LoadedImage(image, 0)
+            ctypes.CFUNCTYPE(None)(loaded.address("kernel"))()
+            _RAN.append(True)
+        except UnavailableError:
+            pass
+    return bool(_RAN)

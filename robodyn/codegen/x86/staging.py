@@ -38,7 +38,7 @@ class Staging:
     Args:
         itemsize: bytes of a scalar.
         wide: 64 bytes and mask registers, or 32 bytes.
-        mask: gives the place of a vector that is a mask of so many scalars.
+        mask: gives the place of a vector that is a mask of n scalars.
         vector: gives the place of a vector of constants.
     """
 
@@ -85,7 +85,7 @@ class Staging:
         return code
 
     def _masked(self, count: int, registers: Sequence[int]) -> tuple[Code, int]:
-        """The mask of so many scalars: a mask register or a vector; -1 of all."""
+        """The mask of n scalars: a mask register or a vector; -1 of all."""
         if count == self.width:
             return [], -1
         if self.wide:

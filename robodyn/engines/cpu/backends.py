@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from functools import cache
 from typing import ClassVar, Protocol
 
 from robodyn.codegen.cache import ObjectCache
@@ -78,9 +77,10 @@ class _Llvm(Backend):
     def kept(self, linked: Linked) -> bytes | None:
         return linked.code()
 
-    @no_collection()
     def made(self, linked: Linked, request: Request, program: Program) -> bytes:
-        return linked.compiled(request.unrolled_module(program))
+        with no_collection():  # not while LLVM works: other threads run meanwhile, and leave what is to be collected
+            text = request.unrolled_module(program)
+        return linked.compiled(text)
 
     def loaded(self, code: bytes, request: Request, cache: ObjectCache) -> Loaded:
         return Code(code, request.target)
@@ -150,11 +150,10 @@ def backend_of(request: Request) -> Backend:
     if wanted == "x86" and not runs:
         raise UnavailableError(
             f"{BACKEND_VARIABLE}: got 'x86'; wanted a processor with AVX2 or AVX-512, Linux, and a system that lets a "
-            "process execute what it wrote; 'llvm' works here"
+            "process execute what it wrote"
         )
     return X86 if runs and len(request.vectors) <= len(ARRAY_POINTERS) else LLVM
 
 
-@cache
 def _runs(level: str) -> bool:
     return level in ("avx2", "avx512") and executable()

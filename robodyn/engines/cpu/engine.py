@@ -42,7 +42,7 @@ _KEPT_WORKSPACES = 2
 _MAX_SCRATCH = 1 << 26
 """Bytes of scratch memory that quick calls keep, of all threads together."""
 _LARGE, _FEW, _FULL = 512, 1 / 4, 1 / 16
-"""A matrix over pairs of joints with so many rows is computed for one state at a time, in the user's own array: in
+"""A matrix over pairs of joints with n rows is computed for one state at a time, in the user's own array: in
 batches of up to this share of a vector, and in any batch where pairs with one joint carrying the other are fewer than
 this share of all. In vectors of states, what is zero costs as much as what is not, and all is moved once more."""
 _RELEASE_NS, _RELEASE_ROWS = 10_000.0, 64

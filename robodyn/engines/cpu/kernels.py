@@ -150,7 +150,7 @@ class Maker:
         return lambda: Code(wait(), target)
 
     def rolled(self, request: Request, width: int | None) -> Kernel:
-        """Rolled code for vectors of so many states; None: as many as registers hold, if their workspace is no larger
+        """Rolled code for vectors of n states; None: as many as registers hold, if their workspace is no larger
         than it should be."""
         program = self._rolled_program(request, width)
         if width is None and too_wide(program.workspace_bytes):

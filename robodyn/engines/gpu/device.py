@@ -28,7 +28,7 @@ class LoadedKernel(Protocol):
     handle: int
 
     def launch(self, blocks: int, arrays: Sequence[Any], rows: int, numbers: Sequence[int] = ()) -> None:
-        """Start it on the current stream, on a grid of so many blocks, with the arrays that `KernelSource` lists:
+        """Start it on the current stream, on a grid of n blocks, with the arrays that `KernelSource` lists:
         inputs, outputs, constants, and the workspace or None; and its numbers."""
 
 

@@ -73,7 +73,7 @@ class Placement:
         self.held, self.left = self.held + most[True], most[False]
 
     def add_rows(self, sizes: Sequence[tuple[str, int]], room: int) -> list[str]:
-        """Bring rows of so many scalars into shared memory, in that order; the names of those that do not fit."""
+        """Bring rows of n scalars into shared memory, in that order; the names of those that do not fit."""
         out = []
         for name, size in sizes:
             if self.held + size <= room:

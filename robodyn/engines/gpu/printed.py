@@ -224,7 +224,7 @@ def print_program(
         dtype: of arrays and of arithmetic.
         name: of the function, a C identifier.
         shared_bytes: shared memory that a block may have.
-        part_operations: a longer program becomes several functions of so many operations.
+        part_operations: a longer program becomes several functions of n operations.
         march: whether the program is a step, which the kernel makes many times (`KernelSource`).
 
     Raises:

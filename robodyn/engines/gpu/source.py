@@ -53,5 +53,5 @@ class KernelSource:
         return max(1, self.block_threads // self.threads_per_state)
 
     def workspace(self, blocks: int) -> int:
-        """Scalars of scratch memory for a grid of so many blocks."""
+        """Scalars of scratch memory for a grid of n blocks."""
         return blocks * self.states_per_block * self.workspace_scalars

@@ -21,7 +21,7 @@ _ALIGNED = 256
 _AT_ONCE = 2
 
 Work = Callable[[Mapping[str, Array], int], None]
-"""Starts kernels on device arrays by name, for so many rows."""
+"""Starts kernels on device arrays by name, for n rows."""
 
 
 class Staging:

@@ -66,7 +66,7 @@ done:
 
 
 def chain_module(n_inputs: int, n_arrays: int, kind: VectorType, target: Target) -> str:
-    """The module for chains with so many inputs, and arrays with outputs, for such vectors of states."""
+    """The module for chains with n inputs, and arrays with outputs, for such vectors of states."""
     fence = "declare void @llvm.x86.sse.sfence()\n\n" if streams(kind, target) else ""
     wait = "  call void @llvm.x86.sse.sfence()\n" if fence else ""
     return f"""{fence}{_FETCH}define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) {{

@@ -63,7 +63,7 @@ done:
 
 
 class _Panel:
-    """Writes the instructions for panels of so many rows."""
+    """Writes the instructions for panels of n rows."""
 
     def __init__(self, out: Lines, kind: VectorType, up: bool, width: int, rows: int) -> None:
         self.out, self.kind, self.up, self.width, self.rows = out, kind, up, width, rows

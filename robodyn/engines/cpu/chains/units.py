@@ -67,7 +67,7 @@ class UnitsPlan:
 
 
 def units_module(n_arrays: int) -> str:
-    """The module for tasks with so many inputs and outputs."""
+    """The module for tasks with n inputs and outputs."""
     return f"""define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) {{
 entry:
   %descriptor.at = getelementptr {{ptr, i64}}, ptr %table, i64 {n_arrays}

@@ -26,8 +26,8 @@ class Version(ctypes.Structure):
         ("constant_words", _WORD),
         ("workspace", _WORD),  # bytes for each thread
         ("grain", _WORD),
-        ("share_rows", _WORD),  # from so many rows the pool runs them
-        ("release_rows", _WORD),  # from so many rows without the GIL
+        ("share_rows", _WORD),  # from n rows the pool runs them
+        ("release_rows", _WORD),  # from n rows without the GIL
         ("batch", _WORD),  # not 0: the last of the words is to be the number of rows
     )
 

@@ -267,7 +267,7 @@ def _wait_for(futures: list[Future[None]]) -> None:
 
 
 def shared_pool(threads: int, load: Callable[[str], Code] = compile_text) -> Pool:
-    """The pool of this process with so many threads; see `Pool`."""
+    """The pool of this process with n threads; see `Pool`."""
     with _LOCK:
         if threads not in _SHARED:
             _SHARED[threads] = Pool(threads, load=load)

@@ -249,7 +249,7 @@ def _parts(state: State) -> tuple[_Part, ...]:
 
 
 def _pieces(level: Level, width: int, parent: Indices) -> Iterator[Level]:
-    """A level in pieces of so many bodies: the rest of a path hangs on the last body of what comes before it."""
+    """A level in pieces of n bodies: the rest of a path hangs on the last body of what comes before it."""
     if level.bodies.size <= width:
         yield level
         return
@@ -299,7 +299,7 @@ class _Stages:
 
 
 def _elements(bodies: _Bodies, runs: Sequence[_Runs], count: int) -> tuple[Array, Array]:
-    """Elements (90, count, B) of so many stages, and which are singular."""
+    """Elements (90, count, B) of n stages, and which are singular."""
     state = bodies.state
     found = state.empty(RICCATI.size, count, state.batch)
     singular = state.xp.zeros(count, np.bool_)

@@ -200,7 +200,7 @@ def _steps(k: int) -> _Steps:
 
 @cache
 def _combined(k: int, count: int) -> Elementwise:
-    """W Fc: forces of so many right-hand sides, from k columns and (k, count) numbers."""
+    """W Fc: forces of n right-hand sides, from k columns and (k, count) numbers."""
 
     def step(W: tuple[Force, ...], Fc: tuple[Scalar, ...]) -> tuple[Force, ...]:
         amounts = block(Fc, count)
@@ -467,7 +467,7 @@ def _looked_at(state: State, refused: Array, missed: Array) -> list[float]:
 
 
 def _refuse(state: State, bodies: int, first: int) -> None:
-    """Raise where so many bodies have, in all rows, an inertia that cannot be inverted."""
+    """Raise where n bodies have, in all rows, an inertia that cannot be inverted."""
     name = state.model.body_names[first]
     more = f" (nor have {bodies - 1} more)" if bodies > 1 else ""
     raise SingularError(

@@ -324,7 +324,7 @@ _ARGUMENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], t
 def elimination_kernel(
     name: str, steps: dict[str, Program], k: int, columns: int, dtype: np.dtype[Any]
 ) -> KernelSource:
-    """A kernel for systems of blocks (k, k) and right-hand sides of so many columns.
+    """A kernel for systems of blocks (k, k) and right-hand sides of n columns.
 
         solve_tiles(diagonal, coupling, right, solution, order, groups, workspace, rows, batch, tiles)
         reduce_blocks(diagonal, coupling, right, found, ahead, behind, workspace, rows, batch, distance)
@@ -336,7 +336,7 @@ def elimination_kernel(
     `reduce_blocks` leaves for `take_blocks`, (2 k^2 + k columns + k, n, batch). `rows` is n. `ahead`, `behind` (n,):
     blocks before and after each in its system. `order` (n,): places of blocks, system after system; `groups` (number
     of groups, 3): systems of one length, that length, where they begin in `order`, and how many there are; `tiles`:
-    how many of `TILE` places they fill, so many systems of each group and row in one as have room.
+    how many of `TILE` places they fill, n systems of each group and row in one as have room.
 
     Args:
         name: one of these.

@@ -313,7 +313,7 @@ def scan_kernels(
 
     Arrays: elements and prefixes (size, n, batch); totals, and carry, their prefixes, (size, tiles, batch). `begin`
     (n,): for each position in the order of the scan, where its segment begins. `rows` is n, `length` that of a run
-    (`run_length`), a tile being so many runs as `lanes`, and `carried` says whether there is a carry.
+    (`run_length`), a tile being as many runs as `lanes`, and `carried` says whether there is a carry.
 
     Args:
         composition: out (size,) from in0 (size,) and in1 (size,), in0 being nearer the root.

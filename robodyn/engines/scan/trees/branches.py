@@ -20,7 +20,7 @@ from robodyn.model import Model
 from robodyn.tree import Indices, Tree
 
 _FEW, _FEWER = 64, 16
-"""A matrix is filled tile by tile, unless it is larger than that and has so many times fewer entries than places."""
+"""A matrix is filled tile by tile, unless it is larger than that and has this many times fewer entries than places."""
 
 
 class Level(NamedTuple):

@@ -31,7 +31,7 @@ _ON_A_DEVICE = 1 << 22
 _TILE = 1 << 20
 """The same for tiles."""
 _ONE_THREAD = 1 << 18
-"""Multiplications in a product of tiles: up to so many, BLAS libraries stay in one thread. Products this thin gain
+"""Multiplications in a product of tiles: up to this many, BLAS libraries stay in one thread. Products this thin gain
 little from several, and where other processes keep the cores busy they take a hundred times as long."""
 _SHORTEST = 16
 """Side of a tile, however large the batch is."""
