@@ -254,10 +254,21 @@ def random_program(seed, count):
 @kinds
 @pytest.mark.parametrize("seed", range(6))
 def test_random_programs_have_llvms_bits(seed, level, dtype):
+    compare(seed, 150, level, dtype)
+
+
+@pytest.mark.nightly
+@kinds
+@pytest.mark.parametrize("seed", range(100, 160))
+def test_many_random_programs_have_llvms_bits(seed, level, dtype):
+    compare(seed, 30 + 10 * (seed % 60), level, dtype)
+
+
+def compare(seed, count, level, dtype):
     from robodyn.codegen.llvm.jit import Code, compile_object
     from robodyn.codegen.llvm.unrolled import unrolled_module
 
-    program, target = random_program(seed, 150), host_target(level)
+    program, target = random_program(seed, count), host_target(level)
     wanted_dtype = np.dtype(dtype)
     width = target.width(wanted_dtype)
     least = Staging(SIZES[dtype], level == "avx512", int, len).registers + 3
