@@ -254,7 +254,7 @@ def random_program(seed, count):
 @kinds
 @pytest.mark.parametrize("seed", range(6))
 def test_random_programs_have_llvms_bits(seed, level, dtype):
-    compare(seed, 150, level, dtype)
+    compare(seed, 150, level, dtype, plain=True)
 
 
 @pytest.mark.nightly
@@ -264,7 +264,8 @@ def test_many_random_programs_have_llvms_bits(seed, level, dtype):
     compare(seed, 30 + 10 * (seed % 60), level, dtype)
 
 
-def compare(seed, count, level, dtype):
+def compare(seed, count, level, dtype, plain=False):
+    """Bits of random programs; `plain`: roundings and ranges let results be compared with plain arithmetic, too."""
     from robodyn.codegen.llvm.jit import Code, compile_object
     from robodyn.codegen.llvm.unrolled import unrolled_module
 
@@ -284,16 +285,17 @@ def compare(seed, count, level, dtype):
             outputs = [np.full((rows, port.size), 777.0, dtype) for port in program.outputs]
             run(loaded.address("kernel"), [*given, *outputs], width)
             found.append(outputs)
-        exact = {port.name: array.astype(float) for port, array in zip(program.inputs, given, strict=True)}
-        with np.errstate(all="ignore"):
-            plain = program.evaluate(exact)
         for outputs in found[1:]:
             for one, other in zip(found[0], outputs, strict=True):
                 np.testing.assert_array_equal(one, other)
                 np.testing.assert_array_equal(np.signbit(one) & ~np.isnan(one), np.signbit(other) & ~np.isnan(other))
-        for one, port in zip(found[0], program.outputs, strict=True):
-            sound = np.isfinite(plain[port.name]) & (np.abs(given[0][:, :1]) < 100)
-            np.testing.assert_allclose(one[sound], plain[port.name][sound], rtol=2e-3, atol=2e-3)
+        if plain:
+            exact = {port.name: array.astype(float) for port, array in zip(program.inputs, given, strict=True)}
+            with np.errstate(all="ignore"):
+                wanted = program.evaluate(exact)
+            for one, port in zip(found[0], program.outputs, strict=True):
+                sound = np.isfinite(wanted[port.name]) & (np.abs(given[0][:, :1]) < 100)
+                np.testing.assert_allclose(one[sound], wanted[port.name][sound], rtol=2e-3, atol=2e-3)
 
 
 @kinds
