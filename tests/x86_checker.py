@@ -96,6 +96,22 @@ class Checker:
             self._require_inside(rows, a, x)
             for k, each in enumerate(self.read(d)):
                 self.rows[rows, row, x + k] = each
+        elif code == I.EXTRACT:
+            lane = self.read(x)[a * self.parts : (a + 1) * self.parts]
+            self.registers[d] = lane + (None,) * (self.width - self.parts)
+        elif code in range(I.STORE_LANE, I.STORE_ONE + 1):
+            lanes, half = self.read(d), self.parts // 2
+            start, count = {
+                I.STORE_LANE: (a * self.parts, self.parts),
+                I.STORE_LOW: (0, half),
+                I.STORE_HIGH: (half, half),
+                I.STORE_ONE: (a, 1),
+            }[code]
+            rows, row = self.at
+            inside = [block for block in self.blocks if block.rows == rows and block.start <= x]
+            assert any(x + count <= block.start + len(block.values) for block in inside), "a column of no block"
+            for k, each in enumerate(lanes[start : start + count]):
+                self.rows[rows, row, x + k] = each
         elif code in range(I.LOW, I.ODD + 1):
             self.registers[d] = self._shuffled(code, self.registers[a], self.registers[x])
         elif code == I.MASK:

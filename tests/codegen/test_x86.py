@@ -60,6 +60,15 @@ def instructions_of(encoder):
             for d, mask in itertools.product(range(count), (-1, *masks)):
                 yield code, d, mask, rng.choice((0, 1, 8, 16, 31, 100))
             continue
+        if code == I.EXTRACT:
+            yield from ((code, d, lane, x) for d, lane, x in itertools.product(range(count), range(4), (0, 7, 9, 31)))
+            yield from ((code, 5, lane, x) for lane, x in itertools.product(range(4), range(count)))
+            continue
+        if I.STORE_LANE <= code <= I.STORE_ONE:
+            parts = range(4) if code in (I.STORE_LANE, I.STORE_ONE) else (0,)
+            starts = (0, 1, 2, 3, 4, 8, 100, 127, 128, 1000)
+            yield from ((code, *each) for each in itertools.product(range(count), parts, starts))
+            continue
         alone = form.sources == 1
         if code not in (I.LOAD, I.STORE):
             for d in range(count):

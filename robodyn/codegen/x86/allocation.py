@@ -250,7 +250,7 @@ class Allocator:
         assert self.staging is not None
         where, registers = self.where, []
         constants: dict[int, int] = {}
-        count = self.staging.registers
+        count = self.staging.stored_registers(len(operands))
         for k, (value, later) in enumerate(zip(operands, following, strict=True)):
             if self._is_constant(value):
                 register = self._hold()
@@ -264,7 +264,7 @@ class Allocator:
                 moved = (LOAD, ~self.home[value]) if held is None else (MOVE, held)
                 self.code.append((moved[0], register, 0, moved[1]))
             registers.append(register)
-            if k == 0 and constants and set(operands) == {value}:
+            if k == 0 and constants and set(operands) == {value} and count == self.staging.registers:
                 registers *= count - 1
                 break
         registers += [self._hold() for _ in range(count - len(registers))]

@@ -18,6 +18,7 @@ from robodyn.codegen.x86.instructions import (
     CHOOSE,
     DIV,
     EVEN,
+    EXTRACT,
     FMA132,
     FMA213,
     FMA231,
@@ -50,6 +51,10 @@ from robodyn.codegen.x86.instructions import (
     SPREAD,
     SQRT,
     STORE,
+    STORE_HIGH,
+    STORE_LANE,
+    STORE_LOW,
+    STORE_ONE,
     STORE_ROW,
     SUB,
     XOR,
@@ -67,7 +72,8 @@ class Form:
     """How an instruction is encoded.
 
     `map`, `prefix`, `w`, `opcode`: as in the manual; `digit`: what stands in the place of the destination, which is the
-    first source's then; `last`: the byte at the end; `sources`: 1 where there is no first source.
+    first source's then; `last`: the byte at the end; `sources`: 1 where there is no first source; `wide`: 64 bytes of
+    the register, or 16.
     """
 
     opcode: int
@@ -77,6 +83,7 @@ class Form:
     digit: int | None = None
     last: int | None = None
     sources: int = 2
+    wide: bool = True
 
 
 def forms(itemsize: int, wide: bool) -> dict[int, Form]:
@@ -112,6 +119,9 @@ def forms(itemsize: int, wide: bool) -> dict[int, Form]:
         found |= {EVEN: Form(0x23, 3, w=1, last=0x88), ODD: Form(0x23, 3, w=1, last=0xDD)}
         found |= {LOAD_ROW: found[LOAD], STORE_ROW: found[STORE]}
         found |= {code: Form(0x25, 3, w=w, last=table) for code, table in truth_tables().items()}
+        found |= {code: Form(0x19, 3, w=w, sources=1) for code in (EXTRACT, STORE_LANE)}
+        found[STORE_ONE] = Form(0x17, 3, sources=1, wide=False)
+        found |= {STORE_LOW: Form(0x13, w=1, sources=1, wide=False), STORE_HIGH: Form(0x17, w=1, sources=1, wide=False)}
     else:
         found |= {EVEN: Form(0x06, 3, last=0x20), ODD: Form(0x06, 3, last=0x31)}
         found |= {LOAD_ROW: Form(0x2C + double, 2), STORE_ROW: Form(0x2E + double, 2)}
@@ -177,6 +187,12 @@ class Encoder:
             return _mask(a, x)
         if operation in (LOAD_ROW, STORE_ROW):
             return self._row(operation, d, a, x)
+        if operation == EXTRACT:
+            return (_evex(self.forms[EXTRACT]) ^ _D[x] ^ _M[d]).to_bytes(6, "little") + bytes((a,))
+        if operation in _PARTS:
+            modrm, tail = _indexed(x * self.itemsize, _PARTS[operation])
+            last = bytes((a,)) if operation in (STORE_LANE, STORE_ONE) else b""
+            return (_evex(self.forms[operation]) ^ _D[d] ^ modrm << 40).to_bytes(6, "little") + tail + last
         form = self.forms[operation]
         last = b"" if form.last is None else bytes((form.last,))
         if form.digit is not None:
@@ -250,12 +266,14 @@ class Encoder:
 
 
 _COMMUTE = (ADD, MUL, AND, OR, XOR)
+_PARTS = {STORE_LANE: 16, STORE_LOW: 8, STORE_HIGH: 8, STORE_ONE: 4}
+"""Bytes that they write."""
 _BROADCAST = 0x10 << 24
 
 
 def _evex(form: Form) -> int:
     """62, P0, P1, P2, opcode, of registers 0."""
-    p0, p1, p2 = 0xF0 | form.map, form.w << 7 | 0x7C | form.prefix, 0x48
+    p0, p1, p2 = 0xF0 | form.map, form.w << 7 | 0x7C | form.prefix, 0x48 if form.wide else 0x08
     return 0x62 | p0 << 8 | p1 << 16 | p2 << 24 | form.opcode << 32
 
 

@@ -25,6 +25,10 @@ is -1. With 64 bytes a mask is a mask register, otherwise a vector."""
 (MASK,) = range(34, 35)
 """The mask a, of x scalars."""
 
+(EXTRACT, STORE_LANE, STORE_LOW, STORE_HIGH, STORE_ONE) = range(47, 52)
+"""With 64 bytes alone. `EXTRACT`: 16 bytes of x, the a-th, to the beginning of d. The others write to the row, from
+scalar x on: the a-th 16 bytes of d; of its first 16 bytes the lower or the upper half, or the a-th of four scalars."""
+
 (CHOOSE, SIGNED) = 35, 41
 """Of bits of d, a and x in one of six orders, which these codes count up from here as `itertools.permutations` does:
 those of the second where the first is set, and of the third elsewhere; the first, changed where the two others are

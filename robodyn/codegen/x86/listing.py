@@ -11,6 +11,7 @@ from robodyn.codegen.x86.instructions import (
     CHOOSE,
     DIV,
     EVEN,
+    EXTRACT,
     FMA132,
     FMA213,
     FMA231,
@@ -41,6 +42,10 @@ from robodyn.codegen.x86.instructions import (
     SPREAD,
     SQRT,
     STORE,
+    STORE_HIGH,
+    STORE_LANE,
+    STORE_LOW,
+    STORE_ONE,
     STORE_ROW,
     SUB,
     XOR,
@@ -99,6 +104,14 @@ class Listing:
         elif code in (ROWS, ROW):
             register = GENERAL[ROWS_POINTER if code == ROWS else ROW_OFFSET]
             yield f"mov {register}, qword ptr {self._address(*self.encoder.address(~x))}"
+        elif code in (EXTRACT, STORE_LANE):
+            name = f"vextractf{'64x2' if self.double else '32x4'}"
+            place = f"xmm{d}" if code == EXTRACT else f"xmmword ptr {self._in_row(x)}"
+            yield f"{name} {place}, zmm{x if code == EXTRACT else d}, {a}"
+        elif code in (STORE_LOW, STORE_HIGH):
+            yield f"{{evex}} vmov{'l' if code == STORE_LOW else 'h'}pd qword ptr {self._in_row(x)}, xmm{d}"
+        elif code == STORE_ONE:
+            yield f"{{evex}} vextractps dword ptr {self._in_row(x)}, xmm{d}, {a}"
         elif code in (LOAD_ROW, STORE_ROW):
             yield self._row(code == LOAD_ROW, d, a, x * self.encoder.itemsize)
         elif code == STORE:
@@ -140,6 +153,9 @@ class Listing:
             return f"{self.size} {place}"
         item = "qword ptr" if self.double else "dword ptr"
         return f"{item} {place}" + ("" if whole else f"{{1to{self.encoder.bytes // self.encoder.itemsize}}}")
+
+    def _in_row(self, scalar: int) -> str:
+        return self._address(ROWS_POINTER, scalar * self.encoder.itemsize, ROW_OFFSET)
 
     def _row(self, load: bool, d: int, mask: int, offset: int) -> str:
         v, place = self.vector, f"{self.size} {self._address(ROWS_POINTER, offset, ROW_OFFSET)}"

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from robodyn.codegen.x86.instructions import (
     EVEN,
+    EXTRACT,
     HIGH,
     HIGH_PAIRS,
     LOAD,
@@ -23,6 +24,10 @@ from robodyn.codegen.x86.instructions import (
     ODD,
     ROW,
     ROWS,
+    STORE_HIGH,
+    STORE_LANE,
+    STORE_LOW,
+    STORE_ONE,
     STORE_ROW,
     Instruction,
 )
@@ -50,6 +55,15 @@ class Staging:
         self.lanes = 4 if wide else 2
         self.registers = self.width + (1 if wide else 2)
         """Registers that a block takes."""
+        self.narrow = (
+            {} if not wide else {1: (1,), 2: (2,), 3: (2, 1)} if itemsize == 8 else {1: (1,), 2: (2,), 4: (4,)}
+        )
+        """Blocks of few columns that are written in parts of 16 bytes and less: the columns of each part. That takes
+        fewer shuffles."""
+
+    def stored_registers(self, count: int) -> int:
+        """Registers that it takes to store a block of columns."""
+        return count + 1 if count in self.narrow else self.registers
 
     def blocks(self, size: int) -> Iterator[tuple[int, int]]:
         """First columns of the blocks of rows, and how many columns they have."""
@@ -77,11 +91,63 @@ class Staging:
         `constants`: registers that are free to hold a constant, and which one. Constants are shuffled here, not by the
         processor: much of most results is zero.
         """
+        if count in self.narrow:
+            return self._narrow(rows, start, count, registers, constants)
         shuffles, found = self._transposed(registers, constants)
         code, mask = self._masked(count, registers)
         code = [*_defined(shuffles, set(registers[:count])), *code, (ROWS, 0, 0, ~rows)]
         for k, register in enumerate(found):
             code += [(ROW, 0, 0, ~(rows + 1 + k)), (STORE_ROW, register, mask, start)]
+        return code
+
+    def _narrow(
+        self, rows: int, start: int, count: int, registers: Sequence[int], constants: Mapping[int, int]
+    ) -> Code:
+        """A block of few columns; the last register is spare."""
+        spare = registers[-1]
+        code: Code = [(LOAD, register, 0, ~self.vector((value,) * self.width)) for register, value in constants.items()]
+        code.append((ROWS, 0, 0, ~rows))
+        at = 0
+        for part in self.narrow[count]:
+            columns = registers[at : at + part]
+            for row, each in enumerate(self._joined(code, columns, spare)):
+                code += self._parts(rows, start + at, part, row, each, columns[1] if part > 1 else spare)
+            at += part
+        return code
+
+    @staticmethod
+    def _joined(code: Code, columns: Sequence[int], spare: int) -> list[int]:
+        """Columns side by side: each register has scalars of every n-th row, from its own number on."""
+        if len(columns) == 1:
+            return list(columns)
+        a, b = columns[:2]
+        code += [(LOW, spare, a, b), (HIGH, a, a, b)]
+        if len(columns) == 2:
+            return [spare, a]
+        c, d = columns[2:]
+        code += [(LOW, b, c, d), (HIGH, c, c, d)]
+        code += [(LOW_PAIRS, d, spare, b), (HIGH_PAIRS, spare, spare, b)]
+        code += [(LOW_PAIRS, b, a, c), (HIGH_PAIRS, a, a, c)]
+        return [d, spare, b, a]
+
+    def _parts(self, rows: int, start: int, part: int, first: int, register: int, spare: int) -> Code:
+        """Write one of the registers of `_joined`: each 16 bytes are `size / part` rows."""
+        size = self.width // self.lanes
+        code: Code = []
+        for lane in range(self.lanes):
+            row = rows + 1 + size * lane
+            if part == size:
+                code += [(ROW, 0, 0, ~(row + first)), (STORE_LANE, register, lane, start)]
+                continue
+            if lane:
+                code.append((EXTRACT, spare, lane, register))
+            source = spare if lane else register
+            if 2 * part == size:
+                for half, store in enumerate((STORE_LOW, STORE_HIGH)):
+                    code += [(ROW, 0, 0, ~(row + 2 * first + half)), (store, source, 0, start)]
+            else:
+                for k in range(size):
+                    code += [(ROW, 0, 0, ~(row + k)), (STORE_ONE, source, k, start)]
         return code
 
     def _masked(self, count: int, registers: Sequence[int]) -> tuple[Code, int]:
