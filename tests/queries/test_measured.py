@@ -76,7 +76,8 @@ def test_sections_and_devices_are_kept_beside_each_other() -> None:
 
 
 _KEEPS = """
-from robodyn import measured, scheduler
+from robodyn import measured
+from robodyn.queries import scheduler
 from robodyn.engines.gpu import choice
 from robodyn.engines.scan import costs
 

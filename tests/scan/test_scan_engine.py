@@ -189,7 +189,7 @@ def test_the_choice_is_the_least_estimate(monkeypatch):
     dear = {name: tuple(1.0 for _ in names) for name, names in cost_model.TERMS.items()}
     for cheap in ("twist_pair", "rnea_world"):
         chosen = cost_model.Costs({**dear, cheap: (0.0, 0.0, 1e-9)}, "made up")
-        monkeypatch.setattr("robodyn.engines.scan.engine.current_costs", lambda found=chosen: found)
+        monkeypatch.setattr("robodyn.engines.scan.scans.current_costs", lambda found=chosen: found)
         monkeypatch.setattr(cost_model, "current_costs", lambda found=chosen: found)
         explanation = scans(model).explain("inverse_dynamics", 7)
         assert explanation.method == cheap == next(iter(explanation.estimates))
