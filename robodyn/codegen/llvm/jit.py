@@ -18,6 +18,8 @@ from robodyn.codegen.pages import require_executable
 from robodyn.errors import UnavailableError
 from robodyn.forks import await_imports
 
+OPT = 1
+"""Level of LLVM's code generator. Level 2 takes twice the time for code that runs no faster."""
 _LOCK = threading.RLock()
 """LLVM's global state is not safe to use from several threads at once; compiling in the background waits its turn."""
 

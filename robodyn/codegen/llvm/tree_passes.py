@@ -145,11 +145,11 @@ def passes() -> Callable[..., None]:
     """
     from robodyn.codegen.cache import ObjectCache
     from robodyn.codegen.keys import compiled
-    from robodyn.codegen.llvm.jit import Code
+    from robodyn.codegen.llvm.jit import OPT, Code
     from robodyn.codegen.llvm.target import host_target
 
     target = host_target()
-    code = Code(compiled(_MODULE, "passes over trees", target, 1, ObjectCache.from_environment()), target)
+    code = Code(compiled(_MODULE, "passes over trees", target, OPT, ObjectCache.from_environment()), target)
 
     def run(name: str, parent: NDArray[np.intp], *arrays: NDArray[np.intp]) -> None:
         signature = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * (1 + len(arrays)))

@@ -32,6 +32,8 @@ class _Groups:
 
     @staticmethod
     def of(operations: Sequence[Operation]) -> _Groups:
+        """The groups of operations: as many sines one behind the other as there are side by side, or fewer where one
+        needs another."""
         found = _Groups()
         latest: dict[int, int] = {}
         """The last sine that a node depends on."""

@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol
 from robodyn.codegen.cache import ObjectCache
 from robodyn.codegen.collector import no_collection
 from robodyn.codegen.keys import Linked, compiled
-from robodyn.codegen.llvm.jit import Code, assembly
+from robodyn.codegen.llvm.jit import OPT, Code, assembly
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.x86.driver import driver_module
 from robodyn.codegen.x86.encoding import ARRAY_POINTERS
@@ -23,8 +23,6 @@ from robodyn.engines.cpu.request import Request
 from robodyn.errors import UnavailableError
 from robodyn.tracing.program import Program
 
-OPT = 1
-"""Level of LLVM's code generator. Level 2 takes twice the time for code that runs no faster."""
 BACKEND_VARIABLE = "ROBODYN_CPU_BACKEND"
 """Environment variable that forces a code generator: "x86" or "llvm"; "auto" chooses."""
 _BACKENDS = ("auto", "x86", "llvm")

@@ -13,11 +13,11 @@ from robodyn.arguments import Array
 from robodyn.cached import cached_property
 from robodyn.codegen.cache import ObjectCache
 from robodyn.codegen.keys import Linked, compiled, compiling
-from robodyn.codegen.llvm.jit import Code, assembly
+from robodyn.codegen.llvm.jit import OPT, Code, assembly
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.loop_plan import Traits
-from robodyn.engines.cpu.backends import OPT, Loaded
+from robodyn.engines.cpu.backends import Loaded
 from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.engines.cpu.request import Request, input_names
 from robodyn.engines.cpu.route import Route, Whole, find_route, too_wide

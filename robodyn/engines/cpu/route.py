@@ -10,7 +10,8 @@ from typing import Literal
 from robodyn.chains import Chain, Derivative, Stage, Step, StepPart, Units
 from robodyn.codegen.cache import ObjectCache
 from robodyn.codegen.keys import Linked
-from robodyn.engines.cpu.backends import OPT, Backend, backend_of
+from robodyn.codegen.llvm.jit import OPT
+from robodyn.engines.cpu.backends import Backend, backend_of
 from robodyn.engines.cpu.chains.solves import solve_operations
 from robodyn.engines.cpu.request import Request
 from robodyn.errors import UnavailableError

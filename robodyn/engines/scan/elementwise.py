@@ -150,9 +150,9 @@ def traced(of: Elementwise) -> Program:
 def _machine_code(of: Elementwise, dtype: np.dtype[Any]) -> bytes:
     from robodyn.codegen.cache import ObjectCache
     from robodyn.codegen.keys import Linked
+    from robodyn.codegen.llvm.jit import OPT
     from robodyn.codegen.llvm.target import host_target
     from robodyn.codegen.llvm.unrolled import unrolled_module
-    from robodyn.engines.cpu.backends import OPT
 
     program = traced(of)
     target = host_target()

@@ -103,8 +103,8 @@ class _Chained:
         if not flushes:
             calls.append(self.flush(chain.results))
         # Programs first: what LLVM compiles meanwhile does not load before it is done with all of it.
-        programs = [isinstance(call, partial) for call in calls]
-        found = {k: calls[k]() for wanted in (True, False) for k, program in enumerate(programs) if program == wanted}
+        programs = {k for k, stage in enumerate(chain.stages) if isinstance(stage, Stage)}
+        found = {k: calls[k]() for k in sorted(range(len(calls)), key=lambda k: k not in programs)}
         for k in range(len(calls)):
             self.take(*found[k])
         users = [*input_names(self.request), *(FLUSHED + name for name in chain.results)]
