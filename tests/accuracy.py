@@ -1,6 +1,6 @@
 """The CPU engine against the reference engine on every robot at hand, in double and in single precision.
 
-python tests/accuracy.py           prints the tables of docs/accuracy.md
+python tests/accuracy.py           prints the tables of docs/accuracy_engines.md
 python tests/accuracy.py --write   writes them there
 
 Some minutes on one core, most of them for compiling; half a minute where the code is in the cache.
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import robots
 from oracles.quantities import CANCELLED, Array, States, inertia, random_states, relative
-from pages import ACCURACY, between
+from pages import publish
 
 import robodyn as rd
 from robodyn.codegen.llvm.target import host_target
@@ -121,14 +121,8 @@ def main(write: bool) -> None:
     """Measure everything; print it or write it."""
     own = [measure(path, ("fixed", "floating")) for path in robots.OWN]
     shared = [row for row in (measure(path, ("floating",)) for path in robots.SHARED) if row.nv]
-    text = ACCURACY.read_text()
-    for dtype in COLUMNS:
-        text = between(text, f"cpu {dtype}", table(dtype, own, shared))
-    text = between(text, "cpu level", f"Measured with code for `{host_target().level}`.")
-    if write:
-        ACCURACY.write_text(text)
-    else:
-        print(text)
+    tables = {f"cpu {dtype}": table(dtype, own, shared) for dtype in COLUMNS}
+    publish(tables | {"cpu level": f"Measured with code for `{host_target().level}`."}, write=write)
 
 
 if __name__ == "__main__":

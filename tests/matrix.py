@@ -1,7 +1,7 @@
 """Every robot at hand against Pinocchio and MuJoCo, every link of it, and single precision against double.
 
 pytest -m matrix                 holds every robot to the tolerances
-python tests/matrix.py           prints the tables of docs/accuracy.md
+python tests/matrix.py           prints the tables of the pages on accuracy (docs/accuracy*.md)
 python tests/matrix.py --write   writes them there
 """
 
@@ -18,7 +18,7 @@ import robots
 from oracles import mujoco_oracle, pinocchio_models
 from oracles.cases import Case, NothingMoves, make_case, urdf_case
 from oracles.quantities import QUANTITIES, Quantity, States
-from pages import ACCURACY, between
+from pages import publish
 
 import robodyn as rd
 
@@ -163,14 +163,8 @@ def main(write: bool) -> int:
     }
     mujoco = {"mujoco": [measure_mujoco(path) for path in [*robots.OWN, *robots.SHARED]]}
     single = {"single": [measure_single(robots.shared(name)) for name in IN_SINGLE]}
-    text = ACCURACY.read_text()
-    for mark, rows in (pinocchio | mujoco | single).items():
-        text = between(text, mark, table(rows))
-    text = between(between(text, "versions", versions()), "quantities", quantities())
-    if write:
-        ACCURACY.write_text(text)
-    else:
-        print(text)
+    tables = {mark: table(rows) for mark, rows in (pinocchio | mujoco | single).items()}
+    publish(tables | {"versions": versions(), "quantities": quantities()}, write=write)
     judged = [row for rows in (pinocchio | mujoco).values() for row in rows]
     for row in judged:
         for what, (error, allowed) in row.failures.items():

@@ -60,7 +60,8 @@ def _times_grid(points: Sequence[Point], robot: str, times: float) -> Goal:
     point = at(points, robot, "forward_dynamics", BATCH)
     ours = point.states_per_s if point else None
     return Goal(
-        f"{robot}: forward dynamics, {DTYPE}, {BATCH:,} states, over GRiD's {number(rate)} states/s of {theirs.robot}",
+        f"{robot}: forward dynamics, {DTYPE}, {BATCH:,} states, over GRiD's {number(rate)} states/s of {theirs.robot} "
+        f"({published.GRID_HARDWARE})",
         f"{times:g} x",
         NOT_MEASURED if ours is None else f"{ours / rate:.3g} x",
         None if ours is None else ours >= times * rate,
