@@ -18,8 +18,7 @@ from robodyn.description import JOINT_TYPES
 from robodyn.questions import QUESTIONS
 
 jnp, forward_ad = jax.numpy, torch.autograd.forward_ad
-# PyTorch's own, at the first use of its forward mode.
-pytestmark = pytest.mark.filterwarnings(r"ignore:`?torch\.jit:DeprecationWarning")
+pytestmark = pytest.mark.extras
 
 # Roundings of two formulations of one quantity, relative to its largest entry.
 VALUES = 1e-9

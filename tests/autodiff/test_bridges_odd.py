@@ -28,11 +28,8 @@ import robodyn.torch
 from robodyn.questions import QUESTIONS
 
 jnp = jax.numpy
-# PyTorch's own, at the first use of its tracers.
-pytestmark = [
-    pytest.mark.filterwarnings(r"ignore:`?torch\.jit:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
-]
+# PyTorch's own, of its tracers.
+pytestmark = [pytest.mark.extras, pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")]
 
 
 # What a user may pass in.

@@ -29,6 +29,8 @@ from robodyn.autodiff.calls import QuestionCall  # noqa: E402
 from robodyn.jax import primitives, wrap  # noqa: E402
 from robodyn.questions import QUESTIONS  # noqa: E402
 
+pytestmark = pytest.mark.extras
+
 EVERY_KIND = tuple(kind.name for kind in KINDS)
 STEP = 1e-6
 # Central differences: truncation of STEP^2 and roundings of 1e-16 / STEP.

@@ -33,6 +33,7 @@ from robodyn.jax import cuda_handler, primitives, wrap  # noqa: E402
 from robodyn.jax.interface import Handlers, interface_minor  # noqa: E402
 from robodyn.questions import QUESTIONS  # noqa: E402
 
+pytestmark = pytest.mark.extras
 on_host = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 STREAM = 0x5EED
 
@@ -107,7 +108,7 @@ def a_launch(model, query, rows, options):
 
 
 @on_host
-@pytest.mark.parametrize("kernel", ["printed", "thread", "warp"])
+@pytest.mark.parametrize("kernel", ["unrolled", "thread", "warp"])
 def test_a_handler_launches_the_kernel(kernel, arm, device):
     launch, columns, names = a_launch(arm, "inverse_dynamics", 70, GpuOptions(kernel))
     handler, caller = cuda_handler.CudaHandler([(device, launch)], columns), Caller(STREAM)
@@ -155,7 +156,7 @@ def test_a_handler_refuses_what_is_not_its_kernels(arm, device):
 
 @on_host
 def test_a_handler_passes_errors_on(arm, device):
-    launch, columns, _ = a_launch(arm, "gravity_force", 2, GpuOptions("printed"))
+    launch, columns, _ = a_launch(arm, "gravity_force", 2, GpuOptions("unrolled"))
     handler = cuda_handler.CudaHandler([(device, launch)], columns)
     q = np.zeros((2, 3))
     caller = Caller(STREAM, error=0xE)
@@ -170,7 +171,7 @@ def test_a_handler_passes_errors_on(arm, device):
 def test_names_of_kernels_are_the_same_for_the_same_kernel(arm, device):
     names = {}
     for query in ("gravity_force", "bias_force"):
-        for options in (GpuOptions("printed"), GpuOptions("thread"), GpuOptions("printed")):
+        for options in (GpuOptions("unrolled"), GpuOptions("thread"), GpuOptions("unrolled")):
             launch, columns, _ = a_launch(arm, query, 2, options)
             names.setdefault((query, options.kernel), set()).add(
                 cuda_handler.target_name("t", launch.kernel.source, columns)

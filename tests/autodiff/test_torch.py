@@ -20,8 +20,7 @@ from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap  # noqa: E402
 
 from robodyn.torch import wrap  # noqa: E402
 
-# PyTorch's own, at the first use of its forward mode.
-pytestmark = pytest.mark.filterwarnings(r"ignore:`?torch\.jit:DeprecationWarning")
+pytestmark = pytest.mark.extras
 
 # Central differences: truncation of 1e-6^2 and roundings of 1e-16 / 1e-6.
 CHECK = {"eps": 1e-6, "atol": 1e-6, "rtol": 1e-5}

@@ -23,8 +23,7 @@ import robodyn.torch as bridge  # noqa: E402
 from robodyn.engines.gpu import GpuOptions, engine  # noqa: E402
 from robodyn.torch import TorchDynamics, wrap  # noqa: E402
 
-# PyTorch's own, at the first use of its forward mode.
-pytestmark = pytest.mark.filterwarnings(r"ignore:`?torch\.jit:DeprecationWarning")
+pytestmark = pytest.mark.extras
 on_host = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 
 STREAM = 0x5EED

@@ -283,8 +283,8 @@ def test_wrong_answers_are_not_timed(device):
     assert point.problem.startswith("WRONG") and point.kernel_s is None
     (trial,) = fit.trials(plan, "small", made)
     dyn = rd.Dynamics(made.model, engine="gpu")
-    fit._measure_kernel(host_machine(device), made, dyn, "printed", [trial], 0.0)
-    assert trial.problems["printed"].startswith("WRONG") and not trial.seconds
+    fit._measure_kernel(host_machine(device), made, dyn, "unrolled", [trial], 0.0)
+    assert trial.problems["unrolled"].startswith("WRONG") and not trial.seconds
     found = suite.Measured([point], [], [], [], [trial])
     assert len(suite.remarks(found)) == 1
     assert "small, inverse_dynamics, float64, batch 3" in suite.remarks(found)[0]
@@ -314,7 +314,7 @@ def test_kernels_that_fail_are_named_and_others_measured(device, monkeypatch):
     plan = replace(PLAN, queries=("inverse_dynamics",), fitted=(3, 4), held_out=())
     fit.measure(host_machine(device), plan, found := [], lambda text: None)
     for trial in found:
-        assert set(trial.seconds) == {"printed", "thread"}  # a block of this robot is a warp
+        assert set(trial.seconds) == {"unrolled", "thread"}  # a block of this robot is a warp
         assert all("cannot compile" in trial.problems[name] for name in ("warp", "block"))
     assert len(loads) == 4  # nobody tries again
 
@@ -367,7 +367,7 @@ def test_what_is_measured_holds_for_calls_with_forces_too():
 
 
 def test_partitions_show_the_fastest_kernel_of_each():
-    seconds = {"thread, split": 4e-6, "warp, split": 2e-6, "warp, fused": 3e-6, "warp": 1e-6, "printed": 5e-6}
+    seconds = {"thread, split": 4e-6, "warp, split": 2e-6, "warp, fused": 3e-6, "warp": 1e-6, "unrolled": 5e-6}
     each = partitions.Partition("arm", 1024, seconds, cpu_s=7e-6)
     assert each.cells() == ("1,024", "2 us (warp)", "3 us (warp)", "1 us (warp)", "2 x", "5 us", "7 us")
     assert partitions.Partition("arm", 16).cells() == ("16", *(NOT_MEASURED,) * 6)
@@ -453,6 +453,7 @@ def test_a_long_call_is_recorded_alone(device):
 # Peers.
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("query", list(peers.NAMES))
 @pytest.mark.parametrize("robot", ["arm7", "quadruped, floating"])
 def test_jax_is_asked_what_we_are_asked(robot, query):

@@ -423,6 +423,7 @@ def test_the_runner_times_first_answers():
     assert "reference" in out
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize(("robot", "base"), [("arm7", FIXED), ("quadruped", FLOATING), ("cartpole", FIXED)])
 def test_the_plain_text_in_jax_is_right(robot, base):
     pytest.importorskip("jax")

@@ -13,7 +13,7 @@ from gpu_host import SANITIZERS, missing, run_sanitized
 from gpu_host.cases import _left, states, wanted
 
 import robodyn as rd
-from robodyn.engines.gpu.rolled import rolled_kernels
+from robodyn.engines.gpu.rolled_kernels import rolled_kernels
 from robodyn.errors import UnavailableError
 from robodyn.questions import plain_questions
 from robodyn.tracing.unrolled import output_shape

@@ -276,7 +276,7 @@ def test_many_random_programs_have_llvms_bits(seed, level, dtype):
 def compare(seed, count, level, dtype, plain=False):
     """Bits of random programs; `plain`: roundings and ranges let results be compared with plain arithmetic, too."""
     from robodyn.codegen.llvm.jit import Code, compile_object
-    from robodyn.codegen.llvm.unrolled import unrolled_module
+    from robodyn.codegen.llvm.unrolled_code import unrolled_module
 
     program, target = random_program(seed, count), host_target(level)
     wanted_dtype = np.dtype(dtype)

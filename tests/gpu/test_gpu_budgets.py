@@ -19,9 +19,9 @@ from test_gpu_compile import compiles
 import robodyn as rd
 from robodyn.engines.gpu.compiler import Report, compile_reported
 from robodyn.engines.gpu.occupancy import resident_blocks
-from robodyn.engines.gpu.printed import print_program, printed_kernel, traced
-from robodyn.engines.gpu.rolled import rolled_kernel
+from robodyn.engines.gpu.rolled_kernels import rolled_kernel
 from robodyn.engines.gpu.source import SHARED_BYTES, WARP, KernelSource
+from robodyn.engines.gpu.unrolled_kernels import print_program, traced, unrolled_kernel
 
 pytestmark = compiles
 
@@ -31,7 +31,7 @@ DTYPES = ("float32", "float64")
 KINDS = ("thread", "warp", "block")
 
 # Registers, bytes of stack, bytes of spills: what NVRTC 13.0 gives for sm_90.
-PRINTED = {
+UNROLLED = {
     ("arm6", "inverse_dynamics", "float32"): (72, 0, 0),
     ("arm7", "inverse_dynamics", "float32"): (74, 0, 0),
     ("arm7", "inverse_dynamics", "float64"): (130, 0, 0),
@@ -83,9 +83,9 @@ def _model(name: str) -> rd.Model:
 
 
 @cache
-def _printed(robot: str, query: str, dtype: str) -> KernelSource:
+def _unrolled(robot: str, query: str, dtype: str) -> KernelSource:
     task = rd.Dynamics(_model(robot), engine="reference").plain_task(query)
-    return printed_kernel(_model(robot), task, dtype, name=query)
+    return unrolled_kernel(_model(robot), task, dtype, name=query)
 
 
 def _check(source: KernelSource, arch: str, registers: int, stack: int, spills: int) -> Report:
@@ -100,16 +100,16 @@ def _check(source: KernelSource, arch: str, registers: int, stack: int, spills: 
     return report
 
 
-@pytest.mark.parametrize(("robot", "query", "dtype"), tuple(PRINTED))
-def test_gpu_budget_of_printed_kernels(robot: str, query: str, dtype: str) -> None:
-    source = _printed(robot, query, dtype)
-    assert _check(source, "sm_90", *PRINTED[robot, query, dtype]).shared_bytes > 0
+@pytest.mark.parametrize(("robot", "query", "dtype"), tuple(UNROLLED))
+def test_gpu_budget_of_unrolled_kernels(robot: str, query: str, dtype: str) -> None:
+    source = _unrolled(robot, query, dtype)
+    assert _check(source, "sm_90", *UNROLLED[robot, query, dtype]).shared_bytes > 0
 
 
 @pytest.mark.parametrize("robot", ["arm6", "arm7"])
 @pytest.mark.parametrize("query", ["inverse_dynamics", "forward_dynamics"])
-def test_gpu_budget_of_printed_kernels_on_an_older_gpu(robot: str, query: str) -> None:
-    _check(_printed(robot, query, "float32"), "sm_80", *PRINTED[robot, query, "float32"])
+def test_gpu_budget_of_unrolled_kernels_on_an_older_gpu(robot: str, query: str) -> None:
+    _check(_unrolled(robot, query, "float32"), "sm_80", *UNROLLED[robot, query, "float32"])
 
 
 def _cases() -> Iterator[tuple[str, str, str, str, str]]:
@@ -151,7 +151,7 @@ def test_gpu_kernel_that_asks_for_shared_memory() -> None:
     """What is asked for at launch is not in the report, which is of static memory."""
     model = _model("quadruped")
     task = rd.Dynamics(model, engine="reference").plain_task("mass_matrix")
-    source = printed_kernel(model, task, "float32", shared_bytes=100 << 10)
+    source = unrolled_kernel(model, task, "float32", shared_bytes=100 << 10)
     report = compile_reported(source, "sm_90").report
     assert source.shared_bytes > SHARED_BYTES
     assert (report.shared_bytes, report.stack_bytes) == (0, 0)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import test_gpu_printed as printed
+import test_gpu_unrolled as unrolled
 from conftest import TOLERANCE, random_states, relative
 from gpu_host import missing
 from gpu_host.cases import check
@@ -33,8 +33,8 @@ from robodyn.description import JOINT_TYPES
 from robodyn.engines.gpu import GpuOptions, engine, staging
 from robodyn.engines.gpu.device import Device, default_device
 from robodyn.engines.gpu.options import FUSIONS, KERNELS
-from robodyn.engines.gpu.printed import print_program
-from robodyn.engines.gpu.rolled import rolled_kernel, rolled_kernels
+from robodyn.engines.gpu.rolled_kernels import rolled_kernel, rolled_kernels
+from robodyn.engines.gpu.unrolled_kernels import print_program
 from robodyn.questions import QUESTIONS, plain_questions
 
 DTYPES = ("float64", "float32")
@@ -106,10 +106,10 @@ def test_gpu_device_runs_kernels_as_the_host_does() -> None:
 
 
 @on_gpu
-@pytest.mark.parametrize("dtype,group", [(dtype, group) for dtype in DTYPES for group in printed.groups(dtype)])
-def test_gpu_device_runs_printed_kernels(cuda: Device, dtype: str, group: str) -> None:
-    for case in printed.cases(dtype)[group]:
-        name = printed.kernel_name(case)
+@pytest.mark.parametrize("dtype,group", [(dtype, group) for dtype in DTYPES for group in unrolled.groups(dtype)])
+def test_gpu_device_runs_unrolled_kernels(cuda: Device, dtype: str, group: str) -> None:
+    for case in unrolled.cases(dtype)[group]:
+        name = unrolled.kernel_name(case)
         source = print_program(case.program, np.dtype(dtype), name, **dict(case.options))
         allowed = max(case.tolerance(dtype), TOLERANCE[dtype])
         options = {"base": case.base, "link": case.link, "tolerance": allowed}

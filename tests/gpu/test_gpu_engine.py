@@ -24,7 +24,7 @@ from robodyn.chains import along
 from robodyn.engines.gpu import GpuOptions, compiler, device, engine, staging
 from robodyn.engines.gpu.choice import SECTION, Variant, variants
 from robodyn.engines.gpu.options import FUSIONS, KERNELS
-from robodyn.engines.gpu.printed import printed_kernel
+from robodyn.engines.gpu.unrolled_kernels import unrolled_kernel
 from robodyn.measured import Row, Table, forget, keep
 from robodyn.questions import QUESTIONS
 
@@ -156,8 +156,8 @@ def test_gpu_engine_knows_joint_forces(host: HostDevice) -> None:
 @pytest.mark.parametrize("fusion", FUSIONS)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_gpu_engine_runs_the_kernel_that_is_asked_for(kernel: str, fusion: str, host: HostDevice) -> None:
-    if kernel == "printed" and fusion != "complete":
-        with pytest.raises(rd.ArgumentError, match=f"fusion: got '{fusion}' for printed kernels"):
+    if kernel == "unrolled" and fusion != "complete":
+        with pytest.raises(rd.ArgumentError, match=f"fusion: got '{fusion}' for unrolled kernels"):
             GpuOptions(kernel, fusion)
         return
     model = rd.random_tree(3, seed=1, joints=("revolute",))
@@ -222,10 +222,10 @@ def test_gpu_engine_falls_back_where_a_kernel_does_not_compile(arm: rd.Model, ho
 
 def test_gpu_engine_names_what_is_too_large_to_print(host: HostDevice) -> None:
     model = rd.auto_tree(400)
-    dyn = rd.Dynamics(model, engine="gpu", gpu=GpuOptions("printed"))
+    dyn = rd.Dynamics(model, engine="gpu", gpu=GpuOptions("unrolled"))
     with pytest.raises(rd.UnavailableError, match=r"too large for straight-line code; kernels that take it: 'thread'"):
         dyn.forward_dynamics_gradient(*random_states(model, (1,)))
-    assert Variant("printed") not in variants(model, dyn.plain_task("forward_dynamics_gradient"))
+    assert Variant("unrolled") not in variants(model, dyn.plain_task("forward_dynamics_gradient"))
 
 
 # Batches.
@@ -346,7 +346,7 @@ def test_errors_of_cuda_are_told_apart(arm: rd.Model) -> None:
             raise CudaError("no memory")
 
     cupy = SimpleNamespace(cuda=SimpleNamespace(Module=Module, driver=None))
-    source = printed_kernel(arm, rd.Dynamics(arm).plain_task("inverse_dynamics"), np.dtype(np.float64))
+    source = unrolled_kernel(arm, rd.Dynamics(arm).plain_task("inverse_dynamics"), np.dtype(np.float64))
     with pytest.raises(rd.UnavailableError, match=r"CUDA does not load kernel \(no memory\)"):
         device._CudaKernel(cupy, source, b"")
     with pytest.raises(MemoryError, match="no memory"):
@@ -364,7 +364,7 @@ def test_a_machine_without_a_gpu_says_what_is_missing(arm: rd.Model, monkeypatch
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kernel": "loop"}, "kernel: got 'loop'; allowed: 'auto', 'printed'"),
+        ({"kernel": "loop"}, "kernel: got 'loop'; allowed: 'auto', 'unrolled'"),
         ({"fusion": "none"}, "fusion: got 'none'"),
         ({"block_threads": 33}, "block_threads: got 33; wanted a multiple of 32"),
         ({"block_threads": 2048}, "block_threads: got 2048"),
@@ -373,6 +373,11 @@ def test_a_machine_without_a_gpu_says_what_is_missing(arm: rd.Model, monkeypatch
 def test_gpu_options_are_checked(options: dict[str, Any], message: str) -> None:
     with pytest.raises(rd.ArgumentError, match=message):
         GpuOptions(**options)
+
+
+def test_the_former_name_of_unrolled_kernels_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="'printed' is called 'unrolled'"):
+        assert GpuOptions("printed") == GpuOptions("unrolled")
 
 
 def test_gpu_options_are_options(arm: rd.Model, host: HostDevice) -> None:

@@ -22,7 +22,7 @@ from robodyn.algorithms.rnea_gradient import rnea_gradient
 from robodyn.chains import Chain, Task, at_units, on_inertia
 from robodyn.description import JOINT_TYPES
 from robodyn.engines.gpu.kernel_text import PARTITIONS
-from robodyn.engines.gpu.rolled import FUSIONS, rolled_kernel, rolled_kernels
+from robodyn.engines.gpu.rolled_kernels import FUSIONS, rolled_kernel, rolled_kernels
 from robodyn.engines.gpu.schedules import column_rounds, inward_rounds, outward_rounds
 from robodyn.errors import UnavailableError
 from robodyn.joints import KINDS

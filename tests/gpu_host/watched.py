@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import robodyn as rd
 from robodyn.engines.gpu.device import Device, default_device
-from robodyn.engines.gpu.rolled import rolled_kernels
+from robodyn.engines.gpu.rolled_kernels import rolled_kernels
 from robodyn.engines.gpu.source import KernelSource
 
 SAID = "kernels have run"

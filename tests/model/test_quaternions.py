@@ -14,8 +14,8 @@ import robodyn as rd
 from robodyn.algorithms.rnea import rnea
 from robodyn.codegen.c_code import Function, c_source
 from robodyn.engines.gpu.kernel_text import PARTITIONS
-from robodyn.engines.gpu.printed import printed_kernel
-from robodyn.engines.gpu.rolled import rolled_kernel
+from robodyn.engines.gpu.rolled_kernels import rolled_kernel
+from robodyn.engines.gpu.unrolled_kernels import unrolled_kernel
 from robodyn.joints import unit_quaternion
 from robodyn.tracing.unrolled import trace
 
@@ -197,11 +197,11 @@ def test_exported_code_scales_any_length(dtype, model, tmp_path):
 
 @pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", ["printed", *PARTITIONS])
+@pytest.mark.parametrize("kind", ["unrolled", *PARTITIONS])
 def test_gpu_kernels_scale_any_length(kind, dtype, model):
     precision, lengths = np.dtype(dtype), lengths_for(dtype)
-    if kind == "printed":
-        source = printed_kernel(model, rnea(), precision)
+    if kind == "unrolled":
+        source = unrolled_kernel(model, rnea(), precision)
     else:
         source = rolled_kernel(model, rnea(), precision, partition=kind)
     s = states(model, dtype, len(lengths))
@@ -221,6 +221,7 @@ def test_gpu_kernels_scale_any_length(kind, dtype, model):
     assert (got[len(bad) :] == wanted[len(bad) :]).all()
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_jax_takes_any_length(dtype, model):
     """But subnormal numbers, which XLA counts as zero."""

@@ -48,7 +48,18 @@ def blocks(text: str) -> list[Block]:
     return found
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+EXTRAS = {"jax", "torch"}
+"""What the tests' own dependencies do not bring."""
+
+
+def marked():
+    """Pages; those that need an extra are read where it is installed."""
+    for page in PAGES:
+        needed = {name for block in blocks(page.read_text(encoding="utf-8")) for name in block.needs}
+        yield pytest.param(page, id=page.name, marks=[pytest.mark.extras] if needed & EXTRAS else [])
+
+
+@pytest.mark.parametrize("page", tuple(marked()))
 def test_python_blocks_run_and_print_what_the_page_shows(page, monkeypatch):
     monkeypatch.chdir(ROOT)
     namespace = {"__name__": page.stem}

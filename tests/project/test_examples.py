@@ -45,7 +45,14 @@ def test_there_are_examples():
     assert SCRIPTS, f"no scripts in {EXAMPLES}"
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def scripts():
+    """All; those that leave out a part without an extra run where it is installed."""
+    for script in SCRIPTS:
+        partial = set(PARTIAL) & set(imports(script))
+        yield pytest.param(script, id=script.stem, marks=[pytest.mark.extras] if partial else [])
+
+
+@pytest.mark.parametrize("script", tuple(scripts()))
 def test_example_runs_and_passes_its_check(script, tmp_path):
     for package in OPTIONAL:
         if package in imports(script) and importlib.util.find_spec(package) is None:
@@ -75,6 +82,7 @@ def test_example_without_its_package_says_so(package, tmp_path):
         assert "is not installed" in run(script, tmp_path, PYTHONPATH=str(tmp_path))
 
 
+@pytest.mark.extras
 def test_ilqr_draws_its_motions(tmp_path):
     pytest.importorskip("matplotlib")
     printed = run(EXAMPLES / "14_ilqr.py", tmp_path, "figure.svg")

@@ -134,6 +134,7 @@ def _moved(model, q, k, step):
     return model.normalized(changed)
 
 
+@pytest.mark.extras
 def test_an_added_query_is_in_torch_with_derivatives(added):
     torch = pytest.importorskip("torch")
     from robodyn.torch import wrap
@@ -147,6 +148,7 @@ def test_an_added_query_is_in_torch_with_derivatives(added):
         assert torch.autograd.gradgradcheck(rt.momentum, state, atol=1e-5)
 
 
+@pytest.mark.extras
 def test_an_added_query_is_in_jax_with_derivatives(added):
     jax = pytest.importorskip("jax")
     from robodyn.jax import wrap
@@ -232,6 +234,7 @@ def test_what_a_user_puts_in_place_of_a_query_stays(added):
         dyn.engine = "cpu"
 
 
+@pytest.mark.extras
 def test_values_are_checked_with_joint_forces_too(added):
     torch = pytest.importorskip("torch")
     from robodyn.torch import wrap
@@ -247,6 +250,7 @@ def test_values_are_checked_with_joint_forces_too(added):
             rt.inverse_dynamics_gradient(q)
 
 
+@pytest.mark.extras
 def test_derivatives_of_third_order(added):
     jax = pytest.importorskip("jax")
     from robodyn.jax import wrap

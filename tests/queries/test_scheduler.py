@@ -205,7 +205,7 @@ def test_kernels_of_a_gpu_are_measured(fresh, monkeypatch):
     monkeypatch.setattr(engine, "default_device", lambda: host)
     grid = tune.Grid(bodies=(2,), batches=(3,), dtypes=("float64",), queries=("mass_matrix",))
     found, name = tune.fit_kernels(grid, 1e-4)
-    assert name == "host" and {row.choice for row in found.rows} == {"printed", "thread", "warp", "block"}
+    assert name == "host" and {row.choice for row in found.rows} == {"unrolled", "thread", "warp", "block"}
     assert keep(found, name)
     assert "measured" in rd.Dynamics(rd.auto_tree(2), engine="gpu").explain("mass_matrix", 3).reason
 

@@ -11,7 +11,7 @@ import numpy as np
 from robodyn.chains import Traceable
 from robodyn.codegen.collector import no_collection
 from robodyn.codegen.llvm.target import Target
-from robodyn.codegen.llvm.unrolled import unrolled_module
+from robodyn.codegen.llvm.unrolled_code import unrolled_module
 from robodyn.engines.cpu.structure import structure
 from robodyn.model import Model
 from robodyn.sweeps import Ancestors

@@ -14,8 +14,8 @@ import numpy as np
 
 from robodyn.chains import Chain, Derivative, Task
 from robodyn.engines.gpu.options import FUSIONS, KERNELS, GpuOptions
-from robodyn.engines.gpu.printed import fits_registers, printable, traced
 from robodyn.engines.gpu.source import WARP
+from robodyn.engines.gpu.unrolled_kernels import fits_registers, traced, unrollable
 from robodyn.errors import UnavailableError
 from robodyn.measured import Section, table
 from robodyn.model import Model
@@ -38,7 +38,7 @@ ALL = tuple(
     Variant(kernel, fusion)
     for fusion in reversed(FUSIONS)
     for kernel in KERNELS
-    if kernel != "printed" or fusion == "complete"
+    if kernel != "unrolled" or fusion == "complete"
 )
 SECTION = Section(
     "kernels",
@@ -54,10 +54,10 @@ SECTION = Section(
 def variants(model: Model, task: Task) -> list[Variant]:
     """All that can answer a task on a model."""
     fusions = FUSIONS if isinstance(task, Chain) else ("complete",)
-    found = [Variant("printed")] if printable(model, task) else []
+    found = [Variant("unrolled")] if unrollable(model, task) else []
     if isinstance(task, Derivative):
         return found
-    return found + [Variant(kernel, fusion) for kernel in KERNELS if kernel != "printed" for fusion in fusions]
+    return found + [Variant(kernel, fusion) for kernel in KERNELS if kernel != "unrolled" for fusion in fusions]
 
 
 def allowed(model: Model, task: Task, options: GpuOptions) -> list[Variant]:
@@ -90,7 +90,7 @@ class Chooser:
     def choose(
         self, task: Task, batch: int, base: tuple[str, ...] = (), link: int | None = None
     ) -> tuple[Variant, str]:
-        """The kernel for a batch, and why; `base` and `link` as in `printed_kernel`."""
+        """The kernel for a batch, and why; `base` and `link` as in `unrolled_kernel`."""
         left = allowed(self.model, task, self.options)
         if len(left) == 1:
             return left[0], "the only one that options leave"
@@ -107,8 +107,8 @@ class Chooser:
         """Straight-line code where its values fit in registers, else a warp for each state of what a warp can hold."""
         usual = [each for each in left if each.fusion == "complete"] or list(left)
         by_name = {each.kernel: each for each in usual}
-        if "printed" in by_name and self._fits(task, base, link):
-            return by_name["printed"]
+        if "unrolled" in by_name and self._fits(task, base, link):
+            return by_name["unrolled"]
         several = "warp" if self.model.n_bodies <= WARP else "block"
         return by_name.get(several) or usual[-1]
 

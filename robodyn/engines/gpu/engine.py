@@ -18,10 +18,10 @@ from robodyn.engines.gpu.choice import ALWAYS, Chooser, Variant
 from robodyn.engines.gpu.device import Device, LoadedKernel, default_device
 from robodyn.engines.gpu.generated import GeneratedKernels
 from robodyn.engines.gpu.options import GpuOptions
-from robodyn.engines.gpu.printed import marching_kernel, printed_kernel
-from robodyn.engines.gpu.rolled import rolled_kernels
+from robodyn.engines.gpu.rolled_kernels import rolled_kernels
 from robodyn.engines.gpu.source import SHARED_BYTES, KernelSource
 from robodyn.engines.gpu.staging import Staging
+from robodyn.engines.gpu.unrolled_kernels import marching_kernel, unrolled_kernel
 from robodyn.engines.protocol import Engine, Explanation
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.errors import ArgumentError, UnavailableError
@@ -204,8 +204,8 @@ class GpuEngine(Engine):
         self, task: Task, variant: Variant, base: tuple[str, ...] = (), link: int | None = None
     ) -> tuple[KernelSource, ...]:
         """The texts of a variant's kernels, in the order of launches."""
-        if variant.kernel == "printed":
-            return (printed_kernel(self.model, task, self.dtype, base, link),)
+        if variant.kernel == "unrolled":
+            return (unrolled_kernel(self.model, task, self.dtype, base, link),)
         return rolled_kernels(
             self.model,
             task,
@@ -334,11 +334,11 @@ class GpuEngine(Engine):
         none: then steps are made by their accelerations."""
         if step not in self._marches:
             found: tuple[Launch, ...] = ()
-            if self.model.n_bodies and self.options.kernel in ("auto", "printed"):
+            if self.model.n_bodies and self.options.kernel in ("auto", "unrolled"):
                 found = self._launched(lambda: [marching_kernel(self.model, step, self.dtype)])
             if self.model.n_bodies and not found:
                 found = self._launched(
-                    lambda: [printed_kernel(self.model, part, self.dtype, name="part") for part in step.parts]
+                    lambda: [unrolled_kernel(self.model, part, self.dtype, name="part") for part in step.parts]
                 )
             self._marches[step] = found
         return self._marches[step]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -11,8 +12,9 @@ from robodyn.engines.gpu.source import WARP
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief
 
-KERNELS = ("printed", "thread", "warp", "block")
+KERNELS = ("unrolled", "thread", "warp", "block")
 FUSIONS = ("complete", "fused", "split")
+_FORMERLY = "printed"
 _MOST_THREADS = 1024
 
 
@@ -21,17 +23,17 @@ class GpuOptions:
     """Options of the GPU engine.
 
     Args:
-        kernel: "printed" (straight-line code, a thread for each state), "thread", "warp" or "block" (loops over
+        kernel: "unrolled" (straight-line code, a thread for each state), "thread", "warp" or "block" (loops over
             bodies; so many threads for each state), or "auto": by robot, query, dtype and batch, from measurements of
             this GPU where there are some.
         fusion: how many kernels a gradient of forward dynamics, or another query of several stages, is: "complete"
             for one, "fused" for one up to each solve or product, "split" for one of each stage (Plancher et al.,
-            section IV-B), or "auto". Printed kernels are always complete.
+            section IV-B), or "auto". Unrolled kernels are always complete.
         block_threads: threads of a block of "thread", "warp" and "block" kernels, a multiple of 32; None for as many as
             seem good.
 
     Raises:
-        ArgumentError: another word or number, or a printed kernel in parts.
+        ArgumentError: another word or number, or a unrolled kernel in parts.
     """
 
     kernel: str = "auto"
@@ -39,12 +41,17 @@ class GpuOptions:
     block_threads: int | None = None
 
     def __post_init__(self) -> None:
-        words = {"kernel": one_of("kernel", self.kernel, ("auto", *KERNELS))}
+        kernel: Any = self.kernel
+        if exact.text_or_none(kernel) == _FORMERLY:
+            text = f"kernel={_FORMERLY!r} is called 'unrolled', as on the CPU; the old word goes in version 0.3"
+            warnings.warn(text, DeprecationWarning, stacklevel=3)
+            kernel = "unrolled"
+        words = {"kernel": one_of("kernel", kernel, ("auto", *KERNELS))}
         words["fusion"] = one_of("fusion", self.fusion, ("auto", *FUSIONS))
         for name, word in words.items():
             object.__setattr__(self, name, word)
-        if self.kernel == "printed" and self.fusion not in ("auto", "complete"):
-            raise ArgumentError(f"fusion: got {self.fusion!r} for printed kernels; allowed: 'auto', 'complete'")
+        if self.kernel == "unrolled" and self.fusion not in ("auto", "complete"):
+            raise ArgumentError(f"fusion: got {self.fusion!r} for unrolled kernels; allowed: 'auto', 'complete'")
         if self.block_threads is None:
             return
         threads = count("block_threads", self.block_threads, WARP, _MOST_THREADS)

@@ -152,7 +152,7 @@ def _machine_code(of: Elementwise, dtype: np.dtype[Any]) -> bytes:
     from robodyn.codegen.keys import Linked
     from robodyn.codegen.llvm.jit import OPT
     from robodyn.codegen.llvm.target import host_target
-    from robodyn.codegen.llvm.unrolled import unrolled_module
+    from robodyn.codegen.llvm.unrolled_code import unrolled_module
 
     program = traced(of)
     target = host_target()

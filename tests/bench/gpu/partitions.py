@@ -29,11 +29,11 @@ class Partition:
     cpu_s: float | None = None
     problems: dict[str, str] = field(default_factory=dict)
 
-    def fastest(self, fusion: str, printed: bool = False) -> tuple[str, float] | None:
+    def fastest(self, fusion: str, unrolled: bool = False) -> tuple[str, float] | None:
         """The fastest kernel of those taken apart like that, and its time."""
         mine = [
             Variant(kernel, fusion)
-            for kernel in (("printed",) if printed else ("thread", "warp", "block"))
+            for kernel in (("unrolled",) if unrolled else ("thread", "warp", "block"))
             if str(Variant(kernel, fusion)) in self.seconds
         ]
         if not mine:
@@ -46,9 +46,9 @@ class Partition:
         found = [self.fastest(fusion) for fusion in _ORDER]
         split, complete = found[0], found[-1]
         shown = [NOT_MEASURED if each is None else f"{show(each[1])} ({each[0]})" for each in found]
-        printed = self.fastest("complete", printed=True)
+        unrolled = self.fastest("complete", unrolled=True)
         gain = f"{split[1] / complete[1]:.3g} x" if split and complete else NOT_MEASURED
-        rest = [NOT_MEASURED if each is None else show(each) for each in (printed and printed[1], self.cpu_s)]
+        rest = [NOT_MEASURED if each is None else show(each) for each in (unrolled and unrolled[1], self.cpu_s)]
         return (f"{self.batch:,}", *shown, gain, *rest)
 
 
@@ -104,7 +104,7 @@ def _fill(question: Case, dyn: rd.Dynamics, name: str, partition: Partition, sec
 
 def tables(found: Sequence[Partition]) -> list[Cells]:
     """By robot."""
-    columns = ("states ", *(f"{fusion} " for fusion in _ORDER), "split / complete ", "printed ", "CPU engine ")
+    columns = ("states ", *(f"{fusion} " for fusion in _ORDER), "split / complete ", "unrolled ", "CPU engine ")
     return [
         Cells(robot, columns, [each.cells() for each in found if each.robot == robot])
         for robot in dict.fromkeys(each.robot for each in found)

@@ -1,4 +1,4 @@
-"""Printed kernels of the GPU engine, run on the host under the shim, beside the reference engine."""
+"""Unrolled kernels of the GPU engine, run on the host under the shim, beside the reference engine."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from robodyn.chains import Chain, Task, Units, at_units, on_inertia
 from robodyn.codegen.lowering import lower
 from robodyn.codegen.ordering import in_short_order, values_alive
 from robodyn.engines.gpu import sincos
-from robodyn.engines.gpu.printed import (
+from robodyn.engines.gpu.source import SCALARS, SHARED_BYTES, KernelSource
+from robodyn.engines.gpu.unrolled_kernels import (
     MAX_OPERATIONS,
     fits_registers,
     print_program,
-    printable,
-    printed_kernel,
     traced,
+    unrollable,
+    unrolled_kernel,
 )
-from robodyn.engines.gpu.source import SCALARS, SHARED_BYTES, KernelSource
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.errors import UnavailableError
 from robodyn.questions import QUESTIONS, plain_questions
@@ -95,7 +95,7 @@ def plain_cases(model: rd.Model, most: int) -> Iterator[Case]:
     dyn, invertible = rd.Dynamics(model, engine="reference"), regular(model)
     for query in plain_questions() if model.nv <= 12 else _OF_LARGE_ROBOTS:
         case = Case(f"{model.name} {query}", model, dyn.plain_task(query))
-        if (invertible or not case.inverts) and printable(model, case.task) and case.program.operations <= most:
+        if (invertible or not case.inverts) and unrollable(model, case.task) and case.program.operations <= most:
             yield case
 
 
@@ -273,7 +273,7 @@ def test_gpu_kernels_share_memory_in_turn(sanitizer):
     if missing(sanitizer):
         pytest.skip(missing(sanitizer))
     model = rd.load_urdf(own("double_pendulum"))
-    source = printed_kernel(model, QUESTIONS["inverse_dynamics"].plain_task(model), "float32")
+    source = unrolled_kernel(model, QUESTIONS["inverse_dynamics"].plain_task(model), "float32")
     states = states_of(model, (300,), 3, "float32")
     out = {"tau": np.empty((300, model.nv), np.float32)}
     given = {"q": states.q, "qd": states.qd, "qdd": states.qdd}
@@ -365,7 +365,7 @@ def test_gpu_ordering_needs_few_registers():
 def test_gpu_kernel_of_a_model_without_bodies():
     """Nothing to compute, nothing to copy: the kernel is there all the same."""
     model = rd.load_urdf('<robot name="stone"><link name="stone"/></robot>')
-    source = printed_kernel(model, rnea(("q", "qd", "qdd")), "float32")
+    source = unrolled_kernel(model, rnea(("q", "qd", "qdd")), "float32")
     assert source.inputs == ("q", "qd", "qdd")
     out = {name: np.empty((40, 0), np.float32) for name in source.outputs}
     run_on_host(source, {name: np.empty((40, 0), np.float32) for name in source.inputs}, out)
@@ -374,14 +374,14 @@ def test_gpu_kernel_of_a_model_without_bodies():
 def test_gpu_kernels_that_are_too_long():
     """Refused before tracing where sizes say so, and after it where only the program shows."""
     chain = rd.auto_tree(300)
-    assert not printable(chain, CRBA)
+    assert not unrollable(chain, CRBA)
     with pytest.raises(UnavailableError, match="too large for straight-line code"):
-        printed_kernel(chain, CRBA, "float32")
+        unrolled_kernel(chain, CRBA, "float32")
     long = rd.auto_tree(60, branching=1.0, skew=0.3)
     task = aba(("q", "qd", "tau", "f_ext"))
-    assert printable(long, task)
+    assert unrollable(long, task)
     with pytest.raises(UnavailableError, match="too large for straight-line code"):
-        printed_kernel(long, on_inertia(task), "float64", base=("V0", "dV0"))
+        unrolled_kernel(long, on_inertia(task), "float64", base=("V0", "dV0"))
     assert trace(long, on_inertia(task), base=("V0", "dV0")).operations > MAX_OPERATIONS
 
 
@@ -389,7 +389,7 @@ def test_gpu_kernel_text():
     """It includes nothing, says how it is called, and is the same in every process."""
     model = rd.load_urdf(own("arm6"))
     task = QUESTIONS["inverse_dynamics_gradient"].plain_task(model)
-    source = printed_kernel(model, task, "float32", name="gradient")
+    source = unrolled_kernel(model, task, "float32", name="gradient")
     assert "#include" not in source.text
     assert source.name == "gradient"
     assert source.inputs == ("q", "qd", "qdd")
@@ -397,14 +397,14 @@ def test_gpu_kernel_text():
     assert (source.threads_per_state, source.shared_bytes, source.workspace_scalars) == (1, 0, 0)
     assert source.states_per_block == source.block_threads
     assert "__shared__ float tiles[" in source.text
-    longer = printed_kernel(
+    longer = unrolled_kernel(
         model, QUESTIONS["inverse_dynamics_hessian"].plain_task(model), "float32", shared_bytes=160 << 10
     )
     assert longer.shared_bytes == longer.block_threads * 4 * (4 * 7 + 4 * 37) > SHARED_BYTES
     assert "extern __shared__ float tiles[];" in longer.text
     assert (
         source.text
-        == printed_kernel(
+        == unrolled_kernel(
             model, QUESTIONS["inverse_dynamics_gradient"].plain_task(model), "float32", name="gradient"
         ).text
     )

@@ -1,4 +1,4 @@
-"""Printed kernels: a traced program as straight-line CUDA C++, one thread for each state.
+"""Unrolled kernels: a traced program as straight-line CUDA C++, one thread for each state.
 
 Rows go through tiles of shared memory (`tiles`). Arrays whose rows are too long for that are read and written directly.
 
@@ -132,13 +132,13 @@ def _arrays(program: Program, room: int) -> tuple[list[_Array], int]:
     return [_Array(port, is_output, offsets.get((port.name, is_output))) for port, is_output in ports], used
 
 
-def printable(model: Model, task: Traceable) -> bool:
+def unrollable(model: Model, task: Traceable) -> bool:
     """Whether tracing is worth a try: a guess from sizes, made without tracing."""
     lanes = any(
         getattr(sweep, "lanes", False) or (isinstance(sweep, Ancestors) and not sweep.of_link) for sweep in task.sweeps
     )
     if isinstance(task, Derivative):
-        return printable(model, task.task)
+        return unrollable(model, task.task)
     times = model.nv if isinstance(task, Units) else 1
     inner = task.algorithm if isinstance(task, Units) else task
     solves = solve_operations(model, inner) if isinstance(inner, Chain) else 0
@@ -153,7 +153,7 @@ def traced(model: Model, task: Traceable, base: Iterable[str] = (), link: int | 
     Raises:
         UnavailableError: it is too large.
     """
-    if printable(model, task):
+    if unrollable(model, task):
         program = trace(model, task, link=link, base=base)
         if program.operations <= MAX_OPERATIONS:
             return in_short_order(program)
@@ -167,7 +167,7 @@ def fits_registers(program: Program, dtype: np.dtype[Any]) -> bool:
     return len(operations) <= PART_OPERATIONS and values_alive(operations) <= VALUES_IN_REGISTERS[dtype.name]
 
 
-def printed_kernel(
+def unrolled_kernel(
     model: Model,
     task: Traceable,
     dtype: np.dtype[Any] | str,
@@ -199,7 +199,7 @@ def printed_kernel(
 def marching_kernel(
     model: Model, step: Step, dtype: np.dtype[Any], name: str = "march", *, shared_bytes: int = SHARED_BYTES
 ) -> KernelSource:
-    """The kernel that makes many steps of an integrator; arguments are those of `printed_kernel`.
+    """The kernel that makes many steps of an integrator; arguments are those of `unrolled_kernel`.
 
     Raises:
         ArgumentError: a constant of the model is beyond the precision.
