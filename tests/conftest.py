@@ -7,6 +7,7 @@ import shutil
 import stat
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -59,12 +60,31 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
 
 
+RARE = ("extras", "matrix", "kernels", "nightly")
+"""Marks of tests that not every run asks."""
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where there is none."""
+    """Thin out tests with the mark `some`; skip what needs a GPU where there is none."""
+    _thin_out(items)
     marked = [item for item in items if item.get_closest_marker("gpu") is not None]
     missing = _missing_gpu() if marked else ""
     for item in marked if missing else ():
         item.add_marker(pytest.mark.skip(reason=missing))
+
+
+def _thin_out(items: list[pytest.Item]) -> None:
+    """Every n-th case of a test with the mark `some(of=n, rest=mark)` runs always, the others by that mark alone."""
+    cases: Counter[tuple[Path, str]] = Counter()
+    for item in items:
+        some = item.get_closest_marker("some")
+        if some is None or any(item.get_closest_marker(mark) for mark in RARE):
+            continue
+        test = item.path, getattr(item, "originalname", item.name)
+        if cases[test] % some.kwargs["of"]:
+            item.add_marker(some.kwargs["rest"])
+        cases[test] += 1
 
 
 def _missing_gpu() -> str:

@@ -167,6 +167,7 @@ def total(one, other):
 
 
 @pytest.mark.parametrize("name", SMOOTH)
+@pytest.mark.some(of=3, rest="matrix")
 def test_first_derivatives(name, on):
     functions, q, qd, qdd = on
     function, x = smooth_functions(functions, q, qd, qdd)[name]

@@ -90,6 +90,7 @@ def measured(tmp_path_factory):
 
 
 @on_host
+@pytest.mark.kernels
 def test_all_of_the_suite_is_measured(measured):
     found, _ = measured
     assert [(p.query, p.batch) for p in found.points] == [(q, b) for q in PLAN.queries for b in PLAN.batches]

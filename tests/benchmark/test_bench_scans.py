@@ -182,6 +182,7 @@ def test_the_papers_on_a_gpu(gpu, monkeypatch):
 
 
 @on_host
+@pytest.mark.kernels
 def test_scans_on_a_gpu_are_measured_and_written(gpu, tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "cuda_machine", lambda: gpu)
     sizes = {"SIZES": (6,), "MATRIX_SIZES": (6,), "BRANCHINGS": (1.0, 2.0), "LINKS": (3,), "GROUPS": (1, 2)}

@@ -218,6 +218,7 @@ def test_more_memory_than_there_is_raises():
 # Accuracy.
 
 
+@pytest.mark.matrix
 def test_accuracy_is_measured_and_written(tmp_path):
     scan_accuracy.main(["--write", "--largest=10"], tmp_path)
     page = (tmp_path / "scan-accuracy.md").read_text()

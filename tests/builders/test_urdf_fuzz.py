@@ -21,8 +21,8 @@ from robodyn.builders.urdf import read_urdf
 from robodyn.description import JOINT_TYPES, RobotDescription
 from robodyn.errors import LoadError, RobodynError
 
-EXAMPLES = 1500
-"""Robots in one ordinary run: about 20 seconds."""
+EXAMPLES = 400
+"""Robots in one ordinary run: about 5 seconds."""
 
 NIGHTLY = 120.0
 """Seconds of the nightly run."""

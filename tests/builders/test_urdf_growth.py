@@ -79,6 +79,7 @@ TREES: dict[str, tuple[Callable[[int], int], Callable[[int], dict[str, Any]]]] =
 
 @pytest.mark.parametrize("name", TREES)
 @pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.some(of=3, rest="matrix")
 def test_building_takes_lines_in_proportion(name, backwards):
     def build(n: int) -> None:
         made = description(n, *TREES[name])
@@ -124,6 +125,7 @@ def test_topology_takes_lines_in_proportion(branching):
     assert lines(ask, LARGE) < SLACK * LARGE / SMALL * lines(ask, SMALL)
 
 
+@pytest.mark.matrix
 def test_showing_all_of_a_chain_takes_space_and_lines_in_proportion(tmp_path):
     sizes = {}
 

@@ -355,6 +355,7 @@ def test_an_output_that_cannot_be_written():
 
 
 @pytest.mark.parametrize("query", QUESTIONS)
+@pytest.mark.some(of=5, rest="matrix")
 def test_every_query_is_written_and_its_states_are_read_again(query, tmp_path):
     """Whatever it returns, also of a robot in which nothing moves."""
     rock = tmp_path / "rock.urdf"

@@ -37,11 +37,10 @@ LARGER = {
 }
 
 
-# Single precision differs in the width of vectors alone, rolled code of one robot from that of another in the joints it
-# knows, and every query is a compilation: every run asks some.
+# Single precision differs in the width of vectors alone, and rolled code takes long to compile: every run asks it on
+# random trees, which share one code (tests/queries/test_random_trees.py).
 CASES = [
     *((robot, "float64", "unrolled") for robot in ROBOTS),
-    *((robot, "float64", "rolled") for robot in ("mimic", "floating")),
     ("every kind, some mimic", "float32", "unrolled"),
 ]
 REST = [
@@ -143,6 +142,7 @@ ON_EVERY_LEVEL = ("rnea_q_qd_qdd_f_ext", "aba_q_qd_tau", "crba", "inverse_mass_m
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("level", [*targets.LEVELS])
+@pytest.mark.some(of=5, rest="matrix")
 def test_every_vector_level(level: str, dtype: str, code: str) -> None:
     if level not in levels():
         pytest.skip(f"this processor does not have {level}")
@@ -164,7 +164,7 @@ def test_every_vector_level(level: str, dtype: str, code: str) -> None:
             assert difference(got[key], wanted[key]) < (1e-10 if dtype == "float64" else 2e-2), name
 
 
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("code", ["unrolled", pytest.param("rolled", marks=pytest.mark.matrix)])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_values_that_are_not_finite_stay_in_their_rows(bad: float, code: str) -> None:
     model = ROBOTS["every kind"]()

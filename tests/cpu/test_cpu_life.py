@@ -272,6 +272,7 @@ def test_without_a_folder_for_machine_code(folder, model, monkeypatch, tmp_path)
 # Memory.
 
 
+@pytest.mark.matrix
 def test_workspaces_too_large_for_vectors_hold_one_state(model, monkeypatch):
     s = states_of(model, (9,), seed=4)
     wide, narrow = (rd.Dynamics(model, engine="cpu", code="rolled") for _ in range(2))

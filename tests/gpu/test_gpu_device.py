@@ -108,7 +108,7 @@ def test_gpu_device_runs_kernels_as_the_host_does() -> None:
 @on_gpu
 @pytest.mark.parametrize("dtype,group", [(dtype, group) for dtype in DTYPES for group in unrolled.groups(dtype)])
 def test_gpu_device_runs_unrolled_kernels(cuda: Device, dtype: str, group: str) -> None:
-    for case in unrolled.cases(dtype)[group]:
+    for case in unrolled.cases(dtype, group):
         name = unrolled.kernel_name(case)
         source = print_program(case.program, np.dtype(dtype), name, **dict(case.options))
         allowed = max(case.tolerance(dtype), TOLERANCE[dtype])

@@ -96,6 +96,7 @@ def check_scan(
 @pytest.mark.parametrize("kind", ["one", "short", "random"])
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
+@pytest.mark.some(of=3, rest="kernels")
 def test_scan_kernels_are_numpys_scans(op: Semigroup, n: int, kind: str) -> None:
     for batch in (1, 3):
         check_scan(HostDevice(), op, segments_of(n, kind), batch)
@@ -115,6 +116,7 @@ def test_scan_kernels_whose_lanes_are_rows(op: Semigroup, n: int, kind: str) -> 
 @on_host
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", [1, 33, 1100])
+@pytest.mark.some(of=2, rest="kernels")
 def test_scan_kernels_take_riccati_elements(n: int, dtype: str) -> None:
     for batch in (2, 33) if n == 33 else (2,):
         check_scan(HostDevice(), riccati(np.dtype(dtype)), segments_of(n, "random"), batch, dtype)
@@ -136,6 +138,7 @@ def test_scan_kernels_in_single_precision(op: Semigroup) -> None:
 @on_host
 @pytest.mark.parametrize("op", [TWIST_PAIRS, riccati(np.dtype(np.float64))], ids=lambda op: op.name)
 @pytest.mark.parametrize(("n", "batch", "fewer"), [(1300, 3, 2), (200, 37, 35)])
+@pytest.mark.some(of=2, rest="kernels")
 def test_scan_kernels_do_not_depend_on_the_order_of_threads_or_on_the_batch(
     n: int, batch: int, fewer: int, op: Semigroup
 ) -> None:
@@ -290,6 +293,7 @@ def kernels_of(op: Semigroup, dtype: str) -> list[KernelSource]:
 
 @compiles
 @compiled_for(("float64", "sm_90"), ("float32", "sm_80"))
+@pytest.mark.kernels
 def test_scan_kernels_keep_their_budgets(dtype: str, architecture: str) -> None:
     which = DTYPES.index(dtype)
     scans = {op.name: kernels_of(op, dtype) for op in OPERATORS}
@@ -312,6 +316,7 @@ def test_compositions_of_riccati_elements_wait_for_few_values() -> None:
 
 @compiles
 @compiled_for(("float64", "sm_90"))
+@pytest.mark.kernels
 def test_scan_kernels_of_large_elements_spill_nothing(dtype: str, architecture: str) -> None:
     for op in (riccati(np.dtype(dtype)), CORRECTIONS, AFFINE):
         stack = LARGE[op.name.removesuffix(f" {dtype}")][DTYPES.index(dtype)]

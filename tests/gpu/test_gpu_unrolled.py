@@ -136,15 +136,15 @@ def tree_cases() -> Iterator[Case]:
 
 
 @cache
-def cases(dtype: str) -> dict[str, list[Case]]:
-    """Every case, by group."""
-    found = {
-        path.stem: list(plain_cases(rd.load_urdf(path), _OPERATIONS[dtype]))
-        for path in OWN
-        if dtype == "float64" or path.stem in _FLOAT32
-    }
-    others = other_cases(rd.load_urdf(own("ball_joint_arm")))
-    return found | {"others": list(others), "cut": list(cut_cases(rd.load_urdf(own("arm6")))), "trees": [*tree_cases()]}
+def cases(dtype: str, group: str) -> list[Case]:
+    """The cases of a group: a robot's queries by its name, or others."""
+    if group == "others":
+        return list(other_cases(rd.load_urdf(own("ball_joint_arm"))))
+    if group == "cut":
+        return list(cut_cases(rd.load_urdf(own("arm6"))))
+    if group == "trees":
+        return list(tree_cases())
+    return list(plain_cases(rd.load_urdf(own(group)), _OPERATIONS[dtype]))
 
 
 def groups(dtype: str) -> list[str]:
@@ -196,26 +196,21 @@ class Bundle:
         return {each: left[f"b{k}"] for k, each in enumerate(one.outputs)}
 
 
-@pytest.fixture(scope="session")
-def bundle():
-    """`bundle(dtype)`: all cases' kernels of a dtype, compiled once."""
-
-    @cache
-    def compiled(dtype: str) -> Bundle:
-        every = [case for group in cases(dtype).values() for case in group]
-        sources = [
+@cache
+def bundle(dtype: str, group: str) -> Bundle:
+    """All kernels of a group, compiled once."""
+    return Bundle(
+        [
             print_program(
                 case.program,
                 np.dtype(dtype),
                 kernel_name(case),
                 **{"shared_bytes": _SHARED[dtype], **dict(case.options)},
             )
-            for case in every
-        ]
-        text = SINES.replace("T*", f"{SCALARS[dtype]}*")
-        return Bundle([*sources, KernelSource("sines", text, np.dtype(dtype), ("x",), ("sine", "cosine"))], dtype)
-
-    return compiled
+            for case in cases(dtype, group)
+        ],
+        dtype,
+    )
 
 
 def run_case(bundle: Bundle, case: Case, rows: int, order: str = "forward", blocks: int = 2):
@@ -233,11 +228,12 @@ def run_case(bundle: Bundle, case: Case, rows: int, order: str = "forward", bloc
 
 
 @pytest.mark.parametrize("dtype,group", [(dtype, group) for dtype in DTYPES for group in groups(dtype)])
-def test_gpu_kernels_agree_with_the_reference(bundle, dtype, group):
+@pytest.mark.some(of=3, rest="kernels")
+def test_gpu_kernels_agree_with_the_reference(dtype, group):
     """Whole warps, one that is not full, and several tiles for some warps, in every order of threads."""
-    assert cases(dtype)[group]
-    for case in cases(dtype)[group]:
-        check_in_every_order(bundle(dtype), case, dtype)
+    assert cases(dtype, group)
+    for case in cases(dtype, group):
+        check_in_every_order(bundle(dtype, group), case, dtype)
 
 
 def check_in_every_order(bundle: Bundle, case: Case, dtype: str) -> None:
@@ -252,17 +248,24 @@ def check_in_every_order(bundle: Bundle, case: Case, dtype: str) -> None:
             np.testing.assert_array_equal(other[name], array)
 
 
-def found(dtype: str, label: str) -> Case:
-    return next(case for group in cases(dtype).values() for case in group if case.label == label)
+def found(dtype: str, group: str, label: str) -> Case:
+    return next(case for case in cases(dtype, group) if case.label == label)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rows", [0, 1, 31, 128, 1000])
-@pytest.mark.parametrize("label", ["arm6 inverse_dynamics", "arm6 mass_matrix cut 4096", "arm6 mass_matrix cut 0"])
-def test_gpu_kernels_take_any_number_of_rows(bundle, dtype, rows, label):
-    case = found(dtype, label)
+@pytest.mark.parametrize(
+    ("group", "label"),
+    [
+        ("screw_press", "screw_press inverse_dynamics"),
+        ("cut", "arm6 mass_matrix cut 4096"),
+        ("cut", "arm6 mass_matrix cut 0"),
+    ],
+)
+def test_gpu_kernels_take_any_number_of_rows(dtype, rows, group, label):
+    case = found(dtype, group, label)
     for blocks in (1, 3):
-        got, wanted = run_case(bundle(dtype), case, rows, "random", blocks)
+        got, wanted = run_case(bundle(dtype, group), case, rows, "random", blocks)
         for name, right in wanted.items():
             assert difference(got[name], right) < case.tolerance(dtype)
 
@@ -286,30 +289,32 @@ def test_gpu_kernels_share_memory_in_turn(sanitizer):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_gpu_kernels_leave_bad_rows_alone(bundle, dtype):
+def test_gpu_kernels_leave_bad_rows_alone(dtype):
     """NaN and infinity stay in their rows."""
-    case = found(dtype, "arm6 forward_dynamics cut 0")
+    case, compiled = found(dtype, "cut", "arm6 forward_dynamics cut 0"), bundle(dtype, "cut")
     name, model = kernel_name(case), case.model
     states = states_of(model, (70,), 5, dtype)
     arrays = {"q": states.q, "qd": states.qd, "tau": states.tau}
-    clean = bundle(dtype).run(name, arrays, {"qdd": (model.nv,)}, 70)["qdd"]
+    clean = compiled.run(name, arrays, {"qdd": (model.nv,)}, 70)["qdd"]
     bad = {each: array.copy() for each, array in arrays.items()}
     bad["q"][3, 2], bad["qd"][40, 0], bad["tau"][69, 5] = np.nan, np.inf, np.nan
-    left = bundle(dtype).run(name, bad, {"qdd": (model.nv,)}, 70)["qdd"]
+    left = compiled.run(name, bad, {"qdd": (model.nv,)}, 70)["qdd"]
     touched = np.isin(np.arange(70), (3, 40, 69))
     np.testing.assert_array_equal(left[~touched], clean[~touched])
     assert not np.isfinite(left[touched]).all(axis=1).any()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_gpu_sines(bundle, dtype):
+def test_gpu_sines(dtype):
     """Two units in the last place, the sign of zero, and NaN for what has no digits left."""
     rng = np.random.default_rng(2)
     near = np.linspace(-8.0, 8.0, 4001)
     x = np.concatenate([near, rng.uniform(-1e5, 1e5, 4000), [0.0, -0.0, 1e-30, np.pi, 50 * np.pi]]).astype(dtype)
     huge = np.array([np.inf, -np.inf, np.nan, 3e6 if dtype == "float32" else 2e15], dtype)
     given = np.concatenate([x, huge])
-    left = bundle(dtype).run("sines", {"x": given}, {"sine": (), "cosine": ()}, len(given))
+    text = SINES.replace("T*", f"{SCALARS[dtype]}*")
+    kernels = Bundle([KernelSource("sines", text, np.dtype(dtype), ("x",), ("sine", "cosine"))], dtype)
+    left = kernels.run("sines", {"x": given}, {"sine": (), "cosine": ()}, len(given))
     for name, function in (("sine", np.sin), ("cosine", np.cos)):
         right = function(x.astype(np.longdouble))
         # Of angles that are nearly multiples of pi the reduction leaves what it leaves: absolutely, that is nothing.

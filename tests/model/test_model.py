@@ -410,6 +410,7 @@ def test_gravity_is_the_models_and_may_point_anywhere():
 @pytest.mark.parametrize(
     ("links", "shape"), [(10_001, "chain"), (20_000, "binary"), (20_000, "star"), (20_000, "caterpillar")]
 )
+@pytest.mark.some(of=2, rest="matrix")
 def test_large_robots_load_without_recursion(links, shape):
     parent = {
         "chain": lambda i: i,
@@ -425,6 +426,7 @@ def test_large_robots_load_without_recursion(links, shape):
     assert model.tree.n_levels > 1
 
 
+@pytest.mark.matrix
 def test_a_link_that_does_not_exist_is_said_at_once_and_safely():
     """Only the first names are compared, and not long ones: that takes time as the square of the length."""
     assert_near = [(rd.auto_tree(10**6), "body1x", "body1"), (rd.auto_tree(10**6), "x" * 10**6, "body0")]

@@ -62,6 +62,7 @@ def test_example_runs_and_passes_its_check(script, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["ball_joint_arm", "gripper", "humanoid", "oblique", "satellite"])
+@pytest.mark.some(of=3, rest="matrix")
 def test_load_and_ask_takes_any_robot(name, tmp_path):
     printed = run(EXAMPLES / "01_load_and_ask.py", tmp_path, own(name))
     assert name in printed

@@ -54,6 +54,7 @@ def as_tuple(result):
 
 @pytest.mark.parametrize("name", QUESTIONS)
 @pytest.mark.parametrize("leading", BATCHES, ids=str)
+@pytest.mark.some(of=5, rest="matrix")
 def test_batches_and_out(name, leading, model, make_dynamics, engine_dtype):
     dyn = make_dynamics(model)
     q, qd, qdd = random_states(model, leading, seed=3)
@@ -140,6 +141,7 @@ ARGUMENTS = {
 
 
 @pytest.mark.parametrize("mimic", [0.0, 0.6])
+@pytest.mark.some(of=3, rest="matrix")
 def test_values_that_are_not_finite_stay_in_their_rows(mimic, make_dynamics):
     """Rows beside spoilt ones do not change by a bit, and nothing warns (warnings are errors here)."""
     joints = ("revolute", "prismatic", "spherical")

@@ -42,6 +42,7 @@ def relative(got, wanted):
     return np.abs(got - wanted).max() / (np.abs(wanted).max() or 1.0)
 
 
+@pytest.mark.some(of=5, rest="matrix")
 def test_both_formulations_agree(model, make_dynamics, tolerance):
     dyn = make_dynamics(model)
     s = states_of(model, (3,), dtype=dyn.dtype.name)
@@ -62,6 +63,7 @@ def central_differences(model, s, call, h):
 
 
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.some(of=3, rest="matrix")
 def test_central_differences(model, seed):
     # eps^(1/3) balances the two errors: (6e-6)^2 f''' + 1e-16 / 6e-6 is some 1e-10 of the function's own size, which
     # for forward dynamics is the size of accelerations, up to 1e5 of gravity here.
@@ -85,6 +87,7 @@ def require_solved(H, gradient, by_inverse_dynamics, dtype):
         assert (left < (1e-10 if dtype == np.float64 else 1e-3)).all()
 
 
+@pytest.mark.some(of=3, rest="matrix")
 def test_forward_gradient_follows_from_that_of_inverse_dynamics(model, make_dynamics):
     dyn = make_dynamics(model)
     s = states_of(model, (2, 3), dtype=dyn.dtype.name)
@@ -144,6 +147,7 @@ def with_numbers(model, **fields):
 
 
 @pytest.mark.parametrize("name", FLOATING)
+@pytest.mark.some(of=3, rest="matrix")
 def test_known_columns_are_those_of_the_general_chain(name):
     model = FLOATING[name]()
     freely = cheapest(model, forward_gradient(PLAIN), ())
@@ -203,6 +207,7 @@ def test_elimination_knows_where_the_mass_matrix_is_zero(seed):
 
 @pytest.mark.parametrize("level", ["avx512", "avx2", "sse2"])
 @pytest.mark.parametrize("n", [1, 2, 3, 8, 11, 12, 13, 33])
+@pytest.mark.some(of=3, rest="matrix")
 def test_looped_solves_of_every_size(n, level, monkeypatch):
     from robodyn.codegen.llvm import target
     from robodyn.codegen.llvm.target import LEVELS, host_target

@@ -60,6 +60,7 @@ def model():
 
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("seed", range(20))
+@pytest.mark.some(of=3, rest="matrix")
 def test_derivatives_of_jacobians_agree_with_differences(seed, frame):
     model = tree(seed)
     dyn = rd.Dynamics(model, engine="reference")
@@ -307,11 +308,13 @@ def case_of(name):
 
 
 @pytest.mark.parametrize("name", [*(f"{path.stem} {base}" for path in robots.OWN for base in ("fixed", "floating"))])
+@pytest.mark.some(of=5, rest="matrix")
 def test_our_robots_agree_with_pinocchio(name):
     agree_with_pinocchio(case_of(name))
 
 
 @pytest.mark.parametrize("seed", range(16))
+@pytest.mark.some(of=3, rest="matrix")
 def test_random_trees_agree_with_pinocchio(seed):
     agree_with_pinocchio(case_of(seed))
 

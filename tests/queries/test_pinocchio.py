@@ -73,6 +73,7 @@ def test_robot(name: str, where: str, base: str, quantity: Quantity) -> None:
     ("name", "where", "base"),
     [pytest.param(*case, marks=[pytest.mark.matrix] if case[0] in SLOW else []) for case in COMPILED],
 )
+@pytest.mark.some(of=3, rest="matrix")
 def test_robot_by_machine_code(name: str, where: str, base: str) -> None:
     """The engine that users get."""
     case = case_of(name, where, base)
@@ -113,6 +114,7 @@ def test_a_hundred_millionth_is_noticed() -> None:
 
 @pytest.mark.parametrize("base", ["fixed", "floating"])
 @pytest.mark.parametrize("seed", range(16))
+@pytest.mark.some(of=5, rest="matrix")
 def test_random_tree(seed: int, base: str) -> None:
     n, shape = seed % 20 + 1, tuple(SHAPES)[seed % len(SHAPES)]
     kinds = [kind for kind in JOINT_TYPES if n > 1 or kind != "fixed"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from conftest import TOLERANCE, relative
@@ -57,14 +59,6 @@ def one_code(monkeypatch):
     monkeypatch.setattr(rolled_program, "traits_of", lambda model: everything)
 
 
-@pytest.fixture(params=["reference-float64", "reference-float32", "rolled-float64", "rolled-float32"])
-def make_shared(request, one_code):
-    """Dynamics on an engine, and its tolerance."""
-    name, dtype = request.param.split("-")
-    options = {"engine": "reference"} if name == "reference" else {"engine": "cpu", "code": "rolled"}
-    return lambda model: (rd.Dynamics(model, dtype=dtype, **options), TOLERANCE[dtype])
-
-
 def agree(dyn, description, base, rng, tolerance, shape):
     """Hold every query that the dense oracle answers against it, at one state of a batch of that shape."""
     model = dyn.model
@@ -103,15 +97,24 @@ def agree(dyn, description, base, rng, tolerance, shape):
     assert relative(back, np.asarray(tau, float)) < tolerance * 10
 
 
-@pytest.mark.parametrize("seed", range(N_TREES))
-def test_agrees_with_dense_oracle(seed, make_shared):
+def judged_by_the_oracle():
+    """Kinds of code, dtypes and seeds: in every run all seeds by the reference engine, and some by the others."""
+    for kind, dtype, seed in product(("reference", "rolled"), ("float64", "float32"), range(N_TREES)):
+        often = (kind, dtype) == ("reference", "float64") or seed % SOME == 0
+        yield pytest.param(kind, dtype, seed, marks=[] if often else [pytest.mark.matrix])
+
+
+@pytest.mark.parametrize(("kind", "dtype", "seed"), tuple(judged_by_the_oracle()))
+def test_agrees_with_dense_oracle(kind, dtype, seed, one_code):
     """One state on even pairs of trees, three on odd ones: engines may have code for each."""
     description, base, rng = tree(seed)
-    dyn, tolerance = make_shared(rd.build_model(description, base=base))
-    agree(dyn, description, base, rng, tolerance, (3,) if seed // 2 % 2 else ())
+    options = {"engine": "reference"} if kind == "reference" else {"engine": "cpu", "code": "rolled"}
+    dyn = rd.Dynamics(rd.build_model(description, base=base), dtype=dtype, **options)
+    agree(dyn, description, base, rng, TOLERANCE[dtype], (3,) if seed // 2 % 2 else ())
 
 
 @pytest.mark.parametrize(("seed", "dtype"), UNROLLED_TREES.items())
+@pytest.mark.some(of=2, rest="matrix")
 def test_unrolled_code_agrees_with_both_oracles(seed, dtype):
     description, base, rng = tree(seed)
     model = rd.build_model(description, base=base)
@@ -123,6 +126,7 @@ def test_unrolled_code_agrees_with_both_oracles(seed, dtype):
 
 
 @pytest.mark.parametrize("seed", range(0, N_TREES, SOME))
+@pytest.mark.some(of=5, rest="matrix")
 def test_rolled_code_agrees_with_the_reference_engine(seed, one_code):
     """Every query, in batches that are not whole vectors."""
     description, base, _ = tree(seed)

@@ -83,6 +83,7 @@ def agree(got, wanted, tolerance: float) -> None:
 
 
 @pytest.mark.parametrize("seed", range(24))
+@pytest.mark.some(of=5, rest="matrix")
 def test_central_differences_of_gradients(seed):
     model = tree(seed)
     q, qd, x, _, options = state(model, seed)
@@ -170,6 +171,7 @@ class ComplexSteps:
 
 
 @pytest.mark.parametrize("seed", range(50))
+@pytest.mark.some(of=3, rest="matrix")
 def test_complex_steps_through_another_algorithm(seed):
     model = tree(100 + seed)
     q, qd, x, _, options = state(model, seed)
@@ -263,6 +265,7 @@ def test_tensors_of_small_robots_are_one_program_and_of_large_ones_many_runs():
 
 
 @pytest.mark.parametrize(("code", "dtype"), [("auto", "float64"), ("rolled", "float32")])
+@pytest.mark.some(of=2, rest="matrix")
 def test_large_robots_take_stages(code, dtype):
     """Second derivatives of forward dynamics whose stages, products among them, are kernels of their own."""
     model = rd.load_urdf(own("quadruped"), base="floating")
@@ -405,6 +408,7 @@ def test_single_precision_says_when_it_has_lost_the_digits(engine):
 
 @pytest.mark.parametrize("name", [path.stem for path in OWN])
 @pytest.mark.parametrize("base", ["fixed", "floating"])
+@pytest.mark.some(of=3, rest="matrix")
 def test_single_precision_is_silent_on_ordinary_robots(name, base):
     """Moving and at rest, contracted and not; what is zero by structure is no lost digit. (Warnings are errors.)"""
     model = rd.load_urdf(own(name), base=base)

@@ -220,6 +220,7 @@ def test_armature_of_any_size(armature):
 
 @pytest.mark.parametrize("scan", OPTIONS, ids=named)
 @pytest.mark.parametrize("n", [5, 10, 20, 40])
+@pytest.mark.some(of=3, rest="matrix")
 def test_skewed_chains(scan, n):
     for seed in range(3):
         assert residual(rd.auto_tree(n, skew=0.3), "cfa", seed=seed, scan=scan) < ON_CHAINS

@@ -87,6 +87,7 @@ def outside(model: rd.Model, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("method", methods_of("inverse_dynamics"))
+@pytest.mark.some(of=5, rest="kernels")
 def test_scans_on_a_gpu_give_inverse_dynamics(method: str, name: str, device: Any) -> None:
     model = models()[name]
     assert name != "forest" or np.count_nonzero(model.parent < 0) > 1
@@ -226,6 +227,7 @@ FORWARD = [(method, name) for method in DENSE for name in (("arm", "forest", "mi
 
 
 @pytest.mark.parametrize(("method", "name"), FORWARD)
+@pytest.mark.some(of=3, rest="kernels")
 def test_scans_on_a_gpu_give_forward_dynamics(method: str, name: str, device: Any) -> None:
     model = models()[name]
     scan, reference = rd.Dynamics(model, engine="scan"), rd.Dynamics(model, engine="reference")
@@ -264,6 +266,7 @@ def test_scans_on_a_gpu_keep_rows_apart_in_forward_dynamics(method: str, device:
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.some(of=3, rest="kernels")
 def test_scans_on_a_gpu_give_gradients(name: str, device: Any) -> None:
     model = models()[name]
     scan = rd.Dynamics(model, engine="scan")
@@ -281,6 +284,7 @@ def test_scans_on_a_gpu_give_gradients(name: str, device: Any) -> None:
 @compiles
 @pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 @pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.kernels)])
+@pytest.mark.kernels
 def test_scan_kernels_of_all_queries_compile_and_spill_nothing(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """But a register or two, where one more block then fits on a multiprocessor."""
     host: Any = HostDevice()

@@ -113,6 +113,7 @@ def bushes() -> dict[str, rd.Model]:
 
 
 @pytest.mark.parametrize("name", bushes())
+@pytest.mark.some(of=3, rest="kernels")
 def test_forward_dynamics_on_a_gpu_along_the_branches(name: str, device: Any) -> None:
     model = bushes()[name]
     assert few_operations(Branches(model))
@@ -153,6 +154,7 @@ def matrix(model: rd.Model, batch: int, seed: int = 0) -> tuple[Branches, np.nda
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.some(of=2, rest="kernels")
 def test_solutions_along_the_branches(dtype: str, device: Any) -> None:
     for model in (*bushes().values(), rd.auto_tree(1), rd.auto_tree(40), rd.random_tree(33, seed=1)):
         branches, rows, H, b = matrix(model, 3)

@@ -214,6 +214,7 @@ BUDGETS = {
 @compiles
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.some(of=2, rest="kernels")
 def test_elimination_kernels_keep_their_budgets(dtype: str, architecture: str) -> None:
     for k, columns in ((5, 1), (6, 7)):
         for name in KERNELS:
@@ -225,6 +226,7 @@ def test_elimination_kernels_keep_their_budgets(dtype: str, architecture: str) -
 
 @compiles
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+@pytest.mark.kernels
 def test_steps_of_constraint_forces_spill_nothing(architecture: str) -> None:
     """The largest of them, of six constraints and seven right-hand sides."""
     of_bodies = vars(constraint_force._steps(6)).values()
@@ -272,6 +274,7 @@ def check_forward(
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.some(of=3, rest="kernels")
 def test_constraint_forces_on_a_gpu(name: str, device: Any) -> None:
     model = models()[name]
     for shape in ((), (2, 2)):
@@ -281,6 +284,7 @@ def test_constraint_forces_on_a_gpu(name: str, device: Any) -> None:
 
 @pytest.mark.parametrize("solver", GPU_SOLVERS)
 @pytest.mark.parametrize("basis", ["unit", "balanced", lambda kind, S: np.linalg.svd(S)[0][:, S.shape[1] :] * 2.0])
+@pytest.mark.some(of=3, rest="kernels")
 def test_bases_and_solvers_on_a_gpu(basis: Any, solver: str, device: Any) -> None:
     model = models()["kinds"]
     check_forward(device, model, (2,), {}, constraint_basis=basis, constraint_solver=solver)

@@ -79,6 +79,7 @@ def residual(device: Any, model: rd.Model, method: str, shape: tuple[int, ...] =
 
 @pytest.mark.parametrize("name", ["arm", "chain", "bush", "kinds", "forest"])
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.some(of=3, rest="kernels")
 def test_forward_dynamics_on_a_gpu_is_right(method: str, name: str, device: Any) -> None:
     model = models()[name]
     assert residual(device, model, method) < RESIDUAL
@@ -295,6 +296,7 @@ joints, in float64."""
 
 @compiles
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.some(of=2, rest="kernels")
 def test_steps_of_forward_dynamics_spill_next_to_nothing(dtype: str) -> None:
     steps = {
         **{f"motions {code}": motions(code) for code in (0, 5)},

@@ -61,6 +61,7 @@ def scan(model: rd.Model, options: str = "heavy", **more) -> rd.Dynamics:
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.some(of=3, rest="matrix")
 def test_random_trees(seed, options):
     model = tree(seed)
     judge, dyn, s = rd.Dynamics(model, engine="reference"), scan(model, options), states_of(model, (3,), seed)
