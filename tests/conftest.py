@@ -7,7 +7,6 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from samples import thin_out
 
 import robodyn as rd
 from robodyn.codegen.cache import FOLDER_VARIABLE, ObjectCache
@@ -60,31 +60,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
 
 
-RARE = ("extras", "matrix", "kernels", "nightly")
-"""Marks of tests that not every run asks."""
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Thin out tests with the mark `some`; skip what needs a GPU where there is none."""
-    _thin_out(items)
+    thin_out(items)
     marked = [item for item in items if item.get_closest_marker("gpu") is not None]
     missing = _missing_gpu() if marked else ""
     for item in marked if missing else ():
         item.add_marker(pytest.mark.skip(reason=missing))
-
-
-def _thin_out(items: list[pytest.Item]) -> None:
-    """Every n-th case of a test with the mark `some(of=n, rest=mark)` runs always, the others by that mark alone."""
-    cases: Counter[tuple[Path, str]] = Counter()
-    for item in items:
-        some = item.get_closest_marker("some")
-        if some is None or any(item.get_closest_marker(mark) for mark in RARE):
-            continue
-        test = item.path, getattr(item, "originalname", item.name)
-        if cases[test] % some.kwargs["of"]:
-            item.add_marker(some.kwargs["rest"])
-        cases[test] += 1
 
 
 def _missing_gpu() -> str:

@@ -213,6 +213,7 @@ def maps(functions, q, qd, qdd):
 
 
 @pytest.mark.parametrize("number", range(5))
+@pytest.mark.some(of=3, rest="matrix")
 def test_linear_maps_and_their_derivatives(number, on):
     functions, q, qd, qdd = on
     linear, points, vectors = maps(functions, q, qd, qdd)[number]
@@ -232,6 +233,7 @@ def test_linear_maps_and_their_derivatives(number, on):
 
 
 @pytest.mark.parametrize("number", [2, 4])
+@pytest.mark.some(of=3, rest="matrix")
 def test_many_vectors_at_one_point(number, on):
     """Matrices answer for many vectors what a computation for each vector answers for one."""
     functions, q, qd, qdd = on

@@ -115,6 +115,7 @@ def test_all_of_the_suite_is_measured(measured):
 
 
 @on_host
+@pytest.mark.kernels
 def test_what_was_fitted_is_what_the_engine_chooses_by(measured):
     found, kept = measured
     assert found.kept and set(kept) == set(fit.table(found.trials).rows)
@@ -195,6 +196,7 @@ def test_settings_become_a_plan():
 
 
 @on_host
+@pytest.mark.kernels
 def test_the_command_measures_where_there_is_a_gpu(tmp_path, monkeypatch, capsys):
     host = HostDevice()
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "cache"))

@@ -13,6 +13,7 @@ from robodyn.joints import KINDS
 
 @pytest.mark.parametrize("branching", [1.0, 1.01, 1.3, 1.5, 2.0, 3.0, 7.5])
 @pytest.mark.parametrize("skew", [0.0, 0.7])
+@pytest.mark.some(of=3, rest="matrix")
 def test_auto_tree_is_featherstones(branching, skew):
     """Against his formulas, written out body by body from 1."""
     n, taper = 40, 0.97

@@ -91,6 +91,7 @@ def test_names_that_do_not_print_are_shown_as_escapes(tmp_path):
 
 @pytest.mark.parametrize("columns", ["0", "1", "00"])
 @pytest.mark.parametrize("arguments", [("info", ARM), ("--help",)])
+@pytest.mark.some(of=3, rest="matrix")
 def test_a_screen_of_no_width_is_taken_for_a_narrow_one(columns, arguments):
     done = process(*arguments, env={"COLUMNS": columns})
     assert (done.returncode, done.stderr) == (0, "")
@@ -112,6 +113,7 @@ def test_info_prints_names_as_they_are(tmp_path):
 
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
+@pytest.mark.some(of=3, rest="matrix")
 def test_check_lists_the_report(path):
     model = rd.load_urdf(path)
     singular = rd.Dynamics(model).singularity()

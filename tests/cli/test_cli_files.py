@@ -157,6 +157,7 @@ def test_no_states_at_all(tmp_path):
     ],
     ids=lambda value: " ".join(Path(each).name for each in value)[:40],
 )
+@pytest.mark.some(of=3, rest="matrix")
 def test_errors(arguments, parts):
     refused(arguments, *parts)
 

@@ -165,6 +165,7 @@ def _any_arguments(arguments: list[str]) -> None:
     check(arguments)
 
 
+@pytest.mark.matrix
 def test_any_arguments() -> None:
     """They reach what the commands do, and are not only refused."""
     STATUSES.clear()

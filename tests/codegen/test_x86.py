@@ -181,6 +181,7 @@ def test_operands_are_where_instructions_look_for_them(seed, registers):
 
 @kinds
 @pytest.mark.parametrize("seed", range(20))
+@pytest.mark.some(of=3, rest="matrix")
 def test_rows_are_where_instructions_look_for_them(seed, level, dtype):
     wide, itemsize = level == "avx512", SIZES[dtype]
     vectors = Vectors((64 if wide else 32) // itemsize)
@@ -262,6 +263,7 @@ def random_program(seed, count):
 
 @kinds
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.some(of=3, rest="matrix")
 def test_random_programs_have_llvms_bits(seed, level, dtype):
     compare(seed, 150, level, dtype, plain=True)
 

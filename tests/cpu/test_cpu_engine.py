@@ -53,6 +53,7 @@ REST = [
 @pytest.mark.parametrize(
     ("robot", "dtype", "code"), [*CASES, *(pytest.param(*case, marks=pytest.mark.matrix) for case in REST)]
 )
+@pytest.mark.some(of=3, rest="matrix")
 def test_every_query(robot: str, dtype: str, code: str) -> None:
     """Nine states: a whole vector and one more in double precision, part of one in single."""
     model = ROBOTS[robot]()
@@ -86,6 +87,7 @@ def test_large_matrices_are_the_same_in_any_batch(branching: float) -> None:
 
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("robot", LARGER)
+@pytest.mark.some(of=3, rest="matrix")
 def test_larger_robots(robot: str, code: str) -> None:
     model = LARGER[robot]()
     dyn, reference = rd.Dynamics(model, engine="cpu", code=code), rd.Dynamics(model, engine="reference")

@@ -19,7 +19,7 @@ def cases() -> Iterator[Any]:
     for level in LEVELS:
         for dtype in ("float64", "float32"):
             yield level, dtype, "unrolled"
-            often = (level, dtype) == ("avx2", "float64")
+            often = False
             yield pytest.param(level, dtype, "rolled", marks=[] if often else [pytest.mark.matrix])
 
 

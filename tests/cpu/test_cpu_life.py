@@ -123,6 +123,7 @@ for code in ("unrolled", "rolled"):
 """
 
 
+@pytest.mark.matrix
 def test_every_process_generates_the_same_code():
     told = {run(_DIGESTS, PYTHONHASHSEED=seed) for seed in ("0", "1", "2")}
     assert len(told) == 1 and told.pop().count("\n") == 8
@@ -296,6 +297,7 @@ def test_too_little_memory_is_an_error_of_ours(model):
         dyn.mass_matrix(s.q)
 
 
+@pytest.mark.matrix
 def test_kept_workspaces_do_not_grow_with_calls(model):
     dyn, s = rd.Dynamics(model, engine="cpu", code="rolled", threads=1), states_of(model, (9,), seed=4)
     for _ in range(10):
@@ -426,6 +428,7 @@ print(os.waitstatus_to_exitcode(status))
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("when", ["before", "after", "working", "compiling"])
+@pytest.mark.some(of=3, rest="matrix")
 def test_forks(when, code):
     """From Python 3.12 on a fork of several threads warns, which is beside the point."""
     program = [sys.executable, "-X", "faulthandler", "-W", "ignore::DeprecationWarning", "-c", _FORK, when, code]
@@ -458,6 +461,7 @@ print("done")
 
 @pytest.mark.parametrize("rows", [1, 300, 20000])
 @pytest.mark.parametrize("compile", ["lazy", "background"])
+@pytest.mark.some(of=3, rest="matrix")
 def test_the_interpreter_ends_with_threads_inside(compile, rows):
     cache = {FOLDER_VARIABLE: "off"} if compile == "background" else {}
     assert run(_EXIT.replace("SIZE", str(rows)).replace("COMPILE", repr(compile)), **cache) == "done\n"

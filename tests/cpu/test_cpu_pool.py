@@ -415,6 +415,7 @@ def test_forks_while_threads_work(kind: str) -> None:
 @pytest.mark.parametrize(
     "work", ["pass", "batch()", "batch(); time.sleep(0.01)", "late = batch", "batch(); late = batch"]
 )
+@pytest.mark.some(of=3, rest="matrix")
 def test_exit(kind: str, work: str) -> None:
     script(work, kind)
 

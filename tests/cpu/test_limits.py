@@ -31,6 +31,7 @@ def under(which: str, amount: int, folder: Path) -> list[str]:
 
 
 @LINUX
+@pytest.mark.matrix
 def test_without_threads_everything_is_computed(tmp_path: Path) -> None:
     assert set(under("threads", 0, tmp_path)) == {"right"}
 

@@ -137,7 +137,7 @@ def _marked() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("robot", "query", "dtype", "kind", "arch"), tuple(_marked()))
-@pytest.mark.some(of=7, rest="kernels")
+@pytest.mark.some(of=11, rest="kernels")
 def test_gpu_budget_of_rolled_kernels(robot: str, query: str, dtype: str, kind: str, arch: str) -> None:
     task = rd.Dynamics(_model(robot), engine="reference").plain_task(query)
     source = rolled_kernel(_model(robot), task, np.dtype(dtype), partition=kind, name=query)

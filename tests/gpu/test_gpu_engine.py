@@ -155,6 +155,7 @@ def test_gpu_engine_knows_joint_forces(host: HostDevice) -> None:
 
 @pytest.mark.parametrize("fusion", FUSIONS)
 @pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.some(of=3, rest="kernels")
 def test_gpu_engine_runs_the_kernel_that_is_asked_for(kernel: str, fusion: str, host: HostDevice) -> None:
     if kernel == "unrolled" and fusion != "complete":
         with pytest.raises(rd.ArgumentError, match=f"fusion: got '{fusion}' for unrolled kernels"):
@@ -390,6 +391,7 @@ def test_gpu_options_are_options(arm: rd.Model, host: HostDevice) -> None:
 
 @pytest.mark.parametrize("integrator", ["semi_implicit_euler", "rk4"])
 @pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.some(of=3, rest="kernels")
 def test_gpu_rollouts_are_one_kernel(order: str, integrator: str, monkeypatch: pytest.MonkeyPatch) -> None:
     host = HostDevice(order)
     monkeypatch.setattr(engine, "default_device", lambda: host)
@@ -424,6 +426,7 @@ def test_gpu_rollouts_ask_policies_where_states_are(arm: rd.Model, host: HostDev
 
 @pytest.mark.parametrize("options", [GpuOptions("warp"), GpuOptions(), GpuOptions("warp", "split")])
 @pytest.mark.parametrize("robot", ["ball_joint_arm", "mimic"])
+@pytest.mark.some(of=3, rest="kernels")
 def test_gpu_rollouts_in_parts(robot: str, options: GpuOptions, host: HostDevice, monkeypatch: Any) -> None:
     """Where a step is no single program, its parts are, and the dynamics are any kernel between them."""
     if options == GpuOptions():

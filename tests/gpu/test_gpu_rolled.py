@@ -56,6 +56,7 @@ def _task(model: rd.Model, query: str) -> Task:
         pytest.param("massless_chain", "thread", marks=pytest.mark.kernels),
     ],
 )
+@pytest.mark.some(of=3, rest="kernels")
 def test_gpu_rolled_kernel_answers_every_query(name: str, partition: str, query: str) -> None:
     model = _model(name)
     task = _task(model, query)
@@ -72,6 +73,7 @@ def test_gpu_rolled_kernel_answers_every_query(name: str, partition: str, query:
         )
     ),
 )
+@pytest.mark.some(of=3, rest="kernels")
 def test_gpu_rolled_kernel_on_other_robots(name: str, partition: str) -> None:
     model = _model(name)
     for query in ("inverse_dynamics", "forward_dynamics", "inverse_dynamics_gradient"):
@@ -84,6 +86,7 @@ def test_gpu_rolled_kernel_on_other_robots(name: str, partition: str) -> None:
 
 @pytest.mark.parametrize("partition", PARTITIONS)
 @pytest.mark.parametrize("query", ["inverse_dynamics", "forward_dynamics", "inverse_dynamics_gradient"])
+@pytest.mark.some(of=3, rest="kernels")
 def test_gpu_rolled_kernel_on_trees_of_every_shape(query: str, partition: str) -> None:
     for n, shape in zip(SIZES, itertools.cycle(("random", "chain", "star", "binary")), strict=False):
         model = rd.random_tree(n, seed=n, shape=shape, joints=("revolute",), armature=True)
@@ -196,6 +199,7 @@ def test_gpu_rolled_kernel_with_forces_inertias_base_and_links(number: int) -> N
 
 @pytest.mark.parametrize("partition", PARTITIONS)
 @pytest.mark.parametrize("fusion", FUSIONS)
+@pytest.mark.some(of=3, rest="kernels")
 def test_gpu_rolled_kernels_of_a_chain_as_one_or_many(fusion: str, partition: str) -> None:
     model = _model("gripper")
     task = forward_gradient(("q", "qd", "tau"))
@@ -264,6 +268,7 @@ def test_gpu_schedules_keep_columns_that_meet_with_one_thread() -> None:
 @pytest.mark.parametrize(
     ("sanitizer", "partition"), [("thread", "warp"), ("thread", "block"), ("address", "warp"), ("address", "thread")]
 )
+@pytest.mark.some(of=3, rest="kernels")
 def test_gpu_rolled_kernel_is_clean_under_sanitizers(sanitizer: str, partition: str, query: str) -> None:
     if reason := missing(sanitizer):
         pytest.skip(reason)

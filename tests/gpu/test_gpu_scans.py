@@ -96,7 +96,7 @@ def check_scan(
 @pytest.mark.parametrize("kind", ["one", "short", "random"])
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
-@pytest.mark.some(of=3, rest="kernels")
+@pytest.mark.some(of=7, rest="kernels")
 def test_scan_kernels_are_numpys_scans(op: Semigroup, n: int, kind: str) -> None:
     for batch in (1, 3):
         check_scan(HostDevice(), op, segments_of(n, kind), batch)
@@ -106,6 +106,7 @@ def test_scan_kernels_are_numpys_scans(op: Semigroup, n: int, kind: str) -> None
 @pytest.mark.parametrize("kind", ["one", "short", "random"])
 @pytest.mark.parametrize("n", [1, 7, 32, 33, 300])
 @pytest.mark.parametrize("op", [TWIST_PAIRS, sums(6)], ids=lambda op: op.name)
+@pytest.mark.some(of=3, rest="kernels")
 def test_scan_kernels_whose_lanes_are_rows(op: Semigroup, n: int, kind: str) -> None:
     device = HostDevice()
     for batch in (WARP, 70):

@@ -228,7 +228,7 @@ def run_case(bundle: Bundle, case: Case, rows: int, order: str = "forward", bloc
 
 
 @pytest.mark.parametrize("dtype,group", [(dtype, group) for dtype in DTYPES for group in groups(dtype)])
-@pytest.mark.some(of=3, rest="kernels")
+@pytest.mark.some(of=5, rest="kernels")
 def test_gpu_kernels_agree_with_the_reference(dtype, group):
     """Whole warps, one that is not full, and several tiles for some warps, in every order of threads."""
     assert cases(dtype, group)
@@ -262,6 +262,7 @@ def found(dtype: str, group: str, label: str) -> Case:
         ("cut", "arm6 mass_matrix cut 0"),
     ],
 )
+@pytest.mark.some(of=3, rest="kernels")
 def test_gpu_kernels_take_any_number_of_rows(dtype, rows, group, label):
     case = found(dtype, group, label)
     for blocks in (1, 3):
@@ -312,7 +313,8 @@ def test_gpu_sines(dtype):
     x = np.concatenate([near, rng.uniform(-1e5, 1e5, 4000), [0.0, -0.0, 1e-30, np.pi, 50 * np.pi]]).astype(dtype)
     huge = np.array([np.inf, -np.inf, np.nan, 3e6 if dtype == "float32" else 2e15], dtype)
     given = np.concatenate([x, huge])
-    text = SINES.replace("T*", f"{SCALARS[dtype]}*")
+    scalar = SCALARS[dtype]
+    text = sincos.text(scalar) + SINES.replace("T*", f"{scalar}*")
     kernels = Bundle([KernelSource("sines", text, np.dtype(dtype), ("x",), ("sine", "cosine"))], dtype)
     left = kernels.run("sines", {"x": given}, {"sine": (), "cosine": ()}, len(given))
     for name, function in (("sine", np.sin), ("cosine", np.cos)):

@@ -242,6 +242,7 @@ def test_looped_solves_with_fill_in(seed):
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("n", [6, 7, 8, 9, 11])
+@pytest.mark.some(of=3, rest="matrix")
 def test_results_past_the_caches(n, dtype, monkeypatch):
     """To the bit, wherever an array begins within a line, and nothing beside it."""
     from robodyn.codegen.llvm import streaming
@@ -291,6 +292,7 @@ def test_only_the_results_are_large():
 
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
+@pytest.mark.some(of=3, rest="matrix")
 def test_auto_takes_the_formulation_with_fewer_operations(path):
     model = rd.load_urdf(path)
     counts = {method: trace(model, each()).operations for method, each in FORMULATIONS.items()}

@@ -89,6 +89,7 @@ def test_gradients_of_energies_agree_with_differences(seed):
 
 
 @pytest.mark.parametrize("seed", range(20))
+@pytest.mark.some(of=3, rest="matrix")
 def test_gradients_of_forces_at_rest_agree_with_differences(seed):
     model = tree(seed)
     dyn = rd.Dynamics(model, engine="reference")
@@ -123,6 +124,7 @@ def test_jacobians_of_every_link_are_those_of_each(model, make_dynamics, toleran
 
 
 @pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.some(of=3, rest="matrix")
 def test_the_bias_of_a_jacobian_is_an_acceleration(frame, model, make_dynamics, tolerance):
     """Of a moving base, too: what Jdot qd leaves out is the change of the base's velocity as the frame sees it."""
     dyn = make_dynamics(model)

@@ -81,6 +81,7 @@ def test_torques_are_linear_in_external_forces_and_gravity(model, make_dynamics,
     assert relative(dyn.inverse_dynamics_gravity_gradient(q) @ model.gravity, reference.gravity_force(q)) < tolerance
 
 
+@pytest.mark.some(of=3, rest="matrix")
 def test_accelerations_are_linear_in_external_forces_and_gravity(model, make_dynamics, tolerance):
     q, qd, tau = random_states(model, (3,))
     rng = np.random.default_rng(4)
@@ -102,6 +103,7 @@ def test_accelerations_are_linear_in_external_forces_and_gravity(model, make_dyn
     assert relative(by_gravity @ gravity, moved) < loose
 
 
+@pytest.mark.some(of=3, rest="matrix")
 def test_gradient_of_forward_dynamics_by_parameters(model, make_dynamics, tolerance):
     q, qd, tau = random_states(model, (3,))
     rng = np.random.default_rng(6)
@@ -143,6 +145,7 @@ def from_link_frames(model, oracle):
 
 
 @pytest.mark.parametrize(("name", "where", "base"), OWN + SHARED)
+@pytest.mark.some(of=3, rest="matrix")
 def test_regressor_and_parameters_are_pinocchios(name, where, base):
     pin = pytest.importorskip("pinocchio", reason="Pinocchio has no wheel for this platform")
     from oracles.cases import urdf_case
@@ -272,6 +275,7 @@ def test_inertias_are_keywords_alone():
     assert {parameter.default for parameter in with_them} == {None}
 
 
+@pytest.mark.some(of=3, rest="matrix")
 def test_rows_of_inertias_that_are_not_finite_spoil_nothing_else(model, make_dynamics):
     arrays, pi = arrays_of(model, (4,)), changed(model, (4,))
     dyn = make_dynamics(model)
@@ -334,6 +338,7 @@ def queries_that_solve(dyn, q, qd, tau):
 
 
 @pytest.mark.parametrize("case", SINGULAR)
+@pytest.mark.some(of=3, rest="matrix")
 def test_inertias_that_make_a_robot_singular(case, make_dynamics):
     model = robot(*((kind, BODY) for kind, _ in SINGULAR[case]))
     lacking = robot(*SINGULAR[case]).inertia

@@ -61,6 +61,7 @@ def case_of(name: str, where: str, base: str) -> Case:
 # Robot by robot, so that each is loaded once.
 @pytest.mark.parametrize("quantity", QUANTITIES, ids=lambda quantity: quantity.name)
 @pytest.mark.parametrize(("name", "where", "base"), OWN + SHARED + FOLLOWING)
+@pytest.mark.some(of=3, rest="matrix")
 def test_robot(name: str, where: str, base: str, quantity: Quantity) -> None:
     case = case_of(name, where, base)
     if quantity not in case.quantities:
@@ -86,6 +87,7 @@ def test_robot_by_machine_code(name: str, where: str, base: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "where", "base"), OWN + SHARED + FOLLOWING)
+@pytest.mark.some(of=3, rest="matrix")
 def test_a_robot_is_called_singular_where_the_mass_matrix_of_pinocchio_is(name: str, where: str, base: str) -> None:
     case = case_of(name, where, base)
     H = case.oracle.mass_matrix(case.states.q)
@@ -114,7 +116,7 @@ def test_a_hundred_millionth_is_noticed() -> None:
 
 @pytest.mark.parametrize("base", ["fixed", "floating"])
 @pytest.mark.parametrize("seed", range(16))
-@pytest.mark.some(of=5, rest="matrix")
+@pytest.mark.some(of=7, rest="matrix")
 def test_random_tree(seed: int, base: str) -> None:
     n, shape = seed % 20 + 1, tuple(SHAPES)[seed % len(SHAPES)]
     kinds = [kind for kind in JOINT_TYPES if n > 1 or kind != "fixed"]

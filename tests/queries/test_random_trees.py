@@ -126,7 +126,7 @@ def test_unrolled_code_agrees_with_both_oracles(seed, dtype):
 
 
 @pytest.mark.parametrize("seed", range(0, N_TREES, SOME))
-@pytest.mark.some(of=5, rest="matrix")
+@pytest.mark.some(of=15, rest="matrix")
 def test_rolled_code_agrees_with_the_reference_engine(seed, one_code):
     """Every query, in batches that are not whole vectors."""
     description, base, _ = tree(seed)
@@ -138,6 +138,7 @@ def test_rolled_code_agrees_with_the_reference_engine(seed, one_code):
 
 
 @pytest.mark.parametrize("seed", range(N_TREES))
+@pytest.mark.some(of=3, rest="matrix")
 def test_identities(seed):
     description, base, rng = tree(seed)
     model = rd.build_model(description, base=base)
@@ -170,6 +171,7 @@ def test_identities(seed):
 
 
 @pytest.mark.parametrize("seed", range(0, N_TREES, SOME))
+@pytest.mark.some(of=3, rest="matrix")
 def test_gradients_agree_with_differences(seed):
     description, base, rng = tree(seed)
     model = rd.build_model(description, base=base)
@@ -196,6 +198,7 @@ def test_gradients_agree_with_differences(seed):
 
 
 @pytest.mark.parametrize("seed", range(0, N_TREES, SOME))
+@pytest.mark.some(of=3, rest="matrix")
 def test_kinematics_agree_with_differences(seed):
     description, base, rng = tree(seed)
     model = rd.build_model(description, base=base)

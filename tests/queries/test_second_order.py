@@ -183,6 +183,7 @@ def test_complex_steps_through_another_algorithm(seed):
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.some(of=3, rest="matrix")
 def test_symmetries(seed):
     """Mixed derivatives commute; those with two velocities always, those with two positions where coordinates do."""
     dyn = rd.Dynamics(tree(seed, joints=ONE_DOF, base="fixed"), engine="reference")
@@ -230,6 +231,7 @@ def small(name: str) -> rd.Model:
 
 
 @pytest.mark.parametrize("name", SMALL)
+@pytest.mark.some(of=3, rest="matrix")
 def test_a_contraction_is_the_sum_over_the_tensor(name, make_dynamics, tolerance):
     model = small(name)
     dyn, exact = make_dynamics(model, check=False), rd.Dynamics(model, engine="reference")
@@ -244,6 +246,7 @@ def test_a_contraction_is_the_sum_over_the_tensor(name, make_dynamics, tolerance
 
 
 @pytest.mark.parametrize("name", ["forward_dynamics_hessian", "inverse_dynamics_hessian"])
+@pytest.mark.some(of=2, rest="matrix")
 def test_kinds_of_code_agree(name):
     """On a robot small enough that its tensors are one program, in a batch that is no whole vector."""
     model = small("fixed")

@@ -151,6 +151,7 @@ def test_more_joints_than_ways_to_move(case, reach):
     [("revolute",) * 6, ("helical",) * 6, ("universal",) * 3, ("revolute", "prismatic", "helical", "spherical")],
     ids=lambda kinds: f"{len(kinds)} {kinds[0]}",
 )
+@pytest.mark.some(of=3, rest="matrix")
 def test_as_many_joints_as_ways_to_move(kinds, reach):
     for seed in range(10):
         assert rd.Dynamics(rd.build_model(massless_chain(kinds, reach, seed))).singularity() is None
@@ -182,6 +183,7 @@ def following(description, *pairs):
 
 @pytest.mark.parametrize("reach", [0.3, 1.0, 10.0])
 @pytest.mark.parametrize(("n", "pairs"), [(8, [(0, 4)]), (8, [(5, 7)]), (12, [(0, 4), (2, 6), (3, 11)])])
+@pytest.mark.some(of=3, rest="matrix")
 def test_more_joints_than_ways_to_move_some_mimicking(n, pairs, reach):
     """One joint too many, or three; with more of them that mimic, as many as there are ways to move."""
     enough = [(0, i) for i in range(1, n) if i not in {follower for _, follower in pairs}][: n - len(pairs) - 6]

@@ -190,6 +190,7 @@ def tree(n, seed, shape="random", joints=KINDS, **extra):
 
 @pytest.mark.parametrize("shape", ["random", "chain", "star", "binary", "caterpillar"])
 @pytest.mark.parametrize("n", [1, 2, 7, 30, 60])
+@pytest.mark.some(of=3, rest="matrix")
 def test_random_trees_of_all_kinds(n, shape):
     model = tree(n, n, shape, armature=n % 2 == 0, base="floating" if n == 7 else "fixed")
     judge, scan = pair(model)
@@ -212,6 +213,7 @@ def test_robots(base):
 
 @pytest.mark.parametrize("leading", [(), (1,), (3, 1, 2), (0,)])
 @pytest.mark.parametrize("extra", ["V0", "dV0", "f_ext", "inertia", "all"])
+@pytest.mark.some(of=3, rest="matrix")
 def test_bases_forces_inertias_and_batches(extra, leading):
     model = tree(12, 5, armature=True)
     given = dict.fromkeys(("V0", "dV0", "f_ext", "inertia") if extra == "all" else (extra,), True)
@@ -306,6 +308,7 @@ def lightened(scale, run, n=40):
 
 @pytest.mark.parametrize("run", [1, 2, 3])
 @pytest.mark.parametrize("scale", [1e-2, 1e-5, 1e-9, 1e-14, 0.0])
+@pytest.mark.some(of=3, rest="matrix")
 def test_light_and_massless_runs(scale, run):
     model = lightened(scale, run)
     judge, scan = pair(model)

@@ -205,6 +205,7 @@ TREES = [
 
 @pytest.mark.parametrize("scan", OPTIONS, ids=named)
 @pytest.mark.parametrize("n, shape, base", TREES)
+@pytest.mark.some(of=3, rest="matrix")
 def test_random_trees(scan, n, shape, base):
     """Joints of every kind, forests and branches; forces, a moving base, armature."""
     model = rd.random_tree(n, seed=n, joints=EVERY_KIND, shape=shape, base=base, armature=n % 2 == 1)
@@ -241,6 +242,7 @@ def test_larger_trees(branching):
 
 @pytest.mark.parametrize("base", ["fixed", "floating"])
 @pytest.mark.parametrize("path", robots.OWN, ids=lambda path: path.stem)
+@pytest.mark.some(of=3, rest="matrix")
 def test_robots(path, base):
     model = rd.load_urdf(path, base=base)
     scan = rd.Dynamics(model, engine="scan")

@@ -205,6 +205,7 @@ def test_scans_say_what_they_do_not_do_on_a_gpu(device: Any) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.some(of=3, rest="kernels")
 def test_scans_on_a_gpu_give_mass_matrices(name: str, device: Any) -> None:
     model = models()[name]
     scan = rd.Dynamics(model, engine="scan")

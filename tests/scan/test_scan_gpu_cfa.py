@@ -72,6 +72,7 @@ def solved_there(device: Any, name: str, arrays: tuple[np.ndarray, ...], segment
     ],
     ids=lambda each: str(each)[:20],
 )
+@pytest.mark.some(of=3, rest="kernels")
 def test_systems_on_a_gpu(k: int, columns: int, lengths: list[int], name: str, device: Any) -> None:
     batch = 3 if k * sum(lengths) < 150 else 1
     D, U, R, dense = given_system(lengths, k, columns, batch, len(lengths) + k)
@@ -168,6 +169,7 @@ def alone(name: str) -> tuple[KernelSource, dict[str, Any], dict[str, Any], int,
 @on_host
 @pytest.mark.parametrize("sanitizer", ["thread", "address"])
 @pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.some(of=3, rest="kernels")
 def test_elimination_kernels_under_sanitizers(name: str, sanitizer: str) -> None:
     if reason := missing(sanitizer):
         pytest.skip(reason)

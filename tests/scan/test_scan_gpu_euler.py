@@ -68,6 +68,7 @@ def test_vector_trees_on_a_gpu_give_inverse_dynamics(method: str, name: str, dev
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.some(of=3, rest="kernels")
 def test_vector_trees_on_a_gpu_give_mass_matrices_and_gradients(name: str, device: Any) -> None:
     model = models()[name]
     scan = rd.Dynamics(model, engine="scan", scan=EULER)

@@ -50,6 +50,7 @@ def test_single_precision(seed, options):
 
 @pytest.mark.parametrize("base", ["fixed", "floating"])
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
+@pytest.mark.some(of=3, rest="matrix")
 def test_robots(path, base):
     model = rd.load_urdf(path, base=base)
     judge, dyn, s = rd.Dynamics(model, engine="reference"), scan(model), states_of(model, (2,), 1)
@@ -60,6 +61,7 @@ def test_robots(path, base):
 # Relative to the largest entry. Ten times what was measured.
 @pytest.mark.parametrize(("n", "heavy", "euler"), [(100, 1e-13, 1e-12), (1000, 1e-12, 5e-12)])
 @pytest.mark.parametrize("shape", ["chain", "1.5", "2", "star", "caterpillar"])
+@pytest.mark.some(of=3, rest="matrix")
 def test_large_trees(shape, n, heavy, euler):
     model = large(shape, n)
     s = states_of(model)
@@ -104,6 +106,7 @@ def test_rows_that_are_not_finite_stay_in_their_rows(options):
 
 @pytest.mark.parametrize("bushy", [True, False])
 @pytest.mark.parametrize("seed", [0, 1, 4])
+@pytest.mark.some(of=3, rest="matrix")
 def test_pieces_and_tiles(seed, bushy, monkeypatch):
     """Small ones find the same entries."""
     model = rd.random_tree(30, seed=seed, joints=JOINT_TYPES, shape=list(SHAPES)[seed], mimic=0.2)

@@ -209,6 +209,7 @@ TREES = [
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("n, shape, base", TREES)
+@pytest.mark.some(of=3, rest="matrix")
 def test_random_trees(method, n, shape, base):
     """Joints of every kind, universal ones with their massless middle included; forces, moving base, armature."""
     model = rd.random_tree(n, seed=n, joints=(*EVERY_KIND, "universal"), shape=shape, base=base, armature=n % 2 == 1)
@@ -217,6 +218,7 @@ def test_random_trees(method, n, shape, base):
 
 @pytest.mark.parametrize("base", ["fixed", "floating"])
 @pytest.mark.parametrize("path", robots.OWN, ids=lambda path: path.stem)
+@pytest.mark.some(of=3, rest="matrix")
 def test_robots(path, base):
     model = rd.load_urdf(path, base=base)
     if model.has_mimic:

@@ -96,6 +96,7 @@ def test_single_precision(seed, options):
 
 @pytest.mark.parametrize("base", ["fixed", "floating"])
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
+@pytest.mark.some(of=3, rest="matrix")
 def test_robots(path, base):
     model = rd.load_urdf(path, base=base)
     judge, dyn, s = rd.Dynamics(model, engine="reference"), scan(model), states_of(model, (2,), 1)
@@ -124,6 +125,7 @@ def test_large_trees(shape, n, heavy, euler):
 
 @pytest.mark.parametrize("n", [200, 1000])
 @pytest.mark.parametrize("shape", ["chain", "1.5", "2", "star"])
+@pytest.mark.some(of=3, rest="matrix")
 def test_forward_dynamics_of_large_trees(shape, n):
     """tau of accelerations of ordinary size: long chains turn a rounding of any other into huge ones."""
     model = large(shape, n)

@@ -279,6 +279,7 @@ class Walker:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("mimic", [0.0, 0.6])
+@pytest.mark.some(of=3, rest="matrix")
 def test_every_algorithm_runs_on_opaque_scalars(name, mimic):
     algorithm = ALGORITHMS[name]
     model = rd.random_tree(9, seed=21, joints=JOINT_TYPES, mimic=mimic, armature=True, base="floating")

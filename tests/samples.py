@@ -1,0 +1,54 @@
+"""Samples of the cases of tests that take long: what every run asks.
+
+A test with the mark `some(of=n, rest=mark)` runs about an n-th of its cases in every run, and the others by that mark.
+The sample is the same in every process and run. Every value of every parameter is in it, where a parameter does not
+have more values than the sample has cases.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+RARE = ("extras", "matrix", "kernels", "nightly")
+"""Marks of tests that not every run asks."""
+
+
+def thin_out(items: list[pytest.Item]) -> None:
+    """Mark the cases that are not in the samples."""
+    groups = defaultdict(list)
+    for item in items:
+        marked = any(item.get_closest_marker(mark) for mark in RARE)
+        if isinstance(item, pytest.Function) and item.get_closest_marker("some") and not marked:
+            groups[item.path, item.originalname, item.get_closest_marker("gpu") is not None].append(item)
+    for cases in groups.values():
+        some = cases[0].get_closest_marker("some")
+        chosen = sample([values(case) for case in cases], some.kwargs["of"])
+        for number, case in enumerate(cases):
+            if number not in chosen:
+                case.add_marker(some.kwargs["rest"])
+
+
+def values(case: pytest.Function) -> dict[str, Any]:
+    """The values of parameters; of what does not look the same in every process, their numbers."""
+    plain = (str, int, float, tuple, list, type(None))
+    spec = case.callspec
+    return {name: repr(v) if isinstance(v, plain) else spec.indices[name] for name, v in spec.params.items()}
+
+
+def sample(cases: list[dict[str, Any]], of: int) -> set[int]:
+    """Numbers of the cases that are kept; a case is the value of each parameter."""
+    order = list(range(len(cases)))
+    random.Random(0).shuffle(order)
+    chosen = set(order[: -(-len(cases) // of)])
+    for name in cases[0]:
+        if len({case[name] for case in cases}) <= len(chosen):
+            asked = {cases[number][name] for number in chosen}
+            for number in order:
+                if cases[number][name] not in asked:
+                    asked.add(cases[number][name])
+                    chosen.add(number)
+    return chosen
