@@ -167,6 +167,7 @@ def test_claims_are_answered_by_figures():
 
 
 @on_host
+@pytest.mark.matrix
 def test_the_papers_on_a_gpu(gpu, monkeypatch):
     monkeypatch.setattr(papers, "LINKS", (3,))
     monkeypatch.setattr(papers, "GROUPS", ())

@@ -294,6 +294,7 @@ def test_numbers_have_three_digits():
     assert [number(x) for x in (0.12345, 12.345, 1234.5, 1234567.0)] == ["0.123", "12.3", "1,230", "1,230,000"]
 
 
+@pytest.mark.matrix
 def test_every_own_contender_is_measured():
     model = rd.load_urdf(own("arm6"))
     settings = replace(QUICK, dtypes=("float64", "float32"), threads=(1, 2))
@@ -321,6 +322,7 @@ def test_threads_by_name():
 # The command.
 
 
+@pytest.mark.matrix
 def test_the_command_measures_and_names_the_peers():
     pytest.importorskip("pinocchio")
     pytest.importorskip("mujoco")
@@ -414,6 +416,7 @@ def test_the_runner_keeps_the_core_page(tmp_path):
     assert not (tmp_path / "cpu.md").exists()
 
 
+@pytest.mark.matrix
 def test_the_runner_leaves_huge_trees_to_fast_engines():
     assert "--huge asks for it" in runner("huge tree: binary, inverse", "--engine", "reference").stdout
 

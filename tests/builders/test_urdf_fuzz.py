@@ -21,8 +21,8 @@ from robodyn.builders.urdf import read_urdf
 from robodyn.description import JOINT_TYPES, RobotDescription
 from robodyn.errors import LoadError, RobodynError
 
-EXAMPLES = 400
-"""Robots in one ordinary run: about 5 seconds."""
+EXAMPLES = 250
+"""Robots in one ordinary run: about 3 seconds."""
 
 NIGHTLY = 120.0
 """Seconds of the nightly run."""

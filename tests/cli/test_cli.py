@@ -280,6 +280,7 @@ def test_gradients_keep_to_the_width(width):
     assert headers == names
 
 
+@pytest.mark.matrix
 def test_a_robot_of_many_joints_is_cut(tmp_path):
     path = tmp_path / "chain.urdf"
     path.write_text(chain(130))

@@ -221,7 +221,7 @@ def raw(*arguments: bytes, **options: str) -> subprocess.CompletedProcess[bytes]
 
 @pytest.mark.skipif(os.name != "posix", reason="arguments are bytes on POSIX alone")
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1", "utf-16"])
-@pytest.mark.some(of=4, rest="matrix")
+@pytest.mark.matrix
 def test_arguments_that_are_no_text(encoding: str) -> None:
     """Bytes that are not UTF-8 reach Python as surrogates, which no encoding prints."""
     (FOLDER / "h\udcff.urdf").write_bytes(FILES["robot.urdf"])

@@ -142,7 +142,7 @@ def possible(model, name):
     return "inverse" not in short_names()[name][0].needs or rd.Dynamics(model).singularity() is None
 
 
-SMALL = ("gripper", "satellite", "screw_press", "planar_rover", "cartpole", "massless_tip")
+SMALL = ("gripper", "screw_press", "cartpole", "massless_tip")
 """C compilers take long for the others."""
 
 

@@ -21,7 +21,7 @@ from robodyn.tracing.unrolled import input_shapes, output_shape
 pytestmark = pytest.mark.skipif(not backends._runs(host_target().level), reason="this processor or system has it not")
 MOST = 6000
 """Operations of a program from which LLVM takes seconds."""
-EVERY_RUN = {"gripper": "floating", "planar_rover": "fixed"}
+EVERY_RUN = {"gripper": "floating"}
 
 
 def cases():

@@ -467,7 +467,7 @@ def test_the_interpreter_ends_with_threads_inside(compile, rows):
     assert run(_EXIT.replace("SIZE", str(rows)).replace("COMPILE", repr(compile)), **cache) == "done\n"
 
 
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("code", ["unrolled", pytest.param("rolled", marks=pytest.mark.matrix)])
 def test_a_pickled_dynamics_answers_alike(code, model):
     dyn, s = rd.Dynamics(model, engine="cpu", code=code, threads=2, check=False), states_of(model, (33,), seed=6)
     wanted = answers(dyn, s)

@@ -101,7 +101,7 @@ def _check(source: KernelSource, arch: str, registers: int, stack: int, spills: 
 
 
 @pytest.mark.parametrize(("robot", "query", "dtype"), tuple(UNROLLED))
-@pytest.mark.some(of=5, rest="kernels")
+@pytest.mark.some(of=9, rest="kernels")
 def test_gpu_budget_of_unrolled_kernels(robot: str, query: str, dtype: str) -> None:
     source = _unrolled(robot, query, dtype)
     assert _check(source, "sm_90", *UNROLLED[robot, query, dtype]).shared_bytes > 0
@@ -137,7 +137,7 @@ def _marked() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("robot", "query", "dtype", "kind", "arch"), tuple(_marked()))
-@pytest.mark.some(of=11, rest="kernels")
+@pytest.mark.some(of=17, rest="kernels")
 def test_gpu_budget_of_rolled_kernels(robot: str, query: str, dtype: str, kind: str, arch: str) -> None:
     task = rd.Dynamics(_model(robot), engine="reference").plain_task(query)
     source = rolled_kernel(_model(robot), task, np.dtype(dtype), partition=kind, name=query)

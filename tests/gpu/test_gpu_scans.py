@@ -117,7 +117,7 @@ def test_scan_kernels_whose_lanes_are_rows(op: Semigroup, n: int, kind: str) -> 
 @on_host
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", [1, 33, 1100])
-@pytest.mark.some(of=2, rest="kernels")
+@pytest.mark.some(of=6, rest="kernels")
 def test_scan_kernels_take_riccati_elements(n: int, dtype: str) -> None:
     for batch in (2, 33) if n == 33 else (2,):
         check_scan(HostDevice(), riccati(np.dtype(dtype)), segments_of(n, "random"), batch, dtype)

@@ -228,7 +228,7 @@ def run_case(bundle: Bundle, case: Case, rows: int, order: str = "forward", bloc
 
 
 @pytest.mark.parametrize("dtype,group", [(dtype, group) for dtype in DTYPES for group in groups(dtype)])
-@pytest.mark.some(of=5, rest="kernels")
+@pytest.mark.some(of=7, rest="kernels")
 def test_gpu_kernels_agree_with_the_reference(dtype, group):
     """Whole warps, one that is not full, and several tiles for some warps, in every order of threads."""
     assert cases(dtype, group)

@@ -410,7 +410,7 @@ def test_gravity_is_the_models_and_may_point_anywhere():
 @pytest.mark.parametrize(
     ("links", "shape"), [(10_001, "chain"), (20_000, "binary"), (20_000, "star"), (20_000, "caterpillar")]
 )
-@pytest.mark.some(of=2, rest="matrix")
+@pytest.mark.some(of=4, rest="matrix")
 def test_large_robots_load_without_recursion(links, shape):
     parent = {
         "chain": lambda i: i,

@@ -105,7 +105,7 @@ def check_lengths(dyn, s, lengths, tolerance):
 
 
 @pytest.mark.parametrize("check", [None, True, False])
-@pytest.mark.some(of=5, rest="matrix")
+@pytest.mark.some(of=7, rest="matrix")
 def test_any_length_is_an_attitude(check, model, make_dynamics, engine_dtype, tolerance):
     dyn, dtype = make_dynamics(model, check=check), engine_dtype[1]
     lengths = lengths_for(dtype)
@@ -114,7 +114,7 @@ def test_any_length_is_an_attitude(check, model, make_dynamics, engine_dtype, to
 
 @pytest.mark.parametrize("code", ["unrolled", "rolled"])
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=4, rest="matrix")
 def test_any_length_is_an_attitude_for_both_kinds_of_code(dtype, code, model):
     dyn = rd.Dynamics(model, engine="cpu", dtype=dtype, code=code)
     lengths = lengths_for(dtype)

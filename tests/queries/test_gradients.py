@@ -63,7 +63,7 @@ def central_differences(model, s, call, h):
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=5, rest="matrix")
 def test_central_differences(model, seed):
     # eps^(1/3) balances the two errors: (6e-6)^2 f''' + 1e-16 / 6e-6 is some 1e-10 of the function's own size, which
     # for forward dynamics is the size of accelerations, up to 1e5 of gravity here.

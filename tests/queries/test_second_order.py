@@ -246,7 +246,7 @@ def test_a_contraction_is_the_sum_over_the_tensor(name, make_dynamics, tolerance
 
 
 @pytest.mark.parametrize("name", ["forward_dynamics_hessian", "inverse_dynamics_hessian"])
-@pytest.mark.some(of=2, rest="matrix")
+@pytest.mark.matrix
 def test_kinds_of_code_agree(name):
     """On a robot small enough that its tensors are one program, in a batch that is no whole vector."""
     model = small("fixed")
@@ -268,7 +268,7 @@ def test_tensors_of_small_robots_are_one_program_and_of_large_ones_many_runs():
 
 
 @pytest.mark.parametrize(("code", "dtype"), [("auto", "float64"), ("rolled", "float32")])
-@pytest.mark.some(of=2, rest="matrix")
+@pytest.mark.matrix
 def test_large_robots_take_stages(code, dtype):
     """Second derivatives of forward dynamics whose stages, products among them, are kernels of their own."""
     model = rd.load_urdf(own("quadruped"), base="floating")

@@ -228,7 +228,7 @@ FORWARD = [(method, name) for method in DENSE for name in (("arm", "forest", "mi
 
 
 @pytest.mark.parametrize(("method", "name"), FORWARD)
-@pytest.mark.some(of=3, rest="kernels")
+@pytest.mark.some(of=5, rest="kernels")
 def test_scans_on_a_gpu_give_forward_dynamics(method: str, name: str, device: Any) -> None:
     model = models()[name]
     scan, reference = rd.Dynamics(model, engine="scan"), rd.Dynamics(model, engine="reference")
@@ -267,7 +267,7 @@ def test_scans_on_a_gpu_keep_rows_apart_in_forward_dynamics(method: str, device:
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.some(of=3, rest="kernels")
+@pytest.mark.some(of=7, rest="kernels")
 def test_scans_on_a_gpu_give_gradients(name: str, device: Any) -> None:
     model = models()[name]
     scan = rd.Dynamics(model, engine="scan")

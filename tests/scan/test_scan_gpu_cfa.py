@@ -216,7 +216,7 @@ BUDGETS = {
 @compiles
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.some(of=2, rest="kernels")
+@pytest.mark.kernels
 def test_elimination_kernels_keep_their_budgets(dtype: str, architecture: str) -> None:
     for k, columns in ((5, 1), (6, 7)):
         for name in KERNELS:
@@ -276,7 +276,7 @@ def check_forward(
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.some(of=3, rest="kernels")
+@pytest.mark.some(of=5, rest="kernels")
 def test_constraint_forces_on_a_gpu(name: str, device: Any) -> None:
     model = models()[name]
     for shape in ((), (2, 2)):

@@ -79,7 +79,7 @@ def residual(device: Any, model: rd.Model, method: str, shape: tuple[int, ...] =
 
 @pytest.mark.parametrize("name", ["arm", "chain", "bush", "kinds", "forest"])
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.some(of=3, rest="kernels")
+@pytest.mark.some(of=7, rest="kernels")
 def test_forward_dynamics_on_a_gpu_is_right(method: str, name: str, device: Any) -> None:
     model = models()[name]
     assert residual(device, model, method) < RESIDUAL
@@ -107,6 +107,7 @@ def test_forward_dynamics_on_a_gpu_as_operations_of_the_array_library(method: st
 
 
 @pytest.mark.parametrize("scale", [1e-9, 0.0])
+@pytest.mark.kernels
 def test_light_and_massless_bodies_on_a_gpu(scale: float, device: Any) -> None:
     """Runs of two and three bodies, for which there are kernels, and of more, which go operation by operation."""
     for run, seen in ((1, {2}), (2, {3}), (3, {4})):
@@ -296,7 +297,7 @@ joints, in float64."""
 
 @compiles
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.some(of=2, rest="kernels")
+@pytest.mark.kernels
 def test_steps_of_forward_dynamics_spill_next_to_nothing(dtype: str) -> None:
     steps = {
         **{f"motions {code}": motions(code) for code in (0, 5)},

@@ -205,7 +205,7 @@ def _own() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("path", "base"), tuple(_own()))
-@pytest.mark.some(of=7, rest="matrix")
+@pytest.mark.some(of=11, rest="matrix")
 def test_every_algorithm_on_every_model(path, base):
     model = rd.load_urdf(path, base=base)
     singular = rd.Dynamics(model, engine="reference").singularity() is not None
@@ -248,6 +248,7 @@ for algorithm in ALGORITHMS.values():
 """
 
 
+@pytest.mark.matrix
 def test_the_same_program_in_every_process():
     found = []
     for seed in ("1", "4242"):
