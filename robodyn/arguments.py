@@ -209,15 +209,15 @@ def count(name: str, value: Any, smallest: int, largest: int) -> int:
 
 
 def batch_shape(name: str, value: Any, numbers: int) -> tuple[int, ...]:
-    """`value` as the shape of a batch whose every entry holds so many `numbers`.
+    """`value`, integers or one alone, as the shape of a batch whose every entry holds that many `numbers`.
 
     Raises:
         ArgumentError: not a tuple of integers from 0, or of more numbers than any memory could address.
     """
-    given = exact.members(value) if exact.is_a(value, tuple, list) else (None,)
+    given = exact.members(value) if exact.is_a(value, tuple, list) else (value,)
     shape = tuple(n for n in map(integer, given) if n is not None and n >= 0)
     if len(shape) < len(given) or len(given) > _MAX_LEADING_AXES:
-        allowed = f"a tuple of at most {_MAX_LEADING_AXES} integers from 0"
+        allowed = f"an integer from 0, or a tuple of at most {_MAX_LEADING_AXES} of them"
         raise ArgumentError(f"{name}: got {brief(value)}; wanted {allowed}")
     # NumPy looks at the axes that are not 0, also where the array is empty.
     most = sys.maxsize // (_DOUBLE * max(1, numbers))

@@ -46,11 +46,14 @@ def brief(value: Any) -> str:
 
 
 def near_misses(word: str, names: Iterable[str], otherwise: int) -> list[str]:
-    """Up to three names that `word` may have been meant for, or the first `otherwise` of them where none is like it.
-    Of a large number of names only the first thousand are looked at."""
+    """Up to three names that `word` may have been meant for, in capitals or not, or the first `otherwise` of them where
+    none is like it. Of a large number of names only the first thousand are looked at."""
     import difflib  # needed for an error only
 
     first = list(islice(names, max(_COMPARED, otherwise)))
-    short = [name for name in first if len(name) <= _LONGEST_COMPARED]
-    near = difflib.get_close_matches(word, short, n=3) if len(word) <= _LONGEST_COMPARED else []
-    return near or first[:otherwise]
+    short: dict[str, list[str]] = {}
+    for name in first:
+        if len(name) <= _LONGEST_COMPARED:
+            short.setdefault(name.casefold(), []).append(name)
+    near = difflib.get_close_matches(word.casefold(), short, n=3) if len(word) <= _LONGEST_COMPARED else []
+    return [name for each in near for name in short[each]][:3] or first[:otherwise]

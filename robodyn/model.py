@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from robodyn import exact
 from robodyn.arguments import Array, batch_shape, broadcast_leading, integer, real_array, rows_named
 from robodyn.cached import cached_property
-from robodyn.description import Finding
+from robodyn.description import Finding, Report
 from robodyn.errors import ArgumentError
 from robodyn.joints import CODE, KINDS, JointKind, unit_quaternion
 from robodyn.messages import brief, near_misses, printable
@@ -24,6 +24,22 @@ _TABLE_ROWS = 40
 _LENGTH_RANGE = 1.0
 _FARTHEST_ANGLE = 1e6
 """A position limit of an angle beyond this, 160,000 turns, stands for none: sine and cosine lose their digits there."""
+
+
+_COMPUTED = {
+    "armature": "tree_armature",
+    "damping": "tree_damping",
+    "friction": "tree_friction",
+    "lower": "tree_lower",
+    "upper": "tree_upper",
+    "effort_limit": "tree_effort",
+    "velocity_limit": "tree_velocity",
+    "total_mass": "inertia",
+    "nq": "joint_kind",
+    "nv": "joint_kind",
+    "n_bodies": "parent",
+}
+"""What is asked of a model under one name, and is given to it as a field of another."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -80,7 +96,7 @@ class Model:
     joint_names: Sequence[str]
     body_names: Sequence[str]
     link_names: Sequence[str]
-    report: tuple[Finding, ...] = field(default=())
+    report: Report | tuple[Finding, ...] = field(default=Report())
 
     def __post_init__(self) -> None:
         """Check what is given, and keep arrays that nobody else can write to (`robodyn.model_fields`).
@@ -95,7 +111,7 @@ class Model:
     def of_checked(cls, **given: Any) -> Model:
         """A model of fields that builders have made and checked themselves, which are kept as they are."""
         model = object.__new__(cls)
-        model.__setstate__({"report": (), **given})
+        model.__setstate__({**given, "report": Report(given.get("report", ()))})
         return model
 
     # Identity: what is pickled and compared is the fields; cached properties are rebuilt.
@@ -131,6 +147,12 @@ class Model:
     def __hash__(self) -> int:
         return hash(self.digest)
 
+    def __new__(cls, **given: Any) -> Model:
+        """Name the fields behind what is computed from them, which `dataclasses.replace` cannot change."""
+        for name in given.keys() & _COMPUTED.keys():
+            raise TypeError(f"Model: {name} is computed; give the field {_COMPUTED[name]}")
+        return object.__new__(cls)
+
     def __repr__(self) -> str:
         return (
             f"<Model {self.name!r}: {self.n_bodies} bodies, {len(self.link_names)} links, nq {self.nq}, nv {self.nv}, "
@@ -141,6 +163,11 @@ class Model:
         from robodyn.tables import model_table, to_text
 
         return to_text(model_table(self, _TABLE_ROWS))
+
+    def _repr_html_(self) -> str:
+        from robodyn.tables import model_table, to_html
+
+        return to_html(model_table(self, _TABLE_ROWS))
 
     # Sizes.
 
@@ -281,21 +308,34 @@ class Model:
             ArgumentError: no such link; the message names near misses, which it looks for among the first thousand.
         """
         name = exact.text_or_none(link)
-        if name is not None:
-            found = self._link_numbers.get(name)
-            if found is None:
-                near = ", ".join(printable(each) for each in near_misses(name, self.link_names, otherwise=5))
-                raise ArgumentError(f"link: got {brief(link)}; wanted a link of {self.name!r}, such as {near}")
-            return found
-        number = integer(link)
-        if number is None or not 0 <= number < len(self.link_names):
-            last = len(self.link_names) - 1
-            raise ArgumentError(f"link: got {brief(link)}; wanted a name or an index from 0 to {last}")
-        return number
+        found = self._link_numbers.get(name) if name is not None else _place(link, len(self.link_names))
+        if found is None:
+            moved = self._joint_numbers.get(name) if name is not None else None
+            hint = "" if moved is None else f" (a joint; it moves {printable(self.body_names[moved])!r})"
+            raise _not_found("link", link, hint, self.link_names, self.name)
+        return found
+
+    def joint_index(self, joint: str | int) -> int:
+        """Place of a joint, given by name or by its place, in `joint_names`: the body that it moves. Its coordinates
+        begin at `q_start` and `v_start` among those of the tree. Fixed joints have none: they merge links.
+
+        Raises:
+            ArgumentError: no such joint, or a fixed one; the message names near misses.
+        """
+        name = exact.text_or_none(joint)
+        found = self._joint_numbers.get(name) if name is not None else _place(joint, self.n_bodies)
+        if found is None:
+            hint = " (a link; a joint is asked for)" if name is not None and name in self._link_numbers else ""
+            raise _not_found("joint", joint, hint, self.joint_names, self.name)
+        return found
 
     @cached_property
     def _link_numbers(self) -> dict[str, int]:
         return {name: i for i, name in enumerate(self.link_names)}
+
+    @cached_property
+    def _joint_numbers(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.joint_names)}
 
     # The configuration manifold.
 
@@ -377,10 +417,10 @@ class Model:
         return self._on_manifold("integrate", "q", (self.normalized(q_array), "q"), (step, "v"))
 
     def difference(self, q0: ArrayLike, q1: ArrayLike) -> NDArray[np.float64]:
-        """q1 (-) q0 (..., nv): the velocity that takes q0 (..., nq) to q1 in one second, the short way round.
+        """q1 (-) q0 (..., nv): the velocity that takes q0 (..., nq) to q1 in one second.
 
-        Angles of revolute joints are subtracted as they are; attitudes, and the angle of a planar joint, go the
-        nearest way.
+        Attitudes, and the angle of a planar joint, go the short way round. Angles of revolute joints, continuous ones
+        among them, are subtracted as they are: from 3 to -3 it is -6 rad.
 
         Raises:
             ArgumentError: wrong shapes, or a quaternion of zero length.
@@ -398,14 +438,15 @@ class Model:
         return q
 
     def random_configuration(
-        self, rng: np.random.Generator | int | None = None, shape: tuple[int, ...] = ()
+        self, rng: np.random.Generator | int | None = None, shape: tuple[int, ...] | int = ()
     ) -> NDArray[np.float64]:
         """(*shape, nq) random configurations: uniform within position limits (within +-pi rad or +-1 m where a limit
         is missing, infinite, reversed or, of an angle, beyond 1e6 rad, or the two are too far apart to subtract),
         attitudes uniform over all rotations. `rng`: a generator or a seed.
 
         Raises:
-            ArgumentError: `rng` is neither a generator nor a seed, or `shape` is not a tuple of integers from 0.
+            ArgumentError: `rng` is neither a generator nor a seed, or `shape` neither an integer from 0 nor a tuple of
+                them.
         """
         shape = batch_shape("shape", shape, self.nq)
         rng = _generator(rng)
@@ -421,6 +462,23 @@ class Model:
         for start in self.quaternion_starts:
             q[..., start : start + 4] = rng.standard_normal((*shape, 4))
         return self.normalized(q)
+
+
+def _place(given: Any, end: int) -> int | None:
+    """A place below `end`, or None for anything else."""
+    number = integer(given)
+    return number if number is not None and 0 <= number < end else None
+
+
+def _not_found(what: str, given: Any, hint: str, names: Sequence[str], robot: str) -> ArgumentError:
+    """The error for a link or a joint that a robot does not have."""
+    name = exact.text_or_none(given)
+    if name is None:
+        wanted = f"a name or an index from 0 to {len(names) - 1}" if names else f"a name, but {robot!r} has none"
+        return ArgumentError(f"{what}: got {brief(given)}; wanted {wanted}")
+    near = ", ".join(printable(each) for each in near_misses(name, names, otherwise=5))
+    such = f", such as {near}" if near else ", which has none that moves"
+    return ArgumentError(f"{what}: got {brief(given)}{hint}; wanted a {what} of {robot!r}{such}")
 
 
 def _generator(given: Any) -> np.random.Generator:

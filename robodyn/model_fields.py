@@ -11,7 +11,7 @@ import numpy as np
 
 from robodyn import exact
 from robodyn.arguments import Array, as_array
-from robodyn.description import Finding
+from robodyn.description import Finding, Report
 from robodyn.errors import ArgumentError
 from robodyn.joints import KINDS
 from robodyn.messages import brief
@@ -230,8 +230,8 @@ def _numbered_or_texts(value: Any) -> Sequence[str] | None:
     return names if len(names) == len(given) else None
 
 
-def _findings(value: Any) -> tuple[Finding, ...]:
+def _findings(value: Any) -> Report:
     findings = exact.members(value) if exact.is_a(value, tuple, list) else (None,)
     if not all(exact.is_a(each, Finding) for each in findings):
         raise ArgumentError(f"report: got {brief(value)}; wanted a tuple of findings")
-    return cast(tuple[Finding, ...], findings)
+    return Report(cast(tuple[Finding, ...], findings))

@@ -6,6 +6,7 @@ read markup in them (`console`).
 
 from __future__ import annotations
 
+import io
 import os
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -26,9 +27,11 @@ from robodyn.messages import printable
 
 if TYPE_CHECKING:
     from robodyn.model import Model
+    from robodyn.motion.result import Rollout
 
 _WIDTH = 120
 _LINKS_NAMED = 5
+_NUMBERS_SHOWN = 12
 _SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
 _UNITS = {"q": ("m", "rad"), "qd": ("m/s", "rad/s"), "qdd": ("m/s^2", "rad/s^2"), "tau": ("N", "N m")}
 
@@ -150,6 +153,19 @@ def report_table(report: Sequence[Finding]) -> Table:
     return table
 
 
+def rollout_table(rollout: Rollout) -> Table:
+    """What a rollout came to: its steps, times and arrays."""
+    table = _table(f"Rollout of {rollout.steps} steps")
+    for heading in ("array", "shape", "first", "last"):
+        table.add_column(heading)
+    for name in ("t", "q", "qd"):
+        array = getattr(rollout, name)
+        shown = isinstance(array, np.ndarray) and array.ndim <= 2 and 0 < array[-1:].size <= _NUMBERS_SHOWN
+        ends = [np.array2string(array[k], precision=4, separator=", ") for k in (0, -1)] if shown else ["", ""]
+        table.add_row(name, str(tuple(array.shape)), *ends)
+    return table
+
+
 def units(model: Model, quantity: str) -> tuple[str, ...]:
     """SI units of a quantity ("q", "qd", "qdd" or "tau") of a model, one for each of its components; "1" in those of
     a quaternion."""
@@ -201,6 +217,13 @@ def console(stderr: bool = False) -> Console:
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = _WIDTH
     return made
+
+
+def to_html(renderable: RenderableType) -> str:
+    """What a renderable looks like in a notebook."""
+    made = Console(width=_WIDTH, record=True, file=io.StringIO(), markup=False, emoji=False, highlight=False)
+    made.print(renderable)
+    return made.export_html(inline_styles=True, code_format='<pre style="line-height: 1.2">{code}</pre>')
 
 
 def to_text(renderable: RenderableType) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from robodyn.builders.check_joints import Mimics
-from robodyn.builders.findings import Notes, at_line
+from robodyn.builders.findings import LISTED, Notes, at_line
 from robodyn.description import TRANSLATING_TYPES, Link
 from robodyn.errors import LoadError
 from robodyn.messages import quoted
@@ -13,6 +13,10 @@ from robodyn.messages import quoted
 RELATIVE = 1e-6
 """How negative a principal moment may be, and how far it may exceed the sum of the other two, relative to the largest
 moment: files print six digits. Real defects are far larger."""
+
+SLIGHT = 0.05
+"""Principal moments that are less negative than this, relative to the largest, are read: files of robots that everybody
+uses have them, from programs for design and from identification."""
 
 GYRATION = 1e-12
 """Moments of inertia below this times the mass (m^2; a radius of gyration of a micrometre) are rounding of zero:
@@ -22,13 +26,14 @@ programs for design export such."""
 def check_inertials(links: tuple[Link, ...], strict: bool, notes: Notes) -> None:
     """Mass, principal moments and triangle inequality of every link, about its centre of mass."""
     bodies = []
+    impossible: list[tuple[str, Link, str]] = []
     for link in links:
         if link.inertial is None:
             continue
         mass, largest = link.inertial.mass, max(map(abs, link.inertial.inertia))
         subject = f"link {quoted(link.name)}"
         if mass < 0.0:
-            _refuse("negative-mass", subject, f"the mass {mass:g} kg is negative", link.line, strict, notes)
+            impossible.append(("negative-mass", link, f"the mass {mass:g} kg is negative"))
         if mass != 0.0 and largest <= GYRATION * abs(mass):
             message = "it has mass and no rotational inertia; a point mass, used as given"
             notes.add("mass-without-inertia", subject, message, link.line)
@@ -37,8 +42,31 @@ def check_inertials(links: tuple[Link, ...], strict: bool, notes: Notes) -> None
         if mass == 0.0 and largest:
             message = "it has rotational inertia and no mass; used as given"
             notes.add("inertia-without-mass", subject, message, link.line)
-    if not bodies:
-        return
+    if bodies:
+        impossible += _check_moments(bodies, notes)
+    if strict and impossible:
+        raise LoadError(_refusal(impossible))
+    for code, link, text in impossible:
+        notes.add(code, f"link {quoted(link.name)}", f"{text}; used as given", link.line)
+
+
+def _refusal(impossible: list[tuple[str, Link, str]]) -> str:
+    """One sentence on links that no real body is, the first few of them named."""
+    texts: dict[str, list[str]] = {}
+    for _, link, text in impossible:
+        texts.setdefault(f"link {quoted(link.name)}{at_line(link.line)}", []).append(text)
+    said = [f"{link}: {' and '.join(found)}" for link, found in texts.items()]
+    if len(said) == 1:
+        return f"{said[0]}; no real body has that (strict=False loads it as it is)"
+    more = [f"and {len(said) - LISTED} more"] if len(said) > LISTED else []
+    listed = "; ".join([*said[:LISTED], *more])
+    return f"{len(said)} links are no real bodies (strict=False loads them as they are): {listed}"
+
+
+def _check_moments(bodies: list[tuple[Link, float]], notes: Notes) -> list[tuple[str, Link, str]]:
+    """Principal moments of links with their largest entries: findings are noted, links that no real body is are
+    returned, as (code, link, text)."""
+    impossible = []
     upper = np.array([link.inertial.inertia for link, _ in bodies if link.inertial], dtype=np.float64)
     # Scaled to largest entry 1, so that nothing overflows.
     scaled = upper / np.array([[largest] for _, largest in bodies])
@@ -50,18 +78,16 @@ def check_inertials(links: tuple[Link, ...], strict: bool, notes: Notes) -> None
         (link, largest), ratio = bodies[i], moments[i].tolist()
         shown = ", ".join(f"{largest * moment:.6g}" for moment in ratio)
         subject = f"link {quoted(link.name)}"
-        if negative[i]:
-            message = f"its inertia has the negative principal moment {largest * ratio[0]:.6g} kg m^2 (all: {shown})"
-            _refuse("negative-inertia", subject, message, link.line, strict, notes)
+        text = f"its inertia has the negative principal moment {largest * ratio[0]:.6g} kg m^2 (all: {shown})"
+        if moments[i, 0] < -SLIGHT * largest_moments[i]:
+            impossible.append(("negative-inertia", link, text))
+        elif negative[i]:
+            message = f"{text}, less than {SLIGHT:.0%} of the largest; used as given"
+            notes.add("slightly-negative-inertia", subject, message, link.line)
         else:
             message = f"one of its principal moments {shown} kg m^2 exceeds the sum of the others; used as given"
             notes.add("inertia-triangle", subject, message, link.line)
-
-
-def _refuse(code: str, subject: str, message: str, line: int | None, strict: bool, notes: Notes) -> None:
-    if strict:
-        raise LoadError(f"{subject}{at_line(line)}: {message}; no real body has that (strict=False loads it as it is)")
-    notes.add(code, subject, f"{message}; used as given", line)
+    return impossible
 
 
 def check_massless(links: tuple[Link, ...], mimics: Mimics, order: list[tuple[int, int]], notes: Notes) -> None:

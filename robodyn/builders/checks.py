@@ -29,6 +29,7 @@ from robodyn.description import (
     Link,
     Mimic,
     Pose,
+    Report,
     RobotDescription,
     Vector3,
 )
@@ -43,6 +44,8 @@ MIMIC = ("follow", "ignore")
 """What may be done about mimicking joints."""
 
 _FLOAT = {float}
+_WORLD = '; add <link name="world"/> where the robot is held by the world'
+_SKIPPED = ("ignored-tag", "unknown-tag")
 _LIMITS = tuple((name, f"limits {name}") for name in ("lower", "upper", "effort", "velocity"))
 
 UNIT = 1e-9
@@ -57,9 +60,10 @@ def check(description: RobotDescription, *, mimic: str = "follow", strict: bool 
     """Check a description and return it with the findings appended to its report, and with every number a float.
 
     `mimic`: "follow" checks mimics and drops those of fixed joints; "ignore" drops all, so that every joint moves on
-    its own. `strict`: refuse negative masses, negative principal moments of inertia, and negative damping, friction or
-    armature; with False they are kept and reported with severity "error". Checking twice changes nothing. A report is
-    only ever added to: clear it before checking a description that was changed.
+    its own. `strict`: refuse negative masses, principal moments of inertia that are negative by 5 % of the largest or
+    more (smaller ones are reported), and negative damping, friction or armature; with False they are kept and reported
+    with severity "error". Checking twice changes nothing. A report is only ever added to: clear it before checking a
+    description that was changed.
     Raises LoadError naming the link or joint, its value and what is allowed; ArgumentError for other arguments.
     """
     return check_and_resolve(description, mimic=mimic, strict=strict)[0]
@@ -88,7 +92,7 @@ def resolve(description: RobotDescription, mimic: str, strict: bool) -> tuple[Ro
     known = set(description.report)
     news = tuple(finding for finding in notes.findings() if finding not in known)
     if mimics.joints != description.joints or news:
-        description = replace(description, joints=mimics.joints, report=(*description.report, *news))
+        description = replace(description, joints=mimics.joints, report=Report((*description.report, *news)))
     return description, mimics
 
 
@@ -109,6 +113,8 @@ def _with_sound_fields(description: RobotDescription) -> RobotDescription:
     links, joints = tuple(map(_sound_link, found["links"])), tuple(map(_sound_joint, found["joints"]))
     name = _text(description.name, "robot", "name", "a text")
     pairs = zip((*links, *joints), (*found["links"], *found["joints"]), strict=True)
+    if type(description.report) is Report:  # as readers make it
+        found["report"] = description.report
     exactly = name is description.name and all(parts is getattr(description, what) for what, parts in found.items())
     if exactly and all(sound is given for sound, given in pairs):
         return description
@@ -240,7 +246,8 @@ def _check_tree(description: RobotDescription) -> list[tuple[int, int]]:
     for j, joint in enumerate(description.joints):
         for end, name in (("parent", joint.parent), ("child", joint.child)):
             if name not in index:
-                raise LoadError(f"{_named(joint)}: its {end} link {quoted(name)} does not exist")
+                text = f"{_named(joint)}: its {end} link {quoted(name)} does not exist"
+                raise LoadError(text + (_WORLD if name == "world" else _skipped(description)))
         if joint.child in joint_of:
             other = description.joints[joint_of[joint.child]]
             both = f"{_named(other)} and {_named(joint)}"
@@ -250,13 +257,21 @@ def _check_tree(description: RobotDescription) -> list[tuple[int, int]]:
     roots = [link.name for link in description.links if link.name not in joint_of]
     if len(roots) > 1:
         names = listed([quoted(name) for name in roots])
-        raise LoadError(f"{len(roots)} links have no parent: {names}; a robot has one root, so connect them by joints")
+        text = f"{len(roots)} links have no parent: {names}; a robot has one root, so connect them by joints"
+        raise LoadError(text + _skipped(description))
     order = [(index[roots[0]], -1)] if roots else []
     for link, _ in order:  # grows while it is walked
         order.extend((index[description.joints[j].child], j) for j in children[link])
     if len(order) < len(description.links):
         raise LoadError(_cycle(description, joint_of, {description.links[i].name for i, _ in order}))
     return order
+
+
+def _skipped(description: RobotDescription) -> str:
+    """What elements of the robot were skipped, to be told where its tree falls apart: they may be what is missing."""
+    found = [each for each in description.report if each.code in _SKIPPED and "robot" in each.elements]
+    said = [each.message.replace("; skipped", "") + at_line(each.line) for each in found]
+    return f" (not read: {listed(said)})" if said else ""
 
 
 def _cycle(description: RobotDescription, joint_of: dict[str, int], reached: set[str]) -> str:

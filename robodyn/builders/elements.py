@@ -21,6 +21,10 @@ MAX_ELEMENTS = 2_000_000
 """Most elements that are read; bounds the memory and the time that a hostile file of `MAX_BYTES` can take."""
 
 
+_LATE = "XML or text declaration not at start of entity"
+"""How expat says it."""
+
+
 class Element:
     """An XML element: its tag and attributes as written (prefixes included), children, line in the file, and whether
     text other than blanks stands between its tags."""
@@ -54,7 +58,10 @@ def parse_xml(data: bytes, root: str, opaque: frozenset[str], take: Callable[[El
         raise
     except SAXParseException as error:
         place = f"line {error.getLineNumber()}, column {error.getColumnNumber()}"
-        raise LoadError(f"not well-formed XML at {place}: {error.getMessage()}") from None
+        message = error.getMessage()
+        if message == _LATE:
+            message = "the declaration <?xml ...?> does not stand at the very beginning"
+        raise LoadError(f"not well-formed XML at {place}: {message}") from None
     except DefusedXmlException:
         raise LoadError("the XML holds a document type or entities (<!DOCTYPE ...>); they are refused") from None
     except (SAXException, ValueError, LookupError) as error:  # among others, an encoding that is not known

@@ -8,6 +8,7 @@ from robodyn.messages import quoted
 _CODES: dict[str, tuple[Severity, str]] = {
     # Found while reading a file or a robot object.
     "robot-name-missing": ("warning", "the robot has no name; it is called `robot`"),
+    "version-not-known": ("warning", "the robot's version is not 1.0; it is read as version 1.0"),
     "ignored-tag": ("info", "a known element that has no part in dynamics, such as `<visual>`, was skipped"),
     "ignored-attribute": (
         "info",
@@ -42,7 +43,14 @@ _CODES: dict[str, tuple[Severity, str]] = {
         "nothing that a joint moves has inertia: inverse dynamics works, forward dynamics is singular",
     ),
     "negative-mass": ("error", "a link has a negative mass (accepted by `strict=False`)"),
-    "negative-inertia": ("error", "a principal moment of inertia is negative (accepted by `strict=False`)"),
+    "negative-inertia": (
+        "error",
+        "a principal moment of inertia is negative by 5 % of the largest or more (accepted by `strict=False`)",
+    ),
+    "slightly-negative-inertia": (
+        "warning",
+        "a principal moment of inertia is negative, by less than 5 % of the largest: no real body, and used as given",
+    ),
     "inertia-triangle": ("warning", "one principal moment of inertia exceeds the sum of the other two: no real body"),
     "mass-without-inertia": ("warning", "a link has mass and no rotational inertia: a point mass"),
     "inertia-without-mass": ("warning", "a link has rotational inertia and no mass; both are used as given"),

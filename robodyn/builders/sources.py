@@ -30,6 +30,7 @@ _UTF_32 = tuple(first.encode(codec) for first in "\ufeff< \t\r\n" for codec in (
 """How XML in UTF-32 begins. UTF-16 never begins so: its second character would be null, which XML does not allow."""
 
 _XML_TEXT = re.compile(r"\ufeff?\s*<")
+_LATE_DECLARATION = re.compile(rb"(\xef\xbb\xbf)?(\s+)(<\?xml\s[^>]*\?>)")
 _DECLARATION = re.compile(r"\ufeff?\s*<\?xml\s[^>]*\?>")
 
 
@@ -58,6 +59,9 @@ def read_source(source: Any) -> bytes:
         raise _too_large("the source")
     if not data.strip():
         raise LoadError("the source is empty; a robot file holds a <robot> element")
+    if late := _LATE_DECLARATION.match(data):
+        # XML wants it first; as in texts, blanks before it are let pass. Lines keep their numbers.
+        data = late[3] + late[2] + data[late.end() :]
     if data.startswith(_UTF_32):
         raise LoadError("the source is encoded as UTF-32, which XML parsers do not read; save it as UTF-8")
     return data

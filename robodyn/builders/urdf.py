@@ -82,6 +82,7 @@ _ATTRIBUTES = {
     "mimic": frozenset({"joint", "multiplier", "offset"}),
 }
 _IGNORED_ATTRIBUTES = frozenset({("link", "type"), ("joint", "dont_collapse")})
+_VERSIONS = frozenset({"1", "1.0"})
 _HELICAL_AXIS_ATTRIBUTES = frozenset({"xyz", "pitch"})
 _NONE = frozenset[str]()
 _HERE, _NO_LIMITS = Pose(), Limits()
@@ -133,6 +134,10 @@ def _robot(data: bytes, notes: Notes) -> RobotDescription:
 
     root = parse_xml(data, "robot", IGNORED_TAGS, take)
     _survey(root, "robot", _NONE, _ATTRIBUTES["robot"], notes)
+    version = root.attributes.get("version", "1.0").strip()
+    if version not in _VERSIONS:
+        message = f"version {quoted(version)} of URDF is not known here; read as version 1.0"
+        notes.add("version-not-known", "robot", message, root.line)
     name = "robot"
     if root.attributes.get("name", "").strip():
         name = _name(root, "robot", "name")
@@ -402,8 +407,10 @@ def _report_tag(parent: str, child: Element, subject: str, notes: Notes) -> None
     tag = quoted(child.tag)[1:-1]
     if tag.startswith("xacro:"):
         raise LoadError(f"{subject}{at_line(child.line)}: <{tag}> is xacro, not URDF; expand the file with xacro first")
-    if tag in IGNORED_TAGS or ":" in tag:
+    if tag in IGNORED_TAGS:
         notes.gather("ignored-tag", subject, f"<{tag}> has no part in dynamics; skipped", child.line)
+    elif ":" in tag:
+        notes.gather("ignored-tag", subject, f"<{tag}> belongs to another program; skipped", child.line)
     else:
         notes.gather("unknown-tag", subject, f"<{tag}> is not known inside <{parent}>; skipped", child.line)
 

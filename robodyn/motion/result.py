@@ -34,6 +34,22 @@ class Rollout:
     diverged: Array
     steps: int
 
+    def __repr__(self) -> str:
+        # Of arrays on a GPU the shapes alone, which wait for nothing.
+        shapes = ", ".join(f"{name} {tuple(getattr(array, 'shape', ()))}" for name, array in self._arrays().items())
+        left = ""
+        if isinstance(self.diverged, np.ndarray | np.generic) and (count := int(np.sum(self.diverged >= 0))):
+            left = f", {count} diverged"
+        return f"<Rollout of {self.steps} steps: {shapes}{left}>"
+
+    def _repr_html_(self) -> str:
+        from robodyn.tables import rollout_table, to_html
+
+        return to_html(rollout_table(self))
+
+    def _arrays(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("t", "q", "qd")}
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it as a NumPy archive (.npz) of this very name, which `load` reads.
 

@@ -239,7 +239,7 @@ def test_point_10_versions_namespaces_and_prefixes():
     prefixed = read_urdf(
         robot(extra='<gazebo:plugin a="${b}"><x/></gazebo:plugin>', joint='<limit lower="0" upper="1" a:b="2"/>')
     )
-    assert finding(prefixed, "ignored-tag").message == "<gazebo:plugin> has no part in dynamics; skipped"
+    assert finding(prefixed, "ignored-tag").message == "<gazebo:plugin> belongs to another program; skipped"
     assert '"a:b" of <limit>' in finding(prefixed, "ignored-attribute").message
 
 

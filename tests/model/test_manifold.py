@@ -121,7 +121,7 @@ def test_limits_too_far_apart_to_subtract_are_no_range():
 
 
 @pytest.mark.parametrize(
-    "shape", [5, None, "x", (2.5,), (-1,), (True,), np.array([2]), (1,) * 40, (0, 10**18), (2**62,)]
+    "shape", [-5, 2**62, None, "x", (2.5,), (-1,), (True,), np.array([2]), (1,) * 40, (0, 10**18), (2**62,)]
 )
 def test_a_wrong_shape_is_named(shape):
     with pytest.raises(rd.ArgumentError, match=r"^shape: got .*; wanted"):

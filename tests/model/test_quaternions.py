@@ -123,6 +123,7 @@ def test_any_length_is_an_attitude_for_both_kinds_of_code(dtype, code, model):
 
 @pytest.mark.parametrize("code", ["unrolled", "rolled"])
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.some(of=2, rest="matrix")
 def test_what_is_no_attitude_is_nan_in_its_row(dtype, code, model):
     """Every entry that another attitude would change is NaN; other rows do not change by a bit."""
     dyn = rd.Dynamics(model, engine="cpu", dtype=dtype, code=code, check=False)

@@ -43,6 +43,7 @@ CHAIN = (
 )
 
 SOURCES = {
+    "version-not-known": robot(root='version="2.0"'),
     "robot-name-missing": '<robot><link name="a"/></robot>',
     "ignored-tag": robot(base="<visual/>"),
     "ignored-attribute": robot('<limit a:b="1"/>'),
@@ -65,6 +66,7 @@ SOURCES = {
     "massless-leaf": robot(tip=""),
     "negative-mass": with_inertial("-1"),
     "negative-inertia": with_inertial(ixy=2),
+    "slightly-negative-inertia": with_inertial(ixx=-0.001),
     "inertia-triangle": with_inertial(ixx=3),
     "mass-without-inertia": with_inertial(ixx=0, iyy=0, izz=0),
     "inertia-without-mass": with_inertial("0"),
@@ -134,7 +136,7 @@ def test_building_checks_by_its_own_options():
 def test_the_list_of_codes_is_complete_and_described():
     folder = Path(robodyn.__file__).parent
     text = "\n".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
-    used = set(re.findall(r'(?:notes\.add|notes\.gather|_refuse)\(\s*"([a-z-]+)"', text))
+    used = set(re.findall(r'(?:notes\.add|notes\.gather|impossible\.append\()\(\s*"([a-z-]+)"', text))
     assert used == set(FINDINGS) == set(SOURCES) | OF_THE_COMMAND
     assert not re.search(r"\bFinding\(\s*[\"']", text), "a finding whose code is not looked up in the list"
     assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", code) and meaning for code, meaning in FINDINGS.items())
