@@ -1,6 +1,9 @@
 """Robot objects of urchin and yourdfpy (and so urdfpy, whose classes urchin kept) against our own reading."""
 
 import io
+import json
+import os
+import subprocess
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +20,8 @@ from robodyn.errors import ArgumentError, LoadError
 
 ROBOTS = Path(__file__).resolve().parents[3] / "shared" / "robots"
 NAMES = ("iiwa14", "cassie_v4", "baxter", "FTP_left_hand", "kinovaGen3V12", "cartpole", "double_pendulum_continuous")
+RECORDED = Path(__file__).resolve().parents[1] / "recorded" / "urdfpy.json"
+"""What urdfpy 0.0.22 made of some robots, by Python 3.8."""
 READING = 1e-12
 """Largest difference between two readings of one text: both compute rotations from the same angles."""
 
@@ -99,6 +104,37 @@ def test_real_robots_read_the_same(name, build):
     got = read_urdf(build(path.read_text()))
     assert_same(got, read_urdf(path))
     assert check(got) is got
+
+
+def recorded_robot(record):
+    """An object with the attributes that urdfpy's had (`tests/record_urdfpy.py`), matrices and axes as arrays."""
+    if not isinstance(record, dict):
+        return (
+            np.array(record) if isinstance(record, list) and record and isinstance(record[0], list | float) else record
+        )
+    parts = {name: recorded_robot(value) for name, value in record.items() if name not in ("links", "joints")}
+    for name in record.keys() & {"links", "joints"}:
+        parts[name] = [recorded_robot(each) for each in record[name]]
+    return SimpleNamespace(**parts)
+
+
+def urdfpy_robots():
+    """What urdfpy read: by the interpreter that the variable names, or as it was recorded."""
+    interpreter = os.environ.get("ROBODYN_URDFPY")
+    if not interpreter:
+        return json.loads(RECORDED.read_text())
+    names = json.loads(RECORDED.read_text())
+    command = [interpreter, RECORDED.parents[1] / "record_urdfpy.py", *(own(name) for name in names)]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+@pytest.mark.parametrize("name", json.loads(RECORDED.read_text()))
+def test_robots_of_urdfpy_read_the_same(name):
+    got = read_urdf(recorded_robot(urdfpy_robots()[name]))
+    text = own(name).read_text()
+    assert_same(got, read_urdf(text))
+    without = [link.name for link in read_urdf(text).links if link.inertial is None]
+    assert [f.element for f in got.report if f.code == "suspected-default-inertial"] == [f'link "{x}"' for x in without]
 
 
 def test_made_up_inertials_of_urchin_are_reported():
