@@ -8,9 +8,9 @@ ones of both. So its objects are recorded: every attribute that a reader may loo
 """
 
 import json
-import os
 import sys
 import tempfile
+from pathlib import Path
 from xml.etree import ElementTree
 
 LEFT_OUT = ("visual", "collision", "material", "transmission", "gazebo")
@@ -43,25 +43,22 @@ def read(path):
         for element in list(tree.iter(tag)):
             parents[element].remove(element)
     with tempfile.TemporaryDirectory() as folder:
-        copy = os.path.join(folder, "robot.urdf")
-        tree.write(copy)
-        robot = urdfpy.URDF.load(copy)
+        copy = Path(folder) / "robot.urdf"
+        tree.write(str(copy))
+        robot = urdfpy.URDF.load(str(copy))
     found = record("robot", robot)
     found["links"] = [dict(record("link", link), inertial=record("inertial", link.inertial)) for link in robot.links]
-    found["joints"] = [
-        dict(
-            record("joint", joint),
-            **{part: record(part, getattr(joint, part)) for part in ("limit", "dynamics", "mimic")},
-        )
-        for joint in robot.joints
-    ]
+    found["joints"] = []
+    for joint in robot.joints:
+        parts = {part: record(part, getattr(joint, part)) for part in ("limit", "dynamics", "mimic")}
+        found["joints"].append(dict(record("joint", joint), **parts))
     return found
 
 
 if __name__ == "__main__":
     robots = {}
     for given in sys.argv[1:]:
-        name = os.path.splitext(os.path.basename(given))[0]
+        name = Path(given).stem
         try:
             robots[name] = read(given)
         except Exception as error:  # of joint types and files that urdfpy does not take

@@ -108,10 +108,10 @@ def test_real_robots_read_the_same(name, build):
 
 def recorded_robot(record):
     """An object with the attributes that urdfpy's had (`tests/record_urdfpy.py`), matrices and axes as arrays."""
+    if isinstance(record, list):
+        return np.array(record)
     if not isinstance(record, dict):
-        return (
-            np.array(record) if isinstance(record, list) and record and isinstance(record[0], list | float) else record
-        )
+        return record
     parts = {name: recorded_robot(value) for name, value in record.items() if name not in ("links", "joints")}
     for name in record.keys() & {"links", "joints"}:
         parts[name] = [recorded_robot(each) for each in record[name]]
