@@ -22,15 +22,18 @@ pytestmark = pytest.mark.skipif(not backends._runs(host_target().level), reason=
 MOST = 6000
 """Operations of a program from which LLVM takes seconds."""
 EVERY_RUN = {"gripper": "floating"}
+MATRIX = [path for path in OWN if path.stem not in ("humanoid", "quadruped", "hand")]
 
 
 def cases():
-    """Robots of every run, and all; levels and precisions in turns."""
+    """Robots of every run, small ones, and all; levels and precisions in turns."""
     kinds = itertools.cycle(itertools.product(("avx512", "avx2"), ("float64", "float32")))
     for path in (*OWN, *SHARED):
         for base in ("fixed", "floating"):
-            (level, dtype), often = next(kinds), EVERY_RUN.get(path.stem) == base
-            yield pytest.param(path, base, level, dtype, marks=[] if often else [pytest.mark.matrix])
+            level, dtype = next(kinds)
+            rare = pytest.mark.matrix if path in MATRIX else pytest.mark.nightly
+            often = EVERY_RUN.get(path.stem) == base
+            yield pytest.param(path, base, level, dtype, marks=[] if often else [rare])
         next(kinds)
 
 
