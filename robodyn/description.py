@@ -67,22 +67,6 @@ class Finding:
         return f"{self.severity}: {self.element}{where}: {self.message} [{self.code}]"
 
 
-class Report(tuple[Finding, ...]):
-    """What loading found: a tuple of findings, which prints, and is shown in notebooks, as a table."""
-
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        from robodyn.tables import report_table, to_text
-
-        return to_text(report_table(self)) if self else "nothing was found"
-
-    def _repr_html_(self) -> str:
-        from robodyn.tables import report_table, to_html
-
-        return to_html(report_table(self)) if self else "nothing was found"
-
-
 @dataclass(frozen=True, slots=True)
 class Pose:
     """Where a frame is: `xyz` its origin (m) and `rotation` its axes, both in the frame it is given in."""

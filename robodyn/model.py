@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from robodyn import exact
 from robodyn.arguments import Array, batch_shape, broadcast_leading, integer, real_array, rows_named
+from robodyn.builders.findings import Report
 from robodyn.cached import cached_property
-from robodyn.description import Finding, Report
+from robodyn.description import Finding
 from robodyn.errors import ArgumentError
 from robodyn.joints import CODE, KINDS, JointKind, unit_quaternion
 from robodyn.messages import brief, near_misses, printable

@@ -11,7 +11,8 @@ import numpy as np
 
 from robodyn import exact
 from robodyn.arguments import Array, as_array
-from robodyn.description import Finding, Report
+from robodyn.builders.findings import Report
+from robodyn.description import Finding
 from robodyn.errors import ArgumentError
 from robodyn.joints import KINDS
 from robodyn.messages import brief

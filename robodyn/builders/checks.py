@@ -17,7 +17,7 @@ from robodyn import exact
 from robodyn.arguments import finite_real, flag, one_of
 from robodyn.builders.check_bodies import check_inertials, check_massless
 from robodyn.builders.check_joints import Mimics, check_joint_values, resolve_mimics
-from robodyn.builders.findings import FINDINGS, Notes, at_line, cycle, listed
+from robodyn.builders.findings import FINDINGS, Notes, Report, at_line, cycle, listed
 from robodyn.description import (
     IDENTITY,
     JOINT_TYPES,
@@ -29,7 +29,6 @@ from robodyn.description import (
     Link,
     Mimic,
     Pose,
-    Report,
     RobotDescription,
     Vector3,
 )

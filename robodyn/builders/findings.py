@@ -113,6 +113,22 @@ def cycle(names: list[str]) -> str:
     return " -> ".join([*shown, shown[0]])
 
 
+class Report(tuple[Finding, ...]):
+    """What loading found: a tuple of findings, which prints, and is shown in notebooks, as a table."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        from robodyn.tables import report_table, to_text
+
+        return to_text(report_table(self)) if self else "nothing was found"
+
+    def _repr_html_(self) -> str:
+        from robodyn.tables import report_table, to_html
+
+        return to_html(report_table(self)) if self else "nothing was found"
+
+
 class Notes:
     """Collects the findings of one load. `add` makes one finding; `gather` makes one finding out of all elements
     of which the same is to be said."""
