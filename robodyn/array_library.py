@@ -34,7 +34,7 @@ class Library(Protocol):
         """An argument as an array of the library.
 
         Raises:
-            ArgumentError: it is none, and does not become one; `wanted` ends the message.
+            ArgumentError: it is no array, and does not become one; `wanted` ends the message.
         """
 
     def output(self, name: str, given: Any, shape: tuple[int, ...], dtype: Any) -> Array:

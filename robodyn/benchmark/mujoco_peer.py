@@ -25,7 +25,7 @@ class MuJoCo:
     """A robot in MuJoCo, without constraints, contacts, limits, springs, damping and friction.
 
     Raises:
-        RefusedError: it is not installed, or the robot is none that it takes, or that it has other coordinates for.
+        RefusedError: it is not installed, does not take the robot, or has other coordinates for it.
     """
 
     notes: tuple[str, ...] = (

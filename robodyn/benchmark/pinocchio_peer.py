@@ -35,7 +35,7 @@ class Pinocchio:
     """A robot in Pinocchio. Its joints are depth-first, as its mass matrix relies on; ours are put in that order.
 
     Raises:
-        RefusedError: it is not installed, or the robot is none that it takes.
+        RefusedError: it is not installed, or does not take the robot.
     """
 
     notes: tuple[str, ...] = (

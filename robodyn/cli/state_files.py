@@ -30,7 +30,7 @@ MAX_BYTES = 2 << 30
 """Most bytes of a file, and of its numbers as they are in memory: a small compressed file can unpack to any size."""
 
 NO_NUMBER = "wanted a finite number in plain decimals such as 1, -0.5 or 2e-3"
-"""What to say about a text that is no number."""
+"""What to say about a text that does not read as a number."""
 
 NAME_ARRAYS = ("coordinate_names", "velocity_names")
 """What an .npz file of states says about the robot, so that they are not taken for another's."""

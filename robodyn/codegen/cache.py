@@ -60,7 +60,7 @@ _WRITE_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 
 
 class _BadEntryError(Exception):
-    """A file in the place of an entry that is none of ours, or damaged."""
+    """A file in the place of an entry that was not written here, or is damaged."""
 
 
 @dataclass(frozen=True)

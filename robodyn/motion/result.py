@@ -57,7 +57,7 @@ class Rollout:
 
         Raises:
             ArgumentError: the path is no name of a file, or of a symbolic link, folder, pipe, socket or device; or the
-                arrays are none of a rollout, so that `load` would refuse them.
+                arrays are not those of a rollout, so that `load` would refuse them.
             OSError: the folder is not there, or the file cannot be written.
         """
         arrays: dict[str, Any] = {name: _on_host(getattr(self, name)) for name in _KINDS}

@@ -24,7 +24,7 @@ class GpuOptions:
 
     Args:
         kernel: "unrolled" (straight-line code, a thread for each state), "thread", "warp" or "block" (loops over
-            bodies; so many threads for each state), or "auto": by robot, query, dtype and batch, from measurements of
+            bodies; that many threads for each state), or "auto": by robot, query, dtype and batch, from measurements of
             this GPU where there are some.
         fusion: how many kernels a gradient of forward dynamics, or another query of several stages, is: "complete"
             for one, "fused" for one up to each solve or product, "split" for one of each stage (Plancher et al.,

@@ -51,7 +51,7 @@ class Callables:
         """Require an identity of the shape and dtype of values (n, ...).
 
         Raises:
-            ArgumentError: it is none.
+            ArgumentError: it is not.
         """
         wanted = f"wanted a number, or an array of shape {data.shape[1:]}, that {data.dtype} holds exactly"
         one = as_array("identity", self.one, wanted)

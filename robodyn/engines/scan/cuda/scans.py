@@ -250,7 +250,7 @@ static __device__ __forceinline__ void become(Growing& found)
     found.spare = before;
 }
 
-/* What the lane so far before has; what there is none of is anything. Nobody writes while others read. */
+/* What the lane that many places before has; anything where there is no such lane. Nobody writes while others read. */
 static __device__ __forceinline__ void take(T* to, const Growing& from, int distance)
 {
     extern __shared__ T places[];
