@@ -59,7 +59,7 @@ def check(description: RobotDescription, *, mimic: str = "follow", strict: bool 
     """Check a description and return it with the findings appended to its report, and with every number a float.
 
     `mimic`: "follow" checks mimics and drops those of fixed joints; "ignore" drops all, so that every joint moves on
-    its own. `strict`: refuse negative masses, principal moments of inertia that are negative by 5 % of the largest or
+    its own. `strict`: refuse negative masses, principal moments of inertia that are negative by half of the largest or
     more (smaller ones are reported), and negative damping, friction or armature; with False they are kept and reported
     with severity "error". Checking twice changes nothing. A report is only ever added to: clear it before checking a
     description that was changed.

@@ -45,11 +45,11 @@ _CODES: dict[str, tuple[Severity, str]] = {
     "negative-mass": ("error", "a link has a negative mass (accepted by `strict=False`)"),
     "negative-inertia": (
         "error",
-        "a principal moment of inertia is negative by 5 % of the largest or more (accepted by `strict=False`)",
+        "a principal moment of inertia is negative by half of the largest or more (accepted by `strict=False`)",
     ),
     "slightly-negative-inertia": (
         "warning",
-        "a principal moment of inertia is negative, by less than 5 % of the largest: no real body, and used as given",
+        "a principal moment of inertia is negative, by less than half of the largest: no real body, and used as given",
     ),
     "inertia-triangle": ("warning", "one principal moment of inertia exceeds the sum of the other two: no real body"),
     "mass-without-inertia": ("warning", "a link has mass and no rotational inertia: a point mass"),

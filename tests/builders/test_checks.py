@@ -256,8 +256,8 @@ def test_point_04_negative_mass():
 
 
 def test_point_04_negative_principal_moment():
-    bad = replace(SOLID, inertia=(1.0, 2.0, 0.0, 1.0, 0.0, 1.0))
-    refused(pair(bad), 'link "tip"', "principal moment -1 kg m^2", "strict=False")
+    bad = replace(SOLID, inertia=(1.0, 4.0, 0.0, 1.0, 0.0, 1.0))
+    refused(pair(bad), 'link "tip"', "principal moment -3 kg m^2", "strict=False")
     description = check(pair(bad), strict=False)
     assert found(description, "negative-inertia") == ['link "tip"']
     assert description.report[0].severity == "error"

@@ -65,7 +65,7 @@ SOURCES = {
     "massless-moving-link": robot(tip="", extra=behind()),
     "massless-leaf": robot(tip=""),
     "negative-mass": with_inertial("-1"),
-    "negative-inertia": with_inertial(ixy=2),
+    "negative-inertia": with_inertial(ixy=4),
     "slightly-negative-inertia": with_inertial(ixx=-0.001),
     "inertia-triangle": with_inertial(ixx=3),
     "mass-without-inertia": with_inertial(ixx=0, iyy=0, izz=0),
