@@ -311,8 +311,11 @@ class Model:
         name = exact.text_or_none(link)
         found = self._link_numbers.get(name) if name is not None else _place(link, len(self.link_names))
         if found is None:
-            moved = self._joint_numbers.get(name) if name is not None else None
-            hint = "" if moved is None else f" (a joint; it moves {printable(self.body_names[moved])!r})"
+            moved = _alike(name, self.joint_names)
+            hint = ""
+            if moved is not None:
+                body = self.body_names[moved]
+                hint = f" (a joint; it moves {printable(body)!r})" if body in self._link_numbers else " (a joint)"
             raise _not_found("link", link, hint, self.link_names, self.name)
         return found
 
@@ -326,7 +329,7 @@ class Model:
         name = exact.text_or_none(joint)
         found = self._joint_numbers.get(name) if name is not None else _place(joint, self.n_bodies)
         if found is None:
-            hint = " (a link; a joint is asked for)" if name is not None and name in self._link_numbers else ""
+            hint = "" if _alike(name, self.link_names) is None else " (a link; a joint is asked for)"
             raise _not_found("joint", joint, hint, self.joint_names, self.name)
         return found
 
@@ -471,6 +474,12 @@ def _place(given: Any, end: int) -> int | None:
     return number if number is not None and 0 <= number < end else None
 
 
+def _alike(name: str | None, names: Sequence[str]) -> int | None:
+    """The place of a name, whatever its capitals, or None."""
+    wanted = None if name is None else name.casefold()
+    return next((i for i, each in enumerate(names) if each.casefold() == wanted), None)
+
+
 def _not_found(what: str, given: Any, hint: str, names: Sequence[str], robot: str) -> ArgumentError:
     """The error for a link or a joint that a robot does not have."""
     name = exact.text_or_none(given)
@@ -479,6 +488,7 @@ def _not_found(what: str, given: Any, hint: str, names: Sequence[str], robot: st
         return ArgumentError(f"{what}: got {brief(given)}; wanted {wanted}")
     near = ", ".join(printable(each) for each in near_misses(name, names, otherwise=5))
     such = f", such as {near}" if near else ", which has none that moves"
+    such += "; fixed joints merge links, and are not among them" if what == "joint" and near else ""
     return ArgumentError(f"{what}: got {brief(given)}{hint}; wanted a {what} of {robot!r}{such}")
 
 

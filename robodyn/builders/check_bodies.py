@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from robodyn.builders.check_joints import Mimics
-from robodyn.builders.findings import LISTED, Notes, at_line
+from robodyn.builders.findings import Notes, at_line
 from robodyn.description import TRANSLATING_TYPES, Link
 from robodyn.errors import LoadError
 from robodyn.messages import quoted
@@ -18,6 +18,9 @@ SLIGHT = 0.5
 """Principal moments that are less negative than this, relative to the link's largest, are read: files of robots that
 everybody uses have them, from programs for design and from identification (TIAGo's antennas 0.39, a Romeo's torso
 0.22). Beyond it a sign or an order of entries is wrong."""
+
+_NAMED = 50
+"""Links that one refusal names."""
 
 GYRATION = 1e-12
 """Moments of inertia below this times the mass (m^2; a radius of gyration of a micrometre) are rounding of zero:
@@ -59,8 +62,8 @@ def _refusal(impossible: list[tuple[str, Link, str]]) -> str:
     said = [f"{link}: {' and '.join(found)}" for link, found in texts.items()]
     if len(said) == 1:
         return f"{said[0]}; no real body has that (strict=False loads it as it is)"
-    more = [f"and {len(said) - LISTED} more"] if len(said) > LISTED else []
-    listed = "; ".join([*said[:LISTED], *more])
+    more = [f"and {len(said) - _NAMED} more"] if len(said) > _NAMED else []
+    listed = "; ".join([*said[:_NAMED], *more])
     return f"{len(said)} links are no real bodies (strict=False loads them as they are): {listed}"
 
 
@@ -80,10 +83,13 @@ def _check_moments(bodies: list[tuple[Link, float]], notes: Notes) -> list[tuple
         shown = ", ".join(f"{largest * moment:.6g}" for moment in ratio)
         subject = f"link {quoted(link.name)}"
         text = f"its inertia has the negative principal moment {largest * ratio[0]:.6g} kg m^2 (all: {shown})"
-        if moments[i, 0] < -SLIGHT * largest_moments[i]:
+        if moments[i, 0] <= -SLIGHT * largest_moments[i]:
             impossible.append(("negative-inertia", link, text))
         elif negative[i]:
-            message = f"{text}, by less than half of the largest; used as given"
+            message = (
+                f"{text}, by less than half of the largest; used as given: where nothing else moves with it, "
+                "accelerations have the wrong sign"
+            )
             notes.add("slightly-negative-inertia", subject, message, link.line)
         else:
             message = f"one of its principal moments {shown} kg m^2 exceeds the sum of the others; used as given"

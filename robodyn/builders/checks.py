@@ -33,7 +33,7 @@ from robodyn.description import (
     Vector3,
 )
 from robodyn.errors import ArgumentError, LoadError
-from robodyn.messages import brief, quoted
+from robodyn.messages import brief, printable, quoted
 
 __all__ = ["FINDINGS", "check"]
 
@@ -43,7 +43,7 @@ MIMIC = ("follow", "ignore")
 """What may be done about mimicking joints."""
 
 _FLOAT = {float}
-_WORLD = '; add <link name="world"/> where the robot is held by the world'
+_WORLD = '; add <link name="{}"/> where the robot is held by the world'
 _SKIPPED = ("ignored-tag", "unknown-tag")
 _LIMITS = tuple((name, f"limits {name}") for name in ("lower", "upper", "effort", "velocity"))
 
@@ -246,7 +246,8 @@ def _check_tree(description: RobotDescription) -> list[tuple[int, int]]:
         for end, name in (("parent", joint.parent), ("child", joint.child)):
             if name not in index:
                 text = f"{_named(joint)}: its {end} link {quoted(name)} does not exist"
-                raise LoadError(text + (_WORLD if name == "world" else _skipped(description)))
+                hint = _WORLD if end == "parent" and name.casefold() == "world" else ""
+                raise LoadError(text + hint.format(printable(name)) + _skipped(description))
         if joint.child in joint_of:
             other = description.joints[joint_of[joint.child]]
             both = f"{_named(other)} and {_named(joint)}"

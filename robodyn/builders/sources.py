@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -29,9 +30,11 @@ _MOST_READS = 100_000
 _UTF_32 = tuple(first.encode(codec) for first in "\ufeff< \t\r\n" for codec in ("utf-32-le", "utf-32-be"))
 """How XML in UTF-32 begins. UTF-16 never begins so: its second character would be null, which XML does not allow."""
 
-_XML_TEXT = re.compile(r"\ufeff?\s*<")
+_XML_TEXT = re.compile(r"\ufeff?[ \t\r\n]*<")
 _LATE_DECLARATION = re.compile(rb"(\xef\xbb\xbf)?(\s+)(<\?xml\s[^>]*\?>)")
-_DECLARATION = re.compile(r"\ufeff?\s*<\?xml\s[^>]*\?>")
+_DECLARATION = re.compile(r"\ufeff?[ \t\r\n]*<\?xml\s[^>]*\?>")
+_LATE_IN_TEXT = re.compile(r"[ \t\r\n]+<\?xml\s")
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def read_source(source: Any) -> bytes:
@@ -62,6 +65,9 @@ def read_source(source: Any) -> bytes:
     if late := _LATE_DECLARATION.match(data):
         # XML wants it first; as in texts, blanks before it are let pass. Lines keep their numbers.
         data = late[3] + late[2] + data[late.end() :]
+    elif data.startswith(_UTF_16) and not data.startswith(_UTF_32):
+        text = data.decode("utf-16", errors="ignore")
+        data = _encoded(text) if _LATE_IN_TEXT.match(text) else data
     if data.startswith(_UTF_32):
         raise LoadError("the source is encoded as UTF-32, which XML parsers do not read; save it as UTF-8")
     return data

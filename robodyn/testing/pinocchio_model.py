@@ -14,7 +14,7 @@ from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.joints import KINDS
 from robodyn.messages import brief
 from robodyn.model import Model
-from robodyn.testing.states import VALUES, States, relative
+from robodyn.testing.states import SMALL, VALUES, Sizes, States, answers, relative
 
 _SWAP = [3, 4, 5, 0, 1, 2]
 """Puts the linear part of 6-vectors last, or first again."""
@@ -30,14 +30,18 @@ _JOINTS = {
 _TWICE = ("JointModelRUB", "JointModelRevoluteUnbounded", "JointModelPlanar")
 """Joints of Pinocchio whose last coordinate of ours, an angle, is a cosine and a sine there."""
 _LINKS = 3
-"""Links of a robot that are asked about: the last ones."""
+"""Links whose Jacobians are asked about: the last ones. Poses are those of all."""
 
 
 def _pinocchio() -> Any:
     try:
-        return importlib.import_module("pinocchio")
-    except ImportError as error:
-        raise UnavailableError('Pinocchio is not installed; pip install "robodyn[test]" (wheel pin)') from error
+        found = importlib.import_module("pinocchio")
+        if hasattr(found, "Model"):
+            return found
+        reason = "what is found under that name is something else"
+    except Exception as error:  # a foreign module may raise anything
+        reason = f"{type(error).__name__}: {error}"
+    raise UnavailableError(f'Pinocchio is not installed here ({reason}); pip install "robodyn[test]" (wheel pin)')
 
 
 def pinocchio_model(model: Model) -> Any:
@@ -48,20 +52,29 @@ def pinocchio_model(model: Model) -> Any:
     wants them. Frames of type BODY are the links.
 
     Raises:
-        UnavailableError: Pinocchio is not installed.
+        UnavailableError: Pinocchio is not installed, or has no such model, as with a joint named "universe".
     """
     pin = _pinocchio()
+    try:
+        return _made(pin, model)
+    except (RuntimeError, ValueError) as error:  # of names, for instance, that Pinocchio has for itself
+        raise UnavailableError(f"Pinocchio has no model of {model.name!r}: {error}") from None
+
+
+def _made(pin: Any, model: Model) -> Any:
     made = pin.Model()
     made.name = model.name
     made.gravity = pin.Motion(np.array(model.gravity), np.zeros(3))
     place: dict[int, int] = {-1: 0}
     armature: list[Array] = []
     for i in model.tree.preorder.tolist():
-        kind = KINDS[model.joint_kind[i]]
+        kind, name = KINDS[model.joint_kind[i]], model.joint_names[i]
+        if made.existJointName(name):
+            raise ValueError(f"it has a joint {name!r} already")
         pitch = (float(model.pitch[i]),) if kind.name == "helical" else ()
         joint, at = getattr(pin, f"JointModel{_JOINTS[kind.name]}")(*pitch), _se3(pin, model.Xtree[i])
-        place[i] = made.addJoint(place[int(model.parent[i])], joint, at, model.joint_names[i])
-        made.appendBodyToJoint(place[i], _inertia(pin, model.inertia[i]), pin.SE3.Identity())
+        place[i] = made.addJoint(place[int(model.parent[i])], joint, at, name)
+        made.inertias[place[i]] = _inertia(pin, model.inertia[i])
         armature.append(model.tree_armature[model.v_start[i] :][: kind.nv])
     made.armature = np.concatenate(armature) if armature else np.zeros(0)
     for name, body, X in zip(model.link_names, model.link_body.tolist(), model.link_X, strict=True):
@@ -77,7 +90,9 @@ def _inertia(pin: Any, numbers: Array) -> Any:
     mass, h, (xx, xy, xz, yy, yz, zz) = numbers[0], numbers[1:4], numbers[4:]
     c = h / mass if mass else np.zeros(3)
     about = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
-    return pin.Inertia(float(mass), c, about - mass * (c @ c * np.eye(3) - np.outer(c, c)))
+    made = pin.Inertia.Zero()  # part by part: all at once it is refused where no body has it
+    made.mass, made.lever, made.inertia = float(mass), c, about - mass * (c @ c * np.eye(3) - np.outer(c, c))
+    return made
 
 
 class PinocchioAnswers:
@@ -85,10 +100,16 @@ class PinocchioAnswers:
 
     def __init__(self, model: Model, pin_model: Any) -> None:
         self.pin, self.theirs, self.model = _pinocchio(), pin_model, model
-        missing = [name for name in model.joint_names if not pin_model.existJointName(name)]
-        if missing:
-            raise ArgumentError(f"pin_model: it lacks the joints {listed(missing)} of {model.name!r}")
-        self.data, self.G = pin_model.createData(), model.coupling()
+        if not isinstance(pin_model, self.pin.Model):
+            raise ArgumentError(f"pin_model: got {brief(pin_model)}; wanted a pinocchio.Model")
+        for what, names, has in (
+            ("joints", model.joint_names, pin_model.existJointName),
+            ("links", model.link_names, pin_model.existBodyName),
+        ):
+            missing = [name for name in names if not has(name)]
+            if missing:
+                raise ArgumentError(f"pin_model: it lacks the {what} {listed(missing)} of {model.name!r}")
+        self.data, self.G, self.sizes = pin_model.createData(), model.coupling(), Sizes.of(model)
         joints = [pin_model.getJointId(name) for name in model.joint_names]
         self.plain: tuple[list[int], list[int]] = ([], [])
         self.angles: tuple[list[int], list[int]] = ([], [])
@@ -126,33 +147,41 @@ class PinocchioAnswers:
         inverse, bias = self._forces(pin.rnea(model, data, y, v, a)), self._forces(pin.rnea(model, data, y, v, 0 * a))
         gravity = self._forces(pin.computeGeneralizedGravity(model, data, y))
         by_q = pin.computeRNEADerivatives(model, data, y, v, a)[0].copy()
-        least, allowed = float(np.abs(inverse).max(initial=0.0)), VALUES[dyn.dtype.name]
-        gradient = dyn.inverse_dynamics_gradient(q, qd, qdd)[0]
-        asked = {
-            "mass matrix": (dyn.mass_matrix(q), H, 0.0),
-            "inverse dynamics": (dyn.inverse_dynamics(q, qd, qdd), inverse, 0.0),
-            "bias force": (dyn.bias_force(q, qd), bias, least),
-            "gravity force": (dyn.gravity_force(q), gravity, least),
-            "gradient of inverse dynamics": (gradient, G.T @ self._square(by_q) @ G, least),
-            "kinetic energy": (dyn.kinetic_energy(q, qd), 0.5 * qd @ H @ qd, 0.0),
-            "potential energy": (dyn.potential_energy(q), pin.computePotentialEnergy(model, data, y), 1.0),
-        }
-        if dyn.singularity() is None:
+        allowed, sizes = VALUES[dyn.dtype.name], self.sizes
+        least = max(float(np.abs(inverse).max(initial=0.0)), SMALL * sizes.force)
+        energy = pin.computePotentialEnergy(model, data, y)
+        found: dict[str, tuple[float, float]] = {}
+
+        def compare(name: str, theirs: Any, size: float, query: str, *arguments: Any, part: Any = ...) -> None:
+            if answers(dyn, query):
+                ours = getattr(dyn, query)(*arguments)
+                found[name] = relative((ours[0] if isinstance(ours, tuple) else ours)[part], theirs, size), allowed
+
+        compare("mass matrix", H, 0.0, "mass_matrix", q)
+        compare("inverse dynamics", inverse, least, "inverse_dynamics", q, qd, qdd)
+        compare("bias force", bias, least, "bias_force", q, qd)
+        compare("gravity force", gravity, least, "gravity_force", q)
+        gradient = G.T @ self._square(by_q) @ G
+        compare("gradient of inverse dynamics", gradient, least, "inverse_dynamics_gradient", q, qd, qdd)
+        compare("kinetic energy", 0.5 * qd @ H @ qd, 0.0, "kinetic_energy", q, qd)
+        compare("potential energy", energy, SMALL * sizes.force, "potential_energy", q)
+        if answers(dyn, "forward_dynamics") and dyn.singularity() is None:
             back = self._forces(pin.rnea(model, data, y, v, self._rates(dyn.forward_dynamics(q, qd, tau))))
             size = np.abs(H) @ np.abs(np.linalg.solve(H, tau - bias)) if len(tau) else tau
-            asked["forward dynamics"] = (back, tau, float(size.max(initial=0.0)))
+            found["forward dynamics"] = relative(back, tau, float(size.max(initial=0.0))), allowed
         pin.forwardKinematics(model, data, y)
         pin.updateFramePlacements(model, data)
-        for link in self.model.link_names[-_LINKS:]:
-            if model.existBodyName(link):
-                asked[f"pose of {link}"] = dyn.link_pose(q, link), *self._pose(link)
-                J = pin.computeFrameJacobian(model, data, y, model.getBodyId(link), pin.LOCAL_WORLD_ALIGNED)
-                J = J.reshape(6, -1)[np.ix_(_SWAP, self.rates)] @ G
-                asked[f"Jacobian of {link}"] = dyn.jacobian(q, link), J, 1.0
-        return {name: (relative(ours, theirs, size), allowed) for name, (ours, theirs, size) in asked.items()}
-
-    def _pose(self, link: str) -> tuple[Array, float]:
-        return self.data.oMf[self.theirs.getBodyId(link)].homogeneous, 1.0
+        frames = [model.getBodyId(name) for name in self.model.link_names]
+        poses = np.array([data.oMf[frame].homogeneous for frame in frames])
+        rotations, places = np.s_[:, :3, :3], np.s_[:, :3, 3]
+        compare("attitudes of links", poses[rotations], 1.0, "forward_kinematics", q, part=rotations)
+        compare("places of links", poses[places], SMALL * sizes.reach, "forward_kinematics", q, part=places)
+        for link, frame in list(zip(self.model.link_names, frames, strict=True))[-_LINKS:]:
+            J = pin.computeFrameJacobian(model, data, y, frame, pin.LOCAL_WORLD_ALIGNED)
+            J = J.reshape(6, -1)[np.ix_(_SWAP, self.rates)] @ G
+            compare(f"Jacobian of {link}, angular", J[:3], 1.0, "jacobian", q, link, part=np.s_[:3])
+            compare(f"Jacobian of {link}, linear", J[3:], SMALL * sizes.reach, "jacobian", q, link, part=np.s_[3:])
+        return found
 
     def _coordinates(self, q: Array) -> Array:
         tree, out = self.model.tree_coordinates(q), self.pin.neutral(self.theirs)

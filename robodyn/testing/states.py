@@ -11,6 +11,7 @@ import numpy as np
 from robodyn.arguments import Array, count
 from robodyn.dynamics import Dynamics
 from robodyn.model import Model
+from robodyn.questions import QUESTIONS
 
 VALUES = {"float64": 1e-9, "float32": 2e-3}
 """Allowed differences of values, relative to the largest entry: some hundred roundings over deep trees."""
@@ -42,6 +43,32 @@ def draw(dyn: Dynamics, states: int, seed: int) -> States:
     q = model.random_configuration(rng, (n,)).astype(dyn.dtype).astype(np.float64)
     rates = rng.uniform(0.2, 1.5, (3, n, model.nv)) * rng.choice([-1.0, 1.0], (3, n, model.nv))
     return States(q, *rates.astype(dyn.dtype).astype(np.float64))
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large things of a model can be: `reach`, the sum of all lengths (m); `force`, what gravity can do (N m)."""
+
+    reach: float
+    force: float
+
+    @classmethod
+    def of(cls, model: Model) -> Sizes:
+        """Those of a model."""
+        with np.errstate(all="ignore"):
+            lengths = [np.linalg.norm(X[:, 9:], axis=1).sum() for X in (model.Xtree, model.link_X)]
+            reach = float(sum(lengths))
+            mass = float(np.abs(model.inertia[:, 0]).sum())
+            return cls(reach, mass * float(np.linalg.norm(model.gravity)) * reach)
+
+
+SMALL = 1e-3
+"""Of a size: what is smaller may be what is left after cancellation."""
+
+
+def answers(dyn: Dynamics, *queries: str) -> bool:
+    """Whether the engine answers these queries, of which not every engine knows all."""
+    return all(dyn.engine.name in QUESTIONS[query].engines for query in queries)
 
 
 def relative(got: Any, wanted: Any, least: float = 0.0) -> float:

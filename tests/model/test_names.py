@@ -31,8 +31,8 @@ def test_joints_have_their_places(path) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("ELBOW", r"^joint: got 'ELBOW'; wanted a joint of 'arm6', such as elbow$"),
-        ("elbo", "such as elbow$"),
+        ("ELBOW", r"^joint: got 'ELBOW'; wanted a joint of 'arm6', such as elbow; fixed joints merge links"),
+        ("elbo", "such as elbow; fixed"),
         ("forearm", r"^joint: got 'forearm' \(a link; a joint is asked for\); wanted a joint of 'arm6', such as"),
         (6, "^joint: got 6; wanted a name or an index from 0 to 5$"),
         (-1, "got -1"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from robots import OWN, ROOT, own
 
 import robodyn as rd
 from robodyn.builders.random_tree import random_description
-from robodyn.description import JOINT_TYPES
+from robodyn.description import JOINT_TYPES, Inertial, Joint, Link, Pose, RobotDescription, rotation_from_rpy
 from robodyn.testing import (
     assert_identities,
     assert_like_mujoco,
@@ -102,7 +103,9 @@ def test_identities_notice(query: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("library", ["pinocchio", "mujoco"])
-@pytest.mark.parametrize("query", ["inverse_dynamics", "mass_matrix", "link_pose", "jacobian", "potential_energy"])
+@pytest.mark.parametrize(
+    "query", ["inverse_dynamics", "mass_matrix", "forward_kinematics", "jacobian", "potential_energy"]
+)
 def test_other_libraries_notice(library: str, query: str, monkeypatch: pytest.MonkeyPatch) -> None:
     require(library)
     honest = getattr(rd.Dynamics, query)
@@ -149,8 +152,83 @@ def test_robots_that_mujoco_has_no_model_for(name: str, message: str) -> None:
 def test_a_library_that_is_missing_is_named(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     made = pinocchio_model if library == "pinocchio" else mujoco_model
-    with pytest.raises(rd.UnavailableError, match=r'is not installed; pip install "robodyn\[test\]"'):
+    with pytest.raises(rd.UnavailableError, match=r'is not installed here .*; pip install "robodyn\[test\]"'):
         made(rd.load_urdf(own("arm6")))
+
+
+def single(inertial: Inertial, type: str = "revolute", *, name: str = "j", strict: bool = True, **fields) -> rd.Model:
+    joint = Joint(name, type, "a", "b", **fields)
+    return rd.build_model(RobotDescription("r", (Link("a"), Link("b", inertial)), (joint,)), strict=strict)
+
+
+BALL = (1.0, 0.0, 0.0, 1.0, 0.0, 1.0)
+ODD = {
+    "a point mass": lambda: single(Inertial(0.3, Pose((0.1, 0.0, -0.2)), (0.0,) * 6), axis=(0.0, 1.0, 0.0)),
+    "a slightly negative moment": lambda: single(Inertial(1.0, Pose((0.0, 0.0, 0.1)), (*BALL[:5], -0.3))),
+    "a negative mass": lambda: single(Inertial(-1.0, Pose((0.0, 0.3, 0.1)), BALL), strict=False),
+    "nothing moves": lambda: single(Inertial(1.0, Pose(), (0.0,) * 6), origin=Pose((0.1, 0.2, 0.3))),
+    "a floating joint away from the world": lambda: single(
+        Inertial(1.0, Pose((0.1, 0.0, 0.0)), BALL),
+        "floating",
+        origin=Pose((0.3, -0.2, 1.0), rotation_from_rpy(0.3, -0.4, 1.0)),
+    ),
+    "armature of a ball": lambda: single(Inertial(1.0, Pose(), BALL), "spherical", armature=0.3),
+    "armature that floats": lambda: replace(
+        rd.load_urdf(own("arm6"), base="floating"), tree_armature=np.linspace(0.1, 1.0, 12)
+    ),
+    "a name of Pinocchio's": lambda: single(Inertial(1.0, Pose(), BALL), name="universe"),
+    "a name that is no text": lambda: single(Inertial(1.0, Pose(), BALL), name="j\udc80"),
+    "a fast follower": lambda: rd.load_urdf(
+        re.sub(r'multiplier="(-?)', r'multiplier="\g<1>300', own("gripper").read_text())
+    ),
+    "far away": lambda: single(Inertial(1.0, Pose((0.1, 0.2, 0.0)), BALL), origin=Pose((1e6, -1e6, 0.0))),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_models_that_are_right_are_sound(name: str) -> None:
+    assert "identities" in assert_sound(ODD[name]())
+
+
+@pytest.mark.parametrize("engine", ["scan", "reference", "cpu"])
+def test_every_engine_can_be_asked(engine: str) -> None:
+    model = rd.load_urdf(own("arm6"))
+    for library, check in ASSERTS.items():
+        require(library)
+        check(model, engine=engine)
+
+
+@pytest.mark.parametrize("link", range(8))
+def test_every_link_is_looked_at(link: int) -> None:
+    pin = pytest.importorskip("pinocchio")
+    arm, theirs = rd.load_urdf(own("arm6")), pin.buildModelFromUrdf(str(own("arm6")))
+    X = arm.link_X.copy()
+    X[link, 9] += 1e-3
+    with pytest.raises(AssertionError, match="places of links: off by"):
+        assert_like_pinocchio(replace(arm, link_X=X), theirs)
+    with pytest.raises(rd.ArgumentError, match=r"^pin_model: it lacks the links other"):
+        assert_like_pinocchio(replace(arm, link_names=("other", *arm.link_names[1:])), theirs)
+    with pytest.raises(rd.ArgumentError, match=r"^pin_model: got 3; wanted a pinocchio\.Model"):
+        assert_like_pinocchio(arm, 3)
+
+
+def test_small_robots_are_held_by_their_own_size() -> None:
+    pytest.importorskip("pinocchio")
+
+    def small(length: float) -> rd.Model:
+        body = Inertial(1e-3, Pose((1e-3, 2e-3, 1e-3)), (1e-9, 0.0, 0.0, 1.2e-9, 0.0, 1.3e-9))
+        joints = Joint("j", "revolute", "a", "b"), Joint("f", "fixed", "b", "t", origin=Pose((length, 0.0, 0.0)))
+        return rd.build_model(RobotDescription("r", (Link("a"), Link("b", body), Link("t")), joints))
+
+    assert_like_pinocchio(small(1e-3), dtype="float32")
+    with pytest.raises(AssertionError, match="places of links"):
+        assert_like_pinocchio(small(1.5e-3), pinocchio_model(small(1e-3)), dtype="float32")
+
+
+@pytest.mark.parametrize("library", ["pinocchio", "mujoco"])
+def test_something_else_of_that_name_is_not_asked(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, library, types.ModuleType(library))
+    assert library not in assert_sound(rd.load_urdf(own("arm6")))
 
 
 def test_a_robot_that_cannot_move_is_sound() -> None:
@@ -164,7 +242,9 @@ def test_the_fixture(tmp_path: Path) -> None:
     (tmp_path / "test_robot.py").write_text(
         "from dataclasses import replace\n\n"
         f"def test_good(assert_robot):\n    assert assert_robot({str(own('arm6'))!r}, base='floating').nv == 12\n\n"
-        f"def test_bad(assert_robot):\n    assert_robot({str(own('massless_tip'))!r}, base='sideways')\n"
+        f"def test_bad(assert_robot):\n    assert_robot({str(own('massless_tip'))!r}, base='sideways')\n\n"
+        f"def test_model(assert_robot):\n    model = assert_robot({str(own('arm6'))!r}, dtype='float32', seed=3)\n"
+        "    assert_robot(model, base='floating')\n"
     )
     command = [
         sys.executable,
@@ -178,7 +258,7 @@ def test_the_fixture(tmp_path: Path) -> None:
         str(tmp_path),
     ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert re.search(r"1 failed, 1 passed", done.stdout), done.stdout
+    assert re.search(r"2 failed, 1 passed", done.stdout), done.stdout
     assert "base: got 'sideways'" in done.stdout
 
 
