@@ -45,6 +45,12 @@ def brief(value: Any) -> str:
     return printable(shortened(text, _SHOWN))
 
 
+def alike(word: str, names: Iterable[str]) -> int | None:
+    """The place of a name that differs from `word` in capitals alone, of the first thousand, or None."""
+    wanted = word.casefold()
+    return next((i for i, name in enumerate(islice(names, _COMPARED)) if name.casefold() == wanted), None)
+
+
 def near_misses(word: str, names: Iterable[str], otherwise: int) -> list[str]:
     """Up to three names that `word` may have been meant for, in capitals or not, or the first `otherwise` of them where
     none is like it. Of a large number of names only the first thousand are looked at."""

@@ -17,7 +17,7 @@ from robodyn.cached import cached_property
 from robodyn.description import Finding
 from robodyn.errors import ArgumentError
 from robodyn.joints import CODE, KINDS, JointKind, unit_quaternion
-from robodyn.messages import brief, near_misses, printable
+from robodyn.messages import alike, brief, near_misses, printable
 from robodyn.model_fields import Numbered, checked_fields, owned
 from robodyn.tree import Indices, Tree, read_only
 
@@ -311,7 +311,7 @@ class Model:
         name = exact.text_or_none(link)
         found = self._link_numbers.get(name) if name is not None else _place(link, len(self.link_names))
         if found is None:
-            moved = _alike(name, self.joint_names)
+            moved = None if name is None else self._joint_numbers.get(name, alike(name, self.joint_names))
             hint = ""
             if moved is not None:
                 body = self.body_names[moved]
@@ -329,7 +329,8 @@ class Model:
         name = exact.text_or_none(joint)
         found = self._joint_numbers.get(name) if name is not None else _place(joint, self.n_bodies)
         if found is None:
-            hint = "" if _alike(name, self.link_names) is None else " (a link; a joint is asked for)"
+            known = name is not None and (name in self._link_numbers or alike(name, self.link_names) is not None)
+            hint = " (a link; a joint is asked for)" if known else ""
             raise _not_found("joint", joint, hint, self.joint_names, self.name)
         return found
 
@@ -472,12 +473,6 @@ def _place(given: Any, end: int) -> int | None:
     """A place below `end`, or None for anything else."""
     number = integer(given)
     return number if number is not None and 0 <= number < end else None
-
-
-def _alike(name: str | None, names: Sequence[str]) -> int | None:
-    """The place of a name, whatever its capitals, or None."""
-    wanted = None if name is None else name.casefold()
-    return next((i for i, each in enumerate(names) if each.casefold() == wanted), None)
 
 
 def _not_found(what: str, given: Any, hint: str, names: Sequence[str], robot: str) -> ArgumentError:

@@ -11,8 +11,10 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.benchmark.contenders import Answers, Contender, Prepared, RefusedError, States, one_by_one
+from robodyn.errors import UnavailableError
 from robodyn.joints import KINDS
 from robodyn.model import Model
+from robodyn.testing.mujoco_model import mujoco_model, places
 
 _MOST_BODIES = 2000
 _CALLS = {"inverse_dynamics": "mj_inverse", "forward_dynamics": "mj_forward"}
@@ -52,34 +54,14 @@ class MuJoCo:
         if others:
             raise RefusedError(f"MuJoCo: not compared on robots with such joints: {', '.join(sorted(others))}")
         self._floating = kinds[0] == "floating"
-        self._build(model, kinds)
-
-    def _build(self, model: Model, kinds: list[str]) -> None:
-        mujoco = self._mujoco
-        spec = mujoco.MjSpec()
-        spec.compiler.balanceinertia = False
-        bodies = {-1: spec.worldbody}
-        for i, kind in enumerate(kinds):
-            body = bodies[i] = bodies[int(model.parent[i])].add_body(name=f"body {i}", **_frame(mujoco, model.Xtree[i]))
-            body.explicitinertial = True
-            body.mass, body.ipos, body.fullinertia = _inertial(model.inertia[i])
-            if kind == "floating":
-                body.add_freejoint(name=f"joint {i}")
-            else:
-                of_kind = mujoco.mjtJoint.mjJNT_HINGE if kind == "revolute" else mujoco.mjtJoint.mjJNT_SLIDE
-                armature = float(model.armature[model.v_start[i]])
-                body.add_joint(name=f"joint {i}", type=of_kind, axis=[0.0, 0.0, 1.0], armature=armature)
         try:
-            self._model = spec.compile()
-        except ValueError as error:
-            raise RefusedError(f"MuJoCo refuses this robot: {' '.join(str(error).split())}") from None
-        self._model.opt.gravity = model.gravity
+            self._model = mujoco_model(model, links=False)
+        except UnavailableError as error:
+            raise RefusedError(str(error)) from None
         self._model.opt.timestep = _STEP_S
         for flag in _SWITCHED_OFF:
-            self._model.opt.disableflags |= getattr(mujoco.mjtDisableBit, f"mjDSBL_{flag}", 0)
-        joints = [self._model.joint(f"joint {i}") for i in range(model.n_bodies)]
-        self._q_at = np.concatenate([joint.qposadr[0] + np.arange(len(joint.qpos0)) for joint in joints])
-        self._v_at = np.concatenate([joint.dofadr[0] + np.arange(len(joint.damping)) for joint in joints])
+            self._model.opt.disableflags |= getattr(self._mujoco.mjtDisableBit, f"mjDSBL_{flag}", 0)
+        self._q_at, self._v_at = places(model, self._model)
 
     # Conventions: MuJoCo has the scalar of a quaternion first, and linear rates and forces of a free body in the world.
 
@@ -180,20 +162,6 @@ class MuJoCo:
 
 def _allowed(model: Model, i: int) -> tuple[str, ...]:
     return ("revolute", "prismatic", "floating") if i == 0 and model.parent[i] < 0 else ("revolute", "prismatic")
-
-
-def _frame(mujoco: Any, X: Array) -> dict[str, Array]:
-    quaternion = np.empty(4)
-    mujoco.mju_mat2Quat(quaternion, X[:9].reshape(3, 3).T.ravel())
-    return {"pos": X[9:], "quat": quaternion}
-
-
-def _inertial(numbers: Array) -> tuple[float, Array, list[float]]:
-    """Mass, centre of mass, and the inertia about it in MuJoCo's order: xx yy zz xy xz yz."""
-    mass, h, (xx, xy, xz, yy, yz, zz) = float(numbers[0]), numbers[1:4], numbers[4:]
-    x, y, z = center = h / mass if mass else np.zeros(3)
-    xx, yy, zz = xx - mass * (y * y + z * z), yy - mass * (x * x + z * z), zz - mass * (x * x + y * y)
-    return mass, center, [xx, yy, zz, xy + mass * x * y, xz + mass * x * z, yz + mass * y * z]
 
 
 def _rotations(quaternion: Array) -> Array:

@@ -14,9 +14,10 @@ from robodyn.benchmark.contenders import Answers, Contender, Prepared, RefusedEr
 from robodyn.benchmark.timing import Timing, measure
 from robodyn.builders.auto_tree import auto_tree
 from robodyn.cached import cached_property
-from robodyn.joints import KINDS
+from robodyn.errors import UnavailableError
 from robodyn.model import Model
 from robodyn.questions import QUESTIONS
+from robodyn.testing.pinocchio_model import Places, pinocchio_model, symmetric
 
 _CALLS = {
     "inverse_dynamics": "rnea",
@@ -59,67 +60,31 @@ class Pinocchio:
         except Exception as error:  # a module that is not built for this NumPy may raise anything
             raise RefusedError(f"Pinocchio is not installed ({error})") from None
         self.name = f"Pinocchio {self._pin.__version__}"
-        self._ours = model
-        self._build(model)
+        try:
+            self._model = pinocchio_model(model)
+        except UnavailableError as error:
+            raise RefusedError(str(error)) from None
+        self._at = Places(model, self._model)
         self._data = self._model.createData()
-
-    def _build(self, model: Model) -> None:
-        pin = self._pin
-        self._model = pin.Model()
-        self._model.gravity.linear = np.array(model.gravity)
-        ids, q_at, v_at = {-1: 0}, np.zeros(model.nq, dtype=int), np.zeros(model.nv, dtype=int)
-        self._angles: list[int] = []
-        for i in model.tree.preorder.tolist():
-            kind, X = KINDS[model.joint_kind[i]], model.Xtree[i]
-            placement = pin.SE3(X[:9].reshape(3, 3).T.copy(), X[9:].copy())
-            parent = ids[int(model.parent[i])]
-            joint = _joint(pin, kind.name, float(model.pitch[i]))
-            j = ids[i] = self._model.addJoint(parent, joint, placement, f"joint {i}")
-            self._model.inertias[j] = _inertia(pin, model.inertia[i])
-            q, v = int(model.q_start[i]), int(model.v_start[i])
-            q_at[q : q + kind.nq] = self._model.idx_qs[j] + np.arange(kind.nq)
-            v_at[v : v + kind.nv] = self._model.idx_vs[j] + np.arange(kind.nv)
-            if kind.name == "planar":
-                self._angles.append(q + 2)
-        armature = np.zeros(model.nv)
-        armature[v_at] = model.armature
-        self._model.armature = armature
-        self._q_at, self._v_at = q_at, v_at
-
-    # Conventions.
-
-    def _coordinates(self, q: Array) -> Array:
-        """Ours to Pinocchio's, which has cosine and sine in place of the angle of a planar joint."""
-        theirs = np.zeros((len(q), self._model.nq))
-        theirs[:, self._q_at] = q
-        for ours in self._angles:
-            at = self._q_at[ours]
-            theirs[:, at], theirs[:, at + 1] = np.cos(q[:, ours]), np.sin(q[:, ours])
-        return theirs
-
-    def _rates(self, rates: Array) -> Array:
-        theirs = np.empty_like(rates)
-        theirs[:, self._v_at] = rates
-        return theirs
 
     def _arguments(self, query: str, states: States) -> list[Array]:
         return [
-            self._coordinates(states[name]) if name == "q" else self._rates(states[name])
+            self._at.coordinates(states[name]) if name == "q" else self._at.rates(states[name])
             for name in QUESTIONS[query].plain
         ]
 
     def _read(self, query: str, answer: Any) -> Answers:
         """One state's answer in our order. Of symmetric matrices Pinocchio fills one half."""
-        square = np.ix_(self._v_at, self._v_at)
+        square = self._at.square
         if query == "mass_matrix":
-            return (_symmetric(answer)[square],)
+            return (square(symmetric(answer)),)
         if query == "inverse_dynamics_gradient":
             by_q, by_qd, _ = answer
-            return by_q[square], by_qd[square]
+            return square(by_q), square(by_qd)
         if query == "forward_dynamics_gradient":
             by_q, by_qd, by_tau = answer
-            return by_q[square], by_qd[square], _symmetric(by_tau)[square]
-        return (answer[self._v_at],)
+            return square(by_q), square(by_qd), square(symmetric(by_tau))
+        return (answer[self._at.velocities],)
 
     # Contenders.
 
@@ -168,24 +133,4 @@ class Pinocchio:
         out = np.full_like(columns[1], np.nan)
         call: Callable[..., object] = getattr(self._pin, _PARALLEL[query])
         run = partial(call, threads, pool, *columns, out)
-        return Prepared(run, lambda: (out.T[:, self._v_at],), out.shape[1])
-
-
-def _joint(pin: Any, kind: str, pitch: float) -> Any:
-    """A joint of Pinocchio's; our axes are z."""
-    if kind == "helical":
-        return pin.JointModelHZ(pitch)
-    names = {"revolute": "RZ", "prismatic": "PZ", "planar": "Planar", "spherical": "Spherical", "floating": "FreeFlyer"}
-    return getattr(pin, f"JointModel{names[kind]}")()
-
-
-def _inertia(pin: Any, numbers: Array) -> Any:
-    mass, h, (xx, xy, xz, yy, yz, zz) = float(numbers[0]), numbers[1:4], numbers[4:]
-    center = h / mass if mass else np.zeros(3)
-    about_origin = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
-    about_center = about_origin - mass * (center @ center * np.eye(3) - np.outer(center, center))
-    return pin.Inertia(mass, center, about_center)
-
-
-def _symmetric(upper: Array) -> Array:
-    return np.triu(upper) + np.triu(upper, 1).T
+        return Prepared(run, lambda: (out.T[:, self._at.velocities],), out.shape[1])

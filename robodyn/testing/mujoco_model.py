@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import numpy as np
@@ -12,35 +11,28 @@ from robodyn.dynamics import Dynamics
 from robodyn.errors import UnavailableError
 from robodyn.joints import KINDS
 from robodyn.model import Model
-from robodyn.testing.states import SMALL, VALUES, Sizes, States, answers, relative
+from robodyn.testing.peers import JACOBIANS, Comparison, Errors, about_centre, imported, worst
+from robodyn.testing.states import SMALL, Sizes, States
 
 _KNOWN = ("revolute", "prismatic", "spherical", "floating")
-_LINKS = 3
-"""Links whose Jacobians are asked about: the last ones. Poses are those of all."""
+_LIBRARY = "MuJoCo", "mujoco", "MjSpec"
 
 
-def _mujoco() -> Any:
-    try:
-        found = importlib.import_module("mujoco")
-        if hasattr(found, "MjSpec"):
-            return found
-        reason = "what is found under that name is something else, or older than 3.2"
-    except Exception as error:  # a foreign module may raise anything
-        reason = f"{type(error).__name__}: {error}"
-    raise UnavailableError(f'MuJoCo is not installed here ({reason}); pip install "robodyn[test]" (wheel mujoco)')
-
-
-def mujoco_model(model: Model) -> Any:
+def mujoco_model(model: Model, *, links: bool = True) -> Any:
     """The model as a `mujoco.MjModel`, body by body: frames, inertias, armature and gravity are ours; no damping,
     limits or contacts. Bodies, joints and links (as sites) are numbered: "body 3", "joint 3", "link 5". Joints that
     mimic others are free.
+
+    Args:
+        model: the robot.
+        links: whether it has the sites, whose places MuJoCo works out in every step.
 
     Raises:
         UnavailableError: MuJoCo is not installed, or has no such model: helical and planar joints, floating ones that
             are not at the world, armature of these or that differs among the axes of a spherical joint, bodies that
             it refuses, as those without mass.
     """
-    mujoco = _mujoco()
+    mujoco = imported(*_LIBRARY)
     spec = mujoco.MjSpec()
     spec.option.gravity = np.array(model.gravity)
     spec.option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
@@ -61,12 +53,9 @@ def mujoco_model(model: Model) -> Any:
         joint = body.add_joint(name=f"joint {i}", type=getattr(mujoco.mjtJoint, f"mjJNT_{types[kind.name]}"))
         joint.axis = [0.0, 0.0, 1.0]
         joint.armature = float(armature[0])
-        mass, h, (xx, xy, xz, yy, yz, zz) = model.inertia[i, 0], model.inertia[i, 1:4], model.inertia[i, 4:]
-        c = h / mass if mass else np.zeros(3)
-        about = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]) - mass * (c @ c * np.eye(3) - np.outer(c, c))
-        body.mass, body.ipos, body.explicitinertial = float(mass), c, True
-        body.fullinertia = about[[0, 1, 2, 0, 0, 1], [0, 1, 2, 1, 2, 2]]
-    for k, (body, X) in enumerate(zip(model.link_body.tolist(), model.link_X, strict=True)):
+        body.mass, body.ipos, about = about_centre(model.inertia[i])
+        body.fullinertia, body.explicitinertial = about[[0, 1, 2, 0, 0, 1], [0, 1, 2, 1, 2, 2]], True
+    for k, (body, X) in enumerate(zip(model.link_body.tolist(), model.link_X, strict=True) if links else ()):
         bodies[body].add_site(name=f"link {k}", **_pose(mujoco, X))
     try:
         return spec.compile()
@@ -80,18 +69,23 @@ def _pose(mujoco: Any, X: Array) -> dict[str, Array]:
     return {"pos": np.array(X[9:]), "quat": quaternion}
 
 
+def places(model: Model, mj_model: Any) -> tuple[Array, Array]:
+    """Where a model that `mujoco_model` made has our coordinates and velocities of the tree: bodies are depth-first."""
+    q_at, v_at = np.empty(model.nq_tree, dtype=int), np.empty(model.nv_tree, dtype=int)
+    for i, code in enumerate(model.joint_kind.tolist()):
+        joint, kind = mj_model.joint(f"joint {i}"), KINDS[code]
+        q_at[model.q_start[i] :][: kind.nq] = joint.qposadr[0] + np.arange(kind.nq)
+        v_at[model.v_start[i] :][: kind.nv] = joint.dofadr[0] + np.arange(kind.nv)
+    return q_at, v_at
+
+
 class MujocoAnswers:
     """What MuJoCo says of a model that `mujoco_model` made."""
 
     def __init__(self, model: Model, theirs: Any) -> None:
-        self.mujoco, self.theirs, self.model, self.G = _mujoco(), theirs, model, model.coupling()
+        self.mujoco, self.theirs, self.model, self.G = imported(*_LIBRARY), theirs, model, model.coupling()
         self.data, self.sizes = self.mujoco.MjData(theirs), Sizes.of(model)
-        # Where MuJoCo, which numbers bodies depth-first, has our coordinates and velocities of the tree.
-        self.q_at, self.v_at = np.empty(model.nq_tree, dtype=int), np.empty(model.nv_tree, dtype=int)
-        for i, code in enumerate(model.joint_kind.tolist()):
-            joint, kind = theirs.joint(f"joint {i}"), KINDS[code]
-            self.q_at[model.q_start[i] :][: kind.nq] = joint.qposadr[0] + np.arange(kind.nq)
-            self.v_at[model.v_start[i] :][: kind.nv] = joint.dofadr[0] + np.arange(kind.nv)
+        self.q_at, self.v_at = places(model, theirs)
         self.floating = [i for i in range(model.n_bodies) if KINDS[model.joint_kind[i]].name == "floating"]
         self.quaternions = [
             int(model.q_start[i]) + kind.quaternion
@@ -99,15 +93,11 @@ class MujocoAnswers:
             if (kind := KINDS[model.joint_kind[i]]).quaternion is not None
         ]
 
-    def compare(self, dyn: Dynamics, s: States) -> dict[str, tuple[float, float]]:
+    def compare(self, dyn: Dynamics, s: States) -> Errors:
         """Every quantity with its largest error and what is allowed."""
-        found: dict[str, tuple[float, float]] = {}
-        for k in range(len(s.q)):
-            for name, (error, allowed) in self._compare_one(dyn, s, k).items():
-                found[name] = max(error, found.get(name, (0.0, 0.0))[0]), allowed
-        return found
+        return worst(self._compare_one(dyn, s, k) for k in range(len(s.q)))
 
-    def _compare_one(self, dyn: Dynamics, s: States, k: int) -> dict[str, tuple[float, float]]:
+    def _compare_one(self, dyn: Dynamics, s: States, k: int) -> Errors:
         mujoco, data, theirs = self.mujoco, self.data, self.theirs
         q, qd, qdd = s.q[k], s.qd[k], s.qdd[k]
         T = self._place(q, qd, qdd)
@@ -117,29 +107,18 @@ class MujocoAnswers:
             mujoco.mj_mulM(theirs, data, row, unit)
         H = self.G.T @ T.T @ H @ T @ self.G
         mujoco.mj_energyPos(theirs, data)
-        allowed, sizes = VALUES[dyn.dtype.name], self.sizes
-        found: dict[str, tuple[float, float]] = {}
-
-        def compare(name: str, right: Any, size: float, query: str, *arguments: Any, part: Any = ...) -> None:
-            if answers(dyn, query):
-                found[name] = relative(getattr(dyn, query)(*arguments)[part], right, size), allowed
-
-        compare("mass matrix", H, 0.0, "mass_matrix", q)
-        compare("inverse dynamics", inverse, SMALL * sizes.force, "inverse_dynamics", q, qd, qdd)
-        compare("kinetic energy", 0.5 * qd @ H @ qd, 0.0, "kinetic_energy", q, qd)
-        compare("potential energy", data.energy[0], SMALL * sizes.force, "potential_energy", q)
+        found, force = Comparison(dyn, self.sizes), SMALL * self.sizes.force
+        found.add("mass matrix", H, 0.0, "mass_matrix", q)
+        found.add("inverse dynamics", inverse, force, "inverse_dynamics", q, qd, qdd)
+        found.add("kinetic energy", 0.5 * qd @ H @ qd, 0.0, "kinetic_energy", q, qd)
+        found.add("potential energy", data.energy[0], force, "potential_energy", q)
         sites = [theirs.site(f"link {link}").id for link in range(len(self.model.link_names))]
-        rotations, places = np.s_[:, :3, :3], np.s_[:, :3, 3]
-        attitudes = data.site_xmat[sites].reshape(-1, 3, 3)
-        compare("attitudes of links", attitudes, 1.0, "forward_kinematics", q, part=rotations)
-        compare("places of links", data.site_xpos[sites], SMALL * sizes.reach, "forward_kinematics", q, part=places)
-        for link, site in list(enumerate(sites))[-_LINKS:]:
-            jac, name = np.zeros((6, theirs.nv)), self.model.link_names[link]
+        found.add_poses(q, data.site_xmat[sites].reshape(-1, 3, 3), data.site_xpos[sites])
+        for link, site in list(zip(self.model.link_names, sites, strict=True))[-JACOBIANS:]:
+            jac = np.zeros((6, theirs.nv))
             mujoco.mj_jacSite(theirs, data, jac[3:], jac[:3], site)
-            J = jac @ T @ self.G
-            compare(f"Jacobian of {name}, angular", J[:3], 1.0, "jacobian", q, link, part=np.s_[:3])
-            compare(f"Jacobian of {name}, linear", J[3:], SMALL * sizes.reach, "jacobian", q, link, part=np.s_[3:])
-        return found
+            found.add_jacobian(q, link, jac @ T @ self.G)
+        return found.errors
 
     def _place(self, q: Array, qd: Array, qdd: Array) -> Array:
         """Put MuJoCo at a state; T with (its velocities) = T (ours of the tree)."""

@@ -71,6 +71,7 @@ STACK = {
     ("quadruped floating", "inverse_dynamics_gradient", "float64", "warp"): 16,
     ("quadruped floating", "forward_dynamics_gradient", "float64", "thread"): 96,
     ("quadruped floating", "forward_dynamics_gradient", "float64", "warp"): 64,
+    ("quadruped floating", "forward_dynamics_gradient", "float64", "block"): 8,
 }
 OLDER_STACK = 128
 """The same of gradients on sm_80: how many warps are worth their registers was chosen on sm_90."""

@@ -33,7 +33,7 @@ class GpuOptions:
             seem good.
 
     Raises:
-        ArgumentError: another word or number, or a unrolled kernel in parts.
+        ArgumentError: another word or number, or an unrolled kernel in parts.
     """
 
     kernel: str = "auto"
