@@ -30,6 +30,7 @@ from robodyn.queries.forces import ForceQueries
 from robodyn.queries.gradients import GradientQueries
 from robodyn.queries.kinematic import KinematicQueries
 from robodyn.queries.parameters import ParameterQueries
+from robodyn.queries.quick import forget
 from robodyn.queries.rest import RestQueries
 from robodyn.queries.second_order import SecondOrderQueries
 from robodyn.queries.totals import TotalQueries
@@ -130,9 +131,8 @@ class Dynamics(
         if name == "engine" and not _is_engine(value):
             raise ArgumentError(f"engine: got {brief(value)}; wanted a robodyn.engines.protocol.Engine")
         object.__setattr__(self, name, value)
-        for query in QUESTIONS:
-            if query != name:
-                self.__dict__.pop(query, None)
+        if name not in QUESTIONS:  # a function that a user puts in place of a query stays there
+            forget(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its arguments: what engines have prepared or compiled stays in its process."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from robodyn import exact
@@ -63,3 +65,14 @@ def near_misses(word: str, names: Iterable[str], otherwise: int) -> list[str]:
             short.setdefault(name.casefold(), []).append(name)
     near = difflib.get_close_matches(word.casefold(), short, n=3) if len(word) <= _LONGEST_COMPARED else []
     return [name for each in near for name in short[each]][:3] or first[:otherwise]
+
+
+_PACKAGE = str(Path(__file__).parent)
+
+
+def users_line() -> int:
+    """The `stacklevel` at which a warning that is given here names the user's line: the first that is not ours."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    return level

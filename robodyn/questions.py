@@ -128,6 +128,7 @@ class Question:
         short: a shorter name, for the command line and for names in C.
         eager: whether `compile="eager"` compiles it at once.
         variants: other names on the command line, and what a call chooses under them.
+        doubts: whether results in single precision are compared with those in double.
     """
 
     name: str
@@ -145,6 +146,7 @@ class Question:
     short: str = ""
     eager: bool = False
     variants: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
+    doubts: bool = False
 
     def __post_init__(self) -> None:
         allowed = (*INPUTS, *BASE)
@@ -397,6 +399,7 @@ _DERIVATIVES = (
         "Second derivatives of vector' tau, row k, column m by component k of the first and m of the second; "
         "units where the vector is a velocity.",
         optional=("vector", *_FORCES),
+        doubts=True,
     ),
     Question(
         "forward_dynamics_hessian",
@@ -411,6 +414,7 @@ _DERIVATIVES = (
         "Second derivatives of vector' qdd, row k, column m by component k of the first and m of the second; "
         "units where the vector is a generalised force.",
         optional=("vector", *_FORCES),
+        doubts=True,
         needs=("inverse",),
         joint_forces={"tau": "force"},
     ),

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from robodyn.codegen.llvm.jit import Code
-from robodyn.engines.cpu.native.entry import EntryKernel, make_entry
+from robodyn.engines.cpu.native.answers import Answers, EntryKernel, Input, answers_can_be
+from robodyn.engines.cpu.native.entry import Argument, Entry
 from robodyn.engines.cpu.threads.pool import compile_text
 
 PATIENCE = 60.0  # seconds that nothing here comes near unless something hangs
@@ -140,6 +141,36 @@ class Recorder:
     def __call__(self, *args: Any, **kwargs: Any) -> object:
         self.calls.append((args, kwargs))
         return self.answer
+
+
+def make_entry(
+    name: str,
+    doc: str,
+    dtype: np.dtype[Any],
+    inputs: tuple[int, ...],
+    outputs: tuple[tuple[int, ...], ...],
+    fallback: Callable[..., Any],
+    batches: EntryKernel | None,
+    states: EntryKernel | None,
+    check: bool | None,
+    *,
+    keyword: str | None = None,
+    load: Callable[[str], Code] = compile_text,
+    **options: Any,
+) -> Callable[..., Any] | None:
+    """An entry for calls with all inputs by place, or with the last one by a name, and maybe `out=`; None where there
+    is no room."""
+    places = [Input(place, (n,)) for place, n in enumerate(inputs)]
+    if not answers_can_be(dtype, places, outputs, (batches, states)):
+        return None
+    answers = Answers(dtype, places, outputs, batches, states, check, **options)
+    entry = Entry(name, doc, fallback, load)
+    arguments = [Argument("array", place) for place in range(len(inputs))]
+    last = () if keyword is None else (keyword,)
+    given, values = len(inputs) - len(last), [0] * len(inputs)
+    assert entry.forms.add(given, last, arguments, values, {}, answers)
+    assert entry.forms.add(given, (*last, "out"), [*arguments, Argument("out")], [*values, 0], {}, answers)
+    return entry.function
 
 
 _OF_KERNELS = ("address", "constants", "workspace", "grain", "share_rows", "release_rows")

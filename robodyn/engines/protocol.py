@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from robodyn.algorithms.kinematics import Frame
 from robodyn.arguments import Array
 from robodyn.chains import Step, Task
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
-from robodyn.questions import Asked, Question
+from robodyn.questions import BASE, Asked, Question
 from robodyn.sweeps import INPUTS
 
 if TYPE_CHECKING:
     from robodyn.array_library import Library
     from robodyn.engines.cpu.generated import GeneratedCode
+    from robodyn.engines.cpu.native.answers import Answers
+    from robodyn.engines.cpu.native.entry import Entry
     from robodyn.engines.gpu.generated import GeneratedKernels
 
 DTYPES = ("float64", "float32")
@@ -44,16 +47,28 @@ class Explanation:
 
 
 @dataclass(frozen=True)
-class Front:
-    """A method of a `Dynamics` that a quicker function is to stand in front of.
+class Calls:
+    """What calls of a query have in common that are answered in one way.
 
-    `method`: the method, bound; `check`: whether values are looked at, as in `Dynamics(check=)`; `forget`: takes the
-    quicker function away, so that the next call makes another.
+    `arrays`: names of those that are given, in the order of `Question.arrays`; `link`: its index; the others are what a
+    call chooses.
     """
 
-    method: Callable[..., Any]
-    check: bool | None
-    forget: Callable[[], object]
+    arrays: tuple[str, ...]
+    method: str = "auto"
+    link: int | None = None
+    frame: Frame = "world_aligned"
+    classical: bool = False
+
+    def task(self, question: Question, model: Model, *, damping: bool = False) -> Task:
+        """What answers them."""
+        given = tuple(name for name in INPUTS if name in self.arrays)
+        return question.made(Asked(model, given, self.method, self.frame, self.classical, damping))
+
+    @property
+    def base(self) -> tuple[str, ...]:
+        """Which motions of the base are given."""
+        return tuple(name for name in BASE if name in self.arrays)
 
 
 class Engine(ABC):
@@ -127,9 +142,25 @@ class Engine(ABC):
                 return name
         return chosen.name
 
-    def quick(self, question: Question, front: Front) -> Callable[..., Any] | None:
-        """A function that answers plain calls of a question with less ado than a method of `Dynamics`, and passes all
-        others on to it; None where there is none, or none yet."""
+    def entry(self, name: str, doc: str, fallback: Callable[..., Any]) -> Entry | None:
+        """A built-in function of that name that answers calls as soon as it is told how, and passes all others on to
+        `fallback`; None where there is none."""
+        return None
+
+    def quick(
+        self, question: Question, calls: Calls, check: bool | None, joint_forces: tuple[str, ...]
+    ) -> Answers | None:
+        """What an entry is told to answer calls of a question, or None where code for it is not there yet.
+
+        Args:
+            question: a row of the table.
+            calls: what they give.
+            check: whether values are looked at, as in `Dynamics(check=)`.
+            joint_forces: of damping and friction those that count.
+
+        Raises:
+            UnavailableError: there never will be code for them.
+        """
         return None
 
     def prepare(self, algorithm: Task) -> None:  # noqa: B027  (most engines have nothing to do)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from math import prod
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,17 +15,15 @@ from robodyn.array_library import NUMPY, Library, require_one_place
 from robodyn.cached import cached_property
 from robodyn.engines.make import judging_engine, make_gpu_engine
 from robodyn.engines.options import Options
-from robodyn.engines.protocol import Engine, Front
+from robodyn.engines.protocol import Engine
 from robodyn.errors import ArgumentError, NumericalError, SingularError
 from robodyn.messages import brief
 from robodyn.model import Model
 from robodyn.queries.call import Call
-from robodyn.queries.scheduler import Scheduled, current_table
 from robodyn.queries.singularity import InertiaJudge, singularity
 from robodyn.questions import FRAMES, QUESTIONS, Question
 
 if TYPE_CHECKING:
-    from robodyn.dynamics import Dynamics
     from robodyn.engines.gpu.engine import GpuEngine
 
 
@@ -71,7 +68,7 @@ class Core(ABC):
         if "mass" in question.needs:
             self._require_mass()
         call = Call(self, given, question.optional, out)
-        return self._answered(question, call.finish(self._results(question, call, method, number, **choices)))
+        return call.finish(self._results(question, call, method, number, **choices))
 
     def _results(
         self, question: Question, call: Call, method: str = "auto", link: int | None = None, **choices: Any
@@ -87,25 +84,6 @@ class Core(ABC):
         if self.joint_forces:
             self._add_joint_forces(question, call, results)
         return results
-
-    def _answered(self, question: Question, result: Any) -> Any:
-        """Pass on an answer, and let machine code take plain calls of the query from then on.
-
-        An entry hides the method of that name on this object, answers calls that give the arrays of `question.plain`
-        and nothing else, and passes every other call on to the method. It is for methods of one class alone: those that
-        a subclass has made its own stay in sight.
-        """
-        name = question.name
-        if name in self.__dict__ or question.of_link or sum(name in vars(each) for each in type(self).__mro__) != 1:
-            return result
-        front = Front(getattr(type(self), name).__get__(self), self.check, partial(self.__dict__.pop, name, None))
-        forces = self.joint_forces and question.joint_forces
-        entry: Callable[..., Any] | None = None if forces else self.engine.quick(question, front)
-        if self._options.chooses and current_table().unusual(name, self.dtype.name, self.model):
-            entry = Scheduled(cast("Dynamics", self), name, entry or front.method)
-        if entry is not None:
-            self.__dict__[name] = entry
-        return result
 
     def _method(self, question: Question, method: str) -> str:
         """The method; raises where the engine does not have it for a query, or not for this model."""

@@ -12,6 +12,7 @@ from robodyn.engines.memory import require_memory
 from robodyn.errors import ArgumentError
 from robodyn.queries.call import Call
 from robodyn.queries.core import Core
+from robodyn.queries.quick import query
 from robodyn.questions import QUESTIONS
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 class ForceQueries(Core):
     """Queries about forces and accelerations."""
 
+    @query
     def inverse_dynamics(
         self,
         q: ArrayLike,
@@ -40,6 +42,7 @@ class ForceQueries(Core):
         given = {"q": q, "qd": qd, "qdd": qdd, "f_ext": f_ext, "inertia": inertia, "V0": V0, "dV0": dV0}
         return cast(Array, self._ask("inverse_dynamics", given, out, method=method))
 
+    @query
     def forward_dynamics(
         self,
         q: ArrayLike,
@@ -78,6 +81,7 @@ class ForceQueries(Core):
         self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: None = None, sparse: Literal[True]
     ) -> csr_array: ...
 
+    @query
     def mass_matrix(
         self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None, sparse: bool = False
     ) -> Array | csr_array:
@@ -98,7 +102,7 @@ class ForceQueries(Core):
         if (out is None or call.checked) and not call.library.on_device:
             remedy = "sparse=True, which leaves out zeros" if call.leading == () else "fewer states, or sparse=True"
             require_memory("mass matrix", (*call.leading, nv, nv), self.dtype.itemsize, remedy)
-        return cast(Array, self._answered(question, call.finish(self._results(question, call))))
+        return cast(Array, call.finish(self._results(question, call)))
 
     def _sparse_mass_matrix(self, call: Call) -> csr_array:
         """By scans, whatever the engine."""
@@ -118,6 +122,7 @@ class ForceQueries(Core):
             return self.engine
         return ScanEngine(self.model, self.dtype, self._options.scan)
 
+    @query
     def mass_matrix_inverse(self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None) -> Array:
         """H^-1 (..., nv, nv), by the articulated-body recursion.
 
@@ -126,6 +131,7 @@ class ForceQueries(Core):
         """
         return cast(Array, self._ask("mass_matrix_inverse", {"q": q, "inertia": inertia}, out))
 
+    @query
     def bias_force(
         self,
         q: ArrayLike,
@@ -141,10 +147,12 @@ class ForceQueries(Core):
         given = {"q": q, "qd": qd, "f_ext": f_ext, "inertia": inertia, "V0": V0, "dV0": dV0}
         return cast(Array, self._ask("bias_force", given, out))
 
+    @query
     def gravity_force(self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None) -> Array:
         """Generalised forces (..., nv) that hold the robot still against gravity: the gradient of potential energy."""
         return cast(Array, self._ask("gravity_force", {"q": q, "inertia": inertia}, out))
 
+    @query
     def coriolis_matrix(
         self, q: ArrayLike, qd: ArrayLike, *, V0: ArrayLike | None = None, out: Array | None = None
     ) -> Array:

@@ -8,11 +8,13 @@ from numpy.typing import ArrayLike
 
 from robodyn.arguments import Array
 from robodyn.queries.core import Core
+from robodyn.queries.quick import query
 
 
 class GradientQueries(Core):
     """Queries about first derivatives."""
 
+    @query
     def inverse_dynamics_gradient(
         self,
         q: ArrayLike,
@@ -37,6 +39,7 @@ class GradientQueries(Core):
         given = {"q": q, "qd": qd, "qdd": qdd, "f_ext": f_ext, "inertia": inertia, "V0": V0, "dV0": dV0}
         return cast(tuple[Array, Array], self._ask("inverse_dynamics_gradient", given, out, method=method))
 
+    @query
     def inverse_dynamics_vjp(
         self,
         q: ArrayLike,
@@ -67,6 +70,7 @@ class GradientQueries(Core):
         }
         return cast(tuple[Array, Array, Array], self._ask("inverse_dynamics_vjp", given, out))
 
+    @query
     def forward_dynamics_gradient(
         self,
         q: ArrayLike,

@@ -9,15 +9,18 @@ from numpy.typing import ArrayLike
 from robodyn.algorithms.kinematics import Frame
 from robodyn.arguments import Array
 from robodyn.queries.core import Core
+from robodyn.queries.quick import query
 
 
 class KinematicQueries(Core):
     """Queries about links."""
 
+    @query
     def forward_kinematics(self, q: ArrayLike, *, out: Array | None = None) -> Array:
         """Homogeneous transforms (..., n_links, 4, 4), link to world coordinates, in `model.link_names` order."""
         return cast(Array, self._ask("forward_kinematics", {"q": q}, out))
 
+    @query
     def forward_kinematics_gradient(self, q: ArrayLike, *, out: Array | None = None) -> Array:
         """Jacobians (..., n_links, 6, nv) of every link in the frame "world_aligned", in `model.link_names` order.
 
@@ -26,10 +29,12 @@ class KinematicQueries(Core):
         """
         return cast(Array, self._ask("forward_kinematics_gradient", {"q": q}, out))
 
+    @query
     def link_pose(self, q: ArrayLike, link: str | int, *, out: Array | None = None) -> Array:
         """Homogeneous transform (..., 4, 4) of a link, link to world coordinates: that of `forward_kinematics`."""
         return cast(Array, self._ask("link_pose", {"q": q}, out, link=link))
 
+    @query
     def jacobian(
         self, q: ArrayLike, link: str | int, *, frame: Frame = "world_aligned", out: Array | None = None
     ) -> Array:
@@ -40,6 +45,7 @@ class KinematicQueries(Core):
         """
         return cast(Array, self._ask("jacobian", {"q": q}, out, link=link, frame=frame))
 
+    @query
     def jacobian_derivative(
         self,
         q: ArrayLike,
@@ -57,6 +63,7 @@ class KinematicQueries(Core):
         """
         return cast(Array, self._ask("jacobian_derivative", {"q": q, "qd": qd, "V0": V0}, out, link=link, frame=frame))
 
+    @query
     def pose_hessian(
         self, q: ArrayLike, link: str | int, *, frame: Frame = "world_aligned", out: Array | None = None
     ) -> Array:
@@ -68,6 +75,7 @@ class KinematicQueries(Core):
         """
         return cast(Array, self._ask("pose_hessian", {"q": q}, out, link=link, frame=frame))
 
+    @query
     def link_velocity(
         self,
         q: ArrayLike,
@@ -81,6 +89,7 @@ class KinematicQueries(Core):
         """Spatial velocity (..., 6) of a link, angular part first (rad/s, m/s); `frame` as for `jacobian`."""
         return cast(Array, self._ask("link_velocity", {"q": q, "qd": qd, "V0": V0}, out, link=link, frame=frame))
 
+    @query
     def link_acceleration(
         self,
         q: ArrayLike,

@@ -8,11 +8,13 @@ from numpy.typing import ArrayLike
 
 from robodyn.arguments import Array
 from robodyn.queries.core import Core
+from robodyn.queries.quick import query
 
 
 class ParameterQueries(Core):
     """Queries about derivatives with respect to what inverse dynamics is linear in."""
 
+    @query
     def regressor(
         self,
         q: ArrayLike,
@@ -32,6 +34,7 @@ class ParameterQueries(Core):
         """
         return cast(Array, self._ask("regressor", {"q": q, "qd": qd, "qdd": qdd, "V0": V0, "dV0": dV0}, out))
 
+    @query
     def inverse_dynamics_external_force_gradient(self, q: ArrayLike, *, out: Array | None = None) -> Array:
         """dtau/df_ext (..., nv, n_bodies, 6): minus the transposed Jacobian of each body, for forces as `f_ext`.
 
@@ -39,12 +42,14 @@ class ParameterQueries(Core):
         """
         return cast(Array, self._ask("inverse_dynamics_external_force_gradient", {"q": q}, out))
 
+    @query
     def inverse_dynamics_gravity_gradient(
         self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None
     ) -> Array:
         """dtau/dgravity (..., nv, 3), kg or kg m: `gravity_force` is dtau/dgravity `model.gravity`."""
         return cast(Array, self._ask("inverse_dynamics_gravity_gradient", {"q": q, "inertia": inertia}, out))
 
+    @query
     def forward_dynamics_parameter_gradient(
         self,
         q: ArrayLike,
@@ -65,6 +70,7 @@ class ParameterQueries(Core):
         given = {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, "inertia": inertia, "V0": V0, "dV0": dV0}
         return cast(Array, self._ask("forward_dynamics_parameter_gradient", given, out))
 
+    @query
     def forward_dynamics_external_force_gradient(
         self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None
     ) -> Array:
@@ -75,6 +81,7 @@ class ParameterQueries(Core):
         """
         return cast(Array, self._ask("forward_dynamics_external_force_gradient", {"q": q, "inertia": inertia}, out))
 
+    @query
     def forward_dynamics_gravity_gradient(
         self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None
     ) -> Array:

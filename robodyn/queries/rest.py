@@ -8,11 +8,13 @@ from numpy.typing import ArrayLike
 
 from robodyn.arguments import Array
 from robodyn.queries.core import Core
+from robodyn.queries.quick import query
 
 
 class RestQueries(Core):
     """Queries about how forces at rest change with coordinates."""
 
+    @query
     def gravity_force_gradient(
         self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None
     ) -> Array:
@@ -22,6 +24,7 @@ class RestQueries(Core):
         """
         return cast(Array, self._ask("gravity_force_gradient", {"q": q, "inertia": inertia}, out))
 
+    @query
     def mass_matrix_product_gradient(
         self, q: ArrayLike, *, vector: ArrayLike, inertia: ArrayLike | None = None, out: Array | None = None
     ) -> Array:

@@ -15,9 +15,11 @@ from robodyn.algorithms.regressor import GRAVITY_GRADIENT
 from robodyn.arguments import Array, row_named
 from robodyn.cached import cached_property
 from robodyn.engines.dense import solve
+from robodyn.messages import users_line
 from robodyn.queries.call import Call
 from robodyn.queries.core import Core
 from robodyn.queries.precision import TOLERATED, judged_rows, worst_loss
+from robodyn.queries.quick import query
 from robodyn.questions import QUESTIONS, Question
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ class SecondOrderQueries(Core):
     def variant(self, model: Model | None = None, **options: Any) -> Dynamics:
         """A `Dynamics` with the same options but for those given."""
 
+    @query
     def inverse_dynamics_hessian(
         self,
         q: ArrayLike,
@@ -70,17 +73,15 @@ class SecondOrderQueries(Core):
         return self._hessians("inverse_dynamics_hessian", {**given, **others}, out)
 
     def _hessians(self, name: str, given: Mapping[str, Any], out: Any) -> Hessians:
-        """Answer a query, and let machine code take its plain calls where it need not compare precisions."""
+        """Answer a query, and compare precisions."""
         question = QUESTIONS[name]
         call = Call(self, given, question.optional, out)
         asked = dict(call.inputs)
         results = self._results(question, call)
         self._warn_of_lost_digits(question, call, asked, results)
-        answer = call.finish(results)
-        if "vector" in call.inputs and self.dtype == np.float64:
-            self._answered(question, answer)
-        return cast(Hessians, answer)
+        return cast(Hessians, call.finish(results))
 
+    @query
     def forward_dynamics_hessian(
         self,
         q: ArrayLike,
@@ -140,7 +141,7 @@ class SecondOrderQueries(Core):
                 f"{question.name}: in float32 {loss}{where}, more than {TOLERATED:.0e}, by comparison with float64 at "
                 f"{rows.size} of {call.batch} rows; dtype='float64' has the digits, check=False compares nothing",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=users_line(),
             )
 
     def _usual_sizes(self, call: Call) -> _Arrays:

@@ -16,7 +16,7 @@ from native_kernels import DTYPES, Recorder, build, wanted
 
 from robodyn.codegen.llvm.jit import Code, compile_object
 from robodyn.codegen.llvm.target import LEVELS, host_target
-from robodyn.engines.cpu.native.entry import layout_is_known
+from robodyn.engines.cpu.native.layout import layout_is_known
 from robodyn.engines.cpu.threads import pool as pool_module
 from robodyn.engines.cpu.threads.pool import Pool
 from robodyn.errors import UnavailableError

@@ -19,13 +19,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from native_kernels import DTYPES, PATIENCE, Recorder, build, kernel, special, until, wanted
+from native_kernels import DTYPES, PATIENCE, Recorder, build, kernel, make_entry, special, until, wanted
 from robots import FOLDERS
 
 from robodyn.codegen.llvm.jit import Code
-from robodyn.engines.cpu.native import entry as native
+from robodyn.engines.cpu.native import answers, layout
+from robodyn.engines.cpu.native.answers import EntryKernel
 from robodyn.engines.cpu.native.context import CPYTHON, MAX_CONSTANTS, MAX_INPUTS, MAX_OUTPUTS, MAX_TRAILING, Layout
-from robodyn.engines.cpu.native.entry import EntryKernel, entry_text, layout_is_known, make_entry
+from robodyn.engines.cpu.native.entry import entry_text
+from robodyn.engines.cpu.native.layout import layout_is_known
 from robodyn.engines.cpu.threads import pool as pool_module
 from robodyn.engines.cpu.threads.code import native_sleep
 from robodyn.engines.cpu.threads.pool import Pool, compile_text
@@ -226,7 +228,7 @@ def test_another_layout_is_noticed(field: str, monkeypatch: pytest.MonkeyPatch) 
     other = dataclasses.replace(CPYTHON, **{field: getattr(CPYTHON, field) + 4})
     assert not layout_is_known(other)
     assert not layout_is_known(dataclasses.replace(CPYTHON, **{field: 0}))
-    monkeypatch.setattr(native, "layout_is_known", lambda: False)
+    monkeypatch.setattr(answers, "layout_is_known", lambda: False)
     one = EntryKernel(kernel((7,), (7,), "float64").address("kernel"))
     assert make_entry("f", "", np.dtype(float), (7,), ((7,),), len, one, one, None) is None
 
@@ -239,13 +241,13 @@ def test_other_pythons_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
         (sys, "implementation", type("Pypy", (), {"name": "pypy"})),
         (sysconfig, "get_config_var", lambda name: 1 if name == "Py_GIL_DISABLED" else None),
         (struct, "calcsize", lambda code: 4),
-        (native, "_NUMPY_ABI", 0x03000000),
+        (layout, "_NUMPY_ABI", 0x03000000),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, value)
-            native._api.cache_clear()
+            layout.api.cache_clear()
             assert not probe()
-    native._api.cache_clear()
+    layout.api.cache_clear()
     assert probe()
 
 

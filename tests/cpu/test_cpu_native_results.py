@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from native_kernels import DTYPES, PATIENCE, Recorder, build, special, until, wanted
+from native_kernels import DTYPES, PATIENCE, Recorder, build, make_entry, special, until, wanted
 
-from robodyn.engines.cpu.native.entry import EntryKernel, Scratch, layout_is_known, make_entry
+from robodyn.engines.cpu.native.answers import EntryKernel, Scratch
+from robodyn.engines.cpu.native.layout import layout_is_known
 from robodyn.engines.cpu.threads.pool import Pool
 
 pytestmark = pytest.mark.skipif(not layout_is_known(), reason="no built-in entries on this Python and NumPy")
@@ -62,6 +63,7 @@ def test_one_result_into_an_array(shape: tuple[int, ...], check: bool | None) ->
         args = arguments(rows, (6, 5))
         (out,) = empties(rows, [shape])
         assert entry(*args, out=out) is out
+        assert (entry(*args, out=None) == out).all()
         np.testing.assert_allclose(out, wanted(args, shape), rtol=1e-14)
     assert not fallback.calls
 
@@ -83,7 +85,6 @@ def spoilt(first: np.ndarray, second: np.ndarray, args: list[np.ndarray]) -> dic
     beside = np.zeros(args[1].size + second.size - 1)
     args[1] = beside[: args[1].size].reshape(args[1].shape)
     return {
-        "none": None,
         "an array": first,
         "a list": [first, second],
         "too few": (first,),

@@ -17,6 +17,7 @@ from robots import own
 import robodyn as rd
 from robodyn.algorithms.kinematics import base_velocity, velocity
 from robodyn.benchmark.compare import Settings, compare
+from robodyn.queries.quick import query
 from robodyn.questions import QUESTIONS, Question, Result
 from robodyn.sweeps import FORCE, MOTION, TRANSFORM, Algorithm, Inward, Outward, World, WorldOutput
 
@@ -54,6 +55,7 @@ ROW = Question(
 )
 
 
+@query
 def momentum(self, q, qd, *, inertia=None, V0=None, out=None):
     """Momentum (..., 6)."""
     return self._ask("momentum", {"q": q, "qd": qd, "inertia": inertia, "V0": V0}, out)
@@ -243,9 +245,9 @@ def test_values_are_checked_with_joint_forces_too(added):
     bad = qd * float("nan")
     for forces in ((), ("damping",)):
         rt = wrap(rd.Dynamics(added.model, joint_forces=forces))
-        for query in (rt.inverse_dynamics_gradient, rt.forward_dynamics_gradient):
+        for each in (rt.inverse_dynamics_gradient, rt.forward_dynamics_gradient):
             with pytest.raises(rd.NumericalError, match=r"^qd: NaN"):
-                query(q, bad, qd)
+                each(q, bad, qd)
         with pytest.raises(TypeError, match=r"^inverse_dynamics_gradient\(\): missing a required argument"):
             rt.inverse_dynamics_gradient(q)
 

@@ -8,7 +8,6 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from inspect import Signature, signature
 from typing import Any
 
 import numpy as np
@@ -23,10 +22,12 @@ from robodyn.engines.cpu.compiler import Compiler
 from robodyn.engines.cpu.generated import GeneratedCode
 from robodyn.engines.cpu.kernels import Kernel, workspace
 from robodyn.engines.cpu.march import Call, March, step_in_parts, whole_step
-from robodyn.engines.cpu.native.entry import EntryKernel, Scratch, make_entry
+from robodyn.engines.cpu.native.answers import Answers, EntryKernel, Input, JointForce, Scratch, answers_can_be
+from robodyn.engines.cpu.native.entry import Entry
+from robodyn.engines.cpu.native.layout import layout_is_known
 from robodyn.engines.cpu.request import Request
 from robodyn.engines.cpu.threads.pool import default_threads, shared_pool
-from robodyn.engines.protocol import Engine, Explanation, Front
+from robodyn.engines.protocol import Calls, Engine, Explanation
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.errors import RobodynError, UnavailableError
 from robodyn.model import Model
@@ -83,7 +84,6 @@ class CpuEngine(Engine):
         self._reference = ReferenceEngine(model, dtype)
         self._failed: dict[tuple[Any, ...], RobodynError] = {}
         self._warned: set[tuple[Any, ...]] = set()
-        self._without_entries = False
         self.compiler = Compiler(ObjectCache.from_environment(), mode)
         self._kernels: dict[tuple[Any, ...], Kernel] = {}
         self._compiling: dict[tuple[Any, ...], threading.Thread] = {}
@@ -234,51 +234,59 @@ class CpuEngine(Engine):
         reason = f"{code.mode} code, {code.operations} operations a state"
         return Explanation(question.name, batch, self.name, self.method_of(question), reason)
 
-    def quick(self, question: Question, front: Front) -> Callable[..., Any] | None:
-        """A built-in function in front of a method, once a kernel of the question is there.
+    def entry(self, name: str, doc: str, fallback: Callable[..., Any]) -> Entry | None:
+        """A built-in function; None where nothing moves, or this Python or this system has none."""
+        if not self.model.n_bodies or not layout_is_known():
+            return None
+        try:
+            return Entry(name, doc, fallback, self.load)
+        except UnavailableError:  # it does not compile: calls take longer, and no answer is lost
+            return None
+
+    def quick(
+        self, question: Question, calls: Calls, check: bool | None, joint_forces: tuple[str, ...]
+    ) -> Answers | None:
+        """What an entry is told, once a kernel for the calls is there.
 
         Trees whose kernels take more scratch memory than quick calls keep go without: beside the time of these the
         method's own is nothing.
         """
-        algorithm = question.plain_task(self.model)
-        key, modes = _key(algorithm, (), None), (self._alone(algorithm, sys.maxsize), True)
+        task = calls.task(question, self.model, damping="damping" in joint_forces)
+        key = _key(task, calls.base, calls.link)
+        modes = self._alone(task, sys.maxsize), True
         found = [self._kernels.get(key) or self._kernels.get((*key, single)) for single in modes]
+        first = next((kernel for kernel in found if kernel is not None), None)
+        if first is None:
+            return None
         sizes = [_stride(kernel) * n if kernel else 0 for kernel, n in zip(found, (self.threads, 1), strict=True)]
-        kernels = [kernel if size <= _MAX_SCRATCH else None for kernel, size in zip(found, sizes, strict=True)]
-        if self._without_entries or not any(kernels):
-            return None
-        missing = [(*key, single) for single, kernel in zip(modes, found, strict=True) if kernel is None]
-        fallback = _Incomplete(front, lambda: missing[0] in self._kernels) if missing else front.method
-        try:
-            return self._entry(question, algorithm, front, kernels, fallback)
-        except UnavailableError:  # it does not compile: calls take longer, and no answer is lost
-            self._without_entries = True
-            return None
-
-    def _entry(
-        self,
-        question: Question,
-        algorithm: Task,
-        front: Front,
-        kernels: list[Kernel | None],
-        fallback: Callable[..., Any],
-    ) -> Callable[..., Any] | None:
-        method = front.method
-        batches, states = (self._entry_kernel(kernel) if kernel is not None else None for kernel in kernels)
-        return make_entry(
-            name=question.name,
-            doc=f"{question.name}{_text_signature(method)}\n--\n\n{method.__doc__ or ''}",
-            dtype=self.dtype,
-            inputs=tuple(math.prod(shape) for shape in input_shapes(self.model, algorithm).values()),
-            outputs=tuple(output_shape(self.model, output) for output in algorithm.outputs.values()),
-            fallback=fallback,
-            batches=batches,
-            states=states,
-            check=front.check,
-            keyword="vector" if "vector" in question.plain else None,
+        kernels = [
+            self._entry_kernel(kernel) if kernel is not None and size <= _MAX_SCRATCH else None
+            for kernel, size in zip(found, sizes, strict=True)
+        ]
+        shapes = input_shapes(self.model, task, calls.base)
+        inputs = [Input(question.arrays.index(name), shapes[name]) for name in first.inputs]
+        outputs = [output_shape(self.model, output) for output in task.outputs.values()]
+        forces = joint_force_steps(self.model, question, first.inputs, joint_forces)
+        known = "inverse" in question.needs and "inertia" in first.inputs
+        whole = None not in found
+        if set(first.inputs) != set(calls.arrays) or not answers_can_be(
+            self.dtype, inputs, outputs, kernels, len(forces)
+        ):
+            raise UnavailableError(f"{question.name}: no built-in function for calls with {', '.join(calls.arrays)}")
+        if not any(kernels) and whole:
+            raise UnavailableError(f"{question.name}: takes too much scratch memory for a built-in function")
+        return Answers(
+            self.dtype,
+            inputs,
+            outputs,
+            kernels[0],
+            kernels[1],
+            check,
             pool=shared_pool(self.threads, self.load) if self.threads > 1 else None,
             scratch=self._scratch_of,
-            load=self.load,
+            forces=forces,
+            known=first.inputs.index("inertia") if known else None,
+            whole=whole,
         )
 
     def _entry_kernel(self, kernel: Kernel) -> EntryKernel:
@@ -345,34 +353,27 @@ class CpuEngine(Engine):
             self._workspaces[size].append((address, owner))
 
 
-class _Incomplete:
-    """The method behind an entry that serves batches alone, or single states alone: code for the others was not there.
-
-    Once it is, the next call that comes here drops the entry, and the method has it made anew.
-    """
-
-    def __init__(self, front: Front, complete: Callable[[], bool]) -> None:
-        self.__self__ = front.method.__self__  # type: ignore[attr-defined]  # a bound method
-        self._front, self._complete = front, complete
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._complete():
-            self._front.forget()
-        return self._front.method(*args, **kwargs)
-
-    def __reduce__(self) -> Any:
-        return self._front.method.__reduce__()
+def joint_force_steps(
+    model: Model, question: Question, inputs: Sequence[str], counted: tuple[str, ...]
+) -> list[JointForce]:
+    """What damping and friction have a part in, of inputs and of results."""
+    steps, nothing = [], np.zeros(model.nv)
+    damping = model.damping if "damping" in counted else nothing
+    friction = model.friction if "friction" in counted else nothing
+    for name, part in question.joint_forces.items() if counted else ():
+        source = None if part == "slope" else inputs.index("vector" if part == "slope of vector" else "qd")
+        if part == "force" and name in inputs:
+            steps.append(JointForce(inputs.index(name), source, damping, friction))
+        elif name in question.results:
+            target = len(inputs) + list(question.results).index(name)
+            dry, step = (friction, 1) if part == "force" else (nothing, model.nv + 1 if part == "slope" else 1)
+            steps.append(JointForce(target, source, damping, dry, step))
+    return steps
 
 
 def _stride(kernel: Kernel) -> int:
     """Bytes from one thread's scratch memory to the next one's."""
     return -(-kernel.workspace_bytes // 64) * 64
-
-
-def _text_signature(method: Callable[..., Any]) -> str:
-    """A bound method's signature as built-in functions have it: without annotations."""
-    parameters = (each.replace(annotation=each.empty) for each in signature(method).parameters.values())
-    return str(Signature(list(parameters)))
 
 
 def _key(algorithm: Task, base: tuple[str, ...], link: int | None) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""What a built-in function looks at before and after a kernel: machine code that reads a `Context`."""
+"""What a built-in function does before and after a kernel: machine code that reads a `Context`."""
 
 from __future__ import annotations
 
@@ -79,24 +79,24 @@ odd:
 }
 """
 
-# @checked is a kernel whose table is a job: it runs the query's kernel between two looks at the numbers of its rows.
+# @checked is a kernel whose table is a job: it does the query's work between two looks at the numbers of its rows.
 _CHECKED = """
 define internal void @checked(ptr %job, i64 %first, i64 %last, ptr %workspace) {
 start:
   %table.at = getelementptr %Job, ptr %job, i64 0, i32 1
-  %kernel.at = getelementptr %Job, ptr %job, i64 0, i32 2
   %bad.at = getelementptr %Job, ptr %job, i64 0, i32 3
+  %given.at = getelementptr %Job, ptr %job, i64 0, i32 4
+  %given = load ptr, ptr %given.at, align 8
   %context = load ptr, ptr %job, align 8
   %table = load ptr, ptr %table.at, align 8
-  %kernel = load ptr, ptr %kernel.at, align 8
   $addresses
   %inputs = load i64, ptr %at.inputs, align 8
   %outputs = load i64, ptr %at.outputs, align 8
   %arrays = add i64 %inputs, %outputs
-  %fine = call i1 @all_finite(ptr %context, ptr %table, i64 0, i64 %inputs, i64 %first, i64 %last)
+  %fine = call i1 @all_finite(ptr %context, ptr %given, i64 0, i64 %inputs, i64 %first, i64 %last)
   br i1 %fine, label %run, label %bad
 run:
-  call void %kernel(ptr %table, i64 %first, i64 %last, ptr %workspace)
+  call void @worked(ptr %job, i64 %first, i64 %last, ptr %workspace)
   %right = call i1 @all_finite(ptr %context, ptr %table, i64 %inputs, i64 %arrays, i64 %first, i64 %last)
   br i1 %right, label %done, label %bad
 bad:
@@ -109,7 +109,7 @@ done:
 
 
 def checks_text(words: Mapping[str, object]) -> str:
-    """`@checked`, a kernel that looks at numbers around the query's kernel."""
+    """`@checked`, a kernel that looks at numbers around the query's kernel, `@worked`."""
     finite = "".join(
         Template(_FINITE).substitute(
             bytes=size,

@@ -7,86 +7,58 @@ from string import Template
 
 from robodyn.engines.cpu.native.checks import checks_text
 from robodyn.engines.cpu.native.context import (
+    ARRAY,
+    CHOICE,
+    HASH,
     MAX_CONSTANTS,
     MAX_INPUTS,
     MAX_OUTPUTS,
+    MAX_SLOTS,
     MAX_TRAILING,
+    MAX_TYPES,
+    OUT,
     Context,
+    Form,
+    Front,
     Layout,
+    Slot,
     Version,
 )
+from robodyn.engines.cpu.native.forms import forms_text
+from robodyn.engines.cpu.native.joint_forces import joint_forces_text
 from robodyn.engines.cpu.native.results import results_text
 
 _TYPES = """
 %Record = type { ptr, i64 }
-%Job = type { ptr, ptr, ptr, i32 }
+%Force = type { i64, i64, i64, i64, ptr, ptr, ptr }
+%Job = type { ptr, ptr, ptr, i32, ptr }
 """
 
-# The function itself. %rows is -1 until an input has an axis of rows. An input that comes by name does so behind the
-# others and before `out=`. %targets is where the user's array for the result stands, or their tuple; null without
-# `out=`.
-_ENTRY = """
-define ptr @entry(ptr %self, ptr %args, i64 %given, ptr %names) {
+# Answers a call whose arrays were found: %given are those of the question by their places, %targets is where the user's
+# array for the result stands, or their tuple; null without `out=`. %rows is -1 until an input has an axis of rows. What
+# it leaves to the checked function is -1.
+_ANSWER = """
+define internal ptr @answer(ptr %context, ptr %arrays.given, ptr %targets) {
 start:
   %table = alloca [$max_records x %Record], align 16
+  %given = alloca [$max_inputs x %Record], align 16
   %job = alloca %Job, align 16
   %results = alloca [$max_outputs x ptr], align 16
-  %item.at = getelementptr i8, ptr %self, i64 $tuple_items
-  %item = load ptr, ptr %item.at, align 8
-  %context = getelementptr i8, ptr %item, i64 $bytes_data
   $addresses
   %inputs = load i64, ptr %at.inputs, align 8
   %itemsize = load i64, ptr %at.itemsize, align 8
   %array.type = load ptr, ptr %at.array_type, align 8
   %descr = load ptr, ptr %at.descr, align 8
-  %keyword = load ptr, ptr %at.keyword, align 8
-  %has.keyword = icmp ne ptr %keyword, null
-  %named.inputs = zext i1 %has.keyword to i64
-  %positional = sub i64 %inputs, %named.inputs
-  %all = icmp eq i64 %given, %positional
-  br i1 %all, label %keywords, label %other
-keywords:
-  %no.names = icmp eq ptr %names, null
-  br i1 %no.names, label %unnamed, label %named
-unnamed:
-  br i1 %has.keyword, label %other, label %plain
-named:
-  %names.size.at = getelementptr i8, ptr %names, i64 $tuple_size
-  %names.size = load i64, ptr %names.size.at, align 8
-  %first.at = getelementptr i8, ptr %names, i64 $tuple_items
-  %some.names = icmp sgt i64 %names.size, 0
-  %leads = and i1 %has.keyword, %some.names
-  br i1 %leads, label %leading, label %trailing
-leading:
-  %first.name = load ptr, ptr %first.at, align 8
-  %is.keyword = icmp eq ptr %first.name, %keyword
-  br i1 %is.keyword, label %trailing, label %other
-trailing:
-  %further = sub i64 %names.size, %named.inputs
-  switch i64 %further, label %other [
-    i64 0, label %plain
-    i64 1, label %last
-  ]
-last:
-  %last.at = getelementptr ptr, ptr %first.at, i64 %named.inputs
-  %last.name = load ptr, ptr %last.at, align 8
-  %out.name = load ptr, ptr %at.out_name, align 8
-  %is.out = icmp eq ptr %last.name, %out.name
-  br i1 %is.out, label %target, label %other
-target:
-  %target.at = getelementptr ptr, ptr %args, i64 %inputs
-  br label %plain
-plain:
-  %targets = phi ptr [ null, %unnamed ], [ null, %trailing ], [ %target.at, %target ]
-  %adopts = icmp ne ptr %targets, null
   br label %read
 read:
-  %i = phi i64 [ 0, %plain ], [ %i.next, %keep ]
-  %rows = phi i64 [ -1, %plain ], [ %rows.next, %keep ]
+  %i = phi i64 [ 0, %start ], [ %i.next, %keep ]
+  %rows = phi i64 [ -1, %start ], [ %rows.next, %keep ]
   %more = icmp slt i64 %i, %inputs
   br i1 %more, label %look, label %ready
 look:
-  %arg.at = getelementptr ptr, ptr %args, i64 %i
+  %stand.at = getelementptr i64, ptr %at.places, i64 %i
+  %stand = load i64, ptr %stand.at, align 8
+  %arg.at = getelementptr ptr, ptr %arrays.given, i64 %stand
   %arg = load ptr, ptr %arg.at, align 8
   %type.at = getelementptr i8, ptr %arg, i64 $type
   %type = load ptr, ptr %type.at, align 8
@@ -122,28 +94,41 @@ typed:
   %columns = load i64, ptr %columns.at, align 8
   br i1 %contiguous, label %dense, label %other
 dense:
-  switch i32 %nd, label %other [
-    i32 1, label %state
-    i32 2, label %batch
+  %width.at = getelementptr i64, ptr %at.widths, i64 %i
+  %width = load i64, ptr %width.at, align 8
+  %flat = icmp eq i64 %width, 0
+  %axes.own = select i1 %flat, i32 1, i32 2
+  %axes.more = sub i32 %nd, %axes.own
+  switch i32 %axes.more, label %other [
+    i32 0, label %shape
+    i32 1, label %batch
   ]
-state:
-  %n1 = load i64, ptr %dims, align 8
-  br label %width
 batch:
   %rows2 = load i64, ptr %dims, align 8
-  %n2.at = getelementptr i64, ptr %dims, i64 1
-  %n2 = load i64, ptr %n2.at, align 8
-  %stride2 = mul i64 %n2, %itemsize
+  %row.bytes = mul i64 %columns, %itemsize
+  %dims.row = getelementptr i64, ptr %dims, i64 1
   %unknown = icmp eq i64 %rows, -1
   %equal = icmp eq i64 %rows, %rows2
   %agrees = or i1 %unknown, %equal
   %some = icmp sgt i64 %rows2, 0
   %fits = and i1 %agrees, %some
-  br i1 %fits, label %width, label %other
-width:
-  %n = phi i64 [ %n1, %state ], [ %n2, %batch ]
-  %stride = phi i64 [ 0, %state ], [ %stride2, %batch ]
-  %rows.next = phi i64 [ %rows, %state ], [ %rows2, %batch ]
+  br i1 %fits, label %shape, label %other
+shape:
+  %lengths.own = phi ptr [ %dims, %dense ], [ %dims.row, %batch ]
+  %stride = phi i64 [ 0, %dense ], [ %row.bytes, %batch ]
+  %rows.next = phi i64 [ %rows, %dense ], [ %rows2, %batch ]
+  %n1 = load i64, ptr %lengths.own, align 8
+  br i1 %flat, label %line, label %grid
+grid:
+  %n2.at = getelementptr i64, ptr %lengths.own, i64 1
+  %n2 = load i64, ptr %n2.at, align 8
+  %wide = icmp eq i64 %n2, %width
+  br i1 %wide, label %area, label %other
+area:
+  %n12 = mul i64 %n1, %n2
+  br label %line
+line:
+  %n = phi i64 [ %n1, %shape ], [ %n12, %area ]
   %right = icmp eq i64 %n, %columns
   br i1 %right, label %keep, label %other
 keep:
@@ -151,9 +136,40 @@ keep:
   %record.stride = getelementptr %Record, ptr %record, i64 0, i32 1
   store ptr %data, ptr %record, align 8
   store i64 %stride, ptr %record.stride, align 8
+  %given.record = getelementptr %Record, ptr %given, i64 %i
+  %given.stride = getelementptr %Record, ptr %given.record, i64 0, i32 1
+  store ptr %data, ptr %given.record, align 8
+  store i64 %stride, ptr %given.stride, align 8
   %i.next = add i64 %i, 1
   br label %read
 ready:
+  %known = load ptr, ptr %at.known, align 8
+  %anything = icmp eq ptr %known, null
+  br i1 %anything, label %suits, label %recall
+recall:
+  %k.which = load i64, ptr %at.known_input, align 8
+  %k.record = getelementptr %Record, ptr %given, i64 %k.which
+  %k.data = load ptr, ptr %k.record, align 8
+  %k.stride.at = getelementptr %Record, ptr %k.record, i64 0, i32 1
+  %k.stride = load i64, ptr %k.stride.at, align 8
+  %k.one = icmp eq i64 %k.stride, 0
+  %k.columns.at = getelementptr i64, ptr %at.columns, i64 %k.which
+  %k.columns = load i64, ptr %k.columns.at, align 8
+  %k.row = mul i64 %k.columns, %itemsize
+  %k.all = mul i64 %k.row, %rows
+  %k.bytes = select i1 %k.one, i64 %k.row, i64 %k.all
+  %known.bytes.at = getelementptr i8, ptr %known, i64 8
+  %known.bytes = load i64, ptr %known.bytes.at, align 8
+  %k.long = icmp eq i64 %k.bytes, %known.bytes
+  br i1 %k.long, label %compare, label %other
+compare:
+  %known.data = load ptr, ptr %known, align 8
+  %memcmp = load ptr, ptr %at.memcmp, align 8
+  %differs = call i32 %memcmp(ptr %known.data, ptr %k.data, i64 %k.bytes)
+  %k.same = icmp eq i32 %differs, 0
+  br i1 %k.same, label %suits, label %other
+suits:
+  %adopts = icmp ne ptr %targets, null
   %single = icmp eq i64 %rows, -1
   %count = select i1 %single, i64 1, i64 %rows
   %axes = select i1 %single, i64 0, i64 1
@@ -262,7 +278,7 @@ fill:
 fill.more:
   %w = phi i64 [ 0, %fill ], [ %w.next, %fill.word ]
   %w.more = icmp slt i64 %w, %words
-  br i1 %w.more, label %fill.word, label %equip
+  br i1 %w.more, label %fill.word, label %lend
 fill.word:
   %word.at = getelementptr i64, ptr %constants, i64 %w
   %word.to = getelementptr i64, ptr %constants.to, i64 %w
@@ -273,7 +289,27 @@ fill.word:
   store i64 %word, ptr %word.to, align 8
   %w.next = add i64 %w, 1
   br label %fill.more
+lend:
+  %drive = load i64, ptr %at.drive, align 8
+  %driveless = icmp slt i64 %drive, 0
+  br i1 %driveless, label %equip, label %borrow
+borrow:
+  %drive.columns.at = getelementptr i64, ptr %at.columns, i64 %drive
+  %drive.columns = load i64, ptr %drive.columns.at, align 8
+  %drive.row = mul i64 %drive.columns, %itemsize
+  %drive.bytes = mul i64 %drive.row, %count
+  %malloc0 = load ptr, ptr %at.PyMem_RawMalloc, align 8
+  %loan = call ptr %malloc0(i64 %drive.bytes)
+  %refused = icmp eq ptr %loan, null
+  br i1 %refused, label %discard, label %borrowed
+borrowed:
+  %drive.record = getelementptr %Record, ptr %table, i64 %drive
+  %drive.stride = getelementptr %Record, ptr %drive.record, i64 0, i32 1
+  store ptr %loan, ptr %drive.record, align 8
+  store i64 %drive.row, ptr %drive.stride, align 8
+  br label %equip
 equip:
+  %lent = phi ptr [ null, %lend ], [ %loan, %borrowed ]
   %scratch.bytes = load i64, ptr %by.workspace, align 8
   %scratchless = icmp eq i64 %scratch.bytes, 0
   br i1 %scratchless, label %prepare, label %seek
@@ -298,7 +334,11 @@ reserve:
   %block.aligned = and i64 %block.up, -64
   %block.memory = inttoptr i64 %block.aligned to ptr
   %exhausted = icmp eq ptr %block, null
-  br i1 %exhausted, label %discard, label %prepare
+  br i1 %exhausted, label %return, label %prepare
+return:
+  %free0 = load ptr, ptr %at.PyMem_RawFree, align 8
+  call void %free0(ptr %lent)
+  br label %discard
 prepare:
   %workspace = phi ptr [ null, %equip ], [ %scratch.memory, %claim ], [ %block.memory, %reserve ]
   %claimed = phi ptr [ null, %equip ], [ %scratch, %claim ], [ null, %reserve ]
@@ -306,6 +346,8 @@ prepare:
   %job.table = getelementptr %Job, ptr %job, i64 0, i32 1
   %job.kernel = getelementptr %Job, ptr %job, i64 0, i32 2
   %job.bad = getelementptr %Job, ptr %job, i64 0, i32 3
+  %job.given = getelementptr %Job, ptr %job, i64 0, i32 4
+  store ptr %given, ptr %job.given, align 8
   store ptr %context, ptr %job, align 8
   store ptr %table, ptr %job.table, align 8
   store ptr %query.kernel, ptr %job.kernel, align 8
@@ -313,8 +355,12 @@ prepare:
   %check = load i64, ptr %at.check, align 8
   %check.bit = lshr i64 %check, %axes
   %checks = trunc i64 %check.bit to i1
-  %kernel = select i1 %checks, ptr @checked, ptr %query.kernel
-  %argument = select i1 %checks, ptr %job, ptr %table
+  %forces = load i64, ptr %at.forces, align 8
+  %forced = icmp ne i64 %forces, 0
+  %working = select i1 %forced, ptr @worked, ptr %query.kernel
+  %kernel = select i1 %checks, ptr @checked, ptr %working
+  %jobs = or i1 %checks, %forced
+  %argument = select i1 %jobs, ptr %job, ptr %table
   %release.rows = load i64, ptr %by.release_rows, align 8
   %long = icmp sge i64 %count, %release.rows
   br i1 %long, label %release, label %run
@@ -354,6 +400,13 @@ unreserve:
   call void %free(ptr %reserved)
   br label %judge
 judge:
+  %unlent = icmp eq ptr %lent, null
+  br i1 %unlent, label %verdict, label %give.back
+give.back:
+  %free1 = load ptr, ptr %at.PyMem_RawFree, align 8
+  call void %free1(ptr %lent)
+  br label %verdict
+verdict:
   %bad = load atomic i32, ptr %job.bad monotonic, align 4
   %good = icmp eq i32 %bad, 0
   br i1 %good, label %answer, label %discard
@@ -390,7 +443,8 @@ incomplete:
   call void %drop1(ptr %tuple)
   ret ptr null
 discard:
-  %made = phi i64 [ %k, %adopt ], [ %forgotten, %forget ], [ %outputs, %reserve ], [ %outputs, %judge ]
+  %made = phi i64 [ %k, %adopt ], [ %forgotten, %forget ], [ %outputs, %borrow ], [ %outputs, %return ],
+    [ %outputs, %verdict ]
   br label %drop
 drop:
   %left = phi i64 [ %made, %discard ], [ %left.next, %drop.one ]
@@ -404,16 +458,13 @@ drop.one:
   call void %drop2(ptr %dropped)
   br label %drop
 other:
-  %vectorcall = load ptr, ptr %at.PyObject_Vectorcall, align 8
-  %fallback = load ptr, ptr %at.fallback, align 8
-  %answer.other = call ptr %vectorcall(ptr %fallback, ptr %args, i64 %given, ptr %names)
-  ret ptr %answer.other
+  ret ptr inttoptr (i64 -1 to ptr)
 }
 """
 
 
 def native_text(layout: Layout, pool_started: int) -> str:
-    """The module: `entry` is the C function of every built-in made of a `Context`.
+    """The module: `entry` is the C function of every built-in made of a `Front`.
 
     Args:
         layout: of the objects it reads.
@@ -421,23 +472,36 @@ def native_text(layout: Layout, pool_started: int) -> str:
     """
     words = {
         **vars(layout),
-        "addresses": _addresses("at", "context", Context),
-        "version_addresses": _addresses("by", "version", Version),
+        "addresses": _addresses("at.{}", "context", Context),
+        "version_addresses": _addresses("by.{}", "version", Version),
+        "front_addresses": _addresses("front.{}", "front", Front),
+        "form_addresses": _addresses("form.{}.at", "form", Form),
+        "slot_addresses": _addresses("slot.{}", "slot.own", Slot),
         "version_bytes": ctypes.sizeof(Version),
+        "form_bytes": ctypes.sizeof(Form),
+        "slot_bytes": ctypes.sizeof(Slot),
         "max_records": MAX_INPUTS + MAX_OUTPUTS + MAX_CONSTANTS // 2,
+        "max_inputs": MAX_INPUTS,
         "max_outputs": MAX_OUTPUTS,
         "max_trailing": MAX_TRAILING,
+        "max_places": MAX_SLOTS,
+        "max_types": MAX_TYPES,
         "axes": MAX_TRAILING + 1,
         "pool_started": pool_started,
+        "hash": HASH - (1 << 64),
+        "ARRAY": ARRAY,
+        "OUT": OUT,
+        "CHOICE": CHOICE,
         "writeable_contiguous": 0x0401,  # NPY_ARRAY_WRITEABLE and NPY_ARRAY_C_CONTIGUOUS
     }
-    return _TYPES + checks_text(words) + results_text(words) + Template(_ENTRY).substitute(words)
+    around = joint_forces_text(words) + checks_text(words) + results_text(words)
+    return _TYPES + around + Template(_ANSWER).substitute(words) + forms_text(words)
 
 
-def _addresses(prefix: str, base: str, struct: type[ctypes.Structure]) -> str:
+def _addresses(name: str, base: str, struct: type[ctypes.Structure]) -> str:
     """Lines that find the fields of a struct."""
     lines = (
-        f"  %{prefix}.{name} = getelementptr i8, ptr %{base}, i64 {getattr(struct, name).offset}"
-        for name, *_ in struct._fields_
+        f"  %{name.format(field)} = getelementptr i8, ptr %{base}, i64 {getattr(struct, field).offset}"
+        for field, *_ in struct._fields_
     )
     return "\n".join(lines).strip()

@@ -11,6 +11,12 @@ from dataclasses import dataclass
 
 MAX_INPUTS = 8
 MAX_OUTPUTS = 4
+MAX_FORCES = 2
+MAX_SLOTS = 16
+"""Arguments of a call."""
+MAX_NAMED = 12
+"""Those that come by name."""
+MAX_TYPES = 3
 MAX_TRAILING = 4
 MAX_CONSTANTS = 104
 """Words of a kernel's table behind its inputs and outputs."""
@@ -32,8 +38,28 @@ class Version(ctypes.Structure):
     )
 
 
+class Force(ctypes.Structure):
+    """Damping and friction of the joints, added to a result or taken from an input."""
+
+    _fields_ = (
+        ("target", _WORD),  # which array of the table
+        ("source", _WORD),  # which input has the rates; -1: `ones`
+        ("step", _WORD),  # numbers from one entry of the target to the next
+        ("n", _WORD),
+        ("damping", _POINTER),
+        ("friction", _POINTER),
+        ("ones", _POINTER),
+    )
+
+
+class Known(ctypes.Structure):
+    """Numbers of an input at which calls may be answered at once."""
+
+    _fields_ = (("data", _POINTER), ("bytes", _WORD))
+
+
 class Context(ctypes.Structure):
-    """A query, as its built-in function reads it. The addresses are those of objects that outlive it."""
+    """How calls that give certain arrays are answered. The addresses are those of objects that outlive it."""
 
     _fields_ = (
         ("inputs", _WORD),  # how many
@@ -50,9 +76,12 @@ class Context(ctypes.Structure):
         ("start", _POINTER),  # callable that starts the pool's threads
         ("threads", _WORD),
         ("scratch", _POINTER),  # a word that says whether it is taken, and 64 bytes on, memory for all threads; or null
-        ("fallback", _POINTER),
-        ("out_name", _POINTER),  # the interned string "out"
-        ("keyword", _POINTER),  # the interned name of the last input, where that comes by name, or null
+        ("known", _POINTER),  # a `Known`, or null where every input will do
+        ("known_input", _WORD),
+        ("drive", _WORD),  # the input that forces are taken from, or -1
+        ("forces", _WORD),  # how many
+        ("force", Force * MAX_FORCES),
+        ("memcmp", _POINTER),
         ("PyArray_New", _POINTER),
         ("PyArray_Return", _POINTER),
         ("PyErr_Clear", _POINTER),
@@ -61,16 +90,78 @@ class Context(ctypes.Structure):
         ("PyMem_RawFree", _POINTER),
         ("PyMem_RawMalloc", _POINTER),
         ("PyObject_CallNoArgs", _POINTER),
-        ("PyObject_Vectorcall", _POINTER),
         ("PyTuple_New", _POINTER),
         ("PyTuple_SetItem", _POINTER),
         ("Py_DecRef", _POINTER),
         ("Py_IncRef", _POINTER),
         ("versions", Version * 2),  # for batches, for a batch of one and for single states
+        ("places", _WORD * MAX_INPUTS),  # where each input stands among the arrays of the question
+        ("widths", _WORD * MAX_INPUTS),  # the last axis of an input that has two besides that of rows, else 0
         ("columns", _WORD * (MAX_INPUTS + MAX_OUTPUTS)),  # scalars in a row of each input, then of each output
         ("trailing", _WORD * MAX_OUTPUTS),  # axes of one state of each output
         ("shapes", _WORD * (MAX_TRAILING * MAX_OUTPUTS)),  # and their lengths
     )
+
+
+ARRAY, OUT, CHOICE = range(3)
+
+
+class Slot(ctypes.Structure):
+    """An argument of a form."""
+
+    _fields_ = (
+        ("role", _WORD),  # ARRAY, OUT or CHOICE
+        ("place", _WORD),  # of an array among those of the question
+        ("none", _WORD),  # what None in place of an array adds to the key, 0 where it may not be None
+        ("words", _POINTER),  # the dict from what may be chosen to bytes that begin with what it adds to the key
+        ("types", _POINTER * MAX_TYPES),  # what may be looked up there: types whose hash and equality are Python's own
+    )
+
+
+class Form(ctypes.Structure):
+    """A way to write a call: how many arguments come by place, which by name, and what each is.
+
+    `answers`: a hash table: its mask (places less one; their number is a power of two), a word that is not used, and
+    for each place a key and the context for calls with that key, or null.
+    """
+
+    _fields_ = (
+        ("given", _WORD),
+        ("named", _WORD),
+        ("names", _POINTER * MAX_NAMED),  # interned strings
+        ("slots", Slot * MAX_SLOTS),
+        ("answers", _POINTER),
+    )
+
+
+class State(ctypes.Structure):
+    """The forms of a built-in function.
+
+    `forms`: the address of their number, a word that is not used, and the forms; `calls`: how many are being answered.
+    """
+
+    _fields_ = (("forms", _POINTER), ("calls", _WORD))
+
+
+class Front(ctypes.Structure):
+    """A built-in function.
+
+    `forms`: where the address of a `State` stands. All changes are of one word, so that whoever holds the GIL sees all
+    of one or nothing: another answer (the last word of a place of a hash table), a larger table, a new form (the
+    state's), other forms altogether.
+    """
+
+    _fields_ = (
+        ("forms", _POINTER),
+        ("fallback", _POINTER),
+        ("none", _POINTER),
+        ("PyDict_GetItem", _POINTER),
+        ("PyObject_Vectorcall", _POINTER),
+    )
+
+
+HASH = 0x9E3779B97F4A7C15
+"""A key times this, without its lower 32 bits, is where a hash table begins to look for it."""
 
 
 @dataclass(frozen=True)

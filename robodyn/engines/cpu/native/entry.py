@@ -7,41 +7,41 @@ the arrays' structs. Everything else, and whatever goes wrong, is handed to the 
 from __future__ import annotations
 
 import ctypes
-import math
-import struct
+import os
 import sys
-import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from robodyn.codegen.llvm.jit import Code
-from robodyn.engines.cpu.kernels import workspace
+from robodyn.engines.cpu.native.answers import Answers
 from robodyn.engines.cpu.native.code import native_text
 from robodyn.engines.cpu.native.context import (
+    ARRAY,
+    CHOICE,
     CPYTHON,
-    MAX_CONSTANTS,
-    MAX_INPUTS,
-    MAX_OUTPUTS,
-    MAX_TRAILING,
-    Context,
-    Layout,
-    Version,
+    HASH,
+    MAX_NAMED,
+    MAX_SLOTS,
+    MAX_TYPES,
+    OUT,
+    Form,
+    Front,
+    Slot,
+    State,
 )
-from robodyn.engines.cpu.threads.code import State
-from robodyn.engines.cpu.threads.pool import Pool, compile_text, load_once
+from robodyn.engines.cpu.threads.code import State as PoolState
+from robodyn.engines.cpu.threads.pool import load_once
+from robodyn.forks import lock
 
 _METH_KEYWORDS, _METH_FASTCALL = 0x0002, 0x0080
-_NUMPY_ABI = 0x02000000
-_API = {"PyArray_New": 93, "PyArray_Return": 76}  # places in NumPy's table of functions
-_PYTHON_API = tuple(name for name, *_ in Context._fields_ if name.startswith("Py") and name not in _API)
-_OUT = sys.intern("out")
-_FALLBACK = 4  # place of the checked function in what a built-in owns
-_NEVER = 2**63 - 1
-_LINE = 64
+_FALLBACK = 3  # place of the checked function in what a built-in owns
+_KEY_BITS = 62
+_MAX_FORMS = 64
+_LEAST_PLACES = 4
+_HEAD = 16  # bytes before the forms, and before the places of a hash table
+_PYTHON_API = tuple(name for name, *_ in Front._fields_ if name.startswith("Py"))
 
 
 class _MethodDef(ctypes.Structure):
@@ -58,165 +58,221 @@ class _MethodDef(ctypes.Structure):
 @cache
 def entry_text() -> str:
     """The module that all built-ins of this process share; the same for every model and query."""
-    return native_text(CPYTHON, State.started.offset)
+    return native_text(CPYTHON, PoolState.started.offset)
 
 
-def _word(address: int) -> int:
-    return int(ctypes.c_uint64.from_address(address).value)
+@dataclass(frozen=True)
+class Argument:
+    """What an argument of a call is.
+
+    `role`: "array", "out" or "choice"; `place`: of an array among those of its question; `optional`: whether it may be
+    None; `types`: those of objects that may choose, whose hash and equality are Python's own; `bits`: that numbers of
+    choices take.
+    """
+
+    role: str
+    place: int = 0
+    optional: bool = False
+    types: tuple[type, ...] = ()
+    bits: int = 8
 
 
-def _reads_array(array: Any, layout: Layout) -> bool:
-    """Whether the struct of an array says what the array says."""
-    start = id(array)
-    seen = (
-        _word(start + layout.type),
-        _word(start + layout.array_data),
-        ctypes.c_int32.from_address(start + layout.array_nd).value,
-        _word(start + layout.array_descr),
-        ctypes.c_int32.from_address(start + layout.array_flags).value,
-        ctypes.c_char.from_address(id(array.dtype) + layout.descr_byteorder).value.decode("latin1"),
-    )
-    told = (id(type(array)), array.ctypes.data, array.ndim, id(array.dtype), array.flags.num, array.dtype.byteorder)
-    if seen != told:
-        return False
-    shape, strides = _word(start + layout.array_shape), _word(start + layout.array_strides)
-    if array.ndim and (not shape or strides - shape != 8 * array.ndim):
-        return False  # not one block, as known: do not follow the pointers
-    axes = [ctypes.c_int64.from_address(shape + 8 * i).value for i in range(2 * array.ndim)]
-    return axes == [*array.shape, *array.strides]
+class _Form:
+    """A form, and the answers to calls of that form, where machine code looks for them.
+
+    A table that is full is followed by one of twice the size; the old ones stay, whoever reads them.
+    """
+
+    def __init__(self, given: int, names: tuple[str, ...], arguments: Sequence[Argument]) -> None:
+        self.arguments = tuple(arguments)
+        self._names = [sys.intern(name) for name in names]
+        self._words: list[dict[Any, bytes]] = [{} for _ in arguments]
+        self._shifts, self._answers, self._tables = list[int](), dict[int, Answers](), list[Any]()
+        slots, bit = [], 0
+        for argument, words in zip(arguments, self._words, strict=True):
+            self._shifts.append(bit)
+            slots.append(
+                Slot(
+                    role={"array": ARRAY, "out": OUT, "choice": CHOICE}[argument.role],
+                    place=argument.place,
+                    none=1 << bit if argument.optional else 0,
+                    words=id(words),
+                    types=(ctypes.c_void_p * MAX_TYPES)(*map(id, argument.types)),
+                )
+            )
+            bit += argument.bits if argument.role == "choice" else argument.optional
+        self.fits = bit <= _KEY_BITS
+        self._table = self._grown(_LEAST_PLACES)
+        self.memory = Form(
+            given=given,
+            named=len(names),
+            names=(ctypes.c_void_p * MAX_NAMED)(*map(id, self._names)),
+            slots=(Slot * MAX_SLOTS)(*slots),
+            answers=ctypes.addressof(self._table),
+        )
+
+    def add(self, values: Sequence[Any], choices: Mapping[int, int], answers: Answers) -> bool:
+        """Answer calls with such arrays and choices; `choices` are numbers of what values choose, by place. Whether
+        the table is a new one."""
+        key = 0
+        for k, (argument, value) in enumerate(zip(self.arguments, values, strict=True)):
+            part = 0
+            if argument.role == "choice":
+                part = choices[k] << self._shifts[k]
+                self._words[k].setdefault(value, part.to_bytes(8, "little"))
+            elif argument.role == "array" and argument.optional and value is None:
+                part = 1 << self._shifts[k]
+            key += part
+        if self._answers.get(key) is answers:
+            return False
+        self._answers[key] = answers
+        places = int(self._table[0]) + 1
+        if 2 * len(self._answers) <= places:
+            self._put(self._table, key, answers)
+            return False
+        self._table = self._grown(2 * places)
+        self.memory.answers = ctypes.addressof(self._table)
+        return True
+
+    def _grown(self, places: int) -> Any:
+        table = (ctypes.c_int64 * (_HEAD // 8 + 2 * places))()
+        table[0] = places - 1
+        for key, answers in self._answers.items():
+            self._put(table, key, answers)
+        self._tables.append(table)
+        return table
+
+    @staticmethod
+    def _put(table: Any, key: int, answers: Answers) -> None:
+        places, at = int(table[0]) + 1, (key * HASH % 2**64) >> 32
+        while True:
+            place = _HEAD // 8 + 2 * (at % places)
+            if not table[place + 1] or table[place] == key:
+                break
+            at += 1
+        table[place] = key
+        table[place + 1] = ctypes.addressof(answers.context)  # from now on it is read
 
 
-@cache
-def layout_is_known(layout: Layout = CPYTHON) -> bool:
-    """Whether objects of this Python and this NumPy look in memory as the machine code expects."""
-    if (
-        sys.implementation.name != "cpython"
-        or sysconfig.get_config_var("Py_GIL_DISABLED")
-        or sys.byteorder != "little"
-        or struct.calcsize("P") != 8
-        or np.ndarray.__basicsize__ < layout.array_flags + 4
-    ):
-        return False
-    grid = np.arange(24.0).reshape(2, 3, 4)
-    locked = np.ones((3, 5), np.float32)
-    locked.flags.writeable = False
-    swapped = np.ones(2, ">f8")
-    arrays = (grid, grid[:, ::2, ::-1], grid[1, 2], grid.T, locked, np.array(1.5), np.empty((0, 7)), swapped)
-    if not all(_reads_array(array, layout) for array in arrays):
-        return False
-    mark, text = object(), b"robodyn's bytes"
-    pair = (text, mark)
-    return (
-        [_word(id(pair) + layout.tuple_items + 8 * i) for i in range(2)] == [id(text), id(mark)]
-        and _word(id(pair) + layout.tuple_size) == len(pair)
-        and ctypes.string_at(id(text) + layout.bytes_data, len(text)) == text
-        and np.empty(1).dtype is np.dtype(np.float64)
-        and np.empty(1, np.float32).dtype is np.dtype(np.float32)
-        and bool(_api())
-    )
+class Forms:
+    """The forms that an entry answers. They only grow; `memo`: whatever their owner keeps along with them."""
+
+    def __init__(self) -> None:
+        self.memo: dict[Any, Any] = {}
+        self.state = State()
+        self._forms: dict[tuple[int, tuple[str, ...]], _Form] = {}
+        self._blocks: list[Any] = []
+        self._lock, self._inside = lock(), 0
+        self._publish()
+
+    def arguments(self, given: int, names: tuple[str, ...]) -> Sequence[Argument]:
+        """What the arguments are of calls of a form of which some are answered; nothing of any other form."""
+        form = self._forms.get((given, names))
+        return () if form is None else form.arguments
+
+    def add(
+        self,
+        given: int,
+        names: tuple[str, ...],
+        arguments: Sequence[Argument],
+        values: Sequence[Any],
+        choices: Mapping[int, int],
+        answers: Answers,
+    ) -> bool:
+        """Answer calls of a form from now on. False where there is no room, or somebody else is doing the like: another
+        thread, or what a signal's handler has interrupted.
+
+        Args:
+            given: how many arguments come by place.
+            names: of the others, in order.
+            arguments: what they are, always the same for a form.
+            values: those of such a call; of arrays it counts whether they are None.
+            choices: the numbers of what they choose, by their place in the call.
+            answers: answers it.
+        """
+        if not self._lock.acquire(blocking=False):
+            return False
+        inside, me = self._inside, os.getpid()
+        try:
+            if inside == me:
+                return False
+            self._inside = me
+            return self._added((given, names), arguments, values, choices, answers)
+        finally:
+            self._inside = inside
+            self._lock.release()
+
+    def _added(
+        self,
+        key: tuple[int, tuple[str, ...]],
+        arguments: Sequence[Argument],
+        values: Sequence[Any],
+        choices: Mapping[int, int],
+        answers: Answers,
+    ) -> bool:
+        form = self._forms.get(key)
+        if form is None:
+            if len(arguments) > MAX_SLOTS or len(key[1]) > MAX_NAMED or len(self._forms) == _MAX_FORMS:
+                return False
+            form = _Form(*key, arguments)
+            if not form.fits:
+                return False
+            form.add(values, choices, answers)
+            self._forms[key] = form
+            self._publish()
+        elif form.add(values, choices, answers):
+            self._publish()
+        return True
+
+    def _publish(self) -> None:
+        """Show machine code the forms."""
+        forms, size = tuple(self._forms.values()), ctypes.sizeof(Form)
+        block = ctypes.create_string_buffer(_HEAD + size * len(forms))
+        ctypes.c_int64.from_buffer(block).value = len(forms)
+        for k, form in enumerate(forms):
+            ctypes.memmove(ctypes.addressof(block) + _HEAD + size * k, ctypes.addressof(form.memory), size)
+        self._blocks.append(block)
+        self.state.forms = ctypes.addressof(block)
+
+
+class Entry:
+    """A built-in function, and the forms of calls that it answers; all others become the same call of `fallback`.
+
+    `function`: the built-in function; `strict`: one that returns `missed` instead.
+
+    Args:
+        name, doc: of the function.
+        fallback: the checked function.
+        load: compiles `entry_text()` (once for the process), e.g. through a cache of objects.
+    """
+
+    def __init__(self, name: str, doc: str, fallback: Callable[..., Any], load: Callable[[str], Code]) -> None:
+        self.forms = Forms()
+        self._cell = ctypes.c_void_p(ctypes.addressof(self.forms.state))
+        self._old: list[Forms] = []
+        code = load_once(entry_text(), load).address("entry")
+        self.missed = object()
+        self.function, self.strict = (self._builtin(code, name, doc, each) for each in (fallback, self._miss))
+
+    def _builtin(self, code: int, name: str, doc: str, fallback: Callable[..., Any]) -> Callable[..., Any]:
+        front = Front(forms=ctypes.addressof(self._cell), fallback=id(fallback), none=id(None), **_api())
+        return _builtin(name, doc, code, front, (fallback, self))
+
+    def _miss(self, *_: Any, **__: Any) -> object:
+        return self.missed
+
+    def forget(self) -> None:
+        """Answer nothing any more, until forms are added to the new `forms`."""
+        fresh = Forms()
+        self._old.append(self.forms)
+        self.forms = fresh
+        self._cell.value = ctypes.addressof(fresh.state)
+        self._old = [old for old in self._old if old.state.calls]  # other threads may be in the middle of a call
 
 
 @cache
 def _api() -> dict[str, int]:
-    """Addresses of functions of Python and NumPy; empty for a NumPy of another binary interface."""
-    capsule = getattr(np, "_core")._multiarray_umath._ARRAY_API  # noqa: B009  (no type stub has it)
-    python = ctypes.pythonapi
-    name, pointer = python.PyCapsule_GetName, python.PyCapsule_GetPointer
-    name.restype, name.argtypes = ctypes.c_void_p, (ctypes.py_object,)
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_void_p)
-    table = pointer(capsule, name(capsule))
-    version = ctypes.CFUNCTYPE(ctypes.c_uint)(_word(table))()
-    if version != _NUMPY_ABI or _word(table + 8 * 2) != id(np.ndarray):
-        return {}
-    own = {name: ctypes.cast(getattr(python, name), ctypes.c_void_p).value or 0 for name in _PYTHON_API}
-    return own | {name: _word(table + 8 * place) for name, place in _API.items()}
-
-
-def _numbers(dtype: np.dtype[Any]) -> dict[str, int]:
-    return {
-        "array_type": id(np.ndarray),
-        "descr": id(dtype),
-        "descr_type": id(type(dtype)),
-        "type_number": dtype.num,
-        "itemsize": dtype.itemsize,
-    }
-
-
-def _shapes(inputs: tuple[int, ...], outputs: tuple[tuple[int, ...], ...]) -> dict[str, Any]:
-    columns = (*inputs, *map(math.prod, outputs))
-    lengths = [(*shape, *(0,) * (MAX_TRAILING - len(shape))) for shape in outputs]
-    return {
-        "inputs": len(inputs),
-        "outputs": len(outputs),
-        "columns": _filled(columns, MAX_INPUTS + MAX_OUTPUTS),
-        "trailing": _filled(tuple(map(len, outputs)), MAX_OUTPUTS),
-        "shapes": _filled(tuple(n for shape in lengths for n in shape), MAX_OUTPUTS * MAX_TRAILING),
-    }
-
-
-def _filled(numbers: tuple[int, ...], length: int) -> tuple[int, ...]:
-    return numbers + (0,) * (length - len(numbers))
-
-
-@dataclass(frozen=True)
-class EntryKernel:
-    """A kernel as an entry calls it.
-
-    `address`: `void kernel(ptr table, i64 first, i64 last, ptr workspace)`; `constants`: words of the table after the
-    arrays; `workspace`: bytes of scratch memory that it needs in each thread, 0 passes null; `grain`: rows of a piece
-    of work; `share_rows`, `release_rows`: rows from which the pool runs it, and from which other Python threads run
-    meanwhile; `keep`: whatever owns its code and its constants; `batch`: whether the last of the constants is to be the
-    number of rows.
-    """
-
-    address: int
-    constants: tuple[int, ...] = ()
-    workspace: int = 0
-    grain: int = 64
-    share_rows: int = _NEVER
-    release_rows: int = 64
-    keep: object = None
-    batch: bool = False
-
-    @property
-    def stride(self) -> int:
-        """Bytes from one thread's scratch memory to the next one's."""
-        return -(-self.workspace // _LINE) * _LINE
-
-
-class Scratch:
-    """Scratch memory that entries use one call at a time; a call that finds it taken takes memory of its own.
-
-    In the child of a fork it may stay taken by a thread that is not there.
-
-    Raises:
-        UnavailableError: there is not that much memory.
-    """
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.address, self._owner = workspace(_LINE + size)
-        ctypes.memset(self.address, 0, _LINE)
-
-
-def _version(kernel: EntryKernel | None, constants: ctypes.Array[ctypes.c_int64], pool: Pool | None) -> Version:
-    if kernel is None:
-        return Version()
-    alone = pool is None or pool.threads == 1
-    return Version(
-        kernel=kernel.address,
-        constants=ctypes.addressof(constants),
-        constant_words=len(constants),
-        workspace=kernel.stride,
-        grain=kernel.grain,
-        share_rows=_NEVER if alone else kernel.share_rows,
-        release_rows=kernel.release_rows if alone else min(kernel.release_rows, kernel.share_rows),
-        batch=int(kernel.batch),
-    )
-
-
-def _staff(pool: Pool | None) -> dict[str, int]:
-    return {} if pool is None else {"pool": pool.pointer, "parallel": pool.parallel, "threads": pool.threads}
+    return {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _PYTHON_API}
 
 
 class _Owned(tuple[Any, ...]):
@@ -225,15 +281,15 @@ class _Owned(tuple[Any, ...]):
     __slots__ = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _object_of, (self[_FALLBACK],)
+        return _itself, (self[_FALLBACK].__self__,)
 
 
-def _object_of(method: Any) -> Any:
-    return method.__self__
+def _itself(given: Any) -> Any:
+    return given
 
 
-def _builtin(name: str, doc: str, function: int, context: Context, owned: tuple[object, ...]) -> Callable[..., Any]:
-    """A built-in function whose `self` is a tuple of the context's bytes and of all that the context points to.
+def _builtin(name: str, doc: str, function: int, front: Front, owned: tuple[object, ...]) -> Callable[..., Any]:
+    """A built-in function whose `self` is a tuple of the front's bytes and of all that the front points to.
 
     The tuple is in sight of the garbage collector, so that a Dynamics and its entries can go together.
     """
@@ -241,88 +297,6 @@ def _builtin(name: str, doc: str, function: int, context: Context, owned: tuple[
     method = _MethodDef(texts[0], function, _METH_FASTCALL | _METH_KEYWORDS, texts[1])
     pointer, any_object = ctypes.c_void_p, ctypes.py_object
     make = ctypes.PYFUNCTYPE(any_object, pointer, any_object, pointer, pointer)(("PyCMethod_New", ctypes.pythonapi))
-    everything = _Owned((bytes(context), method, texts, *owned))
+    everything = _Owned((bytes(front), method, texts, *owned))
     built: Callable[..., Any] = make(ctypes.addressof(method), everything, None, None)
     return built
-
-
-def make_entry(
-    name: str,
-    doc: str,
-    dtype: np.dtype[Any],
-    inputs: tuple[int, ...],
-    outputs: tuple[tuple[int, ...], ...],
-    fallback: Callable[..., Any],
-    batches: EntryKernel | None,
-    states: EntryKernel | None,
-    check: bool | None,
-    *,
-    keyword: str | None = None,
-    pool: Pool | None = None,
-    scratch: Callable[[int], Scratch] | None = None,
-    load: Callable[[str], Code] = compile_text,
-) -> Callable[..., Any] | None:
-    """A built-in function that runs a kernel on arrays, or None where it cannot be made and `fallback` must do.
-
-    It answers calls with one array (n,) or (B, n) per input, all by place but maybe the last, exactly of type
-    `numpy.ndarray`, of `dtype`, C-contiguous, B the same and at least 1, and returns new arrays (*shape) or (B,
-    *shape): one, or a tuple of several. They may come with `out=`: one such array, or a tuple of several, that share no
-    memory with the inputs or each other. Any other call, and one that meets NaN or infinity where they are checked, or
-    no memory, becomes the same call of `fallback`. It holds references to `fallback` and to what kernels keep.
-
-    Args:
-        name, doc: of the function.
-        dtype: float64 or float32.
-        inputs, outputs: n of each input, and the shape of each output for one state; at least one output.
-        fallback: the checked function.
-        batches, states: the kernel that runs two states and more, and the one for one state; calls for which there is
-            None go to `fallback`.
-        check: whether inputs and outputs are scanned for NaN and infinity; None: those of single states.
-        keyword: the name that the last input is given by, or None for its place.
-        pool: threads that share large batches, or None.
-        scratch: gives memory of a size for kernels that need some; without, or while another call uses it, calls
-            allocate theirs.
-        load: compiles `entry_text()` (once for the process), e.g. through a cache of objects.
-    """
-    kernels = (batches, states)
-    known = dtype in (np.dtype(np.float64), np.dtype(np.float32)) and layout_is_known()
-    if not known or not _fits(inputs, outputs, kernels):
-        return None
-    dtype = np.dtype(dtype.type)  # the one that arrays have, where this is a copy
-    start = pool.start if pool is not None else None
-    name_of_last = None if keyword is None else sys.intern(keyword)
-    constants = [(ctypes.c_int64 * len(each))(*each) for each in (k.constants if k else () for k in kernels)]
-    threads = pool.threads if pool is not None else 1
-    needed = max(k.stride * n if k else 0 for k, n in zip(kernels, (threads, 1), strict=True))
-    own = scratch(needed) if scratch is not None and needed else None
-    context = Context(
-        check={None: 1, True: 3, False: 0}[check],
-        fallback=id(fallback),
-        tuple_type=id(tuple),
-        out_name=id(_OUT),
-        keyword=None if name_of_last is None else id(name_of_last),
-        start=id(start),
-        scratch=own.address if own is not None else None,
-        versions=(Version * 2)(*(_version(k, words, pool) for k, words in zip(kernels, constants, strict=True))),
-        **_numbers(dtype),
-        **_shapes(inputs, outputs),
-        **_staff(pool),
-        **_api(),
-    )
-    function = load_once(entry_text(), load).address("entry")
-    kept = (constants, own, *(k.keep for k in kernels if k))
-    return _builtin(name, doc, function, context, (dtype, fallback, pool, start, name_of_last, kept))
-
-
-def _fits(
-    inputs: tuple[int, ...],
-    outputs: tuple[tuple[int, ...], ...],
-    kernels: tuple[EntryKernel | None, ...],
-) -> bool:
-    """Whether a context has room for all this."""
-    return (
-        len(inputs) <= MAX_INPUTS
-        and 1 <= len(outputs) <= MAX_OUTPUTS
-        and all(len(shape) <= MAX_TRAILING for shape in outputs)
-        and all(len(kernel.constants) <= MAX_CONSTANTS for kernel in kernels if kernel is not None)
-    )

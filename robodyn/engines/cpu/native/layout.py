@@ -1,0 +1,90 @@
+"""Whether objects of this Python and this NumPy look in memory as machine code expects them to."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+import sysconfig
+from functools import cache
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.engines.cpu.native.context import CPYTHON, Context, Layout
+
+_NUMPY_ABI = 0x02000000
+_API = {"PyArray_New": 93, "PyArray_Return": 76}  # places in NumPy's table of functions
+_PYTHON_API = tuple(name for name, *_ in Context._fields_ if name.startswith("Py") and name not in _API)
+
+
+def _word(address: int) -> int:
+    return int(ctypes.c_uint64.from_address(address).value)
+
+
+def _reads_array(array: Array, layout: Layout) -> bool:
+    """Whether the struct of an array says what the array says."""
+    start = id(array)
+    seen = (
+        _word(start + layout.type),
+        _word(start + layout.array_data),
+        ctypes.c_int32.from_address(start + layout.array_nd).value,
+        _word(start + layout.array_descr),
+        ctypes.c_int32.from_address(start + layout.array_flags).value,
+        ctypes.c_char.from_address(id(array.dtype) + layout.descr_byteorder).value.decode("latin1"),
+    )
+    told = (id(type(array)), array.ctypes.data, array.ndim, id(array.dtype), array.flags.num, array.dtype.byteorder)
+    if seen != told:
+        return False
+    shape, strides = _word(start + layout.array_shape), _word(start + layout.array_strides)
+    if array.ndim and (not shape or strides - shape != 8 * array.ndim):
+        return False  # not one block, as known: do not follow the pointers
+    axes = [ctypes.c_int64.from_address(shape + 8 * i).value for i in range(2 * array.ndim)]
+    return axes == [*array.shape, *array.strides]
+
+
+@cache
+def layout_is_known(layout: Layout = CPYTHON) -> bool:
+    """Whether objects of this Python and this NumPy look in memory as the machine code expects."""
+    if (
+        sys.implementation.name != "cpython"
+        or sysconfig.get_config_var("Py_GIL_DISABLED")
+        or sys.byteorder != "little"
+        or struct.calcsize("P") != 8
+        or np.ndarray.__basicsize__ < layout.array_flags + 4
+    ):
+        return False
+    grid = np.arange(24.0).reshape(2, 3, 4)
+    locked = np.ones((3, 5), np.float32)
+    locked.flags.writeable = False
+    swapped = np.ones(2, ">f8")
+    arrays = (grid, grid[:, ::2, ::-1], grid[1, 2], grid.T, locked, np.array(1.5), np.empty((0, 7)), swapped)
+    if not all(_reads_array(array, layout) for array in arrays):
+        return False
+    mark, text = object(), b"robodyn's bytes"
+    pair = (text, mark)
+    return (
+        [_word(id(pair) + layout.tuple_items + 8 * i) for i in range(2)] == [id(text), id(mark)]
+        and _word(id(pair) + layout.tuple_size) == len(pair)
+        and ctypes.string_at(id(text) + layout.bytes_data, len(text)) == text
+        and np.empty(1).dtype is np.dtype(np.float64)
+        and np.empty(1, np.float32).dtype is np.dtype(np.float32)
+        and bool(api())
+    )
+
+
+@cache
+def api() -> dict[str, int]:
+    """Addresses of functions of Python and NumPy; empty for a NumPy of another binary interface."""
+    capsule = getattr(np, "_core")._multiarray_umath._ARRAY_API  # noqa: B009  (no type stub has it)
+    python = ctypes.pythonapi
+    name, pointer = python.PyCapsule_GetName, python.PyCapsule_GetPointer
+    name.restype, name.argtypes = ctypes.c_void_p, (ctypes.py_object,)
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_void_p)
+    table = pointer(capsule, name(capsule))
+    version = ctypes.CFUNCTYPE(ctypes.c_uint)(_word(table))()
+    if version != _NUMPY_ABI or _word(table + 8 * 2) != id(np.ndarray):
+        return {}
+    own = {name: ctypes.cast(getattr(python, name), ctypes.c_void_p).value or 0 for name in _PYTHON_API}
+    memcmp = ctypes.cast(ctypes.CDLL(None).memcmp, ctypes.c_void_p).value or 0
+    return own | {name: _word(table + 8 * place) for name, place in _API.items()} | {"memcmp": memcmp}
