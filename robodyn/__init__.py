@@ -11,6 +11,7 @@ Names are imported when they are first used, so that importing the package costs
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from time import time as _now
 from typing import TYPE_CHECKING, Any
@@ -98,7 +99,15 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'robodyn' has no attribute {name!r}")
     value = getattr(import_module(f"robodyn.{_HOME[name]}"), name)
     globals()[name] = value
+    model = sys.modules.get("robodyn.model")
+    if model is not None and not model.QUICKER:
+        model.QUICKER.append(_quicker)
     return value
+
+
+def _quicker(*given: Any) -> Any:
+    """What stands in for functions of models; models know nothing of engines."""
+    return import_module("robodyn.queries.model_functions").quicker(*given)
 
 
 def __dir__() -> list[str]:

@@ -8,10 +8,10 @@ program.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -392,13 +392,51 @@ def against(task: Task, wrt: tuple[str, ...]) -> Against:
     return Against(task, wrt)
 
 
+@dataclass(frozen=True)
+class Sized:
+    """An array whose axes are numbers, or numbers of a model by their names."""
+
+    axes: tuple[int | str, ...]
+
+    def shape(self, model: Model) -> tuple[int, ...]:
+        """Of one state."""
+        return tuple(getattr(model, axis) if isinstance(axis, str) else axis for axis in self.axes)
+
+
+Written: TypeAlias = Callable[[Model, Mapping[str, Any], Callable[[Algorithm], Mapping[str, Any]]], Mapping[str, Any]]
+"""(model, scalars of every input, what gives an algorithm's results at them) to the scalars of every result."""
+
+
+@dataclass(frozen=True, eq=False)
+class Direct:
+    """What is written down on scalars at once: a straight-line program or nothing.
+
+    `given`: its inputs; `outputs`: its results; `text`: how they follow.
+    """
+
+    name: str
+    given: Mapping[str, Sized]
+    outputs: Mapping[str, Sized]
+    text: Written
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of its inputs."""
+        return tuple(self.given)
+
+    @property
+    def sweeps(self) -> tuple[Sweep, ...]:
+        """None of its own."""
+        return ()
+
+
 Result: TypeAlias = Output | Solution | Product | Stacked | LikeInput
 """What tasks return."""
 Derivative: TypeAlias = Along | Against
 """Tasks that are straight-line programs or nothing."""
 Task: TypeAlias = Algorithm | Chain | Units | Derivative
 """What an engine runs."""
-Traceable: TypeAlias = Task | Step | StepPart
+Traceable: TypeAlias = Task | Step | StepPart | Direct
 """What can be one straight-line program."""
 
 

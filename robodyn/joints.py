@@ -188,7 +188,7 @@ class Planar(JointKind):
     def difference(self, q0: Scalars, q1: Scalars) -> Scalars:
         """SE(2) logarithm; the angle is taken in (-pi, pi], the nearest way round."""
         theta = q1[2] - q0[2]
-        theta = theta - 2.0 * np.pi * np.ceil(theta / (2.0 * np.pi) - 0.5)
+        theta = theta - 2.0 * np.pi * _ceiling(theta / (2.0 * np.pi) - 0.5)
         c, s = np.cos(q0[2]), np.sin(q0[2])
         dx, dy = q1[0] - q0[0], q1[1] - q0[1]
         forward, left = c * dx + s * dy, c * dy - s * dx
@@ -332,12 +332,38 @@ def quaternion_exp(w: Scalars) -> Scalars:
 
 
 def quaternion_log(q: Scalars) -> Scalars:
-    """The rotation vector of a unit quaternion xyzw, at most pi long."""
+    """The rotation vector of a unit quaternion xyzw, at most pi long.
+
+    Its angle is four times the angle whose tangent is sqrt(s) / (1 + c), s = x^2 + y^2 + z^2 and c = |w|. Halved twice
+    more, the tangent is at most 0.2, and a series gives the arc: nothing jumps, and nothing is 0/0 at the identity.
+    """
     x, y, z, w = q
-    flip = np.where(w < 0.0, -1.0, 1.0)
-    # The tiny term makes the quotient below tend to 2 at the identity instead of 0/0.
-    n = np.sqrt(x * x + y * y + z * z + 1e-300)
-    return scale(flip * 2.0 * np.arctan2(n, flip * w) / n, (x, y, z))  # type: ignore[no-any-return]
+    c = np.abs(w)
+    square = (x * x + y * y + z * z) / ((1.0 + c) * (1.0 + c))
+    first = 1.0 + np.sqrt(1.0 + square)
+    square = square / (first * first)
+    second = 1.0 + np.sqrt(1.0 + square)
+    square = square / (second * second)
+    series = _ARC_TERMS[-1]
+    for term in reversed(_ARC_TERMS[:-1]):
+        series = term + square * series
+    shifted = w + _TINY  # zero counts as positive
+    sign = shifted / np.abs(shifted)
+    return scale(16.0 * sign * series / ((1.0 + c) * first * second), (x, y, z))  # type: ignore[no-any-return]
+
+
+_ARC_TERMS = tuple((-1.0) ** k / (2 * k + 1) for k in range(12))
+"""arctan t / t as a series in t^2, exact to 1e-17 where t^2 < 0.04."""
+_TINY = 1e-300
+_WHOLE = 1.5 * 2.0**52
+"""Added to a number below 2^51 and taken away again, it leaves the nearest whole number, the even one of two."""
+
+
+def _ceiling(x: Scalar) -> Scalar:
+    """The smallest whole number that is no smaller, without a branch."""
+    nearest = (x + _WHOLE) - _WHOLE
+    above = x - nearest
+    return nearest + 0.5 * (above + np.abs(above)) / (np.abs(above) + _TINY)
 
 
 def quaternion_turned(q: Any, a: Any, sign: float, xp: Any = np) -> Any:
@@ -406,11 +432,16 @@ def _third(t: Scalar) -> Scalar:
 
 def _log_third(t: Scalar) -> Scalar:
     """(1 - (x/2) cot(x/2)) / x^2 with t = x^2, 0 <= x < 2 pi."""
-    tail = 1 / 1209600 + t * (1 / 47900160 + t * (691 / 1307674368000))
-    series = 1 / 12 + t * (1 / 720 + t * (1 / 30240 + t * tail))
-    big = np.where(t < _SERIES_BELOW, 1.0, t)
-    half = 0.5 * np.sqrt(big)
-    return np.where(t < _SERIES_BELOW, series, (1.0 - half * np.cos(half) / np.sin(half)) / big)
+
+    def series(t: Scalar) -> Scalar:
+        tail = 1 / 1209600 + t * (1 / 47900160 + t * (691 / 1307674368000))
+        return 1 / 12 + t * (1 / 720 + t * (1 / 30240 + t * tail))
+
+    def closed(t: Scalar) -> Scalar:
+        half = 0.5 * np.sqrt(t)
+        return (1.0 - half * np.cos(half) / np.sin(half)) / t
+
+    return _joined(series, closed, t)
 
 
 KINDS: tuple[JointKind, ...] = (Revolute(), Prismatic(), Helical(), Planar(), Spherical(), Floating())

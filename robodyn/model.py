@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from robodyn import exact
 from robodyn.arguments import Array, batch_shape, broadcast_leading, integer, real_array, rows_named
 from robodyn.builders.findings import Report
-from robodyn.cached import cached_property
+from robodyn.cached import Quicker, cached_property, stood_in_for
 from robodyn.description import Finding
 from robodyn.errors import ArgumentError
 from robodyn.joints import CODE, KINDS, JointKind, unit_quaternion
@@ -41,6 +42,14 @@ _COMPUTED = {
     "n_bodies": "parent",
 }
 """What is asked of a model under one name, and is given to it as a field of another."""
+
+
+QUICKER: list[Quicker] = []
+"""What stands in for functions of models: `robodyn` puts it here, which knows all of its parts."""
+
+
+def _quicker(model: Model, name: str, method: Callable[..., Any]) -> Callable[..., Any] | None:
+    return QUICKER[0](model, name, method) if QUICKER else None
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -405,6 +414,7 @@ class Model:
                 out[..., index[result][:, c]] = value
         return out
 
+    @stood_in_for(_quicker)
     def integrate(self, q: ArrayLike, qd: ArrayLike, dt: float | ArrayLike = 1.0) -> NDArray[np.float64]:
         """q (+) qd dt: the configuration after moving at constant velocity qd (..., nv) for dt seconds.
 
@@ -421,6 +431,7 @@ class Model:
             step = v_array * dt_array[..., None]
         return self._on_manifold("integrate", "q", (self.normalized(q_array), "q"), (step, "v"))
 
+    @stood_in_for(_quicker)
     def difference(self, q0: ArrayLike, q1: ArrayLike) -> NDArray[np.float64]:
         """q1 (-) q0 (..., nv): the velocity that takes q0 (..., nq) to q1 in one second.
 
@@ -437,10 +448,14 @@ class Model:
 
     def neutral(self) -> NDArray[np.float64]:
         """(nq,) zeros, and the identity for attitudes. Position limits are not looked at."""
+        return self._neutral.copy()
+
+    @cached_property
+    def _neutral(self) -> NDArray[np.float64]:
         q = np.zeros(self.nq)
         for kind, q_index, _ in self.free_joints:
             q[q_index] = kind.neutral
-        return q
+        return read_only(q)
 
     def random_configuration(
         self, rng: np.random.Generator | int | None = None, shape: tuple[int, ...] | int = ()
@@ -453,8 +468,35 @@ class Model:
             ArgumentError: `rng` is neither a generator nor a seed, or `shape` neither an integer from 0 nor a tuple of
                 them.
         """
+        generator = rng if type(rng) is np.random.Generator else _generator(rng)
+        if type(shape) is tuple and not shape:
+            uniform, attitudes = generator.random(self.nq), self.n_attitude_numbers
+            return self._drawn(uniform, generator.standard_normal(attitudes)) if attitudes else self._drawn(uniform)
         shape = batch_shape("shape", shape, self.nq)
-        rng = _generator(rng)
+        uniform = generator.random((*shape, self.nq))
+        normal = [generator.standard_normal((*shape, 4)) for _ in self.quaternion_starts]
+        return self._drawn(uniform, np.concatenate(normal, axis=-1)) if normal else self._drawn(uniform)
+
+    @stood_in_for(_quicker)
+    def _drawn(self, uniform: Array, normal: Array | None = None) -> NDArray[np.float64]:
+        """Configurations (..., nq) from numbers (..., nq) between 0 and 1, and normally distributed ones (...,
+        n_attitude_numbers) for attitudes."""
+        lower, upper = self.drawn_between
+        q: NDArray[np.float64] = lower + (upper - lower) * uniform
+        if normal is None:
+            return q
+        for k, start in enumerate(self.quaternion_starts):
+            q[..., start : start + 4] = normal[..., 4 * k : 4 * k + 4]
+        return self.normalized(q)
+
+    @property
+    def n_attitude_numbers(self) -> int:
+        """Numbers of all quaternions in q."""
+        return 4 * int(self.quaternion_starts.size)
+
+    @cached_property
+    def drawn_between(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(nq,) each: where `random_configuration` draws from."""
         wide, farthest = np.full(self.nq, np.pi), np.full(self.nq, _FARTHEST_ANGLE)
         for kind, q_index, _ in self.free_joints:
             wide[q_index[:, kind.lengths]], farthest[q_index[:, kind.lengths]] = _LENGTH_RANGE, np.inf
@@ -462,11 +504,7 @@ class Model:
         with np.errstate(over="ignore"):
             bounded = np.isfinite(lower) & np.isfinite(upper) & np.isfinite(upper - lower) & (lower <= upper)
         bounded &= np.maximum(np.abs(lower), np.abs(upper)) <= farthest
-        lower, upper = np.where(bounded, lower, -wide), np.where(bounded, upper, wide)
-        q: NDArray[np.float64] = rng.uniform(lower, upper, (*shape, self.nq))
-        for start in self.quaternion_starts:
-            q[..., start : start + 4] = rng.standard_normal((*shape, 4))
-        return self.normalized(q)
+        return read_only(np.where(bounded, lower, -wide)), read_only(np.where(bounded, upper, wide))
 
 
 def _place(given: Any, end: int) -> int | None:
@@ -493,7 +531,17 @@ def _generator(given: Any) -> np.random.Generator:
     seed = integer(given)
     if given is not None and (seed is None or seed < 0):
         raise ArgumentError(f"rng: got {brief(given)}; wanted a numpy.random.Generator or an integer seed from 0")
-    return np.random.default_rng(seed)
+    if seed is not None:
+        return np.random.default_rng(seed)
+    if not _FRESH:
+        _FRESH.append(np.random.default_rng())
+    return _FRESH[0]
+
+
+_FRESH: list[np.random.Generator] = []
+"""What draws where no generator is given; the child of a fork has one of its own."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_FRESH.clear)
 
 
 def _plain(value: Any) -> Any:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from types import MethodType
+from typing import Any, cast
+
 import numpy as np
 from numpy.typing import ArrayLike
 
+from robodyn.algorithms.external_force import about_the_origin
+from robodyn.algorithms.external_force import external_force as of_link
 from robodyn.algorithms.kinematics import Frame
 from robodyn.arguments import Array, broadcast_leading, one_of, real_array
+from robodyn.chains import Direct
 from robodyn.dynamics import Dynamics
 from robodyn.model import Model
 from robodyn.queries.core import require_model
+from robodyn.queries.model_functions import Early, QuickFunction
+from robodyn.queries.quick import LINK_BITS, WORD_BITS
 from robodyn.questions import FRAMES
+
+_KEPT = "_external_force"
 
 
 def external_force(
@@ -28,21 +38,57 @@ def external_force(
 
     Add the results of several wrenches. A link fixed to the world takes any force; the result is zero.
     """
-    require_model(model)
+    if type(model) is not Model:
+        require_model(model)
+    function = model.__dict__.get(_KEPT)
+    if function is None:
+        quick = _QuickExternalForce(model, _KEPT, MethodType(_external_force, model), ("q", "wrench"))
+        function = model.__dict__[_KEPT] = Early(quick)
+    return cast(Array, function(q, link, wrench, frame=frame))
+
+
+def _external_force(
+    model: Model, q: ArrayLike, link: str | int, wrench: ArrayLike, *, frame: Frame = "world_aligned"
+) -> Array:
     seen = one_of("frame", frame, FRAMES)
     number = model.link_index(link)
     given = real_array("wrench", wrench, (6,), np.float64, what="moment, then force")
     T = Dynamics(model, engine="reference", check=False).link_pose(q, number)
     leading = broadcast_leading({"q": (T, 2), "wrench": (given, 1)})
-    moment, force = given[..., :3], given[..., 3:]
-    with np.errstate(all="ignore"):
-        if seen == "body":
-            R = T[..., :3, :3]
-            moment, force = (R @ moment[..., None])[..., 0], (R @ force[..., None])[..., 0]
-        if seen != "world":
-            moment = moment + np.cross(T[..., :3, 3], force)
     f_ext = np.zeros((*leading, model.n_bodies, 6))
     body = model.link_body[number]
     if body >= 0:
-        f_ext[..., body, :3], f_ext[..., body, 3:] = moment, force
+        scalars = [T[..., i, j] for i in range(4) for j in range(4)]
+        with np.errstate(all="ignore"):
+            for k, scalar in enumerate(about_the_origin(seen, scalars, tuple(np.moveaxis(given, -1, 0)))):
+                f_ext[..., body, k] = scalar
     return f_ext
+
+
+class _QuickExternalForce(QuickFunction):
+    """That of `external_force`."""
+
+    def calls(self, given: Any) -> tuple[int, str] | None:
+        """Which link and which frame."""
+        if type(given["link"]) not in (str, int) or type(given["frame"]) is not str:
+            return None
+        return self.__self__.link_index(given["link"]), given["frame"]
+
+    def task(self, calls: Any) -> tuple[Direct, int | None]:
+        """What answers such calls, and the link."""
+        link, frame = calls
+        return of_link(frame, int(self.__self__.link_body[link])), link
+
+    def argument(self, name: str) -> Any:
+        """An array, the link or the frame."""
+        from robodyn.engines.cpu.native.entry import Argument
+
+        if name == "link":
+            return Argument("choice", types=(str, int), bits=LINK_BITS)
+        if name == "frame":
+            return Argument("choice", types=(str,), bits=WORD_BITS)
+        return super().argument(name)
+
+    def number(self, name: str, value: Any) -> int:
+        """The place of a link or of a frame."""
+        return int(self.__self__.link_index(value)) if name == "link" else FRAMES.index(value)

@@ -9,15 +9,16 @@ from the table of questions and from the method's signature.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
 from inspect import Parameter, Signature, signature
-from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from robodyn.arguments import Array, integer
+from robodyn.cached import stood_in_for
 from robodyn.engines.protocol import Calls
 from robodyn.errors import UnavailableError
 from robodyn.queries.scheduler import Scheduled, current_table
@@ -28,38 +29,8 @@ if TYPE_CHECKING:
     from robodyn.engines.cpu.native.answers import Answers
     from robodyn.engines.cpu.native.entry import Argument, Entry, Forms
 
-_Method = TypeVar("_Method", bound=Callable[..., Any])
-_LINK_BITS, _WORD_BITS = 31, 6
-
-
-class _Looked:
-    """A method that is replaced where it is looked up: by a built-in function that stands before it."""
-
-    def __init__(self, function: FunctionType) -> None:
-        self._function = function
-        self.__name__, self.__doc__ = function.__name__, function.__doc__
-        self.__wrapped__ = function
-
-    def __get__(self, dyn: Dynamics | None, owner: type | None = None) -> Any:
-        if dyn is None:
-            return self._function
-        method = self._function.__get__(dyn)
-        name = self.__name__
-        if sum(name in vars(each) for each in type(dyn).__mro__) != 1:
-            return method  # a subclass has one of its own, which asks for this one
-        found = _quick(dyn, name, method)
-        if found is not None:
-            dyn.__dict__[name] = found
-        return found or method
-
-
-def query(method: _Method) -> _Method:
-    """Declare a method of a `Dynamics` the query of its name in `robodyn.questions.QUESTIONS`.
-
-    Looked up on an object, it is a built-in function, where the engine has one. It is for methods of one class alone:
-    those that a subclass has made its own stay in sight.
-    """
-    return cast(_Method, _Looked(cast(FunctionType, method)))
+LINK_BITS, WORD_BITS = 31, 6
+"""Of the numbers of links, and of words."""
 
 
 def forget(dyn: Dynamics) -> None:
@@ -68,66 +39,84 @@ def forget(dyn: Dynamics) -> None:
         dyn.__dict__.pop(name, None)
     for quick in dyn.__dict__.get("_quick_queries", {}).values():
         if quick is not None:
-            quick.forget()
+            quick.entry.forget()
 
 
-def _quick(dyn: Dynamics, name: str, method: Callable[..., Any]) -> Callable[..., Any] | None:
-    """What stands before a method, or None."""
+def _quicker(dyn: Dynamics, name: str, method: Callable[..., Any]) -> Callable[..., Any] | None:
+    """What stands in for a method, or None."""
     question = QUESTIONS.get(name)
     if question is None:
         return None
-    function: Callable[..., Any] | None = None
+    found: Callable[..., Any] | None = None
     if dyn.engine.native:
         known = dyn.__dict__.setdefault("_quick_queries", {})
         if name not in known:
-            known[name] = _Quick.made(dyn, question, method)
-        function = known[name] and known[name].function
+            quick = _QuickQuery(dyn, question, method)
+            entry = dyn.engine.entry(name, documented(name, method), quick)
+            if entry is not None:
+                quick.entry = entry
+            known[name] = None if entry is None else quick
+        found = known[name] and known[name].entry.function
     if dyn._options.chooses and current_table().unusual(name, dyn.dtype.name, dyn.model):
-        return Scheduled(dyn, name, function or method)
-    return function
+        found = Scheduled(dyn, name, found or method)
+    if found is not None:
+        dyn.__dict__[name] = found
+    return found
 
 
-class _Quick:
-    """What a built-in function calls where it does not know a call: the method, and learns."""
+query = stood_in_for(_quicker)
+"""Declare a method of a `Dynamics` the query of its name in `robodyn.questions.QUESTIONS`. Looked up on an object, it
+is a built-in function, where the engine has one."""
+
+
+class Quick(ABC):
+    """What a built-in function calls where it does not know a call: the method; and it learns.
+
+    Args:
+        owner: whose method it is.
+        method: the method, bound.
+        dtype: of the arrays that machine code takes.
+    """
 
     entry: Entry
 
-    def __init__(self, dyn: Dynamics, question: Question, method: Callable[..., Any]) -> None:
-        self.__self__, self._question, self._method = dyn, question, method
-        self._parameters, self._defaults = _parameters(method.__func__)  # type: ignore[attr-defined]  # a bound method
+    def __init__(self, owner: Any, method: Callable[..., Any], dtype: np.dtype[Any]) -> None:
+        self.__self__, self.__wrapped__, self._dtype = owner, method, dtype
+        self._parameters, self.defaults = _parameters(getattr(method, "__func__", method))
 
-    @classmethod
-    def made(cls, dyn: Dynamics, question: Question, method: Callable[..., Any]) -> _Quick | None:
-        """With its entry, or None where the engine has none."""
-        quick = cls(dyn, question, method)
-        doc = f"{question.name}{_text_signature(method)}\n--\n\n{method.__doc__ or ''}"
-        entry = dyn.engine.entry(question.name, doc, quick)
-        if entry is None:
-            return None
-        quick.entry = entry
-        return quick
+    @abstractmethod
+    def calls(self, given: Mapping[str, Any]) -> Hashable | None:
+        """What tells calls apart that machine code answers in one way, from arguments by name; None for those that it
+        does not answer."""
 
-    @property
-    def function(self) -> Callable[..., Any]:
-        """The built-in function."""
-        return self.entry.function
+    @abstractmethod
+    def answers(self, calls: Any, given: Mapping[str, Any]) -> Answers | None:
+        """What answers them, or None where that is not there yet.
 
-    def forget(self) -> None:
-        """Know no call any more."""
-        self.entry.forget()
+        Raises:
+            UnavailableError: it never will be.
+        """
+
+    @abstractmethod
+    def argument(self, name: str) -> Argument:
+        """What an argument is."""
+
+    @abstractmethod
+    def number(self, name: str, value: Any) -> int:
+        """The number of what an argument chooses."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Answer a call that the built-in function has left."""
         names, forms = tuple(map(sys.intern, kwargs)), self.entry.forms
         known = forms.arguments(len(args), names)
         if known:
-            again = _as_wanted(known, (*args, *kwargs.values()), self.__self__.dtype)
+            again = _as_wanted(known, (*args, *kwargs.values()), self._dtype)
             if again is not None:
                 places = len(args)
                 answer = self.entry.strict(*again[:places], **dict(zip(names, again[places:], strict=True)))
                 if answer is not self.entry.missed:
                     return answer
-        answer = self._method(*args, **kwargs)
+        answer = self.__wrapped__(*args, **kwargs)
         self._learn(forms, len(args), names, (*args, *kwargs.values()))
         return answer
 
@@ -135,76 +124,91 @@ class _Quick:
         """Know calls like one that the method has answered, with `out=` or without."""
         parameters = (*self._parameters[:given], *names)
         by_name = dict(zip(parameters, values, strict=True))
-        calls = self._calls(by_name)
-        if calls is None or calls in forms.memo.setdefault("refused", set()):
+        calls = self.calls(by_name)
+        if calls is None or calls in forms.refused:
             return
-        answers: Answers | None = forms.memo.get(calls)
-        if answers is None or not answers.whole:
-            dyn = self.__self__
-            try:
-                answers = dyn.engine.quick(self._question, calls, dyn.check, dyn.joint_forces)
-            except UnavailableError:  # there never will be code for it: calls take longer, and no answer is lost
-                forms.memo["refused"].add(calls)
-            if answers is None:
-                return
-            forms.memo[calls] = answers
+        known = forms.answers.get(calls)
+        try:
+            answers = known if known is not None and known.whole else self.answers(calls, by_name)
+        except UnavailableError:  # there never will be code for it: calls take longer, and no answer is lost
+            forms.refused.add(calls)
+            return
+        if answers is None:
+            return
+        forms.answers[calls] = answers
         if answers.knows:
-            self._remember(answers, by_name["inertia"])
-        arguments = list(map(self._argument, parameters))
+            self.remember(answers, by_name)
+        arguments = list(map(self.argument, parameters))
         choices = {
-            k: self._number(name, value)
+            k: self.number(name, value)
             for k, (name, value) in enumerate(zip(parameters, values, strict=True))
             if arguments[k].role == "choice"
         }
         forms.add(given, names, arguments, values, choices, answers)
-        if "out" not in parameters:
-            forms.add(given, (*names, "out"), [*arguments, self._argument("out")], (*values, None), choices, answers)
+        if "out" not in parameters and "out" in self.defaults:
+            forms.add(given, (*names, "out"), [*arguments, self.argument("out")], (*values, None), choices, answers)
 
-    def _calls(self, given: Mapping[str, Any]) -> Calls | None:
-        """What tells calls apart that machine code answers in one way; None for those that it does not answer."""
+    def remember(self, answers: Answers, given: Mapping[str, Any]) -> None:  # noqa: B027  (most remember nothing)
+        """Have calls answered that give what was found to be possible."""
+
+
+class _QuickQuery(Quick):
+    """That of a query."""
+
+    def __init__(self, dyn: Dynamics, question: Question, method: Callable[..., Any]) -> None:
+        super().__init__(dyn, method, dyn.dtype)
+        self._question = question
+
+    def calls(self, given: Mapping[str, Any]) -> Calls | None:
+        """Which arrays are given, and what is chosen."""
         question = self._question
-        if question.doubts and self.__self__.dtype != np.float64 and self.__self__.check is not False:
+        if question.doubts and self._dtype != np.float64 and self.__self__.check is not False:
             return None
         chosen: dict[str, Any] = {}
         for name, value in given.items():
             if name in question.arrays or name == "out":
                 continue
             known = _TYPES.get(name, (bool,))
-            if type(value) not in known or (name not in _TYPES and value is not self._defaults[name]):
+            if type(value) not in known or (name not in _TYPES and value is not self.defaults[name]):
                 return None
-            if name == "link":
-                chosen[name] = self.__self__.model.link_index(value)
-            elif name in _TYPES:
-                chosen[name] = value
+            if name in _TYPES:
+                chosen[name] = self.__self__.model.link_index(value) if name == "link" else value
         arrays = tuple(name for name in question.arrays if given.get(name) is not None)
         return Calls(arrays, **chosen)
 
-    def _argument(self, name: str) -> Argument:
+    def answers(self, calls: Calls, given: Mapping[str, Any]) -> Answers | None:
+        """Those of the engine."""
+        dyn = self.__self__
+        found: Answers | None = dyn.engine.quick(self._question, calls, dyn.check, dyn.joint_forces)
+        return found
+
+    def argument(self, name: str) -> Argument:
+        """An array of the question, a choice, or `out`."""
         from robodyn.engines.cpu.native.entry import Argument
 
         if name == "out":
             return Argument("out")
         if name in self._question.arrays:
             return Argument("array", self._question.arrays.index(name), name in self._question.optional)
-        bits = _LINK_BITS if name == "link" else _WORD_BITS
+        bits = LINK_BITS if name == "link" else WORD_BITS
         return Argument("choice", types=_TYPES.get(name, (bool,)), bits=bits)
 
-    def _number(self, name: str, value: Any) -> int:
-        """The number of what an argument chooses."""
+    def number(self, name: str, value: Any) -> int:
+        """The place of a link, a frame or a method, or a bool as a number."""
         if name == "link":
-            return self.__self__.model.link_index(value)
+            return int(self.__self__.model.link_index(value))
         words = {"frame": FRAMES, "method": ("auto", *(method.name for method in self._question.methods))}.get(name)
         return int(value) if words is None else words.index(value)
 
-    def _remember(self, answers: Answers, inertia: Any) -> None:
+    def remember(self, answers: Answers, given: Mapping[str, Any]) -> None:
         """Have calls with inertias answered that were found to leave a mass matrix with an inverse, and no others."""
-        dyn = self.__self__
-        array = np.asarray(inertia, dyn.dtype)
+        array = np.asarray(given["inertia"], self._dtype)
         every = array.astype(np.float64, copy=False).reshape(-1, *array.shape[-2:])
-        if not dyn._judge.singular(every).any():
+        if not self.__self__._judge.singular(every).any():
             answers.know(array)
 
 
+_REALS = (np.float64, np.float32)
 _TYPES: dict[str, tuple[type, ...]] = {"link": (str, int), "frame": (str,), "method": (str,), "classical": (bool,)}
 """What choices are made by; other arguments that are no arrays are known at their default alone."""
 
@@ -217,11 +221,11 @@ def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str
     return placed, {each.name: each.default for each in found}
 
 
-def _text_signature(method: Callable[..., Any]) -> str:
-    """A bound method's signature as built-in functions have it: without annotations."""
-    found = signature(method)
-    parameters = (each.replace(annotation=Parameter.empty) for each in found.parameters.values())
-    return str(Signature(list(parameters)))
+def documented(name: str, method: Callable[..., Any]) -> str:
+    """A method's docstring behind its signature as built-in functions have it: without annotations."""
+    found = signature(method).parameters.values()
+    parameters = [each.replace(annotation=Parameter.empty) for each in found]
+    return f"{name}{Signature(parameters)}\n--\n\n{method.__doc__ or ''}"
 
 
 def _as_wanted(arguments: Sequence[Argument], values: tuple[Any, ...], dtype: np.dtype[Any]) -> list[Any] | None:
@@ -239,6 +243,9 @@ def _as_wanted(arguments: Sequence[Argument], values: tuple[Any, ...], dtype: np
                     array = np.array(value)
                 except Exception:  # a foreign object may raise anything; the method says what is wrong
                     return None
+            elif argument.number and (kind in _REALS or integer(value) is not None):
+                again[k], changed = float(value), True
+                continue
             else:
                 continue
             if array.dtype.kind not in "fiu":

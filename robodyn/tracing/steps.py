@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from robodyn.algorithms.manifold import joint_by_joint, scalars
 from robodyn.chains import Step, StepPart
 from robodyn.integrators import INTEGRATORS
-from robodyn.joints import JointKind
 from robodyn.model import Model
 from robodyn.tracing.expression import Value
 
@@ -31,40 +31,21 @@ class TracedSystem:
 
     def acceleration(self, q: Any, qd: Any) -> Any:
         """qdd (nv,)."""
-        tau = vector(self._tau)
+        tau = scalars(self._tau)
         if "damping" in self._task.joint_forces:
             tau = tau - self._model.damping * qd
         if "friction" in self._task.joint_forces:
-            signs = vector([v * (1.0 / (np.abs(v) + _STILL)) for v in qd])
+            signs = scalars([v * (1.0 / (np.abs(v) + _STILL)) for v in qd])
             tau = tau - self._model.friction * signs
-        return vector(self._accelerations({"q": list(q), "qd": list(qd), "tau": list(tau)}))
+        return scalars(self._accelerations({"q": list(q), "qd": list(qd), "tau": list(tau)}))
 
     def moved(self, q: Any, u: Any) -> Any:
         """q (+) u (nq,)."""
-        return self._joint_by_joint(
-            self._model.nq, "q", lambda kind, at, along: kind.integrate(tuple(q[at]), tuple(u[along]))
-        )
+        return joint_by_joint(self._model, "q", lambda kind, at, along: kind.integrate(tuple(q[at]), tuple(u[along])))
 
     def bracket(self, a: Any, b: Any) -> Any:
         """The Lie bracket (nv,)."""
-        return self._joint_by_joint(
-            self._model.nv, "v", lambda kind, at, along: kind.bracket(tuple(a[along]), tuple(b[along]))
-        )
-
-    def _joint_by_joint(self, size: int, result: str, operation: Callable[[JointKind, Any, Any], Any]) -> Any:
-        out = np.zeros(size, dtype=object)
-        for kind, q_index, v_index in self._model.free_joints:
-            for at, along in zip(q_index, v_index, strict=True):
-                for place, value in zip(at if result == "q" else along, operation(kind, at, along), strict=True):
-                    out[place] = value
-        return out
-
-
-def vector(scalars: _Scalars) -> Any:
-    """An array of expressions and numbers."""
-    out = np.empty(len(scalars), dtype=object)
-    out[:] = scalars
-    return out
+        return joint_by_joint(self._model, "v", lambda kind, at, along: kind.bracket(tuple(a[along]), tuple(b[along])))
 
 
 _Accelerations: TypeAlias = Callable[[Mapping[str, _Scalars]], _Scalars]
@@ -76,7 +57,7 @@ def stepped(
     """The state after a step, as expressions of the inputs given."""
     system = TracedSystem(model, task, given["tau"], accelerations)
     # The time, too, is an array: (1,) beside (nv,).
-    q, qd = INTEGRATORS[task.integrator](system, *(vector(given[name]) for name in ("q", "qd", "dt")))
+    q, qd = INTEGRATORS[task.integrator](system, *(scalars(given[name]) for name in ("q", "qd", "dt")))
     return {"q_next": list(q), "qd_next": list(qd)}
 
 

@@ -12,9 +12,11 @@ from robodyn.chains import (
     Along,
     Configuration,
     Derivative,
+    Direct,
     LikeInput,
     Product,
     Products,
+    Sized,
     Solution,
     Solve,
     Stacked,
@@ -65,6 +67,8 @@ def input_shapes(model: Model, algorithm: Traceable, base: Iterable[str] = ()) -
 
     `base` names those of V0 and dV0 that are given; the others are zero.
     """
+    if isinstance(algorithm, Direct):
+        return {name: each.shape(model) for name, each in algorithm.given.items()}
     if isinstance(algorithm, Derivative):
         extra = {name: output_shape(model, like) for name, like in algorithm.extra.items()}
         return {**input_shapes(model, algorithm.task, base), **extra}
@@ -79,11 +83,13 @@ def input_shapes(model: Model, algorithm: Traceable, base: Iterable[str] = ()) -
 
 
 def output_shape(
-    model: Model, output: Output | Solution | Stacked | Product | Configuration | LikeInput
+    model: Model, output: Output | Solution | Stacked | Product | Configuration | LikeInput | Sized
 ) -> tuple[int, ...]:
     """Shape of one state of an output."""
     if isinstance(output, LikeInput):
         return input_shapes(model, output.task, ("V0", "dV0"))[output.name]
+    if isinstance(output, Sized):
+        return output.shape(model)
     if isinstance(output, Configuration):
         return (model.nq,)
     if isinstance(output, Solution):
@@ -417,6 +423,8 @@ def trace(model: Model, task: Traceable, *, link: int | None = None, base: Itera
             return {name: scalars for name, (_, scalars) in found.items()}
         if isinstance(task, Derivative):
             return _differentiated(graph, task, results(task.task, given), given)
+        if isinstance(task, Direct):
+            return dict(task.text(model, given, lambda algorithm: results(algorithm, given)))
         if isinstance(task, Step):
             return stepped(model, task, given, lambda state: results(task.dynamics, {**given, **state})["qdd"])
         if isinstance(task, StepPart):

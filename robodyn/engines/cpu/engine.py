@@ -8,13 +8,13 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.cached import cached_property
-from robodyn.chains import Step, Task, Traceable, cheapest
+from robodyn.chains import Direct, Step, Task, Traceable, cheapest
 from robodyn.codegen.cache import ObjectCache
 from robodyn.codegen.llvm.jit import Code
 from robodyn.codegen.llvm.target import Target, host_target
@@ -288,6 +288,21 @@ class CpuEngine(Engine):
             known=first.inputs.index("inertia") if known else None,
             whole=whole,
         )
+
+    def direct(self, task: Direct, arrays: Sequence[str], link: int | None = None) -> Answers:
+        """What an entry is told to answer calls that give the inputs of a task, by their places among some arrays. What
+        is not finite is left, and what goes in.
+
+        Raises:
+            UnavailableError: there is no code for it.
+        """
+        kernel = self.kernel(cast(Task, task), (), link)
+        inputs = [Input(arrays.index(name), shape) for name, shape in input_shapes(self.model, task).items()]
+        outputs = [output_shape(self.model, output) for output in task.outputs.values()]
+        made = self._entry_kernel(kernel)
+        if not answers_can_be(self.dtype, inputs, outputs, (made,)):
+            raise UnavailableError(f"{task.name}: no built-in function")
+        return Answers(self.dtype, inputs, outputs, made, made, True)
 
     def _entry_kernel(self, kernel: Kernel) -> EntryKernel:
         grain = self.grain(kernel)

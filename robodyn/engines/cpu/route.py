@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from robodyn.chains import Chain, Derivative, Stage, Step, StepPart, Units
+from robodyn.chains import Chain, Derivative, Direct, Stage, Step, StepPart, Units
 from robodyn.codegen.cache import ObjectCache
 from robodyn.codegen.keys import Linked
 from robodyn.codegen.llvm.jit import OPT
@@ -30,8 +30,8 @@ _MAX_TRACED_BODIES, _MAX_TRACED_STEPS = 250, 4096
 """Bodies, and bodies times lanes or columns where a query has them, beyond which a program is not even traced. With
 hundreds of bodies one state takes longer in a vector of eight copies than in rolled code for one."""
 _MAX_BODIES_OF_PARTS = 100
-"""Bodies up to which the parts of an integrator's step are traced. They are a few operations for every joint, but all
-have to be compiled before the first step: seconds from here on."""
+"""Bodies up to which the parts of an integrator's step, and what is no query, are traced. They are a few operations for
+every joint, but all have to be compiled before the first step: seconds from here on."""
 _MAX_UNROLLED_ENTRIES = 1 << 13
 """Entries of a result beyond which it is made by loops, and by one unit vector after another where an algorithm runs at
 all of them: most are zeros, which unrolled code stores one by one."""
@@ -97,6 +97,10 @@ def find_route(request: Request, mode: str, cache: ObjectCache, *, trace: bool =
 def _otherwise(request: Request) -> Route:
     """What is not one program."""
     task = request.algorithm
+    if isinstance(task, Direct):
+        raise UnavailableError(
+            f"engine 'cpu': {task.name} of {request.model.name!r} is too large for straight-line code"
+        )
     if isinstance(task, Derivative):
         raise UnavailableError(
             f"engine 'cpu': {task.name} of {request.model.name!r} is too large for straight-line code, and there is no "
@@ -145,7 +149,7 @@ def _limit(request: Request, mode: str) -> float | None:
 def _worth_tracing(request: Request) -> bool:
     """Whether a program may be small enough, by counts that take no trace."""
     task, bodies = request.algorithm, request.model.n_bodies
-    if isinstance(task, StepPart):
+    if isinstance(task, StepPart | Direct):
         return bodies <= _MAX_BODIES_OF_PARTS
     if bodies > _MAX_TRACED_BODIES or bodies * request.lanes > _MAX_TRACED_STEPS:
         return False

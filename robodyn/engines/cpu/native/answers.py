@@ -33,7 +33,7 @@ _LINE = 64
 @dataclass(frozen=True)
 class Input:
     """An array that a kernel reads: where it stands among the arrays of its question, and the shape of one state's,
-    (n,) or (n, width)."""
+    (n,) or (n, width); or a float of Python's, ()."""
 
     place: int
     shape: tuple[int, ...]
@@ -163,6 +163,7 @@ class Answers:
         self.context = Context(
             check={None: 1, True: 3, False: 0}[check],
             tuple_type=id(tuple),
+            float_type=id(float),
             start=id(self.start),
             known=None if self._known is None else ctypes.addressof(self._known),
             known_input=-1 if known is None else known,
@@ -217,7 +218,7 @@ def answers_can_be(
         dtype in (np.dtype(np.float64), np.dtype(np.float32))
         and layout_is_known()
         and len(inputs) <= MAX_INPUTS
-        and all(len(each.shape) in (1, 2) for each in inputs)
+        and all(len(each.shape) in (1, 2) or (not each.shape and dtype == np.float64) for each in inputs)
         and 1 <= len(outputs) <= MAX_OUTPUTS
         and all(len(shape) <= MAX_TRAILING for shape in outputs)
         and all(len(kernel.constants) <= MAX_CONSTANTS for kernel in kernels if kernel is not None)
@@ -239,7 +240,7 @@ def _shapes(inputs: Sequence[Input], outputs: Sequence[tuple[int, ...]]) -> dict
     columns = (*(math.prod(each.shape) for each in inputs), *map(math.prod, outputs))
     lengths = [(*shape, *(0,) * (MAX_TRAILING - len(shape))) for shape in outputs]
     # An input of no width has no numbers: one axis of none is as good.
-    widths = tuple(each.shape[1] if len(each.shape) > 1 else 0 for each in inputs)
+    widths = tuple(each.shape[1] if len(each.shape) > 1 else len(each.shape) - 1 for each in inputs)
     return {
         "inputs": len(inputs),
         "outputs": len(outputs),

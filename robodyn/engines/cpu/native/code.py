@@ -52,7 +52,7 @@ start:
   br label %read
 read:
   %i = phi i64 [ 0, %start ], [ %i.next, %keep ]
-  %rows = phi i64 [ -1, %start ], [ %rows.next, %keep ]
+  %rows = phi i64 [ -1, %start ], [ %rows.kept, %keep ]
   %more = icmp slt i64 %i, %inputs
   br i1 %more, label %look, label %ready
 look:
@@ -62,6 +62,18 @@ look:
   %arg = load ptr, ptr %arg.at, align 8
   %type.at = getelementptr i8, ptr %arg, i64 $type
   %type = load ptr, ptr %type.at, align 8
+  %columns.at = getelementptr i64, ptr %at.columns, i64 %i
+  %columns = load i64, ptr %columns.at, align 8
+  %width.at = getelementptr i64, ptr %at.widths, i64 %i
+  %width = load i64, ptr %width.at, align 8
+  %scalar = icmp slt i64 %width, 0
+  br i1 %scalar, label %number, label %arrayed
+number:
+  %float.type = load ptr, ptr %at.float_type, align 8
+  %is.float = icmp eq ptr %type, %float.type
+  %float.data = getelementptr i8, ptr %arg, i64 $float_value
+  br i1 %is.float, label %keep, label %other
+arrayed:
   %exact = icmp eq ptr %type, %array.type
   br i1 %exact, label %array, label %other
 array:
@@ -90,12 +102,8 @@ typed:
   %flags = load i32, ptr %flags.at, align 4
   %c.order = and i32 %flags, 1
   %contiguous = icmp ne i32 %c.order, 0
-  %columns.at = getelementptr i64, ptr %at.columns, i64 %i
-  %columns = load i64, ptr %columns.at, align 8
   br i1 %contiguous, label %dense, label %other
 dense:
-  %width.at = getelementptr i64, ptr %at.widths, i64 %i
-  %width = load i64, ptr %width.at, align 8
   %flat = icmp eq i64 %width, 0
   %axes.own = select i1 %flat, i32 1, i32 2
   %axes.more = sub i32 %nd, %axes.own
@@ -132,14 +140,17 @@ line:
   %right = icmp eq i64 %n, %columns
   br i1 %right, label %keep, label %other
 keep:
+  %numbers = phi ptr [ %data, %line ], [ %float.data, %number ]
+  %own.stride = phi i64 [ %stride, %line ], [ 0, %number ]
+  %rows.kept = phi i64 [ %rows.next, %line ], [ %rows, %number ]
   %record = getelementptr %Record, ptr %table, i64 %i
   %record.stride = getelementptr %Record, ptr %record, i64 0, i32 1
-  store ptr %data, ptr %record, align 8
-  store i64 %stride, ptr %record.stride, align 8
+  store ptr %numbers, ptr %record, align 8
+  store i64 %own.stride, ptr %record.stride, align 8
   %given.record = getelementptr %Record, ptr %given, i64 %i
   %given.stride = getelementptr %Record, ptr %given.record, i64 0, i32 1
-  store ptr %data, ptr %given.record, align 8
-  store i64 %stride, ptr %given.stride, align 8
+  store ptr %numbers, ptr %given.record, align 8
+  store i64 %own.stride, ptr %given.stride, align 8
   %i.next = add i64 %i, 1
   br label %read
 ready:

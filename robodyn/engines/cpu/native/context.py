@@ -66,6 +66,7 @@ class Context(ctypes.Structure):
         ("outputs", _WORD),
         ("array_type", _POINTER),
         ("tuple_type", _POINTER),
+        ("float_type", _POINTER),
         ("descr", _POINTER),
         ("descr_type", _POINTER),
         ("type_number", _WORD),
@@ -96,7 +97,10 @@ class Context(ctypes.Structure):
         ("Py_IncRef", _POINTER),
         ("versions", Version * 2),  # for batches, for a batch of one and for single states
         ("places", _WORD * MAX_INPUTS),  # where each input stands among the arrays of the question
-        ("widths", _WORD * MAX_INPUTS),  # the last axis of an input that has two besides that of rows, else 0
+        (
+            "widths",
+            _WORD * MAX_INPUTS,
+        ),  # the last axis of an input that has two besides that of rows, -1 of a float, else 0
         ("columns", _WORD * (MAX_INPUTS + MAX_OUTPUTS)),  # scalars in a row of each input, then of each output
         ("trailing", _WORD * MAX_OUTPUTS),  # axes of one state of each output
         ("shapes", _WORD * (MAX_TRAILING * MAX_OUTPUTS)),  # and their lengths
@@ -179,6 +183,7 @@ class Layout:
     array_descr: int
     array_flags: int
     descr_byteorder: int
+    float_value: int
 
 
 CPYTHON = Layout(
@@ -193,5 +198,6 @@ CPYTHON = Layout(
     array_descr=56,
     array_flags=64,
     descr_byteorder=26,
+    float_value=16,
 )
 """64-bit CPython with a GIL and NumPy 2, unless a probe disagrees."""

@@ -67,7 +67,7 @@ class Argument:
 
     `role`: "array", "out" or "choice"; `place`: of an array among those of its question; `optional`: whether it may be
     None; `types`: those of objects that may choose, whose hash and equality are Python's own; `bits`: that numbers of
-    choices take.
+    choices take; `number`: whether an array is a float instead.
     """
 
     role: str
@@ -75,6 +75,7 @@ class Argument:
     optional: bool = False
     types: tuple[type, ...] = ()
     bits: int = 8
+    number: bool = False
 
 
 class _Form:
@@ -155,10 +156,14 @@ class _Form:
 
 
 class Forms:
-    """The forms that an entry answers. They only grow; `memo`: whatever their owner keeps along with them."""
+    """The forms that an entry answers. They only grow.
+
+    For their owner: `answers` by what tells calls apart, and `refused`, the calls that there will be no answers for.
+    """
 
     def __init__(self) -> None:
-        self.memo: dict[Any, Any] = {}
+        self.answers: dict[Any, Answers] = {}
+        self.refused: set[Any] = set()
         self.state = State()
         self._forms: dict[tuple[int, tuple[str, ...]], _Form] = {}
         self._blocks: list[Any] = []

@@ -61,12 +61,15 @@ def layout_is_known(layout: Layout = CPYTHON) -> bool:
     arrays = (grid, grid[:, ::2, ::-1], grid[1, 2], grid.T, locked, np.array(1.5), np.empty((0, 7)), swapped)
     if not all(_reads_array(array, layout) for array in arrays):
         return False
+    number = 1.5
     mark, text = object(), b"robodyn's bytes"
     pair = (text, mark)
     return (
         [_word(id(pair) + layout.tuple_items + 8 * i) for i in range(2)] == [id(text), id(mark)]
         and _word(id(pair) + layout.tuple_size) == len(pair)
         and ctypes.string_at(id(text) + layout.bytes_data, len(text)) == text
+        and ctypes.c_double.from_address(id(number) + layout.float_value).value == number
+        and _word(id(number) + layout.type) == id(float)
         and np.empty(1).dtype is np.dtype(np.float64)
         and np.empty(1, np.float32).dtype is np.dtype(np.float32)
         and bool(api())

@@ -1,0 +1,76 @@
+"""The configuration manifold as programs: what `robodyn.Model` does to one configuration, joint by joint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from robodyn.chains import Direct, Sized
+from robodyn.joints import JointKind, unit_quaternion
+from robodyn.model import Model
+
+_Given = Mapping[str, Sequence[Any]]
+_Q, _V = Sized(("nq",)), Sized(("nv",))
+
+
+def joint_by_joint(model: Model, result: str, operation: Callable[[JointKind, Any, Any], Any]) -> Any:
+    """An array of scalars (nq,) or (nv,), as `result` is "q" or "v": for every free joint those that an operation gives
+    for its kind and its places in q and in v."""
+    out = np.zeros(model.nq if result == "q" else model.nv, dtype=object)
+    for kind, q_index, v_index in model.free_joints:
+        for at, along in zip(q_index, v_index, strict=True):
+            for place, value in zip(at if result == "q" else along, operation(kind, at, along), strict=True):
+                out[place] = value
+    return out
+
+
+def scalars(values: Sequence[Any]) -> Any:
+    """An array of expressions and numbers."""
+    out = np.empty(len(values), dtype=object)
+    out[:] = values
+    return out
+
+
+def _unit(model: Model, q: Sequence[Any]) -> Any:
+    scaled = scalars(q)
+    for start in model.quaternion_starts.tolist():
+        scaled[start : start + 4] = scalars(unit_quaternion(tuple(scaled[start : start + 4])))
+    return scaled
+
+
+def _moved(model: Model, given: _Given, _: Any) -> Mapping[str, Any]:
+    q, step = _unit(model, given["q"]), scalars(given["qd"])
+    if "dt" in given:
+        step = step * scalars(given["dt"])
+    moved = joint_by_joint(model, "q", lambda kind, at, along: kind.integrate(tuple(q[at]), tuple(step[along])))
+    return {"moved": list(moved)}
+
+
+def _apart(model: Model, given: _Given, _: Any) -> Mapping[str, Any]:
+    a, b = _unit(model, given["q0"]), _unit(model, given["q1"])
+    return {"step": list(joint_by_joint(model, "v", lambda kind, at, _: kind.difference(tuple(a[at]), tuple(b[at]))))}
+
+
+def _drawn(model: Model, given: _Given, _: Any) -> Mapping[str, Any]:
+    lower, upper = model.drawn_between
+    q = scalars([a + (b - a) * u for a, b, u in zip(lower.tolist(), upper.tolist(), given["uniform"], strict=True)])
+    normal = given.get("normal", ())
+    for k, start in enumerate(model.quaternion_starts.tolist()):
+        q[start : start + 4] = scalars(normal[4 * k : 4 * k + 4])
+    return {"q": list(_unit(model, q))}
+
+
+INTEGRATE = Direct("integrate", {"q": _Q, "qd": _V}, {"moved": _Q}, _moved)
+"""`Model.integrate` for a second."""
+INTEGRATE_FOR = Direct("integrate_for", {"q": _Q, "qd": _V, "dt": Sized(())}, {"moved": _Q}, _moved)
+"""`Model.integrate` for dt seconds."""
+DIFFERENCE = Direct("difference", {"q0": _Q, "q1": _Q}, {"step": _V}, _apart)
+"""`Model.difference`."""
+DRAWN = Direct("drawn", {"uniform": _Q}, {"q": _Q}, _drawn)
+"""A random configuration, from numbers between 0 and 1."""
+DRAWN_ATTITUDES = Direct(
+    "drawn_attitudes", {"uniform": _Q, "normal": Sized(("n_attitude_numbers",))}, {"q": _Q}, _drawn
+)
+"""The same, and normally distributed numbers for quaternions."""
