@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
@@ -23,6 +24,8 @@ from robodyn.model_fields import Numbered, checked_fields, owned
 from robodyn.tree import Indices, Tree, read_only
 
 _TABLE_ROWS = 40
+_AHEAD = 2048
+"""Coordinates that are drawn at once."""
 _LENGTH_RANGE = 1.0
 _FARTHEST_ANGLE = 1e6
 """A position limit of an angle beyond this, 160,000 turns, stands for none: sine and cosine lose their digits there."""
@@ -468,35 +471,40 @@ class Model:
             ArgumentError: `rng` is neither a generator nor a seed, or `shape` neither an integer from 0 nor a tuple of
                 them.
         """
+        if rng is None and type(shape) is tuple and not shape:
+            return self._fresh()
         generator = rng if type(rng) is np.random.Generator else _generator(rng)
-        if type(shape) is tuple and not shape:
-            uniform, attitudes = generator.random(self.nq), self.n_attitude_numbers
-            return self._drawn(uniform, generator.standard_normal(attitudes)) if attitudes else self._drawn(uniform)
-        shape = batch_shape("shape", shape, self.nq)
-        uniform = generator.random((*shape, self.nq))
-        normal = [generator.standard_normal((*shape, 4)) for _ in self.quaternion_starts]
-        return self._drawn(uniform, np.concatenate(normal, axis=-1)) if normal else self._drawn(uniform)
+        if type(shape) is not tuple or shape:
+            shape = batch_shape("shape", shape, self.nq)
+        lower, width = self._drawn_from
+        q: NDArray[np.float64] = lower + width * generator.random((*shape, self.nq))
+        for start in self.quaternion_starts.tolist():
+            x = generator.standard_normal((*shape, 4))
+            a, b, c, d = x.tolist() if x.ndim == 1 else np.moveaxis(x, -1, 0)
+            size = np.sqrt(a * a + b * b + c * c + d * d) if x.ndim > 1 else math.sqrt(a * a + b * b + c * c + d * d)
+            for k, part in enumerate((a, b, c, d)):
+                q[..., start + k] = part / size
+        return q
 
-    @stood_in_for(_quicker)
-    def _drawn(self, uniform: Array, normal: Array | None = None) -> NDArray[np.float64]:
-        """Configurations (..., nq) from numbers (..., nq) between 0 and 1, and normally distributed ones (...,
-        n_attitude_numbers) for attitudes."""
-        lower, upper = self.drawn_between
-        q: NDArray[np.float64] = lower + (upper - lower) * uniform
-        if normal is None:
-            return q
-        for k, start in enumerate(self.quaternion_starts):
-            q[..., start : start + 4] = normal[..., 4 * k : 4 * k + 4]
-        return self.normalized(q)
-
-    @property
-    def n_attitude_numbers(self) -> int:
-        """Numbers of all quaternions in q."""
-        return 4 * int(self.quaternion_starts.size)
+    def _fresh(self) -> NDArray[np.float64]:
+        """A random configuration of nobody's generator: many are drawn at once, and handed out one by one."""
+        generator = _FRESH[0] if _FRESH else _generator(None)
+        kept: tuple[np.random.Generator | None, list[NDArray[np.float64]]] = self.__dict__.get("_ahead", (None, []))
+        drawn_by, ahead = kept
+        # In the child of a fork the generator is another one; what was drawn before, the parent hands out.
+        if drawn_by is generator and ahead:
+            try:
+                return ahead.pop()
+            except IndexError:  # another thread has taken the last one
+                pass
+        rows = max(1, _AHEAD // max(1, self.nq))
+        *ahead, first = (row.copy() for row in self.random_configuration(generator, rows))
+        self.__dict__["_ahead"] = generator, ahead
+        return first
 
     @cached_property
-    def drawn_between(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(nq,) each: where `random_configuration` draws from."""
+    def _drawn_from(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(nq,) each: from where, and how far from there, `random_configuration` draws."""
         wide, farthest = np.full(self.nq, np.pi), np.full(self.nq, _FARTHEST_ANGLE)
         for kind, q_index, _ in self.free_joints:
             wide[q_index[:, kind.lengths]], farthest[q_index[:, kind.lengths]] = _LENGTH_RANGE, np.inf
@@ -504,7 +512,8 @@ class Model:
         with np.errstate(over="ignore"):
             bounded = np.isfinite(lower) & np.isfinite(upper) & np.isfinite(upper - lower) & (lower <= upper)
         bounded &= np.maximum(np.abs(lower), np.abs(upper)) <= farthest
-        return read_only(np.where(bounded, lower, -wide)), read_only(np.where(bounded, upper, wide))
+        lower, upper = np.where(bounded, lower, -wide), np.where(bounded, upper, wide)
+        return read_only(lower), read_only(upper - lower)
 
 
 def _place(given: Any, end: int) -> int | None:

@@ -53,24 +53,9 @@ def _apart(model: Model, given: _Given, _: Any) -> Mapping[str, Any]:
     return {"step": list(joint_by_joint(model, "v", lambda kind, at, _: kind.difference(tuple(a[at]), tuple(b[at]))))}
 
 
-def _drawn(model: Model, given: _Given, _: Any) -> Mapping[str, Any]:
-    lower, upper = model.drawn_between
-    q = scalars([a + (b - a) * u for a, b, u in zip(lower.tolist(), upper.tolist(), given["uniform"], strict=True)])
-    normal = given.get("normal", ())
-    for k, start in enumerate(model.quaternion_starts.tolist()):
-        q[start : start + 4] = scalars(normal[4 * k : 4 * k + 4])
-    return {"q": list(_unit(model, q))}
-
-
 INTEGRATE = Direct("integrate", {"q": _Q, "qd": _V}, {"moved": _Q}, _moved)
 """`Model.integrate` for a second."""
 INTEGRATE_FOR = Direct("integrate_for", {"q": _Q, "qd": _V, "dt": Sized(())}, {"moved": _Q}, _moved)
 """`Model.integrate` for dt seconds."""
 DIFFERENCE = Direct("difference", {"q0": _Q, "q1": _Q}, {"step": _V}, _apart)
 """`Model.difference`."""
-DRAWN = Direct("drawn", {"uniform": _Q}, {"q": _Q}, _drawn)
-"""A random configuration, from numbers between 0 and 1."""
-DRAWN_ATTITUDES = Direct(
-    "drawn_attitudes", {"uniform": _Q, "normal": Sized(("n_attitude_numbers",))}, {"q": _Q}, _drawn
-)
-"""The same, and normally distributed numbers for quaternions."""

@@ -17,7 +17,7 @@ from robodyn.dynamics import Dynamics
 from robodyn.model import Model
 from robodyn.queries.core import require_model
 from robodyn.queries.model_functions import Early, QuickFunction
-from robodyn.queries.quick import LINK_BITS, WORD_BITS
+from robodyn.queries.quick import LINK_BITS, WORD_BITS, one_of_types
 from robodyn.questions import FRAMES
 
 _KEPT = "_external_force"
@@ -70,7 +70,7 @@ class _QuickExternalForce(QuickFunction):
 
     def calls(self, given: Any) -> tuple[int, str] | None:
         """Which link and which frame."""
-        if type(given["link"]) not in (str, int) or type(given["frame"]) is not str:
+        if not one_of_types(given["link"], (str, int)) or type(given["frame"]) is not str:
             return None
         return self.__self__.link_index(given["link"]), given["frame"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robodyn.algorithms.manifold import DIFFERENCE, DRAWN, DRAWN_ATTITUDES, INTEGRATE, INTEGRATE_FOR
+from robodyn.algorithms.manifold import DIFFERENCE, INTEGRATE, INTEGRATE_FOR
 from robodyn.chains import Direct
 from robodyn.engines.make import make_engine
 from robodyn.engines.options import Options
@@ -110,14 +110,11 @@ class _Integrate(QuickFunction):
 _ARRAYS = {
     "integrate": ("q", "qd", "dt"),
     "difference": ("q0", "q1"),
-    "_drawn": ("uniform", "normal"),
 }
 _TASKS = {
     ("integrate", ("q", "qd")): INTEGRATE,
     ("integrate", ("q", "qd", "dt")): INTEGRATE_FOR,
     ("difference", ("q0", "q1")): DIFFERENCE,
-    ("_drawn", ("uniform",)): DRAWN,
-    ("_drawn", ("uniform", "normal")): DRAWN_ATTITUDES,
 }
 
 

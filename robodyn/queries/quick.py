@@ -169,7 +169,7 @@ class _QuickQuery(Quick):
             if name in question.arrays or name == "out":
                 continue
             known = _TYPES.get(name, (bool,))
-            if type(value) not in known or (name not in _TYPES and value is not self.defaults[name]):
+            if not one_of_types(value, known) or (name not in _TYPES and value is not self.defaults[name]):
                 return None
             if name in _TYPES:
                 chosen[name] = self.__self__.model.link_index(value) if name == "link" else value
@@ -213,6 +213,11 @@ _TYPES: dict[str, tuple[type, ...]] = {"link": (str, int), "frame": (str,), "met
 """What choices are made by; other arguments that are no arrays are known at their default alone."""
 
 
+def one_of_types(value: Any, types: tuple[type, ...]) -> bool:
+    """Whether an object is exactly of one of some types; a foreign type may compare as it likes."""
+    return any(type(value) is each for each in types)
+
+
 @cache
 def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
     """Names of a method's arguments behind the object, and defaults."""
@@ -243,7 +248,7 @@ def _as_wanted(arguments: Sequence[Argument], values: tuple[Any, ...], dtype: np
                     array = np.array(value)
                 except Exception:  # a foreign object may raise anything; the method says what is wrong
                     return None
-            elif argument.number and (kind in _REALS or integer(value) is not None):
+            elif argument.number and (one_of_types(value, _REALS) or integer(value) is not None):
                 again[k], changed = float(value), True
                 continue
             else:
