@@ -498,9 +498,9 @@ class Model:
             except IndexError:  # another thread has taken the last one
                 pass
         rows = max(1, _AHEAD // max(1, self.nq))
-        *ahead, first = (row.copy() for row in self.random_configuration(generator, rows))
-        self.__dict__["_ahead"] = generator, ahead
-        return first
+        drawn: list[NDArray[np.float64]] = [row.copy() for row in self.random_configuration(generator, rows)]
+        self.__dict__["_ahead"] = generator, drawn
+        return drawn.pop()
 
     @cached_property
     def _drawn_from(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

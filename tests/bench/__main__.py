@@ -12,6 +12,7 @@ Some suites take long and run only where the first word begins with their name:
 - "scan" (`tests.bench.scan_map`): which method of the scan engine is the fastest where.
 - "scan-gpu" (`tests.bench.scan_gpu`): scans on a GPU.
 - "gpu" (`tests.bench.gpu`): the GPU engine.
+- "calls" (`tests.bench.calls`): one call for one state, with every argument, beside Pinocchio's.
 - "backend" (`tests.bench.backend`): our machine code beside LLVM's, first answers and run times.
 - "scheduler" (`tests.bench.scheduler`): whether `engine="auto"` picks the fastest engine.
 
@@ -37,6 +38,7 @@ from robodyn.messages import brief
 from robodyn.tables import console
 from tests.bench import (
     backend,
+    calls,
     core,
     dynamics,
     papers,
@@ -59,7 +61,7 @@ from tests.bench.points import Budget
 _WIDTH = 170
 Selected = Callable[[str], bool]
 _BATCHES = {"": (1, 16, 32, 64, 128, 4096, 65_536), "gpu": BATCHES, "scheduler": scheduler.BATCHES}
-_SECONDS = {"": 0.3, "backend": 0.1, "gpu": 0.02, "papers": 0.05, "scan-gpu": 0.1, "scheduler": 0.01}
+_SECONDS = {"": 0.3, "backend": 0.1, "calls": 0.03, "gpu": 0.02, "papers": 0.05, "scan-gpu": 0.1, "scheduler": 0.01}
 _LIMITS = {"": 20.0, "papers": 3.0}
 """Of suites that have their own."""
 
@@ -308,8 +310,17 @@ def _backend(asked: Asked) -> bool:
     return bool(found.first or found.runs)
 
 
+def _calls(asked: Asked) -> bool:
+    found = calls.measure(asked.selected, asked.budget("calls").seconds, asked.announce)
+    asked.show(calls.tables(found), calls.notes(found))
+    if found:
+        asked.write("calls", lambda _: calls.page(found, asked.about), calls.document(found, asked.about))
+    return bool(found)
+
+
 _LONG = {
     "backend": _backend,
+    "calls": _calls,
     "papers": _papers,
     "thesis": _thesis,
     "scan": _scan,

@@ -1,0 +1,294 @@
+"""What a call from Python costs for one state: `python -m tests.bench calls --write`.
+
+Every public query of a `Dynamics` with every optional argument, alone and all together; functions of a model; lists and
+arrays of another precision. Beside Pinocchio's call for the same where it has one, from Python, in the same run and in
+turns: the least time of some loops.
+"""
+
+from __future__ import annotations
+
+import timeit
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+import robodyn as rd
+from robodyn.benchmark.tables import Cells
+from robodyn.errors import UnavailableError
+from robodyn.questions import FRAMES, QUESTIONS, Question
+from robodyn.testing.pinocchio_model import pinocchio_model
+from tests.bench.shared import MODELS, facts
+
+ROBOTS = (("arm7", "fixed"), ("humanoid", "floating"))
+_TURNS = 9
+_SHORT, _SHARE, _ALONE, _FORCE, _CHECKED = 0.6, 0.6, 1.5, 3.0, 10.0
+"""Microseconds: Pinocchio's calls that take no longer we equal, of others we want a share; of an arm where it has none;
+`external_force`; lists and other dtypes."""
+_ARM = "arm7"
+
+Call = Callable[[], object]
+
+
+@dataclass
+class Timed:
+    """Microseconds of a call, ours and Pinocchio's, and what was wanted of ours."""
+
+    robot: str
+    query: str
+    what: str
+    dtype: str
+    us: float
+    peer_us: float | None
+    wanted_us: float | None
+
+    @property
+    def reached(self) -> bool:
+        """Whether ours takes no longer than wanted."""
+        return self.wanted_us is None or self.us <= self.wanted_us
+
+
+def measure(selected: Callable[[str], bool], seconds: float, announce: Callable[[str], object]) -> list[Timed]:
+    """Run the cases whose names are selected."""
+    found = []
+    for robot, base in ROBOTS:
+        model = rd.load_urdf(MODELS / f"{robot}.urdf", base=base)
+        peer = _peer(model)
+        for query, what, dtype, call in _cases(model):
+            if selected(f"calls: {robot}, {query}, {what}, {dtype}"):
+                announce(f"{robot}, {query}, {what}, {dtype}")
+                us, peer_us = _times(call, peer.get((query, what)) if dtype == "float64" else None, seconds)
+                found.append(Timed(robot, query, what, dtype, us, peer_us, _wanted(robot, query, what, peer_us)))
+    return found
+
+
+def _wanted(robot: str, query: str, what: str, peer: float | None) -> float | None:
+    if "list" in what or "other precision" in what:
+        return _CHECKED if robot == _ARM else None
+    if peer is not None:
+        return peer if peer <= _SHORT else _SHARE * peer
+    if robot != _ARM:
+        return None
+    return _FORCE if query == "external_force" else _ALONE
+
+
+def _times(call: Call, peer: Call | None, seconds: float) -> tuple[float, float | None]:
+    """Microseconds of both, in turns."""
+    best: list[float] = []
+    for each in (call, peer):
+        if each is not None:
+            for _ in range(5):  # what is learnt or compiled
+                each()
+            best.append(float("inf"))
+    both = [timeit.Timer(each) for each in (call, peer) if each is not None]
+    loops = [max(1, int(seconds / _TURNS / max(1e-7, timer.timeit(20) / 20))) for timer in both]
+    for _ in range(_TURNS):
+        for k, (timer, loop) in enumerate(zip(both, loops, strict=True)):
+            best[k] = min(best[k], timer.timeit(loop) / loop)
+    return 1e6 * best[0], 1e6 * best[1] if peer is not None else None
+
+
+def _cases(model: rd.Model) -> Iterator[tuple[str, str, str, Call]]:
+    for dtype in ("float64", "float32"):
+        for question in QUESTIONS.values():
+            if question.doubts and dtype != "float64":
+                continue  # these compare every answer with one in double precision
+            for what, call in _calls_of(model, question, dtype):
+                yield question.name, what, dtype, call
+    rng = np.random.default_rng(0)
+    q, q1, qd = model.random_configuration(rng), model.random_configuration(rng), rng.uniform(-1, 1, model.nv)
+    wrench, link = rng.uniform(-1, 1, 6), model.link_names[-1]
+    listed = q.tolist()
+    functions: dict[tuple[str, str], Call] = {
+        ("integrate", ""): lambda: model.integrate(q, qd),
+        ("integrate", "dt"): lambda: model.integrate(q, qd, 0.01),
+        ("integrate", "q as a list"): lambda: model.integrate(listed, qd),
+        ("difference", ""): lambda: model.difference(q, q1),
+        ("neutral", ""): model.neutral,
+        ("random_configuration", ""): model.random_configuration,
+        ("random_configuration", "rng"): lambda: model.random_configuration(rng),
+        ("external_force", ""): lambda: rd.external_force(model, q, link, wrench),
+        ("external_force", "frame"): lambda: rd.external_force(model, q, link, wrench, frame="body"),
+    }
+    for (name, what), call in functions.items():
+        yield name, what, "float64", call
+
+
+def _calls_of(model: rd.Model, question: Question, dtype: str) -> Iterator[tuple[str, Call]]:
+    """Calls of a query: the plain one, one for each optional argument, and one with all of them."""
+    rng = np.random.default_rng(0)
+    shapes = {"f_ext": (model.n_bodies, 6), "inertia": (model.n_bodies, 10), "V0": (6,), "dV0": (6,)}
+    arrays: dict[str, Any] = {
+        name: rng.uniform(-1, 1, shapes.get(name, (model.nv,))).astype(dtype) for name in question.arrays
+    }
+    arrays["q"] = model.random_configuration(rng).astype(dtype)
+    if "inertia" in arrays:
+        arrays["inertia"] = model.inertia.astype(dtype)
+    link = model.link_names[-1]
+    placed, named = question.arguments({name: arrays[name] for name in question.inputs}, link)
+    dyn = rd.Dynamics(model, dtype=dtype)
+    forced = rd.Dynamics(model, dtype=dtype, joint_forces=("damping", "friction"))
+
+    def call(dyn: rd.Dynamics = dyn, *, given: list[Any] = placed, **options: Any) -> Call:
+        function, others = getattr(dyn, question.name), {**named, **options}
+        return lambda: function(*given, **others)
+
+    optional = {name: arrays[name] for name in question.optional}
+    yield "", call()
+    for name, array in optional.items():
+        yield name, call(**{name: array})
+    results = call()()
+    out = tuple(map(np.empty_like, results)) if isinstance(results, tuple) else np.empty_like(results)
+    if not question.optional or "vector" not in question.optional:
+        yield "out", call(out=out)
+    if len(optional) > 1:
+        yield "all arrays", call(**optional)
+    for method in question.possible(model, dyn.engine.name):
+        yield f"method={method}", call(method=method)
+    if question.of_link:
+        by_number, same = question.arguments({name: arrays[name] for name in question.inputs}, model.link_index(link))
+        yield "link by number", call(given=by_number, **same)
+    for frame in FRAMES if question.in_frame else ():
+        yield f"frame={frame}", call(frame=frame)
+    if question.name == "link_acceleration":
+        yield "classical", call(classical=True)
+    if question.joint_forces:
+        yield "damping and friction", call(forced)
+    if "q" in question.inputs:
+        yield "q as a list", call(given=[arrays["q"].tolist(), *placed[1:]])
+        other = "float32" if dtype == "float64" else "float64"
+        yield "q in the other precision", call(given=[arrays["q"].astype(other), *placed[1:]])
+
+
+def _peer(model: rd.Model) -> dict[tuple[str, str], Call]:
+    """Pinocchio's calls by query and what is given; nothing where it is not installed."""
+    try:
+        made = pinocchio_model(model)
+    except UnavailableError:
+        return {}
+    import pinocchio as pin
+
+    data, rng = made.createData(), np.random.default_rng(0)
+    ones = np.ones(made.nq)
+    q, q1 = pin.randomConfiguration(made, -ones, ones), pin.randomConfiguration(made, -ones, ones)
+    v, a = rng.uniform(-1, 1, made.nv), rng.uniform(-1, 1, made.nv)
+    forces = pin.StdVec_Force()
+    for _ in range(made.njoints):
+        forces.append(pin.Force.Random())
+    frame = made.nframes - 1
+    frames = {
+        "": pin.LOCAL_WORLD_ALIGNED,
+        "link by number": pin.LOCAL_WORLD_ALIGNED,
+        "frame=world": pin.WORLD,
+        "frame=body": pin.LOCAL,
+        "frame=world_aligned": pin.LOCAL_WORLD_ALIGNED,
+    }
+
+    def velocity(seen: Any) -> Any:
+        pin.forwardKinematics(made, data, q, v)
+        return pin.getFrameVelocity(made, data, frame, seen)
+
+    def acceleration(seen: Any, classical: bool) -> Any:
+        pin.forwardKinematics(made, data, q, v, a)
+        get = pin.getFrameClassicalAcceleration if classical else pin.getFrameAcceleration
+        return get(made, data, frame, seen)
+
+    def changing(seen: Any) -> Any:
+        pin.computeJointJacobiansTimeVariation(made, data, q, v)
+        return pin.getFrameJacobianTimeVariation(made, data, frame, seen)
+
+    calls: dict[tuple[str, str], Call] = {
+        ("inverse_dynamics", ""): lambda: pin.rnea(made, data, q, v, a),
+        ("inverse_dynamics", "f_ext"): lambda: pin.rnea(made, data, q, v, a, forces),
+        ("forward_dynamics", ""): lambda: pin.aba(made, data, q, v, a),
+        ("forward_dynamics", "f_ext"): lambda: pin.aba(made, data, q, v, a, forces),
+        ("mass_matrix", ""): lambda: pin.crba(made, data, q),
+        ("mass_matrix_inverse", ""): lambda: pin.computeMinverse(made, data, q),
+        ("bias_force", ""): lambda: pin.nonLinearEffects(made, data, q, v),
+        ("gravity_force", ""): lambda: pin.computeGeneralizedGravity(made, data, q),
+        ("coriolis_matrix", ""): lambda: pin.computeCoriolisMatrix(made, data, q, v),
+        ("inverse_dynamics_gradient", ""): lambda: pin.computeRNEADerivatives(made, data, q, v, a),
+        ("inverse_dynamics_gradient", "f_ext"): lambda: pin.computeRNEADerivatives(made, data, q, v, a, forces),
+        ("forward_dynamics_gradient", ""): lambda: pin.computeABADerivatives(made, data, q, v, a),
+        ("forward_dynamics_gradient", "f_ext"): lambda: pin.computeABADerivatives(made, data, q, v, a, forces),
+        ("gravity_force_gradient", ""): lambda: pin.computeGeneralizedGravityDerivatives(made, data, q),
+        ("regressor", ""): lambda: pin.computeJointTorqueRegressor(made, data, q, v, a),
+        ("forward_kinematics", ""): lambda: pin.framesForwardKinematics(made, data, q),
+        ("kinetic_energy", ""): lambda: pin.computeKineticEnergy(made, data, q, v),
+        ("potential_energy", ""): lambda: pin.computePotentialEnergy(made, data, q),
+        ("center_of_mass", ""): lambda: pin.centerOfMass(made, data, q),
+        ("center_of_mass_jacobian", ""): lambda: pin.jacobianCenterOfMass(made, data, q),
+        ("centroidal_momentum", ""): lambda: pin.ccrba(made, data, q, v),
+        ("integrate", ""): lambda: pin.integrate(made, q, v),
+        ("difference", ""): lambda: pin.difference(made, q, q1),
+        ("neutral", ""): lambda: pin.neutral(made),
+        ("random_configuration", ""): lambda: pin.randomConfiguration(made, -ones, ones),
+        ("link_acceleration", "classical"): lambda: acceleration(pin.LOCAL_WORLD_ALIGNED, True),
+    }
+    for what, seen in frames.items():
+        calls["jacobian", what] = lambda seen=seen: pin.computeFrameJacobian(made, data, q, frame, seen)
+        calls["jacobian_derivative", what] = lambda seen=seen: changing(seen)
+        calls["link_velocity", what] = lambda seen=seen: velocity(seen)
+        calls["link_acceleration", what] = lambda seen=seen: acceleration(seen, False)
+    return calls
+
+
+def tables(found: list[Timed]) -> list[Cells]:
+    """For the screen and the page."""
+    headings = ("query", "given besides", "dtype", "us ", "Pinocchio, us ", "wanted, us ", "remark")
+    return [
+        Cells(
+            robot,
+            headings,
+            [
+                (
+                    *(each.query, each.what, each.dtype, f"{each.us:.2f}"),
+                    *("" if us is None else f"{us:.2f}" for us in (each.peer_us, each.wanted_us)),
+                    "" if each.reached else "more than wanted",
+                )
+                for each in found
+                if each.robot == robot
+            ],
+        )
+        for robot in dict.fromkeys(each.robot for each in found)
+    ]
+
+
+def notes(found: list[Timed]) -> list[str]:
+    """What the tables say."""
+    judged = [each for each in found if each.wanted_us is not None]
+    beside = [each for each in found if each.peer_us]
+    ratios = np.array([each.us / each.peer_us for each in beside if each.peer_us])
+    missed = [f"{each.robot} {each.query} {each.what}".strip() for each in judged if not each.reached]
+    lines = [f"{len(found)} calls; of {len(judged)} something was wanted, and {len(judged) - len(missed)} reach it."]
+    if ratios.size:
+        lines.append(
+            f"{ratios.size} beside Pinocchio's: {np.exp(np.log(ratios).mean()):.2f} of its time in the mean, "
+            f"{ratios.min():.2f} to {ratios.max():.2f}."
+        )
+    return [*lines, f"More than wanted: {', '.join(missed) or 'none'}."]
+
+
+def page(found: list[Timed], about: dict[str, str]) -> str:
+    """The page of docs/benchmarks."""
+    lines = [
+        "# Calls from Python",
+        "",
+        "Printed by `python -m tests.bench calls --write`: microseconds of one call for one state, with every optional",
+        "argument, beside Pinocchio's call from Python where it has one, in one run, in turns. Wanted: 0.6 of",
+        "Pinocchio's time, or all of it where that is at most 0.6 us; for an arm 1.5 us where it has no such call,",
+        "3 us for `external_force`, and 10 us for lists and the other precision. See [engines](../engines.md).",
+        "",
+        f"Measured on: {facts(about)}.",
+        "",
+        *(f"- {note}" for note in notes(found)),
+    ]
+    for table in tables(found):
+        lines += ["", f"## {table.title}", "", *table.markdown()]
+    return "\n".join(lines) + "\n"
+
+
+def document(found: list[Timed], about: dict[str, str]) -> dict[str, Any]:
+    """The same for programs."""
+    return {**about, "calls": [asdict(each) for each in found]}
