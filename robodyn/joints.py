@@ -188,7 +188,8 @@ class Planar(JointKind):
     def difference(self, q0: Scalars, q1: Scalars) -> Scalars:
         """SE(2) logarithm; the angle is taken in (-pi, pi], the nearest way round."""
         theta = q1[2] - q0[2]
-        theta = theta - 2.0 * np.pi * _ceiling(theta / (2.0 * np.pi) - 0.5)
+        # A half turn is pi, and not -pi because of a rounding.
+        theta = theta - 2.0 * np.pi * _ceiling(theta / (2.0 * np.pi) - (0.5 + _ROUNDINGS))
         c, s = np.cos(q0[2]), np.sin(q0[2])
         dx, dy = q1[0] - q0[0], q1[1] - q0[1]
         forward, left = c * dx + s * dy, c * dy - s * dx
@@ -355,6 +356,7 @@ def quaternion_log(q: Scalars) -> Scalars:
 _ARC_TERMS = tuple((-1.0) ** k / (2 * k + 1) for k in range(12))
 """arctan t / t as a series in t^2, exact to 1e-17 where t^2 < 0.04."""
 _TINY = 1e-300
+_ROUNDINGS = 2.0**-50
 _WHOLE = 1.5 * 2.0**52
 """Added to a number below 2^51 and taken away again, it leaves the nearest whole number, the even one of two."""
 

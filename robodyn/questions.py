@@ -177,7 +177,7 @@ class Question:
 
     @property
     def plain(self) -> tuple[str, ...]:
-        """Arrays of a plain call, which machine code answers: those that it needs, and a vector to contract with."""
+        """Arrays of a plain call: those that it needs, and a vector to contract with."""
         return tuple(name for name in INPUTS if name in self.inputs or (name == "vector" and name in self.optional))
 
     def is_answered_by(self, engine: str) -> bool:
@@ -634,7 +634,7 @@ QUESTIONS: dict[str, Question] = {
 
 
 def plain_questions() -> tuple[str, ...]:
-    """Names of questions that arrays alone ask: native entries answer their plain calls, `dyn.program` shows them."""
+    """Names of questions that arrays alone ask: `dyn.program` shows them."""
     return tuple(name for name, question in QUESTIONS.items() if not question.of_link)
 
 

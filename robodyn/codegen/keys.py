@@ -103,7 +103,7 @@ def _key(*facts: object) -> str:
 
 
 def _processor(target: Target) -> tuple[str, ...]:
-    return target.triple, target.cpu, target.features, target.level
+    return target.triple, target.cpu, target.features, target.level, *(("narrow",) if target.narrow else ())
 
 
 def link_key(facts: str, target: Target) -> str:

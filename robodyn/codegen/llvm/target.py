@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -19,23 +19,31 @@ _WITHOUT = {
 }
 LEVELS = {"sse2": 16, "avx2": 32, "avx512": 64, "neon": 16}
 """Vector levels and the bytes of their registers."""
+_NARROW = 16
 LEVEL_VARIABLE = "ROBODYN_CPU_LEVEL"
 """Environment variable that lowers the level of the host, to test what other processors run."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A processor to compile for."""
+    """A processor to compile for; `narrow`: with registers of 16 bytes, for one state at a time."""
 
     triple: str
     cpu: str
     features: str
     level: str
+    narrow: bool = False
 
     @property
     def vector_bytes(self) -> int:
         """Bytes of a vector register."""
-        return LEVELS[self.level]
+        return _NARROW if self.narrow else LEVELS[self.level]
+
+    @property
+    def for_one_state(self) -> Target:
+        """What code for one state is compiled for: the same, but where registers are so large that most of what they
+        bring to memory is of states that nobody asked for."""
+        return replace(self, narrow=True) if self.level == "avx512" else self
 
     def width(self, dtype: np.dtype[Any]) -> int:
         """States in a vector."""

@@ -2,7 +2,7 @@
 
     void drive(ptr table, i64 first, i64 last, ptr workspace, ptr list)
 
-runs rows first .. last - 1, W at a time, on a frame on its own stack. The list is 64-bit integers:
+runs rows first .. last - 1, W at a time or one, on a frame on its own stack. The list is 64-bit integers:
 
     bytes of the frame, bytes from its start to where programs point, bytes from the list to the code for W rows,
     number of arrays of vectors, number of arrays of rows; for each of these its number, and the bytes from the
@@ -20,7 +20,8 @@ from robodyn.codegen.llvm.target import Target
 
 
 def driver_module(width: int, target: Target) -> str:
-    """The module for vectors of n states."""
+    """The module for vectors of n states; where these are for one state alone, one row at a time."""
+    step = 1 if target.narrow else width
     lanes = f"<{width} x i64>"
     numbers = "<" + ", ".join(f"i64 {k}" for k in range(width)) + ">"
 
@@ -100,7 +101,7 @@ array.done:
   br label %arrays.loop
 call:
   call void %code(ptr %pointed)
-  %next = add i64 %row, {width}
+  %next = add i64 %row, {step}
   %more = icmp slt i64 %next, %last
   br i1 %more, label %rows, label %done
 done:

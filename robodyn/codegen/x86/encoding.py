@@ -1,4 +1,4 @@
-"""Bytes of instructions: VEX for 16 registers of 32 bytes (AVX2), EVEX for 32 registers of 64 bytes (AVX-512).
+"""Bytes of instructions: VEX for 16 registers of 32 bytes (AVX2), EVEX for 32 registers of 64 or of 16 bytes (AVX-512).
 
 Every instruction here is opcode, ModRM byte and displacement behind a prefix that holds the high bits of register
 numbers inverted (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, 2.3 and 2.7). The bytes of an
@@ -61,6 +61,9 @@ from robodyn.codegen.x86.instructions import (
     Instruction,
 )
 
+_XMM_BYTES = 16
+VEX_BYTES = 32
+"""Bytes of a register where VEX encodes instructions; EVEX does for others."""
 FRAME_POINTER, POOL_POINTER, ROWS_POINTER, ROW_OFFSET = 7, 6, 0, 1
 """rdi, rsi, rax and rcx."""
 ARRAY_POINTERS = (2, 8, 9, 10, 11)
@@ -72,7 +75,7 @@ class Form:
     """How an instruction is encoded.
 
     `map`, `prefix`, `w`, `opcode`: as in the manual; `digit`: what stands in the place of the destination, which is the
-    first source's then; `last`: the byte at the end; `sources`: 1 where there is no first source; `wide`: 64 bytes of
+    first source's then; `last`: the byte at the end; `sources`: 1 where there is no first source; `wide`: all bytes of
     the register, or 16.
     """
 
@@ -147,19 +150,21 @@ class Encoder:
 
     Args:
         itemsize: bytes of a scalar, 8 or 4.
-        wide: EVEX with 64 bytes, or VEX with 32.
+        size: bytes of a register: EVEX with 64 or 16, or VEX with 32.
         starts: where spaces begin, in bytes from where their pointer points.
         pointers: number of the general register that points to a space.
     """
 
-    def __init__(self, itemsize: int, wide: bool, starts: Mapping[int, int], pointers: Mapping[int, int]) -> None:
-        self.itemsize, self.wide = itemsize, wide
-        self.bytes = 64 if wide else 32
+    def __init__(self, itemsize: int, size: int, starts: Mapping[int, int], pointers: Mapping[int, int]) -> None:
+        self.itemsize, self.bytes = itemsize, size
+        wide = self.wide = size != VEX_BYTES
         self.starts, self.pointers = starts, pointers
         self.forms = forms(itemsize, wide)
         self.broadcast = Form(0x18 + (itemsize == 8), 2, w=int(itemsize == 8), sources=1)
+        if size == _XMM_BYTES and itemsize == 8:
+            self.broadcast = Form(0x12, prefix=3, w=1, sources=1)  # of 16 bytes it has another name, vmovddup
         self._places: dict[int, tuple[int, bytes]] = {}
-        self._bases = {code: _evex(form) for code, form in self.forms.items()} if wide else {}
+        self._bases = {code: self._evex(form) for code, form in self.forms.items()} if wide else {}
 
     def encode(self, code: Sequence[Instruction]) -> bytes:
         """The instructions' bytes."""
@@ -188,25 +193,31 @@ class Encoder:
         if operation in (LOAD_ROW, STORE_ROW):
             return self._row(operation, d, a, x)
         if operation == EXTRACT:
-            return (_evex(self.forms[EXTRACT]) ^ _D[x] ^ _M[d]).to_bytes(6, "little") + bytes((a,))
+            return (self._evex(self.forms[EXTRACT]) ^ _D[x] ^ _M[d]).to_bytes(6, "little") + bytes((a,))
         if operation in _PARTS:
             modrm, tail = _indexed(x * self.itemsize, _PARTS[operation])
             last = bytes((a,)) if operation in (STORE_LANE, STORE_ONE) else b""
-            return (_evex(self.forms[operation]) ^ _D[d] ^ modrm << 40).to_bytes(6, "little") + tail + last
+            return (self._evex(self.forms[operation]) ^ _D[d] ^ modrm << 40).to_bytes(6, "little") + tail + last
         form = self.forms[operation]
         last = b"" if form.last is None else bytes((form.last,))
         if form.digit is not None:
             d, a = form.digit, d
-        word = _evex(form) ^ _D[d] ^ (_S[a] if form.sources == 2 or form.digit is not None else 0)
+        word = self._evex(form) ^ _D[d] ^ (_S[a] if form.sources == 2 or form.digit is not None else 0)
         if x >= 0:
             return (word ^ _M[x]).to_bytes(6, "little") + last
         pool = ~x // SPACE == POOL // SPACE
         if operation == LOAD and pool:
-            word = _evex(self.broadcast) ^ _D[d]
+            word = self._evex(self.broadcast) ^ _D[d]
         bits, tail = self._place(~x)
         if operation in (LOAD, STORE):
             bits &= ~_BROADCAST
         return (word ^ bits).to_bytes(6, "little") + tail + last
+
+    def _evex(self, form: Form) -> int:
+        """62, P0, P1, P2, opcode, of registers 0."""
+        length = 0x48 if form.wide and self.bytes == 64 else 0x08
+        p0, p1 = 0xF0 | form.map, form.w << 7 | 0x7C | form.prefix
+        return 0x62 | p0 << 8 | p1 << 16 | length << 24 | form.opcode << 32
 
     def address(self, place: int) -> tuple[int, int]:
         """The general register, and the bytes from where it points, of a place."""
@@ -226,7 +237,7 @@ class Encoder:
         """Scalars from the x-th on of a row; the mask is a mask register, or with VEX a vector register."""
         offset = x * self.itemsize
         if self.wide:
-            modrm, tail = _indexed(offset, 64)
+            modrm, tail = _indexed(offset, self.bytes)
             masked = 0 if mask < 0 else mask | (0x80 if operation == LOAD_ROW else 0)
             word = self._bases[operation] ^ _D[d] ^ modrm << 40 ^ masked << 24
             return word.to_bytes(6, "little") + tail
@@ -269,12 +280,6 @@ _COMMUTE = (ADD, MUL, AND, OR, XOR)
 _PARTS = {STORE_LANE: 16, STORE_LOW: 8, STORE_HIGH: 8, STORE_ONE: 4}
 """Bytes that they write."""
 _BROADCAST = 0x10 << 24
-
-
-def _evex(form: Form) -> int:
-    """62, P0, P1, P2, opcode, of registers 0."""
-    p0, p1, p2 = 0xF0 | form.map, form.w << 7 | 0x7C | form.prefix, 0x48 if form.wide else 0x08
-    return 0x62 | p0 << 8 | p1 << 16 | p2 << 24 | form.opcode << 32
 
 
 def _displaced(pointer: int, offset: int, unit: int) -> tuple[int, bytes]:

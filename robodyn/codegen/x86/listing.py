@@ -88,13 +88,16 @@ class Listing:
         self.encoder = encoder
         self.double = encoder.itemsize == 8
         self.suffix = "pd" if self.double else "ps"
-        self.vector = "zmm" if encoder.wide else "ymm"
+        self.vector = {64: "zmm", 32: "ymm", 16: "xmm"}[encoder.bytes]
         self.size = f"{self.vector}word ptr"
 
     def lines(self, code: Sequence[Instruction]) -> Iterator[str]:
         """A line for each, but two for a mask."""
         for instruction in code:
-            yield from self._line(*instruction)
+            for line in self._line(*instruction):
+                # Registers of 16 bytes have shorter instructions as well, which an assembler takes otherwise.
+                short = self.vector == "xmm" and line[0] == "v"
+                yield f"{{evex}} {line}" if short else line
 
     def _line(self, code: int, d: int, a: int, x: int) -> Iterator[str]:
         v = self.vector
@@ -117,7 +120,8 @@ class Listing:
         elif code == STORE:
             yield f"vmovu{self.suffix} {self._operand(x, whole=True)}, {v}{d}"
         elif code == LOAD and self._broadcasts(x):
-            yield f"vbroadcasts{'d' if self.double else 's'} {v}{d}, {self._operand(x, whole=True)}"
+            name = f"vbroadcasts{'d' if self.double else 's'}" if v != "xmm" or not self.double else "vmovddup"
+            yield f"{name} {v}{d}, {self._operand(x, whole=True)}"
         else:
             name, last = self._name(code)
             operands = [f"{v}{d}"] + ([] if code in _ONE_SOURCE else [f"{v}{a}"])

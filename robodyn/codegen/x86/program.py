@@ -10,6 +10,7 @@ columns just before it is needed, and as soon as it is there. It works on a fram
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -27,12 +28,13 @@ from robodyn.codegen.x86.encoding import (
     POOL_POINTER,
     RELATIVE_BYTES,
     RETURN,
+    VEX_BYTES,
     Encoder,
     jump_to,
     load_pointer,
     relative_pointer,
 )
-from robodyn.codegen.x86.instructions import ARRAYS, HEADER, POOL, SPACE, SPILLS, VECTORS, Instruction
+from robodyn.codegen.x86.instructions import ARRAYS, HEADER, MASK, POOL, ROW, ROWS, SPACE, SPILLS, VECTORS, Instruction
 from robodyn.codegen.x86.listing import GENERAL, Listing
 from robodyn.codegen.x86.order import ordered
 from robodyn.codegen.x86.staging import Staging
@@ -88,9 +90,9 @@ _HEAD = struct.Struct("<8s5q")
 class _Places:
     """Where values of a program are in memory, and how its arrays are moved."""
 
-    def __init__(self, program: Program, vectors: frozenset[str], itemsize: int, wide: bool) -> None:
+    def __init__(self, program: Program, vectors: frozenset[str], itemsize: int, size: int) -> None:
         self.program, self.vectors = program, vectors
-        self.staging = Staging(itemsize, wide, self._mask, self._vector)
+        self.staging = Staging(itemsize, size, self._mask, self._vector)
         self.homes: dict[int, int] = {}
         self.stored: dict[int, list[int]] = {}
         self.blocks: list[Block] = []
@@ -320,22 +322,38 @@ def assembled(
     Arrays named in `vectors` hold vectors of states, for the W rows from `first` on alone; others a row for each state.
     `registers`: as many as the processor has, or less.
     """
-    wide = target.level == "avx512"
-    places = _Places(program, vectors, dtype.itemsize, wide)
+    size = target.vector_bytes
+    wide = size != VEX_BYTES
+    places = _Places(program, vectors, dtype.itemsize, size)
     steps = places.moved(_Steps(program, places, dtype.itemsize, wide).steps)
     allocator = Allocator(registers or (32 if wide else 16), places.homes, places.stored, places.staging, places.blocks)
-    return Assembled(program, places, allocator.run(steps), allocator.spills, dtype.itemsize, wide)
+    return Assembled(program, places, allocator.run(steps), allocator.spills, dtype.itemsize, size)
+
+
+def _once(code: Sequence[Instruction]) -> list[Instruction]:
+    """Instructions without those that load an address of rows or an offset which is there already."""
+    kept: list[Instruction] = []
+    there: dict[int, Instruction] = {}
+    for each in code:
+        if each[0] in (ROWS, ROW):
+            if there.get(each[0]) == each:
+                continue
+            there[each[0]] = each
+        elif each[0] == MASK:  # it goes through the register of the offset
+            there.pop(ROW, None)
+        kept.append(each)
+    return kept
 
 
 class Assembled:
     """Puts code, constants and the driver's list together."""
 
     def __init__(
-        self, program: Program, places: _Places, code: list[Instruction], spills: int, itemsize: int, wide: bool
+        self, program: Program, places: _Places, code: list[Instruction], spills: int, itemsize: int, size: int
     ) -> None:
-        self.program, self.places, self.code = program, places, code
-        self.itemsize, self.wide = itemsize, wide
-        self.bytes = 64 if wide else 32
+        self.program, self.places, self.code = program, places, _once(code)
+        self.itemsize, self.bytes = itemsize, size
+        wide = self.wide = size != VEX_BYTES
         self.width = self.bytes // itemsize
         self.rows_at = spills * self.bytes
         self.arrays_at = self.rows_at + 8 * (1 + self.width) * len(places.rows)
@@ -353,7 +371,7 @@ class Assembled:
         pointers = {SPILLS: FRAME_POINTER, HEADER: FRAME_POINTER, POOL: POOL_POINTER, VECTORS: POOL_POINTER}
         for k, _ in enumerate(places.arrays):
             starts[ARRAYS + k * SPACE], pointers[ARRAYS + k * SPACE] = 0, ARRAY_POINTERS[k]
-        self.encoder = Encoder(itemsize, wide, starts, pointers)
+        self.encoder = Encoder(itemsize, size, starts, pointers)
 
     def _number(self, key: bytes | str) -> bytes:
         """A constant."""

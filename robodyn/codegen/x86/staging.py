@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 
+from robodyn.codegen.x86.encoding import VEX_BYTES
 from robodyn.codegen.x86.instructions import (
     EVEN,
     EXTRACT,
@@ -21,6 +22,7 @@ from robodyn.codegen.x86.instructions import (
     LOW,
     LOW_PAIRS,
     MASK,
+    MOVE,
     ODD,
     ROW,
     ROWS,
@@ -35,6 +37,8 @@ from robodyn.codegen.x86.instructions import (
 Code: TypeAlias = list[Instruction]
 _MASK = 1
 """The mask register."""
+_LANE = 16
+"""Bytes that most shuffles stay within."""
 
 
 class Staging:
@@ -42,22 +46,23 @@ class Staging:
 
     Args:
         itemsize: bytes of a scalar.
-        wide: 64 bytes and mask registers, or 32 bytes.
+        size: bytes of a register; mask registers are there where these are not 32.
         mask: gives the place of a vector that is a mask of n scalars.
         vector: gives the place of a vector of constants.
     """
 
     def __init__(
-        self, itemsize: int, wide: bool, mask: Callable[[int], int], vector: Callable[[tuple[int, ...]], int]
+        self, itemsize: int, size: int, mask: Callable[[int], int], vector: Callable[[tuple[int, ...]], int]
     ) -> None:
-        self.wide, self.mask, self.vector = wide, mask, vector
-        self.width = (64 if wide else 32) // itemsize
-        self.lanes = 4 if wide else 2
+        wide = self.wide = size != VEX_BYTES
+        self.mask, self.vector = mask, vector
+        self.width, self.lanes = size // itemsize, size // _LANE
+        self.rows = 1 if self.lanes == 1 else self.width
+        """Rows that are moved: the first one alone where vectors are those of one state."""
         self.registers = self.width + (1 if wide else 2)
         """Registers that a block takes."""
-        self.narrow = (
-            {} if not wide else {1: (1,), 2: (2,), 3: (2, 1)} if itemsize == 8 else {1: (1,), 2: (2,), 4: (4,)}
-        )
+        parts = {1: (1,), 2: (2,), 3: (2, 1)} if itemsize == 8 else {1: (1,), 2: (2,), 4: (4,)}
+        self.narrow = {count: each for count, each in parts.items() if wide and count < self.width}
         """Blocks of few columns that are written in parts of 16 bytes and less: the columns of each part. That takes
         fewer shuffles."""
 
@@ -79,8 +84,9 @@ class Staging:
         that are not needed nothing is said."""
         code, mask = self._masked(len(needed), registers)
         code.append((ROWS, 0, 0, ~rows))
-        for k in range(self.width):
+        for k in range(self.rows):
             code += [(ROW, 0, 0, ~(rows + 1 + k)), (LOAD_ROW, registers[k], mask, start)]
+        code += [(MOVE, register, 0, registers[0]) for register in registers[self.rows : self.width]]
         shuffles, columns = self._transposed(registers)
         code += _live(shuffles, {column for column, wanted in zip(columns, needed, strict=False) if wanted})
         return code, columns
@@ -95,8 +101,9 @@ class Staging:
             return self._narrow(rows, start, count, registers, constants)
         shuffles, found = self._transposed(registers, constants)
         code, mask = self._masked(count, registers)
-        code = [*_defined(shuffles, set(registers[:count])), *code, (ROWS, 0, 0, ~rows)]
-        for k, register in enumerate(found):
+        shuffles = _live(_defined(shuffles, set(registers[:count])), set(found[: self.rows]))
+        code = [*shuffles, *code, (ROWS, 0, 0, ~rows)]
+        for k, register in enumerate(found[: self.rows]):
             code += [(ROW, 0, 0, ~(rows + 1 + k)), (STORE_ROW, register, mask, start)]
         return code
 
@@ -110,7 +117,7 @@ class Staging:
         at = 0
         for part in self.narrow[count]:
             columns = registers[at : at + part]
-            for row, each in enumerate(self._joined(code, columns, spare)):
+            for row, each in enumerate(self._joined(code, columns, spare)[: self.rows]):
                 code += self._parts(rows, start + at, part, row, each, columns[1] if part > 1 else spare)
             at += part
         return code
@@ -143,10 +150,10 @@ class Staging:
                 code.append((EXTRACT, spare, lane, register))
             source = spare if lane else register
             if 2 * part == size:
-                for half, store in enumerate((STORE_LOW, STORE_HIGH)):
+                for half, store in enumerate((STORE_LOW, STORE_HIGH)[: self.rows]):
                     code += [(ROW, 0, 0, ~(row + 2 * first + half)), (store, source, 0, start)]
             else:
-                for k in range(size):
+                for k in range(min(size, self.rows)):
                     code += [(ROW, 0, 0, ~(row + k)), (STORE_ONE, source, k, start)]
         return code
 
@@ -193,10 +200,12 @@ class Staging:
         columns = [0] * self.width
         for p in range(parts):
             lanes = [group[p] for group in groups]
-            if self.lanes == 4:
+            if self.lanes == 1:
+                found: tuple[int, ...] = (*lanes,)
+            elif self.lanes == 4:
                 (even, odd), (even2, odd2) = pair(EVEN, ODD, *lanes[:2]), pair(EVEN, ODD, *lanes[2:])
                 (first, third), (second, fourth) = pair(EVEN, ODD, even, even2), pair(EVEN, ODD, odd, odd2)
-                found: tuple[int, ...] = first, second, third, fourth
+                found = first, second, third, fourth
             else:
                 found = pair(EVEN, ODD, *lanes)
             for j, register in enumerate(found):

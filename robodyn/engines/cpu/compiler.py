@@ -7,7 +7,7 @@ from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.loop_plan import traits_of
 from robodyn.engines.cpu.kernels import Kernel, Maker
 from robodyn.engines.cpu.request import Request
-from robodyn.engines.cpu.route import Whole, find_route, parts_of
+from robodyn.engines.cpu.route import Route, Whole, find_route, parts_of
 
 
 class Compiler(Maker):
@@ -19,7 +19,29 @@ class Compiler(Maker):
         Raises:
             UnavailableError: LLVM cannot compile it, or it needs more memory than there is.
         """
-        route = self.route(request)
+        asked, route = self._asked(request, single)
+        assert route is not None
+        found = self._made(asked, route, single)
+        found.alone = single if route == "loops" or request.for_one_state is not request else None
+        return found
+
+    def _asked(self, request: Request, single: bool, *, trace: bool = True) -> tuple[Request, Route | None]:
+        """What is compiled for one state, or for many, and its route, as of `find_route`. Loops over bodies are what
+        they are: for one state they have vectors of one. Unit vectors are run as if they were states."""
+
+        def found(asked: Request) -> Route | None:
+            return find_route(asked, self.mode, self._cache(asked), trace=trace)
+
+        narrow = request.for_one_state if single else request
+        route = found(narrow)
+        if narrow is request or isinstance(route, Whole) or route is None:
+            return narrow, route
+        many = isinstance(request.algorithm, Units) or route == "loops"
+        if many or any(found(part) == "loops" for part in parts_of(narrow)):
+            return request, found(request)
+        return narrow, route
+
+    def _made(self, request: Request, route: Route, single: bool) -> Kernel:
         if route == "loops":
             return self.rolled(request, 1 if single else None)
         whole = self.whole(route) if isinstance(route, Whole) else None
@@ -30,14 +52,15 @@ class Compiler(Maker):
         if whole is not None:
             return flushed_kernel(self, request, whole)
         if isinstance(request.algorithm, Units):
-            return repeated_kernel(self, request, self.kernel(next(parts_of(request)), single=False))
+            (part,) = parts_of(request)
+            return repeated_kernel(self, request, self._made(part, self.route(part), single=False))
         return chained_kernel(self, request)
 
     def in_cache(self, request: Request, *, single: bool = False) -> bool:
         """Whether the code of a request waits in the cache: that of its own, not what robots share."""
-        route = find_route(request, self.mode, self._cache(request), trace=False)
+        asked, route = self._asked(request, single, trace=False)
         if route == "parts":
-            return all(self.in_cache(part) for part in parts_of(request))
+            return all(self.in_cache(part) for part in parts_of(asked))
         if route == "loops":
             kind = VectorType.of(request.dtype, request.target, 1 if single else None)
             return self._rolled_code(request, traits_of(request.model), kind).code() is not None

@@ -106,7 +106,7 @@ class CpuEngine(Engine):
             # Two threads that compile the same kernel waste time and nothing else; a lock held while compiling could
             # be one that a fork leaves locked for ever.
             found = self.compiler.kernel(self.request(algorithm, base, link), single=single)
-            self._kernels[(*key, single) if found.mode == "rolled" else key] = found
+            self._kernels[key if found.alone is None else (*key, single)] = found
         return found
 
     def _alone(self, algorithm: Task, batch: int) -> bool:
@@ -219,7 +219,7 @@ class CpuEngine(Engine):
     def prepare(self, algorithm: Task) -> None:
         """Compile an algorithm now."""
         kernel = self._ready(algorithm, (), None, False)
-        if kernel is not None and kernel.mode == "rolled":
+        if kernel is not None and kernel.alone is not None:
             self._ready(algorithm, (), None, True)
 
     def generated(self, algorithm: Task) -> GeneratedCode:
@@ -296,13 +296,12 @@ class CpuEngine(Engine):
         Raises:
             UnavailableError: there is no code for it.
         """
-        kernel = self.kernel(cast(Task, task), (), link)
+        kernels = [self._entry_kernel(self.kernel(cast(Task, task), (), link, single=each)) for each in (False, True)]
         inputs = [Input(arrays.index(name), shape) for name, shape in input_shapes(self.model, task).items()]
         outputs = [output_shape(self.model, output) for output in task.outputs.values()]
-        made = self._entry_kernel(kernel)
-        if not answers_can_be(self.dtype, inputs, outputs, (made,)):
+        if not answers_can_be(self.dtype, inputs, outputs, kernels):
             raise UnavailableError(f"{task.name}: no built-in function")
-        return Answers(self.dtype, inputs, outputs, made, made, True)
+        return Answers(self.dtype, inputs, outputs, kernels[0], kernels[1], True)
 
     def _entry_kernel(self, kernel: Kernel) -> EntryKernel:
         grain = self.grain(kernel)

@@ -48,7 +48,8 @@ class Kernel:
     `inputs`: names in the table's order; `constants`: the table's words after inputs and outputs; `row_ns`: about how
     long a state takes; `program`: the straight-line program, traced when asked for, or None for rolled code; `module`:
     its text in LLVM's language, made when asked for, and `own_listing` its code as text where LLVM has not made it;
-    `batch`: whether the last of the constants is to be the rows of the whole batch.
+    `batch`: whether the last of the constants is to be the rows of the whole batch; `alone`: whether it is for one
+    state at a time, or for many; None: for both.
     """
 
     request: Request
@@ -62,6 +63,7 @@ class Kernel:
     keep: Counted | None = field(default=None, repr=False)
     batch: bool = False
     own_listing: Callable[[], str] | None = None
+    alone: bool | None = None
 
     @cached_property
     def address(self) -> int:

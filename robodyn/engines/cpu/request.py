@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,12 @@ class Request:
     link: int | None = None
     vectors: frozenset[str] = frozenset()
     """Arrays that hold vectors of states instead of rows, as between the stages of a chain."""
+
+    @property
+    def for_one_state(self) -> Request:
+        """The same for one state at a time; itself where that makes no difference."""
+        target = self.target.for_one_state
+        return self if target is self.target else replace(self, target=target)
 
     @property
     def label(self) -> str:

@@ -172,8 +172,13 @@ def _least_operations(request: Request) -> int:
 
 def _left_as_vectors(request: Request) -> Request:
     """The request for vectors, where results are so many that rows of them are better written one after another. Those
-    of stages are vectors already, and steps take their rows from one state to the next."""
-    if request.vectors or isinstance(request.algorithm, Step | StepPart) or sum(_entries(request)) < _FLUSHED_ENTRIES:
+    of stages are vectors already, steps take their rows from one state to the next, and one state is one row."""
+    if (
+        request.vectors
+        or request.target.narrow
+        or isinstance(request.algorithm, Step | StepPart)
+        or sum(_entries(request)) < _FLUSHED_ENTRIES
+    ):
         return request
     return replace(request, vectors=frozenset(request.algorithm.outputs))
 
