@@ -30,7 +30,7 @@ from robodyn.queries.forces import ForceQueries
 from robodyn.queries.gradients import GradientQueries
 from robodyn.queries.kinematic import KinematicQueries
 from robodyn.queries.parameters import ParameterQueries
-from robodyn.queries.quick import forget
+from robodyn.queries.quick import changing
 from robodyn.queries.rest import RestQueries
 from robodyn.queries.second_order import SecondOrderQueries
 from robodyn.queries.totals import TotalQueries
@@ -130,9 +130,17 @@ class Dynamics(
         """Set an attribute, and let go of the quick functions that were made for the old one."""
         if name == "engine" and not _is_engine(value):
             raise ArgumentError(f"engine: got {brief(value)}; wanted a robodyn.engines.protocol.Engine")
-        object.__setattr__(self, name, value)
-        if name not in QUESTIONS:  # a function that a user puts in place of a query stays there
-            forget(self)
+        if name in QUESTIONS:  # a function that a user puts in place of a query stays there
+            object.__setattr__(self, name, value)
+            return
+        epoch = changing(self)
+        if epoch is not None:
+            epoch.ends()  # what another thread learns from now on holds for the old value, or for none
+        try:
+            object.__setattr__(self, name, value)
+        finally:
+            if epoch is not None:
+                epoch.ends()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its arguments: what engines have prepared or compiled stays in its process."""

@@ -188,8 +188,9 @@ class Planar(JointKind):
     def difference(self, q0: Scalars, q1: Scalars) -> Scalars:
         """SE(2) logarithm; the angle is taken in (-pi, pi], the nearest way round."""
         theta = q1[2] - q0[2]
-        # A half turn is pi, and not -pi because of a rounding.
-        theta = theta - 2.0 * np.pi * _ceiling(theta / (2.0 * np.pi) - (0.5 + _ROUNDINGS))
+        for _ in range(2):  # of angles that are so large that the first time leaves whole turns
+            # A half turn is pi, and not -pi because of a rounding.
+            theta = theta - 2.0 * np.pi * _ceiling(theta / (2.0 * np.pi) - (0.5 + _ROUNDINGS))
         c, s = np.cos(q0[2]), np.sin(q0[2])
         dx, dy = q1[0] - q0[0], q1[1] - q0[1]
         forward, left = c * dx + s * dy, c * dy - s * dx

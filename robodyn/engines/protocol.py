@@ -142,9 +142,9 @@ class Engine(ABC):
                 return name
         return chosen.name
 
-    def entry(self, name: str, doc: str, fallback: Callable[..., Any]) -> Entry | None:
+    def entry(self, name: str, doc: str, fallback: Callable[..., Any], epoch: Any = None) -> Entry | None:
         """A built-in function of that name that answers calls as soon as it is told how, and passes all others on to
-        `fallback`; None where there is none."""
+        `fallback`; None where there is none. `epoch`: see `robodyn.engines.cpu.native.entry.Entry`."""
         return None
 
     def quick(

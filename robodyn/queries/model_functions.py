@@ -1,6 +1,7 @@
-"""Functions of a model as built-in functions: what is asked for twice is compiled.
+"""Functions of a model as built-in functions: what is asked for again and again is compiled.
 
-A model is often loaded for one answer, which NumPy gives in less time than a compiler: the first two calls are its.
+A model is often loaded for a few answers, which NumPy gives in less time than a compiler: the first calls are its, and
+of what there are many, such as links, the first of each.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from robodyn.engines.cpu.native.entry import Argument
     from robodyn.model import Model
 
-_NUMPY_CALLS = 2
+_NUMPY_CALLS = 8
 _KEPT = "_quick_functions"
 
 
@@ -60,6 +61,7 @@ class QuickFunction(Quick):
     def __init__(self, model: Model, name: str, method: Callable[..., Any], arrays: tuple[str, ...]) -> None:
         super().__init__(model, method, np.dtype(np.float64))
         self.name, self.arrays, self._calls = name, arrays, 0
+        self._asked: set[Any] = set()
 
     def first(self, *args: Any, **kwargs: Any) -> Any:
         """Answer a call before there is a built-in function; that is made now and then."""
@@ -83,7 +85,10 @@ class QuickFunction(Quick):
         return _TASKS[self.name, calls], None
 
     def answers(self, calls: Any, given: Mapping[str, Any]) -> Answers | None:
-        """Those of a program, which is compiled now."""
+        """Those of a program, which is compiled when it is asked for a second time."""
+        if calls not in self._asked:
+            self._asked.add(calls)
+            return None
         engine = engine_of(self.__self__)
         assert engine is not None
         task, link = self.task(calls)

@@ -8,6 +8,9 @@ from the table of questions and from the method's signature.
 
 from __future__ import annotations
 
+import ctypes
+import itertools
+import operator
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -17,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robodyn.arguments import Array, integer
+from robodyn.arguments import Array
 from robodyn.cached import stood_in_for
 from robodyn.engines.protocol import Calls
 from robodyn.errors import UnavailableError
@@ -33,13 +36,23 @@ LINK_BITS, WORD_BITS = 31, 6
 """Of the numbers of links, and of words."""
 
 
-def forget(dyn: Dynamics) -> None:
-    """Have built-in functions ask the methods again: something about the object has changed."""
+class Epoch:
+    """When a `Dynamics` was changed last: built-in functions answer by what was learnt since."""
+
+    def __init__(self) -> None:
+        self.now, self._numbers = ctypes.c_int64(), itertools.count(1)
+
+    def ends(self) -> None:
+        """Have the methods asked again: something has changed."""
+        self.now.value = next(self._numbers)
+
+
+def changing(dyn: Dynamics) -> Epoch | None:
+    """What is to be told before and after an attribute changes, if anything was learnt."""
     for name in QUESTIONS:
         dyn.__dict__.pop(name, None)
-    for quick in dyn.__dict__.get("_quick_queries", {}).values():
-        if quick is not None:
-            quick.entry.forget()
+    found: Epoch | None = dyn.__dict__.get(_EPOCH)
+    return found
 
 
 def _quicker(dyn: Dynamics, name: str, method: Callable[..., Any]) -> Callable[..., Any] | None:
@@ -49,13 +62,14 @@ def _quicker(dyn: Dynamics, name: str, method: Callable[..., Any]) -> Callable[.
         return None
     found: Callable[..., Any] | None = None
     if dyn.engine.native:
-        known = dyn.__dict__.setdefault("_quick_queries", {})
+        epoch = dyn.__dict__.setdefault(_EPOCH, Epoch())
+        known = dyn.__dict__.setdefault(_KNOWN, {})
         if name not in known:
             quick = _QuickQuery(dyn, question, method)
-            entry = dyn.engine.entry(name, documented(name, method), quick)
+            entry = dyn.engine.entry(name, documented(name, method), quick, epoch.now)
             if entry is not None:
                 quick.entry = entry
-            known[name] = None if entry is None else quick
+            known.setdefault(name, None if entry is None else quick)
         found = known[name] and known[name].entry.function
     if dyn._options.chooses and current_table().unusual(name, dyn.dtype.name, dyn.model):
         found = Scheduled(dyn, name, found or method)
@@ -64,6 +78,7 @@ def _quicker(dyn: Dynamics, name: str, method: Callable[..., Any]) -> Callable[.
     return found
 
 
+_EPOCH, _KNOWN = "_epoch_of_queries", "_quick_queries"
 query = stood_in_for(_quicker)
 """Declare a method of a `Dynamics` the query of its name in `robodyn.questions.QUESTIONS`. Looked up on an object, it
 is a built-in function, where the engine has one."""
@@ -107,17 +122,23 @@ class Quick(ABC):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Answer a call that the built-in function has left."""
+        if not all(type(name) is str for name in kwargs):
+            return self.__wrapped__(*args, **kwargs)
         names, forms = tuple(map(sys.intern, kwargs)), self.entry.forms
+        given = (*args, *kwargs.values())
+        values = tuple(map(_plain_number, given))
         known = forms.arguments(len(args), names)
         if known:
-            again = _as_wanted(known, (*args, *kwargs.values()), self._dtype)
+            again = _as_wanted(known, values, self._dtype)
+            if again is None and any(map(operator.is_not, (*given, *kwargs), (*values, *names))):
+                again = list(values)  # integers of NumPy's, or names that are no interned strings
             if again is not None:
                 places = len(args)
                 answer = self.entry.strict(*again[:places], **dict(zip(names, again[places:], strict=True)))
                 if answer is not self.entry.missed:
                     return answer
         answer = self.__wrapped__(*args, **kwargs)
-        self._learn(forms, len(args), names, (*args, *kwargs.values()))
+        self._learn(forms, len(args), names, values)
         return answer
 
     def _learn(self, forms: Forms, given: int, names: tuple[str, ...], values: tuple[Any, ...]) -> None:
@@ -202,15 +223,22 @@ class _QuickQuery(Quick):
 
     def remember(self, answers: Answers, given: Mapping[str, Any]) -> None:
         """Have calls with inertias answered that were found to leave a mass matrix with an inverse, and no others."""
-        array = np.asarray(given["inertia"], self._dtype)
+        array = np.array(given["inertia"], self._dtype)  # what is judged is what is kept
         every = array.astype(np.float64, copy=False).reshape(-1, *array.shape[-2:])
         if not self.__self__._judge.singular(every).any():
             answers.know(array)
 
 
 _REALS = (np.float64, np.float32)
+_INTEGERS = (np.int64, np.int32, np.int16, np.int8, np.uint64, np.uint32, np.uint16, np.uint8)
+_LARGEST = 2**63
 _TYPES: dict[str, tuple[type, ...]] = {"link": (str, int), "frame": (str,), "method": (str,), "classical": (bool,)}
 """What choices are made by; other arguments that are no arrays are known at their default alone."""
+
+
+def _plain_number(value: Any) -> Any:
+    """An integer of NumPy's as one of Python's; anything else as it is."""
+    return int(value) if one_of_types(value, _INTEGERS) else value
 
 
 def one_of_types(value: Any, types: tuple[type, ...]) -> bool:
@@ -248,7 +276,7 @@ def _as_wanted(arguments: Sequence[Argument], values: tuple[Any, ...], dtype: np
                     array = np.array(value)
                 except Exception:  # a foreign object may raise anything; the method says what is wrong
                     return None
-            elif argument.number and (one_of_types(value, _REALS) or integer(value) is not None):
+            elif argument.number and (one_of_types(value, _REALS) or (kind is int and abs(value) < _LARGEST)):
                 again[k], changed = float(value), True
                 continue
             else:
@@ -256,8 +284,6 @@ def _as_wanted(arguments: Sequence[Argument], values: tuple[Any, ...], dtype: np
             if array.dtype.kind not in "fiu":
                 return None
             again[k], changed = _converted(array, dtype), True
-        elif argument.role == "choice" and kind is not str and (number := integer(value)) is not None:
-            again[k], changed = number, changed or kind is not int
     return again if changed else None
 
 

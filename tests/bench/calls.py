@@ -84,7 +84,7 @@ def _times(call: Call, peer: Call | None, seconds: float) -> tuple[float, float 
     best: list[float] = []
     for each in (call, peer):
         if each is not None:
-            for _ in range(5):  # what is learnt or compiled
+            for _ in range(12):  # what is learnt or compiled
                 each()
             best.append(float("inf"))
     both = [timeit.Timer(each) for each in (call, peer) if each is not None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import pickle
 import threading
@@ -13,7 +12,6 @@ import pytest
 import robodyn as rd
 from robodyn.engines.cpu import engine as engines
 from robodyn.engines.cpu import route
-from robodyn.queries.quick import query
 from robodyn.questions import QUESTIONS, plain_questions
 
 
@@ -93,25 +91,6 @@ def test_all_plain_calls_answer_as_their_methods(robot, dtype, code, monkeypatch
             out = tuple(np.full_like(array, np.nan) for array in wanted)
             given = several(getattr(dyn, name)(*args, **others, out=out if len(out) > 1 else out[0]))
             assert all(one is two and (one == three).all() for one, two, three in zip(given, out, wanted, strict=True))
-
-
-@pytest.fixture
-def passed_on(monkeypatch):
-    """Names of methods that answered a call, in order."""
-    seen = []
-
-    def listed(name, method):
-        @functools.wraps(method)
-        def answer(*args, **options):
-            seen.append(name)
-            return method(*args, **options)
-
-        return answer
-
-    for name in plain_questions():
-        (owner,) = (each for each in rd.Dynamics.__mro__ if name in vars(each))
-        monkeypatch.setattr(owner, name, query(listed(name, getattr(rd.Dynamics, name))))
-    return seen
 
 
 @pytest.mark.parametrize("code", ["unrolled", "rolled"])

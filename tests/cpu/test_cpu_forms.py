@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import functools
 import itertools
 import mmap
 import os
 import random
+import signal
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -21,7 +23,6 @@ from robodyn.engines.cpu.native import entry as entries
 from robodyn.engines.cpu.native.answers import Answers, Input
 from robodyn.engines.cpu.native.entry import Argument, Forms
 from robodyn.engines.cpu.native.layout import layout_is_known
-from robodyn.queries.quick import query
 from robodyn.questions import FRAMES, QUESTIONS
 
 pytestmark = pytest.mark.skipif(not layout_is_known(), reason="no built-in entries on this Python and NumPy")
@@ -36,25 +37,6 @@ FORCES = ((), ("damping",), ("friction",), ("damping", "friction"))
 ROLLED = ("inverse_dynamics", "forward_dynamics", "inverse_dynamics_vjp", "link_velocity")
 """Of rolled code, which takes a second to compile for every set of arrays."""
 WIDTHS = {"f_ext": 6, "inertia": 10}
-
-
-@pytest.fixture
-def passed_on(monkeypatch):
-    """Names of methods that answered a call, in order."""
-    seen = []
-
-    def listed(name, method):
-        @functools.wraps(method)
-        def answer(*args, **options):
-            seen.append(name)
-            return method(*args, **options)
-
-        return answer
-
-    for name in QUESTIONS:
-        (owner,) = (each for each in rd.Dynamics.__mro__ if name in vars(each))
-        monkeypatch.setattr(owner, name, query(listed(name, getattr(rd.Dynamics, name))))
-    return seen
 
 
 def several(answer):
@@ -296,19 +278,112 @@ def test_other_threads_learn_and_forget_at_once():
             dyn.check = None
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
-    changing = threading.Thread(target=change)
+    changing = [threading.Thread(target=change) for _ in range(2)]
     try:
         sys.setswitchinterval(1e-5)
-        for thread in (*threads, changing):
+        for thread in (*threads, *changing):
             thread.start()
         for thread in threads:
             thread.join(PATIENCE)
     finally:
         stop.set()
         sys.setswitchinterval(interval)
-    changing.join(PATIENCE)
+    for thread in changing:
+        thread.join(PATIENCE)
     assert problems == [] and not any(thread.is_alive() for thread in threads)
-    assert all(len(quick.entry._old) <= 8 for quick in dyn._quick_queries.values())
+    for quick in dyn._quick_queries.values():
+        for _ in range(3):  # those that were in use then are given back
+            dyn.check = None
+            assert quick.entry.forms.epoch == quick.entry.epoch.value
+        assert len(quick.entry._every) <= 8
+
+
+def test_functions_that_threads_looked_up_at_once_heed_changes():
+    """Also those that lost the race for their place."""
+    model = ROBOTS["all kinds"]()
+    q, qd = model.random_configuration(0), np.ones(model.nv)
+    interval = sys.getswitchinterval()
+    try:
+        sys.setswitchinterval(1e-6)
+        for _ in range(20):
+            dyn, held, barrier = rd.Dynamics(model, engine="cpu", threads=1), [], threading.Barrier(4)
+
+            def look(dyn=dyn, held=held, barrier=barrier):
+                barrier.wait(PATIENCE)
+                held.append(dyn.bias_force)
+                held[-1](q, qd), held[-1](q, qd)
+
+            threads = [threading.Thread(target=look) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(PATIENCE)
+            dyn.joint_forces = ("damping", "friction")
+            wanted = rd.Dynamics.bias_force(dyn, q, qd)
+            assert all(np.array_equal(function(q, qd), wanted) for function in held)
+    finally:
+        sys.setswitchinterval(interval)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # where Python drops an exception
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers here")
+def test_changes_that_signals_make_or_interrupt():
+    """A handler that changes the object in the middle of a change, and one that raises there."""
+    model = rd.load_urdf(own("arm6"))
+    dyn, q = rd.Dynamics(model, engine="cpu"), np.ones(6)
+    bad = np.full(6, np.nan)
+    wanted = dyn.inverse_dynamics(q, q, q)
+
+    class Interrupted(Exception):
+        pass
+
+    def change(*_):
+        dyn.check = None
+
+    armed = [False]
+
+    def interrupt(*_):
+        if armed[0]:
+            armed[0] = False
+            raise Interrupted
+
+    old = signal.getsignal(signal.SIGALRM)
+    try:
+        for handler in (change, interrupt):
+            signal.signal(signal.SIGALRM, handler)
+            signal.setitimer(signal.ITIMER_REAL, 1e-3, 3e-4)
+            until = time.monotonic() + 1.0
+            while time.monotonic() < until:
+                with contextlib.suppress(Interrupted):
+                    armed[0] = True
+                    dyn.check = False
+                    dyn.check = True
+                    for _ in range(3):
+                        assert same(dyn.inverse_dynamics(q, q, q), wanted)
+                    if dyn.check:
+                        with pytest.raises(rd.NumericalError):
+                            dyn.inverse_dynamics(q, q, bad)
+                    armed[0] = False
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, old)
+
+
+def test_names_that_nobody_interned_and_integers_of_numpys(passed_on):
+    dyn, q = rd.Dynamics(rd.load_urdf(own("arm6")), engine="cpu"), np.zeros(6)
+    name = "".join(["l", "i", "n", "k"])
+
+    class Name(str):
+        __slots__ = ()
+
+    wanted = dyn.jacobian(q, 2)
+    for _ in range(2):
+        assert same(dyn.jacobian(q, **{name: 2}), wanted) and same(dyn.jacobian(q, np.int32(2)), wanted)
+        assert same(dyn.jacobian(q, np.int64(3)), rd.Dynamics.jacobian(dyn, q, 3))
+        passed_on.clear()
+    assert same(dyn.jacobian(q, **{name: 2}), wanted) and same(dyn.jacobian(q, np.int64(3)), dyn.jacobian(q, 3))
+    assert passed_on == []
+    assert same(dyn.jacobian(q, **{Name("link"): 2}), wanted) and passed_on == ["jacobian"]
 
 
 # Forms themselves.

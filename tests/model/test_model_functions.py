@@ -30,7 +30,7 @@ def model(request):
 def quick(model, name):
     """The function of a model once it is compiled."""
     q, qd = model.neutral(), np.zeros(model.nv)
-    for _ in range(4):
+    for _ in range(12):
         model.integrate(q, qd)
         model.difference(q, q)
         if model.n_bodies:
@@ -69,6 +69,8 @@ def test_half_turns_and_whole_ones():
         assert np.abs(difference(q0, q1) - rd.Model.difference(model, q0, q1)).max() < 1e-9
     flat = rd.random_tree(1, seed=0, joints=("planar",))
     apart = quick(flat, "difference")
+    for turn in (1e12, -1e17, 1e20, 1e25):
+        assert abs(apart(np.zeros(3), np.array([0.0, 0.0, turn]))[2]) <= np.pi + 1e-15
     for turn in (np.pi, -np.pi, 3 * np.pi, -3 * np.pi, 0.5, -0.5, 2 * np.pi):
         wanted = turn - 2 * np.pi * np.ceil(turn / (2 * np.pi) - 0.5)
         assert np.isclose(apart(np.zeros(3), np.array([0.0, 0.0, turn]))[2], wanted, atol=1e-15)
@@ -88,7 +90,8 @@ def test_errors_and_odd_numbers_are_those_of_numpys():
     bad[-1] = np.nan
     assert np.array_equal(integrate(q, bad), rd.Model.integrate(model, q, bad), equal_nan=True)
     assert np.isinf(integrate(q, 1e308 * np.ones(model.nv), 1e10)).any()
-    for given in ((q, qd[:-1]), (q, "qd"), (q, qd, "dt"), (q, qd, True), (q[:-1], qd)):
+    odd = ((2**70,), (10**400,), (np.timedelta64(3),), (np.timedelta64(3, "s"),), (True,), ("dt",), (None,))
+    for given in ((q, qd[:-1]), (q, "qd"), (q[:-1], qd), *((q, qd, *dt) for dt in odd)):
         with pytest.raises(rd.ArgumentError):
             integrate(*given)
     with pytest.raises(TypeError):
@@ -103,7 +106,7 @@ def test_what_was_looked_up_early_becomes_quick_and_is_pickled():
     early = model.integrate
     assert early.__doc__ == rd.Model.integrate.__doc__ and "built-in" not in repr(early)
     q, qd = np.zeros(6), np.ones(6)
-    for _ in range(4):
+    for _ in range(12):
         assert np.allclose(early(q, qd), 1.0)
     assert "built-in" in repr(model.integrate)
     for function in (early, model.integrate):
@@ -117,6 +120,8 @@ def test_external_forces(model, frame):
     rng = np.random.default_rng(2)
     q, wrench = model.random_configuration(rng), rng.uniform(-1, 1, 6)
     quick(model, "integrate")
+    for _ in range(10):
+        rd.external_force(model, q, 0, wrench, frame=frame)
     for number, name in enumerate(model.link_names):
         T = rd.Dynamics(model, engine="reference").link_pose(q, number)
         R, p = T[:3, :3], T[:3, 3]
@@ -126,7 +131,7 @@ def test_external_forces(model, frame):
         wanted = np.zeros((model.n_bodies, 6))
         if model.link_body[number] >= 0:
             wanted[model.link_body[number]] = [*moment, *force]
-        for link in (name, number, name, number):
+        for link in (name, number, name, number, name, number):
             got = rd.external_force(model, q, link, wrench, frame=frame)
             np.testing.assert_allclose(got, wanted, atol=1e-12)
     several = rd.external_force(model, np.stack([q, q]), 0, wrench, frame=frame)

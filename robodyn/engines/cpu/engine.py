@@ -234,12 +234,12 @@ class CpuEngine(Engine):
         reason = f"{code.mode} code, {code.operations} operations a state"
         return Explanation(question.name, batch, self.name, self.method_of(question), reason)
 
-    def entry(self, name: str, doc: str, fallback: Callable[..., Any]) -> Entry | None:
+    def entry(self, name: str, doc: str, fallback: Callable[..., Any], epoch: Any = None) -> Entry | None:
         """A built-in function; None where nothing moves, or this Python or this system has none."""
         if not self.model.n_bodies or not layout_is_known():
             return None
         try:
-            return Entry(name, doc, fallback, self.load)
+            return Entry(name, doc, fallback, self.load, epoch)
         except UnavailableError:  # it does not compile: calls take longer, and no answer is lost
             return None
 

@@ -161,7 +161,7 @@ class Answers:
         self._values: Array | None = None
         drives = [force.target for force in forces if force.target < len(inputs)]
         self.context = Context(
-            check={None: 1, True: 3, False: 0}[check],
+            check=1 if check is None else 3 if check else 0,
             tuple_type=id(tuple),
             float_type=id(float),
             start=id(self.start),
@@ -189,9 +189,9 @@ class Answers:
         )
 
     def know(self, values: Array) -> None:
-        """Answer calls whose input `known` has these values from now on, and no others."""
+        """Answer calls whose input `known` has these values from now on, and no others. Nobody writes to them."""
         assert self._known is not None
-        mine = np.ascontiguousarray(values).copy()
+        mine = np.ascontiguousarray(values)
         old = self._values
         self._known.bytes = -1  # nothing is known while the address changes
         self._known.data = mine.ctypes.data

@@ -141,22 +141,24 @@ class Form(ctypes.Structure):
 class State(ctypes.Structure):
     """The forms of a built-in function.
 
-    `forms`: the address of their number, a word that is not used, and the forms; `calls`: how many are being answered.
+    `forms`: the address of their number, a word that is not used, and the forms; `calls`: how many are being answered;
+    `epoch`: when they were learnt.
     """
 
-    _fields_ = (("forms", _POINTER), ("calls", _WORD))
+    _fields_ = (("forms", _POINTER), ("calls", _WORD), ("epoch", _WORD))
 
 
 class Front(ctypes.Structure):
     """A built-in function.
 
-    `forms`: where the address of a `State` stands. All changes are of one word, so that whoever holds the GIL sees all
-    of one or nothing: another answer (the last word of a place of a hash table), a larger table, a new form (the
-    state's), other forms altogether.
+    `forms`: where the address of a `State` stands; `epoch`: where the epoch stands, of which forms are answered. All
+    changes are of one word, so that whoever holds the GIL sees all of one or nothing: another answer (the last word of
+    a place of a hash table), a larger table, a new form (the state's), other forms altogether, another epoch.
     """
 
     _fields_ = (
         ("forms", _POINTER),
+        ("epoch", _POINTER),
         ("fallback", _POINTER),
         ("none", _POINTER),
         ("PyDict_GetItem", _POINTER),

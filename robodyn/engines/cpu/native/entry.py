@@ -38,7 +38,7 @@ from robodyn.forks import lock
 _METH_KEYWORDS, _METH_FASTCALL = 0x0002, 0x0080
 _FALLBACK = 3  # place of the checked function in what a built-in owns
 _KEY_BITS = 62
-_MAX_FORMS = 64
+_MAX_FORMS = 128
 _LEAST_PLACES = 4
 _HEAD = 16  # bytes before the forms, and before the places of a hash table
 _PYTHON_API = tuple(name for name, *_ in Front._fields_ if name.startswith("Py"))
@@ -88,7 +88,7 @@ class _Form:
         self.arguments = tuple(arguments)
         self._names = [sys.intern(name) for name in names]
         self._words: list[dict[Any, bytes]] = [{} for _ in arguments]
-        self._shifts, self._answers, self._tables = list[int](), dict[int, Answers](), list[Any]()
+        self._shifts, self._answers, self._kept = list[int](), dict[int, Answers](), list[Any]()
         slots, bit = [], 0
         for argument, words in zip(arguments, self._words, strict=True):
             self._shifts.append(bit)
@@ -103,14 +103,13 @@ class _Form:
             )
             bit += argument.bits if argument.role == "choice" else argument.optional
         self.fits = bit <= _KEY_BITS
-        self._table = self._grown(_LEAST_PLACES)
-        self.memory = Form(
-            given=given,
-            named=len(names),
-            names=(ctypes.c_void_p * MAX_NAMED)(*map(id, self._names)),
-            slots=(Slot * MAX_SLOTS)(*slots),
-            answers=ctypes.addressof(self._table),
-        )
+        self._table = self._with(_LEAST_PLACES, {})
+        self._facts = {
+            "given": given,
+            "named": len(names),
+            "names": (ctypes.c_void_p * MAX_NAMED)(*map(id, self._names)),
+            "slots": (Slot * MAX_SLOTS)(*slots),
+        }
 
     def add(self, values: Sequence[Any], choices: Mapping[int, int], answers: Answers) -> bool:
         """Answer calls with such arrays and choices; `choices` are numbers of what values choose, by place. Whether
@@ -126,21 +125,28 @@ class _Form:
             key += part
         if self._answers.get(key) is answers:
             return False
-        self._answers[key] = answers
         places = int(self._table[0]) + 1
-        if 2 * len(self._answers) <= places:
+        if 2 * len(self._answers) < places:
+            self._kept.append(answers)
             self._put(self._table, key, answers)
+            self._answers[key] = answers
             return False
-        self._table = self._grown(2 * places)
-        self.memory.answers = ctypes.addressof(self._table)
+        self._table = self._with(2 * places, {**self._answers, key: answers})
+        self._answers[key] = answers
         return True
 
-    def _grown(self, places: int) -> Any:
+    @property
+    def memory(self) -> Form:
+        """The form as machine code reads it."""
+        return Form(answers=ctypes.addressof(self._table), **self._facts)
+
+    def _with(self, places: int, answers: Mapping[int, Answers]) -> Any:
+        """A table with answers."""
         table = (ctypes.c_int64 * (_HEAD // 8 + 2 * places))()
         table[0] = places - 1
-        for key, answers in self._answers.items():
-            self._put(table, key, answers)
-        self._tables.append(table)
+        for key, each in answers.items():
+            self._put(table, key, each)
+        self._kept += [table, *answers.values()]
         return table
 
     @staticmethod
@@ -156,18 +162,19 @@ class _Form:
 
 
 class Forms:
-    """The forms that an entry answers. They only grow.
+    """The forms that an entry answers in an epoch. They only grow.
 
     For their owner: `answers` by what tells calls apart, and `refused`, the calls that there will be no answers for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, epoch: int = 0) -> None:
+        self.epoch, self.shown = epoch, False
         self.answers: dict[Any, Answers] = {}
         self.refused: set[Any] = set()
-        self.state = State()
+        self.state = State(epoch=epoch)
         self._forms: dict[tuple[int, tuple[str, ...]], _Form] = {}
         self._blocks: list[Any] = []
-        self._lock, self._inside = lock(), 0
+        self._lock, self._inside, self._shown = lock(), 0, 0
         self._publish()
 
     def arguments(self, given: int, names: tuple[str, ...]) -> Sequence[Argument]:
@@ -225,7 +232,7 @@ class Forms:
             form.add(values, choices, answers)
             self._forms[key] = form
             self._publish()
-        elif form.add(values, choices, answers):
+        elif form.add(values, choices, answers) or self._shown != len(self._forms):  # or an exception came before
             self._publish()
         return True
 
@@ -235,9 +242,11 @@ class Forms:
         block = ctypes.create_string_buffer(_HEAD + size * len(forms))
         ctypes.c_int64.from_buffer(block).value = len(forms)
         for k, form in enumerate(forms):
-            ctypes.memmove(ctypes.addressof(block) + _HEAD + size * k, ctypes.addressof(form.memory), size)
+            memory = form.memory
+            ctypes.memmove(ctypes.addressof(block) + _HEAD + size * k, ctypes.addressof(memory), size)
         self._blocks.append(block)
         self.state.forms = ctypes.addressof(block)
+        self._shown = len(forms)
 
 
 class Entry:
@@ -249,30 +258,57 @@ class Entry:
         name, doc: of the function.
         fallback: the checked function.
         load: compiles `entry_text()` (once for the process), e.g. through a cache of objects.
+        epoch: a number that changes when nothing holds any more that was learnt.
     """
 
-    def __init__(self, name: str, doc: str, fallback: Callable[..., Any], load: Callable[[str], Code]) -> None:
-        self.forms = Forms()
-        self._cell = ctypes.c_void_p(ctypes.addressof(self.forms.state))
-        self._old: list[Forms] = []
+    def __init__(
+        self,
+        name: str,
+        doc: str,
+        fallback: Callable[..., Any],
+        load: Callable[[str], Code],
+        epoch: ctypes.c_int64 | None = None,
+    ) -> None:
+        self.epoch = ctypes.c_int64() if epoch is None else epoch
+        first = Forms(self.epoch.value)
+        self._every, first.shown = {ctypes.addressof(first.state): first}, True
+        self._cell = ctypes.c_void_p(ctypes.addressof(first.state))
         code = load_once(entry_text(), load).address("entry")
         self.missed = object()
         self.function, self.strict = (self._builtin(code, name, doc, each) for each in (fallback, self._miss))
 
+    @property
+    def forms(self) -> Forms:
+        """The forms of this epoch."""
+        found = None
+        while found is None:  # another thread may take it away in between
+            found = self._every.get(self._cell.value or 0)
+        now = self.epoch.value
+        if found.epoch == now:
+            return found
+        fresh = Forms(now)
+        self._every[ctypes.addressof(fresh.state)] = fresh
+        # What the cell holds is what counts: another thread, or a signal's handler, may do the same in between.
+        self._cell.value = ctypes.addressof(fresh.state)
+        fresh.shown = True
+        for place, each in tuple(self._every.items()):
+            # Each is in the cell once; and others may be in the middle of a call.
+            if each.shown and place != self._cell.value and not each.state.calls:
+                self._every.pop(place, None)
+        return fresh
+
     def _builtin(self, code: int, name: str, doc: str, fallback: Callable[..., Any]) -> Callable[..., Any]:
-        front = Front(forms=ctypes.addressof(self._cell), fallback=id(fallback), none=id(None), **_api())
+        front = Front(
+            forms=ctypes.addressof(self._cell),
+            epoch=ctypes.addressof(self.epoch),
+            fallback=id(fallback),
+            none=id(None),
+            **_api(),
+        )
         return _builtin(name, doc, code, front, (fallback, self))
 
     def _miss(self, *_: Any, **__: Any) -> object:
         return self.missed
-
-    def forget(self) -> None:
-        """Answer nothing any more, until forms are added to the new `forms`."""
-        fresh = Forms()
-        self._old.append(self.forms)
-        self.forms = fresh
-        self._cell.value = ctypes.addressof(fresh.state)
-        self._old = [old for old in self._old if old.state.calls]  # other threads may be in the middle of a call
 
 
 @cache

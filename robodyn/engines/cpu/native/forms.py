@@ -17,6 +17,13 @@ start:
   $front_addresses
   %cell = load ptr, ptr %front.forms, align 8
   %state = load ptr, ptr %cell, align 8
+  %learnt.at = getelementptr i64, ptr %state, i64 2
+  %learnt = load i64, ptr %learnt.at, align 8
+  %epoch.at = load ptr, ptr %front.epoch, align 8
+  %epoch = load i64, ptr %epoch.at, align 8
+  %timely = icmp eq i64 %learnt, %epoch
+  br i1 %timely, label %begin, label %other
+begin:
   %forms = load ptr, ptr %state, align 8
   %count = load i64, ptr %forms, align 8
   %first = getelementptr i8, ptr %forms, i64 16
@@ -28,8 +35,8 @@ count.names:
   %names.size = load i64, ptr %names.size.at, align 8
   br label %forms.next
 forms.next:
-  %f = phi i64 [ 0, %start ], [ 0, %count.names ], [ %f.next, %unlike ]
-  %named = phi i64 [ 0, %start ], [ %names.size, %count.names ], [ %named, %unlike ]
+  %f = phi i64 [ 0, %begin ], [ 0, %count.names ], [ %f.next, %unlike ]
+  %named = phi i64 [ 0, %begin ], [ %names.size, %count.names ], [ %named, %unlike ]
   %more = icmp slt i64 %f, %count
   br i1 %more, label %look, label %other
 unlike:
