@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import stat
@@ -19,6 +20,7 @@ from samples import thin_out
 import robodyn as rd
 from robodyn.codegen.cache import FOLDER_VARIABLE, ObjectCache
 from robodyn.engines.protocol import DTYPES
+from robodyn.queries.quick import query as declared
 from robodyn.questions import QUESTIONS
 
 TESTS = Path(__file__).parent
@@ -152,3 +154,22 @@ def shared() -> Iterator[Path]:
     made.chmod(stat.S_IRWXU | stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH)
     yield made
     shutil.rmtree(made)
+
+
+@pytest.fixture
+def passed_on(monkeypatch):
+    """Names of methods that answered a call, in order."""
+    seen = []
+
+    def listed(name, method):
+        @functools.wraps(method)
+        def answer(*args, **options):
+            seen.append(name)
+            return method(*args, **options)
+
+        return answer
+
+    for name in QUESTIONS:
+        (owner,) = (each for each in rd.Dynamics.__mro__ if name in vars(each))
+        monkeypatch.setattr(owner, name, declared(listed(name, getattr(rd.Dynamics, name))))
+    return seen
