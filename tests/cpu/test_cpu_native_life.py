@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import gc
 import os
@@ -103,6 +104,16 @@ def test_entries_are_collected() -> None:
     del entry
     gc.collect()
     assert gone() is None
+
+
+def test_the_collector_leaves_what_a_dying_entry_reads() -> None:
+    """CPython reads the PyMethodDef of a function that it frees, after the collector has emptied what else is in
+    the cycle: the memory of a ctypes structure is given back there, that of bytes is not."""
+    entry = build()
+    definition = ctypes.c_void_p.from_address(id(entry) + object.__basicsize__).value or 0
+    inside = [each for each in entry.__self__ if isinstance(each, bytes)]
+    starts = [id(each) + bytes.__basicsize__ - 1 for each in inside]
+    assert any(start <= definition < start + len(each) for start, each in zip(starts, inside, strict=True))
 
 
 def test_what_the_fallback_raises_and_returns() -> None:

@@ -335,9 +335,10 @@ def _builtin(name: str, doc: str, function: int, front: Front, owned: tuple[obje
     The tuple is in sight of the garbage collector, so that a Dynamics and its entries can go together.
     """
     texts = name.encode(), doc.encode()
-    method = _MethodDef(texts[0], function, _METH_FASTCALL | _METH_KEYWORDS, texts[1])
+    # Bytes, because the collector empties a ctypes structure of a cycle before the function lets go of its method.
+    method = bytes(_MethodDef(texts[0], function, _METH_FASTCALL | _METH_KEYWORDS, texts[1]))
     pointer, any_object = ctypes.c_void_p, ctypes.py_object
     make = ctypes.PYFUNCTYPE(any_object, pointer, any_object, pointer, pointer)(("PyCMethod_New", ctypes.pythonapi))
     everything = _Owned((bytes(front), method, texts, *owned))
-    built: Callable[..., Any] = make(ctypes.addressof(method), everything, None, None)
+    built: Callable[..., Any] = make(id(method) + CPYTHON.bytes_data, everything, None, None)
     return built
