@@ -8,6 +8,7 @@ turns: the least time of some loops.
 from __future__ import annotations
 
 import timeit
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -266,14 +267,15 @@ def notes(found: list[Timed]) -> list[str]:
     judged = [each for each in found if each.wanted_us is not None]
     beside = [each for each in found if each.peer_us]
     ratios = np.array([each.us / each.peer_us for each in beside if each.peer_us])
-    missed = [f"{each.robot} {each.query} {each.what}".strip() for each in judged if not each.reached]
-    lines = [f"{len(found)} calls; of {len(judged)} something was wanted, and {len(judged) - len(missed)} reach it."]
+    missed = Counter(f"{each.robot} {each.query}" for each in judged if not each.reached)
+    lines = [f"{len(found)} calls; of {len(judged)} something was wanted, and {len(judged) - missed.total()} reach it."]
     if ratios.size:
         lines.append(
             f"{ratios.size} beside Pinocchio's: {np.exp(np.log(ratios).mean()):.2f} of its time in the mean, "
             f"{ratios.min():.2f} to {ratios.max():.2f}."
         )
-    return [*lines, f"More than wanted: {', '.join(missed) or 'none'}."]
+    several = (f"{name} ({count})" for name, count in missed.items())
+    return [*lines, f"Calls that take more than wanted: {', '.join(several) or 'none'}."]
 
 
 def page(found: list[Timed], about: dict[str, str]) -> str:
