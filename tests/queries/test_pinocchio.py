@@ -116,7 +116,7 @@ def test_a_hundred_millionth_is_noticed() -> None:
 
 @pytest.mark.parametrize("base", ["fixed", "floating"])
 @pytest.mark.parametrize("seed", range(16))
-@pytest.mark.some(of=11, rest="matrix")
+@pytest.mark.some(of=16, rest="matrix")
 def test_random_tree(seed: int, base: str) -> None:
     n, shape = seed % 20 + 1, tuple(SHAPES)[seed % len(SHAPES)]
     kinds = [kind for kind in JOINT_TYPES if n > 1 or kind != "fixed"]

@@ -99,9 +99,9 @@ def agree(dyn, description, base, rng, tolerance, shape):
 
 
 def judged_by_the_oracle():
-    """Kinds of code, dtypes and seeds: in every run all seeds by the reference engine, and some by the others."""
+    """Kinds of code, dtypes and seeds: in every run half the seeds by the reference engine, and some by the others."""
     for kind, dtype, seed in product(("reference", "rolled"), ("float64", "float32"), range(N_TREES)):
-        often = (kind, dtype) == ("reference", "float64") or seed % FEW == 0
+        often = (kind == "reference" and dtype == "float64" and seed % 2) or seed % FEW == 0
         yield pytest.param(kind, dtype, seed, marks=[] if often else [pytest.mark.matrix])
 
 
@@ -127,7 +127,7 @@ def test_unrolled_code_agrees_with_both_oracles(seed, dtype):
 
 
 @pytest.mark.parametrize("seed", range(0, N_TREES, SOME))
-@pytest.mark.some(of=15, rest="matrix")
+@pytest.mark.matrix
 def test_rolled_code_agrees_with_the_reference_engine(seed, one_code):
     """Every query, in batches that are not whole vectors."""
     description, base, _ = tree(seed)
@@ -139,7 +139,7 @@ def test_rolled_code_agrees_with_the_reference_engine(seed, one_code):
 
 
 @pytest.mark.parametrize("seed", range(N_TREES))
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=6, rest="matrix")
 def test_identities(seed):
     description, base, rng = tree(seed)
     model = rd.build_model(description, base=base)
