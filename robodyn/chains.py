@@ -17,10 +17,10 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.cached import cached_property
-from robodyn.integrators import INTEGRATORS, evaluations
+from robodyn.integrators import IMPLICIT, INTEGRATORS, evaluations
 from robodyn.joints import CODE
 from robodyn.model import Model
-from robodyn.sweeps import Algorithm, DofOutput, Output, PairOutput, Sweep, with_inertia
+from robodyn.sweeps import Algorithm, DofOutput, Output, PairOutput, Sweep, with_given
 
 
 @dataclass(frozen=True)
@@ -180,27 +180,50 @@ class Configuration:
     """An output (nq,): a configuration."""
 
 
+RESISTANCES = ("damping", "friction")
+"""Joint forces: what they are called in a model, in `Dynamics(joint_forces=)`, and as inputs of steps."""
+COEFFICIENTS = ("armature", *RESISTANCES)
+"""Numbers of degrees of freedom that can be given to a step instead of the model's."""
+STEP_INPUTS = (*RESISTANCES, "dt")
+"""Inputs of steps that are none of algorithms."""
+
+
 @dataclass(frozen=True, eq=False)
 class Step:
     """One step of an integrator over a time `dt`, an input (1,), under forces that stay as they are.
 
-    `dynamics`: what gives accelerations; `integrator`: a name in `robodyn.integrators`; `joint_forces`: which of the
-    model's to count, "damping" and "friction".
+    `forward_dynamics`: what gives accelerations; `integrator`: a name in `robodyn.integrators`; `joint_forces`: which
+    to count, "damping" and "friction"; `given`: of the coefficients "armature", "damping", "friction" those that are
+    inputs instead of the model's.
     """
 
-    dynamics: Algorithm | Chain
+    forward_dynamics: Algorithm | Chain
     integrator: str
     joint_forces: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
 
     @cached_property
     def name(self) -> str:
         """What it is, with what."""
-        return "_".join((self.integrator, self.dynamics.name, *self.joint_forces))
+        given = (f"{name}_given" for name in self.given)
+        return "_".join((self.integrator, self.forward_dynamics.name, *self.joint_forces, *given))
+
+    @property
+    def implicit(self) -> bool:
+        """Whether it takes joint forces at the velocities that it leads to."""
+        return bool(self.joint_forces) and self.integrator in IMPLICIT
+
+    @cached_property
+    def dynamics(self) -> Algorithm | Chain:
+        """What gives accelerations, on an armature that is an input where the step adds to it."""
+        return (
+            on_armature(self.forward_dynamics) if self.implicit or "armature" in self.given else self.forward_dynamics
+        )
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """Those of the dynamics, and the time."""
-        return (*self.dynamics.inputs, "dt")
+        """Those of the dynamics, coefficients that are given, and the time."""
+        return (*self.forward_dynamics.inputs, *self.given, "dt")
 
     @cached_property
     def outputs(self) -> dict[str, Output | Configuration]:
@@ -211,6 +234,11 @@ class Step:
     def sweeps(self) -> tuple[Sweep, ...]:
         """Those of the dynamics."""
         return self.dynamics.sweeps
+
+    @cached_property
+    def asks(self) -> tuple[str, ...]:
+        """Inputs of the dynamics that change within the step."""
+        return tuple(name for name in ("q", "qd", "tau", "armature") if name in self.dynamics.inputs)
 
     @cached_property
     def parts(self) -> tuple[StepPart, ...]:
@@ -226,8 +254,8 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class StepPart:
-    """What a step does from its beginning, once the first `number` accelerations are known: up to the state and the
-    torques at which it asks for the next ones, or to the state after the step."""
+    """What a step does from its beginning, once the first `number` accelerations are known: up to the state, torques
+    and armature at which it asks for the next ones, or to the state after the step."""
 
     step: Step
     number: int
@@ -249,20 +277,19 @@ class StepPart:
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """The state at the start, torques and time, and accelerations."""
-        return ("q", "qd", "tau", "dt", *self.known)
+        """The state at the start, torques, coefficients and time, and accelerations."""
+        return ("q", "qd", "tau", *self.step.given, "dt", *self.known)
 
     @cached_property
     def outputs(self) -> dict[str, Output | Configuration]:
         """See above."""
         if self.last:
             return self.step.outputs
-        return {self.at("q"): Configuration(), self.at("qd"): DofOutput(""), self.at("tau"): DofOutput("")}
+        return {self.at(name): Configuration() if name == "q" else DofOutput("") for name in self.step.asks}
 
-    @staticmethod
-    def at(name: str) -> str:
+    def at(self, name: str) -> str:
         """What the dynamics' input of a name is called where they are asked after a part that is not the last."""
-        return f"{name}_at" if name in ("q", "qd", "tau") else name
+        return f"{name}_at" if name in self.step.asks else name
 
     @property
     def asked(self) -> str:
@@ -276,9 +303,11 @@ class StepPart:
 
 
 @cache
-def step_of(dynamics: Algorithm | Chain, integrator: str, joint_forces: tuple[str, ...] = ()) -> Step:
+def step_of(
+    dynamics: Algorithm | Chain, integrator: str, joint_forces: tuple[str, ...] = (), given: tuple[str, ...] = ()
+) -> Step:
     """`Step`, the same object whenever it is asked for: engines know tasks by identity."""
-    return Step(dynamics, integrator, joint_forces)
+    return Step(dynamics, integrator, joint_forces, given)
 
 
 @dataclass(frozen=True)
@@ -446,21 +475,29 @@ def on_inertia(task: Task) -> Task:
     if isinstance(task, Along | Against):
         return replace(task, task=on_inertia(task.task))
     if isinstance(task, Units):
-        return replace(task, algorithm=_one_on_inertia(task.algorithm))
-    return _one_on_inertia(task)
+        return replace(task, algorithm=_on_given(task.algorithm, "inertia"))
+    return _on_given(task, "inertia")
 
 
-def _one_on_inertia(task: Algorithm | Chain) -> Algorithm | Chain:
-    if "inertia" in task.inputs:
+@cache
+def on_armature(task: Algorithm | Chain) -> Algorithm | Chain:
+    """The same task on an armature of every degree of freedom that is an input instead of the model's. There is none of
+    its own for robots that float freely: it takes first joints to have no armature."""
+    task = _on_given(task, "armature")
+    return task if isinstance(task, Algorithm) or task.freely is None else replace(task, freely=None)
+
+
+def _on_given(task: Algorithm | Chain, name: str) -> Algorithm | Chain:
+    if name in task.inputs:
         return task
     if isinstance(task, Algorithm):
-        return with_inertia(task)
+        return with_given(task, name)
     stages = tuple(
-        replace(stage, algorithm=with_inertia(stage.algorithm)) if isinstance(stage, Stage) else stage
+        replace(stage, algorithm=with_given(stage.algorithm, name)) if isinstance(stage, Stage) else stage
         for stage in task.stages
     )
-    freely = None if task.freely is None else cast(Chain, on_inertia(task.freely))
-    return replace(task, name=f"{task.name}_inertia", inputs=(*task.inputs, "inertia"), stages=stages, freely=freely)
+    freely = None if task.freely is None else cast(Chain, _on_given(task.freely, name))
+    return replace(task, name=f"{task.name}_{name}", inputs=(*task.inputs, name), stages=stages, freely=freely)
 
 
 def cheapest(model: Model, task: Traceable, base: tuple[str, ...]) -> Traceable:

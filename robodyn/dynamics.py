@@ -218,6 +218,12 @@ class Dynamics(
         f_ext: ArrayLike | None = None,
         policy: Policy | None = None,
         inertia: ArrayLike | None = None,
+        armature: ArrayLike | None = None,
+        damping: ArrayLike | None = None,
+        friction: ArrayLike | None = None,
+        gravity: ArrayLike | None = None,
+        V0: ArrayLike | None = None,
+        dV0: ArrayLike | None = None,
         save_every: int | None = 1,
         checkpoint: str | os.PathLike[str] | None = None,
         progress: bool = False,
@@ -237,6 +243,13 @@ class Dynamics(
             f_ext: (..., n_bodies, 6) or (steps, ..., n_bodies, 6) external forces, as elsewhere.
             policy: instead of tau a function of (t, q, qd) that returns tau (..., nv); it is asked once for each step.
             inertia: (..., n_bodies, 10), as elsewhere.
+            armature: (..., nv) instead of the model's, kg or kg m^2.
+            damping: (..., nv) instead of the model's, N s/m or N m s/rad; it counts whatever `joint_forces` says, as
+                does friction.
+            friction: (..., nv) instead of the model's, N or N m.
+            gravity: (..., 3) instead of the model's, m/s^2.
+            V0: (..., 6) or (steps, ..., 6) velocity of the base, as elsewhere.
+            dV0: (..., 6) or (steps, ..., 6) acceleration of the base, as elsewhere.
             save_every: of this many states one is kept, and the last one; None for the first and the last alone.
             checkpoint: a file of NumPy's .npz format that what was computed is written to, at the start, now and then,
                 and at the end (`Rollout.load`). What is there is replaced by a whole file, or stays.
@@ -259,9 +272,9 @@ class Dynamics(
         Warns:
             RuntimeWarning: rows diverged, Ctrl-C, or a checkpoint that cannot be written after the start.
         """
-        return rollout(
-            self, q0, qd0, tau, dt, steps, integrator, f_ext, inertia, policy, save_every, checkpoint, progress, out
-        )
+        given = {"f_ext": f_ext, "inertia": inertia, "armature": armature, "damping": damping, "friction": friction}
+        given |= {"gravity": gravity, "V0": V0, "dV0": dV0}
+        return rollout(self, q0, qd0, tau, dt, steps, integrator, given, policy, save_every, checkpoint, progress, out)
 
     def program(self, query: str) -> GeneratedCode | GeneratedKernels:
         """The code that answers a query: its mode, operation counts, readable text, IR and assembly.

@@ -6,7 +6,8 @@ expressions when a step is traced into one program. q (+) u is `System.moved`: w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias
 
 Vector: TypeAlias = Any
@@ -20,6 +21,9 @@ class System(Protocol):
 
     def acceleration(self, q: Coordinates, qd: Vector) -> Vector:
         """qdd at a state."""
+
+    def acceleration_over(self, q: Coordinates, qd: Vector, dt: Any) -> Vector:
+        """qdd that is constant over a time, joint forces being those at the velocity that it leads to."""
 
     def moved(self, q: Coordinates, u: Vector) -> Coordinates:
         """q (+) u."""
@@ -39,8 +43,9 @@ def euler(system: System, q: Coordinates, qd: Vector, dt: Any) -> tuple[Coordina
 
 def semi_implicit_euler(system: System, q: Coordinates, qd: Vector, dt: Any) -> tuple[Coordinates, Vector]:
     """The semi-implicit Euler method, of order 1: configurations move with the new velocities, which keeps oscillations
-    from growing (it is symplectic where the mass matrix is constant)."""
-    qd = qd + system.acceleration(q, qd) * dt
+    from growing (it is symplectic where the mass matrix is constant), and what resists velocities resists the new ones,
+    which cannot overshoot however long the step is."""
+    qd = qd + system.acceleration_over(q, qd, dt) * dt
     return system.moved(q, qd * dt), qd
 
 
@@ -82,6 +87,9 @@ class _Counting:
         self.count += 1
         return 0.0
 
+    def acceleration_over(self, q: Any, qd: Any, dt: Any) -> float:
+        return self.acceleration(q, qd)
+
     def moved(self, q: Any, u: Any) -> float:
         return 0.0
 
@@ -98,3 +106,52 @@ def evaluations(step: Step) -> int:
 
 INTEGRATORS: dict[str, Step] = {each.__name__: each for each in (semi_implicit_euler, euler, midpoint, rk4)}
 """By name."""
+IMPLICIT = ("semi_implicit_euler",)
+"""Those that ask for `System.acceleration_over`."""
+STABLE = {"euler": 2.0, "midpoint": 2.0, "rk4": 2.785}
+"""By explicit integrator the largest dt k with which steps of v' = -k v do not grow."""
+STICTION = 1e-3
+"""m/s or rad/s: dry friction grows in proportion to velocities below, and does not change above."""
+
+
+class Resisted(ABC):
+    """A system whose joints resist their velocities: by damping d, a force -d qd, and by dry friction f, which is
+    -f qd / max(|qd|, STICTION). Subclasses also have `moved` and `bracket`.
+
+    Over a step from qd to qd + dt qdd both are -r (qd + dt qdd) with r = d + f / max(|qd|, STICTION), so that
+    (H + dt diag(r)) qdd = tau - bias - r qd: the dynamics of a robot with more armature, solved as ever.
+
+    `tau`: generalised forces; `coefficients`: "damping" and "friction" as far as they count, and "armature" where the
+    dynamics are told it; numbers of every degree of freedom.
+    """
+
+    def __init__(self, tau: Vector, coefficients: Mapping[str, Vector]) -> None:
+        self._tau, self._coefficients = tau, coefficients
+
+    @abstractmethod
+    def solved(self, q: Coordinates, qd: Vector, tau: Vector, armature: Vector | None) -> Vector:
+        """qdd under generalised forces; `armature`: instead of the model's, None for that."""
+
+    def acceleration(self, q: Coordinates, qd: Vector) -> Vector:
+        """qdd at a state."""
+        resistance = self._resistance(qd)
+        tau = self._tau if resistance is None else self._tau - resistance * qd
+        return self.solved(q, qd, tau, self._coefficients.get("armature"))
+
+    def acceleration_over(self, q: Coordinates, qd: Vector, dt: Any) -> Vector:
+        """qdd that is constant over a time."""
+        resistance = self._resistance(qd)
+        if resistance is None:
+            return self.acceleration(q, qd)
+        armature = self._coefficients["armature"] + resistance * dt
+        return self.solved(q, qd, self._tau - resistance * qd, armature)
+
+    def _resistance(self, qd: Vector) -> Vector | None:
+        """r."""
+        found = self._coefficients.get("damping")
+        if "friction" in self._coefficients:
+            speed = abs(qd)
+            larger = 0.5 * (speed + STICTION + abs(speed - STICTION))
+            friction = self._coefficients["friction"] / larger
+            found = friction if found is None else found + friction
+        return found

@@ -106,10 +106,11 @@ DOF_PAIR_MOTIONS = FieldType(ZERO_MOTION)
 DOF_ROWS = FieldType(0.0)
 """A block of a matrix with a row for each degree of freedom and some columns for each body: likewise."""
 
-INPUTS = ("q", "qd", "qdd", "tau", "vector", "f_ext", "inertia")
+INPUTS = ("q", "qd", "qdd", "tau", "vector", "f_ext", "inertia", "armature")
 """Inputs that an algorithm can list, in the order in which engines take them; V0 and dV0 come after them."""
-PER_VELOCITY = ("qd", "qdd", "tau", "vector")
-"""Inputs that have a number for each degree of freedom."""
+PER_VELOCITY = ("qd", "qdd", "tau", "vector", "armature")
+"""Inputs that have a number for each degree of freedom. Of `armature`, joints that mimic others have no share of their
+own: on robots that have such joints only matrices, which add it on the diagonal, may read it."""
 PER_BODY = {"f_ext": 6, "inertia": 10}
 """Inputs that have a row for each body, and the numbers of a row."""
 
@@ -121,7 +122,7 @@ class Body(Protocol):
     the parent's frame to the joint's; `inertia`: in the body's frame; `armature`, `qd`, `qdd`, `tau`, `vector`, `unit`:
     one scalar per degree of freedom; `q`: one per coordinate; `f_ext`: in world coordinates. `vector` is what an
     algorithm multiplies generalised forces with, and so a velocity. Inputs that the algorithm does not list are zero,
-    but for `inertia`, which is then the model's; `unit` has a meaning in lanes alone.
+    but for `inertia` and `armature`, which are then the model's; `unit` has a meaning in lanes alone.
     """
 
     joint: JointKind
@@ -321,7 +322,8 @@ Output: TypeAlias = WorldOutput | LinkOutput | DofOutput | ColumnOutput | PairOu
 @dataclass(frozen=True, eq=False)
 class Algorithm:
     """A named list of sweeps over declared fields. `inputs` are those of `INPUTS` that its steps read; one that is not
-    listed reads as zero, `inertia` as the model's. Two algorithms are the same if they are one object."""
+    listed reads as zero, `inertia` and `armature` as the model's. Two algorithms are the same if they are one
+    object."""
 
     name: str
     inputs: tuple[str, ...]
@@ -331,8 +333,8 @@ class Algorithm:
 
 
 @cache
-def with_inertia(algorithm: Algorithm) -> Algorithm:
-    """The same algorithm on inertias that are an input instead of the model's."""
-    if "inertia" in algorithm.inputs:
+def with_given(algorithm: Algorithm, name: str) -> Algorithm:
+    """The same algorithm on an "inertia" or an "armature" that is an input instead of the model's."""
+    if name in algorithm.inputs:
         return algorithm
-    return replace(algorithm, name=f"{algorithm.name}_inertia", inputs=(*algorithm.inputs, "inertia"))
+    return replace(algorithm, name=f"{algorithm.name}_{name}", inputs=(*algorithm.inputs, name))

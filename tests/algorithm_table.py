@@ -13,7 +13,7 @@ from robodyn.algorithms.rest_gradient import GRAVITY_FORCE_GRADIENT, MASS_MATRIX
 from robodyn.algorithms.rnea import rnea
 from robodyn.algorithms.rnea_gradient import rnea_gradient
 from robodyn.algorithms.rnea_vjp import rnea_vjp
-from robodyn.sweeps import Algorithm, DofOutput, with_inertia
+from robodyn.sweeps import Algorithm, DofOutput, with_given
 
 EVERYTHING = ("q", "qd", "qdd", "f_ext")
 ALGORITHMS = {
@@ -56,8 +56,9 @@ ALGORITHMS = {
         GRAVITY_GRADIENT,
         rnea((*EVERYTHING, "inertia")),
         aba(("q", "qd", "tau", "inertia")),
-        *(with_inertia(a) for a in (INVERSE_MASS_MATRIX, CRBA, PIVOTS)),
-        *(with_inertia(a) for a in (energy.KINETIC_ENERGY, energy.POTENTIAL_ENERGY)),
+        *(with_given(a, "inertia") for a in (INVERSE_MASS_MATRIX, CRBA, PIVOTS)),
+        *(with_given(a, "armature") for a in (aba(("q", "qd", "tau")), CRBA)),
+        *(with_given(a, "inertia") for a in (energy.KINETIC_ENERGY, energy.POTENTIAL_ENERGY)),
     )
 }
 

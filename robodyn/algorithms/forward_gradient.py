@@ -32,7 +32,7 @@ from robodyn.sweeps import (
     PairBlocks,
     PairOutput,
     Written,
-    with_inertia,
+    with_given,
 )
 
 
@@ -96,7 +96,7 @@ def bias_and_mass_matrix(inputs: tuple[str, ...] = ("q", "qd")) -> Algorithm:
 
 
 def _mass_matrix(inputs: tuple[str, ...]) -> Algorithm:
-    return with_inertia(CRBA) if "inertia" in inputs else CRBA
+    return with_given(CRBA, "inertia") if "inertia" in inputs else CRBA
 
 
 @cache

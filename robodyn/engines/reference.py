@@ -329,7 +329,9 @@ class Run:
             matrices = self.matrices[name]
             if output.diagonal is not None:
                 diagonal = np.arange(model.nv)
-                matrices[0, diagonal, diagonal] += getattr(model, output.diagonal).astype(self.dtype)[:, None]
+                given = output.diagonal in self.algorithm.inputs
+                added = self.inputs[output.diagonal].T if given else getattr(model, output.diagonal)[:, None]
+                matrices[0, diagonal, diagonal] += added.astype(self.dtype)
             return np.moveaxis(matrices[0] if output.rows is None else matrices, -1, 0)
         if isinstance(output, BodyOutput):
             matrix = np.moveaxis(self.matrices[name], -1, 0)

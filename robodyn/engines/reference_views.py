@@ -60,6 +60,8 @@ class Bodies:
     @cached_property
     def armature(self) -> tuple[Array, ...]:
         """One scalar per degree of freedom."""
+        if "armature" in self.run.algorithm.inputs:
+            return self.run.tree_input("armature", self.dofs)
         columns: tuple[Array, ...] = _columns(self.run.model.tree_armature[self.dofs], self.run.dtype)
         return columns
 

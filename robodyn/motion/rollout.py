@@ -22,15 +22,18 @@ import numpy as np
 from robodyn import exact
 from robodyn.arguments import Array, count, finite_real, flag, one_of, real_array, require_finite, row_named
 from robodyn.array_library import Library
-from robodyn.chains import on_inertia, step_of
-from robodyn.engines.protocol import Marching
+from robodyn.cached import cached_property
+from robodyn.chains import COEFFICIENTS, RESISTANCES, Chain, Step, on_inertia, step_of
+from robodyn.engines.protocol import Engine, Marching
+from robodyn.engines.recursions import recursive_engine
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.files import require_writable
-from robodyn.integrators import INTEGRATORS
-from robodyn.messages import brief
+from robodyn.integrators import INTEGRATORS, STABLE, Resisted
+from robodyn.messages import brief, users_line
 from robodyn.motion.result import Rollout
 from robodyn.queries.call import Call
-from robodyn.questions import QUESTIONS, Asked
+from robodyn.questions import BASE, QUESTIONS, Asked
+from robodyn.sweeps import Algorithm
 
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
@@ -40,6 +43,8 @@ Policy = Callable[[float, Array, Array], Any]
 
 FORWARD_DYNAMICS = QUESTIONS["forward_dynamics"]
 _MOST_STEPS = 1 << 40
+_LOOKED_AT, _POWERS = 16, 12
+"""States whose damping is looked at, and how closely."""
 _WINDOW_SCALARS = 1 << 18
 """Scalars of states in a window: some milliseconds of work, and in a cache what one window leaves to the next."""
 _LONGEST_WINDOW = 1024
@@ -59,8 +64,7 @@ def rollout(
     dt: float,
     steps: int,
     integrator: str,
-    f_ext: Any,
-    inertia: Any,
+    given: Mapping[str, Any],
     policy: Policy | None,
     save_every: int | None,
     checkpoint: str | os.PathLike[str] | None,
@@ -81,9 +85,8 @@ def rollout(
         raise ArgumentError(f"policy: got {got}; wanted a function of (t, q, qd) that returns tau, and no tau then")
     file = None if checkpoint is None else _Checkpoint(require_writable(checkpoint, "checkpoint"))
     start = Call(dyn, {"q": q0, "qd": qd0})
-    given = {"tau": tau, "f_ext": f_ext, "inertia": inertia}
     with _memory_for(start.batch):
-        run = _Run(dyn, start, seconds, steps, integrator, given, policy)
+        run = _Run(dyn, start, seconds, steps, integrator, {"tau": tau, **given}, policy)
     trajectory = _Trajectory(run, every, out)
     _follow(run, trajectory, file, flag("progress", progress))
     return trajectory.finished()
@@ -124,25 +127,65 @@ class _Run:
         self.given = {name: self._read(name, value) for name, value in given.items() if value is not None}
         if "tau" not in self.given:
             self.given["tau"] = self.library.xp.zeros((1, start.batch, dyn.model.nv), dyn.dtype)
-        inputs = tuple(name for name in ("q", "qd", "tau", "f_ext") if name in ("q", "qd") or name in self.given)
-        dynamics = FORWARD_DYNAMICS.task(Asked(dyn.model, inputs))
-        self.task = on_inertia(dynamics) if "inertia" in self.given else dynamics
+        if "gravity" in self.given:
+            self.given["dV0"] = self._against_gravity(self.given.pop("gravity"))
+        self.step = self._chosen()
         dyn._require_regular(start)
         if start.checked:
             start.require_attitudes()
         start.library = self.library
+        self._warn_of_damping()
+
+    def _chosen(self) -> Step:
+        """What a step is."""
+        dyn, given = self.dyn, self.given
+        inputs = tuple(name for name in ("q", "qd", "tau", "f_ext") if name in ("q", "qd") or name in given)
+        dynamics = FORWARD_DYNAMICS.task(Asked(dyn.model, inputs))
+        task = cast(Algorithm | Chain, on_inertia(dynamics) if "inertia" in given else dynamics)
+        forces = tuple(name for name in RESISTANCES if name in dyn.joint_forces or name in given)
+        return step_of(task, self.integrator, forces, tuple(name for name in COEFFICIENTS if name in given))
+
+    def _warn_of_damping(self) -> None:
+        """Say that explicit steps are too long for the damping of the first states."""
+        most = STABLE.get(self.integrator)
+        if most is None or "damping" not in self.step.joint_forces or not self.start.batch:
+            return
+        rows = {name: array[0][:_LOOKED_AT] for name, array in self.given.items()}
+        q = self.first()[0][:_LOOKED_AT]
+        with np.errstate(all="ignore"):
+            rate = _Arrays(self, {name: rows[name] for name in rows if name not in ("f_ext", *BASE)}).fastest(q)
+        if rate * self.dt > most:
+            warnings.warn(
+                f"rollout: {self.integrator!r} is unstable at dt={self.dt:g}: damping takes velocities away at "
+                f"{rate:.3g} per second, and the longest step for that is {most / rate:.3g} s; 'semi_implicit_euler' "
+                "takes damping implicitly",
+                RuntimeWarning,
+                stacklevel=users_line(),
+            )
+
+    def _against_gravity(self, gravity: Array) -> Array:
+        """dV0 under which the model's gravity feels like another."""
+        xp, given = self.library.xp, self.given.get("dV0")
+        own = self.library.constant(self.dyn.model.gravity.astype(self.dyn.dtype))
+        upward = xp.zeros((*gravity.shape[:-1], 6), self.dyn.dtype)
+        upward[..., 3:] = own - gravity
+        return cast(Array, upward if given is None else given + upward)
 
     def _read(self, name: str, value: Any) -> Array:
         """(steps, B, ...), or (1, B, ...) for what does not change: an axis more than the batch has is time."""
-        shape, leading = self.dyn.argument_shapes[name], self.start.leading
+        model, leading = self.dyn.model, self.start.leading
+        shapes = {"gravity": (3,), **dict.fromkeys(COEFFICIENTS, (model.nv,)), **self.dyn.argument_shapes}
+        shape, stays = shapes[name], name in ("inertia", "gravity", *COEFFICIENTS)
         array = real_array(name, value, shape, self.dyn.dtype, read=self.outer.array)
         if self.start.checked:
             require_finite(name, array, len(shape))
-        timed = array.ndim - len(shape) > len(leading) and name != "inertia"
+        if name in COEFFICIENTS and bool((array < 0.0).any()):
+            raise ArgumentError(f"{name}: got {brief(float(array[array < 0.0][0]))}; wanted numbers of at least 0")
+        timed = array.ndim - len(shape) > len(leading) and not stays
         try:
             whole = np.broadcast_to(array, (*((self.steps,) if timed else ()), *leading, *shape))
         except ValueError:
-            each = f", or {(self.steps, *leading, *shape)} for one in each step" if name != "inertia" else ""
+            each = "" if stays else f", or {(self.steps, *leading, *shape)} for one in each step"
             raise ArgumentError(
                 f"{name}: got shape {array.shape} for {self.steps} steps of states {leading}; wanted "
                 f"{(*leading, *shape)}{each}"
@@ -215,9 +258,14 @@ class _Run:
             q[1], qd[1] = INTEGRATORS[self.integrator](_Arrays(self, given), q[0], qd[0], self.dt)
 
     def _marched(self, states: tuple[Array, Array], given: Mapping[str, Array]) -> bool:
-        step = step_of(self.task, self.integrator, self.dyn.joint_forces)
         with _memory_for(self.start.batch):
-            return isinstance(self.engine, Marching) and self.engine.march(step, states, given, self.dt)
+            return isinstance(self.engine, Marching) and self.engine.march(self.step, states, given, self.dt)
+
+    @cached_property
+    def recursions(self) -> Engine:
+        """An engine that runs algorithms on NumPy arrays."""
+        chosen = replace(self.dyn._options, engine="auto")
+        return recursive_engine(self.dyn.model, self.dyn.dtype, chosen)
 
     def _asked(self, policy: Policy, k: int, q: Array, qd: Array) -> Array:
         """tau (B, nv) of a policy, which gets copies: it may keep them, or write to them."""
@@ -235,24 +283,57 @@ class _Run:
         return self.inward(self._in_rows(whole, 1))
 
 
-class _Arrays:
+class _Arrays(Resisted):
     """A robot for integrators: coordinates and vectors are arrays (B, ...)."""
 
     def __init__(self, run: _Run, given: Mapping[str, Array]) -> None:
-        self._run, self._given = run, given
+        model, library, dtype = run.dyn.model, run.library, run.dyn.dtype
+        names = (*run.step.joint_forces, *(("armature",) if "armature" in run.step.asks else ()))
+        own = {name: library.constant(getattr(model, name).astype(dtype)) for name in names if name not in given}
+        super().__init__(given["tau"], {name: given[name] if name in given else own[name] for name in names})
+        self._run, self._given = run, {name: array for name, array in given.items() if name not in COEFFICIENTS}
 
-    def acceleration(self, q: Array, qd: Array) -> Array:
+    def solved(self, q: Array, qd: Array, tau: Array, armature: Array | None) -> Array:
         """qdd (B, nv)."""
         run, xp = self._run, self._run.library.xp
-        inputs = {**self._given, "q": q, "qd": qd}
-        call = run.start
-        call.inputs = inputs
-        run.dyn._take_joint_forces(FORWARD_DYNAMICS, call)
-        if not run.engine.normalizes:
-            call.inputs["q"] = run.dyn.model.unit_coordinates(q)
         qdd = xp.empty(qd.shape, qd.dtype)
-        run.engine.answer(FORWARD_DYNAMICS, "auto", call.inputs, {"qdd": qdd})
+        engine = run.engine if armature is None or run.engine.name != "scan" else run.recursions
+        if not engine.normalizes:
+            q = run.dyn.model.unit_coordinates(q)
+        inputs = {**self._given, "q": q, "qd": qd, "tau": tau}
+        if armature is None:
+            engine.answer(FORWARD_DYNAMICS, "auto", inputs, {"qdd": qdd})
+        else:
+            inputs["armature"] = xp.broadcast_to(armature, qd.shape)
+            self._solve(engine, inputs, qdd)
         return cast(Array, qdd)
+
+    def _solve(self, engine: Engine, inputs: Mapping[str, Array], qdd: Array) -> None:
+        """Accelerations on an armature that is given. No scan takes one: recursions do, on the host."""
+        run = self._run
+        if engine is run.engine:
+            engine.run(run.step.dynamics, inputs, {"qdd": qdd})
+            return
+        here = {name: run.library.to_numpy(array) for name, array in inputs.items()}
+        found = np.empty(qdd.shape, qdd.dtype)
+        engine.run(run.step.dynamics, here, {"qdd": found})
+        qdd[...] = run.library.like_numpy(found)
+
+    def fastest(self, q: Array) -> float:
+        """About the largest eigenvalue of H^-1 D of all states, 1/s, from below: powers of it, which accelerations from
+        rest are, and Rayleigh quotients."""
+        library, model = self._run.library, self._run.dyn.model
+        damping = np.broadcast_to(library.to_numpy(self._coefficients["damping"]), (q.shape[0], model.nv))
+        x = np.random.default_rng(0).uniform(0.5, 1.0, damping.shape).astype(damping.dtype)
+        still, armature, rate = library.like_numpy(np.zeros_like(x)), self._coefficients.get("armature"), 0.0
+        free = library.to_numpy(self.solved(q, still, still, armature))
+        for _ in range(_POWERS):
+            force = damping * x
+            moved = library.to_numpy(self.solved(q, still, library.like_numpy(force), armature)) - free
+            rates = (force * moved).sum(axis=-1) / (force * x).sum(axis=-1)
+            rate = max(rate, float(np.where(np.isfinite(rates), rates, 0.0).max(initial=0.0)))
+            x = moved / np.abs(moved).max(axis=-1, initial=0.0)[:, None]
+        return rate
 
     def moved(self, q: Array, u: Array) -> Array:
         """q (+) u (B, nq)."""

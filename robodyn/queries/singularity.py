@@ -15,7 +15,7 @@ from robodyn.engines.make import make_engine
 from robodyn.engines.options import AUTO, REFERENCE, Options
 from robodyn.engines.protocol import Engine
 from robodyn.model import Model
-from robodyn.sweeps import Algorithm, with_inertia
+from robodyn.sweeps import Algorithm, with_given
 
 ROUNDING_ERRORS = 32.0
 """A pivot that is no larger than that many of its rounding errors counts as zero: no two digits of it are certain.
@@ -120,7 +120,7 @@ def _pivots(model: Model, engine: Engine, given: dict[str, Array], tolerance: fl
     batch = len(given["q"])
 
     def run(algorithm: Algorithm, **outputs: Array) -> None:
-        engine.run(with_inertia(algorithm) if "inertia" in given else algorithm, given, outputs)
+        engine.run(with_given(algorithm, "inertia") if "inertia" in given else algorithm, given, outputs)
 
     with np.errstate(all="ignore"):
         if model.has_mimic:

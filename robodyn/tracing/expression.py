@@ -161,6 +161,9 @@ class Expression:
     def __neg__(self) -> Value:
         return negated(self)
 
+    def __abs__(self) -> Value:
+        return _FUNCTIONS[np.abs](self)
+
     def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
         function = _FUNCTIONS.get(ufunc)
         if function is None or method != "__call__" or kwargs:

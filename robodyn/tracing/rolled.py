@@ -109,7 +109,7 @@ class _Tracer:
             Xtree=Transform(X[:9], X[9:]),  # type: ignore[arg-type]
             inertia=Inertia(inertia[0], inertia[1:4], inertia[4:]),  # type: ignore[arg-type]
             pitch=pitch,
-            armature=self.symbols(subject, "armature", kind.nv) if self.armature else (0.0,) * kind.nv,
+            armature=self.symbols(subject, "armature", kind.nv) if self.armature else given("armature", kind.nv),
             q=_unit_quaternion(kind, given("q", kind.nq)),
             qd=given("qd", kind.nv),
             qdd=given("qdd", kind.nv),

@@ -5,39 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from robodyn.algorithms.manifold import joint_by_joint, scalars
 from robodyn.chains import Step, StepPart
-from robodyn.integrators import INTEGRATORS
+from robodyn.integrators import INTEGRATORS, Resisted
 from robodyn.model import Model
 from robodyn.tracing.expression import Value
 
-_STILL = 1e-30
-"""m/s or rad/s, far below which dry friction vanishes instead of jumping."""
 _Scalars: TypeAlias = Sequence[Value]
+_Accelerations: TypeAlias = Callable[[Mapping[str, _Scalars]], _Scalars]
 
 
-class TracedSystem:
+class TracedSystem(Resisted):
     """A robot for integrators: vectors are arrays of expressions, so that they add and scale.
 
     `accelerations` are those of a state given as inputs by name.
     """
 
-    def __init__(
-        self, model: Model, task: Step, tau: _Scalars, accelerations: Callable[[Mapping[str, _Scalars]], _Scalars]
-    ) -> None:
-        self._model, self._task, self._tau, self._accelerations = model, task, tau, accelerations
+    def __init__(self, model: Model, task: Step, given: Mapping[str, _Scalars], accelerations: _Accelerations) -> None:
+        names = (*task.joint_forces, *(("armature",) if "armature" in task.asks else ()))
+        super().__init__(
+            scalars(given["tau"]),
+            {name: scalars(given[name] if name in given else getattr(model, name).tolist()) for name in names},
+        )
+        self._model, self._accelerations = model, accelerations
 
-    def acceleration(self, q: Any, qd: Any) -> Any:
+    def solved(self, q: Any, qd: Any, tau: Any, armature: Any) -> Any:
         """qdd (nv,)."""
-        tau = scalars(self._tau)
-        if "damping" in self._task.joint_forces:
-            tau = tau - self._model.damping * qd
-        if "friction" in self._task.joint_forces:
-            signs = scalars([v * (1.0 / (np.abs(v) + _STILL)) for v in qd])
-            tau = tau - self._model.friction * signs
-        return scalars(self._accelerations({"q": list(q), "qd": list(qd), "tau": list(tau)}))
+        state = {"q": q, "qd": qd, "tau": tau} | ({} if armature is None else {"armature": armature})
+        return scalars(self._accelerations({name: list(values) for name, values in state.items()}))
 
     def moved(self, q: Any, u: Any) -> Any:
         """q (+) u (nq,)."""
@@ -48,14 +43,11 @@ class TracedSystem:
         return joint_by_joint(self._model, "v", lambda kind, at, along: kind.bracket(tuple(a[along]), tuple(b[along])))
 
 
-_Accelerations: TypeAlias = Callable[[Mapping[str, _Scalars]], _Scalars]
-
-
 def stepped(
     model: Model, task: Step, given: Mapping[str, _Scalars], accelerations: _Accelerations
 ) -> dict[str, _Scalars]:
     """The state after a step, as expressions of the inputs given."""
-    system = TracedSystem(model, task, given["tau"], accelerations)
+    system = TracedSystem(model, task, given, accelerations)
     # The time, too, is an array: (1,) beside (nv,).
     q, qd = INTEGRATORS[task.integrator](system, *(scalars(given[name]) for name in ("q", "qd", "dt")))
     return {"q_next": list(q), "qd_next": list(qd)}

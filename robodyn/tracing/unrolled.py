@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from robodyn.chains import (
+    STEP_INPUTS,
     Along,
     Configuration,
     Derivative,
@@ -73,10 +74,11 @@ def input_shapes(model: Model, algorithm: Traceable, base: Iterable[str] = ()) -
         extra = {name: output_shape(model, like) for name, like in algorithm.extra.items()}
         return {**input_shapes(model, algorithm.task, base), **extra}
     per_body = {name: (model.n_bodies, width) for name, width in PER_BODY.items()}
-    shapes = {"q": (model.nq,), **dict.fromkeys(PER_VELOCITY, (model.nv,)), **per_body, "dt": (1,)}
+    per_velocity = dict.fromkeys((*PER_VELOCITY, *STEP_INPUTS), (model.nv,))
+    shapes = {"q": (model.nq,), **per_velocity, **per_body, "dt": (1,)}
     known = algorithm.known if isinstance(algorithm, StepPart) else ()
     return {
-        **{name: shapes[name] for name in (*INPUTS, "dt") if name in algorithm.inputs},
+        **{name: shapes[name] for name in (*INPUTS, *STEP_INPUTS) if name in algorithm.inputs},
         **dict.fromkeys(known, (model.nv,)),
         **{name: (6,) for name in ("V0", "dV0") if name in base},
     }
@@ -218,7 +220,7 @@ class Trace:
             Xtree=Transform(tuple(X[:9]), tuple(X[9:])),
             inertia=Inertia(inertia[0], inertia[1:4], inertia[4:]),  # type: ignore[arg-type]
             pitch=pitch,
-            armature=tuple(model.tree_armature[v : v + kind.nv].tolist()),
+            armature=self._armature(v, kind.nv),
             q=self._given("q", q, kind.nq),
             qd=self._given("qd", v, kind.nv),
             qdd=self._given("qdd", v, kind.nv),
@@ -227,6 +229,11 @@ class Trace:
             f_ext=Force(force[:3], force[3:]),  # type: ignore[arg-type]
             unit=(0.0,) * kind.nv,
         )
+
+    def _armature(self, start: int, count: int) -> tuple[Value, ...]:
+        if "armature" in self.inputs:
+            return self._given("armature", start, count)
+        return tuple(self.model.tree_armature[start : start + count].tolist())
 
     def _base_motion(self, name: str) -> Motion:
         if name not in self.inputs:
@@ -339,7 +346,9 @@ class Trace:
         model, nv = self.model, self.model.nv
         H: dict[tuple[int, int, int], Value] = {}
         if output.diagonal is not None:
-            H = {(0, k, k): a for k, a in enumerate(getattr(model, output.diagonal).tolist())}
+            given = output.diagonal in self.inputs
+            added = self.inputs[output.diagonal][1] if given else getattr(model, output.diagonal).tolist()
+            H = {(0, k, k): a for k, a in enumerate(added)}
         source, multiplier = model.v_source.tolist(), model.v_multiplier.tolist()
         for i, j, written in self.pairs:
             rows, columns = int(model.v_start[j]), int(model.v_start[i])

@@ -431,7 +431,7 @@ def test_gpu_rollouts_in_parts(robot: str, options: GpuOptions, host: HostDevice
     """Where a step is no single program, its parts are, and the dynamics are any kernel between them."""
     if options == GpuOptions():
 
-        def refused(*_: Any) -> Any:
+        def refused(*_: Any, **__: Any) -> Any:
             raise rd.UnavailableError("too large")
 
         monkeypatch.setattr(engine, "marching_kernel", refused)
@@ -446,6 +446,24 @@ def test_gpu_rollouts_in_parts(robot: str, options: GpuOptions, host: HostDevice
     found = dyn.rollout(*there(q, qd, tau), 1e-3, 3, integrator="rk4", f_ext=there(f_ext)[0])
     assert [name for name, _ in host.launches].count("part") == 3 * 5
     compare((found.q, found.qd), (wanted.q, wanted.qd), 1e-10)
+
+
+@pytest.mark.parametrize("options", [GpuOptions(), GpuOptions("warp"), GpuOptions("warp", "split")])
+@pytest.mark.parametrize("integrator", ["semi_implicit_euler", "midpoint"])
+@pytest.mark.some(of=2, rest="kernels")
+def test_gpu_rollouts_with_coefficients_of_each_state(integrator: str, options: GpuOptions, host: HostDevice) -> None:
+    """Armature that a step adds to is an input of the dynamics, also of those that are rolled; so is a moving base."""
+    model = rd.random_tree(5, seed=2, joints=("revolute", "spherical"))
+    q, qd, tau = random_states(model, (3,))
+    rng = np.random.default_rng(1)
+    given = {name: rng.uniform(0.1, 2.0, (3, model.nv)) for name in ("armature", "damping", "friction")}
+    given |= {"gravity": rng.normal(size=3), "V0": rng.normal(size=(4, 3, 6)), "dV0": rng.normal(size=(3, 6))}
+    wanted = rd.Dynamics(model, engine="reference").rollout(q, qd, tau, 1e-3, 4, integrator=integrator, **given)
+    there_given = {name: there(array)[0] for name, array in given.items()}
+    dyn = rd.Dynamics(model, engine="gpu", gpu=options)
+    found = dyn.rollout(*there(q, qd, tau), 1e-3, 4, integrator=integrator, **there_given)
+    compare((found.q, found.qd), (wanted.q, wanted.qd), 1e-10)
+    assert ("march" if options == GpuOptions() else "part") in {name for name, _ in host.launches}
 
 
 def test_gpu_programs_say_what_the_assembler_makes_of_them(arm: rd.Model, host: HostDevice) -> None:

@@ -131,6 +131,7 @@ class Walker:
         pitch = Opaque(m.pitch[i])
         X = opaque(m.Xtree[i])
         I = opaque(self.inputs["inertia"][i] if "inertia" in self.algorithm.inputs else m.inertia[i])
+        tree.setdefault("armature", m.tree_armature[v : v + kind.nv])
         given = {name: opaque(tree[name]) if name in tree else (0.0,) * kind.nv for name in ("q", *PER_VELOCITY)}
         force = opaque(self.inputs["f_ext"][i]) if "f_ext" in self.algorithm.inputs else (0.0,) * 6
         return SimpleNamespace(
@@ -139,7 +140,6 @@ class Walker:
             Xtree=Transform(X[:9], X[9:]),
             inertia=Inertia(I[0], I[1:4], I[4:]),
             pitch=pitch,
-            armature=opaque(m.tree_armature[v : v + kind.nv]),
             f_ext=Force(force[:3], force[3:]),
             unit=tuple(Opaque(lane == v + c) for c in range(kind.nv)),
             **given,
@@ -247,9 +247,11 @@ class Walker:
                         )
                         at = (columns, rows) if blocks.transposed else (rows, columns)
                         tree[at] = block.swapaxes(0, 1) if blocks.transposed else block
-            if output.diagonal is not None:
+            given = output.diagonal in self.algorithm.inputs
+            if output.diagonal is not None and not given:
                 tree[:, :, 0] += np.diag(getattr(m, f"tree_{output.diagonal}"))
             matrices = np.einsum("ya,yzp,zb->pab", G, tree, G)
+            matrices[0] += np.diag(self.inputs[output.diagonal]) if given else 0.0
             return matrices[0] if output.rows is None else matrices
         if isinstance(output, LinkColumnOutput):
             tree = np.zeros((len(m.link_names), output.rows, m.nv_tree))
@@ -288,7 +290,7 @@ def test_every_algorithm_runs_on_opaque_scalars(name, mimic):
         pytest.skip("solves for accelerations of every joint: for models without mimicking joints")
     rng = np.random.default_rng(1)
     q, qd, qdd = random_states(model, seed=2)
-    inputs = {"q": q, "qd": qd, "qdd": qdd, "tau": qdd, "vector": qd[::-1]}
+    inputs = {"q": q, "qd": qd, "qdd": qdd, "tau": qdd, "vector": qd[::-1], "armature": np.abs(qd)}
     inputs["f_ext"] = rng.standard_normal((model.n_bodies, 6))
     inputs["inertia"] = model.inertia * rng.uniform(0.8, 1.2, (model.n_bodies, 1))
     inputs |= {"V0": rng.standard_normal(6), "dV0": rng.standard_normal(6)}

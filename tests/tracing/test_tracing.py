@@ -134,7 +134,10 @@ def arrays_for(model, shape, seed):
     rng = np.random.default_rng(seed + 1)
     arrays = {"q": q, "qd": qd, "qdd": qdd, "tau": 5.0 * qdd, "f_ext": rng.standard_normal((*shape, model.n_bodies, 6))}
     arrays["inertia"] = model.inertia * rng.uniform(0.8, 1.2, (*shape, model.n_bodies, 1))
-    arrays["vector"] = rng.standard_normal((*shape, model.nv))
+    arrays["vector"], arrays["armature"] = (
+        rng.standard_normal((*shape, model.nv)),
+        rng.uniform(0.1, 2.0, (*shape, model.nv)),
+    )
     return arrays | {"V0": rng.standard_normal((*shape, 6)), "dV0": rng.standard_normal((*shape, 6))}
 
 

@@ -31,7 +31,7 @@ from robodyn.engines.protocol import Calls, Engine, Explanation
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.errors import RobodynError, UnavailableError
 from robodyn.model import Model
-from robodyn.questions import Question
+from robodyn.questions import BASE, Question
 from robodyn.sweeps import Algorithm, PairOutput
 from robodyn.tracing.unrolled import input_shapes, output_shape
 
@@ -89,8 +89,8 @@ class CpuEngine(Engine):
         self._compiling: dict[tuple[Any, ...], threading.Thread] = {}
         self._workspaces: dict[int, list[tuple[int, Array]]] = {}
         self._scratch: Scratch | None = None
-        self._steps: dict[Step, tuple[Kernel, ...]] = {}
-        self._marches: dict[tuple[Step, bool], March] = {}
+        self._steps: dict[tuple[Step, tuple[str, ...]], tuple[Kernel, ...]] = {}
+        self._marches: dict[tuple[Step, tuple[str, ...], bool], March] = {}
 
     def request(self, algorithm: Traceable, base: tuple[str, ...] = (), link: int | None = None) -> Request:
         """What a kernel is asked for."""
@@ -194,12 +194,13 @@ class CpuEngine(Engine):
 
     def march(self, step: Step, states: tuple[Array, Array], given: Mapping[str, Array], dt: float) -> bool:
         """Follow a step from the first row of states to the last; see `protocol.Engine`."""
-        key = step, states[0].shape[1] == 1
+        base = tuple(name for name in BASE if name in given)
+        key = step, base, states[0].shape[1] == 1
         if key not in self._marches:
             try:
                 calls = self._calls(*key)
             except UnavailableError:  # it does not compile: accelerations may
-                self._steps[step] = calls = ()
+                self._steps[step, base] = calls = ()
             if not calls:
                 return False
             self._marches[key] = March(self.compiler, step, calls)
@@ -207,14 +208,15 @@ class CpuEngine(Engine):
             self._marches[key].run(self.launch, states, given, dt)
         return True
 
-    def _calls(self, step: Step, single: bool) -> Sequence[Call]:
+    def _calls(self, step: Step, base: tuple[str, ...], single: bool) -> Sequence[Call]:
         """The kernels of a step, nothing where there are none."""
-        if step not in self._steps:
-            self._steps[step] = self.compiler.step(self.request(step)) if self.model.n_bodies else ()
-        kernels = self._steps[step]
+        if (step, base) not in self._steps:
+            request = self.request(step, base)
+            self._steps[step, base] = self.compiler.step(request) if self.model.n_bodies else ()
+        kernels = self._steps[step, base]
         if len(kernels) <= 1:
             return whole_step(step, *kernels) if kernels else ()
-        return step_in_parts(step, kernels, self.kernel(step.dynamics, single=single))
+        return step_in_parts(step, kernels, self.kernel(step.dynamics, base, single=single))
 
     def prepare(self, algorithm: Task) -> None:
         """Compile an algorithm now."""

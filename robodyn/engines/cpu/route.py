@@ -115,7 +115,7 @@ def parts_of(request: Request) -> Iterator[Request]:
     if isinstance(task, Units):
         yield replace(request, algorithm=task.algorithm)
     elif isinstance(task, Step):
-        yield from (replace(request, algorithm=part) for part in task.parts)
+        yield from (replace(request, algorithm=part, base=()) for part in task.parts)
     elif isinstance(task, Chain):
         left: set[str] = set()
         for stage in task.stages:

@@ -27,7 +27,7 @@ from robodyn.engines.reference import ReferenceEngine
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.messages import brief
 from robodyn.model import Model
-from robodyn.questions import Question
+from robodyn.questions import BASE, Question
 from robodyn.tracing.unrolled import output_shape
 
 _ROOM = 4
@@ -158,7 +158,7 @@ class GpuEngine(Engine):
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._choices: dict[tuple[Any, ...], Variant] = {}
         self._staging = Staging(self.device)
-        self._marches: dict[Step, tuple[Launch, ...]] = {}
+        self._marches: dict[tuple[Step, tuple[str, ...]], tuple[Launch, ...]] = {}
 
     # What runs.
 
@@ -289,7 +289,8 @@ class GpuEngine(Engine):
     def march(self, step: Step, states: tuple[Array, Array], given: Mapping[str, Array], dt: float) -> bool:
         """Follow a step from the first row of states to the last; see `protocol.Marching`."""
         require_own_process(self._process)
-        launches = self._marching(step)
+        base = tuple(name for name in BASE if name in given)
+        launches = self._marching(step, base)
         if not launches:
             return False
         (q, qd), xp = states, self.device.xp
@@ -317,7 +318,8 @@ class GpuEngine(Engine):
     ) -> None:
         """A launch for each part of each step, with the dynamics between them."""
         (q, qd), xp, batch = states, self.device.xp, states[0].shape[1]
-        plan = self.plan(step.dynamics, self.variant(step.dynamics, batch))
+        base = tuple(name for name in BASE if name in given)
+        plan = self.plan(step.dynamics, self.variant(step.dynamics, batch), base)
         like = {"q": q[0], "qd": qd[0]}
         between = {name: xp.empty(like[which].shape, self.dtype) for name, which in step.between.items()}
         for k in range(len(q) - 1):
@@ -326,22 +328,22 @@ class GpuEngine(Engine):
             for part, launch in zip(step.parts, launches, strict=True):
                 launch(arrays, batch, xp)
                 if not part.last:
-                    at = {name: arrays[part.at(name)] for name in step.dynamics.inputs}
+                    at = {name: arrays[part.at(name)] for name in (*step.dynamics.inputs, *base)}
                     self._run_on_device(plan, at, {"qdd": arrays[part.asked]}, batch)
 
-    def _marching(self, step: Step) -> tuple[Launch, ...]:
+    def _marching(self, step: Step, base: tuple[str, ...]) -> tuple[Launch, ...]:
         """The kernel of a step's march, or those of its parts where that would be too large; nothing where there are
         none: then steps are made by their accelerations."""
-        if step not in self._marches:
+        if (step, base) not in self._marches:
             found: tuple[Launch, ...] = ()
             if self.model.n_bodies and self.options.kernel in ("auto", "unrolled"):
-                found = self._launched(lambda: [marching_kernel(self.model, step, self.dtype)])
+                found = self._launched(lambda: [marching_kernel(self.model, step, self.dtype, base=base)])
             if self.model.n_bodies and not found:
                 found = self._launched(
                     lambda: [unrolled_kernel(self.model, part, self.dtype, name="part") for part in step.parts]
                 )
-            self._marches[step] = found
-        return self._marches[step]
+            self._marches[step, base] = found
+        return self._marches[step, base]
 
     def _launched(self, sources: Callable[[], Sequence[KernelSource]]) -> tuple[Launch, ...]:
         """Kernels on the device, or none where one of them is too large."""

@@ -63,7 +63,7 @@ class SweepWriter:
     ) -> None:
         self.text, self.model, self.algorithm = text, model, algorithm
         self.code = AlgorithmCode(text, model, algorithm, base, link, given)
-        self.results = results
+        self.given, self.results = given, results
         self.outputs: dict[str, Ref] = {}
 
     def write(self) -> None:
@@ -309,13 +309,21 @@ class SweepWriter:
                     text.do(f"sum += {names['weight']}[m] * {entry};")
                 text.do(f"{ref.at('k')} = sum;")
         elif isinstance(output, PairOutput):
-            if output.diagonal is not None and getattr(self.model, output.diagonal).any():
-                nv = text.integer("nv", self.model.nv)
-                added = text.constant(f"own_{output.diagonal}", getattr(self.model, output.diagonal))
-                with text.shared("k", "0", nv):
-                    text.do(f"{self.outputs[name].at(f'k * ({nv} + 1)')} += {added}[k];")
+            if output.diagonal is not None:
+                self._add_to_diagonal(name, output.diagonal)
         elif isinstance(output, WorldOutput | LinkOutput | DofOutput):
             self._copy(name, self.code.field(output.field))
+
+    def _add_to_diagonal(self, name: str, added: str) -> None:
+        """Numbers that are given, or the model's where it has some."""
+        text, given, own = self.text, self.given.get(added), getattr(self.model, added)
+        if given is None and not own.any():
+            return
+        nv = text.integer("nv", self.model.nv)
+        table = text.constant(f"own_{added}", own) if given is None else ""
+        with text.shared("k", "0", nv):
+            entry = f"{table}[k]" if given is None else given.at("k")
+            text.do(f"{self.outputs[name].at(f'k * ({nv} + 1)')} += {entry};")
 
     def _copy(self, name: str, field: Ref) -> None:
         """An output that is a field, or the first part of one."""

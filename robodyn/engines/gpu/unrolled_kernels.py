@@ -197,7 +197,13 @@ def unrolled_kernel(
 
 
 def marching_kernel(
-    model: Model, step: Step, dtype: np.dtype[Any], name: str = "march", *, shared_bytes: int = SHARED_BYTES
+    model: Model,
+    step: Step,
+    dtype: np.dtype[Any],
+    name: str = "march",
+    *,
+    base: Iterable[str] = (),
+    shared_bytes: int = SHARED_BYTES,
 ) -> KernelSource:
     """The kernel that makes many steps of an integrator; arguments are those of `unrolled_kernel`.
 
@@ -205,7 +211,7 @@ def marching_kernel(
         ArgumentError: a constant of the model is beyond the precision.
         UnavailableError: a step's program is too large.
     """
-    return print_program(traced(model, step), dtype, name, shared_bytes=shared_bytes, march=True)
+    return print_program(traced(model, step, base), dtype, name, shared_bytes=shared_bytes, march=True)
 
 
 def print_program(

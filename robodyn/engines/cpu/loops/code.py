@@ -328,12 +328,18 @@ done:
             body.do(f"call void @couple(ptr {to}, ptr {target}, {tables}, i64 {self._integer(f'tree {name}')})")
 
     def _add_diagonal(self, name: str) -> None:
-        """Add the model's own numbers on the diagonal of a matrix that has them."""
+        """Add the model's own numbers, or those that are given, on the diagonal of a matrix that has them."""
         output = self.module.algorithm.outputs[name]
-        given = output.diagonal if isinstance(output, PairOutput) else None
-        if given == "damping" or (given == "armature" and self.module.traits.armature):
-            to, diagonal = self.bases[f"out {name}"], self.bases[f"own_{given}"]
-            self.body.do(f"call void @add_diagonal(ptr {to}, ptr {diagonal}, i64 {self._integer('nv')})")
+        added = output.diagonal if isinstance(output, PairOutput) else None
+        if added in self.module.inputs:
+            which = "raw" if added in self.module.raw else "in"
+            self._add_to_diagonal("add_given_diagonal", name, f"{which} {added}")
+        elif added == "damping" or (added == "armature" and self.module.traits.armature):
+            self._add_to_diagonal("add_diagonal", name, f"own_{added}")
+
+    def _add_to_diagonal(self, function: str, name: str, added: str) -> None:
+        to, diagonal = self.bases[f"out {name}"], self.bases[added]
+        self.body.do(f"call void @{function}(ptr {to}, ptr {diagonal}, i64 {self._integer('nv')})")
 
     def _stage_out(self, number: int, name: str) -> None:
         module, body = self.module, self.body

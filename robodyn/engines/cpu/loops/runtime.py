@@ -172,7 +172,8 @@ def runtime_functions(kind: VectorType) -> str:
     - subtract(a, b, to, count): to[k] = a[k] - b[k];
     - couple(from, to, source, multiplier, offset, count): to[k] = multiplier[k] from[source[k]] + offset[k];
     - gather(from, to, pairs, weight, count): to[pairs[k][1]] += weight[k] from[pairs[k][0]];
-    - add_diagonal(to, diagonal, count): to[k (count + 1)] += diagonal[k].
+    - add_diagonal(to, diagonal, count): to[k (count + 1)] += diagonal[k], numbers of the model;
+    - add_given_diagonal: the same with vectors that are given.
     """
     T, S = kind.name, kind.scalar
     aligned = f"align {kind.itemsize}"
@@ -211,9 +212,13 @@ def runtime_functions(kind: VectorType) -> str:
   %after = call {T} @llvm.fmuladd.{kind.suffix}({T} %value, {T} %factor, {T} %before)
   store {T} %after, ptr %to.at, {aligned}
 """
-    diagonal = f"""  %value.at = getelementptr {S}, ptr %diagonal, i64 %k
+    own = f"""  %value.at = getelementptr {S}, ptr %diagonal, i64 %k
   %d = load {S}, ptr %value.at
-{broadcast(kind, "%d", "added")}  %columns = add i64 %count, 1
+{broadcast(kind, "%d", "added")}"""
+    given = f"""  %value.at = getelementptr {T}, ptr %diagonal, i64 %k
+  %added = load {T}, ptr %value.at, {anywhere}
+"""
+    diagonal = f"""  %columns = add i64 %count, 1
   %index = mul i64 %k, %columns
   %to.at = getelementptr {T}, ptr %to, i64 %index
   %before = load {T}, ptr %to.at, {anywhere}
@@ -229,5 +234,6 @@ def runtime_functions(kind: VectorType) -> str:
         + _counted("subtract", "ptr %a, ptr %b, ptr %to", "k", subtract)
         + _counted("couple", "ptr %from, ptr %to, ptr %source, ptr %multiplier, ptr %offset", "k", couple)
         + _counted("gather", "ptr %from, ptr %to, ptr %pairs, ptr %weight", "k", gather)
-        + _counted("add_diagonal", "ptr %to, ptr %diagonal", "k", diagonal)
+        + _counted("add_diagonal", "ptr %to, ptr %diagonal", "k", own + diagonal)
+        + _counted("add_given_diagonal", "ptr %to, ptr %diagonal", "k", given + diagonal)
     )

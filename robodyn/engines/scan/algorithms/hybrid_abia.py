@@ -50,7 +50,7 @@ from robodyn.sweeps import (
     Outward,
     Written,
     flatten,
-    with_inertia,
+    with_given,
 )
 
 # The recursion.
@@ -82,7 +82,7 @@ def _recursion(pool: Executor, state: State) -> Future[Array]:
     engine = _RECURSION.get(state.layout)
     if engine is None:
         engine = _RECURSION[state.layout] = recursive_engine(state.model, state.dtype, Options())
-    algorithm = with_inertia(ARTICULATED_COLUMNS) if state.given("inertia") else ARTICULATED_COLUMNS
+    algorithm = with_given(ARTICULATED_COLUMNS, "inertia") if state.given("inertia") else ARTICULATED_COLUMNS
     inputs = {name: state.layout.here(state.inputs[name]) for name in algorithm.inputs}
     U = np.empty((state.batch, 6, state.model.nv), state.dtype)
     work = partial(_articulated_columns, engine, algorithm, inputs, U)
