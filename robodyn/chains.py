@@ -17,7 +17,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.cached import cached_property
-from robodyn.integrators import IMPLICIT, INTEGRATORS, evaluations
+from robodyn.integrators import HOLDS, IMPLICIT, INTEGRATORS, evaluations
 from robodyn.joints import CODE
 from robodyn.model import Model
 from robodyn.sweeps import Algorithm, DofOutput, Output, PairOutput, Sweep, with_given
@@ -184,7 +184,11 @@ RESISTANCES = ("damping", "friction")
 """Joint forces: what they are called in a model, in `Dynamics(joint_forces=)`, and as inputs of steps."""
 COEFFICIENTS = ("armature", *RESISTANCES)
 """Numbers of degrees of freedom that can be given to a step instead of the model's."""
-STEP_INPUTS = (*RESISTANCES, "dt")
+TARGETS = ("kp", "kd", "q_des")
+"""Inputs of steps that drive joints: stiffness and damping of every degree of freedom, and a configuration."""
+LIMITS = ("effort", "velocity", "position")
+"""Limits of a model that a step can keep to."""
+STEP_INPUTS = (*RESISTANCES, *TARGETS, "dt")
 """Inputs of steps that are none of algorithms."""
 
 
@@ -193,25 +197,36 @@ class Step:
     """One step of an integrator over a time `dt`, an input (1,), under forces that stay as they are.
 
     `forward_dynamics`: what gives accelerations; `integrator`: a name in `robodyn.integrators`; `joint_forces`: which
-    to count, "damping" and "friction"; `given`: of the coefficients "armature", "damping", "friction" those that are
-    inputs instead of the model's.
+    to count, "damping" and "friction"; `given`: of `COEFFICIENTS` those that are inputs instead of the model's, and of
+    `TARGETS` those that there are; `limits`: of `LIMITS` those that it keeps to.
     """
 
     forward_dynamics: Algorithm | Chain
     integrator: str
     joint_forces: tuple[str, ...] = ()
     given: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
 
     @cached_property
     def name(self) -> str:
         """What it is, with what."""
-        given = (f"{name}_given" for name in self.given)
-        return "_".join((self.integrator, self.forward_dynamics.name, *self.joint_forces, *given))
+        words = (
+            *self.joint_forces,
+            *(f"{name}_given" for name in self.given),
+            *(f"{name}_kept" for name in self.limits),
+        )
+        return "_".join((self.integrator, self.forward_dynamics.name, *words))
 
     @property
     def implicit(self) -> bool:
-        """Whether it takes joint forces at the velocities that it leads to."""
-        return bool(self.joint_forces) and self.integrator in IMPLICIT
+        """Whether it takes forces at the velocities that it leads to."""
+        targets = [name for name in self.given if name in TARGETS]
+        return bool(self.joint_forces or targets or self.holds) and self.integrator in IMPLICIT
+
+    @property
+    def holds(self) -> bool:
+        """Whether it asks for accelerations once more, to hold joints at their limits."""
+        return "velocity" in self.limits or "position" in self.limits
 
     @cached_property
     def dynamics(self) -> Algorithm | Chain:
@@ -241,9 +256,17 @@ class Step:
         return tuple(name for name in ("q", "qd", "tau", "armature") if name in self.dynamics.inputs)
 
     @cached_property
+    def acting(self) -> tuple[str, ...]:
+        """What decides on forces within the step: inputs, or numbers of the model."""
+        armature = ("armature",) if "armature" in self.asks else ()
+        return ("tau", *armature, *self.joint_forces, *(name for name in TARGETS if name in self.given))
+
+    @cached_property
     def parts(self) -> tuple[StepPart, ...]:
         """What it does before, between and behind its evaluations of the dynamics."""
-        return tuple(StepPart(self, k) for k in range(evaluations(INTEGRATORS[self.integrator]) + 1))
+        return tuple(
+            StepPart(self, k) for k in range(evaluations(INTEGRATORS[self.integrator]) + HOLDS * self.holds + 1)
+        )
 
     @property
     def between(self) -> dict[str, str]:
@@ -304,10 +327,14 @@ class StepPart:
 
 @cache
 def step_of(
-    dynamics: Algorithm | Chain, integrator: str, joint_forces: tuple[str, ...] = (), given: tuple[str, ...] = ()
+    dynamics: Algorithm | Chain,
+    integrator: str,
+    joint_forces: tuple[str, ...] = (),
+    given: tuple[str, ...] = (),
+    limits: tuple[str, ...] = (),
 ) -> Step:
     """`Step`, the same object whenever it is asked for: engines know tasks by identity."""
-    return Step(dynamics, integrator, joint_forces, given)
+    return Step(dynamics, integrator, joint_forces, given, limits)
 
 
 @dataclass(frozen=True)

@@ -224,6 +224,10 @@ class Dynamics(
         gravity: ArrayLike | None = None,
         V0: ArrayLike | None = None,
         dV0: ArrayLike | None = None,
+        kp: ArrayLike | None = None,
+        kd: ArrayLike | None = None,
+        q_des: ArrayLike | None = None,
+        limits: Iterable[str] = (),
         save_every: int | None = 1,
         checkpoint: str | os.PathLike[str] | None = None,
         progress: bool = False,
@@ -250,6 +254,11 @@ class Dynamics(
             gravity: (..., 3) instead of the model's, m/s^2.
             V0: (..., 6) or (steps, ..., 6) velocity of the base, as elsewhere.
             dV0: (..., 6) or (steps, ..., 6) acceleration of the base, as elsewhere.
+            kp: (..., nv) stiffness, N/m or N m/rad: kp (q_des (-) q) is added to tau.
+            kd: (..., nv) damping of the drives, N s/m or N m s/rad: -kd qd is added to tau.
+            q_des: (..., nq) or (steps, ..., nq) what kp drives to.
+            limits: of the model's, "effort", "velocity" and "position" to keep to; the last two by the default
+                integrator alone.
             save_every: of this many states one is kept, and the last one; None for the first and the last alone.
             checkpoint: a file of NumPy's .npz format that what was computed is written to, at the start, now and then,
                 and at the end (`Rollout.load`). What is there is replaced by a whole file, or stays.
@@ -273,8 +282,10 @@ class Dynamics(
             RuntimeWarning: rows diverged, Ctrl-C, or a checkpoint that cannot be written after the start.
         """
         given = {"f_ext": f_ext, "inertia": inertia, "armature": armature, "damping": damping, "friction": friction}
-        given |= {"gravity": gravity, "V0": V0, "dV0": dV0}
-        return rollout(self, q0, qd0, tau, dt, steps, integrator, given, policy, save_every, checkpoint, progress, out)
+        given |= {"gravity": gravity, "V0": V0, "dV0": dV0, "kp": kp, "kd": kd, "q_des": q_des}
+        return rollout(
+            self, q0, qd0, tau, dt, steps, integrator, given, limits, policy, save_every, checkpoint, progress, out
+        )
 
     def program(self, query: str) -> GeneratedCode | GeneratedKernels:
         """The code that answers a query: its mode, operation counts, readable text, IR and assembly.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 Vector: TypeAlias = Any
@@ -112,46 +113,138 @@ STABLE = {"euler": 2.0, "midpoint": 2.0, "rk4": 2.785}
 """By explicit integrator the largest dt k with which steps of v' = -k v do not grow."""
 STICTION = 1e-3
 """m/s or rad/s: dry friction grows in proportion to velocities below, and does not change above."""
+HOLDING = 1e5
+"""How many times what a joint moves is the armature that holds it: as much as single precision sees a force through."""
+HOLDS = 2
+"""How often a step decides which joints are held."""
+_RETURN = 0.2
+"""The share of the way back that a joint beyond its limits goes in a step."""
+_TINY = 1e-30
 
 
-class Resisted(ABC):
-    """A system whose joints resist their velocities: by damping d, a force -d qd, and by dry friction f, which is
-    -f qd / max(|qd|, STICTION). Subclasses also have `moved` and `bracket`.
+@dataclass(frozen=True)
+class Limits:
+    """Bounds that some degrees of freedom have: `on`, their numbers, (k,); `at`, their places in q, where the bounds
+    are positions; `bound` (k,)."""
 
-    Over a step from qd to qd + dt qdd both are -r (qd + dt qdd) with r = d + f / max(|qd|, STICTION), so that
-    (H + dt diag(r)) qdd = tau - bias - r qd: the dynamics of a robot with more armature, solved as ever.
+    on: Any
+    bound: Any
+    at: Any = None
 
-    `tau`: generalised forces; `coefficients`: "damping" and "friction" as far as they count, and "armature" where the
-    dynamics are told it; numbers of every degree of freedom.
+
+class Driven(ABC):
+    """A system whose joints are driven towards targets, resist their velocities and have limits. Subclasses also have
+    `moved` and `bracket`.
+
+    Forces are tau, held within the limits of effort, plus damping -d qd, and dry friction -f qd / max(|qd|, STICTION).
+    With targets there is kp (q_des (-) q) - kd qd in tau. Over a step from qd to qd + dt qdd = v, by which q moves:
+    damping and friction are -r v with r = d + f / max(|qd|, STICTION), and what drives is
+    kp (q_des (-) q - dt v) - kd v. So
+
+        (H + diag(dt (r + kd) + dt^2 kp)) qdd = tau - bias - r qd + kp (q_des (-) q - dt qd) - kd qd,
+
+    the dynamics of a robot with more armature, solved as ever. Where what drives is beyond the limit of effort it is
+    constant. Where v is beyond limits of velocity, or leads beyond those of position, the joint is held at the nearest
+    velocity that is not, by much armature, and the dynamics are solved again; then joints are let go that are pulled
+    back and not pushed, others are held, and they are solved once more (a primal-dual active set method, Hintermueller,
+    Ito and Kunisch 2002, of two iterations; what is still beyond loses the rest). A joint that is beyond its limits of
+    position already comes back by a fifth of the way in every step.
+
+    `given`: "tau", and "armature", "damping", "friction", "kp", "kd" and "q_des" as far as they count; `limits`: by
+    name "effort", "velocity", "lower" and "upper"; `moves`: the inertia that each degree of freedom moves, about.
     """
 
-    def __init__(self, tau: Vector, coefficients: Mapping[str, Vector]) -> None:
-        self._tau, self._coefficients = tau, coefficients
+    def __init__(self, given: Mapping[str, Any], limits: Mapping[str, Limits], moves: Vector | None) -> None:
+        self._given, self._limits, self._moves = given, limits, moves
 
     @abstractmethod
     def solved(self, q: Coordinates, qd: Vector, tau: Vector, armature: Vector | None) -> Vector:
         """qdd under generalised forces; `armature`: instead of the model's, None for that."""
 
+    @abstractmethod
+    def apart(self, q: Coordinates, other: Coordinates) -> Vector:
+        """other (-) q."""
+
+    @abstractmethod
+    def spread(self, values: Vector, on: Any) -> Vector:
+        """A number of every degree of freedom, zero but for those in `on`."""
+
     def acceleration(self, q: Coordinates, qd: Vector) -> Vector:
         """qdd at a state."""
+        tau, _ = self._driven(q, qd, None)
         resistance = self._resistance(qd)
-        tau = self._tau if resistance is None else self._tau - resistance * qd
-        return self.solved(q, qd, tau, self._coefficients.get("armature"))
+        tau = tau if resistance is None else tau - resistance * qd
+        return self.solved(q, qd, tau, self._given.get("armature"))
 
     def acceleration_over(self, q: Coordinates, qd: Vector, dt: Any) -> Vector:
         """qdd that is constant over a time."""
-        resistance = self._resistance(qd)
-        if resistance is None:
+        if "armature" not in self._given:
             return self.acceleration(q, qd)
-        armature = self._coefficients["armature"] + resistance * dt
-        return self.solved(q, qd, self._tau - resistance * qd, armature)
+        tau, armature = self._driven(q, qd, dt)
+        armature = self._given["armature"] + armature
+        resistance = self._resistance(qd)
+        if resistance is not None:
+            tau, armature = tau - resistance * qd, armature + resistance * dt
+        qdd = self.solved(q, qd, tau, armature)
+        if self._moves is None:
+            return qdd
+        wished = qdd
+        for _ in range(HOLDS):
+            beyond = self._beyond(q, qd + wished * dt, dt)
+            size = abs(beyond)
+            held = size / (size + _TINY)
+            bound = wished - beyond / dt
+            hold = HOLDING * held * self._moves
+            qdd = self.solved(q, qd, tau + hold * bound, armature + hold)
+            # Where a held joint would go: by how far its acceleration misses the bound, what holds it pushes.
+            wished = qdd + HOLDING * held * (qdd - bound)
+        return qdd - self._beyond(q, qd + qdd * dt, dt) / dt
+
+    def _driven(self, q: Coordinates, qd: Vector, dt: Any | None) -> tuple[Vector, Any]:
+        """What drives, and the armature that stands for how it changes over a time dt, if one is given."""
+        tau, slope, kp, kd = self._given["tau"], 0.0, self._given.get("kp"), self._given.get("kd")
+        if kp is not None:
+            way = self.apart(q, self._given["q_des"])
+            tau = tau + kp * (way if dt is None else way - qd * dt)
+            slope = slope if dt is None else slope + kp * dt * dt
+        if kd is not None:
+            tau = tau - kd * qd
+            slope = slope if dt is None else slope + kd * dt
+        if "effort" in self._limits:
+            on, bound = self._limits["effort"].on, self._limits["effort"].bound
+            asked = tau[..., on]
+            excess = _above(abs(asked) - bound)
+            tau = tau - self.spread(asked * (excess / (abs(asked) + _TINY)), on)
+            if not isinstance(slope, float):
+                slope = slope - self.spread(slope[..., on] * (excess / (excess + _TINY)), on)
+        return tau, slope
+
+    def _beyond(self, q: Coordinates, v: Vector, dt: Any) -> Vector:
+        """How far velocities are beyond what limits allow for a time dt."""
+        beyond = v * 0.0
+        for name, sign in (("upper", 1.0), ("lower", -1.0)):
+            if name in self._limits:
+                limit = self._limits[name]
+                room = sign * (limit.bound - q[..., limit.at])
+                most = (_above(room) - _RETURN * _above(-room)) / dt
+                beyond = beyond + self.spread(sign * _above(sign * v[..., limit.on] - most), limit.on)
+        if "velocity" in self._limits:
+            limit = self._limits["velocity"]
+            allowed = (v - beyond)[..., limit.on]
+            excess = _above(abs(allowed) - limit.bound)
+            beyond = beyond + self.spread(allowed * (excess / (abs(allowed) + _TINY)), limit.on)
+        return beyond
 
     def _resistance(self, qd: Vector) -> Vector | None:
         """r."""
-        found = self._coefficients.get("damping")
-        if "friction" in self._coefficients:
+        found = self._given.get("damping")
+        if "friction" in self._given:
             speed = abs(qd)
-            larger = 0.5 * (speed + STICTION + abs(speed - STICTION))
-            friction = self._coefficients["friction"] / larger
+            friction = self._given["friction"] / (STICTION + _above(speed - STICTION))
             found = friction if found is None else found + friction
         return found
+
+
+def _above(x: Vector) -> Vector:
+    """max(x, 0), without a branch; exactly zero where it is."""
+    return 0.5 * (x + abs(x))

@@ -20,15 +20,16 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from robodyn import exact
+from robodyn.algorithms.joint_limits import inertia_moved, limits_of
 from robodyn.arguments import Array, count, finite_real, flag, one_of, real_array, require_finite, row_named
 from robodyn.array_library import Library
 from robodyn.cached import cached_property
-from robodyn.chains import COEFFICIENTS, RESISTANCES, Chain, Step, on_inertia, step_of
+from robodyn.chains import COEFFICIENTS, LIMITS, RESISTANCES, TARGETS, Chain, Step, on_inertia, step_of
 from robodyn.engines.protocol import Engine, Marching
 from robodyn.engines.recursions import recursive_engine
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.files import require_writable
-from robodyn.integrators import INTEGRATORS, STABLE, Resisted
+from robodyn.integrators import IMPLICIT, INTEGRATORS, STABLE, Driven, Limits
 from robodyn.messages import brief, users_line
 from robodyn.motion.result import Rollout
 from robodyn.queries.call import Call
@@ -43,6 +44,8 @@ Policy = Callable[[float, Array, Array], Any]
 
 FORWARD_DYNAMICS = QUESTIONS["forward_dynamics"]
 _MOST_STEPS = 1 << 40
+_MOST_WORDS = 100
+"""Words of `limits` that are looked at: a few, or somebody's iterator has no end."""
 _LOOKED_AT, _POWERS = 16, 12
 """States whose damping is looked at, and how closely."""
 _WINDOW_SCALARS = 1 << 18
@@ -65,6 +68,7 @@ def rollout(
     steps: int,
     integrator: str,
     given: Mapping[str, Any],
+    limits: Any,
     policy: Policy | None,
     save_every: int | None,
     checkpoint: str | os.PathLike[str] | None,
@@ -83,13 +87,32 @@ def rollout(
     if policy is not None and (tau is not None or not callable(policy)):
         got = "tau besides" if callable(policy) else brief(policy)
         raise ArgumentError(f"policy: got {got}; wanted a function of (t, q, qd) that returns tau, and no tau then")
+    kept = _limits(limits, integrator)
+    if (given["kp"] is None) != (given["q_des"] is None):
+        missing = "kp" if given["kp"] is None else "q_des"
+        raise ArgumentError(f"{missing}: got None; wanted both kp and q_des, or neither")
     file = None if checkpoint is None else _Checkpoint(require_writable(checkpoint, "checkpoint"))
     start = Call(dyn, {"q": q0, "qd": qd0})
     with _memory_for(start.batch):
-        run = _Run(dyn, start, seconds, steps, integrator, {"tau": tau, **given}, policy)
+        run = _Run(dyn, start, seconds, steps, integrator, {"tau": tau, **given}, kept, policy)
     trajectory = _Trajectory(run, every, out)
     _follow(run, trajectory, file, flag("progress", progress))
     return trajectory.finished()
+
+
+def _limits(given: Any, integrator: str) -> tuple[str, ...]:
+    """The limits that are kept to, in the order of `LIMITS`."""
+    chosen = (given,) if exact.is_a(given, str) else exact.at_most(given, _MOST_WORDS)
+    if chosen is None:
+        raise ArgumentError(f"limits: got {brief(given)}; allowed: {', '.join(map(repr, LIMITS))}")
+    words = {one_of("limits", each, LIMITS) for each in chosen}
+    held = [name for name in LIMITS if name in words and name != "effort"]
+    if held and integrator not in IMPLICIT:
+        raise ArgumentError(
+            f"limits: got {held[0]!r} for integrator {integrator!r}; wanted 'effort' alone, or an integrator that can "
+            f"hold a joint: {', '.join(map(repr, IMPLICIT))}"
+        )
+    return tuple(name for name in LIMITS if name in words)
 
 
 @contextmanager
@@ -119,6 +142,7 @@ class _Run:
         steps: int,
         integrator: str,
         given: Mapping[str, Any],
+        limits: tuple[str, ...],
         policy: Policy | None,
     ) -> None:
         self.dyn, self.start, self.dt, self.steps, self.policy = dyn, start, dt, steps, policy
@@ -129,6 +153,7 @@ class _Run:
             self.given["tau"] = self.library.xp.zeros((1, start.batch, dyn.model.nv), dyn.dtype)
         if "gravity" in self.given:
             self.given["dV0"] = self._against_gravity(self.given.pop("gravity"))
+        self.limits, self.bounds = limits, self._bounds(limits)
         self.step = self._chosen()
         dyn._require_regular(start)
         if start.checked:
@@ -143,17 +168,34 @@ class _Run:
         dynamics = FORWARD_DYNAMICS.task(Asked(dyn.model, inputs))
         task = cast(Algorithm | Chain, on_inertia(dynamics) if "inertia" in given else dynamics)
         forces = tuple(name for name in RESISTANCES if name in dyn.joint_forces or name in given)
-        return step_of(task, self.integrator, forces, tuple(name for name in COEFFICIENTS if name in given))
+        names = tuple(name for name in (*COEFFICIENTS, *TARGETS) if name in given)
+        return step_of(task, self.integrator, forces, names, self.limits)
+
+    @cached_property
+    def moves(self) -> Array | None:
+        """What each degree of freedom moves, where joints may be held."""
+        if not self.step.holds:
+            return None
+        return self.library.constant(inertia_moved(self.dyn.model).astype(self.dyn.dtype))
+
+    def _bounds(self, limits: tuple[str, ...]) -> dict[str, Limits]:
+        """The model's limits as arrays where the engine lives."""
+        dtype, placed = self.dyn.dtype, self.library.constant
+        return {
+            name: Limits(
+                placed(each.on), placed(each.bound.astype(dtype)), None if each.at is None else placed(each.at)
+            )
+            for name, each in limits_of(self.dyn.model, limits).items()
+        }
 
     def _warn_of_damping(self) -> None:
         """Say that explicit steps are too long for the damping of the first states."""
         most = STABLE.get(self.integrator)
-        if most is None or "damping" not in self.step.joint_forces or not self.start.batch:
+        if most is None or not {"damping", "kd"} & {*self.step.acting} or not self.start.batch:
             return
-        rows = {name: array[0][:_LOOKED_AT] for name, array in self.given.items()}
-        q = self.first()[0][:_LOOKED_AT]
+        rows = {name: array[0][:_LOOKED_AT] for name, array in self.given.items() if name not in BASE}
         with np.errstate(all="ignore"):
-            rate = _Arrays(self, {name: rows[name] for name in rows if name not in ("f_ext", *BASE)}).fastest(q)
+            rate = _Arrays(self, rows).fastest(self.first()[0][:_LOOKED_AT])
         if rate * self.dt > most:
             warnings.warn(
                 f"rollout: {self.integrator!r} is unstable at dt={self.dt:g}: damping takes velocities away at "
@@ -174,12 +216,13 @@ class _Run:
     def _read(self, name: str, value: Any) -> Array:
         """(steps, B, ...), or (1, B, ...) for what does not change: an axis more than the batch has is time."""
         model, leading = self.dyn.model, self.start.leading
-        shapes = {"gravity": (3,), **dict.fromkeys(COEFFICIENTS, (model.nv,)), **self.dyn.argument_shapes}
-        shape, stays = shapes[name], name in ("inertia", "gravity", *COEFFICIENTS)
+        per_dof = (*COEFFICIENTS, "kp", "kd")
+        shapes = {"gravity": (3,), **dict.fromkeys(per_dof, (model.nv,)), "q_des": (model.nq,)}
+        shape, stays = {**shapes, **self.dyn.argument_shapes}[name], name in ("inertia", "gravity", *per_dof)
         array = real_array(name, value, shape, self.dyn.dtype, read=self.outer.array)
         if self.start.checked:
             require_finite(name, array, len(shape))
-        if name in COEFFICIENTS and bool((array < 0.0).any()):
+        if name in per_dof and bool((array < 0.0).any()):
             raise ArgumentError(f"{name}: got {brief(float(array[array < 0.0][0]))}; wanted numbers of at least 0")
         timed = array.ndim - len(shape) > len(leading) and not stays
         try:
@@ -283,15 +326,19 @@ class _Run:
         return self.inward(self._in_rows(whole, 1))
 
 
-class _Arrays(Resisted):
+class _Arrays(Driven):
     """A robot for integrators: coordinates and vectors are arrays (B, ...)."""
 
     def __init__(self, run: _Run, given: Mapping[str, Array]) -> None:
         model, library, dtype = run.dyn.model, run.library, run.dyn.dtype
-        names = (*run.step.joint_forces, *(("armature",) if "armature" in run.step.asks else ()))
-        own = {name: library.constant(getattr(model, name).astype(dtype)) for name in names if name not in given}
-        super().__init__(given["tau"], {name: given[name] if name in given else own[name] for name in names})
-        self._run, self._given = run, {name: array for name, array in given.items() if name not in COEFFICIENTS}
+        acting = {name: given.get(name) for name in run.step.acting}
+        for name, array in acting.items():
+            if array is None:
+                acting[name] = library.constant(getattr(model, name).astype(dtype))
+        super().__init__(acting, run.bounds, run.moves)
+        self._run = run
+        self._others = {name: given[name] for name in run.step.forward_dynamics.inputs if name in ("f_ext", "inertia")}
+        self._others |= {name: given[name] for name in BASE if name in given}
 
     def solved(self, q: Array, qd: Array, tau: Array, armature: Array | None) -> Array:
         """qdd (B, nv)."""
@@ -300,7 +347,7 @@ class _Arrays(Resisted):
         engine = run.engine if armature is None or run.engine.name != "scan" else run.recursions
         if not engine.normalizes:
             q = run.dyn.model.unit_coordinates(q)
-        inputs = {**self._given, "q": q, "qd": qd, "tau": tau}
+        inputs = {**self._others, "q": q, "qd": qd, "tau": tau}
         if armature is None:
             engine.answer(FORWARD_DYNAMICS, "auto", inputs, {"qdd": qdd})
         else:
@@ -323,9 +370,10 @@ class _Arrays(Resisted):
         """About the largest eigenvalue of H^-1 D of all states, 1/s, from below: powers of it, which accelerations from
         rest are, and Rayleigh quotients."""
         library, model = self._run.library, self._run.dyn.model
-        damping = np.broadcast_to(library.to_numpy(self._coefficients["damping"]), (q.shape[0], model.nv))
+        acting = (library.to_numpy(self._given[name]) for name in ("damping", "kd") if name in self._given)
+        damping = np.broadcast_to(sum(acting), (q.shape[0], model.nv))
         x = np.random.default_rng(0).uniform(0.5, 1.0, damping.shape).astype(damping.dtype)
-        still, armature, rate = library.like_numpy(np.zeros_like(x)), self._coefficients.get("armature"), 0.0
+        still, armature, rate = library.like_numpy(np.zeros_like(x)), self._given.get("armature"), 0.0
         free = library.to_numpy(self.solved(q, still, still, armature))
         for _ in range(_POWERS):
             force = damping * x
@@ -334,6 +382,17 @@ class _Arrays(Resisted):
             rate = max(rate, float(np.where(np.isfinite(rates), rates, 0.0).max(initial=0.0)))
             x = moved / np.abs(moved).max(axis=-1, initial=0.0)[:, None]
         return rate
+
+    def apart(self, q: Array, other: Array) -> Array:
+        """other (-) q (B, nv)."""
+        return self._joint_by_joint("difference", q, other, (q.shape[0], self._run.dyn.model.nv))
+
+    def spread(self, values: Array, on: Array) -> Array:
+        """Numbers of some degrees of freedom, zeros for the others (B, nv)."""
+        run = self._run
+        out = run.library.xp.zeros((values.shape[0], run.dyn.model.nv), run.dyn.dtype)
+        out[:, on] = values
+        return cast(Array, out)
 
     def moved(self, q: Array, u: Array) -> Array:
         """q (+) u (B, nq)."""
@@ -347,13 +406,18 @@ class _Arrays(Resisted):
         out = self._run.library.xp.empty(shape, right.dtype)
         for kind, q_index, v_index in self._run.dyn.model.free_joints:
             at, along = (self._run.library.constant(index) for index in (q_index, v_index))
-            first = at if operation == "integrate" else along
+            # q moves by a velocity, q goes to q, and velocities meet.
+            left_at, right_at, out_at = {
+                "integrate": (at, along, at),
+                "difference": (at, at, along),
+                "bracket": (along, along, along),
+            }[operation]
             values = getattr(kind, operation)(
-                tuple(left[:, first[:, c]] for c in range(first.shape[1])),
-                tuple(right[:, along[:, c]] for c in range(along.shape[1])),
+                tuple(left[:, left_at[:, c]] for c in range(left_at.shape[1])),
+                tuple(right[:, right_at[:, c]] for c in range(right_at.shape[1])),
             )
             for c, value in enumerate(values):
-                out[:, first[:, c]] = value
+                out[:, out_at[:, c]] = value
         return cast(Array, out)
 
 

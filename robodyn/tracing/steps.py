@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from robodyn.algorithms.joint_limits import inertia_moved, limits_of
 from robodyn.algorithms.manifold import joint_by_joint, scalars
 from robodyn.chains import Step, StepPart
-from robodyn.integrators import INTEGRATORS, Resisted
+from robodyn.integrators import INTEGRATORS, Driven
 from robodyn.model import Model
 from robodyn.tracing.expression import Value
 
@@ -15,24 +16,32 @@ _Scalars: TypeAlias = Sequence[Value]
 _Accelerations: TypeAlias = Callable[[Mapping[str, _Scalars]], _Scalars]
 
 
-class TracedSystem(Resisted):
+class TracedSystem(Driven):
     """A robot for integrators: vectors are arrays of expressions, so that they add and scale.
 
     `accelerations` are those of a state given as inputs by name.
     """
 
     def __init__(self, model: Model, task: Step, given: Mapping[str, _Scalars], accelerations: _Accelerations) -> None:
-        names = (*task.joint_forces, *(("armature",) if "armature" in task.asks else ()))
-        super().__init__(
-            scalars(given["tau"]),
-            {name: scalars(given[name] if name in given else getattr(model, name).tolist()) for name in names},
-        )
+        values = {name: given[name] if name in given else getattr(model, name).tolist() for name in task.acting}
+        moves = scalars(inertia_moved(model).tolist()) if task.holds else None
+        super().__init__({name: scalars(each) for name, each in values.items()}, limits_of(model, task.limits), moves)
         self._model, self._accelerations = model, accelerations
 
     def solved(self, q: Any, qd: Any, tau: Any, armature: Any) -> Any:
         """qdd (nv,)."""
         state = {"q": q, "qd": qd, "tau": tau} | ({} if armature is None else {"armature": armature})
         return scalars(self._accelerations({name: list(values) for name, values in state.items()}))
+
+    def apart(self, q: Any, other: Any) -> Any:
+        """other (-) q (nv,)."""
+        return joint_by_joint(self._model, "v", lambda kind, at, along: kind.difference(tuple(q[at]), tuple(other[at])))
+
+    def spread(self, values: Any, on: Any) -> Any:
+        """Numbers of some degrees of freedom, zeros for the others (nv,)."""
+        out = scalars([0.0] * self._model.nv)
+        out[on] = values
+        return out
 
     def moved(self, q: Any, u: Any) -> Any:
         """q (+) u (nq,)."""

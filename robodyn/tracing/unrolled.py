@@ -75,7 +75,7 @@ def input_shapes(model: Model, algorithm: Traceable, base: Iterable[str] = ()) -
         return {**input_shapes(model, algorithm.task, base), **extra}
     per_body = {name: (model.n_bodies, width) for name, width in PER_BODY.items()}
     per_velocity = dict.fromkeys((*PER_VELOCITY, *STEP_INPUTS), (model.nv,))
-    shapes = {"q": (model.nq,), **per_velocity, **per_body, "dt": (1,)}
+    shapes = {**per_velocity, **dict.fromkeys(("q", "q_des"), (model.nq,)), **per_body, "dt": (1,)}
     known = algorithm.known if isinstance(algorithm, StepPart) else ()
     return {
         **{name: shapes[name] for name in (*INPUTS, *STEP_INPUTS) if name in algorithm.inputs},

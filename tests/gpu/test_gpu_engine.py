@@ -466,6 +466,20 @@ def test_gpu_rollouts_with_coefficients_of_each_state(integrator: str, options: 
     assert ("march" if options == GpuOptions() else "part") in {name for name, _ in host.launches}
 
 
+@pytest.mark.parametrize("options", [GpuOptions(), GpuOptions("warp")])
+def test_gpu_rollouts_with_targets_and_limits(options: GpuOptions, arm: rd.Model, host: HostDevice) -> None:
+    q, qd, tau = random_states(arm, (3,))
+    q = np.clip(q, arm.lower + 0.01, arm.upper - 0.01)
+    given = {"kp": np.full(7, 30.0), "kd": np.full((3, 7), 2.0), "q_des": np.stack([q, q + 1.0])}
+    limits = ("effort", "velocity", "position")
+    for pushed in (tau, 1e3 * tau):
+        wanted = rd.Dynamics(arm, engine="reference").rollout(q, qd, pushed, 1e-3, 2, limits=limits, **given)
+        there_given = {name: there(array)[0] for name, array in given.items()}
+        dyn = rd.Dynamics(arm, engine="gpu", gpu=options)
+        found = dyn.rollout(*there(q, qd, pushed), 1e-3, 2, limits=limits, **there_given)
+        compare((found.q, found.qd), (wanted.q, wanted.qd), 1e-8)
+
+
 def test_gpu_programs_say_what_the_assembler_makes_of_them(arm: rd.Model, host: HostDevice) -> None:
     try:
         compiler.nvrtc()
