@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from robodyn import exact
+from robodyn.algorithms.tangent import apart_by, moved_by
 from robodyn.arguments import Array, batch_shape, broadcast_leading, integer, real_array, rows_named
 from robodyn.builders.findings import Report
 from robodyn.cached import Quicker, cached_property, stood_in_for
@@ -448,6 +449,46 @@ class Model:
         b = real_array("q1", q1, (self.nq,), np.float64)
         broadcast_leading({"q0": (a, 1), "q1": (b, 1)})
         return self._on_manifold("difference", "v", (self.normalized(a), "q"), (self.normalized(b), "q"))
+
+    def integrate_gradient(
+        self, q: ArrayLike, qd: ArrayLike, dt: float | ArrayLike = 1.0
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Derivatives (..., nv, nv) of `integrate(q, qd, dt)` by q and by qd, all on tangent spaces.
+
+        A small change of q moves the result by the first times it, one of qd by the second, which has dt in it. Joints
+        of one coordinate have 1 and dt; the others' blocks depend on qd dt. `robodyn.algorithms.tangent` has the text.
+
+        Raises:
+            ArgumentError: wrong shapes.
+        """
+        q_array = real_array("q", q, (self.nq,), np.float64)
+        v_array = real_array("qd", qd, (self.nv,), np.float64)
+        dt_array = real_array("dt", dt, (), np.float64)
+        leading = broadcast_leading({"q": (q_array, 1), "qd": (v_array, 1), "dt": (dt_array, 0)})
+        with np.errstate(all="ignore"):
+            times = dt_array[..., None]
+            by_q, by_u = self._joint_blocks(moved_by, np.broadcast_to(v_array * times, (*leading, self.nv)))
+            return by_q, by_u * times[..., None]
+
+    def difference_gradient(self, q0: ArrayLike, q1: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Derivatives (..., nv, nv) of `difference(q0, q1)` by q0 and by q1, all on tangent spaces.
+
+        Raises:
+            ArgumentError: wrong shapes, or a quaternion of zero length.
+        """
+        with np.errstate(all="ignore"):
+            by_q0, by_q1 = self._joint_blocks(apart_by, self.difference(q0, q1))
+        return by_q0, by_q1
+
+    def _joint_blocks(
+        self, derivatives: Callable[[JointKind, Array], tuple[Array, Array]], step: Array
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Two matrices (..., nv, nv) of a block for every free joint."""
+        found = np.zeros((2, *step.shape, self.nv))
+        for kind, _, v_index in self.free_joints:
+            for out, block in zip(found, derivatives(kind, step[..., v_index]), strict=True):
+                out[..., v_index[:, :, None], v_index[:, None, :]] = block
+        return found[0], found[1]
 
     def neutral(self) -> NDArray[np.float64]:
         """(nq,) zeros, and the identity for attitudes. Position limits are not looked at."""
