@@ -459,7 +459,7 @@ class Sized:
         return tuple(getattr(model, axis) if isinstance(axis, str) else axis for axis in self.axes)
 
 
-Written: TypeAlias = Callable[[Model, Mapping[str, Any], Callable[[Algorithm], Mapping[str, Any]]], Mapping[str, Any]]
+Text: TypeAlias = Callable[[Model, Mapping[str, Any], Callable[[Algorithm], Mapping[str, Any]]], Mapping[str, Any]]
 """(model, scalars of every input, what gives an algorithm's results at them) to the scalars of every result."""
 
 
@@ -473,7 +473,7 @@ class Direct:
     name: str
     given: Mapping[str, Sized]
     outputs: Mapping[str, Sized]
-    text: Written
+    text: Text
 
     @property
     def inputs(self) -> tuple[str, ...]:
