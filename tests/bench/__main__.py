@@ -13,6 +13,7 @@ Some suites take long and run only where the first word begins with their name:
 - "scan-gpu" (`tests.bench.scan_gpu`): scans on a GPU.
 - "gpu" (`tests.bench.gpu`): the GPU engine.
 - "calls" (`tests.bench.calls`): one call for one state, with every argument, beside Pinocchio's.
+- "steps" (`tests.bench.steps`): what rollouts of damped robots come to, and integrators, beside MuJoCo's.
 - "backend" (`tests.bench.backend`): our machine code beside LLVM's, first answers and run times.
 - "scheduler" (`tests.bench.scheduler`): whether `engine="auto"` picks the fastest engine.
 
@@ -47,6 +48,7 @@ from tests.bench import (
     scan_map,
     scheduler,
     shared,
+    steps,
     thesis,
     thesis_plots,
 )
@@ -318,9 +320,18 @@ def _calls(asked: Asked) -> bool:
     return bool(found)
 
 
+def _steps(asked: Asked) -> bool:
+    found = steps.measure(asked.selected, asked.announce)
+    asked.show(steps.tables(found), steps.notes(found))
+    if found.damped or found.accuracy:
+        asked.write("steps", lambda _: steps.page(found, asked.about), steps.document(found, asked.about))
+    return bool(found.damped or found.accuracy)
+
+
 _LONG = {
     "backend": _backend,
     "calls": _calls,
+    "steps": _steps,
     "papers": _papers,
     "thesis": _thesis,
     "scan": _scan,
