@@ -6,9 +6,11 @@ What is compared, and how differences are measured: oracles/quantities.py. The f
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -170,8 +172,16 @@ def test_what_pinocchio_says_on_stderr_is_heard(tmp_path: Path, value: str) -> N
         read_urdf(path, floating=True)
 
 
-@pytest.mark.matrix
-@pytest.mark.parametrize("path", [*robots.SHARED, *robots.example_robot_data()], ids=lambda path: path.stem)
+def every_robot() -> Iterator[Any]:
+    """Robots of the shared collection, and of the wheel's folders the first; other versions of these by night."""
+    seen = set()
+    for path in (*robots.SHARED, *robots.example_robot_data()):
+        often = path.parent not in seen or path in robots.SHARED
+        seen.add(path.parent)
+        yield pytest.param(path, id=path.stem, marks=pytest.mark.matrix if often else pytest.mark.nightly)
+
+
+@pytest.mark.parametrize("path", tuple(every_robot()))
 def test_matrix(path: Path) -> None:
     import matrix
 
