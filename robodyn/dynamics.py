@@ -23,7 +23,8 @@ from robodyn.errors import ArgumentError
 from robodyn.messages import brief
 from robodyn.model import Model
 from robodyn.motion.result import Rollout
-from robodyn.motion.rollout import Policy, rollout
+from robodyn.motion.rollout import rollout, step
+from robodyn.motion.run import Policy
 from robodyn.queries.core import require_model
 from robodyn.queries.explanation import explain
 from robodyn.queries.forces import ForceQueries
@@ -286,6 +287,43 @@ class Dynamics(
         return rollout(
             self, q0, qd0, tau, dt, steps, integrator, given, limits, policy, save_every, checkpoint, progress, out
         )
+
+    def step(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        tau: ArrayLike | None = None,
+        dt: float = 1e-3,
+        *,
+        integrator: str = "semi_implicit_euler",
+        f_ext: ArrayLike | None = None,
+        inertia: ArrayLike | None = None,
+        armature: ArrayLike | None = None,
+        damping: ArrayLike | None = None,
+        friction: ArrayLike | None = None,
+        gravity: ArrayLike | None = None,
+        V0: ArrayLike | None = None,
+        dV0: ArrayLike | None = None,
+        kp: ArrayLike | None = None,
+        kd: ArrayLike | None = None,
+        q_des: ArrayLike | None = None,
+        limits: Iterable[str] = (),
+    ) -> tuple[Array, Array]:
+        """The state dt seconds later, q (..., nq) and qd (..., nv): one step of `rollout`, whose arguments these are.
+
+        A state that is no longer finite is returned as it is.
+
+        Raises:
+            ArgumentError: also a dt that is not positive.
+            NumericalError: values are checked, and an argument or a result is NaN or infinite.
+            SingularError: the mass matrix is singular whatever the state.
+
+        Warns:
+            RuntimeWarning: an explicit step is too long for the damping.
+        """
+        given = {"f_ext": f_ext, "inertia": inertia, "armature": armature, "damping": damping, "friction": friction}
+        given |= {"gravity": gravity, "V0": V0, "dV0": dV0, "kp": kp, "kd": kd, "q_des": q_des}
+        return step(self, q, qd, tau, dt, integrator, given, limits)
 
     def program(self, query: str) -> GeneratedCode | GeneratedKernels:
         """The code that answers a query: its mode, operation counts, readable text, IR and assembly.

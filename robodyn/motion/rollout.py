@@ -15,44 +15,27 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from robodyn import exact
-from robodyn.algorithms.joint_limits import inertia_moved, limits_of
-from robodyn.arguments import Array, count, finite_real, flag, one_of, real_array, require_finite, row_named
-from robodyn.array_library import Library
-from robodyn.cached import cached_property
-from robodyn.chains import COEFFICIENTS, LIMITS, RESISTANCES, TARGETS, Chain, Step, on_inertia, step_of
-from robodyn.engines.protocol import Engine, Marching
-from robodyn.engines.recursions import recursive_engine
-from robodyn.errors import ArgumentError, UnavailableError
+from robodyn.arguments import Array, count, finite_real, flag, one_of, row_named
+from robodyn.errors import ArgumentError, NumericalError, UnavailableError
 from robodyn.files import require_writable
-from robodyn.integrators import IMPLICIT, INTEGRATORS, STABLE, Driven, Limits
-from robodyn.messages import brief, users_line
+from robodyn.integrators import INTEGRATORS
+from robodyn.messages import brief
 from robodyn.motion.result import Rollout
+from robodyn.motion.run import Policy, Run, limits_kept, memory_for
 from robodyn.queries.call import Call
-from robodyn.questions import BASE, QUESTIONS, Asked
-from robodyn.sweeps import Algorithm
 
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
 
-Policy = Callable[[float, Array, Array], Any]
-"""(t, q (..., nq), qd (..., nv)) to tau (..., nv)."""
-
-FORWARD_DYNAMICS = QUESTIONS["forward_dynamics"]
 _MOST_STEPS = 1 << 40
-_MOST_WORDS = 100
-"""Words of `limits` that are looked at: a few, or somebody's iterator has no end."""
-_LOOKED_AT, _POWERS = 16, 12
-"""States whose damping is looked at, and how closely."""
 _WINDOW_SCALARS = 1 << 18
 """Scalars of states in a window: some milliseconds of work, and in a cache what one window leaves to the next."""
 _LONGEST_WINDOW = 1024
-_WINDOW_S = 0.1
-"""Seconds after which a window ends whose steps Python makes, so that no more than that is behind."""
 _CHECKPOINT_S = 1.0
 """Seconds between checkpoints, at least."""
 _CHECKPOINT_SHARE = 20
@@ -76,349 +59,57 @@ def rollout(
     out: Any,
 ) -> Rollout:
     """Follow states through time (`Dynamics.rollout`)."""
-    integrator = one_of("integrator", integrator, tuple(INTEGRATORS))
+    integrator, seconds = one_of("integrator", integrator, tuple(INTEGRATORS)), _seconds(dt)
     steps = count("steps", steps, 1, _MOST_STEPS)
-    seconds = finite_real(dt)
-    if seconds is None or seconds <= 0.0:
-        raise ArgumentError(f"dt: got {brief(dt)}; wanted a positive finite number of seconds")
     if not math.isfinite(steps * seconds):
         raise ArgumentError(f"dt: got {brief(dt)} for {steps} steps; wanted their times finite")
     every = steps if save_every is None else count("save_every", save_every, 1, _MOST_STEPS)
     if policy is not None and (tau is not None or not callable(policy)):
         got = "tau besides" if callable(policy) else brief(policy)
         raise ArgumentError(f"policy: got {got}; wanted a function of (t, q, qd) that returns tau, and no tau then")
-    kept = _limits(limits, integrator)
-    if (given["kp"] is None) != (given["q_des"] is None):
-        missing = "kp" if given["kp"] is None else "q_des"
-        raise ArgumentError(f"{missing}: got None; wanted both kp and q_des, or neither")
+    kept = limits_kept(limits, integrator, given)
     file = None if checkpoint is None else _Checkpoint(require_writable(checkpoint, "checkpoint"))
     start = Call(dyn, {"q": q0, "qd": qd0})
-    with _memory_for(start.batch):
-        run = _Run(dyn, start, seconds, steps, integrator, {"tau": tau, **given}, kept, policy)
+    with memory_for(start.batch):
+        run = Run(dyn, start, seconds, steps, integrator, {"tau": tau, **given}, kept, policy)
     trajectory = _Trajectory(run, every, out)
     _follow(run, trajectory, file, flag("progress", progress))
     return trajectory.finished()
 
 
-def _limits(given: Any, integrator: str) -> tuple[str, ...]:
-    """The limits that are kept to, in the order of `LIMITS`."""
-    chosen = (given,) if exact.is_a(given, str) else exact.at_most(given, _MOST_WORDS)
-    if chosen is None:
-        raise ArgumentError(f"limits: got {brief(given)}; allowed: {', '.join(map(repr, LIMITS))}")
-    words = {one_of("limits", each, LIMITS) for each in chosen}
-    held = [name for name in LIMITS if name in words and name != "effort"]
-    if held and integrator not in IMPLICIT:
-        raise ArgumentError(
-            f"limits: got {held[0]!r} for integrator {integrator!r}; wanted 'effort' alone, or an integrator that can "
-            f"hold a joint: {', '.join(map(repr, IMPLICIT))}"
-        )
-    return tuple(name for name in LIMITS if name in words)
+def step(
+    dyn: Dynamics,
+    q: Any,
+    qd: Any,
+    tau: Any,
+    dt: float,
+    integrator: str,
+    given: Mapping[str, Any],
+    limits: Any,
+) -> tuple[Array, Array]:
+    """The state after one step (`Dynamics.step`)."""
+    integrator, seconds = one_of("integrator", integrator, tuple(INTEGRATORS)), _seconds(dt)
+    kept = limits_kept(limits, integrator, given)
+    start = Call(dyn, {"q": q, "qd": qd})
+    with memory_for(start.batch):
+        run = Run(dyn, start, seconds, 1, integrator, {"tau": tau, **given}, kept, None)
+        states = [run.library.xp.empty((2, *array.shape), dyn.dtype) for array in run.first()]
+    for slab, array in zip(states, run.first(), strict=True):
+        slab[0] = array
+    run.window(states[0], states[1], 0)
+    if run.interrupted:
+        raise KeyboardInterrupt
+    if start.checked and not run.finite(states[0][1], states[1][1]):
+        raise NumericalError("step: the state after it is not finite")
+    found = (run.outward(slab[1]).reshape(*start.leading, slab.shape[-1]) for slab in states)
+    return next(found), next(found)
 
 
-@contextmanager
-def _memory_for(batch: int) -> Iterator[None]:
-    """Around what takes memory for n states: UnavailableError where there is none."""
-    try:
-        yield
-    except MemoryError as error:
-        raise UnavailableError(
-            f"rollout: no memory for a step of {batch} states ({error}); ask for fewer states at a time"
-        ) from error
-
-
-class _Run:
-    """A rollout under way.
-
-    `dyn`: what answers; `start`: the call about the first states; `given`: what stays or changes with the steps;
-    `library`: of arrays where the engine lives, which need not be that of the user's, `outer`; `interrupted`: whether
-    somebody asked to stop.
-    """
-
-    def __init__(
-        self,
-        dyn: Dynamics,
-        start: Call,
-        dt: float,
-        steps: int,
-        integrator: str,
-        given: Mapping[str, Any],
-        limits: tuple[str, ...],
-        policy: Policy | None,
-    ) -> None:
-        self.dyn, self.start, self.dt, self.steps, self.policy = dyn, start, dt, steps, policy
-        self.integrator, self.engine, self.outer, self.interrupted = integrator, start.engine, start.library, False
-        self.library: Library = getattr(start.engine, "library", start.library)
-        self.given = {name: self._read(name, value) for name, value in given.items() if value is not None}
-        if "tau" not in self.given:
-            self.given["tau"] = self.library.xp.zeros((1, start.batch, dyn.model.nv), dyn.dtype)
-        if "gravity" in self.given:
-            self.given["dV0"] = self._against_gravity(self.given.pop("gravity"))
-        self.limits, self.bounds = limits, self._bounds(limits)
-        self.step = self._chosen()
-        dyn._require_regular(start)
-        if start.checked:
-            start.require_attitudes()
-        start.library = self.library
-        self._warn_of_damping()
-
-    def _chosen(self) -> Step:
-        """What a step is."""
-        dyn, given = self.dyn, self.given
-        inputs = tuple(name for name in ("q", "qd", "tau", "f_ext") if name in ("q", "qd") or name in given)
-        dynamics = FORWARD_DYNAMICS.task(Asked(dyn.model, inputs))
-        task = cast(Algorithm | Chain, on_inertia(dynamics) if "inertia" in given else dynamics)
-        forces = tuple(name for name in RESISTANCES if name in dyn.joint_forces or name in given)
-        names = tuple(name for name in (*COEFFICIENTS, *TARGETS) if name in given)
-        return step_of(task, self.integrator, forces, names, self.limits)
-
-    @cached_property
-    def moves(self) -> Array | None:
-        """What each degree of freedom moves, where joints may be held."""
-        if not self.step.holds:
-            return None
-        return self.library.constant(inertia_moved(self.dyn.model).astype(self.dyn.dtype))
-
-    def _bounds(self, limits: tuple[str, ...]) -> dict[str, Limits]:
-        """The model's limits as arrays where the engine lives."""
-        dtype, placed = self.dyn.dtype, self.library.constant
-        return {
-            name: Limits(
-                placed(each.on), placed(each.bound.astype(dtype)), None if each.at is None else placed(each.at)
-            )
-            for name, each in limits_of(self.dyn.model, limits).items()
-        }
-
-    def _warn_of_damping(self) -> None:
-        """Say that explicit steps are too long for the damping of the first states."""
-        most = STABLE.get(self.integrator)
-        if most is None or not {"damping", "kd"} & {*self.step.acting} or not self.start.batch:
-            return
-        rows = {name: array[0][:_LOOKED_AT] for name, array in self.given.items() if name not in BASE}
-        with np.errstate(all="ignore"):
-            rate = _Arrays(self, rows).fastest(self.first()[0][:_LOOKED_AT])
-        if rate * self.dt > most:
-            warnings.warn(
-                f"rollout: {self.integrator!r} is unstable at dt={self.dt:g}: damping takes velocities away at "
-                f"{rate:.3g} per second, and the longest step for that is {most / rate:.3g} s; 'semi_implicit_euler' "
-                "takes damping implicitly",
-                RuntimeWarning,
-                stacklevel=users_line(),
-            )
-
-    def _against_gravity(self, gravity: Array) -> Array:
-        """dV0 under which the model's gravity feels like another."""
-        xp, given = self.library.xp, self.given.get("dV0")
-        own = self.library.constant(self.dyn.model.gravity.astype(self.dyn.dtype))
-        upward = xp.zeros((*gravity.shape[:-1], 6), self.dyn.dtype)
-        upward[..., 3:] = own - gravity
-        return cast(Array, upward if given is None else given + upward)
-
-    def _read(self, name: str, value: Any) -> Array:
-        """(steps, B, ...), or (1, B, ...) for what does not change: an axis more than the batch has is time."""
-        model, leading = self.dyn.model, self.start.leading
-        per_dof = (*COEFFICIENTS, "kp", "kd")
-        shapes = {"gravity": (3,), **dict.fromkeys(per_dof, (model.nv,)), "q_des": (model.nq,)}
-        shape, stays = {**shapes, **self.dyn.argument_shapes}[name], name in ("inertia", "gravity", *per_dof)
-        array = real_array(name, value, shape, self.dyn.dtype, read=self.outer.array)
-        if self.start.checked:
-            require_finite(name, array, len(shape))
-        if name in per_dof and bool((array < 0.0).any()):
-            raise ArgumentError(f"{name}: got {brief(float(array[array < 0.0][0]))}; wanted numbers of at least 0")
-        timed = array.ndim - len(shape) > len(leading) and not stays
-        try:
-            whole = np.broadcast_to(array, (*((self.steps,) if timed else ()), *leading, *shape))
-        except ValueError:
-            each = "" if stays else f", or {(self.steps, *leading, *shape)} for one in each step"
-            raise ArgumentError(
-                f"{name}: got shape {array.shape} for {self.steps} steps of states {leading}; wanted "
-                f"{(*leading, *shape)}{each}"
-            ) from None
-        if name == "inertia":
-            self.start.inertia = array
-        laid = whole.reshape(self.steps if timed else 1, self.start.batch, *shape)
-        return self.inward(self._in_rows(laid, len(shape)))
-
-    def _in_rows(self, array: Array, trailing: int) -> Array:
-        """The array, its last axes contiguous for each index of the others, as programs of steps read it."""
-        one = array[(slice(0, 1),) * (array.ndim - trailing)]
-        return array if one.flags.c_contiguous else self.outer.xp.ascontiguousarray(array)
-
-    def first(self) -> tuple[Array, Array]:
-        """The states at the start, quaternions scaled to unit length. Those that are unit but for rounding stay, so
-        that a rollout goes on from a last state as if it had not stopped."""
-        q, qd = (self.inward(self.start.inputs[name]) for name in ("q", "qd"))
-        model, library = self.dyn.model, self.library
-        if model.quaternion_starts.size:
-            given = library.to_numpy(q)
-            unit = model.unit_coordinates(given)
-            near = np.abs(unit - given) <= 8.0 * np.finfo(unit.dtype).eps
-            q = library.like_numpy(np.where(near, given, unit))
-        return q, qd
-
-    def inward(self, array: Array) -> Array:
-        """One of the user's arrays where the engine lives."""
-        return array if self.outer is self.library else self.library.like_numpy(array)
-
-    def outward(self, array: Array) -> Array:
-        """An array of the engine's as one of the user's library."""
-        return array if self.outer is self.library else self.library.to_numpy(array)
-
-    def window(self, q: Array, qd: Array, first: int) -> int:
-        """Fill states (n + 1, B, ...) behind their first row, the state after `first` steps. How many were made: all,
-        or fewer where that took long or was interrupted."""
-        steps = len(q) - 1
-        given = {
-            name: array[first : first + steps] if len(array) > 1 or self.steps == 1 else array
-            for name, array in self.given.items()
-        }
-        if self.policy is None and self._marched((q, qd), given):
-            return steps
-        end = time.monotonic() + _WINDOW_S
-        for k in range(steps):
-            now = {name: array[k if len(array) > 1 else 0] for name, array in given.items()}
-            try:
-                self._step(q[k : k + 2], qd[k : k + 2], now, first + k)
-            except KeyboardInterrupt:
-                self.interrupted = True
-                return k
-            # What is not finite is frozen between windows, before a policy sees it and tells the other rows.
-            if time.monotonic() > end or (self.policy is not None and not self.finite(q[k + 1], qd[k + 1])):
-                return k + 1
-        return steps
-
-    def finite(self, q: Array, qd: Array) -> bool:
-        """Whether all states are."""
-        xp = self.library.xp
-        return bool(xp.isfinite(q).all() & xp.isfinite(qd).all())
-
-    def _step(self, q: Array, qd: Array, given: dict[str, Array], k: int) -> None:
-        """Fill the second of two states, that after step `k`."""
-        if self.policy is not None:
-            given["tau"] = self._asked(self.policy, k, q[0], qd[0])
-            if self._marched((q, qd), {name: array[None] for name, array in given.items()}):
-                return
-        with np.errstate(all="ignore"), _memory_for(self.start.batch):
-            q[1], qd[1] = INTEGRATORS[self.integrator](_Arrays(self, given), q[0], qd[0], self.dt)
-
-    def _marched(self, states: tuple[Array, Array], given: Mapping[str, Array]) -> bool:
-        with _memory_for(self.start.batch):
-            return isinstance(self.engine, Marching) and self.engine.march(self.step, states, given, self.dt)
-
-    @cached_property
-    def recursions(self) -> Engine:
-        """An engine that runs algorithms on NumPy arrays."""
-        chosen = replace(self.dyn._options, engine="auto")
-        return recursive_engine(self.dyn.model, self.dyn.dtype, chosen)
-
-    def _asked(self, policy: Policy, k: int, q: Array, qd: Array) -> Array:
-        """tau (B, nv) of a policy, which gets copies: it may keep them, or write to them."""
-        leading, nv = self.start.leading, self.dyn.model.nv
-        state = [self.outward(each.copy()).reshape(*leading, each.shape[-1]) for each in (q, qd)]
-        answer = policy(k * self.dt, *state)
-        what = "the tau that it returns"
-        tau = real_array("policy", answer, (nv,), self.dyn.dtype, what=what, read=self.outer.array)
-        try:
-            whole = np.broadcast_to(tau, (*leading, nv)).reshape(self.start.batch, nv)
-        except ValueError:
-            raise ArgumentError(
-                f"policy: returned shape {tau.shape} for states {leading}; wanted tau of shape {(*leading, nv)}"
-            ) from None
-        return self.inward(self._in_rows(whole, 1))
-
-
-class _Arrays(Driven):
-    """A robot for integrators: coordinates and vectors are arrays (B, ...)."""
-
-    def __init__(self, run: _Run, given: Mapping[str, Array]) -> None:
-        model, library, dtype = run.dyn.model, run.library, run.dyn.dtype
-        acting = {name: given.get(name) for name in run.step.acting}
-        for name, array in acting.items():
-            if array is None:
-                acting[name] = library.constant(getattr(model, name).astype(dtype))
-        super().__init__(acting, run.bounds, run.moves)
-        self._run = run
-        self._others = {name: given[name] for name in run.step.forward_dynamics.inputs if name in ("f_ext", "inertia")}
-        self._others |= {name: given[name] for name in BASE if name in given}
-
-    def solved(self, q: Array, qd: Array, tau: Array, armature: Array | None) -> Array:
-        """qdd (B, nv)."""
-        run, xp = self._run, self._run.library.xp
-        qdd = xp.empty(qd.shape, qd.dtype)
-        engine = run.engine if armature is None or run.engine.name != "scan" else run.recursions
-        if not engine.normalizes:
-            q = run.dyn.model.unit_coordinates(q)
-        inputs = {**self._others, "q": q, "qd": qd, "tau": tau}
-        if armature is None:
-            engine.answer(FORWARD_DYNAMICS, "auto", inputs, {"qdd": qdd})
-        else:
-            inputs["armature"] = xp.broadcast_to(armature, qd.shape)
-            self._solve(engine, inputs, qdd)
-        return cast(Array, qdd)
-
-    def _solve(self, engine: Engine, inputs: Mapping[str, Array], qdd: Array) -> None:
-        """Accelerations on an armature that is given. No scan takes one: recursions do, on the host."""
-        run = self._run
-        if engine is run.engine:
-            engine.run(run.step.dynamics, inputs, {"qdd": qdd})
-            return
-        here = {name: run.library.to_numpy(array) for name, array in inputs.items()}
-        found = np.empty(qdd.shape, qdd.dtype)
-        engine.run(run.step.dynamics, here, {"qdd": found})
-        qdd[...] = run.library.like_numpy(found)
-
-    def fastest(self, q: Array) -> float:
-        """About the largest eigenvalue of H^-1 D of all states, 1/s, from below: powers of it, which accelerations from
-        rest are, and Rayleigh quotients."""
-        library, model = self._run.library, self._run.dyn.model
-        acting = (library.to_numpy(self._given[name]) for name in ("damping", "kd") if name in self._given)
-        damping = np.broadcast_to(sum(acting), (q.shape[0], model.nv))
-        x = np.random.default_rng(0).uniform(0.5, 1.0, damping.shape).astype(damping.dtype)
-        still, armature, rate = library.like_numpy(np.zeros_like(x)), self._given.get("armature"), 0.0
-        free = library.to_numpy(self.solved(q, still, still, armature))
-        for _ in range(_POWERS):
-            force = damping * x
-            moved = library.to_numpy(self.solved(q, still, library.like_numpy(force), armature)) - free
-            rates = (force * moved).sum(axis=-1) / (force * x).sum(axis=-1)
-            rate = max(rate, float(np.where(np.isfinite(rates), rates, 0.0).max(initial=0.0)))
-            x = moved / np.abs(moved).max(axis=-1, initial=0.0)[:, None]
-        return rate
-
-    def apart(self, q: Array, other: Array) -> Array:
-        """other (-) q (B, nv)."""
-        return self._joint_by_joint("difference", q, other, (q.shape[0], self._run.dyn.model.nv))
-
-    def spread(self, values: Array, on: Array) -> Array:
-        """Numbers of some degrees of freedom, zeros for the others (B, nv)."""
-        run = self._run
-        out = run.library.xp.zeros((values.shape[0], run.dyn.model.nv), run.dyn.dtype)
-        out[:, on] = values
-        return cast(Array, out)
-
-    def moved(self, q: Array, u: Array) -> Array:
-        """q (+) u (B, nq)."""
-        return self._joint_by_joint("integrate", q, u, q.shape)
-
-    def bracket(self, a: Array, b: Array) -> Array:
-        """The Lie bracket (B, nv)."""
-        return self._joint_by_joint("bracket", a, b, b.shape)
-
-    def _joint_by_joint(self, operation: str, left: Array, right: Array, shape: tuple[int, ...]) -> Array:
-        out = self._run.library.xp.empty(shape, right.dtype)
-        for kind, q_index, v_index in self._run.dyn.model.free_joints:
-            at, along = (self._run.library.constant(index) for index in (q_index, v_index))
-            # q moves by a velocity, q goes to q, and velocities meet.
-            left_at, right_at, out_at = {
-                "integrate": (at, along, at),
-                "difference": (at, at, along),
-                "bracket": (along, along, along),
-            }[operation]
-            values = getattr(kind, operation)(
-                tuple(left[:, left_at[:, c]] for c in range(left_at.shape[1])),
-                tuple(right[:, right_at[:, c]] for c in range(right_at.shape[1])),
-            )
-            for c, value in enumerate(values):
-                out[:, out_at[:, c]] = value
-        return cast(Array, out)
+def _seconds(dt: Any) -> float:
+    seconds = finite_real(dt)
+    if seconds is None or seconds <= 0.0:
+        raise ArgumentError(f"dt: got {brief(dt)}; wanted a positive finite number of seconds")
+    return seconds
 
 
 class _Trajectory:
@@ -427,7 +118,7 @@ class _Trajectory:
     `every`: how many steps lie between kept states; the last one is kept, too.
     """
 
-    def __init__(self, run: _Run, every: int, out: Any) -> None:
+    def __init__(self, run: Run, every: int, out: Any) -> None:
         self._run, self._every = run, every
         xp, model, leading = run.library.xp, run.dyn.model, run.start.leading
         kept = 1 + -(-run.steps // every)
@@ -523,7 +214,7 @@ class _Trajectory:
         return replace(found, q=q, qd=qd)
 
 
-def _given(out: Any, shapes: list[tuple[int, ...]], run: _Run) -> list[Array]:
+def _given(out: Any, shapes: list[tuple[int, ...]], run: Run) -> list[Array]:
     """The user's arrays for q and qd."""
     targets = exact.members(out) if exact.is_a(out, tuple) else ()
     if len(targets) != 2:
@@ -575,12 +266,12 @@ class _Checkpoint:
         self._next = end + max(_CHECKPOINT_S, _CHECKPOINT_SHARE * (end - begin))
 
 
-def _follow(run: _Run, trajectory: _Trajectory, checkpoint: _Checkpoint | None, progress: bool) -> None:
+def _follow(run: Run, trajectory: _Trajectory, checkpoint: _Checkpoint | None, progress: bool) -> None:
     """Window by window."""
     model, batch, xp = run.dyn.model, run.start.batch, run.library.xp
     scalars = max(1, batch * (model.nq + model.nv))
     length = max(1, min(run.steps, _LONGEST_WINDOW, _WINDOW_SCALARS // scalars))
-    with _memory_for(batch):
+    with memory_for(batch):
         q, qd = (xp.empty((length + 1, batch, n), run.dyn.dtype) for n in (model.nq, model.nv))
         q[0], qd[0] = run.first()
     done = 0

@@ -79,6 +79,31 @@ def test_a_semi_implicit_step_is_forward_dynamics_and_integrate(awkward):
     assert np.abs(run.q[1] - awkward.integrate(q, after, 1e-2)).max() < 1e-12
 
 
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+def test_a_step_is_a_rollout_of_one(integrator, awkward, make_dynamics, engine_dtype):
+    dyn = make_dynamics(awkward)
+    for shape in ((), (4,), (2, 3), (0,)):
+        q, qd, tau = random_states(awkward, shape)
+        run = dyn.rollout(q, qd, tau, 1e-3, 1, integrator=integrator, damping=np.ones(awkward.nv))
+        found = dyn.step(q, qd, tau, 1e-3, integrator=integrator, damping=np.ones(awkward.nv))
+        for got, wanted in zip(found, (run.q[-1], run.qd[-1]), strict=True):
+            assert got.shape == wanted.shape and got.dtype == engine_dtype[1] and np.array_equal(got, wanted)
+
+
+def test_steps_return_what_is_not_finite_or_say_so():
+    model = rd.load_urdf(own("arm6"))
+    q, qd, tau = random_states(model, (2,))
+    tau[1] = np.nan
+    with np.errstate(all="raise"):
+        after = rd.Dynamics(model).step(q, qd, tau)[1]
+    assert np.isfinite(after[0]).all() and np.isnan(after[1]).any()
+    with pytest.raises(rd.NumericalError, match="step: the state after it is not finite"):
+        rd.Dynamics(model, check=True).step(q, 1e200 * qd)
+    for dt in (0.0, -1.0, np.inf, "1"):
+        with pytest.raises(rd.ArgumentError, match="dt: got"):
+            rd.Dynamics(model).step(q, qd, dt=dt)
+
+
 def test_programs_of_steps_give_what_arrays_give(monkeypatch):
     """The loop in machine code and the one over arrays run the same text."""
     model = rd.load_urdf(own("quadruped"), base="floating")
@@ -400,7 +425,7 @@ def test_ctrl_c_between_freezing_and_keeping_leaves_a_sound_result(tmp_path, mon
 
 def test_a_slow_policy_loses_no_step(tmp_path, monkeypatch):
     """Steps that Python makes are kept, shown and written soon after they are made."""
-    monkeypatch.setattr("robodyn.motion.rollout._WINDOW_S", 0.0)
+    monkeypatch.setattr("robodyn.motion.run._WINDOW_S", 0.0)
     monkeypatch.setattr("robodyn.motion.rollout._CHECKPOINT_S", 0.0)
     monkeypatch.setattr("robodyn.motion.rollout._CHECKPOINT_SHARE", 0)
     path, written = tmp_path / "run", []
