@@ -73,6 +73,7 @@ def test_a_step_is_driven_from_where_it_leads(robot, request, make_dynamics, eng
 
 
 @pytest.mark.parametrize("integrator", INTEGRATORS)
+@pytest.mark.some(of=3, rest="matrix")
 def test_targets_and_limits_are_the_same_in_every_code(integrator, awkward, mimicking):
     """One program, rolled code, arrays."""
     for model in (awkward, mimicking):
@@ -118,11 +119,16 @@ def test_limits_of_effort_velocity_and_position_hold(make_dynamics, engine_dtype
     q = np.clip(q, model.lower + 0.05, model.upper - 0.05)
     push = np.where(np.arange(7) % 2, 1e3, -1e3) * np.ones((5, 1))
     dyn = make_dynamics(model)
-    run = dyn.rollout(q, 0.0 * q, push, 2e-3, 1000, limits=("position", "velocity"))
+    # The reference engine takes 20 ms for a step; what is left to see then is less.
+    long = engine_dtype[0] != "reference"
+    run = dyn.rollout(q, 0.0 * q, push, 2e-3, 1000 if long else 60, limits=("position", "velocity"))
     slack = 1e-12 if engine_dtype[1] == "float64" else 1e-4
     assert (run.diverged == -1).all()
     assert (np.abs(run.qd) <= model.velocity_limit * (1.0 + slack)).all()
     assert np.maximum(run.q - model.upper, model.lower - run.q).max() < slack
+    assert (np.abs(run.qd) > 0.999 * model.velocity_limit).any()
+    if not long:
+        return
     stopped = np.minimum(np.abs(run.q[-1] - model.upper), np.abs(run.q[-1] - model.lower)) < 1e-3
     assert stopped.mean() > 0.5 and np.abs(run.qd[-1][stopped]).max() < 0.5
     free = dyn.rollout(q, 0.0 * q, push, 2e-3, 3)
