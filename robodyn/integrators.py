@@ -171,20 +171,14 @@ class Driven(ABC):
 
     def acceleration(self, q: Coordinates, qd: Vector) -> Vector:
         """qdd at a state."""
-        tau, _ = self._driven(q, qd, None)
-        resistance = self._resistance(qd)
-        tau = tau if resistance is None else tau - resistance * qd
-        return self.solved(q, qd, tau, self._given.get("armature"))
+        return self.solved(q, qd, self._acting(q, qd, 0.0)[0], self._given.get("armature"))
 
     def acceleration_over(self, q: Coordinates, qd: Vector, dt: Any) -> Vector:
         """qdd that is constant over a time."""
         if "armature" not in self._given:
             return self.acceleration(q, qd)
-        tau, armature = self._driven(q, qd, dt)
-        armature = self._given["armature"] + armature
-        resistance = self._resistance(qd)
-        if resistance is not None:
-            tau, armature = tau - resistance * qd, armature + resistance * dt
+        tau, added = self._acting(q, qd, dt)
+        armature = self._given["armature"] + added
         qdd = self.solved(q, qd, tau, armature)
         if self._moves is None:
             return qdd
@@ -200,24 +194,28 @@ class Driven(ABC):
             wished = qdd + HOLDING * held * (qdd - bound)
         return qdd - self._beyond(q, qd + qdd * dt, dt) / dt
 
-    def _driven(self, q: Coordinates, qd: Vector, dt: Any | None) -> tuple[Vector, Any]:
-        """What drives, and the armature that stands for how it changes over a time dt, if one is given."""
-        tau, slope, kp, kd = self._given["tau"], 0.0, self._given.get("kp"), self._given.get("kd")
+    def _acting(self, q: Coordinates, qd: Vector, dt: Any) -> tuple[Vector, Any]:
+        """What acts on joints a time dt from now if velocities stay, and the armature that stands for how it changes
+        with accelerations."""
+        tau, added = self._driven(q, qd, dt)
+        resistance = self._resistance(qd)
+        return (tau, added) if resistance is None else (tau - resistance * qd, added + resistance * dt)
+
+    def _driven(self, q: Coordinates, qd: Vector, dt: Any) -> tuple[Vector, Any]:
+        """The part of it that drives, within limits of effort."""
+        tau, added, kp, kd = self._given["tau"], 0.0, self._given.get("kp"), self._given.get("kd")
         if kp is not None:
-            way = self.apart(q, self._given["q_des"])
-            tau = tau + kp * (way if dt is None else way - qd * dt)
-            slope = slope if dt is None else slope + kp * dt * dt
+            tau, added = tau + kp * (self.apart(q, self._given["q_des"]) - qd * dt), kp * dt * dt
         if kd is not None:
-            tau = tau - kd * qd
-            slope = slope if dt is None else slope + kd * dt
+            tau, added = tau - kd * qd, added + kd * dt
         if "effort" in self._limits:
             on, bound = self._limits["effort"].on, self._limits["effort"].bound
             asked = tau[..., on]
             excess = _above(abs(asked) - bound)
             tau = tau - self.spread(asked * (excess / (abs(asked) + _TINY)), on)
-            if not isinstance(slope, float):
-                slope = slope - self.spread(slope[..., on] * (excess / (excess + _TINY)), on)
-        return tau, slope
+            if not isinstance(added, float):
+                added = added - self.spread(added[..., on] * (excess / (excess + _TINY)), on)
+        return tau, added
 
     def _beyond(self, q: Coordinates, v: Vector, dt: Any) -> Vector:
         """How far velocities are beyond what limits allow for a time dt."""

@@ -42,6 +42,8 @@ from robodyn.tracing.unrolled import trace
 FRAMES = ("world", "body", "world_aligned")
 BASE = ("V0", "dV0")
 """The motion of the base: inputs of every algorithm, zero where they are not given."""
+_ARRAYS = tuple(name for name in INPUTS if name != "armature")
+"""Inputs that a query may take: an armature of each state is for steps of integrators alone."""
 RECURSIONS = ("reference", "cpu", "gpu")
 """Engines that run algorithms, and so answer every question."""
 EVERYWHERE = (*RECURSIONS, "scan")
@@ -149,9 +151,9 @@ class Question:
     doubts: bool = False
 
     def __post_init__(self) -> None:
-        allowed = (*INPUTS, *BASE)
-        if self.inputs != tuple(name for name in INPUTS if name in self.inputs) or "q" not in self.inputs:
-            self._wrong("inputs", self.inputs, f"q and others of {', '.join(INPUTS)}, in this order")
+        allowed = (*_ARRAYS, *BASE)
+        if self.inputs != tuple(name for name in _ARRAYS if name in self.inputs) or "q" not in self.inputs:
+            self._wrong("inputs", self.inputs, f"q and others of {', '.join(_ARRAYS)}, in this order")
         if not set(self.optional) <= set(allowed) - set(self.inputs):
             self._wrong("optional", self.optional, f"others of {', '.join(allowed)}")
         if not set(self.needs) <= {"inverse", "mass"}:

@@ -26,7 +26,7 @@ from robodyn.files import require_writable
 from robodyn.integrators import INTEGRATORS
 from robodyn.messages import brief
 from robodyn.motion.result import Rollout
-from robodyn.motion.run import Policy, Run, limits_kept, memory_for
+from robodyn.motion.run import Policy, Run, memory_for
 from robodyn.queries.call import Call
 
 if TYPE_CHECKING:
@@ -67,11 +67,10 @@ def rollout(
     if policy is not None and (tau is not None or not callable(policy)):
         got = "tau besides" if callable(policy) else brief(policy)
         raise ArgumentError(f"policy: got {got}; wanted a function of (t, q, qd) that returns tau, and no tau then")
-    kept = limits_kept(limits, integrator, given)
     file = None if checkpoint is None else _Checkpoint(require_writable(checkpoint, "checkpoint"))
     start = Call(dyn, {"q": q0, "qd": qd0})
     with memory_for(start.batch):
-        run = Run(dyn, start, seconds, steps, integrator, {"tau": tau, **given}, kept, policy)
+        run = Run(dyn, start, seconds, steps, integrator, {"tau": tau, **given}, limits, policy)
     trajectory = _Trajectory(run, every, out)
     _follow(run, trajectory, file, flag("progress", progress))
     return trajectory.finished()
@@ -89,12 +88,12 @@ def step(
 ) -> tuple[Array, Array]:
     """The state after one step (`Dynamics.step`)."""
     integrator, seconds = one_of("integrator", integrator, tuple(INTEGRATORS)), _seconds(dt)
-    kept = limits_kept(limits, integrator, given)
     start = Call(dyn, {"q": q, "qd": qd})
     with memory_for(start.batch):
-        run = Run(dyn, start, seconds, 1, integrator, {"tau": tau, **given}, kept, None)
-        states = [run.library.xp.empty((2, *array.shape), dyn.dtype) for array in run.first()]
-    for slab, array in zip(states, run.first(), strict=True):
+        run = Run(dyn, start, seconds, 1, integrator, {"tau": tau, **given}, limits)
+        first = run.first()
+        states = [run.library.xp.empty((2, *array.shape), dyn.dtype) for array in first]
+    for slab, array in zip(states, first, strict=True):
         slab[0] = array
     run.window(states[0], states[1], 0)
     if run.interrupted:

@@ -41,11 +41,8 @@ _WINDOW_S = 0.1
 """Seconds after which a window ends whose steps Python makes, so that no more than that is behind."""
 
 
-def limits_kept(limits: Any, integrator: str, given: Mapping[str, Any]) -> tuple[str, ...]:
-    """The limits that are kept to, in the order of `LIMITS`. Targets that lack a part are refused, too."""
-    if (given["kp"] is None) != (given["q_des"] is None):
-        missing = "kp" if given["kp"] is None else "q_des"
-        raise ArgumentError(f"{missing}: got None; wanted both kp and q_des, or neither")
+def _limits_kept(limits: Any, integrator: str) -> tuple[str, ...]:
+    """The limits that are kept to, in the order of `LIMITS`."""
     chosen = (limits,) if exact.is_a(limits, str) else exact.at_most(limits, _MOST_WORDS)
     if chosen is None:
         raise ArgumentError(f"limits: got {brief(limits)}; allowed: {', '.join(map(repr, LIMITS))}")
@@ -86,9 +83,13 @@ class Run:
         steps: int,
         integrator: str,
         given: Mapping[str, Any],
-        limits: tuple[str, ...],
-        policy: Policy | None,
+        limits: Any,
+        policy: Policy | None = None,
     ) -> None:
+        kept = _limits_kept(limits, integrator)
+        if (given["kp"] is None) != (given["q_des"] is None):
+            missing = "kp" if given["kp"] is None else "q_des"
+            raise ArgumentError(f"{missing}: got None; wanted both kp and q_des, or neither")
         self.dyn, self.start, self.dt, self.steps, self.policy = dyn, start, dt, steps, policy
         self.integrator, self.engine, self.outer, self.interrupted = integrator, start.engine, start.library, False
         self.library: Library = getattr(start.engine, "library", start.library)
@@ -97,15 +98,14 @@ class Run:
             self.given["tau"] = self.library.xp.zeros((1, start.batch, dyn.model.nv), dyn.dtype)
         if "gravity" in self.given:
             self.given["dV0"] = self._against_gravity(self.given.pop("gravity"))
-        self.limits, self.bounds = limits, self._bounds(limits)
-        self.step = self._chosen()
+        self.step = self._chosen(kept)
         dyn._require_regular(start)
         if start.checked:
             start.require_attitudes()
         start.library = self.library
         self._warn_of_damping()
 
-    def _chosen(self) -> Step:
+    def _chosen(self, limits: tuple[str, ...]) -> Step:
         """What a step is."""
         dyn, given = self.dyn, self.given
         inputs = tuple(name for name in ("q", "qd", "tau", "f_ext") if name in ("q", "qd") or name in given)
@@ -113,7 +113,7 @@ class Run:
         task = cast(Algorithm | Chain, on_inertia(dynamics) if "inertia" in given else dynamics)
         forces = tuple(name for name in RESISTANCES if name in dyn.joint_forces or name in given)
         names = tuple(name for name in (*COEFFICIENTS, *TARGETS) if name in given)
-        return step_of(task, self.integrator, forces, names, self.limits)
+        return step_of(task, self.integrator, forces, names, limits)
 
     @cached_property
     def moves(self) -> Array | None:
@@ -122,14 +122,15 @@ class Run:
             return None
         return self.library.constant(inertia_moved(self.dyn.model).astype(self.dyn.dtype))
 
-    def _bounds(self, limits: tuple[str, ...]) -> dict[str, Limits]:
+    @cached_property
+    def bounds(self) -> dict[str, Limits]:
         """The model's limits as arrays where the engine lives."""
         dtype, placed = self.dyn.dtype, self.library.constant
         return {
             name: Limits(
                 placed(each.on), placed(each.bound.astype(dtype)), None if each.at is None else placed(each.at)
             )
-            for name, each in limits_of(self.dyn.model, limits).items()
+            for name, each in limits_of(self.dyn.model, self.step.limits).items()
         }
 
     def _warn_of_damping(self) -> None:

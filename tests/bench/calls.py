@@ -20,7 +20,7 @@ from robodyn.benchmark.tables import Cells
 from robodyn.errors import UnavailableError
 from robodyn.questions import FRAMES, QUESTIONS, Question
 from robodyn.testing.pinocchio_model import pinocchio_model
-from tests.bench.shared import MODELS, facts
+from tests.bench.shared import MODELS, page_of
 
 ROBOTS = (("arm7", "fixed"), ("humanoid", "floating"))
 _TURNS = 9
@@ -280,22 +280,14 @@ def notes(found: list[Timed]) -> list[str]:
 
 def page(found: list[Timed], about: dict[str, str]) -> str:
     """The page of docs/benchmarks."""
-    lines = [
-        "# Calls from Python",
-        "",
+    text = [
         "Printed by `python -m tests.bench calls --write`: microseconds of one call for one state, with every optional",
         "argument, beside Pinocchio's call from Python where it has one, in one run, in turns. Wanted: 0.6 of",
         "Pinocchio's time, or all of it where that is at most 0.6 us; for an arm 1.5 us where it has no such call, or",
         "0.6 of its call without what is given besides, 3 us for `external_force`, and 10 us for lists and the other",
         "precision. See [engines](../engines.md).",
-        "",
-        f"Measured on: {facts(about)}.",
-        "",
-        *(f"- {note}" for note in notes(found)),
     ]
-    for table in tables(found):
-        lines += ["", f"## {table.title}", "", *table.markdown()]
-    return "\n".join(lines) + "\n"
+    return page_of("Calls from Python", text, about, notes(found), tables(found))
 
 
 def document(found: list[Timed], about: dict[str, str]) -> dict[str, Any]:

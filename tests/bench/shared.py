@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 import robodyn as rd
+from robodyn.benchmark.tables import Cells
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "benchmarks"
@@ -56,3 +58,13 @@ def show(value: float | None) -> str:
 def facts(about: dict[str, str]) -> str:
     """The header as one line."""
     return ", ".join(f"{key} {value}" for key, value in about.items())
+
+
+def page_of(
+    title: str, text: Sequence[str], about: dict[str, str], notes: Iterable[str], tables: Iterable[Cells]
+) -> str:
+    """A page of docs/benchmarks: what it is, what it holds for, what it says, and its tables."""
+    lines = [f"# {title}", "", *text, "", f"Measured on: {facts(about)}.", "", *(f"- {note}" for note in notes)]
+    for table in tables:
+        lines += ["", f"## {table.title}", "", *table.markdown()]
+    return "\n".join(lines) + "\n"

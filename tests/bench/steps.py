@@ -10,7 +10,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from robodyn.benchmark.tables import Cells
 from robodyn.integrators import INTEGRATORS
 from robodyn.joints import KINDS
 from robodyn.testing.mujoco_model import mujoco_model, places
-from tests.bench.shared import MODELS, facts
+from tests.bench.shared import MODELS, page_of
 from tests.robots import SHARED, example_robot_data
 
 _DT, _SECONDS, _ROWS = 5e-3, 10.0, 6
@@ -92,11 +91,7 @@ def _damped() -> Iterator[tuple[str, str, rd.Model]]:
             except rd.RobodynError:
                 continue
             if model.damping.any():
-                yield _named(path), base, model
-
-
-def _named(path: Path) -> str:
-    return path.stem
+                yield path.stem, base, model
 
 
 def _states(model: rd.Model) -> tuple[Array, Array]:
@@ -112,7 +107,7 @@ def _stood(name: str, base: str, model: rd.Model) -> list[Stood]:
         return []
     finer = dyn.rollout(q, qd, None, _FINE, round(_SECONDS / _FINE), save_every=None).diverged
     try:
-        peer = Peer(model, "implicitfast")
+        peer = Peer(model, "implicitfast", model.damping, model.friction)
         theirs: list[float | None] | str = [
             peer.stood(a, b, _DT, round(_SECONDS / _DT)) for a, b in zip(q, qd, strict=True)
         ]
@@ -123,13 +118,13 @@ def _stood(name: str, base: str, model: rd.Model) -> list[Stood]:
 
 
 class Peer:
-    """MuJoCo's model of a robot with its damping and friction.
+    """MuJoCo's model of a robot with damping and friction (nv,).
 
     Raises:
         UnavailableError: MuJoCo has none.
     """
 
-    def __init__(self, model: rd.Model, integrator: str) -> None:
+    def __init__(self, model: rd.Model, integrator: str, damping: Array, friction: Array) -> None:
         if model.has_mimic:
             raise rd.UnavailableError("joints mimic others, which MuJoCo has as soft constraints")
         import mujoco
@@ -139,8 +134,8 @@ class Peer:
         self._theirs.opt.disableflags = 0
         self._theirs.opt.integrator = getattr(mujoco.mjtIntegrator, f"mjINT_{integrator.upper()}")
         self._q_at, self._v_at = places(model, self._theirs)
-        self._theirs.dof_damping[self._v_at] = model.tree_damping
-        self._theirs.dof_frictionloss[self._v_at] = model.tree_friction
+        self._theirs.dof_damping[self._v_at] = damping
+        self._theirs.dof_frictionloss[self._v_at] = friction
         self._data = mujoco.MjData(self._theirs)
         self._floats = bool(model.n_bodies) and KINDS[model.joint_kind[0]].name == "floating"
 
@@ -206,8 +201,7 @@ def _accuracy(name: str, base: str) -> Iterator[Accuracy]:
             error = float(np.abs(model.difference(right, reached)).max())
             yield Accuracy(name, integrator, dt, error, each[1], each[_BATCH])
     for integrator in ("Euler", "implicitfast", "implicit", "RK4"):
-        peer = Peer(model, integrator)
-        peer._theirs.dof_damping[peer._v_at], peer._theirs.dof_frictionloss[:] = damping, 0.0
+        peer = Peer(model, integrator, damping, np.zeros(model.nv))
         for dt in _STEPS:
             errors, seconds = [], float("inf")
             for k in range(4):
@@ -267,9 +261,7 @@ def notes(found: Found) -> list[str]:
 
 def page(found: Found, about: dict[str, str]) -> str:
     """The page of docs/benchmarks."""
-    lines = [
-        "# Steps in time",
-        "",
+    text = [
         "Printed by `python -m tests.bench steps --write`. Robots of the shared collection and of example-robot-data",
         "whose files have damping, on a fixed and a floating base, from random states under gravity, with damping and",
         "friction, without limits and contacts; MuJoCo from the same states. Those that are listed have joints without",
@@ -280,14 +272,8 @@ def page(found: Found, about: dict[str, str]) -> str:
         f"Errors are the largest of positions (rad, m) after {_UNTIL:g} s, of four states, beside `rk4` with steps of",
         f"{1e6 * _FINEST:g} us; the order is that of the last two. Times are of one thread, with the shortest steps,",
         f"of one state, and of each of {_BATCH}.",
-        "",
-        f"Measured on: {facts(about)}.",
-        "",
-        *(f"- {note}" for note in notes(found)),
     ]
-    for table in tables(found):
-        lines += ["", f"## {table.title}", "", *table.markdown()]
-    return "\n".join(lines) + "\n"
+    return page_of("Steps in time", text, about, notes(found), tables(found))
 
 
 def document(found: Found, about: dict[str, str]) -> dict[str, Any]:

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import random_states
+from driven import every_kind, far
 from robots import own
 
 import robodyn as rd
 from robodyn.integrators import INTEGRATORS
-from robodyn.joints import KINDS
 
 
 @pytest.fixture(scope="module")
 def awkward() -> rd.Model:
     """Every joint kind, with bounds of every kind."""
-    return bounded(rd.random_tree(9, seed=4, joints=tuple(kind.name for kind in KINDS), armature=True), 3)
+    return bounded(every_kind(), 3)
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +38,6 @@ def bounded(model: rd.Model, seed: int) -> rd.Model:
         tree_upper=np.full(model.nq_tree, 1.5),
         tree_damping=rng.uniform(0.0, 1.0, model.nv_tree),
     )
-
-
-def far(got: Any, wanted: Any) -> float:
-    return float((np.abs(got - wanted).max(-1) / (1.0 + np.abs(wanted).max(-1))).max())
 
 
 def gains(model: rd.Model, batch: int, seed: int = 7) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import random_states
+from driven import every_kind, far
 from robots import own
 
 import robodyn as rd
 from robodyn.integrators import IMPLICIT, INTEGRATORS, STICTION
-from robodyn.joints import KINDS
 
 BOTH = ("damping", "friction")
 
@@ -22,7 +22,7 @@ BOTH = ("damping", "friction")
 @pytest.fixture(scope="module")
 def awkward() -> rd.Model:
     """Every joint kind, with damping and friction."""
-    model = rd.random_tree(9, seed=4, joints=tuple(kind.name for kind in KINDS), armature=True)
+    model = every_kind()
     return resisting(model, 3)
 
 
@@ -35,11 +35,6 @@ def resisting(model: rd.Model, seed: int) -> rd.Model:
     rng = np.random.default_rng(seed)
     damping, friction = rng.uniform(0.0, 3.0, (2, model.nv_tree))
     return dataclasses.replace(model, tree_damping=damping, tree_friction=friction)
-
-
-def far(got: Any, wanted: Any) -> float:
-    """Relative to the size of each state."""
-    return float((np.abs(got - wanted).max(-1) / (1.0 + np.abs(wanted).max(-1))).max())
 
 
 def accelerated(model: rd.Model, dt: float, q: Any, qd: Any, tau: Any, given: dict[str, Any]) -> Any:
@@ -100,7 +95,7 @@ def test_coefficients_may_differ_from_state_to_state(robot, request, make_dynami
 def test_given_coefficients_are_those_of_a_model_that_has_them(integrator, awkward):
     """By every integrator; in one program, in rolled code, and over arrays."""
     q, qd, tau = random_states(awkward, (3,))
-    plain = rd.random_tree(9, seed=4, joints=tuple(kind.name for kind in KINDS), armature=True)
+    plain = every_kind()
     given = {"damping": awkward.damping, "friction": awkward.friction}
     for options in ({}, {"code": "rolled"}, {"engine": "reference"}, {"engine": "scan"}):
         wanted = rd.Dynamics(awkward, joint_forces=BOTH, **options).rollout(q, qd, tau, 1e-4, 5, integrator=integrator)
