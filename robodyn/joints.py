@@ -356,7 +356,8 @@ def quaternion_log(q: Scalars) -> Scalars:
 
 _ARC_TERMS = tuple((-1.0) ** k / (2 * k + 1) for k in range(12))
 """arctan t / t as a series in t^2, exact to 1e-17 where t^2 < 0.04."""
-_TINY = 1e-300
+_TINY = 1e-37
+"""A number of either precision."""
 _ROUNDINGS = 2.0**-50
 _WHOLE = 1.5 * 2.0**52
 """Added to a number below 2^51 and taken away again, it leaves the nearest whole number, the even one of two."""
@@ -365,8 +366,17 @@ _WHOLE = 1.5 * 2.0**52
 def _ceiling(x: Scalar) -> Scalar:
     """The smallest whole number that is no smaller, without a branch."""
     nearest = (x + _WHOLE) - _WHOLE
-    above = x - nearest
-    return nearest + 0.5 * (above + np.abs(above)) / (np.abs(above) + _TINY)
+    # In single precision that is zero; then whole numbers up to four are counted. A double is no further than 1/2 off.
+    left = x - nearest
+    for k in range(4):
+        for sign in (1.0, -1.0):
+            nearest = nearest + sign * _is_positive(sign * left - (k + 0.75))
+    return nearest + _is_positive(x - nearest)
+
+
+def _is_positive(x: Scalar) -> Scalar:
+    """1 for positive numbers, and exactly 0 for others, without a branch."""
+    return 0.5 * (x + np.abs(x)) / (np.abs(x) + _TINY)
 
 
 def quaternion_turned(q: Any, a: Any, sign: float, xp: Any = np) -> Any:

@@ -95,6 +95,21 @@ def test_no_stiffness_is_too_much(stiffness):
     assert np.abs(run.q[-1] - goal).max() < 1e-2 and np.abs(run.qd[-1]).max() < 1e-2
 
 
+@pytest.mark.parametrize("angle", [0.1, 3.0, 3.2, 6.2, 9.0, 25.0, -0.1, -3.0, -3.2, -6.2, -9.0, -25.0])
+def test_targets_go_the_short_way_round(angle, make_dynamics, engine_dtype):
+    """Of planar joints up to four turns away in single precision; attitudes at exactly half a turn stay finite."""
+    planar = rd.random_tree(1, seed=0, joints=("planar",))
+    ball = rd.random_tree(1, seed=0, joints=("spherical",))
+    given = {"kp": np.full(3, 1e8), "gravity": np.zeros(3)}
+    allowed = 1e-6 if engine_dtype[1] == "float64" else 1e-3
+    goal = np.array([0.0, 0.0, angle])
+    run = make_dynamics(planar).rollout(np.zeros(3), np.zeros(3), None, 1.0, 1, q_des=goal, **given)
+    short = planar.difference(np.zeros(3), goal)
+    assert abs(short[2]) <= np.pi and np.abs(run.qd[-1] - short).max() < allowed
+    run = make_dynamics(ball).rollout(ball.neutral(), np.zeros(3), None, 1.0, 1, q_des=[0.0, 0.6, 0.8, 0.0], **given)
+    assert np.abs(run.qd[-1] - ball.difference(ball.neutral(), [0.0, 0.6, 0.8, 0.0])).max() < allowed
+
+
 def test_targets_may_change_with_time():
     model = rd.load_urdf(own("arm7"))
     q, qd, _ = random_states(model, (2,))
