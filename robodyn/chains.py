@@ -325,6 +325,59 @@ class StepPart:
         return ()
 
 
+@dataclass(frozen=True)
+class StateMatrix:
+    """An output (2 nv, n nv): derivatives of q on its tangent space and of qd, by n vectors over degrees of freedom."""
+
+    vectors: int
+
+
+@dataclass(frozen=True, eq=False)
+class StepGradient:
+    """The derivatives of a step's state after it, by the state before (`A`) and by tau (`B`), on tangent spaces.
+
+    `gradient`: what gives accelerations "qdd" and their derivatives "dqdd_dq", "dqdd_dqd" and "dqdd_dtau", on the
+    inputs of the step's dynamics.
+    """
+
+    step: Step
+    gradient: Chain
+
+    @property
+    def name(self) -> str:
+        """That of the step, and what it is."""
+        return f"{self.step.name}_gradient"
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Those of the step."""
+        return self.step.inputs
+
+    @cached_property
+    def outputs(self) -> dict[str, StateMatrix]:
+        """See above."""
+        return {"A": StateMatrix(2), "B": StateMatrix(1)}
+
+    @property
+    def sweeps(self) -> tuple[Sweep, ...]:
+        """Those of the gradient."""
+        return self.gradient.sweeps
+
+
+@cache
+def step_gradient_of(step: Step, gradient: Chain) -> StepGradient:
+    """`StepGradient` for the gradient of the step's forward dynamics on inputs that are given, the same object whenever
+    it is asked for: engines know tasks by identity."""
+    with_qdd = _and_accelerations(gradient)
+    armature = "armature" in step.dynamics.inputs
+    return StepGradient(step, cast(Chain, on_armature(with_qdd)) if armature else with_qdd)
+
+
+def _and_accelerations(gradient: Chain) -> Chain:
+    freely = None if gradient.freely is None else _and_accelerations(gradient.freely)
+    return replace(gradient, name=f"{gradient.name}_qdd", results=("qdd", *gradient.results), freely=freely)
+
+
 @cache
 def step_of(
     dynamics: Algorithm | Chain,
@@ -492,7 +545,7 @@ Derivative: TypeAlias = Along | Against
 """Tasks that are straight-line programs or nothing."""
 Task: TypeAlias = Algorithm | Chain | Units | Derivative
 """What an engine runs."""
-Traceable: TypeAlias = Task | Step | StepPart | Direct
+Traceable: TypeAlias = Task | Step | StepPart | StepGradient | Direct
 """What can be one straight-line program."""
 
 

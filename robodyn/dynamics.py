@@ -23,7 +23,7 @@ from robodyn.errors import ArgumentError
 from robodyn.messages import brief
 from robodyn.model import Model
 from robodyn.motion.result import Rollout
-from robodyn.motion.rollout import rollout, step
+from robodyn.motion.rollout import rollout, step, step_gradient
 from robodyn.motion.run import Policy
 from robodyn.queries.core import require_model
 from robodyn.queries.explanation import explain
@@ -282,8 +282,7 @@ class Dynamics(
         Warns:
             RuntimeWarning: rows diverged, Ctrl-C, or a checkpoint that cannot be written after the start.
         """
-        given = {"f_ext": f_ext, "inertia": inertia, "armature": armature, "damping": damping, "friction": friction}
-        given |= {"gravity": gravity, "V0": V0, "dV0": dV0, "kp": kp, "kd": kd, "q_des": q_des}
+        given = _given(f_ext, inertia, armature, damping, friction, gravity, V0, dV0, kp, kd, q_des)
         return rollout(
             self, q0, qd0, tau, dt, steps, integrator, given, limits, policy, save_every, checkpoint, progress, out
         )
@@ -308,10 +307,14 @@ class Dynamics(
         kd: ArrayLike | None = None,
         q_des: ArrayLike | None = None,
         limits: Iterable[str] = (),
+        out: tuple[Array, Array] | None = None,
     ) -> tuple[Array, Array]:
         """The state dt seconds later, q (..., nq) and qd (..., nv): one step of `rollout`, whose arguments these are.
 
         A state that is no longer finite is returned as it is.
+
+        Args:
+            out: contiguous arrays for q and qd.
 
         Raises:
             ArgumentError: also a dt that is not positive.
@@ -321,9 +324,52 @@ class Dynamics(
         Warns:
             RuntimeWarning: an explicit step is too long for the damping.
         """
-        given = {"f_ext": f_ext, "inertia": inertia, "armature": armature, "damping": damping, "friction": friction}
-        given |= {"gravity": gravity, "V0": V0, "dV0": dV0, "kp": kp, "kd": kd, "q_des": q_des}
-        return step(self, q, qd, tau, dt, integrator, given, limits)
+        given = _given(f_ext, inertia, armature, damping, friction, gravity, V0, dV0, kp, kd, q_des)
+        return step(self, q, qd, tau, dt, integrator, given, limits, out)
+
+    def step_gradient(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        tau: ArrayLike | None = None,
+        dt: float = 1e-3,
+        *,
+        integrator: str = "semi_implicit_euler",
+        f_ext: ArrayLike | None = None,
+        inertia: ArrayLike | None = None,
+        armature: ArrayLike | None = None,
+        damping: ArrayLike | None = None,
+        friction: ArrayLike | None = None,
+        gravity: ArrayLike | None = None,
+        V0: ArrayLike | None = None,
+        dV0: ArrayLike | None = None,
+        kp: ArrayLike | None = None,
+        kd: ArrayLike | None = None,
+        q_des: ArrayLike | None = None,
+        limits: Iterable[str] = (),
+        out: tuple[Array, Array] | None = None,
+    ) -> tuple[Array, Array]:
+        """The derivatives of `step`, whose arguments these are: A (..., 2 nv, 2 nv) by the state and B (..., 2 nv, nv)
+        by tau.
+
+        Analytical, of the very step that is taken: with its resistance, targets and limits. A small change of the state
+        is one of q on its tangent space, in front, and one of qd: with d = [dq, dqd], d_next = A d + B dtau. Where the
+        step has a kink (at a limit, or at a speed of 1e-3 of what has friction) it is the derivative of one side, or
+        between those of both. `robodyn.algorithms.jets` has the text.
+
+        Args:
+            out: contiguous arrays for A and B.
+
+        Raises:
+            ArgumentError: also a dt that is not positive.
+            NumericalError: values are checked, and an argument or a result is NaN or infinite.
+            SingularError: the mass matrix is singular whatever the state.
+
+        Warns:
+            RuntimeWarning: an explicit step is too long for the damping.
+        """
+        given = _given(f_ext, inertia, armature, damping, friction, gravity, V0, dV0, kp, kd, q_des)
+        return step_gradient(self, q, qd, tau, dt, integrator, given, limits, out)
 
     def program(self, query: str) -> GeneratedCode | GeneratedKernels:
         """The code that answers a query: its mode, operation counts, readable text, IR and assembly.
@@ -341,6 +387,12 @@ class Dynamics(
         task = self.plain_task(query)
         self._require_possible(QUESTIONS[query])
         return self.engine.generated(task)
+
+
+def _given(*arrays: Any) -> dict[str, Any]:
+    """By name what forces of steps are made of, besides tau."""
+    coefficients, base, targets = ("armature", "damping", "friction", "gravity"), ("V0", "dV0"), ("kp", "kd", "q_des")
+    return dict(zip(("f_ext", "inertia", *coefficients, *base, *targets), arrays, strict=True))
 
 
 def _dtype(given: Any) -> np.dtype[Any]:

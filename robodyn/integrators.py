@@ -133,8 +133,7 @@ class Limits:
 
 
 class Driven(ABC):
-    """A system whose joints are driven towards targets, resist their velocities and have limits. Subclasses also have
-    `moved` and `bracket`.
+    """A system whose joints are driven towards targets, resist their velocities and have limits.
 
     Forces are tau, held within the limits of effort, plus damping -d qd, and dry friction -f qd / max(|qd|, STICTION).
     With targets there is kp (q_des (-) q) - kd qd in tau. Over a step from qd to qd + dt qdd = v, by which q moves:
@@ -160,6 +159,14 @@ class Driven(ABC):
     @abstractmethod
     def solved(self, q: Coordinates, qd: Vector, tau: Vector, armature: Vector | None) -> Vector:
         """qdd under generalised forces; `armature`: instead of the model's, None for that."""
+
+    @abstractmethod
+    def moved(self, q: Coordinates, u: Vector) -> Coordinates:
+        """q (+) u."""
+
+    @abstractmethod
+    def bracket(self, a: Vector, b: Vector) -> Vector:
+        """The Lie bracket of two velocities, joint by joint."""
 
     @abstractmethod
     def apart(self, q: Coordinates, other: Coordinates) -> Vector:

@@ -408,12 +408,17 @@ def _conjugate(q: Scalars) -> Scalars:
 _SERIES_BELOW = 0.25
 
 
-def _joined(series: Callable[[Scalar], Scalar], closed: Callable[[Scalar], Scalar], t: Scalar) -> Scalar:
+def joined(
+    series: Callable[[Scalar], Scalar],
+    closed: Callable[[Scalar], Scalar],
+    t: Scalar,
+    limit: float = _SERIES_BELOW,
+) -> Scalar:
     """`series` of squared angles below the limit, `closed` of those above, without a branch, so that it can be traced:
     one of the two is taken at the angle and the other at the limit, where they are equal."""
-    apart = np.abs(t - _SERIES_BELOW)
-    below, above = 0.5 * (t + _SERIES_BELOW - apart), 0.5 * (t + _SERIES_BELOW + apart)
-    return closed(above) + (series(below) - series(_SERIES_BELOW))
+    apart = np.abs(t - limit)
+    below, above = 0.5 * (t + limit - apart), 0.5 * (t + limit + apart)
+    return closed(above) + (series(below) - series(limit))
 
 
 def _sinc(t: Scalar) -> Scalar:
@@ -427,7 +432,7 @@ def _sinc(t: Scalar) -> Scalar:
         x = np.sqrt(t)
         return np.sin(x) / x
 
-    return _joined(series, closed, t)
+    return joined(series, closed, t)
 
 
 def _third(t: Scalar) -> Scalar:
@@ -440,7 +445,7 @@ def _third(t: Scalar) -> Scalar:
         x = np.sqrt(t)
         return (x - np.sin(x)) / (t * x)
 
-    return _joined(series, closed, t)
+    return joined(series, closed, t)
 
 
 def _log_third(t: Scalar) -> Scalar:
@@ -454,7 +459,7 @@ def _log_third(t: Scalar) -> Scalar:
         half = 0.5 * np.sqrt(t)
         return (1.0 - half * np.cos(half) / np.sin(half)) / t
 
-    return _joined(series, closed, t)
+    return joined(series, closed, t)
 
 
 KINDS: tuple[JointKind, ...] = (Revolute(), Prismatic(), Helical(), Planar(), Spherical(), Floating())

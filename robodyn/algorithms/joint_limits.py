@@ -19,10 +19,7 @@ def limits_of(model: Model, asked: Iterable[str]) -> dict[str, Limits]:
     found = {}
     for name in asked:
         if name == "position":
-            v_of = np.full(model.nq, -1)
-            for kind, q_index, v_index in model.free_joints:
-                if kind.nq == kind.nv == 1:
-                    v_of[q_index[:, 0]] = v_index[:, 0]
+            v_of = dof_of_coordinates(model)
             for side, bounds in (("lower", model.lower), ("upper", model.upper)):
                 at = np.flatnonzero(np.isfinite(bounds) & (v_of >= 0))
                 found[side] = Limits(v_of[at], bounds[at], at)
@@ -31,6 +28,15 @@ def limits_of(model: Model, asked: Iterable[str]) -> dict[str, Limits]:
             on = np.flatnonzero(np.isfinite(bounds))
             found[name] = Limits(on, bounds[on])
     return {name: limits for name, limits in found.items() if limits.on.size}
+
+
+def dof_of_coordinates(model: Model) -> Array:
+    """(nq,) the degree of freedom of each coordinate that is one, -1 for those of other joints."""
+    found = np.full(model.nq, -1)
+    for kind, q_index, v_index in model.free_joints:
+        if kind.nq == kind.nv == 1:
+            found[q_index[:, 0]] = v_index[:, 0]
+    return found
 
 
 def inertia_moved(model: Model) -> Array:

@@ -9,12 +9,16 @@ eigenvalues of ad_u are zero and twice +-i theta, theta being the angle of u, so
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import factorial
+from typing import Any
 
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.joints import JointKind
+from robodyn.joints import JointKind, joined
+from robodyn.spatial import Scalar
 
 _SERIES_BELOW = 1.0
 """Squared angle: above, closed forms lose no digit that counts; below, series cut after these terms are exact."""
@@ -27,60 +31,111 @@ _SUM = (
 """Of (-ad)^1 to (-ad)^4: series in theta^2."""
 
 
-def moved_by(kind: JointKind, u: Array) -> tuple[Array, Array]:
-    """Derivatives (..., k, k) of q (+) u by q and by u (..., k)."""
-    ad = _bracket_matrix(kind, u)
-    J = _sum(ad, _angle(kind, u))
-    return np.eye(kind.nv) - ad @ J, J
+def _sum_closed(t: Scalar) -> tuple[Scalar, ...]:
+    x = np.sqrt(t)
+    s, c = np.sin(x), np.cos(x)
+    return (
+        (4.0 - x * s - 4.0 * c) / (2.0 * t),
+        (4.0 * x - 5.0 * s + x * c) / (2.0 * t * x),
+        (2.0 - x * s - 2.0 * c) / (2.0 * t * t),
+        (2.0 * x - 3.0 * s + x * c) / (2.0 * t * t * x),
+    )
 
 
-def apart_by(kind: JointKind, w: Array) -> tuple[Array, Array]:
-    """Derivatives (..., k, k) of w = q1 (-) q0 (..., k) by q0 and by q1: moving by w undone. Angles are at most pi;
-    J is far from singular there."""
-    ad, t = _bracket_matrix(kind, w), _angle(kind, w)
-    return -np.linalg.inv(_sum(-ad, t)), np.linalg.inv(_sum(ad, t))
+_BERNOULLI = (
+    1 / 6,
+    1 / 30,
+    1 / 42,
+    1 / 30,
+    5 / 66,
+    691 / 2730,
+    7 / 6,
+    3617 / 510,
+    43867 / 798,
+    174611 / 330,
+    854513 / 138,
+)
+"""Sizes of B_2 to B_22."""
+_HALF_COTANGENT = tuple(B / factorial(2 * n) for n, B in enumerate(_BERNOULLI, 1))
+"""1 - (x / 2) cot(x / 2) as a series in x^2, from x^2 on."""
+_INVERSE = (
+    tuple((2 - n) * each for n, each in enumerate(_HALF_COTANGENT, 1)),
+    tuple((1 - n) * each for n, each in enumerate(_HALF_COTANGENT, 1))[1:],
+)
+"""Of ad^2 and ad^4 in J^-1."""
 
 
-def _bracket_matrix(kind: JointKind, u: Array) -> Array:
+def _inverse_closed(t: Scalar) -> tuple[Scalar, ...]:
+    """The polynomial in ad that is (ad / 2) coth(ad / 2) at 0 and at +-i theta, where its derivative is, too."""
+    half = 0.5 * np.sqrt(t)
+    s = np.sin(half)
+    cotangent = half * np.cos(half) / s
+    left, slope = 1.0 - cotangent, cotangent - half * half / (s * s)
+    return (4.0 * left + slope) / (2.0 * t), (2.0 * left + slope) / (2.0 * t * t)
+
+
+def moved_by(kind: JointKind, u: Array, xp: Any = np) -> tuple[Array, Array]:
+    """Derivatives (..., k, k) of q (+) u by q and by u (..., k): numbers of a library, or NumPy's array of
+    expressions (k,)."""
+    ad = bracket_matrix(kind, u, xp)
+    J = _sum(ad, _angle(kind, u), xp)
+    by_q: Array = xp.eye(kind.nv, dtype=ad.dtype) - ad @ J
+    return by_q, J
+
+
+def apart_by(kind: JointKind, w: Array, xp: Any = np) -> tuple[Array, Array]:
+    """Derivatives (..., k, k) of w = q1 (-) q0 (..., k) by q0 and by q1: moving by w undone, -J(-w)^-1 and J(w)^-1.
+
+    Like J itself they are a polynomial, as the eigenvalues are the same: J^-1 = 1 + ad / 2 + a ad^2 + b ad^4. Angles
+    are at most pi.
+    """
+    ad = bracket_matrix(kind, w, xp)
+    even = _polynomial(ad @ ad, _coefficients(_INVERSE, _inverse_closed, _angle(kind, w)), xp)
+    return 0.5 * ad - even, 0.5 * ad + even
+
+
+def bracket_matrix(kind: JointKind, u: Array, xp: Any = np) -> Array:
     """ad_u (..., k, k)."""
     a = tuple(u[..., c] for c in range(kind.nv))
-    ad = np.zeros((*u.shape, kind.nv))
+    ad: Array = xp.zeros((*u.shape, kind.nv), dtype=u.dtype)
     for c, unit in enumerate(np.eye(kind.nv).tolist()):
         for r, value in enumerate(kind.bracket(a, tuple(unit))):
             ad[..., r, c] = value
     return ad
 
 
-def _angle(kind: JointKind, u: Array) -> Array:
+def _angle(kind: JointKind, u: Array) -> Scalar:
     """theta^2 (...)."""
-    return sum((u[..., c] ** 2 for c in range(kind.nv) if c not in kind.lengths), np.zeros(u.shape[:-1]))
+    return sum((u[..., c] * u[..., c] for c in range(kind.nv) if c not in kind.lengths), 0.0 * u[..., 0])
 
 
-def _sum(ad: Array, t: Array) -> Array:
+def _sum(ad: Array, t: Scalar, xp: Any) -> Array:
     """J of ad, t = theta^2."""
-    large = np.maximum(t, _SERIES_BELOW)
-    x = np.sqrt(large)
-    s, c = np.sin(x), np.cos(x)
-    closed = (
-        (4.0 - x * s - 4.0 * c) / (2.0 * large),
-        (4.0 * x - 5.0 * s + x * c) / (2.0 * large * x),
-        (2.0 - x * s - 2.0 * c) / (2.0 * large**2),
-        (2.0 * x - 3.0 * s + x * c) / (2.0 * large**2 * x),
-    )
-    return _polynomial(-ad, [_joined(series, each, t) for series, each in zip(_SUM, closed, strict=True)])
+    return _polynomial(-ad, _coefficients(_SUM, _sum_closed, t), xp)
 
 
-def _joined(series: Sequence[float], closed: Array, t: Array) -> Array:
-    small, value = np.minimum(t, _SERIES_BELOW), np.zeros_like(t)
-    for term in reversed(series):
-        value = value * small + term
-    return np.where(t < _SERIES_BELOW, value, closed)
+def _coefficients(
+    series: Sequence[Sequence[float]], closed: Callable[[Scalar], tuple[Scalar, ...]], t: Scalar
+) -> list[Scalar]:
+    """Functions of t, by series and in closed form."""
+    return [
+        joined(partial(_at, terms), lambda t, k=k: closed(t)[k], t, _SERIES_BELOW)  # type: ignore[misc]
+        for k, terms in enumerate(series)
+    ]
 
 
-def _polynomial(ad: Array, coefficients: Sequence[Array]) -> Array:
+def _at(terms: Sequence[float], t: Scalar) -> Scalar:
+    value: Scalar = 0.0
+    for term in reversed(terms):
+        value = value * t + term
+    return value
+
+
+def _polynomial(ad: Array, coefficients: Sequence[Scalar], xp: Any) -> Array:
     """1 + c_1 ad + c_2 ad^2 + ..."""
-    one = np.eye(ad.shape[-1])
-    value = np.zeros_like(ad)
+    one: Array = xp.eye(ad.shape[-1], dtype=ad.dtype)
+    value = 0.0 * ad
     for each in reversed(coefficients):
-        value = ad @ (value + each[..., None, None] * one)
-    return value + one
+        value = ad @ (value + xp.asarray(each)[..., None, None] * one)
+    found: Array = value + one
+    return found

@@ -11,7 +11,7 @@ import numpy as np
 
 from robodyn.algorithms.kinematics import Frame
 from robodyn.arguments import Array
-from robodyn.chains import Step, Task
+from robodyn.chains import Step, StepGradient, Task
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
 from robodyn.questions import BASE, Asked, Question
@@ -194,6 +194,10 @@ class Marching(Protocol):
                 each state's numbers contiguous.
             dt: seconds of a step.
         """
+
+    def step_gradient(self, task: StepGradient, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
+        """Fill "A" (B, 2 nv, 2 nv) and "B" (B, 2 nv, nv) of a step from its inputs (B, ...), "dt" (B, 1) among them;
+        False where the engine has no program for it, and nothing is done."""
 
 
 def _names(inputs: Mapping[str, Array]) -> tuple[str, ...]:

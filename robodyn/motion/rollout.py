@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robodyn import exact
 from robodyn.arguments import Array, count, finite_real, flag, one_of, row_named
 from robodyn.errors import ArgumentError, NumericalError, UnavailableError
 from robodyn.files import require_writable
@@ -85,12 +84,13 @@ def step(
     integrator: str,
     given: Mapping[str, Any],
     limits: Any,
+    out: Any,
 ) -> tuple[Array, Array]:
     """The state after one step (`Dynamics.step`)."""
-    integrator, seconds = one_of("integrator", integrator, tuple(INTEGRATORS)), _seconds(dt)
-    start = Call(dyn, {"q": q, "qd": qd})
-    with memory_for(start.batch):
-        run = Run(dyn, start, seconds, 1, integrator, {"tau": tau, **given}, limits)
+    run = _one_step(dyn, q, qd, tau, dt, integrator, given, limits)
+    leading, model = run.start.leading, dyn.model
+    targets = run.outputs(out, {"q": (*leading, model.nq), "qd": (*leading, model.nv)})
+    with memory_for(run.start.batch):
         first = run.first()
         states = [run.library.xp.empty((2, *array.shape), dyn.dtype) for array in first]
     for slab, array in zip(states, first, strict=True):
@@ -98,10 +98,54 @@ def step(
     run.window(states[0], states[1], 0)
     if run.interrupted:
         raise KeyboardInterrupt
-    if start.checked and not run.finite(states[0][1], states[1][1]):
-        raise NumericalError("step: the state after it is not finite")
-    found = (run.outward(slab[1]).reshape(*start.leading, slab.shape[-1]) for slab in states)
-    return next(found), next(found)
+    return _handed_out(run, "step", [slab[1] for slab in states], targets, "state after it")
+
+
+def step_gradient(
+    dyn: Dynamics,
+    q: Any,
+    qd: Any,
+    tau: Any,
+    dt: float,
+    integrator: str,
+    given: Mapping[str, Any],
+    limits: Any,
+    out: Any,
+) -> tuple[Array, Array]:
+    """The derivatives of one step (`Dynamics.step_gradient`)."""
+    run = _one_step(dyn, q, qd, tau, dt, integrator, given, limits)
+    batch, nv = run.start.batch, dyn.model.nv
+    targets = run.outputs(out, {"A": (*run.start.leading, 2 * nv, 2 * nv), "B": (*run.start.leading, 2 * nv, nv)})
+    first, xp = run.first(), run.library.xp
+    with memory_for(batch):
+        rows = [
+            array.reshape(batch, *array.shape[-2:])
+            if run.may_fill(array, first)
+            else xp.empty((batch, *array.shape[-2:]), dyn.dtype)
+            for array in targets
+        ]
+    run.differentiate(*first, 0, *rows)
+    return _handed_out(run, "step_gradient", rows, targets, "derivative")
+
+
+def _one_step(
+    dyn: Dynamics, q: Any, qd: Any, tau: Any, dt: float, integrator: str, given: Mapping[str, Any], limits: Any
+) -> Run:
+    integrator, seconds = one_of("integrator", integrator, tuple(INTEGRATORS)), _seconds(dt)
+    start = Call(dyn, {"q": q, "qd": qd})
+    with memory_for(start.batch):
+        return Run(dyn, start, seconds, 1, integrator, {"tau": tau, **given}, limits)
+
+
+def _handed_out(run: Run, name: str, found: list[Array], targets: list[Array], what: str) -> tuple[Array, Array]:
+    """Two results (B, ...) in the arrays that they are asked for in."""
+    if run.start.checked and not run.finite(*found):
+        raise NumericalError(f"{name}: the {what} is not finite")
+    for target, array in zip(targets, found, strict=True):
+        if not run.library.xp.may_share_memory(target, array):
+            target[...] = run.outward(array).reshape(target.shape)
+    first, second = targets
+    return first, second
 
 
 def _seconds(dt: Any) -> float:
@@ -121,14 +165,13 @@ class _Trajectory:
         self._run, self._every = run, every
         xp, model, leading = run.library.xp, run.dyn.model, run.start.leading
         kept = 1 + -(-run.steps // every)
-        shapes = [(kept, *leading, n) for n in (model.nq, model.nv)]
-        given = None if out is None else _given(out, shapes, run)
-        # What is still to be read is not written over.
-        direct = run.outer is run.library and not any(
-            xp.may_share_memory(target, array) for target in given or () for array in run.given.values()
-        )
+        shapes = {"q": (kept, *leading, model.nq), "qd": (kept, *leading, model.nv)}
+        given = None if out is None else run.outputs(out, shapes)
+        direct = all(run.may_fill(target) for target in given or ())
         try:
-            arrays = given if given is not None and direct else [xp.empty(each, run.dyn.dtype) for each in shapes]
+            arrays = (
+                given if given is not None and direct else [xp.empty(each, run.dyn.dtype) for each in shapes.values()]
+            )
         except (MemoryError, ValueError) as error:  # NumPy's for more than fits, and for more than could be addressed
             raise UnavailableError(
                 f"rollout: no memory for {kept} states of {leading} ({error}); a larger save_every keeps fewer"
@@ -211,23 +254,6 @@ class _Trajectory:
         q, qd = (target[: len(found.t)] for target in self._out)
         q[...], qd[...] = found.q, found.qd
         return replace(found, q=q, qd=qd)
-
-
-def _given(out: Any, shapes: list[tuple[int, ...]], run: Run) -> list[Array]:
-    """The user's arrays for q and qd."""
-    targets = exact.members(out) if exact.is_a(out, tuple) else ()
-    if len(targets) != 2:
-        raise ArgumentError("out: wanted a tuple of 2 arrays: q, qd")
-    arrays = [
-        run.outer.output(f"out ({name})", target, shape, run.dyn.dtype)
-        for name, target, shape in zip(("q", "qd"), targets, shapes, strict=True)
-    ]
-    for name, array in zip(("q", "qd"), arrays, strict=True):
-        if not array.flags.c_contiguous:
-            raise ArgumentError(f"out ({name}): got a strided array; wanted a contiguous one")
-    if run.outer.xp.may_share_memory(*arrays):
-        raise ArgumentError("out: got arrays that share memory; wanted memory of its own for every result")
-    return arrays
 
 
 class _Checkpoint:

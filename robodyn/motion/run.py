@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -12,18 +12,32 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from robodyn import exact
-from robodyn.algorithms.joint_limits import inertia_moved, limits_of
+from robodyn.algorithms.jets import Differentiable, Slopes, step_gradient
+from robodyn.algorithms.joint_limits import dof_of_coordinates, inertia_moved, limits_of
 from robodyn.arguments import Array, one_of, real_array, require_finite
 from robodyn.array_library import Library
 from robodyn.cached import cached_property
-from robodyn.chains import COEFFICIENTS, LIMITS, RESISTANCES, TARGETS, Chain, Step, on_inertia, step_of
+from robodyn.chains import (
+    COEFFICIENTS,
+    LIMITS,
+    RESISTANCES,
+    TARGETS,
+    Chain,
+    Step,
+    StepGradient,
+    Task,
+    on_inertia,
+    step_gradient_of,
+    step_of,
+)
 from robodyn.engines.protocol import Engine, Marching
 from robodyn.engines.recursions import recursive_engine
 from robodyn.errors import ArgumentError, UnavailableError
-from robodyn.integrators import IMPLICIT, INTEGRATORS, STABLE, Driven, Limits
+from robodyn.integrators import IMPLICIT, INTEGRATORS, STABLE, Limits
+from robodyn.joints import JointKind
 from robodyn.messages import brief, users_line
 from robodyn.queries.call import Call
-from robodyn.questions import BASE, QUESTIONS, Asked
+from robodyn.questions import BASE, QUESTIONS, Asked, Question
 from robodyn.sweeps import Algorithm
 
 if TYPE_CHECKING:
@@ -32,7 +46,7 @@ if TYPE_CHECKING:
 Policy = Callable[[float, Array, Array], Any]
 """(t, q (..., nq), qd (..., nv)) to tau (..., nv)."""
 
-FORWARD_DYNAMICS = QUESTIONS["forward_dynamics"]
+FORWARD_DYNAMICS, GRADIENT = QUESTIONS["forward_dynamics"], QUESTIONS["forward_dynamics_gradient"]
 _MOST_WORDS = 100
 """Words of `limits` that are looked at: a few, or somebody's iterator has no end."""
 _LOOKED_AT, _POWERS = 16, 12
@@ -108,12 +122,22 @@ class Run:
     def _chosen(self, limits: tuple[str, ...]) -> Step:
         """What a step is."""
         dyn, given = self.dyn, self.given
-        inputs = tuple(name for name in ("q", "qd", "tau", "f_ext") if name in ("q", "qd") or name in given)
-        dynamics = FORWARD_DYNAMICS.task(Asked(dyn.model, inputs))
-        task = cast(Algorithm | Chain, on_inertia(dynamics) if "inertia" in given else dynamics)
         forces = tuple(name for name in RESISTANCES if name in dyn.joint_forces or name in given)
         names = tuple(name for name in (*COEFFICIENTS, *TARGETS) if name in given)
-        return step_of(task, self.integrator, forces, names, limits)
+        return step_of(
+            cast(Algorithm | Chain, self._asked_for(FORWARD_DYNAMICS)), self.integrator, forces, names, limits
+        )
+
+    def _asked_for(self, question: Question) -> Task:
+        """What answers a question about the dynamics on what is given."""
+        inputs = tuple(name for name in ("q", "qd", "tau", "f_ext") if name in ("q", "qd") or name in self.given)
+        task = question.task(Asked(self.dyn.model, inputs))
+        return on_inertia(task) if "inertia" in self.given else task
+
+    @cached_property
+    def step_gradient(self) -> StepGradient:
+        """The derivative of a step."""
+        return step_gradient_of(self.step, cast(Chain, self._asked_for(GRADIENT)))
 
     @cached_property
     def moves(self) -> Array | None:
@@ -200,6 +224,33 @@ class Run:
             q = library.like_numpy(np.where(near, given, unit))
         return q, qd
 
+    def outputs(self, out: Any, shapes: Mapping[str, tuple[int, ...]]) -> list[Array]:
+        """The user's arrays for results by name, contiguous ones; for None new ones like the user's."""
+        if out is None:
+            with memory_for(self.start.batch):
+                return [self.outer.xp.empty(shape, self.dyn.dtype) for shape in shapes.values()]
+        targets = exact.members(out) if exact.is_a(out, tuple) else ()
+        if len(targets) != len(shapes):
+            raise ArgumentError(f"out: wanted a tuple of {len(shapes)} arrays: {', '.join(shapes)}")
+        arrays = [
+            self.outer.output(f"out ({name})", target, shape, self.dyn.dtype)
+            for (name, shape), target in zip(shapes.items(), targets, strict=True)
+        ]
+        for name, array in zip(shapes, arrays, strict=True):
+            if not array.flags.c_contiguous:
+                raise ArgumentError(f"out ({name}): got a strided array; wanted a contiguous one")
+        if self.outer.xp.may_share_memory(*arrays):
+            raise ArgumentError("out: got arrays that share memory; wanted memory of its own for every result")
+        return arrays
+
+    def may_fill(self, target: Array, read: Iterable[Array] = ()) -> bool:
+        """Whether the engine may write to one of the user's arrays itself: what is still to be read is not written
+        over, be it `read` or what is given."""
+        may_share = self.library.xp.may_share_memory
+        return self.outer is self.library and not any(
+            may_share(target, array) for array in (*read, *self.given.values())
+        )
+
     def inward(self, array: Array) -> Array:
         """One of the user's arrays where the engine lives."""
         return array if self.outer is self.library else self.library.like_numpy(array)
@@ -245,6 +296,20 @@ class Run:
         with np.errstate(all="ignore"), memory_for(self.start.batch):
             q[1], qd[1] = INTEGRATORS[self.integrator](_Arrays(self, given), q[0], qd[0], self.dt)
 
+    def differentiate(self, q: Array, qd: Array, k: int, A: Array, B: Array) -> None:
+        """Fill derivatives of the state after step `k` by the one before it, q and qd (B, ...), and by tau."""
+        nv, engine = self.dyn.model.nv, self.engine
+        given = {name: array[k if len(array) > 1 else 0] for name, array in self.given.items()}
+        with np.errstate(all="ignore"), memory_for(self.start.batch):
+            if isinstance(engine, Marching):
+                time = self.library.xp.full((len(q), 1), self.dt, self.dyn.dtype)
+                if engine.step_gradient(self.step_gradient, {**given, "q": q, "qd": qd, "dt": time}, {"A": A, "B": B}):
+                    return
+            found = step_gradient(INTEGRATORS[self.integrator], _Arrays(self, given), q, qd, self.dt)
+            for r, of in enumerate(("q", "qd")):
+                for target, c, by in ((A, 0, "q"), (A, 1, "qd"), (B, 0, "tau")):
+                    target[:, nv * r : nv * (r + 1), nv * c : nv * (c + 1)] = found.get((of, by), 0.0)
+
     def _marched(self, states: tuple[Array, Array], given: Mapping[str, Array]) -> bool:
         with memory_for(self.start.batch):
             return isinstance(self.engine, Marching) and self.engine.march(self.step, states, given, self.dt)
@@ -271,7 +336,7 @@ class Run:
         return self.inward(self._in_rows(whole, 1))
 
 
-class _Arrays(Driven):
+class _Arrays(Differentiable):
     """A robot for integrators: coordinates and vectors are arrays (B, ...)."""
 
     def __init__(self, run: Run, given: Mapping[str, Array]) -> None:
@@ -287,29 +352,63 @@ class _Arrays(Driven):
 
     def solved(self, q: Array, qd: Array, tau: Array, armature: Array | None) -> Array:
         """qdd (B, nv)."""
-        run, xp = self._run, self._run.library.xp
-        qdd = xp.empty(qd.shape, qd.dtype)
-        engine = run.engine if armature is None or run.engine.name != "scan" else run.recursions
-        if not engine.normalizes:
-            q = run.dyn.model.unit_coordinates(q)
-        inputs = {**self._others, "q": q, "qd": qd, "tau": tau}
+        run, qdd = self._run, self._run.library.xp.empty(qd.shape, qd.dtype)
         if armature is None:
-            engine.answer(FORWARD_DYNAMICS, "auto", inputs, {"qdd": qdd})
+            inputs = self._inputs(run.engine, q, qd, tau, None)
+            run.engine.answer(FORWARD_DYNAMICS, "auto", inputs, {"qdd": qdd})
         else:
-            inputs["armature"] = xp.broadcast_to(armature, qd.shape)
-            self._solve(engine, inputs, qdd)
+            self._recurred(run.step.dynamics, (q, qd, tau, armature), {"qdd": qdd})
         return cast(Array, qdd)
 
-    def _solve(self, engine: Engine, inputs: Mapping[str, Array], qdd: Array) -> None:
-        """Accelerations on an armature that is given. No scan takes one: recursions do, on the host."""
+    def gradient(self, q: Array, qd: Array, tau: Array, armature: Array | None) -> tuple[Array, Slopes]:
+        """qdd (B, nv), and its derivatives (B, nv, nv)."""
+        run, xp, shape = self._run, self._run.library.xp, (*qd.shape, qd.shape[1])
+        qdd, by = xp.empty(qd.shape, qd.dtype), {name: xp.empty(shape, qd.dtype) for name in ("q", "qd", "tau")}
+        found = {"qdd": qdd, **{f"dqdd_d{name}": array for name, array in by.items()}}
+        self._recurred(run.step_gradient.gradient, (q, qd, tau, armature), found)
+        return qdd, by
+
+    def _inputs(self, engine: Engine, q: Array, qd: Array, tau: Array, armature: Array | None) -> dict[str, Array]:
+        if not engine.normalizes:
+            q = self._run.dyn.model.unit_coordinates(q)
+        inputs = {**self._others, "q": q, "qd": qd, "tau": tau}
+        return (
+            inputs
+            if armature is None
+            else {**inputs, "armature": self._run.library.xp.broadcast_to(armature, qd.shape)}
+        )
+
+    def _recurred(self, task: Task, state: tuple[Array, Array, Array, Array | None], out: Mapping[str, Array]) -> None:
+        """What no scan answers: recursions do, on the host."""
         run = self._run
+        engine = run.recursions if run.engine.name == "scan" else run.engine
+        inputs = self._inputs(engine, *state)
         if engine is run.engine:
-            engine.run(run.step.dynamics, inputs, {"qdd": qdd})
+            engine.run(task, inputs, out)
             return
         here = {name: run.library.to_numpy(array) for name, array in inputs.items()}
-        found = np.empty(qdd.shape, qdd.dtype)
-        engine.run(run.step.dynamics, here, {"qdd": found})
-        qdd[...] = run.library.like_numpy(found)
+        found = {name: np.empty(array.shape, array.dtype) for name, array in out.items()}
+        engine.run(task, here, found)
+        for name, array in found.items():
+            out[name][...] = run.library.like_numpy(array)
+
+    @cached_property
+    def identity(self) -> Array:
+        """(B, nv, nv)."""
+        run, nv = self._run, self._run.dyn.model.nv
+        xp = run.library.xp
+        return cast(Array, xp.broadcast_to(xp.eye(nv, dtype=run.dyn.dtype), (run.start.batch, nv, nv)))
+
+    @cached_property
+    def v_of(self) -> Array:
+        """The degree of freedom of each coordinate that is one."""
+        return self._run.library.constant(dof_of_coordinates(self._run.dyn.model))
+
+    def blocks(self, operation: Callable[[JointKind, Any, Any], Any], v: Array) -> list[tuple[Any, Any]]:
+        """Kind by kind."""
+        library, free = self._run.library, self._run.dyn.model.free_joints
+        places = ((kind, library.constant(v_index)) for kind, _, v_index in free if kind.nv > 1)
+        return [(at, operation(kind, v[:, at], library.xp)) for kind, at in places]
 
     def fastest(self, q: Array) -> float:
         """About the largest eigenvalue of H^-1 D of all states, 1/s, from below: powers of it, which accelerations from

@@ -5,33 +5,52 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from robodyn.algorithms.joint_limits import inertia_moved, limits_of
+import numpy as np
+
+from robodyn.algorithms.jets import Differentiable, step_gradient
+from robodyn.algorithms.joint_limits import dof_of_coordinates, inertia_moved, limits_of
 from robodyn.algorithms.manifold import joint_by_joint, scalars
-from robodyn.chains import Step, StepPart
-from robodyn.integrators import INTEGRATORS, Driven
+from robodyn.chains import Step, StepGradient, StepPart
+from robodyn.integrators import INTEGRATORS
+from robodyn.joints import JointKind
 from robodyn.model import Model
 from robodyn.tracing.expression import Value
 
 _Scalars: TypeAlias = Sequence[Value]
-_Accelerations: TypeAlias = Callable[[Mapping[str, _Scalars]], _Scalars]
+_Dynamics: TypeAlias = Callable[[Mapping[str, _Scalars]], Mapping[str, _Scalars]]
 
 
-class TracedSystem(Driven):
+class TracedSystem(Differentiable):
     """A robot for integrators: vectors are arrays of expressions, so that they add and scale.
 
-    `accelerations` are those of a state given as inputs by name.
+    `dynamics` are "qdd" of a state given as inputs by name, and for `gradient` their derivatives.
     """
 
-    def __init__(self, model: Model, task: Step, given: Mapping[str, _Scalars], accelerations: _Accelerations) -> None:
+    def __init__(self, model: Model, task: Step, given: Mapping[str, _Scalars], dynamics: _Dynamics) -> None:
         values = {name: given[name] if name in given else getattr(model, name).tolist() for name in task.acting}
         moves = scalars(inertia_moved(model).tolist()) if task.holds else None
         super().__init__({name: scalars(each) for name, each in values.items()}, limits_of(model, task.limits), moves)
-        self._model, self._accelerations = model, accelerations
+        self._model, self._dynamics = model, dynamics
+        self.identity, self.v_of = np.eye(model.nv).astype(object), dof_of_coordinates(model)
 
     def solved(self, q: Any, qd: Any, tau: Any, armature: Any) -> Any:
         """qdd (nv,)."""
+        return scalars(self._asked(q, qd, tau, armature)["qdd"])
+
+    def gradient(self, q: Any, qd: Any, tau: Any, armature: Any) -> tuple[Any, Mapping[str, Any]]:
+        """qdd (nv,), and its derivatives (nv, nv)."""
+        found, nv = self._asked(q, qd, tau, armature), self._model.nv
+        by = {name: scalars(found[f"dqdd_d{name}"]).reshape(nv, nv) for name in ("q", "qd", "tau")}
+        return scalars(found["qdd"]), by
+
+    def _asked(self, q: Any, qd: Any, tau: Any, armature: Any) -> Mapping[str, _Scalars]:
         state = {"q": q, "qd": qd, "tau": tau} | ({} if armature is None else {"armature": armature})
-        return scalars(self._accelerations({name: list(values) for name, values in state.items()}))
+        return self._dynamics({name: list(values) for name, values in state.items()})
+
+    def blocks(self, operation: Callable[[JointKind, Any, Any], Any], v: Any) -> list[tuple[Any, Any]]:
+        """Joint by joint: functions of NumPy know expressions one at a time."""
+        free = self._model.free_joints
+        return [(row, operation(kind, v[row], np)) for kind, _, v_index in free if kind.nv > 1 for row in v_index]
 
     def apart(self, q: Any, other: Any) -> Any:
         """other (-) q (nv,)."""
@@ -52,14 +71,32 @@ class TracedSystem(Driven):
         return joint_by_joint(self._model, "v", lambda kind, at, along: kind.bracket(tuple(a[along]), tuple(b[along])))
 
 
-def stepped(
-    model: Model, task: Step, given: Mapping[str, _Scalars], accelerations: _Accelerations
-) -> dict[str, _Scalars]:
+def stepped(model: Model, task: Step, given: Mapping[str, _Scalars], dynamics: _Dynamics) -> dict[str, _Scalars]:
     """The state after a step, as expressions of the inputs given."""
-    system = TracedSystem(model, task, given, accelerations)
-    # The time, too, is an array: (1,) beside (nv,).
-    q, qd = INTEGRATORS[task.integrator](system, *(scalars(given[name]) for name in ("q", "qd", "dt")))
+    q, qd = INTEGRATORS[task.integrator](TracedSystem(model, task, given, dynamics), *_start(given))
     return {"q_next": list(q), "qd_next": list(qd)}
+
+
+def _start(given: Mapping[str, _Scalars]) -> tuple[Any, Any, Any]:
+    """The state and the time, which is an array, too: (1,) beside (nv,)."""
+    q, qd, dt = (scalars(given[name]) for name in ("q", "qd", "dt"))
+    return q, qd, dt
+
+
+def step_differentiated(
+    model: Model, task: StepGradient, given: Mapping[str, _Scalars], dynamics: _Dynamics
+) -> dict[str, _Scalars]:
+    """Derivatives of the state after a step, as expressions of the inputs given."""
+    step = task.step
+    system = TracedSystem(model, step, given, dynamics)
+    found = step_gradient(INTEGRATORS[step.integrator], system, *_start(given))
+    nothing = np.zeros((model.nv, model.nv), dtype=object)
+
+    def matrix(*columns: str) -> _Scalars:
+        rows = [np.hstack([found.get((of, by), nothing) for by in columns]) for of in ("q", "qd")]
+        return list(np.vstack(rows).ravel())
+
+    return {"A": matrix("q", "qd"), "B": matrix("tau")}
 
 
 def stepped_in_part(model: Model, part: StepPart, given: Mapping[str, _Scalars]) -> dict[str, _Scalars]:
@@ -67,10 +104,10 @@ def stepped_in_part(model: Model, part: StepPart, given: Mapping[str, _Scalars])
     are inputs as far as they are known. What follows is not looked at."""
     asked: list[Mapping[str, _Scalars]] = []
 
-    def accelerations(state: Mapping[str, _Scalars]) -> _Scalars:
+    def accelerations(state: Mapping[str, _Scalars]) -> Mapping[str, _Scalars]:
         asked.append(state)
         known = part.known[len(asked) - 1 : len(asked)]
-        return given[known[0]] if known else [0.0] * model.nv
+        return {"qdd": given[known[0]] if known else [0.0] * model.nv}
 
     found = stepped(model, part.step, given, accelerations)
     return found if part.last else {part.at(name): scalars for name, scalars in asked[part.number].items()}

@@ -21,10 +21,13 @@ from robodyn.chains import (
     Solution,
     Solve,
     Stacked,
+    StateMatrix,
     Step,
+    StepGradient,
     StepPart,
     Traceable,
     Units,
+    cheapest,
 )
 from robodyn.errors import SingularError
 from robodyn.joints import KINDS, JointKind, unit_quaternion
@@ -57,7 +60,7 @@ from robodyn.tracing.expression import Expression, Graph, Value
 from robodyn.tracing.products import multiplied
 from robodyn.tracing.program import Program
 from robodyn.tracing.solves import solved
-from robodyn.tracing.steps import stepped, stepped_in_part
+from robodyn.tracing.steps import step_differentiated, stepped, stepped_in_part
 
 WORLD = -1
 _Key = tuple[str, Any, int | None]
@@ -85,7 +88,7 @@ def input_shapes(model: Model, algorithm: Traceable, base: Iterable[str] = ()) -
 
 
 def output_shape(
-    model: Model, output: Output | Solution | Stacked | Product | Configuration | LikeInput | Sized
+    model: Model, output: Output | Solution | Stacked | Product | Configuration | StateMatrix | LikeInput | Sized
 ) -> tuple[int, ...]:
     """Shape of one state of an output."""
     if isinstance(output, LikeInput):
@@ -98,6 +101,8 @@ def output_shape(
         return output_shape(model, output.like)
     if isinstance(output, Product):
         return (model.nv, model.nv)
+    if isinstance(output, StateMatrix):
+        return (2 * model.nv, output.vectors * model.nv)
     if isinstance(output, Stacked):
         return (model.nv, *output_shape(model, output.output))
     if isinstance(output, WorldOutput):
@@ -435,7 +440,10 @@ def trace(model: Model, task: Traceable, *, link: int | None = None, base: Itera
         if isinstance(task, Direct):
             return dict(task.text(model, given, lambda algorithm: results(algorithm, given)))
         if isinstance(task, Step):
-            return stepped(model, task, given, lambda state: results(task.dynamics, {**given, **state})["qdd"])
+            return stepped(model, task, given, lambda state: results(task.dynamics, {**given, **state}))
+        if isinstance(task, StepGradient):
+            gradient = cheapest(model, task.gradient, tuple(base))
+            return step_differentiated(model, task, given, lambda state: results(gradient, {**given, **state}))
         if isinstance(task, StepPart):
             return stepped_in_part(model, task, given)
         if isinstance(task, Units):

@@ -14,7 +14,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.cached import cached_property
-from robodyn.chains import Direct, Step, Task, Traceable, cheapest
+from robodyn.chains import Direct, Step, StepGradient, Task, Traceable, cheapest
 from robodyn.codegen.cache import ObjectCache
 from robodyn.codegen.llvm.jit import Code
 from robodyn.codegen.llvm.target import Target, host_target
@@ -91,6 +91,7 @@ class CpuEngine(Engine):
         self._scratch: Scratch | None = None
         self._steps: dict[tuple[Step, tuple[str, ...]], tuple[Kernel, ...]] = {}
         self._marches: dict[tuple[Step, tuple[str, ...], bool], March] = {}
+        self._without: set[tuple[StepGradient, tuple[str, ...]]] = set()
 
     def request(self, algorithm: Traceable, base: tuple[str, ...] = (), link: int | None = None) -> Request:
         """What a kernel is asked for."""
@@ -177,12 +178,21 @@ class CpuEngine(Engine):
         if kernel is None:
             given = {**inputs, "q": self.model.unit_coordinates(inputs["q"])}
             self._reference.run(algorithm, given, outputs, link=link)
-            return
-        if batch == 0:
-            return
+        elif batch:
+            self._fill(kernel, algorithm, inputs, outputs)
+
+    def _fill(
+        self,
+        kernel: Kernel,
+        task: Task | StepGradient,
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+    ) -> None:
+        """Run a task's kernel on rows of arrays, at least one."""
+        batch = next(iter(outputs.values())).shape[0]
         arrays = [_rows(inputs[name]) for name in kernel.inputs]
         targets = {name: _row_target(array) for name, array in outputs.items()}
-        arrays += [targets[name] for name in algorithm.outputs]
+        arrays += [targets[name] for name in task.outputs]
         words = [word for array in arrays for word in (array.__array_interface__["data"][0], array.strides[0])]
         table = (ctypes.c_int64 * (len(words) + len(kernel.constants)))(*words, *kernel.constants)
         if kernel.batch:
@@ -193,7 +203,7 @@ class CpuEngine(Engine):
                 outputs[name][...] = target.reshape(outputs[name].shape)
 
     def march(self, step: Step, states: tuple[Array, Array], given: Mapping[str, Array], dt: float) -> bool:
-        """Follow a step from the first row of states to the last; see `protocol.Engine`."""
+        """Follow a step from the first row of states to the last; see `protocol.Marching`."""
         base = tuple(name for name in BASE if name in given)
         key = step, base, states[0].shape[1] == 1
         if key not in self._marches:
@@ -217,6 +227,20 @@ class CpuEngine(Engine):
         if len(kernels) <= 1:
             return whole_step(step, *kernels) if kernels else ()
         return step_in_parts(step, kernels, self.kernel(step.dynamics, base, single=single))
+
+    def step_gradient(self, task: StepGradient, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
+        """Fill A and B of a step; see `protocol.Marching`."""
+        base, batch = tuple(name for name in BASE if name in inputs), outputs["A"].shape[0]
+        if self.model.n_bodies == 0 or (task, base) in self._without:
+            return False
+        try:
+            kernel = self.kernel(cast(Task, task), base, single=batch == 1)
+        except UnavailableError:  # it is too large, or does not compile: what it asks for may
+            self._without.add((task, base))
+            return False
+        if batch:
+            self._fill(kernel, task, inputs, outputs)
+        return True
 
     def prepare(self, algorithm: Task) -> None:
         """Compile an algorithm now."""

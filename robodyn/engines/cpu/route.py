@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from robodyn.chains import Chain, Derivative, Direct, Stage, Step, StepPart, Units
+from robodyn.chains import Chain, Derivative, Direct, Stage, Step, StepGradient, StepPart, Units
 from robodyn.codegen.cache import ObjectCache
 from robodyn.codegen.keys import Linked
 from robodyn.codegen.llvm.jit import OPT
@@ -25,7 +25,7 @@ runs twice as fast as rolled code, which knows nothing of a robot's structure; i
 60 microseconds an operation, that sets the limit."""
 MAX_UNROLLED_CHAIN = 24_000
 """Operations of a chain from which its stages are kernels of their own: solves run faster as loops then. Of an
-integrator's step, those from which it takes too long to compile."""
+integrator's step, those from which it takes too long to compile; its gradient is worth more."""
 _MAX_TRACED_BODIES, _MAX_TRACED_STEPS = 250, 4096
 """Bodies, and bodies times lanes or columns where a query has them, beyond which a program is not even traced. With
 hundreds of bodies one state takes longer in a vector of eight copies than in rolled code for one."""
@@ -97,7 +97,7 @@ def find_route(request: Request, mode: str, cache: ObjectCache, *, trace: bool =
 def _otherwise(request: Request) -> Route:
     """What is not one program."""
     task = request.algorithm
-    if isinstance(task, Direct):
+    if isinstance(task, Direct | StepGradient):
         raise UnavailableError(
             f"engine 'cpu': {task.name} of {request.model.name!r} is too large for straight-line code"
         )
@@ -153,8 +153,8 @@ def _worth_tracing(request: Request) -> bool:
         return bodies <= _MAX_BODIES_OF_PARTS
     if bodies > _MAX_TRACED_BODIES or bodies * request.lanes > _MAX_TRACED_STEPS:
         return False
-    if isinstance(task, Step):
-        return _worth_tracing(replace(request, algorithm=task.dynamics))
+    if isinstance(task, Step | StepGradient):
+        return _worth_tracing(replace(request, algorithm=_asked_for(task)))
     if isinstance(task, Chain):
         return solve_operations(request.model, task) <= MAX_UNROLLED_CHAIN
     entries = _entries(request)
@@ -164,10 +164,16 @@ def _worth_tracing(request: Request) -> bool:
 def _least_operations(request: Request) -> int:
     """What a program takes at least, where that is known in a fraction of the time that tracing it takes: a step of
     several evaluations of the dynamics, of which one is traced."""
-    step = request.algorithm
-    if not isinstance(step, Step) or len(step.parts) <= 2:
+    task = request.algorithm
+    if not isinstance(task, Step | StepGradient):
         return 0
-    return (len(step.parts) - 1) * replace(request, algorithm=step.dynamics).trace().operations
+    evaluations = len((task if isinstance(task, Step) else task.step).parts) - 1
+    return evaluations * replace(request, algorithm=_asked_for(task)).trace().operations if evaluations > 1 else 0
+
+
+def _asked_for(task: Step | StepGradient) -> Algorithm | Chain:
+    """What a step, or its gradient, evaluates."""
+    return task.dynamics if isinstance(task, Step) else task.gradient
 
 
 def _left_as_vectors(request: Request) -> Request:

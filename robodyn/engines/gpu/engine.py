@@ -13,7 +13,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.array_library import Library
-from robodyn.chains import Chain, Step, Task
+from robodyn.chains import Chain, Step, StepGradient, Task
 from robodyn.engines.gpu.choice import ALWAYS, Chooser, Variant
 from robodyn.engines.gpu.device import Device, LoadedKernel, default_device
 from robodyn.engines.gpu.generated import GeneratedKernels
@@ -159,6 +159,7 @@ class GpuEngine(Engine):
         self._choices: dict[tuple[Any, ...], Variant] = {}
         self._staging = Staging(self.device)
         self._marches: dict[tuple[Step, tuple[str, ...]], tuple[Launch, ...]] = {}
+        self._gradients: dict[tuple[StepGradient, tuple[str, ...]], Plan | None] = {}
 
     # What runs.
 
@@ -352,6 +353,24 @@ class GpuEngine(Engine):
                 return tuple(map(self._launch, sources()))
         except UnavailableError:
             return ()
+
+    def step_gradient(self, task: StepGradient, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
+        """Fill A and B of a step on the device; see `protocol.Marching`."""
+        require_own_process(self._process)
+        base = tuple(name for name in BASE if name in inputs)
+        if (task, base) not in self._gradients:
+            found: tuple[Launch, ...] = ()
+            if self.model.n_bodies and self.options.kernel in ("auto", "unrolled"):
+                found = self._launched(lambda: [unrolled_kernel(self.model, task, self.dtype, base)])
+            self._gradients[task, base] = Plan(Variant("unrolled"), found, {}) if found else None
+        plan = self._gradients[task, base]
+        if plan is None:
+            return False
+        batch = outputs["A"].shape[0]
+        if batch:
+            with self.device.selected():
+                self._run_on_device(plan, inputs, outputs, batch)
+        return True
 
     def _run_reference(
         self, task: Task, inputs: Mapping[str, Array], outputs: Mapping[str, Array], link: int | None

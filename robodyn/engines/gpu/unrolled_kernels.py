@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.chains import Chain, Derivative, Step, Traceable, Units
+from robodyn.chains import Chain, Derivative, Step, StepGradient, Traceable, Units
 from robodyn.codegen.c_body import Body
 from robodyn.codegen.lowering import lower
 from robodyn.codegen.ordering import in_short_order, values_alive
@@ -139,8 +139,11 @@ def unrollable(model: Model, task: Traceable) -> bool:
     )
     if isinstance(task, Derivative):
         return unrollable(model, task.task)
-    times = model.nv if isinstance(task, Units) else 1
-    inner = task.algorithm if isinstance(task, Units) else task
+    times, inner = 1, task
+    if isinstance(task, Units):
+        times, inner = model.nv, task.algorithm
+    elif isinstance(task, StepGradient):
+        times, inner = len(task.step.parts), task.gradient
     solves = solve_operations(model, inner) if isinstance(inner, Chain) else 0
     entries = sum(math.prod(output_shape(model, output)) for output in task.outputs.values())
     steps = model.n_bodies * (model.nv_tree if lanes else 1) * times
