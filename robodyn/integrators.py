@@ -176,6 +176,10 @@ class Driven(ABC):
     def spread(self, values: Vector, on: Any) -> Vector:
         """A number of every degree of freedom, zero but for those in `on`."""
 
+    def flat(self, values: Vector) -> Vector:
+        """The same numbers, which jump between constants: differentiated, they are constant."""
+        return values
+
     def acceleration(self, q: Coordinates, qd: Vector) -> Vector:
         """qdd at a state."""
         return self.solved(q, qd, self._acting(q, qd, 0.0)[0], self._given.get("armature"))
@@ -192,8 +196,7 @@ class Driven(ABC):
         wished = qdd
         for _ in range(HOLDS):
             beyond = self._beyond(q, qd + wished * dt, dt)
-            size = abs(beyond)
-            held = size / (size + _TINY)
+            held = self._present(abs(beyond))
             bound = wished - beyond / dt
             hold = HOLDING * held * self._moves
             qdd = self.solved(q, qd, tau + hold * bound, armature + hold)
@@ -221,7 +224,7 @@ class Driven(ABC):
             excess = _above(abs(asked) - bound)
             tau = tau - self.spread(asked * (excess / (abs(asked) + _TINY)), on)
             if not isinstance(added, float):
-                added = added - self.spread(added[..., on] * (excess / (excess + _TINY)), on)
+                added = added - self.spread(added[..., on] * self._present(excess), on)
         return tau, added
 
     def _beyond(self, q: Coordinates, v: Vector, dt: Any) -> Vector:
@@ -239,6 +242,10 @@ class Driven(ABC):
             excess = _above(abs(allowed) - limit.bound)
             beyond = beyond + self.spread(allowed * (excess / (abs(allowed) + _TINY)), limit.on)
         return beyond
+
+    def _present(self, size: Vector) -> Vector:
+        """1 for positive numbers, 0 for zero."""
+        return self.flat(size / (size + _TINY))
 
     def _resistance(self, qd: Vector) -> Vector | None:
         """r."""

@@ -137,6 +137,10 @@ class Jets(Driven):
         tau = Jet(plain._given["tau"], {"tau": self._one})
         super().__init__({**plain._given, "tau": tau}, plain._limits, plain._moves)
 
+    def flat(self, values: Any) -> Any:
+        """Numbers that have no derivative."""
+        return self._plain.flat(values.value if isinstance(values, Jet) else values)
+
     def start(self, q: Any, qd: Any) -> tuple[Point, Jet]:
         """The state that derivatives are by."""
         return Point(q, {"q": self._one}, self._plain.v_of), Jet(qd, {"qd": self._one})
@@ -173,8 +177,10 @@ class Jets(Driven):
         nothing = 0.0 * self._plain.identity
         return Jet(value, _sums(_rows_turned(of_a, b.by, nothing), _scaled(_rows_turned(of_b, a.by, nothing), -1.0)))
 
-    def spread(self, values: Any, on: Any) -> Jet:
+    def spread(self, values: Any, on: Any) -> Any:
         """Numbers of some degrees of freedom, zeros for the others."""
+        if not isinstance(values, Jet):
+            return self._plain.spread(values, on)
         by = {}
         for name, slope in values.by.items():
             by[name] = 0.0 * self._plain.identity

@@ -30,6 +30,9 @@ from robodyn.tracing.expression import (
     reciprocal,
 )
 
+_TINY = 1e-37
+"""A number of either precision: a size of zero has no slope."""
+
 
 def along(graph: Graph, results: Sequence[Value], rates: Mapping[int, Value]) -> list[Value]:
     """The rate of each result where inputs, by their nodes, change at these rates."""
@@ -62,7 +65,7 @@ def _nodes(graph: Graph, results: Sequence[Value]) -> list[int]:
 def _slopes(graph: Graph, index: int) -> list[tuple[int, Value]]:
     """Operands of a node, and the derivative by each."""
     operation, a, b = graph.nodes[index]
-    if operation <= INPUT:
+    if operation <= INPUT or index in graph.flat:
         return []
     if operation in (ADD, SUB):
         return [(a, 1.0), (b, 1.0 if operation == ADD else -1.0)]
@@ -75,6 +78,6 @@ def _slopes(graph: Graph, index: int) -> list[tuple[int, Value]]:
         SQRT: lambda: 0.5 * reciprocal(y),
         SIN: lambda: np.cos(x),
         COS: lambda: negated(np.sin(x)),
-        ABS: lambda: x * reciprocal(y),
+        ABS: lambda: x * (1.0 / (y + _TINY)),
     }
     return [(a, slopes[operation]())]

@@ -31,10 +31,12 @@ Value: TypeAlias = "Expression | float"
 
 
 class Graph:
-    """A growing list of nodes, equal ones once."""
+    """A growing list of nodes, equal ones once. `flat` are those that jump between constants: their derivatives are
+    zero."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
+        self.flat: set[int] = set()
         self._known: dict[Node, int] = {}
         self._n_inputs = 0
 

@@ -14,7 +14,7 @@ from robodyn.chains import Step, StepGradient, StepPart
 from robodyn.integrators import INTEGRATORS
 from robodyn.joints import JointKind
 from robodyn.model import Model
-from robodyn.tracing.expression import Value
+from robodyn.tracing.expression import Expression, Value
 
 _Scalars: TypeAlias = Sequence[Value]
 _Dynamics: TypeAlias = Callable[[Mapping[str, _Scalars]], Mapping[str, _Scalars]]
@@ -51,6 +51,13 @@ class TracedSystem(Differentiable):
         """Joint by joint: functions of NumPy know expressions one at a time."""
         free = self._model.free_joints
         return [(row, operation(kind, v[row], np)) for kind, _, v_index in free if kind.nv > 1 for row in v_index]
+
+    def flat(self, values: Any) -> Any:
+        """The same expressions, which derivatives of the program take for constants."""
+        for each in values:
+            if isinstance(each, Expression):
+                each.graph.flat.add(each.index)
+        return values
 
     def apart(self, q: Any, other: Any) -> Any:
         """other (-) q (nv,)."""

@@ -25,7 +25,10 @@ runs twice as fast as rolled code, which knows nothing of a robot's structure; i
 60 microseconds an operation, that sets the limit."""
 MAX_UNROLLED_CHAIN = 24_000
 """Operations of a chain from which its stages are kernels of their own: solves run faster as loops then. Of an
-integrator's step, those from which it takes too long to compile; its gradient is worth more."""
+integrator's step, those from which it takes too long to compile."""
+MAX_UNROLLED_GRADIENT = {"x86": 300_000, "llvm": MAX_UNROLLED_OPERATIONS}
+"""Operations of the gradient of a step, by what makes code of them: our own takes some 5 microseconds an operation.
+What is larger is made by kernels of algorithms and products of matrices, in five to ten times as long."""
 _MAX_TRACED_BODIES, _MAX_TRACED_STEPS = 250, 4096
 """Bodies, and bodies times lanes or columns where a query has them, beyond which a program is not even traced. With
 hundreds of bodies one state takes longer in a vector of eight copies than in rolled code for one."""
@@ -143,6 +146,8 @@ def _limit(request: Request, mode: str) -> float | None:
         return math.inf
     if not _worth_tracing(request):
         return None
+    if isinstance(task, StepGradient):
+        return MAX_UNROLLED_GRADIENT[backend_of(request).name]
     return MAX_UNROLLED_CHAIN if isinstance(task, Chain | Step | StepPart) else MAX_UNROLLED_OPERATIONS
 
 
@@ -153,8 +158,10 @@ def _worth_tracing(request: Request) -> bool:
         return bodies <= _MAX_BODIES_OF_PARTS
     if bodies > _MAX_TRACED_BODIES or bodies * request.lanes > _MAX_TRACED_STEPS:
         return False
-    if isinstance(task, Step | StepGradient):
-        return _worth_tracing(replace(request, algorithm=_asked_for(task)))
+    if isinstance(task, StepGradient):
+        return bodies * request.lanes <= _MAX_TRACED_STEPS
+    if isinstance(task, Step):
+        return _worth_tracing(replace(request, algorithm=task.dynamics))
     if isinstance(task, Chain):
         return solve_operations(request.model, task) <= MAX_UNROLLED_CHAIN
     entries = _entries(request)
