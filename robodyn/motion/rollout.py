@@ -142,7 +142,7 @@ def _handed_out(run: Run, name: str, found: list[Array], targets: list[Array], w
     if run.start.checked and not run.finite(*found):
         raise NumericalError(f"{name}: the {what} is not finite")
     for target, array in zip(targets, found, strict=True):
-        if not run.library.xp.may_share_memory(target, array):
+        if run.outer is not run.library or not run.library.xp.may_share_memory(target, array):
             target[...] = run.outward(array).reshape(target.shape)
     first, second = targets
     return first, second

@@ -480,6 +480,31 @@ def test_gpu_rollouts_with_targets_and_limits(options: GpuOptions, arm: rd.Model
         compare((found.q, found.qd), (wanted.q, wanted.qd), 1e-8)
 
 
+@pytest.mark.parametrize("options", [GpuOptions(), GpuOptions("warp")])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("robot", ["arm", "ball"])
+def test_gpu_gradients_of_steps(robot: str, dtype: str, options: GpuOptions, host: HostDevice) -> None:
+    """As one kernel, and by those of the dynamics with arrays between them; arrays of both kinds."""
+    names = ("revolute", "spherical") if robot == "ball" else ("revolute",)
+    model = rd.random_tree(4, seed=2, joints=names)
+    q, qd, tau = random_states(model, (3,))
+    rng = np.random.default_rng(1)
+    given: dict[str, Any] = {name: rng.uniform(0.1, 2.0, (3, model.nv)) for name in ("damping", "friction", "kp")}
+    given |= {"V0": rng.normal(size=(3, 6)), "q_des": model.random_configuration(rng, (3,))}
+    dyn = rd.Dynamics(model, engine="gpu", gpu=options, dtype=dtype)
+    for integrator, options_of_step in (("semi_implicit_euler", given), ("rk4", {"V0": given["V0"]})):
+        wanted = rd.Dynamics(model, engine="reference").step_gradient(
+            q, qd, tau, integrator=integrator, **options_of_step
+        )
+        for place in (np.asarray, lambda array: there(array)[0]):
+            arrays = {name: place(array.astype(dtype)) for name, array in options_of_step.items()}
+            state = (place(each.astype(dtype)) for each in (q, qd, tau))
+            found = dyn.step_gradient(*state, integrator=integrator, **arrays)
+            assert isinstance(found[0], DeviceArray) == (place is not np.asarray)
+            compare(found, wanted, 10 * TOLERANCE[dtype])
+    assert (len(host.launches) == 4) == (options == GpuOptions())
+
+
 def test_gpu_programs_say_what_the_assembler_makes_of_them(arm: rd.Model, host: HostDevice) -> None:
     try:
         compiler.nvrtc()

@@ -168,6 +168,7 @@ def library(wait: Callable[[], None]) -> SimpleNamespace:
         empty_like=lambda array: empty(array.shape, array.dtype),
         zeros=lambda shape, dtype: _device(np.zeros(shape, dtype)),
         full=lambda shape, value, dtype: _device(np.full(shape, value, dtype)),
+        eye=lambda n, dtype: _device(np.eye(n, dtype=dtype)),
         isfinite=np.isfinite,
         add=np.add,
         sqrt=np.sqrt,
