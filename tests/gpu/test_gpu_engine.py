@@ -502,7 +502,8 @@ def test_gpu_gradients_of_steps(robot: str, dtype: str, options: GpuOptions, hos
             found = dyn.step_gradient(*state, integrator=integrator, **arrays)
             assert isinstance(found[0], DeviceArray) == (place is not np.asarray)
             compare(found, wanted, 10 * TOLERANCE[dtype])
-    assert (len(host.launches) == 4) == (options == GpuOptions())
+    # A ball joint makes the program of four evaluations too large.
+    assert (len(host.launches) == 4) == (options == GpuOptions() and robot == "arm")
 
 
 def test_gpu_programs_say_what_the_assembler_makes_of_them(arm: rd.Model, host: HostDevice) -> None:
