@@ -539,13 +539,15 @@ class Direct:
         return ()
 
 
-Result: TypeAlias = Output | Solution | Product | Stacked | LikeInput
+Result: TypeAlias = Output | Solution | Product | Stacked | Configuration | LikeInput
 """What tasks return."""
 Derivative: TypeAlias = Along | Against
-"""Tasks that are straight-line programs or nothing."""
-Task: TypeAlias = Algorithm | Chain | Units | Derivative
+"""Programs differentiated."""
+StraightLine: TypeAlias = Step | Derivative
+"""Tasks that engines run as one program or not at all."""
+Task: TypeAlias = Algorithm | Chain | Units | StraightLine
 """What an engine runs."""
-Traceable: TypeAlias = Task | Step | StepPart | StepGradient | Direct
+Traceable: TypeAlias = Task | StepPart | StepGradient | Direct
 """What can be one straight-line program."""
 
 
@@ -556,6 +558,8 @@ def on_inertia(task: Task) -> Task:
         return replace(task, task=on_inertia(task.task))
     if isinstance(task, Units):
         return replace(task, algorithm=_on_given(task.algorithm, "inertia"))
+    if isinstance(task, Step):
+        return replace(task, forward_dynamics=_on_given(task.forward_dynamics, "inertia"))
     return _on_given(task, "inertia")
 
 

@@ -22,6 +22,7 @@ from robodyn.engines.scan.options import ScanOptions, scan_options
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief
 from robodyn.model import Model
+from robodyn.motion.adjoint import rollout_vjp
 from robodyn.motion.result import Rollout
 from robodyn.motion.rollout import rollout, step, step_gradient
 from robodyn.motion.run import Policy
@@ -370,6 +371,63 @@ class Dynamics(
         """
         given = _given(f_ext, inertia, armature, damping, friction, gravity, V0, dV0, kp, kd, q_des)
         return step_gradient(self, q, qd, tau, dt, integrator, given, limits, out)
+
+    def rollout_vjp(
+        self,
+        q0: ArrayLike,
+        qd0: ArrayLike,
+        tau: ArrayLike | None = None,
+        dt: float = 1e-3,
+        steps: int = 1000,
+        *,
+        q_weight: ArrayLike | None = None,
+        qd_weight: ArrayLike | None = None,
+        wrt: str | Iterable[str] = ("q0", "qd0", "tau"),
+        integrator: str = "semi_implicit_euler",
+        f_ext: ArrayLike | None = None,
+        inertia: ArrayLike | None = None,
+        armature: ArrayLike | None = None,
+        damping: ArrayLike | None = None,
+        friction: ArrayLike | None = None,
+        gravity: ArrayLike | None = None,
+        V0: ArrayLike | None = None,
+        dV0: ArrayLike | None = None,
+        kp: ArrayLike | None = None,
+        kd: ArrayLike | None = None,
+        q_des: ArrayLike | None = None,
+        limits: Iterable[str] = (),
+        save_every: int | None = 1,
+    ) -> dict[str, Array]:
+        """The gradient of the sum of weights times the states of `rollout`, whose arguments the others are.
+
+        Weights go backwards through the steps that are taken. States are made twice and kept for one window at a time:
+        n steps take the memory of 2 sqrt(n) states, besides weights and results. For the gradient of a function of the
+        states, give its derivatives by them for weights.
+
+        Args:
+            q_weight: (K, ..., nv) weights of small changes of configurations, on tangent spaces, for each of the K
+                states that `rollout` keeps with this `save_every`; None for none.
+            qd_weight: (K, ..., nv) weights of velocities.
+            wrt: what it is the gradient by: "q0", "qd0", "tau", and names of other arrays that are given.
+
+        Returns:
+            by name, in the order of `wrt`: (..., nv) for the state at the start and tau, (steps, ..., nv) for a tau of
+            each step, and so on; by configurations on tangent spaces, also by q_des. Arrays that are shared by states
+            have a gradient for each state. Rows that diverge have NaN.
+
+        Raises:
+            ArgumentError: also a name in `wrt` of what is not given.
+            NumericalError: values are checked, and an argument or the gradient is NaN or infinite.
+            SingularError: the mass matrix is singular whatever the state.
+            UnavailableError: there is no memory; or a robot too large for straight-line code, and `wrt` has more than
+                "q0", "qd0" and "tau".
+
+        Warns:
+            RuntimeWarning: rows diverged, or an explicit step is too long for the damping.
+        """
+        given = _given(f_ext, inertia, armature, damping, friction, gravity, V0, dV0, kp, kd, q_des)
+        weights = q_weight, qd_weight
+        return rollout_vjp(self, q0, qd0, tau, dt, steps, integrator, given, limits, weights, save_every, wrt)
 
     def program(self, query: str) -> GeneratedCode | GeneratedKernels:
         """The code that answers a query: its mode, operation counts, readable text, IR and assembly.

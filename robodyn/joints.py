@@ -371,7 +371,9 @@ def _ceiling(x: Scalar) -> Scalar:
     for k in range(4):
         for sign in (1.0, -1.0):
             nearest = nearest + sign * _is_positive(sign * left - (k + 0.75))
-    return nearest + _is_positive(x - nearest)
+    found = nearest + _is_positive(x - nearest)
+    # Where it is differentiated it does not change.
+    return found.jumping() if hasattr(found, "jumping") else found
 
 
 def _is_positive(x: Scalar) -> Scalar:
@@ -379,23 +381,28 @@ def _is_positive(x: Scalar) -> Scalar:
     return 0.5 * (x + np.abs(x)) / (np.abs(x) + _TINY)
 
 
+def _cross(xp: Any) -> Callable[[Any, Any], Any]:
+    """The product of vectors (..., 3) in a library: CuPy has that of NumPy's older name alone."""
+    return getattr(xp.linalg, "cross", None) or xp.cross  # type: ignore[no-any-return]
+
+
 def quaternion_turned(q: Any, a: Any, sign: float, xp: Any = np) -> Any:
     """Vectors a (..., 3) turned by unit quaternions xyzw q (..., 4), or with sign -1 by their inverses."""
     v = q[..., 0:3]
-    t = 2.0 * xp.linalg.cross(v, a)
-    return a + sign * q[..., 3:4] * t + xp.linalg.cross(v, t)
+    t = 2.0 * _cross(xp)(v, a)
+    return a + sign * q[..., 3:4] * t + _cross(xp)(v, t)
 
 
 def quaternion_velocity(q: Any, rate: Any, xp: Any = np) -> Any:
     """The angular velocity (..., 3), in the turned frame, of unit quaternions xyzw (..., 4) that change at a rate."""
     v, w, dv, dw = q[..., 0:3], q[..., 3:4], rate[..., 0:3], rate[..., 3:4]
-    return 2.0 * (w * dv - dw * v - xp.linalg.cross(v, dv))
+    return 2.0 * (w * dv - dw * v - _cross(xp)(v, dv))
 
 
 def quaternion_rate(q: Any, w: Any, xp: Any = np) -> Any:
     """The rate of unit quaternions xyzw (..., 4) at an angular velocity (..., 3) in the turned frame."""
     v = q[..., 0:3]
-    vector = 0.5 * (q[..., 3:4] * w + xp.linalg.cross(v, w))
+    vector = 0.5 * (q[..., 3:4] * w + _cross(xp)(v, w))
     return xp.concatenate((vector, -0.5 * (v * w).sum(-1)[..., None]), -1)
 
 

@@ -102,6 +102,10 @@ class Coordinates:
         back = self.rate(q, force)
         return self._weights * back if self._quaternions else back
 
+    def rate_transposed(self, q: Any, weight: Any) -> Any:
+        """The gradient (..., nv) of weight . rate(q, velocity) with respect to the velocity, for weight (..., nq)."""
+        return self.velocity(q, weight / self._weights if self._quaternions else weight)
+
     def _broadcast(self, q: Any, change: Any) -> tuple[Any, Any]:
         leading = np.broadcast_shapes(q.shape[:-1], change.shape[:-1])
         one, other = (self._xp.broadcast_to(array, (*leading, array.shape[-1])) for array in (q, change))

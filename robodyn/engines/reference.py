@@ -16,7 +16,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.cached import cached_property
-from robodyn.chains import Chain, Derivative, Products, Solve, Task, Units
+from robodyn.chains import Chain, Products, Solve, StraightLine, Task, Units
 from robodyn.engines.dense import solve
 from robodyn.engines.evaluated import Evaluated
 from robodyn.engines.protocol import Engine, Explanation
@@ -413,7 +413,7 @@ class ReferenceEngine(Engine):
     ) -> None:
         """Fill `outputs` (B, ...) from `inputs` (B, ...), all of the engine's dtype; see `protocol.Engine`."""
         batch = next(iter(outputs.values())).shape[0]
-        if isinstance(algorithm, Derivative):
+        if isinstance(algorithm, StraightLine):
             self._derivatives.run(algorithm, inputs, outputs, link)
             return
         lanes = any(getattr(sweep, "lanes", False) for sweep in algorithm.sweeps)

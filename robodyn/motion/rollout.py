@@ -58,6 +58,27 @@ def rollout(
     out: Any,
 ) -> Rollout:
     """Follow states through time (`Dynamics.rollout`)."""
+    run, every = prepared(dyn, q0, qd0, tau, dt, steps, integrator, given, limits, policy, save_every)
+    file = None if checkpoint is None else _Checkpoint(require_writable(checkpoint, "checkpoint"))
+    trajectory = _Trajectory(run, every, out)
+    _follow(run, trajectory, file, flag("progress", progress))
+    return trajectory.finished()
+
+
+def prepared(
+    dyn: Dynamics,
+    q0: Any,
+    qd0: Any,
+    tau: Any,
+    dt: float,
+    steps: int,
+    integrator: str,
+    given: Mapping[str, Any],
+    limits: Any,
+    policy: Policy | None,
+    save_every: int | None,
+) -> tuple[Run, int]:
+    """A rollout that has not begun, and how many steps lie between states that are kept."""
     integrator, seconds = one_of("integrator", integrator, tuple(INTEGRATORS)), _seconds(dt)
     steps = count("steps", steps, 1, _MOST_STEPS)
     if not math.isfinite(steps * seconds):
@@ -66,13 +87,9 @@ def rollout(
     if policy is not None and (tau is not None or not callable(policy)):
         got = "tau besides" if callable(policy) else brief(policy)
         raise ArgumentError(f"policy: got {got}; wanted a function of (t, q, qd) that returns tau, and no tau then")
-    file = None if checkpoint is None else _Checkpoint(require_writable(checkpoint, "checkpoint"))
     start = Call(dyn, {"q": q0, "qd": qd0})
     with memory_for(start.batch):
-        run = Run(dyn, start, seconds, steps, integrator, {"tau": tau, **given}, limits, policy)
-    trajectory = _Trajectory(run, every, out)
-    _follow(run, trajectory, file, flag("progress", progress))
-    return trajectory.finished()
+        return Run(dyn, start, seconds, steps, integrator, {"tau": tau, **given}, limits, policy), every
 
 
 def step(

@@ -85,8 +85,8 @@ class Run:
     """A rollout under way.
 
     `dyn`: what answers; `start`: the call about the first states; `given`: what stays or changes with the steps;
-    `library`: of arrays where the engine lives, which need not be that of the user's, `outer`; `interrupted`: whether
-    somebody asked to stop.
+    `timed`: names of what changes; `library`: of arrays where the engine lives, which need not be that of the user's,
+    `outer`; `interrupted`: whether somebody asked to stop.
     """
 
     def __init__(
@@ -107,6 +107,7 @@ class Run:
         self.dyn, self.start, self.dt, self.steps, self.policy = dyn, start, dt, steps, policy
         self.integrator, self.engine, self.outer, self.interrupted = integrator, start.engine, start.library, False
         self.library: Library = getattr(start.engine, "library", start.library)
+        self.timed: set[str] = set()
         self.given = {name: self._read(name, value) for name, value in given.items() if value is not None}
         if "tau" not in self.given:
             self.given["tau"] = self.library.xp.zeros((1, start.batch, dyn.model.nv), dyn.dtype)
@@ -194,6 +195,8 @@ class Run:
         if name in per_dof and bool((array < 0.0).any()):
             raise ArgumentError(f"{name}: got {brief(float(array[array < 0.0][0]))}; wanted numbers of at least 0")
         timed = array.ndim - len(shape) > len(leading) and not stays
+        if timed:
+            self.timed.add(name)
         try:
             whole = np.broadcast_to(array, (*((self.steps,) if timed else ()), *leading, *shape))
         except ValueError:
@@ -296,10 +299,14 @@ class Run:
         with np.errstate(all="ignore"), memory_for(self.start.batch):
             q[1], qd[1] = INTEGRATORS[self.integrator](_Arrays(self, given), q[0], qd[0], self.dt)
 
+    def given_at(self, k: int) -> dict[str, Array]:
+        """What is given in step `k`, (B, ...)."""
+        return {name: array[k if len(array) > 1 else 0] for name, array in self.given.items()}
+
     def differentiate(self, q: Array, qd: Array, k: int, A: Array, B: Array) -> None:
         """Fill derivatives of the state after step `k` by the one before it, q and qd (B, ...), and by tau."""
         nv, engine = self.dyn.model.nv, self.engine
-        given = {name: array[k if len(array) > 1 else 0] for name, array in self.given.items()}
+        given = self.given_at(k)
         with np.errstate(all="ignore"), memory_for(self.start.batch):
             if isinstance(engine, Marching):
                 time = self.library.xp.full((len(q), 1), self.dt, self.dyn.dtype)
@@ -315,10 +322,24 @@ class Run:
             return isinstance(self.engine, Marching) and self.engine.march(self.step, states, given, self.dt)
 
     @cached_property
-    def recursions(self) -> Engine:
-        """An engine that runs algorithms on NumPy arrays."""
+    def without_scans(self) -> Engine:
+        """The engine, or where that is one of scans another one, which runs algorithms on NumPy arrays."""
+        if self.engine.name != "scan":
+            return self.engine
         chosen = replace(self.dyn._options, engine="auto")
         return recursive_engine(self.dyn.model, self.dyn.dtype, chosen)
+
+    def recurred(self, task: Task, inputs: Mapping[str, Array], out: Mapping[str, Array]) -> None:
+        """Run a task that no scan does."""
+        engine = self.without_scans
+        if engine is self.engine:
+            engine.run(task, inputs, out)
+            return
+        here = {name: self.library.to_numpy(array) for name, array in inputs.items()}
+        found = {name: np.empty(array.shape, array.dtype) for name, array in out.items()}
+        engine.run(task, here, found)
+        for name, array in found.items():
+            out[name][...] = self.library.like_numpy(array)
 
     def _asked(self, policy: Policy, k: int, q: Array, qd: Array) -> Array:
         """tau (B, nv) of a policy, which gets copies: it may keep them, or write to them."""
@@ -380,17 +401,7 @@ class _Arrays(Differentiable):
 
     def _recurred(self, task: Task, state: tuple[Array, Array, Array, Array | None], out: Mapping[str, Array]) -> None:
         """What no scan answers: recursions do, on the host."""
-        run = self._run
-        engine = run.recursions if run.engine.name == "scan" else run.engine
-        inputs = self._inputs(engine, *state)
-        if engine is run.engine:
-            engine.run(task, inputs, out)
-            return
-        here = {name: run.library.to_numpy(array) for name, array in inputs.items()}
-        found = {name: np.empty(array.shape, array.dtype) for name, array in out.items()}
-        engine.run(task, here, found)
-        for name, array in found.items():
-            out[name][...] = run.library.like_numpy(array)
+        self._run.recurred(task, self._inputs(self._run.without_scans, *state), out)
 
     @cached_property
     def identity(self) -> Array:

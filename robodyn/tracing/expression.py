@@ -110,6 +110,14 @@ class Graph:
             return negated(self.scale(a, -factor))
         return Expression(self, a) if factor == 1.0 else self.mul(self.constant(factor), a)
 
+    def jumps(self, index: int) -> None:
+        """Note that a node is flat, and so is what it is a multiple of, which products with it may be made of."""
+        self.flat.add(index)
+        operation, a, b = self.nodes[index]
+        for each, other in ((a, b), (b, a)):
+            if (operation == NEG and each >= 0) or (operation == MUL and self.nodes[other][0] == CONSTANT):
+                self.jumps(each)
+
     def constant(self, value: float) -> int:
         """The node of a number."""
         return self.node(CONSTANT, value)
@@ -165,6 +173,11 @@ class Expression:
 
     def __abs__(self) -> Value:
         return _FUNCTIONS[np.abs](self)
+
+    def jumping(self) -> Expression:
+        """Itself, which jumps between constants, as derivatives of the program are told."""
+        self.graph.jumps(self.index)
+        return self
 
     def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
         function = _FUNCTIONS.get(ufunc)

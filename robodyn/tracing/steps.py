@@ -56,7 +56,7 @@ class TracedSystem(Differentiable):
         """The same expressions, which derivatives of the program take for constants."""
         for each in values:
             if isinstance(each, Expression):
-                each.graph.flat.add(each.index)
+                each.jumping()
         return values
 
     def apart(self, q: Any, other: Any) -> Any:

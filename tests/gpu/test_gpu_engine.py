@@ -506,6 +506,24 @@ def test_gpu_gradients_of_steps(robot: str, dtype: str, options: GpuOptions, hos
     assert (len(host.launches) == 4) == (options == GpuOptions() and robot == "arm")
 
 
+@pytest.mark.parametrize("options", [GpuOptions(), GpuOptions("warp")])
+@pytest.mark.parametrize("robot", ["arm", "joints"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_gpu_gradients_of_rollouts(robot: str, dtype: str, options: GpuOptions, host: HostDevice) -> None:
+    """Backwards by a kernel for each step, or by matrices; arrays of both kinds."""
+    names = ("planar", "spherical") if robot == "joints" else ("revolute",)
+    model = rd.random_tree(3, seed=2, joints=names)
+    q, qd, tau = random_states(model, (3,))
+    q_weight, qd_weight = np.random.default_rng(1).normal(size=(2, 6, 3, model.nv))
+    arrays = {"q0": q, "qd0": qd, "tau": np.stack([tau] * 5), "q_weight": q_weight, "qd_weight": qd_weight}
+    wanted = rd.Dynamics(model, engine="reference").rollout_vjp(**arrays, steps=5)
+    dyn = rd.Dynamics(model, engine="gpu", gpu=options, dtype=dtype)
+    for place in (np.asarray, lambda array: there(array)[0]):
+        found = dyn.rollout_vjp(**{name: place(array.astype(dtype)) for name, array in arrays.items()}, steps=5)
+        assert tuple(found) == tuple(wanted) == ("q0", "qd0", "tau")
+        compare(tuple(found.values()), tuple(wanted.values()), 100 * TOLERANCE[dtype])
+
+
 def test_gpu_programs_say_what_the_assembler_makes_of_them(arm: rd.Model, host: HostDevice) -> None:
     try:
         compiler.nvrtc()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from robots import own
 
 import robodyn as rd
 from robodyn.joints import KINDS
@@ -18,3 +19,41 @@ def every_kind() -> rd.Model:
 def far(got: Any, wanted: Any) -> float:
     """The largest error relative to the size of its state, or to 1."""
     return float((np.abs(got - wanted).max(-1) / (1.0 + np.abs(wanted).max(-1))).max())
+
+
+MATCHED = [
+    ("small", "semi_implicit_euler"),
+    ("small", "euler"),
+    ("small", "midpoint"),
+    ("small", "rk4"),
+    ("mimicking", "midpoint"),
+    ("every_kind", "semi_implicit_euler"),
+    ("quadruped", "semi_implicit_euler"),
+]
+"""Robots and integrators whose programs do not take seconds to compile."""
+ROBOTS = {
+    "every_kind": every_kind,
+    "small": lambda: rd.random_tree(4, seed=3, joints=("planar", "spherical", "revolute")),
+    "mimicking": lambda: rd.random_tree(10, seed=4, joints=("revolute", "prismatic", "spherical"), mimic=0.3),
+    "quadruped": lambda: rd.load_urdf(own("quadruped"), base="floating"),
+    "hand": lambda: rd.load_urdf(own("hand")),
+}
+
+
+def everything(model: rd.Model, batch: tuple[int, ...], seed: int = 1) -> dict[str, Any]:
+    """All that a step can be given, but limits."""
+    rng = np.random.default_rng(seed)
+    nv, inertia = model.nv, np.broadcast_to(model.inertia, (*batch, *model.inertia.shape))
+    return {
+        "f_ext": rng.normal(size=(*batch, model.n_bodies, 6)),
+        "inertia": inertia * rng.uniform(1.0, 1.2, (*batch, 1, 1)),
+        "armature": rng.uniform(0.1, 0.5, (*batch, nv)),
+        "damping": rng.uniform(0.1, 0.5, (*batch, nv)),
+        "friction": rng.uniform(0.1, 0.5, nv),
+        "gravity": rng.normal(size=(*batch, 3)),
+        "V0": rng.normal(size=(*batch, 6)),
+        "dV0": rng.normal(size=(*batch, 6)),
+        "kp": rng.uniform(1.0, 20.0, (*batch, nv)),
+        "kd": rng.uniform(0.1, 1.0, nv),
+        "q_des": model.random_configuration(rng, batch),
+    }

@@ -9,19 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import random_states, relative
-from driven import every_kind
+from driven import MATCHED, ROBOTS, every_kind, everything
 from robots import own
 
 import robodyn as rd
 from robodyn.integrators import IMPLICIT, INTEGRATORS
 
 SMALL = 1e-5
-ROBOTS = {
-    "every_kind": every_kind,
-    "mimicking": lambda: rd.random_tree(10, seed=4, joints=("revolute", "prismatic", "spherical"), mimic=0.3),
-    "quadruped": lambda: rd.load_urdf(own("quadruped"), base="floating"),
-    "hand": lambda: rd.load_urdf(own("hand")),
-}
 
 
 def bounded(model: rd.Model) -> rd.Model:
@@ -34,25 +28,6 @@ def bounded(model: rd.Model) -> rd.Model:
         tree_lower=np.full(model.nq_tree, -1.5),
         tree_upper=np.full(model.nq_tree, 1.5),
     )
-
-
-def everything(model: rd.Model, batch: tuple[int, ...], seed: int = 1) -> dict[str, Any]:
-    """All that a step can be given, but limits."""
-    rng = np.random.default_rng(seed)
-    nv, inertia = model.nv, np.broadcast_to(model.inertia, (*batch, *model.inertia.shape))
-    return {
-        "f_ext": rng.normal(size=(*batch, model.n_bodies, 6)),
-        "inertia": inertia * rng.uniform(1.0, 1.2, (*batch, 1, 1)),
-        "armature": rng.uniform(0.1, 0.5, (*batch, nv)),
-        "damping": rng.uniform(0.1, 0.5, (*batch, nv)),
-        "friction": rng.uniform(0.1, 0.5, nv),
-        "gravity": rng.normal(size=(*batch, 3)),
-        "V0": rng.normal(size=(*batch, 6)),
-        "dV0": rng.normal(size=(*batch, 6)),
-        "kp": rng.uniform(1.0, 20.0, (*batch, nv)),
-        "kd": rng.uniform(0.1, 1.0, nv),
-        "q_des": model.random_configuration(rng, batch),
-    }
 
 
 def differences(dyn: rd.Dynamics, q: Any, qd: Any, tau: Any, dt: float, **options: Any) -> tuple[Any, Any]:
@@ -72,6 +47,7 @@ def differences(dyn: rd.Dynamics, q: Any, qd: Any, tau: Any, dt: float, **option
 @pytest.mark.parametrize("integrator", INTEGRATORS)
 @pytest.mark.parametrize("robot", ROBOTS)
 @pytest.mark.parametrize("given", ["nothing", "everything", "limits"])
+@pytest.mark.some(of=4, rest="matrix")
 def test_they_are_what_differences_say(given, robot, integrator):
     model, dt = ROBOTS[robot](), 3e-3
     q, qd, tau = random_states(model)
@@ -108,8 +84,8 @@ def test_a_quadrupeds_are_pinocchios():
 
 
 @pytest.mark.filterwarnings("ignore:rollout. .* is unstable:RuntimeWarning")
-@pytest.mark.parametrize("integrator", ["semi_implicit_euler", "rk4"])
-@pytest.mark.parametrize("robot", ["every_kind", "mimicking", "quadruped"])
+@pytest.mark.parametrize("robot, integrator", MATCHED)
+@pytest.mark.some(of=2, rest="matrix")
 def test_every_engine_and_dtype(robot, integrator, make_dynamics, tolerance):
     model = bounded(ROBOTS[robot]())
     q, qd, tau = random_states(model, (5,))
@@ -131,9 +107,9 @@ def test_other_code_and_engines(engine, options):
         assert all(relative(mine, each) < 1e-10 for mine, each in zip(got, wanted, strict=True))
 
 
-@pytest.mark.parametrize("n", [1, 60])
+@pytest.mark.parametrize("n", [1, 40])
 def test_robots_of_any_size(n):
-    """Programs and arrays; a chain of 60 bodies is too large for one program."""
+    """Programs and arrays; a chain of 40 bodies is too large for one program."""
     model = rd.random_tree(n, seed=1, shape="chain")
     q, qd, tau = random_states(model)
     A, B = rd.Dynamics(model, engine="cpu").step_gradient(q, qd, tau, 1e-3, integrator="midpoint")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from robodyn.chains import Units
+from robodyn.chains import Step, Units
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.loop_plan import traits_of
 from robodyn.engines.cpu.kernels import Kernel, Maker
 from robodyn.engines.cpu.request import Request
 from robodyn.engines.cpu.route import Route, Whole, find_route, parts_of
+from robodyn.errors import UnavailableError
 
 
 class Compiler(Maker):
@@ -44,6 +45,10 @@ class Compiler(Maker):
     def _made(self, request: Request, route: Route, single: bool) -> Kernel:
         if route == "loops":
             return self.rolled(request, 1 if single else None)
+        if isinstance(request.algorithm, Step) and not isinstance(route, Whole):
+            raise UnavailableError(
+                f"engine 'cpu': {request.algorithm.name} of {request.model.name!r} is too large for one program"
+            )
         whole = self.whole(route) if isinstance(route, Whole) else None
         if whole is not None and not whole.request.vectors:
             return whole

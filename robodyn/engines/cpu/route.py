@@ -139,7 +139,11 @@ def _limit(request: Request, mode: str) -> float | None:
     task = request.algorithm
     if isinstance(task, Derivative):  # whatever the mode: it has no loops
         inner = replace(request, algorithm=task.task)
-        return MAX_UNROLLED_OPERATIONS if _limit(inner, "auto") is not None else None
+        if _limit(inner, "auto") is None:
+            return None
+        return (
+            MAX_UNROLLED_GRADIENT[backend_of(request).name] if isinstance(task.task, Step) else MAX_UNROLLED_OPERATIONS
+        )
     if mode == "rolled" or (isinstance(task, Units) and isinstance(task.algorithm, Chain)):
         return None
     if mode == "unrolled":

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.chains import Chain, Derivative, Task
+from robodyn.chains import Chain, StraightLine, Task
 from robodyn.engines.gpu.options import FUSIONS, KERNELS, GpuOptions
 from robodyn.engines.gpu.source import WARP
 from robodyn.engines.gpu.unrolled_kernels import fits_registers, traced, unrollable
@@ -55,7 +55,7 @@ def variants(model: Model, task: Task) -> list[Variant]:
     """All that can answer a task on a model."""
     fusions = FUSIONS if isinstance(task, Chain) else ("complete",)
     found = [Variant("unrolled")] if unrollable(model, task) else []
-    if isinstance(task, Derivative):
+    if isinstance(task, StraightLine):
         return found
     return found + [Variant(kernel, fusion) for kernel in KERNELS if kernel != "unrolled" for fusion in fusions]
 
@@ -73,7 +73,7 @@ def allowed(model: Model, task: Task, options: GpuOptions) -> list[Variant]:
         if options.kernel in ("auto", each.kernel) and (options.fusion in ("auto", each.fusion) or not several)
     ]
     if not found:
-        others = "" if isinstance(task, Derivative) else "; kernels that take it: 'thread', 'warp', 'block'"
+        others = "" if isinstance(task, StraightLine) else "; kernels that take it: 'thread', 'warp', 'block'"
         raise UnavailableError(
             f"engine 'gpu': {task.name} of {model.name!r} is too large for straight-line code{others}"
         )

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from robodyn.arguments import one_of
-from robodyn.chains import Chain, Derivative, Products, Solve, Stage, Task, Units
+from robodyn.chains import Chain, Products, Solve, Stage, StraightLine, Task, Units
 from robodyn.engines.gpu.kernel_text import PARTITIONS, KernelText, Ref
 from robodyn.engines.gpu.options import FUSIONS
 from robodyn.engines.gpu.placement import Row
@@ -88,7 +88,7 @@ def rolled_kernels(
     """
     one_of("fusion", fusion, FUSIONS)
     one_of("partition", partition, PARTITIONS)
-    if isinstance(task, Derivative):
+    if isinstance(task, StraightLine):
         raise UnavailableError(f"gpu: {task.name} is straight-line code, and too large for that")
     once, vector = (task.algorithm, task.vector) if isinstance(task, Units) else (task, None)
     stages: _Part = once.stages if isinstance(once, Chain) else (Stage(once),)

@@ -143,7 +143,9 @@ def unrollable(model: Model, task: Traceable) -> bool:
     if isinstance(task, Units):
         times, inner = model.nv, task.algorithm
     elif isinstance(task, StepGradient):
-        times, inner = len(task.step.parts), task.gradient
+        times, inner = len(task.step.parts) - 1, task.gradient
+    elif isinstance(task, Step):
+        times, inner = len(task.parts) - 1, task.dynamics
     solves = solve_operations(model, inner) if isinstance(inner, Chain) else 0
     entries = sum(math.prod(output_shape(model, output)) for output in task.outputs.values())
     steps = model.n_bodies * (model.nv_tree if lanes else 1) * times
