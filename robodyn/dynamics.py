@@ -119,6 +119,11 @@ class Dynamics(
             **dict.fromkeys(PER_VELOCITY, (model.nv,)),
             **{name: (model.n_bodies, width) for name, width in PER_BODY.items()},
             **dict.fromkeys(("V0", "dV0"), (6,)),
+            **dict.fromkeys(("damping", "friction", "kp", "kd"), (model.nv,)),
+            **dict.fromkeys(("q0", "q_des"), (model.nq,)),
+            "qd0": (model.nv,),
+            "gravity": (3,),
+            "dt": (),
         }
         if when == "eager":
             for question in QUESTIONS.values():

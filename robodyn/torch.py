@@ -9,8 +9,8 @@ loss.backward()
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial, wraps
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +18,8 @@ import numpy as np
 from robodyn.arguments import Array
 from robodyn.autodiff.calls import Call, QuestionCall
 from robodyn.autodiff.functions import WITH_RULES, DifferentiableDynamics
-from robodyn.autodiff.rules import Arrays, LinearMap, Smooth
+from robodyn.autodiff.rules import Arrays, Body, LinearMap, Smooth
+from robodyn.autodiff.steps import STEPS
 from robodyn.dynamics import Dynamics
 from robodyn.engines.gpu.device import selected
 from robodyn.errors import ArgumentError, UnavailableError
@@ -28,6 +29,7 @@ from robodyn.questions import QUESTIONS, Question
 
 try:
     import torch
+    from torch.utils.checkpoint import checkpoint
 except ImportError as error:
     raise UnavailableError(
         f"robodyn.torch needs PyTorch, which cannot be imported here ({error}): pip install 'robodyn[torch]'"
@@ -77,6 +79,18 @@ class _Torch:
         if _watched((*points, *vectors)):
             return tuple(_Linear.apply(linear, len(points), *points, *vectors))
         return linear.apply(points, vectors)
+
+    def scan(self, body: Body, state: Any, arrays: Mapping[str, Any], n: int) -> tuple[Any, Any]:
+        kept = []
+        for k in range(n):
+            state, each = body(state, {name: array[k] for name, array in arrays.items()})
+            kept.append(each)
+        return state, None if kept[0] is None else tuple(map(torch.stack, zip(*kept, strict=True)))
+
+    def remade(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        if not torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
+            return function  # nothing is kept, or what transforms of functions keep is not known to checkpoints
+        return partial(checkpoint, function, use_reentrant=False)
 
 
 def _watched(arrays: Arrays) -> bool:
@@ -355,7 +369,7 @@ def _on_its_device(query: Callable[..., Any]) -> Callable[..., Any]:
     return ask
 
 
-for _name in WITH_RULES:
+for _name in (*WITH_RULES, *STEPS):
     setattr(TorchDynamics, _name, _on_its_device(getattr(DifferentiableDynamics, _name)))
 
 

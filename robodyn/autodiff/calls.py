@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,6 +28,9 @@ class Call(ABC):
         base: which of V0 and dV0 are given; they come behind the other arguments.
         link: index of the link that it is about, where it is about one.
     """
+
+    does_without_program: ClassVar[bool] = False
+    """Whether it is answered, too, where there is no program of what engines run."""
 
     def __init__(
         self, dyn: Dynamics, name: str, task: Task, base: tuple[str, ...] = (), link: int | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from inspect import Signature, signature
@@ -27,6 +27,7 @@ from robodyn.autodiff.dynamics_rules import (
 )
 from robodyn.autodiff.poses import BodyPoses, OfPoses, with_links_for_bodies
 from robodyn.autodiff.rules import Library
+from robodyn.autodiff.steps import Stepping
 from robodyn.autodiff.traced_rules import Answers
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, SingularError
@@ -46,7 +47,7 @@ _NOT_HERE = ("self", "out", "method")
 """Parameters of methods of `Dynamics` that these functions have not."""
 
 
-class DifferentiableDynamics(ABC):
+class DifferentiableDynamics(Stepping):
     """Queries of a robot as functions that can be differentiated.
 
     Shapes, units, frames and order of components are those of `robodyn.Dynamics`, leading axes broadcast, and damping

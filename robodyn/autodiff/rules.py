@@ -10,7 +10,7 @@ dynamics only in the combination that is asked for, nv x nv numbers instead of n
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from robodyn.arguments import Array
@@ -62,6 +62,10 @@ class LinearMap(ABC):
         """The gradient of the sum of weights * results with respect to each of the points, while vectors are fixed."""
 
 
+Body: TypeAlias = Callable[[Any, Mapping[str, Any]], tuple[Any, Any]]
+"""(state, slices of arrays by name) to the next state and what to keep of it, a tuple of arrays or None."""
+
+
 class Library(Protocol):
     """What is asked of a library that differentiates."""
 
@@ -88,3 +92,9 @@ class Library(Protocol):
 
     def linear(self, linear: LinearMap, points: Arrays, vectors: Arrays) -> Arrays:
         """The map's results, which are differentiated as the map says."""
+
+    def scan(self, body: Body, state: Any, arrays: Mapping[str, Any], n: int) -> tuple[Any, Any]:
+        """The state after n times `body`, and what it has kept, stacked; arrays (n, ...) have a slice for each."""
+
+    def remade(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, of which reverse mode keeps the arguments alone, and computes the rest again."""

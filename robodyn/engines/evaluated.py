@@ -14,7 +14,7 @@ from robodyn.questions import BASE
 from robodyn.tracing.program import Program
 from robodyn.tracing.unrolled import trace
 
-_MOST_BODIES = 250
+MOST_BODIES = 250
 """Of robots whose programs are traced: those of larger ones may take all memory."""
 _ROWS = 256
 """States of a piece of work: every number of a program is kept."""
@@ -36,10 +36,10 @@ class Evaluated:
             UnavailableError: a robot too large to be traced.
         """
         bodies = self._model.n_bodies
-        if bodies > _MOST_BODIES:
+        if bodies > MOST_BODIES:
             raise UnavailableError(
                 f"engine 'reference': {task.name} of {self._model.name!r} is one program for its {bodies} bodies; "
-                f"wanted at most {_MOST_BODIES}"
+                f"wanted at most {MOST_BODIES}"
             )
         key = task, tuple(name for name in BASE if name in inputs), link
         if key not in self._programs:

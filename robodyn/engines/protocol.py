@@ -11,7 +11,7 @@ import numpy as np
 
 from robodyn.algorithms.kinematics import Frame
 from robodyn.arguments import Array
-from robodyn.chains import Step, StepGradient, Task
+from robodyn.chains import Step, StepGradient, StraightLine, Task
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
 from robodyn.questions import BASE, Asked, Question
@@ -162,6 +162,10 @@ class Engine(ABC):
             UnavailableError: there never will be code for them.
         """
         return None
+
+    def has_program(self, task: StraightLine, base: tuple[str, ...] = ()) -> bool:
+        """Whether it runs a task that is one program or nothing, the motions `base` of the base being given."""
+        return True
 
     def prepare(self, algorithm: Task) -> None:  # noqa: B027  (most engines have nothing to do)
         """Compile now what `run` would compile at its first call; nothing for engines that do not compile."""

@@ -18,7 +18,7 @@ from robodyn.arguments import Array
 from robodyn.cached import cached_property
 from robodyn.chains import Chain, Products, Solve, StraightLine, Task, Units
 from robodyn.engines.dense import solve
-from robodyn.engines.evaluated import Evaluated
+from robodyn.engines.evaluated import MOST_BODIES, Evaluated
 from robodyn.engines.protocol import Engine, Explanation
 from robodyn.engines.reference_views import Bodies, Carried, FieldView, LinkValues, WorldValues
 from robodyn.joints import KINDS, JointKind
@@ -393,6 +393,10 @@ class ReferenceEngine(Engine):
     def __init__(self, model: Model, dtype: np.dtype[Any]) -> None:
         self.model, self.dtype = model, dtype
         self._derivatives = Evaluated(model)
+
+    def has_program(self, task: StraightLine, base: tuple[str, ...] = ()) -> bool:
+        """Whether it is traced."""
+        return 0 < self.model.n_bodies <= MOST_BODIES
 
     def explain(self, question: Question, batch: int) -> Explanation:
         """How it works."""

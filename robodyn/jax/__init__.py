@@ -8,17 +8,18 @@ jax.grad(lambda q: rj.inverse_dynamics(q, qd, qdd) @ weights)(q)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import update_wrapper
 from inspect import signature
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from robodyn.arguments import Array, as_array, wanted_shape
 from robodyn.autodiff.calls import Call, QuestionCall
 from robodyn.autodiff.functions import STATIC, WITH_RULES, DifferentiableDynamics
-from robodyn.autodiff.rules import Arrays, LinearMap, Smooth
+from robodyn.autodiff.rules import Arrays, Body, LinearMap, Smooth
+from robodyn.autodiff.steps import STATIC_OF_STEPS, STEPS, as_static
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, RobodynError, UnavailableError
 from robodyn.messages import brief
@@ -80,6 +81,12 @@ class _Jax:
     def linear(self, linear: LinearMap, points: Arrays, vectors: Arrays) -> Arrays:
         return tuple(bind(linear_p, *points, *vectors, linear=linear, points=len(points)))
 
+    def scan(self, body: Body, state: Any, arrays: Mapping[str, Any], n: int) -> tuple[Any, Any]:
+        return cast(tuple[Any, Any], jax.lax.scan(body, state, dict(arrays), length=n))
+
+    def remade(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return cast(Callable[..., Any], jax.checkpoint(function))
+
 
 class _Compiled:
     """A query that JAX compiles, and that names an argument which JAX refuses before the query can look at it.
@@ -89,7 +96,7 @@ class _Compiled:
 
     def __init__(self, query: Any, read: Callable[[str, Any], Any]) -> None:
         update_wrapper(self, query)
-        static = [name for name in STATIC if name in signature(query).parameters]
+        static = [name for name in (*STATIC, *STATIC_OF_STEPS) if name in signature(query).parameters]
         self._compiled, self._query, self._read = jax.jit(query, static_argnames=static), query, read
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
@@ -121,6 +128,8 @@ class _Compiled:
         return {name: self._as_read(name, value) for name, value in bound.items()}
 
     def _as_read(self, name: str, value: Any) -> Any:
+        if name in STATIC_OF_STEPS:
+            return as_static(name, value)
         if name in STATIC:
             return checked_choice(self._query.__self__.model, name, value)
         return None if value is None else self._read(name, value)
@@ -137,7 +146,7 @@ class JaxDynamics(DifferentiableDynamics):
     def __init__(self, dyn: Dynamics | Model) -> None:
         dyn = dyn if isinstance(dyn, Dynamics) else Dynamics(dyn)
         super().__init__(dyn, _Jax(dyn.dtype))
-        for name in WITH_RULES:
+        for name in (*WITH_RULES, *STEPS):
             setattr(self, name, _Compiled(getattr(self, name), self._read))
 
     def _generic(self, question: Question) -> Callable[..., Any]:

@@ -75,6 +75,8 @@ class Operation:
         try:
             kernel = engine.kernel(self.call.task, self.call.base, self.call.link, single=single)
         except UnavailableError as error:
+            if self.call.does_without_program:
+                return None
             if not engine.lenient:
                 raise
             warnings.warn(f"{error}; the reference engine answers instead", RuntimeWarning, stacklevel=2)
@@ -134,6 +136,8 @@ class Operation:
             variant = self._engines[0].variant(asked[0], max(1, rows), *asked[1:])
             plans = [engine.plan(asked[0], variant, *asked[1:]) for engine in self._engines]
         except UnavailableError as error:
+            if self.call.does_without_program:
+                return None
             if not options.chooses:
                 raise
             warnings.warn(f"{error}; Python is called instead, on the processor", RuntimeWarning, stacklevel=2)

@@ -22,6 +22,7 @@ from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.messages import brief, users_line
 from robodyn.motion.rollout import prepared
 from robodyn.motion.run import Run, memory_for
+from robodyn.questions import BASE
 
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
@@ -73,16 +74,9 @@ class _Programs(_Steps):
         self._task: Any = against(run.step, ("q", "qd", *wrt))
 
     def there(self) -> bool:
-        """Whether the program is small enough: tried on the first state."""
-        run = self.run
-        if not run.dyn.model.n_bodies:
-            return False
-        q, qd = (array[:1] for array in run.first())
-        try:
-            self._ask({name: array[:1] for name, array in run.given_at(0).items()}, q, qd, q, qd)
-        except UnavailableError:
-            return False
-        return True
+        """Whether the program is small enough."""
+        base = tuple(name for name in BASE if name in self.run.given)
+        return self.run.without_scans.has_program(self._task, base)
 
     def weights(self, q: Array, weight: Array) -> Array:
         return cast(Array, self.coordinates.velocity_transposed(q, weight))

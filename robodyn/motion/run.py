@@ -36,6 +36,7 @@ from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.integrators import IMPLICIT, INTEGRATORS, STABLE, Limits
 from robodyn.joints import JointKind
 from robodyn.messages import brief, users_line
+from robodyn.model import Model
 from robodyn.queries.call import Call
 from robodyn.questions import BASE, QUESTIONS, Asked, Question
 from robodyn.sweeps import Algorithm
@@ -55,7 +56,7 @@ _WINDOW_S = 0.1
 """Seconds after which a window ends whose steps Python makes, so that no more than that is behind."""
 
 
-def _limits_kept(limits: Any, integrator: str) -> tuple[str, ...]:
+def limits_kept(limits: Any, integrator: str) -> tuple[str, ...]:
     """The limits that are kept to, in the order of `LIMITS`."""
     chosen = (limits,) if exact.is_a(limits, str) else exact.at_most(limits, _MOST_WORDS)
     if chosen is None:
@@ -81,6 +82,31 @@ def memory_for(batch: int) -> Iterator[None]:
         ) from error
 
 
+def require_targets(given: Mapping[str, Any]) -> None:
+    """Raise where of a stiffness and what it drives to one alone is given.
+
+    Raises:
+        ArgumentError: so it is.
+    """
+    if (given["kp"] is None) != (given["q_des"] is None):
+        missing = "kp" if given["kp"] is None else "q_des"
+        raise ArgumentError(f"{missing}: got None; wanted both kp and q_des, or neither")
+
+
+def chosen_step(dyn: Dynamics, given: tuple[str, ...], integrator: str, limits: tuple[str, ...]) -> Step:
+    """What a step is: by names of what is given, besides the state."""
+    dynamics = cast(Algorithm | Chain, _asked_for(FORWARD_DYNAMICS, dyn.model, given))
+    forces = tuple(name for name in RESISTANCES if name in dyn.joint_forces or name in given)
+    names = tuple(name for name in (*COEFFICIENTS, *TARGETS) if name in given)
+    return step_of(dynamics, integrator, forces, names, limits)
+
+
+def _asked_for(question: Question, model: Model, given: tuple[str, ...]) -> Task:
+    """What answers a question about the dynamics on what is given."""
+    task = question.task(Asked(model, ("q", "qd", *(name for name in ("tau", "f_ext") if name in given))))
+    return on_inertia(task) if "inertia" in given else task
+
+
 class Run:
     """A rollout under way.
 
@@ -100,10 +126,8 @@ class Run:
         limits: Any,
         policy: Policy | None = None,
     ) -> None:
-        kept = _limits_kept(limits, integrator)
-        if (given["kp"] is None) != (given["q_des"] is None):
-            missing = "kp" if given["kp"] is None else "q_des"
-            raise ArgumentError(f"{missing}: got None; wanted both kp and q_des, or neither")
+        kept = limits_kept(limits, integrator)
+        require_targets(given)
         self.dyn, self.start, self.dt, self.steps, self.policy = dyn, start, dt, steps, policy
         self.integrator, self.engine, self.outer, self.interrupted = integrator, start.engine, start.library, False
         self.library: Library = getattr(start.engine, "library", start.library)
@@ -113,32 +137,17 @@ class Run:
             self.given["tau"] = self.library.xp.zeros((1, start.batch, dyn.model.nv), dyn.dtype)
         if "gravity" in self.given:
             self.given["dV0"] = self._against_gravity(self.given.pop("gravity"))
-        self.step = self._chosen(kept)
+        self.step = chosen_step(dyn, tuple(self.given), integrator, kept)
         dyn._require_regular(start)
         if start.checked:
             start.require_attitudes()
         start.library = self.library
         self._warn_of_damping()
 
-    def _chosen(self, limits: tuple[str, ...]) -> Step:
-        """What a step is."""
-        dyn, given = self.dyn, self.given
-        forces = tuple(name for name in RESISTANCES if name in dyn.joint_forces or name in given)
-        names = tuple(name for name in (*COEFFICIENTS, *TARGETS) if name in given)
-        return step_of(
-            cast(Algorithm | Chain, self._asked_for(FORWARD_DYNAMICS)), self.integrator, forces, names, limits
-        )
-
-    def _asked_for(self, question: Question) -> Task:
-        """What answers a question about the dynamics on what is given."""
-        inputs = tuple(name for name in ("q", "qd", "tau", "f_ext") if name in ("q", "qd") or name in self.given)
-        task = question.task(Asked(self.dyn.model, inputs))
-        return on_inertia(task) if "inertia" in self.given else task
-
     @cached_property
     def step_gradient(self) -> StepGradient:
         """The derivative of a step."""
-        return step_gradient_of(self.step, cast(Chain, self._asked_for(GRADIENT)))
+        return step_gradient_of(self.step, cast(Chain, _asked_for(GRADIENT, self.dyn.model, tuple(self.given))))
 
     @cached_property
     def moves(self) -> Array | None:
@@ -185,10 +194,9 @@ class Run:
 
     def _read(self, name: str, value: Any) -> Array:
         """(steps, B, ...), or (1, B, ...) for what does not change: an axis more than the batch has is time."""
-        model, leading = self.dyn.model, self.start.leading
+        leading = self.start.leading
         per_dof = (*COEFFICIENTS, "kp", "kd")
-        shapes = {"gravity": (3,), **dict.fromkeys(per_dof, (model.nv,)), "q_des": (model.nq,)}
-        shape, stays = {**shapes, **self.dyn.argument_shapes}[name], name in ("inertia", "gravity", *per_dof)
+        shape, stays = self.dyn.argument_shapes[name], name in ("inertia", "gravity", *per_dof)
         array = real_array(name, value, shape, self.dyn.dtype, read=self.outer.array)
         if self.start.checked:
             require_finite(name, array, len(shape))

@@ -14,7 +14,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.cached import cached_property
-from robodyn.chains import Direct, Step, StepGradient, Task, Traceable, cheapest
+from robodyn.chains import Direct, Step, StepGradient, StraightLine, Task, Traceable, cheapest
 from robodyn.codegen.cache import ObjectCache
 from robodyn.codegen.llvm.jit import Code
 from robodyn.codegen.llvm.target import Target, host_target
@@ -91,7 +91,7 @@ class CpuEngine(Engine):
         self._scratch: Scratch | None = None
         self._steps: dict[tuple[Step, tuple[str, ...]], tuple[Kernel, ...]] = {}
         self._marches: dict[tuple[Step, tuple[str, ...], bool], March] = {}
-        self._without: set[tuple[StepGradient, tuple[str, ...]]] = set()
+        self._without: set[tuple[StraightLine | StepGradient, tuple[str, ...]]] = set()
 
     def request(self, algorithm: Traceable, base: tuple[str, ...] = (), link: int | None = None) -> Request:
         """What a kernel is asked for."""
@@ -231,15 +231,21 @@ class CpuEngine(Engine):
     def step_gradient(self, task: StepGradient, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
         """Fill A and B of a step; see `protocol.Marching`."""
         base, batch = tuple(name for name in BASE if name in inputs), outputs["A"].shape[0]
+        if not self.has_program(task, base, batch == 1):
+            return False
+        if batch:
+            self._fill(self.kernel(cast(Task, task), base, single=batch == 1), task, inputs, outputs)
+        return True
+
+    def has_program(self, task: StraightLine | StepGradient, base: tuple[str, ...] = (), single: bool = False) -> bool:
+        """Whether it compiles; that it does not is remembered."""
         if self.model.n_bodies == 0 or (task, base) in self._without:
             return False
         try:
-            kernel = self.kernel(cast(Task, task), base, single=batch == 1)
-        except UnavailableError:  # it is too large, or does not compile: what it asks for may
+            self.kernel(cast(Task, task), base, single=single)
+        except UnavailableError:
             self._without.add((task, base))
             return False
-        if batch:
-            self._fill(kernel, task, inputs, outputs)
         return True
 
     def prepare(self, algorithm: Task) -> None:

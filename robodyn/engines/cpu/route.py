@@ -24,10 +24,11 @@ MAX_UNROLLED_OPERATIONS = 64_000
 runs twice as fast as rolled code, which knows nothing of a robot's structure; it is the time to compile, some
 60 microseconds an operation, that sets the limit."""
 MAX_UNROLLED_CHAIN = 24_000
-"""Operations of a chain from which its stages are kernels of their own: solves run faster as loops then. Of an
-integrator's step, those from which it takes too long to compile."""
+"""Operations of a chain from which its stages are kernels of their own: solves run faster as loops then."""
+MAX_UNROLLED_STEP = {"x86": MAX_UNROLLED_OPERATIONS, "llvm": MAX_UNROLLED_CHAIN}
+"""The same of an integrator's step, by what makes code of it. What is larger is made in parts, which run as fast."""
 MAX_UNROLLED_GRADIENT = {"x86": 300_000, "llvm": MAX_UNROLLED_OPERATIONS}
-"""Operations of the gradient of a step, by what makes code of them: our own takes some 5 microseconds an operation.
+"""And of its gradient, or of the step differentiated: our own code takes some 5 microseconds an operation to make.
 What is larger is made by kernels of algorithms and products of matrices, in five to ten times as long."""
 _MAX_TRACED_BODIES, _MAX_TRACED_STEPS = 250, 4096
 """Bodies, and bodies times lanes or columns where a query has them, beyond which a program is not even traced. With
@@ -152,7 +153,9 @@ def _limit(request: Request, mode: str) -> float | None:
         return None
     if isinstance(task, StepGradient):
         return MAX_UNROLLED_GRADIENT[backend_of(request).name]
-    return MAX_UNROLLED_CHAIN if isinstance(task, Chain | Step | StepPart) else MAX_UNROLLED_OPERATIONS
+    if isinstance(task, Step):
+        return MAX_UNROLLED_STEP[backend_of(request).name]
+    return MAX_UNROLLED_CHAIN if isinstance(task, Chain | StepPart) else MAX_UNROLLED_OPERATIONS
 
 
 def _worth_tracing(request: Request) -> bool:

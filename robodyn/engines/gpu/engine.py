@@ -13,7 +13,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.array_library import Library
-from robodyn.chains import Chain, Step, StepGradient, Task
+from robodyn.chains import Chain, Step, StepGradient, StraightLine, Task
 from robodyn.engines.gpu.choice import ALWAYS, Chooser, Variant
 from robodyn.engines.gpu.device import Device, LoadedKernel, default_device
 from robodyn.engines.gpu.generated import GeneratedKernels
@@ -382,6 +382,14 @@ class GpuEngine(Engine):
         ReferenceEngine(self.model, self.dtype).run(task, given, results, link=link)
         for name, array in outputs.items():
             array[...] = results[name] if here else self.library.like_numpy(results[name])
+
+    def has_program(self, task: StraightLine, base: tuple[str, ...] = ()) -> bool:
+        """Whether there is a kernel."""
+        try:
+            self.plan(task, self.variant(task, 1, base), base)
+        except UnavailableError:
+            return False
+        return self.model.n_bodies > 0
 
     def prepare(self, algorithm: Task) -> None:
         """Compile an algorithm now, for large batches."""

@@ -1,0 +1,233 @@
+"""Steps and rollouts in JAX and PyTorch: the states of Dynamics, its gradients, and those that differences show."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import relative
+from driven import everything
+from robots import own
+
+import robodyn as rd
+from robodyn.autodiff.coordinates import Coordinates
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+pytestmark = pytest.mark.extras
+
+STEPS, DT = 7, 2e-3
+TIMED = ("tau", "dV0", "q_des")
+
+
+class InJax:
+    """What tests ask of a library."""
+
+    def __init__(self) -> None:
+        self.jax = pytest.importorskip("jax", reason="the extra 'jax' is not installed")
+        self.jax.config.update("jax_enable_x64", True)
+        self.jax.config.update("jax_default_device", self.jax.devices("cpu")[0])
+        from robodyn.jax import wrap
+
+        self.wrap, self.array = wrap, self.jax.numpy.asarray
+
+    def gradient(self, loss: Any, arrays: dict[str, Any]) -> dict[str, Any]:
+        return self.jax.grad(loss)(arrays)
+
+    first, number = gradient, float
+
+    def rate(self, loss: Any, arrays: dict[str, Any], along: dict[str, Any]) -> float:
+        return float(self.jax.jvp(loss, (arrays,), (along,))[1])
+
+
+class InTorch:
+    """The same of PyTorch."""
+
+    def __init__(self) -> None:
+        self.torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
+        from robodyn.torch import wrap
+
+        self.wrap, self.array = wrap, self.torch.tensor
+
+    def gradient(self, loss: Any, arrays: dict[str, Any]) -> dict[str, Any]:
+        given = {name: array.detach().clone().requires_grad_() for name, array in arrays.items()}
+        loss(given).backward()
+        return {name: array.grad for name, array in given.items()}
+
+    def number(self, tensor: Any) -> float:
+        return float(tensor.detach())
+
+    def first(self, loss: Any, arrays: dict[str, Any]) -> dict[str, Any]:
+        """A gradient that can be differentiated again."""
+        given = {
+            name: array if array.requires_grad else array.clone().requires_grad_() for name, array in arrays.items()
+        }
+        found = self.torch.autograd.grad(loss(given), tuple(given.values()), create_graph=True)
+        return dict(zip(given, found, strict=True))
+
+    def rate(self, loss: Any, arrays: dict[str, Any], along: dict[str, Any]) -> float:
+        names = tuple(arrays)
+        found = self.torch.func.jvp(
+            lambda *given: loss(dict(zip(names, given, strict=True))), tuple(arrays.values()), tuple(along.values())
+        )
+        return float(found[1])
+
+
+@pytest.fixture(scope="module", params=[InJax, InTorch])
+def library(request):
+    return request.param()
+
+
+@pytest.fixture(scope="module")
+def joints() -> rd.Model:
+    return rd.random_tree(3, seed=3, joints=("planar", "spherical", "revolute"), base="floating")
+
+
+def case(model: rd.Model, shape: tuple[int, ...]) -> dict[str, Any]:
+    """All that a rollout takes, some of it anew in each step."""
+    rng = np.random.default_rng(2)
+    print("case: seed 2")
+    given = {"tau": rng.normal(size=(*shape, model.nv)), **everything(model, shape)}
+    for name in TIMED:
+        given[name] = np.stack([given[name]] * STEPS)
+    return {"q0": model.random_configuration(rng, shape), "qd0": rng.normal(size=(*shape, model.nv)), **given}
+
+
+@pytest.mark.parametrize("save_every", [1, 3, None])
+@pytest.mark.parametrize("integrator", ["semi_implicit_euler", "rk4"])
+@pytest.mark.some(of=3, rest="matrix")
+def test_states_and_gradients_are_those_of_dynamics(library, joints, integrator, save_every):
+    model = joints if integrator != "rk4" else rd.load_urdf(own("arm6"))
+    arrays, dyn = case(model, (2,)), rd.Dynamics(model)
+    options = {"dt": DT, "steps": STEPS, "save_every": save_every, "integrator": integrator}
+    wanted, functions = dyn.rollout(**arrays, **options), library.wrap(dyn)
+    rng = np.random.default_rng(5)
+    q_weight, qd_weight = rng.normal(size=(2, *wanted.qd.shape))
+    there = {name: library.array(array) for name, array in arrays.items()}
+    # Weights of motions as weights of coordinates.
+    numbers = library.array(Coordinates(model).velocity_transposed(wanted.q, q_weight))
+    qd_there = library.array(qd_weight)
+
+    def loss(given: dict[str, Any]) -> Any:
+        q, qd = functions.rollout(**given, **options)
+        return (q * numbers).sum() + (qd * qd_there).sum()
+
+    for got, each in zip(functions.rollout(**there, **options), (wanted.q, wanted.qd), strict=True):
+        assert relative(np.asarray(got), each) < 1e-12
+    found = library.gradient(loss, there)
+    gradients = dyn.rollout_vjp(**arrays, **options, q_weight=q_weight, qd_weight=qd_weight, wrt=tuple(arrays))
+    for name, each in gradients.items():
+        got = np.asarray(found[name])
+        if name in ("q0", "q_des"):
+            got = Coordinates(model).rate_transposed(model.unit_coordinates(arrays[name]), got)
+        if got.shape != each.shape:  # arrays that states share: their gradient is a sum
+            each = each.sum(axis=0)
+        assert relative(got, each) < 1e-9, name
+
+
+def test_forward_and_reverse_agree_and_dt_is_an_array(library, joints):
+    arrays = case(joints, ())
+    functions = library.wrap(rd.Dynamics(joints))
+    there = {name: library.array(array) for name, array in arrays.items()} | {"dt": library.array(np.array(DT))}
+    rng = np.random.default_rng(6)
+    along = {name: library.array(rng.normal(size=array.shape)) for name, array in arrays.items()}
+    along["dt"] = library.array(np.array(0.3))
+
+    def loss(given: dict[str, Any]) -> Any:
+        q, qd = functions.rollout(**given, steps=STEPS, save_every=None)
+        return (q[-1] * q[-1]).sum() + (qd[-1] * qd[-1]).sum()
+
+    backwards = library.gradient(loss, there)
+    wanted = sum(float((backwards[name] * along[name]).sum()) for name in there)
+    assert abs(library.rate(loss, there, along) - wanted) < 1e-9 * abs(wanted)
+    small, ends = 1e-6, []
+    for sign in (small, -small):
+        given = {**there, "dt": there["dt"] + sign}
+        ends.append(float(loss(given)))
+    assert abs((ends[0] - ends[1]) / (2 * small) - float(backwards["dt"])) < 1e-6 * abs(float(backwards["dt"]))
+
+
+def test_a_step_and_its_second_derivative(library):
+    model = rd.load_urdf(own("arm6"))
+    dyn = rd.Dynamics(model, joint_forces=("damping", "friction"))
+    functions, rng = library.wrap(dyn), np.random.default_rng(7)
+    q, qd, tau = rng.normal(size=(3, 4, 6))
+    there = {name: library.array(each) for name, each in (("q", q), ("qd", qd), ("tau", tau))}
+    for got, wanted in zip(functions.step(**there), dyn.step(q, qd, tau), strict=True):
+        assert relative(np.asarray(got), wanted) < 1e-13
+    A, B = dyn.step_gradient(q, qd, tau)
+    weight = rng.normal(size=(4, 6))
+
+    def loss(given: dict[str, Any]) -> Any:
+        return (functions.step(**given)[1] * library.array(weight)).sum()
+
+    found = library.gradient(loss, there)
+    back = (weight[:, None] @ np.concatenate([A[:, 6:], B[:, 6:]], axis=-1))[:, 0]
+    for k, name in enumerate(("q", "qd", "tau")):
+        assert relative(np.asarray(found[name]), back[:, 6 * k : 6 * k + 6]) < 1e-10
+
+    def once(given: dict[str, Any]) -> Any:
+        return (library.first(loss, given)["q"] ** 2).sum()
+
+    twice, direction = library.gradient(once, there)["q"], library.array(rng.normal(size=(4, 6)))
+    ends = [library.number(once({**there, "q": there["q"] + sign * direction})) for sign in (1e-6, -1e-6)]
+    wanted = (ends[0] - ends[1]) / 2e-6
+    assert abs(float((twice * direction).sum()) - wanted) < 1e-5 * abs(wanted)
+
+
+def test_robots_too_large_for_one_program_are_followed(library):
+    model = rd.random_tree(150, seed=1, joints=("spherical",))
+    dyn = rd.Dynamics(model)
+    rng = np.random.default_rng(0)
+    q, qd = model.random_configuration(rng, (2,)), 0.1 * rng.normal(size=(2, model.nv))
+    wanted = dyn.step(q, qd, dt=1e-4, integrator="rk4")
+    found = library.wrap(dyn).step(library.array(q), library.array(qd), dt=1e-4, integrator="rk4")
+    assert all(relative(np.asarray(got), each) < 1e-10 for got, each in zip(found, wanted, strict=True))
+
+
+def test_bad_arguments_are_named(library):
+    functions, q = library.wrap(rd.Dynamics(rd.load_urdf(own("arm6")))), library.array(np.zeros(6))
+    for options, text in (
+        ({"integrator": "rk5"}, "integrator: got 'rk5'"),
+        ({"dt": -1.0}, "dt"),
+        ({"kp": q}, "q_des: got None"),
+        ({"limits": "speed"}, "limits"),
+        ({"tau": library.array(np.zeros((3, 6)))}, r"tau: got shape \(3, 6\) for 5 steps"),
+        ({"armature": library.array(np.zeros((3, 6)))}, "armature: got"),
+        ({"tau": library.array(np.zeros(5))}, "tau: got shape"),
+    ):
+        if options == {"dt": -1.0} and isinstance(library, InJax):
+            continue  # compiled by JAX, which knows no values then
+        with pytest.raises(rd.ArgumentError, match=text):
+            functions.rollout(q, q, steps=5, **options)
+    for options in ({"steps": 0}, {"save_every": 0}, {"steps": 2.5}):
+        with pytest.raises(rd.ArgumentError, match=next(iter(options))):
+            functions.rollout(q, q, **{"steps": 5, **options})
+
+
+def test_pickles_and_single_precision(library):
+    import pickle
+
+    model = rd.load_urdf(own("arm6"))
+    functions = pickle.loads(pickle.dumps(library.wrap(rd.Dynamics(model, dtype="float32"))))
+    q = library.array(np.full(6, 0.1, np.float32))
+    found = functions.rollout(q, q, steps=5, limits=["effort"])
+    wanted = rd.Dynamics(model).rollout(np.full(6, 0.1), np.full(6, 0.1), steps=5, limits=["effort"])
+    assert relative(np.asarray(found[1]), wanted.qd) < 1e-4 and "float32" in str(found[0].dtype)
+
+
+def test_memory_of_reverse_mode_is_that_of_two_square_roots():
+    """Tensors that PyTorch keeps for the way back, of 400 steps."""
+    torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
+    from robodyn.torch import wrap
+
+    functions = wrap(rd.Dynamics(rd.load_urdf(own("arm6"))))
+    tau = torch.zeros(6, dtype=torch.float64, requires_grad=True)
+    q, kept = torch.zeros(6, dtype=torch.float64), []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.data_ptr()) or x, lambda x: x):
+        _, qd = functions.rollout(q, q, tau, 1e-3, 400, save_every=None)
+    assert len(set(kept)) < 2 * 20 * 3
+    qd[-1].sum().backward()
+    assert torch.isfinite(tau.grad).all()
