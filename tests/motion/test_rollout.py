@@ -132,6 +132,7 @@ def test_steps_in_parts_give_what_arrays_give(name, integrator, batch, code, mon
     """Steps too large for one program: those of their parts, around dynamics in straight-line code or in loops."""
     monkeypatch.setenv("ROBODYN_CACHE_DIR", "off")
     monkeypatch.setattr(route, "MAX_UNROLLED_CHAIN", -1)
+    monkeypatch.setattr(route, "MAX_UNROLLED_STEP", dict.fromkeys(route.MAX_UNROLLED_STEP, -1))
     if code == "rolled":
         monkeypatch.setattr(route, "MAX_UNROLLED_OPERATIONS", -1)
     as_it_is = Compiler.route
@@ -160,7 +161,9 @@ def test_steps_in_parts_give_what_arrays_give(name, integrator, batch, code, mon
     assert distance(model, (found.q[-1], found.qd[-1]), (wanted.q[-1], wanted.qd[-1])) < 1e-11
 
 
-def test_a_humanoid_takes_large_steps_in_machine_code():
+def test_a_humanoid_takes_large_steps_in_machine_code(monkeypatch):
+    """In one program where that is made quickly, else in parts."""
+    monkeypatch.setattr(route, "MAX_UNROLLED_STEP", dict.fromkeys(route.MAX_UNROLLED_STEP, route.MAX_UNROLLED_CHAIN))
     model = rd.load_urdf(own("humanoid"), base="floating")
     dyn = rd.Dynamics(model)
     dyn.rollout(*random_states(model), 1e-3, 2, integrator="rk4")
