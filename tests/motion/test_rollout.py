@@ -163,6 +163,7 @@ def test_steps_in_parts_give_what_arrays_give(name, integrator, batch, code, mon
 
 def test_a_humanoid_takes_large_steps_in_machine_code(monkeypatch):
     """In one program where that is made quickly, else in parts."""
+    monkeypatch.setenv("ROBODYN_CACHE_DIR", "off")
     monkeypatch.setattr(route, "MAX_UNROLLED_STEP", dict.fromkeys(route.MAX_UNROLLED_STEP, route.MAX_UNROLLED_CHAIN))
     model = rd.load_urdf(own("humanoid"), base="floating")
     dyn = rd.Dynamics(model)
