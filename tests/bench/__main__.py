@@ -14,6 +14,7 @@ Some suites take long and run only where the first word begins with their name:
 - "gpu" (`tests.bench.gpu`): the GPU engine.
 - "calls" (`tests.bench.calls`): one call for one state, with every argument, beside Pinocchio's.
 - "steps" (`tests.bench.steps`): what rollouts of damped robots come to, and integrators, beside MuJoCo's.
+- "step_gradients" (`tests.bench.step_gradients`): derivatives of steps and of rollouts, beside Pinocchio's.
 - "backend" (`tests.bench.backend`): our machine code beside LLVM's, first answers and run times.
 - "scheduler" (`tests.bench.scheduler`): whether `engine="auto"` picks the fastest engine.
 
@@ -48,6 +49,7 @@ from tests.bench import (
     scan_map,
     scheduler,
     shared,
+    step_gradients,
     steps,
     thesis,
     thesis_plots,
@@ -328,10 +330,24 @@ def _steps(asked: Asked) -> bool:
     return bool(found.damped or found.accuracy)
 
 
+def _step_gradients(asked: Asked) -> bool:
+    found = step_gradients.measure(asked.selected, asked.announce)
+    asked.show(step_gradients.tables(found), step_gradients.notes(found))
+    measured = bool(found.steps or found.theirs or found.rollouts)
+    if measured:
+        asked.write(
+            "step_gradients",
+            lambda _: step_gradients.page(found, asked.about),
+            step_gradients.document(found, asked.about),
+        )
+    return measured
+
+
 _LONG = {
     "backend": _backend,
     "calls": _calls,
     "steps": _steps,
+    "step_gradients": _step_gradients,
     "papers": _papers,
     "thesis": _thesis,
     "scan": _scan,

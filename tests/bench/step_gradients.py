@@ -1,0 +1,222 @@
+"""Derivatives of steps and rollouts beside Pinocchio's: `python -m tests.bench step_gradients --write`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+import robodyn as rd
+from robodyn.arguments import Array
+from robodyn.benchmark.tables import Cells
+from robodyn.integrators import INTEGRATORS
+from robodyn.testing.pinocchio_model import pinocchio_model
+from tests.bench.shared import MODELS, page_of
+
+_ROBOTS = (("arm7", "fixed"), ("quadruped", "floating"), ("humanoid", "floating"))
+_BATCHES = (1, 64, 1024)
+_DT = 1e-3
+_STEPS, _ROWS = 1000, (1, 64)
+_REPEATS = 7
+
+
+@dataclass
+class OfStep:
+    """Microseconds for A and B of a state, by the size of the batch; and the first call."""
+
+    robot: str
+    integrator: str
+    us: dict[int, float]
+    first: float
+
+
+@dataclass
+class Theirs:
+    """Microseconds of Pinocchio for a state's derivatives of forward dynamics and of `integrate`, called from Python,
+    and of these what three calls cost on a robot of one joint."""
+
+    robot: str
+    us: float
+    calls: float
+
+
+@dataclass
+class OfRollout:
+    """Microseconds for a step of a state, forwards and for the gradient."""
+
+    robot: str
+    rows: int
+    forwards: float
+    gradient: float
+
+
+@dataclass
+class Found:
+    """What was measured."""
+
+    steps: list[OfStep]
+    theirs: list[Theirs]
+    rollouts: list[OfRollout]
+
+
+def measure(selected: Callable[[str], bool], announce: Callable[[str], object]) -> Found:
+    """Run the cases whose names are selected."""
+    found = Found([], [], [])
+    for name, base in _ROBOTS:
+        model = rd.load_urdf(MODELS / f"{name}.urdf", base=base)
+        for integrator in INTEGRATORS:
+            if selected(f"step_gradients: {name}, {integrator}"):
+                announce(f"step_gradients: {name}, {integrator}")
+                found.steps.append(_of_step(name, model, integrator))
+        if selected(f"step_gradients: {name}, Pinocchio"):
+            announce(f"step_gradients: {name}, Pinocchio")
+            one = rd.random_tree(1, seed=0, joints=("revolute",))
+            found.theirs.append(Theirs(name, _pinocchio(model), _pinocchio(one)))
+        if selected(f"step_gradients: {name}, rollouts"):
+            announce(f"step_gradients: {name}, rollouts")
+            found.rollouts += [_of_rollout(name, model, rows) for rows in _ROWS]
+    return found
+
+
+def _states(model: rd.Model, rows: int) -> tuple[Array, Array, Array]:
+    rng = np.random.default_rng(0)
+    qd, tau = rng.uniform(-1.0, 1.0, (2, rows, model.nv))
+    return model.random_configuration(rng, (rows,)), qd, tau
+
+
+def _best(run: Callable[[], object], repeats: int = _REPEATS) -> float:
+    found = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        run()
+        found.append(time.perf_counter() - begin)
+    return min(found)
+
+
+def _of_step(name: str, model: rd.Model, integrator: str) -> OfStep:
+    dyn, us = rd.Dynamics(model, threads=1), {}
+    one = tuple(each[0] for each in _states(model, 1))
+    begin = time.perf_counter()
+    dyn.step_gradient(*one, _DT, integrator=integrator)
+    first = time.perf_counter() - begin
+    for rows in _BATCHES:
+        states = _states(model, rows)
+        out = dyn.step_gradient(*states, _DT, integrator=integrator)
+
+        def run(states: Any = states, out: Any = out) -> None:
+            dyn.step_gradient(*states, _DT, integrator=integrator, out=out)
+
+        us[rows] = 1e6 * _best(run, max(_REPEATS, 200 // rows)) / rows
+    return OfStep(name, integrator, us, first)
+
+
+def _pinocchio(model: rd.Model, rows: int = 256) -> float:
+    """Microseconds of a state, in a loop in Python; A and B are not put together."""
+    import pinocchio as pin
+
+    theirs = pinocchio_model(model)
+    data = theirs.createData()
+    q, qd, tau = _states(model, rows)
+
+    def run() -> None:
+        for k in range(rows):
+            pin.computeABADerivatives(theirs, data, q[k], qd[k], tau[k])
+            step = _DT * (qd[k] + _DT * data.ddq)
+            pin.dIntegrate(theirs, q[k], step, pin.ARG0)
+            pin.dIntegrate(theirs, q[k], step, pin.ARG1)
+
+    run()
+    return 1e6 * _best(run) / rows
+
+
+def _of_rollout(name: str, model: rd.Model, rows: int) -> OfRollout:
+    dyn = rd.Dynamics(model, threads=1, check=False)
+    q, qd, tau = _states(model, rows)
+    weight = np.ones((2, rows, model.nv))
+
+    def forwards() -> None:
+        dyn.rollout(q, qd, 0.01 * tau, 1e-5, _STEPS, save_every=None)
+
+    def gradient() -> None:
+        dyn.rollout_vjp(q, qd, 0.01 * tau, 1e-5, _STEPS, save_every=None, q_weight=weight, qd_weight=weight)
+
+    times = []
+    for run in (forwards, gradient):
+        run()
+        times.append(1e6 * _best(run, 3) / _STEPS / rows)
+    return OfRollout(name, rows, *times)
+
+
+def tables(found: Found) -> list[Cells]:
+    """For the screen and the page."""
+    rows = []
+    for robot in dict.fromkeys(each.robot for each in found.steps):
+        for each in found.steps:
+            if each.robot == robot:
+                rows.append((robot, each.integrator, *(f"{us:.2f}" for us in each.us.values()), f"{each.first:.2f}"))
+        rows += [
+            (robot, "Pinocchio, calls taken away", f"{each.us - each.calls:.2f}", "", "", "")
+            for each in found.theirs
+            if each.robot == robot
+        ]
+        rows += [
+            (robot, "Pinocchio from Python", f"{each.us:.2f}", "", "", "")
+            for each in found.theirs
+            if each.robot == robot
+        ]
+    sizes = tuple(f"us, batch of {rows} " for rows in _BATCHES)
+    made = [Cells("A and B of a step", ("robot", "integrator", *sizes, "first call, s "), rows)] if rows else []
+    if found.rollouts:
+        cells = [
+            (
+                each.robot,
+                str(each.rows),
+                f"{each.forwards:.2f}",
+                f"{each.gradient:.2f}",
+                f"{each.gradient / each.forwards:.1f}",
+            )
+            for each in found.rollouts
+        ]
+        made.append(
+            Cells("Gradients of rollouts", ("robot", "states ", "us a step ", "us with gradient ", "times "), cells)
+        )
+    return made
+
+
+def notes(found: Found) -> list[str]:
+    """What the tables say."""
+    lines = []
+    for theirs in found.theirs:
+        for each in found.steps:
+            if each.robot == theirs.robot and each.integrator == "semi_implicit_euler":
+                most = each.us[_BATCHES[-1]]
+                lines.append(
+                    f"{each.robot}: A and B of a state of {_BATCHES[-1]} take {most:.2f} us, Pinocchio's derivatives "
+                    f"and dIntegrate {theirs.us - theirs.calls:.1f} us without the cost of calls "
+                    f"({(theirs.us - theirs.calls) / most:.1f} times as long), {theirs.us:.1f} us from Python "
+                    f"({theirs.us / most:.1f} times)."
+                )
+    return lines
+
+
+def page(found: Found, about: dict[str, str]) -> str:
+    """The page of docs/benchmarks."""
+    text = [
+        "Printed by `python -m tests.bench step_gradients --write`. One thread. A (2 nv, 2 nv) and B (2 nv, nv) by",
+        "`Dynamics.step_gradient` into arrays that are there, beside computeABADerivatives and dIntegrate (twice) of",
+        "Pinocchio for a semi-implicit step, one state after another, whose results are not put together; what three",
+        "calls cost on a robot of one joint is taken away in one of its rows. See",
+        "[rollouts](../rollouts.md#derivatives).",
+        "",
+        f"Gradients of rollouts are those of weights times the last state of {_STEPS:,} semi-implicit steps, by the",
+        "first state and a constant tau, `Dynamics.rollout_vjp`: two rollouts, and one way back.",
+    ]
+    return page_of("Derivatives of steps", text, about, notes(found), tables(found))
+
+
+def document(found: Found, about: dict[str, str]) -> dict[str, Any]:
+    """The same for programs."""
+    return {**about, **asdict(found)}
