@@ -39,8 +39,10 @@ class Element:
         self.has_text = False
 
 
-def parse_xml(data: bytes, root: str, opaque: frozenset[str], take: Callable[[Element], None]) -> Element:
-    """Parse an XML document whose root element must have the tag `root`, and return that element.
+def parse_xml(
+    data: bytes, root: str | tuple[str, ...], opaque: frozenset[str], take: Callable[[Element], None]
+) -> Element:
+    """Parse an XML document whose root element must have the tag `root`, or one of several, and return that element.
 
     Each child of the root is given to `take` as soon as it is complete, and not kept, so that memory does not hold
     the whole tree. Elements with a tag in `opaque` come without their contents. Raises LoadError for what is no
@@ -49,7 +51,7 @@ def parse_xml(data: bytes, root: str, opaque: frozenset[str], take: Callable[[El
     # One read for all of it: expat takes quadratic time over a long token that comes in pieces.
     parser = _Reader(bufsize=len(data) + 1, forbid_dtd=True)
     parser.setContentHandler(_Texts(parser.note_text))
-    parser.prepare(root, opaque, take)
+    parser.prepare((root,) if isinstance(root, str) else root, opaque, take)
     source = InputSource()
     source.setByteStream(io.BytesIO(data))
     try:
@@ -86,10 +88,10 @@ class _Reader(DefusedExpatParser):  # type: ignore[misc]
     """Builds elements from the parser's own events, which come as plain dicts; `_open` holds the elements from the
     root to the current one."""
 
-    def prepare(self, tag: str, opaque: frozenset[str], take: Callable[[Element], None]) -> None:
+    def prepare(self, tags: tuple[str, ...], opaque: frozenset[str], take: Callable[[Element], None]) -> None:
         """Start anew: see `parse_xml` for the arguments."""
         self.root: Element | None = None
-        self._tag = tag
+        self._tags = tags
         self._opaque = opaque
         self._take = take
         self._open: list[Element] = []
@@ -109,8 +111,9 @@ class _Reader(DefusedExpatParser):  # type: ignore[misc]
             return
         element = Element(name, attributes, self.getLineNumber())
         if self.root is None:
-            if name != self._tag:
-                raise LoadError(f"not a robot file: the root element is {quoted(name)}, not {quoted(self._tag)}")
+            if name not in self._tags:
+                wanted = " or ".join(map(quoted, self._tags))
+                raise LoadError(f"not a robot file: the root element is {quoted(name)}, not {wanted}")
             self.root = element
         stack.append(element)
 

@@ -75,6 +75,20 @@ _CODES: dict[str, tuple[Severity, str]] = {
         "a mimic's multiplier, or the product of those of its chain, is zero; the joint is welded at its offset",
     ),
     "mimic-chain": ("info", "a joint mimics a joint that mimics another; both follow the last one"),
+    # Found while a mjModel of MuJoCo is read.
+    "mjcf-equality": ("warning", "a constraint of MuJoCo, such as a loop; the tree moves without it"),
+    "mjcf-spring": ("warning", "a joint has a spring, whose force is no part of the model"),
+    "mjcf-damping": ("warning", "a joint's damping is no linear function of its velocity; the linear part is read"),
+    "mjcf-free-armature": (
+        "warning",
+        "a free joint has armature: MuJoCo's accelerations of free bodies are others, and so is its force",
+    ),
+    "mjcf-gravity-compensation": ("warning", "MuJoCo holds a body against gravity; the model does not"),
+    "mjcf-tendon": ("warning", "tendons have no part in the model"),
+    "mjcf-flex": ("warning", "deformable bodies have no part in the model"),
+    "mjcf-actuator": ("info", "actuators have no part in the model but for armature of those that turn joints"),
+    "mjcf-mocap": ("info", "mocap bodies are fixed to the world"),
+    "mjcf-fluid": ("warning", "forces of a medium are no part of the model"),
     # Found while a description becomes a model.
     "merged-link": ("info", "a link that a fixed joint holds was merged into a body; it keeps its name and pose"),
     # Found by the command `robodyn check`, which computes.

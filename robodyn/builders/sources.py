@@ -46,7 +46,7 @@ def read_source(source: Any) -> bytes:
     """
     given = exact.text_or_none(source)
     if given is not None:
-        data = _encoded(given) if _XML_TEXT.match(given) else _from_path(given)
+        data = _encoded(given) if is_xml_text(given) else _from_path(given)
     elif exact.is_a(source, bytes, bytearray, memoryview):
         with foreign("the bytes"):  # a memoryview may have been released
             data = bytes(memoryview(source))
@@ -71,6 +71,11 @@ def read_source(source: Any) -> bytes:
     if data.startswith(_UTF_32):
         raise LoadError("the source is encoded as UTF-32, which XML parsers do not read; save it as UTF-8")
     return data
+
+
+def is_xml_text(text: str) -> bool:
+    """Whether a text is XML, and no path: blanks and a byte-order mark aside, it begins with "<"."""
+    return _XML_TEXT.match(text) is not None
 
 
 def _too_large(name: str) -> LoadError:
