@@ -179,7 +179,7 @@ class _Reader:
         return name
 
     def _joint(self, j: int, kind: str, parent: str, child: str, origin: Pose) -> Joint:
-        m, q, v = self._m, int(self._m.jnt_qposadr[j]), int(self._m.jnt_dofadr[j])
+        m, q = self._m, int(self._m.jnt_qposadr[j])
         axis, mimic, limits = (0.0, 0.0, 1.0), None, Limits()
         if kind in ("revolute", "prismatic"):
             axis = _three(m.jnt_axis[j])
@@ -188,6 +188,7 @@ class _Reader:
             lower, upper = (float(x) for x in m.jnt_range[j]) if m.jnt_limited[j] else (None, None)
             effort = float(np.abs(m.jnt_actfrcrange[j]).max()) if m.jnt_actfrclimited[j] else None
             limits = Limits(lower, upper, effort)
+            kind = "continuous" if kind == "revolute" and lower is None else kind
         return Joint(self._joints[j], kind, parent, child, origin, axis, limits=limits, mimic=mimic)
 
     def _followed(self, j: int) -> Mimic | None:
@@ -273,10 +274,10 @@ class _Reader:
                 gear = np.array(m.actuator_gear[a])
                 n = (6, 3, 1, 1)[int(m.jnt_type[int(m.actuator_trnid[a][0])])]
                 armature[start : start + n] += gear[:n] ** 2 * rotor
-        found = {"tree_armature": armature, "tree_damping": _first(m.dof_damping), "tree_friction": m.dof_frictionloss}
         order = self._dofs(model)
+        damping, friction = (np.array(each, dtype=np.float64) for each in (_first(m.dof_damping), m.dof_frictionloss))
         return dataclasses.replace(
-            model, **{name: np.array(each, dtype=np.float64)[order] for name, each in found.items()}
+            model, tree_armature=armature[order], tree_damping=damping[order], tree_friction=friction[order]
         )
 
     def _dofs(self, model: Model) -> Array:

@@ -37,7 +37,7 @@ def file_of(source: Any) -> Path | None:
         return None
     if text is not None and is_xml_text(text):
         return None
-    path = Path(os.path.abspath(os.fsdecode(source if text is None else text)))
+    path = Path(os.fsdecode(source if text is None else text)).absolute()
     if path.suffix == ".mjb":
         read_source(path)
         return path
@@ -83,7 +83,7 @@ class _Look:
             raise LoadError(f"{quoted(str(found))}, which the MJCF names, is no regular file")
         if not is_xml:
             return
-        if found in above:
+        if found.resolve() in {each.resolve() for each in above}:
             raise LoadError(f"{quoted(str(found))} includes itself, by way of {len(above)} files")
         self.at(found, read_source(found), above)
 
@@ -100,6 +100,6 @@ def _inside(element: Element) -> Iterator[Element]:
 def _candidates(file: str, folders: set[Path], asides: set[str | None]) -> Iterator[Path]:
     """What is there of the places that MuJoCo may look for a file at."""
     names = {file, *(f"{aside}/{file}" for aside in asides)}
-    for place in {Path(os.path.abspath(folder / name)) for folder in folders for name in names}:
+    for place in {folder / name for folder in folders for name in names}:
         if os.path.lexists(place):
             yield place
