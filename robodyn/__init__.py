@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from robodyn.builders.assemble import build_model
     from robodyn.builders.auto_tree import auto_tree
     from robodyn.builders.load import load_urdf
+    from robodyn.builders.mjcf import load_mjcf
     from robodyn.builders.random_tree import random_tree
     from robodyn.builders.urdf import read_urdf
+    from robodyn.conventions.converter import converter
+    from robodyn.conventions.order import JointOrder
     from robodyn.description import RobotDescription
     from robodyn.dynamics import Dynamics
     from robodyn.errors import (
@@ -43,13 +46,16 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Dynamics": "dynamics",
+    "JointOrder": "conventions.order",
     "Model": "model",
     "RobotDescription": "description",
     "Rollout": "motion.result",
     "Tree": "tree",
     "auto_tree": "builders.auto_tree",
     "build_model": "builders.assemble",
+    "converter": "conventions.converter",
     "external_force": "queries.external",
+    "load_mjcf": "builders.mjcf",
     "load_urdf": "builders.load",
     "random_tree": "builders.random_tree",
     "read_urdf": "builders.urdf",
@@ -70,6 +76,7 @@ _MODULES = ("conventions", "inertial_parameters")
 __all__ = [
     "ArgumentError",
     "Dynamics",
+    "JointOrder",
     "LoadError",
     "Model",
     "NumericalError",
@@ -83,8 +90,10 @@ __all__ = [
     "auto_tree",
     "build_model",
     "conventions",
+    "converter",
     "external_force",
     "inertial_parameters",
+    "load_mjcf",
     "load_urdf",
     "random_tree",
     "read_urdf",
