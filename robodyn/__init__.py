@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from robodyn import conventions, inertial_parameters
     from robodyn.builders.assemble import build_model
     from robodyn.builders.auto_tree import auto_tree
+    from robodyn.builders.every import load
     from robodyn.builders.load import load_urdf
     from robodyn.builders.mjcf import load_mjcf
+    from robodyn.builders.pinocchio import from_pinocchio
     from robodyn.builders.random_tree import random_tree
     from robodyn.builders.urdf import read_urdf
     from robodyn.conventions.converter import converter
@@ -55,6 +57,8 @@ _HOME = {
     "build_model": "builders.assemble",
     "converter": "conventions.converter",
     "external_force": "queries.external",
+    "from_pinocchio": "builders.pinocchio",
+    "load": "builders.every",
     "load_mjcf": "builders.mjcf",
     "load_urdf": "builders.load",
     "random_tree": "builders.random_tree",
@@ -92,7 +96,9 @@ __all__ = [
     "conventions",
     "converter",
     "external_force",
+    "from_pinocchio",
     "inertial_parameters",
+    "load",
     "load_mjcf",
     "load_urdf",
     "random_tree",

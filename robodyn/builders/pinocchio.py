@@ -1,0 +1,245 @@
+"""Pinocchio's models: a Model from a `pinocchio.Model`, joint by joint."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from robodyn import exact
+from robodyn.arguments import Array
+from robodyn.builders.assemble import assemble, gravity_vector
+from robodyn.builders.checks import check_and_resolve
+from robodyn.builders.foreign import foreign
+from robodyn.description import Inertial, Joint, Limits, Link, Mimic, Pose, RobotDescription
+from robodyn.errors import ArgumentError, LoadError, UnavailableError
+from robodyn.messages import quoted
+from robodyn.model import Model
+
+_Z, _Y, _X = (0.0, 0.0, 1.0), (0.0, 1.0, 0.0), (1.0, 0.0, 0.0)
+_MOST = float(np.finfo(np.float64).max)
+_WHOLE = {"JointModelFreeFlyer": "floating", "JointModelSpherical": "spherical", "JointModelPlanar": "planar"}
+_CHAINS = {
+    "JointModelSphericalZYX": tuple(("revolute", axis) for axis in (_Z, _Y, _X)),
+    "JointModelTranslation": tuple(("prismatic", axis) for axis in (_X, _Y, _Z)),
+}
+"""Joints that are others one after another, with the same coordinates and velocities."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """A joint of ours: its type, axes and pitch, and where it stands behind the one before."""
+
+    type: str
+    axis: tuple[float, float, float] = _Z
+    pitch: float = 0.0
+    origin: Pose = dataclasses.field(default_factory=Pose)
+    nv: int = 1
+
+
+def from_pinocchio(pin_model: Any, strict: bool = True) -> Model:
+    """The same robot as a `pinocchio.Model`: frames of bodies become links, the universe the root link.
+
+    Joints keep their order and names, so that `rd.converter(model, "pinocchio", joint_names=model.joint_names)` leads
+    to its states. Composite joints, Translation and SphericalZYX become joints "name/1", "name/2" and so on. What
+    Pinocchio calls armature, damping, friction and limits is taken over.
+
+    Args:
+        pin_model: the model; it is not changed.
+        strict: whether inertias that no body can have are refused; if not, they are used and reported.
+
+    Raises:
+        LoadError: a joint that this library has not, or an unusable robot.
+        ArgumentError: no `pinocchio.Model`.
+        UnavailableError: Pinocchio is not installed.
+    """
+    try:
+        import pinocchio as pin
+    except ImportError as error:
+        raise UnavailableError(
+            f"from_pinocchio: Pinocchio cannot be imported here ({error}): pip install pin"
+        ) from error
+    if not isinstance(pin_model, pin.Model):
+        raise ArgumentError(f"pin_model: got {exact.type_name(pin_model)}; wanted a pinocchio.Model")
+    with foreign("the pinocchio.Model"):
+        reader = _Reader(pin, pin_model)
+        description = reader.description()
+        gravity = gravity_vector(np.array(pin_model.gravity.linear))
+    checked, mimics = check_and_resolve(description, mimic="follow", strict=strict)
+    return reader.with_coefficients(assemble(checked, mimics, "fixed", gravity))
+
+
+class _Reader:
+    """A `pinocchio.Model`, read."""
+
+    def __init__(self, pin: Any, m: Any) -> None:
+        self._pin, self._m = pin, m
+        self._links: list[Link] = []
+        self._joints: list[Joint] = []
+        self._taken: set[str] = set()
+        self._names: set[str] = set(m.names)
+        self._dofs: dict[str, range] = {}
+        """Where a joint of ours has its velocities in theirs."""
+
+    def description(self) -> RobotDescription:
+        """Joints with their bodies, then frames."""
+        m = self._m
+        carriers = {0: self._link("universe", None)}
+        followers, leaders = (getattr(m, name, ()) for name in ("mimicking_joints", "mimicked_joints"))
+        mimicked = dict(zip(followers, leaders, strict=True))
+        for j in range(1, m.njoints):
+            carriers[j] = self._joint(j, carriers[int(m.parents[j])], mimicked.get(j))
+        for frame in m.frames:
+            kind, parent = frame.type, int(getattr(frame, "parentJoint", getattr(frame, "parent", 0)))
+            fixed = kind in (self._pin.FrameType.BODY, self._pin.FrameType.OP_FRAME)
+            if not fixed or (frame.name in self._taken and carriers[parent] == frame.name):
+                continue
+            link = self._link(frame.name, None)
+            name = self._name(f"{link}_fixed")
+            self._joints.append(Joint(name, "fixed", carriers[parent], link, _pose(frame.placement)))
+        return RobotDescription(m.name or "robot", tuple(self._links), tuple(self._joints))
+
+    def _link(self, name: str, inertia: Any) -> str:
+        while name in self._taken:
+            name = f"_{name}"
+        self._taken.add(name)
+        inertial = None
+        if inertia is not None and (inertia.mass or np.any(inertia.inertia)):
+            about = np.array(inertia.inertia)
+            six = tuple(float(about[at]) for at in ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)))
+            x, y, z = (float(each) for each in inertia.lever)
+            inertial = Inertial(float(inertia.mass), Pose((x, y, z)), six)  # type: ignore[arg-type]
+        self._links.append(Link(name, inertial))
+        return name
+
+    def _name(self, name: str) -> str:
+        while name in self._names:
+            name = f"_{name}"
+        self._names.add(name)
+        return name
+
+    def _joint(self, j: int, parent: str, leader: int | None) -> str:
+        """Joints for one of theirs; the link that carries its body."""
+        m, name = self._m, self._m.names[j]
+        joint, parts = m.joints[j], self._parts(m.joints[j], name)
+        v, placed = int(m.idx_vs[j]), _pose(m.jointPlacements[j])
+        for k, part in enumerate(parts):
+            last = k == len(parts) - 1
+            child = self._link(self._body_of(j) if last else f"{name}/{k + 1}", m.inertias[j] if last else None)
+            own = name if len(parts) == 1 else self._name(f"{name}/{k + 1}")
+            made = Joint(own, part.type, parent, child, _after(placed, part.origin), part.axis, pitch=part.pitch)
+            if leader is not None:
+                inner = joint.extract()
+                followed = Mimic(m.names[leader], float(inner.scaling), float(inner.offset))
+                made = dataclasses.replace(made, mimic=followed)
+            else:
+                self._dofs[own] = range(v, v + part.nv)
+                made = dataclasses.replace(made, limits=self._limits(joint, part, len(parts)))
+                v += part.nv
+            self._joints.append(made)
+            parent, placed = child, Pose()
+        return parent
+
+    def _body_of(self, j: int) -> str:
+        """The name of the body frame that a joint carries at its own place, or the joint's."""
+        m = self._m
+        for frame in m.frames:
+            at = int(getattr(frame, "parentJoint", getattr(frame, "parent", 0)))
+            if frame.type == self._pin.FrameType.BODY and at == j and frame.placement.isIdentity(0.0):
+                return str(frame.name)
+        return str(m.names[j])
+
+    def _limits(self, joint: Any, part: _Part, parts: int) -> Limits:
+        m, q, v = self._m, int(joint.idx_q), int(joint.idx_v)
+        if parts > 1 or joint.nv != 1:
+            return Limits()
+        bounded = joint.nq == 1 and part.type != "continuous"
+        # A joint without limits here has a cosine and a sine there: one that has not keeps numbers that bound nothing.
+        lower, upper = (
+            float(np.clip(each[q], -_MOST, _MOST)) if bounded else None
+            for each in (m.lowerPositionLimit, m.upperPositionLimit)
+        )
+        effort, velocity = (float(each[v]) if each[v] < _MOST else None for each in (m.effortLimit, m.velocityLimit))
+        return Limits(lower, upper, effort, velocity)
+
+    def _parts(self, joint: Any, name: str) -> list[_Part]:
+        """Joints of ours that are one of theirs.
+
+        Raises:
+            LoadError: there are none.
+        """
+        kind = joint.shortname()
+        if kind.startswith("JointModelMimic"):
+            inner = joint.extract()
+            return [self._one(inner.jmodel(), name)] if hasattr(inner, "jmodel") else _refused(name, kind)
+        if kind in _WHOLE:
+            return [_Part(_WHOLE[kind], nv=int(joint.nv))]
+        if kind in _CHAINS:
+            return [_Part(each, axis) for each, axis in _CHAINS[kind]]
+        if kind == "JointModelComposite":
+            inner, parts = joint.extract(), []
+            for each, placement in zip(inner.joints, inner.jointPlacements, strict=True):
+                first, *others = self._parts(each, name)
+                parts += [dataclasses.replace(first, origin=_after(_pose(placement), first.origin)), *others]
+            return parts
+        if kind == "JointModelUniversal":
+            S = self._subspace(joint)
+            return [_Part("revolute", _unit(S[3:, k])) for k in (0, 1)]
+        return [self._one(joint, name)]
+
+    def _one(self, joint: Any, name: str) -> _Part:
+        """A joint of one degree of freedom, by its motion at coordinate zero."""
+        if int(joint.nv) != 1:
+            return _refused(name, joint.shortname())[0]
+        S = self._subspace(joint)[:, 0]
+        linear, angular = S[:3], S[3:]
+        if not angular.any():
+            return _Part("prismatic", _unit(linear))
+        if linear.any():
+            return _Part("helical", _unit(angular), float(linear @ angular))
+        return _Part("continuous" if int(joint.nq) == 2 else "revolute", _unit(angular))
+
+    def _subspace(self, joint: Any) -> Array:
+        """S (6, nv), linear part first, at neutral."""
+        pin = self._pin
+        alone = pin.Model()
+        alone.addJoint(0, joint, pin.SE3.Identity(), "joint")
+        data = alone.createData()
+        return np.array(pin.computeJointJacobians(alone, data, pin.neutral(alone))).reshape(6, -1)
+
+    def with_coefficients(self, model: Model) -> Model:
+        """Armature, damping and friction of every degree of freedom."""
+        m, sizes = self._m, np.diff([*model.v_start.tolist(), model.nv_tree])
+        found = {name: np.zeros(model.nv_tree) for name in ("armature", "damping", "friction")}
+        for joint, start, n in zip(model.joint_names, model.v_start.tolist(), sizes.tolist(), strict=True):
+            if joint in self._dofs:
+                own = self._dofs[joint]
+                for name, array in found.items():
+                    if hasattr(m, name):
+                        array[start : start + n] = np.array(getattr(m, name))[own.start : own.stop]
+        return dataclasses.replace(
+            model, tree_armature=found["armature"], tree_damping=found["damping"], tree_friction=found["friction"]
+        )
+
+
+def _refused(name: str, kind: str) -> list[_Part]:
+    raise LoadError(f"joint {quoted(name)} is a {kind}, which has no counterpart here")
+
+
+def _unit(vector: Array) -> tuple[float, float, float]:
+    x, y, z = (float(each) for each in vector / np.linalg.norm(vector))
+    return x, y, z
+
+
+def _pose(placement: Any) -> Pose:
+    x, y, z = (float(each) for each in placement.translation)
+    return Pose((x, y, z), tuple(np.array(placement.rotation).ravel().tolist()))
+
+
+def _after(first: Pose, second: Pose) -> Pose:
+    """A pose given in the frame of another one."""
+    R = np.array(first.rotation).reshape(3, 3)
+    x, y, z = (float(each) for each in np.array(first.xyz) + R @ np.array(second.xyz))
+    turned = R @ np.array(second.rotation).reshape(3, 3)
+    return Pose((x, y, z), tuple(turned.ravel().tolist()))
