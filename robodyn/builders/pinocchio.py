@@ -153,7 +153,7 @@ class _Reader:
     def _limits(self, joint: Any, part: _Part, parts: int) -> Limits:
         m, q, v = self._m, int(joint.idx_q), int(joint.idx_v)
         if parts > 1 or joint.nv != 1:
-            return Limits()
+            return Limits(-_MOST, _MOST) if part.type == "revolute" else Limits()
         bounded = joint.nq == 1 and part.type != "continuous"
         # A joint without limits here has a cosine and a sine there: one that has not keeps numbers that bound nothing.
         lower, upper = (
