@@ -171,8 +171,7 @@ class _Reader:
         """
         kind = joint.shortname()
         if kind.startswith("JointModelMimic"):
-            inner = joint.extract()
-            return [self._one(inner.jmodel(), name)] if hasattr(inner, "jmodel") else _refused(name, kind)
+            return [self._follower(joint, name)]
         if kind in _WHOLE:
             return [_Part(_WHOLE[kind], nv=int(joint.nv))]
         if kind in _CHAINS:
@@ -188,17 +187,22 @@ class _Reader:
             return [_Part("revolute", _unit(S[3:, k])) for k in (0, 1)]
         return [self._one(joint, name)]
 
+    def _follower(self, joint: Any, name: str) -> _Part:
+        """A joint that mimics another: its motion is that of the other's coordinate."""
+        scaling, data = float(joint.extract().scaling), joint.createData()
+        joint.calc(data, self._pin.neutral(self._m))
+        S = np.array(data.S).reshape(6, -1)
+        if S.shape[1] != 1 or not scaling:
+            raise LoadError(
+                f"joint {quoted(name)} mimics another by {scaling}; wanted one degree of freedom that moves"
+            )
+        return _moving(S[:, 0] / scaling, 1)
+
     def _one(self, joint: Any, name: str) -> _Part:
         """A joint of one degree of freedom, by its motion at coordinate zero."""
         if int(joint.nv) != 1:
-            return _refused(name, joint.shortname())[0]
-        S = self._subspace(joint)[:, 0]
-        linear, angular = S[:3], S[3:]
-        if not angular.any():
-            return _Part("prismatic", _unit(linear))
-        if linear.any():
-            return _Part("helical", _unit(angular), float(linear @ angular))
-        return _Part("continuous" if int(joint.nq) == 2 else "revolute", _unit(angular))
+            raise LoadError(f"joint {quoted(name)} is a {joint.shortname()}, which has no counterpart here")
+        return _moving(self._subspace(joint)[:, 0], int(joint.nq))
 
     def _subspace(self, joint: Any) -> Array:
         """S (6, nv), linear part first, at neutral."""
@@ -223,8 +227,14 @@ class _Reader:
         )
 
 
-def _refused(name: str, kind: str) -> list[_Part]:
-    raise LoadError(f"joint {quoted(name)} is a {kind}, which has no counterpart here")
+def _moving(S: Array, nq: int) -> _Part:
+    """The joint of a motion, linear part first."""
+    linear, angular = S[:3], S[3:]
+    if not angular.any():
+        return _Part("prismatic", _unit(linear))
+    if linear.any():
+        return _Part("helical", _unit(angular), float(linear @ angular))
+    return _Part("continuous" if nq == 2 else "revolute", _unit(angular))
 
 
 def _unit(vector: Array) -> tuple[float, float, float]:
