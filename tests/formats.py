@@ -155,8 +155,14 @@ def page(results: list[Result], version: str) -> str:
         count = Counter(each.outcome for each in own)
         worst = max((max(each.errors.values()) for each in own if each.outcome == "agrees"), default=0.0)
         cells = [
-            package or "all", len(own), len(own) - count["not a robot"], count["agrees"], count["reported"],
-            count["refused"], count["differs"], f"{worst:.1e}",
+            package or "all",
+            len(own),
+            len(own) - count["not a robot"],
+            count["agrees"],
+            count["reported"],
+            count["refused"],
+            count["differs"],
+            f"{worst:.1e}",
         ]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     rest = [each for each in results if each.outcome in ("reported", "refused", "differs")]

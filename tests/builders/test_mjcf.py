@@ -1,0 +1,201 @@
+"""Robots of MuJoCo: every joint and place, what is reported, and files that would do harm."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import relative
+from robots import ROOT
+
+import robodyn as rd
+
+mujoco = pytest.importorskip("mujoco")
+
+ROBOT = """
+<mujoco model="awkward">
+  <option gravity="0.5 -1 -9"/>
+  <default><geom density="500"/></default>
+  <worldbody>
+    <body name="base"><freejoint name="root"/><geom size="0.2 0.1 0.3" type="box" pos="0.1 0 0.05"/>
+      <body name="leg" pos="0.3 0.1 0" euler="20 30 10">
+        <joint name="a" axis="1 1 0" pos="0 0.1 0.2" ref="25" range="-90 60" limited="true" actuatorfrcrange="-3 2"
+               armature="0.2" damping="0.3" frictionloss="0.1"/>
+        <joint name="b" type="slide" axis="0 1 2" ref="0.3"/>
+        <joint axis="0 0 1" pos="0.1 0 0"/>
+        <geom type="capsule" size="0.05 0.2"/>
+        <body pos="0 0 -0.4"><joint name="ball" type="ball" pos="0 0 0.1" armature="0.01"/><geom size="0.1"/>
+          <body name="tip" pos="0 0.1 0"><geom size="0.02 0.03 0.04" type="box"/></body>
+        </body>
+      </body>
+    </body>
+    <body name="other" pos="1 0 0"><joint name="follower" axis="0 1 0" ref="10"/><geom size="0.1" pos="0.2 0 0"/></body>
+    <body name="third" pos="2 0 0"><joint name="leader" axis="0 1 0" ref="-5"/><geom size="0.1" pos="0.2 0 0"/></body>
+    <body name="still" pos="0 2 0"><geom size="0.3"/></body>
+  </worldbody>
+  <equality><joint joint1="follower" joint2="leader" polycoef="0.1 2 0 0 0"/></equality>
+  <actuator><motor joint="a" gear="10"/></actuator>
+</mujoco>
+"""
+
+
+def same_as_mujoco(theirs: Any, model: rd.Model) -> None:
+    """Inverse dynamics, mass matrix and poses of bodies."""
+    theirs.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
+    theirs.dof_damping[:] = 0.0
+    data, dyn, way = mujoco.MjData(theirs), rd.Dynamics(model), rd.converter(model, "mujoco")
+    rng = np.random.default_rng(3)
+    for _ in range(4):
+        q = model.random_configuration(rng)
+        qd, qdd = rng.normal(size=(2, model.nv))
+        data.qpos[:], data.qvel[:], data.qacc[:] = way.q_to(q), way.v_to(q, qd), way.a_to(q, qd, qdd)
+        mujoco.mj_inverse(theirs, data)
+        assert relative(way.tau_to(q, dyn.inverse_dynamics(q, qd, qdd)), data.qfrc_inverse) < 1e-12
+        H = np.zeros((theirs.nv, theirs.nv))
+        for row, unit in zip(H, np.eye(theirs.nv), strict=True):
+            mujoco.mj_mulM(theirs, data, row, unit)
+        assert relative(way.mass_matrix_to(q, dyn.mass_matrix(q)), H) < 1e-12
+        poses = dyn.forward_kinematics(q)
+        for b in range(theirs.nbody):
+            name = mujoco.mj_id2name(theirs, mujoco.mjtObj.mjOBJ_BODY, b) or f"body_{b}"
+            pose = poses[model.link_names.index(name)]
+            assert np.abs(pose[:3, 3] - data.xpos[b]).max() < 1e-12
+            assert np.abs(pose[:3, :3].ravel() - data.xmat[b]).max() < 1e-12
+
+
+def test_every_joint_and_place():
+    model = rd.load_mjcf(ROBOT)
+    same_as_mujoco(mujoco.MjModel.from_xml_string(ROBOT), model)
+    assert model.name == "awkward" and np.array_equal(model.gravity, [0.5, -1.0, -9.0])
+    a = model.joint_index("a")
+    at = int(model.v_start[a])
+    assert np.allclose([model.tree_armature[at], model.tree_damping[at], model.tree_friction[at]], [0.2, 0.3, 0.1])
+    q = int(model.q_start[a])
+    assert np.allclose([model.tree_lower[q], model.tree_upper[q]], np.radians([-90, 60]))
+    assert model.tree_effort[at] == 3.0
+    assert {"leg/0", "leg/1", "tip", "still"} <= set(model.link_names)
+    assert {"mjcf-equality", "mjcf-actuator"} <= {each.code for each in model.report}
+
+
+def test_every_source(tmp_path):
+    path = tmp_path / "robot.xml"
+    path.write_text(ROBOT)
+    compiled = mujoco.MjModel.from_xml_string(ROBOT)
+    binary = tmp_path / "robot.mjb"
+    mujoco.mj_saveModel(compiled, str(binary), None)
+    wanted = rd.load_mjcf(ROBOT)
+    with path.open() as file:
+        for source in (path, str(path), ROBOT.encode(), compiled, mujoco.MjSpec.from_string(ROBOT), binary, file):
+            found = rd.load_mjcf(source)
+            assert np.array_equal(found.Xtree, wanted.Xtree) and found.joint_names == wanted.joint_names
+    assert rd.load(path).joint_names == rd.load(compiled).joint_names == rd.load(ROBOT).joint_names
+
+
+def test_a_joint_follows_another_by_an_equality():
+    model = rd.load_mjcf(ROBOT, equality="mimic")
+    assert model.nv == rd.load_mjcf(ROBOT).nv - 1
+    assert "mjcf-equality" not in {each.code for each in model.report}
+    q = model.random_configuration(0)
+    tree = model.tree_coordinates(q)
+    y, x = (tree[model.q_start[model.joint_index(name)]] for name in ("follower", "leader"))
+    assert abs((y - np.radians(10)) - (0.1 + 2.0 * (x - np.radians(-5)))) < 1e-12
+
+
+def test_what_has_no_part_is_reported():
+    text = """<mujoco><option density="1"/><worldbody><body name="b" gravcomp="1"><freejoint name="f"/><geom size="1"/>
+    <body name="c"><joint name="j" stiffness="2"/><geom size="1" name="g"/><site name="s"/></body></body>
+    <body mocap="true" name="m"/></worldbody>
+    <tendon><fixed name="t"><joint joint="j" coef="1"/></fixed></tendon>
+    <equality><weld body1="b" body2="c"/></equality></mujoco>"""
+    compiled = mujoco.MjModel.from_xml_string(text)
+    compiled.dof_armature[:6] = 0.1
+    codes = {each.code for each in rd.load_mjcf(compiled).report}
+    assert codes >= {
+        "mjcf-equality", "mjcf-spring", "mjcf-free-armature", "mjcf-gravity-compensation", "mjcf-tendon", "mjcf-mocap",
+        "mjcf-fluid",
+    }  # fmt: skip
+
+
+def test_gravity_that_is_off():
+    text = ROBOT.replace('<option gravity="0.5 -1 -9"/>', '<option><flag gravity="disable"/></option>')
+    assert not rd.load_mjcf(text).gravity.any()
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("<mujoco><worldbody><body><joint/></body></worldbody></mujoco>", "MuJoCo does not compile it"),
+        ("<robot name='r'/>", 'root element is `?"?robot'),
+        ("<mujoco><worldbody>", "not well-formed XML"),
+        ('<!DOCTYPE m [<!ENTITY a "b">]><mujoco/>', "document type or entities"),
+        ('<mujoco><include file="/dev/zero"/></mujoco>', "no regular file"),
+        ('<mujoco><asset><mesh name="m" file="/dev/zero"/></asset></mujoco>', "no regular file"),
+        ("", "empty|blank"),
+    ],
+)
+def test_what_is_refused(text, message):
+    with pytest.raises(rd.LoadError, match=message):
+        rd.load_mjcf(text.encode() if text else b" ")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_files_that_lead_round_or_to_pipes(tmp_path):
+    one, two = tmp_path / "one.xml", tmp_path / "two.xml"
+    one.write_text('<mujoco><include file="two.xml"/></mujoco>')
+    two.write_text('<mujocoinclude><include file="one.xml"/></mujocoinclude>')
+    with pytest.raises(rd.LoadError, match="includes itself"):
+        rd.load_mjcf(one)
+    os.mkfifo(tmp_path / "pipe.stl")
+    one.write_text('<mujoco><compiler meshdir="."/><asset><mesh name="m" file="pipe.stl"/></asset></mujoco>')
+    with pytest.raises(rd.LoadError, match="no regular file"):
+        rd.load_mjcf(one)
+    os.mkfifo(tmp_path / "robot.xml")
+    with pytest.raises(rd.LoadError, match="cannot read"):
+        rd.load_mjcf(tmp_path / "robot.xml")
+
+
+def test_bad_arguments_are_named():
+    with pytest.raises(rd.ArgumentError, match="equality: got 'soft'; allowed: 'report', 'mimic'"):
+        rd.load_mjcf(ROBOT, equality="soft")
+    with pytest.raises(rd.ArgumentError, match="strict"):
+        rd.load_mjcf(ROBOT, strict="yes")
+    with pytest.raises(rd.ArgumentError, match="cannot read a robot"):
+        rd.load_mjcf(3)
+    with pytest.raises(rd.LoadError, match="No such file"):
+        rd.load_mjcf("nowhere.xml")
+
+
+def test_one_door():
+    urdf = ROOT / "models" / "arm6.urdf"
+    assert rd.load(urdf, base="floating").nv == 12
+    assert rd.load(urdf.read_text()).joint_names == rd.load_urdf(urdf).joint_names
+    with urdf.open("rb") as file:
+        assert rd.load(file).nv == 6
+    model = rd.load_urdf(urdf)
+    assert rd.load(model) is model
+    for source, error, text in (
+        ("robot.urdf.xacro", rd.LoadError, "xacro, which can read the machine"),
+        (Path("robot.xacro"), rd.LoadError, "xacro"),
+        ("<sdf version='1.7'/>", rd.LoadError, "SDF, which is not read yet"),
+        ("<html/>", rd.LoadError, "root element"),
+        (3, rd.ArgumentError, "cannot read a robot"),
+    ):
+        with pytest.raises(error, match=text):
+            rd.load(source)
+    with pytest.raises(rd.ArgumentError, match="base: no option of load_mjcf; wanted equality, strict"):
+        rd.load(ROBOT, base="floating")
+    with pytest.raises(rd.ArgumentError, match="strict: no option of a Model"):
+        rd.load(model, strict=True)
+
+
+def test_the_door_stays_a_function_whatever_is_imported():
+    import importlib
+    import pkgutil
+
+    for each in pkgutil.walk_packages(rd.__path__, "robodyn."):
+        if not each.name.startswith(("robodyn.jax", "robodyn.torch", "robodyn.__main__")):
+            importlib.import_module(each.name)
+    assert callable(rd.load) and callable(rd.load_mjcf) and callable(rd.converter)

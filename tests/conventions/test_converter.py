@@ -1,0 +1,211 @@
+"""Ways to other libraries' states: each against the library, or against its formulas, and all of them there and back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import relative
+from robots import own
+
+import robodyn as rd
+from robodyn.conventions.presets import CONVENTIONS
+
+SMALL = 1e-6
+
+
+def robots(name: str) -> rd.Model:
+    if name == "quadruped":
+        return rd.load_urdf(own("quadruped"), base="floating")
+    if name == "joints":
+        return rd.random_tree(7, seed=5, joints=("planar", "spherical", "revolute", "helical"), base="floating")
+    return rd.random_tree(8, seed=4, joints=("revolute", "prismatic"), mimic=0.3, base="floating")
+
+
+def state(model: rd.Model, shape: tuple[int, ...] = (), seed: int = 0) -> tuple[np.ndarray, ...]:
+    print(f"seed {seed}")
+    rng = np.random.default_rng(seed)
+    return model.random_configuration(rng, shape), *rng.normal(size=(3, *shape, model.nv))
+
+
+@pytest.mark.parametrize("library", CONVENTIONS)
+@pytest.mark.parametrize("robot", ["quadruped", "joints", "mimic"])
+@pytest.mark.parametrize("shape", [(), (4,), (2, 3)])
+def test_there_and_back(library, robot, shape):
+    model = robots(robot)
+    q, v, a, tau = state(model, shape)
+    way = rd.converter(model, library)
+    assert relative(model.difference(q, way.q_from(way.q_to(q))), np.zeros(v.shape)) < 1e-9
+    assert relative(way.v_from(q, way.v_to(q, v)), v) < 1e-12
+    assert relative(way.a_from(q, v, way.a_to(q, v, a)), a) < 1e-12
+    assert relative(way.tau_from(q, way.tau_to(q, tau)), tau) < 1e-12
+    # Power is the same in both.
+    power = (way.v_to(q, v) * way.tau_to(q, tau)).sum(-1)
+    assert relative(power, (v * tau).sum(-1)) < 1e-12
+    dyn = rd.Dynamics(model)
+    H, J = dyn.mass_matrix(q), dyn.jacobian(q, 2)
+    assert relative(way.mass_matrix_from(q, way.mass_matrix_to(q, H)), H) < 1e-12
+    assert relative(way.jacobian_from(q, way.jacobian_to(q, J)), J) < 1e-12
+    theirs = way.v_to(q, v)
+    energy = 0.5 * (theirs[..., None, :] @ way.mass_matrix_to(q, H) @ theirs[..., None])[..., 0, 0]
+    assert relative(energy, dyn.kinetic_energy(q, v)) < 1e-12
+    assert relative((way.jacobian_to(q, J) @ theirs[..., None])[..., 0], (J @ v[..., None])[..., 0]) < 1e-12
+    G = dyn.inverse_dynamics_gradient(q, v, a)[0]
+    assert relative(way.gradient_from(q, tau, way.gradient_to(q, tau, G)), G) < 1e-11
+    f, points = np.random.default_rng(1).normal(size=(2, *shape, model.n_bodies, 6))
+    assert relative(way.wrench_from(q, points[..., :3], way.wrench_to(q, f, points[..., :3])), f) < 1e-12
+
+
+@pytest.mark.parametrize("library", CONVENTIONS)
+@pytest.mark.parametrize("robot", ["quadruped", "joints"])
+def test_rates_of_their_numbers(library, robot):
+    """Their acceleration is the rate of their velocity along a motion, and gradients are along their velocities."""
+    model = robots(robot)
+    q, v, a, tau = state(model)
+    way = rd.converter(model, library)
+    ends = []
+    for t in (SMALL, -SMALL):
+        # A motion with this velocity and acceleration: q(t) = q (+) (t v + t^2 a / 2), to the order that counts.
+        at, speed = model.integrate(q, t * v + 0.5 * t * t * a), v + t * a
+        ends.append(way.v_to(at, speed))
+    assert relative((ends[0] - ends[1]) / (2 * SMALL), way.a_to(q, v, a)) < 1e-7
+    dyn, G = rd.Dynamics(model), np.empty((model.nv, model.nv))
+    zero = np.zeros(model.nv)
+
+    def theirs(at: np.ndarray) -> np.ndarray:
+        return way.tau_to(at, dyn.inverse_dynamics(at, zero, a))
+
+    for k, unit in enumerate(np.eye(way.nv)):
+        ours = way.v_from(q, unit)
+        ends = [theirs(model.integrate(q, t * ours)) for t in (SMALL, -SMALL)]
+        G[:, k] = (ends[0] - ends[1]) / (2 * SMALL)
+    found = way.gradient_to(q, dyn.inverse_dynamics(q, zero, a), dyn.inverse_dynamics_gradient(q, zero, a)[0])
+    assert relative(found, G) < 1e-7
+
+
+def test_the_base_of_each_library():
+    """By formulas: what each says of the position, attitude and velocity of a body, from its pose in the world."""
+    model = robots("quadruped")
+    q, v, _, _ = state(model)
+    dyn = rd.Dynamics(model)
+    base = model.body_names[0]
+    pose = dyn.forward_kinematics(q)[model.link_names.index(base)]
+    R, p, xyzw = pose[:3, :3], pose[:3, 3], q[3:7]
+    velocity = dyn.link_velocity(q, v, base)  # angular, then linear of the link's origin, world axes
+    com = model.inertia[0, 1:4] / model.inertia[0, 0]
+    at_com = velocity[3:] + np.cross(velocity[:3], R @ com)
+    wxyz = xyzw[[3, 0, 1, 2]]
+    for library, pose_wanted, velocity_wanted in (
+        ("pinocchio", [*p, *xyzw], [*(R.T @ velocity[3:]), *(R.T @ velocity[:3])]),
+        ("mujoco", [*p, *wxyz], [*velocity[3:], *(R.T @ velocity[:3])]),
+        ("drake", [*wxyz, *p], [*velocity[:3], *velocity[3:]]),
+        ("pybullet", [*(p + R @ com), *xyzw], [*at_com, *velocity[:3]]),
+        ("newton", [*p, *xyzw], [*at_com, *velocity[:3]]),
+        ("isaaclab2", [*p, *wxyz], [*velocity[3:], *velocity[:3]]),
+        ("isaaclab3", [*p, *xyzw], [*velocity[3:], *velocity[:3]]),
+    ):
+        way = rd.converter(model, library)
+        assert relative(way.q_to(q)[:7], np.array(pose_wanted)) < 1e-12, library
+        assert relative(way.v_to(q, v)[:6], np.array(velocity_wanted)) < 1e-12, library
+
+
+def test_orders_of_joints():
+    text = """<robot name="r"><link name="base"/>{}</robot>"""
+    joints = "".join(
+        f'<joint name="{name}" type="continuous"><parent link="{parent}"/><child link="{child}"/></joint>'
+        f'<link name="{child}"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1"/></inertial></link>'
+        for name, parent, child in (("j1", "base", "right"), ("j2", "right", "hand"), ("j3", "base", "left"))
+    )
+    model = rd.load_urdf(text.format(joints))
+    assert rd.converter(model, "mujoco").joint_names == ("j1", "j2", "j3")
+    assert rd.converter(model, "isaaclab3").joint_names == ("j1", "j3", "j2")
+    assert rd.converter(model, "pinocchio").joint_names == ("j3", "j1", "j2")
+    pin = pytest.importorskip("pinocchio")
+    theirs = pin.buildModelFromXML(text.format(joints))
+    assert tuple(theirs.names)[1:] == ("j3", "j1", "j2")
+    assert rd.converter(model, "pinocchio").nq == theirs.nq  # cosines and sines
+    named = rd.converter(model, "drake", joint_names=["j2", "j3", "j1"])
+    assert named.q_to(np.array([1.0, 2.0, 3.0])).tolist() == [2.0, 3.0, 1.0]
+
+
+def test_bullets_states():
+    bullet = pytest.importorskip("pybullet", reason="pybullet is not installed")
+    client = bullet.connect(bullet.DIRECT)
+    try:
+        robot = bullet.loadURDF(str(own("quadruped")), physicsClientId=client)
+        names = [
+            bullet.getJointInfo(robot, j)[1].decode()
+            for j in range(bullet.getNumJoints(robot))
+            if bullet.getJointInfo(robot, j)[2] != bullet.JOINT_FIXED
+        ]
+        model = robots("quadruped")
+        q, v, _, _ = state(model)
+        way = rd.converter(model, "pybullet", joint_names=[model.joint_names[0], *names])
+        at, speed = way.q_to(q), way.v_to(q, v)
+        bullet.resetBasePositionAndOrientation(robot, at[:3], at[3:7])
+        bullet.resetBaseVelocity(robot, speed[:3], speed[3:6])
+        moving = [
+            j for j in range(bullet.getNumJoints(robot)) if bullet.getJointInfo(robot, j)[2] != bullet.JOINT_FIXED
+        ]
+        for j, angle, rate in zip(moving, at[7:], speed[6:], strict=True):
+            bullet.resetJointState(robot, j, angle, rate)
+        poses = rd.Dynamics(model).forward_kinematics(q)
+        for j in moving:
+            told = bullet.getLinkState(robot, j, computeLinkVelocity=1, computeForwardKinematics=1)
+            name = bullet.getJointInfo(robot, j)[12].decode()
+            assert np.abs(poses[model.link_names.index(name)][:3, 3] - told[4]).max() < 1e-5
+    finally:
+        bullet.disconnect(client)
+
+
+@pytest.mark.parametrize("library", CONVENTIONS)
+def test_tensors_and_lists(library):
+    torch = pytest.importorskip("torch")
+    model = robots("joints")
+    way = rd.converter(model, library)
+    q, v, a, tau = state(model, (3,))
+    T = [torch.tensor(each) for each in (q, v, a, tau)]
+    for found, wanted in (
+        (way.q_to(T[0]), way.q_to(q)),
+        (way.q_from(way.q_to(T[0])), way.q_from(way.q_to(q))),
+        (way.v_to(T[0], T[1]), way.v_to(q, v)),
+        (way.a_from(*T[:3]), way.a_from(q, v, a)),
+        (way.tau_to(T[0], T[3]), way.tau_to(q, tau)),
+    ):
+        assert isinstance(found, torch.Tensor) and relative(found.numpy(), wanted) < 1e-14
+    assert relative(way.v_to(q[0].tolist(), v[0].tolist()), way.v_to(q[0], v[0])) < 1e-14
+    assert way.q_to(q.astype(np.float32)).dtype == np.float32
+
+
+def test_bad_arguments_are_named():
+    model = robots("quadruped")
+    way = rd.converter(model, "mujoco")
+    q, v, _, _ = state(model)
+    for call, text in (
+        (lambda: rd.converter(model, "gazebo"), "library: got 'gazebo'; allowed: 'pinocchio'"),
+        (lambda: rd.converter(3, "mujoco"), "model: got int; wanted a robodyn.Model"),
+        (lambda: rd.converter(model, "mujoco", joint_names=["elbow"]), 'has no joint "elbow"; it lacks'),
+        (lambda: rd.converter(model, "mujoco", joint_names=7), "joint_names: got 7; wanted a sequence of names"),
+        (lambda: way.q_to(q[:-1]), r"q: got shape \(18,\); wanted \(..., 19\)"),
+        (lambda: way.v_from(q, v[:-1]), r"v: got shape \(17,\); wanted \(..., 18\)"),
+        (lambda: rd.converter(rd.random_tree(3, seed=0, joints=("floating",)), "drake"), "floats from a frame"),
+    ):
+        with pytest.raises(rd.ArgumentError, match=text):
+            call()
+    follows = robots("mimic")
+    every = rd.converter(follows, "mujoco", joint_names=follows.joint_names)
+    with pytest.raises(rd.ArgumentError, match="mass_matrix_to: joint_names has .*, which mimic others"):
+        every.mass_matrix_to(follows.neutral(), np.eye(follows.nv))
+
+
+def test_followers_in_their_order():
+    model = robots("mimic")
+    way = rd.converter(model, "mujoco", joint_names=model.joint_names)
+    q, v, _, tau = state(model)
+    assert way.nv == model.nv_tree > model.nv
+    tree = model.tree_coordinates(q)
+    first = 7
+    assert relative(way.q_to(q)[first:], tree[first:]) < 1e-14
+    assert relative(way.q_from(way.q_to(q)), q) < 1e-14
+    assert relative((way.v_to(q, v) * way.tau_to(q, tau)).sum(), (v * tau).sum()) < 1e-12
+    all_of_them = np.random.default_rng(0).normal(size=way.nv)
+    assert relative((way.tau_from(q, all_of_them) * v).sum(), (all_of_them * way.v_to(q, v)).sum()) < 1e-12
