@@ -120,6 +120,9 @@ HOLDS = 2
 _RETURN = 0.2
 """The share of the way back that a joint beyond its limits goes in a step."""
 _TINY = 1e-30
+_WHOLE = 1.5 * 2.0**23
+"""Added to a number from -1 to 1 and taken away again, it leaves the nearest whole number, in both precisions: what is
+1 but for a rounding becomes 1."""
 
 
 @dataclass(frozen=True)
@@ -176,9 +179,9 @@ class Driven(ABC):
     def spread(self, values: Vector, on: Any) -> Vector:
         """A number of every degree of freedom, zero but for those in `on`."""
 
-    def flat(self, values: Vector) -> Vector:
-        """The same numbers, which jump between constants: differentiated, they are constant."""
-        return values
+    def flat(self, function: Callable[[Vector], Vector], values: Vector) -> Vector:
+        """A function that jumps between constants: differentiated, it is constant."""
+        return function(values)
 
     def acceleration(self, q: Coordinates, qd: Vector) -> Vector:
         """qdd at a state."""
@@ -196,7 +199,7 @@ class Driven(ABC):
         wished = qdd
         for _ in range(HOLDS):
             beyond = self._beyond(q, qd + wished * dt, dt)
-            held = self._present(abs(beyond))
+            held = self.flat(_sign, abs(beyond))
             bound = wished - beyond / dt
             hold = HOLDING * held * self._moves
             qdd = self.solved(q, qd, tau + hold * bound, armature + hold)
@@ -221,10 +224,10 @@ class Driven(ABC):
         if "effort" in self._limits:
             on, bound = self._limits["effort"].on, self._limits["effort"].bound
             asked = tau[..., on]
-            excess = _above(abs(asked) - bound)
-            tau = tau - self.spread(asked * (excess / (abs(asked) + _TINY)), on)
-            if not isinstance(added, float):
-                added = added - self.spread(added[..., on] * self._present(excess), on)
+            beyond = self.flat(_sign, _above(abs(asked) - bound))
+            free = 1.0 - self.spread(beyond, on)
+            tau = tau * free + self.spread(beyond * self.flat(_sign, asked) * bound, on)
+            added = added * free
         return tau, added
 
     def _beyond(self, q: Coordinates, v: Vector, dt: Any) -> Vector:
@@ -240,12 +243,8 @@ class Driven(ABC):
             limit = self._limits["velocity"]
             allowed = (v - beyond)[..., limit.on]
             excess = _above(abs(allowed) - limit.bound)
-            beyond = beyond + self.spread(allowed * (excess / (abs(allowed) + _TINY)), limit.on)
+            beyond = beyond + self.spread(excess * self.flat(_sign, allowed), limit.on)
         return beyond
-
-    def _present(self, size: Vector) -> Vector:
-        """1 for positive numbers, 0 for zero."""
-        return self.flat(size / (size + _TINY))
 
     def _resistance(self, qd: Vector) -> Vector | None:
         """r."""
@@ -260,3 +259,8 @@ class Driven(ABC):
 def _above(x: Vector) -> Vector:
     """max(x, 0), without a branch; exactly zero where it is."""
     return 0.5 * (x + abs(x))
+
+
+def _sign(x: Vector) -> Vector:
+    """1, 0 or -1, exactly, without a branch."""
+    return (x / (abs(x) + _TINY) + _WHOLE) - _WHOLE

@@ -302,6 +302,12 @@ class Floating(JointKind):
         return xp.concatenate((linear, quaternion_rate(q, velocity[..., 3:6], xp)), -1)
 
 
+def flat(x: Scalar) -> Scalar:
+    """The same number, which derivatives of programs take for a constant: it jumps, or what follows does not depend on
+    it."""
+    return x.jumping() if hasattr(x, "jumping") else x
+
+
 def unit_quaternion(q: Scalars) -> Scalars:
     """A quaternion xyzw scaled to unit length, by operations on scalars alone.
 
@@ -310,7 +316,7 @@ def unit_quaternion(q: Scalars) -> Scalars:
     zero, or where one is NaN or infinite.
     """
     x, y, z, w = (np.sqrt(np.abs(entry)) for entry in q)
-    step = 1.0 / (x + y + z + w)
+    step = flat(1.0 / (x + y + z + w))  # the direction does not depend on it
     q = scale(step, scale(step, q))
     return scale(1.0 / np.sqrt(dot(q, q)), q)  # type: ignore[no-any-return]
 
@@ -330,7 +336,7 @@ def quaternion_product(a: Scalars, b: Scalars) -> Scalars:
 def quaternion_exp(w: Scalars) -> Scalars:
     """The unit quaternion xyzw of a rotation by |w| about w."""
     quarter = 0.25 * dot(w, w)
-    return (*scale(0.5 * _sinc(quarter), w), np.cos(np.sqrt(quarter)))
+    return (*scale(0.5 * _sinc(quarter), w), _cosine(quarter))
 
 
 def quaternion_log(q: Scalars) -> Scalars:
@@ -350,7 +356,7 @@ def quaternion_log(q: Scalars) -> Scalars:
     for term in reversed(_ARC_TERMS[:-1]):
         series = term + square * series
     shifted = w + _TINY  # zero counts as positive
-    sign = shifted / np.abs(shifted)
+    sign = flat(shifted / np.abs(shifted))
     return scale(16.0 * sign * series / ((1.0 + c) * first * second), (x, y, z))  # type: ignore[no-any-return]
 
 
@@ -371,9 +377,7 @@ def _ceiling(x: Scalar) -> Scalar:
     for k in range(4):
         for sign in (1.0, -1.0):
             nearest = nearest + sign * _is_positive(sign * left - (k + 0.75))
-    found = nearest + _is_positive(x - nearest)
-    # Where it is differentiated it does not change.
-    return found.jumping() if hasattr(found, "jumping") else found
+    return flat(nearest + _is_positive(x - nearest))
 
 
 def _is_positive(x: Scalar) -> Scalar:
@@ -440,6 +444,16 @@ def _sinc(t: Scalar) -> Scalar:
         return np.sin(x) / x
 
     return joined(series, closed, t)
+
+
+def _cosine(t: Scalar) -> Scalar:
+    """cos x with t = x^2, smooth through t = 0."""
+
+    def series(t: Scalar) -> Scalar:
+        tail = 1 / 40320 - t * (1 / 3628800 - t * (1 / 479001600 - t / 87178291200))
+        return 1.0 - t * (1 / 2 - t * (1 / 24 - t * (1 / 720 - t * tail)))
+
+    return joined(series, lambda t: np.cos(np.sqrt(t)), t)
 
 
 def _third(t: Scalar) -> Scalar:

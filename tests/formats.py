@@ -147,7 +147,7 @@ def page(results: list[Result], version: str) -> str:
         "matrices, poses of all bodies and the residual of forward dynamics are relative to the largest number;",
         "constraints and passive forces are off.",
         "",
-        "| package | files | compiled, 1 to 300 dofs | agree below 1e-8 | reported | refused | differ | worst of these |",
+        "| package | files | compiled, 1 to 300 dofs | agree below 1e-8 | reported | refused | differ | worst |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for package in (*PACKAGES, None):

@@ -137,9 +137,9 @@ class Jets(Driven):
         tau = Jet(plain._given["tau"], {"tau": self._one})
         super().__init__({**plain._given, "tau": tau}, plain._limits, plain._moves)
 
-    def flat(self, values: Any) -> Any:
+    def flat(self, function: Callable[[Any], Any], values: Any) -> Any:
         """Numbers that have no derivative."""
-        return self._plain.flat(values.value if isinstance(values, Jet) else values)
+        return self._plain.flat(function, values.value if isinstance(values, Jet) else values)
 
     def start(self, q: Any, qd: Any) -> tuple[Point, Jet]:
         """The state that derivatives are by."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from robodyn.arguments import count, finite_real, one_of
 from robodyn.autodiff.calls import Call, TaskCall
+from robodyn.autodiff.coordinates import Coordinates
 from robodyn.autodiff.traced_rules import Answers
 from robodyn.chains import COEFFICIENTS, TARGETS, Step
 from robodyn.errors import ArgumentError, UnavailableError
@@ -73,6 +74,7 @@ class Stepping(ABC):
     model: Model
     _library: Library
     _calls: dict[tuple[Any, ...], Call]
+    _coordinates: Coordinates
 
     @abstractmethod
     def _arrays(self, given: Mapping[str, Any], optional: tuple[str, ...]) -> dict[str, Any]:
@@ -226,15 +228,22 @@ class _Stepper:
         key = "step", step, base
         self._library = library = functions._library
         if key not in functions._calls:
-            functions._calls[key] = StepCall(library.asked(functions.dyn), "step", step, base)
-        self._call, model = functions._calls[key], functions.model
+            functions._calls[key] = StepCall(library.asked(functions.dyn), "step", step, base, checks=True)
+        self._call, self._coordinates, model = functions._calls[key], functions._coordinates, functions.model
         self._no_tau, self._gravity = (library.constant(each) for each in (np.zeros(model.nv), model.gravity))
+
+    def unit(self, q: Any) -> Any:
+        """q with quaternions of unit length."""
+        return self._coordinates.unit(q)
 
     def step(self, arrays: Mapping[str, Any]) -> State:
         """The state after it."""
         xp, inputs = self._library.xp, dict(arrays)
         ones = (1,) * (len(inputs["q"].shape) - 1)
         inputs["dt"] = inputs["dt"][..., None]
+        for name in ("q", "q_des"):  # steps move what is unit
+            if name in inputs:
+                inputs[name] = self._coordinates.unit(inputs[name])
         if "tau" not in inputs:
             inputs["tau"] = self._no_tau.reshape((*ones, -1))
         if "gravity" in inputs:
@@ -252,7 +261,7 @@ class _Followed:
     def __init__(self, stepper: _Stepper, library: Library, fixed: Mapping[str, Any], timed: Mapping[str, Any]) -> None:
         self._stepper, self._library, self._timed = stepper, library, timed
         self._fixed = {name: array for name, array in fixed.items() if name not in ("q", "qd")}
-        self._start: State = fixed["q"], fixed["qd"]
+        self._start: State = stepper.unit(fixed["q"]), fixed["qd"]
 
     def states(self, n: int, every: int) -> State:
         """The first state, each that `every` steps lead to, and the last."""

@@ -77,13 +77,12 @@ def _taken(name: str, values: Any, names: Sequence[str], index: Indices, fill: A
     array = values if hasattr(values, "shape") else np.asarray(values)
     if len(array.shape) < 1 or array.shape[-1] != len(names):
         raise ArgumentError(f"{name}: got shape {tuple(array.shape)}; wanted (..., {len(names)})")
-    found = array[..., np.maximum(index, 0).tolist()] if array.shape[-1] else array[..., [0] * 0]
+    if not array.shape[-1] and index.size:  # nothing comes: all of it is filled
+        return np.broadcast_to(np.asarray(fill, dtype=np.float64), (*array.shape[:-1], index.size)).copy()
+    found = array[..., np.maximum(index, 0).tolist()]
     lacking = np.flatnonzero(index < 0)
-    if lacking.size:
-        if not array.shape[-1]:
-            raise ArgumentError(f"{name}: got no numbers; wanted some")
-        for k, number in zip(lacking.tolist(), np.broadcast_to(fill, (index.size,))[lacking].tolist(), strict=True):
-            found[..., k] = number
+    for k, number in zip(lacking.tolist(), np.broadcast_to(fill, (index.size,))[lacking].tolist(), strict=True):
+        found[..., k] = number
     return found
 
 

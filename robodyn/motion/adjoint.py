@@ -251,7 +251,7 @@ class _Backwards:
     def _stepped_back(self, k: int, q: Array, qd: Array, by_q: Array, by_qd: Array) -> tuple[Array, Array]:
         by_q, by_qd, others = self._way.back(k, q, qd, by_q, by_qd)
         for name, total in self._found.items():
-            total[k if len(total) > 1 else 0] += others[name]
+            total[k if len(total) > 1 else 0] += others.get(name, 0.0)  # nothing moves where there is none
         return by_q, by_qd
 
     def _own(self, name: str) -> Array:
@@ -285,7 +285,7 @@ def _way(run: Run, others: tuple[str, ...]) -> _Steps:
     if programs.there():
         return programs
     missing = [name for name in others if name != "tau"]
-    if missing:
+    if missing and run.dyn.model.n_bodies:
         raise UnavailableError(
             f"rollout_vjp: a step of {run.dyn.model.name!r} is too large for the straight-line code that the gradient "
             f"by {missing[0]!r} takes; wanted wrt of 'q0', 'qd0' and 'tau'"

@@ -12,7 +12,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -149,9 +149,19 @@ def _one_step(
     dyn: Dynamics, q: Any, qd: Any, tau: Any, dt: float, integrator: str, given: Mapping[str, Any], limits: Any
 ) -> Run:
     integrator, seconds = one_of("integrator", integrator, tuple(INTEGRATORS)), _seconds(dt)
-    start = Call(dyn, {"q": q, "qd": qd})
+    start = Call(dyn, {"q": q, "qd": qd}, more=_leading(dyn, {"tau": tau, **given}))
     with memory_for(start.batch):
         return Run(dyn, start, seconds, 1, integrator, {"tau": tau, **given}, limits)
+
+
+def _leading(dyn: Dynamics, given: Mapping[str, Any]) -> list[tuple[int, ...]]:
+    """Leading axes of arrays that a step is given, of those that have axes enough."""
+    found = []
+    for name, value in given.items():
+        with suppress(Exception):  # what is no array is refused where it is read
+            axes = np.ndim(value) - len(dyn.argument_shapes[name])
+            found.append(tuple(np.shape(value)[:axes]) if value is not None and axes > 0 else ())
+    return found
 
 
 def _handed_out(run: Run, name: str, found: list[Array], targets: list[Array], what: str) -> tuple[Array, Array]:

@@ -32,7 +32,7 @@ from robodyn.chains import (
 )
 from robodyn.engines.protocol import Engine, Marching
 from robodyn.engines.recursions import recursive_engine
-from robodyn.errors import ArgumentError, UnavailableError
+from robodyn.errors import ArgumentError, SingularError, UnavailableError
 from robodyn.integrators import IMPLICIT, INTEGRATORS, STABLE, Limits
 from robodyn.joints import JointKind
 from robodyn.messages import brief, users_line
@@ -135,10 +135,12 @@ class Run:
         self.given = {name: self._read(name, value) for name, value in given.items() if value is not None}
         if "tau" not in self.given:
             self.given["tau"] = self.library.xp.zeros((1, start.batch, dyn.model.nv), dyn.dtype)
+        if "q_des" in self.given:
+            self.given["q_des"] = self._attitudes_of("q_des")
         if "gravity" in self.given:
             self.given["dV0"] = self._against_gravity(self.given.pop("gravity"))
         self.step = chosen_step(dyn, tuple(self.given), integrator, kept)
-        dyn._require_regular(start)
+        self._require_regular()
         if start.checked:
             start.require_attitudes()
         start.library = self.library
@@ -166,6 +168,56 @@ class Run:
             )
             for name, each in limits_of(self.dyn.model, self.step.limits).items()
         }
+
+    def _require_regular(self) -> None:
+        """Raise where no state has accelerations: with the armature that is given, and what a step adds to it.
+
+        Raises:
+            SingularError: so it is.
+        """
+        dyn, given, implicit = self.dyn, self.given, self.step.implicit
+        if (
+            "armature" not in self.step.dynamics.inputs
+            or "inertia" in given
+            or self.library.on_device
+            or not dyn.model.nv
+        ):
+            dyn._require_regular(self.start)
+            return
+
+        def least(name: str) -> Array:
+            if name not in given:
+                return getattr(dyn.model, name) if name in self.step.acting else np.zeros(dyn.model.nv)
+            rows = self.library.to_numpy(given[name]).reshape(-1, dyn.model.nv)
+            return rows.min(axis=0) if len(rows) else np.ones(dyn.model.nv)
+
+        floor = least("armature").astype(np.float64)
+        if implicit:
+            floor = floor + self.dt * (least("damping") + least("friction") + least("kd") + self.dt * least("kp"))
+        if dyn.singularity() is None and (floor >= dyn.model.armature).all():
+            return
+        model = dyn.model
+        own = (model.mimics < 0).repeat(np.diff([*model.v_start.tolist(), model.nv_tree]))
+        reason = dyn.variant(replace(model, tree_armature=np.where(own, floor[model.v_source], 0.0))).singularity()
+        if reason is not None:
+            raise SingularError(reason)
+
+    def _attitudes_of(self, name: str) -> Array:
+        """Configurations that are given, their quaternions scaled to unit length.
+
+        Raises:
+            ArgumentError: values are checked, and one has zero length.
+        """
+        model, library = self.dyn.model, self.library
+        if not model.quaternion_starts.size:
+            return self.given[name]
+        here = library.to_numpy(self.given[name])
+        if self.start.checked:
+            try:
+                model.normalized(here)
+            except ArgumentError as error:
+                raise ArgumentError(f"{name}: {error}") from None
+        return library.like_numpy(model.unit_coordinates(here))
 
     def _warn_of_damping(self) -> None:
         """Say that explicit steps are too long for the damping of the first states."""

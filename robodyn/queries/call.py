@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
@@ -48,9 +48,17 @@ class Call:
         given: arguments by name.
         optional: which of them may be None, and then count as not given.
         out: where results are to be, or None.
+        more: leading axes of what else there is, which broadcast with those of arguments.
     """
 
-    def __init__(self, dyn: Core, given: Mapping[str, Any], optional: tuple[str, ...] = (), out: Any = None) -> None:
+    def __init__(
+        self,
+        dyn: Core,
+        given: Mapping[str, Any],
+        optional: tuple[str, ...] = (),
+        out: Any = None,
+        more: Sequence[tuple[int, ...]] = (),
+    ) -> None:
         self.dyn, self.out = dyn, out
         self.engine, self.library = dyn._engine_for(given)
         arrays = {
@@ -60,6 +68,9 @@ class Call:
         }
         trailing = {name: len(dyn.argument_shapes[name]) for name in arrays}
         self.leading = broadcast_leading({name: (array, trailing[name]) for name, array in arrays.items()})
+        for axes in more:
+            with suppress(ValueError):  # whoever reads that array says so
+                self.leading = np.broadcast_shapes(self.leading, axes)
         self.checked = dyn.check if dyn.check is not None else self.leading == () and not self.library.on_device
         if self.checked:
             for name, array in arrays.items():

@@ -12,9 +12,9 @@ from robodyn.algorithms.joint_limits import dof_of_coordinates, inertia_moved, l
 from robodyn.algorithms.manifold import joint_by_joint, scalars
 from robodyn.chains import Step, StepGradient, StepPart
 from robodyn.integrators import INTEGRATORS
-from robodyn.joints import JointKind
+from robodyn.joints import JointKind, flat
 from robodyn.model import Model
-from robodyn.tracing.expression import Expression, Value
+from robodyn.tracing.expression import Value
 
 _Scalars: TypeAlias = Sequence[Value]
 _Dynamics: TypeAlias = Callable[[Mapping[str, _Scalars]], Mapping[str, _Scalars]]
@@ -52,12 +52,9 @@ class TracedSystem(Differentiable):
         free = self._model.free_joints
         return [(row, operation(kind, v[row], np)) for kind, _, v_index in free if kind.nv > 1 for row in v_index]
 
-    def flat(self, values: Any) -> Any:
-        """The same expressions, which derivatives of the program take for constants."""
-        for each in values:
-            if isinstance(each, Expression):
-                each.jumping()
-        return values
+    def flat(self, function: Callable[[Any], Any], values: Any) -> Any:
+        """Expressions that derivatives of the program take for constants."""
+        return scalars([flat(each) for each in function(values)])
 
     def apart(self, q: Any, other: Any) -> Any:
         """other (-) q (nv,)."""

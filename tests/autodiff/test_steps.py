@@ -231,3 +231,22 @@ def test_memory_of_reverse_mode_is_that_of_two_square_roots():
     assert len(set(kept)) < 2 * 20 * 3
     qd[-1].sum().backward()
     assert torch.isfinite(tau.grad).all()
+
+
+def test_quaternions_of_any_length_and_values_that_are_no_numbers(library):
+    """The same with and without gradients."""
+    model = rd.random_tree(2, seed=0, joints=("spherical",), base="floating")
+    dyn = rd.Dynamics(model)
+    q, v = model.random_configuration(0), np.random.default_rng(0).normal(size=model.nv)
+    for start in model.quaternion_starts:
+        q[start : start + 4] *= 3.0
+    functions = library.wrap(dyn)
+    found, wanted = (
+        functions.rollout(library.array(q), library.array(v), None, 1e-2, 3),
+        dyn.rollout(q, v, None, 1e-2, 3),
+    )
+    assert relative(np.asarray(found[0]), wanted.q) < 1e-13
+    assert relative(np.asarray(functions.step(library.array(q), library.array(v))[0]), dyn.step(q, v)[0]) < 1e-13
+    if isinstance(library, InTorch):
+        with pytest.raises(rd.NumericalError):
+            functions.step(library.array(np.nan * q), library.array(v))

@@ -1,4 +1,4 @@
-"""Ways to other libraries' states: each against the library, or against its formulas, and all of them there and back."""
+"""Ways to other libraries' states: each against the library or its formulas, and all of them there and back."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_there_and_back(library, robot, shape):
 def test_rates_of_their_numbers(library, robot):
     """Their acceleration is the rate of their velocity along a motion, and gradients are along their velocities."""
     model = robots(robot)
-    q, v, a, tau = state(model)
+    q, v, a, _ = state(model)
     way = rd.converter(model, library)
     ends = []
     for t in (SMALL, -SMALL):

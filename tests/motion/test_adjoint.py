@@ -201,3 +201,57 @@ def test_bad_arguments_are_named():
 def test_nothing_moves():
     nothing = rd.Dynamics(rd.random_tree(0, seed=0))
     assert nothing.rollout_vjp(np.zeros(0), np.zeros(0), steps=3)["q0"].shape == (0,)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("integrator", ["semi_implicit_euler", "euler", "midpoint"])
+def test_at_rest_and_upright_there_are_no_kinks(integrator, dtype):
+    """Norms of zero, and quaternions with zeros: weights go back as the step's matrices say."""
+    model = ROBOTS["quadruped"]()
+    for engine in ("reference", "cpu"):
+        dyn = rd.Dynamics(dataclasses.replace(model, gravity=np.zeros(3)), engine=engine, dtype=dtype)
+        for q in (model.random_configuration(0), model.neutral()):
+            A, B = dyn.step_gradient(q, np.zeros(model.nv), integrator=integrator)
+            weight = np.random.default_rng(0).normal(size=(2, 2, model.nv))
+            weight[:, 0] = 0.0
+            found = dyn.rollout_vjp(
+                q, np.zeros(model.nv), steps=1, integrator=integrator, q_weight=weight[0], qd_weight=weight[1]
+            )
+            last = np.concatenate(weight[:, 1])
+            small = 1e-9 if dtype == "float64" else 1e-3
+            assert relative(np.concatenate([found["q0"], found["qd0"]]), last @ A) < small
+            assert relative(found["tau"], last @ B) < small
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_kinks_have_a_side(dtype):
+    """At limits, at no torque where torques have bounds, and half a turn from a target."""
+    arm = rd.load_urdf(own("arm6"))
+    dyn, zero = rd.Dynamics(arm, dtype=dtype), np.zeros(6)
+    for start, tau, limits in ((zero, zero, "effort"), (arm.upper, zero + 1e3, ("effort", "velocity", "position"))):
+        found = dyn.rollout_vjp(start, zero, tau, 1e-3, 1, q_weight=zero + 1.0, limits=limits)
+        assert all(np.isfinite(each).all() for each in found.values())
+    model = rd.random_tree(1, seed=0, base="floating")
+    dyn, q = rd.Dynamics(model, dtype=dtype), model.random_configuration(0)
+    q_des = model.integrate(q, np.pi * np.eye(model.nv)[3])
+    given, weight = {"kp": np.full(model.nv, 10.0), "q_des": q_des}, np.ones(model.nv)
+    found = dyn.rollout_vjp(q, 0 * weight, None, 1e-2, 1, qd_weight=weight, save_every=None, **given)
+    A, _ = dyn.step_gradient(q, 0 * weight, None, 1e-2, **given)
+    assert np.abs(found["q0"]).max() < 100.0
+    assert relative(found["qd0"] - weight, weight @ A[model.nv :, model.nv :]) < 1e-3
+
+
+def test_targets_of_any_length_have_the_same_gradient():
+    model = rd.random_tree(2, seed=0, joints=("spherical",), base="floating")
+    dyn, rng = rd.Dynamics(model), np.random.default_rng(0)
+    q, goal, weight = model.random_configuration(rng), model.random_configuration(rng), rng.normal(size=model.nv)
+    long = goal.copy()
+    for start in model.quaternion_starts:
+        long[start : start + 4] *= 3.0
+    zero = np.zeros(model.nv)
+    options = {"qd_weight": weight, "kp": zero + 10.0, "wrt": "q_des", "save_every": None}
+    wanted, found = (dyn.rollout_vjp(q, zero, None, 1e-2, 3, q_des=each, **options) for each in (goal, long))
+    assert relative(found["q_des"], wanted["q_des"]) < 1e-12
+    long[model.quaternion_starts[0] :][:4] = 0.0
+    with pytest.raises(rd.ArgumentError, match=r"q_des: .*zero length"):
+        dyn.step(q, zero, kp=zero + 1.0, q_des=long)

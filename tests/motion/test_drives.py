@@ -190,3 +190,38 @@ def test_bad_targets_and_limits_are_named(given, message):
     q, qd, _ = random_states(model, (2,))
     with pytest.raises(rd.ArgumentError, match=message):
         rd.Dynamics(model).rollout(q, qd, None, 1e-3, 5, **given)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("kp", [1e6, 1e12, 1e18, 1e30])
+def test_stiff_targets_keep_to_limits_of_effort(kp, dtype):
+    model = rd.load_urdf(own("arm6"))
+    dyn, zero = rd.Dynamics(model, dtype=dtype), np.zeros(6)
+    q = model.random_configuration(0)
+    _, after = dyn.step(q, zero, None, 1e-3, kp=np.full(6, kp), q_des=q + 1.0, limits="effort")
+    used = dyn.inverse_dynamics(q, zero, after / 1e-3) / model.effort_limit
+    assert np.abs(used - 1.0).max() < (1e-9 if dtype == "float64" else 1e-4)
+
+
+def test_armature_that_is_given_makes_regular_and_singular():
+    model = rd.load_urdf(own("massless_tip"))
+    dyn, zero = rd.Dynamics(model), np.zeros(model.nv)
+    with pytest.raises(rd.SingularError):
+        dyn.step(zero, zero)
+    for given in ({"armature": zero + 1.0}, {"damping": zero + 1.0}, {"kd": zero + 1.0}):
+        assert np.isfinite(dyn.step(zero, zero, **given)[1]).all()
+    regular = rd.Dynamics(dataclasses.replace(model, tree_armature=np.ones(model.nv_tree)))
+    assert np.isfinite(regular.step(zero, zero)[1]).all()
+    with pytest.raises(rd.SingularError):
+        regular.step(zero, zero, armature=zero)
+
+
+def test_a_step_broadcasts_all_that_it_is_given():
+    model = rd.load_urdf(own("arm6"))
+    dyn, zero = rd.Dynamics(model), np.zeros(6)
+    tau = np.random.default_rng(0).normal(size=(4, 6))
+    q, qd = dyn.step(zero, zero, tau, damping=np.ones((3, 1, 6)))
+    assert q.shape == qd.shape == (3, 4, 6)
+    assert np.array_equal(qd[2, 1], dyn.step(zero, zero, tau[1], damping=np.ones(6))[1])
+    A, B = dyn.step_gradient(zero, zero, tau)
+    assert A.shape == (4, 12, 12) and B.shape == (4, 12, 6)

@@ -187,7 +187,7 @@ def test_bad_arguments_are_named():
     with pytest.raises(rd.ArgumentError, match="dt: got 0"):
         dyn.step_gradient(q, q, dt=0)
     with pytest.raises(rd.ArgumentError, match="tau: got shape"):
-        dyn.step_gradient(q, q, np.zeros((2, 6)))
+        dyn.step_gradient(q, q, np.zeros((2, 5)))
     with pytest.raises(rd.ArgumentError, match="out: wanted a tuple of 2 arrays: A, B"):
         dyn.step_gradient(q, q, out=np.zeros((12, 12)))
     with pytest.raises(rd.ArgumentError, match=r"out \(B\)"):
