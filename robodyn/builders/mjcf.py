@@ -20,7 +20,7 @@ from robodyn.builders.findings import Notes, Report
 from robodyn.builders.foreign import foreign
 from robodyn.builders.mjcf_files import checked_text, file_of
 from robodyn.description import Inertial, Joint, Limits, Link, Mimic, Pose, RobotDescription, Rotation
-from robodyn.errors import LoadError, UnavailableError
+from robodyn.errors import LoadError, RobodynError, UnavailableError
 from robodyn.messages import quoted
 from robodyn.model import Model
 
@@ -92,6 +92,8 @@ def _compiled(mujoco: Any, source: Any) -> Any:
         if path is None:
             return mujoco.MjModel.from_xml_string(checked_text(source))
         return (mujoco.MjModel.from_binary_path if path.suffix == ".mjb" else mujoco.MjModel.from_xml_path)(str(path))
+    except RobodynError:
+        raise
     except (ValueError, TypeError, mujoco.FatalError) as error:
         raise LoadError(f"MuJoCo does not compile it: {' '.join(str(error).split())}") from None
 

@@ -91,7 +91,7 @@ class _Reader:
         for j in range(1, m.njoints):
             carriers[j] = self._joint(j, carriers[int(m.parents[j])], mimicked.get(j))
         for frame in m.frames:
-            kind, parent = frame.type, int(getattr(frame, "parentJoint", getattr(frame, "parent", 0)))
+            kind, parent = frame.type, _carrier(frame)
             fixed = kind in (self._pin.FrameType.BODY, self._pin.FrameType.OP_FRAME)
             if not fixed or (frame.name in self._taken and carriers[parent] == frame.name):
                 continue
@@ -145,8 +145,7 @@ class _Reader:
         """The name of the body frame that a joint carries at its own place, or the joint's."""
         m = self._m
         for frame in m.frames:
-            at = int(getattr(frame, "parentJoint", getattr(frame, "parent", 0)))
-            if frame.type == self._pin.FrameType.BODY and at == j and frame.placement.isIdentity(0.0):
+            if frame.type == self._pin.FrameType.BODY and _carrier(frame) == j and frame.placement.isIdentity(0.0):
                 return str(frame.name)
         return str(m.names[j])
 
@@ -225,6 +224,11 @@ class _Reader:
         return dataclasses.replace(
             model, tree_armature=found["armature"], tree_damping=found["damping"], tree_friction=found["friction"]
         )
+
+
+def _carrier(frame: Any) -> int:
+    """The joint that a frame is fixed to; older versions call it otherwise, newer ones warn of that name."""
+    return int(frame.parentJoint if hasattr(frame, "parentJoint") else frame.parent)
 
 
 def _moving(S: Array, nq: int) -> _Part:

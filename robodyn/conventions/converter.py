@@ -50,7 +50,7 @@ def converter(model: Model, library: str, joint_names: Sequence[str] | None = No
         model: the robot.
         library: "pinocchio", "mujoco", "drake", "pybullet", "newton", "isaaclab2" or "isaaclab3".
         joint_names: the other library's joints in its order; None for the order that it gives a file of its own: depth
-            first, or breadth first in Isaac Lab; in Pinocchio depth first, siblings by their links' names. Joints that
+            first, or breadth first in Isaac Lab; in Pinocchio depth first, siblings by name. Joints that
             mimic others may be among them.
 
     Raises:
@@ -472,7 +472,7 @@ def _depth_first(model: Model, by_name: bool) -> list[int]:
 
     def ordered(parent: int) -> list[int]:
         own = children.get(parent, [])
-        return sorted(own, key=lambda i: model.body_names[i]) if by_name else own
+        return sorted(own, key=lambda i: model.joint_names[i]) if by_name else own
 
     order, waiting = [], ordered(-1)[::-1]
     while waiting:

@@ -100,5 +100,5 @@ def test_what_is_refused():
         rd.from_pinocchio(3)
     theirs = pin.Model()
     theirs.addJoint(0, pin.JointModelEllipsoid(), pin.SE3.Identity(), "egg")
-    with pytest.raises(rd.LoadError, match='joint `?"?egg'):
+    with pytest.raises(rd.LoadError, match=r"joint .egg."):
         rd.from_pinocchio(theirs)

@@ -113,17 +113,17 @@ def test_orders_of_joints():
     joints = "".join(
         f'<joint name="{name}" type="continuous"><parent link="{parent}"/><child link="{child}"/></joint>'
         f'<link name="{child}"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1"/></inertial></link>'
-        for name, parent, child in (("j1", "base", "right"), ("j2", "right", "hand"), ("j3", "base", "left"))
+        for name, parent, child in (("z1", "base", "right"), ("j2", "right", "hand"), ("a3", "base", "left"))
     )
     model = rd.load_urdf(text.format(joints))
-    assert rd.converter(model, "mujoco").joint_names == ("j1", "j2", "j3")
-    assert rd.converter(model, "isaaclab3").joint_names == ("j1", "j3", "j2")
-    assert rd.converter(model, "pinocchio").joint_names == ("j3", "j1", "j2")
+    assert rd.converter(model, "mujoco").joint_names == ("z1", "j2", "a3")
+    assert rd.converter(model, "isaaclab3").joint_names == ("z1", "a3", "j2")
+    assert rd.converter(model, "pinocchio").joint_names == ("a3", "z1", "j2")
     pin = pytest.importorskip("pinocchio")
     theirs = pin.buildModelFromXML(text.format(joints))
-    assert tuple(theirs.names)[1:] == ("j3", "j1", "j2")
+    assert tuple(theirs.names)[1:] == ("a3", "z1", "j2")
     assert rd.converter(model, "pinocchio").nq == theirs.nq  # cosines and sines
-    named = rd.converter(model, "drake", joint_names=["j2", "j3", "j1"])
+    named = rd.converter(model, "drake", joint_names=["j2", "a3", "z1"])
     assert named.q_to(np.array([1.0, 2.0, 3.0])).tolist() == [2.0, 3.0, 1.0]
 
 
@@ -193,7 +193,7 @@ def test_bad_arguments_are_named():
             call()
     follows = robots("mimic")
     every = rd.converter(follows, "mujoco", joint_names=follows.joint_names)
-    with pytest.raises(rd.ArgumentError, match="mass_matrix_to: joint_names has .*, which mimic others"):
+    with pytest.raises(rd.ArgumentError, match=r"mass_matrix_to: joint_names has .*, which mimic others"):
         every.mass_matrix_to(follows.neutral(), np.eye(follows.nv))
 
 
