@@ -157,6 +157,31 @@ def test_bullets_states():
         bullet.disconnect(client)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_drakes_states_forces_and_masses():
+    plants = pytest.importorskip("pydrake.multibody.plant", reason="Drake is not installed")
+    from pydrake.multibody.parsing import Parser
+    from pydrake.multibody.tree import MultibodyForces
+
+    plant = plants.MultibodyPlant(0.0)
+    Parser(plant).AddModels(str(own("quadruped")))
+    plant.Finalize()
+    joints = [plant.get_joint(index) for index in plant.GetJointIndices()]
+    joints = sorted((each for each in joints if each.num_velocities() == 1), key=lambda each: each.velocity_start())
+    model = robots("quadruped")
+    way = rd.converter(model, "drake", joint_names=[model.joint_names[0], *(each.name() for each in joints)])
+    assert way.joint_names == rd.converter(model, "drake").joint_names
+    q, v, a, _ = state(model)
+    context, dyn = plant.CreateDefaultContext(), rd.Dynamics(model, joint_forces="damping")
+    plant.SetPositions(context, way.q_to(q))
+    plant.SetVelocities(context, way.v_to(q, v))
+    assert relative(way.mass_matrix_to(q, dyn.mass_matrix(q)), plant.CalcMassMatrix(context)) < 1e-12
+    forces = MultibodyForces(plant)
+    plant.CalcForceElementsContribution(context, forces)
+    tau = plant.CalcInverseDynamics(context, way.a_to(q, v, a), forces)
+    assert relative(way.tau_to(q, dyn.inverse_dynamics(q, v, a)), tau) < 1e-12
+
+
 @pytest.mark.parametrize("library", CONVENTIONS)
 def test_tensors_and_lists(library):
     torch = pytest.importorskip("torch")
