@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from time import perf_counter
 
 import numpy as np
@@ -12,7 +11,8 @@ import robodyn as rd
 try:
     import mujoco
 except ImportError:
-    sys.exit("this example needs MuJoCo: pip install 'robodyn[mujoco]'")
+    print("MuJoCo is not installed (pip install 'robodyn[mujoco]'): nothing to load with")
+    raise SystemExit(0) from None
 
 HOPPER = """
 <mujoco model="hopper">

@@ -8,7 +8,6 @@ reported, never dropped in silence.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -216,54 +215,54 @@ class _Reader:
     # What is said of the rest.
 
     def _report(self) -> None:
-        for code, element, message in (*self._unequal(), *self._passive(), *self._other()):
-            self._notes.gather(code, element, message, None)
+        self._report_equalities()
+        self._report_passive_forces()
+        self._report_the_rest()
 
-    def _unequal(self) -> Iterator[tuple[str, str, str]]:
-        m = self._m
+    def _report_equalities(self) -> None:
+        m, notes = self._m, self._notes
         for e in range(int(m.neq)):
             followed = self._mimic and self._is_linear(e)
             if m.eq_active0[e] and not followed:
                 kind = int(m.eq_type[e])
                 what = _EQUALITIES[kind] if kind < len(_EQUALITIES) else str(kind)
                 hint = "; equality='mimic' follows it" if self._is_linear(e) else ""
-                yield "mjcf-equality", f"equality {e}", f"a constraint ({what}) that the tree does not have{hint}"
+                message = f"a constraint ({what}) that the tree does not have{hint}"
+                notes.gather("mjcf-equality", f"equality {e}", message)
 
-    def _passive(self) -> Iterator[tuple[str, str, str]]:
-        m = self._m
+    def _report_passive_forces(self) -> None:
+        m, notes = self._m, self._notes
         for j in range(int(m.njnt)):
             at = f"joint {quoted(self._joints[j])}"
             v = slice(int(m.jnt_dofadr[j]), int(m.jnt_dofadr[j]) + (6, 3, 1, 1)[int(m.jnt_type[j])])
             if m.jnt_stiffness[j] or np.any(_more(m, "jnt_stiffnesspoly", j)):
-                yield "mjcf-spring", at, "a spring; give its force as tau"
+                notes.gather("mjcf-spring", at, "a spring; give its force as tau")
             if np.any(_more(m, "dof_dampingpoly", v)):
-                yield "mjcf-damping", at, "damping that is no linear function of the velocity; give its force as tau"
+                message = "damping that is no linear function of the velocity; give its force as tau"
+                notes.gather("mjcf-damping", at, message)
             if int(m.jnt_type[j]) == 0 and np.any(m.dof_armature[v]):
-                yield (
-                    "mjcf-free-armature",
-                    at,
-                    "armature of a free joint, which MuJoCo takes times accelerations in the world: it adds w x v",
-                )
+                message = "armature of a free joint, which MuJoCo takes times accelerations in the world: it adds w x v"
+                notes.gather("mjcf-free-armature", at, message)
         for b in range(int(m.nbody)):
             if m.body_gravcomp[b]:
-                yield (
-                    "mjcf-gravity-compensation",
-                    f"body {quoted(self._bodies[b])}",
-                    "a force against gravity; give it as tau",
-                )
+                at = f"body {quoted(self._bodies[b])}"
+                notes.gather("mjcf-gravity-compensation", at, "a force against gravity; give it as tau")
 
-    def _other(self) -> Iterator[tuple[str, str, str]]:
-        m = self._m
-        for count, code, element, message in (
-            (m.ntendon, "mjcf-tendon", "tendons", "tendons: their springs, damping, limits and armature have no part"),
-            (m.nflex, "mjcf-flex", "flexes", "deformable bodies have no part"),
-            (m.nu, "mjcf-actuator", "actuators", "actuators: the model takes generalised forces"),
-            (m.nmocap, "mjcf-mocap", "mocap bodies", "bodies that are moved from outside stand still"),
-        ):
-            if int(count):
-                yield code, element, f"{int(count)} of them; {message}"
+    def _report_the_rest(self) -> None:
+        m, notes = self._m, self._notes
+        if m.ntendon:
+            message = "tendons: their springs, damping, limits and armature have no part"
+            notes.add("mjcf-tendon", "tendons", f"{int(m.ntendon)} of them; {message}")
+        if m.nflex:
+            notes.add("mjcf-flex", "flexes", f"{int(m.nflex)} of them; deformable bodies have no part")
+        if m.nu:
+            message = "actuators: the model takes generalised forces"
+            notes.add("mjcf-actuator", "actuators", f"{int(m.nu)} of them; {message}")
+        if m.nmocap:
+            message = "bodies that are moved from outside stand still"
+            notes.add("mjcf-mocap", "mocap bodies", f"{int(m.nmocap)} of them; {message}")
         if m.opt.density or m.opt.viscosity or np.any(m.opt.wind):
-            yield "mjcf-fluid", "option", "a medium with density or viscosity has no part"
+            notes.add("mjcf-fluid", "option", "a medium with density or viscosity has no part")
 
     def with_coefficients(self, model: Model) -> Model:
         """Armature, damping and friction of every degree of freedom, those of actuators with them."""
