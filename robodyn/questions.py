@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from robodyn.algorithms import energy, kinematic_gradients, kinematics
+from robodyn.algorithms import energy, kinematic_gradients, kinematics, momentum, motion_gradients
 from robodyn.algorithms.aba import INVERSE_MASS_MATRIX, aba
 from robodyn.algorithms.coriolis import CORIOLIS_MATRIX
 from robodyn.algorithms.crba import CRBA
@@ -22,15 +22,18 @@ from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.idsva_hessian import idsva_hessian
 from robodyn.algorithms.kinematics import Frame
 from robodyn.algorithms.regressor import (
+    BODY_REGRESSOR,
     EXTERNAL_FORCE_GRADIENT,
     FORWARD_EXTERNAL_FORCE_GRADIENT,
     FORWARD_GRAVITY_GRADIENT,
     GRAVITY_GRADIENT,
+    KINETIC_ENERGY_REGRESSOR,
+    POTENTIAL_ENERGY_REGRESSOR,
     REGRESSOR,
     forward_regressor,
 )
 from robodyn.algorithms.rest_gradient import GRAVITY_FORCE_GRADIENT, MASS_MATRIX_PRODUCT_GRADIENT
-from robodyn.algorithms.rnea import rnea
+from robodyn.algorithms.rnea import joint_reaction, rnea
 from robodyn.algorithms.rnea_gradient import rnea_gradient
 from robodyn.algorithms.rnea_vjp import rnea_vjp
 from robodyn.chains import Chain, Task, at_units, on_inertia
@@ -340,8 +343,16 @@ _DYNAMICS = (
         {"C": Result(("nv", "nv"), "tau / qd")},
         lambda _: CORIOLIS_MATRIX,
         "The matrix C with C qd + gravity = bias, and dH/dt - 2 C skew-symmetric.",
-        optional=("V0",),
+        optional=("inertia", "V0"),
         short="coriolis",
+    ),
+    Question(
+        "joint_reaction",
+        ("q", "qd", "qdd"),
+        {"reaction": Result(("n_bodies", 6), "N m, N")},
+        lambda asked: joint_reaction(asked.inputs),
+        "Forces that each joint transmits to its body and what follows it, in the body's frame about its origin.",
+        optional=_FORCES,
     ),
 )
 
@@ -446,6 +457,29 @@ _PARAMETERS = (
         lambda _: REGRESSOR,
         "The matrix Y with tau = Y pi, pi being the bodies' inertial parameters.",
         optional=BASE,
+    ),
+    Question(
+        "body_regressor",
+        ("q", "qd", "qdd"),
+        {"Y_body": Result(("n_bodies", 6, 10), "N m, N / parameter")},
+        lambda _: BODY_REGRESSOR,
+        "Matrices A_i with A_i pi_i = I a + v x* I v, the force that moves body i against gravity, in its frame.",
+        optional=BASE,
+    ),
+    Question(
+        "kinetic_energy_regressor",
+        ("q", "qd"),
+        {"Y_kinetic": Result(("parameters",), "J / parameter")},
+        lambda _: KINETIC_ENERGY_REGRESSOR,
+        "The vector k with k . pi the kinetic energy, but for that of armature.",
+        optional=("V0",),
+    ),
+    Question(
+        "potential_energy_regressor",
+        ("q",),
+        {"Y_potential": Result(("parameters",), "J / parameter")},
+        lambda _: POTENTIAL_ENERGY_REGRESSOR,
+        "The vector u with u . pi the potential energy.",
     ),
     Question(
         "inverse_dynamics_external_force_gradient",
@@ -565,6 +599,34 @@ _KINEMATICS = (
         in_frame=True,
         variants={"classical_acceleration": {"classical": True}},
     ),
+    Question(
+        "link_velocity_gradient",
+        ("q", "qd"),
+        {
+            "dV_dq": Result((6, "nv"), "rad/s, m/s / step"),
+            "dV_dqd": Result((6, "nv"), "rad, m / step"),
+        },
+        lambda asked: motion_gradients.link_velocity_gradient(asked.frame),
+        "Derivatives of the link's velocity by q (on the tangent space) and qd.",
+        optional=("V0",),
+        of_link=True,
+        in_frame=True,
+    ),
+    Question(
+        "link_acceleration_gradient",
+        ("q", "qd", "qdd"),
+        {
+            "dA_dq": Result((6, "nv"), "rad/s^2, m/s^2 / step"),
+            "dA_dqd": Result((6, "nv"), "rad/s, m/s / step"),
+            "dA_dqdd": Result((6, "nv"), "rad, m / step"),
+        },
+        lambda asked: motion_gradients.link_acceleration_gradient(asked.frame, asked.classical),
+        "Derivatives of the link's acceleration by q (on the tangent space), qd and qdd.",
+        optional=BASE,
+        of_link=True,
+        in_frame=True,
+        variants={"classical_acceleration_gradient": {"classical": True}},
+    ),
 )
 
 _TOTALS = (
@@ -606,6 +668,7 @@ _TOTALS = (
         {"com": Result((3,), "m")},
         lambda _: energy.CENTER_OF_MASS,
         "Centre of mass in world coordinates, m.",
+        optional=("inertia",),
         needs=("mass",),
     ),
     Question(
@@ -614,6 +677,7 @@ _TOTALS = (
         {"J": Result((3, "nv"), "m / step")},
         lambda _: energy.CENTER_OF_MASS_JACOBIAN,
         "Jacobian of the centre of mass.",
+        optional=("inertia",),
         needs=("mass",),
     ),
     Question(
@@ -622,14 +686,61 @@ _TOTALS = (
         {"h": Result((6,), "kg m^2/s, kg m/s"), "A": Result((6, "nv"), "kg m^2/s, kg m/s / qd")},
         lambda _: energy.CENTROIDAL_MOMENTUM,
         "Momentum h about the centre of mass in world axes, and the matrix A with h = A qd for a base at rest.",
-        optional=("V0",),
+        optional=("inertia", "V0"),
+        needs=("mass",),
+    ),
+)
+
+_MOMENTA = (
+    Question(
+        "center_of_mass_velocity",
+        ("q", "qd"),
+        {"vcom": Result((3,), "m/s")},
+        lambda _: momentum.CENTER_OF_MASS_VELOCITY,
+        "Velocity of the centre of mass, m/s in world axes.",
+        optional=("inertia", "V0"),
+        needs=("mass",),
+    ),
+    Question(
+        "center_of_mass_acceleration",
+        ("q", "qd", "qdd"),
+        {"acom": Result((3,), "m/s^2")},
+        lambda _: momentum.CENTER_OF_MASS_ACCELERATION,
+        "Acceleration of the centre of mass, m/s^2 in world axes, without gravity.",
+        optional=("inertia", *BASE),
+        needs=("mass",),
+    ),
+    Question(
+        "subtree_center_of_mass",
+        ("q",),
+        {"com": Result(("n_bodies", 3), "m")},
+        lambda _: momentum.SUBTREE_CENTERS_OF_MASS,
+        "Centres of mass of every body and what follows it, in world coordinates, m.",
+        optional=("inertia",),
+    ),
+    Question(
+        "centroidal_momentum_rate",
+        ("q", "qd", "qdd"),
+        {"hdot": Result((6,), "N m, N")},
+        lambda _: momentum.CENTROIDAL_MOMENTUM_RATE,
+        "The rate of the momentum about the centre of mass, in world axes, without gravity.",
+        optional=("inertia", *BASE),
+        needs=("mass",),
+    ),
+    Question(
+        "centroidal_momentum_matrix_derivative",
+        ("q", "qd"),
+        {"Adot": Result((6, "nv"), "N m s, N s / qd")},
+        lambda _: momentum.CENTROIDAL_MATRIX_DERIVATIVE,
+        "Time derivative of the matrix A of the momentum about the centre of mass while the robot moves with qd.",
+        optional=("inertia", "V0"),
         needs=("mass",),
     ),
 )
 
 QUESTIONS: dict[str, Question] = {
     question.name: question
-    for rows in (_DYNAMICS, _DERIVATIVES, _PARAMETERS, _KINEMATICS, _TOTALS)
+    for rows in (_DYNAMICS, _DERIVATIVES, _PARAMETERS, _KINEMATICS, _TOTALS, _MOMENTA)
     for question in rows
 }
 """Every query of `Dynamics` by its name. Readers look when they are asked, so that a row that is added later counts."""

@@ -247,6 +247,15 @@ class LinkOutput:
 
 
 @dataclass(frozen=True)
+class FieldOutput:
+    """A field of the bodies: (n_bodies, *shape), or with `flat` as one vector."""
+
+    field: str
+    shape: tuple[int, ...] = ()
+    flat: bool = False
+
+
+@dataclass(frozen=True)
 class DofOutput:
     """A field of DOFS as (nv,), or as (nv, nv) for a lane field (columns are lanes).
 
@@ -315,8 +324,10 @@ class LinkColumnOutput:
     rows: int = 6
 
 
-Output: TypeAlias = WorldOutput | LinkOutput | DofOutput | ColumnOutput | PairOutput | BodyOutput | LinkColumnOutput
-"""Any of the seven kinds of outputs."""
+Output: TypeAlias = (
+    WorldOutput | LinkOutput | FieldOutput | DofOutput | ColumnOutput | PairOutput | BodyOutput | LinkColumnOutput
+)
+"""Any of the eight kinds of outputs."""
 
 
 @dataclass(frozen=True, eq=False)

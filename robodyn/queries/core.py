@@ -65,8 +65,6 @@ class Core(ABC):
         method = self._method(question, method)
         choices = {each: checked_choice(self.model, each, value) for each, value in choices.items()}
         number = checked_choice(self.model, "link", link) if question.of_link else None
-        if "mass" in question.needs:
-            self._require_mass()
         call = Call(self, given, question.optional, out)
         return call.finish(self._results(question, call, method, number, **choices))
 
@@ -76,6 +74,8 @@ class Core(ABC):
         """The results of a call (B, ...), by name."""
         if "inverse" in question.needs:
             self._require_regular(call)
+        if "mass" in question.needs:
+            self._require_mass(call)
         if self.joint_forces:
             choices["damping"] = "damping" in self.joint_forces
             self._take_joint_forces(question, call)
@@ -164,9 +164,18 @@ class Core(ABC):
 
     # What no state can cure.
 
-    def _require_mass(self) -> None:
-        if self.model.total_mass == 0.0:
-            raise NumericalError(f"model {self.model.name!r}: nothing that moves has mass, so it has no centre of mass")
+    def _require_mass(self, call: Call | None = None) -> None:
+        """Raise where nothing that moves has mass; of inertias that a call gives, where they are looked at."""
+        if call is None or call.inertia is None:
+            if self.model.total_mass == 0.0:
+                raise NumericalError(
+                    f"model {self.model.name!r}: nothing that moves has mass, so it has no centre of mass"
+                )
+        elif call.checked:
+            nothing = call.library.to_numpy(call.inertia)[..., 0].sum(axis=-1) == 0.0
+            if nothing.any():
+                where = f" {rows_named(nothing, 0)}" if nothing.ndim else ""
+                raise NumericalError(f"inertia: nothing that moves has mass{where}, so there is no centre of mass")
 
     def singularity(self) -> str | None:
         """Why the mass matrix is singular at every state, naming the body, or None where it is not.

@@ -113,3 +113,46 @@ class KinematicQueries(Core):
         """
         given = {"q": q, "qd": qd, "qdd": qdd, "V0": V0, "dV0": dV0}
         return cast(Array, self._ask("link_acceleration", given, out, link=link, frame=frame, classical=classical))
+
+    @query
+    def link_velocity_gradient(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        link: str | int,
+        *,
+        frame: Frame = "world_aligned",
+        V0: ArrayLike | None = None,
+        out: tuple[Array, Array] | None = None,
+    ) -> tuple[Array, Array]:
+        """(dV/dq, dV/dqd), each (..., 6, nv), of `link_velocity` in the same frame.
+
+        With respect to q on the tangent space (`model.integrate`). dV/dqd is `jacobian`. Where `frame` is "body" or
+        "world_aligned" the frame moves with the coordinates, and that is part of the derivative.
+        """
+        given = {"q": q, "qd": qd, "V0": V0}
+        found = self._ask("link_velocity_gradient", given, out, link=link, frame=frame)
+        return cast(tuple[Array, Array], found)
+
+    @query
+    def link_acceleration_gradient(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        qdd: ArrayLike,
+        link: str | int,
+        *,
+        frame: Frame = "world_aligned",
+        classical: bool = False,
+        V0: ArrayLike | None = None,
+        dV0: ArrayLike | None = None,
+        out: tuple[Array, Array, Array] | None = None,
+    ) -> tuple[Array, Array, Array]:
+        """(dA/dq, dA/dqd, dA/dqdd), each (..., 6, nv), of `link_acceleration` in the same frame.
+
+        With respect to q on the tangent space (`model.integrate`). dA/dqdd is `jacobian`, of the frame "world_aligned"
+        where the classical acceleration is asked for in the frame "world".
+        """
+        given = {"q": q, "qd": qd, "qdd": qdd, "V0": V0, "dV0": dV0}
+        found = self._ask("link_acceleration_gradient", given, out, link=link, frame=frame, classical=classical)
+        return cast(tuple[Array, Array, Array], found)

@@ -222,10 +222,15 @@ class _QuickQuery(Quick):
         return int(value) if words is None else words.index(value)
 
     def remember(self, answers: Answers, given: Mapping[str, Any]) -> None:
-        """Have calls with inertias answered that were found to leave a mass matrix with an inverse, and no others."""
+        """Have calls with inertias answered that were found to have mass, or to leave a mass matrix with an inverse,
+        and no others."""
         array = np.array(given["inertia"], self._dtype)  # what is judged is what is kept
         every = array.astype(np.float64, copy=False).reshape(-1, *array.shape[-2:])
-        if not self.__self__._judge.singular(every).any():
+        if "mass" in self._question.needs:
+            impossible = every[..., 0].sum(axis=-1) == 0.0
+        else:
+            impossible = self.__self__._judge.singular(every)
+        if not impossible.any():
             answers.know(array)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -42,6 +43,7 @@ from robodyn.sweeps import (
     BodyOutput,
     ColumnOutput,
     DofOutput,
+    FieldOutput,
     Inward,
     LinkColumnOutput,
     LinkOutput,
@@ -109,6 +111,9 @@ def output_shape(
         return output.shape
     if isinstance(output, LinkOutput):
         return (*(() if output.of_link else (len(model.link_names),)), *output.shape)
+    if isinstance(output, FieldOutput):
+        shape = (model.n_bodies, *output.shape)
+        return (math.prod(shape),) if output.flat else shape
     if isinstance(output, ColumnOutput):
         return (model.nv, output.rows) if output.transposed else (output.rows, model.nv)
     if isinstance(output, LinkColumnOutput):
@@ -341,6 +346,9 @@ class Trace:
             links = (self.link,) if output.of_link else range(len(self.model.link_names))
             scalars = [s for link in links for s in flatten(self.fields[output.field, ("link", link), None])]
             return (*(() if output.of_link else (len(links),)), *output.shape), scalars
+        if isinstance(output, FieldOutput):
+            values = (self._get(output.field, i, None) for i in range(self.model.n_bodies))
+            return output_shape(self.model, output), [scalar for value in values for scalar in flatten(value)]
         if isinstance(output, PairOutput):
             return self._pair_output(output)
         if isinstance(output, BodyOutput | LinkColumnOutput):

@@ -299,7 +299,7 @@ class CpuEngine(Engine):
         inputs = [Input(question.arrays.index(name), shapes[name]) for name in first.inputs]
         outputs = [output_shape(self.model, output) for output in task.outputs.values()]
         forces = joint_force_steps(self.model, question, first.inputs, joint_forces)
-        known = "inverse" in question.needs and "inertia" in first.inputs
+        known = bool(question.needs) and "inertia" in first.inputs
         whole = None not in found
         if set(first.inputs) != set(calls.arrays) or not answers_can_be(
             self.dtype, inputs, outputs, kernels, len(forces)
