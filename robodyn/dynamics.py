@@ -38,7 +38,7 @@ from robodyn.queries.quick import changing
 from robodyn.queries.rest import RestQueries
 from robodyn.queries.second_order import SecondOrderQueries
 from robodyn.questions import QUESTIONS, plain_questions
-from robodyn.sweeps import PER_BODY, PER_VELOCITY
+from robodyn.sweeps import PER_BODY, PER_VELOCITY, POINT
 
 if TYPE_CHECKING:
     from robodyn.engines.cpu.generated import GeneratedCode
@@ -125,6 +125,7 @@ class Dynamics(
             **dict.fromkeys(("q0", "q_des"), (model.nq,)),
             "qd0": (model.nv,),
             "gravity": (3,),
+            "point": (POINT,),
             "dt": (),
         }
         if when == "eager":
