@@ -21,7 +21,7 @@ from robodyn.engines.gpu.options import GpuOptions
 from robodyn.engines.gpu.rolled_kernels import rolled_kernels
 from robodyn.engines.gpu.source import SHARED_BYTES, KernelSource
 from robodyn.engines.gpu.staging import Staging
-from robodyn.engines.gpu.unrolled_kernels import marching_kernel, unrolled_kernel
+from robodyn.engines.gpu.unrolled_kernels import marching_kernel, unrollable, unrolled_kernel
 from robodyn.engines.protocol import Engine, Explanation
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.errors import ArgumentError, UnavailableError
@@ -377,7 +377,8 @@ class GpuEngine(Engine):
         """The one kernel of a task that is one program or nothing."""
         if (task, base) not in self._programs:
             found: tuple[Launch, ...] = ()
-            if self.model.n_bodies and self.options.kernel in ("auto", "unrolled"):
+            asked = self.options.kernel in ("auto", "unrolled")
+            if self.model.n_bodies and asked and (isinstance(task, StepGradient) or unrollable(self.model, task)):
                 found = self._launched(lambda: [unrolled_kernel(self.model, task, self.dtype, base)])
             self._programs[task, base] = Plan(Variant("unrolled"), found, {}) if found else None
         return self._programs[task, base]
