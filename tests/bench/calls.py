@@ -385,8 +385,8 @@ def page(found: list[Timed], about: dict[str, str]) -> str:
         "Pinocchio's time, or all of it where that is at most 0.6 us or links are listed; for an arm 1.5 us where it",
         "has no such call, or 0.6 of its call without what is given besides, 3 us for `external_force`, and 10 us for",
         "lists and the other precision. `batch`: a state of a batch of 4,096 on one thread, where Pinocchio has the",
-        "call; `C++`: Pinocchio's call less the same for a robot of one joint, which is the cost of calling from Python.",
-        "See [engines](../engines.md).",
+        "call; `C++`: Pinocchio's call less the same for a robot of one joint, the cost of calling from Python. See",
+        "[engines](../engines.md).",
     ]
     return page_of("Calls from Python", text, about, notes(found), tables(found))
 
