@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from robodyn.builders.mjcf import load_mjcf
     from robodyn.builders.pinocchio import from_pinocchio
     from robodyn.builders.random_tree import random_tree
+    from robodyn.builders.sdf import load_sdf
     from robodyn.builders.urdf import read_urdf
     from robodyn.conventions.converter import converter
     from robodyn.conventions.order import JointOrder
@@ -60,6 +61,7 @@ _HOME = {
     "from_pinocchio": "builders.pinocchio",
     "load": "builders.every",
     "load_mjcf": "builders.mjcf",
+    "load_sdf": "builders.sdf",
     "load_urdf": "builders.load",
     "random_tree": "builders.random_tree",
     "read_urdf": "builders.urdf",
@@ -100,6 +102,7 @@ __all__ = [
     "inertial_parameters",
     "load",
     "load_mjcf",
+    "load_sdf",
     "load_urdf",
     "random_tree",
     "read_urdf",

@@ -1,0 +1,123 @@
+"""Drake's reading of an SDF file beside ours: the same robot, at random states, in Drake's coordinates.
+
+Drake is not installed by the extra `test`: who has its wheel, in a folder on PYTHONPATH, has these tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import robodyn as rd
+
+DOWN = (0.0, 0.0, -9.81)
+"""Drake's gravity, whatever a file says."""
+
+
+def plant_of(source: str | Path) -> Any:
+    """Drake's plant of SDF, a path or a text; raises RuntimeError for what Drake does not read."""
+    from pydrake.multibody.parsing import Parser
+    from pydrake.multibody.plant import MultibodyPlant
+
+    logging.getLogger("drake").setLevel(logging.ERROR)
+    plant = MultibodyPlant(0.0)
+    parser = Parser(plant)
+    if isinstance(source, Path):
+        parser.AddModels(str(source))
+    else:
+        parser.AddModelsFromString(source, "sdf")
+    plant.Finalize()
+    return plant
+
+
+def errors(source: str | Path, model: rd.Model, states: int = 3, seed: int = 0) -> dict[str, float]:
+    """The largest differences, relative to the largest number: inverse dynamics, mass matrix, gravity, poses of all
+    links and frames' bodies, positions of floating bases among them, and the residual of forward dynamics."""
+    print(f"seed {seed}")
+    plant = plant_of(source)
+    context, dyn, rng = plant.CreateDefaultContext(), rd.Dynamics(model, engine="reference"), np.random.default_rng(seed)
+    way, found = rd.converter(model, "drake", joint_names=_joint_names(plant, model)), {}
+    assert (plant.num_positions(), plant.num_velocities()) == (way.nq, way.nv)
+    for _ in range(states):
+        q = model.random_configuration(rng)
+        qd, qdd = rng.uniform(-1.0, 1.0, (2, model.nv))
+        plant.SetPositions(context, way.q_to(q))
+        plant.SetVelocities(context, way.v_to(q, qd))
+        _note(found, "FK", *_poses(plant, context, model, dyn.forward_kinematics(q)))
+        if not model.nv:
+            continue
+        tau, H = dyn.inverse_dynamics(q, qd, qdd), dyn.mass_matrix(q)
+        forces = plant.MakeMultibodyForces(plant) if hasattr(plant, "MakeMultibodyForces") else _forces(plant)
+        plant.CalcForceElementsContribution(context, forces)
+        gravity = plant.CalcGravityGeneralizedForces(context)
+        forces.SetZero()
+        forces.mutable_generalized_forces()[:] = gravity
+        _note(found, "ID", way.tau_to(q, tau), plant.CalcInverseDynamics(context, way.a_to(q, qd, qdd), forces))
+        _note(found, "H", way.mass_matrix_to(q, H), plant.CalcMassMatrix(context))
+        _note(found, "gravity", way.tau_to(q, dyn.gravity_force(q)), -gravity)
+        if dyn.singularity() is None:
+            _note(found, "FD", dyn.inverse_dynamics(q, qd, dyn.forward_dynamics(q, qd, tau)), tau)
+    return found
+
+
+def _forces(plant: Any) -> Any:
+    from pydrake.multibody.tree import MultibodyForces
+
+    return MultibodyForces(plant)
+
+
+def _name(plant: Any, part: Any, several: bool) -> str:
+    """Our name of a joint or body of Drake's: without the name of the only model."""
+    instance = plant.GetModelInstanceName(part.model_instance())
+    if not several:
+        instance = "::".join(instance.split("::")[1:])
+    return f"{instance}::{part.name()}" if instance else part.name()
+
+
+def _several(plant: Any) -> bool:
+    from pydrake.multibody.tree import BodyIndex
+
+    models = {plant.GetModelInstanceName(plant.get_body(BodyIndex(i)).model_instance()) for i in range(1, plant.num_bodies())}
+    return len({each.split("::")[0] for each in models}) > 1
+
+
+def _joint_names(plant: Any, model: rd.Model) -> list[str]:
+    """Our joints in the order of Drake's coordinates."""
+    from pydrake.multibody.tree import JointIndex
+
+    names = []
+    joints = [plant.get_joint(JointIndex(i)) for i in range(plant.num_joints())]
+    for joint in sorted(joints, key=lambda each: each.velocity_start()):
+        name = _name(plant, joint, _several(plant))
+        if joint.num_velocities():
+            names += [name] if name in model.joint_names else [f"{name}/{k + 1}" for k in range(joint.num_velocities())]
+    return names
+
+
+def _poses(plant: Any, context: Any, model: rd.Model, poses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Poses of all links, ours and theirs."""
+    from pydrake.multibody.tree import BodyIndex
+
+    several, ours, theirs = _several(plant), [], []
+    for i in range(1, plant.num_bodies()):
+        body = plant.get_body(BodyIndex(i))
+        ours.append(poses[model.link_names.index(_name(plant, body, several))])
+        theirs.append(plant.EvalBodyPoseInWorld(context, body).GetAsMatrix4())
+    return np.array(ours), np.array(theirs)
+
+
+def _note(found: dict[str, float], name: str, got: Any, wanted: Any) -> None:
+    error = float(np.abs(got - wanted).max(initial=0.0) / max(np.abs(wanted).max(initial=0.0), 1e-3))
+    found[name] = max(found.get(name, 0.0), np.inf if np.isnan(error) else error)
+
+
+@contextlib.contextmanager
+def unread() -> Iterator[None]:
+    """Around `plant_of`, where Drake's refusal is an answer."""
+    with contextlib.suppress(RuntimeError):
+        yield
