@@ -40,7 +40,11 @@ def errors(source: str | Path, model: rd.Model, states: int = 3, seed: int = 0) 
     links and frames' bodies, positions of floating bases among them, and the residual of forward dynamics."""
     print(f"seed {seed}")
     plant = plant_of(source)
-    context, dyn, rng = plant.CreateDefaultContext(), rd.Dynamics(model, engine="reference"), np.random.default_rng(seed)
+    context, dyn, rng = (
+        plant.CreateDefaultContext(),
+        rd.Dynamics(model, engine="reference"),
+        np.random.default_rng(seed),
+    )
     way, found = rd.converter(model, "drake", joint_names=_joint_names(plant, model)), {}
     assert (plant.num_positions(), plant.num_velocities()) == (way.nq, way.nv)
     for _ in range(states):
@@ -82,7 +86,9 @@ def _name(plant: Any, part: Any, several: bool) -> str:
 def _several(plant: Any) -> bool:
     from pydrake.multibody.tree import BodyIndex
 
-    models = {plant.GetModelInstanceName(plant.get_body(BodyIndex(i)).model_instance()) for i in range(1, plant.num_bodies())}
+    models = {
+        plant.GetModelInstanceName(plant.get_body(BodyIndex(i)).model_instance()) for i in range(1, plant.num_bodies())
+    }
     return len({each.split("::")[0] for each in models}) > 1
 
 
@@ -93,10 +99,19 @@ def _joint_names(plant: Any, model: rd.Model) -> list[str]:
     names = []
     joints = [plant.get_joint(JointIndex(i)) for i in range(plant.num_joints())]
     for joint in sorted(joints, key=lambda each: each.velocity_start()):
-        name = _name(plant, joint, _several(plant))
         if joint.num_velocities():
-            names += [name] if name in model.joint_names else [f"{name}/{k + 1}" for k in range(joint.num_velocities())]
+            names += _ours(_name(plant, joint, _several(plant)), joint, model)
     return names
+
+
+def _ours(name: str, joint: Any, model: rd.Model) -> list[str]:
+    """Our joints for one of theirs, which there has the model of its child."""
+    own = joint.name()
+    found = [each for each in model.joint_names if each in (name, own) or each.endswith(f"::{own}")]
+    found = [name] if name in found else found
+    if not found:
+        found = [each for each in model.joint_names if each.rpartition("/")[0] in (name, own)]
+    return found
 
 
 def _poses(plant: Any, context: Any, model: rd.Model, poses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

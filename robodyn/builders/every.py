@@ -17,20 +17,19 @@ from robodyn.model import Model
 
 _ROOT = re.compile(rb"<([A-Za-z_][\w.:-]*)[\s/>]")
 _COMMENT = re.compile(rb"<!--.*?-->|<\?.*?\?>", re.DOTALL)
-_ALLOWED = "URDF (<robot>), MJCF (<mujoco>), a mujoco.MjModel or MjSpec, a pinocchio.Model, or a robot object"
 
 
 def load(source: Any, **options: Any) -> Model:
     """Load a robot, whatever it is written in.
 
     Args:
-        source: a path, XML text, bytes or an open file of URDF or MJCF, told apart by their root elements; a
+        source: a path, XML text, bytes or an open file of URDF, MJCF or SDF, told apart by their root elements; a
             `mujoco.MjModel` or `MjSpec`; a `pinocchio.Model`; a robot object of urdfpy, urchin or yourdfpy; or a
-            `robodyn.Model`, which is returned as it is. Never xacro, which can read the machine.
-        options: those of the function that reads it: `load_urdf`, `load_mjcf` or `from_pinocchio`.
+            `robodyn.Model`, which is returned as it is. Never xacro, which can read the machine: see `load_xacro`.
+        options: those of the function that reads it: `load_urdf`, `load_mjcf`, `load_sdf` or `from_pinocchio`.
 
     Raises:
-        LoadError: not a usable robot, or of a format that is not read; names it.
+        LoadError: not a usable robot, or xacro.
         ArgumentError: an option that the format has not, or a source of no such kind.
         UnavailableError: the format needs a library that is not installed.
     """
@@ -49,7 +48,7 @@ def load(source: Any, **options: Any) -> Model:
         if ".xacro" in suffixes:
             raise LoadError(
                 f"the file {quoted(os.fsdecode(path))} is xacro, which can read the machine and is never run by load; "
-                "expand it first (xacro FILE > robot.urdf)"
+                "load_xacro does (robodyn COMMAND --xacro), or expand it first (xacro FILE > robot.urdf)"
             )
         if suffixes[-1:] == [".mjb"]:
             return _by("load_mjcf", source, options)
@@ -60,13 +59,14 @@ def load(source: Any, **options: Any) -> Model:
     if root == "mujoco":
         return _by("load_mjcf", source if text is not None or exact.is_a(source, os.PathLike) else data, options)
     if root == "sdf":
-        raise LoadError(f"the robot is written in SDF, which is not read yet; wanted {_ALLOWED}")
+        return _by("load_sdf", data if text is None and not exact.is_a(source, os.PathLike) else source, options)
     return _by("load_urdf", data if text is None and not exact.is_a(source, os.PathLike) else source, options)
 
 
 _READERS = {
     "load_urdf": "robodyn.builders.load",
     "load_mjcf": "robodyn.builders.mjcf",
+    "load_sdf": "robodyn.builders.sdf",
     "from_pinocchio": "robodyn.builders.pinocchio",
 }
 """Where the functions are, imported when they are asked."""

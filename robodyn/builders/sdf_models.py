@@ -42,8 +42,9 @@ class Body:
 
 @dataclass(slots=True)
 class Edge:
-    """A joint between two frames: `parent`, `child` and its own, once they are found; `leaders`: names of the joints
-    that its axes mimic, with the numbers of their axes."""
+    """A joint between two frames, `parent` and `child`, once they are found. `from_parent`, `from_child`: its own frame
+    on either side: one frame where it is a joint of SDF; two, which coordinate zero brings together, where it is Drake's.
+    `leaders`: names of the joints that its axes mimic, with the numbers of their axes."""
 
     name: str
     part: JointPart
@@ -53,6 +54,8 @@ class Edge:
     axes_in: list[int] = field(default_factory=list)
     parent: int = WORLD
     child: int = WORLD
+    from_parent: int = WORLD
+    from_child: int = WORLD
     leaders: list[tuple[str, int] | None] = field(default_factory=list)
 
 
@@ -271,9 +274,11 @@ class _Reader:
             subject, line = f"joint {quoted(part.name)}", part.line
             edge.parent = WORLD if part.parent == "world" else frames.find(scope, part.parent, subject, line)
             edge.child = frames.find(scope, part.child, subject, line)
+            drakes = part.type == "planar"
+            edge.from_parent, edge.from_child = (edge.parent, edge.child) if drakes else (edge.node, edge.node)
             for axis in part.axes:
                 where = axis.expressed_in
-                edge.axes_in.append(frames.find(scope, where, subject, line) if where else edge.node)
+                edge.axes_in.append(frames.find(scope, where, subject, line) if where else edge.from_child)
                 edge.leaders.append(self._leader(axis, scope, subject, line))
 
     def _leader(self, axis: Axis, scope: Scope, subject: str, line: int | None) -> tuple[str, int] | None:
@@ -296,7 +301,8 @@ class _Reader:
 
 def _first_link(model: Element) -> str:
     """The link that stands for a model: its first one, or the first of its first nested model."""
-    path, at = [], model
+    path: list[str] = []
+    at = model
     while True:
         links = [child for child in at.children if child.tag == "link"]
         if links:

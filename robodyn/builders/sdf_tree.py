@@ -168,12 +168,13 @@ class _Tree:
         ends = [frames.body(end) for end in (edge.parent, edge.child)]
         turned = ends[0] != start
         near, far = reversed(ends) if turned else ends
-        from_near, from_far = frames.relative(edge.node, near), frames.relative(edge.node, far)
+        sides = (edge.from_child, edge.from_parent) if turned else (edge.from_parent, edge.from_child)
+        from_near, from_far = (frames.relative(side, end) for side, end in zip(sides, (near, far), strict=True))
         parent, child = (_ROOT if end == WORLD else self._body[end].link.name for end in (near, far))
         if not part.axes:
             return [Joint(edge.name, "fixed", parent, child, _pose(frames.relative(far, near)), line=part.line)], []
         axes: list[Vector3] = [
-            rotate(frames.relative(edge.node, where).E, axis.xyz)
+            rotate(frames.relative(edge.from_child, where).E, axis.xyz)
             for axis, where in zip(part.axes, edge.axes_in, strict=True)
         ]
         to_far = from_far.inverse() if from_far is not IDENTITY else IDENTITY
