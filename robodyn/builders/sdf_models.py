@@ -43,7 +43,7 @@ class Body:
 @dataclass(slots=True)
 class Edge:
     """A joint between two frames, `parent` and `child`, once they are found. `from_parent`, `from_child`: its own frame
-    on either side: one frame where it is a joint of SDF; two, which coordinate zero brings together, where it is Drake's.
+    on either side: one where it is a joint of SDF; two, which coordinate zero brings together, where it is Drake's.
     `leaders`: names of the joints that its axes mimic, with the numbers of their axes."""
 
     name: str

@@ -16,9 +16,12 @@ from robodyn.builders.elements import parse_xml
 from robodyn.builders.foreign import foreign
 from robodyn.builders.load import load_urdf
 from robodyn.builders.sources import is_xml_text, read_source
-from robodyn.errors import ArgumentError, UnavailableError
-from robodyn.messages import brief, quoted
+from robodyn.errors import ArgumentError, LoadError, UnavailableError
+from robodyn.messages import brief, printable, quoted, shortened
 from robodyn.model import Model
+
+_SHOWN = 300
+"""So many characters of what xacro says are shown."""
 
 _ONE_AT_A_TIME = threading.Lock()
 """xacro keeps its state in its modules."""
@@ -42,8 +45,8 @@ def load_xacro(
     Args:
         path: of the file.
         args: values of its `<xacro:arg>`, by name.
-        package_dirs: where `$(find package)` looks: folders that have packages in them, at any depth, or the folders of
-            packages by name. After those: the folders above the file, ROS_PACKAGE_PATH, and ROS where it is installed.
+        package_dirs: where `$(find package)` looks: folders that have packages in them, or the folders of packages by
+            name. After those: the folders above the file, ROS_PACKAGE_PATH, and ROS where it is installed.
         base: as of `load_urdf`, and so are the others.
         mimic: as of `load_urdf`.
         strict: as of `load_urdf`.
@@ -62,8 +65,17 @@ def load_xacro(
     with foreign("the path"):
         file = Path(os.fsdecode(path)).absolute()
     parse_xml(read_source(file), "robot", frozenset(), lambda element: None)
-    with _finding(_finder(file, package_dirs)) as xacro, foreign(f"the xacro {quoted(str(file))}"):
-        expanded = xacro.process_file(str(file), mappings=given, verbosity=0).toxml()
+    packages = _Packages(file, package_dirs)
+    with _finding(packages.find) as xacro:
+        try:
+            expanded = xacro.process_file(str(file), mappings=given, verbosity=0).toxml()
+        except MemoryError as error:
+            raise UnavailableError(f"cannot expand {quoted(str(file))}: there is not enough memory") from error
+        except Exception as error:  # xacro's own, and whatever the expressions of the file raise
+            why = packages.lacking or " ".join(str(error).split()) or exact.type_name(error)
+            raise LoadError(
+                f"cannot expand the xacro {quoted(str(file))}: {shortened(printable(why), _SHOWN)}"
+            ) from None
     return load_urdf(expanded, base=base, mimic=mimic, strict=strict, gravity=gravity)
 
 
@@ -81,28 +93,40 @@ def _args(args: Any) -> dict[str, str]:
         }
 
 
-def _finder(file: Path, package_dirs: Any) -> Callable[[str], str]:
-    """What finds packages for one file."""
-    try:
-        from xacrodoc.packages import PackageFinder
-    except ImportError as error:
-        raise UnavailableError(
-            f"load_xacro: xacrodoc cannot be imported here ({error}): pip install 'robodyn[xacro]'"
-        ) from error
-    finder = PackageFinder()
-    finder.walk_up_from(file)
-    if exact.is_a(package_dirs, Mapping):
-        with foreign("package_dirs"):
-            finder.update_package_cache({str(name): _folder(each) for name, each in package_dirs.items()})
-    elif exact.is_a(package_dirs, str, bytes, os.PathLike) or not exact.is_a(package_dirs, Iterable):
-        raise ArgumentError(f"package_dirs: got {brief(package_dirs)}; wanted several folders, or folders by name")
-    else:
-        with foreign("package_dirs"):
-            folders = [_folder(each) for each in package_dirs]
-        if folders:
-            finder.look_in(folders)
-    find: Callable[[str], str] = finder.get_path
-    return find
+class _Packages:
+    """Where packages are, for one file. `lacking`: what is to be said of the one that was not found."""
+
+    def __init__(self, file: Path, package_dirs: Any) -> None:
+        try:
+            from xacrodoc.packages import PackageFinder, PackageNotFoundError
+        except ImportError as error:
+            raise UnavailableError(
+                f"load_xacro: xacrodoc cannot be imported here ({error}): pip install 'robodyn[xacro]'"
+            ) from error
+        self._finder, self._none, self.lacking = PackageFinder(), PackageNotFoundError, ""
+        self._finder.walk_up_from(file)
+        self._folders: list[str] = []
+        if exact.is_a(package_dirs, Mapping):
+            with foreign("package_dirs"):
+                self._finder.update_package_cache({str(name): _folder(each) for name, each in package_dirs.items()})
+        elif exact.is_a(package_dirs, str, bytes, os.PathLike) or not exact.is_a(package_dirs, Iterable):
+            raise ArgumentError(f"package_dirs: got {brief(package_dirs)}; wanted several folders, or folders by name")
+        else:
+            with foreign("package_dirs"):
+                self._folders = [_folder(each) for each in package_dirs]
+            if self._folders:
+                self._finder.look_in(self._folders)
+
+    def find(self, package: str) -> str:
+        """The folder of a package: one that says so (package.xml), or of that name."""
+        try:
+            return str(self._finder.get_path(package))
+        except self._none:
+            for folder in self._folders:
+                if (Path(folder) / package).is_dir():
+                    return str(Path(folder) / package)
+            self.lacking = f"there is no package {quoted(package)}; say where by package_dirs"
+            raise
 
 
 def _folder(given: Any) -> str:

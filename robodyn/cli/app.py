@@ -39,7 +39,7 @@ Base = Annotated[
     str | None,
     typer.Option(
         metavar="fixed|floating",
-        help="How the root link is held: fixed if not given; MJCF, which has no such option, and SDF say it themselves.",
+        help="How the root link is held; if not given, as MJCF and SDF say, and fixed of URDF.",
     ),
 ]
 Mimic = Annotated[
@@ -114,7 +114,7 @@ def _common(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Rigid-body dynamics of robots: inspect files of URDF, MJCF and SDF, and compute inverse and forward dynamics and gradients.
+    """Rigid-body dynamics of robots: inspect robot files, and compute inverse and forward dynamics and gradients.
 
     SI units and radians throughout. Each command explains itself: robodyn COMMAND --help.
     """
