@@ -37,7 +37,7 @@ def plant_of(source: str | Path) -> Any:
 
 def errors(source: str | Path, model: rd.Model, states: int = 3, seed: int = 0) -> dict[str, float]:
     """The largest differences, relative to the largest number: inverse dynamics, mass matrix, gravity, poses of all
-    links and frames' bodies, positions of floating bases among them, and the residual of forward dynamics."""
+    links and frames, and the residual of forward dynamics."""
     print(f"seed {seed}")
     plant = plant_of(source)
     context, dyn, rng = (
@@ -115,14 +115,17 @@ def _ours(name: str, joint: Any, model: rd.Model) -> list[str]:
 
 
 def _poses(plant: Any, context: Any, model: rd.Model, poses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Poses of all links, ours and theirs."""
-    from pydrake.multibody.tree import BodyIndex
+    """Poses of all links and frames that have names, ours and theirs."""
+    from pydrake.multibody.tree import FrameIndex
 
     several, ours, theirs = _several(plant), [], []
-    for i in range(1, plant.num_bodies()):
-        body = plant.get_body(BodyIndex(i))
-        ours.append(poses[model.link_names.index(_name(plant, body, several))])
-        theirs.append(plant.EvalBodyPoseInWorld(context, body).GetAsMatrix4())
+    for i in range(1, plant.num_frames()):
+        frame = plant.get_frame(FrameIndex(i))
+        name = _name(plant, frame, several)
+        if name in model.link_names and not frame.name().startswith("__"):
+            ours.append(poses[model.link_names.index(name)])
+            theirs.append(frame.CalcPoseInWorld(context).GetAsMatrix4())
+    assert len(ours) >= plant.num_bodies() - 1
     return np.array(ours), np.array(theirs)
 
 

@@ -61,11 +61,13 @@ class Edge:
 
 @dataclass(slots=True)
 class SdfFile:
-    """What a file holds: bodies and joints in the file's order, the frames, gravity where a world names it."""
+    """What a file holds: bodies and joints in the file's order, what its `<frame>` elements are called and where they
+    are, the frames of all that, gravity where a world names it."""
 
     name: str
     bodies: list[Body]
     edges: list[Edge]
+    marks: list[tuple[Link, int]]
     frames: Frames
     gravity: tuple[float, float, float] | None
 
@@ -103,6 +105,8 @@ class _Reader:
         self._frames = Frames()
         self._bodies: list[Body] = []
         self._edges: list[Edge] = []
+        self._marks: list[tuple[Link, int]] = []
+        self._first: set[int] = set()
         self._joints: dict[tuple[int, str], Edge] = {}
 
     def read(self, root: Element, tops: list[Element], wanted: str | None) -> SdfFile:
@@ -128,7 +132,7 @@ class _Reader:
             self._parts([each for each in elements if each.tag in ("frame", "joint")], world, False)
         self._finish(world)
         name = models[0].attributes["name"].strip() if len(models) == 1 else name
-        return SdfFile(name, self._bodies, self._edges, self._frames, gravity)
+        return SdfFile(name, self._bodies, self._edges, self._marks, self._frames, gravity)
 
     def _world(self, element: Element) -> tuple[str, tuple[float, float, float], list[Element]]:
         """Name, gravity and parts of a world."""
@@ -198,16 +202,20 @@ class _Reader:
                 self._frame(element, scope)
             elif element.tag in ("joint", "drake:joint"):
                 self._joint(element, scope, static)
-            if max(len(self._bodies), len(self._edges)) > MAX_LINKS:
+            if max(len(self._bodies) + len(self._marks), len(self._edges)) > MAX_LINKS:
                 raise LoadError(f"the robot has more than {MAX_LINKS} links or joints, the most that are read")
 
     def _add(self, scope: Scope, name: str, node: int, subject: str, line: int | None) -> None:
         """A name for a frame. Until version 1.6 a joint could be called like a link, which the name then means."""
+        first = subject.startswith(("link", "model"))
         if name in scope.names:
-            if self._version >= (1, 7) or subject.startswith(("link", "model")):
+            if self._version >= (1, 7) or (first and scope.names[name] in self._first):
                 raise LoadError(f"{subject}{at_line(line)}: the name is that of something else; give another")
-            return
+            if not first:
+                return
         scope.names[name] = node
+        if first:
+            self._first.add(node)
 
     def _link(self, element: Element, scope: Scope, static: bool) -> None:
         name = name_of(element, "link")
@@ -233,6 +241,7 @@ class _Reader:
         holder = (scope, attached) if attached else scope.node
         self._frames.put(node, pose, (scope, relative_to) if relative_to else holder)
         self._frames.hold(node, holder)
+        self._marks.append((Link(self._frames.full_name(scope, name), line=element.line), node))
 
     def _joint(self, element: Element, scope: Scope, static: bool) -> None:
         subject = f"joint {quoted(element.attributes.get('name', ''))}"

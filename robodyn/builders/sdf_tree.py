@@ -89,7 +89,7 @@ class _Tree:
         self._file, self._edges, self._notes = file, edges, notes
         self._frames: Frames = file.frames
         self._body = {body.node: body for body in file.bodies}
-        self._links = {_ROOT} | {body.link.name for body in file.bodies}
+        self._links = {_ROOT} | {body.link.name for body in file.bodies} | {mark.name for mark, _ in file.marks}
         self._joints = {edge.name for edge in file.edges}
         self._axis_names: dict[tuple[str, int], str] = {}
         for edge in edges:
@@ -98,7 +98,8 @@ class _Tree:
                 self._axis_names[edge.name, k] = own
 
     def description(self, base: str | None) -> RobotDescription:
-        """Joints to the world first, then the file's, in its order; links that joints have between them come last."""
+        """Joints to the world first, then the file's, in its order. Behind the links come those that joints have
+        between them, and frames, which are links without mass."""
         at: dict[int, list[Edge]] = defaultdict(list)
         child_of_some = set()
         for edge in self._edges:
@@ -124,7 +125,9 @@ class _Tree:
             joints += made
             between += links
         bodies = [body.link for body in self._file.bodies]
-        return RobotDescription(self._file.name, (Link(_ROOT), *bodies, *between), tuple(joints))
+        joints += [self._mark(mark, node) for mark, node in self._file.marks]
+        marks = [mark for mark, _ in self._file.marks]
+        return RobotDescription(self._file.name, (Link(_ROOT), *bodies, *between, *marks), tuple(joints))
 
     def _walk(self, roots: list[int], at: dict[int, list[Edge]], reached: set[int], near: dict[int, int]) -> None:
         """Reach everything that hangs on some bodies; `near`: for every joint the body it is reached from."""
@@ -159,6 +162,16 @@ class _Tree:
         name = self._unused(body.link.name, self._joints)
         return Joint(name, "floating", _ROOT, body.link.name, line=body.link.line)
 
+    def _mark(self, mark: Link, node: int) -> Joint:
+        body = self._frames.body(node)
+        name = self._unused(f"{mark.name}/fixed", self._joints)
+        return Joint(
+            name, "fixed", self._name(body), mark.name, _pose(self._frames.relative(node, body)), line=mark.line
+        )
+
+    def _name(self, body: int) -> str:
+        return _ROOT if body == WORLD else self._body[body].link.name
+
     def _made(self, edge: Edge, start: int) -> tuple[list[Joint], list[Link]]:
         """Joints for one of the file, from the body that it is reached from to the other, and links between them.
 
@@ -170,7 +183,7 @@ class _Tree:
         near, far = reversed(ends) if turned else ends
         sides = (edge.from_child, edge.from_parent) if turned else (edge.from_parent, edge.from_child)
         from_near, from_far = (frames.relative(side, end) for side, end in zip(sides, (near, far), strict=True))
-        parent, child = (_ROOT if end == WORLD else self._body[end].link.name for end in (near, far))
+        parent, child = self._name(near), self._name(far)
         if not part.axes:
             return [Joint(edge.name, "fixed", parent, child, _pose(frames.relative(far, near)), line=part.line)], []
         axes: list[Vector3] = [
