@@ -37,12 +37,12 @@ class Element:
         self.line = line
         self.children: list[Element] = []
         self.has_text = False
-        self.pieces: list[str] = []
+        self.pieces: list[str] | None = None
 
     @property
     def text(self) -> str:
         """What stands between its tags, without blanks around it; "" where texts were not asked for."""
-        return "".join(self.pieces).strip(" \t\r\n")
+        return "".join(self.pieces or ()).strip(" \t\r\n")
 
 
 def parse_xml(
@@ -136,7 +136,10 @@ class _Reader(DefusedExpatParser):  # type: ignore[misc]
         if self._open and not self._skipped and not data.isspace():
             self._open[-1].has_text = True
             if self._texts and self._open[-1].tag not in self._opaque:
-                self._open[-1].pieces.append(data)
+                pieces = self._open[-1].pieces
+                if pieces is None:
+                    pieces = self._open[-1].pieces = []
+                pieces.append(data)
 
     def end_element(self, name: str) -> None:
         """Close an element and hand it on: to its parent, or to `take` where the parent is the root."""

@@ -15,7 +15,7 @@ from robodyn.spatial import IDENTITY, Transform
 WORLD = 0
 """The frame that all others end in."""
 
-_NEAR = 8
+_NEAR = 4
 """A frame so few steps above two others is found without going through the world, which costs digits."""
 
 
@@ -131,9 +131,14 @@ class Frames:
         """The transform from the frame `in_` to the frame `of`, at the poses of the file."""
         if of == in_:
             return IDENTITY
+        frames = self._frames
+        if frames[of].under == in_:
+            return frames[of].pose
+        if frames[in_].under == of:
+            return _back(frames[in_].pose)
         above_of, above_in = self._above(of), self._above(in_)
         common = next(node for node in above_of if node in above_in)
-        return compose(above_of[common], above_in[common].inverse() if above_in[common] is not IDENTITY else IDENTITY)
+        return compose(above_of[common], _back(above_in[common]))
 
     def in_world(self, node: int) -> Transform:
         """The transform from the world to a frame, at the poses of the file."""
@@ -197,6 +202,11 @@ class Frames:
 
     def _named(self, node: int) -> str:
         return f"{self._frames[node].subject}{at_line(self._frames[node].line)}"
+
+
+def _back(X: Transform) -> Transform:
+    """The inverse; that of the identity is itself, exactly."""
+    return IDENTITY if X is IDENTITY else X.inverse()
 
 
 def _known(named: int | tuple[Scope, str]) -> int:

@@ -303,7 +303,7 @@ class _Reader:
         found = self._joints.get((scope.node, name), found)
         if found is None:
             raise LoadError(f"{subject}{at_line(line)} mimics joint {quoted(name)}, which does not exist")
-        if number >= len(found.part.axes):
+        if number and number >= len(found.part.axes):
             raise LoadError(f"{subject}{at_line(line)} mimics joint {quoted(name)}, which has no such axis")
         return found.name, number
 

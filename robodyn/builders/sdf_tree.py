@@ -93,8 +93,8 @@ class _Tree:
         self._joints = {edge.name for edge in file.edges}
         self._axis_names: dict[tuple[str, int], str] = {}
         for edge in edges:
-            for k in range(len(edge.part.axes)):
-                own = edge.name if len(edge.part.axes) == 1 else self._unused(f"{edge.name}/{k + 1}", self._joints)
+            for k in range(max(1, len(edge.part.axes))):  # a fixed joint may be mimicked, too
+                own = edge.name if len(edge.part.axes) < 2 else self._unused(f"{edge.name}/{k + 1}", self._joints)
                 self._axis_names[edge.name, k] = own
 
     def description(self, base: str | None) -> RobotDescription:
