@@ -361,7 +361,8 @@ def test_defaults_of_sdf():
 def test_models_are_named_and_chosen():
     text = (
         '<sdf version="1.9"><world name="w"><include><uri>model://sun</uri></include>'
-        f'<model name="x">{link("a")}{link("b")}{joint("j", "a", "b")}</model><model name="y">{link("a")}</model></world></sdf>'
+        f'<model name="x">{link("a")}{link("b")}{joint("j", "a", "b")}</model>'
+        f'<model name="y">{link("a")}</model></world></sdf>'
     )
     with pytest.raises(rd.LoadError, match=r"model://sun.*is another file"):
         rd.load_sdf(text)
