@@ -124,6 +124,8 @@ class _Reader:
         models = self._chosen([each for each in elements if each.tag == "model"], wanted)
         if wanted is None:
             self._refuse_includes(elements)
+        if not models:
+            raise LoadError("the file holds no model; at least one is needed")
         world = Scope("", WORLD, 0)
         prefixed = len(models) > 1
         for element in models:
