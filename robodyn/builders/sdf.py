@@ -30,6 +30,7 @@ def load_sdf(
     source: str | bytes | os.PathLike[str] | IO[Any],
     model: str | None = None,
     base: Literal["fixed", "floating"] | None = None,
+    *,
     mimic: Literal["follow", "ignore"] = "follow",
     strict: bool = True,
     gravity: ArrayLike | None = None,

@@ -31,6 +31,7 @@ def load_xacro(
     path: str | os.PathLike[str],
     args: Mapping[str, Any] | None = None,
     package_dirs: Iterable[str | os.PathLike[str]] | Mapping[str, str | os.PathLike[str]] = (),
+    *,
     base: Literal["fixed", "floating"] = "fixed",
     mimic: Literal["follow", "ignore"] = "follow",
     strict: bool = True,

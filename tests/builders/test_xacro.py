@@ -96,10 +96,11 @@ def test_arguments_are_checked(path, tmp_path):
         ((path, {}, str(tmp_path)), "wanted several folders"),
         ((path, {}, [tmp_path / "none"]), "is no folder"),
         ((path, {}, {"p": 3}), "is no folder"),
-        ((path, {}, (), "free"), "base"),
     ):
         with pytest.raises(rd.ArgumentError, match=message):
             rd.load_xacro(*given)
+    with pytest.raises(rd.ArgumentError, match="base"):
+        rd.load_xacro(path, base="free")
     with pytest.raises(rd.LoadError, match="cannot read the file"):
         rd.load_xacro(tmp_path)
 
