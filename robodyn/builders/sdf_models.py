@@ -130,8 +130,14 @@ class _Reader:
         prefixed = len(models) > 1
         for element in models:
             self._model(element, world, prefixed, False)
+        beside = [each for each in elements if each.tag in ("frame", "joint")]
         if wanted is None:
-            self._parts([each for each in elements if each.tag in ("frame", "joint")], world, False)
+            self._parts(beside, world, False)
+        for each in beside if wanted is not None else ():
+            if each.tag == "joint":
+                message = "a joint between models, of which one alone is loaded; left out"
+                name = quoted(each.attributes.get("name", ""))
+                self._notes.gather("sdf-constraint", f"joint {name}", message, each.line)
         self._finish(world)
         name = models[0].attributes["name"].strip() if len(models) == 1 else name
         return SdfFile(name, self._bodies, self._edges, self._marks, self._frames, gravity)
