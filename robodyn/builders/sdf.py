@@ -35,7 +35,7 @@ def load_sdf(
     strict: bool = True,
     gravity: ArrayLike | None = None,
 ) -> Model:
-    """Load robots from SDF, of versions 1.0 to 1.12.
+    """Load robots from SDF, of versions 1.2 to 1.12.
 
     The root link is the world. Links that no joint holds float under it, by a joint with the link's name, unless their
     model is static. Names of nested models' parts are "nested::part", and so are all where a file has several models.

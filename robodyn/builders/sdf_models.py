@@ -16,7 +16,7 @@ from robodyn.errors import LoadError
 from robodyn.messages import near_misses, quoted
 from robodyn.spatial import IDENTITY
 
-_NEWEST = (1, 12)
+_OLDEST, _NEWEST = (1, 2), (1, 12)
 _VERSION = re.compile(r"1\.([0-9]{1,3})")
 _MODEL_ATTRIBUTES = frozenset({"name", "canonical_link", "placement_frame"})
 _MODEL_CHILDREN = frozenset({"pose", "static"})
@@ -78,7 +78,7 @@ def read_file(data: bytes, model: str | None, notes: Notes) -> SdfFile:
     Raises:
         LoadError: no SDF that can be used; names the element, what is there and what is allowed.
     """
-    opaque = IGNORED_TAGS | _CONSTRAINTS
+    opaque = IGNORED_TAGS - {"physics"} | _CONSTRAINTS
     tops: list[Element] = []
     root = parse_xml(data, "sdf", opaque, tops.append, texts=True)
     return _Reader(notes, _version(root, notes)).read(root, tops, model)
@@ -88,9 +88,10 @@ def _version(root: Element, notes: Notes) -> tuple[int, int]:
     survey(root, "sdf", NONE, frozenset({"version"}), notes)
     given = root.attributes.get("version", "").strip()
     found = _VERSION.fullmatch(given)
-    if not found:
-        raise LoadError(f"sdf{at_line(root.line)}: its version is {quoted(given)}; wanted one such as 1.7")
-    version = (1, int(found[1]))
+    version = (1, int(found[1]) if found else 0)
+    if version < _OLDEST:
+        wanted = f"wanted 1.{_OLDEST[1]} to 1.{_NEWEST[1]}"
+        raise LoadError(f"sdf{at_line(root.line)}: its version is {quoted(given)}; {wanted}")
     if version > _NEWEST:
         message = f"version {quoted(given)} of SDF is not known here; read as version 1.{_NEWEST[1]}"
         notes.add("version-not-known", "sdf", message, root.line)
@@ -149,6 +150,9 @@ class _Reader:
         parts = survey(
             element, subject, frozenset({"gravity"}), frozenset({"name"}), self._notes, repeated=repeated
         )  # fmt: skip
+        if self._version < (1, 6):  # where it was with what integrates
+            physics = [each for each in element.children if each.tag == "physics"]
+            parts = {each.tag: each for part in physics[:1] for each in part.children if each.tag == "gravity"} or parts
         gravity = self._values.vector(parts, "gravity", subject, (0.0, 0.0, -9.8))
         name = element.attributes.get("name", "").strip() or "world"
         return name, gravity, [each for each in element.children if each.tag in repeated]

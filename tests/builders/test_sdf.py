@@ -351,6 +351,9 @@ def test_defaults_of_sdf():
     world = '<sdf version="1.9"><world name="w">{}<model name="m"><link name="a"/></model></world></sdf>'
     assert np.array_equal(rd.load_sdf(world.format("")).gravity, [0, 0, -9.8])
     assert np.array_equal(rd.load_sdf(world.format("<gravity>0 1 -3</gravity>")).gravity, [0, 1, -3])
+    old = world.format("<physics><gravity>0 0 -1</gravity></physics>")
+    assert np.array_equal(rd.load_sdf(old.replace("1.9", "1.5")).gravity, [0, 0, -1])
+    assert np.array_equal(rd.load_sdf(old).gravity, [0, 0, -9.8])
     assert np.array_equal(rd.load_sdf(world.format(""), gravity=(1, 0, 0)).gravity, [1, 0, 0])
 
 
@@ -454,6 +457,7 @@ BROKEN = {
     "not well-formed": ('<sdf version="1.7"><model name="m">', "not well-formed XML"),
     "entities": ('<!DOCTYPE m [<!ENTITY a "b">]><sdf version="1.7"/>', "document type or entities"),
     "no version": ("<sdf/>", "its version is"),
+    "version 1.0": ('<sdf version="1.0"/>', "wanted 1.2 to 1.12"),
     "version 2": ('<sdf version="2.0"/>', 'its version is "2.0"'),
     "no links": (sdf(""), 'model "m" .*has no link'),
     "two worlds": ('<sdf version="1.7"><world name="a"/><world name="b"/></sdf>', "several worlds"),
