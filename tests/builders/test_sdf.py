@@ -125,6 +125,12 @@ def same(ours: rd.Model, theirs: rd.Model) -> None:
 
 WHOLE = {
     "kinds": chain(["revolute", "prismatic", "screw", "universal", "continuous", "fixed", "revolute"]),
+    "universal axes": sdf(
+        link("a"),
+        link("b", POSE),
+        joint("w", "world", "a", "fixed"),
+        joint("j", "a", "b", "universal", POSE, axis("1 2 0") + axis("0 0 1", tag="axis2")),
+    ),
     "axes in the model's frame": chain(["revolute", "prismatic", "revolute"], version="1.4"),
     "poses with a frame": sdf(
         link("a", POSE),

@@ -77,11 +77,9 @@ def joints(draw, name, parent, child, known, drake=False):
         where = draw(st.sampled_from(["", *known]))
         xyz = Node("xyz", {"expressed_in": where} if where else {}, text=draw(directions))
         children.append(Node("axis", {}, [xyz]))
-    if kind == "universal":  # Drake has these two axes alone
-        children += [
-            Node("axis", {}, [Node("xyz", text="1 0 0")]),
-            Node("axis2", {}, [Node("xyz", text="0 1 0")]),
-        ]
+    if kind == "universal":  # Drake wants axes that are perpendicular
+        one, other = draw(st.sampled_from([("1 0 0", "0 1 0"), ("1 2 0", "0 0 1"), ("0 -1 0", "2 0 1")]))
+        children += [Node("axis", {}, [Node("xyz", text=one)]), Node("axis2", {}, [Node("xyz", text=other)])]
     if kind == "screw":
         children.append(Node("thread_pitch", text=draw(st.sampled_from(["0.5", "-3", "7"]))))
     axes = [each for each in children if each.tag.startswith("axis")]
