@@ -102,7 +102,7 @@ def gravity_vector(gravity: ArrayLike) -> np.ndarray[Any, np.dtype[np.float64]]:
     return g.copy()
 
 
-def _after(second: Transform, first: Transform) -> Transform:
+def compose(second: Transform, first: Transform) -> Transform:
     """`second.after(first)`, which for the identity, the commonest of all, needs no arithmetic."""
     if first is IDENTITY:
         return second
@@ -178,15 +178,15 @@ def _merge_fixed(
             coupling = couplings.get(joint.name)
             welded_at = coupling.offset if coupling is not None and coupling.joint is None else None
             rows, to_child = _joint_frames(joint, welded_at)
-            X = _after(pose_transform(joint.origin), X_link)
+            X = compose(pose_transform(joint.origin), X_link)
             mover = body
             for part, (suffix, kind, step) in enumerate(rows):
                 name = _unused(joint.name + suffix, joint_names) if suffix else joint.name
                 last = part == len(rows) - 1
                 body_name = joint.child if last else _unused(joint.name + suffix, body_names)
-                movers.append(_Mover(joint, name, body_name, kind, mover, _after(step, X), (number, part)))
+                movers.append(_Mover(joint, name, body_name, kind, mover, compose(step, X), (number, part)))
                 mover, X = len(movers) - 1, IDENTITY
-            placed[joint.child] = (mover, _after(to_child, X))
+            placed[joint.child] = (mover, compose(to_child, X))
             if mover == body:
                 onto = "the world" if body < 0 else f"body {quoted(movers[body].body)}"
                 element = f"link {quoted(joint.child)}"

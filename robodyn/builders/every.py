@@ -10,63 +10,64 @@ from pathlib import Path
 from typing import Any
 
 from robodyn import exact
-from robodyn.builders.sources import is_xml_text, read_source
+from robodyn.builders.foreign import foreign
+from robodyn.builders.sources import is_xml_text, read_source, readable
 from robodyn.errors import ArgumentError, LoadError
 from robodyn.messages import quoted
 from robodyn.model import Model
 
 _ROOT = re.compile(rb"<([A-Za-z_][\w.:-]*)[\s/>]")
 _COMMENT = re.compile(rb"<!--.*?-->|<\?.*?\?>", re.DOTALL)
-_ALLOWED = "URDF (<robot>), MJCF (<mujoco>), a mujoco.MjModel or MjSpec, a pinocchio.Model, or a robot object"
 
 
 def load(source: Any, **options: Any) -> Model:
     """Load a robot, whatever it is written in.
 
     Args:
-        source: a path, XML text, bytes or an open file of URDF or MJCF, told apart by their root elements; a
+        source: a path, XML text, bytes or an open file of URDF, MJCF or SDF, told apart by their root elements; a
             `mujoco.MjModel` or `MjSpec`; a `pinocchio.Model`; a robot object of urdfpy, urchin or yourdfpy; or a
-            `robodyn.Model`, which is returned as it is. Never xacro, which can read the machine.
-        options: those of the function that reads it: `load_urdf`, `load_mjcf` or `from_pinocchio`.
+            `robodyn.Model`, which is returned as it is. Never xacro, which can read the machine: see `load_xacro`.
+        options: those of the function that reads it: `load_urdf`, `load_mjcf`, `load_sdf` or `from_pinocchio`.
 
     Raises:
-        LoadError: not a usable robot, or of a format that is not read; names it.
+        LoadError: not a usable robot, or xacro.
         ArgumentError: an option that the format has not, or a source of no such kind.
         UnavailableError: the format needs a library that is not installed.
     """
-    if isinstance(source, Model):
+    if exact.is_a(source, Model):
         _require_options("a Model", (), options)
-        return source
+        model: Model = source
+        return model
     home = _home(source)
     if home == "mujoco":
         return _by("load_mjcf", source, options)
     if home == "pinocchio":
         return _by("from_pinocchio", source, options)
     text = exact.text_or_none(source)
-    path = source if text is None else text
-    if (text is not None and not is_xml_text(text)) or exact.is_a(source, os.PathLike):
-        suffixes = Path(os.fsdecode(path)).suffixes[-2:]
+    named = exact.is_a(source, os.PathLike) or (text is not None and not is_xml_text(text))
+    if named:
+        with foreign("the path"):
+            path = exact.text(os.fsdecode(source if text is None else text))
+            suffixes = Path(path).suffixes[-2:]
         if ".xacro" in suffixes:
             raise LoadError(
-                f"the file {quoted(os.fsdecode(path))} is xacro, which can read the machine and is never run by load; "
-                "expand it first (xacro FILE > robot.urdf)"
+                f"the file {quoted(path)} is xacro, which can read the machine and is never run by load; "
+                "load_xacro does (robodyn COMMAND --xacro), or expand it first (xacro FILE > robot.urdf)"
             )
         if suffixes[-1:] == [".mjb"]:
             return _by("load_mjcf", source, options)
-    elif not exact.is_a(source, str, bytes, bytearray, memoryview) and not hasattr(source, "read"):
+    elif not exact.is_a(source, str, bytes, bytearray, memoryview) and not readable(source):
         return _by("load_urdf", source, options)  # a robot object
     data = read_source(source)
-    root = _root(data)
-    if root == "mujoco":
-        return _by("load_mjcf", source if text is not None or exact.is_a(source, os.PathLike) else data, options)
-    if root == "sdf":
-        raise LoadError(f"the robot is written in SDF, which is not read yet; wanted {_ALLOWED}")
-    return _by("load_urdf", data if text is None and not exact.is_a(source, os.PathLike) else source, options)
+    reader = {"mujoco": "load_mjcf", "sdf": "load_sdf"}.get(_root(data), "load_urdf")
+    # A file is read again by its reader, which may want what is beside it; what was open is at its end.
+    return _by(reader, source if named or text is not None else data, options)
 
 
 _READERS = {
     "load_urdf": "robodyn.builders.load",
     "load_mjcf": "robodyn.builders.mjcf",
+    "load_sdf": "robodyn.builders.sdf",
     "from_pinocchio": "robodyn.builders.pinocchio",
 }
 """Where the functions are, imported when they are asked."""
@@ -89,8 +90,12 @@ def _require_options(reader: str, allowed: tuple[str, ...], options: dict[str, A
 
 def _home(source: Any) -> str:
     """The library that an object is of, for those whose objects are robots."""
-    module = type(source).__module__.split(".")[0]
-    return module if module in ("mujoco", "pinocchio") else ""
+    try:
+        module = exact.text_or_none(type(source).__module__) or ""
+    except Exception:  # a metaclass may raise anything
+        return ""
+    home = module.split(".")[0]
+    return home if home in ("mujoco", "pinocchio") else ""
 
 
 def _root(data: bytes) -> str:

@@ -89,6 +89,20 @@ _CODES: dict[str, tuple[Severity, str]] = {
     "mjcf-actuator": ("info", "actuators have no part in the model but for armature of those that turn joints"),
     "mjcf-mocap": ("info", "mocap bodies are fixed to the world"),
     "mjcf-fluid": ("warning", "forces of a medium are no part of the model"),
+    # Found while SDF is read.
+    "sdf-loop": ("warning", "a joint closes a loop, or is a gearbox; the tree moves without it"),
+    "sdf-constraint": ("warning", "what holds bodies beyond joints has no part in the model"),
+    "sdf-turned-joint": ("info", "a joint is passed from its child to its parent, which is further from the root"),
+    "sdf-static-joint": ("info", "a joint of a static model; none of it moves"),
+    "sdf-default-inertial": (
+        "warning",
+        "a link gives no mass or no moments of inertia; SDF's defaults, 1 kg and 1 kg m^2, are used",
+    ),
+    "sdf-initial-pose": ("info", "where a file puts a floating link is no part of the model"),
+    "sdf-spring": ("warning", "a joint has a spring, whose force is no part of the model"),
+    "sdf-gravity-off": ("warning", "a link that gravity does not act on in the file; here it does"),
+    "sdf-kinematic": ("warning", "a link that is moved from outside in the file; here forces move it"),
+    "sdf-added-mass": ("warning", "a fluid that moves along has no part in the model"),
     # Found while a description becomes a model.
     "merged-link": ("info", "a link that a fixed joint holds was merged into a body; it keeps its name and pose"),
     # Found by the command `robodyn check`, which computes.

@@ -54,7 +54,7 @@ def read_source(source: Any) -> bytes:
         with foreign(f"the path of an object of type {exact.type_name(source)}"):
             path = exact.text(os.fsdecode(source))
         data = _from_path(path)
-    elif _readable(source):
+    elif readable(source):
         data = _from_file(source)
     else:
         raise ArgumentError(f"cannot read a robot from an object of type {exact.type_name(source)}; give {ALLOWED}")
@@ -119,7 +119,8 @@ def _chunks(read: Callable[[int], bytes]) -> Iterator[bytes]:
         left -= len(chunk)
 
 
-def _readable(source: object) -> bool:
+def readable(source: object) -> bool:
+    """Whether something can be read like an open file."""
     with foreign(f"an object of type {exact.type_name(source)}"):
         return callable(getattr(source, "read", None))
 
