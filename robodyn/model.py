@@ -355,6 +355,24 @@ class Model:
     def _joint_numbers(self) -> dict[str, int]:
         return {name: i for i, name in enumerate(self.joint_names)}
 
+    # Models made of this one (`robodyn.editing`).
+
+    def with_frames(self, frames: dict[str, tuple[str | int, Any]]) -> Model:
+        """A model with more named frames, which are found wherever a link is asked for: links without inertia.
+
+        Args:
+            frames: names to (link, pose): the link, or frame, that each is fixed to, and its pose there: None, three
+                numbers (m), a homogeneous matrix (4, 4), or a `robodyn.description.Pose`. A frame may stand on one
+                before it.
+
+        Raises:
+            ArgumentError: a name that is taken, no such link, or what is no pose.
+            NumericalError: NaN or infinity in a pose.
+        """
+        from robodyn.editing.frames import with_frames
+
+        return with_frames(self, frames)
+
     # The configuration manifold.
 
     @cached_property

@@ -1,0 +1,82 @@
+"""Poses and names as users of edits give them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from robodyn import exact
+from robodyn.arguments import real_array, require_finite
+from robodyn.description import Pose
+from robodyn.errors import ArgumentError
+from robodyn.messages import brief
+from robodyn.spatial import IDENTITY, Transform
+
+_UNIT = 1e-9
+"""How far a rotation may be from orthonormal, as in a description."""
+_WANTED = "wanted None, three numbers (m), a 4 x 4 matrix of a pose, or a robodyn.description.Pose"
+
+
+def transform_of(name: str, pose: Any) -> Transform:
+    """The transform from the frame that a pose is given in to the posed frame.
+
+    `pose`: None for no way at all, three numbers (m), a homogeneous matrix (4, 4), whose rotation turns coordinates of
+    the posed frame into those of the other, or a `Pose`.
+
+    Raises:
+        ArgumentError: anything else, or a rotation that is none; names the argument.
+        NumericalError: NaN or infinity.
+    """
+    if pose is None:
+        return IDENTITY
+    if exact.is_a(pose, Pose):
+        R = real_array(f"{name}.rotation", pose.rotation, (9,), np.float64).reshape(-1, 3, 3)
+        r = real_array(f"{name}.xyz", pose.xyz, (3,), np.float64).reshape(-1, 3)
+        if len(R) != 1 or len(r) != 1:
+            raise ArgumentError(f"{name}: got {brief(pose)}; {_WANTED}")
+        R, r = R[0], r[0]
+    else:
+        R, r = _matrix_of(name, pose)
+    require_finite(name, np.append(R, r), 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        orthonormal = bool(np.abs(R @ R.T - np.eye(3)).max() <= _UNIT) and float(np.linalg.det(R)) > 0.0
+    if not orthonormal:
+        raise ArgumentError(f"{name}: got {brief(pose)}; wanted a rotation: orthonormal to {_UNIT:g}, determinant 1")
+    E, (x, y, z) = R.T.ravel().tolist(), r.tolist()
+    return Transform(tuple(E), (x, y, z))
+
+
+def _matrix_of(name: str, pose: Any) -> tuple[Any, Any]:
+    """The rotation and the place of a pose that is given as an array."""
+    array = real_array(name, pose, (), np.float64, what="a pose")
+    if array.shape == (3,):
+        return np.eye(3), array
+    if array.shape != (4, 4):
+        raise ArgumentError(f"{name}: got shape {array.shape}; {_WANTED}")
+    if (array[3] != (0.0, 0.0, 0.0, 1.0)).any():
+        raise ArgumentError(f"{name}: got the last row {array[3].tolist()}; wanted 0, 0, 0, 1")
+    return array[:3, :3], array[:3, 3]
+
+
+def row_of(X: Transform) -> list[float]:
+    """A transform as a row of `Model.link_X`."""
+    return [*X.E, *X.r]
+
+
+def transform_in(row: Any) -> Transform:
+    """The transform of a row of `Model.link_X` or `Model.Xtree`, as floats."""
+    numbers = np.asarray(row, dtype=np.float64).tolist()
+    return Transform(tuple(numbers[:9]), (numbers[9], numbers[10], numbers[11]))
+
+
+def name_of(what: str, given: Any) -> str:
+    """A name that a user gives to something.
+
+    Raises:
+        ArgumentError: no text, or a blank one.
+    """
+    name = exact.text_or_none(given)
+    if name is None or not name.strip():
+        raise ArgumentError(f"{what}: got {brief(given)}; wanted a name, a text that is not blank")
+    return name
