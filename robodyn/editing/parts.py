@@ -87,7 +87,7 @@ def _joint_names(model: Model, parents: Array, carriers: Mapping[int, int]) -> l
     roots = set(np.flatnonzero(parents < 0).tolist())
     names = []
     for k, link in enumerate(model.link_names):
-        names.append(moving[k] if k in moving else "" if k in roots else unused(f"{link}_fixed", taken))
+        names.append("" if k in roots else moving[k] if k in moving else unused(f"{link}_fixed", taken))
     return names
 
 

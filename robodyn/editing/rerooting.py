@@ -55,7 +55,7 @@ def reroot(model: Model, link: str | int) -> Model:
             Xtree[j] = row_of(transform_in(Xtree[j]).after(frames[p]))
     fields["parent"], fields["Xtree"] = parent, Xtree
     _place_links(fields, root, moves, frames)
-    _name_bodies(model, fields, path, base)
+    _name_bodies(model, fields, moves)
     return finished(model, taken(fields, parents_first(parent.tolist()), range(len(fields["link_names"]))))
 
 
@@ -98,8 +98,7 @@ def _place_links(fields: Fields, root: int, moves: dict[int, int], frames: dict[
             link_X[k] = row_of(transform_in(link_X[k]).after(frames[b]))
     link_X[root] = row_of(IDENTITY)
     above, names = fields["link_parent"].copy(), list(fields["link_joints"])
-    k, before, name = root, -1, names[root] if moves[int(fields["link_body"][root])] >= 0 else ""
-    name = ""
+    k, before, name = root, -1, ""
     while k >= 0:
         after = int(above[k])
         above[k], before = before, k
@@ -109,15 +108,15 @@ def _place_links(fields: Fields, root: int, moves: dict[int, int], frames: dict[
     fields["link_parent"], fields["link_joints"] = above, tuple(names)
 
 
-def _name_bodies(model: Model, fields: Fields, path: list[int], base: int) -> None:
-    """Name bodies after the link that their joint now carries."""
-    names = list(model.body_names)
-    changed = [*path, *([base] if base >= 0 else [])]
-    others = {names[j] for j in range(model.n_bodies) if j not in changed}
-    carried = {}
+def _name_bodies(model: Model, fields: Fields, moves: dict[int, int]) -> None:
+    """Name bodies after the link that their joint now carries, or as before."""
+    changed = {j: b for b, j in moves.items() if j >= 0}
+    taken = {name for b, name in enumerate(model.body_names) if b not in changed}
+    carried, body = {}, fields["link_body"].tolist()
     for k, above in enumerate(fields["link_parent"].tolist()):
-        if above < 0 or fields["link_body"][above] != fields["link_body"][k]:
-            carried[int(fields["link_body"][k])] = fields["link_names"][k]
-    for j in changed:
-        names[j] = unused(carried.get(j, f"{model.joint_names[j]}/body"), others)
+        if above < 0 or body[above] != body[k]:
+            carried[body[k]] = fields["link_names"][k]
+    names = list(model.body_names)
+    for j, b in changed.items():
+        names[j] = unused(carried.get(j, model.body_names[b] if b >= 0 else "world"), taken)
     fields["body_names"] = tuple(names)
