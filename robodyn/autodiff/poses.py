@@ -28,8 +28,13 @@ _IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 def with_links_for_bodies(model: Model) -> Model:
     """The same robot with one link for each body, in its frame."""
     n = model.n_bodies
-    links = {"link_body": np.arange(n), "link_X": np.tile(_IDENTITY, (n, 1)), "link_names": Numbered("body", n)}
-    return replace(model, **links, **dict.fromkeys(OPTIONAL))
+    links: dict[str, Any] = {
+        "link_body": np.arange(n),
+        "link_X": np.tile(_IDENTITY, (n, 1)),
+        "link_names": Numbered("body", n),
+    }
+    links |= dict.fromkeys(OPTIONAL)
+    return replace(model, **links)
 
 
 class BodyPoses(Smooth):

@@ -25,7 +25,7 @@ def check_finite(model: Model, description: RobotDescription) -> None:
         where = _links(description, _heavy(model, description, body))
         message = f"mass and inertia overflow as moved to the joint {quoted(model.joint_names[body])} and added"
         raise _error(where, message)
-    for link in _overflowing(model.link_inertia):
+    for link in _overflowing(np.asarray(model.link_inertia)):
         raise _error(_links(description, [link]), "mass and inertia overflow as moved to its frame")
     for what in ("armature", "damping", "friction"):
         for dof in _overflowing(getattr(model, what)):
@@ -41,7 +41,7 @@ def _error(where: str, message: str) -> LoadError:
     return LoadError(f"{where}: {message}; give smaller numbers")
 
 
-def _overflowing(rows: Array | None) -> list[int]:
+def _overflowing(rows: Array) -> list[int]:
     """The first row with a number that is not finite, or none."""
     bad = ~np.isfinite(rows)
     found: list[int] = np.flatnonzero(bad.any(axis=1) if bad.ndim > 1 else bad)[:1].tolist()

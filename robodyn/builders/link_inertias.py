@@ -1,5 +1,7 @@
-"""Inertias of links and of the bodies that they make up. The scalars of the algebra are arrays over links here: one pass
-for a whole robot."""
+"""Inertias of links and of the bodies that they make up.
+
+The scalars of the algebra are arrays over links here: one pass for a whole robot.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def of_bodies(link_inertia: Array, link_body: Array, link_X: Array, n: int) -> A
     inertia = np.zeros((n + 1, 10))  # the last row is the world's, which does not move
     heavy = np.flatnonzero((link_inertia != 0.0).any(axis=1))
     rows = link_inertia[heavy].T
-    given = Inertia(rows[0], (rows[1], rows[2], rows[3]), tuple(rows[4:]))  # type: ignore[arg-type]
+    given = Inertia(rows[0], (rows[1], rows[2], rows[3]), tuple(rows[4:]))
     moved = np.zeros((heavy.size, 10))
     for column, scalar in enumerate(flatten(_frame(link_X[heavy].T).inertia_back(given))):
         moved[:, column] = scalar

@@ -58,4 +58,3 @@ def attach(model: Model, other: Any, link: str | int, pose: Any, prefix: Any) ->
     both_fields["link_joints"] = tuple(names)
     both_fields["report"] = Report((*model.report, *other.report))
     return finished(model, both_fields)
-

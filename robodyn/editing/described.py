@@ -10,7 +10,7 @@ import numpy as np
 
 from robodyn.builders.axes import turn_to_z
 from robodyn.builders.findings import Notes
-from robodyn.description import Inertial, Joint, Limits, Link, Mimic, Pose
+from robodyn.description import Joint, Limits, Link, Mimic, Pose
 from robodyn.editing.inertias import about_centre
 from robodyn.editing.parts import Fields, add_link, fields_of, hung_on, unused
 from robodyn.editing.placing import transform_in
@@ -150,12 +150,10 @@ def _axis(X: Transform) -> tuple[float, float, float]:
     return x, y, z
 
 
-def _moving_joint(
-    model: Model, b: int, parent: str, child: str, origin: Pose, frame: Transform, notes: Notes
-) -> Joint:
+def _moving_joint(model: Model, b: int, parent: str, child: str, origin: Pose, frame: Transform, notes: Notes) -> Joint:
     kind, name = KINDS[model.joint_kind[b]], model.joint_names[b]
     v = slice(int(model.v_start[b]), int(model.v_start[b]) + kind.nv)
-    coefficients = {}
+    coefficients: dict[str, Any] = {}
     for what in _COEFFICIENTS:
         given = getattr(model, f"tree_{what}")[v]
         if (given != given[0]).any():
@@ -191,7 +189,12 @@ def _limits(model: Model, b: int, notes: Notes) -> Limits:
     kind, at = KINDS[model.joint_kind[b]], f"joint {quoted(model.joint_names[b])}"
     q, v = int(model.q_start[b]), int(model.v_start[b])
     found: list[float | None] = []
-    for what, start, n in (("lower", q, kind.nq), ("upper", q, kind.nq), ("effort", v, kind.nv), ("velocity", v, kind.nv)):
+    for what, start, n in (
+        ("lower", q, kind.nq),
+        ("upper", q, kind.nq),
+        ("effort", v, kind.nv),
+        ("velocity", v, kind.nv),
+    ):
         given = getattr(model, f"tree_{what}")[start : start + n]
         if n > 1 and what in ("lower", "upper") and np.isfinite(given).any():
             notes.gather("not-written", at, "position limits of a joint of several coordinates")

@@ -39,7 +39,7 @@ def with_frames(model: Model, frames: Any) -> Model:
         for what, row in (("link_X", row_of(X)), ("link_parent", at), ("link_inertia", np.zeros(10))):
             rows[what].append(row)
         rows["link_body"].append(rows["link_body"][at])
-    arrays = {what: np.array(row, dtype=fields[what].dtype) for what, row in rows.items()}
+    arrays: dict[str, Any] = {what: np.array(row, dtype=fields[what].dtype) for what, row in rows.items()}
     if not joints:  # a model without links
         return model
     return replace(model, link_names=tuple(numbers), link_joints=tuple(joints), **arrays)

@@ -35,9 +35,7 @@ def lock(model: Model, joints: Any) -> Model:
     return finished(model, taken(fields, bodies, range(len(body))))
 
 
-def _merged(
-    model: Model, held: dict[int, tuple[float, ...]], fields: Fields
-) -> tuple[list[int], dict[int, Transform]]:
+def _merged(model: Model, held: dict[int, tuple[float, ...]], fields: Fields) -> tuple[list[int], dict[int, Transform]]:
     """The body, or the world, that each body becomes part of, and the transforms from its frame to those of bodies that
     are merged. Joints on these get new places in `fields`."""
     carrier: list[int] = []
@@ -78,7 +76,7 @@ def _held(model: Model, joints: Any) -> dict[int, tuple[float, ...]]:
 def _coordinates(what: str, given: Any, b: int, model: Model) -> tuple[float, ...]:
     kind = KINDS[model.joint_kind[b]]
     if given is None:
-        return kind.neutral
+        return tuple(kind.neutral)
     if kind.nq == 1:
         if exact.is_a(given, np.ndarray) and given.shape in ((), (1,)):
             given = given.reshape(())[()]
@@ -90,7 +88,7 @@ def _coordinates(what: str, given: Any, b: int, model: Model) -> tuple[float, ..
         raise ArgumentError(f"{what}: got shape {q.shape}; wanted {kind.nq} numbers: {', '.join(kind.coordinates)}")
     require_finite(what, q, 1)
     if kind.quaternion is None:
-        return tuple(q.tolist())
+        return tuple(float(x) for x in q)
     at = slice(kind.quaternion, kind.quaternion + 4)
     if not q[at].any():
         raise ArgumentError(f"{what}: got a quaternion of zero length; wanted four numbers xyzw of any other length")

@@ -1,7 +1,7 @@
 """What edits are made of: the fields of models, some of their bodies and links, two of them side by side.
 
-Fields are carried by what their entries stand for (`robodyn.model_fields.FIRST_AXES`), so that a field which is added to
-`Model` is carried by its row there. What follows from others (where coordinates start, whose they are, inertias of
+Fields are carried by what their entries stand for (`robodyn.model_fields.FIRST_AXES`), so that a field which is added
+to `Model` is carried by its row there. What follows from others (where coordinates start, whose they are, inertias of
 bodies) is worked out at the end, by `finished`.
 """
 
@@ -125,7 +125,12 @@ def add_link(fields: Fields, name: str, body: int, X: Transform, joint: str, par
     """Add a link without inertia to the fields; its place."""
     fields["link_names"] = (*fields["link_names"], unused(name, set(fields["link_names"])))
     fields["link_joints"] = (*fields["link_joints"], joint)
-    for what, row in (("link_body", body), ("link_parent", parent), ("link_X", row_of(X)), ("link_inertia", [0.0] * 10)):
+    for what, row in (
+        ("link_body", body),
+        ("link_parent", parent),
+        ("link_X", row_of(X)),
+        ("link_inertia", [0.0] * 10),
+    ):
         fields[what] = np.concatenate([fields[what], np.array([row], dtype=fields[what].dtype)])
     return len(fields["link_names"]) - 1
 

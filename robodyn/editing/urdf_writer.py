@@ -103,5 +103,3 @@ def _limits(joint: Joint, at: str, notes: Notes) -> Iterator[str]:
         notes.gather("written-otherwise", at, f"no limit of {', '.join(missing)}: the largest number stands for none")
     parts = " ".join(f"{what}={values([none if value is None else value])}" for what, value, none in given)
     yield f"    <limit {parts}/>"
-
-
