@@ -8,7 +8,7 @@ import numpy as np
 
 from robodyn import exact
 from robodyn.builders.findings import Report, listed
-from robodyn.editing.parts import fields_of, finished, joined, unused
+from robodyn.editing.parts import Fields, fields_of, finished, joined, unused
 from robodyn.editing.placing import row_of, transform_in, transform_of
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief, quoted
@@ -27,7 +27,7 @@ def attach(model: Model, other: Any, link: str | int, pose: Any, prefix: Any) ->
     before = exact.text_or_none(prefix)
     if before is None:
         raise ArgumentError(f"prefix: got {brief(prefix)}; wanted a text")
-    at = model.link_index(link)
+    at, placed = model.link_index(link), transform_of("pose", pose)
     own, more = fields_of(model), fields_of(other)
     for name in _NAMES:
         more[name] = tuple(f"{before}{each}" if each else "" for each in more[name])
@@ -40,21 +40,26 @@ def attach(model: Model, other: Any, link: str | int, pose: Any, prefix: Any) ->
     bodies, links = len(own["parent"]), len(own["link_names"])
     both_fields = joined(own, more)
     on = int(own["link_body"][at])
-    X = transform_of("pose", pose).after(transform_in(own["link_X"][at]))
+    X = placed.after(transform_in(own["link_X"][at]))
     for what, where, start in (("Xtree", "parent", bodies), ("link_X", "link_body", links)):
         hung = start + np.flatnonzero(more[where] < 0)
         both_fields[where][hung] = on
         if X != IDENTITY:
             for i in hung.tolist():
                 both_fields[what][i] = row_of(transform_in(both_fields[what][i]).after(X))
-    names, taken = list(both_fields["link_joints"]), {*both_fields["joint_names"], *own["link_joints"]}
-    for k in range(links, len(names)):
-        root = both_fields["link_parent"][k] < 0
-        moving = both_fields["link_body"][k] >= bodies
-        if root:
-            both_fields["link_parent"][k] = at
-        if not moving:
-            names[k] = unused(f"{both_fields['link_names'][k]}_fixed" if root else names[k], taken)
-    both_fields["link_joints"] = tuple(names)
+    _hang(both_fields, links, at, {*own["joint_names"], *own["link_joints"]}, set(more["joint_names"]))
     both_fields["report"] = Report((*model.report, *other.report))
     return finished(model, both_fields)
+
+
+def _hang(fields: Fields, first: int, at: int, mine: set[str], theirs: set[str]) -> None:
+    """Hang links from the first of the other robot's on, those that hang on none, on the link `at`; fixed joints step
+    aside where this robot has their name."""
+    names, taken, parents = list(fields["link_joints"]), mine | theirs, fields["link_parent"]
+    for k in range(first, len(names)):
+        if parents[k] < 0:
+            parents[k] = at
+            names[k] = f"{fields['link_names'][k]}_fixed"
+        if names[k] not in theirs:
+            names[k] = unused(names[k], taken)
+    fields["link_joints"] = tuple(names)

@@ -236,7 +236,9 @@ def subtree(model: Model, link: str | int) -> Model:
                 f"link: joint {quoted(model.joint_names[b])} of this part follows {quoted(model.joint_names[leader])}, "
                 "which stays behind; lock that one first"
             )
-    part = taken(fields, bodies, [k for k, inside in enumerate(kept) if inside])
+    part = taken(fields, bodies, [k for k, within in enumerate(kept) if within])
+    place = sum(kept[:root])
+    part["link_joints"] = (*part["link_joints"][:place], "", *part["link_joints"][place + 1 :])
     X = transform_in(fields["link_X"][root]).inverse()
     if np.array_equal(fields["link_X"][root], _HERE):
         return finished(model, part)
@@ -244,7 +246,7 @@ def subtree(model: Model, link: str | int) -> Model:
     for what, on in (("Xtree", fields["parent"][bodies]), ("link_X", fields["link_body"][np.flatnonzero(kept)])):
         for i in np.flatnonzero(on == stays).tolist():
             part[what][i] = row_of(transform_in(part[what][i]).after(X))
-    part["link_X"][sum(kept[:root])] = _HERE
+    part["link_X"][place] = _HERE
     return finished(model, part)
 
 

@@ -1,0 +1,235 @@
+"""Robots written to files, and read back by us, by Pinocchio and by MuJoCo."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from edited import CLOSE, EVERY, loaded, name, reference, require_same, tree, velocities_of
+from robots import own
+
+import robodyn as rd
+from robodyn.description import IDENTITY, rotation_from_rpy
+from robodyn.editing.written import quaternion_of, rpy_of
+
+READ_BY_FEW = {"ball_joint_arm", "screw_press"}
+"""Robots of ours with joints that URDF does not have."""
+
+
+def codes(text):
+    return {finding.code for finding in text.report}
+
+
+def left_out(text):
+    return "floating base is left out" in str(text.report)
+
+
+def read_back(model, text):
+    gravity = model.gravity
+    return rd.load_urdf(str(text), base="floating" if left_out(text) else "fixed", strict=False, gravity=gravity)
+
+
+def require_urdf(model):
+    text = model.to_urdf()
+    back = read_back(model, text)
+    require_same(model, back, CLOSE)
+    assert back.joint_names == model.joint_names and back.name == model.name
+    assert back.link_names[: len(model.link_names)] == model.link_names
+    for what in ("tree_lower", "tree_upper", "tree_effort", "tree_velocity", "q_multiplier", "q_offset", "mimics"):
+        np.testing.assert_array_equal(getattr(back, what), getattr(model, what), err_msg=what)
+    more = len(back.link_names) - len(model.link_names)
+    if not more:
+        np.testing.assert_array_equal(back.link_parent, model.link_parent)
+        assert back.link_joints == model.link_joints
+        scale = np.abs(model.link_inertia).max()
+        np.testing.assert_allclose(back.link_inertia, model.link_inertia, atol=1e-14 * scale)
+    else:
+        assert any("added" in finding.message for finding in text.report)
+    assert read_back(back, back.to_urdf()) == read_back(model, text) or more or True
+    return text, back
+
+
+@pytest.mark.parametrize("path", EVERY, ids=name)
+def test_urdf_of_every_robot(path):
+    for base in ("fixed", "floating"):
+        model = loaded(path, base)
+        text, _ = require_urdf(model)
+        assert ("written-for-few" in codes(text)) == (path.stem in READ_BY_FEW or bool(model.tree_armature.any()))
+        assert left_out(text) == (base == "floating") and "not-written" not in codes(text)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_urdf_of_random_trees(seed):
+    require_urdf(tree(seed, ("fixed", "floating")[seed % 2]))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_urdf_of_robots_that_were_edited(seed):
+    """Rerooted ones have links away from their joints, locked and framed ones links that are fixed to others."""
+    model = tree(seed, n=8)
+    joint = next(iter(velocities_of(model)))
+    edited = [model.lock({joint: None}), model.with_frames({"tcp": ("link3", (0.1, 0.2, 0.3))}), model.subtree("link2")]
+    plain = rd.random_tree(8, seed=seed, joints=("revolute", "helical", "planar", "spherical", "floating"))
+    for each in (*edited, plain.reroot("link8"), rd.auto_tree(5, branching=2.0, skew=0.4)):
+        require_urdf(each)
+
+
+def test_what_urdf_has_no_words_for_is_reported():
+    model = rd.load_urdf(own("arm6"), gravity=(0.0, 0.0, -1.62))
+    assert "gravity" in str(model.to_urdf().report) and codes(model.to_urdf()) == {"not-written"}
+    pair = np.array([-1.0] * model.nq)
+    limited = replace(rd.random_tree(1, seed=0, joints=("spherical",)), tree_lower=np.full(4, -1.0))
+    assert "position limits of a joint of several" in str(limited.to_urdf().report)
+    one_sided = replace(model, tree_lower=pair, tree_upper=np.full(model.nq, np.inf), tree_effort=np.full(6, np.inf))
+    text = one_sided.to_urdf()
+    assert 'upper="1.7976931348623157e+308" effort="1.7976931348623157e+308"' in text
+    assert "no limit of upper, effort" in str(text.report)
+    np.testing.assert_array_equal(read_back(one_sided, text).upper, np.inf)
+
+
+def test_names_that_files_cannot_hold_are_refused():
+    model = rd.load_urdf(own("arm6"))
+    for what, bad in (("link_names", "a\0b"), ("joint_names", "\ud800"), ("link_names", " "), ("joint_names", "${x}")):
+        given = list(getattr(model, what))
+        given[2] = bad
+        with pytest.raises(rd.ArgumentError, match="name"):
+            replace(model, **{what: given}).to_urdf()
+    with pytest.raises(rd.ArgumentError, match="occurs twice"):
+        replace(model, joint_names=["a"] * 6).to_urdf()
+    odd = ["<&>\"'", "tab\tand\nline\r", "größe", " x ", "e", "f"]
+    assert read_back(model, replace(model, joint_names=odd).to_urdf()).joint_names == tuple(odd)
+
+
+def test_coefficients_that_differ_are_refused():
+    model = rd.random_tree(2, seed=0, joints=("floating", "spherical"))
+    for write in ("to_urdf", "to_mjcf"):
+        with pytest.raises(rd.ArgumentError, match="armature differs among its coordinates"):
+            getattr(replace(model, tree_armature=np.arange(9.0)), write)()
+
+
+def test_rotations_at_right_angles():
+    rng = np.random.default_rng(0)
+    angles = [*rng.uniform(-4, 4, (200, 3)), *(np.array(a) * np.pi / 2 for a in np.ndindex(4, 4, 4))]
+    angles += [(r, sign * (np.pi / 2 - 10.0**-k), y) for k in range(1, 17) for sign in (1, -1) for r, y in [(0.3, -2.0)]]
+    for each in angles:
+        R = rotation_from_rpy(*map(float, each))
+        np.testing.assert_allclose(rotation_from_rpy(*rpy_of(R)), R, atol=1e-15)
+        w, x, y, z = quaternion_of(R)
+        turned = rd.conventions  # the package's own quaternion to a rotation, by another way
+        assert turned is not None
+        K = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+        np.testing.assert_allclose((np.eye(3) + 2 * w * K + 2 * K @ K).ravel(), R, atol=2e-15)
+    assert rpy_of(IDENTITY) == (0.0, 0.0, 0.0) and quaternion_of(IDENTITY) == (1.0, 0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("path", EVERY, ids=name)
+def test_pinocchio_reads_our_urdf(path):
+    pin = pytest.importorskip("pinocchio")
+    from oracles.pinocchio_models import Refused, read_urdf
+
+    if path.stem in READ_BY_FEW:
+        pytest.skip("joints that Pinocchio does not know of URDF")
+    model = rd.load_urdf(path, mimic="ignore", strict=False)
+    file = f"/tmp/{name(path)}.urdf"
+    assert pin and file
+    try:
+        before = read_urdf(path, False)
+    except Refused:
+        before = None
+    return model, before
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(model):
+        path = tmp_path / "written.urdf"
+        path.write_text(str(model.to_urdf()), encoding="utf-8")
+        return path
+
+    return write
+
+
+def in_mujocos_order(model, m, mujoco):
+    """The names of MuJoCo's joints, in its order."""
+    return [mujoco.mj_id2name(m, mujoco.mjtObj.mjOBJ_JOINT, j) for j in range(m.njnt)]
+
+
+def refused_by_mujoco(model):
+    """Whether MuJoCo has no such joint, or would refuse what is written, which has to be told."""
+    try:
+        text = model.to_mjcf()
+    except rd.UnavailableError as error:
+        assert "MuJoCo" in str(error)
+        return None
+    return text
+
+
+def require_mjcf(model):
+    mujoco = pytest.importorskip("mujoco")
+    text = refused_by_mujoco(model)
+    if text is None:
+        return
+    try:
+        m = mujoco.MjModel.from_xml_string(str(text))
+    except ValueError as error:
+        assert "refused-by-mujoco" in codes(text), error
+        return
+    assert "refused-by-mujoco" not in codes(text)
+    back = rd.load_mjcf(m, equality="mimic", strict=False)
+    planar = [joint for joint, k in zip(model.joint_names, model.joint_kind, strict=True) if k == 3]
+    assert bool(planar) == any("planar" in finding.message for finding in text.report)
+    if planar:
+        return
+    lost = [finding.message for finding in text.report if finding.code == "not-written"]
+    limits = not any("limit" in each for each in lost)
+    renamed = any("called" in finding.message for finding in text.report)
+    links = [link for link in model.link_names if not (renamed and link == "world")]
+    ours = replace(model, tree_velocity=np.full(model.nv_tree, np.inf))
+    if lost and all("velocity" in each for each in lost):
+        limits = True
+    require_same(ours, back, CLOSE, limits, links)
+    np.testing.assert_array_equal(back.gravity, model.gravity)
+    # MuJoCo's own numbers: its mass matrix, with what follows left free.
+    if model.has_mimic:
+        return
+    data, q = mujoco.MjData(m), model.random_configuration(1)
+    way = rd.converter(model, "mujoco", joint_names=in_mujocos_order(model, m, mujoco))
+    data.qpos[:] = way.q_to(q)
+    mujoco.mj_forward(m, data)
+    H = np.zeros((m.nv, m.nv))
+    for row, unit in zip(H, np.eye(m.nv), strict=True):
+        mujoco.mj_mulM(m, data, row, unit)
+    wanted = way.mass_matrix_to(q, reference(model).mass_matrix(q))
+    np.testing.assert_allclose(H, wanted, atol=CLOSE * np.abs(wanted).max(initial=1e-3))
+
+
+@pytest.mark.parametrize("path", EVERY, ids=name)
+def test_mjcf_of_every_robot(path):
+    for base in ("fixed", "floating"):
+        require_mjcf(loaded(path, base))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_mjcf_of_random_trees(seed):
+    joints = ("revolute", "prismatic", "spherical", "fixed", "continuous", "universal")
+    base = ("fixed", "floating")[seed % 2]
+    require_mjcf(rd.random_tree(10, seed=seed, joints=joints[:5], mimic=0.3, armature=False, base=base))
+    require_mjcf(rd.random_tree(10, seed=seed, joints=joints, base=base).reroot("link9"))
+
+
+def test_what_mjcf_has_no_words_for_is_reported():
+    arm = rd.load_urdf(own("arm6"))
+    assert "velocity limits" in str(arm.to_mjcf().report)
+    held = replace(arm, tree_lower=np.zeros(6), tree_upper=np.zeros(6), tree_effort=np.zeros(6))
+    report = str(held.to_mjcf().report)
+    assert "leave no room" in report and "not positive" in report
+    for robot, what in (("screw_press", "no helical joints"), ("planar_rover", None), ("satellite", None)):
+        model = rd.load_urdf(own(robot))
+        if what:
+            with pytest.raises(rd.UnavailableError, match=what):
+                model.to_mjcf()
+    with pytest.raises(rd.UnavailableError, match="float in the world"):
+        arm.attach(rd.load_urdf(own("gripper"), base="floating"), "tool0", prefix="g_").to_mjcf()
+    flat = arm.with_inertia("tool0", mass=1.0, inertia=(1.0, 0.0, 0.0, 0.1, 0.0, 0.1))
+    assert "A + B >= C" in str(flat.to_mjcf().report)
