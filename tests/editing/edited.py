@@ -8,7 +8,7 @@ import numpy as np
 from robots import EVERY_RUN, OWN, SHARED
 
 import robodyn as rd
-from robodyn.description import JOINT_TYPES, IDENTITY, Joint, Pose
+from robodyn.description import IDENTITY, JOINT_TYPES, Joint, Pose
 
 EVERY = [*OWN, *SHARED]
 FEW = [*OWN, *(path for path in SHARED if path.stem in EVERY_RUN)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
-from edited import EVERY, FEW, loaded, name, places, reference, tree, velocities_of
+from edited import EVERY, loaded, name, places, reference, tree, velocities_of
 from robots import own, shared
 
 import robodyn as rd
@@ -53,6 +55,7 @@ def require_held(model, joints, seed=0):
     return small
 
 
+@pytest.mark.some(of=8, rest="matrix")
 @pytest.mark.parametrize("path", EVERY, ids=name)
 def test_every_robot(path):
     for base in ("fixed", "floating"):
@@ -60,6 +63,7 @@ def test_every_robot(path):
         require_held(model, some_joints(model, np.random.default_rng(1)))
 
 
+@pytest.mark.some(of=5, rest="matrix")
 @pytest.mark.parametrize("seed", range(20))
 def test_random_trees(seed):
     model = tree(seed, base=("fixed", "floating")[seed % 2])
@@ -97,15 +101,10 @@ def test_models_that_know_their_bodies_alone():
     model = rd.auto_tree(7, branching=2.0, skew=0.3)
     require_held(model, {"joint1": 0.4, "joint3": -1.0})
     arm = loaded(own("arm6"))
-    heavier = rd.model.Model(**{**arm.__getstate__(), "inertia": 1.5 * arm.inertia})
+    heavier = dataclasses.replace(arm, inertia=1.5 * arm.inertia)
     require_held(heavier, {"elbow": 0.4})
-    bare = rd.model.Model(
-        **{
-            **arm.__getstate__(),
-            **{"link_names": (), "link_body": [], "link_X": np.zeros((0, 12))},
-            **{"link_parent": None, "link_joints": None, "link_inertia": None},
-        }
-    )
+    none = {"link_parent": None, "link_joints": None, "link_inertia": None}
+    bare = dataclasses.replace(arm, link_names=(), link_body=[], link_X=np.zeros((0, 12)), **none)
     small = bare.lock({"elbow": 0.4})
     wanted, q = reference(arm.lock({"elbow": 0.4})), small.random_configuration(0)
     np.testing.assert_allclose(reference(small).mass_matrix(q), wanted.mass_matrix(q), atol=1e-12)
@@ -167,7 +166,9 @@ def test_pinocchio_reduces_alike(robot, floating):
     dyn = reference(small)
     np.testing.assert_allclose(there.tau_to(q, dyn.inverse_dynamics(q, v, a)), tau, atol=1e-11 * np.abs(tau).max())
     np.testing.assert_array_equal(small.armature, reduced.armature)
-    np.testing.assert_array_equal(small.effort_limit, np.where(reduced.effortLimit > 1e300, np.inf, reduced.effortLimit))
+    np.testing.assert_array_equal(
+        small.effort_limit, np.where(reduced.effortLimit > 1e300, np.inf, reduced.effortLimit)
+    )
     pin.framesForwardKinematics(reduced, data, there.q_to(q))
     for link, pose in zip(small.link_names, dyn.forward_kinematics(q), strict=True):
         if reduced.existFrame(link, pin.FrameType.BODY):

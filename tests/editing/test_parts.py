@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from edited import EVERY, fixed, loaded, name, prefixed, reference, require_alike, require_same, tree
+from edited import EVERY, fixed, loaded, name, prefixed, reference, require_alike, require_same
 from robots import own, shared
 
 import robodyn as rd
@@ -27,6 +27,7 @@ def described(path):
     return rd.read_urdf(path, strict=False)
 
 
+@pytest.mark.some(of=8, rest="matrix")
 @pytest.mark.parametrize("path", EVERY, ids=name)
 def test_every_robot_is_attached_and_attached_to(path):
     """An arm carries it, and it carries a gripper with joints that follow others."""
@@ -41,6 +42,7 @@ def test_every_robot_is_attached_and_attached_to(path):
         require_same(model, wanted, 1e-13)
 
 
+@pytest.mark.some(of=5, rest="matrix")
 @pytest.mark.parametrize("seed", range(12))
 def test_random_trees_are_put_together(seed):
     first = random_description(8, seed=seed, joints=JOINT_TYPES, mimic=0.3, armature=True)
@@ -84,7 +86,7 @@ def test_joints_of_one_name_are_refused():
     other = rd.load_urdf(text + '<child link="b"/></joint></robot>')
     assert "_elbow" in ARM.attach(other, "tool0").link_joints  # a fixed one steps aside
     moving = rd.load_urdf(text.replace("fixed", "continuous") + '<child link="b"/></joint></robot>')
-    with pytest.raises(rd.ArgumentError, match="a joint called .elbow."):
+    with pytest.raises(rd.ArgumentError, match=r"a joint called .elbow."):
         ARM.attach(moving, "tool0")
 
 
@@ -150,6 +152,7 @@ def require_subtree(description, model, link):
     require_alike(wanted, found, 1e-14)
 
 
+@pytest.mark.some(of=8, rest="matrix")
 @pytest.mark.parametrize("path", EVERY, ids=name)
 def test_every_subtree(path):
     description, model = described(path), loaded(path)
@@ -158,6 +161,7 @@ def test_every_subtree(path):
         require_subtree(description, model, link)
 
 
+@pytest.mark.some(of=5, rest="matrix")
 @pytest.mark.parametrize("seed", range(10))
 def test_subtrees_of_random_trees(seed):
     description = random_description(14, seed=seed, joints=JOINT_TYPES, armature=True)
@@ -176,6 +180,7 @@ def test_a_gripper_comes_off_and_goes_on_again():
     require_alike(arm, again, 1e-14)
 
 
+@pytest.mark.some(of=8, rest="matrix")
 @pytest.mark.parametrize("path", EVERY, ids=name)
 def test_inertias_of_links(path):
     description, model = described(path), loaded(path)
