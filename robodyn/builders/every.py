@@ -25,8 +25,9 @@ def load(source: Any, **options: Any) -> Model:
 
     Args:
         source: a path, XML text, bytes or an open file of URDF or MJCF, told apart by their root elements; a
-            `mujoco.MjModel` or `MjSpec`; a `pinocchio.Model`; a robot object of urdfpy, urchin or yourdfpy; or a
-            `robodyn.Model`, which is returned as it is. Never xacro, which can read the machine.
+            path of what `Model.save` wrote (.npz); a `mujoco.MjModel` or `MjSpec`; a `pinocchio.Model`; a robot object
+            of urdfpy, urchin or yourdfpy; or a `robodyn.Model`, which is returned as it is. Never xacro, which can read
+            the machine.
         options: those of the function that reads it: `load_urdf`, `load_mjcf` or `from_pinocchio`.
 
     Raises:
@@ -53,6 +54,9 @@ def load(source: Any, **options: Any) -> Model:
             )
         if suffixes[-1:] == [".mjb"]:
             return _by("load_mjcf", source, options)
+        if suffixes[-1:] == [".npz"]:
+            _require_options("Model.load", (), options)
+            return Model.load(path)
     elif not exact.is_a(source, str, bytes, bytearray, memoryview) and not hasattr(source, "read"):
         return _by("load_urdf", source, options)  # a robot object
     data = read_source(source)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from robots import EVERY_RUN, OWN, SHARED
+from robots import OWN, SHARED
 
 import robodyn as rd
 from robodyn.description import IDENTITY, JOINT_TYPES, Joint, Pose
 
 EVERY = [*OWN, *SHARED]
-FEW = [*OWN, *(path for path in SHARED if path.stem in EVERY_RUN)]
-"""Our own robots, and those of the shared collection that every run tests."""
 CLOSE = 1e-12
 """Relative: edits and files turn frames and back, a rounding or two each."""
 
