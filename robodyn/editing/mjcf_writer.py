@@ -24,6 +24,10 @@ _SMALLEST = 1e-15
 """What MuJoCo wants masses and moments of inertia of moving bodies to exceed."""
 _ROUNDING = 1e-12
 """Moments that break MuJoCo's rules by less than this share of the largest are moved to where they do not."""
+_DEEPEST = 496
+"""Bodies in bodies that MuJoCo's parser goes down to: 500 elements."""
+_INDENTED = 20
+"""Bodies deeper than this are not indented further: a chain would take the square of its length."""
 _COMPILER = 'angle="radian" autolimits="false" inertiafromgeom="false" balanceinertia="false" fusestatic="false"'
 
 
@@ -81,12 +85,15 @@ class _Bodies:
         while waiting:
             link, depth = waiting.pop()
             while closing and closing[-1] >= depth:
-                yield f"{'  ' * closing.pop()}</body>"
-            yield from self._body(self._links[link], "  " * depth)
+                yield f"{_indent(closing.pop())}</body>"
+            if depth - 1 > _DEEPEST:
+                message = f"more than {_DEEPEST} bodies in bodies, which MuJoCo's parser does not read"
+                self._notes.gather("refused-by-mujoco", f"link {quoted(link)}", message)
+            yield from self._body(self._links[link], _indent(depth))
             closing.append(depth)
             waiting += [(child, depth + 1) for child in reversed(self._on[link])]
         for depth in reversed(closing):
-            yield f"{'  ' * depth}</body>"
+            yield f"{_indent(depth)}</body>"
         yield "  </worldbody>"
         if self._moving != [joint.name for joint in self._robot.joints if joint.type != "fixed"]:
             self._notes.add(
@@ -194,6 +201,10 @@ class _Bodies:
                 message = "effort limits that are not positive, or of a joint of several coordinates"
                 self._notes.gather("not-written", at, message)
         return found
+
+
+def _indent(depth: int) -> str:
+    return "  " * min(depth, _INDENTED)
 
 
 def _placed(pose: Pose, always: bool = False) -> str:

@@ -193,9 +193,13 @@ def require_mjcf(model):
         limits = True
     require_same(ours, back, CLOSE, limits, links)
     np.testing.assert_array_equal(back.gravity, model.gravity)
-    # MuJoCo's own numbers: its mass matrix, with what follows left free.
+    # MuJoCo's own numbers: its mass matrix.
     if model.has_mimic:
         return
+    require_mass_matrix(model, m, mujoco)
+
+
+def require_mass_matrix(model, m, mujoco):
     data, q = mujoco.MjData(m), model.random_configuration(1)
     way = rd.converter(model, "mujoco", joint_names=in_mujocos_order(model, m, mujoco))
     data.qpos[:] = way.q_to(q)
@@ -205,6 +209,35 @@ def require_mjcf(model):
         mujoco.mj_mulM(m, data, row, unit)
     wanted = way.mass_matrix_to(q, reference(model).mass_matrix(q))
     np.testing.assert_allclose(H, wanted, atol=CLOSE * np.abs(wanted).max(initial=1e-3))
+
+
+@pytest.mark.some(of=8, rest="matrix")
+@pytest.mark.parametrize("path", EVERY, ids=name)
+def test_mujoco_reads_our_urdf(path):
+    """Its mass matrix, where it reads URDF at all; followers are free, and armature is not looked at."""
+    mujoco = pytest.importorskip("mujoco")
+    model = rd.load_urdf(path, mimic="ignore", strict=False)
+    model = replace(model, tree_armature=np.zeros(model.nv))
+    if "refused-by-mujoco" in (codes(model.to_mjcf()) if path.stem != "screw_press" else {"refused-by-mujoco"}):
+        pytest.skip("a robot that MuJoCo refuses")
+    m = mujoco.MjModel.from_xml_string(str(model.to_urdf()))
+    if path.stem == "planar_rover":
+        assert m.njnt == model.n_bodies + 2  # three joints for a planar one
+        return
+    require_mass_matrix(model, m, mujoco)
+
+
+def test_mujoco_reads_chains_that_are_not_too_deep():
+    mujoco = pytest.importorskip("mujoco")
+    for joints, refused in ((495, False), (496, True)):
+        text = rd.random_tree(joints, seed=0, joints=("revolute",), shape="chain").to_mjcf()
+        assert ("refused-by-mujoco" in codes(text)) == refused
+        if refused:
+            with pytest.raises(ValueError, match="DEPTH"):
+                mujoco.MjModel.from_xml_string(str(text))
+        else:
+            assert mujoco.MjModel.from_xml_string(str(text)).nv == joints
+    assert len(rd.auto_tree(5000).to_mjcf()) < 4_000_000
 
 
 @pytest.mark.some(of=8, rest="matrix")
