@@ -24,7 +24,11 @@ def main() -> None:
     humanoid = rd.load_urdf(MODELS / "humanoid.urdf", base="floating")
     gripper = rd.load_urdf(MODELS / "gripper.urdf", mimic="ignore")
     # What the task does not need stands still: head and left arm, the elbow bent.
-    still = [joint for joint in humanoid.joint_names if joint.startswith(("neck", "left_shoulder", "left_forearm", "left_wrist"))]
+    still = [
+        joint
+        for joint in humanoid.joint_names
+        if joint.startswith(("neck", "left_shoulder", "left_forearm", "left_wrist"))
+    ]
     small = humanoid.lock({**dict.fromkeys(still), "left_elbow": 0.6})
     print(f"{humanoid.nv} degrees of freedom, {small.nv} with {', '.join([*still, 'left_elbow'])} locked")
 

@@ -512,8 +512,9 @@ class Sized:
         return tuple(getattr(model, axis) if isinstance(axis, str) else axis for axis in self.axes)
 
 
-Text: TypeAlias = Callable[[Model, Mapping[str, Any], Callable[[Algorithm], Mapping[str, Any]]], Mapping[str, Any]]
-"""(model, scalars of every input, what gives an algorithm's results at them) to the scalars of every result."""
+Text: TypeAlias = Callable[[Model, Mapping[str, Any], Callable[..., Mapping[str, Any]]], Mapping[str, Any]]
+"""(model, scalars of every input, what gives an algorithm's results at them, as
+`robodyn.algorithms.places.OfLink` says) to the scalars of every result."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -539,15 +540,15 @@ class Direct:
         return ()
 
 
-Result: TypeAlias = Output | Solution | Product | Stacked | Configuration | LikeInput
+Result: TypeAlias = Output | Solution | Product | Stacked | Configuration | LikeInput | Sized
 """What tasks return."""
 Derivative: TypeAlias = Along | Against
 """Programs differentiated."""
-StraightLine: TypeAlias = Step | Derivative
+StraightLine: TypeAlias = Step | Derivative | Direct
 """Tasks that engines run as one program or not at all."""
 Task: TypeAlias = Algorithm | Chain | Units | StraightLine
 """What an engine runs."""
-Traceable: TypeAlias = Task | StepPart | StepGradient | Direct
+Traceable: TypeAlias = Task | StepPart | StepGradient
 """What can be one straight-line program."""
 
 
@@ -558,6 +559,8 @@ def on_inertia(task: Task) -> Task:
         return replace(task, task=on_inertia(task.task))
     if isinstance(task, Units):
         return replace(task, algorithm=_on_given(task.algorithm, "inertia"))
+    if isinstance(task, Direct):  # it names all of its inputs itself
+        return task
     if isinstance(task, Step):
         return replace(task, forward_dynamics=_on_given(task.forward_dynamics, "inertia"))
     return _on_given(task, "inertia")

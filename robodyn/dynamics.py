@@ -27,18 +27,19 @@ from robodyn.motion.result import Rollout
 from robodyn.motion.rollout import rollout, step, step_gradient
 from robodyn.motion.run import Policy
 from robodyn.queries.core import require_model
+from robodyn.queries.energies import EnergyQueries
 from robodyn.queries.explanation import explain
 from robodyn.queries.forces import ForceQueries
 from robodyn.queries.gradients import GradientQueries
 from robodyn.queries.kinematic import KinematicQueries
+from robodyn.queries.momenta import MomentumQueries
 from robodyn.queries.operators import mass_matrix_operator
 from robodyn.queries.parameters import ParameterQueries
 from robodyn.queries.quick import changing
 from robodyn.queries.rest import RestQueries
 from robodyn.queries.second_order import SecondOrderQueries
-from robodyn.queries.totals import TotalQueries
 from robodyn.questions import QUESTIONS, plain_questions
-from robodyn.sweeps import PER_BODY, PER_VELOCITY
+from robodyn.sweeps import PER_BODY, PER_VELOCITY, POINT
 
 if TYPE_CHECKING:
     from robodyn.engines.cpu.generated import GeneratedCode
@@ -56,7 +57,8 @@ class Dynamics(
     ParameterQueries,
     RestQueries,
     KinematicQueries,
-    TotalQueries,
+    EnergyQueries,
+    MomentumQueries,
 ):
     """Answers rigid-body dynamics queries about a model.
 
@@ -124,6 +126,7 @@ class Dynamics(
             **dict.fromkeys(("q0", "q_des"), (model.nq,)),
             "qd0": (model.nv,),
             "gravity": (3,),
+            "point": (POINT,),
             "dt": (),
         }
         if when == "eager":

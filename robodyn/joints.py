@@ -376,12 +376,12 @@ def _ceiling(x: Scalar) -> Scalar:
     left = x - nearest
     for k in range(4):
         for sign in (1.0, -1.0):
-            nearest = nearest + sign * _is_positive(sign * left - (k + 0.75))
-    return flat(nearest + _is_positive(x - nearest))
+            nearest = nearest + sign * is_positive(sign * left - (k + 0.75))
+    return flat(nearest + is_positive(x - nearest))
 
 
-def _is_positive(x: Scalar) -> Scalar:
-    """1 for positive numbers, and exactly 0 for others, without a branch."""
+def is_positive(x: Scalar) -> Scalar:
+    """1 for positive numbers (from 1e-30 on), and exactly 0 for others, without a branch."""
     return 0.5 * (x + np.abs(x)) / (np.abs(x) + _TINY)
 
 

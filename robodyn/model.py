@@ -457,6 +457,36 @@ class Model(Edits):
         broadcast_leading({"q0": (a, 1), "q1": (b, 1)})
         return self._on_manifold("difference", "v", (self.normalized(a), "q"), (self.normalized(b), "q"))
 
+    @stood_in_for(_quicker)
+    def interpolate(self, q0: ArrayLike, q1: ArrayLike, t: float | ArrayLike) -> NDArray[np.float64]:
+        """q0 (+) t (q1 (-) q0) (..., nq): the configuration a fraction t (...) of the way from q0 to q1.
+
+        The way is that of `difference`: attitudes go the short way round at constant angular velocity (slerp), floating
+        bodies along one twist, angles of revolute joints straight. t below 0 or above 1 goes on.
+
+        Raises:
+            ArgumentError: wrong shapes, or a quaternion of zero length.
+        """
+        fraction = real_array("t", t, (), np.float64)
+        a, b = real_array("q0", q0, (self.nq,), np.float64), real_array("q1", q1, (self.nq,), np.float64)
+        broadcast_leading({"q0": (a, 1), "q1": (b, 1), "t": (fraction, 0)})
+        a, b = self.normalized(a), self.normalized(b)
+        with np.errstate(all="ignore"):
+            step = self._on_manifold("difference", "v", (a, "q"), (b, "q")) * fraction[..., None]
+        return self._on_manifold("integrate", "q", (a, "q"), (step, "v"))
+
+    @stood_in_for(_quicker)
+    def distance(self, q0: ArrayLike, q1: ArrayLike) -> NDArray[np.float64]:
+        """The length (...) of `difference(q0, q1)`: rad and m count alike. Zero for the same pose, whatever the sign of
+        its quaternions.
+
+        Raises:
+            ArgumentError: wrong shapes, or a quaternion of zero length.
+        """
+        step = Model.difference(self, q0, q1)
+        with np.errstate(all="ignore"):
+            return cast(NDArray[np.float64], np.sqrt((step * step).sum(-1)))
+
     def integrate_gradient(
         self, q: ArrayLike, qd: ArrayLike, dt: float | ArrayLike = 1.0
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

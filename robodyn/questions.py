@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
-from robodyn.algorithms import energy, kinematic_gradients, kinematics
+from robodyn.algorithms import energy, kinematic_gradients, kinematics, momentum, motion_gradients
 from robodyn.algorithms.aba import INVERSE_MASS_MATRIX, aba
 from robodyn.algorithms.coriolis import CORIOLIS_MATRIX
 from robodyn.algorithms.crba import CRBA
@@ -21,22 +21,26 @@ from robodyn.algorithms.forward_hessian import forward_hessian
 from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.idsva_hessian import idsva_hessian
 from robodyn.algorithms.kinematics import Frame
+from robodyn.algorithms.places import RELATIVE, of_places
 from robodyn.algorithms.regressor import (
+    BODY_REGRESSOR,
     EXTERNAL_FORCE_GRADIENT,
     FORWARD_EXTERNAL_FORCE_GRADIENT,
     FORWARD_GRAVITY_GRADIENT,
     GRAVITY_GRADIENT,
+    KINETIC_ENERGY_REGRESSOR,
+    POTENTIAL_ENERGY_REGRESSOR,
     REGRESSOR,
     forward_regressor,
 )
 from robodyn.algorithms.rest_gradient import GRAVITY_FORCE_GRADIENT, MASS_MATRIX_PRODUCT_GRADIENT
-from robodyn.algorithms.rnea import rnea
+from robodyn.algorithms.rnea import joint_reaction, rnea
 from robodyn.algorithms.rnea_gradient import rnea_gradient
 from robodyn.algorithms.rnea_vjp import rnea_vjp
-from robodyn.chains import Chain, Task, at_units, on_inertia
+from robodyn.chains import Chain, Direct, Task, at_units, on_inertia
 from robodyn.errors import ArgumentError
 from robodyn.model import Model
-from robodyn.sweeps import INPUTS, Algorithm
+from robodyn.sweeps import INPUTS, Algorithm, with_given
 from robodyn.tracing.unrolled import trace
 
 FRAMES = ("world", "body", "world_aligned")
@@ -53,11 +57,28 @@ of them; composites have won on every larger robot, and counting takes as long a
 
 
 @dataclass(frozen=True)
+class Places:
+    """What a call is about where it is not one link alone: `links` by their numbers, `several` with an axis for them in
+    the results; the link that their motion is `relative_to`, or None."""
+
+    links: tuple[int, ...]
+    several: bool
+    relative_to: int | None = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """As methods take them."""
+        which = {"links": list(self.links)} if self.several else {"link": self.links[0]}
+        return {**which, "relative_to": self.relative_to} if self.relative_to is not None else which
+
+
+@dataclass(frozen=True)
 class Asked:
     """What a task is made for: a model, the names of the arrays that are given (without V0 and dV0, in the order of
     `robodyn.sweeps.INPUTS`), and what a call chooses.
 
-    `damping`: whether joints are damped by the model's coefficients.
+    `damping`: whether joints are damped by the model's coefficients; `places`: links, where the question is not about
+    one alone.
     """
 
     model: Model
@@ -66,6 +87,7 @@ class Asked:
     frame: Frame = "world_aligned"
     classical: bool = False
     damping: bool = False
+    places: Places | None = None
 
 
 AXES: dict[str, Callable[[Model], int]] = {
@@ -113,7 +135,8 @@ class Question:
     Args:
         name: of its method.
         inputs: arrays that it cannot do without, in the order of its arguments.
-        optional: arrays that may be left out: "vector", "f_ext", "inertia", "V0", "dV0". Without a vector that may be
+        optional: arrays that may be left out: "vector", "f_ext", "inertia", "V0", "dV0", and "point" of those about a
+            link. Without a vector that may be
             left out, every result has one more axis in front, the component of what the vector is multiplied with.
         results: what it returns, in order.
         task: what engines that run algorithms run; results are the task's outputs, in order. Equal arguments give the
@@ -151,7 +174,7 @@ class Question:
     doubts: bool = False
 
     def __post_init__(self) -> None:
-        allowed = (*_ARRAYS, *BASE)
+        allowed = (*_ARRAYS, *BASE) if self.of_link else (*(name for name in _ARRAYS if name != "point"), *BASE)
         if self.inputs != tuple(name for name in _ARRAYS if name in self.inputs) or "q" not in self.inputs:
             self._wrong("inputs", self.inputs, f"q and others of {', '.join(_ARRAYS)}, in this order")
         if not set(self.optional) <= set(allowed) - set(self.inputs):
@@ -186,20 +209,22 @@ class Question:
         """Whether an engine answers it; one that no row names runs algorithms."""
         return engine in self.engines or engine not in EVERYWHERE
 
-    def shapes(self, model: Model, given: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    def shapes(self, model: Model, given: Iterable[str], places: Places | None = None) -> dict[str, tuple[int, ...]]:
         """The shape of one state of every result, where arrays of these names are given."""
         stacked = "vector" in self.optional and "vector" not in given
-        found = {name: result.shape(model) for name, result in self.results.items()}
-        return {name: (model.nv, *shape) for name, shape in found.items()} if stacked else found
+        more: tuple[int, ...] = (model.nv,) if stacked else ()
+        if places is not None and places.several:
+            more = (len(places.links),)
+        return {name: (*more, *result.shape(model)) for name, result in self.results.items()}
 
     def arguments(self, arrays: Mapping[str, Any], link: str | int | None = None) -> tuple[list[Any], dict[str, Any]]:
         """How its method is given arrays by name, and the link: what by place, what by name."""
         placed = [name for name in self.inputs if name != "vector"]
-        by_place = [arrays[name] for name in placed] + ([link] if self.of_link else [])
+        by_place = [arrays[name] for name in placed] + ([link] if link is not None else [])
         return by_place, {name: array for name, array in arrays.items() if name not in placed}
 
-    def made(self, asked: Asked) -> Task:
-        """The task, on inertias that are an input where these are given.
+    def made(self, asked: Asked) -> Task | Direct:
+        """The task, on inertias and about points that are inputs where these are given.
 
         Raises:
             ArgumentError: it is not what the row says.
@@ -209,7 +234,30 @@ class Question:
             self._wrong("results", tuple(self.results), f"one for each output of its task, {', '.join(task.outputs)}")
         if self.of_link != any(getattr(sweep, "of_link", False) for sweep in task.sweeps):
             self._wrong("of_link", self.of_link, f"{not self.of_link}, as its task {task.name!r} has it")
+        if asked.places is not None:
+            return self._of_places(cast(Algorithm, task), asked.places, asked)
+        if "point" in asked.inputs:
+            return with_given(cast(Algorithm, task), "point")
         return on_inertia(task) if "inertia" in asked.inputs else task
+
+    def _of_places(self, task: Algorithm, places: Places, asked: Asked) -> Direct:
+        """The task about links that are several, or whose motion is relative to another one's."""
+        return of_places(
+            self.name,
+            task,
+            tuple(result.axes for result in self.results.values()),
+            places.links,
+            places.several,
+            places.relative_to,
+            "point" in asked.inputs,
+            asked.frame,
+            asked.classical,
+        )
+
+    @property
+    def can_be_relative(self) -> bool:
+        """Whether it can be about a link's motion relative to another."""
+        return self.name in RELATIVE
 
     def plain_task(self, model: Model) -> Task:
         """What answers a plain call."""
@@ -340,8 +388,16 @@ _DYNAMICS = (
         {"C": Result(("nv", "nv"), "tau / qd")},
         lambda _: CORIOLIS_MATRIX,
         "The matrix C with C qd + gravity = bias, and dH/dt - 2 C skew-symmetric.",
-        optional=("V0",),
+        optional=("inertia", "V0"),
         short="coriolis",
+    ),
+    Question(
+        "joint_reaction",
+        ("q", "qd", "qdd"),
+        {"reaction": Result(("n_bodies", 6), "N m, N")},
+        lambda asked: joint_reaction(asked.inputs),
+        "Forces that each joint transmits to its body and what follows it, in the body's frame about its origin.",
+        optional=_FORCES,
     ),
 )
 
@@ -448,6 +504,29 @@ _PARAMETERS = (
         optional=BASE,
     ),
     Question(
+        "body_regressor",
+        ("q", "qd", "qdd"),
+        {"Y_body": Result(("n_bodies", 6, 10), "N m, N / parameter")},
+        lambda _: BODY_REGRESSOR,
+        "Matrices A_i with A_i pi_i = I a + v x* I v, the force that moves body i against gravity, in its frame.",
+        optional=BASE,
+    ),
+    Question(
+        "kinetic_energy_regressor",
+        ("q", "qd"),
+        {"Y_kinetic": Result(("parameters",), "J / parameter")},
+        lambda _: KINETIC_ENERGY_REGRESSOR,
+        "The vector k with k . pi the kinetic energy, but for that of armature.",
+        optional=("V0",),
+    ),
+    Question(
+        "potential_energy_regressor",
+        ("q",),
+        {"Y_potential": Result(("parameters",), "J / parameter")},
+        lambda _: POTENTIAL_ENERGY_REGRESSOR,
+        "The vector u with u . pi the potential energy.",
+    ),
+    Question(
         "inverse_dynamics_external_force_gradient",
         ("q",),
         {"dtau_df_ext": Result(("nv", "n_bodies", 6), "tau / N m, N")},
@@ -514,6 +593,7 @@ _KINEMATICS = (
         {"T": Result((4, 4), "1, m")},
         lambda _: kinematics.forward_kinematics(True),
         "Pose of the link: the homogeneous transform from link to world coordinates.",
+        optional=("point",),
         of_link=True,
     ),
     Question(
@@ -522,6 +602,7 @@ _KINEMATICS = (
         {"J": Result((6, "nv"), "rad, m / step")},
         lambda asked: kinematics.jacobian(asked.frame),
         "Geometric Jacobian of the link: its velocity is J qd.",
+        optional=("point",),
         of_link=True,
         in_frame=True,
     ),
@@ -531,7 +612,7 @@ _KINEMATICS = (
         {"Jdot": Result((6, "nv"), "rad/s, m/s / step")},
         lambda asked: kinematic_gradients.jacobian_derivative(asked.frame),
         "Time derivative of the link's Jacobian while the robot moves with qd.",
-        optional=("V0",),
+        optional=("point", "V0"),
         of_link=True,
         in_frame=True,
     ),
@@ -541,6 +622,7 @@ _KINEMATICS = (
         {"H": Result((6, "nv", "nv"), "rad, m / step step")},
         lambda asked: kinematic_gradients.pose_hessian(asked.frame),
         "Derivatives of the link's Jacobian by q, on the tangent space.",
+        optional=("point",),
         of_link=True,
         in_frame=True,
     ),
@@ -550,7 +632,7 @@ _KINEMATICS = (
         {"V": Result((6,), "rad/s, m/s")},
         lambda asked: kinematics.link_velocity(asked.frame),
         "Spatial velocity of the link.",
-        optional=("V0",),
+        optional=("point", "V0"),
         of_link=True,
         in_frame=True,
     ),
@@ -560,10 +642,38 @@ _KINEMATICS = (
         {"A": Result((6,), "rad/s^2, m/s^2")},
         lambda asked: kinematics.link_acceleration(asked.frame, asked.classical),
         "Acceleration of the link, without gravity.",
-        optional=BASE,
+        optional=("point", *BASE),
         of_link=True,
         in_frame=True,
         variants={"classical_acceleration": {"classical": True}},
+    ),
+    Question(
+        "link_velocity_gradient",
+        ("q", "qd"),
+        {
+            "dV_dq": Result((6, "nv"), "rad/s, m/s / step"),
+            "dV_dqd": Result((6, "nv"), "rad, m / step"),
+        },
+        lambda asked: motion_gradients.link_velocity_gradient(asked.frame),
+        "Derivatives of the link's velocity by q (on the tangent space) and qd.",
+        optional=("point", "V0"),
+        of_link=True,
+        in_frame=True,
+    ),
+    Question(
+        "link_acceleration_gradient",
+        ("q", "qd", "qdd"),
+        {
+            "dA_dq": Result((6, "nv"), "rad/s^2, m/s^2 / step"),
+            "dA_dqd": Result((6, "nv"), "rad/s, m/s / step"),
+            "dA_dqdd": Result((6, "nv"), "rad, m / step"),
+        },
+        lambda asked: motion_gradients.link_acceleration_gradient(asked.frame, asked.classical),
+        "Derivatives of the link's acceleration by q (on the tangent space), qd and qdd.",
+        optional=("point", *BASE),
+        of_link=True,
+        in_frame=True,
+        variants={"classical_acceleration_gradient": {"classical": True}},
     ),
 )
 
@@ -606,6 +716,7 @@ _TOTALS = (
         {"com": Result((3,), "m")},
         lambda _: energy.CENTER_OF_MASS,
         "Centre of mass in world coordinates, m.",
+        optional=("inertia",),
         needs=("mass",),
     ),
     Question(
@@ -614,6 +725,7 @@ _TOTALS = (
         {"J": Result((3, "nv"), "m / step")},
         lambda _: energy.CENTER_OF_MASS_JACOBIAN,
         "Jacobian of the centre of mass.",
+        optional=("inertia",),
         needs=("mass",),
     ),
     Question(
@@ -622,14 +734,61 @@ _TOTALS = (
         {"h": Result((6,), "kg m^2/s, kg m/s"), "A": Result((6, "nv"), "kg m^2/s, kg m/s / qd")},
         lambda _: energy.CENTROIDAL_MOMENTUM,
         "Momentum h about the centre of mass in world axes, and the matrix A with h = A qd for a base at rest.",
-        optional=("V0",),
+        optional=("inertia", "V0"),
+        needs=("mass",),
+    ),
+)
+
+_MOMENTA = (
+    Question(
+        "center_of_mass_velocity",
+        ("q", "qd"),
+        {"vcom": Result((3,), "m/s")},
+        lambda _: momentum.CENTER_OF_MASS_VELOCITY,
+        "Velocity of the centre of mass, m/s in world axes.",
+        optional=("inertia", "V0"),
+        needs=("mass",),
+    ),
+    Question(
+        "center_of_mass_acceleration",
+        ("q", "qd", "qdd"),
+        {"acom": Result((3,), "m/s^2")},
+        lambda _: momentum.CENTER_OF_MASS_ACCELERATION,
+        "Acceleration of the centre of mass, m/s^2 in world axes, without gravity.",
+        optional=("inertia", *BASE),
+        needs=("mass",),
+    ),
+    Question(
+        "subtree_center_of_mass",
+        ("q",),
+        {"com": Result(("n_bodies", 3), "m")},
+        lambda _: momentum.SUBTREE_CENTERS_OF_MASS,
+        "Centres of mass of every body and what follows it, in world coordinates, m.",
+        optional=("inertia",),
+    ),
+    Question(
+        "centroidal_momentum_rate",
+        ("q", "qd", "qdd"),
+        {"hdot": Result((6,), "N m, N")},
+        lambda _: momentum.CENTROIDAL_MOMENTUM_RATE,
+        "The rate of the momentum about the centre of mass, in world axes, without gravity.",
+        optional=("inertia", *BASE),
+        needs=("mass",),
+    ),
+    Question(
+        "centroidal_momentum_matrix_derivative",
+        ("q", "qd"),
+        {"Adot": Result((6, "nv"), "N m s, N s / qd")},
+        lambda _: momentum.CENTROIDAL_MATRIX_DERIVATIVE,
+        "Time derivative of the matrix A of the momentum about the centre of mass while the robot moves with qd.",
+        optional=("inertia", "V0"),
         needs=("mass",),
     ),
 )
 
 QUESTIONS: dict[str, Question] = {
     question.name: question
-    for rows in (_DYNAMICS, _DERIVATIVES, _PARAMETERS, _KINEMATICS, _TOTALS)
+    for rows in (_DYNAMICS, _DERIVATIVES, _PARAMETERS, _KINEMATICS, _TOTALS, _MOMENTA)
     for question in rows
 }
 """Every query of `Dynamics` by its name. Readers look when they are asked, so that a row that is added later counts."""

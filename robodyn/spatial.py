@@ -188,6 +188,20 @@ class Inertia(NamedTuple):
         """I a + v x* I v: I times the classical acceleration, and what turning takes."""
         return self.times(Motion(a.ang, add(a.lin, cross(v.ang, v.lin)))) + self._turning(v.ang)
 
+    def rate(self, v: Motion) -> Inertia:
+        """(v x*) I - I (v x): how it changes, seen from a frame that does not move, where what it belongs to moves with
+        v. Its first number is zero: no mass is lost."""
+        w, u = v
+        x, y, z = w
+        W: Mat3 = (0.0, -z, y, z, 0.0, -x, -y, x, 0.0)
+        turned = matmul(W, full(self.I))
+        towards = tuple(a * b for a in u for b in self.h)
+        half = sub(turned, towards)
+        pairs = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
+        spread = 2.0 * dot(self.h, u)
+        I = tuple(half[3 * i + j] + half[3 * j + i] + (spread if i == j else 0.0) for i, j in pairs)
+        return Inertia(0.0, add(scale(self.m, u), cross(w, self.h)), I)
+
     def _turning(self, ang: Vec3) -> Force:
         """w x I w, w x (w x h)."""
         return Force(cross(ang, symmetric_times(self.I, ang)), cross(ang, cross(ang, self.h)))

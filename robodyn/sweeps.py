@@ -106,11 +106,13 @@ DOF_PAIR_MOTIONS = FieldType(ZERO_MOTION)
 DOF_ROWS = FieldType(0.0)
 """A block of a matrix with a row for each degree of freedom and some columns for each body: likewise."""
 
-INPUTS = ("q", "qd", "qdd", "tau", "vector", "f_ext", "inertia", "armature")
+INPUTS = ("q", "qd", "qdd", "tau", "vector", "f_ext", "inertia", "armature", "point")
 """Inputs that an algorithm can list, in the order in which engines take them; V0 and dV0 come after them."""
 PER_VELOCITY = ("qd", "qdd", "tau", "vector", "armature")
 """Inputs that have a number for each degree of freedom. Of `armature`, joints that mimic others have no share of their
 own: on robots that have such joints only matrices, which add it on the diagonal, may read it."""
+POINT = 3
+"""Numbers of a "point" on the query's link, in the link's frame: algorithms that list it see the link there."""
 PER_BODY = {"f_ext": 6, "inertia": 10}
 """Inputs that have a row for each body, and the numbers of a row."""
 
@@ -149,7 +151,8 @@ class WorldInputs(Protocol):
 
 
 class LinkConstants(Protocol):
-    """What a step sees of a link: the transform from its body's frame to its own."""
+    """What a step sees of a link: the transform from its body's frame to its own, or to axes like its own at the point
+    that the algorithm lists."""
 
     X: Transform
 
@@ -247,6 +250,15 @@ class LinkOutput:
 
 
 @dataclass(frozen=True)
+class FieldOutput:
+    """A field of the bodies: (n_bodies, *shape), or with `flat` as one vector."""
+
+    field: str
+    shape: tuple[int, ...] = ()
+    flat: bool = False
+
+
+@dataclass(frozen=True)
 class DofOutput:
     """A field of DOFS as (nv,), or as (nv, nv) for a lane field (columns are lanes).
 
@@ -315,8 +327,10 @@ class LinkColumnOutput:
     rows: int = 6
 
 
-Output: TypeAlias = WorldOutput | LinkOutput | DofOutput | ColumnOutput | PairOutput | BodyOutput | LinkColumnOutput
-"""Any of the seven kinds of outputs."""
+Output: TypeAlias = (
+    WorldOutput | LinkOutput | FieldOutput | DofOutput | ColumnOutput | PairOutput | BodyOutput | LinkColumnOutput
+)
+"""Any of the eight kinds of outputs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,7 +348,8 @@ class Algorithm:
 
 @cache
 def with_given(algorithm: Algorithm, name: str) -> Algorithm:
-    """The same algorithm on an "inertia" or an "armature" that is an input instead of the model's."""
+    """The same algorithm on an "inertia" or an "armature" that is an input instead of the model's, or about a "point"
+    on the query's link instead of its origin."""
     if name in algorithm.inputs:
         return algorithm
     return replace(algorithm, name=f"{algorithm.name}_{name}", inputs=(*algorithm.inputs, name))

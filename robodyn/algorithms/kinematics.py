@@ -197,11 +197,16 @@ def link_velocity(frame: Frame) -> Algorithm:
     )
 
 
+def classical_frame(frame: Frame) -> Frame:
+    """The frame of a classical acceleration, which is that of the link's origin."""
+    return "world_aligned" if frame == "world" else frame
+
+
 @cache
 def link_acceleration(frame: Frame, classical: bool) -> Algorithm:
     """Acceleration of the query's link in `frame`: spatial, or classical: that of the link's origin, a point that
     moves with the link (RBDA eq. 2.50); classical accelerations in the "world" frame are the "world_aligned" ones."""
-    seen_from: Frame = "world_aligned" if classical and frame == "world" else frame
+    seen_from = classical_frame(frame) if classical else frame
 
     def step(link: LinkConstants, own: Fields) -> Written:
         X = to_frame(seen_from, link.X.after(own.X0))

@@ -53,9 +53,28 @@ def _apart(model: Model, given: _Given, _: Any) -> Mapping[str, Any]:
     return {"step": list(joint_by_joint(model, "v", lambda kind, at, _: kind.difference(tuple(a[at]), tuple(b[at]))))}
 
 
+def _between(model: Model, given: _Given, _: Any) -> Mapping[str, Any]:
+    a, b, (t,) = _unit(model, given["q0"]), _unit(model, given["q1"]), given["t"]
+
+    def operation(kind: JointKind, at: Any, _: Any) -> Any:
+        step = kind.difference(tuple(a[at]), tuple(b[at]))
+        return kind.integrate(tuple(a[at]), tuple(t * each for each in step))
+
+    return {"between": list(joint_by_joint(model, "q", operation))}
+
+
+def _length(model: Model, given: _Given, _: Any) -> Mapping[str, Any]:
+    step = _apart(model, given, _)["step"]
+    return {"length": [np.sqrt(sum((each * each for each in step), 0.0))]}
+
+
 INTEGRATE = Direct("integrate", {"q": _Q, "qd": _V}, {"moved": _Q}, _moved)
 """`Model.integrate` for a second."""
 INTEGRATE_FOR = Direct("integrate_for", {"q": _Q, "qd": _V, "dt": Sized(())}, {"moved": _Q}, _moved)
 """`Model.integrate` for dt seconds."""
 DIFFERENCE = Direct("difference", {"q0": _Q, "q1": _Q}, {"step": _V}, _apart)
 """`Model.difference`."""
+INTERPOLATE = Direct("interpolate", {"q0": _Q, "q1": _Q, "t": Sized(())}, {"between": _Q}, _between)
+"""`Model.interpolate`."""
+DISTANCE = Direct("distance", {"q0": _Q, "q1": _Q}, {"length": Sized(())}, _length)
+"""`Model.distance`."""

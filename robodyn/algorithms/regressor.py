@@ -17,10 +17,14 @@ from robodyn.algorithms.kinematics import (
     POSES_OF_KNOWN,
     acceleration,
     base_motion_against_gravity,
+    base_velocity,
     nothing_carried,
+    pose,
+    velocity,
 )
 from robodyn.chains import Chain, Solution, Solve, Stage
 from robodyn.spatial import (
+    IDENTITY,
     ZERO3,
     ZERO_FORCE,
     Force,
@@ -32,6 +36,7 @@ from robodyn.spatial import (
     add,
     cross,
     dot,
+    rotate,
     rotate_back,
     scale,
     symmetric_times,
@@ -44,16 +49,19 @@ from robodyn.sweeps import (
     MOTION,
     PER_BODY,
     TRANSFORM,
+    VECTOR3,
     Algorithm,
     Ancestors,
     Body,
     BodyOutput,
     ColumnOutput,
+    FieldOutput,
     Fields,
     FieldType,
     LinkConstants,
     Outward,
     World,
+    WorldInputs,
     Written,
 )
 
@@ -119,6 +127,74 @@ REGRESSOR = Algorithm(
 )
 """Y (nv, 10 n_bodies): tau = Y pi, but for the forces of armature. Block (j, i) is there for j on the path from i to
 the root."""
+
+
+def rows_of_body(body: Body, own: Fields, parent: Fields) -> Written:
+    """A_i, six rows of ten numbers."""
+    A = body_regressor(own.v, own.a)
+    columns = (*A.mh, *(Force(n, ZERO3) for n in A.I))
+    return {"rows": tuple(zip(*((*each.ang, *each.lin) for each in columns), strict=True))}
+
+
+BODY_REGRESSOR = Algorithm(
+    name="body_regressor",
+    inputs=("q", "qd", "qdd"),
+    fields={"X": TRANSFORM, "v": MOTION, "a": MOTION, "rows": FieldType(((0.0,) * 10,) * 6)},
+    sweeps=(
+        World(base_motion_against_gravity, writes=("v", "a")),
+        Outward(acceleration, carries=("v", "a"), writes=("X", "v", "a")),
+        Outward(rows_of_body, reads=("v", "a"), writes=("rows",)),
+    ),
+    outputs={"A": FieldOutput("rows", (6, 10))},
+)
+"""A (n_bodies, 6, 10): A_i pi_i = I a + v x* I v is what moves a body against gravity, in its frame."""
+
+
+def kinetic_numbers(body: Body, own: Fields, parent: Fields) -> Written:
+    """k with k . pi = v' I v / 2: u.u / 2 for m, u x w for h, and w w' / 2, its mixed entries twice, for I."""
+    moved = velocity(body, own, parent)
+    w, u = moved["v"]
+    x, y, z = w
+    of_I = (0.5 * (x * x), x * y, x * z, 0.5 * (y * y), y * z, 0.5 * (z * z))
+    return {**moved, "k": (0.5 * dot(u, u), *cross(u, w), *of_I)}
+
+
+KINETIC_ENERGY_REGRESSOR = Algorithm(
+    name="kinetic_energy_regressor",
+    inputs=("q", "qd"),
+    fields={"X": TRANSFORM, "v": MOTION, "k": FieldType((0.0,) * 10)},
+    sweeps=(World(base_velocity, writes=("v",)), Outward(kinetic_numbers, carries=("v",), writes=("X", "v", "k"))),
+    outputs={"k": FieldOutput("k", (10,), flat=True)},
+)
+"""k (10 n_bodies): k . pi is the kinetic energy, but for that of armature."""
+
+
+def gravity_everywhere(world: WorldInputs, own: Fields) -> Written:
+    """The world's transform to itself, and g."""
+    return {"X0": IDENTITY, "g": world.gravity}
+
+
+def potential_numbers(body: Body, own: Fields, parent: Fields) -> Written:
+    """u with u . pi = -g . (m r + E' h)."""
+    X0 = pose(body, own, parent)["X0"]
+    return {
+        "X0": X0,
+        "g": parent.g,
+        "u": (-dot(parent.g, X0.r), *scale(-1.0, rotate(X0.E, parent.g)), *((0.0,) * 6)),
+    }
+
+
+POTENTIAL_ENERGY_REGRESSOR = Algorithm(
+    name="potential_energy_regressor",
+    inputs=("q",),
+    fields={"X0": TRANSFORM, "g": VECTOR3, "u": FieldType((0.0,) * 10)},
+    sweeps=(
+        World(gravity_everywhere, writes=("X0", "g")),
+        Outward(potential_numbers, carries=("X0", "g"), writes=("X0", "g", "u")),
+    ),
+    outputs={"u": FieldOutput("u", (10,), flat=True)},
+)
+"""u (10 n_bodies): u . pi is the potential energy."""
 
 
 def screw_in_world(body: Body, own: Fields, parent: Fields) -> Written:

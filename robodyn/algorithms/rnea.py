@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 from robodyn.algorithms.kinematics import POSES_OF_KNOWN, acceleration, base_motion_against_gravity
@@ -13,6 +14,7 @@ from robodyn.sweeps import (
     Algorithm,
     Body,
     DofOutput,
+    FieldOutput,
     Fields,
     Inward,
     Outward,
@@ -61,3 +63,10 @@ def rnea(inputs: tuple[str, ...] = ("q", "qd", "qdd")) -> Algorithm:
         ),
         outputs={"tau": DofOutput("tau")},
     )
+
+
+@cache
+def joint_reaction(inputs: tuple[str, ...] = ("q", "qd", "qdd")) -> Algorithm:
+    """The forces f_i that RNEA ends with: what a body and its subtree need, through the joint."""
+    whole = rnea(inputs)
+    return replace(whole, name="joint_reaction_" + "_".join(inputs), outputs={"f": FieldOutput("f", (6,))})

@@ -75,7 +75,7 @@ class QuestionCall(Call):
         given: names of its arguments in order; where one without which there is no plain call, a vector, is left out,
             it stands for every unit vector.
         link: index of the link, where it is about one.
-        choices: `frame`, `classical` and `damping`, as of `robodyn.questions.Asked`.
+        choices: `frame`, `classical`, `damping` and `places`, as of `robodyn.questions.Asked`.
     """
 
     def __init__(
@@ -91,7 +91,10 @@ class QuestionCall(Call):
         """Results of the query."""
         where = {} if out is None else {"out": out if len(out) > 1 else out[0]}
         by_place, by_name = self.question.arguments(dict(zip(self.inputs, arrays, strict=True)), self.link)
-        found = getattr(self.dyn, self.name)(*by_place, **by_name, **self.choices, **where)
+        chosen = {name: value for name, value in self.choices.items() if name != "places"}
+        if (places := self.choices.get("places")) is not None:
+            chosen.update(places.arguments)
+        found = getattr(self.dyn, self.name)(*by_place, **by_name, **chosen, **where)
         return found if isinstance(found, tuple) else (found,)
 
 

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from inspect import Signature, signature
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from robodyn.autodiff.traced_rules import Answers
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, SingularError
 from robodyn.model import Model
-from robodyn.queries.core import checked_choice
+from robodyn.queries.core import checked_choice, links_of, point_shapes
 from robodyn.questions import BASE, QUESTIONS, Asked, Question
 
 WITH_RULES = (
@@ -41,8 +42,10 @@ WITH_RULES = (
     *("coordinate_rate", "unit_coordinates"),
 )
 """Names of the functions whose derivatives are made by hand; all other queries have those of their programs."""
-STATIC = ("link", "frame", "classical")
+STATIC = ("link", "links", "relative_to", "frame", "classical")
 """Arguments that are no arrays."""
+NOTHING: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+"""No shapes but those that arguments always have."""
 _NOT_HERE = ("self", "out", "method")
 """Parameters of methods of `Dynamics` that these functions have not."""
 
@@ -54,9 +57,10 @@ class DifferentiableDynamics(Stepping):
     and friction count where `dyn` says so. Coordinates are differentiated as the nq numbers that they are: quaternions
     are scaled to unit length inside, so that the gradient with respect to one is at right angles to it.
 
-    Every query of `robodyn.questions` is here. Those of `WITH_RULES` are methods, with derivatives of first and second
-    order for robots of any size. The others have derivatives of every order with respect to all of their arrays, which
-    are straight-line programs, and so for robots whose programs are small enough to be compiled.
+    Every query of `robodyn.questions` is here, with all of its arrays. Those of `WITH_RULES` are methods, with
+    derivatives of first and second order for robots of any size, as long as inertias are the model's and the base is at
+    rest. The others, and these with `inertia`, `V0` or `dV0`, have derivatives of every order with respect to all of
+    their arrays, which are straight-line programs, and so for robots whose programs are small enough to be compiled.
 
     Args:
         dyn: the robot's `Dynamics`, or its `Model`. Results have its dtype.
@@ -104,13 +108,19 @@ class DifferentiableDynamics(Stepping):
         arrays = self._arrays(given, ("f_ext",))
         return tuple(arrays.get(name) for name in given)
 
-    def _arrays(self, given: Mapping[str, Any], optional: tuple[str, ...]) -> dict[str, Any]:
-        """Arguments read by name, those that are there: q of unit quaternions, all with equally many leading axes."""
-        shapes = self.dyn.argument_shapes
+    def _arrays(
+        self, given: Mapping[str, Any], optional: tuple[str, ...], points: Mapping[str, tuple[int, ...]] = NOTHING
+    ) -> dict[str, Any]:
+        """Arguments read by name, those that are there: q of unit quaternions, all with equally many leading axes.
+        `points`: shapes that are others than those of `Dynamics.argument_shapes`."""
+        shapes = {**self.dyn.argument_shapes, **points}
         for name in given:
             if given[name] is None and name not in optional:
                 raise ArgumentError(f"{name}: got None; {wanted_shape(shapes[name])}")
         arrays = {name: self._read(name, value) for name, value in given.items() if value is not None}
+        for name, wanted in points.items():
+            if name in arrays and tuple(arrays[name].shape) == wanted[1:]:  # one for all links
+                arrays[name] = arrays[name] + self._library.constant(np.zeros(wanted))
         for name, array in arrays.items():
             wanted, shape = shapes[name], tuple(array.shape)
             if shape[max(0, len(shape) - len(wanted)) :] != wanted:
@@ -141,11 +151,13 @@ class DifferentiableDynamics(Stepping):
 
     def _answer(self, question: Question, given: dict[str, Any]) -> Any:
         """Results of a query whose arguments are given by name: one, or a tuple of several."""
+        of_links = [given.pop(name, None) for name in ("link", "links", "relative_to")]
+        link, places = links_of(self.model, *of_links) if question.of_link else (None, None)
         chosen = {name: checked_choice(self.model, name, given.pop(name)) for name in STATIC if name in given}
-        link = chosen.pop("link", None)
+        chosen["places"] = places
         if given.get("inertia") is None:  # of others nothing is known without a look at their values
             self.dyn._require_possible(question)
-        arrays = self._arrays(given, question.optional)
+        arrays = self._arrays(given, question.optional, NOTHING if places is None else point_shapes(places))
         forces = question.joint_forces if self.dyn.joint_forces else {}
         for name in forces:
             if name in arrays:
@@ -208,65 +220,93 @@ class DifferentiableDynamics(Stepping):
     def _body_poses(self, q: Any) -> Any:
         return self._library.smooth(self._poses, q)
 
-    def inverse_dynamics(self, q: Any, qd: Any, qdd: Any, *, f_ext: Any = None) -> Any:
+    def inverse_dynamics(
+        self, q: Any, qd: Any, qdd: Any, *, f_ext: Any = None, inertia: Any = None, V0: Any = None, dV0: Any = None
+    ) -> Any:
         """Generalised forces tau (..., nv) that give accelerations qdd."""
+        more = {"inertia": inertia, "V0": V0, "dV0": dV0}
+        if _any(more):
+            return self._answer(QUESTIONS["inverse_dynamics"], {"q": q, "qd": qd, "qdd": qdd, "f_ext": f_ext, **more})
         q, qd, qdd, f_ext = self._state(q=q, qd=qd, qdd=qdd, f_ext=f_ext)
         tau = self._library.smooth(self._inverse_dynamics, q, qd, qdd)
         return _sum(tau, self._joint_force(qd), _negative(self._external(q, f_ext)))
 
-    def forward_dynamics(self, q: Any, qd: Any, tau: Any, *, f_ext: Any = None) -> Any:
+    def forward_dynamics(
+        self, q: Any, qd: Any, tau: Any, *, f_ext: Any = None, inertia: Any = None, V0: Any = None, dV0: Any = None
+    ) -> Any:
         """Accelerations qdd (..., nv) under generalised forces tau.
 
         Raises:
             SingularError: the mass matrix is singular whatever the state; names the body.
         """
+        more = {"inertia": inertia, "V0": V0, "dV0": dV0}
+        if _any(more):
+            return self._answer(QUESTIONS["forward_dynamics"], {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, **more})
         self._require_regular()
         q, qd, tau, f_ext = self._state(q=q, qd=qd, tau=tau, f_ext=f_ext)
         tau = _sum(tau, _negative(self._joint_force(qd)), self._external(q, f_ext))
         return self._library.smooth(self._forward_dynamics, q, qd, tau)
 
-    def bias_force(self, q: Any, qd: Any, *, f_ext: Any = None) -> Any:
+    def bias_force(
+        self, q: Any, qd: Any, *, f_ext: Any = None, inertia: Any = None, V0: Any = None, dV0: Any = None
+    ) -> Any:
         """Inverse dynamics at qdd = 0 (..., nv)."""
+        more = {"inertia": inertia, "V0": V0, "dV0": dV0}
+        if _any(more):
+            return self._answer(QUESTIONS["bias_force"], {"q": q, "qd": qd, "f_ext": f_ext, **more})
         q, qd, f_ext = self._state(q=q, qd=qd, f_ext=f_ext)
         bias = self._library.smooth(self._bias_force, q, qd)
         return _sum(bias, self._joint_force(qd), _negative(self._external(q, f_ext)))
 
-    def gravity_force(self, q: Any) -> Any:
+    def gravity_force(self, q: Any, *, inertia: Any = None) -> Any:
         """Generalised forces (..., nv) that hold the robot still against gravity."""
+        if inertia is not None:
+            return self._answer(QUESTIONS["gravity_force"], {"q": q, "inertia": inertia})
         return self._library.smooth(self._gravity_force, *self._state(q=q))
 
-    def mass_matrix(self, q: Any) -> Any:
+    def mass_matrix(self, q: Any, *, inertia: Any = None) -> Any:
         """The joint-space inertia matrix H (..., nv, nv)."""
+        if inertia is not None:
+            return self._answer(QUESTIONS["mass_matrix"], {"q": q, "inertia": inertia})
         return self._library.smooth(self._mass_matrix, *self._state(q=q))
 
-    def mass_matrix_inverse(self, q: Any) -> Any:
+    def mass_matrix_inverse(self, q: Any, *, inertia: Any = None) -> Any:
         """H^-1 (..., nv, nv).
 
         Raises:
             SingularError: H is singular whatever the state; names the body.
         """
+        if inertia is not None:
+            return self._answer(QUESTIONS["mass_matrix_inverse"], {"q": q, "inertia": inertia})
         self._require_regular()
         return self._library.smooth(self._mass_matrix_inverse, *self._state(q=q))
 
-    def kinetic_energy(self, q: Any, qd: Any) -> Any:
-        """Kinetic energy (...), J: qd' H qd / 2."""
+    def kinetic_energy(self, q: Any, qd: Any, *, inertia: Any = None, V0: Any = None) -> Any:
+        """Kinetic energy (...), J: qd' H qd / 2 for a base at rest."""
+        more = {"inertia": inertia, "V0": V0}
+        if _any(more):
+            return self._answer(QUESTIONS["kinetic_energy"], {"q": q, "qd": qd, **more})
         q, qd = self._state(q=q, qd=qd)
         return 0.5 * (qd * self._library.smooth(self._momentum, q, qd)).sum(-1)
 
-    def potential_energy(self, q: Any) -> Any:
+    def potential_energy(self, q: Any, *, inertia: Any = None) -> Any:
         """Potential energy (...), J."""
+        if inertia is not None:
+            return self._answer(QUESTIONS["potential_energy"], {"q": q, "inertia": inertia})
         return self._library.smooth(self._potential_energy, *self._state(q=q))
 
     def forward_kinematics(self, q: Any) -> Any:
         """Homogeneous transforms (..., n_links, 4, 4), link to world coordinates, in `model.link_names` order."""
         return self._of_poses.links(self._body_poses(*self._state(q=q)))
 
-    def center_of_mass(self, q: Any) -> Any:
+    def center_of_mass(self, q: Any, *, inertia: Any = None) -> Any:
         """Centre of mass (..., 3) in world coordinates, m, of everything that can move.
 
         Raises:
             NumericalError: nothing that moves has mass.
         """
+        if inertia is not None:
+            return self._answer(QUESTIONS["center_of_mass"], {"q": q, "inertia": inertia})
         self.dyn._require_mass()
         return self._of_poses.center_of_mass(self._body_poses(*self._state(q=q)))
 
@@ -312,6 +352,11 @@ class Generic:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as a method is."""
         return getattr, (self.__self__, self.__name__)
+
+
+def _any(given: Mapping[str, Any]) -> bool:
+    """Whether something is given of what programs alone know."""
+    return any(value is not None for value in given.values())
 
 
 def _sum(first: Any, *others: Any) -> Any:

@@ -282,6 +282,12 @@ def ask(
         str | None,
         typer.Option(metavar="world|body|world_aligned", help="Where it is seen from; the last by default."),
     ] = None,
+    relative_to: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The link that the motion is relative to, or its index.")
+    ] = None,
+    point: Annotated[
+        str | None, typer.Option(metavar="X,Y,Z", help="A point on the link, in its axes, m, instead of its origin.")
+    ] = None,
     q: Q = None,
     qd: Qd = None,
     qdd: Qdd = None,
@@ -457,12 +463,18 @@ def export(
     query: Annotated[str, typer.Option(metavar="NAMES", help="What to compute, comma separated.")] = "id",
     lang: Annotated[str, typer.Option(metavar="c", help="Language.")] = "c",
     link: Annotated[str | None, typer.Option(metavar="NAME", help="The queries' link, or its index.")] = None,
+    relative_to: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The link that motions are relative to, or its index.")
+    ] = None,
     frame: Annotated[
         str, typer.Option(metavar="world|body|world_aligned", help="Where a link's motion is seen from.")
     ] = "world_aligned",
     inputs: Annotated[
         str,
-        typer.Option(metavar="f_ext,inertia,V0,dV0", help="Also take external forces, inertias, or the base's motion."),
+        typer.Option(
+            metavar="f_ext,inertia,point,V0,dV0",
+            help="Also take external forces, inertias, a point on the link, or the base's motion.",
+        ),
     ] = "",
     base: Base = "fixed",
     mimic: Mimic = "follow",

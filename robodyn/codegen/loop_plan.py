@@ -21,6 +21,7 @@ from robodyn.sweeps import (
     BodyOutput,
     ColumnOutput,
     DofOutput,
+    FieldOutput,
     FieldType,
     Inward,
     LinkColumnOutput,
@@ -274,6 +275,8 @@ class RolledPlan:
         for name, output in self.algorithm.outputs.items():
             if isinstance(output, ColumnOutput):
                 found[name] = self._columns(output)
+            elif isinstance(output, FieldOutput):
+                found[name] = self._bodies(output)
             elif isinstance(output, DofOutput) and output.lanes:
                 found[name] = self._lane_columns(output)
             elif isinstance(output, DofOutput) and self.mimic:
@@ -289,6 +292,12 @@ class RolledPlan:
         place = to * output.rows + p if output.transposed else p * model.nv + to
         pairs = np.stack([output.rows * v + p, place], axis=1)
         return Gather(output.field, pairs, model.v_multiplier[v], output.rows * model.nv)
+
+    def _bodies(self, output: FieldOutput) -> Gather:
+        """All rows of a field but the first, which is the world's."""
+        each = self.algorithm.fields[output.field].size(0)
+        k = np.arange(self.model.n_bodies * each)
+        return Gather(output.field, np.stack([each + k, k], axis=1), np.ones(k.size), k.size)
 
     def _lane_columns(self, output: DofOutput) -> Gather:
         model, lanes = self.model, self.lanes

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from robodyn.algorithms.kinematics import Frame
+from robodyn.algorithms.places import OnArrays, scalars_of
 from robodyn.arguments import Array
-from robodyn.chains import Step, StepGradient, StraightLine, Task
+from robodyn.chains import Direct, Step, StepGradient, StraightLine, Task
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
-from robodyn.questions import BASE, Asked, Question
-from robodyn.sweeps import INPUTS
+from robodyn.questions import BASE, Asked, Places, Question
+from robodyn.sweeps import INPUTS, Algorithm
+from robodyn.tracing.unrolled import output_shape
 
 if TYPE_CHECKING:
     from robodyn.array_library import Library
@@ -59,11 +61,12 @@ class Calls:
     link: int | None = None
     frame: Frame = "world_aligned"
     classical: bool = False
+    places: Places | None = None
 
-    def task(self, question: Question, model: Model, *, damping: bool = False) -> Task:
+    def task(self, question: Question, model: Model, *, damping: bool = False) -> Task | Direct:
         """What answers them."""
         given = tuple(name for name in INPUTS if name in self.arrays)
-        return question.made(Asked(model, given, self.method, self.frame, self.classical, damping))
+        return question.made(Asked(model, given, self.method, self.frame, self.classical, damping, self.places))
 
     @property
     def base(self) -> tuple[str, ...]:
@@ -125,10 +128,37 @@ class Engine(ABC):
             inputs: (B, ...) arrays; which are there says what the question is asked about.
             outputs: (B, ...) arrays.
             link: index of the link, where the question is about one.
-            choices: `frame`, `classical` and `damping` of `robodyn.questions.Asked`.
+            choices: `frame`, `classical`, `damping` and `places` of `robodyn.questions.Asked`.
         """
         task = question.made(Asked(self.model, _names(inputs), method, **choices))
-        self.run(task, inputs, dict(zip(task.outputs, outputs.values(), strict=True)), link=link)
+        results = dict(zip(task.outputs, outputs.values(), strict=True))
+        if not isinstance(task, Direct):
+            self.run(task, inputs, results, link=link)
+        elif not self.run_program(task, inputs, results):
+            self._run_parts(task, inputs, results)
+
+    def run_program(self, task: Direct, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
+        """Fill `outputs` (B, ...) by one program; False where there is none, and nothing is done."""
+        return False
+
+    def _run_parts(self, task: Direct, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+        """The same on arrays, algorithm by algorithm."""
+        like = next(iter(outputs.values()))
+
+        def new(shape: tuple[int, ...]) -> Array:
+            return np.empty_like(like, shape=(like.shape[0], *shape))
+
+        def shapes(algorithm: Algorithm) -> dict[str, tuple[int, ...]]:
+            return {name: output_shape(self.model, output) for name, output in algorithm.outputs.items()}
+
+        known = {name: scalars_of(array) for name, array in inputs.items()}
+        with np.errstate(all="ignore"):
+            found = task.text(self.model, known, OnArrays(self.run, inputs, new, shapes))
+        for name, scalars in found.items():
+            every = new((len(scalars),))
+            for k, scalar in enumerate(scalars):
+                every[:, k] = scalar
+            outputs[name][...] = every.reshape(outputs[name].shape)
 
     def explain(self, question: Question, batch: int) -> Explanation:
         """What answers a plain call of a question with n states, and why."""

@@ -32,6 +32,7 @@ from robodyn.sweeps import (
     BodyOutput,
     ColumnOutput,
     DofOutput,
+    FieldOutput,
     FieldType,
     Inward,
     LinkColumnOutput,
@@ -341,6 +342,9 @@ class Run:
             return self.matrices[name].transpose(3, 1, 2, 0)
         if isinstance(output, WorldOutput):
             return self._array(output.field, None)[:, -1, 0].T.reshape(self.batch, *output.shape)
+        if isinstance(output, FieldOutput):
+            rows = self._array(output.field, None)[:, : model.n_bodies, 0].transpose(2, 1, 0)
+            return rows.reshape(self.batch, *output_shape(model, output))
         if isinstance(output, LinkOutput):
             values = self.link_fields[output.field].transpose(2, 1, 0)
             return values.reshape(self.batch, *([] if output.of_link else [-1]), *output.shape)

@@ -10,7 +10,7 @@ import numpy as np
 from robodyn.arguments import Array
 from robodyn.cached import cached_property
 from robodyn.joints import JointKind
-from robodyn.spatial import ZERO_FORCE, Force, Inertia, Motion, Transform
+from robodyn.spatial import IDENTITY, ZERO_FORCE, Force, Inertia, Motion, Transform
 
 if TYPE_CHECKING:
     from robodyn.engines.reference import Run
@@ -125,6 +125,9 @@ class LinkValues:
     def __init__(self, run: Run, links: Array) -> None:
         scalars = _columns(run.model.link_X[links], run.dtype)
         self.X = Transform(scalars[:9], scalars[9:])
+        if "point" in run.algorithm.inputs:
+            at = tuple(run.inputs["point"].T[:, None, None, :])
+            self.X = Transform(IDENTITY.E, at).after(self.X)
 
 
 class FieldView:

@@ -130,8 +130,10 @@ class _Compiled:
     def _as_read(self, name: str, value: Any) -> Any:
         if name in STATIC_OF_STEPS:
             return as_static(name, value)
+        if name in ("links", "relative_to"):
+            return tuple(value) if isinstance(value, list | tuple | np.ndarray) else value
         if name in STATIC:
-            return checked_choice(self._query.__self__.model, name, value)
+            return None if value is None else checked_choice(self._query.__self__.model, name, value)
         return None if value is None else self._read(name, value)
 
 

@@ -28,11 +28,16 @@ _MEANING = {
     "inertia": "(n_bodies, 10) numbers",
     "V0": "",
     "dV0": "",
+    "point": "",
 }
 
 
-def _read(dyn: Core, library: Library, name: str, value: Any) -> Array:
-    shape, what = dyn.argument_shapes[name], _MEANING.get(name, "model.nv numbers")
+def _read(dyn: Core, library: Library, name: str, value: Any, shape: tuple[int, ...]) -> Array:
+    what = _MEANING.get(name, "model.nv numbers")
+    if name == "point" and len(shape) > 1:
+        value = real_array(name, value, (), dyn.dtype, read=library.array)
+        if value.shape == shape[1:]:  # one for all links
+            value = library.xp.broadcast_to(value, shape)
     return real_array(name, value, shape, dyn.dtype, what=what, read=library.array)
 
 
@@ -49,6 +54,7 @@ class Call:
         optional: which of them may be None, and then count as not given.
         out: where results are to be, or None.
         more: leading axes of what else there is, which broadcast with those of arguments.
+        shapes: of arguments, where those of one state are others than `Dynamics.argument_shapes`.
     """
 
     def __init__(
@@ -58,15 +64,17 @@ class Call:
         optional: tuple[str, ...] = (),
         out: Any = None,
         more: Sequence[tuple[int, ...]] = (),
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
         self.dyn, self.out = dyn, out
+        shapes = {**dyn.argument_shapes, **(shapes or {})}
         self.engine, self.library = dyn._engine_for(given)
         arrays = {
-            name: _read(dyn, self.library, name, value)
+            name: _read(dyn, self.library, name, value, shapes[name])
             for name, value in given.items()
             if value is not None or name not in optional
         }
-        trailing = {name: len(dyn.argument_shapes[name]) for name in arrays}
+        trailing = {name: len(shapes[name]) for name in arrays}
         self.leading = broadcast_leading({name: (array, trailing[name]) for name, array in arrays.items()})
         for axes in more:
             with suppress(ValueError):  # whoever reads that array says so
@@ -81,7 +89,7 @@ class Call:
         self.batch = prod(self.leading)
         self.inputs: dict[str, Array] = {}
         for name, array in arrays.items():
-            shape = dyn.argument_shapes[name]
+            shape = shapes[name]
             every = (*self.leading, *shape)
             with _memory_for(name, every, array.dtype):
                 whole = array if array.shape == every else np.broadcast_to(array, every)

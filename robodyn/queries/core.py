@@ -21,7 +21,8 @@ from robodyn.messages import brief
 from robodyn.model import Model
 from robodyn.queries.call import Call
 from robodyn.queries.singularity import InertiaJudge, singularity
-from robodyn.questions import FRAMES, QUESTIONS, Question
+from robodyn.questions import FRAMES, QUESTIONS, Places, Question
+from robodyn.sweeps import POINT
 
 if TYPE_CHECKING:
     from robodyn.engines.gpu.engine import GpuEngine
@@ -48,7 +49,9 @@ class Core(ABC):
         out: Any = None,
         *,
         method: str = "auto",
-        link: str | int | None = None,
+        link: Any = None,
+        links: Any = None,
+        relative_to: Any = None,
         **choices: Any,
     ) -> Any:
         """Answer a query: one array, or a tuple of several.
@@ -58,16 +61,21 @@ class Core(ABC):
             given: its arrays by name, None for those that are left out.
             out: where results are to be, or None.
             method: as of the query.
-            link: name or index of the link, where the query is about one.
+            link: name or index of the link, where the query is about one; `links`, `relative_to`: as
+                `robodyn.queries.kinematic.KinematicQueries` has them.
             choices: `frame` and `classical`, where the query has them.
         """
         question = QUESTIONS[name]
         method = self._method(question, method)
         choices = {each: checked_choice(self.model, each, value) for each, value in choices.items()}
-        number = checked_choice(self.model, "link", link) if question.of_link else None
-        if "mass" in question.needs:
-            self._require_mass()
-        call = Call(self, given, question.optional, out)
+        number = None
+        shapes: dict[str, tuple[int, ...]] = {}
+        if question.of_link:
+            number, places = links_of(self.model, link, links, relative_to)
+            if places is not None:
+                choices["places"] = places
+                shapes = point_shapes(places)
+        call = Call(self, given, question.optional, out, shapes=shapes)
         return call.finish(self._results(question, call, method, number, **choices))
 
     def _results(
@@ -76,10 +84,12 @@ class Core(ABC):
         """The results of a call (B, ...), by name."""
         if "inverse" in question.needs:
             self._require_regular(call)
+        if "mass" in question.needs:
+            self._require_mass(call)
         if self.joint_forces:
             choices["damping"] = "damping" in self.joint_forces
             self._take_joint_forces(question, call)
-        results = call.results(question.shapes(self.model, call.inputs))
+        results = call.results(question.shapes(self.model, call.inputs, choices.get("places")))
         call.answer(question, results, method, link, **choices)
         if self.joint_forces:
             self._add_joint_forces(question, call, results)
@@ -164,9 +174,18 @@ class Core(ABC):
 
     # What no state can cure.
 
-    def _require_mass(self) -> None:
-        if self.model.total_mass == 0.0:
-            raise NumericalError(f"model {self.model.name!r}: nothing that moves has mass, so it has no centre of mass")
+    def _require_mass(self, call: Call | None = None) -> None:
+        """Raise where nothing that moves has mass; of inertias that a call gives, where they are looked at."""
+        if call is None or call.inertia is None:
+            if self.model.total_mass == 0.0:
+                raise NumericalError(
+                    f"model {self.model.name!r}: nothing that moves has mass, so it has no centre of mass"
+                )
+        elif call.checked:
+            nothing = call.library.to_numpy(call.inertia)[..., 0].sum(axis=-1) == 0.0
+            if nothing.any():
+                where = f" {rows_named(nothing, 0)}" if nothing.ndim else ""
+                raise NumericalError(f"inertia: nothing that moves has mass{where}, so there is no centre of mass")
 
     def singularity(self) -> str | None:
         """Why the mass matrix is singular at every state, naming the body, or None where it is not.
@@ -232,6 +251,41 @@ def checked_choice(model: Model, name: str, value: Any) -> Any:
     if name == "link":
         return model.link_index(value)
     return one_of("frame", value, FRAMES) if name == "frame" else flag("classical", value)
+
+
+def links_of(model: Model, link: Any, links: Any, relative_to: Any) -> tuple[int | None, Places | None]:
+    """The link that a call is about, or the links where it is not one alone.
+
+    Raises:
+        ArgumentError: not exactly one of `link` and `links`, or no such links.
+    """
+    if (link is None) == (links is None):
+        got = "neither of them" if link is None else f"{brief(link)} and {brief(links)}"
+        raise ArgumentError(f"link, links: got {got}; wanted a link's name or index, or links=[...] of several")
+    base = None if relative_to is None else _named("relative_to", model, relative_to)
+    if links is None:
+        number = checked_choice(model, "link", link)
+        return (number, None) if base is None else (None, Places((number,), False, base))
+    if isinstance(links, np.ndarray) and links.ndim == 1:
+        links = links.tolist()
+    if not exact.is_a(links, list, tuple):
+        raise ArgumentError(f"links: got {brief(links)}; wanted a list of names or indices")
+    numbers = tuple(_named(f"links[{k}]", model, each) for k, each in enumerate(exact.members(links)))
+    if not numbers:
+        raise ArgumentError("links: got an empty list; wanted at least one name or index")
+    return None, Places(numbers, True, base)
+
+
+def _named(name: str, model: Model, link: Any) -> int:
+    try:
+        return model.link_index(link)
+    except ArgumentError as error:
+        raise ArgumentError(f"{name}{str(error).removeprefix('link')}") from None
+
+
+def point_shapes(places: Places) -> dict[str, tuple[int, ...]]:
+    """The shape of the points of a call, where it is another than that of one."""
+    return {"point": (len(places.links), POINT)} if places.several else {}
 
 
 def require_model(model: Any) -> None:

@@ -154,11 +154,40 @@ class ForceQueries(Core):
 
     @query
     def coriolis_matrix(
-        self, q: ArrayLike, qd: ArrayLike, *, V0: ArrayLike | None = None, out: Array | None = None
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        *,
+        inertia: ArrayLike | None = None,
+        V0: ArrayLike | None = None,
+        out: Array | None = None,
     ) -> Array:
         """C (..., nv, nv) with C qd + g = bias for a base at rest and Hdot - 2 C skew-symmetric.
 
         With a moving base (V0), C is the block of the robot's own velocities in the Coriolis matrix of robot and base.
         Echeandia and Wensing 2021, algorithm 1. Damping and friction are not part of it.
         """
-        return cast(Array, self._ask("coriolis_matrix", {"q": q, "qd": qd, "V0": V0}, out))
+        return cast(Array, self._ask("coriolis_matrix", {"q": q, "qd": qd, "inertia": inertia, "V0": V0}, out))
+
+    @query
+    def joint_reaction(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        qdd: ArrayLike,
+        *,
+        f_ext: ArrayLike | None = None,
+        inertia: ArrayLike | None = None,
+        V0: ArrayLike | None = None,
+        dV0: ArrayLike | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        """Wrenches (..., n_bodies, 6) through every joint: what the parent exerts on the body, N m and N.
+
+        In the body's frame (`model.body_names`), about its origin, moment first: the force f of the recursive
+        Newton-Euler algorithm (RBDA table 5.1), gravity included. `inverse_dynamics` is its part along the joint's axes
+        and the forces of armature; the rest is what bearings hold. Where joints mimic others the wrench is that of the
+        tree: what the coupling exerts along the axes is part of it.
+        """
+        given = {"q": q, "qd": qd, "qdd": qdd, "f_ext": f_ext, "inertia": inertia, "V0": V0, "dV0": dV0}
+        return cast(Array, self._ask("joint_reaction", given, out))

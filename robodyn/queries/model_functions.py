@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robodyn.algorithms.manifold import DIFFERENCE, INTEGRATE, INTEGRATE_FOR
+from robodyn.algorithms.manifold import DIFFERENCE, DISTANCE, INTEGRATE, INTEGRATE_FOR, INTERPOLATE
 from robodyn.chains import Direct
 from robodyn.engines.make import make_engine
 from robodyn.engines.options import Options
@@ -108,18 +108,22 @@ class QuickFunction(Quick):
         raise NotImplementedError
 
 
-class _Integrate(QuickFunction):
-    numbers = ("dt",)
+class _WithNumber(QuickFunction):
+    numbers = ("dt", "t")
 
 
 _ARRAYS = {
     "integrate": ("q", "qd", "dt"),
     "difference": ("q0", "q1"),
+    "interpolate": ("q0", "q1", "t"),
+    "distance": ("q0", "q1"),
 }
 _TASKS = {
     ("integrate", ("q", "qd")): INTEGRATE,
     ("integrate", ("q", "qd", "dt")): INTEGRATE_FOR,
     ("difference", ("q0", "q1")): DIFFERENCE,
+    ("interpolate", ("q0", "q1", "t")): INTERPOLATE,
+    ("distance", ("q0", "q1")): DISTANCE,
 }
 
 
@@ -127,7 +131,7 @@ def quicker(model: Model, name: str, method: Callable[..., Any]) -> Callable[...
     """What stands in for a function of a model."""
     kept = model.__dict__.setdefault(_KEPT, {})
     if name not in kept:
-        kind = _Integrate if name == "integrate" else QuickFunction
+        kind = QuickFunction if set(_ARRAYS[name]).isdisjoint(_WithNumber.numbers) else _WithNumber
         kept[name] = Early(kind(model, name, method, _ARRAYS[name]))
     found: Callable[..., Any] = kept[name]
     return found

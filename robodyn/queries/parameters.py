@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
+import numpy as np
 from numpy.typing import ArrayLike
 
-from robodyn.arguments import Array
+from robodyn.arguments import Array, real_array
+from robodyn.queries.base_parameters import BaseParameters, base_parameters
 from robodyn.queries.core import Core
 from robodyn.queries.quick import query
+
+if TYPE_CHECKING:
+    from robodyn.dynamics import Dynamics
 
 
 class ParameterQueries(Core):
@@ -33,6 +38,67 @@ class ParameterQueries(Core):
         order of columns: `robodyn.conventions`.
         """
         return cast(Array, self._ask("regressor", {"q": q, "qd": qd, "qdd": qdd, "V0": V0, "dV0": dV0}, out))
+
+    @query
+    def body_regressor(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        qdd: ArrayLike,
+        *,
+        V0: ArrayLike | None = None,
+        dV0: ArrayLike | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        """A (..., n_bodies, 6, 10): A_i pi_i is the wrench (N m, N) that moves body i against gravity.
+
+        In the body's frame about its origin, pi_i being row i of `model.inertia`; external forces have no part in it.
+        Where a body carries nothing else it is that body's `joint_reaction`.
+        """
+        return cast(Array, self._ask("body_regressor", {"q": q, "qd": qd, "qdd": qdd, "V0": V0, "dV0": dV0}, out))
+
+    @query
+    def kinetic_energy_regressor(
+        self, q: ArrayLike, qd: ArrayLike, *, V0: ArrayLike | None = None, out: Array | None = None
+    ) -> Array:
+        """k (..., 10 n_bodies): k . pi is the kinetic energy of the bodies, J, pi as for `regressor`. What armature
+        has is not part of it."""
+        return cast(Array, self._ask("kinetic_energy_regressor", {"q": q, "qd": qd, "V0": V0}, out))
+
+    @query
+    def potential_energy_regressor(self, q: ArrayLike, *, out: Array | None = None) -> Array:
+        """u (..., 10 n_bodies): u . pi is `potential_energy`, J, pi as for `regressor`."""
+        return cast(Array, self._ask("potential_energy_regressor", {"q": q}, out))
+
+    def armature_regressor(self, qdd: ArrayLike) -> Array:
+        """(..., nv, nv): times `model.armature` it is what armature adds to tau, N m or N."""
+        return _diagonal(self._per_velocity("qdd", qdd))
+
+    def friction_regressor(self, qd: ArrayLike) -> Array:
+        """(..., nv, 2 nv): times `model.damping` and, behind them, `model.friction` it is what `joint_forces` add to
+        tau, N m or N: damping qd + friction sign(qd)."""
+        array = self._per_velocity("qd", qd)
+        return np.concatenate((_diagonal(array), _diagonal(np.sign(array))), -1)
+
+    def _per_velocity(self, name: str, value: ArrayLike) -> Array:
+        return real_array(name, value, (self.model.nv,), self.dtype, what="model.nv numbers")
+
+    def base_parameters(self, states: int | None = None, rng: object = 0) -> BaseParameters:
+        """What inverse dynamics can tell of the inertial parameters: a basis, and how the others add to it.
+
+        With the result `found`: `regressor(q, qd, qdd) @ pi` is `regressor(...)[..., found.columns] @ found.matrix @
+        pi` for all states and all pi. Columns come from the first bodies to the last; one that is a combination of
+        those before it is left out. Found by QR factorisations of the regressors of random states within the limits
+        (Gautier, Numerical Calculation of the Base Inertial Parameters of Robots, 1991), and held against others.
+
+        Args:
+            states: how many states; None for five times as many rows as there are parameters.
+            rng: a seed or a `numpy.random.Generator`.
+
+        Raises:
+            NumericalError: the states do not tell which columns are combinations of others: give more of them.
+        """
+        return base_parameters(cast("Dynamics", self), states, rng)
 
     @query
     def inverse_dynamics_external_force_gradient(self, q: ArrayLike, *, out: Array | None = None) -> Array:
@@ -91,3 +157,10 @@ class ParameterQueries(Core):
             SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.
         """
         return cast(Array, self._ask("forward_dynamics_gravity_gradient", {"q": q, "inertia": inertia}, out))
+
+
+def _diagonal(values: Array) -> Array:
+    """Matrices (..., n, n) with values (..., n) on the diagonal."""
+    found = np.zeros((*values.shape, values.shape[-1]), values.dtype)
+    np.einsum("...ii->...i", found)[...] = values
+    return found

@@ -23,17 +23,31 @@ import numpy as np
 from robodyn.arguments import Array
 from robodyn.cached import stood_in_for
 from robodyn.engines.protocol import Calls
-from robodyn.errors import UnavailableError
+from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.queries.scheduler import Scheduled, current_table
-from robodyn.questions import FRAMES, QUESTIONS, Question
+from robodyn.questions import FRAMES, QUESTIONS, Places, Question
 
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
     from robodyn.engines.cpu.native.answers import Answers
     from robodyn.engines.cpu.native.entry import Argument, Entry, Forms
 
-LINK_BITS, WORD_BITS = 31, 6
+LINK_BITS, WORD_BITS = 24, 5
 """Of the numbers of links, and of words."""
+_MOST_LISTS = 1 << 10
+"""Lists of links that a query keeps answers for."""
+
+
+class _Links:
+    """What stands for a list of links in calls of built-in functions: equal to itself alone, and so is its hash.
+
+    `number`: its place among those that a query knows; `links`: indices.
+    """
+
+    __slots__ = ("links", "number")
+
+    def __init__(self, number: int, links: tuple[int, ...]) -> None:
+        self.number, self.links = number, links
 
 
 class Epoch:
@@ -127,6 +141,9 @@ class Quick(ABC):
         names, forms = tuple(map(sys.intern, kwargs)), self.entry.forms
         given = (*args, *kwargs.values())
         values = tuple(map(_plain_number, given))
+        if "links" in kwargs:
+            place = len(args) + list(kwargs).index("links")
+            values = (*values[:place], self.listed(values[place]), *values[place + 1 :])
         known = forms.arguments(len(args), names)
         if known:
             again = _as_wanted(known, values, self._dtype)
@@ -169,6 +186,10 @@ class Quick(ABC):
         if "out" not in parameters and "out" in self.defaults:
             forms.add(given, (*names, "out"), [*arguments, self.argument("out")], (*values, None), choices, answers)
 
+    def listed(self, links: Any) -> Any:
+        """What stands for an argument that is a list."""
+        return links
+
     def remember(self, answers: Answers, given: Mapping[str, Any]) -> None:  # noqa: B027  (most remember nothing)
         """Have calls answered that give what was found to be possible."""
 
@@ -179,6 +200,25 @@ class _QuickQuery(Quick):
     def __init__(self, dyn: Dynamics, question: Question, method: Callable[..., Any]) -> None:
         super().__init__(dyn, method, dyn.dtype)
         self._question = question
+        self._lists: dict[tuple[Any, ...], _Links] = {}
+
+    def listed(self, links: Any) -> Any:
+        """The same object for equal lists of names and indices; a list of anything else as it is."""
+        if type(links) is not list and type(links) is not tuple:
+            return links
+        key = tuple(links)
+        if not _NAMED.issuperset(map(id, map(type, key))):
+            key = tuple(map(_plain_number, key))
+            if not _NAMED.issuperset(map(id, map(type, key))):
+                return links
+        found = self._lists.get(key)
+        if found is None and key and len(self._lists) < _MOST_LISTS:
+            try:
+                numbers = tuple(map(self.__self__.model.link_index, key))
+            except ArgumentError:  # the method says which
+                return links
+            found = self._lists[key] = _Links(len(self._lists), numbers)
+        return links if found is None else found
 
     def calls(self, given: Mapping[str, Any]) -> Calls | None:
         """Which arrays are given, and what is chosen."""
@@ -193,7 +233,21 @@ class _QuickQuery(Quick):
             if not one_of_types(value, known) or (name not in _TYPES and value is not self.defaults[name]):
                 return None
             if name in _TYPES:
-                chosen[name] = self.__self__.model.link_index(value) if name == "link" else value
+                chosen[name] = value
+        links, base = chosen.pop("links", None), chosen.pop("relative_to", None)
+        if question.of_link:
+            link = chosen.pop("link", None)
+            if (link is None) == (links is None):
+                return None
+            numbers = [self.number("relative_to", base)] if base is not None else []
+            if links is None:
+                numbers.append(self.number("link", link))
+                chosen["link"] = numbers[-1]
+            if max(numbers, default=0) >= 1 << LINK_BITS:
+                return None
+            if links is not None or base is not None:
+                every = (chosen.pop("link"),) if links is None else links.links
+                chosen["places"] = Places(every, links is not None, numbers[0] if base is not None else None)
         arrays = tuple(name for name in question.arrays if given.get(name) is not None)
         return Calls(arrays, **chosen)
 
@@ -211,34 +265,48 @@ class _QuickQuery(Quick):
             return Argument("out")
         if name in self._question.arrays:
             return Argument("array", self._question.arrays.index(name), name in self._question.optional)
-        bits = LINK_BITS if name == "link" else WORD_BITS
+        bits = LINK_BITS if name in ("link", "links", "relative_to") else WORD_BITS
         return Argument("choice", types=_TYPES.get(name, (bool,)), bits=bits)
 
     def number(self, name: str, value: Any) -> int:
         """The place of a link, a frame or a method, or a bool as a number."""
-        if name == "link":
+        if name in ("link", "relative_to"):
             return int(self.__self__.model.link_index(value))
+        if name == "links":
+            return int(value.number)
         words = {"frame": FRAMES, "method": ("auto", *(method.name for method in self._question.methods))}.get(name)
         return int(value) if words is None else words.index(value)
 
     def remember(self, answers: Answers, given: Mapping[str, Any]) -> None:
-        """Have calls with inertias answered that were found to leave a mass matrix with an inverse, and no others."""
+        """Have calls with inertias answered that were found to have mass, or to leave a mass matrix with an inverse,
+        and no others."""
         array = np.array(given["inertia"], self._dtype)  # what is judged is what is kept
         every = array.astype(np.float64, copy=False).reshape(-1, *array.shape[-2:])
-        if not self.__self__._judge.singular(every).any():
+        if "mass" in self._question.needs:
+            impossible = every[..., 0].sum(axis=-1) == 0.0
+        else:
+            impossible = self.__self__._judge.singular(every)
+        if not impossible.any():
             answers.know(array)
 
 
 _REALS = (np.float64, np.float32)
 _INTEGERS = (np.int64, np.int32, np.int16, np.int8, np.uint64, np.uint32, np.uint16, np.uint8)
+_INTEGER_TYPES, _NAMED = frozenset(map(id, _INTEGERS)), frozenset((id(str), id(int)))
+"""Types by their identities: a foreign one may compare, and hash, as it likes."""
 _LARGEST = 2**63
-_TYPES: dict[str, tuple[type, ...]] = {"link": (str, int), "frame": (str,), "method": (str,), "classical": (bool,)}
+_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("link", "relative_to"), (str, int)),
+    "links": (_Links,),
+    **dict.fromkeys(("frame", "method"), (str,)),
+    "classical": (bool,),
+}
 """What choices are made by; other arguments that are no arrays are known at their default alone."""
 
 
 def _plain_number(value: Any) -> Any:
     """An integer of NumPy's as one of Python's; anything else as it is."""
-    return int(value) if one_of_types(value, _INTEGERS) else value
+    return int(value) if id(type(value)) in _INTEGER_TYPES else value
 
 
 def one_of_types(value: Any, types: tuple[type, ...]) -> bool:

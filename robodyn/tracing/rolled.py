@@ -15,8 +15,9 @@ from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 from robodyn.joints import JointKind, unit_quaternion
-from robodyn.spatial import ZERO_FORCE, ZERO_MOTION, Force, Inertia, Motion, Transform
+from robodyn.spatial import IDENTITY, ZERO_FORCE, ZERO_MOTION, Force, Inertia, Motion, Transform
 from robodyn.sweeps import (
+    POINT,
     Algorithm,
     Ancestors,
     FieldType,
@@ -38,8 +39,8 @@ class Source:
 
     Subjects: "self" (the body that the step is about), "parent", "first" (the body that an `Ancestors` sweep started
     from), "carry", "link", "world". Arrays: "Xtree", "inertia" (the model's, or an input where the algorithm lists it),
-    "pitch"; "armature", "q", "qd", "qdd", "tau", "vector", "f_ext", "unit"; "V0", "dV0", "gravity"; "X" of a link;
-    "field NAME".
+    "pitch"; "armature", "q", "qd", "qdd", "tau", "vector", "f_ext", "unit"; "V0", "dV0", "gravity", "point"; "X" of a
+    link; "field NAME".
     """
 
     subject: str
@@ -162,8 +163,11 @@ class _Tracer:
 
     def link(self) -> SimpleNamespace:
         """A link as a step sees it (`robodyn.sweeps.LinkConstants`)."""
-        X = self.symbols("link", "X", 12)
-        return SimpleNamespace(X=Transform(X[:9], X[9:]))  # type: ignore[arg-type]
+        row = self.symbols("link", "X", 12)
+        X = Transform(row[:9], row[9:])  # type: ignore[arg-type]
+        if "point" in self.algorithm.inputs:
+            X = Transform(IDENTITY.E, self.symbols("world", "point", POINT)).after(X)  # type: ignore[arg-type]
+        return SimpleNamespace(X=X)
 
     def write(self, written: Written, subject: str, add: bool = False) -> None:
         """Results that are values of fields; scalars that are known without them are not stored."""

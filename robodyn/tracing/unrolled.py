@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -32,16 +33,18 @@ from robodyn.chains import (
 from robodyn.errors import SingularError
 from robodyn.joints import KINDS, JointKind, unit_quaternion
 from robodyn.model import Model
-from robodyn.spatial import ZERO_FORCE, ZERO_MOTION, Force, Inertia, Motion, Transform
+from robodyn.spatial import IDENTITY, ZERO_FORCE, ZERO_MOTION, Force, Inertia, Motion, Transform
 from robodyn.sweeps import (
     INPUTS,
     PER_BODY,
     PER_VELOCITY,
+    POINT,
     Algorithm,
     Ancestors,
     BodyOutput,
     ColumnOutput,
     DofOutput,
+    FieldOutput,
     Inward,
     LinkColumnOutput,
     LinkOutput,
@@ -53,6 +56,7 @@ from robodyn.sweeps import (
     WorldOutput,
     Written,
     flatten,
+    with_given,
 )
 from robodyn.tracing.constants import Constants
 from robodyn.tracing.derivatives import against, along
@@ -72,13 +76,14 @@ def input_shapes(model: Model, algorithm: Traceable, base: Iterable[str] = ()) -
     `base` names those of V0 and dV0 that are given; the others are zero.
     """
     if isinstance(algorithm, Direct):
-        return {name: each.shape(model) for name, each in algorithm.given.items()}
+        given = {name: each.shape(model) for name, each in algorithm.given.items()}
+        return {**given, **{name: (6,) for name in ("V0", "dV0") if name in base}}
     if isinstance(algorithm, Derivative):
         extra = {name: output_shape(model, like) for name, like in algorithm.extra.items()}
         return {**input_shapes(model, algorithm.task, base), **extra}
     per_body = {name: (model.n_bodies, width) for name, width in PER_BODY.items()}
     per_velocity = dict.fromkeys((*PER_VELOCITY, *STEP_INPUTS), (model.nv,))
-    shapes = {**per_velocity, **dict.fromkeys(("q", "q_des"), (model.nq,)), **per_body, "dt": (1,)}
+    shapes = {**per_velocity, **dict.fromkeys(("q", "q_des"), (model.nq,)), **per_body, "dt": (1,), "point": (POINT,)}
     known = algorithm.known if isinstance(algorithm, StepPart) else ()
     return {
         **{name: shapes[name] for name in (*INPUTS, *STEP_INPUTS) if name in algorithm.inputs},
@@ -109,6 +114,9 @@ def output_shape(
         return output.shape
     if isinstance(output, LinkOutput):
         return (*(() if output.of_link else (len(model.link_names),)), *output.shape)
+    if isinstance(output, FieldOutput):
+        shape = (model.n_bodies, *output.shape)
+        return (math.prod(shape),) if output.flat else shape
     if isinstance(output, ColumnOutput):
         return (model.nv, output.rows) if output.transposed else (output.rows, model.nv)
     if isinstance(output, LinkColumnOutput):
@@ -247,8 +255,11 @@ class Trace:
         return Motion(scalars[:3], scalars[3:])  # type: ignore[arg-type]
 
     def _link_constants(self, link: int) -> SimpleNamespace:
-        X = self.constants.link_X[link].tolist()
-        return SimpleNamespace(X=Transform(tuple(X[:9]), tuple(X[9:])))
+        row = self.constants.link_X[link].tolist()
+        X = Transform(tuple(row[:9]), tuple(row[9:]))
+        if "point" in self.inputs:
+            X = Transform(IDENTITY.E, tuple(self.inputs["point"][1])).after(X)  # type: ignore[arg-type]
+        return SimpleNamespace(X=X)
 
     def _nv(self, i: int) -> int:
         return self.kinds[i].nv if i >= 0 else 0
@@ -341,6 +352,9 @@ class Trace:
             links = (self.link,) if output.of_link else range(len(self.model.link_names))
             scalars = [s for link in links for s in flatten(self.fields[output.field, ("link", link), None])]
             return (*(() if output.of_link else (len(links),)), *output.shape), scalars
+        if isinstance(output, FieldOutput):
+            values = (self._get(output.field, i, None) for i in range(self.model.n_bodies))
+            return output_shape(self.model, output), [scalar for value in values for scalar in flatten(value)]
         if isinstance(output, PairOutput):
             return self._pair_output(output)
         if isinstance(output, BodyOutput | LinkColumnOutput):
@@ -431,14 +445,27 @@ def trace(model: Model, task: Traceable, *, link: int | None = None, base: Itera
     }
     pool: dict[str, Sequence[Value]] = {name: scalars for name, (_, scalars) in inputs.items()}
 
+    def of_algorithm(
+        task: Algorithm, given: Mapping[str, Sequence[Value]], link: int | None
+    ) -> dict[str, Sequence[Value]]:
+        found = Trace(model, task, link=link, base=base, graph=graph, given=given).results()
+        return {name: scalars for name, (_, scalars) in found.items()}
+
     def results(task: Traceable, given: Mapping[str, Sequence[Value]]) -> dict[str, Sequence[Value]]:
         if isinstance(task, Algorithm):
-            found = Trace(model, task, link=link, base=base, graph=graph, given=given).results()
-            return {name: scalars for name, (_, scalars) in found.items()}
+            return of_algorithm(task, given, link)
         if isinstance(task, Derivative):
             return _differentiated(graph, task, results(task.task, given), given)
         if isinstance(task, Direct):
-            return dict(task.text(model, given, lambda algorithm: results(algorithm, given)))
+
+            def at(
+                algorithm: Algorithm, of_link: int | None = link, point: Sequence[Value] | None = None
+            ) -> dict[str, Sequence[Value]]:
+                if point is None:
+                    return of_algorithm(algorithm, given, of_link)
+                return of_algorithm(with_given(algorithm, "point"), {**given, "point": point}, of_link)
+
+            return dict(task.text(model, given, at))
         if isinstance(task, Step):
             return stepped(model, task, given, lambda state: results(task.dynamics, {**given, **state}))
         if isinstance(task, StepGradient):

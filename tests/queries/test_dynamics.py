@@ -386,7 +386,7 @@ def test_states_forces_and_links_are_given_in_order_and_all_else_by_name():
 def test_every_frame_is_the_same_by_default():
     asked = (*(getattr(rd.Dynamics, name) for name in QUESTIONS), rd.external_force)
     parameters = [inspect.signature(each).parameters for each in asked]
-    assert [each["frame"].default for each in parameters if "frame" in each] == ["world_aligned"] * 6
+    assert [each["frame"].default for each in parameters if "frame" in each] == ["world_aligned"] * 8
 
 
 def test_a_force_on_a_link_of_the_world_moves_nothing():

@@ -228,6 +228,20 @@ class CpuEngine(Engine):
             return whole_step(step, *kernels) if kernels else ()
         return step_in_parts(step, kernels, self.kernel(step.dynamics, base, single=single))
 
+    def run_program(self, task: Direct, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
+        """Fill `outputs` by one program; see `protocol.Engine`."""
+        base, batch = tuple(name for name in BASE if name in inputs), next(iter(outputs.values())).shape[0]
+        if not self.model.n_bodies or (task, base) in self._without:
+            return False
+        try:
+            kernel = self._compiled(task, base, None, batch == 1)
+        except UnavailableError:
+            self._without.add((task, base))
+            return False
+        if kernel is not None and batch:
+            self._fill(kernel, task, inputs, outputs)
+        return kernel is not None
+
     def step_gradient(self, task: StepGradient, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
         """Fill A and B of a step; see `protocol.Marching`."""
         base, batch = tuple(name for name in BASE if name in inputs), outputs["A"].shape[0]
@@ -299,7 +313,7 @@ class CpuEngine(Engine):
         inputs = [Input(question.arrays.index(name), shapes[name]) for name in first.inputs]
         outputs = [output_shape(self.model, output) for output in task.outputs.values()]
         forces = joint_force_steps(self.model, question, first.inputs, joint_forces)
-        known = "inverse" in question.needs and "inertia" in first.inputs
+        known = bool(question.needs) and "inertia" in first.inputs
         whole = None not in found
         if set(first.inputs) != set(calls.arrays) or not answers_can_be(
             self.dtype, inputs, outputs, kernels, len(forces)

@@ -13,7 +13,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.array_library import Library
-from robodyn.chains import Chain, Step, StepGradient, StraightLine, Task
+from robodyn.chains import Chain, Direct, Step, StepGradient, StraightLine, Task
 from robodyn.engines.gpu.choice import ALWAYS, Chooser, Variant
 from robodyn.engines.gpu.device import Device, LoadedKernel, default_device
 from robodyn.engines.gpu.generated import GeneratedKernels
@@ -21,7 +21,7 @@ from robodyn.engines.gpu.options import GpuOptions
 from robodyn.engines.gpu.rolled_kernels import rolled_kernels
 from robodyn.engines.gpu.source import SHARED_BYTES, KernelSource
 from robodyn.engines.gpu.staging import Staging
-from robodyn.engines.gpu.unrolled_kernels import marching_kernel, unrolled_kernel
+from robodyn.engines.gpu.unrolled_kernels import marching_kernel, unrollable, unrolled_kernel
 from robodyn.engines.protocol import Engine, Explanation
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.errors import ArgumentError, UnavailableError
@@ -159,7 +159,7 @@ class GpuEngine(Engine):
         self._choices: dict[tuple[Any, ...], Variant] = {}
         self._staging = Staging(self.device)
         self._marches: dict[tuple[Step, tuple[str, ...]], tuple[Launch, ...]] = {}
-        self._gradients: dict[tuple[StepGradient, tuple[str, ...]], Plan | None] = {}
+        self._programs: dict[tuple[StepGradient | Direct, tuple[str, ...]], Plan | None] = {}
 
     # What runs.
 
@@ -252,7 +252,13 @@ class GpuEngine(Engine):
             self._run_reference(algorithm, inputs, outputs, link)
             return
         base = tuple(name for name in ("V0", "dV0") if name in inputs)
-        plan = self.plan(algorithm, self.variant(algorithm, batch, base, link), base, link)
+        self._run_plan(self.plan(algorithm, self.variant(algorithm, batch, base, link), base, link), inputs, outputs)
+
+    def _run_plan(self, plan: Plan, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+        """On arrays of the host, which go to the device and back by pieces, or on those of the device."""
+        batch = next(iter(outputs.values())).shape[0]
+        if not batch:
+            return
         with self.device.selected():
             if isinstance(inputs["q"], np.ndarray):
                 given = {name: inputs[name] for name in plan.inputs}
@@ -358,12 +364,7 @@ class GpuEngine(Engine):
         """Fill A and B of a step on the device; see `protocol.Marching`."""
         require_own_process(self._process)
         base = tuple(name for name in BASE if name in inputs)
-        if (task, base) not in self._gradients:
-            found: tuple[Launch, ...] = ()
-            if self.model.n_bodies and self.options.kernel in ("auto", "unrolled"):
-                found = self._launched(lambda: [unrolled_kernel(self.model, task, self.dtype, base)])
-            self._gradients[task, base] = Plan(Variant("unrolled"), found, {}) if found else None
-        plan = self._gradients[task, base]
+        plan = self._program(task, base)
         if plan is None:
             return False
         batch = outputs["A"].shape[0]
@@ -371,6 +372,24 @@ class GpuEngine(Engine):
             with self.device.selected():
                 self._run_on_device(plan, inputs, outputs, batch)
         return True
+
+    def _program(self, task: StepGradient | Direct, base: tuple[str, ...]) -> Plan | None:
+        """The one kernel of a task that is one program or nothing."""
+        if (task, base) not in self._programs:
+            found: tuple[Launch, ...] = ()
+            asked = self.options.kernel in ("auto", "unrolled")
+            if self.model.n_bodies and asked and (isinstance(task, StepGradient) or unrollable(self.model, task)):
+                found = self._launched(lambda: [unrolled_kernel(self.model, task, self.dtype, base)])
+            self._programs[task, base] = Plan(Variant("unrolled"), found, {}) if found else None
+        return self._programs[task, base]
+
+    def run_program(self, task: Direct, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
+        """Fill `outputs` by one kernel; see `protocol.Engine`."""
+        require_own_process(self._process)
+        plan = self._program(task, tuple(name for name in BASE if name in inputs))
+        if plan is not None:
+            self._run_plan(plan, inputs, outputs)
+        return plan is not None
 
     def _run_reference(
         self, task: Task, inputs: Mapping[str, Array], outputs: Mapping[str, Array], link: int | None

@@ -24,7 +24,7 @@ from robodyn.engines.gpu.rolled_sweeps import SweepWriter
 from robodyn.engines.gpu.source import SHARED_BYTES, KernelSource
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
-from robodyn.sweeps import INPUTS, PER_BODY, BodyOutput, LinkColumnOutput, PairOutput
+from robodyn.sweeps import INPUTS, PER_BODY, POINT, BodyOutput, LinkColumnOutput, PairOutput
 from robodyn.tracing.unrolled import output_shape
 
 _Part = tuple[Stage | Solve | Products, ...]
@@ -224,7 +224,7 @@ class _PartWriter:
             return math.prod(self.shapes[name])
         if name in PER_BODY:
             return model.n_bodies * PER_BODY[name]
-        return {"q": model.nq, "V0": 6, "dV0": 6}.get(name, model.nv)
+        return {"q": model.nq, "V0": 6, "dV0": 6, "point": POINT}.get(name, model.nv)
 
     def _algorithm(self, stage: Stage) -> None:
         algorithm = stage.algorithm

@@ -30,6 +30,7 @@ from robodyn.sweeps import (
     BodyOutput,
     ColumnOutput,
     DofOutput,
+    FieldOutput,
     Inward,
     LinkColumnOutput,
     LinkOutput,
@@ -345,7 +346,7 @@ done:
         module, body = self.module, self.body
         output = module.algorithm.outputs[name]
         if name in module.gathered:
-            assert isinstance(output, ColumnOutput | DofOutput)
+            assert isinstance(output, ColumnOutput | DofOutput | FieldOutput)
             tables = f"ptr {self.bases[f'gather {name}']}, ptr {self.bases[f'weight {name}']}"
             source, to = self.bases[f"field {output.field}"], self.bases[f"out {name}"]
             count = self._integer(f"n_gather {name}")

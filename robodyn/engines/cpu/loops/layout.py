@@ -18,6 +18,7 @@ from robodyn.sweeps import (
     BodyOutput,
     ColumnOutput,
     DofOutput,
+    FieldOutput,
     LinkColumnOutput,
     PairOutput,
 )
@@ -60,7 +61,8 @@ class RolledLayout:
         self.gathered = [
             name
             for name, output in algorithm.outputs.items()
-            if isinstance(output, ColumnOutput) or (isinstance(output, DofOutput) and (output.lanes or traits.mimic))
+            if isinstance(output, ColumnOutput | FieldOutput)
+            or (isinstance(output, DofOutput) and (output.lanes or traits.mimic))
         ]
         self.carried = [name for sweep in algorithm.sweeps if isinstance(sweep, Ancestors) for name in sweep.carries]
         asked = (output.diagonal for output in algorithm.outputs.values() if isinstance(output, PairOutput))

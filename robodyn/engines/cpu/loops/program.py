@@ -12,7 +12,7 @@ from robodyn.codegen.loop_plan import RolledPlan, lane_size, traits_of
 from robodyn.engines.cpu.loops.code import RolledModule
 from robodyn.joints import KINDS
 from robodyn.model import Model
-from robodyn.sweeps import PER_BODY, PER_VELOCITY, Algorithm, Ancestors, Inward, Links, Outward
+from robodyn.sweeps import PER_BODY, PER_VELOCITY, POINT, Algorithm, Ancestors, Inward, Links, Outward
 
 
 class RolledProgram:
@@ -115,7 +115,7 @@ class RolledProgram:
         if name in self.plan.algorithm.outputs:
             return self.plan.output_columns(name)
         per_body = {each: model.n_bodies * width for each, width in PER_BODY.items()}
-        sizes = {"q": model.nq, **per_body, "V0": 6, "dV0": 6}
+        sizes = {"q": model.nq, **per_body, "V0": 6, "dV0": 6, "point": POINT}
         return sizes.get(name, model.nv)
 
     def _layout(self) -> tuple[Array, int]:

@@ -1,4 +1,4 @@
-"""Energies, centre of mass, momentum, and gradients of these."""
+"""Energies and their gradients."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from robodyn.queries.core import Core
 from robodyn.queries.quick import query
 
 
-class TotalQueries(Core):
-    """Queries about the whole robot."""
+class EnergyQueries(Core):
+    """Queries about the energies of the whole robot."""
 
     @query
     def kinetic_energy(
@@ -55,33 +55,3 @@ class TotalQueries(Core):
     ) -> Array:
         """dU/dq (..., nv) of `potential_energy`, on the tangent space: the same numbers as `gravity_force`."""
         return cast(Array, self._ask("potential_energy_gradient", {"q": q, "inertia": inertia}, out))
-
-    @query
-    def center_of_mass(self, q: ArrayLike, *, out: Array | None = None) -> Array:
-        """Centre of mass (..., 3) in world coordinates, m, of everything that can move.
-
-        Raises:
-            NumericalError: nothing that moves has mass.
-        """
-        return cast(Array, self._ask("center_of_mass", {"q": q}, out))
-
-    @query
-    def center_of_mass_jacobian(self, q: ArrayLike, *, out: Array | None = None) -> Array:
-        """Jacobian (..., 3, nv) of `center_of_mass`: its velocity is J qd, m/s in world axes, for a base at rest.
-
-        Raises:
-            NumericalError: nothing that moves has mass.
-        """
-        return cast(Array, self._ask("center_of_mass_jacobian", {"q": q}, out))
-
-    @query
-    def centroidal_momentum(
-        self, q: ArrayLike, qd: ArrayLike, *, V0: ArrayLike | None = None, out: tuple[Array, Array] | None = None
-    ) -> tuple[Array, Array]:
-        """(h, A): momentum h (..., 6) about the centre of mass in world axes, angular part first, and the matrix A
-        (..., 6, nv) with h = A qd for a base at rest. Orin, Goswami, Lee 2013. Armature does not count.
-
-        Raises:
-            NumericalError: nothing that moves has mass.
-        """
-        return cast(tuple[Array, Array], self._ask("centroidal_momentum", {"q": q, "qd": qd, "V0": V0}, out))
