@@ -28,7 +28,7 @@ def reroot(model: Model, link: str | int) -> Model:
     """
     root = model.link_index(link)
     fields = fields_of(model)
-    base = _base(model, fields)
+    base = _base(model, int(fields["link_body"][root]))
     path = []  # joints between the link and the old root, from the link on
     b = int(fields["link_body"][root])
     while b != base and b >= 0:
@@ -54,16 +54,18 @@ def reroot(model: Model, link: str | int) -> Model:
             parent[j] = moves[p]
             Xtree[j] = row_of(transform_in(Xtree[j]).after(frames[p]))
     fields["parent"], fields["Xtree"] = parent, Xtree
+    _hang_links(fields, root, base)
     _place_links(fields, root, moves, frames)
     _name_bodies(model, fields, moves)
     return finished(model, taken(fields, parents_first(parent.tolist()), range(len(fields["link_names"]))))
 
 
-def _base(model: Model, fields: Fields) -> int:
-    """The body that floats in the world and carries all the rest; -1, the world, where there is none."""
+def _base(model: Model, body: int) -> int:
+    """The body that floats in the world and carries all that moves, the given one too; -1, the world, where there is
+    none."""
     children = np.flatnonzero(model.parent < 0)
-    alone = children.size == 1 and not (fields["link_body"] < 0).any()
-    return int(children[0]) if alone and model.joint_kind[children[0]] == CODE["floating"] else -1
+    floats = children.size == 1 and model.joint_kind[children[0]] == CODE["floating"]
+    return int(children[0]) if floats and body >= 0 else -1
 
 
 def _turn(model: Model, joint: int) -> Transform:
@@ -89,23 +91,28 @@ def _require_same_from_behind(model: Model, joint: int) -> None:
             )
 
 
+def _hang_links(fields: Fields, root: int, base: int) -> None:
+    """Let links on the way to the root hang the other way round. Where a base floats, what it hangs on stays."""
+    above, names, body = fields["link_parent"].copy(), list(fields["link_joints"]), fields["link_body"].tolist()
+    k, before, name = root, -1, ""
+    while k >= 0 and (base < 0 or body[k] >= 0):
+        after = int(above[k])
+        above[k], before = before, k
+        names[k], name = name, names[k]
+        k = after
+    above[root], names[root] = k, name if k >= 0 else ""
+    fields["link_parent"], fields["link_joints"] = above, tuple(names)
+
+
 def _place_links(fields: Fields, root: int, moves: dict[int, int], frames: dict[int, Transform]) -> None:
-    """Put links into the new frames of their bodies, and let those on the way hang the other way round."""
+    """Put links into the new frames of their bodies."""
     body, link_X = fields["link_body"].copy(), np.array(fields["link_X"])
     for k, b in enumerate(body.tolist()):
         if b in moves:
             body[k] = moves[b]
             link_X[k] = row_of(transform_in(link_X[k]).after(frames[b]))
     link_X[root] = row_of(IDENTITY)
-    above, names = fields["link_parent"].copy(), list(fields["link_joints"])
-    k, before, name = root, -1, ""
-    while k >= 0:
-        after = int(above[k])
-        above[k], before = before, k
-        names[k], name = name, names[k]
-        k = after
     fields["link_body"], fields["link_X"] = body, link_X
-    fields["link_parent"], fields["link_joints"] = above, tuple(names)
 
 
 def _name_bodies(model: Model, fields: Fields, moves: dict[int, int]) -> None:

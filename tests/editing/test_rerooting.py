@@ -53,8 +53,18 @@ def require_seen_from(model, link, seed=0):
     wanted = np.linalg.inv(poses[model.link_index(link)]) @ poses
     found = reference(turned).forward_kinematics(coordinates(model, turned, q, passed(model, link)))
     found = np.linalg.inv(found[model.link_index(link)]) @ found
+    if (
+        floats(model) and model.link_body[model.link_index(link)] >= 0
+    ):  # where the base is in the world is another thing
+        moving = model.link_body >= 0
+        found, wanted = found[moving], wanted[moving]
     np.testing.assert_allclose(found, wanted, atol=1e-12 * max(1.0, np.abs(wanted).max()))
     return turned
+
+
+def floats(model):
+    """Whether all that moves is carried by one body that floats in the world."""
+    return model.parent.tolist().count(-1) == 1 and model.joint_kind[0] == CODE["floating"]
 
 
 def some_links(model, count=4):
@@ -66,6 +76,8 @@ def some_links(model, count=4):
 def test_every_robot_hangs_on_other_links(path):
     model = loaded(path)
     root = model.link_names[model.link_parent.tolist().index(-1)]
+    if floats(model):
+        root = model.body_names[0]  # what floats under the root link
     for link in some_links(model):
         try:
             turned = require_seen_from(model, link)
@@ -177,6 +189,18 @@ def test_armature_that_would_not_be_such_is_refused():
         model.reroot("link4")
     with pytest.raises(rd.ArgumentError, match="link: got 'nowhere'"):
         model.reroot("nowhere")
+
+
+def test_a_base_that_floats_in_a_world_with_links_floats_on():
+    """As robots of MuJoCo do. The world stays where it is."""
+    model = rd.load_urdf(own("satellite"))
+    world, leaf = model.link_names[int(model.link_parent.tolist().index(-1))], model.link_names[-1]
+    turned = require_seen_from(model, leaf)
+    assert floats(turned)
+    assert turned.body_names[0] == leaf and turned.link_parent[turned.link_index(leaf)] == turned.link_index(world)
+    assert turned.link_body[turned.link_index(world)] == -1
+    assert turned.total_mass == pytest.approx(model.total_mass)
+    assert model.reroot(world) == model
 
 
 def test_followers_keep_following():
