@@ -60,12 +60,12 @@ def describe(model: Model, notes: Notes) -> Described:
     for b in moving:
         k = carried[b]
         X = frames[k].after(transform_in(model.Xtree[b])).after(frames[above[k]].inverse())
-        joints.append(_moving_joint(model, b, names[above[k]], names[k], _pose(X), frames[k], notes))
+        joints.append(_moving_joint(model, b, names[above[k]], names[k], pose_of(X), frames[k], notes))
     taken = set(model.joint_names)
     for k, p in enumerate(above):
         if p >= 0 and body[p] == body[k]:
             name = unused(fields["link_joints"][k], taken)
-            joints.append(Joint(name, "fixed", names[p], names[k], _pose(frames[k].after(frames[p].inverse()))))
+            joints.append(Joint(name, "fixed", names[p], names[k], pose_of(frames[k].after(frames[p].inverse()))))
     links = []
     for name, ten in zip(names, fields["link_inertia"], strict=True):
         try:
@@ -80,7 +80,8 @@ def rotation_in(X: Transform) -> tuple[float, ...]:
     return tuple(entry + 0.0 for entry in transpose(X.E))
 
 
-def _pose(X: Transform) -> Pose:
+def pose_of(X: Transform) -> Pose:
+    """The pose of the frame that a transform leads to."""
     x, y, z = X.r
     return Pose((x + 0.0, y + 0.0, z + 0.0), rotation_in(X))  # type: ignore[arg-type]
 

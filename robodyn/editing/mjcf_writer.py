@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robodyn.builders.axes import turn_to_z
+from robodyn.builders.axes import pose_transform, turn_to_z
 from robodyn.builders.findings import Notes
-from robodyn.description import IDENTITY, UNLIMITED, Inertial, Joint, Link, Pose
-from robodyn.editing.described import Described, describe
+from robodyn.description import IDENTITY as UNTURNED
+from robodyn.description import UNLIMITED, Inertial, Joint, Link, Pose
+from robodyn.editing.described import Described, describe, pose_of
 from robodyn.editing.written import RobotText, name, quaternion_of, values
 from robodyn.errors import UnavailableError
 from robodyn.messages import quoted
+from robodyn.spatial import IDENTITY, Transform, rotate
 
 if TYPE_CHECKING:
     from robodyn.model import Model
 
 _TYPES = {"revolute": "hinge", "continuous": "hinge", "prismatic": "slide", "spherical": "ball", "floating": "free"}
+_ONE = ("revolute", "continuous", "prismatic")
+"""Joints of which MuJoCo's bodies may have several."""
+_MOST_JOINTS = 6
+"""Degrees of freedom that a body of MuJoCo's may have."""
 _SMALLEST = 1e-15
 """What MuJoCo wants masses and moments of inertia of moving bodies to exceed."""
 _ROUNDING = 1e-12
@@ -89,7 +96,9 @@ class _Bodies:
             if depth - 1 > _DEEPEST:
                 message = f"more than {_DEEPEST} bodies in bodies, which MuJoCo's parser does not read"
                 self._notes.gather("refused-by-mujoco", f"link {quoted(link)}", message)
-            yield from self._body(self._links[link], _indent(depth))
+            chain = self._chain(link)
+            link = chain[-1].child if chain else link
+            yield from self._body(self._links[link], chain, _indent(depth))
             closing.append(depth)
             waiting += [(child, depth + 1) for child in reversed(self._on[link])]
         for depth in reversed(closing):
@@ -114,9 +123,26 @@ class _Bodies:
             )
         return name("link", free)
 
-    def _body(self, link: Link, indent: str) -> Iterator[str]:
-        joint = self._above.get(link.name)
-        placed = "" if joint is None else _placed(joint.origin)
+    def _chain(self, link: str) -> list[Joint]:
+        """The joints of the body that begins with a link: those of links that are nothing but a frame between two
+        joints are with those of the next one, as MuJoCo wants moving bodies to have mass."""
+        if link not in self._above:
+            return []
+        chain = [self._above[link]]
+        while len(chain) < _MOST_JOINTS and self._links[link].inertial is None and len(self._on[link]) == 1:
+            after = self._above[self._on[link][0]]
+            if chain[-1].type not in _ONE or after.type not in _ONE:
+                break
+            message = "a frame between two joints, which are joints of one body"
+            self._notes.gather("written-otherwise", f"link {quoted(link)}", message)
+            link = after.child
+            chain.append(after)
+        return chain
+
+    def _body(self, link: Link, chain: list[Joint], indent: str) -> Iterator[str]:
+        joint = chain[-1] if chain else None
+        steps = [pose_transform(each.origin) for each in chain]
+        placed = _placed(chain[0].origin) if len(chain) == 1 else _placed(pose_of(_through(steps)))
         yield f"{indent}<body name={self._named(link.name)}{placed}>"
         if link.inertial is not None:
             yield f"{indent}  <inertial {self._inertial(link.name, link.inertial)}/>"
@@ -125,8 +151,9 @@ class _Bodies:
             moving = True
             yield f'{indent}  <joint name={name("joint", self._model.joint_names[self._robot.floating])} type="free"/>'
         elif joint is not None and moving:
-            self._moving.append(joint.name)
-            yield from (f"{indent}  {line}" for line in self._joint(joint))
+            for k, each in enumerate(chain):
+                self._moving.append(each.name)
+                yield from (f"{indent}  {line}" for line in self._joint(each, _through(steps[k + 1 :])))
         if moving:
             self._require_mass(link)
 
@@ -160,7 +187,8 @@ class _Bodies:
             waiting += [child for child in self._on[each] if self._above[child].type == "fixed"]
         self._notes.gather("refused-by-mujoco", f"link {quoted(link.name)}", "a moving body without mass or inertia")
 
-    def _joint(self, joint: Joint) -> Iterator[str]:
+    def _joint(self, joint: Joint, beyond: Transform) -> Iterator[str]:
+        """A joint whose child is the body (`beyond` is the identity), or a frame from which that leads to the body."""
         at, attributes = f"joint {quoted(joint.name)}", self._attributes(joint)
         if joint.type == "planar":
             message = "two slides and a hinge; their velocities are seen from the parent"
@@ -174,7 +202,9 @@ class _Bodies:
             raise UnavailableError(f"{at}: MuJoCo has no {joint.type} joints")
         if joint.type == "floating" and not self._in_the_world(joint):
             raise UnavailableError(f"{at} floats against {quoted(joint.parent)}; MuJoCo's bodies float in the world")
-        axis = f" axis={values(joint.axis)}" if joint.type in ("revolute", "continuous", "prismatic") else ""
+        axis = f" axis={values(rotate(beyond.E, joint.axis))}" if joint.type in _ONE else ""
+        anchor = beyond.inverse().r
+        axis += f" pos={values(anchor)}" if any(anchor) else ""
         yield f'<joint name={name("joint", joint.name)} type="{_TYPES[joint.type]}"{axis}{attributes}/>'
 
     def _in_the_world(self, joint: Joint) -> bool:
@@ -187,7 +217,7 @@ class _Bodies:
             found += f" {key}={values([value])}" if value else ""
         if limits.velocity is not None:
             self._notes.gather("not-written", at, "velocity limits, which MuJoCo does not have")
-        one = joint.type in ("revolute", "continuous", "prismatic")
+        one = joint.type in _ONE
         lower = -UNLIMITED if limits.lower is None else limits.lower
         upper = UNLIMITED if limits.upper is None else limits.upper
         if lower >= upper:
@@ -203,6 +233,11 @@ class _Bodies:
         return found
 
 
+def _through(steps: Sequence[Transform]) -> Transform:
+    """The transform through frames one after another."""
+    return reduce(lambda first, second: second.after(first), steps, IDENTITY)
+
+
 def _indent(depth: int) -> str:
     return "  " * min(depth, _INDENTED)
 
@@ -210,4 +245,4 @@ def _indent(depth: int) -> str:
 def _placed(pose: Pose, always: bool = False) -> str:
     """Where a body stands in the one around it; nothing where it stands at its frame."""
     found = f" pos={values(pose.xyz)}" if always or any(pose.xyz) else ""
-    return found if pose.rotation == IDENTITY else f"{found} quat={values(quaternion_of(pose.rotation))}"
+    return found if pose.rotation == UNTURNED else f"{found} quat={values(quaternion_of(pose.rotation))}"

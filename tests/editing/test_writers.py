@@ -187,7 +187,10 @@ def require_mjcf(model):
     lost = [finding.message for finding in text.report if finding.code == "not-written"]
     limits = not any("limit" in each for each in lost)
     renamed = any("called" in finding.message for finding in text.report)
-    links = [link for link in model.link_names if not (renamed and link == "world")]
+    known = set(back.link_names) - ({"world"} if renamed else set())
+    links = [link for link in model.link_names if link in known]
+    merged = {e for finding in text.report if "between two joints" in finding.message for e in finding.elements}
+    assert all(f'link "{link}"' in merged for link in set(model.link_names) - known - {"world"})
     ours = replace(model, tree_velocity=np.full(model.nv_tree, np.inf))
     if lost and all("velocity" in each for each in lost):
         limits = True
@@ -218,8 +221,8 @@ def test_mujoco_reads_our_urdf(path):
     mujoco = pytest.importorskip("mujoco")
     model = rd.load_urdf(path, mimic="ignore", strict=False)
     model = replace(model, tree_armature=np.zeros(model.nv))
-    if "refused-by-mujoco" in (codes(model.to_mjcf()) if path.stem != "screw_press" else {"refused-by-mujoco"}):
-        pytest.skip("a robot that MuJoCo refuses")
+    if path.stem in ("screw_press", "ball_joint_arm", "massless_chain", "massless_tip"):
+        pytest.skip("helical joints, or moving links without mass, which MuJoCo does not read from URDF")
     m = mujoco.MjModel.from_xml_string(str(model.to_urdf()))
     if path.stem == "planar_rover":
         assert m.njnt == model.n_bodies + 2  # three joints for a planar one
@@ -254,6 +257,31 @@ def test_mjcf_of_random_trees(seed):
     base = ("fixed", "floating")[seed % 2]
     require_mjcf(rd.random_tree(10, seed=seed, joints=joints[:5], mimic=0.3, armature=False, base=base))
     require_mjcf(rd.random_tree(10, seed=seed, joints=joints, base=base).reroot("link9"))
+
+
+SEVERAL = """
+<mujoco><worldbody><body name="torso" pos="0 0 1"><freejoint name="root"/><geom size="0.2"/>
+  <body name="thigh" pos="0.1 0.2 -0.2" euler="10 20 30"><joint name="x" axis="1 0 0" pos="0 0 0.1"/>
+    <joint name="y" axis="0 1 0.5" pos="0.1 0 0"/><joint name="s" type="slide" axis="0 0 1" damping="2"/>
+    <geom size="0.1" fromto="0 0 0 0 0 -0.4" type="capsule"/>
+    <body name="shank" pos="0 0 -0.4"><joint name="b" type="ball" armature="0.1"/>
+      <geom size="0.1" pos="0 0.1 0"/></body>
+</body></body></worldbody></mujoco>"""
+
+
+def test_bodies_of_several_joints_are_written_as_such():
+    """The robots of MuJoCo come back as they were, and universal joints are two of one body."""
+    mujoco = pytest.importorskip("mujoco")
+    model = rd.load_mjcf(SEVERAL)
+    text = model.to_mjcf()
+    m = mujoco.MjModel.from_xml_string(str(text))
+    assert (m.nbody, m.njnt) == (4, 5) and "refused-by-mujoco" not in codes(text)
+    back = rd.load_mjcf(m)
+    require_same(model, back)
+    assert back.link_names == model.link_names and back.joint_names == model.joint_names
+    arm = rd.random_tree(3, seed=1, joints=("universal",), shape="chain")
+    assert mujoco.MjModel.from_xml_string(str(arm.to_mjcf())).nbody == 5
+    require_mjcf(arm)
 
 
 def test_what_mjcf_has_no_words_for_is_reported():
