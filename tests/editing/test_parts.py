@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields as dataclass_fields
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from robots import own, shared
 import robodyn as rd
 from robodyn.builders.random_tree import random_description
 from robodyn.description import JOINT_TYPES, Pose, RobotDescription, rotation_from_rpy
+from robodyn.model_fields import FIRST_AXES, REFERENCES
 
 AT = Pose((0.1, -0.2, 0.3), rotation_from_rpy(0.4, -0.5, 0.6))
 
@@ -200,6 +202,14 @@ def test_inertias_of_links(path):
     heavier = found.with_inertia(link.name, mass=2 * given.mass)
     links[k] = replace(link, inertial=replace(given, mass=2 * given.mass))
     require_alike(rd.build_model(replace(description, links=tuple(links)), strict=False), heavier, 1e-14)
+
+
+def test_every_field_is_carried():
+    """A new field of a model stands in the table that edits go by, or is one of those that a robot has once: `joined`
+    takes the first robot's of these, and `attach` puts reports together."""
+    names = {each.name for each in dataclass_fields(rd.Model)}
+    assert names - FIRST_AXES.keys() == {"name", "gravity", "report"}
+    assert set(REFERENCES) == {"parent", "mimics", "link_body", "link_parent"}
 
 
 def test_findings_about_new_inertias_are_reported():
