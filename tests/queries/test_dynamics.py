@@ -203,10 +203,12 @@ def test_none_is_no_array(name, model):
     parameters = inspect.signature(method).parameters
     defaults = {key: parameters[key].default for key in parameters}
     required = {key: value for key, value in values.items() if defaults.get(key, 0) is inspect.Parameter.empty}
+    if QUESTIONS[name].of_link:  # or links
+        required["link"] = values["link"]
     for missing in set(required) - {"link"}:
         with pytest.raises(rd.ArgumentError, match=f"^{missing}: got None of dtype object; wanted a real array"):
             method(**{**required, missing: None})
-    optional = {key for key in ("vector", "f_ext", "inertia", "V0", "dV0") if defaults.get(key, 0) is None}
+    optional = {key for key in ("vector", "f_ext", "inertia", "point", "V0", "dV0") if defaults.get(key, 0) is None}
     method(**required, **dict.fromkeys(optional))
 
 
