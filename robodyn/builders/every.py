@@ -24,9 +24,10 @@ def load(source: Any, **options: Any) -> Model:
     """Load a robot, whatever it is written in.
 
     Args:
-        source: a path, XML text, bytes or an open file of URDF, MJCF or SDF, told apart by their root elements; a
-            `mujoco.MjModel` or `MjSpec`; a `pinocchio.Model`; a robot object of urdfpy, urchin or yourdfpy; or a
-            `robodyn.Model`, which is returned as it is. Never xacro, which can read the machine: see `load_xacro`.
+        source: a path, XML text, bytes or an open file of URDF, MJCF or SDF, told apart by their root elements; a path
+            of what `Model.save` wrote (.npz); a `mujoco.MjModel` or `MjSpec`; a `pinocchio.Model`; a robot object of
+            urdfpy, urchin or yourdfpy; or a `robodyn.Model`, which is returned as it is. Never xacro, which can read
+            the machine: see `load_xacro`.
         options: those of the function that reads it: `load_urdf`, `load_mjcf`, `load_sdf` or `from_pinocchio`.
 
     Raises:
@@ -56,6 +57,9 @@ def load(source: Any, **options: Any) -> Model:
             )
         if suffixes[-1:] == [".mjb"]:
             return _by("load_mjcf", source, options)
+        if suffixes[-1:] == [".npz"]:
+            _require_options("Model.load", (), options)
+            return Model.load(path)
     elif not exact.is_a(source, str, bytes, bytearray, memoryview) and not readable(source):
         return _by("load_urdf", source, options)  # a robot object
     data = read_source(source)

@@ -105,6 +105,11 @@ _CODES: dict[str, tuple[Severity, str]] = {
     "sdf-added-mass": ("warning", "a fluid that moves along has no part in the model"),
     # Found while a description becomes a model.
     "merged-link": ("info", "a link that a fixed joint holds was merged into a body; it keeps its name and pose"),
+    # Found while a model is written to a file of another format.
+    "written-otherwise": ("info", "something is written in another way, as a link that was added; it means the same"),
+    "written-for-few": ("warning", "something is written that other programs than robodyn do not read"),
+    "not-written": ("warning", "the format has no words for something of the model"),
+    "refused-by-mujoco": ("warning", "MuJoCo does not compile what is written, as moving bodies without mass"),
     # Found by the command `robodyn check`, which computes.
     "singular-mass-matrix": (
         "warning",

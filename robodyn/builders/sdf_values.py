@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from robodyn.builders.assemble import pose_transform
+from robodyn.builders.axes import pose_transform
 from robodyn.builders.elements import Element
 from robodyn.builders.findings import Notes, at_line
 from robodyn.builders.survey import Survey

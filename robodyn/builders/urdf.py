@@ -24,6 +24,7 @@ from robodyn.description import (
     JOINT_TYPES,
     ONE_COORDINATE_TYPES,
     TYPES_WITHOUT_AXIS,
+    UNLIMITED,
     Inertial,
     Joint,
     Limits,
@@ -286,7 +287,8 @@ def _limits(element: Element | None, subject: str, notes: Notes) -> Limits:
         return _NO_LIMITS
     _survey(element, subject, _NONE, _ATTRIBUTES["limit"], notes)
     names, given = ("lower", "upper", "effort", "velocity"), element.attributes
-    return Limits(*[_number(element, subject, name) if name in given else None for name in names])
+    found = [_number(element, subject, name) if name in given else None for name in names]
+    return Limits(*[None if limit is None or abs(limit) >= UNLIMITED else limit for limit in found])
 
 
 def _dynamics(element: Element | None, subject: str, notes: Notes) -> tuple[float, float, float]:

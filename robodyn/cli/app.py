@@ -53,6 +53,12 @@ Gravity = Annotated[
 Xacro = Annotated[
     bool, typer.Option("--xacro", help="FILE is xacro, which is run: it can read this machine. For files you trust.")
 ]
+Equality = Annotated[
+    str | None, typer.Option(metavar="report|mimic", help="What becomes of equalities of joints, in MJCF.")
+]
+OutFile = Annotated[
+    str, typer.Argument(metavar="OUT", help=".urdf, .xml, .mjcf or .npz, or - for URDF.", show_default=False)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _TYPED = "States: one on the command line"
 Q = Annotated[str | None, typer.Option(metavar="NUMBERS", help="Coordinates, comma separated.", rich_help_panel=_TYPED)]
@@ -107,6 +113,8 @@ def _version(wanted: bool) -> None:
     "robodyn bench arm.urdf --batch 1,4096\n\n"
     "robodyn export arm.urdf --query id,fd --out arm.c\n\n"
     "robodyn info arm.urdf.xacro --xacro\n\n"
+    "robodyn convert arm.urdf arm.xml\n\n"
+    "robodyn attach arm.urdf gripper.urdf both.urdf --link tool0 --prefix g_\n\n"
     "Exit status: 0 fine, 1 check has findings, 2 the input is at fault (one line on standard error says how)."
 )
 def _common(
@@ -323,6 +331,75 @@ def queries(json: Json = False) -> None:
     from robodyn.cli import results as cli_results
 
     cli_results.list_queries(json)
+
+
+@app.command(
+    help="Write a robot in another format: URDF, MJCF, or a file that loads bit for bit.\n\n"
+    "What the format has no words for is listed. OUT is .urdf, .xml or .mjcf (MJCF), .npz (robodyn), or - for URDF on "
+    "standard output."
+)
+def convert(
+    file: File,
+    out: OutFile,
+    base: Base = None,
+    mimic: Mimic = None,
+    equality: Equality = None,
+    lenient: Lenient = False,
+) -> None:
+    """Write a robot in another format."""
+    from robodyn.cli import edits
+
+    edits.write(edits.read(file, base, mimic, equality, lenient), out)
+
+
+@app.command(
+    help="Write a robot whose joints are locked where you say: what they carry is merged into the body before them.\n\n"
+    "OUT as for convert. Joints that follow a locked one are locked too."
+)
+def lock(
+    file: File,
+    out: OutFile,
+    joint: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME[=NUMBERS]", help="A joint, and where; at zero if not said. May be given many times."
+        ),
+    ],
+    base: Base = None,
+    mimic: Mimic = None,
+    equality: Equality = None,
+    lenient: Lenient = False,
+) -> None:
+    """Write a robot whose joints are locked."""
+    from robodyn.cli import edits
+
+    model = edits.read(file, base, mimic, equality, lenient)
+    edits.write(model.lock(edits.locked(model, joint)), out)
+
+
+@app.command(
+    help="Write a robot with another one fixed to one of its links, such as a gripper to an arm.\n\n"
+    "OUT as for convert. The options for reading are those of FILE; OTHER is read with a fixed base."
+)
+def attach(
+    file: File,
+    other: Annotated[str, typer.Argument(metavar="OTHER", help="The robot to attach.", show_default=False)],
+    out: OutFile,
+    link: Annotated[str, typer.Option(metavar="NAME", help="The link of FILE that carries OTHER.")],
+    xyz: Annotated[str, typer.Option(metavar="X,Y,Z", help="Where on that link, m.")] = "0,0,0",
+    rpy: Annotated[str, typer.Option(metavar="R,P,Y", help="How it is turned there, as in URDF, rad.")] = "0,0,0",
+    prefix: Annotated[str, typer.Option(metavar="TEXT", help="Put before all names of OTHER.")] = "",
+    base: Base = None,
+    mimic: Mimic = None,
+    equality: Equality = None,
+    lenient: Lenient = False,
+) -> None:
+    """Write a robot with another one fixed to one of its links."""
+    from robodyn.cli import edits
+
+    pose = edits.pose(xyz, rpy)
+    model = edits.read(file, base, mimic, equality, lenient)
+    edits.write(model.attach(edits.read(other, None, None, None, lenient), link, pose, prefix), out)
 
 
 @app.command()
