@@ -164,7 +164,9 @@ def integer(value: Any) -> int | None:
         return value
     if exact.is_a(value, int) and type(value) is not bool:
         return int.__int__(value)
-    return int(np.generic.item(value)) if exact.is_a(value, np.integer) else None
+    if not exact.is_a(value, np.integer) or exact.is_a(value, np.timedelta64):
+        return None
+    return int(np.generic.item(value))
 
 
 def finite_real(value: Any) -> float | None:

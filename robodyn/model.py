@@ -551,7 +551,7 @@ class Model(Edits):
         """
         if rng is None and type(shape) is tuple and not shape:
             return self._fresh()
-        generator = rng if type(rng) is np.random.Generator else _generator(rng)
+        generator = rng if type(rng) is np.random.Generator else generator_of(rng)
         if type(shape) is not tuple or shape:
             shape = batch_shape("shape", shape, self.nq)
         lower, width = self._drawn_from
@@ -566,7 +566,7 @@ class Model(Edits):
 
     def _fresh(self) -> NDArray[np.float64]:
         """A random configuration of nobody's generator: many are drawn at once, and handed out one by one."""
-        generator = _FRESH[0] if _FRESH else _generator(None)
+        generator = _FRESH[0] if _FRESH else generator_of(None)
         kept: tuple[np.random.Generator | None, list[NDArray[np.float64]]] = self.__dict__.get("_ahead", (None, []))
         drawn_by, ahead = kept
         # In the child of a fork the generator is another one; what was drawn before, the parent hands out.
@@ -612,7 +612,8 @@ def _not_found(what: str, given: Any, hint: str, names: Sequence[str], robot: st
     return ArgumentError(f"{what}: got {brief(given)}{hint}; wanted a {what} of {robot!r}{such}")
 
 
-def _generator(given: Any) -> np.random.Generator:
+def generator_of(given: Any) -> np.random.Generator:
+    """The generator that a user gives, or one made from a seed."""
     if exact.is_a(given, np.random.Generator):
         return cast(np.random.Generator, given)
     seed = integer(given)

@@ -24,7 +24,7 @@ from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, RobodynError, UnavailableError
 from robodyn.messages import brief
 from robodyn.model import Model
-from robodyn.queries.core import checked_choice
+from robodyn.queries.core import checked_choice, links_of
 from robodyn.questions import QUESTIONS, Question
 
 try:
@@ -130,8 +130,12 @@ class _Compiled:
     def _as_read(self, name: str, value: Any) -> Any:
         if name in STATIC_OF_STEPS:
             return as_static(name, value)
-        if name in ("links", "relative_to"):
-            return tuple(value) if isinstance(value, list | tuple | np.ndarray) else value
+        if value is not None and name in ("links", "relative_to"):
+            model = self._query.__self__.model
+            if name == "links":
+                _, places = links_of(model, None, value, None)
+                return None if places is None else places.links
+            return checked_choice(model, "link", value)
         if name in STATIC:
             return None if value is None else checked_choice(self._query.__self__.model, name, value)
         return None if value is None else self._read(name, value)

@@ -9,6 +9,7 @@ import numpy as np
 
 from robodyn.arguments import Array, count
 from robodyn.errors import NumericalError
+from robodyn.model import generator_of
 
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
@@ -40,8 +41,10 @@ class BaseParameters:
 
 def base_parameters(dyn: Dynamics, states: int | None, rng: object) -> BaseParameters:
     """See `Dynamics.base_parameters`."""
+    if dyn.dtype != np.float64:  # what is a combination of others is told by more digits than single precision has
+        dyn = type(dyn)(dyn.model)
     model = dyn.model
-    columns, generator = 10 * model.n_bodies, np.random.default_rng(rng)  # type: ignore[arg-type]
+    columns, generator = 10 * model.n_bodies, generator_of(rng)
     if not model.nv:
         return BaseParameters(np.empty(0, np.intp), np.zeros((0, columns)))
     least = -(-_ROWS * columns // model.nv)
@@ -67,17 +70,17 @@ def _basis(Y: Array) -> BaseParameters:
     """Columns of which no one is a combination of those before it, and the combinations that the others are."""
     sizes = np.linalg.norm(Y, axis=0)
     used = np.flatnonzero(sizes > 1e-12 * sizes.max(initial=0.0))
-    scaled = Y[:, used] / sizes[used]
+    scaled: Array = np.linalg.qr(Y[:, used] / sizes[used], mode="r")  # type: ignore[assignment]  # columns depend on each other as before
     chosen: list[int] = []
-    basis = np.empty((len(Y), 0))
+    basis = np.empty_like(scaled)
     for k in range(used.size):
-        left = scaled[:, k]
+        left, known = scaled[:, k], basis[:, : len(chosen)]
         for _ in range(2):  # once more for what rounding left of it
-            left = left - basis @ (basis.T @ left)
+            left = left - known @ (known.T @ left)
         size = float(np.linalg.norm(left))
         if size > _INDEPENDENT:
+            basis[:, len(chosen)] = left / size
             chosen.append(k)
-            basis = np.column_stack((basis, left / size))
         elif size > _DEPENDENT:
             raise NumericalError(
                 f"base_parameters: parameter {int(used[k])} is neither independent of those before it nor a "

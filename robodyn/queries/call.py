@@ -35,10 +35,22 @@ _MEANING = {
 def _read(dyn: Core, library: Library, name: str, value: Any, shape: tuple[int, ...]) -> Array:
     what = _MEANING.get(name, "model.nv numbers")
     if name == "point" and len(shape) > 1:
-        value = real_array(name, value, (), dyn.dtype, read=library.array)
-        if value.shape == shape[1:]:  # one for all links
-            value = library.xp.broadcast_to(value, shape)
+        if _shape_of(value) == shape[1:]:  # one for all links
+            one = real_array(name, value, shape[1:], dyn.dtype, what=what, read=library.array)
+            value = library.xp.broadcast_to(one, shape)
+        what = "a point for each link; or (3,), one for all"
     return real_array(name, value, shape, dyn.dtype, what=what, read=library.array)
+
+
+def _shape_of(value: Any) -> tuple[int, ...] | None:
+    """The shape of an array, or the length of a list of numbers; None for others."""
+    if exact.is_a(value, list, tuple):
+        members = exact.members(value)
+        return (len(members),) if all(exact.is_a(each, int, float) for each in members) else None
+    try:
+        return tuple(value.shape)
+    except Exception:  # a foreign object may raise anything
+        return None
 
 
 class Call:

@@ -175,15 +175,16 @@ class Core(ABC):
     # What no state can cure.
 
     def _require_mass(self, call: Call | None = None) -> None:
-        """Raise where nothing that moves has mass; of inertias that a call gives, where they are looked at."""
+        """Raise where nothing that moves has mass. Of inertias that are given and not checked, mark the rows."""
         if call is None or call.inertia is None:
             if self.model.total_mass == 0.0:
                 raise NumericalError(
                     f"model {self.model.name!r}: nothing that moves has mass, so it has no centre of mass"
                 )
-        elif call.checked:
+        elif call.checked or not call.library.on_device:
             nothing = call.library.to_numpy(call.inertia)[..., 0].sum(axis=-1) == 0.0
-            if nothing.any():
+            call.singular = np.broadcast_to(nothing, call.leading).reshape(call.batch)
+            if call.checked and nothing.any():
                 where = f" {rows_named(nothing, 0)}" if nothing.ndim else ""
                 raise NumericalError(f"inertia: nothing that moves has mass{where}, so there is no centre of mass")
 

@@ -15,8 +15,8 @@ class MomentumQueries(Core):
     """Queries about the masses of the whole robot.
 
     What is fixed to the world does not count. Without `inertia` all of them but `subtree_center_of_mass` raise a
-    NumericalError where nothing that moves has mass; with it they do so where values are checked, and give NaN in the
-    rows where they are not.
+    NumericalError where nothing that moves has mass; with it they do so where values are checked, and give NaN in those
+    rows where they are not (of arrays on a GPU nothing is known without a look: rows have infinite or NaN entries).
     """
 
     @query

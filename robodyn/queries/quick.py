@@ -24,6 +24,7 @@ from robodyn.arguments import Array
 from robodyn.cached import stood_in_for
 from robodyn.engines.protocol import Calls
 from robodyn.errors import ArgumentError, UnavailableError
+from robodyn.model import Model
 from robodyn.queries.scheduler import Scheduled, current_table
 from robodyn.questions import FRAMES, QUESTIONS, Places, Question
 
@@ -41,13 +42,13 @@ _MOST_LISTS = 1 << 10
 class _Links:
     """What stands for a list of links in calls of built-in functions: equal to itself alone, and so is its hash.
 
-    `number`: its place among those that a query knows; `links`: indices.
+    `number`: its place among those that a query has seen; `links`: indices in `model`.
     """
 
-    __slots__ = ("links", "number")
+    __slots__ = ("links", "model", "number")
 
-    def __init__(self, number: int, links: tuple[int, ...]) -> None:
-        self.number, self.links = number, links
+    def __init__(self, number: int, links: tuple[int, ...], model: Model) -> None:
+        self.number, self.links, self.model = number, links, model
 
 
 class Epoch:
@@ -207,6 +208,7 @@ class _QuickQuery(Quick):
         super().__init__(dyn, method, dyn.dtype)
         self._question = question
         self._lists: dict[tuple[Any, ...], _Links] = {}
+        self._seen = 0
 
     def listed(self, links: Any) -> Any:
         """The same object for equal lists of names and indices; a list of anything else as it is."""
@@ -217,13 +219,16 @@ class _QuickQuery(Quick):
             key = tuple(map(_plain_number, key))
             if not _NAMED.issuperset(map(id, map(type, key))):
                 return links
-        found = self._lists.get(key)
-        if found is None and key and len(self._lists) < _MOST_LISTS:
+        found, model = self._lists.get(key), self.__self__.model
+        if (found is None or found.model is not model) and key and self._seen < _MOST_LISTS:
             try:
-                numbers = tuple(map(self.__self__.model.link_index, key))
+                numbers = tuple(map(model.link_index, key))
             except ArgumentError:  # the method says which
                 return links
-            found = self._lists[key] = _Links(len(self._lists), numbers)
+            found = self._lists[key] = _Links(self._seen, numbers, model)
+            self._seen += 1
+        if found is not None and found.model is not model:
+            return links
         return links if found is None else found
 
     def calls(self, given: Mapping[str, Any]) -> Calls | None:

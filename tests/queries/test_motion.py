@@ -208,6 +208,11 @@ def test_inertias_that_are_given(model, make_dynamics, tolerance):
             ):
                 assert relative(got[row], right) < 10 * tolerance, name
     nothing = np.zeros_like(model.inertia)
+    some = np.stack([model.inertia, nothing])
+    some[1, 0, 1:4] = 1.0  # first moments without mass
+    for name, arguments in (("center_of_mass", (q[:2],)), ("centroidal_momentum_rate", (q[:2], qd[:2], qdd[:2]))):
+        found = getattr(dyn, name)(*arguments, inertia=some)
+        assert np.isnan(found[1]).all() and np.isfinite(found[0]).all(), name
     with pytest.raises(rd.NumericalError, match="inertia: nothing that moves has mass"):
         dyn.center_of_mass(q[0], inertia=nothing)
     with pytest.raises(rd.NumericalError, match="inertia: nothing that moves has mass in 1 of 3 rows: 1"):
@@ -252,6 +257,11 @@ def test_known_numbers_of_base_parameters():
     assert (nothing.rank, nothing.matrix.shape) == (0, (0, 0))
     with pytest.raises(rd.NumericalError, match=r"base_parameters: .*give more"):
         rd.Dynamics(rd.load_urdf(robots.own("humanoid"))).base_parameters(states=2)
+    single = rd.Dynamics(rd.load_urdf(robots.own("arm6")), dtype="float32")
+    assert single.base_parameters().rank == 36
+    for wrong in ("x", -1, 1.5):
+        with pytest.raises(rd.ArgumentError, match="rng"):
+            single.base_parameters(rng=wrong)
     with pytest.raises(rd.ArgumentError, match="states: got 0"):
         rd.Dynamics(rd.load_urdf(robots.own("arm6"))).base_parameters(states=0)
 

@@ -3,6 +3,7 @@ and Pinocchio."""
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 
 import numpy as np
@@ -208,6 +209,31 @@ def test_relative_jacobians_and_points_agree_with_pinocchio(name):
     assert relative(dyn.link_pose(q, of, relative_to=to), data.oMf[other].actInv(data.oMf[frame]).homogeneous) < 1e-11
 
 
+def test_lists_are_looked_up_in_the_model_of_now():
+    """Names mean other links once the model is another; a list that is changed is another list."""
+    model = rd.load_urdf(robots.own("arm7"))
+    order = [*model.link_names[1:], model.link_names[0]]
+    places = [model.link_names.index(name) for name in order]
+    other = dataclasses.replace(
+        model,
+        **{name: getattr(model, name)[places] for name in ("link_body", "link_X", "link_inertia")},
+        link_names=tuple(order),
+        link_joints=tuple(model.link_joints[k] for k in places),
+        link_parent=None,
+    )
+    dyn, q = rd.Dynamics(model), model.random_configuration(0)
+    names = [model.link_names[2], model.link_names[-1]]
+    wanted = dyn.jacobian(q, links=names)
+    for _ in range(3):
+        assert (dyn.jacobian(q, links=names) == wanted).all()
+    names.append(model.link_names[3])
+    assert dyn.jacobian(q, links=names).shape[0] == 3
+    del names[2]
+    dyn.model, dyn.engine = other, rd.Dynamics(other).engine
+    for _ in range(4):
+        assert relative(dyn.jacobian(q, links=names), wanted) < 1e-12
+
+
 # What is wrong is said.
 
 
@@ -220,6 +246,8 @@ def test_relative_jacobians_and_points_agree_with_pinocchio(name):
         ({"links": "tool0"}, "links: got 'tool0'; wanted a list of names or indices"),
         ({"links": [0, "nothing"]}, "links\\[1\\]: got 'nothing'"),
         ({"links": [0, True]}, "links\\[1\\]: got True"),
+        ({"links": [np.timedelta64(1)]}, "links\\[0\\]: got"),
+        ({"links": [0, 1], "point": "here"}, r"point: .*\(\.\.\., 2, 3\)"),
         ({"link": 0, "relative_to": 99}, "relative_to: got 99"),
         ({"link": 0, "point": [1.0, 2.0]}, "point: got shape \\(2,\\)"),
         ({"links": [0, 1], "point": np.zeros((3, 3))}, "point: got shape \\(3, 3\\)"),
