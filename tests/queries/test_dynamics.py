@@ -454,7 +454,7 @@ def test_importing_the_package_imports_nothing_heavy():
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown.startswith("[] ")
-    with pytest.raises(AttributeError, match="no attribute 'load_sdf'"):
-        rd.load_sdf  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'load_usd'"):
+        rd.load_usd  # noqa: B018
     assert set(dir(rd)) == set(rd.__all__)
     assert all(getattr(rd, name) is not None for name in rd.__all__)
