@@ -17,7 +17,7 @@ from robodyn.algorithms.tangent import apart_by, moved_by
 from robodyn.arguments import Array, batch_shape, broadcast_leading, integer, real_array, rows_named
 from robodyn.builders.findings import Report
 from robodyn.cached import Quicker, cached_property, stood_in_for
-from robodyn.description import Finding
+from robodyn.description import FileTree, Finding
 from robodyn.errors import ArgumentError
 from robodyn.joints import CODE, KINDS, JointKind, unit_quaternion
 from robodyn.messages import alike, brief, near_misses, printable
@@ -81,6 +81,9 @@ class Model:
     | `link_body` | body a link is fixed to, -1 for the world | (L,) |
     | `link_X` | transform from that body to the link: E row-major, r | (L, 12) -, m |
     | `gravity` | acceleration of free fall in world coordinates | (3,) m/s^2 |
+
+    `report` is what loading found, `file_tree` the joints of the file (`robodyn.description.FileTree`), None for a
+    model of no file: neither has a part in the answers of queries.
     """
 
     name: str
@@ -111,6 +114,7 @@ class Model:
     body_names: Sequence[str]
     link_names: Sequence[str]
     report: Report | tuple[Finding, ...] = field(default=Report())
+    file_tree: FileTree | None = None
 
     def __post_init__(self) -> None:
         """Check what is given, and keep arrays that nobody else can write to (`robodyn.model_fields`).
@@ -149,7 +153,7 @@ class Model:
         state = hashlib.blake2b(digest_size=16)
         for f in fields(self):
             value = getattr(self, f.name)
-            if f.name == "report":
+            if f.name in ("report", "file_tree"):
                 continue
             state.update(f.name.encode())
             state.update(value.tobytes() if isinstance(value, np.ndarray) else repr(_plain(value)).encode())

@@ -19,7 +19,7 @@ from robodyn.builders.check_finite import check_finite
 from robodyn.builders.check_joints import Coupling, Mimics
 from robodyn.builders.checks import MIMIC, check_and_resolve
 from robodyn.builders.findings import Notes
-from robodyn.description import Finding, Joint, Link, Pose, RobotDescription
+from robodyn.description import FileTree, Finding, Joint, Link, Pose, RobotDescription
 from robodyn.errors import ArgumentError
 from robodyn.joints import CODE, KINDS
 from robodyn.messages import quoted
@@ -268,7 +268,20 @@ def _arrays(
         body_names=tuple(mover.body for mover in sorted_movers),
         link_names=tuple(link.name for link in description.links),
         report=report,
+        file_tree=_file_tree(description, sorted_movers),
         **columns,
+    )
+
+
+def _file_tree(description: RobotDescription, movers: Sequence[_Mover]) -> FileTree:
+    joints = description.joints
+    carrier = {joint.child: number for number, joint in enumerate(joints)}
+    return FileTree(
+        "urdf",
+        tuple(joint.name for joint in joints),
+        tuple(joint.type for joint in joints),
+        tuple(carrier.get(joint.parent, -1) for joint in joints),
+        tuple(mover.file_order[0] for mover in movers),
     )
 
 

@@ -278,7 +278,11 @@ class _Reader:
         order = self._dofs(model)
         damping, friction = (np.array(each, dtype=np.float64) for each in (_first(m.dof_damping), m.dof_frictionloss))
         return dataclasses.replace(
-            model, tree_armature=armature[order], tree_damping=damping[order], tree_friction=friction[order]
+            model,
+            tree_armature=armature[order],
+            tree_damping=damping[order],
+            tree_friction=friction[order],
+            file_tree=dataclasses.replace(model.file_tree, format="mjcf"),  # type: ignore[type-var]
         )
 
     def _dofs(self, model: Model) -> Array:

@@ -60,7 +60,7 @@ def from_pinocchio(pin_model: Any, strict: bool = True) -> Model:
         raise UnavailableError(
             f"from_pinocchio: Pinocchio cannot be imported here ({error}): pip install pin"
         ) from error
-    if not isinstance(pin_model, pin.Model):
+    if not exact.is_a(pin_model, pin.Model):
         raise ArgumentError(f"pin_model: got {exact.type_name(pin_model)}; wanted a pinocchio.Model")
     with foreign("the pinocchio.Model"):
         reader = _Reader(pin, pin_model)
@@ -222,7 +222,11 @@ class _Reader:
                     if hasattr(m, name):
                         array[start : start + n] = np.array(getattr(m, name))[own.start : own.stop]
         return dataclasses.replace(
-            model, tree_armature=found["armature"], tree_damping=found["damping"], tree_friction=found["friction"]
+            model,
+            tree_armature=found["armature"],
+            tree_damping=found["damping"],
+            tree_friction=found["friction"],
+            file_tree=dataclasses.replace(model.file_tree, format="pinocchio"),  # type: ignore[type-var]
         )
 
 
