@@ -131,7 +131,7 @@ def turn_to_z(axis: Vec3) -> Mat3:
     return tuple(entry + 0.0 for entry in E)  # -0.0 becomes 0.0
 
 
-def _unused(name: str, taken: set[str]) -> str:
+def unused_name(name: str, taken: set[str]) -> str:
     """`name`, after as many underscores as it takes to be none of the names `taken`, to which it is added."""
     while name in taken:
         name = f"_{name}"
@@ -168,7 +168,7 @@ def _merge_fixed(
     joint_names, body_names = ({part.name for part in parts} for parts in (description.joints, description.links))
     movers: list[_Mover] = []
     if base == "floating":
-        name = _unused("root_joint", joint_names)
+        name = unused_name("root_joint", joint_names)
         movers.append(_Mover(None, name, root, "floating", -1, IDENTITY, (-1, 0)))
     placed: dict[str, tuple[int, Transform]] = {root: (len(movers) - 1, IDENTITY)}
     queue = [root]
@@ -181,9 +181,9 @@ def _merge_fixed(
             X = _after(pose_transform(joint.origin), X_link)
             mover = body
             for part, (suffix, kind, step) in enumerate(rows):
-                name = _unused(joint.name + suffix, joint_names) if suffix else joint.name
+                name = unused_name(joint.name + suffix, joint_names) if suffix else joint.name
                 last = part == len(rows) - 1
-                body_name = joint.child if last else _unused(joint.name + suffix, body_names)
+                body_name = joint.child if last else unused_name(joint.name + suffix, body_names)
                 movers.append(_Mover(joint, name, body_name, kind, mover, _after(step, X), (number, part)))
                 mover, X = len(movers) - 1, IDENTITY
             placed[joint.child] = (mover, _after(to_child, X))
