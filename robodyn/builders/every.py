@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from importlib import import_module
 from inspect import signature
@@ -10,21 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from robodyn import exact
-from robodyn.builders.sources import is_xml_text, read_source
+from robodyn.builders.mjcf_files import is_binary
+from robodyn.builders.sources import path_of, read_source, readable
 from robodyn.errors import ArgumentError, LoadError
 from robodyn.messages import quoted
 from robodyn.model import Model
 
-_ROOT = re.compile(rb"<([A-Za-z_][\w.:-]*)[\s/>]")
-_COMMENT = re.compile(rb"<!--.*?-->|<\?.*?\?>", re.DOTALL)
+_TAG = re.compile(rb"<([A-Za-z_][\w.:-]*+)[\s/>]")
+_SKIPPED = ((b"<!--", b"-->"), (b"<?", b"?>"))
 _ALLOWED = "URDF (<robot>), MJCF (<mujoco>), a mujoco.MjModel or MjSpec, a pinocchio.Model, or a robot object"
 
 
-def load(source: Any, **options: Any) -> Model:
+def load(source: Any, /, **options: Any) -> Model:
     """Load a robot, whatever it is written in.
 
     Args:
-        source: a path, XML text, bytes or an open file of URDF or MJCF, told apart by their root elements; a
+        source: a path, XML text, bytes or an open file of URDF or MJCF, told apart by their root elements, or a .mjb; a
             `mujoco.MjModel` or `MjSpec`; a `pinocchio.Model`; a robot object of urdfpy, urchin or yourdfpy; or a
             `robodyn.Model`, which is returned as it is. Never xacro, which can read the machine.
         options: those of the function that reads it: `load_urdf`, `load_mjcf` or `from_pinocchio`.
@@ -34,34 +34,35 @@ def load(source: Any, **options: Any) -> Model:
         ArgumentError: an option that the format has not, or a source of no such kind.
         UnavailableError: the format needs a library that is not installed.
     """
-    if isinstance(source, Model):
+    if exact.is_a(source, Model):
         _require_options("a Model", (), options)
-        return source
+        model: Model = source
+        return model
     home = _home(source)
     if home == "mujoco":
         return _by("load_mjcf", source, options)
     if home == "pinocchio":
         return _by("from_pinocchio", source, options)
-    text = exact.text_or_none(source)
-    path = source if text is None else text
-    if (text is not None and not is_xml_text(text)) or exact.is_a(source, os.PathLike):
-        suffixes = Path(os.fsdecode(path)).suffixes[-2:]
+    path = path_of(source)
+    if path is not None:
+        suffixes = [each.lower() for each in Path(path).suffixes[-2:]]
         if ".xacro" in suffixes:
             raise LoadError(
-                f"the file {quoted(os.fsdecode(path))} is xacro, which can read the machine and is never run by load; "
+                f"the file {quoted(path)} is xacro, which can read the machine and is never run by load; "
                 "expand it first (xacro FILE > robot.urdf)"
             )
         if suffixes[-1:] == [".mjb"]:
             return _by("load_mjcf", source, options)
-    elif not exact.is_a(source, str, bytes, bytearray, memoryview) and not hasattr(source, "read"):
+    elif not exact.is_a(source, str, bytes, bytearray, memoryview) and not readable(source):
         return _by("load_urdf", source, options)  # a robot object
     data = read_source(source)
-    root = _root(data)
-    if root == "mujoco":
-        return _by("load_mjcf", source if text is not None or exact.is_a(source, os.PathLike) else data, options)
+    again = data if path is None and not exact.is_a(source, str) else source  # an open file is at its end
+    root = _root(data).lower()
+    if root == "mujoco" or is_binary(data):
+        return _by("load_mjcf", again, options)
     if root == "sdf":
         raise LoadError(f"the robot is written in SDF, which is not read yet; wanted {_ALLOWED}")
-    return _by("load_urdf", data if text is None and not exact.is_a(source, os.PathLike) else source, options)
+    return _by("load_urdf", again, options)
 
 
 _READERS = {
@@ -89,13 +90,22 @@ def _require_options(reader: str, allowed: tuple[str, ...], options: dict[str, A
 
 def _home(source: Any) -> str:
     """The library that an object is of, for those whose objects are robots."""
-    module = type(source).__module__.split(".")[0]
-    return module if module in ("mujoco", "pinocchio") else ""
+    module = type.__dict__["__module__"].__get__(type(source))  # type(source).__module__, but for what a metaclass says
+    name = module.split(".")[0] if type(module) is str else ""
+    return name if name in ("mujoco", "pinocchio") else ""
 
 
 def _root(data: bytes) -> str:
     """The root element of an XML document, "" where none is seen: who reads it says what is wrong."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         data = data.decode("utf-16", errors="ignore").encode("utf-8", errors="ignore")
-    found = _ROOT.search(_COMMENT.sub(b"", data[:1_000_000]))
-    return found[1].decode("utf-8", errors="replace") if found else ""
+    at = 0
+    while (at := data.find(b"<", at)) >= 0:
+        end = next((end for begin, end in _SKIPPED if data.startswith(begin, at)), None)
+        if end is None:
+            if found := _TAG.match(data, at):
+                return found[1].decode("utf-8", errors="replace")
+            at += 1
+        elif (at := data.find(end, at + 2)) < 0:
+            return ""
+    return ""

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from robodyn import exact
 from robodyn.arguments import Array, flag, one_of
 from robodyn.builders.assemble import assemble, unused_name
 from robodyn.builders.checks import check_and_resolve
 from robodyn.builders.coefficients import finite_gravity, with_coefficients
 from robodyn.builders.findings import Notes, Report
 from robodyn.builders.foreign import foreign
-from robodyn.builders.mjcf_files import checked_text, file_of
+from robodyn.builders.mjcf_files import contents, is_binary, self_contained
 from robodyn.description import Inertial, Joint, Limits, Link, Mimic, Pose, RobotDescription, Rotation
 from robodyn.errors import LoadError, RobodynError, UnavailableError
 from robodyn.messages import quoted
@@ -87,15 +88,15 @@ def _compiled(mujoco: Any, source: Any) -> Any:
     Raises:
         LoadError: MuJoCo refuses it.
     """
-    if isinstance(source, mujoco.MjModel):
+    if exact.is_a(source, mujoco.MjModel):
         return source
     try:
-        if isinstance(source, mujoco.MjSpec):
+        if exact.is_a(source, mujoco.MjSpec):
             return source.copy().compile()
-        path = file_of(source)
-        if path is None:
-            return mujoco.MjModel.from_xml_string(checked_text(source))
-        return (mujoco.MjModel.from_binary_path if path.suffix == ".mjb" else mujoco.MjModel.from_xml_path)(str(path))
+        data, path = contents(source)
+        if is_binary(data):
+            return mujoco.MjModel.from_binary_path("model.mjb", {"model.mjb": data})
+        return mujoco.MjModel.from_xml_string(*self_contained(data, path))
     except RobodynError:
         raise
     except (ValueError, TypeError, mujoco.FatalError) as error:
