@@ -57,7 +57,7 @@ def load(source: Any, /, **options: Any) -> Model:
         return _by("load_urdf", source, options)  # a robot object
     data = read_source(source)
     again = data if path is None and not exact.is_a(source, str) else source  # an open file is at its end
-    root = _root(data).lower()
+    root = _root(data)
     if root == "mujoco" or is_binary(data):
         return _by("load_mjcf", again, options)
     if root == "sdf":

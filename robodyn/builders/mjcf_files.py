@@ -134,7 +134,7 @@ class _Document:
         if path is not None:
             self.included.add(str(path))
         root = self._parsed(_name_of(path), data)
-        if root.tag.lower() != "mujoco":
+        if root.tag != "mujoco":
             raise LoadError(f'{_name_of(path)}: not MJCF: the root element is {quoted(root.tag)}, not "mujoco"')
         own = above if path is None else (*above, str(path))
         root.children = self._expanded(root.children, None, own)
