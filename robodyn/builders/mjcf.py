@@ -347,8 +347,8 @@ def _require_consistent(m: Any) -> None:
     parents = np.array(m.body_parentid)
     if (parents[1:] >= bodies[1:]).any() or (parents < 0).any():
         raise LoadError("the mjModel: body_parentid has a body that stands before its parent, as after an edit")
-    for name in ("body_quat", "body_iquat", "jnt_axis"):
-        rows = np.array(getattr(m, name)).reshape(len(getattr(m, name)), -1)
+    for name, width in (("body_quat", 4), ("body_iquat", 4), ("jnt_axis", 3)):
+        rows = np.array(getattr(m, name)).reshape(-1, width)
         used = types >= _TYPES.index("prismatic") if name == "jnt_axis" else np.full(len(rows), True)
         wrong = np.flatnonzero(used & ~(np.abs(np.linalg.norm(rows, axis=1) - 1.0) < _UNIT))
         if wrong.size:

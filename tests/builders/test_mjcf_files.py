@@ -157,7 +157,7 @@ def test_folders_names_and_parts(tmp_path):
                 "d.xml": f"<mujocoinclude>{BODY}</mujocoinclude>",
                 "sub/d.xml": "no XML",
             },
-            {"main.xml": '<mujoco><Include file="c.xml"/></mujoco>', "c.xml": f"<whatever>{BODY}</whatever>"},
+            {"main.xml": '<mujoco><include file="c.xml"/></mujoco>', "c.xml": f"<whatever>{BODY}</whatever>"},
         )
     ):
         path = written(tmp_path / str(number), files)
