@@ -347,6 +347,8 @@ def _require_consistent(m: Any) -> None:
     parents = np.array(m.body_parentid)
     if (parents[1:] >= bodies[1:]).any() or (parents < 0).any():
         raise LoadError("the mjModel: body_parentid has a body that stands before its parent, as after an edit")
+    if not np.array_equal(np.array(m.dof_parentid), _parents_of_dofs(parents, np.cumsum(count), count, ends["v"])):
+        raise LoadError("the mjModel: dof_parentid contradicts body_parentid, as after an edit")
     for name, width in (("body_quat", 4), ("body_iquat", 4), ("jnt_axis", 3)):
         rows = np.array(getattr(m, name)).reshape(-1, width)
         used = types >= _TYPES.index("prismatic") if name == "jnt_axis" else np.full(len(rows), True)
@@ -356,6 +358,18 @@ def _require_consistent(m: Any) -> None:
             raise LoadError(
                 f"the mjModel: {name}[{i}] is {rows[i].tolist()}; wanted unit length, as MuJoCo compiles it"
             )
+
+
+def _parents_of_dofs(parents: Array, after: Array, count: Array, start: Array) -> Array:
+    """(nv,) of each degree of freedom the one before it on the way to the world, -1 for none. `after` is the joint
+    after those of each body, `count` their number; `start` (njnt + 1,) where joints' degrees of freedom begin."""
+    found, last = np.arange(start[-1]) - 1, np.full(len(parents), -1)
+    for b, (parent, end, n) in enumerate(zip(parents.tolist(), after.tolist(), count.tolist(), strict=True)):
+        last[b] = last[parent] if b else -1
+        if n:
+            found[start[end - n]] = last[b]
+            last[b] = start[end] - 1
+    return found
 
 
 def _first(damping: Any) -> Array:

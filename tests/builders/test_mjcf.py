@@ -208,6 +208,7 @@ def test_coefficients_that_cannot_be(what, field):
         ("body_jntnum", 2, 0, "njnt contradicts"),
         ("body_jntadr", 2, 0, "body_jntadr contradicts"),
         ("body_parentid", 2, 4, "body_parentid has"),
+        ("body_parentid", 3, 1, "dof_parentid contradicts body_parentid"),
         ("body_quat", 2, 0.9, "body_quat.2. is .*; wanted unit length"),
         ("body_iquat", 2, 0.9, "body_iquat.2. is .*; wanted unit length"),
         ("jnt_axis", 1, 0.9, "jnt_axis.1. is .*; wanted unit length"),
