@@ -28,8 +28,8 @@ MOST_FILES = 1000
 """XML files that a model may be made of."""
 MOST_ASSET_BYTES = 1 << 30
 """Bytes of meshes, textures and height fields."""
-MAX_DEPTH = 490
-"""Deepest nesting of elements; MuJoCo's parser goes to 500."""
+MAX_DEPTH = 499
+"""Deepest nesting of elements, as in MuJoCo's parser."""
 _MOST_ABOVE = 50
 """How many files may lead to one."""
 _STRIPPED = ("mesh", "hfield", "skin", "texture")

@@ -13,8 +13,8 @@ from robodyn.arguments import Array, as_array, broadcast_leading, real_array, re
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief
 
-_TYPES = {"torch": "Tensor", "cupy": "ndarray", "jax": "Array"}
-"""What arrays of other libraries are instances of."""
+_TYPES = {"torch": "Tensor", "cupy": "ndarray", "jax": "Array", "numpy": "ndarray"}
+"""What arrays of libraries are instances of."""
 _NAMES = {"numpy": "NumPy", "torch": "PyTorch", "cupy": "CuPy"}
 _ALLOWED = "wanted arrays of NumPy, PyTorch or CuPy"
 
@@ -97,8 +97,6 @@ def like(xp: Any, array: Array, other: Any) -> Any:
 
 def _library(value: Any) -> str | None:
     """The library that a value is an array of."""
-    if exact.is_a(value, np.ndarray):
-        return "numpy"
     for name, kind in _TYPES.items():
         array = getattr(sys.modules.get(name), kind, None)
         if array is not None and exact.is_a(value, array):

@@ -238,8 +238,8 @@ def test_no_name_leads_to_a_pipe(tmp_path):
         ),
         (f'<?xml version="1.0" encoding="utf-16"?><mujoco>{BODY}</mujoco>'.encode("utf-16"), 1),
         (
-            "<mujoco><worldbody>" + '<body><joint/><geom size="1"/>' * 400 + "</body>" * 400 + "</worldbody></mujoco>",
-            400,
+            "<mujoco><worldbody>" + '<body><joint/><geom size="1"/>' * 496 + "</body>" * 496 + "</worldbody></mujoco>",
+            496,
         ),
     ],
     ids=["dashes in comments", "no file", "UTF-16", "deep"],
@@ -294,7 +294,7 @@ def test_files_are_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(mjcf_files, "MOST_ASSET_BYTES", 100)
     with pytest.raises(rd.LoadError, match="files of more than 100 bytes"):
         rd.load_mjcf(path)
-    with pytest.raises(rd.LoadError, match="nested more than 490 deep"):
+    with pytest.raises(rd.LoadError, match="nested more than 499 deep"):
         rd.load_mjcf("<mujoco>" + "<worldbody>" * 600)
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from types import ModuleType
+
 import numpy as np
 import pytest
 from conftest import relative
@@ -372,6 +376,43 @@ def test_tensors_of_integers_and_of_two_dtypes():
     assert torch.isfinite(start.grad).all()
     with pytest.raises(rd.ArgumentError, match=r"q: got .* of dtype torch.complex128"):
         way.q_to(torch.tensor(q).to(torch.complex128))
+
+
+class _DeviceArray(np.ndarray):
+    """What the converter needs of CuPy's arrays."""
+
+    device = "a GPU"
+
+
+@pytest.mark.parametrize("library", CONVENTIONS)
+def test_arrays_of_cupy(library, monkeypatch):
+    """With a module in CuPy's place: its functions are NumPy's."""
+    module = ModuleType("cupy")
+    vars(module).update({name: getattr(np, name) for name in np.__all__})
+    module.ndarray = _DeviceArray
+
+    def there(name: str) -> Callable[..., _DeviceArray]:
+        return lambda *given, **options: getattr(np, name)(*given, **options).view(_DeviceArray)
+
+    for name in ("asarray", "concatenate", "stack", "broadcast_to", "zeros"):
+        setattr(module, name, there(name))
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    model = robots("joints")
+    way = rd.converter(model, library)
+    q, v, a, tau = state(model, (3,))
+    D = [module.asarray(each) for each in (q, v, a, tau)]
+    H = np.eye(model.nv)
+    for found, wanted in (
+        (way.q_from(way.q_to(D[0])), way.q_from(way.q_to(q))),
+        (way.a_to(*D[:3]), way.a_to(q, v, a)),
+        (way.v_to(D[0], v[0].tolist()), way.v_to(q, v[0])),
+        (way.tau_from(D[0], D[3].astype(np.float32)), way.tau_from(q, tau.astype(np.float32))),
+        (way.gradient_to(D[0], D[3], module.asarray(H)), way.gradient_to(q, tau, H)),
+    ):
+        assert type(found) is _DeviceArray and relative(np.asarray(found), wanted) < 1e-14
+    assert np.isnan(way.q_to(0.0 * D[0])[..., :7]).any()  # no look at values
+    with pytest.raises(rd.ArgumentError, match="v: got an array of NumPy, where q is one of CuPy"):
+        way.v_to(D[0], v)
 
 
 def test_arrays_of_jax_are_refused():
