@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from robodyn.builders.mjcf import load_mjcf
     from robodyn.builders.pinocchio import from_pinocchio
     from robodyn.builders.random_tree import random_tree
+    from robodyn.builders.robot_descriptions import load_description
+    from robodyn.builders.sdf import load_sdf
     from robodyn.builders.urdf import read_urdf
+    from robodyn.builders.xacro import load_xacro
     from robodyn.conventions.converter import converter
     from robodyn.conventions.order import JointOrder
     from robodyn.description import RobotDescription
@@ -59,8 +62,11 @@ _HOME = {
     "external_force": "queries.external",
     "from_pinocchio": "builders.pinocchio",
     "load": "builders.every",
+    "load_description": "builders.robot_descriptions",
     "load_mjcf": "builders.mjcf",
+    "load_sdf": "builders.sdf",
     "load_urdf": "builders.load",
+    "load_xacro": "builders.xacro",
     "random_tree": "builders.random_tree",
     "read_urdf": "builders.urdf",
     "simulate": "motion.simulation",
@@ -99,8 +105,11 @@ __all__ = [
     "from_pinocchio",
     "inertial_parameters",
     "load",
+    "load_description",
     "load_mjcf",
+    "load_sdf",
     "load_urdf",
+    "load_xacro",
     "random_tree",
     "read_urdf",
     "simulate",

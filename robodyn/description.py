@@ -8,6 +8,7 @@ coordinates of the child (or inertial) frame into coordinates of the frame it is
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -36,6 +37,9 @@ into a merge of two links, and `universal` into two revolute joints with a massl
 
 ONE_COORDINATE_TYPES = frozenset({"revolute", "continuous", "prismatic", "helical"})
 """Joint types with a single coordinate: those that mimics are for, and, but for `continuous`, position limits."""
+
+UNLIMITED = sys.float_info.max
+"""A limit of this size stands for none where a format demands a number."""
 
 TYPES_WITHOUT_AXIS = frozenset({"fixed", "floating", "spherical"})
 """Joint types whose axis is not looked at."""

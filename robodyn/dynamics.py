@@ -33,6 +33,7 @@ from robodyn.queries.forces import ForceQueries
 from robodyn.queries.gradients import GradientQueries
 from robodyn.queries.kinematic import KinematicQueries
 from robodyn.queries.momenta import MomentumQueries
+from robodyn.queries.operators import mass_matrix_operator
 from robodyn.queries.parameters import ParameterQueries
 from robodyn.queries.quick import changing
 from robodyn.queries.rest import RestQueries
@@ -171,6 +172,23 @@ class Dynamics(
         if given["compile"] == "eager":
             given["compile"] = "lazy"
         return type(self)(self.model if model is None else model, **{**given, **options})
+
+    def mass_matrix_operator(self, q: ArrayLike, *, inverse: bool = False) -> Any:
+        """H(q), or with `inverse` its inverse, as a `scipy.sparse.linalg.LinearOperator` (nv, nv), for huge trees.
+
+        A product takes as long as inverse, or forward, dynamics of one state, and no matrix is made; products with
+        several columns at once are a batch. What acts besides inertia (gravity, damping, friction) has no part.
+
+        Args:
+            q: (nq,) one state.
+            inverse: whether products are H^-1 x.
+
+        Raises:
+            ArgumentError: another shape, or a quaternion of zero length.
+            NumericalError: NaN or infinity in q.
+            SingularError: (a product with the inverse) the mass matrix is singular whatever the state.
+        """
+        return mass_matrix_operator(self, q, inverse)
 
     def plain_task(self, name: str) -> Task:
         """What answers a plain call of a query on this model.

@@ -18,6 +18,7 @@ from robodyn.arguments import Array, batch_shape, broadcast_leading, integer, re
 from robodyn.builders.findings import Report
 from robodyn.cached import Quicker, cached_property, stood_in_for
 from robodyn.description import FileTree, Finding
+from robodyn.editing.methods import Edits
 from robodyn.errors import ArgumentError
 from robodyn.joints import CODE, KINDS, JointKind, unit_quaternion
 from robodyn.messages import alike, brief, near_misses, printable
@@ -57,7 +58,7 @@ def _quicker(model: Model, name: str, method: Callable[..., Any]) -> Callable[..
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Model:
+class Model(Edits):
     """A kinematic tree as flat arrays. Frozen: arrays are read-only, and everything derived from them is computed once.
 
     Body i is moved by joint i; its frame sits at the joint, turned so that the joint's axis is z (joints without one
@@ -80,6 +81,8 @@ class Model:
     | `tree_effort`, `tree_velocity` | effort and velocity limits, infinite where none | (nv_tree,) SI |
     | `link_body` | body a link is fixed to, -1 for the world | (L,) |
     | `link_X` | transform from that body to the link: E row-major, r | (L, 12) -, m |
+    | `link_parent` | link that each hangs on by a joint, fixed or not; -1 for none, None where not known | (L,) |
+    | `link_inertia` | as `inertia`, of links in their frames; None where only bodies' are known | (L, 10) as above |
     | `gravity` | acceleration of free fall in world coordinates | (3,) m/s^2 |
 
     `report` is what loading found, `file_tree` the joints of the file (`robodyn.description.FileTree`), None for a
@@ -115,6 +118,10 @@ class Model:
     link_names: Sequence[str]
     report: Report | tuple[Finding, ...] = field(default=Report())
     file_tree: FileTree | None = None
+    link_parent: Indices | None = None
+    link_joints: Sequence[str] | None = None
+    """Name of the joint, fixed or not, by which each link hangs on another, "" for none; None where not known."""
+    link_inertia: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         """Check what is given, and keep arrays that nobody else can write to (`robodyn.model_fields`).
@@ -358,24 +365,6 @@ class Model:
     @cached_property
     def _joint_numbers(self) -> dict[str, int]:
         return {name: i for i, name in enumerate(self.joint_names)}
-
-    # Models made of this one (`robodyn.editing`).
-
-    def with_frames(self, frames: dict[str, tuple[str | int, Any]]) -> Model:
-        """A model with more named frames, which are found wherever a link is asked for: links without inertia.
-
-        Args:
-            frames: names to (link, pose): the link, or frame, that each is fixed to, and its pose there: None, three
-                numbers (m), a homogeneous matrix (4, 4), or a `robodyn.description.Pose`. A frame may stand on one
-                before it.
-
-        Raises:
-            ArgumentError: a name that is taken, no such link, or what is no pose.
-            NumericalError: NaN or infinity in a pose.
-        """
-        from robodyn.editing.frames import with_frames
-
-        return with_frames(self, frames)
 
     # The configuration manifold.
 

@@ -52,6 +52,8 @@ class _Field:
     smallest: int = 0
     end: str = ""
     """Integers are from `smallest` to the size of this name, that excluded."""
+    optional: bool = False
+    """Whether it may be None."""
 
     @property
     def wanted(self) -> str:
@@ -84,10 +86,18 @@ _ARRAYS: dict[str, _Field] = {
     "tree_velocity": _Field(("nv_tree",), infinite=True),
     "link_body": _Field(("n_links",), np.intp, smallest=-1, end="n_bodies"),
     "link_X": _Field(("n_links", 12)),
+    "link_parent": _Field(("n_links",), np.intp, smallest=-1, end="n_links", optional=True),
+    "link_inertia": _Field(("n_links", 10), optional=True),
     "gravity": _Field((3,)),
 }
 """Arrays in the order in which they are looked at: what gives the sizes of others stands before them."""
-_NAMES = {"joint_names": "n_bodies", "body_names": "n_bodies", "link_names": "n_links"}
+_NAMES = {"link_names": "n_links", "joint_names": "n_bodies", "body_names": "n_bodies", "link_joints": "n_links"}
+OPTIONAL = (*(name for name, field in _ARRAYS.items() if field.optional), "link_joints")
+"""Fields that may be None."""
+FIRST_AXES = {**{name: str(field.axes[0]) for name, field in _ARRAYS.items() if name != "gravity"}, **_NAMES}
+"""What the entries of a field stand for, one each: the name of a size."""
+REFERENCES = {name: field.end for name, field in _ARRAYS.items() if field.smallest < 0}
+"""Fields whose entries are places of bodies or links, -1 for none, by the name of that size."""
 
 _OWN: WeakValueDictionary[int, Array] = WeakValueDictionary()
 """Arrays that models hold, by identity. They are shared by models that are made of others, where an array of anybody
@@ -118,19 +128,24 @@ def checked_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     found["file_tree"] = tree = given.get("file_tree")
     if tree is not None and not _is_sound(tree):
         raise ArgumentError(f"file_tree: got {brief(tree)}; wanted a robodyn.description.FileTree or None")
-    found["link_names"] = _names("link_names", given["link_names"], None)
+    found["link_names"] = _names("link_names", given["link_names"], None, "")
     parent = as_array("parent", given["parent"], "wanted a one-dimensional array of integers")
     sizes = {"n_bodies": parent.shape[0] if parent.ndim == 1 else 0, "n_links": len(found["link_names"])}
     sizes["joint kinds"] = len(KINDS)
     for name, field in _ARRAYS.items():
+        if field.optional and given[name] is None:
+            found[name] = None
+            continue
         found[name] = array = _array(name, given[name], field, sizes)
         if name == "parent":
             _require_order(array)
         elif name == "mimics":
             sizes |= _sizes(found["joint_kind"], array)
     _require_places(found)
-    for name in ("joint_names", "body_names"):
-        found[name] = _names(name, given[name], sizes[_NAMES[name]])
+    for name in ("joint_names", "body_names", "link_joints"):
+        none = given[name] is None and name in OPTIONAL
+        found[name] = None if none else _names(name, given[name], sizes[_NAMES[name]], _NAMES[name])
+    _require_forest(found["link_parent"])
     return found
 
 
@@ -211,8 +226,22 @@ def _require_equal(name: str, got: Array, wanted: Array, places: Array) -> None:
         )
 
 
-def _names(name: str, value: Any, count: int | None) -> Sequence[str]:
-    wanted = "a tuple of names" if count is None else f"a tuple of {count} names, one for each body"
+def _require_forest(link_parent: Array | None) -> None:
+    """Raise where links hang on each other in a circle."""
+    if link_parent is None or not link_parent.size:
+        return
+    above = np.append(link_parent, -1)  # the last entry is what -1 leads to
+    for _ in range(int(link_parent.size).bit_length()):
+        above = above[above]
+    circle = np.flatnonzero(above >= 0)
+    if circle.size:
+        k = int(circle[0])
+        raise ArgumentError(f"link_parent[{k}]: got {link_parent[k]}, which leads in a circle; wanted a tree of links")
+
+
+def _names(name: str, value: Any, count: int | None, each: str) -> Sequence[str]:
+    one = "link" if each == "n_links" else "body"
+    wanted = "a tuple of names" if count is None else f"a tuple of {count} names, one for each {one}"
     names = _numbered_or_texts(value)
     if names is None:
         raise ArgumentError(f"{name}: got {brief(value)}; wanted {wanted}")

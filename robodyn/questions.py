@@ -220,7 +220,7 @@ class Question:
     def arguments(self, arrays: Mapping[str, Any], link: str | int | None = None) -> tuple[list[Any], dict[str, Any]]:
         """How its method is given arrays by name, and the link: what by place, what by name."""
         placed = [name for name in self.inputs if name != "vector"]
-        by_place = [arrays[name] for name in placed] + ([link] if link is not None else [])
+        by_place = [arrays[name] for name in placed] + ([link] if self.of_link and link is not None else [])
         return by_place, {name: array for name, array in arrays.items() if name not in placed}
 
     def made(self, asked: Asked) -> Task | Direct:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from robodyn.algorithms import energy, kinematic_gradients, kinematics
+from robodyn.algorithms import energy, kinematic_gradients, kinematics, momentum, motion_gradients
 from robodyn.algorithms.aba import INVERSE_MASS_MATRIX, aba
 from robodyn.algorithms.coriolis import CORIOLIS_MATRIX
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.idsva_hessian import idsva_hessian
 from robodyn.algorithms.pivots import MASS_MATRIX_SIZE, PIVOTS
-from robodyn.algorithms.regressor import EXTERNAL_FORCE_GRADIENT, GRAVITY_GRADIENT, REGRESSOR
+from robodyn.algorithms.regressor import (
+    BODY_REGRESSOR,
+    EXTERNAL_FORCE_GRADIENT,
+    GRAVITY_GRADIENT,
+    KINETIC_ENERGY_REGRESSOR,
+    POTENTIAL_ENERGY_REGRESSOR,
+    REGRESSOR,
+)
 from robodyn.algorithms.rest_gradient import GRAVITY_FORCE_GRADIENT, MASS_MATRIX_PRODUCT_GRADIENT
-from robodyn.algorithms.rnea import rnea
+from robodyn.algorithms.rnea import joint_reaction, rnea
 from robodyn.algorithms.rnea_gradient import rnea_gradient
 from robodyn.algorithms.rnea_vjp import rnea_vjp
 from robodyn.sweeps import Algorithm, DofOutput, with_given
@@ -43,6 +50,17 @@ ALGORITHMS = {
         *(kinematic_gradients.pose_hessian(f) for f in ("world", "body", "world_aligned")),
         *(kinematics.link_velocity(f) for f in ("world", "body", "world_aligned")),
         *(kinematics.link_acceleration(f, c) for f in ("world", "body", "world_aligned") for c in (False, True)),
+        *(motion_gradients.link_velocity_gradient(f) for f in ("world", "body", "world_aligned")),
+        *(motion_gradients.link_acceleration_gradient(f, c) for f in ("world", "body") for c in (False, True)),
+        momentum.CENTER_OF_MASS_VELOCITY,
+        momentum.CENTER_OF_MASS_ACCELERATION,
+        momentum.CENTROIDAL_MOMENTUM_RATE,
+        momentum.CENTROIDAL_MATRIX_DERIVATIVE,
+        momentum.SUBTREE_CENTERS_OF_MASS,
+        joint_reaction(EVERYTHING),
+        BODY_REGRESSOR,
+        KINETIC_ENERGY_REGRESSOR,
+        POTENTIAL_ENERGY_REGRESSOR,
         GRAVITY_FORCE_GRADIENT,
         MASS_MATRIX_PRODUCT_GRADIENT,
         energy.KINETIC_ENERGY,
@@ -59,6 +77,7 @@ ALGORITHMS = {
         *(with_given(a, "inertia") for a in (INVERSE_MASS_MATRIX, CRBA, PIVOTS)),
         *(with_given(a, "armature") for a in (aba(("q", "qd", "tau")), CRBA)),
         *(with_given(a, "inertia") for a in (energy.KINETIC_ENERGY, energy.POTENTIAL_ENERGY)),
+        *(with_given(a, "point") for a in (kinematics.jacobian("body"), kinematics.link_velocity("world_aligned"))),
     )
 }
 

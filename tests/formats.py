@@ -1,8 +1,8 @@
-"""Robots of MuJoCo that others publish, loaded and compared: `python tests/formats.py --write`.
+"""MJCF and SDF that others publish, loaded and compared: `python tests/formats.py --write`.
 
-MJCF files of packages on the index, unpacked into a folder and never installed. What MuJoCo compiles is loaded with
-`robodyn.load_mjcf`; inverse and forward dynamics, mass matrices and poses of all bodies are compared with MuJoCo's at
-random states, its constraints and passive forces switched off.
+Files of packages on the index, unpacked into a folder and never installed. What MuJoCo compiles is loaded with
+`robodyn.load_mjcf`, what Drake reads of SDF with `robodyn.load_sdf`; inverse and forward dynamics, mass matrices and
+poses of all bodies are compared with theirs at random states, constraints and passive forces switched off.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+import drake_oracle  # noqa: E402
 
 import robodyn as rd  # noqa: E402
 
+SDF_PACKAGES = ("drake", "pybullet")
 PACKAGES = ("dm_control", "gymnasium", "gymnasium-robotics", "mujoco-mjx", "robosuite", "metaworld")
 PAGE = ROOT / "docs" / "benchmarks" / "formats.md"
 MOST_DOFS, STATES, GOOD = 300, 3, 1e-8
@@ -58,7 +61,11 @@ def compared(mujoco: Any, path: Path) -> tuple[str, str, dict[str, float]]:
     try:
         theirs = mujoco.MjModel.from_xml_path(str(path))
     except ValueError as error:
-        return "not a robot", f"MuJoCo does not compile it: {str(error).splitlines()[0][:60]}", {}
+        return (
+            "not a robot",
+            f"MuJoCo does not compile it: {str(error).splitlines()[0].replace(str(path.parent), '.')[:60]}",
+            {},
+        )
     if not 0 < theirs.nv <= MOST_DOFS:
         return "not a robot", f"{theirs.nv} degrees of freedom", {}
     try:
@@ -72,6 +79,26 @@ def compared(mujoco: Any, path: Path) -> tuple[str, str, dict[str, float]]:
         return ("agrees", "", errors) if "FD" in errors else ("reported", "the mass matrix is singular", errors)
     codes = [each.code for each in model.report if each.code in ("mjcf-free-armature", "mjcf-tendon", "mjcf-flex")]
     return ("reported" if codes else "differs"), ", ".join(codes), errors
+
+
+def compared_sdf(path: Path) -> tuple[str, str, dict[str, float]]:
+    """The outcome for one file of SDF."""
+    try:
+        model = rd.load_sdf(path)
+    except rd.LoadError as error:
+        refused = str(error)[:100]
+    else:
+        refused = ""
+    try:
+        text, done = drake_oracle.readable(path)
+    except RuntimeError as error:
+        why = " ".join(str(error).split("error:")[-1].split())[:60]
+        return ("neither reads it", refused, {}) if refused else ("loaded, not compared", why, {})
+    if refused:
+        return "refused", refused, {}
+    errors = drake_oracle.errors(text, rd.load_sdf(text, gravity=drake_oracle.DOWN), STATES)
+    about = f"{model.nv} degrees of freedom" + (f"; {done}" if done else "")
+    return ("agrees" if max(errors.values()) < GOOD else "differs"), about, errors
 
 
 def _errors(mujoco: Any, theirs: Any, model: rd.Model, way: Any) -> dict[str, float]:
@@ -131,7 +158,13 @@ def main() -> None:
             results.append(Result(package, str(path.relative_to(root)), *compared(mujoco, path)))
             if results[-1].outcome in ("refused", "differs"):
                 print(results[-1])
-    text = page(results, mujoco.__version__)
+    sys.path.append(str(unpacked("drake", Path(asked.folder))))
+    read = []
+    for package in SDF_PACKAGES:
+        root = unpacked(package, Path(asked.folder))
+        for path in sorted(root.rglob("*.sdf")):
+            read.append(Result(package, str(path.relative_to(root)), *compared_sdf(path)))
+    text = page(results, mujoco.__version__) + sdf_page(read)
     print(text)
     if asked.write:
         PAGE.write_text(text)
@@ -140,12 +173,12 @@ def main() -> None:
 def page(results: list[Result], version: str) -> str:
     """The page of docs/benchmarks."""
     lines = [
-        "# Robots of MuJoCo",
+        "# MJCF and SDF that others publish",
         "",
-        "Printed by `python tests/formats.py --write`: every MJCF file of six packages on the index, loaded with",
-        f"`robodyn.load_mjcf` and compared with MuJoCo {version} at {STATES} random states. Inverse dynamics, mass",
-        "matrices, poses of all bodies and the residual of forward dynamics are relative to the largest number;",
-        "constraints and passive forces are off.",
+        "Printed by `python tests/formats.py --write`. First MuJoCo: every MJCF file of six packages on the index,",
+        f"loaded with `robodyn.load_mjcf` and compared with MuJoCo {version} at {STATES} random states. Inverse",
+        "dynamics, mass matrices, poses of all bodies and the residual of forward dynamics are relative to the largest",
+        "number; constraints and passive forces are off.",
         "",
         "| package | files | compiled, 1 to 300 dofs | agree below 1e-8 | reported | refused | differ | worst |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
@@ -174,6 +207,33 @@ def page(results: list[Result], version: str) -> str:
     reasons = Counter(each.why for each in results if each.outcome == "not a robot")
     lines += ["", "## Files that are no robots here", "", "| why | files |", "|---|---:|"]
     lines += [f"| {why} | {n} |" for why, n in reasons.most_common()]
+    return "\n".join(lines) + "\n"
+
+
+def sdf_page(results: list[Result]) -> str:
+    """The part of the page about SDF."""
+    import importlib.metadata
+
+    drake = next(each.version for each in importlib.metadata.distributions(path=sys.path[-1:]) if each.name == "drake")
+    lines = [
+        "",
+        "## SDF and Drake",
+        "",
+        "Every SDF file of Drake's wheel and of PyBullet's, loaded with `robodyn.load_sdf` and compared with Drake",
+        f"{drake} at {STATES} random states, floating bases among them: inverse dynamics, mass matrices, gravity,",
+        "poses of all links and frames, and the residual of forward dynamics, relative to the largest number. Where",
+        "Drake objects to contacts and shapes, they are taken out before; where a link has inertia and no mass, which",
+        "is used as given here and has 1 kg in Drake, it is given 0.5 kg.",
+        "",
+        "| package | file | outcome | | ID | FD | H | gravity | FK |",
+        "|---|---|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for each in results:
+        errors = [
+            f"{each.errors[name]:.0e}" if name in each.errors else "" for name in ("ID", "FD", "H", "gravity", "FK")
+        ]
+        file = each.file.removeprefix("pydrake/share/drake/")
+        lines.append("| " + " | ".join([each.package, file, each.outcome, each.why.replace("|", ""), *errors]) + " |")
     return "\n".join(lines) + "\n"
 
 

@@ -15,7 +15,7 @@ from sphinx.util.docutils import SphinxDirective
 
 import robodyn
 from robodyn import archives, errors, sweeps
-from robodyn.builders import elements, mjcf_files, sources, urdf
+from robodyn.builders import elements, mjcf_files, sdf_values, sources, urdf
 from robodyn.builders.findings import FINDINGS, SEVERITIES
 from robodyn.cli import state_files as cli_state_files
 from robodyn.engines.options import ENGINE_NAMES
@@ -148,6 +148,11 @@ def ignored_tags() -> list[Row]:
     return [("elements that are skipped",), (_code(sorted(urdf.IGNORED_TAGS)),)]
 
 
+def sdf_ignored_tags() -> list[Row]:
+    """Elements of SDF that have no part in dynamics."""
+    return [("elements that are skipped",), (_code(sorted(sdf_values.IGNORED_TAGS)),)]
+
+
 def field_types() -> list[Row]:
     """Types of fields in `robodyn.sweeps`, and their sizes."""
     rows: list[Row] = [("type", "nv = 1", "nv = 2", "nv = 3")]
@@ -238,6 +243,7 @@ TABLES: dict[str, Callable[[], list[Row]]] = {
     "error-classes": error_classes,
     "reading-limits": reading_limits,
     "ignored-tags": ignored_tags,
+    "sdf-ignored-tags": sdf_ignored_tags,
     "field-types": field_types,
     "files": files,
 }

@@ -20,7 +20,7 @@ from robodyn.cached import cached_property
 from robodyn.dynamics import Dynamics
 from robodyn.joints import KINDS
 from robodyn.model import Model
-from robodyn.model_fields import Numbered
+from robodyn.model_fields import OPTIONAL, Numbered
 
 _IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 
@@ -28,7 +28,13 @@ _IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 def with_links_for_bodies(model: Model) -> Model:
     """The same robot with one link for each body, in its frame."""
     n = model.n_bodies
-    return replace(model, link_body=np.arange(n), link_X=np.tile(_IDENTITY, (n, 1)), link_names=Numbered("body", n))
+    links: dict[str, Any] = {
+        "link_body": np.arange(n),
+        "link_X": np.tile(_IDENTITY, (n, 1)),
+        "link_names": Numbered("body", n),
+    }
+    links |= dict.fromkeys(OPTIONAL)
+    return replace(model, **links)
 
 
 class BodyPoses(Smooth):

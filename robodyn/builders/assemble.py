@@ -15,17 +15,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robodyn.arguments import flag, one_of, real_array, require_finite
+from robodyn.builders.axes import pose_transform, turn_to_z
 from robodyn.builders.check_finite import check_finite
 from robodyn.builders.check_joints import Coupling, Mimics
 from robodyn.builders.checks import MIMIC, check_and_resolve
 from robodyn.builders.findings import Notes
-from robodyn.description import FileTree, Finding, Joint, Link, Pose, RobotDescription
+from robodyn.builders.link_inertias import of_bodies, of_links
+from robodyn.description import FileTree, Finding, Joint, RobotDescription
 from robodyn.errors import ArgumentError
 from robodyn.joints import CODE, KINDS
 from robodyn.messages import quoted
 from robodyn.model import Model
-from robodyn.spatial import IDENTITY, ZERO3, Inertia, Mat3, Transform, Vec3, cross, transpose
-from robodyn.sweeps import flatten
+from robodyn.spatial import IDENTITY, ZERO3, Transform
 
 BASES = ("fixed", "floating")
 """How the root link may stand in the world."""
@@ -102,33 +103,11 @@ def gravity_vector(gravity: ArrayLike) -> np.ndarray[Any, np.dtype[np.float64]]:
     return g.copy()
 
 
-def _after(second: Transform, first: Transform) -> Transform:
+def compose(second: Transform, first: Transform) -> Transform:
     """`second.after(first)`, which for the identity, the commonest of all, needs no arithmetic."""
     if first is IDENTITY:
         return second
     return first if second is IDENTITY else second.after(first)
-
-
-def pose_transform(pose: Pose) -> Transform:
-    """The transform from the frame a pose is given in to the posed frame."""
-    return Transform(transpose(pose.rotation), pose.xyz)
-
-
-def turn_to_z(axis: Vec3) -> Mat3:
-    """The E that makes `axis` the z axis: the smallest rotation where axis_z >= 0, else after half a turn about x.
-
-    Axes along a coordinate give matrices of exact zeros and ones.
-    """
-    x, y, z = axis
-    flip = z < 0.0
-    if flip:
-        y, z = -y, -z
-    vx, vy, _ = cross((x, y, z), (0.0, 0.0, 1.0))
-    w = 1.0 / (1.0 + z)
-    E: Mat3 = (1.0 - w * vy * vy, w * vx * vy, vy, w * vx * vy, 1.0 - w * vx * vx, -vx, -vy, vx, z)
-    if flip:
-        E = tuple(-entry if k % 3 else entry for k, entry in enumerate(E))
-    return tuple(entry + 0.0 for entry in E)  # -0.0 becomes 0.0
 
 
 def unused_name(name: str, taken: set[str]) -> str:
@@ -178,15 +157,15 @@ def _merge_fixed(
             coupling = couplings.get(joint.name)
             welded_at = coupling.offset if coupling is not None and coupling.joint is None else None
             rows, to_child = _joint_frames(joint, welded_at)
-            X = _after(pose_transform(joint.origin), X_link)
+            X = compose(pose_transform(joint.origin), X_link)
             mover = body
             for part, (suffix, kind, step) in enumerate(rows):
                 name = unused_name(joint.name + suffix, joint_names) if suffix else joint.name
                 last = part == len(rows) - 1
                 body_name = joint.child if last else unused_name(joint.name + suffix, body_names)
-                movers.append(_Mover(joint, name, body_name, kind, mover, _after(step, X), (number, part)))
+                movers.append(_Mover(joint, name, body_name, kind, mover, compose(step, X), (number, part)))
                 mover, X = len(movers) - 1, IDENTITY
-            placed[joint.child] = (mover, _after(to_child, X))
+            placed[joint.child] = (mover, compose(to_child, X))
             if mover == body:
                 onto = "the world" if body < 0 else f"body {quoted(movers[body].body)}"
                 element = f"link {quoted(joint.child)}"
@@ -211,27 +190,6 @@ def _file_order(movers: Sequence[_Mover]) -> list[int]:
     return order
 
 
-def _link_inertias(links: Sequence[Link], frames: Sequence[Transform]) -> np.ndarray[Any, Any]:
-    """Inertias (L, 10) of links in their bodies' frames; `frames` lead from a body's frame to its link's.
-
-    The scalars of the algebra are arrays over links here: one pass for the whole robot.
-    """
-    given = [(i, link.inertial) for i, link in enumerate(links) if link.inertial is not None]
-    inertia = np.zeros((len(links), 10))
-    if not given:
-        return inertia
-    index = [i for i, _ in given]
-    about_center = np.array([inertial.inertia for _, inertial in given]).T
-    posed = _rows([pose_transform(inertial.pose) for _, inertial in given]).T
-    placed = _rows([frames[i] for i in index]).T
-    inertial_frame, link_frame = (Transform(tuple(X[:9]), (X[9], X[10], X[11])) for X in (posed, placed))
-    masses = np.array([inertial.mass for _, inertial in given])
-    moved = inertial_frame.inertia_back(Inertia(masses, ZERO3, tuple(about_center)))
-    for column, scalar in enumerate(flatten(link_frame.inertia_back(moved))):
-        inertia[index, column] = scalar
-    return inertia
-
-
 def _arrays(
     description: RobotDescription,
     movers: Sequence[_Mover],
@@ -247,9 +205,10 @@ def _arrays(
     number[order] = np.arange(n)
     number[-1] = -1
     link_body = number[[placed[link.name][0] for link in description.links]]
-    link_frames = [placed[link.name][1] for link in description.links]
-    inertia = np.zeros((n + 1, 10))  # the last row is the world's, which does not move
-    np.add.at(inertia, link_body, _link_inertias(description.links, link_frames))
+    link_X = _rows([placed[link.name][1] for link in description.links])
+    link_inertia = of_links(description.links)
+    places = {link.name: k for k, link in enumerate(description.links)}
+    above = {joint.child: joint for joint in description.joints}
     sorted_movers = [movers[i] for i in order]
     kind = np.array([CODE[mover.kind] for mover in sorted_movers], dtype=np.int8)
     joints = [mover.joint for mover in sorted_movers]
@@ -259,10 +218,13 @@ def _arrays(
         parent=number[[mover.parent for mover in sorted_movers]] if n else np.empty(0, dtype=np.intp),
         joint_kind=kind,
         Xtree=_rows([mover.Xtree for mover in sorted_movers]),
-        inertia=inertia[:n].copy(),
+        inertia=of_bodies(link_inertia, link_body, link_X, n),
         pitch=np.array([0.0 if joint is None else joint.pitch for joint in joints]),
         link_body=link_body,
-        link_X=_rows(link_frames),
+        link_X=link_X,
+        link_parent=np.array([places[above[name].parent] if name in above else -1 for name in places], dtype=np.intp),
+        link_joints=tuple(above[name].name if name in above else "" for name in places),
+        link_inertia=link_inertia,
         gravity=gravity.copy(),
         joint_names=tuple(mover.name for mover in sorted_movers),
         body_names=tuple(mover.body for mover in sorted_movers),

@@ -25,6 +25,8 @@ def check_finite(model: Model, description: RobotDescription) -> None:
         where = _links(description, _heavy(model, description, body))
         message = f"mass and inertia overflow as moved to the joint {quoted(model.joint_names[body])} and added"
         raise _error(where, message)
+    for link in _overflowing(np.asarray(model.link_inertia)):
+        raise _error(_links(description, [link]), "mass and inertia overflow as moved to its frame")
     for what in ("armature", "damping", "friction"):
         for dof in _overflowing(getattr(model, what)):
             body = int(np.searchsorted(model.v_start, model._own_coordinates[1][dof], side="right")) - 1

@@ -26,10 +26,10 @@ _LATE = "XML or text declaration not at start of entity"
 
 
 class Element:
-    """An XML element: its tag and attributes as written (prefixes included), children, line in the file, and whether
-    text other than blanks stands between its tags."""
+    """An XML element: its tag and attributes as written (prefixes included), children, line in the file, whether text
+    other than blanks stands between its tags, and, where it was asked for, that text in the pieces it came in."""
 
-    __slots__ = ("attributes", "children", "has_text", "line", "tag")
+    __slots__ = ("attributes", "children", "has_text", "line", "pieces", "tag")
 
     def __init__(self, tag: str, attributes: dict[str, str], line: int | None) -> None:
         self.tag = tag
@@ -37,6 +37,12 @@ class Element:
         self.line = line
         self.children: list[Element] = []
         self.has_text = False
+        self.pieces: list[str] | None = None
+
+    @property
+    def text(self) -> str:
+        """What stands between its tags, without blanks around it; "" where texts were not asked for."""
+        return "".join(self.pieces or ()).strip(" \t\r\n")
 
 
 def parse_xml(
@@ -44,20 +50,21 @@ def parse_xml(
     root: str | None,
     opaque: frozenset[str],
     take: Callable[[Element], None],
+    texts: bool = False,
     depth: int = MAX_DEPTH,
 ) -> Element:
     """Parse an XML document whose root element must have the tag `root`, or any where that is None, and return that
     element.
 
     Each child of the root is given to `take` as soon as it is complete, and not kept, so that memory does not hold
-    the whole tree. Elements with a tag in `opaque` come without their contents. Raises LoadError for what is no
-    well-formed XML, holds a DTD or entities, has another root, is nested deeper than `depth`, or exceeds
-    `MAX_ELEMENTS`.
+    the whole tree. Elements with a tag in `opaque` come without their contents; texts are kept where `texts` asks for
+    them. Raises LoadError for what is no well-formed XML, holds a DTD or entities, has another root, is nested deeper
+    than `depth`, or exceeds `MAX_ELEMENTS`.
     """
     # One read for all of it: expat takes quadratic time over a long token that comes in pieces.
     parser = _Reader(bufsize=len(data) + 1, forbid_dtd=True)
     parser.setContentHandler(_Texts(parser.note_text))
-    parser.prepare(root, opaque, take, depth)
+    parser.prepare(root, opaque, take, texts, depth)
     source = InputSource()
     source.setByteStream(io.BytesIO(data))
     try:
@@ -94,13 +101,16 @@ class _Reader(DefusedExpatParser):  # type: ignore[misc]
     """Builds elements from the parser's own events, which come as plain dicts; `_open` holds the elements from the
     root to the current one."""
 
-    def prepare(self, tag: str | None, opaque: frozenset[str], take: Callable[[Element], None], depth: int) -> None:
+    def prepare(
+        self, tag: str | None, opaque: frozenset[str], take: Callable[[Element], None], texts: bool, depth: int
+    ) -> None:
         """Start anew: see `parse_xml` for the arguments."""
         self.root: Element | None = None
         self._tag = tag
         self._depth = depth
         self._opaque = opaque
         self._take = take
+        self._texts = texts
         self._open: list[Element] = []
         self._skipped = 0  # open elements inside an opaque one
         self._count = 0
@@ -127,6 +137,11 @@ class _Reader(DefusedExpatParser):  # type: ignore[misc]
         """Note that the current element holds text."""
         if self._open and not self._skipped and not data.isspace():
             self._open[-1].has_text = True
+            if self._texts and self._open[-1].tag not in self._opaque:
+                pieces = self._open[-1].pieces
+                if pieces is None:
+                    pieces = self._open[-1].pieces = []
+                pieces.append(data)
 
     def end_element(self, name: str) -> None:
         """Close an element and hand it on: to its parent, or to `take` where the parent is the root."""

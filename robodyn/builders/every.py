@@ -17,20 +17,20 @@ from robodyn.model import Model
 
 _TAG = re.compile(rb"<([A-Za-z_][\w.:-]*+)[\s/>]")
 _SKIPPED = ((b"<!--", b"-->"), (b"<?", b"?>"))
-_ALLOWED = "URDF (<robot>), MJCF (<mujoco>), a mujoco.MjModel or MjSpec, a pinocchio.Model, or a robot object"
 
 
 def load(source: Any, /, **options: Any) -> Model:
     """Load a robot, whatever it is written in.
 
     Args:
-        source: a path, XML text, bytes or an open file of URDF or MJCF, told apart by their root elements, or a .mjb; a
-            `mujoco.MjModel` or `MjSpec`; a `pinocchio.Model`; a robot object of urdfpy, urchin or yourdfpy; or a
-            `robodyn.Model`, which is returned as it is. Never xacro, which can read the machine.
-        options: those of the function that reads it: `load_urdf`, `load_mjcf` or `from_pinocchio`.
+        source: a path, XML text, bytes or an open file of URDF, MJCF or SDF, told apart by their root elements, or a
+            .mjb; a path of what `Model.save` wrote (.npz); a `mujoco.MjModel` or `MjSpec`; a `pinocchio.Model`; a robot
+            object of urdfpy, urchin or yourdfpy; or a `robodyn.Model`, which is returned as it is. Never xacro, which
+            can read the machine: see `load_xacro`.
+        options: those of the function that reads it: `load_urdf`, `load_mjcf`, `load_sdf` or `from_pinocchio`.
 
     Raises:
-        LoadError: not a usable robot, or of a format that is not read; names it.
+        LoadError: not a usable robot, or xacro.
         ArgumentError: an option that the format has not, or a source of no such kind.
         UnavailableError: the format needs a library that is not installed.
     """
@@ -49,25 +49,26 @@ def load(source: Any, /, **options: Any) -> Model:
         if ".xacro" in suffixes:
             raise LoadError(
                 f"the file {quoted(path)} is xacro, which can read the machine and is never run by load; "
-                "expand it first (xacro FILE > robot.urdf)"
+                "load_xacro does (robodyn COMMAND --xacro), or expand it first (xacro FILE > robot.urdf)"
             )
         if suffixes[-1:] == [".mjb"]:
             return _by("load_mjcf", source, options)
+        if suffixes[-1:] == [".npz"]:
+            _require_options("Model.load", (), options)
+            return Model.load(path)
     elif not exact.is_a(source, str, bytes, bytearray, memoryview) and not readable(source):
         return _by("load_urdf", source, options)  # a robot object
     data = read_source(source)
-    again = data if path is None and not exact.is_a(source, str) else source  # an open file is at its end
-    root = _root(data)
-    if root == "mujoco" or is_binary(data):
-        return _by("load_mjcf", again, options)
-    if root == "sdf":
-        raise LoadError(f"the robot is written in SDF, which is not read yet; wanted {_ALLOWED}")
-    return _by("load_urdf", again, options)
+    reader = {"mujoco": "load_mjcf", "sdf": "load_sdf"}.get(_root(data), "load_urdf")
+    # A file is read again by its reader, which may want what is beside it; what was open is at its end.
+    again = data if path is None and not exact.is_a(source, str) else source
+    return _by("load_mjcf" if is_binary(data) else reader, again, options)
 
 
 _READERS = {
     "load_urdf": "robodyn.builders.load",
     "load_mjcf": "robodyn.builders.mjcf",
+    "load_sdf": "robodyn.builders.sdf",
     "from_pinocchio": "robodyn.builders.pinocchio",
 }
 """Where the functions are, imported when they are asked."""
@@ -90,9 +91,12 @@ def _require_options(reader: str, allowed: tuple[str, ...], options: dict[str, A
 
 def _home(source: Any) -> str:
     """The library that an object is of, for those whose objects are robots."""
-    module = type.__dict__["__module__"].__get__(type(source))  # type(source).__module__, but for what a metaclass says
-    name = module.split(".")[0] if type(module) is str else ""
-    return name if name in ("mujoco", "pinocchio") else ""
+    try:
+        module = exact.text_or_none(type(source).__module__) or ""
+    except Exception:  # a metaclass may raise anything
+        return ""
+    home = module.split(".")[0]
+    return home if home in ("mujoco", "pinocchio") else ""
 
 
 def _root(data: bytes) -> str:

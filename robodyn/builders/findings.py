@@ -105,8 +105,27 @@ _CODES: dict[str, tuple[Severity, str]] = {
         "warning",
         "Coulomb friction differs in the two directions; that of positive velocities is used",
     ),
+    # Found while SDF is read.
+    "sdf-loop": ("warning", "a joint closes a loop, or is a gearbox; the tree moves without it"),
+    "sdf-constraint": ("warning", "what holds bodies beyond joints has no part in the model"),
+    "sdf-turned-joint": ("info", "a joint is passed from its child to its parent, which is further from the root"),
+    "sdf-static-joint": ("info", "a joint of a static model; none of it moves"),
+    "sdf-default-inertial": (
+        "warning",
+        "a link gives no mass or no moments of inertia; SDF's defaults, 1 kg and 1 kg m^2, are used",
+    ),
+    "sdf-initial-pose": ("info", "where a file puts a floating link is no part of the model"),
+    "sdf-spring": ("warning", "a joint has a spring, whose force is no part of the model"),
+    "sdf-gravity-off": ("warning", "a link that gravity does not act on in the file; here it does"),
+    "sdf-kinematic": ("warning", "a link that is moved from outside in the file; here forces move it"),
+    "sdf-added-mass": ("warning", "a fluid that moves along has no part in the model"),
     # Found while a description becomes a model.
     "merged-link": ("info", "a link that a fixed joint holds was merged into a body; it keeps its name and pose"),
+    # Found while a model is written to a file of another format.
+    "written-otherwise": ("info", "something is written in another way, as a link that was added; it means the same"),
+    "written-for-few": ("warning", "something is written that other programs than robodyn do not read"),
+    "not-written": ("warning", "the format has no words for something of the model"),
+    "refused-by-mujoco": ("warning", "MuJoCo does not compile what is written, as moving bodies without mass"),
     # Found by the command `robodyn check`, which computes.
     "singular-mass-matrix": (
         "warning",

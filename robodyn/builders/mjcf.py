@@ -19,7 +19,7 @@ from robodyn.builders.coefficients import finite_gravity, with_coefficients
 from robodyn.builders.findings import Notes, Report
 from robodyn.builders.foreign import foreign
 from robodyn.builders.mjcf_files import contents, is_binary, self_contained
-from robodyn.description import Inertial, Joint, Limits, Link, Mimic, Pose, RobotDescription, Rotation
+from robodyn.description import UNLIMITED, Inertial, Joint, Limits, Link, Mimic, Pose, RobotDescription, Rotation
 from robodyn.errors import LoadError, RobodynError, UnavailableError
 from robodyn.messages import quoted
 from robodyn.model import Model
@@ -184,10 +184,11 @@ class _Reader:
             axis = _three(m.jnt_axis[j])
             origin = _turned_back(origin, kind, axis, float(m.qpos0[q]))
             mimic = self._followed(j)
-            lower, upper = (float(x) for x in m.jnt_range[j]) if m.jnt_limited[j] else (None, None)
+            ends = [float(x) for x in m.jnt_range[j]] if m.jnt_limited[j] else [-UNLIMITED, UNLIMITED]
+            lower, upper = (None if abs(x) >= UNLIMITED else x for x in ends)
             effort = float(np.abs(m.jnt_actfrcrange[j]).max()) if m.jnt_actfrclimited[j] else None
             limits = Limits(lower, upper, effort)
-            kind = "continuous" if kind == "revolute" and lower is None else kind
+            kind = "continuous" if kind == "revolute" and lower is upper is None else kind
         return Joint(self._joints[j], kind, parent, child, origin, axis, limits=limits, mimic=mimic)
 
     def _followed(self, j: int) -> Mimic | None:

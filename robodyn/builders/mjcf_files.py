@@ -146,7 +146,7 @@ class _Document:
         self.files.count(name, data)
         parts: list[Element] = []
         try:
-            root = parse_xml(_without_dashes(decoded(data)), None, frozenset(), parts.append, MAX_DEPTH)
+            root = parse_xml(_without_dashes(decoded(data)), None, frozenset(), parts.append, depth=MAX_DEPTH)
         except LoadError as error:
             raise LoadError(f"{name}: {error}") from None
         root.children = parts

@@ -90,7 +90,7 @@ class _Reader:
     def description(self) -> RobotDescription:
         """Joints with their bodies, then frames."""
         m = self._m
-        carriers = {0: self._link("universe", None)}
+        carriers = {0: self._link("universe", m.inertias[0])}
         followers, leaders = (getattr(m, name, ()) for name in ("mimicking_joints", "mimicked_joints"))
         mimicked = dict(zip(followers, leaders, strict=True))
         for j in range(1, m.njoints):

@@ -16,6 +16,7 @@ from robodyn.builders.checks import MIMIC, resolve, unknown_joint_type
 from robodyn.builders.elements import Element, parse_xml
 from robodyn.builders.findings import Notes, at_line
 from robodyn.builders.sources import read_source
+from robodyn.builders.survey import Survey
 from robodyn.builders.urdf_objects import describe_object, robot_of
 from robodyn.builders.values import bad_number, hint, number, numbers, off_unit, rotation_from_quaternion, unit_axis
 from robodyn.description import (
@@ -23,6 +24,7 @@ from robodyn.description import (
     JOINT_TYPES,
     ONE_COORDINATE_TYPES,
     TYPES_WITHOUT_AXIS,
+    UNLIMITED,
     Inertial,
     Joint,
     Limits,
@@ -84,6 +86,7 @@ _ATTRIBUTES = {
 _IGNORED_ATTRIBUTES = frozenset({("link", "type"), ("joint", "dont_collapse")})
 _VERSIONS = frozenset({"1", "1.0"})
 _HELICAL_AXIS_ATTRIBUTES = frozenset({"xyz", "pitch"})
+_survey = Survey("URDF", IGNORED_TAGS, _IGNORED_ATTRIBUTES)
 _NONE = frozenset[str]()
 _HERE, _NO_LIMITS = Pose(), Limits()
 _LINK_CHILDREN = frozenset({"inertial"})
@@ -128,7 +131,7 @@ def _robot(data: bytes, notes: Notes) -> RobotDescription:
         elif element.tag == "transmission":
             transmissions.append(element)
         else:
-            _report_tag("robot", element, "robot", notes)
+            _survey.report_tag("robot", element, "robot", notes)
         if max(len(links), len(joints)) > MAX_LINKS:
             raise LoadError(f"the robot has more than {MAX_LINKS} links or joints, the most that are read")
 
@@ -284,7 +287,8 @@ def _limits(element: Element | None, subject: str, notes: Notes) -> Limits:
         return _NO_LIMITS
     _survey(element, subject, _NONE, _ATTRIBUTES["limit"], notes)
     names, given = ("lower", "upper", "effort", "velocity"), element.attributes
-    return Limits(*[_number(element, subject, name) if name in given else None for name in names])
+    found = [_number(element, subject, name) if name in given else None for name in names]
+    return Limits(*[None if limit is None or abs(limit) >= UNLIMITED else limit for limit in found])
 
 
 def _dynamics(element: Element | None, subject: str, notes: Notes) -> tuple[float, float, float]:
@@ -367,52 +371,6 @@ def _with_armature(joint: Joint, armature: float) -> Joint:
         subject = f"joint {quoted(joint.name)}{at_line(joint.line)}"
         raise LoadError(f"{subject} armature: a finite number is wanted, not {armature}")
     return replace(joint, armature=armature)
-
-
-def _survey(
-    element: Element, subject: str, once: frozenset[str], attributes: frozenset[str], notes: Notes
-) -> dict[str, Element]:
-    """The children that may come `once`, by tag; other children, other attributes and text are reported. Raises
-    LoadError for a repeated child and for xacro that was not expanded."""
-    for attribute in element.attributes:
-        if attribute not in attributes:
-            _report_attribute(element, attribute, subject, notes)
-    if element.has_text:
-        notes.gather("stray-text", subject, f"text inside <{element.tag}> is not read; skipped", element.line)
-    parts: dict[str, Element] = {}
-    for child in element.children:
-        tag = child.tag
-        if tag in once:
-            if tag in parts:
-                raise LoadError(f"{subject}{at_line(child.line)}: a second <{tag}>; at most one is allowed")
-            parts[tag] = child
-        else:
-            _report_tag(element.tag, child, subject, notes)
-    return parts
-
-
-def _report_attribute(element: Element, attribute: str, subject: str, notes: Notes) -> None:
-    if attribute == "xmlns" or attribute.startswith("xmlns:"):
-        return
-    shown = f"attribute {quoted(attribute)} of <{element.tag}>"
-    if (element.tag, attribute) in _IGNORED_ATTRIBUTES:
-        notes.gather("ignored-attribute", subject, f"{shown} has no part in dynamics; skipped", element.line)
-    elif ":" in attribute:
-        notes.gather("ignored-attribute", subject, f"{shown} belongs to another program; skipped", element.line)
-    else:
-        notes.gather("unknown-attribute", subject, f"{shown} is not known here; skipped", element.line)
-
-
-def _report_tag(parent: str, child: Element, subject: str, notes: Notes) -> None:
-    tag = quoted(child.tag)[1:-1]
-    if tag.startswith("xacro:"):
-        raise LoadError(f"{subject}{at_line(child.line)}: <{tag}> is xacro, not URDF; expand the file with xacro first")
-    if tag in IGNORED_TAGS:
-        notes.gather("ignored-tag", subject, f"<{tag}> has no part in dynamics; skipped", child.line)
-    elif ":" in tag:
-        notes.gather("ignored-tag", subject, f"<{tag}> belongs to another program; skipped", child.line)
-    else:
-        notes.gather("unknown-tag", subject, f"<{tag}> is not known inside <{parent}>; skipped", child.line)
 
 
 def _where(element: Element, subject: str, attribute: str) -> str:

@@ -32,11 +32,33 @@ _LEAST_COLUMNS = 40
 # Typer may carry its own copy of click, so the base class of its usage errors is reached through one of them.
 _UsageError: Any = typer.BadParameter.__mro__[1]
 
-File = Annotated[str, typer.Argument(metavar="FILE", help="URDF file, or - for standard input.", show_default=False)]
-Base = Annotated[str, typer.Option(metavar="fixed|floating", help="How the root link is held.")]
-Mimic = Annotated[str, typer.Option(metavar="follow|ignore", help="What joints that mimic others do.")]
+File = Annotated[
+    str, typer.Argument(metavar="FILE", help="URDF, MJCF or SDF file, or - for standard input.", show_default=False)
+]
+Base = Annotated[
+    str | None,
+    typer.Option(
+        metavar="fixed|floating",
+        help="How the root link is held; if not given, as MJCF and SDF say, and fixed of URDF.",
+    ),
+]
+Mimic = Annotated[
+    str | None, typer.Option(metavar="follow|ignore", help="What joints that mimic others do; follow if not given.")
+]
 Lenient = Annotated[bool, typer.Option("--lenient", help="Use inertias that no body can have, and report them.")]
-Gravity = Annotated[str, typer.Option(metavar="X,Y,Z", help="Acceleration of free fall, m/s^2.")]
+Gravity = Annotated[
+    str | None,
+    typer.Option(metavar="X,Y,Z", help="Acceleration of free fall, m/s^2: 0,0,-9.81, or the file's, if not given."),
+]
+Xacro = Annotated[
+    bool, typer.Option("--xacro", help="FILE is xacro, which is run: it can read this machine. For files you trust.")
+]
+Equality = Annotated[
+    str | None, typer.Option(metavar="report|mimic", help="What becomes of equalities of joints, in MJCF.")
+]
+OutFile = Annotated[
+    str, typer.Argument(metavar="OUT", help=".urdf, .xml, .mjcf or .npz, or - for URDF.", show_default=False)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _TYPED = "States: one on the command line"
 Q = Annotated[str | None, typer.Option(metavar="NUMBERS", help="Coordinates, comma separated.", rich_help_panel=_TYPED)]
@@ -90,7 +112,9 @@ def _version(wanted: bool) -> None:
     "robodyn ask arm.urdf jacobian --link tool0\n\n"
     "robodyn bench arm.urdf --batch 1,4096\n\n"
     "robodyn export arm.urdf --query id,fd --out arm.c\n\n"
-    "xacro arm.xacro | robodyn info -\n\n"
+    "robodyn info arm.urdf.xacro --xacro\n\n"
+    "robodyn convert arm.urdf arm.xml\n\n"
+    "robodyn attach arm.urdf gripper.urdf both.urdf --link tool0 --prefix g_\n\n"
     "Exit status: 0 fine, 1 check has findings, 2 the input is at fault (one line on standard error says how)."
 )
 def _common(
@@ -98,7 +122,7 @@ def _common(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Rigid-body dynamics of robots: inspect URDF files, and compute inverse and forward dynamics and gradients.
+    """Rigid-body dynamics of robots: inspect robot files, and compute inverse and forward dynamics and gradients.
 
     SI units and radians throughout. Each command explains itself: robodyn COMMAND --help.
     """
@@ -107,16 +131,17 @@ def _common(
 @app.command()
 def info(
     file: File,
-    base: Base = "fixed",
-    mimic: Mimic = "follow",
+    base: Base = None,
+    mimic: Mimic = None,
     lenient: Lenient = False,
-    gravity: Gravity = "0,0,-9.81",
+    xacro: Xacro = False,
+    gravity: Gravity = None,
     everything: Annotated[bool, typer.Option("--all", help="Draw all of a large robot.")] = False,
 ) -> None:
     """Show a robot: its size, its tree, its joints and masses."""
     from robodyn import tables
 
-    model = _load(file, base, mimic, lenient, gravity)
+    model = _load(file, base, mimic, lenient, xacro, gravity)
     screen = tables.console()
     rows = model.n_bodies if everything else _TREE_ROWS
     deepest = max(1, (screen.width - _LABEL_WIDTH) // 4)
@@ -141,16 +166,17 @@ def info(
 )
 def check(
     file: File,
-    base: Base = "fixed",
-    mimic: Mimic = "follow",
+    base: Base = None,
+    mimic: Mimic = None,
     lenient: Lenient = False,
+    xacro: Xacro = False,
     json: Json = False,
 ) -> None:
     """List what is doubtful about a robot file."""
     from robodyn import Dynamics, tables
     from robodyn.builders.findings import Notes
 
-    model = _load(file, base, mimic, lenient)
+    model = _load(file, base, mimic, lenient, xacro)
     notes = Notes()
     singular = Dynamics(model).singularity()
     if singular is not None:
@@ -188,10 +214,11 @@ def inverse_dynamics(
     states: States = None,
     random: Random = None,
     seed: Seed = None,
-    base: Base = "fixed",
-    mimic: Mimic = "follow",
+    base: Base = None,
+    mimic: Mimic = None,
     lenient: Lenient = False,
-    gravity: Gravity = "0,0,-9.81",
+    xacro: Xacro = False,
+    gravity: Gravity = None,
     dtype: Dtype = "float64",
     engine: Engine = "auto",
     joint_forces: JointForces = "",
@@ -212,10 +239,11 @@ def forward_dynamics(
     states: States = None,
     random: Random = None,
     seed: Seed = None,
-    base: Base = "fixed",
-    mimic: Mimic = "follow",
+    base: Base = None,
+    mimic: Mimic = None,
     lenient: Lenient = False,
-    gravity: Gravity = "0,0,-9.81",
+    xacro: Xacro = False,
+    gravity: Gravity = None,
     dtype: Dtype = "float64",
     engine: Engine = "auto",
     joint_forces: JointForces = "",
@@ -238,10 +266,11 @@ def gradient(
     states: States = None,
     random: Random = None,
     seed: Seed = None,
-    base: Base = "fixed",
-    mimic: Mimic = "follow",
+    base: Base = None,
+    mimic: Mimic = None,
     lenient: Lenient = False,
-    gravity: Gravity = "0,0,-9.81",
+    xacro: Xacro = False,
+    gravity: Gravity = None,
     dtype: Dtype = "float64",
     engine: Engine = "auto",
     joint_forces: JointForces = "",
@@ -264,6 +293,12 @@ def ask(
         str | None,
         typer.Option(metavar="world|body|world_aligned", help="Where it is seen from; the last by default."),
     ] = None,
+    relative_to: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The link that the motion is relative to, or its index.")
+    ] = None,
+    point: Annotated[
+        str | None, typer.Option(metavar="X,Y,Z", help="A point on the link, in its axes, m, instead of its origin.")
+    ] = None,
     q: Q = None,
     qd: Qd = None,
     qdd: Qdd = None,
@@ -275,10 +310,11 @@ def ask(
     states: States = None,
     random: Random = None,
     seed: Seed = None,
-    base: Base = "fixed",
-    mimic: Mimic = "follow",
+    base: Base = None,
+    mimic: Mimic = None,
     lenient: Lenient = False,
-    gravity: Gravity = "0,0,-9.81",
+    xacro: Xacro = False,
+    gravity: Gravity = None,
     dtype: Dtype = "float64",
     engine: Engine = "auto",
     joint_forces: JointForces = "",
@@ -297,13 +333,83 @@ def queries(json: Json = False) -> None:
     cli_results.list_queries(json)
 
 
+@app.command(
+    help="Write a robot in another format: URDF, MJCF, or a file that loads bit for bit.\n\n"
+    "What the format has no words for is listed. OUT is .urdf, .xml or .mjcf (MJCF), .npz (robodyn), or - for URDF on "
+    "standard output."
+)
+def convert(
+    file: File,
+    out: OutFile,
+    base: Base = None,
+    mimic: Mimic = None,
+    equality: Equality = None,
+    lenient: Lenient = False,
+) -> None:
+    """Write a robot in another format."""
+    from robodyn.cli import edits
+
+    edits.write(edits.read(file, base, mimic, equality, lenient), out)
+
+
+@app.command(
+    help="Write a robot whose joints are locked where you say: what they carry is merged into the body before them.\n\n"
+    "OUT as for convert. Joints that follow a locked one are locked too."
+)
+def lock(
+    file: File,
+    out: OutFile,
+    joint: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME[=NUMBERS]", help="A joint, and where; at zero if not said. May be given many times."
+        ),
+    ],
+    base: Base = None,
+    mimic: Mimic = None,
+    equality: Equality = None,
+    lenient: Lenient = False,
+) -> None:
+    """Write a robot whose joints are locked."""
+    from robodyn.cli import edits
+
+    model = edits.read(file, base, mimic, equality, lenient)
+    edits.write(model.lock(edits.locked(model, joint)), out)
+
+
+@app.command(
+    help="Write a robot with another one fixed to one of its links, such as a gripper to an arm.\n\n"
+    "OUT as for convert. The options for reading are those of FILE; OTHER is read with a fixed base."
+)
+def attach(
+    file: File,
+    other: Annotated[str, typer.Argument(metavar="OTHER", help="The robot to attach.", show_default=False)],
+    out: OutFile,
+    link: Annotated[str, typer.Option(metavar="NAME", help="The link of FILE that carries OTHER.")],
+    xyz: Annotated[str, typer.Option(metavar="X,Y,Z", help="Where on that link, m.")] = "0,0,0",
+    rpy: Annotated[str, typer.Option(metavar="R,P,Y", help="How it is turned there, as in URDF, rad.")] = "0,0,0",
+    prefix: Annotated[str, typer.Option(metavar="TEXT", help="Put before all names of OTHER.")] = "",
+    base: Base = None,
+    mimic: Mimic = None,
+    equality: Equality = None,
+    lenient: Lenient = False,
+) -> None:
+    """Write a robot with another one fixed to one of its links."""
+    from robodyn.cli import edits
+
+    pose = edits.pose(xyz, rpy)
+    model = edits.read(file, base, mimic, equality, lenient)
+    edits.write(model.attach(edits.read(other, None, None, None, lenient), link, pose, prefix), out)
+
+
 @app.command()
 def bench(
     context: typer.Context,
     file: File,
-    base: Base = "fixed",
-    mimic: Mimic = "follow",
+    base: Base = None,
+    mimic: Mimic = None,
     lenient: Lenient = False,
+    xacro: Xacro = False,
     engine: Engine = "auto",
     query: Annotated[str, typer.Option(metavar="NAMES", help="See robodyn queries; the usual ones if not given.")] = "",
     batch: Annotated[str, typer.Option(metavar="NUMBERS", help="States in a call.")] = "1,128,4096",
@@ -325,10 +431,10 @@ def bench(
     from robodyn.cli import bench as cli_bench
 
     if explain or fit:
-        cli_bench.explain(_load(file, base, mimic, lenient), context.params)
+        cli_bench.explain(_load(file, base, mimic, lenient, xacro), context.params)
         return
     chosen = cli_bench.settings(context.params)
-    cli_bench.bench(_load(file, base, mimic, lenient), chosen, peers, json)
+    cli_bench.bench(_load(file, base, mimic, lenient, xacro), chosen, peers, json)
 
 
 @app.command()
@@ -370,17 +476,24 @@ def export(
     query: Annotated[str, typer.Option(metavar="NAMES", help="What to compute, comma separated.")] = "id",
     lang: Annotated[str, typer.Option(metavar="c", help="Language.")] = "c",
     link: Annotated[str | None, typer.Option(metavar="NAME", help="The queries' link, or its index.")] = None,
+    relative_to: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The link that motions are relative to, or its index.")
+    ] = None,
     frame: Annotated[
         str, typer.Option(metavar="world|body|world_aligned", help="Where a link's motion is seen from.")
     ] = "world_aligned",
     inputs: Annotated[
         str,
-        typer.Option(metavar="f_ext,inertia,V0,dV0", help="Also take external forces, inertias, or the base's motion."),
+        typer.Option(
+            metavar="f_ext,inertia,point,V0,dV0",
+            help="Also take external forces, inertias, a point on the link, or the base's motion.",
+        ),
     ] = "",
-    base: Base = "fixed",
-    mimic: Mimic = "follow",
+    base: Base = None,
+    mimic: Mimic = None,
     lenient: Lenient = False,
-    gravity: Gravity = "0,0,-9.81",
+    xacro: Xacro = False,
+    gravity: Gravity = None,
     dtype: Dtype = "float64",
     name: Annotated[
         str | None, typer.Option(metavar="ROBOT", help="What names in the file begin with; the robot's if not given.")
@@ -393,21 +506,29 @@ def export(
     """Write queries as a C99 file that needs nothing but <math.h>, one function for each."""
     from robodyn.cli import export as cli_export
 
-    cli_export.export(lambda: _load(file, base, mimic, lenient, gravity), context.params)
+    cli_export.export(lambda: _load(file, base, mimic, lenient, xacro, gravity), context.params)
 
 
-def _load(file: str, base: Any, mimic: Any, lenient: bool, gravity: str = "0,0,-9.81") -> Model:
-    from robodyn import load_urdf
+def _load(
+    file: str, base: str | None, mimic: str | None, lenient: bool, xacro: bool, gravity: str | None = None
+) -> Model:
+    """The robot of a file; options that are not given are left to the format."""
+    from robodyn import load, load_xacro
     from robodyn.cli.states import numbers
 
-    g = numbers("--gravity", gravity, ("x", "y", "z"))
+    options: dict[str, Any] = {"base": base, "mimic": mimic, "strict": False if lenient else None}
+    options["gravity"] = None if gravity is None else numbers("--gravity", gravity, ("x", "y", "z"))
+    options = {name: value for name, value in options.items() if value is not None}
     if file == "-" and sys.stdin is None:
         raise ArgumentError("FILE is - but there is no standard input")
     if not file.strip():
         raise ArgumentError(f"FILE is {quoted(file)}; wanted the path of a robot file, or - for standard input")
+    if xacro:
+        if file == "-":
+            raise ArgumentError("--xacro wants a file, beside which others may be, and not standard input")
+        return load_xacro(Path(file), **options)
     # A Path, because a str may also be the text of a robot.
-    source = sys.stdin.buffer if file == "-" else Path(file)
-    return load_urdf(source, base=base, mimic=mimic, strict=not lenient, gravity=g)
+    return load(sys.stdin.buffer if file == "-" else Path(file), **options)
 
 
 def _answer(name: str, options: dict[str, Any]) -> None:
@@ -420,7 +541,7 @@ def _answer(name: str, options: dict[str, Any]) -> None:
     if options["json"] and options["out"] is not None:
         raise ArgumentError("--json prints results and --out writes them; give one")
     path = None if options["out"] is None else cli_results.output_path(options["out"], asked)
-    model = _load(*(options[key] for key in ("file", "base", "mimic", "lenient", "gravity")))
+    model = _load(*(options[key] for key in ("file", "base", "mimic", "lenient", "xacro", "gravity")))
     # States and results are checked as a whole, so that messages count rows from the first state on.
     forces = [word.strip() for word in options["joint_forces"].split(",") if word.strip()]
     dyn = Dynamics(model, engine=options["engine"], dtype=options["dtype"], check=False, joint_forces=forces)

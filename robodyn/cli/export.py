@@ -19,13 +19,13 @@ from robodyn.errors import ArgumentError
 from robodyn.files import file_named, require_writable, whole_file
 from robodyn.messages import printable, quoted
 from robodyn.model import Model
-from robodyn.questions import BASE, FRAMES, Asked, Question, named, short_names
+from robodyn.questions import BASE, FRAMES, Asked, Places, Question, named, short_names
 from robodyn.sweeps import Ancestors, Inward, Outward
 from robodyn.tables import units
 from robodyn.tracing.unrolled import output_shape, trace
 
 _MOST_VISITS = 10_000
-_EXTRAS = ("f_ext", "inertia", *BASE)
+_EXTRAS = ("f_ext", "inertia", "point", *BASE)
 """Inputs that functions take where they are asked to."""
 
 
@@ -60,9 +60,13 @@ def export(load: Callable[[], Model], options: Mapping[str, Any]) -> None:
         raise ArgumentError("--out and --header name the same file")
     model = load()
     prefix = _prefix(model, options["name"])
-    link = None if options["link"] is None else model.link_index(linked(model, options["link"]))
+    link, relative_to = (
+        None if options[name] is None else model.link_index(linked(model, options[name]))
+        for name in ("link", "relative_to")
+    )
+    chosen = {"frame": options["frame"], "relative_to": relative_to}
     functions = [
-        _function(model, name, question, prefix, link, extras, frame=options["frame"], **known[name][1])
+        _function(model, name, question, prefix, link, extras, **chosen, **known[name][1])
         for name, question in asked.items()
     ]
     top = _about(model, dtype, asked, extras)
@@ -99,6 +103,9 @@ def _check_link(asked: Mapping[str, Question], options: Mapping[str, Any]) -> No
         raise ArgumentError(f"--link: not given; {', '.join(about_link)} is about a link")
     if not about_link and options["link"] is not None:
         raise ArgumentError(f"--link: {', '.join(asked)} is about no link")
+    absolute = [name for name, question in asked.items() if not question.can_be_relative]
+    if options["relative_to"] is not None and absolute:
+        raise ArgumentError(f"--relative-to: {', '.join(absolute)} is relative to no link")
 
 
 def _prefix(model: Model, given: str | None) -> str:
@@ -116,16 +123,21 @@ def _function(
     prefix: str,
     link: int | None,
     extras: Sequence[str],
+    *,
+    relative_to: int | None = None,
     **choices: Any,
 ) -> Function:
     """One query as a function, after a look at whether this model can be asked."""
     Dynamics(model, engine="reference")._require_possible(question)
     taken = [extra for extra in question.optional if extra in extras]
     given = tuple(each for each in question.arrays if each in question.plain or each in taken)
+    if relative_to is not None:
+        choices["places"] = Places((link or 0,), False, relative_to)
     algorithm = question.made(Asked(model, tuple(each for each in given if each not in BASE), **choices))
     _require_moderate(model, name, algorithm)
     base = [extra for extra in taken if extra in BASE]
-    program = trace(model, algorithm, link=link if question.of_link else None, base=base)
+    alone = question.of_link and relative_to is None
+    program = trace(model, algorithm, link=link if alone else None, base=base)
     outputs = tuple(
         dataclasses.replace(port, name=result) for port, result in zip(program.outputs, question.results, strict=True)
     )
@@ -133,7 +145,8 @@ def _function(
     lines = [question.about]
     if question.of_link:
         seen = f", frame {choices['frame']!r}" if question.in_frame else ""
-        lines.append(f"Link {model.link_names[link or 0]!r}{seen}.")
+        observer = "" if relative_to is None else f", relative to {model.link_names[relative_to]!r}"
+        lines.append(f"Link {model.link_names[link or 0]!r}{observer}{seen}.")
     if choices.get("classical"):
         lines.append("The linear part is the acceleration of the link's origin.")
     return Function(f"{prefix}_{name}", program, [*lines, f"Program {program.digest}."])
@@ -187,6 +200,8 @@ def _about(model: Model, dtype: str, asked: Mapping[str, Question], extras: Sequ
     lines += [f"  [{k}] {name}, {', '.join(parts)}" for k, (name, *parts) in enumerate(rows)]
     if "f_ext" in extras:
         lines += ["", "f_ext: bodies", *_numbered(model.body_names)]
+    if any("n_bodies" in result.axes for question in asked.values() for result in question.results.values()):
+        lines += ["", "bodies", *_numbered(model.body_names)]
     if "inertia" in extras:
         lines += ["", "inertia: bodies; for each m, h = m c, and I xx xy xz yy yz zz about its frame's origin"]
         lines += _numbered(model.body_names)
@@ -205,6 +220,8 @@ def _explained(model: Model, asked: Mapping[str, Question], extras: Sequence[str
             "Frame 'world': world axes, about the world's origin; 'body': the link's own; 'world_aligned': world axes, "
             "about the link's origin."
         )
+    if "point" in extras:
+        yield "point: in the link's axes from its origin, m; 'body' and 'world_aligned' have their origins there."
     if "f_ext" in extras:
         yield "f_ext: for each body the moment about the world's origin, then the force, in world axes."
     if set(extras) & set(BASE):

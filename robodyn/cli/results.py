@@ -20,6 +20,7 @@ from robodyn._version import __version__
 from robodyn.arguments import Array, one_of, require_finite
 from robodyn.builders.values import whole_number
 from robodyn.cli.state_files import NAME_ARRAYS
+from robodyn.cli.states import numbers
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, NumericalError
 from robodyn.files import file_named, require_writable, whole_file
@@ -70,6 +71,12 @@ def asking(name: str, options: Mapping[str, Any]) -> Asking:
     choices: dict[str, Any] = dict(chosen)
     if question.of_link:
         choices["link"] = link
+    for option, allowed in (("relative_to", question.can_be_relative), ("point", question.of_link)):
+        value = options.get(option)
+        if value is not None:
+            if not allowed:
+                raise ArgumentError(f"--{option.replace('_', '-')}: {name} takes none")
+            choices[option] = numbers("--point", value, ("x", "y", "z")) if option == "point" else value
     frame = options.get("frame")
     if question.in_frame:
         choices["frame"] = one_of("--frame", "world_aligned" if frame is None else frame, FRAMES)
@@ -129,6 +136,8 @@ def compute(dyn: Dynamics, asked: Asking, states: Mapping[str, Array]) -> dict[s
     if n > step and screen.is_terminal:
         starts = track(starts, description=f"{n} states", console=screen, transient=True)
     others = {name: value for name, value in asked.choices.items() if name != "link"}
+    if "relative_to" in others:
+        others["relative_to"] = linked(dyn.model, others["relative_to"])
     link = linked(dyn.model, asked.choices["link"]) if question.of_link else None
     for start in starts:
         rows = slice(start, start + step)

@@ -41,7 +41,8 @@ def own_order(model: Model, convention: Convention) -> list[int]:
                 "whether its importer merges them; wanted the names in that order"
             )
     else:
-        order = _depth_first(tree, by_name=convention.order == "alphabetical" and tree.format == "urdf")
+        by_name = convention.order == "alphabetical" and tree.format == "urdf"
+        order = _depth_first(tree, _names(tree, model) if by_name else None)
     return [i for i in order if model.mimics[i] < 0]
 
 
@@ -109,11 +110,20 @@ def _walked(
     return order
 
 
-def _depth_first(tree: FileTree, by_name: bool) -> list[int]:
-    """Bodies, each followed by those that it carries; siblings by name, or in the order of the file."""
+def _names(tree: FileTree, model: Model) -> list[str]:
+    """The names of the file's joints, those of the model where it has them."""
+    names = list(tree.names)
+    for j, own in _bodies(tree).items():
+        if j >= 0 and len(own) == 1:
+            names[j] = model.joint_names[own[0]]
+    return names
+
+
+def _depth_first(tree: FileTree, names: list[str] | None) -> list[int]:
+    """Bodies, each followed by those that it carries; siblings by these names, or in the order of the file."""
 
     def add(waiting: deque[int], own: list[int]) -> None:
-        waiting.extend((sorted(own, key=lambda j: tree.names[j]) if by_name else own)[::-1])
+        waiting.extend((own if names is None else sorted(own, key=lambda j: names[j]))[::-1])
 
     return _walked(tree, deque[int].pop, add)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robodyn import exact
+from robodyn.editing.parts import fields_of, unused
 from robodyn.editing.placing import name_of, row_of, transform_in, transform_of
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief, quoted
@@ -20,24 +21,25 @@ def with_frames(model: Model, frames: Any) -> Model:
     """The model with more frames; see `Model.with_frames`."""
     if not exact.is_a(frames, dict):
         raise ArgumentError(f"frames: got {brief(frames)}; wanted a dictionary of names to (link, pose)")
-    numbers = {name: k for k, name in enumerate(model.link_names)}
-    bodies, rows = model.link_body.tolist(), list(model.link_X)
+    fields = fields_of(model)
+    numbers = {name: k for k, name in enumerate(fields["link_names"])}
+    joints, taken = list(fields["link_joints"]), {*model.joint_names, *fields["link_joints"]}
+    rows = {what: list(fields[what]) for what in ("link_body", "link_X", "link_parent", "link_inertia")}
     for given, where in dict.items(frames):
         name = name_of("frames", given)
         if not exact.is_a(where, tuple, list) or len(parts := exact.members(where)) != 2:
             raise ArgumentError(f"frames[{quoted(name)}]: got {brief(where)}; wanted (link, pose)")
         if name in numbers:
             raise ArgumentError(f"frames: {quoted(name)} is a link or a frame of {model.name!r} already")
-        link, pose = parts
-        found = exact.text_or_none(link)
-        at = numbers[found] if found in numbers else model.link_index(link)
-        X = transform_of(f"frames[{quoted(name)}]", pose).after(transform_in(rows[at]))
-        numbers[name] = len(bodies)
-        bodies.append(bodies[at])
-        rows.append(np.array(row_of(X)))
-    return replace(
-        model,
-        link_names=tuple(numbers),
-        link_body=np.array(bodies, dtype=np.intp),
-        link_X=np.array(rows).reshape(-1, 12),
-    )
+        link = exact.text_or_none(parts[0])
+        at = numbers[link] if link in numbers else model.link_index(parts[0])
+        X = transform_of(f"frames[{quoted(name)}]", parts[1]).after(transform_in(rows["link_X"][at]))
+        numbers[name] = len(joints)
+        joints.append(unused(f"{name}_fixed", taken))
+        for what, row in (("link_X", row_of(X)), ("link_parent", at), ("link_inertia", np.zeros(10))):
+            rows[what].append(row)
+        rows["link_body"].append(rows["link_body"][at])
+    arrays: dict[str, Any] = {what: np.array(row, dtype=fields[what].dtype) for what, row in rows.items()}
+    if not joints:  # a model without links
+        return model
+    return replace(model, link_names=tuple(numbers), link_joints=tuple(joints), **arrays)

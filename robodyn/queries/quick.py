@@ -136,14 +136,20 @@ class Quick(ABC):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Answer a call that the built-in function has left."""
-        if not all(type(name) is str for name in kwargs):
+        if not _TEXT.issuperset(map(id, map(type, kwargs))):
             return self.__wrapped__(*args, **kwargs)
+        links = kwargs.get("links")
+        listed = links if links is None else self.listed(links)
+        if listed is not links:  # the rest may be what the built-in function knows
+            answer = self.entry.strict(*args, **{**kwargs, "links": listed})
+            if answer is not self.entry.missed:
+                return answer
         names, forms = tuple(map(sys.intern, kwargs)), self.entry.forms
         given = (*args, *kwargs.values())
         values = tuple(map(_plain_number, given))
-        if "links" in kwargs:
+        if listed is not links:
             place = len(args) + list(kwargs).index("links")
-            values = (*values[:place], self.listed(values[place]), *values[place + 1 :])
+            values = (*values[:place], listed, *values[place + 1 :])
         known = forms.arguments(len(args), names)
         if known:
             again = _as_wanted(known, values, self._dtype)
@@ -292,7 +298,7 @@ class _QuickQuery(Quick):
 
 _REALS = (np.float64, np.float32)
 _INTEGERS = (np.int64, np.int32, np.int16, np.int8, np.uint64, np.uint32, np.uint16, np.uint8)
-_INTEGER_TYPES, _NAMED = frozenset(map(id, _INTEGERS)), frozenset((id(str), id(int)))
+_INTEGER_TYPES, _NAMED, _TEXT = frozenset(map(id, _INTEGERS)), frozenset((id(str), id(int))), frozenset((id(str),))
 """Types by their identities: a foreign one may compare, and hash, as it likes."""
 _LARGEST = 2**63
 _TYPES: dict[str, tuple[type, ...]] = {

@@ -17,12 +17,16 @@ import numpy as np
 
 import robodyn as rd
 from robodyn.benchmark.tables import Cells
+from robodyn.builders.auto_tree import auto_tree
 from robodyn.errors import UnavailableError
 from robodyn.questions import FRAMES, QUESTIONS, Question
 from robodyn.testing.pinocchio_model import pinocchio_model
 from tests.bench.shared import MODELS, page_of
 
 ROBOTS = (("arm7", "fixed"), ("humanoid", "floating"))
+BATCH = 4096
+LINKS = (-1, -3, 2, 4)
+"""Several links, by their places among those of a robot."""
 _TURNS = 9
 _SHORT, _SHARE, _ALONE, _FORCE, _CHECKED = 0.6, 0.6, 1.5, 3.0, 10.0
 """Microseconds: Pinocchio's calls that take no longer we equal, of others we want a share; of an arm where it has none;
@@ -43,11 +47,16 @@ class Timed:
     us: float
     peer_us: float | None
     wanted_us: float | None
+    batch_ns: float | None = None
+    """A state of a batch, one thread, where Pinocchio has the call."""
+    peer_ns: float | None = None
+    """Pinocchio's call less that for a robot of one joint: what its C++ takes."""
 
     @property
     def reached(self) -> bool:
         """Whether ours takes no longer than wanted."""
-        return self.wanted_us is None or self.us <= self.wanted_us
+        alone = self.wanted_us is None or self.us <= self.wanted_us
+        return alone and (self.batch_ns is None or self.peer_ns is None or self.batch_ns <= self.peer_ns)
 
 
 def measure(selected: Callable[[str], bool], seconds: float, announce: Callable[[str], object]) -> list[Timed]:
@@ -56,20 +65,34 @@ def measure(selected: Callable[[str], bool], seconds: float, announce: Callable[
     for robot, base in ROBOTS:
         model = rd.load_urdf(MODELS / f"{robot}.urdf", base=base)
         peer, plain = _peer(model), {}
+        smallest = _peer(auto_tree(1))
+        batches = {
+            (question.name, what): call
+            for question in QUESTIONS.values()
+            if any(query == question.name for query, _ in peer)
+            for what, call in _calls_of(model, question, "float64", (BATCH,))
+            if (question.name, what) in peer
+        }
         for query, what, dtype, call in _cases(model):
             if selected(f"calls: {robot}, {query}, {what}, {dtype}"):
                 announce(f"{robot}, {query}, {what}, {dtype}")
                 us, peer_us = _times(call, peer.get((query, what)) if dtype == "float64" else None, seconds)
+                batch_ns = peer_ns = None
+                if dtype == "float64" and (query, what) in batches:
+                    batch_ns = 1e3 * _times(batches[query, what], None, seconds)[0] / BATCH
+                    peer_ns = 1e3 * max(0.0, (peer_us or 0.0) - _times(smallest[query, what], None, seconds / 4)[0])
                 if peer_us is not None and not what:
                     plain[query] = peer_us
                 wanted = _wanted(robot, query, what, peer_us, plain.get(query))
-                found.append(Timed(robot, query, what, dtype, us, peer_us, wanted))
+                found.append(Timed(robot, query, what, dtype, us, peer_us, wanted, batch_ns, peer_ns))
     return found
 
 
 def _wanted(robot: str, query: str, what: str, peer: float | None, plain: float | None) -> float | None:
     """`plain`: Pinocchio's time for the query without what is given besides."""
-    if "list" in what or "other precision" in what:
+    if "links" in what and peer is not None:  # a list is looked at in Python
+        return peer
+    if "list" in what or "links" in what or "other precision" in what:
         return _CHECKED if robot == _ARM else None
     if peer is not None:
         return peer if peer <= _SHORT else _SHARE * peer
@@ -112,6 +135,8 @@ def _cases(model: rd.Model) -> Iterator[tuple[str, str, str, Call]]:
         ("integrate", "dt"): lambda: model.integrate(q, qd, 0.01),
         ("integrate", "q as a list"): lambda: model.integrate(listed, qd),
         ("difference", ""): lambda: model.difference(q, q1),
+        ("interpolate", ""): lambda: model.interpolate(q, q1, 0.3),
+        ("distance", ""): lambda: model.distance(q, q1),
         ("neutral", ""): model.neutral,
         ("random_configuration", ""): model.random_configuration,
         ("random_configuration", "rng"): lambda: model.random_configuration(rng),
@@ -122,20 +147,23 @@ def _cases(model: rd.Model) -> Iterator[tuple[str, str, str, Call]]:
         yield name, what, "float64", call
 
 
-def _calls_of(model: rd.Model, question: Question, dtype: str) -> Iterator[tuple[str, Call]]:
+def _calls_of(
+    model: rd.Model, question: Question, dtype: str, leading: tuple[int, ...] = ()
+) -> Iterator[tuple[str, Call]]:
     """Calls of a query: the plain one, one for each optional argument, and one with all of them."""
     rng = np.random.default_rng(0)
-    shapes = {"f_ext": (model.n_bodies, 6), "inertia": (model.n_bodies, 10), "V0": (6,), "dV0": (6,)}
+    shapes = {"f_ext": (model.n_bodies, 6), "inertia": (model.n_bodies, 10), "V0": (6,), "dV0": (6,), "point": (3,)}
     arrays: dict[str, Any] = {
-        name: rng.uniform(-1, 1, shapes.get(name, (model.nv,))).astype(dtype) for name in question.arrays
+        name: rng.uniform(-1, 1, (*leading, *shapes.get(name, (model.nv,)))).astype(dtype) for name in question.arrays
     }
-    arrays["q"] = model.random_configuration(rng).astype(dtype)
+    arrays["q"] = model.random_configuration(rng, leading).astype(dtype)
     if "inertia" in arrays:
-        arrays["inertia"] = model.inertia.astype(dtype)
-    link = model.link_names[-1]
+        arrays["inertia"] = np.array(np.broadcast_to(model.inertia, (*leading, *model.inertia.shape)), dtype)
+    link, observer, links = model.link_names[-1], model.link_names[2], [model.link_names[k] for k in LINKS]
     placed, named = question.arguments({name: arrays[name] for name in question.inputs}, link)
-    dyn = rd.Dynamics(model, dtype=dtype)
-    forced = rd.Dynamics(model, dtype=dtype, joint_forces=("damping", "friction"))
+    threads = 1 if leading else None
+    dyn = rd.Dynamics(model, dtype=dtype, threads=threads)
+    forced = rd.Dynamics(model, dtype=dtype, joint_forces=("damping", "friction"), threads=threads)
 
     def call(dyn: rd.Dynamics = dyn, *, given: list[Any] = placed, **options: Any) -> Call:
         function, others = getattr(dyn, question.name), {**named, **options}
@@ -156,9 +184,12 @@ def _calls_of(model: rd.Model, question: Question, dtype: str) -> Iterator[tuple
     if question.of_link:
         by_number, same = question.arguments({name: arrays[name] for name in question.inputs}, model.link_index(link))
         yield "link by number", call(given=by_number, **same)
+        yield f"{len(LINKS)} links", call(given=placed[:-1], links=links)
+        if question.can_be_relative:
+            yield "relative_to", call(relative_to=observer)
     for frame in FRAMES if question.in_frame else ():
         yield f"frame={frame}", call(frame=frame)
-    if question.name == "link_acceleration":
+    if question.variants:
         yield "classical", call(classical=True)
     if question.joint_forces:
         yield "damping and friction", call(forced)
@@ -205,7 +236,56 @@ def _peer(model: rd.Model) -> dict[tuple[str, str], Call]:
         pin.computeJointJacobiansTimeVariation(made, data, q, v)
         return pin.getFrameJacobianTimeVariation(made, data, frame, seen)
 
+    observer = made.getBodyId(model.link_names[min(2, len(model.link_names) - 1)])
+    several = [made.getBodyId(model.link_names[k % len(model.link_names)]) for k in LINKS]
+    parent, placement = made.frames[frame].parentJoint, made.frames[frame].placement
+    tip = placement * pin.SE3(np.eye(3), np.array([0.1, 0.2, 0.3]))
+
+    def at_point() -> Any:
+        pin.computeJointJacobians(made, data, q)
+        return pin.getFrameJacobian(made, data, parent, tip, pin.LOCAL_WORLD_ALIGNED)
+
+    def of_several() -> Any:
+        pin.computeJointJacobians(made, data, q)
+        pin.updateFramePlacements(made, data)
+        return [pin.getFrameJacobian(made, data, each, pin.LOCAL_WORLD_ALIGNED) for each in several]
+
+    def relative() -> Any:
+        pin.computeJointJacobians(made, data, q)
+        pin.updateFramePlacements(made, data)
+        J, other = (pin.getFrameJacobian(made, data, each, pin.LOCAL) for each in (frame, observer))
+        return J - data.oMf[frame].actInv(data.oMf[observer]).action @ other
+
+    def pose(relative: bool) -> Any:
+        pin.forwardKinematics(made, data, q)
+        found = pin.updateFramePlacement(made, data, frame)
+        return pin.updateFramePlacement(made, data, observer).actInv(found) if relative else found
+
+    def velocity_gradient(seen: Any) -> Any:
+        pin.computeForwardKinematicsDerivatives(made, data, q, v, a)
+        return pin.getFrameVelocityDerivatives(made, data, frame, seen)
+
+    def acceleration_gradient(seen: Any) -> Any:
+        pin.computeForwardKinematicsDerivatives(made, data, q, v, a)
+        return pin.getFrameAccelerationDerivatives(made, data, frame, seen)
+
     calls: dict[tuple[str, str], Call] = {
+        ("link_pose", ""): lambda: pose(False),
+        ("link_pose", "relative_to"): lambda: pose(True),
+        ("jacobian", "point"): at_point,
+        ("jacobian", f"{len(LINKS)} links"): of_several,
+        ("jacobian", "relative_to"): relative,
+        ("joint_reaction", ""): lambda: pin.rnea(made, data, q, v, a),
+        ("joint_reaction", "f_ext"): lambda: pin.rnea(made, data, q, v, a, forces),
+        ("center_of_mass_velocity", ""): lambda: pin.centerOfMass(made, data, q, v, False),
+        ("center_of_mass_acceleration", ""): lambda: pin.centerOfMass(made, data, q, v, a, False),
+        ("subtree_center_of_mass", ""): lambda: pin.centerOfMass(made, data, q, True),
+        ("centroidal_momentum_rate", ""): lambda: pin.computeCentroidalMomentumTimeVariation(made, data, q, v, a),
+        ("centroidal_momentum_matrix_derivative", ""): lambda: pin.dccrba(made, data, q, v),
+        ("kinetic_energy_regressor", ""): lambda: pin.computeKineticEnergyRegressor(made, data, q, v),
+        ("potential_energy_regressor", ""): lambda: pin.computePotentialEnergyRegressor(made, data, q),
+        ("interpolate", ""): lambda: pin.interpolate(made, q, q1, 0.3),
+        ("distance", ""): lambda: pin.distance(made, q, q1),
         ("inverse_dynamics", ""): lambda: pin.rnea(made, data, q, v, a),
         ("inverse_dynamics", "f_ext"): lambda: pin.rnea(made, data, q, v, a, forces),
         ("forward_dynamics", ""): lambda: pin.aba(made, data, q, v, a),
@@ -238,12 +318,24 @@ def _peer(model: rd.Model) -> dict[tuple[str, str], Call]:
         calls["jacobian_derivative", what] = lambda seen=seen: changing(seen)
         calls["link_velocity", what] = lambda seen=seen: velocity(seen)
         calls["link_acceleration", what] = lambda seen=seen: acceleration(seen, False)
+        calls["link_velocity_gradient", what] = lambda seen=seen: velocity_gradient(seen)
+        calls["link_acceleration_gradient", what] = lambda seen=seen: acceleration_gradient(seen)
     return calls
 
 
 def tables(found: list[Timed]) -> list[Cells]:
     """For the screen and the page."""
-    headings = ("query", "given besides", "dtype", "us ", "Pinocchio, us ", "wanted, us ", "remark")
+    headings = (
+        "query",
+        "given besides",
+        "dtype",
+        "us ",
+        "Pinocchio, us ",
+        "wanted, us ",
+        "batch, ns ",
+        "C++, ns ",
+        "remark",
+    )
     return [
         Cells(
             robot,
@@ -252,6 +344,7 @@ def tables(found: list[Timed]) -> list[Cells]:
                 (
                     *(each.query, each.what, each.dtype, f"{each.us:.2f}"),
                     *("" if us is None else f"{us:.2f}" for us in (each.peer_us, each.wanted_us)),
+                    *("" if ns is None else f"{ns:.0f}" for ns in (each.batch_ns, each.peer_ns)),
                     "" if each.reached else "more than wanted",
                 )
                 for each in found
@@ -274,6 +367,12 @@ def notes(found: list[Timed]) -> list[str]:
             f"{ratios.size} beside Pinocchio's: {np.exp(np.log(ratios).mean()):.2f} of its time in the mean, "
             f"{ratios.min():.2f} to {ratios.max():.2f}."
         )
+    batched = np.array([each.batch_ns / each.peer_ns for each in beside if each.batch_ns and each.peer_ns])
+    if batched.size:
+        lines.append(
+            f"A state of a batch of {BATCH} on one thread takes {np.exp(np.log(batched).mean()):.3f} of what "
+            f"Pinocchio's C++ does in the mean, {batched.min():.3f} to {batched.max():.3f}."
+        )
     several = (f"{name} ({count})" for name, count in missed.items())
     return [*lines, f"Calls that take more than wanted: {', '.join(several) or 'none'}."]
 
@@ -283,9 +382,11 @@ def page(found: list[Timed], about: dict[str, str]) -> str:
     text = [
         "Printed by `python -m tests.bench calls --write`: microseconds of one call for one state, with every optional",
         "argument, beside Pinocchio's call from Python where it has one, in one run, in turns. Wanted: 0.6 of",
-        "Pinocchio's time, or all of it where that is at most 0.6 us; for an arm 1.5 us where it has no such call, or",
-        "0.6 of its call without what is given besides, 3 us for `external_force`, and 10 us for lists and the other",
-        "precision. See [engines](../engines.md).",
+        "Pinocchio's time, or all of it where that is at most 0.6 us or links are listed; for an arm 1.5 us where it",
+        "has no such call, or 0.6 of its call without what is given besides, 3 us for `external_force`, and 10 us for",
+        "lists and the other precision. `batch`: a state of a batch of 4,096 on one thread, where Pinocchio has the",
+        "call; `C++`: Pinocchio's call less the same for a robot of one joint, the cost of calling from Python. See",
+        "[engines](../engines.md).",
     ]
     return page_of("Calls from Python", text, about, notes(found), tables(found))
 

@@ -299,7 +299,7 @@ def test_one_door():
     for source, error, text in (
         ("robot.urdf.xacro", rd.LoadError, "xacro, which can read the machine"),
         (Path("robot.xacro"), rd.LoadError, "xacro"),
-        ("<sdf version='1.7'/>", rd.LoadError, "SDF, which is not read yet"),
+        ("<sdf version='1.7'/>", rd.LoadError, "the file holds no model"),
         ("<html/>", rd.LoadError, "root element"),
         (3, rd.ArgumentError, "cannot read a robot"),
     ):

@@ -8,12 +8,12 @@ import math
 import random
 import time
 from dataclasses import astuple, fields
-from xml.sax.saxutils import quoteattr
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
+from mutations import Node, as_bytes, mutate
 
 from robodyn.builders.assemble import build_model
 from robodyn.builders.checks import check
@@ -43,28 +43,6 @@ ATTRIBUTES = [
     *("name", "type", "link", "joint", "xyz", "rpy", "quat_xyzw", "value", "ixx", "ixy", "izz", "lower", "upper"),
     *("effort", "velocity", "damping", "friction", "armature", "multiplier", "offset", "pitch", "xmlns", "a:b"),
 ]
-PROLOGS = ["", "", "", "<!--x-->", "<?xml version='1.0'?>", "<?xml version='1.0' encoding='utf-16'?>"]
-
-
-class Node:
-    """An XML element to be mutated."""
-
-    def __init__(self, tag, attributes=(), children=()):
-        self.tag, self.attributes, self.children = tag, dict(attributes), list(children)
-
-    def __str__(self):
-        attributes = "".join(f" {name}={quoteattr(value)}" for name, value in self.attributes.items())
-        return f"<{self.tag}{attributes}>{''.join(map(str, self.children))}</{self.tag}>"
-
-    def copy(self):
-        return Node(self.tag, self.attributes, [child.copy() for child in self.children])
-
-    def walk(self):
-        nodes = [self]
-        for node in nodes:
-            nodes.extend(node.children)
-        return nodes
-
 
 small = st.floats(-4, 4).map(repr)
 positive = st.floats(0.001, 4).map(repr)
@@ -123,43 +101,8 @@ def documents(draw):
     """The bytes of a robot file, mutated."""
     root = draw(robots())
     for _ in range(draw(st.integers(0, 3))):
-        mutate(draw, root)
-    text = str(root)
-    prolog = draw(st.sampled_from(PROLOGS))
-    data = (prolog + text).encode(draw(st.sampled_from(["utf-8", "utf-8", "utf-8-sig", "utf-16"])))
-    for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2]))):
-        place = draw(st.integers(0, len(data)))
-        kind = draw(st.sampled_from(["flip", "cut", "insert"]))
-        if kind == "cut":
-            data = data[:place]
-        else:
-            data = data[:place] + draw(st.binary(min_size=1, max_size=3)) + data[place + (kind == "flip") :]
-    return data
-
-
-def mutate(draw, root):
-    """Drop, double, rename, move or change one element, wherever it stands."""
-    nodes = root.walk()
-    node = nodes[draw(st.integers(0, len(nodes) - 1))]
-    parent = next((one for one in nodes if node in one.children), None)
-    kind = draw(st.sampled_from(["value", "value", "value", "attribute", "drop", "double", "rename", "move", "lose"]))
-    if kind == "value" and node.attributes:
-        node.attributes[draw(st.sampled_from(sorted(node.attributes)))] = draw(st.sampled_from(EVIL))
-    elif kind == "attribute":
-        node.attributes[draw(st.sampled_from(ATTRIBUTES))] = draw(st.sampled_from(EVIL))
-    elif kind == "lose" and node.attributes:
-        del node.attributes[draw(st.sampled_from(sorted(node.attributes)))]
-    elif kind == "rename":
-        node.tag = draw(st.sampled_from(TAGS))
-    elif parent is not None and kind == "drop":
-        parent.children.remove(node)
-    elif parent is not None and kind == "double":
-        parent.children.append(node.copy())
-    elif parent is not None and kind == "move":
-        target = nodes[draw(st.integers(0, len(nodes) - 1))]
-        if target not in node.walk():
-            parent.children.remove(node)
-            target.children.append(node)
+        mutate(draw, root, EVIL, TAGS, ATTRIBUTES)
+    return as_bytes(draw, root)
 
 
 def numbers_of(value):

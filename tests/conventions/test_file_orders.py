@@ -177,6 +177,22 @@ def test_what_is_not_known_is_asked_for():
     assert rd.converter(replace(swapped, file_tree=None), "mujoco").joint_names == ("x", "y")
 
 
+def test_edits_and_files_of_models(tmp_path):
+    text = robot(
+        "abcd", [joint("f", "fixed", "a", "b"), joint("x", "revolute", "b", "c"), joint("e", "revolute", "a", "d")]
+    )
+    model = rd.load_urdf(text)
+    assert rd.converter(model, "pinocchio").joint_names == ("e", "x")
+    model.save(tmp_path / "robot.npz")
+    again = rd.load(tmp_path / "robot.npz")
+    assert again.file_tree == model.file_tree and rd.converter(again, "pinocchio").joint_names == ("e", "x")
+    renamed = replace(model, joint_names=("x", "g"))
+    assert rd.converter(renamed, "pinocchio").joint_names == ("x", "g")
+    with pytest.raises(rd.ArgumentError, match="are no longer those of its file"):
+        rd.converter(model.lock({"x": None}), "pinocchio")
+    assert rd.converter(model.lock({"x": None}), "pinocchio", joint_names=["e"]).nq == 1
+
+
 def test_a_tree_of_a_file_is_checked():
     model = rd.load_urdf(robot("ab", [joint("x", "revolute", "a", "b")]))
     tree = model.file_tree

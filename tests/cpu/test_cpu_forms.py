@@ -66,12 +66,17 @@ class Caller:
             found = self.model.random_configuration(self.numbers, lead)
         elif name == "inertia":
             found = self.inertias[rows].reshape(*lead, self.model.n_bodies, 10)
-        elif name in ("V0", "dV0"):
-            found = self.numbers.uniform(-1, 1, (*lead, 6))
+        elif name in ("V0", "dV0", "point"):
+            found = self.numbers.uniform(-1, 1, (*lead, 3 if name == "point" else 6))
         else:
             shape = (self.model.n_bodies, WIDTHS[name]) if name in WIDTHS else (self.model.nv,)
             found = self.numbers.uniform(-1, 1, (*lead, *shape))
         return np.ascontiguousarray(found, self.dtype)
+
+    def link(self):
+        """A link's name or index."""
+        number = self.rng.randrange(len(self.model.link_names))
+        return self.rng.choice((number, self.model.link_names[number]))
 
     def draw(self, question, engine):
         """What comes by place, and what by name."""
@@ -83,13 +88,18 @@ class Caller:
             what = rng.random()
             if what < 0.6:
                 values[name] = self.array(name, rng.choice((rows, None))) if what < 0.45 else None
-        if question.of_link:
+        if question.of_link and rng.random() < 0.3:
+            values["links"] = rng.choice((list, tuple))(self.link() for _ in range(rng.randrange(1, 4)))
+            if values.get("point") is not None:
+                values["point"] = self.numbers.uniform(-1, 1, (len(values["links"]), 3)).astype(self.dtype)
+        elif question.of_link:
             placed.append("link")
-            number = rng.randrange(len(self.model.link_names))
-            values["link"] = rng.choice((number, self.model.link_names[number]))
+            values["link"] = self.link()
+        if question.can_be_relative and rng.random() < 0.3:
+            values["relative_to"] = self.link()
         if question.in_frame and rng.random() < 0.7:
             values["frame"] = rng.choice(FRAMES)
-        if question.name == "link_acceleration" and rng.random() < 0.6:
+        if question.variants and rng.random() < 0.6:
             values["classical"] = rng.random() < 0.5
         if question.methods and rng.random() < 0.5:
             values["method"] = rng.choice(("auto", *question.possible(self.model, engine)))
@@ -129,7 +139,9 @@ def test_every_way_to_call(robot, dtype, code, forces, passed_on):
             if "out" not in options:
                 given = several(getattr(dyn, question.name)(*args, **options, **target))
                 assert all(one is two for one, two in zip(given, out, strict=True)) and same(out, several(wanted))
-            assert passed_on == [], (question.name, options.keys())
+            # Several links and motion between them are one program, which there is of straight-line code alone.
+            in_parts = code == "rolled" and not {"links", "relative_to"}.isdisjoint(options)
+            assert passed_on == [] or in_parts, (question.name, options.keys())
 
 
 def test_functions_that_were_looked_up_before_the_first_call(passed_on):
@@ -190,8 +202,10 @@ def test_only_what_the_method_allows_is_chosen():
         for classical in (True, False):
             dyn.link_acceleration(q, q, q, 1, classical=classical)
         for link in (True, False, 1.0, None, b"tool", [1], np.float64(1.0), np.array([1])):
-            with pytest.raises(rd.ArgumentError, match=r"^link: got"):
+            with pytest.raises(rd.ArgumentError, match=r"^link(, links)?: got"):
                 dyn.jacobian(q, link)
+            with pytest.raises(rd.ArgumentError, match=r"^links\[1\]: got"):
+                dyn.jacobian(q, links=[1, link])
         for frame in ("World", b"world", 0, None, ["world"]):
             with pytest.raises(rd.ArgumentError, match=r"^frame: got"):
                 dyn.jacobian(q, 1, frame=frame)

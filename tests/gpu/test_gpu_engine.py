@@ -133,6 +133,27 @@ def test_gpu_engine_takes_forces_bases_and_inertias(base: str, dtype: str, host:
     compare(dyn.inverse_dynamics(*there(q, qd, qdd), **moved), wanted, TOLERANCE[dtype])
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("kernel", ["auto", "block"])
+def test_gpu_engine_answers_about_several_links_and_relative_motion(dtype: str, kernel: str, host: HostDevice) -> None:
+    """By one kernel, or by kernels of parts, where a kind of kernel is asked for that has no program of them."""
+    model = rd.load_urdf(own("gripper"))
+    q, qd, qdd = random_states(model, (3,))
+    points = np.random.default_rng(3).normal(size=(3, 2, 3))
+    dyn = rd.Dynamics(model, engine="gpu", dtype=dtype, gpu=GpuOptions(kernel))
+    reference, links = rd.Dynamics(model, engine="reference"), [model.link_names[-1], 3]
+    for query, arrays, options in (
+        ("jacobian", (q,), {"frame": "body"}),
+        ("link_pose", (q,), {"relative_to": 2}),
+        ("link_velocity", (q, qd), {}),
+        ("link_acceleration", (q, qd, qdd), {"relative_to": 2, "classical": True}),
+    ):
+        wanted = getattr(reference, query)(*arrays, links=links, point=points, **options)
+        for given, at in ((arrays, points), (there(*arrays), there(points)[0])):
+            compare(getattr(dyn, query)(*given, links=links, point=at, **options), wanted, TOLERANCE[dtype])
+    assert dyn.jacobian(q[:0], links=links).shape == (0, 2, 6, model.nv)
+
+
 def test_gpu_engine_knows_joint_forces(host: HostDevice) -> None:
     model = rd.load_urdf(own("arm7"))
     assert model.damping.any() and model.friction.any()

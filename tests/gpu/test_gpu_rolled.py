@@ -12,12 +12,13 @@ from gpu_host.cases import check, empty, run, states, wanted
 from robots import own
 
 import robodyn as rd
-from robodyn.algorithms import kinematic_gradients, kinematics
+from robodyn.algorithms import kinematic_gradients, kinematics, momentum, motion_gradients
 from robodyn.algorithms.aba import aba
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.forward_gradient import forward_gradient
 from robodyn.algorithms.idsva import idsva
-from robodyn.algorithms.rnea import rnea
+from robodyn.algorithms.regressor import BODY_REGRESSOR
+from robodyn.algorithms.rnea import joint_reaction, rnea
 from robodyn.algorithms.rnea_gradient import rnea_gradient
 from robodyn.chains import Chain, Task, at_units, on_inertia
 from robodyn.description import JOINT_TYPES
@@ -27,6 +28,7 @@ from robodyn.engines.gpu.schedules import column_rounds, inward_rounds, outward_
 from robodyn.errors import UnavailableError
 from robodyn.joints import KINDS
 from robodyn.questions import plain_questions
+from robodyn.sweeps import with_given
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 
@@ -185,10 +187,18 @@ def _asked(model: rd.Model) -> list[tuple[Task, dict[str, Any]]]:
         (kinematics.link_acceleration("world", True), {"link": 2, "base": ("V0", "dV0")}),
         (kinematic_gradients.pose_hessian("world_aligned"), {"link": 3}),
         (kinematics.forward_kinematics(True), {"link": 3}),
+        (with_given(kinematics.jacobian("body"), "point"), {"link": 3}),
+        (with_given(kinematics.link_velocity("world_aligned"), "point"), {"link": 2, "base": ("V0",)}),
+        (motion_gradients.link_acceleration_gradient("body", True), {"link": 3, "base": ("V0", "dV0")}),
+        (joint_reaction(f_ext), {"base": ("V0", "dV0")}),
+        (BODY_REGRESSOR, {}),
+        (on_inertia(momentum.SUBTREE_CENTERS_OF_MASS), {}),
+        (on_inertia(momentum.CENTROIDAL_MATRIX_DERIVATIVE), {"base": ("V0",)}),
+        (momentum.CENTER_OF_MASS_ACCELERATION, {"base": ("dV0",)}),
     ]
 
 
-@pytest.mark.parametrize("number", range(11))
+@pytest.mark.parametrize("number", range(19))
 def test_gpu_rolled_kernel_with_forces_inertias_base_and_links(number: int) -> None:
     model = _model("arm7" if number == 1 else "gripper")
     task, options = _asked(model)[number]

@@ -26,6 +26,7 @@ def states(model: rd.Model, batch: int, seed: int = 0) -> dict[str, Any]:
     found.update({name: rng.normal(size=(batch, model.nv)) for name in ("qd", "qdd", "tau", "vector")})
     found["f_ext"] = rng.normal(size=(batch, model.n_bodies, 6))
     found["inertia"] = model.inertia * (1.0 + 0.1 * rng.random((batch, model.n_bodies, 10)))
+    found["point"] = rng.normal(size=(batch, 3))
     found.update({name: rng.normal(size=(batch, 6)) for name in ("V0", "dV0")})
     return found
 

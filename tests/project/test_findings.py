@@ -95,6 +95,10 @@ OF_MUJOCO = {code for code in FINDINGS if code.startswith("mjcf-")}
 """Codes of `load_mjcf`; tests/builders/test_mjcf.py reaches them."""
 OF_PINOCCHIO = {"friction-uneven"}
 """Of `from_pinocchio`; tests/builders/test_from_pinocchio.py reaches it."""
+OF_SDF = {code for code in FINDINGS if code.startswith("sdf-")}
+"""Codes of `load_sdf`; tests/builders/test_sdf.py reaches them."""
+OF_WRITERS = {"written-otherwise", "written-for-few", "not-written", "refused-by-mujoco"}
+"""Codes of `to_urdf` and `to_mjcf`; tests/editing/test_writers.py reaches them."""
 
 
 @pytest.mark.parametrize("code", SOURCES)
@@ -141,7 +145,8 @@ def test_the_list_of_codes_is_complete_and_described():
     folder = Path(robodyn.__file__).parent
     text = "\n".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
     used = set(re.findall(r'(?:notes\.add|notes\.gather|impossible\.append\()\(\s*"([a-z-]+)"', text))
-    assert used == set(FINDINGS) == set(SOURCES) | OF_THE_COMMAND | OF_MUJOCO | OF_PINOCCHIO
+    of_others = OF_THE_COMMAND | OF_MUJOCO | OF_PINOCCHIO | OF_SDF | OF_WRITERS
+    assert used == set(FINDINGS) == set(SOURCES) | of_others
     assert not re.search(r"\bFinding\(\s*[\"']", text), "a finding whose code is not looked up in the list"
     assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", code) and meaning for code, meaning in FINDINGS.items())
     assert set(SEVERITIES.values()) == {"info", "warning", "error"}

@@ -77,12 +77,12 @@ def test_batches_and_out(name, leading, model, make_dynamics, engine_dtype):
 
 
 def test_every_query_has_a_row_and_every_row_a_query():
-    """Rows say what signatures say, and what algorithms return. Steps in time are no queries."""
+    """Rows say what signatures say, and what algorithms return. Steps in time and operators are no queries."""
     methods = dict(inspect.getmembers(rd.Dynamics, inspect.isfunction))
     asked = {
         n for n, method in methods.items() if not n.startswith("_") and "q" in inspect.signature(method).parameters
     }
-    assert asked - {"step", "step_gradient"} == set(QUESTIONS)
+    assert asked - {"step", "step_gradient", "mass_matrix_operator"} == set(QUESTIONS)
     model = rd.load_urdf(own("arm6"))
     short = list(short_names())
     assert len(short) == len(set(short)) == len(QUESTIONS) + sum(len(each.variants) for each in QUESTIONS.values())
@@ -203,10 +203,12 @@ def test_none_is_no_array(name, model):
     parameters = inspect.signature(method).parameters
     defaults = {key: parameters[key].default for key in parameters}
     required = {key: value for key, value in values.items() if defaults.get(key, 0) is inspect.Parameter.empty}
+    if QUESTIONS[name].of_link:  # or links
+        required["link"] = values["link"]
     for missing in set(required) - {"link"}:
         with pytest.raises(rd.ArgumentError, match=f"^{missing}: got None of dtype object; wanted a real array"):
             method(**{**required, missing: None})
-    optional = {key for key in ("vector", "f_ext", "inertia", "V0", "dV0") if defaults.get(key, 0) is None}
+    optional = {key for key in ("vector", "f_ext", "inertia", "point", "V0", "dV0") if defaults.get(key, 0) is None}
     method(**required, **dict.fromkeys(optional))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ TEXT = (
     f'<robot name="r"><link name="a"/><link name="b">{INERTIAL}</link><joint name="j" type="continuous">'
     '<parent link="a"/><child link="b"/><axis xyz="0 0 1"/></joint></robot>'
 )
+SDF = '<sdf version="1.9"><model name="m"><link name="a"/></model></sdf>'
 ARM = rd.load_urdf(own("arm6"))
 Q, GRAVITY = np.linspace(0.1, 0.6, 6), (0.0, 0.0, -9.81)
 Z6, Q2 = np.zeros(6), np.zeros((3, 6))
@@ -90,6 +92,18 @@ def other_entries() -> Iterator[tuple[str, Entry]]:
         yield f"load_urdf({name})", Entry(lambda x, n=name, g=given: rd.load_urdf(**{**g, n: x}), valid)
     yield "read_urdf", Entry(rd.read_urdf, TEXT)
     yield "path", Entry(rd.load_urdf, str(own("arm6")))
+    yield "load", Entry(rd.load, TEXT)
+    yield "load_sdf", Entry(rd.load_sdf, SDF)
+    options = {"model": "m", "base": "fixed", "mimic": "follow", "strict": True, "gravity": GRAVITY}
+    for name, valid in options.items():
+        yield f"load_sdf({name})", Entry(lambda x, n=name: rd.load_sdf(SDF, **{n: x}), valid)
+    yield "load_description", Entry(rd.load_description, "none")
+    if importlib.util.find_spec("xacrodoc") is not None:
+        yield "load_xacro", Entry(rd.load_xacro, str(own("arm6")))
+        yield "load_xacro(args)", Entry(lambda x: rd.load_xacro(own("arm6"), x), {"a": "b"})
+        yield "load_xacro(one of args)", Entry(lambda x: rd.load_xacro(own("arm6"), {"a": x}), "b")
+        yield "load_xacro(package_dirs)", Entry(lambda x: rd.load_xacro(own("arm6"), {}, x), ())
+        yield "load_xacro(one of package_dirs)", Entry(lambda x: rd.load_xacro(own("arm6"), {}, [x]), "models")
     description = rd.read_urdf(TEXT)
     yield "build_model", Entry(rd.build_model, description)
     for name in ("name", "links", "joints", "report"):

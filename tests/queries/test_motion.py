@@ -227,6 +227,69 @@ def test_subtrees_without_mass_have_their_own_origin(make_dynamics, tolerance):
     assert relative(dyn.center_of_mass([0.0, 0.3]), np.array([1, 0.5, 0])) < tolerance
 
 
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.some(of=2, rest="matrix")
+def test_base_parameters_are_a_basis(seed):
+    """As many as the regressor has rank; a change that they do not see changes no torque."""
+    model = tree(seed, joints=("revolute", "prismatic", "spherical"))
+    dyn = rd.Dynamics(model, engine="reference")
+    base = dyn.base_parameters(rng=seed)
+    states = random_states(model, (40 * model.n_bodies,), seed=seed + 1)
+    Y = dyn.regressor(*states).reshape(-1, 10 * model.n_bodies)
+    assert base.rank == np.linalg.matrix_rank(Y, tol=1e-8 * np.linalg.norm(Y, 2))
+    assert base.matrix.shape == (base.rank, 10 * model.n_bodies)
+    np.testing.assert_array_equal(base.matrix[:, base.columns], np.eye(base.rank))
+    unseen = np.random.default_rng(seed).standard_normal(10 * model.n_bodies)
+    unseen[base.columns] -= base.matrix @ unseen
+    assert np.abs(Y @ unseen).max() < 1e-9 * np.abs(Y).max()
+
+
+def test_known_numbers_of_base_parameters():
+    """Of six and seven revolute joints, the first of them vertical (Gautier 1991, Khalil and Dombre 2002)."""
+    assert rd.Dynamics(rd.load_urdf(robots.own("arm6"))).base_parameters().rank == 36
+    assert rd.Dynamics(rd.load_urdf(robots.own("arm7"))).base_parameters().rank == 43
+    nothing = rd.Dynamics(rd.random_tree(2, seed=0, joints=["fixed"])).base_parameters()
+    assert (nothing.rank, nothing.matrix.shape) == (0, (0, 0))
+    with pytest.raises(rd.NumericalError, match=r"base_parameters: .*give more"):
+        rd.Dynamics(rd.load_urdf(robots.own("humanoid"))).base_parameters(states=2)
+    with pytest.raises(rd.ArgumentError, match="states: got 0"):
+        rd.Dynamics(rd.load_urdf(robots.own("arm6"))).base_parameters(states=0)
+
+
+def test_regressors_of_joints(model):
+    qd, qdd = np.random.default_rng(0).standard_normal((2, 5, model.nv))
+    dyn = rd.Dynamics(model, engine="reference", dtype="float32")
+    assert relative(dyn.armature_regressor(qdd) @ model.armature, model.armature * qdd) < 1e-6
+    numbers = np.concatenate((model.armature, 1.0 + model.armature))
+    wanted = model.armature * qd + (1.0 + model.armature) * np.sign(qd)
+    assert relative(dyn.friction_regressor(qd) @ numbers, wanted) < 1e-6
+    with pytest.raises(rd.ArgumentError, match="qd: got shape"):
+        dyn.friction_regressor(qd[:, 1:])
+
+
+# The manifold.
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_ways_between_configurations(seed):
+    model = tree(seed)
+    q0, q1 = model.random_configuration(seed, (2, 4))
+    for _ in range(10):  # NumPy's first, then that of machine code
+        ends = model.interpolate(q0, q1, np.array([[0.0], [1.0]]))
+        for end, q in zip(ends, (q0, q1), strict=True):
+            assert np.abs(model.difference(q, end)).max(initial=0.0) < 1e-12
+        middle = model.interpolate(q0[0], q1[0], 0.25)
+        step = model.difference(q0[0], q1[0])
+        assert np.abs(model.difference(middle, model.integrate(q0[0], step, 0.25))).max(initial=0.0) < 1e-12
+        assert relative(model.distance(q0, q1), np.linalg.norm(model.difference(q0, q1), axis=-1)) < 1e-14
+        assert abs(model.distance(q0[0], middle) - 0.25 * model.distance(q0[0], q1[0])) < 1e-9
+    assert model.distance(q0, q0).shape == (4,)
+    with pytest.raises(rd.ArgumentError, match="t: got"):
+        model.interpolate(q0, q1, "half")
+    with pytest.raises(rd.ArgumentError, match="q1: got shape"):
+        model.distance(q0, q1[:, :-1])
+
+
 # Pinocchio.
 
 

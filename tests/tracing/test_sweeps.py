@@ -19,7 +19,7 @@ from robodyn.algorithms import kinematics
 from robodyn.description import JOINT_TYPES
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.joints import KINDS
-from robodyn.spatial import Force, Inertia, Motion, Transform
+from robodyn.spatial import IDENTITY, Force, Inertia, Motion, Transform
 from robodyn.sweeps import (
     PER_VELOCITY,
     Algorithm,
@@ -27,6 +27,7 @@ from robodyn.sweeps import (
     BodyOutput,
     ColumnOutput,
     DofOutput,
+    FieldOutput,
     Inward,
     LinkColumnOutput,
     LinkOutput,
@@ -194,8 +195,11 @@ class Walker:
                     self.fields[name, parent, lane] = field.build(iter(total), self.nv(parent))
 
     def link_constants(self, link):
-        X = opaque(self.model.link_X[link])
-        return SimpleNamespace(X=Transform(X[:9], X[9:]))
+        row = opaque(self.model.link_X[link])
+        X = Transform(row[:9], row[9:])
+        if "point" in self.algorithm.inputs:
+            X = Transform(IDENTITY.E, opaque(self.inputs["point"])).after(X)
+        return SimpleNamespace(X=X)
 
     def ancestors(self, sweep):
         links = [self.link] if sweep.of_link else range(len(self.model.link_names)) if sweep.of_links else None
@@ -236,6 +240,9 @@ class Walker:
             chosen = [self.link] if output.of_link else range(len(m.link_names))
             values = [[bare(x) for x in flatten(self.fields[output.field, f"link {k}", None])] for k in chosen]
             return np.array(values).reshape(*([] if output.of_link else [len(values)]), *output.shape)
+        if isinstance(output, FieldOutput):
+            values = [[bare(x) for x in flatten(self.get(output.field, i, None))] for i in range(m.n_bodies)]
+            return np.array(values).reshape((-1,) if output.flat else (m.n_bodies, *output.shape))
         if isinstance(output, PairOutput):
             tree = np.zeros((m.nv_tree, m.nv_tree, output.rows or 1))
             for i, j, written in self.pairs:
@@ -293,6 +300,7 @@ def test_every_algorithm_runs_on_opaque_scalars(name, mimic):
     inputs = {"q": q, "qd": qd, "qdd": qdd, "tau": qdd, "vector": qd[::-1], "armature": np.abs(qd)}
     inputs["f_ext"] = rng.standard_normal((model.n_bodies, 6))
     inputs["inertia"] = model.inertia * rng.uniform(0.8, 1.2, (model.n_bodies, 1))
+    inputs["point"] = rng.standard_normal(3)
     inputs |= {"V0": rng.standard_normal(6), "dV0": rng.standard_normal(6)}
     link = model.link_index(model.link_names[-1])
     walker = Walker(model, algorithm, inputs, rng, link)

@@ -1,0 +1,87 @@
+"""SDF: a Model from a world, a model, or several, as libsdformat and Drake understand them.
+
+Nothing but the one file is read: meshes, and files that it includes, are never opened.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import IO, Any, Literal
+
+from numpy.typing import ArrayLike
+
+from robodyn import exact
+from robodyn.arguments import flag, one_of
+from robodyn.builders.assemble import BASES, assemble, gravity_vector
+from robodyn.builders.checks import MIMIC, check_and_resolve
+from robodyn.builders.findings import Notes, Report
+from robodyn.builders.sdf_models import SdfFile, read_file
+from robodyn.builders.sdf_tree import describe
+from robodyn.builders.sources import read_source
+from robodyn.description import RobotDescription
+from robodyn.errors import ArgumentError
+from robodyn.model import Model
+
+_USUAL_GRAVITY = (0.0, 0.0, -9.81)
+
+
+def load_sdf(
+    source: str | bytes | os.PathLike[str] | IO[Any],
+    model: str | None = None,
+    base: Literal["fixed", "floating"] | None = None,
+    *,
+    mimic: Literal["follow", "ignore"] = "follow",
+    strict: bool = True,
+    gravity: ArrayLike | None = None,
+) -> Model:
+    """Load robots from SDF, of versions 1.2 to 1.12.
+
+    The root link is the world. Links that no joint holds float under it, by a joint with the link's name, unless their
+    model is static. Names of nested models' parts are "nested::part", and so are all where a file has several models.
+    Universal and revolute2 joints are two, "joint/1" and "joint/2". Where a joint's frame is not its child's, a link
+    "joint/1" is between them. Joints that close loops are cut, in the file's order, and reported.
+
+    Args:
+        source: a path, XML text, bytes or a file object.
+        model: the name of the one model to load; None: all.
+        base: None: as the file says; "fixed": links that no joint holds are welded to the world where the file has
+            them; "floating": they float, those of static models too.
+        mimic: "follow": a mimicking joint has no coordinate of its own and follows its master; "ignore": it is free.
+        strict: whether inertias that no body can have are refused; if not, they are used and reported.
+        gravity: acceleration of free fall in world coordinates, m/s^2. None: the world's, which without an element is
+            (0, 0, -9.8); (0, 0, -9.81) for files without a world.
+
+    Returns:
+        The model; `model.report` lists what was cut, merged, defaulted, ignored or doubtful.
+
+    Raises:
+        LoadError: not a usable robot, or one that needs other files; names the element and the value.
+        ArgumentError: an option that does not exist, a gravity that is not three real numbers, or a source of no such
+            kind.
+        NumericalError: NaN or infinity in `gravity`.
+    """
+    follow, strictly = one_of("mimic", mimic, MIMIC), flag("strict", strict)
+    held = None if base is None else one_of("base", base, BASES)
+    name = exact.text_or_none(model)
+    if model is not None and name is None:
+        raise ArgumentError(f"model: got {exact.type_name(model)}; wanted the name of a model, or None")
+    given = None if gravity is None else gravity_vector(gravity)
+    notes = Notes()
+    file = read_file(read_source(source), name, notes)
+    description = describe(file, held, notes)
+    found = RobotDescription(file.name, description.links, description.joints, Report(notes.findings()))
+    checked, mimics = check_and_resolve(found, mimic=follow, strict=strictly)
+    falling = gravity_vector(file.gravity or _USUAL_GRAVITY) if given is None else given
+    return _with_dampings(assemble(checked, mimics, "fixed", falling), file)
+
+
+def _with_dampings(model: Model, file: SdfFile) -> Model:
+    """Planar joints have a damping for each coordinate, of which a description holds one."""
+    dampings = {edge.name: axis.dampings for edge in file.edges for axis in edge.part.axes if axis.dampings}
+    damping = model.tree_damping.copy()
+    for i, name in enumerate(model.joint_names):
+        if name in dampings:
+            start = int(model.v_start[i])
+            damping[start : start + 3] = dampings[name]
+    return dataclasses.replace(model, tree_damping=damping) if dampings else model

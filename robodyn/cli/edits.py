@@ -1,0 +1,88 @@
+"""What the commands that edit robots do: read any format, write any that is written."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from robodyn.builders.every import load
+from robodyn.builders.findings import Report
+from robodyn.builders.values import number
+from robodyn.cli.state_files import NO_NUMBER
+from robodyn.cli.states import numbers
+from robodyn.description import Pose, rotation_from_rpy
+from robodyn.editing.written import RobotText
+from robodyn.errors import ArgumentError
+from robodyn.files import require_writable, whole_file
+from robodyn.messages import printable, quoted
+from robodyn.model import Model
+
+_TEXTS: dict[str, Callable[[Model], RobotText]] = {
+    ".urdf": Model.to_urdf,
+    ".xml": Model.to_mjcf,
+    ".mjcf": Model.to_mjcf,
+}
+
+
+def read(file: str, base: str | None, mimic: str | None, equality: str | None, lenient: bool) -> Model:
+    """The robot of a file; options that are not given are left to the format."""
+    given = {"base": base, "mimic": mimic, "equality": equality, "strict": False if lenient else None}
+    options = {name: value for name, value in given.items() if value is not None}
+    if file == "-" and sys.stdin is None:
+        raise ArgumentError("FILE is - but there is no standard input")
+    if not file.strip():
+        raise ArgumentError(f"FILE is {quoted(file)}; wanted the path of a robot file, or - for standard input")
+    # A Path, because a str may also be the text of a robot.
+    return load(sys.stdin.buffer if file == "-" else Path(file), **options)
+
+
+def locked(model: Model, joints: Sequence[str]) -> dict[str | int, list[float] | float | None]:
+    """The joints of `NAME` and `NAME=NUMBERS`, for `Model.lock`."""
+    found: dict[str | int, list[float] | float | None] = {}
+    for text in joints:
+        name, equals, after = text.rpartition("=")
+        values: list[float] | float | None = None
+        if text in model.joint_names or not equals:
+            name = text
+        else:
+            words = [number(word) for word in after.split(",")]
+            given = [value for value in words if value is not None]
+            if len(given) < len(words):
+                raise ArgumentError(f"--joint: {quoted(text)} does not end in numbers; {NO_NUMBER}")
+            values = given[0] if len(given) == 1 else given
+        if name in found:
+            raise ArgumentError(f"--joint: {quoted(name)} is given twice; wanted each joint once")
+        found[name] = values
+    return found
+
+
+def pose(xyz: str, rpy: str) -> Pose:
+    """The pose of two options."""
+    x, y, z = numbers("--xyz", xyz, ("x", "y", "z"))
+    return Pose((x, y, z), rotation_from_rpy(*numbers("--rpy", rpy, ("r", "p", "y"))))
+
+
+def write(model: Model, out: str) -> None:
+    """Write a robot by the ending of the file's name, and say what was written otherwise, or not."""
+    from robodyn import tables
+
+    if out == "-":
+        print(model.to_urdf(), end="")
+        return
+    path = require_writable(out, "OUT")
+    kind = path.suffix.lower()
+    report = Report()
+    if kind == ".npz":
+        model.save(path)
+    elif kind in _TEXTS:
+        text = _TEXTS[kind](model)
+        report = text.report
+        with whole_file(path, "OUT") as file:
+            file.write(text.encode())
+    else:
+        raise ArgumentError(f"OUT: got {quoted(out)}; wanted a name that ends in {', '.join(_TEXTS)} or .npz, or -")
+    size = f"{len(model.link_names)} links, {model.n_bodies} joints that move, nq {model.nq}, nv {model.nv}"
+    print(f"wrote {printable(str(path))}: {printable(model.name)}, {size}")
+    if report:
+        tables.console().print(tables.report_table(report))

@@ -1,0 +1,195 @@
+"""The methods of `Model` that make other models of it, write it, and hand it on; each is done by a file beside this."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, cast
+
+from numpy.typing import ArrayLike
+
+if TYPE_CHECKING:
+    from robodyn.editing.written import RobotText
+    from robodyn.model import Model
+
+# What is done needs models, and models need this: it is imported where it is called.
+
+
+class Edits:
+    """What a `Model` can be made into. Models never change: every edit returns a new one, and reports carry over."""
+
+    def with_frames(self, frames: dict[str, tuple[str | int, Any]]) -> Model:
+        """A model with more named frames, which are found wherever a link is asked for: links without inertia.
+
+        Args:
+            frames: names to (link, pose): the link, or frame, that each is fixed to, and its pose there: None, three
+                numbers (m), a homogeneous matrix (4, 4), or a `robodyn.description.Pose`. A frame may stand on one
+                before it.
+
+        Raises:
+            ArgumentError: a name that is taken, no such link, or what is no pose.
+            NumericalError: NaN or infinity in a pose.
+        """
+        from robodyn.editing.frames import with_frames
+
+        return with_frames(cast("Model", self), frames)
+
+    def with_inertia(
+        self,
+        link: str | int,
+        mass: float | None = None,
+        com: ArrayLike | None = None,
+        inertia: ArrayLike | None = None,
+    ) -> Model:
+        """A model in which a link has another inertia. What is not given stays as it is.
+
+        Args:
+            link: name or place of the link; a frame may become heavy too.
+            mass: kg.
+            com: (3,) centre of mass in the link's frame, m.
+            inertia: about the centre of mass in the link's axes, kg m^2: a symmetric matrix (3, 3), or xx, xy, xz, yy,
+                yz, zz.
+
+        Raises:
+            ArgumentError: no such link, other shapes, or an inertia that no body can have, as when a file is read.
+            NumericalError: NaN or infinity.
+        """
+        from robodyn.editing.inertias import with_inertia
+
+        return with_inertia(cast("Model", self), link, mass, com, inertia)
+
+    def lock(self, joints: dict[str | int, Any]) -> Model:
+        """A model in which joints do not move: what they carry is merged into the body before them.
+
+        Links, frames and all other joints stay as they are, with their armature, damping, friction and limits; joints
+        that follow a locked one are locked where it puts them. Coordinates of the others keep their order.
+
+        Args:
+            joints: names, or places in `joint_names`, to coordinates: a number, as many numbers as the joint has, or
+                None at neutral. Position limits are not looked at.
+
+        Raises:
+            ArgumentError: no such joint, one that follows another, or no coordinates.
+            NumericalError: NaN or infinity.
+        """
+        from robodyn.editing.locking import lock
+
+        return lock(cast("Model", self), joints)
+
+    def attach(self, other: Model, link: str | int, pose: Any = None, prefix: str = "") -> Model:
+        """A model of two robots: the world of another one is fixed to a link of this one.
+
+        What was fixed to the other's world, such as its root link, becomes part of the link's body with its mass; a
+        floating base floats against the link, so load the other with `base="fixed"`. Coordinates are this robot's, then
+        the other's. Gravity is this robot's.
+
+        Args:
+            other: the robot to attach.
+            link: name or place of the link that carries it.
+            pose: of the other's world in that link's frame, as in `with_frames`; None: where the link is.
+            prefix: put before all names of the other.
+
+        Raises:
+            ArgumentError: names that both have, no such link, what is no pose or no model.
+            NumericalError: NaN or infinity in the pose.
+        """
+        from robodyn.editing.attaching import attach
+
+        return attach(cast("Model", self), other, link, pose, prefix)
+
+    def subtree(self, link: str | int) -> Model:
+        """The part of the robot that hangs on a link, with the link as its root, fixed to the world.
+
+        Args:
+            link: name or place of the link. Links that are fixed to it and nearer to the root stay behind.
+
+        Raises:
+            ArgumentError: no such link, or a joint of the part follows one that stays behind.
+        """
+        from robodyn.editing.parts import subtree
+
+        return subtree(cast("Model", self), link)
+
+    def reroot(self, link: str | int) -> Model:
+        """The same robot, hung on another link: fixed to the world by it, or floating on it where the base floats.
+
+        The frame of the link is the world's, or the base's. Joints keep names and coordinates; those between the link
+        and the old root are passed from the other side, which turns the coordinates of spherical and planar joints
+        around: they are the pose of the old parent in the old child. Joints are numbered anew, parents first. Gravity
+        keeps its numbers, in the new world.
+
+        Raises:
+            ArgumentError: no such link, or a joint of several coordinates on the way has armature, damping or friction
+                that would not be such when it is turned around.
+        """
+        from robodyn.editing.rerooting import reroot
+
+        return reroot(cast("Model", self), link)
+
+    def to_urdf(self) -> RobotText:
+        """The robot as URDF, to 17 digits: links with their names and inertias, joints, mimics, limits, frames.
+
+        A floating base that loading has made is left out: read it with `base="floating"`. Numbers read back agree to
+        roundings. What other programs do not know of URDF (helical, spherical and universal joints, armature), and what
+        URDF has no words for (gravity), stands in the `report` of the text.
+
+        Raises:
+            ArgumentError: names that XML or URDF cannot hold, armature, damping or friction that differs among the
+                coordinates of a joint, or a body with no mass whose centre of mass is not at its origin.
+        """
+        from robodyn.editing.urdf_writer import to_urdf
+
+        return to_urdf(cast("Model", self))
+
+    def to_mjcf(self) -> RobotText:
+        """The robot as MJCF for MuJoCo, to 17 digits: all links as bodies, joints with armature, damping, friction and
+        limits, mimics as equalities, gravity.
+
+        `load_mjcf(text, equality="mimic")` reads it back. Planar joints become two slides and a hinge. What MuJoCo does
+        not have, or refuses, stands in the `report` of the text.
+
+        Raises:
+            ArgumentError: as in `to_urdf`.
+            UnavailableError: MuJoCo has no such joint: helical ones, and floating ones that are not at the world.
+        """
+        from robodyn.editing.mjcf_writer import to_mjcf
+
+        return to_mjcf(cast("Model", self))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a file of NumPy's .npz format, which `Model.load` reads back bit for bit.
+
+        Raises:
+            ArgumentError: no name of a file, or something is there that is no regular file.
+            OSError: it cannot be written.
+        """
+        from robodyn.editing.files import save
+
+        save(cast("Model", self), path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Model:
+        """The model in a file that `save` wrote. Nothing in a file is run, and memory is bounded by its size.
+
+        Raises:
+            ArgumentError: no name of a file.
+            LoadError: no such file, damaged, or written by a later version.
+        """
+        from robodyn.editing.files import load
+
+        return load(cast("type[Model]", cls), path)
+
+    def graph(self) -> Any:
+        """The robot as a `networkx.DiGraph`: links are nodes, joints, fixed ones included, edges from parent to child.
+
+        Nodes have `body` (place, -1 for the world), `mass` (kg), `com` (m) and `inertia` (xx, xy, xz, yy, yz, zz about
+        the centre of mass, kg m^2), in the link's axes. Edges have `joint` (name), `type`, `origin` (4, 4) the pose of
+        the child's frame at zero in the parent's, `axis` in the child's frame, `index` (place in `joint_names`, -1 for
+        fixed ones), `lower`, `upper`, `effort`, `velocity`, `armature`, `damping`, `friction`, `pitch` and `mimic`.
+        Bodies without a link have one of their name.
+
+        Raises:
+            UnavailableError: networkx is not installed: pip install 'robodyn[graph]'.
+        """
+        from robodyn.editing.graphs import graph
+
+        return graph(cast("Model", self))

@@ -1,0 +1,248 @@
+"""Models as MJCF."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from robodyn.builders.axes import pose_transform, turn_to_z
+from robodyn.builders.findings import Notes
+from robodyn.description import IDENTITY as UNTURNED
+from robodyn.description import UNLIMITED, Inertial, Joint, Link, Pose
+from robodyn.editing.described import Described, describe, pose_of
+from robodyn.editing.written import RobotText, name, quaternion_of, values
+from robodyn.errors import UnavailableError
+from robodyn.messages import quoted
+from robodyn.spatial import IDENTITY, Transform, rotate
+
+if TYPE_CHECKING:
+    from robodyn.model import Model
+
+_TYPES = {"revolute": "hinge", "continuous": "hinge", "prismatic": "slide", "spherical": "ball", "floating": "free"}
+_ONE = ("revolute", "continuous", "prismatic")
+"""Joints of which MuJoCo's bodies may have several."""
+_MOST_JOINTS = 6
+"""Degrees of freedom that a body of MuJoCo's may have."""
+_SMALLEST = 1e-15
+"""What MuJoCo wants masses and moments of inertia of moving bodies to exceed."""
+_ROUNDING = 1e-12
+"""Moments that break MuJoCo's rules by less than this share of the largest are moved to where they do not."""
+_DEEPEST = 496
+"""Bodies in bodies that MuJoCo's parser goes down to: 500 elements."""
+_INDENTED = 20
+"""Bodies deeper than this are not indented further: a chain would take the square of its length."""
+_COMPILER = 'angle="radian" autolimits="false" inertiafromgeom="false" balanceinertia="false" fusestatic="false"'
+
+
+def to_mjcf(model: Model) -> RobotText:
+    """The robot as MJCF; see `Model.to_mjcf`."""
+    notes = Notes()
+    robot = describe(model, notes)
+    lines = [
+        f"<mujoco model={name('robot', model.name or 'robot')}>",
+        f"  <compiler {_COMPILER}/>",
+        f"  <option gravity={values(model.gravity.tolist())}/>",
+        *_Bodies(model, robot, notes).lines(),
+    ]
+    followers = [joint for joint in robot.joints if joint.mimic is not None]
+    if followers:
+        lines += ["  <equality>", *(line for joint in followers for line in _equality(joint, notes)), "  </equality>"]
+    return RobotText.of([*lines, "</mujoco>"], notes)
+
+
+def _equality(joint: Joint, notes: Notes) -> Iterator[str]:
+    assert joint.mimic is not None
+    notes.gather("written-otherwise", f"joint {quoted(joint.name)}", "it follows another by an equality, which is soft")
+    ends = f"joint1={name('joint', joint.name)} joint2={name('joint', joint.mimic.joint)}"
+    yield f"    <joint {ends} polycoef={values([joint.mimic.offset, joint.mimic.multiplier, 0.0, 0.0, 0.0])}/>"
+
+
+class _Bodies:
+    """The links of a robot as bodies in bodies, each with the joint that carries it."""
+
+    def __init__(self, model: Model, robot: Described, notes: Notes) -> None:
+        self._model, self._robot, self._notes = model, robot, notes
+        self._links = {link.name: link for link in robot.links}
+        self._above = {joint.child: joint for joint in robot.joints}
+        self._on: dict[str, list[str]] = defaultdict(list)
+        for joint in robot.joints:
+            self._on[joint.parent].append(joint.child)
+        self._moving: list[str] = []
+        # Bodies come in the order of the model's links, so that what is read back has it.
+        place = {link.name: k for k, link in enumerate(robot.links)}
+        for children in self._on.values():
+            children.sort(key=place.__getitem__)
+
+    def lines(self) -> Iterator[str]:
+        """The world and all in it; without recursion, since chains are as deep as they are long."""
+        root = self._robot.root
+        yield "  <worldbody>"
+        if self._is_world(root):
+            waiting = [(child, 2) for child in reversed(self._on[root])]
+            if self._links[root].inertial is not None:
+                self._notes.add("not-written", 'link "world"', "the mass of what is the world itself")
+        else:
+            waiting = [(root, 2)]
+            self._notes.add("written-otherwise", f"link {quoted(root)}", 'it stands in a root link that is "world"')
+        closing: list[int] = []
+        while waiting:
+            link, depth = waiting.pop()
+            while closing and closing[-1] >= depth:
+                yield f"{_indent(closing.pop())}</body>"
+            if depth - 1 > _DEEPEST:
+                message = f"more than {_DEEPEST} bodies in bodies, which MuJoCo's parser does not read"
+                self._notes.gather("refused-by-mujoco", f"link {quoted(link)}", message)
+            chain = self._chain(link)
+            link = chain[-1].child if chain else link
+            yield from self._body(self._links[link], chain, _indent(depth))
+            closing.append(depth)
+            waiting += [(child, depth + 1) for child in reversed(self._on[link])]
+        for depth in reversed(closing):
+            yield f"{_indent(depth)}</body>"
+        yield "  </worldbody>"
+        if self._moving != [joint.name for joint in self._robot.joints if joint.type != "fixed"]:
+            self._notes.add(
+                "written-otherwise", "joints", "MuJoCo's order of joints is another, depth-first; go by names"
+            )
+
+    def _is_world(self, link: str) -> bool:
+        return link == self._robot.root == "world" and self._robot.floating is None
+
+    def _named(self, link: str) -> str:
+        """The name of a link's body. MuJoCo calls the world so, and nothing else."""
+        free = link
+        while free == "world" or (free != link and free in self._links):
+            free = f"_{free}"
+        if free != link:
+            self._notes.add(
+                "written-otherwise", f"link {quoted(link)}", f"it is not MuJoCo's world, and called {quoted(free)}"
+            )
+        return name("link", free)
+
+    def _chain(self, link: str) -> list[Joint]:
+        """The joints of the body that begins with a link: those of links that are nothing but a frame between two
+        joints are with those of the next one, as MuJoCo wants moving bodies to have mass."""
+        if link not in self._above:
+            return []
+        chain = [self._above[link]]
+        while len(chain) < _MOST_JOINTS and self._links[link].inertial is None and len(self._on[link]) == 1:
+            after = self._above[self._on[link][0]]
+            if chain[-1].type not in _ONE or after.type not in _ONE:
+                break
+            message = "a frame between two joints, which are joints of one body"
+            self._notes.gather("written-otherwise", f"link {quoted(link)}", message)
+            link = after.child
+            chain.append(after)
+        return chain
+
+    def _body(self, link: Link, chain: list[Joint], indent: str) -> Iterator[str]:
+        joint = chain[-1] if chain else None
+        steps = [pose_transform(each.origin) for each in chain]
+        placed = _placed(chain[0].origin) if len(chain) == 1 else _placed(pose_of(_through(steps)))
+        yield f"{indent}<body name={self._named(link.name)}{placed}>"
+        if link.inertial is not None:
+            yield f"{indent}  <inertial {self._inertial(link.name, link.inertial)}/>"
+        moving = joint is not None and joint.type != "fixed"
+        if joint is None and self._robot.floating is not None:
+            moving = True
+            yield f'{indent}  <joint name={name("joint", self._model.joint_names[self._robot.floating])} type="free"/>'
+        elif joint is not None and moving:
+            for k, each in enumerate(chain):
+                self._moving.append(each.name)
+                yield from (f"{indent}  {line}" for line in self._joint(each, _through(steps[k + 1 :])))
+        if moving:
+            self._require_mass(link)
+
+    def _inertial(self, link: str, inertial: Inertial) -> str:
+        """Mass, centre of mass, principal moments and axes, which MuJoCo keeps as they are."""
+        square = np.array(inertial.inertia)[[0, 1, 2, 1, 3, 4, 2, 4, 5]].reshape(3, 3)
+        if square[np.triu_indices(3, 1)].any():
+            moments, axes = np.linalg.eigh(square)
+            axes[:, 0] *= np.sign(np.linalg.det(axes))
+        else:
+            moments, axes = np.diag(square).copy(), np.eye(3)
+        largest = float(np.abs(moments).max())
+        moments[(moments < 0.0) & (moments > -_ROUNDING * largest)] = 0.0
+        k = int(moments.argmax())
+        others = float(np.delete(moments, k).sum())
+        if others < moments[k] <= others + _ROUNDING * largest:
+            moments[k] = others
+        if moments.min() < 0.0 or moments.max() > others or inertial.mass < 0.0:
+            message = "its moments of inertia are those of no body: MuJoCo wants A + B >= C, none negative"
+            self._notes.gather("refused-by-mujoco", f"link {quoted(link)}", message)
+        pose = Pose(inertial.pose.xyz, tuple(axes.ravel().tolist()))
+        return f"mass={values([inertial.mass])} diaginertia={values(moments.tolist())}{_placed(pose, always=True)}"
+
+    def _require_mass(self, link: Link) -> None:
+        """Note a moving body that MuJoCo refuses for want of mass, its own or that of what is fixed to it."""
+        waiting = [link.name]
+        for each in waiting:
+            inertial = self._links[each].inertial
+            if inertial is not None and inertial.mass > _SMALLEST and max(inertial.inertia) > _SMALLEST:
+                return
+            waiting += [child for child in self._on[each] if self._above[child].type == "fixed"]
+        self._notes.gather("refused-by-mujoco", f"link {quoted(link.name)}", "a moving body without mass or inertia")
+
+    def _joint(self, joint: Joint, beyond: Transform) -> Iterator[str]:
+        """A joint whose child is the body (`beyond` is the identity), or a frame from which that leads to the body."""
+        at, attributes = f"joint {quoted(joint.name)}", self._attributes(joint)
+        if joint.type == "planar":
+            message = "two slides and a hinge; their velocities are seen from the parent"
+            self._notes.gather("not-written", at, f"a planar joint is written as {message}")
+            E = turn_to_z(joint.axis)
+            for part, kind, along in (("x", "slide", E[0:3]), ("y", "slide", E[3:6]), ("theta", "hinge", joint.axis)):
+                called = name("joint", f"{joint.name}.{part}")
+                yield f'<joint name={called} type="{kind}" axis={values(along)}{attributes}/>'
+            return
+        if joint.type not in _TYPES:
+            raise UnavailableError(f"{at}: MuJoCo has no {joint.type} joints")
+        if joint.type == "floating" and not self._in_the_world(joint):
+            raise UnavailableError(f"{at} floats against {quoted(joint.parent)}; MuJoCo's bodies float in the world")
+        axis = f" axis={values(rotate(beyond.E, joint.axis))}" if joint.type in _ONE else ""
+        anchor = beyond.inverse().r
+        axis += f" pos={values(anchor)}" if any(anchor) else ""
+        yield f'<joint name={name("joint", joint.name)} type="{_TYPES[joint.type]}"{axis}{attributes}/>'
+
+    def _in_the_world(self, joint: Joint) -> bool:
+        return self._is_world(joint.parent) and joint.origin == Pose()
+
+    def _attributes(self, joint: Joint) -> str:
+        """Damping, friction, armature and limits."""
+        at, limits, found = f"joint {quoted(joint.name)}", joint.limits, ""
+        for key, value in (("damping", joint.damping), ("frictionloss", joint.friction), ("armature", joint.armature)):
+            found += f" {key}={values([value])}" if value else ""
+        if limits.velocity is not None:
+            self._notes.gather("not-written", at, "velocity limits, which MuJoCo does not have")
+        one = joint.type in _ONE
+        lower = -UNLIMITED if limits.lower is None else limits.lower
+        upper = UNLIMITED if limits.upper is None else limits.upper
+        if lower >= upper:
+            self._notes.gather("not-written", at, "position limits that leave no room, which MuJoCo refuses")
+        elif one and (limits.lower is not None or limits.upper is not None):
+            found += f' limited="true" range={values([lower, upper])}'
+        if limits.effort is not None:
+            if one and limits.effort > 0.0:
+                found += f' actuatorfrclimited="true" actuatorfrcrange={values([-limits.effort, limits.effort])}'
+            else:
+                message = "effort limits that are not positive, or of a joint of several coordinates"
+                self._notes.gather("not-written", at, message)
+        return found
+
+
+def _through(steps: Sequence[Transform]) -> Transform:
+    """The transform through frames one after another."""
+    return reduce(lambda first, second: second.after(first), steps, IDENTITY)
+
+
+def _indent(depth: int) -> str:
+    return "  " * min(depth, _INDENTED)
+
+
+def _placed(pose: Pose, always: bool = False) -> str:
+    """Where a body stands in the one around it; nothing where it stands at its frame."""
+    found = f" pos={values(pose.xyz)}" if always or any(pose.xyz) else ""
+    return found if pose.rotation == UNTURNED else f"{found} quat={values(quaternion_of(pose.rotation))}"

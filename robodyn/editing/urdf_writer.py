@@ -1,0 +1,105 @@
+"""Models as URDF."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from robodyn.builders.findings import Notes
+from robodyn.description import IDENTITY, TYPES_WITHOUT_AXIS, UNLIMITED, Joint, Link, Pose
+from robodyn.editing.described import describe
+from robodyn.editing.written import RobotText, name, rpy_of, values
+from robodyn.errors import ArgumentError
+from robodyn.messages import quoted
+
+if TYPE_CHECKING:
+    from robodyn.model import Model
+
+_COMMON = ("fixed", "continuous", "revolute", "prismatic", "planar", "floating")
+"""Joint types of URDF itself."""
+_GRAVITY = (0.0, 0.0, -9.81)
+
+
+def to_urdf(model: Model) -> RobotText:
+    """The robot as URDF; see `Model.to_urdf`."""
+    notes = Notes()
+    robot = describe(model, notes)
+    if robot.floating is not None:
+        element = f"joint {quoted(model.joint_names[robot.floating])}"
+        notes.add("written-otherwise", element, 'the floating base is left out; read it with base="floating"')
+    if tuple(model.gravity.tolist()) != _GRAVITY:
+        notes.add("not-written", "gravity", f"URDF has none; read it with gravity={model.gravity.tolist()}")
+    lines = ['<?xml version="1.0"?>', f"<robot name={_name('robot', model.name or 'robot')}>"]
+    for link in robot.links:
+        lines += _link(link)
+    for joint in robot.joints:
+        lines += _joint(joint, notes)
+    return RobotText.of([*lines, "</robot>"], notes)
+
+
+def _name(what: str, given: str) -> str:
+    if "$" in given:
+        raise ArgumentError(f"{what} {quoted(given)} has a name with a $, which readers of URDF take for xacro")
+    return name(what, given)
+
+
+def _link(link: Link) -> Iterator[str]:
+    if link.inertial is None:
+        yield f"  <link name={_name('link', link.name)}/>"
+        return
+    yield f"  <link name={_name('link', link.name)}>"
+    yield "    <inertial>"
+    yield from _origin(link.inertial.pose, "      ")
+    yield f"      <mass value={values([link.inertial.mass])}/>"
+    keys = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
+    parts = " ".join(f"{key}={values([x])}" for key, x in zip(keys, link.inertial.inertia, strict=True))
+    yield f"      <inertia {parts}/>"
+    yield "    </inertial>"
+    yield "  </link>"
+
+
+def _origin(pose: Pose, indent: str) -> Iterator[str]:
+    turned = "" if pose.rotation == IDENTITY else f" rpy={values(rpy_of(pose.rotation))}"
+    if turned or any(pose.xyz):
+        yield f"{indent}<origin xyz={values(pose.xyz)}{turned}/>"
+
+
+def _joint(joint: Joint, notes: Notes) -> Iterator[str]:
+    at = f"joint {quoted(joint.name)}"
+    if joint.type not in _COMMON:
+        notes.gather("written-for-few", at, f"a {joint.type} joint, which other programs do not know of URDF")
+    yield f'  <joint name={_name("joint", joint.name)} type="{joint.type}">'
+    yield from _origin(joint.origin, "    ")
+    yield f"    <parent link={_name('link', joint.parent)}/>"
+    yield f"    <child link={_name('link', joint.child)}/>"
+    if joint.type not in TYPES_WITHOUT_AXIS:
+        pitch = f" pitch={values([joint.pitch])}" if joint.type == "helical" else ""
+        yield f"    <axis xyz={values(joint.axis)}{pitch}/>"
+    yield from _limits(joint, at, notes)
+    if joint.damping or joint.friction or joint.armature:
+        armature = f" armature={values([joint.armature])}" if joint.armature else ""
+        if armature:
+            notes.gather("written-for-few", at, "armature, which other programs do not know of URDF")
+        yield f"    <dynamics damping={values([joint.damping])} friction={values([joint.friction])}{armature}/>"
+    if joint.mimic is not None:
+        numbers = f"multiplier={values([joint.mimic.multiplier])} offset={values([joint.mimic.offset])}"
+        yield f"    <mimic joint={_name('joint', joint.mimic.joint)} {numbers}/>"
+    yield "  </joint>"
+
+
+def _limits(joint: Joint, at: str, notes: Notes) -> Iterator[str]:
+    """The limits of a joint. Readers want effort and velocity wherever there are limits, limits of revolute and
+    prismatic joints, and take 0 for one that is missing."""
+    limits = joint.limits
+    ends = (("lower", limits.lower, -UNLIMITED), ("upper", limits.upper, UNLIMITED))
+    rates = (("effort", limits.effort, UNLIMITED), ("velocity", limits.velocity, UNLIMITED))
+    wanted = joint.type in ("revolute", "prismatic")
+    bounded = wanted or limits.lower is not None or limits.upper is not None
+    if not bounded and limits.effort is None and limits.velocity is None:
+        return
+    given = (*ends, *rates) if bounded else rates
+    missing = [what for what, value, _ in given if value is None]
+    if missing:
+        notes.gather("written-otherwise", at, f"no limit of {', '.join(missing)}: the largest number stands for none")
+    parts = " ".join(f"{what}={values([none if value is None else value])}" for what, value, none in given)
+    yield f"    <limit {parts}/>"

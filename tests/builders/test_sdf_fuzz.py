@@ -1,0 +1,224 @@
+"""Fuzzing of the SDF reader: near-valid files, mutated as elements and as bytes, and sound ones against Drake.
+
+Only a RobodynError may come out of `load_sdf`, without a warning before it, and what it makes holds finite numbers.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import time
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, reject, seed, settings
+from hypothesis import strategies as st
+from mutations import Node, as_bytes, mutate
+
+import robodyn as rd
+
+EXAMPLES = 60
+"""Files in one ordinary run: about 2 seconds."""
+
+NIGHTLY = 120.0
+"""Seconds of the nightly run."""
+
+SETTINGS = settings(max_examples=EXAMPLES, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
+
+EVIL = [
+    *("", " ", "nan", "inf", "-inf", "1e400", "1e308", "-1e308", "5e-324", "0", "-0", "-1", "1_0", "0x10", "\u0661"),
+    *("${x}", "1 2", "0 0 0", "1 2 3 4", "1e308 1e308 1e308 0 0 0", "1e200 0 0 1e200 1 1", "1e-7 0 0", "0 0 0 0 0 0 0"),
+    *("l0", "l1", "l2", "j1", "j2", "f1", "n", "n::l9", "world", "__model__", "__root__", "l0::l1", "::", "a" * 1500),
+    *("ball", "gearbox", "revolute2", "fixed", "screw", "true", "yes", "1.4", "1.99", "quat_xyzw", "\u00e9\U0001f916"),
+]
+TAGS = [
+    *("sdf", "world", "model", "link", "joint", "frame", "include", "static", "pose", "inertial", "mass", "inertia"),
+    *("ixx", "parent", "child", "axis", "axis2", "xyz", "limit", "lower", "dynamics", "damping", "mimic", "gravity"),
+    *("drake:joint", "drake:rotor_inertia", "drake:mimic", "thread_pitch", "visual", "ns:thing", "axsi"),
+]
+ATTRIBUTES = [
+    *("name", "type", "relative_to", "attached_to", "expressed_in", "rotation_format", "degrees", "version", "joint"),
+    *("canonical_link", "placement_frame", "auto", "axis", "frame", "xmlns", "a:b"),
+]
+TYPES = ["revolute", "continuous", "prismatic", "screw", "universal", "fixed"]
+
+small = st.floats(-2, 2).map(lambda x: repr(round(x, 6)))  # Drake reads no denormal numbers
+positive = st.floats(0.01, 4).map(repr)
+poses = st.tuples(*[small] * 6).map(" ".join)
+directions = st.tuples(st.floats(0.1, 2).map(repr), small, small).map(" ".join)
+
+
+@st.composite
+def links(draw, name, known):
+    """A real body: moments of three numbers that two others exceed."""
+    moment = draw(st.floats(0.1, 2))
+    inertia = {"ixx": moment, "iyy": 1.2 * moment, "izz": 0.9 * moment, "ixy": 0.1 * moment, "iyz": 0.05 * moment}
+    inertial = [
+        Node("pose", text=draw(poses)),
+        Node("mass", text=draw(positive)),
+        Node("inertia", {}, [Node(k, text=repr(v)) for k, v in inertia.items()]),
+    ]
+    return Node("link", {"name": name}, [draw(placed(known)), Node("inertial", {}, inertial)])
+
+
+@st.composite
+def placed(draw, known, modern=True):
+    """A pose in a frame that is known before."""
+    reference = draw(st.sampled_from(["", *known]))
+    return Node("pose", {"relative_to": reference} if reference and modern else {}, text=draw(poses))
+
+
+@st.composite
+def joints(draw, name, parent, child, known, drake=False):
+    kind = draw(st.sampled_from(TYPES))
+    children = [Node("parent", text=parent), Node("child", text=child), draw(placed(known))]
+    if kind in ("revolute", "continuous", "prismatic", "screw"):
+        where = draw(st.sampled_from(["", *known]))
+        xyz = Node("xyz", {"expressed_in": where} if where else {}, text=draw(directions))
+        children.append(Node("axis", {}, [xyz]))
+    if kind == "universal":  # Drake wants axes that are perpendicular
+        one, other = draw(st.sampled_from([("1 0 0", "0 1 0"), ("1 2 0", "0 0 1"), ("0 -1 0", "2 0 1")]))
+        children += [Node("axis", {}, [Node("xyz", text=one)]), Node("axis2", {}, [Node("xyz", text=other)])]
+    if kind == "screw":
+        children.append(Node("thread_pitch", text=draw(st.sampled_from(["0.5", "-3", "7"]))))
+    axes = [each for each in children if each.tag.startswith("axis")]
+    if axes and not drake and draw(st.booleans()):
+        axes[0].children.append(Node("dynamics", {}, [Node("damping", text=draw(positive))]))
+    if kind == "revolute":
+        axes[0].children.append(Node("limit", {}, [Node("lower", text="-1"), Node("upper", text=draw(positive))]))
+    return Node("joint", {"name": name, "type": kind}, children)
+
+
+@st.composite
+def models(draw, name="m", joint="j", drake=False):
+    """A model of links that joints hang on others before them, on frames or on the world, in either direction."""
+    n, known = draw(st.integers(1, 5)), []
+    parts = [Node("pose", text=draw(poses))]
+    for i in range(n):
+        parts.append(draw(links(f"l{i}", known)))
+        known.append(f"l{i}")
+        if draw(st.booleans()):
+            # Drake puts frames that are attached to joints where the joint's child is.
+            held = [each for each in known if each[0] in "lf"]
+            parts.append(
+                Node("frame", {"name": f"f{i}", "attached_to": draw(st.sampled_from(held))}, [draw(placed(known))])
+            )
+            known.append(f"f{i}")
+        if i and draw(st.booleans()):
+            ends = [draw(st.sampled_from([*(f"l{k}" for k in range(i))])), f"l{i}"]
+            parts.append(draw(joints(f"{joint}{i}", *draw(st.permutations(ends)), known, drake)))
+            known.append(f"{joint}{i}")
+    if name == "m" and draw(st.booleans()):
+        parts.append(draw(joints("j0", "world", "l0", known, drake)))
+    attributes = {"name": name}
+    if draw(st.booleans()):
+        attributes["canonical_link"] = f"l{draw(st.integers(0, n - 1))}"
+    if draw(st.booleans()):
+        attributes["placement_frame"] = draw(st.sampled_from(known))
+    return Node("model", attributes, parts)
+
+
+@st.composite
+def files(draw, drake=False):
+    model = draw(models(drake=drake))
+    if draw(st.booleans()):
+        model.children.append(draw(models("n", "k", drake)))
+    return Node("sdf", {"version": "1.8", "xmlns:drake": "http://drake.mit.edu"}, [model])
+
+
+@st.composite
+def documents(draw):
+    """The bytes of a file, mutated."""
+    root = draw(files())
+    root.attributes["version"] = draw(st.sampled_from(["1.4", "1.6", "1.8", "1.11"]))
+    if draw(st.booleans()):
+        root.children = [Node("world", {"name": "w"}, [Node("gravity", text="0 0 -1"), *root.children])]
+    for _ in range(draw(st.integers(0, 3))):
+        mutate(draw, root, EVIL, TAGS, ATTRIBUTES)
+    return as_bytes(draw, root)
+
+
+def read_or_refuse(data, base, strict):
+    """What every input must satisfy."""
+    try:
+        model = rd.load_sdf(data, base=base, strict=strict)
+    except rd.RobodynError as error:
+        assert 10 < len(str(error)) < 2000
+        return
+    assert len(set(model.joint_names)) == len(set(model.body_names)) == model.n_bodies
+    assert len(set(model.link_names)) == len(model.link_names)
+    assert not strict or all(finding.severity != "error" for finding in model.report)
+    for name in (each.name for each in fields(model)):
+        values = np.asarray(getattr(model, name))
+        if values.dtype.kind == "f":
+            limits = name.startswith("tree_") and name[5:] in ("lower", "upper", "effort", "velocity")
+            assert not np.isnan(values).any()
+            assert limits or np.isfinite(values).all()
+    assert np.isfinite(model.random_configuration(0)).all()
+
+
+arguments = given(documents(), st.sampled_from([None, "fixed", "floating"]), st.booleans())
+
+
+@SETTINGS
+@arguments
+def test_mutated_files_are_read_or_refused(data, base, strict):
+    read_or_refuse(data, base, strict)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(files())
+def test_files_that_are_not_mutated_are_accepted(root):
+    """So that the mutations above start from something that the reader goes through to its end."""
+    rd.load_sdf(str(root))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.one_of(st.text(), st.binary(), st.text().map(lambda text: "<" + text)))
+def test_any_text_and_bytes_are_read_or_refused(source):
+    read_or_refuse(source, None, True)
+
+
+def same_as_drake(root):
+    from drake_oracle import DOWN, errors, plant_of
+
+    text = str(root)
+    try:
+        plant_of(text)
+    except RuntimeError as error:  # Drake turns not every joint around
+        assert "would have to be reversed" in str(error)
+        reject()
+    model = rd.load_sdf(text, gravity=DOWN)
+    found = errors(text, model, states=1)
+    print(text)
+    assert max(found.values()) < 1e-9
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pydrake") is None, reason="Drake is not installed")
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(files(drake=True))
+def test_files_are_what_drake_makes_of_them(root):
+    same_as_drake(root)
+
+
+@pytest.mark.nightly
+def test_mutated_files_for_minutes():
+    """The same with new seeds until the time is up; the seed that failed is printed."""
+    end = time.monotonic() + NIGHTLY
+    generator = random.SystemRandom()
+    while time.monotonic() < end:
+        number = generator.randrange(2**32)
+        print(f"seed {number}")
+        seed(number)(settings(SETTINGS, database=None)(arguments(read_or_refuse)))()
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(importlib.util.find_spec("pydrake") is None, reason="Drake is not installed")
+def test_files_are_what_drake_makes_of_them_for_minutes():
+    end = time.monotonic() + NIGHTLY
+    generator = random.SystemRandom()
+    while time.monotonic() < end:
+        number = generator.randrange(2**32)
+        print(f"seed {number}")
+        seed(number)(settings(SETTINGS, database=None)(given(files(drake=True))(same_as_drake)))()
