@@ -167,7 +167,7 @@ class FileTree:
     """Joints as a file has them, fixed ones too: what a model no longer shows, and what the orders of other libraries
     depend on.
 
-    `format`: "urdf", or a format whose order every library keeps: "mjcf", "pinocchio". `names` and `types` of the
+    `format`: "urdf", "sdf", or one whose order every library keeps: "mjcf", "pinocchio". `names` and `types` of the
     joints in the file's order. `carriers`: of each joint, the place of the joint that carries its parent link, -1 for
     the root. `joints`: of each body of the model, the place of its joint, -1 for one that no file has, such as that of
     a floating base.

@@ -40,6 +40,11 @@ def own_order(model: Model, convention: Convention) -> list[int]:
                 f"joint_names: fixed joints of {model.name!r} stand where the order of {convention.name} depends on "
                 "whether its importer merges them; wanted the names in that order"
             )
+    elif tree.format == "sdf" and convention.order == "alphabetical":
+        raise ArgumentError(
+            f"joint_names: the order that {convention.name} gives joints of SDF is not known; wanted the names in that "
+            "order"
+        )
     else:
         by_name = convention.order == "alphabetical" and tree.format == "urdf"
         order = _depth_first(tree, _names(tree, model) if by_name else None)

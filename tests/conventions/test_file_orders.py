@@ -99,6 +99,41 @@ def test_orders_of_random_robots(library, tmp_path):
         assert rd.converter(model, library).joint_names == wanted
 
 
+_SDF_INERTIAL = "<inertial><mass>1</mass><inertia><ixx>1</ixx><iyy>1</iyy><izz>1</izz></inertia></inertial>"
+
+
+def random_sdf(seed: int) -> str:
+    """The links and joints of `random_robot` in SDF."""
+    description = rd.read_urdf(random_robot(seed))
+    links = "".join(f'<link name="{each.name}">{_SDF_INERTIAL}</link>' for each in description.links)
+    axis = "<axis><xyz>0 1 0</xyz><limit><lower>-1</lower><upper>1</upper></limit></axis>"
+    joints = "".join(
+        f'<joint name="{each.name}" type="{each.type}"><parent>{each.parent}</parent><child>{each.child}</child>'
+        f"{axis}</joint>"
+        for each in description.joints
+    )
+    return f'<sdf version="1.7"><model name="r">{links}{joints}</model></sdf>'
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_orders_of_sdf(tmp_path):
+    plants = pytest.importorskip("pydrake.multibody.plant", reason="Drake is not installed")
+    from pydrake.multibody.parsing import Parser
+
+    for seed in range(20):
+        print(f"seed {seed}")
+        text = random_sdf(seed)
+        plant = plants.MultibodyPlant(0.0)
+        Parser(plant).AddModelsFromString(text, "sdf")
+        plant.Finalize()
+        joints = [plant.get_joint(index) for index in plant.GetJointIndices()]
+        moving = sorted((each for each in joints if each.num_velocities() == 1), key=lambda each: each.velocity_start())
+        found = rd.converter(rd.load_sdf(text, base="fixed"), "drake").joint_names
+        assert found == tuple(each.name() for each in moving)
+    with pytest.raises(rd.ArgumentError, match="the order that pinocchio gives joints of SDF is not known"):
+        rd.converter(rd.load_sdf(text), "pinocchio")
+
+
 def test_forces_where_fixed_joints_stand_between():
     pin = pytest.importorskip("pinocchio")
     text = robot(
