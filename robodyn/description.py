@@ -162,6 +162,24 @@ class RobotDescription:
         return next(link.name for link in self.links if link.name not in children)
 
 
+@dataclass(frozen=True, slots=True)
+class FileTree:
+    """Joints as a file has them, fixed ones too: what a model no longer shows, and what the orders of other libraries
+    depend on.
+
+    `format`: "urdf", "sdf", or one whose order every library keeps: "mjcf", "pinocchio". `names` and `types` of the
+    joints in the file's order. `carriers`: of each joint, the place of the joint that carries its parent link, -1 for
+    the root. `joints`: of each body of the model, the place of its joint, -1 for one that no file has, such as that of
+    a floating base.
+    """
+
+    format: str
+    names: tuple[str, ...]
+    types: tuple[str, ...]
+    carriers: tuple[int, ...]
+    joints: tuple[int, ...]
+
+
 def rotation_from_rpy(roll: float, pitch: float, yaw: float) -> Rotation:
     """Rotation Rz(yaw) Ry(pitch) Rx(roll) of URDF's fixed-axis roll, pitch, yaw (radians)."""
     cr, sr, cp, sp, cy, sy = (

@@ -17,7 +17,7 @@ from robodyn.algorithms.tangent import apart_by, moved_by
 from robodyn.arguments import Array, batch_shape, broadcast_leading, integer, real_array, rows_named
 from robodyn.builders.findings import Report
 from robodyn.cached import Quicker, cached_property, stood_in_for
-from robodyn.description import Finding
+from robodyn.description import FileTree, Finding
 from robodyn.editing.methods import Edits
 from robodyn.errors import ArgumentError
 from robodyn.joints import CODE, KINDS, JointKind, unit_quaternion
@@ -84,6 +84,9 @@ class Model(Edits):
     | `link_parent` | link that each hangs on by a joint, fixed or not; -1 for none, None where not known | (L,) |
     | `link_inertia` | as `inertia`, of links in their frames; None where only bodies' are known | (L, 10) as above |
     | `gravity` | acceleration of free fall in world coordinates | (3,) m/s^2 |
+
+    `report` is what loading found, `file_tree` the joints of the file (`robodyn.description.FileTree`), None for a
+    model of no file: neither has a part in the answers of queries.
     """
 
     name: str
@@ -114,6 +117,7 @@ class Model(Edits):
     body_names: Sequence[str]
     link_names: Sequence[str]
     report: Report | tuple[Finding, ...] = field(default=Report())
+    file_tree: FileTree | None = None
     link_parent: Indices | None = None
     link_joints: Sequence[str] | None = None
     """Name of the joint, fixed or not, by which each link hangs on another, "" for none; None where not known."""
@@ -156,7 +160,7 @@ class Model(Edits):
         state = hashlib.blake2b(digest_size=16)
         for f in fields(self):
             value = getattr(self, f.name)
-            if f.name == "report":
+            if f.name in ("report", "file_tree"):
                 continue
             state.update(f.name.encode())
             state.update(value.tobytes() if isinstance(value, np.ndarray) else repr(_plain(value)).encode())

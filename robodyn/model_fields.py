@@ -12,7 +12,7 @@ import numpy as np
 from robodyn import exact
 from robodyn.arguments import Array, as_array
 from robodyn.builders.findings import Report
-from robodyn.description import Finding
+from robodyn.description import FileTree, Finding
 from robodyn.errors import ArgumentError
 from robodyn.joints import KINDS
 from robodyn.messages import brief
@@ -125,6 +125,9 @@ def checked_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     if name is None:
         raise ArgumentError(f"name: got {brief(given['name'])}; wanted a text")
     found: dict[str, Any] = {"name": name, "report": _findings(given["report"])}
+    found["file_tree"] = tree = given.get("file_tree")
+    if tree is not None and not _is_sound(tree):
+        raise ArgumentError(f"file_tree: got {brief(tree)}; wanted a robodyn.description.FileTree or None")
     found["link_names"] = _names("link_names", given["link_names"], None, "")
     parent = as_array("parent", given["parent"], "wanted a one-dimensional array of integers")
     sizes = {"n_bodies": parent.shape[0] if parent.ndim == 1 else 0, "n_links": len(found["link_names"])}
@@ -258,6 +261,19 @@ def _numbered_or_texts(value: Any) -> Sequence[str] | None:
         return given
     names = tuple(text for text in map(exact.text_or_none, given) if text is not None)
     return names if len(names) == len(given) else None
+
+
+def _is_sound(tree: Any) -> bool:
+    if type(tree) is not FileTree:
+        return False
+    columns = ((tree.names, str), (tree.types, str), (tree.carriers, int), (tree.joints, int))
+    count = len(tree.names) if type(tree.names) is tuple else 0
+    return (
+        type(tree.format) is str
+        and all(type(each) is tuple and set(map(type, each)) <= {kind} for each, kind in columns)
+        and len(tree.types) == len(tree.carriers) == count
+        and all(-1 <= j < count for places in (tree.carriers, tree.joints) for j in places)
+    )
 
 
 def _findings(value: Any) -> Report:

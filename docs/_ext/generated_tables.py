@@ -15,7 +15,7 @@ from sphinx.util.docutils import SphinxDirective
 
 import robodyn
 from robodyn import archives, errors, sweeps
-from robodyn.builders import elements, sdf_values, sources, urdf
+from robodyn.builders import elements, mjcf_files, sdf_values, sources, urdf
 from robodyn.builders.findings import FINDINGS, SEVERITIES
 from robodyn.cli import state_files as cli_state_files
 from robodyn.engines.options import ENGINE_NAMES
@@ -124,6 +124,10 @@ def error_classes() -> list[Row]:
     return rows
 
 
+def _of_mjcf() -> str:
+    return f"{mjcf_files.MOST_FILES:,}; {mjcf_files.MOST_ASSET_BYTES // 2**30} GiB"
+
+
 def reading_limits() -> list[Row]:
     """Bounds on what is read."""
     return [
@@ -131,7 +135,8 @@ def reading_limits() -> list[Row]:
         ("size of a file", f"{sources.MAX_BYTES // 2**20} MiB"),
         ("links, and joints, of a robot", f"{urdf.MAX_LINKS:,}"),
         ("elements in a file", f"{elements.MAX_ELEMENTS:,}"),
-        ("depth of nested elements", f"{elements.MAX_DEPTH}"),
+        ("depth of nested elements", f"{elements.MAX_DEPTH}; in MJCF {mjcf_files.MAX_DEPTH}"),
+        ("XML files of a MJCF, and bytes of all other files that it names", _of_mjcf()),
         ("numbers of a file of states, unpacked (`robodyn id --states`)", f"{cli_state_files.MAX_BYTES // 2**30} GiB"),
         ("what is compressed in a file of states or a rollout, unpacked", f"{archives.MOST_UNPACKED // 2**20} MiB"),
         ("a line of a .csv file of states", f"{cli_state_files.LONGEST_LINE:,} characters"),

@@ -21,7 +21,7 @@ from robodyn.builders.check_joints import Coupling, Mimics
 from robodyn.builders.checks import MIMIC, check_and_resolve
 from robodyn.builders.findings import Notes
 from robodyn.builders.link_inertias import of_bodies, of_links
-from robodyn.description import Finding, Joint, RobotDescription
+from robodyn.description import FileTree, Finding, Joint, RobotDescription
 from robodyn.errors import ArgumentError
 from robodyn.joints import CODE, KINDS
 from robodyn.messages import quoted
@@ -110,7 +110,7 @@ def compose(second: Transform, first: Transform) -> Transform:
     return first if second is IDENTITY else second.after(first)
 
 
-def _unused(name: str, taken: set[str]) -> str:
+def unused_name(name: str, taken: set[str]) -> str:
     """`name`, after as many underscores as it takes to be none of the names `taken`, to which it is added."""
     while name in taken:
         name = f"_{name}"
@@ -147,7 +147,7 @@ def _merge_fixed(
     joint_names, body_names = ({part.name for part in parts} for parts in (description.joints, description.links))
     movers: list[_Mover] = []
     if base == "floating":
-        name = _unused("root_joint", joint_names)
+        name = unused_name("root_joint", joint_names)
         movers.append(_Mover(None, name, root, "floating", -1, IDENTITY, (-1, 0)))
     placed: dict[str, tuple[int, Transform]] = {root: (len(movers) - 1, IDENTITY)}
     queue = [root]
@@ -160,9 +160,9 @@ def _merge_fixed(
             X = compose(pose_transform(joint.origin), X_link)
             mover = body
             for part, (suffix, kind, step) in enumerate(rows):
-                name = _unused(joint.name + suffix, joint_names) if suffix else joint.name
+                name = unused_name(joint.name + suffix, joint_names) if suffix else joint.name
                 last = part == len(rows) - 1
-                body_name = joint.child if last else _unused(joint.name + suffix, body_names)
+                body_name = joint.child if last else unused_name(joint.name + suffix, body_names)
                 movers.append(_Mover(joint, name, body_name, kind, mover, compose(step, X), (number, part)))
                 mover, X = len(movers) - 1, IDENTITY
             placed[joint.child] = (mover, compose(to_child, X))
@@ -230,7 +230,20 @@ def _arrays(
         body_names=tuple(mover.body for mover in sorted_movers),
         link_names=tuple(link.name for link in description.links),
         report=report,
+        file_tree=_file_tree(description, sorted_movers),
         **columns,
+    )
+
+
+def _file_tree(description: RobotDescription, movers: Sequence[_Mover]) -> FileTree:
+    joints = description.joints
+    carrier = {joint.child: number for number, joint in enumerate(joints)}
+    return FileTree(
+        "urdf",
+        tuple(joint.name for joint in joints),
+        tuple(joint.type for joint in joints),
+        tuple(carrier.get(joint.parent, -1) for joint in joints),
+        tuple(mover.file_order[0] for mover in movers),
     )
 
 

@@ -47,22 +47,24 @@ class Element:
 
 def parse_xml(
     data: bytes,
-    root: str | tuple[str, ...],
+    root: str | None,
     opaque: frozenset[str],
     take: Callable[[Element], None],
     texts: bool = False,
+    depth: int = MAX_DEPTH,
 ) -> Element:
-    """Parse an XML document whose root element must have the tag `root`, or one of several, and return that element.
+    """Parse an XML document whose root element must have the tag `root`, or any where that is None, and return that
+    element.
 
     Each child of the root is given to `take` as soon as it is complete, and not kept, so that memory does not hold
     the whole tree. Elements with a tag in `opaque` come without their contents; texts are kept where `texts` asks for
-    them. Raises LoadError for what is no
-    well-formed XML, holds a DTD or entities, has another root, or exceeds `MAX_DEPTH` or `MAX_ELEMENTS`.
+    them. Raises LoadError for what is no well-formed XML, holds a DTD or entities, has another root, is nested deeper
+    than `depth`, or exceeds `MAX_ELEMENTS`.
     """
     # One read for all of it: expat takes quadratic time over a long token that comes in pieces.
     parser = _Reader(bufsize=len(data) + 1, forbid_dtd=True)
     parser.setContentHandler(_Texts(parser.note_text))
-    parser.prepare((root,) if isinstance(root, str) else root, opaque, take, texts)
+    parser.prepare(root, opaque, take, texts, depth)
     source = InputSource()
     source.setByteStream(io.BytesIO(data))
     try:
@@ -100,11 +102,12 @@ class _Reader(DefusedExpatParser):  # type: ignore[misc]
     root to the current one."""
 
     def prepare(
-        self, tags: tuple[str, ...], opaque: frozenset[str], take: Callable[[Element], None], texts: bool
+        self, tag: str | None, opaque: frozenset[str], take: Callable[[Element], None], texts: bool, depth: int
     ) -> None:
         """Start anew: see `parse_xml` for the arguments."""
         self.root: Element | None = None
-        self._tags = tags
+        self._tag = tag
+        self._depth = depth
         self._opaque = opaque
         self._take = take
         self._texts = texts
@@ -115,8 +118,8 @@ class _Reader(DefusedExpatParser):  # type: ignore[misc]
     def start_element(self, name: str, attributes: dict[str, str]) -> None:
         """Open an element, or count it where it lies in an opaque one."""
         stack = self._open
-        if len(stack) + self._skipped >= MAX_DEPTH:
-            raise LoadError(f"line {self.getLineNumber()}: elements are nested more than {MAX_DEPTH} deep")
+        if len(stack) + self._skipped >= self._depth:
+            raise LoadError(f"line {self.getLineNumber()}: elements are nested more than {self._depth} deep")
         self._count += 1
         if self._count > MAX_ELEMENTS:
             raise LoadError(f"the file holds more than {MAX_ELEMENTS} elements, the most that are read")
@@ -125,9 +128,8 @@ class _Reader(DefusedExpatParser):  # type: ignore[misc]
             return
         element = Element(name, attributes, self.getLineNumber())
         if self.root is None:
-            if name not in self._tags:
-                wanted = " or ".join(map(quoted, self._tags))
-                raise LoadError(f"not a robot file: the root element is {quoted(name)}, not {wanted}")
+            if self._tag is not None and name != self._tag:
+                raise LoadError(f"not a robot file: the root element is {quoted(name)}, not {quoted(self._tag)}")
             self.root = element
         stack.append(element)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from importlib import import_module
 from inspect import signature
@@ -10,24 +9,24 @@ from pathlib import Path
 from typing import Any
 
 from robodyn import exact
-from robodyn.builders.foreign import foreign
-from robodyn.builders.sources import is_xml_text, read_source, readable
+from robodyn.builders.mjcf_files import is_binary
+from robodyn.builders.sources import path_of, read_source, readable
 from robodyn.errors import ArgumentError, LoadError
 from robodyn.messages import quoted
 from robodyn.model import Model
 
-_ROOT = re.compile(rb"<([A-Za-z_][\w.:-]*)[\s/>]")
-_COMMENT = re.compile(rb"<!--.*?-->|<\?.*?\?>", re.DOTALL)
+_TAG = re.compile(rb"<([A-Za-z_][\w.:-]*+)[\s/>]")
+_SKIPPED = ((b"<!--", b"-->"), (b"<?", b"?>"))
 
 
-def load(source: Any, **options: Any) -> Model:
+def load(source: Any, /, **options: Any) -> Model:
     """Load a robot, whatever it is written in.
 
     Args:
-        source: a path, XML text, bytes or an open file of URDF, MJCF or SDF, told apart by their root elements; a path
-            of what `Model.save` wrote (.npz); a `mujoco.MjModel` or `MjSpec`; a `pinocchio.Model`; a robot object of
-            urdfpy, urchin or yourdfpy; or a `robodyn.Model`, which is returned as it is. Never xacro, which can read
-            the machine: see `load_xacro`.
+        source: a path, XML text, bytes or an open file of URDF, MJCF or SDF, told apart by their root elements, or a
+            .mjb; a path of what `Model.save` wrote (.npz); a `mujoco.MjModel` or `MjSpec`; a `pinocchio.Model`; a robot
+            object of urdfpy, urchin or yourdfpy; or a `robodyn.Model`, which is returned as it is. Never xacro, which
+            can read the machine: see `load_xacro`.
         options: those of the function that reads it: `load_urdf`, `load_mjcf`, `load_sdf` or `from_pinocchio`.
 
     Raises:
@@ -44,12 +43,9 @@ def load(source: Any, **options: Any) -> Model:
         return _by("load_mjcf", source, options)
     if home == "pinocchio":
         return _by("from_pinocchio", source, options)
-    text = exact.text_or_none(source)
-    named = exact.is_a(source, os.PathLike) or (text is not None and not is_xml_text(text))
-    if named:
-        with foreign("the path"):
-            path = exact.text(os.fsdecode(source if text is None else text))
-            suffixes = Path(path).suffixes[-2:]
+    path = path_of(source)
+    if path is not None:
+        suffixes = [each.lower() for each in Path(path).suffixes[-2:]]
         if ".xacro" in suffixes:
             raise LoadError(
                 f"the file {quoted(path)} is xacro, which can read the machine and is never run by load; "
@@ -65,7 +61,8 @@ def load(source: Any, **options: Any) -> Model:
     data = read_source(source)
     reader = {"mujoco": "load_mjcf", "sdf": "load_sdf"}.get(_root(data), "load_urdf")
     # A file is read again by its reader, which may want what is beside it; what was open is at its end.
-    return _by(reader, source if named or text is not None else data, options)
+    again = data if path is None and not exact.is_a(source, str) else source
+    return _by("load_mjcf" if is_binary(data) else reader, again, options)
 
 
 _READERS = {
@@ -106,5 +103,13 @@ def _root(data: bytes) -> str:
     """The root element of an XML document, "" where none is seen: who reads it says what is wrong."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         data = data.decode("utf-16", errors="ignore").encode("utf-8", errors="ignore")
-    found = _ROOT.search(_COMMENT.sub(b"", data[:1_000_000]))
-    return found[1].decode("utf-8", errors="replace") if found else ""
+    at = 0
+    while (at := data.find(b"<", at)) >= 0:
+        end = next((end for begin, end in _SKIPPED if data.startswith(begin, at)), None)
+        if end is None:
+            if found := _TAG.match(data, at):
+                return found[1].decode("utf-8", errors="replace")
+            at += 1
+        elif (at := data.find(end, at + 2)) < 0:
+            return ""
+    return ""

@@ -83,12 +83,28 @@ _CODES: dict[str, tuple[Severity, str]] = {
         "warning",
         "a free joint has armature: MuJoCo's accelerations of free bodies are others, and so is its force",
     ),
+    "mjcf-free-friction": (
+        "warning",
+        "a free joint has friction: MuJoCo's acts along the world's axes, the model's along the body's",
+    ),
+    "mjcf-actuator-coefficient": (
+        "warning",
+        "armature or damping of an actuator that turns no joint by itself, but a tendon or a body, has no part",
+    ),
     "mjcf-gravity-compensation": ("warning", "MuJoCo holds a body against gravity; the model does not"),
     "mjcf-tendon": ("warning", "tendons have no part in the model"),
     "mjcf-flex": ("warning", "deformable bodies have no part in the model"),
-    "mjcf-actuator": ("info", "actuators have no part in the model but for armature of those that turn joints"),
+    "mjcf-actuator": (
+        "info",
+        "actuators have no part in the model but for armature and damping of those that turn joints",
+    ),
     "mjcf-mocap": ("info", "mocap bodies are fixed to the world"),
     "mjcf-fluid": ("warning", "forces of a medium are no part of the model"),
+    # Found while a `pinocchio.Model` is read.
+    "friction-uneven": (
+        "warning",
+        "Coulomb friction differs in the two directions; that of positive velocities is used",
+    ),
     # Found while SDF is read.
     "sdf-loop": ("warning", "a joint closes a loop, or is a gearbox; the tree moves without it"),
     "sdf-constraint": ("warning", "what holds bodies beyond joints has no part in the model"),

@@ -7,17 +7,18 @@ reported, never dropped in silence.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
 
+from robodyn import exact
 from robodyn.arguments import Array, flag, one_of
-from robodyn.builders.assemble import assemble
+from robodyn.builders.assemble import assemble, unused_name
 from robodyn.builders.checks import check_and_resolve
+from robodyn.builders.coefficients import finite_gravity, with_coefficients
 from robodyn.builders.findings import Notes, Report
 from robodyn.builders.foreign import foreign
-from robodyn.builders.mjcf_files import checked_text, file_of
+from robodyn.builders.mjcf_files import contents, is_binary, self_contained
 from robodyn.description import UNLIMITED, Inertial, Joint, Limits, Link, Mimic, Pose, RobotDescription, Rotation
 from robodyn.errors import LoadError, RobodynError, UnavailableError
 from robodyn.messages import quoted
@@ -27,9 +28,13 @@ EQUALITY = ("report", "mimic")
 """What becomes of equalities between joints."""
 _TYPES = ("floating", "spherical", "prismatic", "revolute")
 """Ours of mjJNT_FREE, mjJNT_BALL, mjJNT_SLIDE and mjJNT_HINGE."""
+_NV, _NQ = (6, 3, 1, 1), (7, 4, 1, 1)
+"""Their numbers of velocities and coordinates."""
+_UNIT = 1e-6
+"""How far a length may be from 1."""
 _JOINT_EQUALITY = 2
 _EQUALITIES = ("connect", "weld", "joint", "tendon", "flex", "distance")
-_GRAVITY_OFF = 1 << 7
+_CONSTRAINT_OFF, _EQUALITY_OFF, _GRAVITY_OFF = 1 << 0, 1 << 1, 1 << 7
 _JOINT_TRANSMISSIONS = (0, 1)
 
 
@@ -63,7 +68,8 @@ def load_mjcf(source: Any, equality: str = "report", strict: bool = True) -> Mod
         reader = _Reader(mujoco, compiled, equality == "mimic")
         description = reader.description()
     checked, mimics = check_and_resolve(description, mimic="follow", strict=strict)
-    return reader.with_coefficients(assemble(checked, mimics, "fixed", reader.gravity))
+    model = assemble(checked, mimics, "fixed", reader.gravity)
+    return with_coefficients(model, reader.coefficients(model), "mjcf", strict)
 
 
 def _mujoco() -> Any:
@@ -82,15 +88,15 @@ def _compiled(mujoco: Any, source: Any) -> Any:
     Raises:
         LoadError: MuJoCo refuses it.
     """
-    if isinstance(source, mujoco.MjModel):
+    if exact.is_a(source, mujoco.MjModel):
         return source
     try:
-        if isinstance(source, mujoco.MjSpec):
+        if exact.is_a(source, mujoco.MjSpec):
             return source.copy().compile()
-        path = file_of(source)
-        if path is None:
-            return mujoco.MjModel.from_xml_string(checked_text(source))
-        return (mujoco.MjModel.from_binary_path if path.suffix == ".mjb" else mujoco.MjModel.from_xml_path)(str(path))
+        data, path = contents(source)
+        if is_binary(data):
+            return mujoco.MjModel.from_binary_path("model.mjb", {"model.mjb": data})
+        return mujoco.MjModel.from_xml_string(*self_contained(data, path))
     except RobodynError:
         raise
     except (ValueError, TypeError, mujoco.FatalError) as error:
@@ -103,20 +109,24 @@ class _Reader:
     def __init__(self, mujoco: Any, m: Any, mimic: bool) -> None:
         self._mujoco, self._m, self._mimic, self._notes = mujoco, m, mimic, Notes()
         off = int(m.opt.disableflags) & _GRAVITY_OFF
-        self.gravity = np.zeros(3) if off else np.array(m.opt.gravity, dtype=np.float64)
-        self._taken: set[str] = set()
-        self._bodies = [self._name("body", b) for b in range(int(m.nbody))]
-        self._taken = set()
-        self._joints = [self._name("joint", j) for j in range(int(m.njnt))]
+        self.gravity = np.zeros(3) if off else finite_gravity(np.array(m.opt.gravity, dtype=np.float64))
+        _require_consistent(m)
+        objects = mujoco.mjtObj
+        self._bodies = self._names("body", objects.mjOBJ_BODY, int(m.nbody))
+        self._joints = self._names("joint", objects.mjOBJ_JOINT, int(m.njnt))
+        self._body_names, self._joint_names = set(self._bodies), set(self._joints)
+        self._off = int(m.opt.disableflags) & (_CONSTRAINT_OFF | _EQUALITY_OFF)
+        self._equalities = self._followed_equalities() if mimic else {}
+        self._coefficients = self._of_dofs()
 
-    def _name(self, kind: str, number: int) -> str:
-        """Of a body or a joint; MuJoCo's are unique, those made up step aside."""
-        enum = {"body": self._mujoco.mjtObj.mjOBJ_BODY, "joint": self._mujoco.mjtObj.mjOBJ_JOINT}[kind]
-        name = self._mujoco.mj_id2name(self._m, enum, number) or f"{kind}_{number}"
-        while name in self._taken:
-            name = f"_{name}"
-        self._taken.add(name)
-        return name
+    def _names(self, kind: str, enum: Any, n: int) -> list[str]:
+        """Of bodies or joints; MuJoCo's are unique, those made up step aside."""
+        given = [self._mujoco.mj_id2name(self._m, enum, number) for number in range(n)]
+        taken = set(given)
+        return [
+            name if name and name.strip() else unused_name(f"{kind}_{number}", taken)
+            for number, name in enumerate(given)
+        ]
 
     def description(self) -> RobotDescription:
         """Bodies as links, joints as joints."""
@@ -152,32 +162,20 @@ class _Reader:
         own = range(int(m.body_jntadr[b]), int(m.body_jntadr[b]) + int(m.body_jntnum[b]))
         placed = Pose(_three(m.body_pos[b]), _rotation(m.body_quat[b]))
         if not own:
-            return [Joint(self._between(f"{child}_fixed"), "fixed", parent, child, placed)]
+            return [Joint(unused_name(f"{child}_fixed", self._joint_names), "fixed", parent, child, placed)]
         made, at = [], np.zeros(3)
         for k, j in enumerate(own):
             kind = _TYPES[int(m.jnt_type[j])]
             anchor = np.zeros(3) if kind == "floating" else np.array(m.jnt_pos[j])
             last = k == len(own) - 1 and not anchor.any()
-            after = child if last else self._link_between(f"{child}/{k}")
+            after = child if last else unused_name(f"{child}/{k}", self._body_names)
             origin = _moved(placed, anchor - at) if kind != "floating" else Pose()
             made.append(self._joint(j, kind, parent, after, origin))
             parent, placed, at = after, Pose(), anchor
         if at.any():
-            made.append(Joint(self._between(f"{child}_fixed"), "fixed", parent, child, Pose(_three(-at))))
+            name = unused_name(f"{child}_fixed", self._joint_names)
+            made.append(Joint(name, "fixed", parent, child, Pose(_three(-at))))
         return made
-
-    def _between(self, name: str) -> str:
-        """A joint's name that no other has."""
-        while name in self._joints:
-            name = f"_{name}"
-        self._joints.append(name)
-        return name
-
-    def _link_between(self, name: str) -> str:
-        while name in self._bodies:
-            name = f"_{name}"
-        self._bodies.append(name)
-        return name
 
     def _joint(self, j: int, kind: str, parent: str, child: str, origin: Pose) -> Joint:
         m, q = self._m, int(self._m.jnt_qposadr[j])
@@ -195,23 +193,33 @@ class _Reader:
 
     def _followed(self, j: int) -> Mimic | None:
         """What a joint follows by an equality, where that was asked for."""
-        m = self._m
-        for e in range(int(m.neq)) if self._mimic else ():
-            if self._is_linear(e) and int(m.eq_obj1id[e]) == j:
-                leader, a = int(m.eq_obj2id[e]), m.eq_data[e]
-                zero, its_zero = (float(m.qpos0[int(m.jnt_qposadr[each])]) for each in (j, leader))
-                return Mimic(self._joints[leader], float(a[1]), zero + float(a[0]) - float(a[1]) * its_zero)
-        return None
+        m, e = self._m, self._equalities.get(j)
+        if e is None:
+            return None
+        leader, a = int(m.eq_obj2id[e]), m.eq_data[e]
+        zero, its_zero = (float(m.qpos0[int(m.jnt_qposadr[each])]) for each in (j, leader))
+        return Mimic(self._joints[leader], float(a[1]), zero + float(a[0]) - float(a[1]) * its_zero)
+
+    def _followed_equalities(self) -> dict[int, int]:
+        """Of each joint that follows another, the equality: the first, where there are more."""
+        found: dict[int, int] = {}
+        for e in range(int(self._m.neq)):
+            if self._is_linear(e):
+                found.setdefault(int(self._m.eq_obj1id[e]), e)
+        return found
 
     def _is_linear(self, e: int) -> bool:
         """Whether an equality makes one joint a linear function of another."""
         m = self._m
         return (
             int(m.eq_type[e]) == _JOINT_EQUALITY
-            and bool(m.eq_active0[e])
+            and self._is_active(e)
             and int(m.eq_obj2id[e]) >= 0
             and not np.any(m.eq_data[e][2:5])
         )
+
+    def _is_active(self, e: int) -> bool:
+        return bool(self._m.eq_active0[e]) and not self._off
 
     # What is said of the rest.
 
@@ -222,28 +230,38 @@ class _Reader:
 
     def _report_equalities(self) -> None:
         m, notes = self._m, self._notes
+        followed = set(self._equalities.values())
         for e in range(int(m.neq)):
-            followed = self._mimic and self._is_linear(e)
-            if m.eq_active0[e] and not followed:
+            if self._is_active(e) and e not in followed:
                 kind = int(m.eq_type[e])
                 what = _EQUALITIES[kind] if kind < len(_EQUALITIES) else str(kind)
-                hint = "; equality='mimic' follows it" if self._is_linear(e) else ""
+                hint = ""
+                if self._is_linear(e):
+                    hint = "; its joint follows another one already" if self._mimic else "; equality='mimic' follows it"
                 message = f"a constraint ({what}) that the tree does not have{hint}"
                 notes.gather("mjcf-equality", f"equality {e}", message)
 
     def _report_passive_forces(self) -> None:
         m, notes = self._m, self._notes
+        uneven = {
+            int(m.actuator_trnid[a][0])
+            for a in range(int(m.nu))
+            if self._turns_a_joint(a) and np.any(_more(m, "actuator_dampingpoly", a))
+        }
         for j in range(int(m.njnt)):
             at = f"joint {quoted(self._joints[j])}"
-            v = slice(int(m.jnt_dofadr[j]), int(m.jnt_dofadr[j]) + (6, 3, 1, 1)[int(m.jnt_type[j])])
+            v = self._dofs_of(j)
             if m.jnt_stiffness[j] or np.any(_more(m, "jnt_stiffnesspoly", j)):
                 notes.gather("mjcf-spring", at, "a spring; give its force as tau")
-            if np.any(_more(m, "dof_dampingpoly", v)):
+            if np.any(_more(m, "dof_dampingpoly", v)) or j in uneven:
                 message = "damping that is no linear function of the velocity; give its force as tau"
                 notes.gather("mjcf-damping", at, message)
-            if int(m.jnt_type[j]) == 0 and np.any(m.dof_armature[v]):
+            if int(m.jnt_type[j]) == 0 and np.any(self._coefficients["armature"][v]):
                 message = "armature of a free joint, which MuJoCo takes times accelerations in the world: it adds w x v"
                 notes.gather("mjcf-free-armature", at, message)
+            if int(m.jnt_type[j]) == 0 and np.any(self._coefficients["friction"][v]):
+                message = "friction of a free joint, which MuJoCo takes along the world's axes; here the body's"
+                notes.gather("mjcf-free-friction", at, message)
         for b in range(int(m.nbody)):
             if m.body_gravcomp[b]:
                 at = f"body {quoted(self._bodies[b])}"
@@ -259,28 +277,42 @@ class _Reader:
         if m.nu:
             message = "actuators: the model takes generalised forces"
             notes.add("mjcf-actuator", "actuators", f"{int(m.nu)} of them; {message}")
+        for a in range(int(m.nu)):
+            more = ("actuator_armature", "actuator_damping", "actuator_dampingpoly")
+            if not self._turns_a_joint(a) and any(np.any(_more(m, name, a)) for name in more):
+                message = "armature or damping of an actuator that turns no joint by itself has no part"
+                notes.gather("mjcf-actuator-coefficient", f"actuator {a}", message)
         if m.nmocap:
             message = "bodies that are moved from outside stand still"
             notes.add("mjcf-mocap", "mocap bodies", f"{int(m.nmocap)} of them; {message}")
         if m.opt.density or m.opt.viscosity or np.any(m.opt.wind):
             notes.add("mjcf-fluid", "option", "a medium with density or viscosity has no part")
 
-    def with_coefficients(self, model: Model) -> Model:
-        """Armature, damping and friction of every degree of freedom, those of actuators with them."""
-        m = self._m
-        armature = np.array(m.dof_armature, dtype=np.float64)
-        for a in range(int(m.nu)):
-            rotor = float(m.actuator_armature[a]) if hasattr(m, "actuator_armature") else 0.0
-            if rotor and int(m.actuator_trntype[a]) in _JOINT_TRANSMISSIONS:
-                start = int(m.jnt_dofadr[int(m.actuator_trnid[a][0])])
-                gear = np.array(m.actuator_gear[a])
-                n = (6, 3, 1, 1)[int(m.jnt_type[int(m.actuator_trnid[a][0])])]
-                armature[start : start + n] += gear[:n] ** 2 * rotor
+    def coefficients(self, model: Model) -> dict[str, Array]:
+        """Armature, damping and friction (nv_tree,) of every degree of freedom of the model."""
         order = self._dofs(model)
-        damping, friction = (np.array(each, dtype=np.float64) for each in (_first(m.dof_damping), m.dof_frictionloss))
-        return dataclasses.replace(
-            model, tree_armature=armature[order], tree_damping=damping[order], tree_friction=friction[order]
+        return {name: values[order] for name, values in self._coefficients.items()}
+
+    def _of_dofs(self) -> dict[str, Array]:
+        """The same in MuJoCo's order, those of actuators with them: all degrees of freedom of a joint feel theirs by
+        the first number of the gear."""
+        m = self._m
+        armature, damping, friction = (
+            np.array(each, dtype=np.float64) for each in (m.dof_armature, _first(m.dof_damping), m.dof_frictionloss)
         )
+        for a in range(int(m.nu)):
+            if self._turns_a_joint(a):
+                own, ratio = self._dofs_of(int(m.actuator_trnid[a][0])), float(m.actuator_gear[a][0]) ** 2
+                armature[own] += ratio * float(_more(m, "actuator_armature", a))
+                damping[own] += ratio * float(_more(m, "actuator_damping", a))
+        return {"armature": armature, "damping": damping, "friction": friction}
+
+    def _turns_a_joint(self, a: int) -> bool:
+        return int(self._m.actuator_trntype[a]) in _JOINT_TRANSMISSIONS
+
+    def _dofs_of(self, j: int) -> slice:
+        start = int(self._m.jnt_dofadr[j])
+        return slice(start, start + _NV[int(self._m.jnt_type[j])])
 
     def _dofs(self, model: Model) -> Array:
         """(nv_tree,) MuJoCo's degrees of freedom in our order."""
@@ -288,6 +320,57 @@ class _Reader:
         sizes = np.diff([*model.v_start.tolist(), model.nv_tree])
         places = [starts[name] + np.arange(n) for name, n in zip(model.joint_names, sizes, strict=True)]
         return np.concatenate([np.empty(0, np.intp), *places]).astype(np.intp)
+
+
+def _require_consistent(m: Any) -> None:
+    """Raise where a mjModel was changed so that joints and bodies contradict each other.
+
+    Raises:
+        LoadError: names the field.
+    """
+    types, bodies = np.array(m.jnt_type), np.arange(int(m.nbody))
+    if ((types < 0) | (types >= len(_TYPES))).any():
+        raise LoadError(f"the mjModel: jnt_type is {types.tolist()}; wanted numbers from 0 to {len(_TYPES) - 1}")
+    ends = {letter: np.cumsum([0, *np.array(sizes)[types]]) for letter, sizes in (("v", _NV), ("q", _NQ))}
+    count = np.array(m.body_jntnum)
+    before = np.cumsum(count) - count
+    for name, wanted in (
+        ("jnt_dofadr", ends["v"][:-1]),
+        ("jnt_qposadr", ends["q"][:-1]),
+        ("nv", ends["v"][-1]),
+        ("nq", ends["q"][-1]),
+        ("njnt", count.sum()),
+        ("body_jntadr", np.where(count > 0, before, -1)),
+        ("jnt_bodyid", np.repeat(bodies, np.maximum(count, 0))),
+    ):
+        if not np.array_equal(np.array(getattr(m, name)), wanted):
+            raise LoadError(f"the mjModel: {name} contradicts the types and numbers of its joints, as after an edit")
+    parents = np.array(m.body_parentid)
+    if (parents[1:] >= bodies[1:]).any() or (parents < 0).any():
+        raise LoadError("the mjModel: body_parentid has a body that stands before its parent, as after an edit")
+    if not np.array_equal(np.array(m.dof_parentid), _parents_of_dofs(parents, np.cumsum(count), count, ends["v"])):
+        raise LoadError("the mjModel: dof_parentid contradicts body_parentid, as after an edit")
+    for name, width in (("body_quat", 4), ("body_iquat", 4), ("jnt_axis", 3)):
+        rows = np.array(getattr(m, name)).reshape(-1, width)
+        used = types >= _TYPES.index("prismatic") if name == "jnt_axis" else np.full(len(rows), True)
+        wrong = np.flatnonzero(used & ~(np.abs(np.linalg.norm(rows, axis=1) - 1.0) < _UNIT))
+        if wrong.size:
+            i = int(wrong[0])
+            raise LoadError(
+                f"the mjModel: {name}[{i}] is {rows[i].tolist()}; wanted unit length, as MuJoCo compiles it"
+            )
+
+
+def _parents_of_dofs(parents: Array, after: Array, count: Array, start: Array) -> Array:
+    """(nv,) of each degree of freedom the one before it on the way to the world, -1 for none. `after` is the joint
+    after those of each body, `count` their number; `start` (njnt + 1,) where joints' degrees of freedom begin."""
+    found, last = np.arange(start[-1]) - 1, np.full(len(parents), -1)
+    for b, (parent, end, n) in enumerate(zip(parents.tolist(), after.tolist(), count.tolist(), strict=True)):
+        last[b] = last[parent] if b else -1
+        if n:
+            found[start[end - n]] = last[b]
+            last[b] = start[end] - 1
+    return found
 
 
 def _first(damping: Any) -> Array:

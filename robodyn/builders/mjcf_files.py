@@ -1,91 +1,260 @@
-"""What a MJCF opens: looked at before MuJoCo does, which follows names wherever they lead.
+"""A MJCF with all that it names, as text and bytes: MuJoCo is given these, and opens no file itself.
 
 MuJoCo's parser reads no document types and no entities, but opens included files, submodels, meshes and textures, and
-would wait for a pipe or read a device without end. Here every XML file is read once before, safely and bounded, and
-names that lead to something else than regular files are refused.
+would wait for a pipe or read a device without end. So files are found and read here, where MuJoCo would look for them,
+regular ones alone and bounded; includes are put in their places, and every other name of a file becomes one that stands
+in the dictionary beside the text.
 """
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import quoteattr
 
-from robodyn import exact
 from robodyn.builders.elements import Element, parse_xml
-from robodyn.builders.sources import MAX_BYTES, is_xml_text, read_source
-from robodyn.errors import LoadError
+from robodyn.builders.findings import at_line
+from robodyn.builders.sources import MAX_BYTES, decoded, path_of, read_path, read_source
+from robodyn.errors import ArgumentError, LoadError
+from robodyn.files import LONGEST_PATH, open_regular
 from robodyn.messages import quoted
 
 MOST_FILES = 1000
 """XML files that a model may be made of."""
-_ROOTS = ("mujoco", "mujocoinclude")
-_FOLDERS = ("meshdir", "texturedir", "assetdir")
-_XML = ("include", "model")
-"""Elements whose file is XML."""
+MOST_ASSET_BYTES = 1 << 30
+"""Bytes of meshes, textures and height fields."""
+MAX_DEPTH = 499
+"""Deepest nesting of elements, as in MuJoCo's parser."""
+_MOST_ABOVE = 50
+"""How many files may lead to one."""
+_STRIPPED = ("mesh", "hfield", "skin", "texture")
+"""Elements whose files lose their folders by `strippath`. They are called as their files where they have no name."""
+_FOLDERS = ("assetdir", "meshdir", "texturedir")
+_BINARY = (54321).to_bytes(4, sys.byteorder)
 
 
-def file_of(source: Any) -> Path | None:
-    """The file that a source names, once all that it leads to is looked at; None for what is no name of a file.
+def contents(source: Any) -> tuple[bytes, Path | None]:
+    """The bytes of a source, and the file that they are of, None where it is none.
 
     Raises:
-        LoadError: no regular file, too large, too many or a circle of them, a document type, or not MJCF.
+        LoadError: nothing to read, or too large.
+        ArgumentError: no such kind of source.
     """
-    text = exact.text_or_none(source)
-    if text is None and not exact.is_a(source, os.PathLike):
-        return None
-    if text is not None and is_xml_text(text):
-        return None
-    path = Path(os.fsdecode(source if text is None else text)).absolute()
-    if path.suffix == ".mjb":
-        read_source(path)
-        return path
-    _Look(path.parent).at(path, read_source(path), ())
-    return path
+    path = path_of(source)
+    if path is None:
+        return read_source(source), None
+    return read_path(path), Path(path).absolute()
 
 
-def checked_text(source: Any) -> str:
-    """The MJCF text of a source, once all that it leads to is looked at; raises as `file_of` does."""
-    data = read_source(source)
-    _Look(Path.cwd()).at(None, data, ())
-    return data.decode("utf-8", errors="replace")
+def is_binary(data: bytes) -> bool:
+    """Whether bytes are those of a .mjb, which MuJoCo has compiled."""
+    return data.startswith(_BINARY)
 
 
-class _Look:
-    """A look at the files of one model."""
+def self_contained(data: bytes, path: Path | None) -> tuple[str, dict[str, bytes]]:
+    """MJCF as text, whose files are those of a dictionary of bytes.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._bytes, self._files = folder, 0, 0
+    Raises:
+        LoadError: a file that it names is not there, is no regular file, is too large, or includes itself; there are
+            too many; a document type; not MJCF.
+    """
+    files = _Files()
+    document = _Document(files, Path.cwd() if path is None else path.parent)
+    return document.text(path, data, ()), files.assets
 
-    def at(self, path: Path | None, data: bytes, above: tuple[Path, ...]) -> None:
-        """Read one, and what it names; `above` are those that lead to it."""
-        name = "the text" if path is None else f"the file {quoted(str(path))}"
+
+class _Files:
+    """What all documents of a model have read."""
+
+    def __init__(self) -> None:
+        self.assets: dict[str, bytes] = {}
+        self._keys: dict[str, str] = {}
+        self._bytes, self._count, self._left = 0, 0, MOST_ASSET_BYTES
+
+    def count(self, name: str, data: bytes) -> None:
+        """Note one more file of XML."""
         self._bytes += len(data)
-        self._files += 1
-        if self._bytes > MAX_BYTES or self._files > MOST_FILES:
+        self._count += 1
+        if self._bytes > MAX_BYTES or self._count > MOST_FILES:
             raise LoadError(f"{name} leads to more than {MAX_BYTES} bytes or {MOST_FILES} files, the most that is read")
+
+    def asset(self, path: str) -> str:
+        """The key of a file that is no XML, read when it is first named."""
+        if path not in self._keys:
+            self._keys[path] = self.add(path, self._read(path))
+        return self._keys[path]
+
+    def add(self, path: str, data: bytes) -> str:
+        """The key of new bytes. It has no folder: some versions of MuJoCo drop them."""
+        key = f"{len(self.assets)}_{os.path.basename(path)}"  # noqa: PTH119 - a name alone
+        self.assets[key] = data
+        return key
+
+    def _read(self, path: str) -> bytes:
+        shown = quoted(path, most=LONGEST_PATH)
+        try:
+            with open_regular(path) as file:
+                data = file.read(self._left + 1)
+        except ArgumentError as error:
+            raise LoadError(f"{shown}, which the MJCF names, is no regular file: {error}") from None
+        except OSError as error:
+            raise LoadError(f"{shown}, which the MJCF names, cannot be read: {error.strerror or error}") from None
+        self._left -= len(data)
+        if self._left < 0:
+            raise LoadError(f"the MJCF names files of more than {MOST_ASSET_BYTES} bytes, the most that is read")
+        return data
+
+
+@dataclass
+class _Named:
+    """An element that names a file, and where its own file lies, from which included ones are looked for first."""
+
+    element: Element
+    here: Path | None
+
+
+@dataclass
+class _Document:
+    """One document: a file and those that it includes, which share folders."""
+
+    files: _Files
+    folder: Path
+    included: set[str] = field(default_factory=set)
+    named: list[_Named] = field(default_factory=list)
+    folders: dict[str, str] = field(default_factory=dict)
+    strip: bool = False
+
+    def text(self, path: Path | None, data: bytes, above: tuple[str, ...]) -> str:
+        """The document as text that names nothing but assets; `above` are the files that lead to it."""
+        if path is not None:
+            self.included.add(str(path))
+        root = self._parsed(_name_of(path), data)
+        if root.tag != "mujoco":
+            raise LoadError(f'{_name_of(path)}: not MJCF: the root element is {quoted(root.tag)}, not "mujoco"')
+        own = above if path is None else (*above, str(path))
+        root.children = self._expanded(root.children, None, own)
+        for each in self.named:
+            self._name(each, own)
+        return _written(root)
+
+    def _parsed(self, name: str, data: bytes) -> Element:
+        self.files.count(name, data)
         parts: list[Element] = []
         try:
-            parse_xml(data, _ROOTS, frozenset(), parts.append)
+            root = parse_xml(_without_dashes(decoded(data)), None, frozenset(), parts.append, depth=MAX_DEPTH)
         except LoadError as error:
             raise LoadError(f"{name}: {error}") from None
-        here = self._folder if path is None else path.parent
-        every = [element for part in parts for element in _inside(part)]
-        asides = {each.attributes.get(key) for each in every if each.tag == "compiler" for key in _FOLDERS} - {None}
-        for element in every:
-            if (file := element.attributes.get("file")) is not None:
-                for found in _candidates(file, {self._folder, here}, asides):
-                    self._follow(found, element.tag in _XML, (*above, *(() if path is None else (path,))))
+        root.children = parts
+        return root
 
-    def _follow(self, found: Path, is_xml: bool, above: tuple[Path, ...]) -> None:
-        if not found.is_file():
-            raise LoadError(f"{quoted(str(found))}, which the MJCF names, is no regular file")
-        if not is_xml:
-            return
-        if found.resolve() in {each.resolve() for each in above}:
-            raise LoadError(f"{quoted(str(found))} includes itself, by way of {len(above)} files")
-        self.at(found, read_source(found), above)
+    def _expanded(self, elements: list[Element], here: Path | None, above: tuple[str, ...]) -> list[Element]:
+        """Elements with what they include in the place of includes; `here` is the folder of an included file."""
+        top = Element("", {}, None)
+        top.children = elements
+        waiting = [top]
+        while waiting:
+            each = waiting.pop()
+            children: list[Element] = []
+            for child in each.children:
+                if child.tag.lower() == "include":
+                    children += self._included(child, here, above)
+                else:
+                    self._note(child, here)
+                    children.append(child)
+                    waiting.append(child)
+            each.children = children
+        return top.children
+
+    def _included(self, element: Element, here: Path | None, above: tuple[str, ...]) -> list[Element]:
+        """What an include stands for."""
+        file = element.attributes.get("file", "")
+        if element.children:
+            raise LoadError(f"<include>{at_line(element.line)}: it has elements inside; wanted none")
+        path = self._found(element, file, [self.folder, *([] if here is None else [here])])
+        if path in above:
+            raise LoadError(f"{quoted(path, most=LONGEST_PATH)} includes itself, by way of {len(above)} files")
+        if path in self.included:
+            raise LoadError(f"{quoted(path, most=LONGEST_PATH)} is included twice; MuJoCo takes each file once")
+        self.included.add(path)
+        _require_few(above)
+        root = self._parsed(_name_of(Path(path)), read_path(path))
+        for each in _inside(root):
+            each.line = None  # of another file
+        return self._expanded(root.children, Path(path).parent, (*above, path))
+
+    def _note(self, element: Element, here: Path | None) -> None:
+        """Keep what an element says about files, and take from it what says where they lie."""
+        if element.tag.lower() == "compiler":
+            for key in _FOLDERS:
+                if (folder := element.attributes.pop(key, None)) is not None:
+                    self.folders |= dict.fromkeys(_FOLDERS[1:] if key == "assetdir" else (key,), folder)
+            if (strip := element.attributes.pop("strippath", None)) is not None:
+                self.strip = strip == "true"
+        if any(key.startswith("file") for key in element.attributes):
+            self.named.append(_Named(element, here))
+
+    def _name(self, named: _Named, above: tuple[str, ...]) -> None:
+        """Let an element name assets in the place of files."""
+        element = named.element
+        tag = element.tag.lower()
+        for key in [key for key in element.attributes if key.startswith("file")]:
+            file = element.attributes[key]
+            if not file:  # as if it were not there
+                del element.attributes[key]
+                continue
+            base = file.replace("\\", "/").rpartition("/")[2]
+            if self.strip and tag in _STRIPPED:
+                file = base
+            path = self._found(element, file, self._places(tag, named.here))
+            if tag == "model":
+                element.attributes[key] = self._submodel(path, above)
+                continue
+            element.attributes[key] = self.files.asset(path)
+            if key == "file" and tag in _STRIPPED:
+                element.attributes.setdefault("name", base.rpartition(".")[0] or base)
+
+    def _places(self, tag: str, here: Path | None) -> list[Path]:
+        """The folders that MuJoCo looks at for the file of an element, in its order."""
+        aside = "" if tag == "model" else self.folders.get("texturedir" if tag == "texture" else "meshdir", "")
+        main = [self.folder / aside.replace("\\", "/")]
+        if here is None:
+            return main
+        inner = [here, main[0] / os.path.relpath(here, self.folder)]
+        return [*main, *inner] if tag in ("mesh", "texture") else [*inner, *main]
+
+    def _found(self, element: Element, file: str, folders: list[Path]) -> str:
+        """The file of a name: the first that is there. MuJoCo takes backslashes for slashes, and reduces names without
+        a look at links."""
+        if "\0" not in file:
+            paths = [os.path.normpath(folder / file.replace("\\", "/")) for folder in folders]
+            for path in paths:
+                if os.path.lexists(path):
+                    return path
+        raise LoadError(
+            f"<{element.tag}>{at_line(element.line)}: its file {quoted(file, most=LONGEST_PATH)} is not there; looked "
+            f"for in {quoted(str(folders[0]), most=LONGEST_PATH)}"
+        )
+
+    def _submodel(self, path: str, above: tuple[str, ...]) -> str:
+        if path in above:
+            raise LoadError(f"{quoted(path, most=LONGEST_PATH)} is a part of itself, by way of {len(above)} files")
+        _require_few(above)
+        document = _Document(self.files, Path(path).parent)
+        return self.files.add(path, document.text(Path(path), read_path(path), above).encode())
+
+
+def _require_few(above: tuple[str, ...]) -> None:
+    if len(above) > _MOST_ABOVE:
+        raise LoadError(f"{quoted(above[0], most=LONGEST_PATH)} leads to files more than {_MOST_ABOVE} deep")
+
+
+def _name_of(path: Path | None) -> str:
+    return "the text" if path is None else f"the file {quoted(str(path), most=LONGEST_PATH)}"
 
 
 def _inside(element: Element) -> Iterator[Element]:
@@ -97,9 +266,31 @@ def _inside(element: Element) -> Iterator[Element]:
         waiting.extend(each.children)
 
 
-def _candidates(file: str, folders: set[Path], asides: set[str | None]) -> Iterator[Path]:
-    """What is there of the places that MuJoCo may look for a file at."""
-    names = {file, *(f"{aside}/{file}" for aside in asides)}
-    for place in {folder / name for folder in folders for name in names}:
-        if os.path.lexists(place):
-            yield place
+def _without_dashes(data: bytes) -> bytes:
+    """The document with blanks for pairs of dashes in comments, which MuJoCo's parser lets pass and XML does not."""
+    parts, at = [], 0
+    while (start := data.find(b"<!--", at)) >= 0 and (end := data.find(b"-->", start + 4)) >= 0:
+        inner = data[start + 4 : end].replace(b"--", b"  ")
+        parts += [data[at : start + 4], inner[:-1] + b" " if inner.endswith(b"-") else inner]
+        at = end
+    return b"".join([*parts, data[at:]])
+
+
+def _written(root: Element) -> str:
+    """An element as text, its parts in the lines that they came from, so that MuJoCo's messages name the right ones."""
+    out, line = io.StringIO(), 1
+    waiting: list[tuple[Element, bool]] = [(root, False)]
+    while waiting:
+        element, is_open = waiting.pop()
+        if is_open:
+            out.write(f"</{element.tag}>")
+            continue
+        if element.line is not None and element.line > line:
+            out.write("\n" * (element.line - line))
+            line = element.line
+        attributes = "".join(f" {key}={quoteattr(value)}" for key, value in element.attributes.items())
+        out.write(f"<{element.tag}{attributes}{'>' if element.children else '/>'}")
+        if element.children:
+            waiting.append((element, True))
+            waiting.extend((child, False) for child in reversed(element.children))
+    return out.getvalue()

@@ -9,8 +9,10 @@ import numpy as np
 
 from robodyn import exact
 from robodyn.arguments import Array
-from robodyn.builders.assemble import assemble, gravity_vector
+from robodyn.builders.assemble import assemble
 from robodyn.builders.checks import check_and_resolve
+from robodyn.builders.coefficients import finite_gravity, with_coefficients
+from robodyn.builders.findings import Notes, Report
 from robodyn.builders.foreign import foreign
 from robodyn.description import Inertial, Joint, Limits, Link, Mimic, Pose, RobotDescription
 from robodyn.errors import ArgumentError, LoadError, UnavailableError
@@ -60,21 +62,24 @@ def from_pinocchio(pin_model: Any, strict: bool = True) -> Model:
         raise UnavailableError(
             f"from_pinocchio: Pinocchio cannot be imported here ({error}): pip install pin"
         ) from error
-    if not isinstance(pin_model, pin.Model):
+    if not exact.is_a(pin_model, pin.Model):
         raise ArgumentError(f"pin_model: got {exact.type_name(pin_model)}; wanted a pinocchio.Model")
     with foreign("the pinocchio.Model"):
         reader = _Reader(pin, pin_model)
         description = reader.description()
-        gravity = gravity_vector(np.array(pin_model.gravity.linear))
+        gravity = finite_gravity(np.array(pin_model.gravity.linear))
     checked, mimics = check_and_resolve(description, mimic="follow", strict=strict)
-    return reader.with_coefficients(assemble(checked, mimics, "fixed", gravity))
+    model = assemble(checked, mimics, "fixed", gravity)
+    with foreign("the pinocchio.Model"):
+        found = reader.coefficients(model)
+    return with_coefficients(model, found, "pinocchio", strict)
 
 
 class _Reader:
     """A `pinocchio.Model`, read."""
 
     def __init__(self, pin: Any, m: Any) -> None:
-        self._pin, self._m = pin, m
+        self._pin, self._m, self._notes = pin, m, Notes()
         self._links: list[Link] = []
         self._joints: list[Joint] = []
         self._taken: set[str] = set()
@@ -98,7 +103,10 @@ class _Reader:
             link = self._link(frame.name, None)
             name = self._name(f"{link}_fixed")
             self._joints.append(Joint(name, "fixed", carriers[parent], link, _pose(frame.placement)))
-        return RobotDescription(m.name or "robot", tuple(self._links), tuple(self._joints))
+        self._report_friction()
+        return RobotDescription(
+            m.name or "robot", tuple(self._links), tuple(self._joints), Report(self._notes.findings())
+        )
 
     def _link(self, name: str, inertia: Any) -> str:
         while name in self._taken:
@@ -211,19 +219,35 @@ class _Reader:
         data = alone.createData()
         return np.array(pin.computeJointJacobians(alone, data, pin.neutral(alone))).reshape(6, -1)
 
-    def with_coefficients(self, model: Model) -> Model:
-        """Armature, damping and friction of every degree of freedom."""
+    def coefficients(self, model: Model) -> dict[str, Array]:
+        """Armature, damping and friction (nv_tree,) of every degree of freedom of the model."""
         m, sizes = self._m, np.diff([*model.v_start.tolist(), model.nv_tree])
+        theirs = {name: np.array(getattr(m, name)) for name in ("armature", "damping") if hasattr(m, name)}
+        theirs["friction"] = self._friction()
         found = {name: np.zeros(model.nv_tree) for name in ("armature", "damping", "friction")}
         for joint, start, n in zip(model.joint_names, model.v_start.tolist(), sizes.tolist(), strict=True):
             if joint in self._dofs:
                 own = self._dofs[joint]
-                for name, array in found.items():
-                    if hasattr(m, name):
-                        array[start : start + n] = np.array(getattr(m, name))[own.start : own.stop]
-        return dataclasses.replace(
-            model, tree_armature=found["armature"], tree_damping=found["damping"], tree_friction=found["friction"]
-        )
+                for name, array in theirs.items():
+                    found[name][start : start + n] = array[own.start : own.stop]
+        return found
+
+    def _friction(self) -> Array:
+        """Coulomb friction (nv,): newer versions have one number for each direction."""
+        m = self._m
+        if not hasattr(m, "upperDryFrictionLimit"):
+            return np.array(m.friction)
+        return np.array(m.upperDryFrictionLimit)
+
+    def _report_friction(self) -> None:
+        m = self._m
+        if not hasattr(m, "upperDryFrictionLimit"):
+            return
+        uneven = np.array(m.lowerDryFrictionLimit) != -np.array(m.upperDryFrictionLimit)
+        for joint, own in self._dofs.items():
+            if uneven[own.start : own.stop].any():
+                message = "Coulomb friction differs in its two directions; that of positive velocities is used"
+                self._notes.gather("friction-uneven", f"joint {quoted(joint)}", message)
 
 
 def _carrier(frame: Any) -> int:

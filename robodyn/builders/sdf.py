@@ -84,4 +84,9 @@ def _with_dampings(model: Model, file: SdfFile) -> Model:
         if name in dampings:
             start = int(model.v_start[i])
             damping[start : start + 3] = dampings[name]
-    return dataclasses.replace(model, tree_damping=damping) if dampings else model
+    tree = model.file_tree
+    return dataclasses.replace(
+        model,
+        tree_damping=damping if dampings else model.tree_damping,
+        file_tree=None if tree is None else dataclasses.replace(tree, format="sdf"),
+    )

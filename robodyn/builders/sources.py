@@ -45,19 +45,42 @@ def read_source(source: Any) -> bytes:
     where there is nothing to read or more than `MAX_BYTES`, ArgumentError for any other kind of source.
     """
     given = exact.text_or_none(source)
+    if (path := path_of(source)) is not None:
+        return read_path(path)
     if given is not None:
-        data = _encoded(given) if is_xml_text(given) else _from_path(given)
+        data = _encoded(given)
     elif exact.is_a(source, bytes, bytearray, memoryview):
         with foreign("the bytes"):  # a memoryview may have been released
             data = bytes(memoryview(source))
-    elif exact.is_a(source, os.PathLike):
-        with foreign(f"the path of an object of type {exact.type_name(source)}"):
-            path = exact.text(os.fsdecode(source))
-        data = _from_path(path)
     elif readable(source):
         data = _from_file(source)
     else:
         raise ArgumentError(f"cannot read a robot from an object of type {exact.type_name(source)}; give {ALLOWED}")
+    return _looked_through(data)
+
+
+def read_path(path: str) -> bytes:
+    """The bytes of the robot file at a path; raises as `read_source` does."""
+    return _looked_through(_from_path(path))
+
+
+def path_of(source: Any) -> str | None:
+    """The path that a source is; None for XML text and all else.
+
+    Raises:
+        LoadError: an object that should give a path, and raises.
+    """
+    given = exact.text_or_none(source)
+    if given is not None:
+        return None if is_xml_text(given) else given
+    if not exact.is_a(source, os.PathLike):
+        return None
+    with foreign(f"the path of an object of type {exact.type_name(source)}"):
+        return exact.text(os.fsdecode(source))
+
+
+def _looked_through(data: bytes) -> bytes:
+    """The bytes of a source in a form that XML parsers take."""
     if len(data) > MAX_BYTES:
         raise _too_large("the source")
     if not data.strip():
@@ -80,6 +103,16 @@ def is_xml_text(text: str) -> bool:
 
 def _too_large(name: str) -> LoadError:
     return LoadError(f"{name} is larger than {MAX_BYTES} bytes, the most that is read")
+
+
+def decoded(data: bytes) -> bytes:
+    """The same XML in UTF-8 where it was in UTF-16; everything else as it is."""
+    if not data.startswith(_UTF_16):
+        return data
+    try:
+        return _encoded(data.decode("utf-16"))
+    except UnicodeDecodeError as error:
+        raise LoadError(f"the XML is no UTF-16, as its first bytes say: {error}") from None
 
 
 def _encoded(text: str) -> bytes:
@@ -120,7 +153,11 @@ def _chunks(read: Callable[[int], bytes]) -> Iterator[bytes]:
 
 
 def readable(source: object) -> bool:
-    """Whether something can be read like an open file."""
+    """Whether an object is an open file.
+
+    Raises:
+        LoadError: it raises as it is looked at.
+    """
     with foreign(f"an object of type {exact.type_name(source)}"):
         return callable(getattr(source, "read", None))
 

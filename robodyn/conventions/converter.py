@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from robodyn.arguments import Array, one_of
+from robodyn import exact
+from robodyn.arguments import Array, one_of, rows_named
 from robodyn.builders.findings import listed
+from robodyn.conventions.arrays import like, read
+from robodyn.conventions.file_order import own_order, turns_in_a_circle
 from robodyn.conventions.order import _names
 from robodyn.conventions.presets import CONVENTIONS, Convention
 from robodyn.errors import ArgumentError
@@ -57,8 +61,8 @@ def converter(model: Model, library: str, joint_names: Sequence[str] | None = No
         ArgumentError: no such library; names that are no joints of the robot, or joints that are missing; a floating
             joint that does not stand in the world.
     """
-    if not isinstance(model, Model):
-        raise ArgumentError(f"model: got {type(model).__name__}; wanted a robodyn.Model")
+    if not exact.is_a(model, Model):
+        raise ArgumentError(f"model: got {exact.type_name(model)}; wanted a robodyn.Model")
     return Converter(model, CONVENTIONS[one_of("library", library, tuple(CONVENTIONS))], joint_names)
 
 
@@ -71,7 +75,7 @@ class Converter:
 
     def __init__(self, model: Model, convention: Convention, joint_names: Sequence[str] | None) -> None:
         self.model, self.convention = model, convention
-        order = _own_order(model, convention) if joint_names is None else _named(model, joint_names)
+        order = own_order(model, convention) if joint_names is None else _named(model, joint_names)
         self.joint_names = tuple(model.joint_names[i] for i in order)
         self._joints: list[_Joint] = []
         at_q = at_v = 0
@@ -80,6 +84,9 @@ class Converter:
             self._joints.append(joint)
             at_q, at_v = joint.their_q.stop, joint.their_v.stop
         self.nq, self.nv = at_q, at_v
+        self._quaternions = sorted(
+            joint.q.stop - 4 for joint in self._joints if joint.kind in ("floating", "spherical")
+        )
         self._square = not any(joint.follows for joint in self._joints)
 
     def __repr__(self) -> str:
@@ -88,16 +95,22 @@ class Converter:
     # Configurations.
 
     def q_to(self, q: Any) -> Any:
-        """Their q (..., their nq)."""
-        q, xp = self._given("q", q, self.model.nq)
-        tree, c = self._tree(q, "q"), self.convention
+        """Their q (..., their nq). Quaternions are scaled to unit length, here and in every other call.
+
+        Raises:
+            ArgumentError: another shape, no real numbers, or a quaternion of zero length in NumPy's arrays (in others
+                its row becomes NaN). So in all calls; also where arguments are of several libraries, or do not
+                broadcast.
+        """
+        (q,), xp, _ = read({"q": (q, (self.model.nq,))})
+        tree, c = self._q_of_tree(xp, q), self.convention
         parts = []
         for joint in self._joints:
             own = tree[..., joint.q]
             if joint.kind == "floating":
                 at, turned = own[..., :3], own[..., 3:]
                 if c.position_at == "com":
-                    at = at + _rotated(xp, turned, _like(xp, joint.com, at), 1.0)
+                    at = at + _rotated(xp, turned, like(xp, joint.com, at), 1.0)
                 turned = turned[..., _FORTH] if c.scalar_first else turned
                 parts += [at, turned] if c.position_first else [turned, at]
             elif joint.kind == "spherical":
@@ -110,7 +123,7 @@ class Converter:
 
     def q_from(self, q: Any) -> Any:
         """Our q (..., nq) of theirs. Numbers of joints that mimic others are not looked at."""
-        q, xp = self._given("q", q, self.nq)
+        (q,), xp, _ = read({"q": (q, (self.nq,))})
         c, found = self.convention, {}
         for joint in self._joints:
             own = q[..., joint.their_q]
@@ -119,12 +132,12 @@ class Converter:
                 at, turned = own[..., :split], own[..., split:]
                 if not c.position_first:
                     at, turned = turned, at
-                turned = turned[..., _BACK] if c.scalar_first else turned
+                turned = _unit(xp, turned[..., _BACK] if c.scalar_first else turned)
                 if c.position_at == "com":
-                    at = at - _rotated(xp, turned, _like(xp, joint.com, at), 1.0)
+                    at = at - _rotated(xp, turned, like(xp, joint.com, at), 1.0)
                 own = xp.concatenate((at, turned), -1)
             elif joint.kind == "spherical":
-                own = own[..., _BACK] if c.scalar_first else own
+                own = _unit(xp, own[..., _BACK] if c.scalar_first else own)
             elif joint.circle:
                 angle = xp.arctan2(own[..., -1:], own[..., -2:-1])
                 own = xp.concatenate((own[..., :-2], angle), -1) if own.shape[-1] > 2 else angle
@@ -136,92 +149,99 @@ class Converter:
 
     def v_to(self, q: Any, v: Any) -> Any:
         """Their velocity (..., their nv) of ours (..., nv)."""
-        q, v, xp = self._two("v", q, v, self.model.nv)
-        return self._forth(xp, self._tree(q, "q"), self._tree(v, "v"))
+        (q, v), xp = self._read(q, v=(v, self.model.nv))
+        return self._forth(xp, self._q_of_tree(xp, q), self._v_of_tree(xp, v))
 
     def v_from(self, q: Any, v: Any) -> Any:
         """Our velocity (..., nv) of theirs (..., their nv)."""
-        q, v, xp = self._two("v", q, v, self.nv)
-        return self._back(xp, self._tree(q, "q"), v)
+        (q, v), xp = self._read(q, v=(v, self.nv))
+        return self._back(xp, self._q_of_tree(xp, q), v)
 
     def a_to(self, q: Any, v: Any, a: Any) -> Any:
         """Their acceleration (..., their nv), the rate of their velocity, of ours (..., nv); v is ours."""
-        q, a, xp = self._two("a", q, a, self.model.nv)
-        drift = self._drift(xp, self._tree(q, "q"), self._tree(self._given("v", v, self.model.nv)[0], "v"))
-        return self._forth(xp, self._tree(q, "q"), self._tree(a, "v")) + drift
+        (q, v, a), xp = self._read(q, v=(v, self.model.nv), a=(a, self.model.nv))
+        tree = self._q_of_tree(xp, q)
+        return self._forth(xp, tree, self._v_of_tree(xp, a)) + self._drift(xp, tree, self._v_of_tree(xp, v))
 
     def a_from(self, q: Any, v: Any, a: Any) -> Any:
         """Our acceleration (..., nv) of theirs (..., their nv); v is ours."""
-        q, a, xp = self._two("a", q, a, self.nv)
-        tree = self._tree(q, "q")
-        drift = self._drift(xp, tree, self._tree(self._given("v", v, self.model.nv)[0], "v"))
-        return self._back(xp, tree, a - drift)
+        (q, v, a), xp = self._read(q, v=(v, self.model.nv), a=(a, self.nv))
+        tree = self._q_of_tree(xp, q)
+        return self._back(xp, tree, a - self._drift(xp, tree, self._v_of_tree(xp, v)))
 
     def tau_to(self, q: Any, tau: Any) -> Any:
         """Their generalised forces (..., their nv) of ours (..., nv); zero for joints that mimic others."""
-        q, tau, _ = self._two("tau", q, tau, self.model.nv)
-        return (self.from_matrix(q) @ tau[..., None])[..., 0]
+        (q, tau), xp = self._read(q, tau=(tau, self.model.nv))
+        return (self._backwards(xp, q) @ tau[..., None])[..., 0]
 
     def tau_from(self, q: Any, tau: Any) -> Any:
         """Our generalised forces (..., nv) of theirs (..., their nv)."""
-        q, tau, _ = self._two("tau", q, tau, self.nv)
-        return (self.to_matrix(q) @ tau[..., None])[..., 0]
+        (q, tau), xp = self._read(q, tau=(tau, self.nv))
+        return (self._forwards(xp, q) @ tau[..., None])[..., 0]
 
     def to_matrix(self, q: Any) -> Any:
         """T' (..., nv, their nv): row i is their velocity of the i-th unit vector of ours."""
-        q, xp = self._given("q", q, self.model.nq)
-        return self.v_to(q[..., None, :], _eye(xp, self.model.nv, q))
+        (q,), xp = self._read(q)
+        return self._forwards(xp, q)
 
     def from_matrix(self, q: Any) -> Any:
         """T^-T (..., their nv, nv): row i is our velocity of the i-th unit vector of theirs."""
-        q, xp = self._given("q", q, self.model.nq)
-        return self.v_from(q[..., None, :], _eye(xp, self.nv, q))
+        (q,), xp = self._read(q)
+        return self._backwards(xp, q)
 
     # Matrices.
 
     def mass_matrix_to(self, q: Any, H: Any) -> Any:
         """Their mass matrix (..., nv, nv) of ours."""
-        F = self._whole("mass_matrix_to").from_matrix(q)
+        (q, H), xp = self._whole("mass_matrix_to")._read(q, H=(H, self.nv, self.nv))
+        F = self._backwards(xp, q)
         return F @ H @ _turned(F)
 
     def mass_matrix_from(self, q: Any, H: Any) -> Any:
         """Our mass matrix (..., nv, nv) of theirs."""
-        E = self._whole("mass_matrix_from").to_matrix(q)
+        (q, H), xp = self._whole("mass_matrix_from")._read(q, H=(H, self.nv, self.nv))
+        E = self._forwards(xp, q)
         return E @ H @ _turned(E)
 
     def jacobian_to(self, q: Any, J: Any) -> Any:
         """The Jacobian (..., m, nv) by their velocities of one by ours. Its rows stay as they are."""
-        return J @ _turned(self._whole("jacobian_to").from_matrix(q))
+        (q, J), xp = self._whole("jacobian_to")._read(q, J=(J, None, self.nv))
+        return J @ _turned(self._backwards(xp, q))
 
     def jacobian_from(self, q: Any, J: Any) -> Any:
         """The Jacobian (..., m, nv) by our velocities of one by theirs."""
-        return J @ _turned(self._whole("jacobian_from").to_matrix(q))
+        (q, J), xp = self._whole("jacobian_from")._read(q, J=(J, None, self.nv))
+        return J @ _turned(self._forwards(xp, q))
 
     def gradient_to(self, q: Any, tau: Any, gradient: Any) -> Any:
         """The derivative (..., nv, nv) of their generalised forces by motions along their velocities, of that of ours
         by motions on our tangent space; tau (..., nv) are ours there."""
-        F = self._whole("gradient_to").from_matrix(q)
-        return (F @ gradient + self._turning(q, tau)) @ _turned(F)
+        (q, tau, gradient), xp = self._whole("gradient_to")._read(
+            q, tau=(tau, self.nv), gradient=(gradient, self.nv, self.nv)
+        )
+        F = self._backwards(xp, q)
+        return (F @ gradient + self._turning(xp, q, tau)) @ _turned(F)
 
     def gradient_from(self, q: Any, tau: Any, gradient: Any) -> Any:
         """The derivative of our forces on our tangent space, of that of theirs; q and tau are ours."""
-        E = self._whole("gradient_from").to_matrix(q)
-        return E @ (gradient @ _turned(E) - self._turning(q, tau))
+        (q, tau, gradient), xp = self._whole("gradient_from")._read(
+            q, tau=(tau, self.nv), gradient=(gradient, self.nv, self.nv)
+        )
+        E = self._forwards(xp, q)
+        return E @ (gradient @ _turned(E) - self._turning(xp, q, tau))
 
-    def _turning(self, q: Any, tau: Any) -> Any:
+    def _turning(self, xp: Any, q: Any, tau: Any) -> Any:
         """The derivative of T^-T by our motions, times tau (..., their nv, nv): world axes turn with the base."""
-        q, tau, xp = self._two("tau", q, tau, self.model.nv)
-        tree, c = self._tree(q, "q"), self.convention
-        shape = (*np.broadcast_shapes(tuple(q.shape[:-1]), tuple(tau.shape[:-1])), self.nv, self.model.nv)
-        found = _zeros(xp, shape, tau)
-        units = _eye(xp, 3, q)
+        tree, c = self._q_of_tree(xp, q), self.convention
+        found = _zeros(xp, (*tau.shape[:-1], self.nv, self.model.nv), tau)
+        units = like(xp, np.eye(3), q)
         for joint in self._joints:
             own = self.model.v_source[joint.v]
             if joint.kind == "floating":
                 linear, angular = self._halves(joint)
                 turned, f, n = tree[..., joint.q][..., None, 3:], tau[..., own[:3].tolist()], tau[..., own[3:].tolist()]
                 if c.velocity_at == "com":
-                    n = n - _cross(xp, _like(xp, joint.com, n), f)
+                    n = n - _cross(xp, like(xp, joint.com, n), f)
                 for frame, at, force in ((c.linear, linear, f), (c.angular, angular, n)):
                     if frame == "world":
                         change = _rotated(xp, turned, _cross(xp, units, force[..., None, :]), 1.0)
@@ -243,17 +263,17 @@ class Converter:
             f_ext: (..., n, 6) moment about the world's origin and force.
             points: (..., n, 3) where theirs act, in the world: MuJoCo's `xipos`, for instance.
         """
-        f_ext, xp = self._given("f_ext", f_ext, 6)
+        (f_ext, points), xp, _ = read({"f_ext": (f_ext, (6,)), "points": (points, (3,))})
         force = f_ext[..., 3:]
         moment = f_ext[..., :3] - _cross(xp, points, force)
-        return xp.concatenate((moment, force) if self.convention.moment_first else (force, moment), -1)
+        return _joined(xp, [moment, force] if self.convention.moment_first else [force, moment], f_ext)
 
     def wrench_from(self, q: Any, points: Any, wrench: Any) -> Any:
         """Our f_ext (..., n, 6) of their wrenches, which act at points (..., n, 3) of the world."""
-        wrench, xp = self._given("wrench", wrench, 6)
+        (points, wrench), xp, _ = read({"points": (points, (3,)), "wrench": (wrench, (6,))})
         first, second = wrench[..., :3], wrench[..., 3:]
         moment, force = (first, second) if self.convention.moment_first else (second, first)
-        return xp.concatenate((moment + _cross(xp, points, force), force), -1)
+        return _joined(xp, [moment + _cross(xp, points, force), force], wrench)
 
     # What all of that is made of.
 
@@ -265,7 +285,7 @@ class Converter:
             if joint.kind == "floating":
                 turned, linear, angular = tree[..., joint.q][..., 3:], own[..., :3], own[..., 3:]
                 if c.velocity_at == "com":
-                    linear = linear + _cross(xp, angular, _like(xp, joint.com, angular))
+                    linear = linear + _cross(xp, angular, like(xp, joint.com, angular))
                 linear = _rotated(xp, turned, linear, 1.0) if c.linear == "world" else linear
                 angular = _rotated(xp, turned, angular, 1.0) if c.angular == "world" else angular
                 parts += [linear, angular] if c.linear_first else [angular, linear]
@@ -286,7 +306,7 @@ class Converter:
                 linear = _rotated(xp, turned, linear, -1.0) if c.linear == "world" else linear
                 angular = _rotated(xp, turned, angular, -1.0) if c.angular == "world" else angular
                 if c.velocity_at == "com":
-                    linear = linear - _cross(xp, angular, _like(xp, joint.com, angular))
+                    linear = linear - _cross(xp, angular, like(xp, joint.com, angular))
                 own = xp.concatenate((linear, angular), -1)
             elif joint.kind == "planar" and c.planar == "world":
                 own = _plane_turned(xp, tree[..., joint.q][..., 2], own, -1.0)
@@ -303,7 +323,7 @@ class Converter:
             if joint.kind == "floating" and c.linear == "world":
                 linear, angular = own[..., :3], own[..., 3:]
                 if c.velocity_at == "com":
-                    linear = linear + _cross(xp, angular, _like(xp, joint.com, angular))
+                    linear = linear + _cross(xp, angular, like(xp, joint.com, angular))
                 turning = _rotated(xp, tree[..., joint.q][..., 3:], _cross(xp, angular, linear), 1.0)
                 rest = [turning, 0.0 * turning] if c.linear_first else [0.0 * turning, turning]
                 rest = xp.concatenate(tuple(rest), -1)
@@ -331,59 +351,68 @@ class Converter:
             )
         return self
 
-    def _tree(self, values: Any, letter: str) -> Any:
-        """Numbers of all joints of the tree, followers with theirs, of free ones."""
+    def _read(self, q: Any, **others: tuple[Any, ...]) -> tuple[list[Any], Any]:
+        """q and other arguments, each with its trailing axes, broadcast; and the functions of their library."""
+        axes = {"q": (self.model.nq,), **{name: tuple(given[1:]) for name, given in others.items()}}
+        values = {"q": q, **{name: given[0] for name, given in others.items()}}
+        arrays, xp, leading = read({name: (values[name], axes[name]) for name in values})
+        return [
+            xp.broadcast_to(array, (*leading, *array.shape[len(array.shape) - len(own) :]))
+            for array, own in zip(arrays, axes.values(), strict=True)
+        ], xp
+
+    def _forwards(self, xp: Any, q: Any) -> Any:
+        """T' (..., nv, their nv)."""
+        units = _units(xp, self.model.nv, q)
+        return self._forth(xp, self._q_of_tree(xp, q)[..., None, :], self._v_of_tree(xp, units))
+
+    def _backwards(self, xp: Any, q: Any) -> Any:
+        """T^-T (..., their nv, nv)."""
+        return self._back(xp, self._q_of_tree(xp, q)[..., None, :], _units(xp, self.nv, q))
+
+    def _q_of_tree(self, xp: Any, q: Any) -> Any:
+        """Coordinates of all joints of the tree, followers with theirs, of free ones; quaternions of unit length."""
         model = self.model
-        if not model.has_mimic:
-            return values
-        xp = _library(values)
-        source = getattr(model, f"{letter}_source").tolist()
-        found = values[..., source] * _like(xp, getattr(model, f"{letter}_multiplier"), values)
-        return found + _like(xp, model.q_offset, values) if letter == "q" else found
+        if model.has_mimic:
+            q = q[..., model.q_source.tolist()] * like(xp, model.q_multiplier, q) + like(xp, model.q_offset, q)
+        if not self._quaternions:
+            return q
+        ends = [0, *(end for start in self._quaternions for end in (start, start + 4)), q.shape[-1]]
+        parts = [q[..., start:end] for start, end in pairwise(ends)]
+        parts[1::2] = [_unit(xp, part) for part in parts[1::2]]
+        return xp.concatenate(tuple(parts), -1)
 
-    def _given(self, name: str, values: Any, n: int) -> tuple[Any, Any]:
-        """An array (..., n), and its library."""
-        array = (
-            values if hasattr(values, "shape") and hasattr(values, "dtype") else np.asarray(values, dtype=np.float64)
-        )
-        if len(array.shape) < 1 or array.shape[-1] != n:
-            raise ArgumentError(f"{name}: got shape {tuple(array.shape)}; wanted (..., {n})")
-        if isinstance(array, np.ndarray) and array.dtype.kind in "iu":
-            array = array.astype(np.float64)
-        return array, _library(array)
-
-    def _two(self, name: str, q: Any, values: Any, n: int) -> tuple[Any, Any, Any]:
-        q, xp = self._given("q", q, self.model.nq)
-        array, _ = self._given(name, values, n)
-        leading = np.broadcast_shapes(tuple(q.shape[:-1]), tuple(array.shape[:-1]))
-        return xp.broadcast_to(q, (*leading, q.shape[-1])), xp.broadcast_to(array, (*leading, n)), xp
-
-
-def _library(array: Any) -> Any:
-    """The functions of an array's library."""
-    if isinstance(array, np.ndarray | np.generic):
-        return np
-    name = type(array).__module__.split(".")[0]
-    if name not in ("torch", "cupy"):
-        raise ArgumentError(f"got an array of {name}; wanted one of NumPy, PyTorch or CuPy")
-    from importlib import import_module
-
-    return import_module(name)
-
-
-def _like(xp: Any, array: Array, other: Any) -> Any:
-    """A constant as an array like another one."""
-    if xp.__name__ == "torch":
-        return xp.as_tensor(np.asarray(array), dtype=other.dtype, device=other.device)
-    return xp.asarray(array, dtype=other.dtype)
+    def _v_of_tree(self, xp: Any, v: Any) -> Any:
+        """Velocities of all joints of the tree, of free ones."""
+        model = self.model
+        return v[..., model.v_source.tolist()] * like(xp, model.v_multiplier, v) if model.has_mimic else v
 
 
 def _zeros(xp: Any, shape: tuple[int, ...], other: Any) -> Any:
     return other.new_zeros(shape) if xp.__name__ == "torch" else xp.zeros(shape, dtype=other.dtype)
 
 
-def _eye(xp: Any, n: int, other: Any) -> Any:
-    return _like(xp, np.eye(n), other)
+def _units(xp: Any, n: int, q: Any) -> Any:
+    """Unit vectors (..., n, n) for each q (..., nq)."""
+    return xp.broadcast_to(like(xp, np.eye(n), q), (*q.shape[:-1], n, n))
+
+
+def _unit(xp: Any, quaternion: Any) -> Any:
+    """A quaternion scaled to unit length, as `robodyn.joints.unit_quaternion` does it.
+
+    Raises:
+        ArgumentError: NumPy's, of zero length. Elsewhere it becomes NaN: to look would be to wait for a device.
+    """
+    if xp is np and (nothing := (quaternion == 0.0).all(-1)).any():
+        where = f" {rows_named(nothing, 0)}" if nothing.ndim else ""
+        raise ArgumentError(
+            f"q: a quaternion has zero length{where}; wanted four numbers that can be scaled to unit length"
+        )
+    with np.errstate(all="ignore"):
+        step = xp.sqrt(xp.abs(quaternion)).sum(-1)[..., None]
+        step = step.detach() if xp.__name__ == "torch" else step  # the direction does not depend on it
+        scaled = quaternion / step / step
+        return scaled / xp.sqrt((scaled * scaled).sum(-1))[..., None]
 
 
 def _cross(xp: Any, a: Any, b: Any) -> Any:
@@ -428,8 +457,7 @@ def _joint(model: Model, convention: Convention, i: int, at_q: int, at_v: int) -
             f"model: joint {quoted(model.joint_names[i])} floats from a frame that is not the world's; wanted one "
             "whose parent is the root link, at its origin"
         )
-    unbounded = kind.name == "revolute" and np.isinf([model.tree_lower[q], model.tree_upper[q]]).all()
-    circle = convention.circle and (kind.name == "planar" or bool(unbounded))
+    circle = convention.circle and (kind.name == "planar" or turns_in_a_circle(model, i))
     mass = float(model.inertia[i, 0])
     return _Joint(
         i,
@@ -448,35 +476,9 @@ def _named(model: Model, joint_names: Any) -> list[int]:
     place = {name: i for i, name in enumerate(model.joint_names)}
     names = _names("joint_names", joint_names)
     unknown = [quoted(name) for name in names if name not in place]
-    missing = [quoted(n) for n, i in place.items() if model.mimics[i] < 0 and n not in set(names)]
+    given = set(names)
+    missing = [quoted(n) for n, i in place.items() if model.mimics[i] < 0 and n not in given]
     if unknown or missing:
         told = ((unknown, f"{model.name!r} has no joint"), (missing, "it lacks"))
         raise ArgumentError(f"joint_names: {'; '.join(f'{text} {listed(each)}' for each, text in told if each)}")
     return [place[name] for name in names]
-
-
-def _own_order(model: Model, convention: Convention) -> list[int]:
-    """Bodies whose joints are free, in the order that a library gives them."""
-    if convention.order == "breadth-first":
-        order = np.argsort(model.tree.depth, kind="stable").tolist()
-    else:
-        order = _depth_first(model, by_name=convention.order == "alphabetical")
-    return [i for i in order if model.mimics[i] < 0]
-
-
-def _depth_first(model: Model, by_name: bool) -> list[int]:
-    """Bodies, each followed by those that it carries; siblings by name, or in the order of the file."""
-    children: dict[int, list[int]] = {}
-    for i, parent in enumerate(model.parent.tolist()):
-        children.setdefault(parent, []).append(i)
-
-    def ordered(parent: int) -> list[int]:
-        own = children.get(parent, [])
-        return sorted(own, key=lambda i: model.joint_names[i]) if by_name else own
-
-    order, waiting = [], ordered(-1)[::-1]
-    while waiting:
-        i = waiting.pop()
-        order.append(i)
-        waiting += ordered(i)[::-1]
-    return order

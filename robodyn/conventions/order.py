@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from robodyn import exact
-from robodyn.arguments import flag
+from robodyn.arguments import Array, flag, require_few_axes
 from robodyn.builders.findings import listed
+from robodyn.conventions.arrays import as_numbers, kind_of, library_of, like
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief, quoted
 from robodyn.tree import Indices, read_only
@@ -34,8 +36,9 @@ class JointOrder:
         self.names_from, self.names_to = _names("names_from", names_from), _names("names_to", names_to)
         self.strict = flag("strict", strict)
         place = {name: k for k, name in enumerate(self.names_from)}
+        wanted = set(self.names_to)
         missing = [quoted(name) for name in self.names_to if name not in place]
-        more = [quoted(name) for name in self.names_from if name not in set(self.names_to)]
+        more = [quoted(name) for name in self.names_from if name not in wanted]
         if self.strict and (missing or more):
             told = ((missing, "names_from lacks"), (more, "names_to lacks"))
             raise ArgumentError(
@@ -55,12 +58,13 @@ class JointOrder:
 
         Args:
             values: arrays of NumPy, PyTorch or CuPy, or lists.
-            fill: (len(names_to),) or one number, of joints that do not come.
+            fill: (len(names_to),) or one number, of joints that do not come. Integers become float64 where they do not
+                hold it.
 
         Raises:
-            ArgumentError: another number of joints.
+            ArgumentError: another number of joints, or no numbers.
         """
-        return _taken("values", values, self.names_from, self.index, fill)
+        return _taken(values, self.names_from, self.index, fill)
 
     def back(self, values: Any, fill: Any = 0.0) -> Any:
         """Numbers (..., len(names_to)) in the order that they came in (..., len(names_from)).
@@ -70,20 +74,47 @@ class JointOrder:
         """
         place = {name: k for k, name in enumerate(self.names_to)}
         index = np.array([place.get(name, -1) for name in self.names_from], dtype=np.intp)
-        return _taken("values", values, self.names_to, index, fill)
+        return _taken(values, self.names_to, index, fill)
 
 
-def _taken(name: str, values: Any, names: Sequence[str], index: Indices, fill: Any) -> Any:
-    array = values if hasattr(values, "shape") else np.asarray(values)
+def _taken(values: Any, names: Sequence[str], index: Indices, fill: Any) -> Any:
+    xp = library_of({"values": values})
+    array = as_numbers("values", values, "biuf") if xp is np else values
     if len(array.shape) < 1 or array.shape[-1] != len(names):
-        raise ArgumentError(f"{name}: got shape {tuple(array.shape)}; wanted (..., {len(names)})")
-    if not array.shape[-1] and index.size:  # nothing comes: all of it is filled
-        return np.broadcast_to(np.asarray(fill, dtype=np.float64), (*array.shape[:-1], index.size)).copy()
-    found = array[..., np.maximum(index, 0).tolist()]
+        raise ArgumentError(f"values: got shape {tuple(array.shape)}; wanted (..., {len(names)})")
+    require_few_axes("values", len(array.shape) - 1)
     lacking = np.flatnonzero(index < 0)
-    for k, number in zip(lacking.tolist(), np.broadcast_to(fill, (index.size,))[lacking].tolist(), strict=True):
-        found[..., k] = number
+    if not lacking.size:
+        return array[..., index.tolist()]
+    numbers = _filling(fill, index.size)[lacking]
+    array = _with_room_for(xp, array, numbers)
+    if array.shape[-1]:
+        found = array[..., np.maximum(index, 0).tolist()]
+    else:  # nothing comes: all of it is filled
+        found = xp.broadcast_to(array.sum(-1)[..., None], (*array.shape[:-1], index.size)) + 0
+    found[..., lacking.tolist()] = like(xp, numbers, found)
     return found
+
+
+def _filling(fill: Any, n: int) -> Array:
+    """The numbers (n,) of joints that do not come."""
+    wanted = f"wanted one number or {n}"
+    xp = library_of({"fill": fill})
+    array = as_numbers("fill", fill, "biuf") if xp is np else np.asarray(fill.tolist())
+    if array.shape not in ((), (n,)):
+        raise ArgumentError(f"fill: got shape {array.shape}; {wanted}")
+    return np.broadcast_to(array, (n,))
+
+
+def _with_room_for(xp: Any, array: Any, numbers: Array) -> Any:
+    """The array in a dtype that holds the numbers, too: its own, or, where integers do not hold them, float64."""
+    if kind_of(xp, array) == "f":
+        return array
+    dtype = np.dtype(str(array.dtype).removeprefix("torch."))
+    with np.errstate(invalid="ignore"):
+        if (numbers.astype(dtype) == numbers).all():
+            return array
+    return array.to(xp.float64) if xp.__name__ == "torch" else array.astype(np.float64)
 
 
 def _names(name: str, given: Any) -> tuple[str, ...]:
@@ -93,6 +124,6 @@ def _names(name: str, given: Any) -> tuple[str, ...]:
         raise ArgumentError(f"{name}: got {brief(given)}; wanted a sequence of names")
     found = tuple(text for text in texts if text is not None)
     if len(set(found)) < len(found):
-        twice = sorted({quoted(each) for each in found if found.count(each) > 1})
+        twice = sorted(quoted(each) for each, times in Counter(found).items() if times > 1)
         raise ArgumentError(f"{name}: {listed(twice)} occurs twice; wanted each joint once")
     return found

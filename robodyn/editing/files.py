@@ -15,7 +15,7 @@ import numpy as np
 from robodyn.archives import Archive, damaged
 from robodyn.arguments import Array
 from robodyn.builders.findings import SEVERITIES
-from robodyn.description import Finding
+from robodyn.description import FileTree, Finding
 from robodyn.errors import ArgumentError, LoadError
 from robodyn.files import LONGEST_PATH, file_named, open_regular, whole_file
 from robodyn.messages import quoted
@@ -42,6 +42,8 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
             texts[each.name] = {"prefix": value.prefix, "n": value.n}
         elif each.name == "report":
             texts[each.name] = [dataclasses.asdict(finding) for finding in value]
+        elif each.name == "file_tree":
+            texts[each.name] = None if value is None else dataclasses.asdict(value)
         else:
             texts[each.name] = value
     data = json.dumps(texts).encode("ascii")
@@ -79,6 +81,8 @@ def _read(kind: type[Model], archive: Archive) -> Model:
     for name, value in texts.items():
         if name == "report":
             fields[name] = tuple(_finding(each) for each in value)
+        elif name == "file_tree":
+            fields[name] = None if value is None else _file_tree(value)
         elif type(value) is dict:
             fields[name] = Numbered(_text(value["prefix"]), _count(value["n"]))
         else:
@@ -97,6 +101,12 @@ def _finding(given: dict[str, Any]) -> Finding:
     code = _text(given["code"])
     element, message = _text(given["element"]), _text(given["message"])
     return Finding(SEVERITIES[code], code, element, message, line, tuple(map(_text, elements)))
+
+
+def _file_tree(given: dict[str, Any]) -> FileTree:
+    """What it holds is checked as a field of the model."""
+    columns = (tuple(given[name]) for name in ("names", "types", "carriers", "joints"))
+    return FileTree(_text(given["format"]), *columns)
 
 
 def _text(given: Any) -> str:

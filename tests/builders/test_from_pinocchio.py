@@ -102,3 +102,33 @@ def test_what_is_refused():
     theirs.addJoint(0, pin.JointModelEllipsoid(), pin.SE3.Identity(), "egg")
     with pytest.raises(rd.LoadError, match=r"joint .egg."):
         rd.from_pinocchio(theirs)
+
+
+def test_coefficients_are_looked_at():
+    theirs = pin.Model()
+    theirs.addJoint(0, pin.JointModelRX(), pin.SE3.Identity(), "j")
+    theirs.appendBodyToJoint(1, pin.Inertia.Random(), pin.SE3.Identity())
+    theirs.armature[:] = -3.0
+    with pytest.raises(rd.LoadError, match=r'joint "j": its armature -3 is negative'):
+        rd.from_pinocchio(theirs)
+    assert "negative-coefficient" in {each.code for each in rd.from_pinocchio(theirs, strict=False).report}
+    theirs.armature[:] = np.nan
+    with pytest.raises(rd.LoadError, match=r'joint "j": its armature is nan; wanted a finite number'):
+        rd.from_pinocchio(theirs, strict=False)
+    theirs.armature[:] = 0.0
+    theirs.gravity.linear = np.array([np.nan, 0.0, 0.0])
+    with pytest.raises(rd.LoadError, match="gravity: got"):
+        rd.from_pinocchio(theirs)
+
+
+def test_friction_of_two_directions():
+    theirs = pin.Model()
+    theirs.addJoint(0, pin.JointModelRX(), pin.SE3.Identity(), "j")
+    if not hasattr(theirs, "upperDryFrictionLimit"):
+        pytest.skip("this version of Pinocchio has one friction for both directions")
+    theirs.upperDryFrictionLimit[:], theirs.lowerDryFrictionLimit[:] = 0.7, -0.7
+    assert "friction-uneven" not in {each.code for each in rd.from_pinocchio(theirs).report}
+    theirs.lowerDryFrictionLimit[:] = -0.2
+    model = rd.from_pinocchio(theirs)
+    assert model.tree_friction.tolist() == [0.7]
+    assert [each.elements for each in model.report if each.code == "friction-uneven"] == [('joint "j"',)]

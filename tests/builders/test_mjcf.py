@@ -114,9 +114,11 @@ def test_what_has_no_part_is_reported():
     <body mocap="true" name="m"/></worldbody>
     <tendon><fixed name="t"><joint joint="j" coef="1"/></fixed></tendon>
     <equality><weld body1="b" body2="c"/></equality>
-    <actuator><motor joint="j"/></actuator></mujoco>"""
+    <actuator><motor joint="j"/><general tendon="t"/></actuator></mujoco>"""
     compiled = mujoco.MjModel.from_xml_string(text)
-    compiled.dof_armature[:6] = 0.1
+    compiled.dof_armature[:6] = compiled.dof_frictionloss[:6] = 0.1
+    if hasattr(compiled, "actuator_armature"):
+        compiled.actuator_armature[1] = 0.1
     soft = """<mujoco><worldbody><body name="b"><joint name="j" damping="1 0.5 0.2"/><geom size="1"/>
     <flexcomp type="grid" count="2 2 1" spacing="0.1 0.1 0.1" name="cloth" dim="2" mass="1" radius="0.01"
      rigid="true"/></body></worldbody></mujoco>"""
@@ -124,7 +126,117 @@ def test_what_has_no_part_is_reported():
     wanted = {code for code in FINDINGS if code.startswith("mjcf-")}
     if not hasattr(compiled, "dof_dampingpoly"):
         wanted -= {"mjcf-damping"}
+    if not hasattr(compiled, "actuator_armature"):
+        wanted -= {"mjcf-actuator-coefficient"}
     assert wanted <= codes
+
+
+@pytest.mark.parametrize("kind", ["hinge", "slide", "ball", "free"])
+@pytest.mark.parametrize("transmission", ["joint", "jointinparent"])
+def test_armature_and_damping_of_actuators(kind, transmission):
+    """MuJoCo adds them to all degrees of freedom of the joint, by the first number of the gear."""
+    text = f"""<mujoco><option gravity="0 0 0"/><worldbody><body><joint name="j" type="{kind}" damping="0.3"/>
+    <geom size=".1" pos=".1 .2 .3"/></body></worldbody><actuator>
+    <general {transmission}="j" gear="2 1 3 .4 .5 .6" armature="0.1" damping="0.5"/>
+    <general {transmission}="j" gear="3 1 3 .4 .5 .6" armature="0.2"/></actuator></mujoco>"""
+    theirs = mujoco.MjModel.from_xml_string(text)
+    if not hasattr(theirs, "actuator_armature"):
+        pytest.skip("this version of MuJoCo has no armature of actuators")
+    model, data = rd.load_mjcf(text), mujoco.MjData(theirs)
+    way, rng = rd.converter(model, "mujoco"), np.random.default_rng(1)
+    q, qd = model.random_configuration(rng), rng.normal(size=model.nv)
+    data.qpos[:], data.qvel[:] = way.q_to(q), way.v_to(q, qd)
+    mujoco.mj_forward(theirs, data)
+    H = np.zeros((theirs.nv, theirs.nv))
+    for row, unit in zip(H, np.eye(theirs.nv), strict=True):
+        mujoco.mj_mulM(theirs, data, row, unit)
+    assert relative(way.mass_matrix_to(q, rd.Dynamics(model).mass_matrix(q)), H) < 1e-12
+    assert relative(way.tau_to(q, model.damping * qd), -data.qfrc_damper) < 1e-12
+    assert ("mjcf-free-armature" in {each.code for each in model.report}) == (kind == "free")
+
+
+def test_names_of_mujoco_stay():
+    text = """<mujoco><worldbody><body><joint/><geom size=".1"/><body name="body_1" pos="0 0 1">
+    <joint name="joint_0" axis="1 0 0"/><geom size=".1"/><body name=" "><joint name=" " pos="1 0 0"/><geom size=".1"/>
+    </body></body></body></worldbody></mujoco>"""
+    model = rd.load_mjcf(text)
+    assert model.joint_names == ("_joint_0", "joint_0", "joint_2")
+    assert {"_body_1", "body_1", "body_3", "body_3/0"} <= set(model.link_names)
+    pose = rd.Dynamics(model).forward_kinematics(model.neutral())[model.link_names.index("body_1")]
+    assert pose[2, 3] == 1.0
+
+
+def test_equalities_that_are_not_followed():
+    body = '<body><joint name="{}"/><geom size=".1" pos=".1 0 0"/></body>'
+    text = f"""<mujoco>{{}}<worldbody>{"".join(map(body.format, "abc"))}</worldbody><equality>
+    <joint joint1="a" joint2="b" polycoef="0 2 0 0 0"/><joint joint1="a" joint2="c" polycoef="0 3 0 0 0"/></equality>
+    </mujoco>"""
+    model = rd.load_mjcf(text.format(""), equality="mimic")
+    found = [each for each in model.report if each.code == "mjcf-equality"]
+    assert model.nv == 2 and [each.elements for each in found] == [("equality 1",)]
+    assert "its joint follows another one already" in found[0].message
+    for flag in ("equality", "constraint"):
+        model = rd.load_mjcf(text.format(f'<option><flag {flag}="disable"/></option>'), equality="mimic")
+        assert model.nv == 3 and not [each for each in model.report if each.code == "mjcf-equality"]
+
+
+@pytest.mark.parametrize(
+    "what, field", [("armature", "armature"), ("damping", "damping"), ("friction", "frictionloss")]
+)
+def test_coefficients_that_cannot_be(what, field):
+    theirs = mujoco.MjModel.from_xml_string(ROBOT)
+    getattr(theirs, f"dof_{field}")[7] = -5.0
+    with pytest.raises(rd.LoadError, match=f'joint "b": its {what} -5 is negative; at least 0 is allowed'):
+        rd.load_mjcf(theirs)
+    model = rd.load_mjcf(theirs, strict=False)
+    assert ("error", "negative-coefficient") in {(each.severity, each.code) for each in model.report}
+    assert getattr(model, f"tree_{what}").min() == -5.0
+    for wrong in (np.nan, np.inf):
+        getattr(theirs, f"dof_{field}")[7] = wrong
+        with pytest.raises(rd.LoadError, match=f'joint "b": its {what} is {wrong}; wanted a finite number'):
+            rd.load_mjcf(theirs, strict=False)
+
+
+@pytest.mark.parametrize(
+    "field, at, value, message",
+    [
+        ("jnt_type", slice(None), 0, "nv contradicts|jnt_dofadr contradicts"),
+        ("jnt_type", 1, 9, "jnt_type is"),
+        ("jnt_dofadr", 2, 3, "jnt_dofadr contradicts"),
+        ("jnt_qposadr", 2, 3, "jnt_qposadr contradicts"),
+        ("jnt_bodyid", 2, 1, "jnt_bodyid contradicts"),
+        ("body_jntnum", 2, 0, "njnt contradicts"),
+        ("body_jntadr", 2, 0, "body_jntadr contradicts"),
+        ("body_parentid", 2, 4, "body_parentid has"),
+        ("body_parentid", 3, 1, "dof_parentid contradicts body_parentid"),
+        ("body_quat", 2, 0.9, "body_quat.2. is .*; wanted unit length"),
+        ("body_iquat", 2, 0.9, "body_iquat.2. is .*; wanted unit length"),
+        ("jnt_axis", 1, 0.9, "jnt_axis.1. is .*; wanted unit length"),
+        ("actuator_trnid", 0, 1000, "IndexError"),
+        ("qpos0", 8, np.nan, "finite|not a number|nan"),
+    ],
+)
+def test_models_that_were_changed(field, at, value, message):
+    theirs = mujoco.MjModel.from_xml_string(ROBOT)
+    getattr(theirs, field)[at] = value
+    with pytest.raises(rd.LoadError, match=message):
+        rd.load_mjcf(theirs)
+
+
+def test_gravity_that_is_no_number():
+    theirs = mujoco.MjModel.from_xml_string(ROBOT)
+    theirs.opt.gravity[0] = np.nan
+    with pytest.raises(rd.LoadError, match=r"gravity: got .nan, -1.0, -9.0.; wanted finite numbers"):
+        rd.load_mjcf(theirs)
+
+
+def test_many_equalities_and_bodies_take_no_time():
+    """Each looked for in a list of all would take minutes."""
+    n = 2000
+    bodies = "".join(f'<body name="b{i}"><geom size=".1"/><joint name="a{i}" pos="1 0 0"/></body>' for i in range(n))
+    follow = "".join(f'<joint joint1="a{i}" joint2="a0"/>' for i in range(1, n))
+    text = f"<mujoco><worldbody>{bodies}</worldbody><equality>{follow}</equality></mujoco>"
+    assert rd.load_mjcf(mujoco.MjModel.from_xml_string(text), equality="mimic").nv == 1
 
 
 def test_gravity_that_is_off():
@@ -139,7 +251,7 @@ def test_gravity_that_is_off():
         ("<robot name='r'/>", 'root element is `?"?robot'),
         ("<mujoco><worldbody>", "not well-formed XML"),
         ('<!DOCTYPE m [<!ENTITY a "b">]><mujoco/>', "document type or entities"),
-        ('<mujoco><include file="/dev/zero"/></mujoco>', "no regular file"),
+        ('<mujoco><include file="/dev/zero"/></mujoco>', "it is a device"),
         ('<mujoco><asset><mesh name="m" file="/dev/zero"/></asset></mujoco>', "no regular file"),
         ("", "empty|blank"),
     ],

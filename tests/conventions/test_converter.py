@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from types import ModuleType
+
 import numpy as np
 import pytest
 from conftest import relative
@@ -210,8 +214,8 @@ def test_bad_arguments_are_named():
         (lambda: rd.converter(3, "mujoco"), "model: got int; wanted a robodyn.Model"),
         (lambda: rd.converter(model, "mujoco", joint_names=["elbow"]), 'has no joint "elbow"; it lacks'),
         (lambda: rd.converter(model, "mujoco", joint_names=7), "joint_names: got 7; wanted a sequence of names"),
-        (lambda: way.q_to(q[:-1]), r"q: got shape \(18,\); wanted \(..., 19\)"),
-        (lambda: way.v_from(q, v[:-1]), r"v: got shape \(17,\); wanted \(..., 18\)"),
+        (lambda: way.q_to(q[:-1]), r"q: got shape \(18,\); wanted a real array of shape \(..., 19\)"),
+        (lambda: way.v_from(q, v[:-1]), r"v: got shape \(17,\); wanted a real array of shape \(..., 18\)"),
         (lambda: rd.converter(rd.random_tree(3, seed=0, joints=("floating",)), "drake"), "floats from a frame"),
     ):
         with pytest.raises(rd.ArgumentError, match=text):
@@ -234,3 +238,185 @@ def test_followers_in_their_order():
     assert relative((way.v_to(q, v) * way.tau_to(q, tau)).sum(), (v * tau).sum()) < 1e-12
     all_of_them = np.random.default_rng(0).normal(size=way.nv)
     assert relative((way.tau_from(q, all_of_them) * v).sum(), (all_of_them * way.v_to(q, v)).sum()) < 1e-12
+
+
+@pytest.mark.parametrize("library", CONVENTIONS)
+def test_quaternions_of_any_length(library):
+    """As queries take them: scaled to unit length on the way in, theirs too."""
+    for robot in ("quadruped", "joints"):
+        model = robots(robot)
+        way, dyn = rd.converter(model, library), rd.Dynamics(model, engine="reference")
+        q, v, a, tau = state(model)
+        longer = q.copy()
+        for start in model.quaternion_starts:
+            longer[start : start + 4] *= 1.5
+        H, J = dyn.mass_matrix(q), dyn.jacobian(q, 2)
+        for call, arguments in (
+            (way.q_to, ()),
+            (way.v_to, (v,)),
+            (way.v_from, (v,)),
+            (way.a_to, (v, a)),
+            (way.a_from, (v, a)),
+            (way.tau_to, (tau,)),
+            (way.tau_from, (tau,)),
+            (way.mass_matrix_to, (H,)),
+            (way.jacobian_from, (J,)),
+            (way.gradient_to, (tau, H)),
+        ):
+            assert relative(call(longer, *arguments), call(q, *arguments)) < 1e-14, call.__name__
+        theirs = way.q_to(q)
+        longer = theirs.copy()
+        at = slice(3, 7) if way.convention.position_first else slice(0, 4)
+        longer[at] *= 0.3
+        assert relative(way.q_from(longer), way.q_from(theirs)) < 1e-14
+        longer[at] = 0.0
+        with pytest.raises(rd.ArgumentError, match="q: a quaternion has zero length"):
+            way.q_from(longer)
+    with pytest.raises(rd.ArgumentError, match="q: a quaternion has zero length in 1 of 2 rows: 1"):
+        way.q_to(np.stack([q, 0.0 * q]))
+
+
+class _Evil:
+    def __getattr__(self, name):
+        raise RuntimeError("evil")
+
+
+class _Liar:
+    @property
+    def __class__(self):
+        raise RuntimeError("evil")
+
+
+NO_NUMBERS = {
+    "raises": _Evil(),
+    "lies": _Liar(),
+    "nothing": None,
+    "text": "1 2",
+    "scalar": 3.0,
+    "ragged": [[1.0], [1.0, 2.0]],
+    "many axes": np.ones((1,) * 40),
+    **{str(dtype): np.ones(19).astype(dtype) for dtype in (complex, bool, object, str)},
+    "shape": np.ones((2, 5)),
+    "masked": np.ma.masked_array(np.ones(19), mask=True),
+}
+
+
+@pytest.mark.parametrize("kind", NO_NUMBERS)
+def test_what_is_no_array_of_numbers(kind):
+    value = NO_NUMBERS[kind]
+    model = robots("quadruped")
+    way = rd.converter(model, "newton")
+    q, v, _, tau = state(model)
+    H, f = np.eye(model.nv), np.zeros((2, 6))
+    for call in (
+        lambda: way.q_to(value),
+        lambda: way.q_from(value),
+        lambda: way.v_to(value, v),
+        lambda: way.v_to(q, value),
+        lambda: way.a_to(q, value, v),
+        lambda: way.tau_from(q, value),
+        lambda: way.mass_matrix_to(q, value),
+        lambda: way.jacobian_to(q, value),
+        lambda: way.gradient_to(q, tau, value),
+        lambda: way.gradient_from(q, value, H),
+        lambda: way.wrench_to(q, f, value),
+        lambda: way.wrench_from(q, value, f),
+    ):
+        with pytest.raises(rd.ArgumentError):
+            call()
+    with pytest.raises(rd.ArgumentError):
+        rd.converter(value, "mujoco")
+
+
+def test_shapes_are_looked_at():
+    model = robots("quadruped")
+    way, n = rd.converter(model, "mujoco"), model.nv
+    q, v, _, _ = state(model)
+    for call, text in (
+        (lambda: way.mass_matrix_to(q, np.ones(n)), r"H: got shape \(18,\); wanted \(..., 18, 18\)"),
+        (lambda: way.mass_matrix_from(q, np.eye(n + 1)), r"H: got shape \(19, 19\); wanted a real array"),
+        (lambda: way.jacobian_to(q, np.ones(n)), r"J: got shape \(18,\); wanted \(..., m, 18\)"),
+        (lambda: way.gradient_to(q, v, np.ones(n)), r"gradient: got shape \(18,\)"),
+        (lambda: way.wrench_to(q, np.ones((2, 6)), np.ones((2, 6))), r"points: got shape \(2, 6\)"),
+        (
+            lambda: way.wrench_to(q, np.ones((3, 6)), np.ones((2, 3))),
+            r"do not broadcast: got f_ext \(3,\), points \(2,\)",
+        ),
+        (lambda: way.v_to(np.stack([q] * 3), np.ones((2, n))), r"do not broadcast: got q \(3,\), v \(2,\)"),
+        (lambda: way.a_to(q, np.ones((2, n)), np.ones((3, n))), r"do not broadcast: .* v \(2,\), a \(3,\)"),
+    ):
+        with pytest.raises(rd.ArgumentError, match=text):
+            call()
+    points = [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+    f = np.random.default_rng(0).normal(size=(2, 6))
+    assert np.array_equal(way.wrench_to(q, f.tolist(), points), way.wrench_to(q, f, np.array(points)))
+
+
+def test_tensors_of_integers_and_of_two_dtypes():
+    torch = pytest.importorskip("torch")
+    model = robots("quadruped")
+    way = rd.converter(model, "pybullet")
+    q, v, _, _ = state(model)
+    whole = np.arange(model.nv)
+    for name in ("v_to", "tau_to"):
+        call = getattr(way, name)
+        wanted = call(q, whole.astype(float))
+        assert relative(call(torch.tensor(q), torch.tensor(whole)).numpy(), wanted) < 1e-14
+        assert relative(call(torch.tensor(q), whole.tolist()).numpy(), wanted) < 1e-14
+        mixed = call(torch.tensor(q), torch.tensor(whole).float())
+        assert mixed.dtype == torch.float64 and relative(mixed.numpy(), wanted) < 1e-14
+    assert way.q_to(torch.ones(model.nq, dtype=torch.int64)).dtype == torch.float64
+    with pytest.raises(rd.ArgumentError, match="v: got an array of NumPy, where q is one of PyTorch"):
+        way.v_to(torch.tensor(q), v)
+    with pytest.raises(rd.ArgumentError, match="H: got an array of PyTorch, where q is one of NumPy"):
+        way.mass_matrix_to(q, torch.eye(model.nv))
+    # Where the base's quaternion has zeros, too.
+    start = torch.tensor(model.neutral(), requires_grad=True)
+    way.v_to(start, torch.tensor(v)).sum().backward()
+    assert torch.isfinite(start.grad).all()
+    with pytest.raises(rd.ArgumentError, match=r"q: got .* of dtype torch.complex128"):
+        way.q_to(torch.tensor(q).to(torch.complex128))
+
+
+class _DeviceArray(np.ndarray):
+    """What the converter needs of CuPy's arrays."""
+
+    device = "a GPU"
+
+
+@pytest.mark.parametrize("library", CONVENTIONS)
+def test_arrays_of_cupy(library, monkeypatch):
+    """With a module in CuPy's place: its functions are NumPy's."""
+    module = ModuleType("cupy")
+    vars(module).update({name: getattr(np, name) for name in np.__all__})
+    module.ndarray = _DeviceArray
+
+    def there(name: str) -> Callable[..., _DeviceArray]:
+        return lambda *given, **options: getattr(np, name)(*given, **options).view(_DeviceArray)
+
+    for name in ("asarray", "concatenate", "stack", "broadcast_to", "zeros"):
+        setattr(module, name, there(name))
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    model = robots("joints")
+    way = rd.converter(model, library)
+    q, v, a, tau = state(model, (3,))
+    D = [module.asarray(each) for each in (q, v, a, tau)]
+    H = np.eye(model.nv)
+    for found, wanted in (
+        (way.q_from(way.q_to(D[0])), way.q_from(way.q_to(q))),
+        (way.a_to(*D[:3]), way.a_to(q, v, a)),
+        (way.v_to(D[0], v[0].tolist()), way.v_to(q, v[0])),
+        (way.tau_from(D[0], D[3].astype(np.float32)), way.tau_from(q, tau.astype(np.float32))),
+        (way.gradient_to(D[0], D[3], module.asarray(H)), way.gradient_to(q, tau, H)),
+    ):
+        assert type(found) is _DeviceArray and relative(np.asarray(found), wanted) < 1e-14
+    assert np.isnan(way.q_to(0.0 * D[0])[..., :7]).any()  # no look at values
+    with pytest.raises(rd.ArgumentError, match="v: got an array of NumPy, where q is one of CuPy"):
+        way.v_to(D[0], v)
+
+
+def test_arrays_of_jax_are_refused():
+    jax = pytest.importorskip("jax")
+    model = robots("quadruped")
+    with pytest.raises(rd.ArgumentError, match=r"q: got .*, an array of jax; wanted arrays of NumPy, PyTorch or CuPy"):
+        rd.converter(model, "mujoco").q_to(jax.numpy.ones(model.nq))

@@ -52,3 +52,44 @@ def test_errors_name_what_is_missing():
         rd.JointOrder(["a"], [1])
     with pytest.raises(rd.ArgumentError, match=r"values: got shape \(2,\); wanted \(..., 3\)"):
         rd.JointOrder(["a", "b", "c"], ["c", "b", "a"])(np.zeros(2))
+
+
+def test_integers_take_what_is_filled_in():
+    order = rd.JointOrder(["a", "b"], ["a", "c"], strict=False)
+    assert order([1, 2], fill=0.5).tolist() == [1.0, 0.5]
+    assert np.isnan(order(np.array([1, 2]), fill=np.nan)[1])
+    assert order([1, 2]).dtype == np.asarray([1, 2]).dtype
+    assert order(np.array([1, 2], dtype=np.int8), fill=300).tolist() == [1, 300]
+    assert order(np.array([1, 2], dtype=np.float32), fill=0.5).dtype == np.float32
+    assert order(np.array([True, False]), fill=0.5).tolist() == [1.0, 0.5]
+    torch = pytest.importorskip("torch")
+    assert order(torch.tensor([1, 2]), fill=0.5).tolist() == [1.0, 0.5]
+    nothing = rd.JointOrder([], ["a"], strict=False)(torch.zeros(3, 0), fill=2.0)
+    assert isinstance(nothing, torch.Tensor) and nothing.tolist() == [[2.0]] * 3
+
+
+class _Evil:
+    def __getattr__(self, name):
+        raise RuntimeError("evil")
+
+
+def test_what_cannot_be_filled_in():
+    order = rd.JointOrder(["a"], ["b", "c"], strict=False)
+    for fill in ([1.0, 2.0, 3.0], np.ones((3, 2)), "x", None, _Evil(), [[1], [1, 2]]):
+        with pytest.raises(rd.ArgumentError, match="fill: got"):
+            order([1.0], fill=fill)
+    for values in (_Evil(), "x", None, [[1], [1, 2]], 3.0, np.ones((1,) * 40)):
+        with pytest.raises(rd.ArgumentError, match="values: got"):
+            order(values)
+    jax = pytest.importorskip("jax")
+    with pytest.raises(rd.ArgumentError, match=r"values: got .*, an array of jax"):
+        order(jax.numpy.ones(1))
+
+
+def test_many_names_take_no_time():
+    """A list would be searched for each: a minute and more."""
+    names = [f"j{i}" for i in range(100_000)]
+    order = rd.JointOrder(names, names[::-1])
+    assert order.index[0] == len(names) - 1
+    with pytest.raises(rd.ArgumentError, match="occurs twice"):
+        rd.JointOrder([*names, *names], names)

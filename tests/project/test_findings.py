@@ -93,6 +93,8 @@ OF_THE_COMMAND = {"singular-mass-matrix"}
 """Codes that `robodyn check` adds; tests/cli/test_cli.py reaches them."""
 OF_MUJOCO = {code for code in FINDINGS if code.startswith("mjcf-")}
 """Codes of `load_mjcf`; tests/builders/test_mjcf.py reaches them."""
+OF_PINOCCHIO = {"friction-uneven"}
+"""Of `from_pinocchio`; tests/builders/test_from_pinocchio.py reaches it."""
 OF_SDF = {code for code in FINDINGS if code.startswith("sdf-")}
 """Codes of `load_sdf`; tests/builders/test_sdf.py reaches them."""
 OF_WRITERS = {"written-otherwise", "written-for-few", "not-written", "refused-by-mujoco"}
@@ -143,7 +145,7 @@ def test_the_list_of_codes_is_complete_and_described():
     folder = Path(robodyn.__file__).parent
     text = "\n".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
     used = set(re.findall(r'(?:notes\.add|notes\.gather|impossible\.append\()\(\s*"([a-z-]+)"', text))
-    of_others = OF_THE_COMMAND | OF_MUJOCO | OF_SDF | OF_WRITERS
+    of_others = OF_THE_COMMAND | OF_MUJOCO | OF_PINOCCHIO | OF_SDF | OF_WRITERS
     assert used == set(FINDINGS) == set(SOURCES) | of_others
     assert not re.search(r"\bFinding\(\s*[\"']", text), "a finding whose code is not looked up in the list"
     assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", code) and meaning for code, meaning in FINDINGS.items())
