@@ -145,7 +145,7 @@ def scaled(program: Program, width: int, ports: Mapping[str, Array], guard: int)
         x = value[a]
         exact = -x if b < 0 else x * value[b] if operation == MUL else x + value[b] if operation == ADD else x - value[b]
         room = math.ldexp(_largest(exact), guard)
-        fraction[index] = min(fitting(room, width), _exact(program, index, fraction))
+        fraction[index] = _between(program, index, fraction, width, fitting(room, width))
         value[index] = formats.number(formats.word(exact, index), index)
         for operand in (a, b):
             if operand >= 0:
@@ -175,7 +175,7 @@ def proved(program: Program, width: int, intervals: Mapping[int, Interval]) -> F
             error[index] = 2.0 ** -fraction[index]  # half as much by rounding, all of it by saturating
             continue
         before = carried(program, index, size, error)
-        fraction[index] = min(_below(size[index] + before, width), _exact(program, index, fraction))
+        fraction[index] = _between(program, index, fraction, width, _below(size[index] + before, width))
         error[index] = before + 2.0 ** (-fraction[index] - 1)
     return _with_constants(program, Formats(width, fraction, {}, proved=True))
 
@@ -199,14 +199,16 @@ def _below(size: float, width: int) -> int:
     return fraction if math.ldexp(size, fraction) + 0.5 < 2 ** (width - 1) - 1 else fraction - 1
 
 
-def _exact(program: Program, index: int, fraction: Mapping[int, int]) -> int:
-    """The fraction with which nothing is rounded: more would be zeros."""
+def _between(program: Program, index: int, fraction: Mapping[int, int], width: int, wanted: int) -> int:
+    """A fraction with which neither zeros are appended nor room is left that no operands can fill."""
     operation, a, b = program.nodes[index]
-    if operation == INPUT:
-        return _FINEST
     if operation == MUL:
-        return fraction[a] + fraction[b]
-    return fraction[a] if b < 0 else max(fraction[a], fraction[b])
+        exact = fraction[a] + fraction[b]
+        coarsest = exact - width
+    else:
+        points = [fraction[a]] if b < 0 else [fraction[a], fraction[b]]
+        exact, coarsest = max(points), min(points) - 1
+    return max(coarsest, min(wanted, exact))
 
 
 def _of_constant(value: float, width: int) -> int:
