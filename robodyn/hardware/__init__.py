@@ -4,9 +4,9 @@
     dqdd_dq, dqdd_dqd = d.evaluate(q, qd, qdd, Minv)
     d.write("folder")
 
-A robot's gradient is traced into sums and products (`program`), cleaned (`passes`), given formats for the values in a box
-of states (`ranges`, `formats`), scheduled (`schedule`) and printed (`verilog`); `model` computes in NumPy what the circuit
-does, to the bit.
+A robot's gradient is traced into sums and products (`program`), cleaned (`passes`), given formats for the values in a
+box of states (`ranges`, `formats`), scheduled (`schedule`) and printed (`verilog`); `model` computes in NumPy what the
+circuit does, to the bit.
 """
 
 from robodyn.hardware.datapath import Datapath, datapath

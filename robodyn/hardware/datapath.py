@@ -26,7 +26,7 @@ from robodyn.hardware.simulate import SimulationReport, built, streamed, table
 from robodyn.hardware.synthesis import Resources, resources
 from robodyn.hardware.testbench import testbench
 from robodyn.hardware.verilog import verilog
-from robodyn.messages import brief
+from robodyn.messages import brief, quoted
 from robodyn.model import Model
 from robodyn.tracing.expression import CONSTANT, MUL
 from robodyn.tracing.program import Program
@@ -52,10 +52,11 @@ def datapath(
     ranges: str = "sampled",
     guard: int = 1,
 ) -> Datapath:
-    """A fixed-point datapath of a gradient: its formats, its schedule, its Verilog and a model that is exact to the bit.
+    """A fixed-point datapath of a gradient: its formats, its schedule, its Verilog and a model that is exact to the
+    bit.
 
-    After Plancher, Neuman, Bourgeat, Kuindersma, Devadas, Reddi, Accelerating Robot Dynamics Gradients on a CPU, GPU, and
-    FPGA (2021), algorithm 5, with the sine and cosine of q and M^-1 as inputs from the host.
+    After Plancher, Neuman, Bourgeat, Kuindersma, Devadas, Reddi, Accelerating Robot Dynamics Gradients on a CPU, GPU,
+    and FPGA (2021), algorithm 5, with the sine and cosine of q and M^-1 as inputs from the host.
 
     Args:
         model: a fixed-base robot of joints with one coordinate each, none of which follows another.
@@ -96,6 +97,10 @@ def datapath(
     program = traced(model, query, formulation)
     ports = host_inputs(program, box.samples(model, QUERIES[query].inputs))
     program, vanishing = prepared(program, ports)
+    if not any(isinstance(scalar, int) for scalar in output_scalars(program)):
+        raise ArgumentError(
+            f"datapath: every entry of {query} of {quoted(model.name)} is constant; nothing is computed"
+        )
     ports = {port.name: ports[port.name] for port in program.inputs}
     if fraction is not None:
         formats = fixed.uniform(program, width, fraction)
@@ -156,8 +161,8 @@ class Datapath:
 
     def __repr__(self) -> str:
         return (
-            f"<Datapath {self.query} of {self.model.name!r}: {self.formats.width} bits, {self.multipliers} multipliers, "
-            f"latency {self.latency}, interval {self.interval}>"
+            f"<Datapath {self.query} of {self.model.name!r}: {self.formats.width} bits, {self.multipliers} "
+            f"multipliers, latency {self.latency}, interval {self.interval}>"
         )
 
     @property
@@ -332,8 +337,8 @@ class Datapath:
         return f"minus_Minv[{r}][{c}]"
 
     def write(self, folder: str | Path) -> list[Path]:
-        """Write a project: the Verilog, formats.json, a testbench in C++ with some states and the words that are to come
-        out, and a README that says how to run it. The folder is made; files of these names are replaced.
+        """Write a project: the Verilog, formats.json, a testbench in C++ with some states and the words that are to
+        come out, and a README that says how to run it. The folder is made; files of these names are replaced.
 
         Raises:
             ArgumentError: `folder` is no name of one, or a file.
@@ -374,7 +379,11 @@ class Datapath:
                 f"Minv: {self.query} takes {'the inverse of the mass matrix' if wants else 'none'}; got "
                 f"{'nothing' if wants else brief(Minv)}"
             )
-        given = {"q": (q, (self.model.nq,)), "qd": (qd, (nv,)), "qdd": (qdd, (nv,))}
+        given: dict[str, tuple[Any, tuple[int, ...]]] = {
+            "q": (q, (self.model.nq,)),
+            "qd": (qd, (nv,)),
+            "qdd": (qdd, (nv,)),
+        }
         if wants:
             given["Minv"] = (Minv, (nv, nv))
         arrays = {name: real_array(name, value, shape, np.float64) for name, (value, shape) in given.items()}
@@ -426,8 +435,8 @@ def _written(path: Path, text: str) -> Path:
 _README = """\
 # @NAME@
 
-`@NAME@.v` is the datapath, `formats.json` the order and binary points of its words, `inputs.txt` and `expected.txt` words
-of some states and what is to come out (the last number of a line: whether it wrapped). To simulate it:
+`@NAME@.v` is the datapath, `formats.json` the order and binary points of its words, `inputs.txt` and `expected.txt`
+words of some states and what is to come out (the last number of a line: whether it wrapped). To simulate it:
 
 ```sh
 verilator --cc --exe --build -Wno-fatal -Wno-lint --top-module @NAME@ --Mdir build -o simulator @NAME@.v testbench.cpp

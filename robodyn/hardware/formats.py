@@ -14,10 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.errors import ArgumentError
 from robodyn.hardware.program import input_nodes, uses
 from robodyn.hardware.ranges import Interval
 from robodyn.tracing.expression import ADD, CONSTANT, INPUT, MUL, NEG
@@ -73,8 +75,8 @@ class Formats:
         return ((wide + half) & mask) - half
 
     def result(self, program: Program, value: Mapping[int, Array], index: int) -> Array:
-        """A result before it is cut to its word; of one that is far too large, another that is too large and has the same
-        low bits.
+        """A result before it is cut to its word; of one that is far too large, another that is too large and has the
+        same low bits.
 
         Sums are written so that nothing is wider than 64 bits, however far apart two binary points are; hardware's text
         (`verilog`) takes them in full.
@@ -143,7 +145,9 @@ def scaled(program: Program, width: int, ports: Mapping[str, Array], guard: int)
             value[index] = formats.number(formats.word(value[index], index), index)
             continue
         x = value[a]
-        exact = -x if b < 0 else x * value[b] if operation == MUL else x + value[b] if operation == ADD else x - value[b]
+        exact = (
+            -x if b < 0 else x * value[b] if operation == MUL else x + value[b] if operation == ADD else x - value[b]
+        )
         room = math.ldexp(_largest(exact), guard)
         fraction[index] = _between(program, index, fraction, width, fitting(room, width))
         value[index] = formats.number(formats.word(exact, index), index)
@@ -160,10 +164,16 @@ def _largest(value: Array) -> float:
 
 
 def proved(program: Program, width: int, intervals: Mapping[int, Interval]) -> Formats:
-    """A binary point for each value such that nothing can wrap: for its interval and all that rounding may add."""
+    """A binary point for each value such that nothing can wrap: for its interval and all that rounding may add.
+
+    Raises:
+        ArgumentError: intervals overflow.
+    """
     fraction: dict[int, int] = {}
     error: dict[int, float] = {}
     size = {index: max(map(abs, ends)) for index, ends in intervals.items()}
+    if not all(map(math.isfinite, size.values())):
+        raise ArgumentError('ranges: got "intervals", whose ends overflow; wanted "sampled", or a smaller box')
     for index in program.live:
         operation, a, _ = program.nodes[index]
         if operation == CONSTANT:
@@ -180,10 +190,9 @@ def proved(program: Program, width: int, intervals: Mapping[int, Interval]) -> F
     return _with_constants(program, Formats(width, fraction, {}, proved=True))
 
 
-def carried(program: Program, index: int, size: Mapping[int, float], error: Mapping[int, float]) -> float:
-    """What errors of its operands come to in a result, if these are at most of some size without and with them.
-
-    Written for numbers; `bounds` has it for arrays too.
+def carried(program: Program, index: int, size: Mapping[int, Any], error: Mapping[int, Any]) -> Any:
+    """What errors of its operands come to in a result, if these are at most of some size without and with them:
+    numbers, or arrays.
     """
     operation, a, b = program.nodes[index]
     if operation == NEG:
@@ -221,7 +230,7 @@ def _of_constant(value: float, width: int) -> int:
 
 
 def _constant_word(value: float, width: int, fraction: int) -> int:
-    largest = 2 ** (width - 1) - 1
+    largest = (1 << (width - 1)) - 1
     return max(-largest - 1, min(largest, math.floor(math.ldexp(value, fraction) + 0.5)))
 
 

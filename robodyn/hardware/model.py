@@ -81,9 +81,7 @@ def _run(program: Program, formats: Formats, words: Array, watch: Watch | None) 
     return Words(np.stack([np.broadcast_to(each, len(words)) for each in columns], axis=1), wrapped)
 
 
-def bounds(
-    program: Program, formats: Formats, ports: Mapping[str, Array], words: Array
-) -> dict[str, Array]:
+def bounds(program: Program, formats: Formats, ports: Mapping[str, Array], words: Array) -> dict[str, Array]:
     """How far hardware's outputs can be from those of exact arithmetic on the same inputs, (rows, size) by name.
 
     A running error bound (Wilkinson 1965; Higham, Accuracy and Stability of Numerical Algorithms, section 3.3): beside

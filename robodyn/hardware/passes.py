@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.errors import ArgumentError
 from robodyn.hardware.program import rebuilt, uses
 from robodyn.hardware.ranges import chunks, rotations, values
 from robodyn.tracing.expression import ADD, CONSTANT, INPUT, MUL, NEG, SUB, Expression, Graph, Value
@@ -15,7 +16,8 @@ from robodyn.tracing.program import Program
 
 ADD_CYCLES = 1
 MUL_CYCLES = 3
-"""From operands to result, of one sum or sign, and of one product: operands, product and result each have a register."""
+"""From operands to result, of one sum or sign, and of one product: operands, product and result each have a
+register."""
 _VANISHING = 2.0**-40
 _Term = tuple[int, Value]
 
@@ -28,14 +30,21 @@ def cycles_of(operation: int) -> int:
 def without_zeros(program: Program, ports: Mapping[str, Array]) -> tuple[Program, int]:
     """The program without sums that vanish whatever the state is, and how many of them there were.
 
-    Identities of mechanics that no single operation shows survive tracing: a sum of products that cancel. They are found
-    by numbers, not proved: below 2^-40 of their operands at all samples, as are inputs that are zero at all of them.
+    Identities of mechanics that no single operation shows survive tracing: a sum of products that cancel. They are
+    found by numbers, not proved: below 2^-40 of their operands at all samples, as are inputs that are zero at all of
+    them.
+
+    Raises:
+        ArgumentError: some value overflows at a sample.
     """
     kept: set[int] = set()
     for part in chunks(ports):
-        found = values(program, part)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = values(program, part)
         for index in program.live:
             operation, a, b = program.nodes[index]
+            if not np.all(np.isfinite(found[index])):
+                raise ArgumentError("box: values of the gradient overflow in it; wanted a smaller box")
             if operation == CONSTANT or index in kept:
                 continue
             size = 0.0

@@ -1,9 +1,9 @@
 """The gradient as a program of additions, products and signs alone, which hardware has.
 
 Of `robodyn.tracing`'s programs those are left whose operations are `in, const, add, sub, mul, neg`: a sine or cosine of
-an input becomes an input of its own, which the host computes; so does M^-1, with the other sign, since it is the product
-with -M^-1 that turns the gradient of inverse dynamics into that of forward dynamics (Plancher et al., Accelerating Robot
-Dynamics Gradients on a CPU, GPU, and FPGA, algorithm 3).
+an input becomes an input of its own, which the host computes; so does M^-1, with the other sign, since it is the
+product with -M^-1 that turns the gradient of inverse dynamics into that of forward dynamics (Plancher et al.,
+Accelerating Robot Dynamics Gradients on a CPU, GPU, and FPGA, algorithm 3).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from robodyn.tracing.program import Program
 from robodyn.tracing.unrolled import trace
 
 FORMULATIONS: Mapping[str, Callable[[], Algorithm]] = {"idsva": idsva, "algorithm 2": rnea_gradient}
-"""How the gradient of inverse dynamics is computed: by composites of subtrees, or by the recursion of RNEA, differentiated
-line by line, a column for each joint, as in the paper."""
+"""How the gradient of inverse dynamics is computed: by composites of subtrees, or by the recursion of RNEA,
+differentiated line by line, a column for each joint, as in the paper."""
 MOST_VISITS = 4096
 """Of bodies by columns: a larger robot's datapath would hold more operations than any device."""
 
@@ -57,6 +57,7 @@ QUERIES = {
     "inverse_dynamics_gradient": Query(("q", "qd", "qdd"), ("dtau_dq", "dtau_dqd")),
 }
 
+
 def triangle(n: int) -> list[tuple[int, int]]:
     """Rows and columns of the upper triangle of a symmetric matrix, row by row."""
     return [(r, c) for r in range(n) for c in range(r, n)]
@@ -73,9 +74,9 @@ def _task(query: str, formulation: str, nv: int) -> Direct:
         model: Model, given: Mapping[str, Any], results: Callable[[Algorithm], Mapping[str, Any]]
     ) -> Mapping[str, Any]:
         gradient = results(algorithm)
-        found = (gradient["tau_q"], gradient["tau_qd"])
+        found: tuple[Any, Any] = gradient["tau_q"], gradient["tau_qd"]
         if "Minv" in asked.inputs:
-            found = tuple(product(given["minus_Minv"], tau) for tau in found)
+            found = product(given["minus_Minv"], found[0]), product(given["minus_Minv"], found[1])
         return dict(zip(asked.results, found, strict=True))
 
     def product(minus_Minv: Sequence[Value], tau: Sequence[Value]) -> list[Value]:
@@ -103,8 +104,8 @@ def traced(model: Model, query: str, formulation: str) -> Program:
     something needs.
 
     Raises:
-        ArgumentError: the robot has joints whose motion takes another function of q than its sine and cosine: attitudes,
-            and joints that follow others; or it is too large.
+        ArgumentError: the robot has joints whose motion takes another function of q than its sine and cosine:
+            attitudes, and joints that follow others; or it is too large.
     """
     visits = model.n_bodies * model.nv
     if visits > MOST_VISITS:
@@ -116,7 +117,7 @@ def traced(model: Model, query: str, formulation: str) -> Program:
         raise ArgumentError(f"datapath: {quoted(model.name)} has no degree of freedom, so nothing has a gradient")
     _require_known_joints(model)
     program = trace(model, _task(query, formulation, model.nv))
-    return _with_sines_given(program, model)
+    return with_sines_given(program, model)
 
 
 def _require_known_joints(model: Model) -> None:
@@ -129,12 +130,12 @@ def _require_known_joints(model: Model) -> None:
     if model.quaternion_starts.size:
         name = model.coordinate_names[int(model.quaternion_starts[0])]
         raise ArgumentError(
-            f"datapath: coordinate {quoted(name)} begins a quaternion, which takes a root and a quotient; wanted joints "
-            "that turn about fixed axes or slide along them, on a fixed base"
+            f"datapath: coordinate {quoted(name)} begins a quaternion, which takes a root and a quotient; wanted "
+            "joints that turn about fixed axes or slide along them, on a fixed base"
         )
 
 
-def _with_sines_given(program: Program, model: Model) -> Program:
+def with_sines_given(program: Program, model: Model) -> Program:
     """Sines and cosines of coordinates as inputs."""
     coordinate = {node: k for port in program.inputs if port.name == "q" for k, node in enumerate(port.scalars)}
     angles = {"sin": SIN, "cos": COS}
@@ -177,9 +178,7 @@ def rebuilt(program: Program, known: Mapping[int, float]) -> Program:
     return _made(program, graph, ports, value)
 
 
-def _copy(
-    program: Program, value: dict[int, Value], other: Callable[[int, int, int], Value] | None = None
-) -> None:
+def _copy(program: Program, value: dict[int, Value], other: Callable[[int, int, int], Value] | None = None) -> None:
     """Every live node that has no value yet, on the graph that the others' values are of; `other` makes those that are
     no sum or product."""
     for index in program.live:
@@ -241,4 +240,3 @@ def input_nodes(program: Program) -> list[tuple[str, int, int]]:
 def output_scalars(program: Program) -> list[int | float]:
     """Nodes, or numbers, of all results in the order in which hardware gives them."""
     return [scalar for port in program.outputs for scalar in port.scalars]
-

@@ -23,12 +23,13 @@ _CHUNK = 256
 """Rows at a time: every value of a program is kept for them."""
 _OUTWARD = 1.0 + 1e-9
 """More than what rounding in float64 takes from an interval."""
-_WHOLE_TURN = (-math.pi, math.pi)
+_FARTHEST = 1e9
+"""Larger numbers are no states of robots, and their products would leave float64."""
 
 Interval = tuple[float, float]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Box:
     """The states that a datapath is made for.
 
@@ -57,8 +58,11 @@ class Box:
             if finite_real(value) is None:
                 array = real_array(f"Box({name}=)", value, (), np.float64)
                 require_finite(f"Box({name}=)", array, array.ndim)
-            if not np.all(np.asarray(value, np.float64) >= 0.0) or not np.any(np.asarray(value, np.float64) > 0.0):
-                raise ArgumentError(f"Box({name}=): got {brief(value)}; wanted numbers of at least 0, not all 0")
+            sizes = np.asarray(value, np.float64)
+            if not np.all((sizes >= 0.0) & (sizes <= _FARTHEST)) or not np.any(sizes > 0.0):
+                raise ArgumentError(
+                    f"Box({name}=): got {brief(value)}; wanted numbers from 0 to {_FARTHEST:g}, not all of them 0"
+                )
         if self.q is not None and (not isinstance(self.q, tuple | list) or len(self.q) != 2):
             raise ArgumentError(f"Box(q=): got {brief(self.q)}; wanted None, or a pair of lower and upper coordinates")
 
@@ -82,16 +86,19 @@ class Box:
     def _coordinates(self, model: Model) -> tuple[Array, Array]:
         if self.q is not None:
             lower, upper = (_spread("Box(q=)", each, (model.nq,)) for each in self.q)
-            if not np.all(lower <= upper):
-                raise ArgumentError("Box(q=): a lower coordinate is above its upper one")
+            if not np.all((lower >= -_FARTHEST) & (lower <= upper) & (upper <= _FARTHEST)):
+                raise ArgumentError(
+                    f"Box(q=): got {brief(self.q)}; wanted lower coordinates below upper ones, up to "
+                    f"{_FARTHEST:g} in size"
+                )
             return lower, upper
         # What configurations are drawn from: limits, or a turn and a metre where there are none.
         lower, width = model._drawn_from
         return lower, lower + width
 
     def samples(self, model: Model, asked: tuple[str, ...], rows: int = SAMPLES, seed: int = 0) -> dict[str, Array]:
-        """States of the box, `rows` of each array that is asked for: a half uniform, a half at its corners in all but q,
-        and a quarter of those there too."""
+        """States of the box, `rows` of each array that is asked for: a half uniform, a half at its corners in all but
+        q, and a quarter of those there too."""
         rng = np.random.default_rng(seed)
         limits = self.limits(model)
         found: dict[str, Array] = {}
@@ -163,7 +170,9 @@ def input_intervals(program: Program, model: Model, box: Box, samples: Mapping[s
     limits = box.limits(model)
     lower, upper = limits["q"]
     ends: dict[str, list[Interval]] = {
-        name: list(zip(low.tolist(), high.tolist(), strict=True)) for name, (low, high) in limits.items() if low.ndim == 1
+        name: list(zip(low.tolist(), high.tolist(), strict=True))
+        for name, (low, high) in limits.items()
+        if low.ndim == 1
     }
     ends["sin"] = [_cosine(a - 0.5 * math.pi, b - 0.5 * math.pi) for a, b in zip(lower, upper, strict=True)]
     ends["cos"] = [_cosine(a, b) for a, b in zip(lower, upper, strict=True)]

@@ -6,15 +6,19 @@ from __future__ import annotations
 def testbench(module: str, width: int, inputs: int, outputs: int, flagged: bool) -> str:
     """Its text. It takes the states of a file, lets them through, and writes what comes out.
 
-    Arguments: the file of inputs and that of outputs, a line of words for each state; the thousandths of cycles in which
-    each side stalls; a seed; and a file of outputs to compare with, which may be missing. A line of outputs ends with
-    whether it wrapped. It prints how many states there were, cycles from the first that was taken to the last that was
-    given, cycles to the first result, and how many words differ.
+    Arguments: the file of inputs and that of outputs, a line of words for each state; the thousandths of cycles in
+    which each side stalls; a seed; and a file of outputs to compare with, which may be missing. A line of outputs ends
+    with whether it wrapped. It prints how many states there were, cycles from the first that was taken to the last
+    that was given, cycles to the first result, and how many words differ.
     """
     wrapped = "top->out_wrapped" if flagged else "0"
-    return _TEXT.replace("@MODULE@", module).replace("@WIDTH@", str(width)).replace("@INPUTS@", str(inputs)).replace(
-        "@OUTPUTS@", str(outputs)
-    ).replace("@WRAPPED@", wrapped)
+    return (
+        _TEXT.replace("@MODULE@", module)
+        .replace("@WIDTH@", str(width))
+        .replace("@INPUTS@", str(inputs))
+        .replace("@OUTPUTS@", str(outputs))
+        .replace("@WRAPPED@", wrapped)
+    )
 
 
 _TEXT = """\

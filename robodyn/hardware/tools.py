@@ -23,9 +23,7 @@ def tool(*names: str) -> str:
         path = shutil.which(name)
         if path is not None:
             return path
-    raise UnavailableError(
-        f"{names[0]} is not installed; on Debian and Ubuntu `apt-get install {names[0]}` brings it"
-    )
+    raise UnavailableError(f"{names[0]} is not installed; on Debian and Ubuntu `apt-get install {names[0]}` brings it")
 
 
 def called(command: Sequence[str], folder: Path, seconds: float | None = None) -> str:

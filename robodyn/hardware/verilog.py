@@ -4,8 +4,8 @@ One module with a stream on either side: a state's inputs are taken in a cycle i
 high, results are given in one in which `out_valid` and `out_ready` are. While results wait, everything stands still.
 
 `phase` counts the cycles of an interval; a value that is there in cycle c of its state is written in phase c - 1 modulo
-the interval, and moves on to its next copy in the same phase of every later interval. A multiplier's operands are chosen
-by the phase, and the half that rounds its product is added to it, as DSP blocks can.
+the interval, and moves on to its next copy in the same phase of every later interval. A multiplier's operands are
+chosen by the phase, and the half that rounds its product is added to it, as DSP blocks can.
 """
 
 from __future__ import annotations
@@ -228,4 +228,3 @@ class _Printer:
 
 def _literal(value: int, width: int) -> str:
     return f"{width}'sh{value % (1 << width):x}"
-

@@ -1,16 +1,19 @@
 """The paper's studies of hardware, with datapaths of our own: `python -m tests.bench hardware --write`.
 
-Names of cases: "hardware: operations", "errors", "folding", "columns", "end to end", "convergence", "simulated" (minutes:
-Verilator compiles the arm with 64, with some 220, and with a multiplier for each product) and "cells".
+Names of cases: "hardware: operations", "errors", "folding", "columns", "end to end", "convergence", "simulated"
+(minutes: Verilator compiles the arm with 64, with some 220, and with a multiplier for each product) and "cells".
 """
 
 from __future__ import annotations
 
 import importlib.util
+import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ from robodyn.benchmark.tables import Cells
 from robodyn.errors import UnavailableError
 from robodyn.hardware import Box, Datapath, datapath
 from robodyn.hardware.passes import balanced
-from robodyn.hardware.program import FORMULATIONS
+from robodyn.hardware.program import FORMULATIONS, with_sines_given
 from robodyn.hardware.schedule import products, scheduled, shortest
 from robodyn.hardware.synthesis import dsp_blocks
 from robodyn.sweeps import Outward, flatten
@@ -160,15 +163,14 @@ def folding(found: Found) -> None:
     for slack in (0, 3, 10):
         few = next(m for m in range(1, n + 1) if scheduled(forward, m, None).latency <= least + slack)
         found.remarks.append(
-            f"{_main()}: the forward passes of algorithm 2 (v, a and f of RNEA and their derivatives, all columns) have "
-            f"{n:,} products; {few} multipliers do them in {least + slack} cycles where no schedule takes less than "
-            f"{least}: folding saves {n / few:.1f} times."
+            f"{_main()}: the forward passes of algorithm 2 (v, a and f of RNEA and their derivatives, all columns) "
+            f"have {n:,} products; {few} multipliers do them in {least + slack} cycles where no schedule takes less "
+            f"than {least}: folding saves {n / few:.1f} times."
         )
 
 
 def forward_passes(model: rd.Model) -> Program:
-    """Velocities, accelerations and forces of RNEA and of its gradient, before anything is summed over subtrees; sines
-    and cosines are made from q, which takes no product."""
+    """Velocities, accelerations and forces of RNEA and of its gradient, before anything is summed over subtrees."""
     algorithm = rnea_gradient()
     trace = Trace(model, algorithm)
     kept = replace(algorithm, sweeps=tuple(s for s in algorithm.sweeps if not _inward(s)), outputs={})
@@ -180,7 +182,7 @@ def forward_passes(model: rd.Model) -> Program:
         if key[0] in ("f", "f_q", "f_qd")
     }
     outputs = {"_".join(map(str, key)): ((len(values),), values) for key, values in forces.items()}
-    return Program.of("forward_passes", trace.graph, trace.inputs, outputs)
+    return with_sines_given(Program.of("forward_passes", trace.graph, trace.inputs, outputs), model)
 
 
 def _inward(sweep: Any) -> bool:
@@ -248,18 +250,18 @@ def convergence(found: Found) -> None:
     spec = importlib.util.spec_from_file_location("ilqr", ROOT / "examples" / "14_ilqr.py")
     assert spec is not None and spec.loader is not None
     ilqr = importlib.util.module_from_spec(spec)
-    import sys
-
     sys.modules["ilqr"] = ilqr
-    spec.loader.exec_module(ilqr)
+    with redirect_stdout(StringIO()):  # it solves its problems when it is run, and prints what they took
+        spec.loader.exec_module(ilqr)
     problem = ilqr.reach()
     plain = Recorded(problem.dyn, None)
     best = ilqr.solve(replace(problem, dyn=plain))
     most = {name: np.max(sizes, axis=0) for name, sizes in plain.sizes.items()}
     found.remarks.append(
-        f"The arm that reaches: float64 comes to cost {best.costs[-1]:.4f} in {len(best.costs) - 1} iterations. On the way "
-        f"velocities reach {most['qd'].max():.0f} rad/s, {(most['qd'] / problem.dyn.model.velocity_limit).max():.1f} times "
-        f"their limits, accelerations {most['qdd'].max():.0f} rad/s^2."
+        f"The arm that reaches: float64 comes to cost {best.costs[-1]:.4f} in {len(best.costs) - 1} iterations. On the "
+        f"way velocities reach {most['qd'].max():.0f} rad/s, "
+        f"{(most['qd'] / problem.dyn.model.velocity_limit).max():.1f} times their limits, "
+        f"accelerations {most['qdd'].max():.0f} rad/s^2."
     )
     boxes = {
         "all that float64 passes": Box(qd=1.1 * most["qd"], qdd=1.1 * most["qdd"], q=(-2 * np.pi, 2 * np.pi)),
@@ -342,7 +344,9 @@ def cells(found: Found) -> None:
         return
     blocks = {width: dsp_blocks(width) for width in (18, 24, 27, 32)}
     found.remarks.append(
-        "DSP48E2 blocks for a product, by the bits of a word: " + ", ".join(f"{w}: {n}" for w, n in blocks.items()) + "."
+        "DSP48E2 blocks for a product, by the bits of a word: "
+        + ", ".join(f"{w}: {n}" for w, n in blocks.items())
+        + "."
     )
     rows = []
     for name, options, seconds in (
@@ -401,7 +405,7 @@ TITLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "columns": ("Columns (counted)", ("formulation", "column", "multipliers ", "cycles ")),
     "folding": (
         "Folding (scheduled)",
-        ("formulation", "multipliers ", "cycles, one state ", "cycles, streamed ", "interval ", "products a multiplier "),
+        ("formulation", "multipliers ", "cycles, one state ", "cycles, streamed ", "interval ", "products each "),
     ),
     "end to end": (
         "End to end (modelled)",
@@ -409,12 +413,13 @@ TITLES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "simulated": (
         "Simulated to the bit (Verilator)",
-        ("robot", "multipliers ", "interval ", "latency, designed / seen ", "cycles for 1,000 ", "with stalls ", "words ",
-         "differ ", "s to build and run "),
+        ("robot", "multipliers ", "interval ", "latency, designed / seen ", "cycles for 1,000 ", "with stalls ",
+         "words ", "differ ", "s to build and run "),
     ),
     "cells": (
         "Cells of an UltraScale+ device (yosys)",
-        ("robot", "multipliers ", "interval ", "DSP48E2 ", "LUT ", "CARRY ", "FF and SRL ", "how", "register bits, counted "),
+        ("robot", "multipliers ", "interval ", "DSP48E2 ", "LUT ", "CARRY ", "FF and SRL ", "how",
+         "register bits, counted "),
     ),
 }  # fmt: skip
 
@@ -437,9 +442,9 @@ def document(found: Found, about: dict[str, str]) -> dict[str, Any]:
 
 _ABOUT = f"""
 Printed by `python -m tests.bench hardware --write`. The studies of Plancher, Neuman, Bourgeat, Kuindersma, Devadas and
-Reddi, *Accelerating Robot Dynamics Gradients on a CPU, GPU, and FPGA* (2021), with [datapaths](../hardware.md) of our own:
-the gradient of forward dynamics of one state, the sine and cosine of q and M^-1 given. The paper's robot is the Kuka
-iiwa-14, ours too where the shared collection is there.
+Reddi, *Accelerating Robot Dynamics Gradients on a CPU, GPU, and FPGA* (2021), with [datapaths](../hardware.md) of our
+own: the gradient of forward dynamics of one state, the sine and cosine of q and M^-1 given. The paper's robot is the
+Kuka iiwa-14, ours too where the shared collection is there.
 
 | claim of the paper | ours | how |
 |---|---|---|
@@ -452,13 +457,13 @@ iiwa-14, ours too where the shared collection is there.
 | end to end, N = 16 to 128: 1.9 to 1.6 times as fast as its CPU | see *end to end*: cycles, at the paper's clock, beside our own CPU engine | modelled |
 | 55.6 MHz | none: no free tool knows the timing of UltraScale+ | not claimed |
 
-The paper gives neither cycles nor an absolute latency, and at 18 ns a cycle it chains operations where ours have a register
-behind each; so latencies are not compared. Resources and throughput are what is claimed here.
+The paper gives neither cycles nor an absolute latency, and at 18 ns a cycle it chains operations where ours have a
+register behind each; so latencies are not compared. Resources and throughput are what is claimed here.
 
-*Errors* are the largest over the largest entry, of {_ROWS:,} states in the box of 2 rad/s and 10 rad/s^2; *bound* is the
-largest running error bound, beside the same. *Cycles* take 3 for a product and 1 for a sum. *End to end*: cycles of the
-datapath / with a bus of {_BUS} bits a cycle that brings {_BEATS_IN} beats a state and takes {_BEATS_OUT} / time at {_CLOCK} MHz;
-neither PCIe's latency nor the host's part, sines and M^-1, is in it, while the CPU engine's time, one thread of this machine, has
-all of the gradient. *Types*: the arm of `examples/14_ilqr.py` that reaches, and after how many iterations its cost is within
-0.1 % of float64's; M^-1 stays in float64 where it is a result.
-"""
+*Errors* are the largest over the largest entry, of {_ROWS:,} states in the box of 2 rad/s and 10 rad/s^2; *bound* is
+the largest running error bound, beside the same. *Cycles* take 3 for a product and 1 for a sum. *End to end*: cycles
+of the datapath / with a bus of {_BUS} bits a cycle that brings {_BEATS_IN} beats a state and takes {_BEATS_OUT} / time
+at {_CLOCK} MHz; neither PCIe's latency nor the host's part, sines and M^-1, is in it, while the CPU engine's time, one
+thread of this machine, has all of the gradient. *Types*: the arm of `examples/14_ilqr.py` that reaches, and after how
+many iterations its cost is within 0.1 % of float64's; M^-1 stays in float64 where it is a result.
+"""  # noqa: E501 (rows of a table are one line each)
