@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -95,12 +97,10 @@ def datapath(
     box = box or Box()
     box.limits(model)
     program = traced(model, query, formulation)
+    _require_something(program, model)
     ports = host_inputs(program, box.samples(model, QUERIES[query].inputs))
     program, vanishing = prepared(program, ports)
-    if not any(isinstance(scalar, int) for scalar in output_scalars(program)):
-        raise ArgumentError(
-            f"datapath: every entry of {query} of {quoted(model.name)} is constant; nothing is computed"
-        )
+    _require_something(program, model)
     ports = {port.name: ports[port.name] for port in program.inputs}
     if fraction is not None:
         formats = fixed.uniform(program, width, fraction)
@@ -111,6 +111,11 @@ def datapath(
         formats = fixed.scaled(program, width, ports, guard)
     schedule = _schedule(program, multipliers, interval)
     return Datapath(model, query, box, program, formats, schedule, ports, vanishing)
+
+
+def _require_something(program: Program, model: Model) -> None:
+    if not any(isinstance(scalar, int) for scalar in output_scalars(program)):
+        raise ArgumentError(f"datapath: {program.name} of {quoted(model.name)} is constant: nothing is computed")
 
 
 def _schedule(program: Program, multipliers: int | None, interval: int | None) -> Schedule:
@@ -157,7 +162,7 @@ class Datapath:
         self._samples = samples
         self._asked = QUERIES[query]
         self._limits = box.limits(model)
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._simulator: Path | None = None
 
     def __repr__(self) -> str:
         return (
@@ -239,13 +244,12 @@ class Datapath:
         leading, ports = self._taken(q, qd, qdd, Minv)
         words = exact.quantized(self.program, self.formats, ports)
         expected = exact.run(self.program, self.formats, words)
-        if self._folder is None:
-            folder = tempfile.TemporaryDirectory(prefix="robodyn-")
-            self._write_sources(Path(folder.name))
-            built(Path(folder.name), self.name)
-            self._folder = folder
-        simulator = Path(self._folder.name) / "build" / "simulator"
-        found = streamed(simulator, words, expected.words.shape[1], share, seed)
+        if self._simulator is None:
+            folder = Path(tempfile.mkdtemp(prefix="robodyn-"))
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            self._write_sources(folder)
+            self._simulator = built(folder, self.name)
+        found = streamed(self._simulator, words, expected.words.shape[1], share, seed)
         rows = min(len(found.words.words), len(expected.words))
         flags = (expected.wrapped > 0) & (not self.formats.proved)
         unequal = found.words.words[:rows] != expected.words[:rows]

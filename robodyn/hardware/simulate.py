@@ -62,7 +62,7 @@ def built(folder: Path, module: str, jobs: int | None = None) -> Path:
     """
     command = [
         tool("verilator"), "--cc", "--exe", "--build", "-Wno-fatal", "-Wno-lint", "-O3", "--x-assign", "fast",
-        "--x-initial", "fast", "--output-split", str(_LINES), "--output-split-cfuncs", "500", "-CFLAGS", "-O1",
+        "--x-initial", "fast", "--output-split", str(_LINES), "--output-split-cfuncs", "500", "-MAKEFLAGS", "OPT_FAST=-O0 OPT_SLOW=-O0", "-CFLAGS", "-O0",
         "-j", str(jobs or os.cpu_count() or 1), "--top-module", module, "--Mdir", "build", "-o", "simulator",
         f"{module}.v", "testbench.cpp",
     ]  # fmt: skip
