@@ -60,11 +60,12 @@ def built(folder: Path, module: str, jobs: int | None = None) -> Path:
     Raises:
         UnavailableError: Verilator is not installed, or fails.
     """
+    # What compiles fast runs fast enough: a compiler that optimises takes a quarter of an hour for an arm.
     command = [
         tool("verilator"), "--cc", "--exe", "--build", "-Wno-fatal", "-Wno-lint", "-O3", "--x-assign", "fast",
-        "--x-initial", "fast", "--output-split", str(_LINES), "--output-split-cfuncs", "500", "-MAKEFLAGS", "OPT_FAST=-O0 OPT_SLOW=-O0", "-CFLAGS", "-O0",
-        "-j", str(jobs or os.cpu_count() or 1), "--top-module", module, "--Mdir", "build", "-o", "simulator",
-        f"{module}.v", "testbench.cpp",
+        "--x-initial", "fast", "--output-split", str(_LINES), "--output-split-cfuncs", "500", "-CFLAGS", "-O0",
+        "-MAKEFLAGS", "OPT_FAST=-O0 OPT_SLOW=-O0", "-j", str(jobs or os.cpu_count() or 1), "--top-module", module,
+        "--Mdir", "build", "-o", "simulator", f"{module}.v", "testbench.cpp",
     ]  # fmt: skip
     called(command, folder)
     return folder / "build" / "simulator"

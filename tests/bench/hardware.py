@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, field, replace
@@ -44,7 +45,6 @@ _CLOCK = 55.6
 """MHz, the paper's clock: ours is not known."""
 _PAPER_DSP = 5301
 """77.5 % of 6,840."""
-_SEARCHED = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
 TYPES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("16.16", {"width": 32, "fraction": 16}),
     ("12.12", {"width": 24, "fraction": 12}),
@@ -161,7 +161,7 @@ def folding(found: Found) -> None:
     forward = balanced(forward_passes(model))
     n, least = products(forward), shortest(forward)
     for slack in (0, 3, 10):
-        few = next(m for m in range(1, n + 1) if scheduled(forward, m, None).latency <= least + slack)
+        few = 1 + bisect_left(range(1, n + 1), True, key=lambda m: scheduled(forward, m, None).latency <= least + slack)
         found.remarks.append(
             f"{_main()}: the forward passes of algorithm 2 (v, a and f of RNEA and their derivatives, all columns) "
             f"have {n:,} products; {few} multipliers do them in {least + slack} cycles where no schedule takes less "
