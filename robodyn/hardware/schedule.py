@@ -66,7 +66,8 @@ def scheduled(program: Program, multipliers: int, interval: int | None) -> Sched
     }
     outputs = [s for s in output_scalars(program) if isinstance(s, int)]
     latency = max((ready[node] for node in outputs), default=0)
-    every = max(1, latency) if interval is None else interval
+    # A longer interval is none: nothing is inside any more, and the next state is taken at once.
+    every = max(1, latency if interval is None else min(interval, latency))
     last = dict(ready)
     for index in start:
         for operand in _operands(program, index):
