@@ -1,4 +1,4 @@
-"""An arm's gradient as a fixed-point circuit: errors by width, schedules, and a project folder that simulates itself."""
+"""A robot's gradient as a fixed-point circuit: errors by width, schedules, and a folder that simulates itself."""
 
 import shutil
 import subprocess
@@ -10,7 +10,6 @@ import numpy as np
 import robodyn as rd
 
 MODELS = Path(__file__).resolve().parent.parent / "models"
-ASKED = ("q", "qd", "qdd", "Minv")
 
 
 def main():

@@ -333,11 +333,12 @@ def _steps(asked: Asked) -> bool:
 
 
 def _hardware(asked: Asked) -> bool:
-    found = hardware.measure(asked.selected, asked.announce)
-    asked.show(hardware.tables(found), found.remarks)
-    if found.rows:
-        asked.write("hardware", lambda _: hardware.page(found, asked.about), hardware.document(found, asked.about))
-    return bool(found.rows)
+    found = hardware.measure(asked.selected, asked.about["commit"], asked.announce)
+    asked.show(hardware.tables(found), hardware.notes(found))
+    if found.commits and asked.store is not None:
+        whole = found.with_stored(asked.store / "hardware.json")
+        asked.write("hardware", lambda _: hardware.page(whole, asked.about), hardware.document(whole, asked.about))
+    return bool(found.commits)
 
 
 def _step_gradients(asked: Asked) -> bool:

