@@ -337,7 +337,10 @@ def _hardware(asked: Asked) -> bool:
     asked.show(hardware.tables(found), hardware.notes(found))
     if found.commits and asked.store is not None:
         whole = found.with_stored(asked.store / "hardware.json")
-        asked.write("hardware", lambda _: hardware.page(whole, asked.about), hardware.document(whole, asked.about))
+        about = {
+            key: word for key, word in asked.about.items() if key not in ("commit", "filter")
+        }  # each case has its own
+        asked.write("hardware", lambda _: hardware.page(whole, about), hardware.document(whole, about))
     return bool(found.commits)
 
 
