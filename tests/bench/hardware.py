@@ -46,6 +46,7 @@ _CLOCK = 55.6
 """MHz, the paper's clock: ours is not known."""
 _PAPER_DSP = 5301
 """77.5 % of 6,840."""
+_NOISES = (1e-10, 1e-7, 1e-5, 1e-3)
 TYPES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("16.16", {"width": 32, "fraction": 16}),
     ("12.12", {"width": 24, "fraction": 12}),
@@ -275,6 +276,16 @@ def convergence(found: Found) -> None:
     plain = Recorded(problem.dyn, None)
     best = ilqr.solve(replace(problem, dyn=plain))
     most = {name: np.max(sizes, axis=0) for name, sizes in plain.sizes.items()}
+    for size in _NOISES:
+        costs = [
+            ilqr.solve(replace(problem, dyn=Noisy(problem.dyn, size, k)), iterations=60).costs[-1] for k in range(12)
+        ]
+        elsewhere = sum(cost > 1.001 * best.costs[-1] for cost in costs)
+        found.remark(
+            "convergence",
+            f"The arm that reaches, float64's gradient with noise of {size:g} of its largest entry: {elsewhere} of 12 runs "
+            f"do not come within 0.1 % of its cost; the worst ends at {max(costs) / best.costs[-1]:.3f} times it.",
+        )
     found.remark(
         "convergence",
         f"The arm that reaches: float64 comes to cost {best.costs[-1]:.4f} in {len(best.costs) - 1} iterations. On the "
@@ -326,6 +337,20 @@ class Recorded:
         self.outside += int(self._datapath.outside.sum())
         self.asked += len(q)
         return *found, Minv
+
+
+class Noisy(Recorded):
+    """A Dynamics whose gradient of forward dynamics has noise, relative to its largest entry: a control for formats."""
+
+    def __init__(self, dyn: Any, size: float, seed: int) -> None:
+        super().__init__(dyn, None)
+        self._size, self._rng = size, np.random.default_rng(seed)
+
+    def forward_dynamics_gradient(self, q: Any, qd: Any, tau: Any) -> Any:
+        """dqdd/dq, dqdd/dqd, both with noise, and M^-1."""
+        *found, Minv = self._dyn.forward_dynamics_gradient(q, qd, tau)
+        noise = (self._size * np.abs(x).max() * self._rng.uniform(-1.0, 1.0, x.shape) for x in found)
+        return *(x + each for x, each in zip(found, noise, strict=True)), Minv
 
 
 def simulated(found: Found) -> None:
@@ -491,7 +516,7 @@ Kuka iiwa-14, ours too where the shared collection is there.
 
 | claim of the paper | ours | how |
 |---|---|---|
-| 16.16 fixed point solves the trajectory problem; valid from 12.5 on | see *types*: other problem and other solver; 12.5 is not enough here, whose M^-1 and velocities are in fixed point, too | model, exact to the bit |
+| 16.16 fixed point solves the trajectory problem; valid from 12.5 on | see *types*, another problem and solver: scaled words of 16 to 24 bits and 12.12 reach it in the larger box; 16.16 and 27 bits do or end in another minimum, as noise in float64's gradient does; 12.5 does not, with M^-1 in fixed point, too | model, exact to the bit |
 | 77.5 % of 6,840 DSPs ({_PAPER_DSP:,}, calculated) in words of 32 bits | 64, or one for each {_BEATS_OUT}th product, or one for each, in words of 18 bits | counted; small ones synthesised |
 | one gradient at a time | as many as there are intervals in the latency: 1 for shared multipliers, one a cycle for spatial ones | simulated |
 | folding cuts the forward passes' multipliers about 7 times | see the remarks on *folding* | scheduled |
@@ -508,5 +533,8 @@ the largest running error bound, beside the same. *Cycles* take 3 for a product 
 of the datapath / with a bus of {_BUS} bits a cycle that brings {_BEATS_IN} beats a state and takes {_BEATS_OUT} / time
 at {_CLOCK} MHz; neither PCIe's latency nor the host's part, sines and M^-1, is in it, while the CPU engine's time, one
 thread of this machine, has all of the gradient. *Types*: the arm of `examples/14_ilqr.py` that reaches, and after how
-many iterations its cost is within 0.1 % of float64's; M^-1 stays in float64 where it is a result.
+many iterations its cost is within 0.1 % of float64's; M^-1 stays in float64 where it is a result. Runs
+that end in another minimum (1.299 times float64's cost) are no verdict on a format: the remark on noise says how often
+float64's own gradient leads there, without any box. Runs at 1.00 that were outside of the box at times, and others that were
+too and are not at 1.00, are both in the table.
 """  # noqa: E501 (rows of a table are one line each)

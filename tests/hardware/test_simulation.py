@@ -83,7 +83,7 @@ def test_an_arm_of_seven_joints(options):
 @pytest.mark.nightly
 @pytest.mark.parametrize("options", [{"multipliers": 64}, {"interval": 13}, {}], ids=str)
 def test_iiwa14_has_none_of_98000_values_wrong(options):
-    """A multiplier for each product takes a quarter of an hour to compile."""
+    """Each takes minutes to compile."""
     tool("verilator")
     report = held_against_the_model(datapath(rd.load_urdf(shared("iiwa14")), width=18, **options), 1000)
     assert report.compared == 98_000
