@@ -283,8 +283,8 @@ def convergence(found: Found) -> None:
         elsewhere = sum(cost > 1.001 * best.costs[-1] for cost in costs)
         found.remark(
             "convergence",
-            f"The arm that reaches, float64's gradient with noise of {size:g} of its largest entry: {elsewhere} of 12 runs "
-            f"do not come within 0.1 % of its cost; the worst ends at {max(costs) / best.costs[-1]:.3f} times it.",
+            f"The arm that reaches, float64's gradient with noise of {size:g} of its largest entry: {elsewhere} of 12 "
+            f"runs do not come within 0.1 % of its cost; the worst ends at {max(costs) / best.costs[-1]:.3f} times it.",
         )
     found.remark(
         "convergence",
