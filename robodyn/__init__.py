@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from robodyn._version import __version__
 
 if TYPE_CHECKING:
-    from robodyn import conventions, inertial_parameters
+    from robodyn import conventions, hardware, inertial_parameters
     from robodyn.builders.assemble import build_model
     from robodyn.builders.auto_tree import auto_tree
     from robodyn.builders.every import load
@@ -81,7 +81,7 @@ _HOME = {
 _imported_at = _now()
 """Seconds since the epoch: files of the package that change later are not what this process runs."""
 
-_MODULES = ("conventions", "inertial_parameters")
+_MODULES = ("conventions", "hardware", "inertial_parameters")
 
 __all__ = [
     "ArgumentError",
@@ -103,6 +103,7 @@ __all__ = [
     "converter",
     "external_force",
     "from_pinocchio",
+    "hardware",
     "inertial_parameters",
     "load",
     "load_description",

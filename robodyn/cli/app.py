@@ -468,13 +468,19 @@ def cache(
 
 @app.command(
     help="Write queries as a C99 file that needs nothing but <math.h>, one function for each.\n\n"
-    "robodyn queries lists them. A function computes one state: void ROBOT_QUERY(q, ..., result)."
+    "robodyn queries lists them. A function computes one state: void ROBOT_QUERY(q, ..., result). "
+    "--language verilog writes a gradient as a fixed-point circuit; --out is a folder then."
 )
 def export(
     context: typer.Context,
     file: File,
-    query: Annotated[str, typer.Option(metavar="NAMES", help="What to compute, comma separated.")] = "id",
-    lang: Annotated[str, typer.Option(metavar="c", help="Language.")] = "c",
+    query: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES", help="What to compute, comma separated; id if not given, as Verilog fd_gradient."
+        ),
+    ] = None,
+    lang: Annotated[str, typer.Option("--lang", "--language", metavar="c|verilog", help="Language.")] = "c",
     link: Annotated[str | None, typer.Option(metavar="NAME", help="The queries' link, or its index.")] = None,
     relative_to: Annotated[
         str | None, typer.Option(metavar="NAME", help="The link that motions are relative to, or its index.")
@@ -499,11 +505,29 @@ def export(
         str | None, typer.Option(metavar="ROBOT", help="What names in the file begin with; the robot's if not given.")
     ] = None,
     out: Annotated[
-        str | None, typer.Option("--out", "--output", metavar="FILE", help="Write this file instead of printing.")
+        str | None,
+        typer.Option(
+            "--out", "--output", metavar="FILE", help="Write this file, or as Verilog this folder, instead of printing."
+        ),
     ] = None,
     header: Annotated[str | None, typer.Option(metavar="FILE", help="Write a header too.")] = None,
+    width: Annotated[int, typer.Option(metavar="BITS", help="Verilog: of a word.")] = 18,
+    multipliers: Annotated[
+        int | None, typer.Option(metavar="N", help="Verilog: how many; as many as the interval needs if not given.")
+    ] = None,
+    interval: Annotated[int | None, typer.Option(metavar="CYCLES", help="Verilog: from one state to the next.")] = None,
+    box: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Verilog: JSON with the largest qd, qdd and Minv.")
+    ] = None,
+    formulation: Annotated[str, typer.Option(metavar="NAME", help='Verilog: "idsva" or "algorithm 2".')] = "idsva",
+    fraction: Annotated[
+        int | None, typer.Option(metavar="BITS", help="Verilog: behind the binary point, of all words.")
+    ] = None,
+    ranges: Annotated[
+        str, typer.Option(metavar="sampled|intervals", help="Verilog: how large values are taken to be.")
+    ] = "sampled",
 ) -> None:
-    """Write queries as a C99 file that needs nothing but <math.h>, one function for each."""
+    """Write queries as a C99 file that needs nothing but <math.h>, or a gradient as Verilog."""
     from robodyn.cli import export as cli_export
 
     cli_export.export(lambda: _load(file, base, mimic, lenient, xacro, gravity), context.params)

@@ -11,6 +11,7 @@ from typing import Any
 from robodyn._version import __version__
 from robodyn.arguments import one_of
 from robodyn.chains import Chain, Solve, Task
+from robodyn.cli import export_verilog
 from robodyn.cli.results import linked
 from robodyn.codegen.c_code import Function, c_header, c_source, identifier
 from robodyn.dynamics import Dynamics
@@ -43,9 +44,13 @@ def export(load: Callable[[], Model], options: Mapping[str, Any]) -> None:
         SingularError: a query needs the inverse of a mass matrix that has none.
         OSError: a file cannot be written.
     """
-    one_of("--lang", options["lang"], ("c",))
+    if one_of("--lang", options["lang"], ("c", "verilog")) == "verilog":
+        export_verilog.export(load, options)
+        return
+    export_verilog.refuse_options(options, verilog=False)
     known = named()
-    names = _chosen("--query", options["query"], known, tuple(short_names()))
+    query = "id" if options["query"] is None else options["query"]
+    names = _chosen("--query", query, known, tuple(short_names()))
     if not names:
         raise ArgumentError(f"--query: nothing given; allowed: {', '.join(map(repr, short_names()))}")
     asked = {name: known[name][0] for name in names}

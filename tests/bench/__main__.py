@@ -16,6 +16,7 @@ Some suites take long and run only where the first word begins with their name:
 - "steps" (`tests.bench.steps`): what rollouts of damped robots come to, and integrators, beside MuJoCo's.
 - "step_gradients" (`tests.bench.step_gradients`): derivatives of steps and of rollouts, beside Pinocchio's.
 - "backend" (`tests.bench.backend`): our machine code beside LLVM's, first answers and run times.
+- "hardware" (`tests.bench.hardware`): the paper's studies of fixed-point hardware; Verilator takes minutes.
 - "scheduler" (`tests.bench.scheduler`): whether `engine="auto"` picks the fastest engine.
 
 `--quick` stops "thesis" and "scan" at 10,000 bodies.
@@ -43,6 +44,7 @@ from tests.bench import (
     calls,
     core,
     dynamics,
+    hardware,
     papers,
     plots,
     scan_gpu,
@@ -330,6 +332,18 @@ def _steps(asked: Asked) -> bool:
     return bool(found.damped or found.accuracy)
 
 
+def _hardware(asked: Asked) -> bool:
+    found = hardware.measure(asked.selected, asked.about["commit"], asked.announce)
+    asked.show(hardware.tables(found), hardware.notes(found))
+    if found.commits and asked.store is not None:
+        whole = found.with_stored(asked.store / "hardware.json")
+        about = {
+            key: word for key, word in asked.about.items() if key not in ("commit", "filter")
+        }  # each case has its own
+        asked.write("hardware", lambda _: hardware.page(whole, about), hardware.document(whole, about))
+    return bool(found.commits)
+
+
 def _step_gradients(asked: Asked) -> bool:
     found = step_gradients.measure(asked.selected, asked.announce)
     asked.show(step_gradients.tables(found), step_gradients.notes(found))
@@ -347,6 +361,7 @@ _LONG = {
     "backend": _backend,
     "calls": _calls,
     "steps": _steps,
+    "hardware": _hardware,
     "step_gradients": _step_gradients,
     "papers": _papers,
     "thesis": _thesis,

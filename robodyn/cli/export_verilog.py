@@ -1,0 +1,102 @@
+"""What the command `export --language verilog` does: a robot's gradient as a project folder for hardware."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from robodyn.arguments import one_of
+from robodyn.errors import ArgumentError
+from robodyn.files import file_named, open_regular
+from robodyn.messages import brief, printable, quoted
+from robodyn.model import Model
+from robodyn.questions import named
+
+DEFAULT_QUERY = "fd_gradient"
+OPTIONS: Mapping[str, Any] = {
+    "width": 18,
+    "multipliers": None,
+    "interval": None,
+    "box": None,
+    "formulation": "idsva",
+    "fraction": None,
+    "ranges": "sampled",
+}
+"""Options that only Verilog has, and what they are where they are not given."""
+_OF_C: Mapping[str, Any] = {
+    "link": None,
+    "frame": "world_aligned",
+    "inputs": "",
+    "dtype": "float64",
+    "name": None,
+    "header": None,
+}
+_LARGEST_FILE = 1 << 20
+"""Bytes of a box, which is a few numbers for each joint."""
+
+
+def refuse_options(options: Mapping[str, Any], verilog: bool) -> None:
+    """Raise for options that the language does not have.
+
+    Raises:
+        ArgumentError: one was given.
+    """
+    for name, usual in (_OF_C if verilog else OPTIONS).items():
+        if options[name] != usual:
+            language = "c" if verilog else "verilog"
+            raise ArgumentError(f"--{name}: got {quoted(str(options[name]))}; only --language {language} has it")
+
+
+def export(load: Callable[[], Model], options: Mapping[str, Any]) -> None:
+    """Print the Verilog, or write the folder that `--out` names.
+
+    Raises:
+        ArgumentError: options that are wrong, or not for this robot.
+        OSError: a file cannot be written.
+    """
+    # Fixed-point code takes a while to import, and the other languages do without it.
+    from robodyn.hardware import datapath
+    from robodyn.hardware.program import QUERIES
+
+    refuse_options(options, verilog=True)
+    known = {word: question.name for word, (question, _) in named().items() if question.name in QUERIES}
+    query = known[one_of("--query", options["query"] or DEFAULT_QUERY, tuple(known))]
+    box = None if options["box"] is None else box_of(options["box"])
+    chosen = {name: options[name] for name in OPTIONS if name != "box"}
+    d = datapath(load(), query=query, box=box, **chosen)
+    if options["out"] is None:
+        print(d.verilog(), end="")
+        return
+    d.write(options["out"])
+    print(
+        f"wrote {d.name}: {d.multipliers} multipliers, a state every {d.interval} cycles, latency {d.latency} cycles, "
+        f"to {printable(str(options['out']))}"
+    )
+
+
+def box_of(text: str) -> Any:
+    """The box of a JSON file: an object of "qd", "qdd", "Minv" and "q", each as of `robodyn.hardware.Box`.
+
+    Raises:
+        ArgumentError: no such file, or something else in it.
+        OSError: it cannot be read.
+    """
+    from robodyn.hardware import Box
+
+    path: Path = file_named("--box", text)
+    with open_regular(path) as file:
+        read = file.read(_LARGEST_FILE + 1)
+    if len(read) > _LARGEST_FILE:
+        raise ArgumentError(f"--box: {quoted(str(path))} has more than {_LARGEST_FILE} bytes")
+    try:
+        found = json.loads(read)
+    except (ValueError, RecursionError) as error:
+        raise ArgumentError(f"--box: {quoted(str(path))} is no JSON: {brief(error)}") from None
+    allowed = ("qd", "qdd", "Minv", "q")
+    if not isinstance(found, dict):
+        raise ArgumentError(f"--box: got {brief(found)}; wanted an object with numbers for {', '.join(allowed)}")
+    for name in found:
+        one_of("--box", name, allowed)
+    return Box(**found)
