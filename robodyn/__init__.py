@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from robodyn.builders.sdf import load_sdf
     from robodyn.builders.urdf import read_urdf
     from robodyn.builders.xacro import load_xacro
+    from robodyn.constraints.kinds import Coupling, Lock, Point, Rod, Weld
     from robodyn.conventions.converter import converter
     from robodyn.conventions.order import JointOrder
     from robodyn.description import RobotDescription
@@ -50,12 +51,17 @@ if TYPE_CHECKING:
     from robodyn.tree import Tree
 
 _HOME = {
+    "Coupling": "constraints.kinds",
     "Dynamics": "dynamics",
     "JointOrder": "conventions.order",
+    "Lock": "constraints.kinds",
     "Model": "model",
+    "Point": "constraints.kinds",
     "RobotDescription": "description",
+    "Rod": "constraints.kinds",
     "Rollout": "motion.result",
     "Tree": "tree",
+    "Weld": "constraints.kinds",
     "auto_tree": "builders.auto_tree",
     "build_model": "builders.assemble",
     "converter": "conventions.converter",
@@ -85,17 +91,22 @@ _MODULES = ("conventions", "hardware", "inertial_parameters")
 
 __all__ = [
     "ArgumentError",
+    "Coupling",
     "Dynamics",
     "JointOrder",
     "LoadError",
+    "Lock",
     "Model",
     "NumericalError",
+    "Point",
     "RobodynError",
     "RobotDescription",
+    "Rod",
     "Rollout",
     "SingularError",
     "Tree",
     "UnavailableError",
+    "Weld",
     "__version__",
     "auto_tree",
     "build_model",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +14,7 @@ from numpy.typing import ArrayLike
 from robodyn import exact
 from robodyn.arguments import Array, count, flag, one_of
 from robodyn.chains import Task
+from robodyn.constraints.kinds import Constraint
 from robodyn.engines.gpu.capture import Captured, capture
 from robodyn.engines.gpu.options import GpuOptions, gpu_options
 from robodyn.engines.make import make_engine
@@ -26,6 +28,7 @@ from robodyn.motion.adjoint import rollout_vjp
 from robodyn.motion.result import Rollout
 from robodyn.motion.rollout import rollout, step, step_gradient
 from robodyn.motion.run import Policy
+from robodyn.queries.constrained import ConstraintQueries
 from robodyn.queries.core import require_model
 from robodyn.queries.energies import EnergyQueries
 from robodyn.queries.explanation import explain
@@ -46,6 +49,8 @@ if TYPE_CHECKING:
     from robodyn.engines.gpu.generated import GeneratedKernels
 
 _MAX_THREADS = 4096
+_LEAST_PROXIMAL = 1e-5
+"""Of single precision: what is smaller vanishes beside the mean diagonal that it is a part of."""
 _MOST_WORDS = 100
 """Words of `joint_forces` that are looked at: a few, or somebody's iterator has no end."""
 
@@ -57,6 +62,7 @@ class Dynamics(
     ParameterQueries,
     RestQueries,
     KinematicQueries,
+    ConstraintQueries,
     EnergyQueries,
     MomentumQueries,
 ):
@@ -77,6 +83,10 @@ class Dynamics(
             unroll) forces what engines that compile otherwise choose by the number of operations.
         scan: how the scan engine scans (`robodyn.engines.scan.ScanOptions`), None for the defaults.
         gpu: which kernels the GPU engine runs (`robodyn.engines.gpu.GpuOptions`), None for the defaults.
+        constraints: what holds the robot besides its joints (`robodyn.Point`, `Weld`, `Rod`, `Coupling`, `Lock`),
+            instead of the model's; `dyn.model` has them. None: the model's; (): none.
+        proximal: the term that makes constraint forces unique, instead of the model's: its size beside the mean
+            diagonal of J H^-1 J', and how many iterations take it away. In float32 the size is 1e-5 at least.
 
     Arrays: q (..., nq), qd, qdd, tau (..., nv), f_ext (..., n_bodies, 6) in world coordinates about the world's origin
     (moment, force; see `robodyn.external_force`), inertia (..., n_bodies, 10) like `model.inertia`, None for the
@@ -105,13 +115,15 @@ class Dynamics(
         code: Literal["auto", "unrolled", "rolled"] = "auto",
         scan: ScanOptions | None = None,
         gpu: GpuOptions | None = None,
+        constraints: Sequence[Constraint] | None = None,
+        proximal: tuple[float, int] | None = None,
     ) -> None:
         require_model(model)
         engine_name = one_of("engine", engine, ENGINE_NAMES)
         when = one_of("compile", compile, ("lazy", "eager", "background"))
         mode = one_of("code", code, ("auto", "unrolled", "rolled"))
-        self.model = model
         self.dtype = _dtype(dtype)
+        self.model = model = _constrained(model, constraints, proximal, self.dtype)
         self.threads = None if threads is None else count("threads", threads, 1, _MAX_THREADS)
         self.check = None if check is None else flag("check", check)
         self.joint_forces = _joint_forces(joint_forces)
@@ -127,6 +139,9 @@ class Dynamics(
             "qd0": (model.nv,),
             "gravity": (3,),
             "point": (POINT,),
+            "targets": (model.n_constraints, 12),
+            "active": (model.n_constraints,),
+            "restitution": (),
             "dt": (),
         }
         if when == "eager":
@@ -477,6 +492,20 @@ def _given(*arrays: Any) -> dict[str, Any]:
     """By name what forces of steps are made of, besides tau."""
     coefficients, base, targets = ("armature", "damping", "friction", "gravity"), ("V0", "dV0"), ("kp", "kd", "q_des")
     return dict(zip(("f_ext", "inertia", *coefficients, *base, *targets), arrays, strict=True))
+
+
+def _constrained(
+    model: Model, constraints: Sequence[Constraint] | None, proximal: tuple[float, int] | None, dtype: np.dtype[Any]
+) -> Model:
+    """The model with other constraints, and a proximal term that the precision can do with."""
+    changed: dict[str, Any] = {} if constraints is None else {"constraints": constraints}
+    if proximal is not None:
+        changed["proximal"] = proximal
+    if changed:
+        model = replace(model, **changed)
+    if model.constraints and dtype != np.float64 and model.proximal[0] < _LEAST_PROXIMAL:
+        model = replace(model, proximal=(_LEAST_PROXIMAL, model.proximal[1]))
+    return model
 
 
 def _dtype(given: Any) -> np.dtype[Any]:

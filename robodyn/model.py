@@ -17,6 +17,7 @@ from robodyn.algorithms.tangent import apart_by, moved_by
 from robodyn.arguments import Array, batch_shape, broadcast_leading, integer, real_array, rows_named
 from robodyn.builders.findings import Report
 from robodyn.cached import Quicker, cached_property, stood_in_for
+from robodyn.constraints.kinds import Constraint
 from robodyn.description import FileTree, Finding
 from robodyn.editing.methods import Edits
 from robodyn.errors import ArgumentError
@@ -87,6 +88,10 @@ class Model(Edits):
 
     `report` is what loading found, `file_tree` the joints of the file (`robodyn.description.FileTree`), None for a
     model of no file: neither has a part in the answers of queries.
+
+    `constraints`: what holds the tree besides its joints (`robodyn.constraints`): closed loops, feet. `proximal`: the
+    size of the term that makes their forces unique, beside the mean diagonal of J H^-1 J', and how many iterations take
+    it away again.
     """
 
     name: str
@@ -122,6 +127,8 @@ class Model(Edits):
     link_joints: Sequence[str] | None = None
     """Name of the joint, fixed or not, by which each link hangs on another, "" for none; None where not known."""
     link_inertia: NDArray[np.float64] | None = None
+    constraints: tuple[Constraint, ...] = ()
+    proximal: tuple[float, int] = (1e-8, 3)
 
     def __post_init__(self) -> None:
         """Check what is given, and keep arrays that nobody else can write to (`robodyn.model_fields`).
@@ -131,6 +138,10 @@ class Model(Edits):
         """
         for name, value in checked_fields({f.name: getattr(self, f.name) for f in fields(self)}).items():
             object.__setattr__(self, name, value)
+        if self.constraints:
+            from robodyn.constraints.held import held_by
+
+            held_by(self)
 
     @classmethod
     def of_checked(cls, **given: Any) -> Model:
@@ -160,7 +171,8 @@ class Model(Edits):
         state = hashlib.blake2b(digest_size=16)
         for f in fields(self):
             value = getattr(self, f.name)
-            if f.name in ("report", "file_tree"):
+            without_part = f.name in ("constraints", "proximal") and not self.constraints
+            if f.name in ("report", "file_tree") or without_part:
                 continue
             state.update(f.name.encode())
             state.update(value.tobytes() if isinstance(value, np.ndarray) else repr(_plain(value)).encode())
@@ -320,6 +332,18 @@ class Model(Edits):
     def velocity_limit(self) -> NDArray[np.float64]:
         """(nv,) velocity limits, inf where none."""
         return self.tree_velocity[self._own_coordinates[1]]
+
+    @property
+    def n_constraints(self) -> int:
+        """Number of constraints."""
+        return len(self.constraints)
+
+    @cached_property
+    def n_rows(self) -> int:
+        """Number of rows of all constraints."""
+        from robodyn.constraints.held import held_by
+
+        return sum(len(each.rows) for each in held_by(self)) if self.constraints else 0
 
     @cached_property
     def total_mass(self) -> float:

@@ -10,8 +10,10 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from robodyn import exact
-from robodyn.arguments import Array, as_array
+from robodyn.arguments import Array, as_array, finite_number, integer
 from robodyn.builders.findings import Report
+from robodyn.constraints.kinds import KINDS as CONSTRAINTS
+from robodyn.constraints.kinds import Constraint
 from robodyn.description import FileTree, Finding
 from robodyn.errors import ArgumentError
 from robodyn.joints import KINDS
@@ -91,6 +93,7 @@ _ARRAYS: dict[str, _Field] = {
     "gravity": _Field((3,)),
 }
 """Arrays in the order in which they are looked at: what gives the sizes of others stands before them."""
+_MOST_ITERATIONS = 100
 _NAMES = {"link_names": "n_links", "joint_names": "n_bodies", "body_names": "n_bodies", "link_joints": "n_links"}
 OPTIONAL = (*(name for name, field in _ARRAYS.items() if field.optional), "link_joints")
 """Fields that may be None."""
@@ -128,6 +131,7 @@ def checked_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     found["file_tree"] = tree = given.get("file_tree")
     if tree is not None and not _is_sound(tree):
         raise ArgumentError(f"file_tree: got {brief(tree)}; wanted a robodyn.description.FileTree or None")
+    found["constraints"], found["proximal"] = _constraints(given["constraints"]), _proximal(given["proximal"])
     found["link_names"] = _names("link_names", given["link_names"], None, "")
     parent = as_array("parent", given["parent"], "wanted a one-dimensional array of integers")
     sizes = {"n_bodies": parent.shape[0] if parent.ndim == 1 else 0, "n_links": len(found["link_names"])}
@@ -273,6 +277,26 @@ def _is_sound(tree: Any) -> bool:
         and all(type(each) is tuple and set(map(type, each)) <= {kind} for each, kind in columns)
         and len(tree.types) == len(tree.carriers) == count
         and all(-1 <= j < count for places in (tree.carriers, tree.joints) for j in places)
+    )
+
+
+def _constraints(value: Any) -> tuple[Constraint, ...]:
+    given = exact.members(value) if exact.is_a(value, tuple, list) else (None,)
+    for k, each in enumerate(given):
+        if type(each) not in CONSTRAINTS:
+            wanted = "a list of Point, Weld, Rod, Coupling or Lock"
+            raise ArgumentError(f"constraints[{k}]: got {brief(each if given != (None,) else value)}; wanted {wanted}")
+    return given
+
+
+def _proximal(value: Any) -> tuple[float, int]:
+    given = exact.members(value) if exact.is_a(value, tuple, list) else ()
+    if len(given) == 2:
+        size, times = finite_number("proximal", given[0]), integer(given[1])
+        if 0.0 < size <= 1.0 and times is not None and 1 <= times <= _MOST_ITERATIONS:
+            return size, times
+    raise ArgumentError(
+        f"proximal: got {brief(value)}; wanted (size, iterations), above 0 and at most 1, and 1 to {_MOST_ITERATIONS}"
     )
 
 

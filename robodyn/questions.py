@@ -38,6 +38,7 @@ from robodyn.algorithms.rnea import joint_reaction, rnea
 from robodyn.algorithms.rnea_gradient import rnea_gradient
 from robodyn.algorithms.rnea_vjp import rnea_vjp
 from robodyn.chains import Chain, Direct, Task, at_units, on_inertia
+from robodyn.constraints.tasks import constraint_task
 from robodyn.errors import ArgumentError
 from robodyn.model import Model
 from robodyn.sweeps import INPUTS, Algorithm, with_given
@@ -46,6 +47,8 @@ from robodyn.tracing.unrolled import trace
 FRAMES = ("world", "body", "world_aligned")
 BASE = ("V0", "dV0")
 """The motion of the base: inputs of every algorithm, zero where they are not given."""
+OF_CONSTRAINTS = ("targets", "active", "restitution")
+"""Inputs of queries about constraints alone."""
 _ARRAYS = tuple(name for name in INPUTS if name != "armature")
 """Inputs that a query may take: an armature of each state is for steps of integrators alone."""
 RECURSIONS = ("reference", "cpu", "gpu")
@@ -91,7 +94,9 @@ class Asked:
 
 
 AXES: dict[str, Callable[[Model], int]] = {
+    "nq": lambda model: model.nq,
     "nv": lambda model: model.nv,
+    "n_rows": lambda model: model.n_rows,
     "n_links": lambda model: len(model.link_names),
     "n_bodies": lambda model: model.n_bodies,
     "parameters": lambda model: 10 * model.n_bodies,
@@ -150,6 +155,7 @@ class Question:
         engines: which answer it.
         of_link: whether it is about a link.
         in_frame: whether it is about a link's motion, which is seen from a frame.
+        of_constraints: whether it is about what the model's constraints hold.
         short: a shorter name, for the command line and for names in C.
         eager: whether `compile="eager"` compiles it at once.
         variants: other names on the command line, and what a call chooses under them.
@@ -168,13 +174,15 @@ class Question:
     engines: tuple[str, ...] = RECURSIONS
     of_link: bool = False
     in_frame: bool = False
+    of_constraints: bool = False
     short: str = ""
     eager: bool = False
     variants: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
     doubts: bool = False
 
     def __post_init__(self) -> None:
-        allowed = (*_ARRAYS, *BASE) if self.of_link else (*(name for name in _ARRAYS if name != "point"), *BASE)
+        of_others = {*(() if self.of_link else ("point",)), *(() if self.of_constraints else OF_CONSTRAINTS)}
+        allowed = tuple(name for name in (*_ARRAYS, *BASE) if name not in of_others)
         if self.inputs != tuple(name for name in _ARRAYS if name in self.inputs) or "q" not in self.inputs:
             self._wrong("inputs", self.inputs, f"q and others of {', '.join(_ARRAYS)}, in this order")
         if not set(self.optional) <= set(allowed) - set(self.inputs):
@@ -236,6 +244,8 @@ class Question:
             self._wrong("of_link", self.of_link, f"{not self.of_link}, as its task {task.name!r} has it")
         if asked.places is not None:
             return self._of_places(cast(Algorithm, task), asked.places, asked)
+        if self.of_constraints:
+            return task
         if "point" in asked.inputs:
             return with_given(cast(Algorithm, task), "point")
         return on_inertia(task) if "inertia" in asked.inputs else task
@@ -786,12 +796,85 @@ _MOMENTA = (
     ),
 )
 
+_CONSTRAINED = (
+    Question(
+        "constrained_forward_dynamics",
+        ("q", "qd", "tau"),
+        {"qdd": Result(("nv",), "qdd"), "lam": Result(("n_rows",), "N, N m")},
+        lambda asked: constraint_task("constrained_forward_dynamics", asked.inputs, asked.model.proximal),
+        "Accelerations qdd and constraint forces lambda under generalised forces tau.",
+        optional=("f_ext", "inertia", "targets", "active", *BASE),
+        needs=("inverse",),
+        joint_forces={"tau": "force"},
+        of_constraints=True,
+    ),
+    Question(
+        "constraint_residual",
+        ("q", "qd"),
+        {"phi": Result(("n_rows",), "m, rad"), "phidot": Result(("n_rows",), "m/s, rad/s")},
+        lambda asked: constraint_task("constraint_residual", asked.inputs, asked.model.proximal),
+        "How far constraints are from what they hold, and the rate of that.",
+        optional=("targets", "V0"),
+        of_constraints=True,
+    ),
+    Question(
+        "constraint_jacobian",
+        ("q",),
+        {"J": Result(("n_rows", "nv"), "m, rad / step")},
+        lambda asked: constraint_task("constraint_jacobian", asked.inputs, asked.model.proximal),
+        "The Jacobian of the constraints: their rates are J qd for a base at rest.",
+        optional=("targets",),
+        of_constraints=True,
+    ),
+    Question(
+        "delassus",
+        ("q", "qd", "tau"),
+        {"A": Result(("n_rows", "n_rows"), "1/kg, 1/kg m^2"), "v_free": Result(("n_rows",), "m/s^2, rad/s^2")},
+        lambda asked: constraint_task("delassus", asked.inputs, asked.model.proximal),
+        "How constraints respond to forces, A = J H^-1 J', and their accelerations without any.",
+        optional=("f_ext", "inertia", "targets", "active", *BASE),
+        needs=("inverse",),
+        joint_forces={"tau": "force"},
+        of_constraints=True,
+    ),
+    Question(
+        "impact",
+        ("q", "qd"),
+        {"qd_after": Result(("nv",), "qd"), "impulse": Result(("n_rows",), "N s, N m s")},
+        lambda asked: constraint_task("impact", asked.inputs, asked.model.proximal),
+        "Velocities after constraints have closed at once, and their impulses.",
+        optional=("inertia", "targets", "active", "restitution", "V0"),
+        needs=("inverse",),
+        of_constraints=True,
+    ),
+    Question(
+        "project",
+        ("q", "qd"),
+        {"q_held": Result(("nq",), "m, rad"), "qd_held": Result(("nv",), "qd")},
+        lambda asked: constraint_task("project", asked.inputs, asked.model.proximal),
+        "The state moved onto the constraints: one Newton step in the mass metric, and the velocity.",
+        optional=("inertia", "targets", "active", "V0"),
+        needs=("inverse",),
+        of_constraints=True,
+    ),
+)
+
 QUESTIONS: dict[str, Question] = {
     question.name: question
     for rows in (_DYNAMICS, _DERIVATIVES, _PARAMETERS, _KINEMATICS, _TOTALS, _MOMENTA)
     for question in rows
 }
-"""Every query of `Dynamics` by its name. Readers look when they are asked, so that a row that is added later counts."""
+"""Every query of `Dynamics` of any model by its name. Readers look when they are asked, so that a row that is added
+later counts."""
+
+
+CONSTRAINED: dict[str, Question] = {question.name: question for question in _CONSTRAINED}
+"""Those about constraints, for models that have some."""
+
+
+def find(name: str) -> Question | None:
+    """A query of either table."""
+    return QUESTIONS.get(name) or CONSTRAINED.get(name)
 
 
 def plain_questions() -> tuple[str, ...]:

@@ -106,8 +106,22 @@ DOF_PAIR_MOTIONS = FieldType(ZERO_MOTION)
 DOF_ROWS = FieldType(0.0)
 """A block of a matrix with a row for each degree of freedom and some columns for each body: likewise."""
 
-INPUTS = ("q", "qd", "qdd", "tau", "vector", "f_ext", "inertia", "armature", "point")
-"""Inputs that an algorithm can list, in the order in which engines take them; V0 and dV0 come after them."""
+INPUTS = (
+    "q",
+    "qd",
+    "qdd",
+    "tau",
+    "vector",
+    "f_ext",
+    "inertia",
+    "armature",
+    "point",
+    "targets",
+    "active",
+    "restitution",
+)
+"""Inputs that a task can have, in the order in which engines take them; V0 and dV0 come after them. Algorithms list
+those up to "point"."""
 PER_VELOCITY = ("qd", "qdd", "tau", "vector", "armature")
 """Inputs that have a number for each degree of freedom. Of `armature`, joints that mimic others have no share of their
 own: on robots that have such joints only matrices, which add it on the diagonal, may read it."""

@@ -33,7 +33,8 @@ def scalars(values: Sequence[Any]) -> Any:
     return out
 
 
-def _unit(model: Model, q: Sequence[Any]) -> Any:
+def unit(model: Model, q: Sequence[Any]) -> Any:
+    """A configuration whose quaternions are scaled to unit length, as an array of scalars."""
     scaled = scalars(q)
     for start in model.quaternion_starts.tolist():
         scaled[start : start + 4] = scalars(unit_quaternion(tuple(scaled[start : start + 4])))
@@ -41,7 +42,7 @@ def _unit(model: Model, q: Sequence[Any]) -> Any:
 
 
 def _moved(model: Model, given: _Given, _: Any) -> Mapping[str, Any]:
-    q, step = _unit(model, given["q"]), scalars(given["qd"])
+    q, step = unit(model, given["q"]), scalars(given["qd"])
     if "dt" in given:
         step = step * scalars(given["dt"])
     moved = joint_by_joint(model, "q", lambda kind, at, along: kind.integrate(tuple(q[at]), tuple(step[along])))
@@ -49,12 +50,12 @@ def _moved(model: Model, given: _Given, _: Any) -> Mapping[str, Any]:
 
 
 def _apart(model: Model, given: _Given, _: Any) -> Mapping[str, Any]:
-    a, b = _unit(model, given["q0"]), _unit(model, given["q1"])
+    a, b = unit(model, given["q0"]), unit(model, given["q1"])
     return {"step": list(joint_by_joint(model, "v", lambda kind, at, _: kind.difference(tuple(a[at]), tuple(b[at]))))}
 
 
 def _between(model: Model, given: _Given, _: Any) -> Mapping[str, Any]:
-    a, b, (t,) = _unit(model, given["q0"]), _unit(model, given["q1"]), given["t"]
+    a, b, (t,) = unit(model, given["q0"]), unit(model, given["q1"]), given["t"]
 
     def operation(kind: JointKind, at: Any, _: Any) -> Any:
         step = kind.difference(tuple(a[at]), tuple(b[at]))

@@ -37,9 +37,12 @@ Scalars: TypeAlias = Sequence[Any]
 
 
 class OfLink(Protocol):
-    """What an algorithm gives at the inputs of a call, about one link and maybe a point on it: scalars by output."""
+    """What an algorithm gives at the inputs of a call, maybe about one link and a point on it, and with other inputs in
+    the place of those of the call: scalars by output."""
 
-    def __call__(self, algorithm: Algorithm, link: int, point: Scalars | None = None) -> Mapping[str, Scalars]:
+    def __call__(
+        self, algorithm: Algorithm, link: int | None = None, point: Scalars | None = None, **others: Scalars
+    ) -> Mapping[str, Scalars]:
         """The algorithm's outputs."""
 
 
@@ -52,7 +55,7 @@ class _Relative:
     def poses(self) -> tuple[Transform, Transform]:
         """From the world to either link, that of the first one with its origin at the point."""
         of = self._at(_POSE, self._of, self._point)["T"]
-        return _from_world(of), _from_world(self._at(_POSE, self._to)["T"])
+        return pose_from_world(of), pose_from_world(self._at(_POSE, self._to)["T"])
 
     def motions(self, algorithm: Algorithm) -> tuple[Motion, Motion]:
         """A velocity or acceleration of either link."""
@@ -74,7 +77,7 @@ class _Relative:
 _POSE = forward_kinematics(True)
 
 
-def _from_world(T: Scalars) -> Transform:
+def pose_from_world(T: Scalars) -> Transform:
     """The transform from the world to a link of the pose T (16 scalars)."""
     E = (T[0], T[4], T[8], T[1], T[5], T[9], T[2], T[6], T[10])
     return Transform(E, (T[3], T[7], T[11]))
@@ -144,9 +147,10 @@ RELATIVE = tuple(_TEXTS)
 
 
 def between(model: Model, of: int, to: int) -> list[bool]:
-    """For every degree of freedom whether it moves one link relative to another; one that others mimic counts with
-    them."""
-    paths = [set(model.tree.path(int(body))) if body >= 0 else set() for body in model.link_body[[of, to]]]
+    """For every degree of freedom whether it moves one link relative to another (-1: to the world); one that others
+    mimic counts with them."""
+    bodies = [int(model.link_body[link]) if link >= 0 else -1 for link in (of, to)]
+    paths = [set(model.tree.path(body)) if body >= 0 else set() for body in bodies]
     moves = [False] * model.nv
     starts = [*model.v_start.tolist(), model.nv_tree]
     for i in paths[0] ^ paths[1]:
@@ -224,22 +228,27 @@ class OnArrays:
         shapes: Callable[[Algorithm], Mapping[str, tuple[int, ...]]],
     ) -> None:
         self._run, self._inputs, self._new, self._shapes = run, inputs, new, shapes
-        self._known: dict[tuple[Algorithm, int, bool], Mapping[str, Scalars]] = {}
+        self._known: dict[tuple[Algorithm, int | None], Mapping[str, Scalars]] = {}
 
-    def __call__(self, algorithm: Algorithm, link: int, point: Scalars | None = None) -> Mapping[str, Scalars]:
+    def __call__(
+        self, algorithm: Algorithm, link: int | None = None, point: Scalars | None = None, **others: Scalars
+    ) -> Mapping[str, Scalars]:
         """The algorithm's outputs, computed once for a link."""
-        key = algorithm, link, point is None
-        if point is not None or key not in self._known:
-            self._known[key] = self._asked(algorithm, link, point)
+        if point is not None:
+            return self._asked(with_given(algorithm, "point"), link, {**others, "point": point})
+        if others:
+            return self._asked(algorithm, link, others)
+        key = algorithm, link
+        if key not in self._known:
+            self._known[key] = self._asked(algorithm, link, {})
         return self._known[key]
 
-    def _asked(self, algorithm: Algorithm, link: int, point: Scalars | None) -> Mapping[str, Scalars]:
+    def _asked(self, algorithm: Algorithm, link: int | None, others: Mapping[str, Scalars]) -> Mapping[str, Scalars]:
         inputs = dict(self._inputs)
-        if point is not None:
-            algorithm = with_given(algorithm, "point")
-            inputs["point"] = place = self._new((3,))
-            for k, scalar in enumerate(point):
-                place[:, k] = scalar
+        for name, scalars in others.items():
+            inputs[name] = array = self._new((len(scalars),))
+            for k, scalar in enumerate(scalars):
+                array[:, k] = scalar
         wanted = (*algorithm.inputs, "V0", "dV0")
         outputs = {name: self._new(shape) for name, shape in self._shapes(algorithm).items()}
         self._run(algorithm, {name: inputs[name] for name in wanted if name in inputs}, outputs, link=link)

@@ -21,7 +21,7 @@ from robodyn.messages import brief
 from robodyn.model import Model
 from robodyn.queries.call import Call
 from robodyn.queries.singularity import InertiaJudge, singularity
-from robodyn.questions import FRAMES, QUESTIONS, Places, Question
+from robodyn.questions import FRAMES, Places, Question, find
 from robodyn.sweeps import POINT
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Core(ABC):
         """Answer a query: one array, or a tuple of several.
 
         Args:
-            name: of the query, a row of `robodyn.questions.QUESTIONS`.
+            name: of the query, a row of `robodyn.questions`.
             given: its arrays by name, None for those that are left out.
             out: where results are to be, or None.
             method: as of the query.
@@ -65,7 +65,8 @@ class Core(ABC):
                 `robodyn.queries.kinematic.KinematicQueries` has them.
             choices: `frame` and `classical`, where the query has them.
         """
-        question = QUESTIONS[name]
+        question = find(name)
+        assert question is not None
         method = self._method(question, method)
         choices = {each: checked_choice(self.model, each, value) for each, value in choices.items()}
         number = None

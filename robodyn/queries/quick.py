@@ -26,7 +26,7 @@ from robodyn.engines.protocol import Calls
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.model import Model
 from robodyn.queries.scheduler import Scheduled, current_table
-from robodyn.questions import FRAMES, QUESTIONS, Places, Question
+from robodyn.questions import CONSTRAINED, FRAMES, QUESTIONS, Places, Question, find
 
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
@@ -64,7 +64,7 @@ class Epoch:
 
 def changing(dyn: Dynamics) -> Epoch | None:
     """What is to be told before and after an attribute changes, if anything was learnt."""
-    for name in QUESTIONS:
+    for name in (*QUESTIONS, *CONSTRAINED):
         dyn.__dict__.pop(name, None)
     found: Epoch | None = dyn.__dict__.get(_EPOCH)
     return found
@@ -72,7 +72,7 @@ def changing(dyn: Dynamics) -> Epoch | None:
 
 def _quicker(dyn: Dynamics, name: str, method: Callable[..., Any]) -> Callable[..., Any] | None:
     """What stands in for a method, or None."""
-    question = QUESTIONS.get(name)
+    question = find(name)
     if question is None:
         return None
     found: Callable[..., Any] | None = None

@@ -459,11 +459,15 @@ def trace(model: Model, task: Traceable, *, link: int | None = None, base: Itera
         if isinstance(task, Direct):
 
             def at(
-                algorithm: Algorithm, of_link: int | None = link, point: Sequence[Value] | None = None
+                algorithm: Algorithm,
+                of_link: int | None = link,
+                point: Sequence[Value] | None = None,
+                **others: Sequence[Value],
             ) -> dict[str, Sequence[Value]]:
-                if point is None:
-                    return of_algorithm(algorithm, given, of_link)
-                return of_algorithm(with_given(algorithm, "point"), {**given, "point": point}, of_link)
+                known = {**given, **others}
+                if point is not None:
+                    algorithm, known["point"] = with_given(algorithm, "point"), point
+                return of_algorithm(algorithm, known, of_link)
 
             return dict(task.text(model, given, at))
         if isinstance(task, Step):

@@ -1,0 +1,132 @@
+"""Constraints of a model as numbers: links and joints found, frames as transforms, rows named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from robodyn.constraints.kinds import Constraint, Coupling, Lock, Point, Rod, Weld
+from robodyn.errors import ArgumentError
+from robodyn.joints import KINDS
+from robodyn.messages import brief
+from robodyn.spatial import IDENTITY, Transform
+
+if TYPE_CHECKING:
+    from robodyn.model import Model
+
+
+@dataclass(frozen=True)
+class Held:
+    """A constraint as its text sees it.
+
+    `number`: its place among the model's; `rows`: their names; `link`, `to`: indices, -1 for the world; `X`, `X_to`:
+    transforms from either to its frame; `targeted`: whether `to_at` comes with every call; `length`: of a rod;
+    `joints`: of a sum, tree velocities, tree coordinates and their numbers; `offset`; `joint`: of a lock, `value`.
+    """
+
+    kind: type[Constraint]
+    number: int
+    name: str
+    rows: tuple[str, ...]
+    baumgarte: tuple[float, float]
+    link: int = -1
+    to: int = -1
+    X: Transform = IDENTITY
+    X_to: Transform = IDENTITY
+    length: float = 0.0
+    joints: tuple[tuple[int, int, float], ...] = ()
+    offset: float = 0.0
+    joint: int = -1
+    value: tuple[float, ...] = ()
+
+    @property
+    def framed(self) -> bool:
+        """Whether it holds two frames, and not coordinates."""
+        return self.kind in (Point, Weld, Rod)
+
+
+@lru_cache(maxsize=64)
+def held_by(model: Model) -> tuple[Held, ...]:
+    """The constraints of a model.
+
+    Raises:
+        ArgumentError: a link or joint that the model has not, or two frames on one body; names it.
+    """
+    return tuple(_held(model, k, each) for k, each in enumerate(model.constraints))
+
+
+def row_names(model: Model) -> tuple[str, ...]:
+    """Names of rows, "foot.x", in the order of declaration."""
+    return tuple(f"{each.name}.{row}" for each in held_by(model) for row in each.rows)
+
+
+def _held(model: Model, number: int, constraint: Constraint) -> Held:
+    common: dict[str, Any] = {
+        "kind": type(constraint),
+        "number": number,
+        "name": constraint.name,
+        "baumgarte": constraint.baumgarte or (0.0, 0.0),
+    }
+    where = f"constraints[{number}] {constraint.name!r}"
+    if isinstance(constraint, Coupling):
+        joints = tuple(_coordinate(model, where, name, c) for name, c in constraint.joints)
+        return Held(**common, rows=constraint.rows, joints=joints, offset=constraint.offset)
+    if isinstance(constraint, Lock):
+        return Held(**common, **_locked(model, where, constraint))
+    link = _link(model, where, "link", constraint.link)
+    to = -1 if constraint.to is None else _link(model, where, "to", constraint.to)
+    bodies = [int(model.link_body[each]) if each >= 0 else -1 for each in (link, to)]
+    if bodies[0] == bodies[1]:
+        on = "the world" if bodies[0] < 0 else f"body {model.body_names[bodies[0]]!r}"
+        raise ArgumentError(f"{where}: both frames are on {on}; wanted links that move relative to each other")
+    return Held(
+        **common,
+        rows=constraint.rows,
+        link=link,
+        to=to,
+        X=_transform(constraint.at),
+        X_to=IDENTITY if constraint.to_at is None else _transform(constraint.to_at),
+        length=constraint.length if isinstance(constraint, Rod) else 0.0,
+    )
+
+
+def _link(model: Model, where: str, field: str, name: str) -> int:
+    try:
+        return model.link_index(name)
+    except ArgumentError as error:
+        raise ArgumentError(f"{where}: {field}{str(error).removeprefix('link')}") from None
+
+
+def _joint(model: Model, where: str, name: str) -> int:
+    try:
+        return model.joint_index(name)
+    except ArgumentError as error:
+        raise ArgumentError(f"{where}: {error}") from None
+
+
+def _coordinate(model: Model, where: str, name: str, c: float) -> tuple[int, int, float]:
+    i = _joint(model, where, name)
+    if KINDS[model.joint_kind[i]].nv != 1:
+        raise ArgumentError(f"{where}: joint {name!r} has several degrees of freedom; wanted joints of one")
+    return int(model.v_start[i]), int(model.q_start[i]), c
+
+
+def _locked(model: Model, where: str, lock: Lock) -> dict[str, Any]:
+    i = _joint(model, where, lock.joint)
+    kind = KINDS[model.joint_kind[i]]
+    neutral = np.zeros(kind.nq)
+    if kind.quaternion is not None:
+        neutral[kind.quaternion + 3] = 1.0
+    value = tuple(neutral.tolist()) if lock.value is None else lock.value
+    if len(value) != kind.nq:
+        raise ArgumentError(f"{where}: value: got {brief(lock.value)}; wanted {kind.nq} coordinates of {lock.joint!r}")
+    rows = ("value",) if kind.nv == 1 else tuple(map(str, range(kind.nv)))
+    return {"rows": rows, "joint": i, "value": value}
+
+
+def _transform(numbers: Sequence[float]) -> Transform:
+    return Transform(tuple(numbers[:9]), (numbers[9], numbers[10], numbers[11]))

@@ -1,0 +1,226 @@
+"""What can be held: kinds of constraints as users make them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+from robodyn import exact
+from robodyn.arguments import finite_number
+from robodyn.editing.placing import row_of, transform_of
+from robodyn.errors import ArgumentError
+from robodyn.messages import brief
+
+Numbers: TypeAlias = tuple[float, ...]
+ROWS = ("rx", "ry", "rz", "x", "y", "z")
+"""Rows of a weld: turns about the axes of a, then moves along them."""
+_NOWHERE = "wanted a link's name"
+
+
+@dataclass(frozen=True)
+class _Framed:
+    """What two frames have in common.
+
+    `at`, `to_at`: transforms from the link to the frame, (E row-major, r), as rows of `Model.link_X`.
+    """
+
+    link: str
+    to: str | None
+    at: Numbers
+    to_at: Numbers | None
+    baumgarte: tuple[float, float] | None
+    name: str
+
+
+@dataclass(frozen=True, init=False)
+class Point(_Framed):
+    """Two points coincide: a ball joint between links, or a foot that stands.
+
+    Args:
+        link: name of the link, or frame, that is held.
+        to: name of the link that holds it; None: the world.
+        at: the point on `link`: three numbers (m) in its axes from its origin, or a pose as for `Model.with_frames`.
+        to_at: the point on `to`, likewise; its axes are those that forces are in. None: the origin of `to`; to the
+            world it says that the place comes with every call, as `targets`, and is the world's origin without them.
+        baumgarte: (omega, zeta): errors decay as an oscillator of natural frequency omega (rad/s) and damping ratio
+            zeta. None: accelerations do not heed errors.
+        name: for rows and messages; None: the link's name.
+    """
+
+    rows: ClassVar[tuple[str, ...]] = ROWS[3:]
+
+    def __init__(
+        self,
+        link: str,
+        to: str | None = None,
+        at: Any = None,
+        to_at: Any = None,
+        baumgarte: Sequence[float] | None = None,
+        name: str | None = None,
+    ) -> None:
+        _set_frames(self, link, to, at, to_at, baumgarte, name)
+
+
+@dataclass(frozen=True, init=False)
+class Weld(_Framed):
+    """Two frames coincide, or some of the six rows of it: without a row a hinge or a slide is left free.
+
+    Args:
+        link, to, at, to_at, baumgarte, name: as of `Point`; the places are poses.
+        rows: which of "rx", "ry", "rz" (turns about the axes of the frame on `to`), "x", "y", "z" are held.
+    """
+
+    rows: tuple[str, ...]
+
+    def __init__(
+        self,
+        link: str,
+        to: str | None = None,
+        at: Any = None,
+        to_at: Any = None,
+        rows: Sequence[str] = ROWS,
+        baumgarte: Sequence[float] | None = None,
+        name: str | None = None,
+    ) -> None:
+        given = exact.members(rows) if exact.is_a(rows, list, tuple) else ()
+        wanted = {text for text in map(exact.text_or_none, given) if text in ROWS}
+        if not wanted or len(wanted) != len(given):
+            raise ArgumentError(f"Weld.rows: got {brief(rows)}; wanted some of {', '.join(map(repr, ROWS))}")
+        object.__setattr__(self, "rows", tuple(row for row in ROWS if row in wanted))
+        _set_frames(self, link, to, at, to_at, baumgarte, name)
+
+
+@dataclass(frozen=True, init=False)
+class Rod(_Framed):
+    """Two points stay at a distance: a massless rod with a ball joint at either end.
+
+    Args:
+        link, to, at, to_at, baumgarte, name: as of `Point`.
+        length: the distance, m, greater than zero.
+    """
+
+    length: float
+
+    rows: ClassVar[tuple[str, ...]] = ("length",)
+
+    def __init__(
+        self,
+        link: str,
+        to: str | None = None,
+        at: Any = None,
+        to_at: Any = None,
+        length: float = 0.0,
+        baumgarte: Sequence[float] | None = None,
+        name: str | None = None,
+    ) -> None:
+        long = finite_number("Rod.length", length)
+        if long <= 0.0:
+            raise ArgumentError(f"Rod.length: got {brief(length)}; wanted a distance greater than 0 m")
+        object.__setattr__(self, "length", long)
+        _set_frames(self, link, to, at, to_at, baumgarte, name)
+
+
+@dataclass(frozen=True, init=False)
+class Coupling:
+    """A sum of multiples of joint coordinates is constant: sum of c_j q_j = offset.
+
+    Args:
+        joints: numbers c_j by the names of joints of one degree of freedom.
+        offset: in rad or m.
+        baumgarte, name: as of `Point`; without a name that of the joints.
+    """
+
+    joints: tuple[tuple[str, float], ...]
+    offset: float
+    baumgarte: tuple[float, float] | None
+    name: str
+
+    rows: ClassVar[tuple[str, ...]] = ("sum",)
+
+    def __init__(
+        self,
+        joints: Mapping[str, float],
+        offset: float = 0.0,
+        baumgarte: Sequence[float] | None = None,
+        name: str | None = None,
+    ) -> None:
+        if not exact.is_a(joints, dict) or not joints:
+            raise ArgumentError(f"Coupling.joints: got {brief(joints)}; wanted a dictionary of joints to numbers")
+        given: list[tuple[Any, Any]] = list(dict.items(joints))  # type: ignore[arg-type]
+        pairs = tuple(
+            (_name("Coupling.joints", joint), finite_number(f"Coupling.joints[{brief(joint)}]", number))
+            for joint, number in given
+        )
+        if not any(number for _, number in pairs):
+            raise ArgumentError(f"Coupling.joints: got {brief(joints)}; wanted a number that is not zero")
+        object.__setattr__(self, "joints", pairs)
+        object.__setattr__(self, "offset", finite_number("Coupling.offset", offset))
+        object.__setattr__(self, "baumgarte", _baumgarte("Coupling", baumgarte))
+        own = "+".join(joint for joint, _ in pairs)
+        object.__setattr__(self, "name", own if name is None else _name("Coupling.name", name))
+
+
+@dataclass(frozen=True, init=False)
+class Lock:
+    """A joint does not move.
+
+    Args:
+        joint: its name.
+        value: its coordinates, as many as it has; None: neutral, zeros and the identity.
+        baumgarte, name: as of `Point`; without a name the joint's.
+    """
+
+    joint: str
+    value: Numbers | None
+    baumgarte: tuple[float, float] | None
+    name: str
+
+    def __init__(
+        self, joint: str, value: Any = None, baumgarte: Sequence[float] | None = None, name: str | None = None
+    ) -> None:
+        object.__setattr__(self, "joint", _name("Lock.joint", joint))
+        numbers = None
+        if value is not None:
+            given = exact.members(value) if exact.is_a(value, list, tuple) else (value,)
+            numbers = tuple(finite_number("Lock.value", number) for number in given)
+        object.__setattr__(self, "value", numbers)
+        object.__setattr__(self, "baumgarte", _baumgarte("Lock", baumgarte))
+        object.__setattr__(self, "name", self.joint if name is None else _name("Lock.name", name))
+
+
+Constraint: TypeAlias = Point | Weld | Rod | Coupling | Lock
+"""Any of the five kinds."""
+KINDS = (Point, Weld, Rod, Coupling, Lock)
+
+
+def _set_frames(made: Any, link: Any, to: Any, at: Any, to_at: Any, baumgarte: Any, name: Any) -> None:
+    what = type(made).__name__
+    link = _name(f"{what}.link", link)
+    for field, value in {
+        "link": link,
+        "to": None if to is None else _name(f"{what}.to", to),
+        "at": tuple(row_of(transform_of(f"{what}.at", at))),
+        "to_at": None if to_at is None else tuple(row_of(transform_of(f"{what}.to_at", to_at))),
+        "baumgarte": _baumgarte(what, baumgarte),
+        "name": link if name is None else _name(f"{what}.name", name),
+    }.items():
+        object.__setattr__(made, field, value)
+
+
+def _name(what: str, given: Any) -> str:
+    text = exact.text_or_none(given)
+    if text is None or not text:
+        raise ArgumentError(f"{what}: got {brief(given)}; wanted a name")
+    return text
+
+
+def _baumgarte(what: str, given: Any) -> tuple[float, float] | None:
+    if given is None:
+        return None
+    numbers = exact.members(given) if exact.is_a(given, list, tuple) else ()
+    found = tuple(finite_number(f"{what}.baumgarte", number) for number in numbers)
+    if len(found) != 2 or not (found[0] >= 0.0 and found[1] >= 0.0) or math.isinf(found[0]):
+        raise ArgumentError(f"{what}.baumgarte: got {brief(given)}; wanted (omega, zeta), both 0 or more")
+    return found[0], found[1]

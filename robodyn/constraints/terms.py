@@ -1,0 +1,216 @@
+"""What constraints ask of accelerations: residuals, their rates, Jacobians and what velocities leave, on scalars.
+
+With V = V_b - V_a and A = A_b - A_a - V_a x V, the motion of b that an observer on a sees (world coordinates, at
+qdd = 0), in axes of a:
+
+    phi_lin = p_b - p_a                   phi_ang = sum of a_i x b_i / 2
+    phidot_lin = V.lin + V.ang x p_b      phidot_ang = V.ang
+    gamma_lin = A.lin + A.ang x p_b + V.ang x phidot_lin              gamma_ang = A.ang
+
+phi_ang is the sine of the angle times the axis: it has no branch, and no other zero within half a turn. Columns of J
+are those of the joints between the two links; what is an ancestor of both cancels, off the constraint too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from robodyn.algorithms.kinematics import forward_kinematics, jacobian, link_acceleration, link_velocity
+from robodyn.algorithms.places import OfLink, between, pose_from_world
+from robodyn.constraints.held import Held
+from robodyn.constraints.kinds import Lock, Rod, Weld
+from robodyn.joints import KINDS, unit_quaternion
+from robodyn.model import Model
+from robodyn.spatial import IDENTITY, ZERO_MOTION, Motion, Transform, Vec3, add, cross, dot, rotate, scale, sub
+
+_POSE = forward_kinematics(True)
+
+
+@dataclass
+class Row:
+    """One row: phi, phidot, what velocities leave of its acceleration, and its Jacobian (nv scalars, 0.0 where no joint
+    has a part). What is not asked for is zero."""
+
+    phi: Any = 0.0
+    phidot: Any = 0.0
+    gamma: Any = 0.0
+    J: list[Any] | None = None
+
+
+class Terms:
+    """Rows of constraints at a state.
+
+    Args:
+        model: the robot.
+        held: its constraints.
+        given: scalars of inputs by name: "q", and "qd" where rates are asked for; "targets" (12 of each constraint).
+        at: what gives an algorithm's results.
+        moving: whether rates and gamma are asked for.
+    """
+
+    def __init__(
+        self, model: Model, held: Sequence[Held], given: Mapping[str, Sequence[Any]], at: OfLink, moving: bool
+    ) -> None:
+        self._model, self._held, self._given, self._at, self._moving = model, held, given, at, moving
+        self._known: dict[tuple[str, int], Any] = {}
+
+    def rows(self) -> list[Row]:
+        """All of them, in the order of declaration."""
+        found: list[Row] = []
+        for held in self._held:
+            if held.framed:
+                found += self._rod(held) if held.kind is Rod else self._frames(held)
+            else:
+                found += self._lock(held) if held.kind is Lock else [self._sum(held)]
+        return found
+
+    # Links in world coordinates; -1 is the world.
+
+    def _of(self, what: str, link: int) -> Any:
+        if (what, link) not in self._known:
+            self._known[what, link] = getattr(self, f"_{what}")(link)
+        return self._known[what, link]
+
+    def _pose(self, link: int) -> Transform:
+        return IDENTITY if link < 0 else pose_from_world(self._at(_POSE, link)["T"])
+
+    def _velocity(self, link: int) -> Motion:
+        if link < 0 or not self._moving:
+            return ZERO_MOTION
+        V = self._at(link_velocity("world"), link)["V"]
+        return Motion(tuple(V[:3]), tuple(V[3:]))
+
+    def _acceleration(self, link: int) -> Motion:
+        if link < 0 or not self._moving:
+            return ZERO_MOTION
+        still = (0.0,) * self._model.nv
+        A = self._at(link_acceleration("world", False), link, qdd=still)["A"]
+        return Motion(tuple(A[:3]), tuple(A[3:]))
+
+    def _jacobian(self, link: int) -> list[Any]:
+        return [0.0] * (6 * self._model.nv) if link < 0 else list(self._at(jacobian("world"), link)["J"])
+
+    # Rows.
+
+    def _target(self, held: Held) -> Transform:
+        """The transform from the world to frame a."""
+        if held.to < 0 and "targets" in self._given:
+            numbers = self._given["targets"][12 * held.number : 12 * held.number + 12]
+            return Transform(tuple(numbers[:9]), tuple(numbers[9:]))
+        return held.X_to.after(self._of("pose", held.to))
+
+    def _columns(self, held: Held) -> dict[int, Motion]:
+        """Motions s_b - s_a by degree of freedom, of those that move one frame relative to the other."""
+        n, model = self._model.nv, self._model
+        of, to = self._of("jacobian", held.link), self._of("jacobian", held.to)
+        found = {}
+        for k, moves in enumerate(between(model, held.link, held.to)):
+            if moves:
+                column = tuple(of[n * row + k] - to[n * row + k] for row in range(6))
+                found[k] = Motion(column[:3], column[3:])
+        return found
+
+    def _apart(self, held: Held) -> tuple[Transform, Transform, Motion, Motion]:
+        """Frames a and b, V and A."""
+        a, b = self._target(held), held.X.after(self._of("pose", held.link))
+        V_b, V_a = self._of("velocity", held.link), self._of("velocity", held.to)
+        V = V_b - V_a
+        A = self._of("acceleration", held.link) - self._of("acceleration", held.to) - V_a.cross(V)
+        return a, b, V, A
+
+    def _frames(self, held: Held) -> list[Row]:
+        a, b, V, A = self._apart(held)
+        rows = {name: Row(J=[0.0] * self._model.nv) for name in held.rows}
+        at_b = add(V.lin, cross(V.ang, b.r))
+        leaves = add(add(A.lin, cross(A.ang, b.r)), cross(V.ang, at_b))
+        triples: dict[str, Vec3] = {
+            "phi": rotate(a.E, sub(b.r, a.r)),
+            "phidot": rotate(a.E, at_b),
+            "gamma": rotate(a.E, leaves),
+        }
+        turned: dict[str, Vec3] = {
+            "phi": _sine(a, b) if held.kind is Weld else (0.0, 0.0, 0.0),
+            "phidot": rotate(a.E, V.ang),
+            "gamma": rotate(a.E, A.ang),
+        }
+        for numbers, names in ((triples, ("x", "y", "z")), (turned, ("rx", "ry", "rz"))):
+            for field, values in numbers.items():
+                for name, value in zip(names, values, strict=True):
+                    if name in rows:
+                        setattr(rows[name], field, value)
+        for k, column in self._columns(held).items():
+            moved = (*rotate(a.E, column.ang), *rotate(a.E, add(column.lin, cross(column.ang, b.r))))
+            for name, value in zip(("rx", "ry", "rz", "x", "y", "z"), moved, strict=True):
+                if name in rows:
+                    rows[name].J[k] = value  # type: ignore[index]
+        return [rows[name] for name in held.rows]
+
+    def _rod(self, held: Held) -> list[Row]:
+        """|d| = length, with d from a to b."""
+        a, b, V, A = self._apart(held)
+        d, v = sub(b.r, a.r), add(V.lin, cross(V.ang, b.r))
+        size = np.sqrt(dot(d, d))
+        u = scale(1.0 / size, d)
+        along = dot(u, v)
+        acceleration = add(add(A.lin, cross(A.ang, b.r)), cross(V.ang, v))
+        # The rate of d in a's axes is v less what they turn: seen from a, and so the same formula.
+        row = Row(size - held.length, along, dot(u, acceleration) + (dot(v, v) - along * along) / size)
+        row.J = [0.0] * self._model.nv
+        for k, column in self._columns(held).items():
+            row.J[k] = dot(u, add(column.lin, cross(column.ang, b.r)))
+        return [row]
+
+    def _sum(self, held: Held) -> Row:
+        model, row = self._model, Row(-held.offset, J=[0.0] * self._model.nv)
+        assert row.J is not None
+        for v, q, c in held.joints:
+            source, weight = int(model.v_source[v]), c * float(model.v_multiplier[v])
+            coordinate = self._given["q"][int(model.q_source[q])]
+            value = float(model.q_multiplier[q]) * coordinate + float(model.q_offset[q])
+            row.phi = row.phi + c * value
+            row.J[source] = row.J[source] + weight
+            if self._moving:
+                row.phidot = row.phidot + weight * self._given["qd"][source]
+        return row
+
+    def _lock(self, held: Held) -> list[Row]:
+        model, kind = self._model, KINDS[self._model.joint_kind[held.joint]]
+        start = int(model.q_start[held.joint])
+        index = range(start, start + kind.nq)
+        given, places = self._given["q"], model.q_source.tolist()
+        q = [float(model.q_multiplier[k]) * given[places[k]] + float(model.q_offset[k]) for k in index]
+        if kind.quaternion is not None:
+            at = kind.quaternion
+            q[at : at + 4] = unit_quaternion(tuple(q[at : at + 4]))
+        found = []
+        for k, phi in enumerate(kind.difference(held.value, tuple(q))):
+            v = int(model.v_start[held.joint]) + k
+            source, weight = int(model.v_source[v]), float(model.v_multiplier[v])
+            row = Row(phi, J=[0.0] * model.nv)
+            assert row.J is not None
+            row.J[source] = weight
+            if self._moving:
+                row.phidot = weight * self._given["qd"][source]
+            found.append(row)
+        return found
+
+    @cached_property
+    def active(self) -> list[Any] | None:
+        """The weight of every row, where constraints can be switched off."""
+        if "active" not in self._given:
+            return None
+        return [self._given["active"][each.number] for each in self._held for _ in each.rows]
+
+
+def _sine(a: Transform, b: Transform) -> Vec3:
+    """Half the sum of a_i x b_i in the axes of a; rows of E are axes in world coordinates."""
+    total: Any = (0.0, 0.0, 0.0)
+    for k in range(3):
+        axis_a, axis_b = a.E[3 * k : 3 * k + 3], b.E[3 * k : 3 * k + 3]
+        total = add(total, cross(axis_a, axis_b))  # type: ignore[arg-type]
+    return rotate(a.E, scale(0.5, total))

@@ -1,0 +1,163 @@
+"""Constraints: closed loops, feet, couplings. What they hold, how they respond, and motion that obeys them."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from robodyn.arguments import Array
+from robodyn.constraints.held import held_by, row_names
+from robodyn.queries.core import Core
+from robodyn.queries.quick import query
+
+
+class ConstraintQueries(Core):
+    """Queries about `model.constraints`, m rows in the order of their declaration (`constraint_names`).
+
+    `targets` (..., n_constraints, 12): transforms from the world to the frames that constraints to the world hold,
+    E row-major, then r, as in `model.link_X`; other constraints do not look at theirs. `active` (..., n_constraints):
+    1 for constraints that hold, 0 for those that are off: their rows and forces are zero. Forces are what `to` exerts
+    on `link`, in the axes of the frame on `to`.
+    """
+
+    @property
+    def constraint_names(self) -> tuple[str, ...]:
+        """Names of rows, such as "foot.x"."""
+        return row_names(self.model)
+
+    @query
+    def constrained_forward_dynamics(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        tau: ArrayLike,
+        targets: ArrayLike | None = None,
+        *,
+        active: ArrayLike | None = None,
+        f_ext: ArrayLike | None = None,
+        inertia: ArrayLike | None = None,
+        V0: ArrayLike | None = None,
+        dV0: ArrayLike | None = None,
+        out: tuple[Array, Array] | None = None,
+    ) -> tuple[Array, Array]:
+        """(qdd, lambda): accelerations (..., nv) and constraint forces (..., m) under generalised forces tau.
+
+        H qdd + bias = tau + J' lambda, with J qdd + gamma = 0, or what Baumgarte's terms ask for. Where rows depend on
+        each other lambda is the shortest; accelerations are unique.
+
+        Raises:
+            SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.
+        """
+        given = {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, "inertia": inertia, "targets": targets}
+        given |= {"active": active, "V0": V0, "dV0": dV0}
+        return cast(tuple[Array, Array], self._ask("constrained_forward_dynamics", given, out))
+
+    @query
+    def constraint_residual(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        targets: ArrayLike | None = None,
+        *,
+        V0: ArrayLike | None = None,
+        out: tuple[Array, Array] | None = None,
+    ) -> tuple[Array, Array]:
+        """(phi, phidot), each (..., m): how far constraints are from what they hold, m and rad, and the rate.
+
+        Turns are the sine of the angle times the axis.
+        """
+        given = {"q": q, "qd": qd, "targets": targets, "V0": V0}
+        return cast(tuple[Array, Array], self._ask("constraint_residual", given, out))
+
+    @query
+    def constraint_jacobian(self, q: ArrayLike, targets: ArrayLike | None = None, *, out: Array | None = None) -> Array:
+        """J (..., m, nv): for a base at rest phidot is J qd."""
+        return cast(Array, self._ask("constraint_jacobian", {"q": q, "targets": targets}, out))
+
+    @query
+    def delassus(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        tau: ArrayLike,
+        targets: ArrayLike | None = None,
+        *,
+        active: ArrayLike | None = None,
+        f_ext: ArrayLike | None = None,
+        inertia: ArrayLike | None = None,
+        V0: ArrayLike | None = None,
+        dV0: ArrayLike | None = None,
+        out: tuple[Array, Array] | None = None,
+    ) -> tuple[Array, Array]:
+        """(A, v_free): A = J H^-1 J' (..., m, m), and the rows' accelerations (..., m) without constraint forces.
+
+        With forces lambda they are A lambda + v_free: all that solvers of contacts with friction need. Baumgarte's
+        terms are in v_free; the proximal term is not in A, and rows that are off have 1 on its diagonal.
+
+        Raises:
+            SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.
+        """
+        given = {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, "inertia": inertia, "targets": targets}
+        given |= {"active": active, "V0": V0, "dV0": dV0}
+        return cast(tuple[Array, Array], self._ask("delassus", given, out))
+
+    @query
+    def impact(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        restitution: ArrayLike | None = None,
+        targets: ArrayLike | None = None,
+        *,
+        active: ArrayLike | None = None,
+        inertia: ArrayLike | None = None,
+        V0: ArrayLike | None = None,
+        out: tuple[Array, Array] | None = None,
+    ) -> tuple[Array, Array]:
+        """(qd after, impulse): velocities (..., nv) after the constraints have closed at once, and impulses (..., m).
+
+        `restitution` (...): rows move with -restitution times their velocity before; None: 0, they stay together.
+
+        Raises:
+            SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.
+        """
+        given = {"q": q, "qd": qd, "inertia": inertia, "targets": targets, "active": active}
+        given |= {"restitution": restitution, "V0": V0}
+        return cast(tuple[Array, Array], self._ask("impact", given, out))
+
+    @query
+    def project(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        targets: ArrayLike | None = None,
+        *,
+        active: ArrayLike | None = None,
+        inertia: ArrayLike | None = None,
+        V0: ArrayLike | None = None,
+        out: tuple[Array, Array] | None = None,
+    ) -> tuple[Array, Array]:
+        """(q, qd) moved onto the constraints: one Newton step in the metric of the mass matrix, then the velocity.
+
+        For states that are near: `model.assemble` takes any.
+
+        Raises:
+            SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.
+        """
+        given = {"q": q, "qd": qd, "inertia": inertia, "targets": targets, "active": active, "V0": V0}
+        return cast(tuple[Array, Array], self._ask("project", given, out))
+
+    def constraint_targets(self, q: ArrayLike) -> Array:
+        """(..., n_constraints, 12): the `targets` that every constraint to the world holds in the configuration q: feet
+        where they stand. Rows of others are zero."""
+        poses: Array = np.asarray(self._ask("forward_kinematics", {"q": q}))
+        found = np.zeros((*poses.shape[:-3], self.model.n_constraints, 12), self.dtype)
+        for held in held_by(self.model):
+            if held.framed and held.to < 0:
+                T = poses[..., held.link, :, :]
+                R, E = T[..., :3, :3], np.array(held.X.E).reshape(3, 3)
+                found[..., held.number, :9] = (E @ np.swapaxes(R, -1, -2)).reshape(*T.shape[:-2], 9)
+                found[..., held.number, 9:] = T[..., :3, 3] + R @ np.array(held.X.r)
+        return found
