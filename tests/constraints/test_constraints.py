@@ -1,0 +1,318 @@
+"""Constraints: identities on random trees, Pinocchio, trees cut open and closed again, couplings and locks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import robots
+from conftest import random_states, relative
+
+import robodyn as rd
+from robodyn.builders.random_tree import SHAPES
+from robodyn.constraints.held import row_names
+from robodyn.description import JOINT_TYPES
+from robodyn.testing.pinocchio_model import PinocchioAnswers, pinocchio_model
+
+
+def pose(rng):
+    """A random pose (4, 4)."""
+    turn = np.linalg.qr(rng.standard_normal((3, 3)))[0]
+    T = np.eye(4)
+    T[:3, :3], T[:3, 3] = turn * np.sign(np.linalg.det(turn)), rng.standard_normal(3)
+    return T
+
+
+def tree(seed, n=8):
+    """A random tree of every joint kind; shape, base and mimics follow from the seed."""
+    options = {
+        "joints": JOINT_TYPES,
+        "shape": list(SHAPES)[seed % len(SHAPES)],
+        "base": "floating" if seed % 2 else "fixed",
+        "mimic": 0.3 if seed % 3 == 0 else 0.0,
+    }
+    print(f"tree: seed {seed}, {options}")
+    return rd.random_tree(n, seed=seed, **options)
+
+
+def some(model, seed):
+    """Constraints of every kind that a tree has room for."""
+    rng = np.random.default_rng(seed)
+    moving = [k for k, body in enumerate(model.link_body.tolist()) if body >= 0]
+    pairs = [(a, b) for a in moving for b in moving if model.link_body[a] != model.link_body[b]]
+    a, b = pairs[int(rng.integers(len(pairs)))]
+    c, d = pairs[int(rng.integers(len(pairs)))]
+    name = model.link_names.__getitem__
+    found = [
+        rd.Point(name(a), at=rng.standard_normal(3), to_at=pose(rng), baumgarte=(3.0, 0.7)),
+        rd.Weld(name(c), name(d), at=pose(rng), to_at=pose(rng), rows=("x", "rz", "ry"), name="hinge"),
+        rd.Rod(name(b), name(a), at=rng.standard_normal(3), length=0.7, baumgarte=(2.0, 1.0)),
+    ]
+    simple = [
+        j for j, k in zip(model.joint_names, model.joint_kind.tolist(), strict=True) if rd.joints.KINDS[k].nv == 1
+    ]
+    if len(simple) > 1:
+        found.append(rd.Coupling({simple[0]: 1.0, simple[1]: -2.0}, offset=0.1))
+    return found
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Every joint kind, joints that follow others, a floating base."""
+    made = rd.random_tree(8, seed=8, joints=JOINT_TYPES, base="floating", armature=True, mimic=0.3)
+    assert made.has_mimic
+    return made
+
+
+# On every engine.
+
+
+def test_forces_and_accelerations(model, make_dynamics, tolerance, engine_dtype):
+    """H qdd + bias = tau + J' lambda, and accelerations of the rows are what is wanted: with a moving base, forces from
+    outside and other inertias, too."""
+    dyn = make_dynamics(model, constraints=some(model, 1))
+    q, qd, tau = random_states(model, (3,), seed=1)
+    rng = np.random.default_rng(1)
+    more = {
+        "f_ext": rng.standard_normal((3, model.n_bodies, 6)),
+        "inertia": model.inertia * rng.uniform(0.9, 1.1, (3, model.n_bodies, 1)),
+        "V0": rng.standard_normal(6),
+        "dV0": rng.standard_normal(6),
+    }
+    for options in ({}, more):
+        qdd, lam = (np.asarray(each, float) for each in dyn.constrained_forward_dynamics(q, qd, tau, **options))
+        judge = rd.Dynamics(dyn.model, engine="reference")
+        J = judge.constraint_jacobian(q)
+        need = judge.inverse_dynamics(q, qd, qdd, **options) - tau
+        size = np.abs(J * lam[..., None]).max() + np.abs(tau).max()
+        assert np.abs(need - np.einsum("...mi,...m->...i", J, lam)).max() < 300 * tolerance * size
+        A, v_free = judge.delassus(q, qd, tau, **options)
+        assert (
+            relative(
+                A, J @ np.linalg.solve(judge.mass_matrix(q, inertia=options.get("inertia")), np.swapaxes(J, -1, -2))
+            )
+            < 1e-8
+        )
+        left = np.einsum("...ij,...j->...i", A, lam) + v_free
+        assert np.abs(left).max() < 1e4 * tolerance * np.abs(v_free).max()
+
+
+def test_residuals_and_rates(model, make_dynamics, tolerance):
+    dyn = make_dynamics(model, constraints=some(model, 2))
+    q, qd, _ = random_states(model, (3,), seed=2)
+    phi, phidot = dyn.constraint_residual(q, qd)
+    assert phi.shape == phidot.shape == (3, len(dyn.constraint_names))
+    J = dyn.constraint_jacobian(q)
+    assert relative(np.einsum("...mi,...i->...m", J, qd), phidot) < 10 * tolerance
+    after, impulse = dyn.impact(q, qd, restitution=np.array([0.0, 0.5, 1.0]))
+    bounced = np.einsum("...mi,...i->...m", J, after) + np.array([0.0, 0.5, 1.0])[:, None] * phidot
+    assert np.abs(bounced).max() < 1e3 * tolerance * np.abs(phidot).max()
+    assert impulse.shape == phi.shape
+
+
+def test_constraints_that_are_off(model, make_dynamics, tolerance):
+    """Their forces are zero, and the others are what they would be alone."""
+    every = some(model, 3)
+    dyn = make_dynamics(model, constraints=every)
+    q, qd, tau = random_states(model, (2,), seed=3)
+    active = np.ones((2, len(every)))
+    active[0, 1] = active[1, 0] = 0.0
+    qdd, lam = dyn.constrained_forward_dynamics(q, qd, tau, active=active)
+    for row, off in ((0, 1), (1, 0)):
+        alone = make_dynamics(model, constraints=[each for k, each in enumerate(every) if k != off])
+        wanted, forces = alone.constrained_forward_dynamics(q[row], qd[row], tau[row])
+        assert relative(qdd[row], wanted) < 1e3 * tolerance
+        rows = [k for k, name in enumerate(dyn.constraint_names) if not name.startswith(f"{every[off].name}.")]
+        assert relative(np.asarray(lam)[row, rows], forces) < 1e3 * tolerance
+    nothing = dyn.constrained_forward_dynamics(q, qd, tau, active=np.zeros(len(every)))
+    assert relative(nothing[0], dyn.forward_dynamics(q, qd, tau)) < 10 * tolerance
+    assert not np.any(nothing[1])
+
+
+def test_targets_move_feet(make_dynamics, tolerance):
+    model = rd.load_urdf(robots.own("quadruped"), base="floating")
+    feet = [name for name in model.link_names if "foot" in name]
+    dyn = make_dynamics(model, constraints=[rd.Weld(name, at=(0.0, 0.0, -0.02)) for name in feet])
+    q, qd, _ = random_states(model, (2,), seed=4)
+    here = dyn.constraint_targets(q)
+    phi, _ = dyn.constraint_residual(q, qd, here)
+    assert np.abs(phi).max() < 100 * tolerance
+    here[..., 0, 9:] += np.array([0.1, 0.0, -0.2])
+    there, _ = dyn.constraint_residual(q, qd, targets=here)
+    R = np.swapaxes(here[:, 0, :9].reshape(2, 3, 3), -1, -2)
+    moved = -np.einsum("...ji,j->...i", R, np.array([0.1, 0.0, -0.2]))
+    assert np.abs(there[:, 3:6] - moved).max() < 100 * tolerance
+
+
+def test_nan_stays_in_its_row(model, make_dynamics):
+    dyn = make_dynamics(model, constraints=some(model, 5))
+    q, qd, tau = random_states(model, (4,), seed=5)
+    wanted = dyn.constrained_forward_dynamics(q, qd, tau)
+    qd[1, 2], tau[3, 0] = np.nan, np.inf
+    for got, right in zip(dyn.constrained_forward_dynamics(q, qd, tau), wanted, strict=True):
+        assert np.isnan(got[1]).any() and not np.isfinite(got[3]).all()
+        assert (np.asarray(got)[[0, 2]] == np.asarray(right)[[0, 2]]).all()
+
+
+# Identities.
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.some(of=2, rest="matrix")
+def test_accelerations_keep_the_constraints(seed):
+    """Along the motion that they give rates of rows stay as they are, off the constraints too."""
+    model = tree(seed)
+    dyn = rd.Dynamics(model, engine="reference", constraints=some(model, seed)[1:2])
+    q, qd, tau = random_states(model, seed=seed)
+    J, (_, phidot) = dyn.constraint_jacobian(q), dyn.constraint_residual(q, qd)
+    assert relative(J @ qd, phidot) < 1e-12
+    if np.linalg.matrix_rank(J) < len(J):
+        pytest.skip("off the manifold dependent rows contradict each other")
+    qdd, _ = dyn.constrained_forward_dynamics(q, qd, tau)
+    h = 1e-5
+
+    def rate(h):
+        return dyn.constraint_residual(model.integrate(q, h * qd + 0.5 * h * h * qdd), qd + h * qdd)[1]
+
+    change = (rate(h) - rate(-h)) / (2 * h)
+    assert np.abs(change).max() < 1e-5 * max(1.0, np.abs(qdd).max(), np.abs(qd).max() ** 2)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_tree_that_is_welded_where_it_was_cut(seed):
+    """A chain, and the same with its last links hung on the world by a joint of six degrees of freedom and welded."""
+    rng = np.random.default_rng(seed)
+    whole = rd.random_tree(4, seed=seed, joints=("revolute", "prismatic"), shape="chain")
+    body = whole.link_names[-1]
+    tail = rd.random_tree(2, seed=seed + 50, joints=("revolute",), shape="chain")
+    text, other = whole, tail
+    at = pose(rng)
+    together = text.attach(other, link=body, pose=at, prefix="t_")
+    apart_tail = rd.Dynamics(together, engine="reference")
+    q, qd, tau = random_states(together, seed=seed)
+    wanted = apart_tail.forward_dynamics(q, qd, tau)
+    locked = rd.Dynamics(together, engine="reference", constraints=[rd.Lock(together.joint_names[1], value=0.2)])
+    qdd, _ = locked.constrained_forward_dynamics(q, 0 * qd, tau)
+    assert abs(qdd[1]) < 1e-9 * np.abs(qdd).max()
+    fixed = rd.Dynamics(together.lock({together.joint_names[1]: float(q[1])}), engine="reference")
+    rest = [k for k in range(together.nv) if k != 1]
+    assert relative(qdd[rest], fixed.forward_dynamics(q[rest], 0 * qd[rest], tau[rest])) < 1e-9
+    assert wanted.shape == qdd.shape
+
+
+FOLLOWING = """<robot name="r"><link name="a"/>{links}{joints}</robot>"""
+_LINK = """<link name="l{k}"><inertial><mass value="{m}"/><origin xyz="0.1 0.05 {m}"/>
+<inertia ixx="0.02" iyy="0.03" izz="0.02" ixy="0.001" ixz="0" iyz="0"/></inertial></link>"""
+_JOINT = """<joint name="j{k}" type="continuous"><parent link="{p}"/><child link="l{k}"/><axis xyz="{axis}"/>
+<origin xyz="0.3 0 0.1" rpy="0.2 {k} 0"/>{mimic}</joint>"""
+
+
+def test_a_coupling_is_a_mimic():
+    axes, mimics = ("0 0 1", "0 1 0", "1 1 0", "0 1 1"), {2: ("j0", -1.5, 0.2), 3: ("j1", 0.5, 0.0)}
+    links, joints = "", ""
+    for k, axis in enumerate(axes):
+        links += _LINK.format(k=k, m=0.5 + 0.1 * k)
+        words = ""
+        if k in mimics:
+            words = '<mimic joint="{}" multiplier="{}" offset="{}"/>'.format(*mimics[k])
+        joints += _JOINT.format(k=k, p="a" if k == 0 else f"l{k - 1}", axis=axis, mimic=words)
+    text = FOLLOWING.format(links=links, joints=joints)
+    following, free = rd.load_urdf(text), rd.load_urdf(text, mimic="ignore")
+    assert (following.nv, free.nv) == (2, 4) and following.joint_names == free.joint_names
+    constraints = [rd.Coupling({f"j{k}": 1.0, j: -c}, offset=o) for k, (j, c, o) in mimics.items()]
+    held = rd.Dynamics(free, engine="reference", constraints=constraints)
+    G, y = following.coupling(), following.random_configuration(0)
+    v, f = np.random.default_rng(0).standard_normal((2, following.nv))
+    wanted = rd.Dynamics(following, engine="reference").forward_dynamics(y, v, f)
+    tau = np.linalg.lstsq(G.T, f, rcond=None)[0]
+    q = following.tree_coordinates(y)
+    assert np.abs(held.constraint_residual(q, G @ v)).max() < 1e-13
+    qdd, _ = held.constrained_forward_dynamics(q, G @ v, tau)
+    assert relative(qdd, G @ wanted) < 1e-9
+
+
+# Pinocchio.
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_agrees_with_pinocchio(seed):
+    """Closed loops and feet on the manifold: Pinocchio's residual is another off it."""
+    pin = pytest.importorskip("pinocchio")
+    rng = np.random.default_rng(seed)
+    model = rd.random_tree(
+        8, seed=seed, joints=("revolute", "prismatic", "spherical"), base="floating" if seed % 2 else "fixed"
+    )
+    theirs = pinocchio_model(model)
+    at = PinocchioAnswers(model, theirs).at
+    q, qd, tau = random_states(model, seed=seed)
+    poses = rd.Dynamics(model, engine="reference").forward_kinematics(q)
+    moving = [k for k, body in enumerate(model.link_body.tolist()) if body >= 0]
+    a, b = moving[-1], next(k for k in moving if model.link_body[k] != model.link_body[moving[-1]])
+    here = pose(rng)
+    there = np.linalg.inv(poses[b]) @ poses[a] @ here
+    full = seed % 4 < 2
+    kind = rd.Weld if full else rd.Point
+    dyn = rd.Dynamics(
+        model, engine="cpu", constraints=[kind(model.link_names[a], model.link_names[b], at=here, to_at=there)]
+    )
+    phi, _ = dyn.constraint_residual(q, qd)
+    assert np.abs(phi).max() < 1e-12
+    qd = dyn.impact(q, qd)[0]
+    qdd, lam = dyn.constrained_forward_dynamics(q, qd, tau)
+
+    def joint_and_place(link, T):
+        frame = theirs.frames[theirs.getBodyId(model.link_names[link])]
+        return frame.parentJoint, frame.placement * pin.SE3(T[:3, :3], T[:3, 3])
+
+    one, place = joint_and_place(b, there)
+    two, other = joint_and_place(a, here)
+    contact = pin.ContactType.CONTACT_6D if full else pin.ContactType.CONTACT_3D
+    constraint = pin.RigidConstraintModel(contact, theirs, one, place, two, other, pin.LOCAL)
+    data, contact_data = theirs.createData(), constraint.createData()
+    models, datas = pin.StdVec_RigidConstraintModel(), pin.StdVec_RigidConstraintData()
+    models.append(constraint)
+    datas.append(contact_data)
+    pin.initConstraintDynamics(theirs, data, models, datas)
+    settings = pin.ProximalSettings(1e-12, 1e-10, 20)
+    wanted = pin.constraintDynamics(
+        theirs, data, at.coordinates(q), at.rates(qd), at.rates(tau), models, datas, settings
+    )
+    assert relative(qdd, np.asarray(wanted)[at.velocities]) < 1e-7
+    # Theirs acts on the other joint, linear part first.
+    force = -np.asarray(datas[0].contact_force.vector)
+    force, J = force[[3, 4, 5, 0, 1, 2]] if full else force[:3], dyn.constraint_jacobian(q)
+    assert relative(lam @ J, force @ J) < 1e-7
+    assert np.linalg.norm(lam) < np.linalg.norm(force) * (1 + 1e-7)  # where rows depend on each other, the shortest
+
+
+# What is wrong is said.
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: [rd.Point("nothing")], r"constraints\[0\] 'nothing': link: got 'nothing'"),
+        (lambda: [rd.Weld("tool0", "nothing")], r"constraints\[0\] 'tool0': to: got 'nothing'"),
+        (lambda: [rd.Weld("tool0", "wrist_3")], r"both frames are on body"),
+        (lambda: [rd.Point("base")], r"both frames are on the world"),
+        (lambda: [rd.Coupling({"elbow": 1.0, "nothing": 1.0})], r"joint: got 'nothing'|joint"),
+        (lambda: [rd.Coupling({})], r"Coupling.joints: got \{\}"),
+        (lambda: [rd.Lock("nothing")], r"joint"),
+        (lambda: [rd.Lock("shoulder_pan", value=(1.0, 2.0))], r"value|joint"),
+        (lambda: [rd.Rod("tool0", length=0.0)], r"Rod.length: got 0.0; wanted a distance greater than 0 m"),
+        (lambda: [rd.Weld("tool0", rows=("x", "w"))], r"Weld.rows: got"),
+        (lambda: [rd.Point("tool0", baumgarte=(1.0,))], r"Point.baumgarte: got"),
+        (lambda: ["tool0"], r"constraints\[0\]: got 'tool0'; wanted a list of Point"),
+    ],
+)
+def test_what_cannot_be_held_is_named(make, message):
+    model = rd.load_urdf(robots.own("arm6"))
+    with pytest.raises(rd.ArgumentError, match=message):
+        rd.Dynamics(model, constraints=make())
+
+
+def test_names_of_rows():
+    model = rd.load_urdf(robots.own("arm6"))
+    dyn = rd.Dynamics(model, constraints=[rd.Point("tool0", name="tip"), rd.Weld("forearm", rows=("z", "rx"))])
+    assert dyn.constraint_names == ("tip.x", "tip.y", "tip.z", "forearm.rx", "forearm.z") == row_names(dyn.model)
+    assert rd.Dynamics(dyn.model).constraint_names == dyn.constraint_names
+    assert rd.Dynamics(dyn.model, constraints=()).constraint_names == ()
