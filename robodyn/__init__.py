@@ -38,8 +38,10 @@ if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
     from robodyn.errors import (
         ArgumentError,
+        AssemblyError,
         LoadError,
         NumericalError,
+        RedundantWarning,
         RobodynError,
         SingularError,
         UnavailableError,
@@ -77,8 +79,10 @@ _HOME = {
     "read_urdf": "builders.urdf",
     "simulate": "motion.simulation",
     "ArgumentError": "errors",
+    "AssemblyError": "errors",
     "LoadError": "errors",
     "NumericalError": "errors",
+    "RedundantWarning": "errors",
     "RobodynError": "errors",
     "SingularError": "errors",
     "UnavailableError": "errors",
@@ -91,6 +95,7 @@ _MODULES = ("conventions", "hardware", "inertial_parameters")
 
 __all__ = [
     "ArgumentError",
+    "AssemblyError",
     "Coupling",
     "Dynamics",
     "JointOrder",
@@ -99,6 +104,7 @@ __all__ = [
     "Model",
     "NumericalError",
     "Point",
+    "RedundantWarning",
     "RobodynError",
     "RobotDescription",
     "Rod",

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from robodyn import exact
 from robodyn.arguments import Array, count, flag, one_of
 from robodyn.chains import Task
+from robodyn.constraints.assembly import warn_of_redundancy
 from robodyn.constraints.kinds import Constraint
 from robodyn.engines.gpu.capture import Captured, capture
 from robodyn.engines.gpu.options import GpuOptions, gpu_options
@@ -144,6 +145,8 @@ class Dynamics(
             "restitution": (),
             "dt": (),
         }
+        if model.constraints:
+            warn_of_redundancy(model)
         if when == "eager":
             for question in QUESTIONS.values():
                 if question.eager:

@@ -23,5 +23,13 @@ class SingularError(NumericalError):
     """The joint-space inertia matrix is singular; names the body whose joint has no inertia to move."""
 
 
+class AssemblyError(NumericalError):
+    """No configuration near the given one meets the constraints; names the one that is furthest off."""
+
+
+class RedundantWarning(UserWarning):
+    """Rows of constraints follow from others; names them."""
+
+
 class UnavailableError(RobodynError, RuntimeError):
     """An engine, a query, an optional dependency or memory that is not there; names what to install or to do."""

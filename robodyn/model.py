@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 import os
@@ -389,6 +390,30 @@ class Model(Edits):
     @cached_property
     def _joint_numbers(self) -> dict[str, int]:
         return {name: i for i, name in enumerate(self.joint_names)}
+
+    def assemble(
+        self,
+        q: ArrayLike,
+        constraints: Sequence[Constraint] | None = None,
+        free: Sequence[str] | None = None,
+        tol: float = 1e-10,
+    ) -> NDArray[np.float64]:
+        """A configuration (..., nq) near q that meets the constraints: Levenberg and Marquardt's steps on the manifold.
+
+        Args:
+            q: (..., nq) where to start.
+            constraints: instead of the model's.
+            free: names of the joints that may move; None: all.
+            tol: the largest error of a row, m or rad.
+
+        Raises:
+            AssemblyError: no way there from q; names the row that is furthest off, and by how much.
+            ArgumentError: wrong shapes, or names that the model has not.
+        """
+        from robodyn.constraints.assembly import assemble
+
+        held = self if constraints is None else dataclasses.replace(self, constraints=constraints)
+        return assemble(held, q, free, tol)
 
     # The configuration manifold.
 

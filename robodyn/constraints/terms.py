@@ -7,7 +7,8 @@ qdd = 0), in axes of a:
     phidot_lin = V.lin + V.ang x p_b      phidot_ang = V.ang
     gamma_lin = A.lin + A.ang x p_b + V.ang x phidot_lin              gamma_ang = A.ang
 
-phi_ang is the sine of the angle times the axis: it has no branch, and no other zero within half a turn. Columns of J
+phi_ang is the sine of the angle times the axis: it has no branch, and no other zero within half a turn. Of a hinge, which
+holds two of its rows, it is a_i x b_i of the axis i that it leaves free. Columns of J
 are those of the joints between the two links; what is an ancestor of both cancels, off the constraint too.
 """
 
@@ -134,7 +135,7 @@ class Terms:
             "gamma": rotate(a.E, leaves),
         }
         turned: dict[str, Vec3] = {
-            "phi": _sine(a, b) if held.kind is Weld else (0.0, 0.0, 0.0),
+            "phi": _turned(a, b, held.rows) if held.kind is Weld else (0.0, 0.0, 0.0),
             "phidot": rotate(a.E, V.ang),
             "gamma": rotate(a.E, A.ang),
         }
@@ -207,10 +208,13 @@ class Terms:
         return [self._given["active"][each.number] for each in self._held for _ in each.rows]
 
 
-def _sine(a: Transform, b: Transform) -> Vec3:
-    """Half the sum of a_i x b_i in the axes of a; rows of E are axes in world coordinates."""
+def _turned(a: Transform, b: Transform, rows: Sequence[str]) -> Vec3:
+    """Half the sum of a_i x b_i in the axes of a; of a hinge a_i x b_i of its axis alone, whose zeros do not depend on
+    how far it is turned. Rows of E are axes in world coordinates."""
+    free = [k for k, name in enumerate(("rx", "ry", "rz")) if name not in rows]
+    axes, weight = (free, 1.0) if len(free) == 1 else ([0, 1, 2], 0.5)
     total: Any = (0.0, 0.0, 0.0)
-    for k in range(3):
-        axis_a, axis_b = a.E[3 * k : 3 * k + 3], b.E[3 * k : 3 * k + 3]
-        total = add(total, cross(axis_a, axis_b))  # type: ignore[arg-type]
-    return rotate(a.E, scale(0.5, total))
+    for k in axes:
+        (ax, ay, az), (bx, by, bz) = a.E[3 * k : 3 * k + 3], b.E[3 * k : 3 * k + 3]
+        total = add(total, cross((ax, ay, az), (bx, by, bz)))
+    return rotate(a.E, scale(weight, total))

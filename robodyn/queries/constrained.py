@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from robodyn import exact
 from robodyn.arguments import Array
 from robodyn.constraints.held import held_by, row_names
+from robodyn.constraints.inverse import require_allowed, require_possible, shared_forces
+from robodyn.errors import ArgumentError
+from robodyn.joints import KINDS
+from robodyn.messages import brief
 from robodyn.queries.core import Core
 from robodyn.queries.quick import query
 
@@ -160,4 +166,55 @@ class ConstraintQueries(Core):
                 R, E = T[..., :3, :3], np.array(held.X.E).reshape(3, 3)
                 found[..., held.number, :9] = (E @ np.swapaxes(R, -1, -2)).reshape(*T.shape[:-2], 9)
                 found[..., held.number, 9:] = T[..., :3, 3] + R @ np.array(held.X.r)
+        return found
+
+    def constrained_inverse_dynamics(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        qdd: ArrayLike,
+        actuated: Sequence[str] | None = None,
+        targets: ArrayLike | None = None,
+        *,
+        f_ext: ArrayLike | None = None,
+        inertia: ArrayLike | None = None,
+        V0: ArrayLike | None = None,
+        dV0: ArrayLike | None = None,
+    ) -> tuple[Array, Array]:
+        """(tau, lambda): the least generalised forces (..., nv) of the actuated joints that give accelerations qdd, and
+        constraint forces (..., m): H qdd + bias = tau + J' lambda, tau zero at other joints.
+
+        `actuated`: names of joints; None: all but floating bases. Of all such tau the one with the smallest sum of
+        squares; where lambda is not unique, its smallest.
+
+        Raises:
+            NumericalError: accelerations that the constraints do not allow, or that the actuated joints cannot give;
+                where values are checked.
+        """
+        more = {"f_ext": f_ext, "inertia": inertia, "V0": V0, "dV0": dV0}
+        need = np.asarray(self._ask("inverse_dynamics", {"q": q, "qd": qd, "qdd": qdd, **more}), np.float64)
+        J = np.asarray(self._ask("constraint_jacobian", {"q": q, "targets": targets}), np.float64)
+        checked = self.check if self.check is not None else need.ndim == 1
+        if checked:  # what forces without constraints give is what they allow, or they would change it
+            given = {"q": q, "qd": qd, "tau": need, "targets": targets, "active": None, **more}
+            require_allowed(qdd, self._ask("constrained_forward_dynamics", given)[0], self.dtype)
+        tau, lam, left = shared_forces(need, J, self._actuated(actuated))
+        if checked:
+            require_possible(need, left, self.dtype)
+        return tau.astype(self.dtype), lam.astype(self.dtype)
+
+    def _actuated(self, names: Sequence[str] | None) -> Array:
+        """(nv,) which degrees of freedom have a drive."""
+        model = self.model
+        found = np.zeros(model.nv, bool)
+        if names is not None and not exact.is_a(names, list, tuple):
+            raise ArgumentError(f"actuated: got {brief(names)}; wanted a list of joints' names, or None")
+        chosen = (
+            [i for i, code in enumerate(model.joint_kind.tolist()) if KINDS[code].name != "floating"]
+            if names is None
+            else [model.joint_index(name) for name in exact.members(names)]
+        )
+        for i in chosen:
+            start = int(model.v_start[i])
+            found[model.v_source[start : start + KINDS[model.joint_kind[i]].nv]] = True
         return found

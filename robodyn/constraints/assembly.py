@@ -1,0 +1,180 @@
+"""Configurations that meet constraints, and rows that depend on each other."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from robodyn import exact
+from robodyn.arguments import Array, finite_number, real_array, require_finite
+from robodyn.constraints.held import Held, held_by, row_names
+from robodyn.constraints.kinds import Weld
+from robodyn.errors import ArgumentError, AssemblyError, RedundantWarning
+from robodyn.joints import KINDS
+from robodyn.messages import brief, users_line
+
+if TYPE_CHECKING:
+    from robodyn.dynamics import Dynamics
+    from robodyn.model import Model
+
+_MOST_STEPS = 200
+_LEAST_GAIN = 1e-3
+"""A step that leaves more than all but this of the error has stalled; this many of them and nothing is reached."""
+_STALLS = 20
+_HALF_TURN = 1e-6
+_RANK = 1e-9
+_STATES = 3
+
+
+def assemble(model: Model, q: ArrayLike, free: Any, tol: float) -> NDArray[np.float64]:
+    """See `Model.assemble`."""
+    given = real_array("q", q, (model.nq,), np.float64, what="model.nq numbers")
+    require_finite("q", given, 1)
+    least, moving = finite_number("tol", tol), _columns(model, free)
+    if least <= 0.0:
+        raise ArgumentError(f"tol: got {brief(tol)}; wanted a number greater than 0")
+    found = model.normalized(given).copy()
+    for row in np.ndindex(found.shape[:-1]):
+        found[row] = _assembled(model, found[row], moving, least, row)
+    return found
+
+
+def _columns(model: Model, free: Any) -> Array:
+    """Which degrees of freedom may move."""
+    if free is None:
+        return np.ones(model.nv, bool)
+    if not exact.is_a(free, list, tuple):
+        raise ArgumentError(f"free: got {brief(free)}; wanted a list of joints' names, or None for all")
+    found = np.zeros(model.nv, bool)
+    for name in exact.members(free):
+        i = model.joint_index(name)
+        start = int(model.v_start[i])
+        found[model.v_source[start : start + KINDS[model.joint_kind[i]].nv]] = True
+    return found
+
+
+@lru_cache(maxsize=16)
+def _asking(model: Model) -> Dynamics:
+    from robodyn.dynamics import Dynamics
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RedundantWarning)
+        return Dynamics(model, threads=1, check=False)
+
+
+def _assembled(model: Model, q: Array, moving: Array, tol: float, row: tuple[int, ...]) -> Array:
+    """Levenberg and Marquardt's steps."""
+    phi = _residual(model, q)
+    damping, stalls = 1e-6, 0
+    for _ in range(_MOST_STEPS):
+        if np.abs(phi).max(initial=0.0) <= tol:
+            return q
+        J = np.where(moving, _asking(model).constraint_jacobian(q), 0.0)
+        A = J @ J.T
+        step = J.T @ np.linalg.lstsq(A + damping * max(np.trace(A), 1e-30) * np.eye(len(A)), -phi, rcond=None)[0]
+        after = model.integrate(q, step)
+        left = _residual(model, after)
+        if not np.linalg.norm(left) < np.linalg.norm(phi):
+            damping = min(10.0 * damping, 1e3)
+            stalls += 1
+        else:
+            stalls = stalls + 1 if np.linalg.norm(left) > (1.0 - _LEAST_GAIN) * np.linalg.norm(phi) else 0
+            damping = max(0.1 * damping, 1e-12)
+            q, phi = after, left
+        if stalls >= _STALLS:
+            break
+    if np.abs(phi).max(initial=0.0) <= tol:
+        return q
+    raise _not_reached(model, phi, row)
+
+
+def _residual(model: Model, q: Array) -> Array:
+    """phi, with the angle of welds instead of its sine, which vanishes at half a turn, too."""
+    asking = _asking(model)
+    phi = np.array(asking.constraint_residual(q, np.zeros(model.nv))[0])
+    poses, at = np.asarray(asking.forward_kinematics(q)), 0
+    for held in held_by(model):
+        turns = [k for k, name in enumerate(held.rows) if name in ("rx", "ry", "rz")]
+        if held.kind is Weld and len(turns) == 3:
+            one, other = (_attitude(poses, link, X.E) for link, X in ((held.to, held.X_to), (held.link, held.X)))
+            phi[[at + k for k in turns]] = _log(one.T @ other, held)
+        at += len(held.rows)
+    return phi
+
+
+def _attitude(poses: Array, link: int, E: Sequence[Any]) -> Array:
+    R = np.eye(3) if link < 0 else poses[link, :3, :3]
+    return R @ np.array(E, float).reshape(3, 3).T
+
+
+def _log(R: Array, held: Held) -> Array:
+    """The rotation vector of a rotation."""
+    sine = 0.5 * np.array([R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]])
+    size = float(np.linalg.norm(sine))
+    angle = float(np.arctan2(size, 0.5 * (np.trace(R) - 1.0)))
+    if angle > np.pi - _HALF_TURN:
+        raise AssemblyError(
+            f"assemble: {held.name!r} is half a turn off, and no way is shorter than another; turn it first"
+        )
+    return sine if size < 1e-9 else sine * (angle / size)
+
+
+def _not_reached(model: Model, phi: Array, row: tuple[int, ...]) -> AssemblyError:
+    names = row_names(model)
+    worst = int(np.abs(phi).argmax())
+    unit = "rad" if names[worst].endswith((".rx", ".ry", ".rz")) else "m"
+    where = f" in row {row[0] if len(row) == 1 else row}" if row else ""
+    return AssemblyError(
+        f"assemble: {names[worst]!r} is not reachable{where} from the given configuration: {abs(phi[worst]):.3g} {unit} "
+        "are left; wanted a configuration that is nearer, other joints to move (`free`), or constraints that can be met"
+    )
+
+
+@lru_cache(maxsize=64)
+def redundant_rows(model: Model) -> tuple[str, ...]:
+    """Names of rows that are combinations of those before them, at three random configurations: assembled where the
+    constraints can be met."""
+    if not model.n_rows:
+        return ()
+    asking, rng = _asking(model), np.random.default_rng(0)
+    least: set[int] | None = None
+    for _ in range(_STATES):
+        q = model.random_configuration(rng)
+        try:
+            q = assemble(model, q, None, 1e-9)
+        except AssemblyError:  # feet whose places come with every call, for instance
+            pass
+        dependent = _dependent(np.asarray(asking.constraint_jacobian(q), float))
+        least = dependent if least is None else least & dependent
+    return tuple(row_names(model)[k] for k in sorted(least or ()))
+
+
+def _dependent(J: Array) -> set[int]:
+    basis, found = np.zeros((0, J.shape[1])), set()
+    for k, row in enumerate(J):
+        left = row.astype(float)
+        for _ in range(2):
+            left = left - (left @ basis.T) @ basis
+        size = float(np.linalg.norm(left))
+        if size > _RANK * max(float(np.linalg.norm(row)), 1e-300):
+            basis = np.vstack((basis, left / size))
+        else:
+            found.add(k)
+    return found
+
+
+def warn_of_redundancy(model: Model) -> None:
+    """Say which rows depend on others."""
+    rows = redundant_rows(model)
+    if rows:
+        warnings.warn(
+            f"constraints of {model.name!r}: {', '.join(rows)} follow from rows before them; accelerations are unique, "
+            "forces the smallest ones",
+            RedundantWarning,
+            stacklevel=users_line(),
+        )
