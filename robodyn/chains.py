@@ -196,16 +196,18 @@ STEP_INPUTS = (*RESISTANCES, *TARGETS, "dt")
 class Step:
     """One step of an integrator over a time `dt`, an input (1,), under forces that stay as they are.
 
-    `forward_dynamics`: what gives accelerations; `integrator`: a name in `robodyn.integrators`; `joint_forces`: which
-    to count, "damping" and "friction"; `given`: of `COEFFICIENTS` those that are inputs instead of the model's, and of
-    `TARGETS` those that there are; `limits`: of `LIMITS` those that it keeps to.
+    `forward_dynamics`: what gives accelerations; `projection`: what brings the state after it onto constraints, if
+    there are any; `integrator`: a name in `robodyn.integrators`; `joint_forces`: which to count, "damping" and
+    "friction"; `given`: of `COEFFICIENTS` those that are inputs instead of the model's, and of `TARGETS` those that
+    there are; `limits`: of `LIMITS` those that it keeps to.
     """
 
-    forward_dynamics: Algorithm | Chain
+    forward_dynamics: Algorithm | Chain | Direct
     integrator: str
     joint_forces: tuple[str, ...] = ()
     given: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
+    projection: Direct | None = None
 
     @cached_property
     def name(self) -> str:
@@ -214,6 +216,7 @@ class Step:
             *self.joint_forces,
             *(f"{name}_given" for name in self.given),
             *(f"{name}_kept" for name in self.limits),
+            *(("projected",) if self.projection is not None else ()),
         )
         return "_".join((self.integrator, self.forward_dynamics.name, *words))
 
@@ -229,11 +232,12 @@ class Step:
         return "velocity" in self.limits or "position" in self.limits
 
     @cached_property
-    def dynamics(self) -> Algorithm | Chain:
+    def dynamics(self) -> Algorithm | Chain | Direct:
         """What gives accelerations, on an armature that is an input where the step adds to it."""
-        return (
-            on_armature(self.forward_dynamics) if self.implicit or "armature" in self.given else self.forward_dynamics
-        )
+        task, added = self.forward_dynamics, self.implicit or "armature" in self.given
+        if not added:
+            return task
+        return task.with_input("armature") if isinstance(task, Direct) else on_armature(task)
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
@@ -380,14 +384,15 @@ def _and_accelerations(gradient: Chain) -> Chain:
 
 @cache
 def step_of(
-    dynamics: Algorithm | Chain,
+    dynamics: Algorithm | Chain | Direct,
     integrator: str,
     joint_forces: tuple[str, ...] = (),
     given: tuple[str, ...] = (),
     limits: tuple[str, ...] = (),
+    projection: Direct | None = None,
 ) -> Step:
     """`Step`, the same object whenever it is asked for: engines know tasks by identity."""
-    return Step(dynamics, integrator, joint_forces, given, limits)
+    return Step(dynamics, integrator, joint_forces, given, limits, projection)
 
 
 @dataclass(frozen=True)
@@ -521,13 +526,19 @@ Text: TypeAlias = Callable[[Model, Mapping[str, Any], Callable[..., Mapping[str,
 class Direct:
     """What is written down on scalars at once: a straight-line program or nothing.
 
-    `given`: its inputs; `outputs`: its results; `text`: how they follow.
+    `given`: its inputs; `outputs`: its results; `text`: how they follow; `of`: the same task of other inputs.
     """
 
     name: str
     given: Mapping[str, Sized]
     outputs: Mapping[str, Sized]
     text: Text
+    of: Callable[[tuple[str, ...]], Direct] | None = None
+
+    def with_input(self, name: str) -> Direct:
+        """The same with one more input."""
+        assert self.of is not None
+        return self.of((*self.inputs, name))
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -562,7 +573,8 @@ def on_inertia(task: Task) -> Task:
     if isinstance(task, Direct):  # it names all of its inputs itself
         return task
     if isinstance(task, Step):
-        return replace(task, forward_dynamics=_on_given(task.forward_dynamics, "inertia"))
+        dynamics = task.forward_dynamics
+        return task if isinstance(dynamics, Direct) else replace(task, forward_dynamics=_on_given(dynamics, "inertia"))
     return _on_given(task, "inertia")
 
 

@@ -273,6 +273,8 @@ class Dynamics(
         kp: ArrayLike | None = None,
         kd: ArrayLike | None = None,
         q_des: ArrayLike | None = None,
+        targets: ArrayLike | None = None,
+        active: ArrayLike | None = None,
         limits: Iterable[str] = (),
         save_every: int | None = 1,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -281,7 +283,8 @@ class Dynamics(
     ) -> Rollout:
         """Follow states through time under forces that are constant within each step.
 
-        Configurations stay on their manifold: quaternions stay unit, and "rk4" keeps its order for them.
+        Configurations stay on their manifold: quaternions stay unit, and "rk4" keeps its order for them. A robot with
+        constraints obeys them, and every step ends with `project`.
 
         Args:
             q0: (..., nq) configurations at the start; their leading axes and those of qd0 are the batch.
@@ -303,6 +306,9 @@ class Dynamics(
             kp: (..., nv) stiffness, N/m or N m/rad: kp (q_des (-) q) is added to tau.
             kd: (..., nv) damping of the drives, N s/m or N m s/rad: -kd qd is added to tau.
             q_des: (..., nq) or (steps, ..., nq) what kp drives to.
+            targets: (..., n_constraints, 12) or (steps, ..., n_constraints, 12) places that constraints to the world
+                hold, as elsewhere; None: where constraints without a place are at the start.
+            active: (..., n_constraints) or (steps, ..., n_constraints) 1 for constraints that hold, 0 for others.
             limits: of the model's, "effort", "velocity" and "position" to keep to; the last two by the default
                 integrator alone.
             save_every: of this many states one is kept, and the last one; None for the first and the last alone.
@@ -328,6 +334,7 @@ class Dynamics(
             RuntimeWarning: rows diverged, Ctrl-C, or a checkpoint that cannot be written after the start.
         """
         given = _given(f_ext, inertia, armature, damping, friction, gravity, V0, dV0, kp, kd, q_des)
+        given |= {"targets": targets, "active": active}
         return rollout(
             self, q0, qd0, tau, dt, steps, integrator, given, limits, policy, save_every, checkpoint, progress, out
         )
@@ -351,6 +358,8 @@ class Dynamics(
         kp: ArrayLike | None = None,
         kd: ArrayLike | None = None,
         q_des: ArrayLike | None = None,
+        targets: ArrayLike | None = None,
+        active: ArrayLike | None = None,
         limits: Iterable[str] = (),
         out: tuple[Array, Array] | None = None,
     ) -> tuple[Array, Array]:
@@ -370,6 +379,7 @@ class Dynamics(
             RuntimeWarning: an explicit step is too long for the damping.
         """
         given = _given(f_ext, inertia, armature, damping, friction, gravity, V0, dV0, kp, kd, q_des)
+        given |= {"targets": targets, "active": active}
         return step(self, q, qd, tau, dt, integrator, given, limits, out)
 
     def step_gradient(

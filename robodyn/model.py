@@ -412,7 +412,7 @@ class Model(Edits):
         """
         from robodyn.constraints.assembly import assemble
 
-        held = self if constraints is None else dataclasses.replace(self, constraints=constraints)
+        held = self if constraints is None else dataclasses.replace(self, constraints=cast(Any, constraints))
         return assemble(held, q, free, tol)
 
     # The configuration manifold.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Sequence
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,8 @@ _STALLS = 20
 _HALF_TURN = 1e-6
 _RANK = 1e-9
 _STATES = 3
+_JUDGING: ContextVar[bool] = ContextVar("robodyn_judges_rows", default=False)
+"""Whether the Dynamics that is being made is the one that rows are judged with."""
 
 
 def assemble(model: Model, q: ArrayLike, free: Any, tol: float) -> NDArray[np.float64]:
@@ -62,9 +66,11 @@ def _columns(model: Model, free: Any) -> Array:
 def _asking(model: Model) -> Dynamics:
     from robodyn.dynamics import Dynamics
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RedundantWarning)
+    token = _JUDGING.set(True)
+    try:
         return Dynamics(model, threads=1, check=False)
+    finally:
+        _JUDGING.reset(token)
 
 
 def _assembled(model: Model, q: Array, moving: Array, tol: float, row: tuple[int, ...]) -> Array:
@@ -109,7 +115,8 @@ def _residual(model: Model, q: Array) -> Array:
 
 def _attitude(poses: Array, link: int, E: Sequence[Any]) -> Array:
     R = np.eye(3) if link < 0 else poses[link, :3, :3]
-    return R @ np.array(E, float).reshape(3, 3).T
+    attitude: Array = R @ np.array(E, float).reshape(3, 3).T
+    return attitude
 
 
 def _log(R: Array, held: Held) -> Array:
@@ -121,7 +128,8 @@ def _log(R: Array, held: Held) -> Array:
         raise AssemblyError(
             f"assemble: {held.name!r} is half a turn off, and no way is shorter than another; turn it first"
         )
-    return sine if size < 1e-9 else sine * (angle / size)
+    turned: Array = sine if size < 1e-9 else sine * (angle / size)
+    return turned
 
 
 def _not_reached(model: Model, phi: Array, row: tuple[int, ...]) -> AssemblyError:
@@ -130,8 +138,9 @@ def _not_reached(model: Model, phi: Array, row: tuple[int, ...]) -> AssemblyErro
     unit = "rad" if names[worst].endswith((".rx", ".ry", ".rz")) else "m"
     where = f" in row {row[0] if len(row) == 1 else row}" if row else ""
     return AssemblyError(
-        f"assemble: {names[worst]!r} is not reachable{where} from the given configuration: {abs(phi[worst]):.3g} {unit} "
-        "are left; wanted a configuration that is nearer, other joints to move (`free`), or constraints that can be met"
+        f"assemble: {names[worst]!r} is not reachable{where} from the given configuration: {abs(phi[worst]):.3g} "
+        f"{unit} are left; wanted a configuration that is nearer, other joints to move (`free`), or constraints that "
+        "can be met"
     )
 
 
@@ -145,10 +154,8 @@ def redundant_rows(model: Model) -> tuple[str, ...]:
     least: set[int] | None = None
     for _ in range(_STATES):
         q = model.random_configuration(rng)
-        try:
+        with contextlib.suppress(AssemblyError):  # feet whose places come with every call, for instance
             q = assemble(model, q, None, 1e-9)
-        except AssemblyError:  # feet whose places come with every call, for instance
-            pass
         dependent = _dependent(np.asarray(asking.constraint_jacobian(q), float))
         least = dependent if least is None else least & dependent
     return tuple(row_names(model)[k] for k in sorted(least or ()))
@@ -170,7 +177,7 @@ def _dependent(J: Array) -> set[int]:
 
 def warn_of_redundancy(model: Model) -> None:
     """Say which rows depend on others."""
-    rows = redundant_rows(model)
+    rows = () if _JUDGING.get() else redundant_rows(model)
     if rows:
         warnings.warn(
             f"constraints of {model.name!r}: {', '.join(rows)} follow from rows before them; accelerations are unique, "

@@ -59,6 +59,13 @@ def held_by(model: Model) -> tuple[Held, ...]:
     return tuple(_held(model, k, each) for k, each in enumerate(model.constraints))
 
 
+def anchored_by_calls(model: Model) -> bool:
+    """Whether the place of a constraint to the world comes with calls."""
+    return any(
+        not isinstance(each, Coupling | Lock) and each.to is None and each.to_at is None for each in model.constraints
+    )
+
+
 def row_names(model: Model) -> tuple[str, ...]:
     """Names of rows, "foot.x", in the order of declaration."""
     return tuple(f"{each.name}.{row}" for each in held_by(model) for row in each.rows)

@@ -200,7 +200,8 @@ def constraint_task(name: str, inputs: tuple[str, ...], proximal: tuple[float, i
     """A query about a model's constraints, of the inputs that are given."""
     made, outputs, solves = _TEXTS[name]
     text = made(proximal) if solves else made
+    inputs = tuple(each for each in _SIZES if each in inputs)
     named = "_".join((name, *inputs, *(map(str, proximal) if solves else ())))
-    return Direct(
-        named, {each: _SIZES[each] for each in inputs}, {key: Sized(axes) for key, axes in outputs.items()}, text
-    )
+    results = {key: Sized(axes) for key, axes in outputs.items()}
+    given = {each: _SIZES[each] for each in inputs}
+    return Direct(named, given, results, text, of=lambda others: constraint_task(name, others, proximal))

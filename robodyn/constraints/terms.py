@@ -7,9 +7,9 @@ qdd = 0), in axes of a:
     phidot_lin = V.lin + V.ang x p_b      phidot_ang = V.ang
     gamma_lin = A.lin + A.ang x p_b + V.ang x phidot_lin              gamma_ang = A.ang
 
-phi_ang is the sine of the angle times the axis: it has no branch, and no other zero within half a turn. Of a hinge, which
-holds two of its rows, it is a_i x b_i of the axis i that it leaves free. Columns of J
-are those of the joints between the two links; what is an ancestor of both cancels, off the constraint too.
+phi_ang is the sine of the angle times the axis: it has no branch, and no other zero within half a turn. Of a hinge,
+which holds two of its rows, it is a_i x b_i of the axis i that it leaves free. Columns of J are those of the joints
+between the two links; what is an ancestor of both cancels, off the constraint too.
 """
 
 from __future__ import annotations

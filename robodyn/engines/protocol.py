@@ -132,10 +132,15 @@ class Engine(ABC):
         """
         task = question.made(Asked(self.model, _names(inputs), method, **choices))
         results = dict(zip(task.outputs, outputs.values(), strict=True))
-        if not isinstance(task, Direct):
+        if isinstance(task, Direct):
+            self.compose(task, inputs, results)
+        else:
             self.run(task, inputs, results, link=link)
-        elif not self.run_program(task, inputs, results):
-            self._run_parts(task, inputs, results)
+
+    def compose(self, task: Direct, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+        """Fill `outputs` (B, ...): by one program where there is one, else by parts."""
+        if not self.run_program(task, inputs, outputs):
+            self._run_parts(task, inputs, outputs)
 
     def run_program(self, task: Direct, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
         """Fill `outputs` (B, ...) by one program; False where there is none, and nothing is done."""

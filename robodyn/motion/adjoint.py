@@ -21,7 +21,7 @@ from robodyn.chains import against
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.messages import brief, users_line
 from robodyn.motion.rollout import prepared
-from robodyn.motion.run import Run, memory_for
+from robodyn.motion.run import Run, memory_for, require_no_constraints
 from robodyn.questions import BASE
 
 if TYPE_CHECKING:
@@ -209,6 +209,7 @@ def rollout_vjp(
     wrt: Any,
 ) -> dict[str, Array]:
     """The gradient of weights times the states of a rollout (`Dynamics.rollout_vjp`)."""
+    require_no_constraints(dyn.model, "rollout_vjp")
     run, every = prepared(dyn, q0, qd0, tau, dt, steps, integrator, given, limits, None, save_every)
     names = _asked_for(wrt, given)
     with memory_for(run.start.batch), np.errstate(all="ignore"):

@@ -23,6 +23,7 @@ from robodyn.chains import (
     RESISTANCES,
     TARGETS,
     Chain,
+    Direct,
     Step,
     StepGradient,
     Task,
@@ -30,6 +31,8 @@ from robodyn.chains import (
     step_gradient_of,
     step_of,
 )
+from robodyn.constraints.held import anchored_by_calls
+from robodyn.constraints.tasks import constraint_task
 from robodyn.engines.protocol import Engine, Marching
 from robodyn.engines.recursions import recursive_engine
 from robodyn.errors import ArgumentError, SingularError, UnavailableError
@@ -38,8 +41,8 @@ from robodyn.joints import JointKind
 from robodyn.messages import brief, users_line
 from robodyn.model import Model
 from robodyn.queries.call import Call
-from robodyn.questions import BASE, QUESTIONS, Asked, Question
-from robodyn.sweeps import Algorithm
+from robodyn.questions import BASE, OF_CONSTRAINTS, QUESTIONS, Asked, Question
+from robodyn.sweeps import INPUTS, Algorithm
 
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
@@ -48,6 +51,8 @@ Policy = Callable[[float, Array, Array], Any]
 """(t, q (..., nq), qd (..., nv)) to tau (..., nv)."""
 
 FORWARD_DYNAMICS, GRADIENT = QUESTIONS["forward_dynamics"], QUESTIONS["forward_dynamics_gradient"]
+_OF_STEPS = ("qdd", "vector", "point", "restitution")
+"""Inputs of other queries."""
 _MOST_WORDS = 100
 """Words of `limits` that are looked at: a few, or somebody's iterator has no end."""
 _LOOKED_AT, _POWERS = 16, 12
@@ -95,10 +100,31 @@ def require_targets(given: Mapping[str, Any]) -> None:
 
 def chosen_step(dyn: Dynamics, given: tuple[str, ...], integrator: str, limits: tuple[str, ...]) -> Step:
     """What a step is: by names of what is given, besides the state."""
-    dynamics = cast(Algorithm | Chain, _asked_for(FORWARD_DYNAMICS, dyn.model, given))
+    model = dyn.model
+    if model.constraints:
+        inputs = tuple(name for name in INPUTS if name in ("q", "qd", "tau", *given) and name != "armature")
+        dynamics: Algorithm | Chain | Direct = constraint_task(
+            "constrained_forward_dynamics", tuple(name for name in inputs if name not in _OF_STEPS), model.proximal
+        )
+        held = tuple(name for name in inputs if name in ("q", "qd", "inertia", *OF_CONSTRAINTS))
+        projection: Direct | None = constraint_task("project", held, model.proximal)
+    else:
+        dynamics, projection = cast(Algorithm | Chain, _asked_for(FORWARD_DYNAMICS, model, given)), None
     forces = tuple(name for name in RESISTANCES if name in dyn.joint_forces or name in given)
     names = tuple(name for name in (*COEFFICIENTS, *TARGETS) if name in given)
-    return step_of(dynamics, integrator, forces, names, limits)
+    return step_of(dynamics, integrator, forces, names, limits, projection)
+
+
+def require_no_constraints(model: Model, what: str) -> None:
+    """Raise for what does not know constraints.
+
+    Raises:
+        UnavailableError: the model has some.
+    """
+    if model.constraints:
+        raise UnavailableError(
+            f"{what}: not there for robots with constraints; Dynamics(model, constraints=()) has none"
+        )
 
 
 def _asked_for(question: Question, model: Model, given: tuple[str, ...]) -> Task:
@@ -139,6 +165,9 @@ class Run:
             self.given["q_des"] = self._attitudes_of("q_des")
         if "gravity" in self.given:
             self.given["dV0"] = self._against_gravity(self.given.pop("gravity"))
+        if dyn.model.constraints and "targets" not in self.given and anchored_by_calls(dyn.model):
+            standing = cast(Any, dyn).constraint_targets(self.library.to_numpy(self.first()[0]))
+            self.given["targets"] = self.library.like_numpy(standing)[None]
         self.step = chosen_step(dyn, tuple(self.given), integrator, kept)
         self._require_regular()
         if start.checked:
@@ -148,7 +177,12 @@ class Run:
 
     @cached_property
     def step_gradient(self) -> StepGradient:
-        """The derivative of a step."""
+        """The derivative of a step.
+
+        Raises:
+            UnavailableError: the robot has constraints.
+        """
+        require_no_constraints(self.dyn.model, "step_gradient")
         return step_gradient_of(self.step, cast(Chain, _asked_for(GRADIENT, self.dyn.model, tuple(self.given))))
 
     @cached_property
@@ -358,6 +392,9 @@ class Run:
                 return
         with np.errstate(all="ignore"), memory_for(self.start.batch):
             q[1], qd[1] = INTEGRATORS[self.integrator](_Arrays(self, given), q[0], qd[0], self.dt)
+            if self.step.projection is not None:
+                state = {"q": q[1].copy(), "qd": qd[1].copy()}
+                self.composed(self.step.projection, {**given, **state}, {"q_held": q[1], "qd_held": qd[1]})
 
     def given_at(self, k: int) -> dict[str, Array]:
         """What is given in step `k`, (B, ...)."""
@@ -388,6 +425,18 @@ class Run:
             return self.engine
         chosen = replace(self.dyn._options, engine="auto")
         return recursive_engine(self.dyn.model, self.dyn.dtype, chosen)
+
+    def composed(self, task: Direct, inputs: Mapping[str, Array], out: Mapping[str, Array]) -> None:
+        """Run a task about constraints; what of its results is not asked for is dropped."""
+        engine, model = self.without_scans, self.dyn.model
+        given = {name: array for name, array in inputs.items() if name in task.inputs or name in BASE}
+        like = next(iter(out.values()))
+        every = {
+            name: out[name] if name in out else np.empty_like(like, shape=(len(like), *each.shape(model)))
+            for name, each in task.outputs.items()
+        }
+        given["q"] = given["q"] if engine.normalizes else model.unit_coordinates(given["q"])
+        engine.compose(task, given, every)
 
     def recurred(self, task: Task, inputs: Mapping[str, Array], out: Mapping[str, Array]) -> None:
         """Run a task that no scan does."""
@@ -428,13 +477,17 @@ class _Arrays(Differentiable):
                 acting[name] = library.constant(getattr(model, name).astype(dtype))
         super().__init__(acting, run.bounds, run.moves)
         self._run = run
-        self._others = {name: given[name] for name in run.step.forward_dynamics.inputs if name in ("f_ext", "inertia")}
+        others = ("f_ext", "inertia", *OF_CONSTRAINTS)
+        self._others = {name: given[name] for name in run.step.forward_dynamics.inputs if name in others}
         self._others |= {name: given[name] for name in BASE if name in given}
 
     def solved(self, q: Array, qd: Array, tau: Array, armature: Array | None) -> Array:
         """qdd (B, nv)."""
         run, qdd = self._run, self._run.library.xp.empty(qd.shape, qd.dtype)
-        if armature is None:
+        if isinstance(run.step.dynamics, Direct):
+            inputs = self._inputs(run.without_scans, q, qd, tau, armature)
+            run.composed(run.step.dynamics, inputs, {"qdd": qdd})
+        elif armature is None:
             inputs = self._inputs(run.engine, q, qd, tau, None)
             run.engine.answer(FORWARD_DYNAMICS, "auto", inputs, {"qdd": qdd})
         else:

@@ -84,6 +84,7 @@ def input_shapes(model: Model, algorithm: Traceable, base: Iterable[str] = ()) -
     per_body = {name: (model.n_bodies, width) for name, width in PER_BODY.items()}
     per_velocity = dict.fromkeys((*PER_VELOCITY, *STEP_INPUTS), (model.nv,))
     shapes = {**per_velocity, **dict.fromkeys(("q", "q_des"), (model.nq,)), **per_body, "dt": (1,), "point": (POINT,)}
+    shapes |= {"targets": (model.n_constraints, 12), "active": (model.n_constraints,), "restitution": ()}
     known = algorithm.known if isinstance(algorithm, StepPart) else ()
     return {
         **{name: shapes[name] for name in (*INPUTS, *STEP_INPUTS) if name in algorithm.inputs},
@@ -471,7 +472,11 @@ def trace(model: Model, task: Traceable, *, link: int | None = None, base: Itera
 
             return dict(task.text(model, given, at))
         if isinstance(task, Step):
-            return stepped(model, task, given, lambda state: results(task.dynamics, {**given, **state}))
+            found = stepped(model, task, given, lambda state: results(task.dynamics, {**given, **state}))
+            if task.projection is None:
+                return found
+            held = results(task.projection, {**given, "q": found["q_next"], "qd": found["qd_next"]})
+            return {"q_next": held["q_held"], "qd_next": held["qd_held"]}
         if isinstance(task, StepGradient):
             gradient = cheapest(model, task.gradient, tuple(base))
             return step_differentiated(model, task, given, lambda state: results(gradient, {**given, **state}))

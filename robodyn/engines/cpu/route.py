@@ -101,7 +101,7 @@ def find_route(request: Request, mode: str, cache: ObjectCache, *, trace: bool =
 def _otherwise(request: Request) -> Route:
     """What is not one program."""
     task = request.algorithm
-    if isinstance(task, Direct | StepGradient):
+    if isinstance(task, Direct | StepGradient) or (isinstance(task, Step) and task.projection is not None):
         raise UnavailableError(
             f"engine 'cpu': {task.name} of {request.model.name!r} is too large for straight-line code"
         )
@@ -185,7 +185,7 @@ def _least_operations(request: Request) -> int:
     return evaluations * replace(request, algorithm=_asked_for(task)).trace().operations if evaluations > 1 else 0
 
 
-def _asked_for(task: Step | StepGradient) -> Algorithm | Chain:
+def _asked_for(task: Step | StepGradient) -> Algorithm | Chain | Direct:
     """What a step, or its gradient, evaluates."""
     return task.dynamics if isinstance(task, Step) else task.gradient
 
