@@ -85,7 +85,8 @@ class Dynamics(
         scan: how the scan engine scans (`robodyn.engines.scan.ScanOptions`), None for the defaults.
         gpu: which kernels the GPU engine runs (`robodyn.engines.gpu.GpuOptions`), None for the defaults.
         constraints: what holds the robot besides its joints (`robodyn.Point`, `Weld`, `Rod`, `Coupling`, `Lock`),
-            instead of the model's; `dyn.model` has them. None: the model's; (): none.
+            instead of the model's; `dyn.model` has them. None: the model's; (): none. Rows that follow from others are
+            named by a `robodyn.RedundantWarning`: accelerations are unique all the same.
         proximal: the term that makes constraint forces unique, instead of the model's: its size beside the mean
             diagonal of J H^-1 J', and how many iterations take it away. In float32 the size is 1e-5 at least.
 
@@ -145,7 +146,7 @@ class Dynamics(
             "restitution": (),
             "dt": (),
         }
-        if model.constraints:
+        if constraints:
             warn_of_redundancy(model)
         if when == "eager":
             for question in QUESTIONS.values():

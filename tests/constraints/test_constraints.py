@@ -13,6 +13,8 @@ from robodyn.constraints.held import row_names
 from robodyn.description import JOINT_TYPES
 from robodyn.testing.pinocchio_model import PinocchioAnswers, pinocchio_model
 
+pytestmark = pytest.mark.filterwarnings("ignore::robodyn.errors.RedundantWarning")
+
 
 def pose(rng):
     """A random pose (4, 4)."""
@@ -310,9 +312,127 @@ def test_what_cannot_be_held_is_named(make, message):
         rd.Dynamics(model, constraints=make())
 
 
+def test_rows_that_follow_from_others_are_named():
+    """A planar loop closed by a point has one row too many."""
+    model = rd.load_urdf(robots.own("arm6"))
+    with pytest.warns(rd.RedundantWarning, match=r"constraints of 'arm6': again\.x, again\.y, again\.z follow"):
+        rd.Dynamics(model, constraints=[rd.Point("tool0"), rd.Point("tool0", name="again")])
+
+
 def test_names_of_rows():
     model = rd.load_urdf(robots.own("arm6"))
     dyn = rd.Dynamics(model, constraints=[rd.Point("tool0", name="tip"), rd.Weld("forearm", rows=("z", "rx"))])
     assert dyn.constraint_names == ("tip.x", "tip.y", "tip.z", "forearm.rx", "forearm.z") == row_names(dyn.model)
     assert rd.Dynamics(dyn.model).constraint_names == dyn.constraint_names
     assert rd.Dynamics(dyn.model, constraints=()).constraint_names == ()
+
+
+# States that meet constraints.
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_assembly(seed):
+    """From afar: a tree whose last link is asked to be where it is in another configuration."""
+    model = rd.random_tree(7, seed=seed, joints=("revolute", "spherical"), shape="chain")
+    there = rd.Dynamics(model, engine="reference").link_pose(model.random_configuration(seed), model.link_names[-1])
+    held = [rd.Weld(model.link_names[-1], to_at=there)]
+    q = model.assemble(model.random_configuration(seed + 1, (3,)), held)
+    dyn = rd.Dynamics(model, engine="reference", constraints=held)
+    assert np.abs(dyn.constraint_residual(q, np.zeros(model.nv))[0]).max() < 1e-10
+    assert relative(dyn.link_pose(q, model.link_names[-1]), np.stack([there] * 3)) < 1e-8
+    free = list(model.joint_names[:3])
+    start = model.neutral()
+    with pytest.raises(
+        rd.AssemblyError, match=r"'.*' is not reachable from the given configuration: .* (m|rad) are left"
+    ):
+        model.assemble(start, [rd.Point(model.link_names[-1], to_at=(100.0, 0.0, 0.0))], free=free)
+    with pytest.raises(rd.ArgumentError, match="free: got 'elbow'"):
+        model.assemble(start, held, free="elbow")
+
+
+def test_half_a_turn_is_refused():
+    model = rd.load_urdf(robots.own("arm6"))
+    q = model.neutral()
+    T = rd.Dynamics(model, engine="reference").link_pose(q, "tool0")
+    T[:3, :3] = T[:3, :3] @ np.diag([-1.0, -1.0, 1.0])
+    with pytest.raises(rd.AssemblyError, match="half a turn off"):
+        model.assemble(q, [rd.Weld("tool0", to_at=T)])
+
+
+def test_projection_and_rollouts_keep_to_a_loop():
+    """With every integrator, from a state on the loop: phi to rounding, energy to the order of the step."""
+    model = rd.load_urdf(robots.own("arm6"))
+    q = np.array([0.3, -0.8, 0.9, 0.2, 0.5, 0.1])
+    place = rd.Dynamics(model, engine="reference").link_pose(q, "tool0")[:3, 3]
+    dyn = rd.Dynamics(model, engine="cpu", constraints=[rd.Point("tool0", to_at=place)])
+    qd = dyn.impact(q, np.linspace(-1.0, 1.0, 6))[0]
+    start = dyn.kinetic_energy(q, qd) + dyn.potential_energy(q)
+    for integrator, allowed in (("semi_implicit_euler", 1e-1), ("midpoint", 1e-3), ("rk4", 1e-6)):
+        for engine in ("cpu", "reference"):
+            here = dyn if engine == "cpu" else rd.Dynamics(dyn.model, engine="reference")
+            steps = 500 if engine == "cpu" else 5
+            found = here.rollout(q, qd, dt=1e-3, steps=steps, integrator=integrator)
+            phi, phidot = dyn.constraint_residual(found.q, found.qd)
+            assert np.abs(phi).max() < 1e-6 and np.abs(phidot).max() < 1e-10  # one step of Newton's each
+            end = dyn.kinetic_energy(found.q[-1], found.qd[-1]) + dyn.potential_energy(found.q[-1])
+            assert abs(end - start) < allowed * abs(start)
+    once = dyn.step(q, qd, None, 1e-3)
+    moved = dyn.rollout(q, qd, dt=1e-3, steps=1)
+    assert relative(once[0], moved.q[-1]) < 1e-13
+
+
+def test_feet_stay_where_they_are_in_rollouts():
+    model = rd.load_urdf(robots.own("quadruped"), base="floating")
+    feet = [name for name in model.link_names if "foot" in name]
+    dyn = rd.Dynamics(model, constraints=[rd.Point(name) for name in feet], joint_forces=("damping",))
+    q = np.stack([model.neutral(), model.neutral()])
+    q[:, 2] = 0.4, 0.5
+    q[:, 7:] += 0.3
+    tau = np.zeros((2, model.nv))
+    found = dyn.rollout(q, np.zeros((2, model.nv)), tau, dt=2e-3, steps=100)
+    phi, _ = dyn.constraint_residual(found.q[-1], found.qd[-1], dyn.constraint_targets(q))
+    assert np.abs(phi).max() < 1e-7
+    assert np.abs(found.q[-1] - q).max() > 1e-3
+    falling = dyn.rollout(q, np.zeros((2, model.nv)), tau, dt=2e-3, steps=100, active=np.zeros(len(feet)))
+    free = rd.Dynamics(model, joint_forces=("damping",)).rollout(q, np.zeros((2, model.nv)), tau, dt=2e-3, steps=100)
+    assert relative(falling.q[-1], free.q[-1]) < 1e-9
+    for refused in (dyn.step_gradient, dyn.rollout_vjp):
+        with pytest.raises(rd.UnavailableError, match="not there for robots with constraints"):
+            refused(q[0], np.zeros(model.nv), tau[0])
+
+
+# Inverse dynamics.
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_inverse_dynamics_of_a_standing_robot(seed):
+    model = rd.load_urdf(robots.own("quadruped"), base="floating")
+    feet = [name for name in model.link_names if "foot" in name]
+    dyn = rd.Dynamics(model, engine="cpu", constraints=[rd.Point(name) for name in feet])
+    q, qd, tau = random_states(model, (2,), seed=seed)
+    tau[:, :6] = 0.0
+    qdd, _ = dyn.constrained_forward_dynamics(q, qd, tau)
+    found, lam = dyn.constrained_inverse_dynamics(q, qd, qdd)
+    assert np.abs(found[:, :6]).max() == 0.0
+    assert relative(dyn.constrained_forward_dynamics(q, qd, found)[0], qdd) < 1e-9
+    assert (np.linalg.norm(found, axis=-1) <= np.linalg.norm(tau, axis=-1) * (1 + 1e-9)).all()
+    J = dyn.constraint_jacobian(q)
+    assert relative(dyn.inverse_dynamics(q, qd, qdd), found + np.einsum("...mi,...m->...i", J, lam)) < 1e-9
+    with pytest.raises(rd.NumericalError, match="the constraints do not allow these accelerations"):
+        dyn.constrained_inverse_dynamics(q[0], qd[0], qdd[0] + 1.0)
+    with pytest.raises(rd.NumericalError, match="the actuated joints cannot give these accelerations"):
+        dyn.constrained_inverse_dynamics(q[0], qd[0], qdd[0], actuated=[model.joint_names[1]])
+
+
+# Large trees, devices.
+
+
+def test_a_closure_of_a_long_chain():
+    """By recursions: its mass matrix would have a hundred million entries."""
+    chain = rd.auto_tree(10_000)
+    dyn = rd.Dynamics(chain, constraints=[rd.Point(chain.link_names[-1])])
+    q, qd, tau = random_states(chain, seed=0)
+    qdd, lam = dyn.constrained_forward_dynamics(1e-3 * q, 1e-3 * qd, 1e-3 * tau)
+    J = dyn.constraint_jacobian(1e-3 * q)
+    need = dyn.inverse_dynamics(1e-3 * q, 1e-3 * qd, qdd) - 1e-3 * tau
+    assert np.abs(need - lam @ J).max() < 1e-6 * np.abs(need).max() + 1e-9
