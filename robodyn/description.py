@@ -10,7 +10,10 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from robodyn.constraints.kinds import Constraint
 
 Vector3: TypeAlias = tuple[float, float, float]
 """x, y, z."""
@@ -148,12 +151,14 @@ class Joint:
 @dataclass(frozen=True, slots=True)
 class RobotDescription:
     """A checked kinematic tree: unique names, one root, every other link the child of exactly one joint, no
-    cycles. `links` and `joints` keep the file's order; `report` is what the builder found."""
+    cycles. `links` and `joints` keep the file's order; `report` is what the builder found; `constraints` hold the tree
+    besides its joints (`robodyn.constraints`), by names of its links and joints."""
 
     name: str
     links: tuple[Link, ...]
     joints: tuple[Joint, ...]
     report: tuple[Finding, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
 
     @property
     def root(self) -> str:

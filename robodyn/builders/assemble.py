@@ -21,8 +21,9 @@ from robodyn.builders.check_joints import Coupling, Mimics
 from robodyn.builders.checks import MIMIC, check_and_resolve
 from robodyn.builders.findings import Notes
 from robodyn.builders.link_inertias import of_bodies, of_links
+from robodyn.constraints.held import held_by
 from robodyn.description import FileTree, Finding, Joint, RobotDescription
-from robodyn.errors import ArgumentError
+from robodyn.errors import ArgumentError, LoadError
 from robodyn.joints import CODE, KINDS
 from robodyn.messages import quoted
 from robodyn.model import Model
@@ -77,7 +78,8 @@ def assemble(
     """The Model of a description that has been checked, with what its mimics amount to.
 
     Raises:
-        LoadError: its numbers overflow as links are merged.
+        LoadError: its numbers overflow as links are merged, or a constraint is of a link or joint that it has not, or
+            holds two frames of one body.
     """
     notes = Notes()
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is met by the last check
@@ -86,6 +88,11 @@ def assemble(
         report = (*description.report, *notes.findings())
         model = _arrays(description, movers, placed, order, mimics.couplings, gravity, report)
         check_finite(model, description)
+    if description.constraints:
+        try:
+            held_by(model)
+        except ArgumentError as error:
+            raise LoadError(str(error)) from None
     return model
 
 
@@ -231,6 +238,7 @@ def _arrays(
         link_names=tuple(link.name for link in description.links),
         report=report,
         file_tree=_file_tree(description, sorted_movers),
+        constraints=description.constraints,
         **columns,
     )
 

@@ -18,6 +18,7 @@ from robodyn.arguments import finite_real, flag, one_of
 from robodyn.builders.check_bodies import check_inertials, check_massless
 from robodyn.builders.check_joints import Mimics, check_joint_values, resolve_mimics
 from robodyn.builders.findings import FINDINGS, Notes, Report, at_line, cycle, listed
+from robodyn.constraints.kinds import KINDS as CONSTRAINTS
 from robodyn.description import (
     IDENTITY,
     JOINT_TYPES,
@@ -110,14 +111,20 @@ def _with_sound_fields(description: RobotDescription) -> RobotDescription:
         good = all(exact.is_a(part, kind) for part in found[what])
         _require(good, "robot", what, parts, f"a tuple of {kind.__name__} objects")
     links, joints = tuple(map(_sound_link, found["links"])), tuple(map(_sound_joint, found["joints"]))
+    held = description.constraints
+    found["constraints"] = exact.members(held) if exact.is_a(held, tuple) else (None,)
+    sound = all(type(each) in CONSTRAINTS for each in found["constraints"])
+    _require(sound, "robot", "constraints", held, "a tuple of Point, Weld, Rod, Coupling or Lock objects")
     name = _text(description.name, "robot", "name", "a text")
     pairs = zip((*links, *joints), (*found["links"], *found["joints"]), strict=True)
     if type(description.report) is Report:  # as readers make it
         found["report"] = description.report
+    if type(held) is tuple:
+        found["constraints"] = held
     exactly = name is description.name and all(parts is getattr(description, what) for what, parts in found.items())
     if exactly and all(sound is given for sound, given in pairs):
         return description
-    return replace(description, name=name, links=links, joints=joints, report=found["report"])
+    return replace(description, name=name, **(found | {"links": links, "joints": joints}))
 
 
 def _updated(part: _Part, **values: Any) -> _Part:
