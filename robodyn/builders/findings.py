@@ -26,6 +26,11 @@ _CODES: dict[str, tuple[Severity, str]] = {
     "mass-missing": ("warning", "an `<inertial>` gives inertia and no mass; the mass is zero"),
     "inertia-missing": ("warning", "an `<inertial>` gives mass and no inertia; the inertia is zero"),
     "inertia-products-missing": ("warning", "an `<inertia>` leaves out products of inertia; they are zero"),
+    "urdf-loop": (
+        "info",
+        "a `<loop_joint>`, or a second joint to a link, closes a loop: a constraint of the model; a warning where it "
+        "is left out, as a joint for which there is no constraint",
+    ),
     "armature-from-rotor": ("info", "a joint's armature is `drake:rotor_inertia` times `drake:gear_ratio` squared"),
     "rotor-inertia-not-used": ("warning", "a `drake:rotor_inertia` belongs to no single one-coordinate joint"),
     "suspected-default-inertial": (
@@ -106,7 +111,11 @@ _CODES: dict[str, tuple[Severity, str]] = {
         "Coulomb friction differs in the two directions; that of positive velocities is used",
     ),
     # Found while SDF is read.
-    "sdf-loop": ("warning", "a joint closes a loop, or is a gearbox; the tree moves without it"),
+    "sdf-loop": (
+        "info",
+        "a joint closes a loop: a constraint of the model; a warning where it is left out, as a gearbox, or a joint "
+        "for which there is no constraint",
+    ),
     "sdf-constraint": ("warning", "what holds bodies beyond joints has no part in the model"),
     "sdf-turned-joint": ("info", "a joint is passed from its child to its parent, which is further from the root"),
     "sdf-static-joint": ("info", "a joint of a static model; none of it moves"),
@@ -137,7 +146,7 @@ FINDINGS: dict[str, str] = {code: meaning for code, (_, meaning) in _CODES.items
 """Every finding code that a loading report or `robodyn check` may hold, with what it means."""
 
 SEVERITIES: dict[str, Severity] = {code: severity for code, (severity, _) in _CODES.items()}
-"""The severity of every finding code."""
+"""The severity of every finding code, of those of several the usual one."""
 
 LISTED = 5
 """So many names are spelled out in a message about many elements; the rest are counted."""
@@ -184,25 +193,28 @@ class Notes:
 
     def __init__(self) -> None:
         self._findings: list[Finding] = []
-        self._gathered: dict[tuple[str, str], list[tuple[str, int | None]]] = {}
+        self._gathered: dict[tuple[str, str, Severity], list[tuple[str, int | None]]] = {}
 
     def add(self, code: str, element: str, message: str, line: int | None = None) -> None:
         """One finding about one element; the severity belongs to the code."""
         self._findings.append(Finding(SEVERITIES[code], code, element, message, line, (element,)))
 
-    def gather(self, code: str, element: str, message: str, line: int | None = None) -> None:
-        """One finding for all elements with the same `code` and `message`; its text names the first few of them."""
-        self._gathered.setdefault((code, message), []).append((element, line))
+    def gather(
+        self, code: str, element: str, message: str, line: int | None = None, severity: Severity | None = None
+    ) -> None:
+        """One finding for all elements with the same `code` and `message`; its text names the first few of them.
+        `severity`: None for that of the code."""
+        self._gathered.setdefault((code, message, severity or SEVERITIES[code]), []).append((element, line))
 
     def findings(self) -> tuple[Finding, ...]:
         """Everything collected: first the single findings, then the gathered ones, each in the order of finding."""
         gathered = []
-        for (code, message), places in self._gathered.items():
+        for (code, message, severity), places in self._gathered.items():
             elements = tuple(dict.fromkeys(element for element, _ in places))
             lines = [str(line) for _, line in places if line is not None]
             if len(places) > 1:
-                where = f": lines {listed(lines)}" if lines and SEVERITIES[code] != "info" else ""
+                where = f": lines {listed(lines)}" if lines and severity != "info" else ""
                 message = f"{message} ({len(places)} times{where})"
-            found = Finding(SEVERITIES[code], code, listed(list(elements)), message, places[0][1], elements)
+            found = Finding(severity, code, listed(list(elements)), message, places[0][1], elements)
             gathered.append(found)
         return (*self._findings, *gathered)

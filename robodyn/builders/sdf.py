@@ -16,6 +16,7 @@ from robodyn.arguments import flag, one_of
 from robodyn.builders.assemble import BASES, assemble, gravity_vector
 from robodyn.builders.checks import MIMIC, check_and_resolve
 from robodyn.builders.findings import Notes, Report
+from robodyn.builders.loops import close
 from robodyn.builders.sdf_models import SdfFile, read_file
 from robodyn.builders.sdf_tree import describe
 from robodyn.builders.sources import read_source
@@ -40,7 +41,8 @@ def load_sdf(
     The root link is the world. Links that no joint holds float under it, by a joint with the link's name, unless their
     model is static. Names of nested models' parts are "nested::part", and so are all where a file has several models.
     Universal and revolute2 joints are two, "joint/1" and "joint/2". Where a joint's frame is not its child's, a link
-    "joint/1" is between them. Joints that close loops are cut, in the file's order, and reported.
+    "joint/1" is between them. Joints that close loops are cut, in the file's order, and become
+    `model.constraints` where there are such; all are reported.
 
     Args:
         source: a path, XML text, bytes or a file object.
@@ -69,9 +71,15 @@ def load_sdf(
     given = None if gravity is None else gravity_vector(gravity)
     notes = Notes()
     file = read_file(read_source(source), name, notes)
-    description = describe(file, held, notes)
+    description, loops = describe(file, held, notes)
     found = RobotDescription(file.name, description.links, description.joints, Report(notes.findings()))
     checked, mimics = check_and_resolve(found, mimic=follow, strict=strictly)
+    if loops:
+        checked, said = close(checked, mimics, loops)
+        notes = Notes()
+        for each in said:
+            notes.gather("sdf-loop", each.element, each.message, each.line, each.severity)
+        checked = dataclasses.replace(checked, report=Report((*checked.report, *notes.findings())))
     falling = gravity_vector(file.gravity or _USUAL_GRAVITY) if given is None else given
     return _with_dampings(assemble(checked, mimics, "fixed", falling), file)
 

@@ -1,15 +1,16 @@
 """From the graph of an SDF file to the tree of a description: what hangs where, which joints are cut, which turned.
 
 SDF joins any two links; a tree wants a parent for each. Joints are taken in the file's order as long as they join what
-was apart: the others close loops and are cut, all in one place (`spanning_tree`).
+was apart: the others close loops and are cut, all in one place (`spanning_tree`), to become constraints (`loops`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from robodyn.builders.findings import Notes
+from robodyn.builders.loops import Loop, lost
 from robodyn.builders.sdf_frames import WORLD, Frames
 from robodyn.builders.sdf_models import Body, Edge, SdfFile
 from robodyn.description import ONE_COORDINATE_TYPES, Joint, Link, Mimic, Pose, RobotDescription, Vector3
@@ -20,16 +21,7 @@ from robodyn.spatial import IDENTITY, ZERO3, Transform, rotate, rotate_back, tra
 _ROOT = "world"
 
 
-@dataclass(frozen=True)
-class Cut:
-    """A joint that closes a loop, or couples two bodies otherwise: no edge of the tree. It holds the frames
-    `edge.parent` and `edge.child` of the bodies that these move with."""
-
-    edge: Edge
-    why: str
-
-
-def spanning_tree(file: SdfFile) -> tuple[list[Edge], list[Cut]]:
+def spanning_tree(file: SdfFile) -> tuple[list[Edge], list[Edge]]:
     """The joints that make a tree of the links and the world, and those that are left over, in the file's order.
 
     What does not move is joined to the world before all others.
@@ -52,18 +44,16 @@ def spanning_tree(file: SdfFile) -> tuple[list[Edge], list[Cut]]:
         if edge.static:
             continue
         one, other = (top(number[file.frames.body(end)]) for end in (edge.parent, edge.child))
-        if edge.part.type == "gearbox":
-            cuts.append(Cut(edge, "a gearbox couples two bodies that other joints hold"))
-        elif one == other:
-            cuts.append(Cut(edge, "it closes a loop"))
+        if edge.part.type == "gearbox" or one == other:  # a gearbox couples two bodies that other joints hold
+            cuts.append(edge)
         else:
             leader[one] = other
             kept.append(edge)
     return kept, cuts
 
 
-def describe(file: SdfFile, base: str | None, notes: Notes) -> RobotDescription:
-    """The description of a file's robots, all under the root link "world"; not yet checked.
+def describe(file: SdfFile, base: str | None, notes: Notes) -> tuple[RobotDescription, list[Loop]]:
+    """The description of a file's robots, all under the root link "world", not yet checked, and joints that are cut.
 
     `base`: None: links that no joint holds float unless their model is static; "fixed": they are welded to the world;
     "floating": they float, those of static models too.
@@ -72,14 +62,12 @@ def describe(file: SdfFile, base: str | None, notes: Notes) -> RobotDescription:
         bodies = [replace(body, static=False) for body in file.bodies]
         file = replace(file, bodies=bodies, edges=[replace(edge, static=False) for edge in file.edges])
     kept, cuts = spanning_tree(file)
-    for cut in cuts:
-        message = f"{cut.why}; the tree moves without it: give its force as tau or f_ext"
-        notes.gather("sdf-loop", f"joint {quoted(cut.edge.name)}", message, cut.edge.part.line)
     for edge in file.edges:
         if edge.static:
             message = "a joint of a static model does not move; left out"
             notes.gather("sdf-static-joint", f"joint {quoted(edge.name)}", message, edge.part.line)
-    return _Tree(file, kept, notes).description(base)
+    tree = _Tree(file, kept, notes)
+    return tree.description(base), [tree.loop(edge) for edge in cuts]
 
 
 class _Tree:
@@ -169,6 +157,24 @@ class _Tree:
             name, "fixed", self._name(body), mark.name, _pose(self._frames.relative(node, body)), line=mark.line
         )
 
+    def loop(self, edge: Edge) -> Loop:
+        """What a joint that is cut would have held."""
+        frames, part = self._frames, edge.part
+        ends = [frames.body(end) for end in (edge.parent, edge.child)]
+        sides = (edge.from_parent, edge.from_child)
+        to_at, at = (frames.relative(side, end) for side, end in zip(sides, ends, strict=True))
+        single = part.axes[0] if len(part.axes) == 1 else None
+        axis = (0.0, 0.0, 1.0) if single is None else self._axis(edge, 0)
+        kind = part.type if single is None else single.type
+        said = () if single is None else lost(single)
+        names = self._name(ends[0]), self._name(ends[1])
+        return Loop(edge.name, f"joint {quoted(edge.name)}", kind, *names, to_at, at, axis, part.line, said)
+
+    def _axis(self, edge: Edge, k: int) -> Vector3:
+        """An axis in the joint's frame on its child."""
+        x, y, z = rotate(self._frames.relative(edge.from_child, edge.axes_in[k]).E, edge.part.axes[k].xyz)
+        return x, y, z
+
     def _name(self, body: int) -> str:
         return _ROOT if body == WORLD else self._body[body].link.name
 
@@ -186,10 +192,7 @@ class _Tree:
         parent, child = self._name(near), self._name(far)
         if not part.axes:
             return [Joint(edge.name, "fixed", parent, child, _pose(frames.relative(far, near)), line=part.line)], []
-        axes: list[Vector3] = [
-            rotate(frames.relative(edge.from_child, where).E, axis.xyz)
-            for axis, where in zip(part.axes, edge.axes_in, strict=True)
-        ]
+        axes = [self._axis(edge, k) for k in range(len(part.axes))]
         to_far = from_far.inverse() if from_far is not IDENTITY else IDENTITY
         if len(axes) == 1 and part.axes[0].type in ONE_COORDINATE_TYPES:
             # About one axis the joint's frame may as well have the far link's axes, and slide along.

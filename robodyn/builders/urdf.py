@@ -1,8 +1,8 @@
 """URDF into a checked RobotDescription.
 
 What is read is what has a part in dynamics: links with their inertials; joints with origin, axis, limits, dynamics and
-mimic; the rotor inertias of Drake's transmissions. Everything else is skipped and reported. Meshes and textures are
-never opened, and nothing besides the one file is read.
+mimic; joints that close loops, as constraints; the rotor inertias of Drake's transmissions. Everything else is skipped
+and reported. Meshes and textures are never opened, and nothing besides the one file is read.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import math
 from dataclasses import replace
 
 from robodyn.arguments import flag, one_of
+from robodyn.builders.axes import pose_transform
 from robodyn.builders.check_joints import Mimics
 from robodyn.builders.checks import MIMIC, resolve, unknown_joint_type
 from robodyn.builders.elements import Element, parse_xml
-from robodyn.builders.findings import Notes, at_line
+from robodyn.builders.findings import Notes, Report, at_line
+from robodyn.builders.loops import Loop, close, cut
 from robodyn.builders.sources import read_source
 from robodyn.builders.survey import Survey
 from robodyn.builders.urdf_objects import describe_object, robot_of
@@ -82,7 +84,19 @@ _ATTRIBUTES = {
     "limit": frozenset({"lower", "upper", "effort", "velocity"}),
     "dynamics": frozenset({"damping", "friction", "armature"}),
     "mimic": frozenset({"joint", "multiplier", "offset"}),
+    "loop_joint": frozenset({"name", "type"}),
+    "link1": frozenset({"link", "xyz", "rpy", "quat_xyzw"}),
+    "link2": frozenset({"link", "xyz", "rpy", "quat_xyzw"}),
 }
+_LOOP_TYPES = {
+    "fixed": "fixed",
+    "ball": "spherical",
+    "revolute": "revolute",
+    "continuous": "continuous",
+    "prismatic": "prismatic",
+}
+"""Types of loop joints, with what they are called as joints."""
+_LOOP_CHILDREN = frozenset({"link1", "link2", "axis"})
 _IGNORED_ATTRIBUTES = frozenset({("link", "type"), ("joint", "dont_collapse")})
 _VERSIONS = frozenset({"1", "1.0"})
 _HELICAL_AXIS_ATTRIBUTES = frozenset({"xyz", "pitch"})
@@ -104,8 +118,9 @@ def read_urdf(source: object, *, mimic: str = "follow", strict: bool = True) -> 
     Raises LoadError for a file that cannot be used, ArgumentError for another kind of source.
 
     Beyond URDF proper it reads `<origin quat_xyzw>`, `<dynamics armature>`, spherical joints, helical joints
-    (`<axis xyz="0 0 1" pitch="0.01"/>`, pitch in m/rad), universal joints (`<axis>` and `<axis2>`), and a
-    transmission's `drake:rotor_inertia` (kg m^2, or kg) and `drake:gear_ratio`.
+    (`<axis xyz="0 0 1" pitch="0.01"/>`, pitch in m/rad), universal joints (`<axis>` and `<axis2>`), a
+    transmission's `drake:rotor_inertia` (kg m^2, or kg) and `drake:gear_ratio`, and `<loop_joint>`. Second joints to
+    a link and loop joints are the description's `constraints`.
     """
     return read_and_resolve(source, mimic=mimic, strict=strict)[0]
 
@@ -114,11 +129,21 @@ def read_and_resolve(source: object, *, mimic: str, strict: bool) -> tuple[Robot
     """What `read_urdf` returns, and what its mimics amount to."""
     notes = Notes()
     robot = robot_of(source)
-    description = _robot(read_source(source), notes) if robot is None else describe_object(robot, notes)
-    return resolve(description, one_of("mimic", mimic, MIMIC), flag("strict", strict))
+    loops: list[Loop] = []
+    description = _robot(read_source(source), loops, notes) if robot is None else describe_object(robot, notes)
+    description, second = cut(description)
+    loops = [*second, *loops]
+    description, mimics = resolve(description, one_of("mimic", mimic, MIMIC), flag("strict", strict))
+    if loops:
+        description, said = close(description, mimics, loops)
+        notes = Notes()
+        for each in said:
+            notes.gather("urdf-loop", each.element, each.message, each.line, each.severity)
+        description = replace(description, report=Report((*description.report, *notes.findings())))
+    return description, mimics
 
 
-def _robot(data: bytes, notes: Notes) -> RobotDescription:
+def _robot(data: bytes, loops: list[Loop], notes: Notes) -> RobotDescription:
     links: list[Link] = []
     joints: list[Joint] = []
     transmissions: list[Element] = []
@@ -130,9 +155,11 @@ def _robot(data: bytes, notes: Notes) -> RobotDescription:
             joints.append(_joint(element, notes))
         elif element.tag == "transmission":
             transmissions.append(element)
+        elif element.tag == "loop_joint":
+            loops.append(_loop(element, notes))
         else:
             _survey.report_tag("robot", element, "robot", notes)
-        if max(len(links), len(joints)) > MAX_LINKS:
+        if max(len(links), len(joints), len(loops)) > MAX_LINKS:
             raise LoadError(f"the robot has more than {MAX_LINKS} links or joints, the most that are read")
 
     root = parse_xml(data, "robot", IGNORED_TAGS, take)
@@ -235,6 +262,28 @@ def _joint(element: Element, notes: Notes) -> Joint:
     )
 
 
+def _loop(element: Element, notes: Notes) -> Loop:
+    """A `<loop_joint>`: its frame stands on both links, and the loop is closed where the two are one."""
+    name = _name(element, "loop_joint", "name")
+    subject = f"loop_joint {quoted(name)}"
+    kind = _LOOP_TYPES.get(element.attributes.get("type", ""))
+    if kind is None:
+        shown = quoted(element.attributes.get("type", ""))
+        raise LoadError(f"{subject}{at_line(element.line)} has type {shown}; allowed are {', '.join(_LOOP_TYPES)}")
+    parts = _survey(element, subject, _LOOP_CHILDREN, _ATTRIBUTES["loop_joint"], notes)
+    links, frames = [], []
+    for tag in ("link1", "link2"):
+        if tag not in parts:
+            raise LoadError(f"{subject}{at_line(element.line)} has no <{tag} link=...>; a loop joint needs two links")
+        _survey(parts[tag], subject, _NONE, _ATTRIBUTES[tag], notes)
+        links.append(_name(parts[tag], f"{subject} {tag}", "link"))
+        frames.append(pose_transform(_pose_in(parts[tag], subject, notes)))
+    if links[0] == links[1]:
+        raise LoadError(f"{subject}{at_line(element.line)} joins link {quoted(links[0])} to itself")
+    axis, _, _ = _axes(element, parts, kind, subject, notes)
+    return Loop(name, subject, kind, links[0], links[1], frames[0], frames[1], axis, element.line)
+
+
 def _drop_templates(parts: dict[str, Element], subject: str, notes: Notes) -> None:
     """Leave out limits and dynamics of a fixed joint that hold unexpanded macros: nothing needs their numbers."""
     for tag in ("limit", "dynamics"):
@@ -317,6 +366,11 @@ def _pose(element: Element | None, subject: str, notes: Notes) -> Pose:
     if element is None:
         return _HERE
     _survey(element, subject, _NONE, _ATTRIBUTES["origin"], notes)
+    return _pose_in(element, subject, notes)
+
+
+def _pose_in(element: Element, subject: str, notes: Notes) -> Pose:
+    """The pose that the attributes of an element give."""
     attributes = element.attributes
     rotation: Rotation = IDENTITY
     if "quat_xyzw" in attributes:
@@ -329,7 +383,7 @@ def _pose(element: Element | None, subject: str, notes: Notes) -> Pose:
         rotation, norm = rotation_from_quaternion(quaternion, where)
         if off_unit(norm):
             message = f"the quaternion {quoted(attributes['quat_xyzw'])} has norm {norm:g}; scaled to norm 1"
-            notes.add("quaternion-normalised", f"{subject} origin", message, element.line)
+            notes.add("quaternion-normalised", f"{subject} {element.tag}", message, element.line)
     elif "rpy" in attributes:
         rpy = _vector(element, subject, "rpy")
         if any(rpy):

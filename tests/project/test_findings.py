@@ -58,6 +58,9 @@ SOURCES = {
     "mass-missing": robot(tip=INERTIAL.replace('<mass value="1"/>', "")),
     "inertia-missing": robot(tip='<inertial><mass value="1"/></inertial>'),
     "inertia-products-missing": with_inertial(ixy=None),
+    "urdf-loop": robot(
+        extra=f'<joint name="k" type="revolute">{LIMIT}<parent link="base"/><child link="tip"/></joint>'
+    ),
     "armature-from-rotor": rotor("j"),
     "rotor-inertia-not-used": rotor("nobody"),
     "suspected-default-inertial": SimpleNamespace(links=[SimpleNamespace(name="a", inertial=DEFAULT)], joints=[]),
