@@ -130,6 +130,12 @@ _CODES: dict[str, tuple[Severity, str]] = {
     "sdf-added-mass": ("warning", "a fluid that moves along has no part in the model"),
     # Found while a description becomes a model.
     "merged-link": ("info", "a link that a fixed joint holds was merged into a body; it keeps its name and pose"),
+    # Found while a model is edited.
+    "constraint-changed": ("info", "a constraint of a model that was edited is given otherwise; it means the same"),
+    "constraint-dropped": (
+        "warning",
+        "a constraint was left out of a model that was edited: its links or joints are gone, or are one body now",
+    ),
     # Found while a model is written to a file of another format.
     "written-otherwise": ("info", "something is written in another way, as a link that was added; it means the same"),
     "written-for-few": ("warning", "something is written that other programs than robodyn do not read"),

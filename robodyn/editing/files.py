@@ -15,7 +15,8 @@ import numpy as np
 from robodyn.archives import Archive, damaged
 from robodyn.arguments import Array
 from robodyn.builders.findings import SEVERITIES
-from robodyn.description import FileTree, Finding
+from robodyn.constraints.plain import constraint_of, plain
+from robodyn.description import FileTree, Finding, Severity
 from robodyn.errors import ArgumentError, LoadError
 from robodyn.files import LONGEST_PATH, file_named, open_regular, whole_file
 from robodyn.messages import quoted
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _FORMAT = "robodyn model"
 _VERSION = 1
+_SEVERITIES: dict[str, Severity] = {each: each for each in SEVERITIES.values()}
 _TEXTS = "texts"
 """The array of bytes that holds what is no array."""
 
@@ -44,6 +46,8 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
             texts[each.name] = [dataclasses.asdict(finding) for finding in value]
         elif each.name == "file_tree":
             texts[each.name] = None if value is None else dataclasses.asdict(value)
+        elif each.name == "constraints":
+            texts[each.name] = [plain(constraint) for constraint in value]
         else:
             texts[each.name] = value
     data = json.dumps(texts).encode("ascii")
@@ -83,6 +87,8 @@ def _read(kind: type[Model], archive: Archive) -> Model:
             fields[name] = tuple(_finding(each) for each in value)
         elif name == "file_tree":
             fields[name] = None if value is None else _file_tree(value)
+        elif name == "constraints":
+            fields[name] = tuple(map(constraint_of, value))
         elif type(value) is dict:
             fields[name] = Numbered(_text(value["prefix"]), _count(value["n"]))
         else:
@@ -99,8 +105,11 @@ def _finding(given: dict[str, Any]) -> Finding:
     if given["code"] not in SEVERITIES or not (line is None or type(line) is int):
         raise ArgumentError(f"it holds a finding {quoted(str(given['code']))} that this version does not know")
     code = _text(given["code"])
+    severity = _SEVERITIES.get(_text(given["severity"]))
+    if severity is None:
+        raise ArgumentError(f"it holds a finding of severity {quoted(given['severity'])}, which there is not")
     element, message = _text(given["element"]), _text(given["message"])
-    return Finding(SEVERITIES[code], code, element, message, line, tuple(map(_text, elements)))
+    return Finding(severity, code, element, message, line, tuple(map(_text, elements)))
 
 
 def _file_tree(given: dict[str, Any]) -> FileTree:

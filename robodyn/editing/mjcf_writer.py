@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from robodyn.builders.axes import pose_transform, turn_to_z
 from robodyn.builders.findings import Notes
+from robodyn.constraints.kinds import ROWS, Coupling, Lock, Point, Weld
+from robodyn.constraints.plain import frame
 from robodyn.description import IDENTITY as UNTURNED
 from robodyn.description import UNLIMITED, Inertial, Joint, Link, Pose
 from robodyn.editing.described import Described, describe, pose_of
+from robodyn.editing.holding import element
+from robodyn.editing.parts import unused
 from robodyn.editing.written import RobotText, name, quaternion_of, values
 from robodyn.errors import UnavailableError
+from robodyn.joints import KINDS
 from robodyn.messages import quoted
-from robodyn.spatial import IDENTITY, Transform, rotate
+from robodyn.spatial import IDENTITY, ZERO3, Transform, rotate
 
 if TYPE_CHECKING:
     from robodyn.model import Model
@@ -35,6 +40,8 @@ _DEEPEST = 496
 """Bodies in bodies that MuJoCo's parser goes down to: 500 elements."""
 _INDENTED = 20
 """Bodies deeper than this are not indented further: a chain would take the square of its length."""
+_APART = 0.1
+"""How far apart, m, two points of an axis are that make up a hinge."""
 _COMPILER = 'angle="radian" autolimits="false" inertiafromgeom="false" balanceinertia="false" fusestatic="false"'
 
 
@@ -42,15 +49,17 @@ def to_mjcf(model: Model) -> RobotText:
     """The robot as MJCF; see `Model.to_mjcf`."""
     notes = Notes()
     robot = describe(model, notes)
+    held = _Held(model, robot, notes)
     lines = [
         f"<mujoco model={name('robot', model.name or 'robot')}>",
         f"  <compiler {_COMPILER}/>",
         f"  <option gravity={values(model.gravity.tolist())}/>",
-        *_Bodies(model, robot, notes).lines(),
+        *_Bodies(model, robot, held.sites, notes).lines(),
     ]
     followers = [joint for joint in robot.joints if joint.mimic is not None]
-    if followers:
-        lines += ["  <equality>", *(line for joint in followers for line in _equality(joint, notes)), "  </equality>"]
+    equalities = [*(line for joint in followers for line in _equality(joint, notes)), *held.equalities]
+    if equalities:
+        lines += ["  <equality>", *equalities, "  </equality>"]
     return RobotText.of([*lines, "</mujoco>"], notes)
 
 
@@ -61,11 +70,78 @@ def _equality(joint: Joint, notes: Notes) -> Iterator[str]:
     yield f"    <joint {ends} polycoef={values([joint.mimic.offset, joint.mimic.multiplier, 0.0, 0.0, 0.0])}/>"
 
 
+class _Held:
+    """Constraints as equalities of MuJoCo's, between sites that stand where their frames do.
+
+    `sites`: elements of sites by links; the root link's are those of constraints to the world as well, or, where it
+    floats, those of "" are.
+    """
+
+    def __init__(self, model: Model, robot: Described, notes: Notes) -> None:
+        self.sites: dict[str, list[str]] = defaultdict(list)
+        self.equalities: list[str] = []
+        self._notes, self._taken = notes, set[str]()
+        self._world = robot.root if robot.floating is None else ""
+        self._names: set[str] = set()
+        for each in model.constraints:
+            at = element(each)
+            if each.baumgarte is not None:
+                notes.gather("not-written", at, "how errors of the constraint decay")
+            written = self._sum(model, each) if isinstance(each, Coupling | Lock) else self._frames(each)
+            if written:
+                notes.gather("written-otherwise", at, "an equality, which is soft")
+                self.equalities += written
+            else:
+                notes.gather("not-written", at, f"a constraint that is no equality of MuJoCo's ({type(each).__name__})")
+
+    def _frames(self, held: Any) -> list[str]:
+        rows = held.rows
+        if isinstance(held, Point) or (isinstance(held, Weld) and rows == ROWS[3:]):
+            return [self._equality("connect", held, ZERO3)]
+        if rows == ROWS and isinstance(held, Weld):
+            return [self._equality("weld", held, ZERO3)]
+        free = [k for k in range(3) if ROWS[k] not in rows]
+        if not isinstance(held, Weld) or len(rows) < 5 or not free:
+            return []
+        x, y, z = (_APART * (k == free[0]) for k in range(3))
+        self._notes.gather("written-otherwise", element(held), "a hinge as two points of its axis")
+        return [self._equality("connect", held, place) for place in (ZERO3, (x, y, z))]
+
+    def _equality(self, kind: str, held: Any, shift: Any) -> str:
+        """An equality between a site on either link, shifted along the axes of the constraint."""
+        called = unused(held.name, self._names)
+        ends = []
+        for end, link, place in (("site1", held.to, held.to_at), ("site2", held.link, held.at)):
+            site = name("constraint", unused(f"{called}/{end}", self._taken))
+            there = pose_of(Transform(IDENTITY.E, shift).after(frame(place)))
+            self.sites[self._world if link is None else link].append(f"<site name={site}{_placed(there)}/>")
+            ends.append(f"{end}={site}")
+        return f"    <{kind} name={name('constraint', called)} {' '.join(ends)}/>"
+
+    def _sum(self, model: Model, held: Coupling | Lock) -> list[str]:
+        """A joint that stands still, or follows another: MuJoCo's joints of equalities have one coordinate."""
+        if isinstance(held, Lock):
+            if KINDS[model.joint_kind[model.joint_index(held.joint)]].nq != 1:
+                return []
+            pairs, offset = [(held.joint, 1.0)], held.value[0] if held.value else 0.0
+        else:
+            pairs, offset = [pair for pair in held.joints if pair[1]], held.offset
+        if len(pairs) > 2:
+            return []
+        joints = " ".join(f"joint{k}={name('joint', joint)}" for k, (joint, _) in enumerate(pairs, start=1))
+        slope = -pairs[1][1] / pairs[0][1] if len(pairs) == 2 else 0.0
+        numbers = [offset / pairs[0][1], slope, 0.0, 0.0, 0.0]
+        if not np.isfinite(numbers).all():
+            return []
+        called = name("constraint", unused(held.name, self._names))
+        return [f"    <joint name={called} {joints} polycoef={values(numbers)}/>"]
+
+
 class _Bodies:
     """The links of a robot as bodies in bodies, each with the joint that carries it."""
 
-    def __init__(self, model: Model, robot: Described, notes: Notes) -> None:
-        self._model, self._robot, self._notes = model, robot, notes
+    def __init__(self, model: Model, robot: Described, sites: dict[str, list[str]], notes: Notes) -> None:
+        self._model, self._robot, self._notes, self._sites = model, robot, notes, sites
         self._links = {link.name: link for link in robot.links}
         self._above = {joint.child: joint for joint in robot.joints}
         self._on: dict[str, list[str]] = defaultdict(list)
@@ -81,6 +157,7 @@ class _Bodies:
         """The world and all in it; without recursion, since chains are as deep as they are long."""
         root = self._robot.root
         yield "  <worldbody>"
+        yield from (f"    {site}" for site in self._sites.get(root if self._is_world(root) else "", ()))
         if self._is_world(root):
             waiting = [(child, 2) for child in reversed(self._on[root])]
             if self._links[root].inertial is not None:
@@ -129,7 +206,7 @@ class _Bodies:
         if link not in self._above:
             return []
         chain = [self._above[link]]
-        while len(chain) < _MOST_JOINTS and self._links[link].inertial is None and len(self._on[link]) == 1:
+        while len(chain) < _MOST_JOINTS and self._is_passed(link):
             after = self._above[self._on[link][0]]
             if chain[-1].type not in _ONE or after.type not in _ONE:
                 break
@@ -139,6 +216,10 @@ class _Bodies:
             chain.append(after)
         return chain
 
+    def _is_passed(self, link: str) -> bool:
+        """Whether a link is nothing but a frame between two joints."""
+        return self._links[link].inertial is None and len(self._on[link]) == 1 and link not in self._sites
+
     def _body(self, link: Link, chain: list[Joint], indent: str) -> Iterator[str]:
         joint = chain[-1] if chain else None
         steps = [pose_transform(each.origin) for each in chain]
@@ -146,6 +227,7 @@ class _Bodies:
         yield f"{indent}<body name={self._named(link.name)}{placed}>"
         if link.inertial is not None:
             yield f"{indent}  <inertial {self._inertial(link.name, link.inertial)}/>"
+        yield from (f"{indent}  {site}" for site in self._sites.get(link.name, ()))
         moving = joint is not None and joint.type != "fixed"
         if joint is None and self._robot.floating is not None:
             moving = True

@@ -16,6 +16,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.builders.link_inertias import of_bodies
+from robodyn.editing import holding
 from robodyn.editing.placing import row_of, transform_in
 from robodyn.errors import ArgumentError
 from robodyn.inertial_parameters import in_frame
@@ -195,6 +196,7 @@ def finished(model: Model, fields: Fields) -> Model:
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is met by the checks of a model
         placed = fields["link_inertia"], fields["link_body"], fields["link_X"]
         fields["inertia"] = of_bodies(*placed, len(kind))
+    holding.keep(fields)
     return type(model)(**fields)
 
 
@@ -240,6 +242,10 @@ def subtree(model: Model, link: str | int) -> Model:
     place = sum(kept[:root])
     part["link_joints"] = (*part["link_joints"][:place], "", *part["link_joints"][place + 1 :])
     X = transform_in(fields["link_X"][root]).inverse()
+    if stays >= 0:
+        holding.drop_world(part, "it holds a link to the world, which is no part of this")
+    else:
+        holding.move_world(part, None, X)
     if np.array_equal(fields["link_X"][root], _HERE):
         return finished(model, part)
     part["Xtree"], part["link_X"] = np.array(part["Xtree"]), np.array(part["link_X"])

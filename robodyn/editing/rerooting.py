@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from robodyn.editing import holding
 from robodyn.editing.parts import Fields, fields_of, finished, parents_first, taken, unused
 from robodyn.editing.placing import row_of, transform_in
 from robodyn.errors import ArgumentError
@@ -54,10 +55,25 @@ def reroot(model: Model, link: str | int) -> Model:
             parent[j] = moves[p]
             Xtree[j] = row_of(transform_in(Xtree[j]).after(frames[p]))
     fields["parent"], fields["Xtree"] = parent, Xtree
+    if base < 0:
+        _move_world(model, fields, moves, frames)
+    holding.turn_locks(fields, model, path)
     _hang_links(fields, root, base)
     _place_links(fields, root, moves, frames)
     _name_bodies(model, fields, moves)
     return finished(model, taken(fields, parents_first(parent.tolist()), range(len(fields["link_names"]))))
+
+
+def _move_world(model: Model, fields: Fields, moves: dict[int, int], frames: dict[int, Transform]) -> None:
+    """Let constraints to the world be constraints to a link that was fixed to it, or to the world where it still is."""
+    fixed = np.flatnonzero(fields["link_body"] < 0).tolist()
+    if moves[-1] < 0:
+        holding.move_world(fields, None, frames[-1])
+    elif fixed:
+        k = fixed[0]
+        holding.move_world(fields, fields["link_names"][k], transform_in(fields["link_X"][k]).inverse())
+    else:
+        holding.drop_world(fields, "it holds a link to the old world, to which no link was fixed")
 
 
 def _base(model: Model, body: int) -> int:

@@ -6,8 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from robodyn.builders.findings import Notes
+from robodyn.constraints.kinds import ROWS, Point, Weld
+from robodyn.constraints.plain import frame, pose
 from robodyn.description import IDENTITY, TYPES_WITHOUT_AXIS, UNLIMITED, Joint, Link, Pose
-from robodyn.editing.described import describe
+from robodyn.editing.described import Described, describe
+from robodyn.editing.holding import element
+from robodyn.editing.parts import unused
 from robodyn.editing.written import RobotText, name, rpy_of, values
 from robodyn.errors import ArgumentError
 from robodyn.messages import quoted
@@ -17,6 +21,12 @@ if TYPE_CHECKING:
 
 _COMMON = ("fixed", "continuous", "revolute", "prismatic", "planar", "floating")
 """Joint types of URDF itself."""
+_LOOPS = {
+    ROWS: ("fixed", None),
+    **{tuple(row for row in ROWS if row != free): ("revolute", "xyz".index(free[1])) for free in ROWS[:3]},
+    **{tuple(row for row in ROWS if row != free): ("prismatic", "xyz".index(free)) for free in ROWS[3:]},
+}
+"""Types of loop joints by the rows of a weld, and which axis of its frame is theirs."""
 _GRAVITY = (0.0, 0.0, -9.81)
 
 
@@ -34,6 +44,7 @@ def to_urdf(model: Model) -> RobotText:
         lines += _link(link)
     for joint in robot.joints:
         lines += _joint(joint, notes)
+    lines += _loops(model, robot, notes)
     return RobotText.of([*lines, "</robot>"], notes)
 
 
@@ -85,6 +96,37 @@ def _joint(joint: Joint, notes: Notes) -> Iterator[str]:
         numbers = f"multiplier={values([joint.mimic.multiplier])} offset={values([joint.mimic.offset])}"
         yield f"    <mimic joint={_name('joint', joint.mimic.joint)} {numbers}/>"
     yield "  </joint>"
+
+
+def _loops(model: Model, robot: Described, notes: Notes) -> Iterator[str]:
+    """Constraints that are loop joints, which are reported, as the others are."""
+    taken = {joint.name for joint in robot.joints}
+    for each in model.constraints:
+        at = element(each)
+        kind, axis = ("ball", None) if isinstance(each, Point) else (None, None)
+        if isinstance(each, Weld):
+            kind, axis = _LOOPS.get(each.rows, (None, None))
+        if kind is None or not isinstance(each, Point | Weld):
+            notes.gather("not-written", at, f"a constraint that is no loop joint ({type(each).__name__})")
+            continue
+        if each.to is None and robot.floating is not None:
+            notes.gather("not-written", at, "a constraint to the world, which is no link of a robot that floats")
+            continue
+        called = unused(each.name, taken)
+        if called != each.name:
+            notes.gather("written-otherwise", at, f"its name is taken, and it is called {quoted(called)}")
+        if each.baumgarte is not None:
+            notes.gather("not-written", at, "how errors of the constraint decay")
+        notes.gather("written-for-few", at, "a loop joint, which other programs do not know of URDF")
+        yield f'  <loop_joint name={_name("constraint", called)} type="{kind}">'
+        ends = (("link1", each.to or robot.root, each.to_at), ("link2", each.link, each.at))
+        for tag, link, place in ends:
+            there = pose(frame(place))
+            turned = "" if there.rotation == IDENTITY else f" rpy={values(rpy_of(there.rotation))}"
+            yield f"    <{tag} link={_name('link', link)} xyz={values(there.xyz)}{turned}/>"
+        if axis is not None:
+            yield f"    <axis xyz={values([float(k == axis) for k in range(3)])}/>"
+        yield "  </loop_joint>"
 
 
 def _limits(joint: Joint, at: str, notes: Notes) -> Iterator[str]:

@@ -1,0 +1,75 @@
+"""Constraints as dictionaries of plain values, for files, and back: checked as those that users make are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from typing import Any
+
+from robodyn.constraints.kinds import KINDS, Constraint, Numbers
+from robodyn.description import Pose
+from robodyn.errors import ArgumentError
+from robodyn.messages import brief
+from robodyn.spatial import IDENTITY, Transform, transpose
+
+_KINDS = {kind.__name__: kind for kind in KINDS}
+_PLACES = ("at", "to_at")
+_PLACE = 12
+
+
+def frame(numbers: Numbers | None) -> Transform:
+    """The transform that a constraint keeps as `at` or `to_at`; None is no way at all."""
+    if numbers is None:
+        return IDENTITY
+    return Transform(tuple(numbers[:9]), (numbers[9], numbers[10], numbers[11]))
+
+
+def pose(X: Transform) -> Pose:
+    """The pose of the frame that a transform leads to: a constraint that is given it keeps the same numbers, signs of
+    zeros among them."""
+    return Pose(X.r, transpose(X.E))
+
+
+def plain(constraint: Constraint) -> dict[str, Any]:
+    """Kind and fields of a constraint."""
+    found = {"kind": type(constraint).__name__}
+    return found | {each.name: getattr(constraint, each.name) for each in fields(constraint)}
+
+
+def constraint_of(given: Any) -> Constraint:
+    """The constraint that `plain` has written, after JSON.
+
+    Raises:
+        ArgumentError: it is none; names the field.
+    """
+    kind = _KINDS.get(str(given.get("kind"))) if type(given) is dict else None
+    if kind is None:
+        raise ArgumentError(f"it holds a constraint {brief(given)}; wanted one of {', '.join(_KINDS)}")
+    names = [each.name for each in fields(kind)]
+    if given.keys() != {"kind", *names}:
+        raise ArgumentError(f"it holds a {kind.__name__} of {brief(sorted(given))}; wanted {', '.join(names)}")
+    values = {name: given[name] for name in names}
+    for place in _PLACES:
+        if values.get(place) is not None:
+            values[place] = _pose_of(kind.__name__, place, values[place])
+    if "joints" in values:
+        values["joints"] = _joints_of(values["joints"])
+    made: Constraint = kind(**values)
+    return made
+
+
+def _pose_of(kind: str, place: str, given: Any) -> Pose:
+    good = type(given) is list and len(given) == _PLACE and set(map(type, given)) == {float}
+    if not good or not all(map(math.isfinite, given)):
+        raise ArgumentError(f"{kind}.{place}: got {brief(given)}; wanted {_PLACE} finite numbers")
+    return pose(frame(given))
+
+
+def _joints_of(given: Any) -> dict[str, Any]:
+    pairs: list[Any] = given if type(given) is list else [None]
+    good = all(type(each) is list and len(each) == 2 and type(each[0]) is str for each in pairs)
+    found: dict[str, Any] = dict(pairs) if good else {}
+    if not good or len(found) != len(pairs):
+        wanted = "wanted pairs of a joint and a number, each joint once"
+        raise ArgumentError(f"Coupling.joints: got {brief(given)}; {wanted}")
+    return found
