@@ -1,4 +1,4 @@
-"""Robots of models/loops: the constraints of their files, and states that are closed, in closed form where there is one."""
+"""Robots of models/loops: the constraints of their files, and closed states, in closed form where there is one."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def load(name):
 
 
 def constraints_of(path):
-    """What the <loop_joint>s of a URDF file hold: the second link by the first, rows in axes of the first's joint frame,
-    turned such that the joint's axis is z."""
+    """What the <loop_joint>s of a URDF file hold: the second link by the first; rows are in axes of the first's joint
+    frame, turned such that the joint's axis is z."""
     return [_constraint(element) for element in ET.parse(path).getroot().iter("loop_joint")]
 
 

@@ -44,7 +44,7 @@ def test_legs_have_five_freedoms_each():
     q, qd, _ = loops.near(dyn, 0)
     phi, phidot = dyn.constraint_residual(q, qd)
     assert max(np.abs(phi).max(), np.abs(phidot).max()) < 1e-13
-    assert np.abs(phi).shape == (12,) and freedoms(dyn, q) == 6 + 5 + 5
+    assert phi.shape == (12,) and freedoms(dyn, q) == 6 + 5 + 5
 
 
 def test_the_foot_turns_as_its_crank():
@@ -79,7 +79,7 @@ def test_four_bar_closes_where_circles_meet(angle):
 @pytest.mark.parametrize("engine", ["reference", "cpu"])
 def test_four_bar_moves_as_circles_say(angle, engine):
     """Velocities and accelerations of coupler and rocker, and of the crank by the equation of motion of one freedom,
-    H' G'G-reduced: (G'HG) a + 1/2 d(G'HG)/dangle w^2 + dV/dangle = G'tau."""
+    with G the tangent: (G'HG) a + 1/2 d(G'HG)/dangle w^2 + dV/dangle = G'tau."""
     dyn = dynamics("four_bar", engine)
     tau, speed = np.array([0.3, -0.1, 0.2]), 2.0
     tangent = moving(lambda t: loops.four_bar(angle + t), dyn.model)[1]
@@ -192,19 +192,19 @@ def test_agrees_with_pinocchio(name, seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_legs_that_stand_agree_with_pinocchio(seed):
-    """Loops and feet at once: 24 rows on 26 velocities."""
+    """Loops and feet at once: 24 rows, of which 22 count, on 26 velocities."""
     pytest.importorskip("pinocchio")
     from oracles.pinocchio_constraints import Constrained
 
     model, constraints = loops.load("bird_legs")
-    feet = [rd.Weld(f"{side}_foot", to_at=np.eye(4)) for side in ("left", "right")]
     free = rd.Dynamics(model, engine="cpu", constraints=constraints)
     q, qd, tau = loops.near(free, seed, size=0.15)
-    poses = [free.link_pose(q, foot.link) for foot in feet]
-    feet = [rd.Weld(foot.link, to_at=T) for foot, T in zip(feet, poses, strict=True)]
-    dyn = rd.Dynamics(model, engine="cpu", constraints=[*constraints, *feet])
+    feet = [rd.Weld(name, to_at=free.link_pose(q, name)) for name in ("left_foot", "right_foot")]
+    # What they hold is light here and heavy there: the smallest eigenvalue of A that counts is 1e-7 of the mean.
+    dyn = rd.Dynamics(model, engine="cpu", constraints=[*constraints, *feet], proximal=(1e-10, 3))
     _, qd = dyn.project(q, qd)
-    assert np.abs(dyn.constraint_residual(q, qd)).max() < 1e-11
+    assert np.abs(dyn.constraint_residual(q, qd)).max() < 1e-10
+    tau[:6] = 0.0
     qdd, lam = dyn.constrained_forward_dynamics(q, qd, tau)
     assert relative(qdd, Constrained(dyn.model).accelerations(q, qd, tau)) < 1e-6
     # Feet carry what the robot weighs, less what it accelerates.

@@ -26,11 +26,9 @@ class Constrained:
         self.at = PinocchioAnswers(model, self.theirs).at
         self.data = self.theirs.createData()
         self.models, self.datas = pin.StdVec_RigidConstraintModel(), pin.StdVec_RigidConstraintData()
-        self.kinds = []
         for held in held_by(model):
-            # Theirs holds the other way round: its first joint is what ours is held by. With the world it knows one order.
+            # Their first joint is what ours is held by, but the world is always the second.
             ends = [self._end(model, held.to, held.X_to), self._end(model, held.link, held.X)]
-            self.kinds.append((held.kind is Point, held.to < 0))
             if held.to < 0:
                 ends.reverse()
             point = pin.ContactType.CONTACT_3D if held.kind is Point else pin.ContactType.CONTACT_6D
