@@ -13,6 +13,7 @@ Some suites take long and run only where the first word begins with their name:
 - "scan-gpu" (`tests.bench.scan_gpu`): scans on a GPU.
 - "gpu" (`tests.bench.gpu`): the GPU engine.
 - "calls" (`tests.bench.calls`): one call for one state, with every argument, beside Pinocchio's.
+- "constraints" (`tests.bench.constraints`): feet and closed loops, beside Pinocchio's.
 - "steps" (`tests.bench.steps`): what rollouts of damped robots come to, and integrators, beside MuJoCo's.
 - "step_gradients" (`tests.bench.step_gradients`): derivatives of steps and of rollouts, beside Pinocchio's.
 - "backend" (`tests.bench.backend`): our machine code beside LLVM's, first answers and run times.
@@ -42,6 +43,7 @@ from robodyn.tables import console
 from tests.bench import (
     backend,
     calls,
+    constraints,
     core,
     dynamics,
     hardware,
@@ -67,7 +69,16 @@ from tests.bench.points import Budget
 _WIDTH = 170
 Selected = Callable[[str], bool]
 _BATCHES = {"": (1, 16, 32, 64, 128, 4096, 65_536), "gpu": BATCHES, "scheduler": scheduler.BATCHES}
-_SECONDS = {"": 0.3, "backend": 0.1, "calls": 0.03, "gpu": 0.02, "papers": 0.05, "scan-gpu": 0.1, "scheduler": 0.01}
+_SECONDS = {
+    "": 0.3,
+    "backend": 0.1,
+    "calls": 0.03,
+    "constraints": 0.2,
+    "gpu": 0.02,
+    "papers": 0.05,
+    "scan-gpu": 0.1,
+    "scheduler": 0.01,
+}
 _LIMITS = {"": 20.0, "papers": 3.0}
 """Of suites that have their own."""
 
@@ -324,6 +335,16 @@ def _calls(asked: Asked) -> bool:
     return bool(found)
 
 
+def _constraints(asked: Asked) -> bool:
+    found = constraints.measure(asked.selected, asked.budget("constraints").seconds, asked.announce)
+    asked.show(constraints.tables(found), constraints.notes(found))
+    if found:
+        asked.write(
+            "constraints", lambda _: constraints.page(found, asked.about), constraints.document(found, asked.about)
+        )
+    return bool(found)
+
+
 def _steps(asked: Asked) -> bool:
     found = steps.measure(asked.selected, asked.announce)
     asked.show(steps.tables(found), steps.notes(found))
@@ -360,6 +381,7 @@ def _step_gradients(asked: Asked) -> bool:
 _LONG = {
     "backend": _backend,
     "calls": _calls,
+    "constraints": _constraints,
     "steps": _steps,
     "hardware": _hardware,
     "step_gradients": _step_gradients,
