@@ -286,8 +286,8 @@ def page(found: list[Case], about: dict[str, str]) -> str:
     text = [
         "Printed by `python -m tests.bench constraints --write`: `constrained_forward_dynamics` on one thread, a state",
         f"of a batch of {BATCH:,} and one call from Python for one state, beside Pinocchio's constraintDynamics for",
-        "the same robots and states with as many proximal iterations, in one run, in turns. `C++`: its call less the same",
-        "for a robot of one joint without constraints, the cost of calling from Python. `operations`: of a state, as",
+        "the same robots and states with as many proximal iterations, in one run, in turns. `C++`: its call less that",
+        "of a robot of one joint without constraints, the cost of calling from Python. `operations`: of a state, as",
         "compiled.",
         "",
         f"Errors are those of the worst of {_STATES} closed states, relative to a state's largest acceleration, beside",
