@@ -1,9 +1,10 @@
 """Contacts with friction: a quadruped is dropped on the ground, by projected Gauss-Seidel on the Delassus matrix.
 
-The library holds constraints that always hold. A foot that may lift off or slide is another problem, whose answer is found
-by iterations that depend on the numbers: what it needs of the robot is `delassus`. This is the plainest such solver, as
-game engines have it (Moreau's time steps, Coulomb's disc, one contact after the other): slow to converge where contacts
-are many, without compliance, without a search for when feet touch within a step. It shows how to use A; it is no simulator.
+The library holds constraints that always hold. A foot that may lift off or slide is another problem, whose answer is
+found by iterations that depend on the numbers: what it needs of the robot is `delassus`. This is the plainest such
+solver, as game engines have it (Moreau's time steps, Coulomb's disc, one contact after the other): slow to converge
+where contacts are many, without compliance, without a search for when feet touch within a step. It shows how to use A;
+it is no simulator.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ def contact_impulses(
 ) -> tuple[np.ndarray, int]:
     """(impulses (n, 3), sweeps): of n contacts, z up, with which velocities v + A p end the step.
 
-    No foot goes through the ground in the step, w = v_z + gap / dt >= 0; the ground does not pull, p_z >= 0; one of both
-    is zero; and friction takes away what slides as far as |p_xy| <= FRICTION p_z.
+    No foot goes through the ground in the step, w = v_z + gap / dt >= 0; the ground does not pull, p_z >= 0; one of
+    both is zero; and friction takes away what slides as far as |p_xy| <= FRICTION p_z.
     """
-    p, count = start.copy(), len(gap)
-    for sweep in range(1, 501):
+    p, sweeps, change = start.copy(), 0, np.inf
+    while change >= tolerance and sweeps < 500:
         before = p.copy()
-        for k in range(count):
+        for k in range(len(gap)):
             rows = slice(3 * k, 3 * k + 3)
             block = A[rows, rows]
             after = v[rows] + A[rows] @ p.ravel()
@@ -41,9 +42,8 @@ def contact_impulses(
             size, most = np.linalg.norm(p[k, :2]), FRICTION * p[k, 2]
             if size > most:
                 p[k, :2] *= most / size
-        if np.abs(p - before).max() < tolerance:
-            break
-    return p, sweep
+        change, sweeps = np.abs(p - before).max(), sweeps + 1
+    return p, sweeps
 
 
 def main() -> None:
