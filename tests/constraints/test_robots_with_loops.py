@@ -9,6 +9,9 @@ from conftest import relative
 
 import robodyn as rd
 
+# That rows depend on each other is what these robots are for, whether or not it is said.
+pytestmark = pytest.mark.filterwarnings("ignore:constraints of")
+
 H = 1e-4  # a step of differences: errors of 1e-8 from what is left out, and of rounding in second differences
 
 
