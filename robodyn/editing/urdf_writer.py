@@ -103,15 +103,14 @@ def _loops(model: Model, robot: Described, notes: Notes) -> Iterator[str]:
     taken = {joint.name for joint in robot.joints}
     for each in model.constraints:
         at = element(each)
-        kind, axis = ("ball", None) if isinstance(each, Point) else (None, None)
-        if isinstance(each, Weld):
-            kind, axis = _LOOPS.get(each.rows, (None, None))
-        if kind is None or not isinstance(each, Point | Weld):
+        found = _LOOPS.get(each.rows) if isinstance(each, Weld) else ("ball", None)
+        if found is None or not isinstance(each, Point | Weld):
             notes.gather("not-written", at, f"a constraint that is no loop joint ({type(each).__name__})")
             continue
         if each.to is None and robot.floating is not None:
             notes.gather("not-written", at, "a constraint to the world, which is no link of a robot that floats")
             continue
+        kind, axis = found
         called = unused(each.name, taken)
         if called != each.name:
             notes.gather("written-otherwise", at, f"its name is taken, and it is called {quoted(called)}")
