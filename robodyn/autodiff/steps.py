@@ -18,7 +18,7 @@ from robodyn.chains import COEFFICIENTS, TARGETS, Step
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.integrators import IMPLICIT, INTEGRATORS
 from robodyn.messages import brief
-from robodyn.motion.run import chosen_step, limits_kept, require_targets
+from robodyn.motion.run import chosen_step, limits_kept, require_no_constraints, require_targets
 from robodyn.questions import BASE
 
 if TYPE_CHECKING:
@@ -218,6 +218,7 @@ class _Stepper:
         self, functions: Stepping, given: Mapping[str, Any], integrator: str, limits: str | Iterable[str]
     ) -> None:
         functions._require_regular()
+        require_no_constraints(functions.model, "step and rollout of an automatic differentiation")
         require_targets(given)
         chosen = one_of("integrator", integrator, tuple(INTEGRATORS))
         names = {name for name, value in given.items() if value is not None} | {"tau"}

@@ -18,13 +18,17 @@ from robodyn.builders.checks import check_and_resolve
 from robodyn.builders.coefficients import finite_gravity, with_coefficients
 from robodyn.builders.findings import Notes, Report
 from robodyn.builders.foreign import foreign
+from robodyn.builders.mjcf_equalities import KINDS as EQUALITIES
+from robodyn.builders.mjcf_equalities import constraint_of
 from robodyn.builders.mjcf_files import contents, is_binary, self_contained
-from robodyn.description import UNLIMITED, Inertial, Joint, Limits, Link, Mimic, Pose, RobotDescription, Rotation
+from robodyn.builders.mjcf_frames import moved, rotation, three, turned_back
+from robodyn.constraints.kinds import Constraint
+from robodyn.description import UNLIMITED, Inertial, Joint, Limits, Link, Mimic, Pose, RobotDescription, Severity
 from robodyn.errors import LoadError, RobodynError, UnavailableError
 from robodyn.messages import quoted
 from robodyn.model import Model
 
-EQUALITY = ("report", "mimic")
+EQUALITY = ("report", "mimic", "constraints")
 """What becomes of equalities between joints."""
 _TYPES = ("floating", "spherical", "prismatic", "revolute")
 """Ours of mjJNT_FREE, mjJNT_BALL, mjJNT_SLIDE and mjJNT_HINGE."""
@@ -33,7 +37,6 @@ _NV, _NQ = (6, 3, 1, 1), (7, 4, 1, 1)
 _UNIT = 1e-6
 """How far a length may be from 1."""
 _JOINT_EQUALITY = 2
-_EQUALITIES = ("connect", "weld", "joint", "tendon", "flex", "distance")
 _CONSTRAINT_OFF, _EQUALITY_OFF, _GRAVITY_OFF = 1 << 0, 1 << 1, 1 << 7
 _JOINT_TRANSMISSIONS = (0, 1)
 
@@ -50,7 +53,8 @@ def load_mjcf(source: Any, equality: str = "report", strict: bool = True) -> Mod
         source: a path (.xml or .mjcf, or .mjb of this version of MuJoCo), MJCF text, a `mujoco.MjSpec` or a
             `mujoco.MjModel`. A file opens what it includes, and meshes and textures that it names.
         equality: "report": equalities are reported; "mimic": where one joint is a linear function of another it follows
-            exactly, where MuJoCo's constraint is soft.
+            exactly, where MuJoCo's constraint is soft; "constraints": those of two bodies (connect, weld) and those
+            that are linear in joints' coordinates become `model.constraints`, which hold exactly, too.
         strict: whether inertias that no body can have are refused; if not, they are used and reported.
 
     Returns:
@@ -65,7 +69,7 @@ def load_mjcf(source: Any, equality: str = "report", strict: bool = True) -> Mod
     mujoco = _mujoco()
     compiled = _compiled(mujoco, source)
     with foreign("the mjModel"):
-        reader = _Reader(mujoco, compiled, equality == "mimic")
+        reader = _Reader(mujoco, compiled, equality)
         description = reader.description()
     checked, mimics = check_and_resolve(description, mimic="follow", strict=strict)
     model = assemble(checked, mimics, "fixed", reader.gravity)
@@ -106,8 +110,8 @@ def _compiled(mujoco: Any, source: Any) -> Any:
 class _Reader:
     """A mjModel, read."""
 
-    def __init__(self, mujoco: Any, m: Any, mimic: bool) -> None:
-        self._mujoco, self._m, self._mimic, self._notes = mujoco, m, mimic, Notes()
+    def __init__(self, mujoco: Any, m: Any, equality: str) -> None:
+        self._mujoco, self._m, self._equality, self._notes = mujoco, m, equality, Notes()
         off = int(m.opt.disableflags) & _GRAVITY_OFF
         self.gravity = np.zeros(3) if off else finite_gravity(np.array(m.opt.gravity, dtype=np.float64))
         _require_consistent(m)
@@ -116,7 +120,8 @@ class _Reader:
         self._joints = self._names("joint", objects.mjOBJ_JOINT, int(m.njnt))
         self._body_names, self._joint_names = set(self._bodies), set(self._joints)
         self._off = int(m.opt.disableflags) & (_CONSTRAINT_OFF | _EQUALITY_OFF)
-        self._equalities = self._followed_equalities() if mimic else {}
+        self._equalities = self._followed_equalities() if equality == "mimic" else {}
+        self._constraints = self._held() if equality == "constraints" else {}
         self._coefficients = self._of_dofs()
 
     def _names(self, kind: str, enum: Any, n: int) -> list[str]:
@@ -139,7 +144,9 @@ class _Reader:
         self._report()
         with foreign("the mjModel's names"):
             name = self._model_name()
-        return RobotDescription(name, tuple(links), tuple(joints), Report(self._notes.findings()))
+        held = tuple(each for each in self._constraints.values() if not isinstance(each, str))
+        report = Report(self._notes.findings())
+        return RobotDescription(name, tuple(links), tuple(joints), report, constraints=held)
 
     def _model_name(self) -> str:
         text = bytes(self._m.names)
@@ -152,7 +159,7 @@ class _Reader:
             return None
         return Inertial(
             float(m.body_mass[b]),
-            Pose(_three(m.body_ipos[b]), _rotation(m.body_iquat[b])),
+            Pose(three(m.body_ipos[b]), rotation(m.body_iquat[b])),
             (moments[0], 0.0, 0.0, moments[1], 0.0, moments[2]),
         )
 
@@ -160,7 +167,7 @@ class _Reader:
         """The joints between a body and its parent, in MuJoCo's order, the last one's child being the body."""
         m, parent, child = self._m, self._bodies[int(self._m.body_parentid[b])], self._bodies[b]
         own = range(int(m.body_jntadr[b]), int(m.body_jntadr[b]) + int(m.body_jntnum[b]))
-        placed = Pose(_three(m.body_pos[b]), _rotation(m.body_quat[b]))
+        placed = Pose(three(m.body_pos[b]), rotation(m.body_quat[b]))
         if not own:
             return [Joint(unused_name(f"{child}_fixed", self._joint_names), "fixed", parent, child, placed)]
         made, at = [], np.zeros(3)
@@ -169,20 +176,20 @@ class _Reader:
             anchor = np.zeros(3) if kind == "floating" else np.array(m.jnt_pos[j])
             last = k == len(own) - 1 and not anchor.any()
             after = child if last else unused_name(f"{child}/{k}", self._body_names)
-            origin = _moved(placed, anchor - at) if kind != "floating" else Pose()
+            origin = moved(placed, anchor - at) if kind != "floating" else Pose()
             made.append(self._joint(j, kind, parent, after, origin))
             parent, placed, at = after, Pose(), anchor
         if at.any():
             name = unused_name(f"{child}_fixed", self._joint_names)
-            made.append(Joint(name, "fixed", parent, child, Pose(_three(-at))))
+            made.append(Joint(name, "fixed", parent, child, Pose(three(-at))))
         return made
 
     def _joint(self, j: int, kind: str, parent: str, child: str, origin: Pose) -> Joint:
         m, q = self._m, int(self._m.jnt_qposadr[j])
         axis, mimic, limits = (0.0, 0.0, 1.0), None, Limits()
         if kind in ("revolute", "prismatic"):
-            axis = _three(m.jnt_axis[j])
-            origin = _turned_back(origin, kind, axis, float(m.qpos0[q]))
+            axis = three(m.jnt_axis[j])
+            origin = turned_back(origin, kind, axis, float(m.qpos0[q]))
             mimic = self._followed(j)
             ends = [float(x) for x in m.jnt_range[j]] if m.jnt_limited[j] else [-UNLIMITED, UNLIMITED]
             lower, upper = (None if abs(x) >= UNLIMITED else x for x in ends)
@@ -232,14 +239,35 @@ class _Reader:
         m, notes = self._m, self._notes
         followed = set(self._equalities.values())
         for e in range(int(m.neq)):
-            if self._is_active(e) and e not in followed:
-                kind = int(m.eq_type[e])
-                what = _EQUALITIES[kind] if kind < len(_EQUALITIES) else str(kind)
-                hint = ""
-                if self._is_linear(e):
-                    hint = "; its joint follows another one already" if self._mimic else "; equality='mimic' follows it"
-                message = f"a constraint ({what}) that the tree does not have{hint}"
-                notes.gather("mjcf-equality", f"equality {e}", message)
+            if not self._is_active(e) or e in followed:
+                continue
+            kind = int(m.eq_type[e])
+            what = f"a constraint ({EQUALITIES[kind] if kind < len(EQUALITIES) else str(kind)})"
+            held = self._constraints.get(e)
+            if held is None:
+                message = f"{what} that the tree does not have{self._hint(e, kind)}"
+            elif isinstance(held, str):
+                message = f"{what} {held}"
+            else:
+                message = f"{what} becomes a {type(held).__name__} that holds exactly, where MuJoCo's is soft"
+            severity: Severity = "warning" if held is None or isinstance(held, str) else "info"
+            notes.gather("mjcf-equality", f"equality {e}", message, severity=severity)
+
+    def _hint(self, e: int, kind: int) -> str:
+        """How to have an equality that is left out."""
+        if self._is_linear(e):
+            follows = self._equality == "mimic"
+            return "; its joint follows another one already" if follows else "; equality='mimic' follows it"
+        return "; equality='constraints' keeps it" if kind < _JOINT_EQUALITY else ""
+
+    def _held(self) -> dict[int, Constraint | str]:
+        """Of each equality, its constraint, or why there is none."""
+        names = self._names("equality", self._mujoco.mjtObj.mjOBJ_EQUALITY, int(self._m.neq))
+        return {
+            e: constraint_of(self._m, e, names[e], self._bodies, self._joints)
+            for e in range(int(self._m.neq))
+            if self._is_active(e)
+        }
 
     def _report_passive_forces(self) -> None:
         m, notes = self._m, self._notes
@@ -382,41 +410,3 @@ def _first(damping: Any) -> Array:
 def _more(m: Any, name: str, at: Any) -> Any:
     """Coefficients that only newer versions of MuJoCo have."""
     return getattr(m, name)[at] if hasattr(m, name) else 0.0
-
-
-def _three(values: Any) -> tuple[float, float, float]:
-    x, y, z = (float(each) for each in values)
-    return x, y, z
-
-
-def _rotation(quaternion: Any) -> Rotation:
-    """The axes (row-major) of a frame turned by a quaternion wxyz."""
-    w, x, y, z = (float(each) for each in np.asarray(quaternion) / np.linalg.norm(quaternion))
-    return (
-        1.0 - 2.0 * (y * y + z * z),
-        2.0 * (x * y - w * z),
-        2.0 * (x * z + w * y),
-        2.0 * (x * y + w * z),
-        1.0 - 2.0 * (x * x + z * z),
-        2.0 * (y * z - w * x),
-        2.0 * (x * z - w * y),
-        2.0 * (y * z + w * x),
-        1.0 - 2.0 * (x * x + y * y),
-    )
-
-
-def _moved(pose: Pose, step: Array) -> Pose:
-    """A pose moved by a vector in its own axes."""
-    R = np.array(pose.rotation).reshape(3, 3)
-    return Pose(_three(np.array(pose.xyz) + R @ step), pose.rotation)
-
-
-def _turned_back(pose: Pose, kind: str, axis: tuple[float, float, float], zero: float) -> Pose:
-    """The frame of a joint at coordinate zero, whose frame at `zero` is given."""
-    if zero == 0.0:
-        return pose
-    if kind == "prismatic":
-        return _moved(pose, -zero * np.array(axis))
-    quaternion = np.concatenate([[np.cos(0.5 * zero)], -np.sin(0.5 * zero) * np.array(axis)])
-    R = np.array(pose.rotation).reshape(3, 3) @ np.array(_rotation(quaternion)).reshape(3, 3)
-    return Pose(pose.xyz, tuple(R.ravel().tolist()))

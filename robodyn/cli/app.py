@@ -54,7 +54,7 @@ Xacro = Annotated[
     bool, typer.Option("--xacro", help="FILE is xacro, which is run: it can read this machine. For files you trust.")
 ]
 Equality = Annotated[
-    str | None, typer.Option(metavar="report|mimic", help="What becomes of equalities of joints, in MJCF.")
+    str | None, typer.Option(metavar="report|mimic|constraints", help="What becomes of equalities of joints, in MJCF.")
 ]
 OutFile = Annotated[
     str, typer.Argument(metavar="OUT", help=".urdf, .xml, .mjcf or .npz, or - for URDF.", show_default=False)

@@ -7,7 +7,8 @@ import warnings
 from collections.abc import Sequence
 from contextvars import ContextVar
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -64,11 +65,10 @@ def _columns(model: Model, free: Any) -> Array:
 
 @lru_cache(maxsize=16)
 def _asking(model: Model) -> Dynamics:
-    from robodyn.dynamics import Dynamics
-
     token = _JUDGING.set(True)
     try:
-        return Dynamics(model, threads=1, check=False)
+        # By name: models, which dynamics is built on, are assembled.
+        return cast("Dynamics", import_module("robodyn.dynamics").Dynamics(model, threads=1, check=False))
     finally:
         _JUDGING.reset(token)
 

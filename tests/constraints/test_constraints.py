@@ -367,15 +367,19 @@ def test_projection_and_rollouts_keep_to_a_loop():
     dyn = rd.Dynamics(model, engine="cpu", constraints=[rd.Point("tool0", to_at=place)])
     qd = dyn.impact(q, np.linspace(-1.0, 1.0, 6))[0]
     start = dyn.kinetic_energy(q, qd) + dyn.potential_energy(q)
-    for integrator, allowed in (("semi_implicit_euler", 1e-1), ("midpoint", 1e-3), ("rk4", 1e-6)):
-        for engine in ("cpu", "reference"):
-            here = dyn if engine == "cpu" else rd.Dynamics(dyn.model, engine="reference")
-            steps = 500 if engine == "cpu" else 5
-            found = here.rollout(q, qd, dt=1e-3, steps=steps, integrator=integrator)
+    reference = rd.Dynamics(dyn.model, engine="reference")
+    for integrator, order in (("semi_implicit_euler", 1), ("midpoint", 2), ("rk4", 4)):
+        gained = []
+        for dt, steps in ((2e-3, 50), (1e-3, 100)):
+            found = dyn.rollout(q, qd, dt=dt, steps=steps, integrator=integrator)
             phi, phidot = dyn.constraint_residual(found.q, found.qd)
-            assert np.abs(phi).max() < 1e-6 and np.abs(phidot).max() < 1e-10  # one step of Newton's each
+            assert np.abs(phi).max() < 1e-8 and np.abs(phidot).max() < 1e-10  # one step of Newton's each
             end = dyn.kinetic_energy(found.q[-1], found.qd[-1]) + dyn.potential_energy(found.q[-1])
-            assert abs(end - start) < allowed * abs(start)
+            gained.append(abs(end - start))
+        assert 2 ** (order - 0.3) < gained[0] / gained[1] < 2 ** (order + 0.7), integrator
+        assert gained[1] < {1: 1e-2, 2: 1e-4, 4: 1e-8}[order]
+        few = [each.rollout(q, qd, dt=1e-3, steps=5, integrator=integrator) for each in (dyn, reference)]
+        assert relative(few[0].q, few[1].q) < 1e-12 and relative(few[0].qd, few[1].qd) < 1e-12
     once = dyn.step(q, qd, None, 1e-3)
     moved = dyn.rollout(q, qd, dt=1e-3, steps=1)
     assert relative(once[0], moved.q[-1]) < 1e-13

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
 import multiprocessing
 import pickle
@@ -19,7 +20,7 @@ import robodyn as rd
 from robodyn.autodiff.functions import WITH_RULES, DifferentiableDynamics
 from robodyn.description import JOINT_TYPES
 from robodyn.joints import KINDS
-from robodyn.questions import BASE, EVERYWHERE, QUESTIONS, Asked, short_names
+from robodyn.questions import BASE, CONSTRAINED, EVERYWHERE, QUESTIONS, Asked, short_names
 from robodyn.sweeps import INPUTS
 from robodyn.tracing.unrolled import output_shape
 
@@ -82,11 +83,11 @@ def test_every_query_has_a_row_and_every_row_a_query():
     asked = {
         n for n, method in methods.items() if not n.startswith("_") and "q" in inspect.signature(method).parameters
     }
-    assert asked - {"step", "step_gradient", "mass_matrix_operator"} == set(QUESTIONS)
-    model = rd.load_urdf(own("arm6"))
+    assert asked - {"step", "step_gradient", "mass_matrix_operator"} == {*QUESTIONS, *CONSTRAINED, *MADE_OF_OTHERS}
+    model = dataclasses.replace(rd.load_urdf(own("arm6")), constraints=[rd.Point("tool0")])
     short = list(short_names())
     assert len(short) == len(set(short)) == len(QUESTIONS) + sum(len(each.variants) for each in QUESTIONS.values())
-    for name, question in QUESTIONS.items():
+    for name, question in (QUESTIONS | CONSTRAINED).items():
         parameters = inspect.signature(methods[name]).parameters
         arrays = [each for each in parameters if each in (*INPUTS, *BASE)]
         required = [each for each in arrays if parameters[each].default is inspect.Parameter.empty]
@@ -128,6 +129,8 @@ def test_large_batches_are_cut_into_pieces(make_dynamics, tolerance):
         assert relative(dyn.inverse_dynamics(q[row], qd[row], qdd[row]), whole[row]) <= tolerance
 
 
+MADE_OF_OTHERS = {"constrained_inverse_dynamics", "constraint_targets"}
+"""Queries of constraints that ask others and have no task of their own."""
 ARGUMENTS = {
     "q": set(QUESTIONS),
     "quaternion": set(QUESTIONS),
