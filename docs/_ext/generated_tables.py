@@ -15,7 +15,7 @@ from sphinx.util.docutils import SphinxDirective
 
 import robodyn
 from robodyn import archives, errors, sweeps
-from robodyn.builders import elements, mjcf_files, sdf_values, sources, urdf
+from robodyn.builders import elements, loops, mjcf_files, sdf_values, sources, urdf
 from robodyn.builders.findings import FINDINGS, SEVERITIES
 from robodyn.cli import state_files as cli_state_files
 from robodyn.engines.options import ENGINE_NAMES
@@ -134,6 +134,7 @@ def reading_limits() -> list[Row]:
         ("what", "most"),
         ("size of a file", f"{sources.MAX_BYTES // 2**20} MiB"),
         ("links, and joints, of a robot", f"{urdf.MAX_LINKS:,}"),
+        ("joints that close loops", f"{loops.MAX_LOOPS:,}"),
         ("elements in a file", f"{elements.MAX_ELEMENTS:,}"),
         ("depth of nested elements", f"{elements.MAX_DEPTH}; in MJCF {mjcf_files.MAX_DEPTH}"),
         ("XML files of a MJCF, and bytes of all other files that it names", _of_mjcf()),

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 class Edits:
-    """What a `Model` can be made into. Models never change: every edit returns a new one, and reports carry over."""
+    """What a `Model` can be made into. Models never change: every edit returns a new one, and reports carry over.
+
+    Constraints go along. Those whose links or joints are gone, and those whose frames have become one body's, are left
+    out and reported.
+    """
 
     def with_frames(self, frames: dict[str, tuple[str | int, Any]]) -> Model:
         """A model with more named frames, which are found wherever a link is asked for: links without inertia.
@@ -61,7 +65,8 @@ class Edits:
         """A model in which joints do not move: what they carry is merged into the body before them.
 
         Links, frames and all other joints stay as they are, with their armature, damping, friction and limits; joints
-        that follow a locked one are locked where it puts them. Coordinates of the others keep their order.
+        that follow a locked one are locked where it puts them. Coordinates of the others keep their order. What a
+        `Coupling` has of a locked joint goes into its offset.
 
         Args:
             joints: names, or places in `joint_names`, to coordinates: a number, as many numbers as the joint has, or
@@ -80,7 +85,7 @@ class Edits:
 
         What was fixed to the other's world, such as its root link, becomes part of the link's body with its mass; a
         floating base floats against the link, so load the other with `base="fixed"`. Coordinates are this robot's, then
-        the other's. Gravity is this robot's.
+        the other's. Gravity is this robot's. What the other's constraints held to its world they hold to the link.
 
         Args:
             other: the robot to attach.
@@ -130,7 +135,7 @@ class Edits:
 
         A floating base that loading has made is left out: read it with `base="floating"`. Numbers read back agree to
         roundings. What other programs do not know of URDF (helical, spherical and universal joints, armature), and what
-        URDF has no words for (gravity), stands in the `report` of the text.
+        URDF has no words for (gravity, constraints that are no loop joints), stands in the `report` of the text.
 
         Raises:
             ArgumentError: names that XML or URDF cannot hold, armature, damping or friction that differs among the
@@ -142,7 +147,7 @@ class Edits:
 
     def to_mjcf(self) -> RobotText:
         """The robot as MJCF for MuJoCo, to 17 digits: all links as bodies, joints with armature, damping, friction and
-        limits, mimics as equalities, gravity.
+        limits, mimics and constraints as equalities, gravity.
 
         `load_mjcf(text, equality="mimic")` reads it back. Planar joints become two slides and a hinge. What MuJoCo does
         not have, or refuses, stands in the `report` of the text.
