@@ -21,8 +21,8 @@ from robodyn.spatial import ZERO3, Transform, transpose
 if TYPE_CHECKING:
     from robodyn.builders.sdf_parts import Axis
 
-MAX_LOOPS = 100_000
-"""Most joints that close loops, of one robot."""
+MAX_LOOPS = 10_000
+"""Most joints that close loops, of one robot: their matrices are dense."""
 
 _ROWS = {
     "fixed": ROWS,

@@ -37,7 +37,7 @@ EVIL = [
 TAGS = [
     *("robot", "link", "joint", "inertial", "origin", "mass", "inertia", "parent", "child", "axis", "axis2", "limit"),
     *("dynamics", "mimic", "visual", "gazebo", "transmission", "actuator", "drake:rotor_inertia", "drake:gear_ratio"),
-    *("xacro:macro", "ns:thing", "inertai"),
+    *("loop_joint", "link1", "link2", "xacro:macro", "ns:thing", "inertai"),
 ]
 ATTRIBUTES = [
     *("name", "type", "link", "joint", "xyz", "rpy", "quat_xyzw", "value", "ixx", "ixy", "izz", "lower", "upper"),
@@ -84,11 +84,29 @@ def joints(draw, i):
 
 
 @st.composite
+def loops(draw, n):
+    """A loop joint, or a second joint to a link."""
+    one, other = draw(st.permutations(range(n + 1)))[:2]
+    kind = draw(st.sampled_from(["fixed", "ball", "revolute", "continuous", "prismatic"]))
+    axis = Node("axis", {"xyz": draw(direction)})
+    ends = [
+        Node(tag, {"link": f"l{k}", "xyz": draw(triple), "rpy": draw(triple)})
+        for tag, k in (("link1", one), ("link2", other))
+    ]
+    if draw(st.booleans()) or not other:
+        return Node("loop_joint", {"name": "loop", "type": kind}, [*ends, axis])
+    ends = [Node("parent", {"link": f"l{one}"}), Node("child", {"link": f"l{other}"})]
+    return Node("joint", {"name": "loop", "type": "planar" if kind == "ball" else kind}, [*ends, axis])
+
+
+@st.composite
 def robots(draw):
     """A robot that is sound, but for what chance does to its axes, limits and mimics."""
     n = draw(st.integers(0, 4))
     parts = [Node("link", {"name": f"l{i}"}, [draw(inertials())] * draw(st.integers(0, 1))) for i in range(n + 1)]
     parts += [draw(joints(i)) for i in range(1, n + 1)]
+    if n and draw(st.booleans()):
+        parts.append(draw(loops(n)))
     if draw(st.booleans()):
         rotor = Node("drake:rotor_inertia", {"value": draw(small)})
         actuator = Node("actuator", {"name": "m"}, [rotor, Node("drake:gear_ratio", {"value": draw(small)})])
