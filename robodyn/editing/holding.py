@@ -111,6 +111,11 @@ def move_world(fields: Fields, to: str | None, X: Transform) -> None:
     note(fields, notes)
 
 
+def holds_world(fields: Fields) -> bool:
+    """Whether some constraint is one to the world."""
+    return any(not isinstance(each, Lock | Coupling) and each.to is None for each in fields["constraints"])
+
+
 def drop_world(fields: Fields, why: str) -> None:
     """Leave out constraints to the world, which stays behind."""
     notes = Notes()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from robodyn.editing import holding
-from robodyn.editing.parts import Fields, fields_of, finished, parents_first, taken, unused
+from robodyn.editing.parts import Fields, add_link, fields_of, finished, parents_first, taken, unused
 from robodyn.editing.placing import row_of, transform_in
 from robodyn.errors import ArgumentError
 from robodyn.joints import CODE, KINDS
@@ -69,11 +69,21 @@ def _move_world(model: Model, fields: Fields, moves: dict[int, int], frames: dic
     fixed = np.flatnonzero(fields["link_body"] < 0).tolist()
     if moves[-1] < 0:
         holding.move_world(fields, None, frames[-1])
-    elif fixed:
-        k = fixed[0]
+    elif holding.holds_world(fields):
+        k = fixed[0] if fixed else _link_of_the_world(model, fields)
         holding.move_world(fields, fields["link_names"][k], transform_in(fields["link_X"][k]).inverse())
-    else:
-        holding.drop_world(fields, "it holds a link to the old world, to which no link was fixed")
+
+
+def _link_of_the_world(model: Model, fields: Fields) -> int:
+    """A new link, fixed to the world, that carries what hung on none."""
+    hung = np.flatnonzero(fields["link_parent"] < 0).tolist()
+    world = add_link(fields, "world", -1, IDENTITY, "")
+    names = list(fields["link_joints"])
+    for k in hung:
+        fields["link_parent"][k] = world
+        names[k] = model.joint_names[int(fields["link_body"][k])]
+    fields["link_joints"] = tuple(names)
+    return world
 
 
 def _base(model: Model, body: int) -> int:

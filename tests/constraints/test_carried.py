@@ -357,6 +357,17 @@ def test_other_roots(seed):
             assert np.abs(now[name] - phi).max() < 1e2 * CLOSE * max(1.0, np.abs(phi).max()), (root, name)
 
 
+def test_a_world_without_links_becomes_one():
+    model = rd.auto_tree(6, branching=2.0)
+    model = replace(model, constraints=(rd.Weld(model.link_names[-1], to_at=pose(np.random.default_rng(5))),))
+    turned = model.reroot(model.link_names[2])
+    assert turned.link_names[-1] == "world" == turned.constraints[0].to
+    q = model.random_configuration(1, (3,))
+    was, now = residual(model, q), residual(turned, spread(model, turned, q))
+    assert max(np.abs(now[name] - phi).max() for name, phi in was.items()) < 10 * CLOSE
+    assert rd.load_urdf(turned.to_urdf()).joint_names == turned.joint_names
+
+
 def test_locks_of_joints_that_are_turned():
     joints = [
         Joint("s", "spherical", "a", "b"),
