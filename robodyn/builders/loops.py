@@ -65,11 +65,14 @@ class Said:
     severity: Severity
 
 
-def cut(description: RobotDescription) -> tuple[RobotDescription, list[Loop]]:
+def cut(description: RobotDescription, follow: bool) -> tuple[RobotDescription, list[Loop]]:
     """The description without joints to links that an earlier joint carries already, and these joints.
 
+    Args:
+        follow: whether mimics are followed.
+
     Raises:
-        LoadError: such a joint leads from a link to itself.
+        LoadError: such a joint leads from a link to itself, or another one is to follow it.
     """
     kept: list[Joint] = []
     loops: list[Loop] = []
@@ -86,7 +89,15 @@ def cut(description: RobotDescription) -> tuple[RobotDescription, list[Loop]]:
         here = Transform(transpose(Pose().rotation), ZERO3)
         ends = joint.parent, joint.child, to_at, here
         loops.append(Loop(joint.name, element, joint.type, *ends, joint.axis, joint.line, lost(joint)))
-    return (replace(description, joints=tuple(kept)), loops) if loops else (description, loops)
+    if not loops:
+        return description, loops
+    names = {loop.name for loop in loops} - {joint.name for joint in kept}
+    for joint in kept if follow else ():
+        if joint.mimic is not None and joint.mimic.joint in names:
+            led = f"mimics joint {quoted(joint.mimic.joint)}, which closes a loop and has no coordinate"
+            wanted = 'put that before the other joint to its child, or load with mimic="ignore"'
+            raise LoadError(f"joint {quoted(joint.name)}{at_line(joint.line)} {led}; {wanted}")
+    return replace(description, joints=tuple(kept)), loops
 
 
 def lost(joint: Joint | Axis) -> tuple[str, ...]:
@@ -153,7 +164,7 @@ def _constraint(loop: Loop, where: str) -> tuple[Constraint | None, str]:
             made = Weld(loop.link, loop.to, at=at, to_at=to_at, rows=rows, name=loop.name)
     except (ArgumentError, NumericalError) as error:  # numbers of a file that overflow
         raise LoadError(f"{where}: {error}") from None
-    without = f"; its {', '.join(loop.lost)} have no part" if loop.lost else ""
+    without = f"; what the file says of its {', '.join(loop.lost)} has no part" if loop.lost else ""
     return made, f"it closes a loop: a constraint, {type(made).__name__} ({', '.join(made.rows)}){without}"
 
 

@@ -131,9 +131,10 @@ def read_and_resolve(source: object, *, mimic: str, strict: bool) -> tuple[Robot
     robot = robot_of(source)
     loops: list[Loop] = []
     description = _robot(read_source(source), loops, notes) if robot is None else describe_object(robot, notes)
-    description, second = cut(description)
+    mimic = one_of("mimic", mimic, MIMIC)
+    description, second = cut(description, mimic == "follow")
     loops = [*second, *loops]
-    description, mimics = resolve(description, one_of("mimic", mimic, MIMIC), flag("strict", strict))
+    description, mimics = resolve(description, mimic, flag("strict", strict))
     if loops:
         description, said = close(description, mimics, loops)
         notes = Notes()
