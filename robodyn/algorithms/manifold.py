@@ -29,7 +29,8 @@ def joint_by_joint(model: Model, result: str, operation: Callable[[JointKind, An
 def scalars(values: Sequence[Any]) -> Any:
     """An array of expressions and numbers."""
     out = np.empty(len(values), dtype=object)
-    out[:] = values
+    for k, value in enumerate(values):  # one by one: arrays of a device are not to be looked into
+        out[k] = value
     return out
 
 

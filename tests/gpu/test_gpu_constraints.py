@@ -1,0 +1,73 @@
+"""Constraints by the GPU engine on the fake device, whose kernels run on the host, against the reference engine."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import TOLERANCE, random_states, relative
+from gpu_host import missing
+from gpu_host.arrays import DeviceArray, _device, _plain
+from gpu_host.device import HostDevice
+
+import robodyn as rd
+from robodyn.engines.gpu import GpuOptions
+from robodyn.questions import CONSTRAINED
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
+
+
+def held() -> rd.Model:
+    """A floating tree whose two last links are held, by the world and by each other."""
+    tree = rd.random_tree(4, seed=5, joints=("revolute", "prismatic"), base="floating", armature=True)
+    *_, one, other = tree.link_names
+    return dataclasses.replace(tree, constraints=[rd.Point(other), rd.Rod(one, other, length=0.4)])
+
+
+def arrays_of(model: rd.Model, name: str) -> tuple[list[Any], dict[str, Any]]:
+    """What a query is asked for, in its order, with places and with what holds, in five states."""
+    q, qd, tau = random_states(model, (5,), seed=2)
+    rng = np.random.default_rng(2)
+    given = {"q": q, "qd": qd, "tau": tau}
+    named: dict[str, Any] = {"targets": rd.Dynamics(model, engine="reference").constraint_targets(q)}
+    named["targets"][..., 9:] += 0.01 * rng.standard_normal((5, model.n_constraints, 3))
+    if "active" in CONSTRAINED[name].optional:
+        named["active"] = np.array([[1, 1], [1, 0], [0, 1], [0, 0], [1, 1]])
+    if "dV0" in CONSTRAINED[name].optional:
+        named |= {"V0": rng.standard_normal((5, 6)), "dV0": rng.standard_normal(6)}
+    return [given[each] for each in CONSTRAINED[name].inputs], named
+
+
+@pytest.mark.parametrize("kernel", ["auto", "warp"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", CONSTRAINED)
+@pytest.mark.some(of=3, rest="kernels")
+def test_gpu_engine_answers_about_constraints(name: str, dtype: str, kernel: str, host: HostDevice) -> None:
+    model = held()
+    given, named = arrays_of(model, name)
+    wanted = getattr(rd.Dynamics(model, engine="reference"), name)(*given, **named)
+    dyn = rd.Dynamics(model, engine="gpu", dtype=dtype, gpu=GpuOptions(kernel))
+    there = (
+        [_device(np.array(each, dtype)) for each in given],
+        {k: _device(np.array(v, dtype)) for k, v in named.items()},
+    )
+    for (arrays, others), kind in (((given, named), np.ndarray), (there, DeviceArray)):
+        found = getattr(dyn, name)(*arrays, **others)
+        found, expected = (x if isinstance(x, tuple) else (x,) for x in (found, wanted))
+        for one, other in zip(found, expected, strict=True):
+            assert type(one) is kind and relative(_plain(one), other) < 100 * TOLERANCE[dtype]
+    assert DeviceArray.looks == 0
+
+
+@pytest.mark.parametrize("integrator", ["semi_implicit_euler", "rk4"])
+def test_gpu_rollouts_obey_constraints(integrator: str, host: HostDevice) -> None:
+    model = held()
+    judge = rd.Dynamics(model, engine="reference")
+    q, qd, tau = random_states(model, (3,), seed=3)
+    targets = judge.constraint_targets(q)
+    named = {"targets": targets, "integrator": integrator}
+    wanted = judge.rollout(q, qd, tau, 1e-3, 4, **named)
+    found = rd.Dynamics(model, engine="gpu").rollout(q, qd, tau, 1e-3, 4, **named)
+    assert relative(found.q, wanted.q) < 1e-9 and relative(found.qd, wanted.qd) < 1e-9
