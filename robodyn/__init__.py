@@ -81,7 +81,7 @@ _HOME = {
 _imported_at = _now()
 """Seconds since the epoch: files of the package that change later are not what this process runs."""
 
-_MODULES = ("conventions", "inertial_parameters")
+_MODULES = ("conventions", "distributed", "inertial_parameters")
 
 __all__ = [
     "ArgumentError",
