@@ -140,7 +140,8 @@ def _client(distributed: Any, given: Any) -> Iterator[Any]:
             given = distributed.default_client()
         except ValueError:
             # No processes: they would run a user's script again that does not guard its main part.
-            with distributed.Client(processes=False, n_workers=1, memory_limit=0, dashboard_address=None) as own:
+            here = {"processes": False, "n_workers": 1, "memory_limit": 0, "dashboard_address": "127.0.0.1:0"}
+            with distributed.Client(**here, set_as_default=False) as own:
                 yield own
             return
     if not isinstance(given, distributed.Client) or given.asynchronous:
@@ -193,14 +194,18 @@ class _Run:
                         arriving.add(self._send(block))
                     future = next(arriving)
                     block = self._flying.pop(future)
-                    error = future.exception() if future.status != "cancelled" else None
-                    if error is not None:
-                        raise _named(self._distributed, block, error) from error
-                    yield block, future.result()
-                    del future
+                    try:
+                        error = future.exception() if future.status == "error" else None
+                        if error is not None:
+                            raise _named(self._distributed, block, error) from error
+                        value = future.result()
+                    finally:
+                        future.release()
+                    yield block, value
         finally:
-            with suppress(Exception):  # of a scheduler that is gone
-                self._client.cancel(list(self._flying), force=True)
+            if self._flying:
+                with suppress(Exception):  # of a scheduler that is gone
+                    self._client.cancel(list(self._flying), force=True)
 
     def _send(self, block: Block) -> Any:
         pieces = self._inputs.pieces(block, self._client.compute)
@@ -235,7 +240,7 @@ def _scheduler_there() -> Iterator[None]:
     Raises:
         UnavailableError: it is gone.
     """
-    from asyncio import CancelledError
+    from distributed import CancelledError
 
     try:
         yield

@@ -116,8 +116,8 @@ class Results:
         if resume and (other := [name for name in manifest if found.get(name) != manifest[name]]):
             was, now = (brief(each.get(other[0])) for each in (found, manifest))
             raise ArgumentError(
-                f"out: {quoted(str(self.store), 200)} holds results of another map: {other[0]} was {was}, now {now}; wanted "
-                "the same, another place, or resume=False, which removes them"
+                f"out: {quoted(str(self.store), 200)} holds results of another map: {other[0]} was {was}, now {now}; "
+                "wanted the same, another place, or resume=False, which removes them"
             )
 
     # Values of blocks, where there is a reduction.
