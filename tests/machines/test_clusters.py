@@ -243,7 +243,7 @@ def test_a_machine_compiles_a_robot_once(dyn, tmp_path, monkeypatch):
 
 @pytest.mark.extras
 def test_memory_stays_flat_over_many_states(dyn, tmp_path):
-    """2e7 states have 3.4 GB of inputs and results; each of two workers has 1 GB."""
+    """2e7 states have 4.5 GB of inputs and results; each of two workers has 1 GB."""
 
     def peak():
         import resource

@@ -218,7 +218,8 @@ def test_what_is_not_ours_is_left_alone(dyn, states, client, tmp_path):
     folder.mkdir()
     (folder / "diary.txt").write_text("dear diary")
     file.write_text("a file")
-    zarr.create_group(str(foreign), attributes={"robodyn": {"identity": 3}}).create_array("x", data=np.arange(3))
+    strangers = zarr.create_group(str(foreign), attributes={"robodyn": {"identity": 3}})
+    strangers.create_array("x", shape=(3,), dtype=np.int64)[:] = np.arange(3)
     broken.mkdir()
     (broken / "zarr.json").write_text("{")
     for out in (folder, file, foreign, broken):

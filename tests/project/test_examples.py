@@ -14,7 +14,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("[0-9]*.py"))
 
 # Packages that an example may do without, but then shows nothing.
-OPTIONAL = ("mujoco", "scipy")
+OPTIONAL = ("mujoco", "scipy", "distributed")
 # Those without which an example leaves out a part.
 PARTIAL = ("jax", "torch")
 
