@@ -47,8 +47,8 @@ reached = np.count_nonzero(places["counts"])
 print(f"{places['counts'].sum():,} poses of the left hand reach {reached} boxes of a litre, {reached / 1e3:.2f} m^3")
 
 # Torques at random speeds within limits, pelvis fixed, joints not accelerating; and how often the drives could not
-# give them. Equal seeds draw equal configurations. What each block gives is kept in storage: to ask again costs nothing,
-# and had this process died, the next one would have gone on.
+# give them. Equal seeds draw equal configurations. What each block gives is kept in storage: to ask again costs
+# nothing, and had this process died, the next one would have gone on.
 with tempfile.TemporaryDirectory() as folder:
 
     def torques():

@@ -28,6 +28,7 @@ _FIRST_CALL, _PATIENCE_S = "first_call", 120.0
 wait for it; those who come later find the code there."""
 _FIRST_STATES = 4096
 """Of the first call: enough for the code for batches, and over in no time."""
+_DOUBLE = 8
 _KEPT = 4
 """Jobs whose compiled robots a worker keeps."""
 
@@ -73,11 +74,11 @@ class Job:
         found = getattr(dyn, self.query)(*by_place, **by_name, **self.choices)
         return found if isinstance(found, tuple) else (found,)
 
-    def numbers_of_a_state(self) -> int:
+    def bytes_of_a_state(self) -> int:
         """In what is drawn or cut for a state, and in its results."""
         inputs = {*QUESTIONS[self.query].inputs, *self.stored} - set(self.fixed)
-        sizes = [math.prod(self.dyn.argument_shapes.get(name, ())) for name in inputs]
-        return sum(sizes) + sum(map(math.prod, self.shapes.values()))
+        numbers = sum(math.prod(self.dyn.argument_shapes[name]) for name in inputs)
+        return _DOUBLE * numbers + self.dyn.dtype.itemsize * sum(map(math.prod, self.shapes.values()))
 
 
 class _Prepared:
@@ -193,7 +194,7 @@ def _require_room(job: Job, states: int) -> None:
     if not limit:
         return
     room = int(limit) // max(1, worker.state.nthreads)
-    state = 8 * job.numbers_of_a_state()
+    state = job.bytes_of_a_state()
     if state * states > room:
         raise ArgumentError(
             f"chunk: {states} states of {state} bytes each, with their results, do not fit into the {room} bytes that "

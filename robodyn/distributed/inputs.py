@@ -15,7 +15,7 @@ from robodyn import exact
 from robodyn.arguments import Array, as_array, count, integer, one_of, real_array, wanted_shape
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError
-from robodyn.messages import brief
+from robodyn.messages import brief, quoted
 from robodyn.model import Model
 from robodyn.queries.core import links_of, point_shapes, require_model
 from robodyn.questions import QUESTIONS, Places, Question
@@ -190,7 +190,12 @@ def _result_shapes(
     question: Question, model: Model, arrays: Mapping[str, Any], draw: Draw | None, places: Places | None
 ) -> dict[str, tuple[int, ...]]:
     """Of one state; of what a function draws one state is drawn, to see whether a vector is among it."""
-    drawn = () if draw is None or "vector" not in question.optional else tuple(draw(np.random.default_rng(0), 1))
+    drawn: tuple[str, ...] = ()
+    if draw is not None and "vector" in question.optional:
+        try:
+            drawn = tuple(draw(np.random.default_rng(0), 1))
+        except Exception as error:  # of a user's function
+            raise ArgumentError(f"draw: raised {type(error).__name__}: {quoted(str(error), 300)}") from error
     return question.shapes(model, (*arrays, *drawn), places)
 
 
@@ -258,6 +263,10 @@ def _inputs(
         home = type(value).__module__.partition(".")[0]
         if home in ("zarr", "dask") and hasattr(value, "shape") and hasattr(value, "dtype"):
             array = value
+            if integer(array.shape[0] if array.shape else None) is None:  # Dask may not know yet
+                raise ArgumentError(
+                    f"{name}: got shape {tuple(array.shape)}; {wanted_shape(shape)}, with one axis of states"
+                )
             if len(array.shape) != len(shape) + 1 or tuple(array.shape[1:]) != shape or array.dtype.kind not in "fiu":
                 got = f"{array.dtype} of shape {tuple(array.shape)}"
                 raise ArgumentError(f"{name}: got {got}; {wanted_shape(shape)}, with one axis of states")

@@ -86,6 +86,7 @@ def map(
         ArgumentError: arguments that do not fit the query or one another, what cannot be pickled, `out` that holds
             something else, a block that does not fit into a worker's memory; names it. Also, as every error of the
             query, what a block raised: of the same kind, if it is one of robodyn's, and the message names the block.
+        OSError: `out` cannot be written to.
         RobodynError: a block raised something else, which is its cause.
         UnavailableError: no Dask or zarr, the scheduler is gone, a block whose workers died again and again, or storage
             that is not shared. Blocks that are done stay in `out`, and another call goes on from there.
@@ -405,11 +406,12 @@ def _require_picklable(**values: Any) -> None:
 def _manifest(dyn: Dynamics, asked: Asked, reduce: Any) -> dict[str, Any]:
     """What a map computes, in words that are the same in every process."""
     inputs = asked.inputs
+    options = {name: value for name, value in dyn._arguments.items() if name not in ("threads", "compile")}
     return {
         "version": __version__,
         "query": asked.question.name,
         "robot": f"{quoted(dyn.model.name)} {dyn.model.digest}",
-        "dynamics": f"{dyn.dtype.name} {dyn.engine.name} {dyn.joint_forces} check={dyn.check}",
+        "dynamics": f"{dyn.engine.name} {_known_by(options)}",
         "states": inputs.states,
         "chunk": inputs.chunk,
         "inputs": inputs.digest(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import uuid
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from robodyn.arguments import Array
 from robodyn.distributed.inputs import Block
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.messages import brief, quoted
+from robodyn.questions import QUESTIONS
 
 _ATTRIBUTE, _DONE = "robodyn", "done"
 """The group's attribute that says what it holds, and its array that says which blocks are there."""
@@ -76,11 +78,15 @@ class Results:
         found = _attributes(self.store, out)
         if found is not None:
             self._require_same(found, manifest, resume)
-        if found is None or not resume:
+        if found is None:
             found = {**manifest, "identity": uuid.uuid4().hex}
-            zarr.create_group(self.store, attributes={_ATTRIBUTE: found}, overwrite=True)
+            self._group = zarr.create_group(self.store, attributes={_ATTRIBUTE: found})
+        else:
+            self._group = zarr.open_group(self.store, mode="r+")
+            if not resume:
+                found = {**manifest, "identity": uuid.uuid4().hex}
+                self._start_again(found)
         self.output = Output(self.store, found["identity"])
-        self._group = zarr.open_group(self.store, mode="r+")
         flags = self.array(_DONE, (blocks,), np.uint8, 1)
         self.done = _flags(flags)
 
@@ -107,6 +113,16 @@ class Results:
             compressors=[Crc32cCodec()],
             fill_value=np.nan if dtype.kind == "f" else 0,
         )
+
+    def _start_again(self, manifest: dict[str, Any]) -> None:
+        """Remove the arrays; what others have put beside them stays."""
+        # First that blocks are there: whatever happens on the way, nothing old is taken for new.
+        results = (name for question in QUESTIONS.values() for name in question.results)
+        values = itertools.takewhile(self._group.__contains__, (f"{_VALUE}{k}" for k in itertools.count()))
+        for name in itertools.chain((_DONE,), results, tuple(values)):
+            if name in self._group:
+                del self._group[name]
+        self._group.attrs.put({_ATTRIBUTE: manifest})
 
     def refreshed(self) -> Array:
         """Which blocks are there now."""
@@ -186,8 +202,8 @@ def _attributes(store: Any, out: Any) -> dict[str, Any] | None:
     try:
         found = dict(zarr.open_group(store, mode="r").attrs).get(_ATTRIBUTE)
     except FileNotFoundError:
-        path = Path(store) if isinstance(store, str) and "://" not in store else None
-        if path is None or not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        path = Path(store) if isinstance(store, str) and "://" not in store else getattr(store, "root", None)
+        if not isinstance(path, Path) or not path.exists() or (path.is_dir() and not any(path.iterdir())):
             return None
         found = None
     except Exception as error:  # whatever lies there may break whatever reads it

@@ -158,7 +158,9 @@ def test_resume_computes_what_is_missing_alone(dyn, states, client, tmp_path):
     again = np.zeros(N, bool)
     again[100:200] = again[300:400] = again[500:] = True
     assert (got[again] == wanted[again]).all() and not got[~again].any()
+    (tmp_path / "r" / "notes.txt").write_text("mine")
     assert same(ask(resume=False), wanted)
+    assert (tmp_path / "r" / "notes.txt").read_text() == "mine"
 
 
 def test_results_of_another_map_are_refused(dyn, states, client, tmp_path):
@@ -222,7 +224,7 @@ def test_what_is_not_ours_is_left_alone(dyn, states, client, tmp_path):
     strangers.create_array("x", shape=(3,), dtype=np.int64)[:] = np.arange(3)
     broken.mkdir()
     (broken / "zarr.json").write_text("{")
-    for out in (folder, file, foreign, broken):
+    for out in (folder, file, foreign, broken, zarr.storage.LocalStore(str(folder))):
         for resume in (True, False):
             with pytest.raises(rd.ArgumentError, match=r"^out: "):
                 map_states(dyn, "gravity_force", states[0], chunk=CHUNK, client=client, out=out, resume=resume)
@@ -427,6 +429,30 @@ def test_robots_that_cannot_travel_are_named(dyn, states, client):
     for name in ("reduce", "draw"):
         with pytest.raises(rd.ArgumentError, match=f"^{name}: .* cannot be pickled"):
             map_states(dyn, "gravity_force", range(2), client=client, **{name: lambda *given: lock})
+
+
+def test_arrays_of_dask_without_known_lengths_are_refused(dyn, states, client):
+    import dask.array as da
+
+    array = da.from_array(states[0], chunks=(300, 7))
+    with pytest.raises(rd.ArgumentError, match=r"^q: got shape \(nan, 7\); wanted"):
+        map_states(dyn, "gravity_force", array[array[:, 0] > 0], client=client)
+
+
+def test_vectors_that_are_drawn_have_a_part_in_shapes(dyn, client):
+    def draw(rng, n):
+        return dict(zip(("q", "qd", "qdd", "vector"), rng.normal(size=(4, n, 7)), strict=True))
+
+    wanted = [np.concatenate(each) for each in zip(*(hessians(dyn, draw, seed) for seed in range(2)), strict=True)]
+    got = map_states(dyn, "inverse_dynamics_hessian", range(2), chunk=6, client=client, draw=draw)
+    assert all(map(same, got, wanted))
+    with pytest.raises(rd.ArgumentError, match=r"^draw: raised ZeroDivisionError"):
+        map_states(dyn, "inverse_dynamics_hessian", range(2), chunk=6, client=client, draw=lambda rng, n: 1 / 0)
+
+
+def hessians(dyn, draw, seed):
+    drawn = draw(np.random.default_rng(seed), 6)
+    return dyn.inverse_dynamics_hessian(drawn["q"], drawn["qd"], drawn["qdd"], vector=drawn["vector"])
 
 
 HOSTILE = {
