@@ -13,8 +13,6 @@ from pathlib import Path
 import numpy as np
 
 import robodyn as rd
-from robodyn.distributed import Histogram, Statistics, random_inputs
-from robodyn.distributed import map as map_states
 
 try:
     import distributed
@@ -34,14 +32,14 @@ client = distributed.Client(sys.argv[2]) if len(sys.argv) > 2 else None
 # Where the left hand gets to: boxes of 10 cm that were reached, of the block's poses T (n, 4, 4). No pose is kept.
 reach = np.linspace(-1.2, 1.2, 25)
 begin = time.perf_counter()
-places = map_states(
+places = rd.distributed.map(
     dyn,
     "link_pose",
     SEEDS,
     "left_hand",
     chunk=CHUNK,
     client=client,
-    reduce=Histogram(lambda arrays: arrays["T"][:, :3, 3], [reach, reach, reach]),
+    reduce=rd.distributed.Histogram(lambda arrays: arrays["T"][:, :3, 3], [reach, reach, reach]),
 )
 reached = np.count_nonzero(places["counts"])
 print(f"{places['counts'].sum():,} poses of the left hand reach {reached} boxes of a litre, {reached / 1e3:.2f} m^3")
@@ -53,7 +51,7 @@ with tempfile.TemporaryDirectory() as folder:
 
     def torques():
         limit = model.effort_limit
-        return map_states(
+        return rd.distributed.map(
             dyn,
             "inverse_dynamics",
             SEEDS,
@@ -61,7 +59,10 @@ with tempfile.TemporaryDirectory() as folder:
             chunk=CHUNK,
             client=client,
             out=Path(folder) / "torques.zarr",
-            reduce={"tau": Statistics(), "beyond": Statistics(of=lambda arrays: np.abs(arrays["tau"]) > limit)},
+            reduce={
+                "tau": rd.distributed.Statistics(),
+                "beyond": rd.distributed.Statistics(of=lambda arrays: np.abs(arrays["tau"]) > limit),
+            },
         )
 
     found = torques()
@@ -77,11 +78,13 @@ print(f"\n{len(SEEDS) * CHUNK:,} states, twice, in {seconds:.1f} s")
 
 # Check: the first and the last block, drawn and asked here, lie within what was found; and storage gave the same bits.
 for seed in (SEEDS[0], SEEDS[-1]):
-    drawn = random_inputs(model, "inverse_dynamics", np.random.default_rng(seed), CHUNK)
+    drawn = rd.distributed.random_inputs(model, "inverse_dynamics", np.random.default_rng(seed), CHUNK)
     one = dyn.inverse_dynamics(drawn["q"], drawn["qd"], np.zeros(model.nv))
     assert (one.min(axis=0) >= tau["minimum"]).all() and (one.max(axis=0) <= tau["maximum"]).all()
     inside = np.histogramdd(dyn.link_pose(drawn["q"], "left_hand")[:, :3, 3], bins=[reach, reach, reach])[0] > 0
     assert (places["counts"][inside] > 0).all()
 assert (tau["count"] == len(SEEDS) * CHUNK).all() and not tau["not_finite"].any() and places["outside"] == 0
 assert all((again["tau"][name] == tau[name]).all() for name in tau)
+if client is not None:
+    client.close()
 print("the first and the last block agree with one call each, and storage with what was computed")

@@ -67,7 +67,7 @@ class Statistics(Reduction):
         with np.errstate(all="ignore"):  # an overflow shows in what is returned; nothing at all is NaN below
             mean = known.sum(axis=0) / np.maximum(count, 1)
             apart = known - mean
-            squares = np.square(apart, out=apart).sum(axis=0, where=finite)
+            squares = np.square(apart, out=apart).sum(axis=0, where=True if whole else finite)
         least, largest = (known, known) if whole else (np.where(finite, x, np.inf), np.where(finite, x, -np.inf))
         return {
             "count": count,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import signal
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -407,6 +410,35 @@ def test_errors_of_a_block_name_the_block(dyn, states, client):
         map_states(dyn, "gravity_force", range(30, 60), chunk=CHUNK, client=client, reduce=fails)
     assert isinstance(caught.value.__cause__, KeyError) and "\n" not in str(caught.value)
     assert not client.futures, "blocks that nobody waits for are cancelled"
+
+
+def test_an_interrupt_leaves_what_is_done_and_nothing_behind(dyn, client, tmp_path):
+    def draw(rng, n):
+        import time
+
+        time.sleep(0.02)
+        return {"q": rng.normal(size=(n, 7))}
+
+    def interrupt():
+        end = time.monotonic() + 60
+        while time.monotonic() < end and not done():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def done():
+        return (out / "done" / "c").exists()
+
+    out = tmp_path / "r"
+    options = {"chunk": 9, "client": client, "draw": draw}
+    thread = threading.Thread(target=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        thread.start()
+        map_states(dyn, "gravity_force", range(200), out=out, **options)
+    thread.join()
+    count = int(zarr.open_group(str(out), mode="r")["done"][:].sum())
+    assert 0 < count < 200 and not client.futures
+    got = map_states(dyn, "gravity_force", range(200), out=out, **options)
+    assert same(got, map_states(dyn, "gravity_force", range(200), **options))
 
 
 def test_robots_that_cannot_travel_are_named(dyn, states, client):

@@ -14,9 +14,9 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("[0-9]*.py"))
 
 # Packages that an example may do without, but then shows nothing.
-OPTIONAL = ("mujoco", "scipy", "distributed")
-# Those without which an example leaves out a part.
-PARTIAL = ("jax", "torch")
+OPTIONAL = ("mujoco", "scipy")
+# Those of extras, without which an example leaves out a part, or all.
+PARTIAL = ("jax", "torch", "distributed")
 
 # A script takes a few seconds; a machine that is busy or slow may take long.
 TIMEOUT = 120
