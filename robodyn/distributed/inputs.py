@@ -241,10 +241,10 @@ def _seeds(value: Any) -> Sequence[int] | None:
     ):
         return None
     found: Any = value if type(value) is range else np.asarray(value).tolist()
-    if not 1 <= len(found) <= MOST_BLOCKS:
-        raise ArgumentError(f"seeds: got {len(found)} of them; wanted from 1 to {MOST_BLOCKS}, one for each block")
+    if not 1 <= len(found[: MOST_BLOCKS + 1]) <= MOST_BLOCKS:  # a range may be longer than `len` can say
+        raise ArgumentError(f"seeds: got {brief(value)}; wanted from 1 to {MOST_BLOCKS} of them, one for each block")
     # Of a range the ends tell, and none stands twice.
-    for seed in (min(found), max(found)):
+    for seed in (found[0], found[-1]) if type(value) is range else found:
         count("seeds", seed, 0, _MOST_SEED)
     if type(value) is not range and len(set(found)) < len(found):
         twice = next(seed for k, seed in enumerate(sorted(found)[1:]) if sorted(found)[k] == seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from hashlib import blake2b
@@ -107,13 +107,14 @@ def map(
     keeper = _keeper(dyn, asked, reducing, results)
     done = np.zeros(inputs.blocks, bool) if results is None else results.done
     with progress_bar(progress, inputs.states, "map") as advance:
-        blocks = _left(inputs, done, keeper, advance)
-        first = next(blocks, None)
-        if first is not None:
+        for block in (inputs.block(int(number)) for number in np.flatnonzero(done)):
+            keeper.had(block)
+            advance(block.last - block.first)
+        if not done.all():
             job = _job(sent, asked, reducing, None if reducing or results is None else results.output)
             with _client(distributed, client) as used, used.as_current(), dask.config.set(_QUIET):
                 run = _Run(distributed, used, pack(job), inputs)
-                with closing(run.finished(first, blocks)) as finished:
+                with closing(run.finished(np.flatnonzero(~done))) as finished:
                     for block, value in finished:
                         keeper.take(block, value)
                         advance(block.last - block.first)
@@ -159,17 +160,6 @@ def _job(dyn: Dynamics, asked: Asked, reducing: Reduction | None, output: Any) -
     )
 
 
-def _left(inputs: Inputs, done: Array, keeper: _Keeper, advance: Callable[[int], None]) -> Iterator[Block]:
-    """Blocks that are still to be computed; the others are taken from where they are kept."""
-    for number in range(inputs.blocks):
-        block = inputs.block(number)
-        if done[number]:
-            keeper.had(block)
-            advance(block.last - block.first)
-        else:
-            yield block
-
-
 class _Run:
     """Blocks on their way: some are with the scheduler, the others wait here."""
 
@@ -180,8 +170,8 @@ class _Run:
         self._slots: dict[str, int] = {}
         self._looked = -np.inf
 
-    def finished(self, first: Block, others: Iterator[Block]) -> Generator[tuple[Block, Any]]:
-        """Blocks and what became of them, as they come.
+    def finished(self, numbers: Array) -> Generator[tuple[Block, Any]]:
+        """Blocks of these numbers and what became of them, as they come.
 
         Raises:
             RobodynError: one failed, or the scheduler is gone.
@@ -189,10 +179,11 @@ class _Run:
         try:
             with _scheduler_there():
                 arriving = self._distributed.as_completed()
-                arriving.add(self._send(first))
-                while self._flying:
-                    while len(self._flying) < self._most() and (block := next(others, None)) is not None:
-                        arriving.add(self._send(block))
+                sent = 0
+                while self._flying or sent < len(numbers):
+                    while len(self._flying) < self._most() and sent < len(numbers):
+                        arriving.add(self._send(self._inputs.block(int(numbers[sent]))))
+                        sent += 1
                     future = next(arriving)
                     block = self._flying.pop(future)
                     try:

@@ -433,12 +433,12 @@ def test_an_interrupt_leaves_what_is_done_and_nothing_behind(dyn, client, tmp_pa
     thread = threading.Thread(target=interrupt)
     with pytest.raises(KeyboardInterrupt):
         thread.start()
-        map_states(dyn, "gravity_force", range(200), out=out, **options)
+        map_states(dyn, "gravity_force", range(60), out=out, **options)
     thread.join()
     count = int(zarr.open_group(str(out), mode="r")["done"][:].sum())
-    assert 0 < count < 200 and not client.futures
-    got = map_states(dyn, "gravity_force", range(200), out=out, **options)
-    assert same(got, map_states(dyn, "gravity_force", range(200), **options))
+    assert 0 < count < 60 and not client.futures
+    got = map_states(dyn, "gravity_force", range(60), out=out, **options)
+    assert same(got, map_states(dyn, "gravity_force", range(60), **options))
 
 
 def test_robots_that_cannot_travel_are_named(dyn, states, client):
@@ -512,7 +512,7 @@ HOSTILE = {
     "seeds ": {"given": (range(0),)},
     "seeds  ": {"given": ([-1],)},
     "seeds   ": {"given": ([2**70],)},
-    "seeds    ": {"given": (range(10**12),)},
+    "seeds    ": {"given": (range(10**30),)},
     "gravity_force": {"given": (np.zeros((5, 7)), np.zeros((5, 7)))},
     "q    ": {"given": (range(2),), "q": np.zeros((5, 7))},
     "q     ": {"given": (np.zeros((5, 7)),), "q": np.zeros((5, 7))},
