@@ -43,7 +43,10 @@ nitpick_ignore_regex = [
     (r"py:class", r"(numpy|np|collections\.abc|os)\..*"),
     (r"py:class", r"Any|ArrayLike|NDArray|Callable|Iterable|Iterator|Mapping|Sequence|IO"),
     # Aliases of types, and a class of SciPy.
-    (r"py:class", r"Task|Traceable|Hessians|Basis|Quantity|Event|Policy|Path|Constraint|Vector|Coordinates|csr_array"),
+    (
+        r"py:class",
+        r"Task|Traceable|Hessians|Basis|Quantity|Event|Policy|Draw|Of|Path|Constraint|Vector|Coordinates|csr_array",
+    ),
     # Of machine code that pages do not list.
     (r"py:class", r"Entry|Answers"),
 ]

@@ -91,7 +91,7 @@ _HOME = {
 _imported_at = _now()
 """Seconds since the epoch: files of the package that change later are not what this process runs."""
 
-_MODULES = ("conventions", "hardware", "inertial_parameters")
+_MODULES = ("conventions", "distributed", "hardware", "inertial_parameters")
 
 __all__ = [
     "ArgumentError",

@@ -169,26 +169,27 @@ class ObjectCache:
             self._make_room(folder, _name(key), size)
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self, lock: str = _LOCK, patience_s: float = _PATIENCE_S) -> Iterator[None]:
         """Around reading an entry and writing it anew: other processes and threads that do so wait, some seconds at
-        most; nobody waits where there is no folder, or the system has no locks."""
-        descriptor = self._lock() if fcntl is not None else None
+        most; nobody waits where there is no folder, or the system has no locks. `lock`: the file that the lock is on;
+        those on others do not wait for one another."""
+        descriptor = self._lock(lock) if fcntl is not None else None
         try:
             if descriptor is not None:
-                _wait_for(descriptor)
+                _wait_for(descriptor, patience_s)
             yield
         finally:
             if descriptor is not None:
                 os.close(descriptor)
 
-    def _lock(self) -> int | None:
-        """A descriptor of the file that locks are on, or None where something else is in its place."""
+    def _lock(self, name: str) -> int | None:
+        """A descriptor of the file that a lock is on, or None where something else is in its place."""
         folder = self._open(make_it=True)
         if folder is None:
             return None
         try:
             with folder:
-                descriptor = folder.open(_LOCK, _WRITE)
+                descriptor = folder.open(name, _WRITE)
         except OSError:
             return None
         if _is_own_file(os.fstat(descriptor)):
@@ -301,9 +302,9 @@ def _file(folder: Folder, name: str) -> BinaryIO:
     raise _BadEntryError
 
 
-def _wait_for(descriptor: int) -> None:
-    """Wait until a file is locked, some seconds at most; not at all where the disk has no locks."""
-    end = time.monotonic() + _PATIENCE_S
+def _wait_for(descriptor: int, patience_s: float) -> None:
+    """Wait until a file is locked, so long at most; not at all where the disk has no locks."""
+    end = time.monotonic() + patience_s
     while time.monotonic() < end:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -354,7 +354,7 @@ def _follow(run: Run, trajectory: _Trajectory, checkpoint: _Checkpoint | None, p
 
 
 @contextmanager
-def progress_bar(shown: bool, steps: int) -> Iterator[Callable[[int], None]]:
+def progress_bar(shown: bool, steps: int, what: str = "rollout") -> Iterator[Callable[[int], None]]:
     """A function that is told of steps made, and shows them."""
     if not shown:
         yield lambda n: None
@@ -369,7 +369,7 @@ def progress_bar(shown: bool, steps: int) -> Iterator[Callable[[int], None]]:
         yield lambda n: None
         return
     try:
-        task = bar.add_task("rollout", total=steps)
+        task = bar.add_task(what, total=steps)
         yield lambda n: bar.advance(task, n)
     finally:
         bar.stop()

@@ -48,7 +48,7 @@ def blocks(text: str) -> list[Block]:
     return found
 
 
-EXTRAS = {"jax", "torch"}
+EXTRAS = {"dask", "jax", "torch"}
 """What the tests' own dependencies do not bring."""
 
 

@@ -15,8 +15,8 @@ SCRIPTS = sorted(EXAMPLES.glob("[0-9]*.py"))
 
 # Packages that an example may do without, but then shows nothing.
 OPTIONAL = ("mujoco", "scipy", "pinocchio")
-# Those without which an example leaves out a part.
-PARTIAL = ("jax", "torch")
+# Those of extras, without which an example leaves out a part, or all.
+PARTIAL = ("jax", "torch", "distributed")
 
 # A script takes a few seconds; a machine that is busy or slow may take long.
 TIMEOUT = 120

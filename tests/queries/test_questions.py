@@ -176,7 +176,7 @@ def test_an_added_query_is_in_jax_with_derivatives(added):
         ({"inputs": ("q", "speed")}, "inputs: got .*'speed'"),
         ({"optional": ("q",)}, "optional: got"),
         ({"needs": ("inverted",)}, "needs: got .*wanted of 'inverse', 'mass'"),
-        ({"results": {"h": Result(("n",), "")}}, "results: got .*nv, n_links"),
+        ({"results": {"h": Result(("n",), "")}}, "results: got .*nv, n_rows, n_links"),
         ({"results": {}}, "results: got"),
         ({"joint_forces": {"h": "forse"}}, "joint_forces: got .*'forse'"),
         ({"joint_forces": {"b": "force"}}, "joint_forces: got .*'b'"),

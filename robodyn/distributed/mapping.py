@@ -1,0 +1,444 @@
+"""`map`: a query of many states, block by block, on the workers of a Dask cluster."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import fields, is_dataclass
+from hashlib import blake2b
+from importlib import import_module
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from robodyn import exact
+from robodyn._version import __version__
+from robodyn.arguments import Array, flag
+from robodyn.distributed.block import Job, pack, run_block
+from robodyn.distributed.inputs import Asked, Block, Draw, Inputs, read
+from robodyn.distributed.reductions import Reduction, reduction, require_function
+from robodyn.distributed.store import Results
+from robodyn.dynamics import Dynamics
+from robodyn.errors import ArgumentError, RobodynError, UnavailableError
+from robodyn.messages import brief, quoted
+from robodyn.motion.rollout import progress_bar
+
+_GATHERED_BYTES = 1 << 30
+"""Of results that are returned as arrays; more belongs into storage, or is reduced where it is."""
+_AHEAD, _FEWEST_AHEAD = 4, 16
+"""Blocks that wait for each one that is computed: a worker that joins finds some, and memory holds few."""
+_LOOKS_S = 1.0
+"""How long what is known of the cluster is taken for true."""
+
+
+def map(
+    dyn: Dynamics,
+    query: str,
+    *arrays_or_seeds: Any,
+    out: Any = None,
+    chunk: int = 1_000_000,
+    client: Any = None,
+    reduce: Any = None,
+    resume: bool = True,
+    draw: Draw | None = None,
+    progress: bool = False,
+    **others: Any,
+) -> Any:
+    """Ask a query of many states, in blocks, on the workers of a Dask cluster. Needs the extra `dask`.
+
+    A block whose worker dies is computed again by another one, from the same states: the result is complete, and has
+    the same bits on processors of the same kind. Each worker compiles the robot once or finds the code in the cache,
+    one process of a machine after the other. The threads of all blocks that a machine computes at the same time are no
+    more than its processors, as long as its workers' own threads are not.
+
+    Args:
+        dyn: what to ask; it travels by pickle.
+        query: the name of a query, such as "forward_dynamics".
+        arrays_or_seeds: the query's arrays in order, (n, ...) each, or one without an axis of states for all of them:
+            NumPy's, which are cut and sent; zarr's, from which workers read; Dask's. Or, in the place of all arrays,
+            seeds: a `range`, a list or array of integers, or one. There is a block of `chunk` states for each, drawn on
+            its worker by `draw`.
+        out: where results are written: a path that all workers see, a URL, or a store of zarr. A group with an array of
+            NaN for each result (n, ...) in chunks of a block, which workers fill, and one, "done", that says which
+            blocks are there. With `reduce` it keeps the value of each block. What it holds otherwise is refused.
+        chunk: states of a block.
+        client: a `distributed.Client`; None for the one that is current, or else for threads of this process, as many
+            as processors.
+        reduce: instead of results: a function of a block's results, whose values are returned in a list, in order of
+            blocks; a `Reduction`, such as `Statistics()`; or a dictionary of these by name.
+        resume: whether blocks that `out` has already are left out. They must be of the same robot, query, states,
+            chunk, choices and version; of arrays in storage and of Dask only names are compared. If not, what an
+            earlier map has written to `out` is removed.
+        draw: a function (rng, n) that gives arrays by name, (n, ...) each, at least those that the query needs;
+            `random_inputs` where it is None.
+        progress: whether to show a progress bar.
+        others: other arguments of the query by name, such as link="tool0"; arrays as above. Beside seeds, arrays
+            that are the same for all states take the place of drawn ones.
+
+    Returns:
+        With `reduce` what it makes of all blocks. Else as the query one array, or a tuple: with `out` arrays of zarr,
+        to be read piece by piece; without, NumPy arrays of at most 1 GiB together.
+
+    Raises:
+        ArgumentError: arguments that do not fit the query or one another, what cannot be pickled, `out` that holds
+            something else, a block that does not fit into a worker's memory; names it. Also, as every error of the
+            query, what a block raised: of the same kind, if it is one of robodyn's, and the message names the block.
+        OSError: `out` cannot be written to.
+        RobodynError: a block raised something else, which is its cause.
+        UnavailableError: no Dask or zarr, the scheduler is gone, a block whose workers died again and again, or storage
+            that is not shared. Blocks that are done stay in `out`, and another call goes on from there.
+    """
+    dask, distributed = _dask()
+    if not exact.is_a(dyn, Dynamics):
+        raise ArgumentError(f"dyn: got {exact.type_name(dyn)}; wanted a robodyn.Dynamics")
+    resume, progress = flag("resume", resume), flag("progress", progress)
+    require_function("draw", draw)
+    asked = read(dyn, query, arrays_or_seeds, chunk, draw, others)
+    reducing = reduction(reduce, tuple(asked.shapes))
+    sent = _sent(dyn)
+    _require_picklable(draw=draw, reduce=reduce, others=asked.choices)
+    inputs = asked.inputs
+    results = None
+    if out is not None:
+        results = Results(out, _manifest(dyn, asked, reduce), inputs.blocks, resume)
+    keeper = _keeper(dyn, asked, reducing, results)
+    done = np.zeros(inputs.blocks, bool) if results is None else results.done
+    with progress_bar(progress, inputs.states, "map") as advance:
+        for block in (inputs.block(int(number)) for number in np.flatnonzero(done)):
+            keeper.had(block)
+            advance(block.last - block.first)
+        if not done.all():
+            job = _job(sent, asked, reducing, None if reducing or results is None else results.output)
+            with _client(distributed, client) as used, used.as_current(), dask.config.set(_QUIET):
+                run = _Run(distributed, used, pack(job), inputs)
+                with closing(run.finished(np.flatnonzero(~done))) as finished:
+                    for block, value in finished:
+                        keeper.take(block, value)
+                        advance(block.last - block.first)
+    if results is not None and not results.refreshed().all():
+        raise UnavailableError("out: workers have written, and nothing is there; wanted storage that all of them share")
+    return keeper.result()
+
+
+_QUIET = {"distributed.admin.large-graph-warning-threshold": "1TB"}
+"""States are sent with their block on purpose: what is scattered would be lost with its worker."""
+
+
+def _dask() -> tuple[Any, Any]:
+    try:
+        return tuple(import_module(name) for name in ("dask", "distributed", "zarr"))[:2]  # type: ignore[return-value]
+    except ImportError as error:
+        raise UnavailableError(f"map: {error}: pip install 'robodyn[dask]'") from error
+
+
+@contextmanager
+def _client(distributed: Any, given: Any) -> Iterator[Any]:
+    """The client that was given, the current one, or one of threads of this process."""
+    if given is None:
+        try:
+            given = distributed.default_client()
+        except ValueError:
+            # No processes: they would run a user's script again that does not guard its main part.
+            here = {"processes": False, "n_workers": 1, "memory_limit": 0, "dashboard_address": "127.0.0.1:0"}
+            with distributed.Client(**here, set_as_default=False) as own:
+                yield own
+            return
+    if not isinstance(given, distributed.Client) or given.asynchronous:
+        raise ArgumentError(f"client: got {brief(given)}; wanted a distributed.Client that is not asynchronous")
+    if given.status != "running":
+        raise UnavailableError(f"client: it is {given.status}, and not connected to a scheduler")
+    yield given
+
+
+def _job(dyn: Dynamics, asked: Asked, reducing: Reduction | None, output: Any) -> Job:
+    inputs, name = asked.inputs, asked.question.name
+    return Job(
+        __version__, dyn, name, inputs.fixed, inputs.stored, inputs.draw, asked.choices, asked.shapes, reducing, output
+    )
+
+
+class _Run:
+    """Blocks on their way: some are with the scheduler, the others wait here."""
+
+    def __init__(self, distributed: Any, client: Any, payload: bytes, inputs: Inputs) -> None:
+        self._distributed, self._client, self._payload, self._inputs = distributed, client, payload, inputs
+        self._name = f"robodyn-{uuid.uuid4().hex}"
+        self._flying: dict[Any, Block] = {}
+        self._slots: dict[str, int] = {}
+        self._looked = -np.inf
+
+    def finished(self, numbers: Array) -> Generator[tuple[Block, Any]]:
+        """Blocks of these numbers and what became of them, as they come.
+
+        Raises:
+            RobodynError: one failed, or the scheduler is gone.
+        """
+        try:
+            with _scheduler_there():
+                arriving = self._distributed.as_completed()
+                sent = 0
+                while self._flying or sent < len(numbers):
+                    while len(self._flying) < self._most() and sent < len(numbers):
+                        arriving.add(self._send(self._inputs.block(int(numbers[sent]))))
+                        sent += 1
+                    future = next(arriving)
+                    block = self._flying.pop(future)
+                    try:
+                        error = future.exception() if future.status == "error" else None
+                        if error is not None:
+                            raise _named(self._distributed, block, error) from error
+                        value = future.result()
+                    finally:
+                        future.release()
+                    yield block, value
+        finally:
+            if self._flying:
+                with suppress(Exception):  # of a scheduler that is gone
+                    self._client.cancel(list(self._flying), force=True)
+
+    def _send(self, block: Block) -> Any:
+        pieces = self._inputs.pieces(block, self._client.compute)
+        self._look()
+        future = self._client.submit(
+            run_block, self._payload, block, pieces, self._slots, key=(self._name, block.number), pure=False
+        )
+        self._flying[future] = block
+        return future
+
+    def _most(self) -> int:
+        self._look()
+        return max(_FEWEST_AHEAD, _AHEAD * sum(self._slots.values()))
+
+    def _look(self) -> None:
+        """Ask which workers there are, now and then."""
+        from distributed.comm import get_address_host
+
+        if time.monotonic() - self._looked < _LOOKS_S:
+            return
+        slots: dict[str, int] = {}
+        for address, threads in self._client.nthreads().items():
+            host = get_address_host(address)
+            slots[host] = slots.get(host, 0) + threads
+        self._slots, self._looked = slots, time.monotonic()
+
+
+@contextmanager
+def _scheduler_there() -> Iterator[None]:
+    """Around what talks to the scheduler.
+
+    Raises:
+        UnavailableError: it is gone.
+    """
+    from distributed import CancelledError
+
+    try:
+        yield
+    except (OSError, TimeoutError, CancelledError) as error:
+        raise UnavailableError(
+            f"client: the scheduler is gone, or has cancelled blocks ({brief(error)}); blocks that are done stay in "
+            "out=, and another call goes on from there"
+        ) from error
+
+
+def _named(distributed: Any, block: Block, error: BaseException) -> RobodynError:
+    """The error of a block, with its name."""
+    if isinstance(error, distributed.KilledWorker):
+        times = error.allowed_failures + 1
+        return UnavailableError(
+            f"{block}: {times} workers died with it; too little memory for chunk=, or machines that are taken away "
+            "often (distributed.scheduler.allowed-failures)"
+        )
+    if isinstance(error, RobodynError):
+        return type(error)(f"{block}: {error}")
+    return RobodynError(f"{block}: {type(error).__name__}: {quoted(str(error), 300)}")
+
+
+# What is kept of blocks.
+
+
+class _Keeper:
+    """Of results in storage nothing is kept here."""
+
+    def __init__(self, results: Results | None, names: tuple[str, ...]) -> None:
+        self._results, self._names = results, names
+
+    def had(self, block: Block) -> None:
+        """Of a block that is in storage."""
+
+    def take(self, block: Block, value: Any) -> None:
+        """Of a block that has come."""
+
+    def result(self) -> Any:
+        """What `map` returns."""
+        assert self._results is not None
+        return _one_or_all(self._results.arrays(self._names))
+
+
+class _Gathered(_Keeper):
+    """Results in arrays."""
+
+    def __init__(self, arrays: tuple[Array, ...]) -> None:
+        super().__init__(None, ())
+        self._arrays = arrays
+
+    def take(self, block: Block, value: Any) -> None:
+        for array, piece in zip(self._arrays, value, strict=True):
+            array[block.first : block.last] = piece
+
+    def result(self) -> Any:
+        return _one_or_all(self._arrays)
+
+
+class _Reduced(_Keeper):
+    """Values of blocks, put together in their order whatever the order in which they come."""
+
+    def __init__(self, reducing: Reduction, results: Results | None, blocks: int) -> None:
+        super().__init__(results, ())
+        self._reducing, self._blocks = reducing, blocks
+        self._waiting: dict[int, Any] = {}
+        self._value: Any = None
+        self._next = 0
+
+    def had(self, block: Block) -> None:
+        assert self._results is not None
+        self._put(block.number, self._results.value(block.number))
+
+    def take(self, block: Block, value: Any) -> None:
+        if self._results is not None:
+            with _naming(block):
+                value = self._results.put_value(block.number, self._blocks, value)
+        self._put(block.number, value)
+
+    def _put(self, number: int, value: Any) -> None:
+        self._waiting[number] = value
+        while self._next in self._waiting:
+            value = self._waiting.pop(self._next)
+            self._value = value if self._next == 0 else self._reducing.combine(self._value, value)
+            self._next += 1
+
+    def result(self) -> Any:
+        return self._reducing.finish(self._value)
+
+
+@contextmanager
+def _naming(block: Block) -> Iterator[None]:
+    try:
+        yield
+    except RobodynError as error:
+        raise type(error)(f"{block}: {error}") from error
+
+
+def _keeper(dyn: Dynamics, asked: Asked, reducing: Reduction | None, results: Results | None) -> _Keeper:
+    """What is to be kept.
+
+    Raises:
+        ArgumentError: results that are too large to be gathered.
+    """
+    inputs = asked.inputs
+    if reducing is not None:
+        return _Reduced(reducing, results, inputs.blocks)
+    shapes = {name: (inputs.states, *shape) for name, shape in asked.shapes.items()}
+    if results is not None:
+        for name, shape in shapes.items():
+            results.array(name, shape, dyn.dtype, inputs.chunk)
+        return _Keeper(results, tuple(shapes))
+    size = dyn.dtype.itemsize * sum(int(np.prod(shape, dtype=object)) for shape in shapes.values())
+    if size > _GATHERED_BYTES:
+        allowed = f"a place for them, reduce=, or at most {_GATHERED_BYTES} bytes"
+        raise ArgumentError(f"out: got None for results of {size} bytes; wanted {allowed}")
+    return _Gathered(tuple(np.empty(shape, dyn.dtype) for shape in shapes.values()))
+
+
+def _one_or_all(arrays: tuple[Any, ...]) -> Any:
+    return arrays[0] if len(arrays) == 1 else arrays
+
+
+# What is sent, and what it is known by.
+
+
+def _sent(dyn: Dynamics) -> Dynamics:
+    """What travels: the same, which compiles nothing before it is asked.
+
+    Raises:
+        ArgumentError: it cannot be pickled, or is another one afterwards; names the robot.
+    """
+    import cloudpickle
+
+    robot = f"dyn: the robot {quoted(dyn.model.name)}"
+    try:
+        sent = dyn.variant(compile="lazy")
+        back = cloudpickle.loads(cloudpickle.dumps(sent))
+    except Exception as error:  # of whatever a user's class does
+        raise ArgumentError(f"{robot} cannot be pickled, and so not sent to workers: {brief(error)}") from error
+    if type(back) is not type(dyn) or back.model != dyn.model or type(back.engine) is not type(dyn.engine):
+        raise ArgumentError(f"{robot} is another one after it was pickled: {brief(back)}; wanted {brief(dyn)}")
+    return sent
+
+
+def _require_picklable(**values: Any) -> None:
+    """Raise for what cannot be sent to workers.
+
+    Raises:
+        ArgumentError: it cannot be pickled; names it.
+    """
+    import cloudpickle
+
+    for name, value in values.items():
+        try:
+            cloudpickle.dumps(value)
+        except Exception as error:  # of whatever a user's object does
+            reason = f"cannot be pickled, and so not sent to workers: {brief(error)}"
+            raise ArgumentError(f"{name}: {brief(value)} {reason}") from error
+
+
+def _manifest(dyn: Dynamics, asked: Asked, reduce: Any) -> dict[str, Any]:
+    """What a map computes, in words that are the same in every process."""
+    inputs = asked.inputs
+    options = {name: value for name, value in dyn._arguments.items() if name not in ("threads", "compile")}
+    return {
+        "version": __version__,
+        "query": asked.question.name,
+        "robot": f"{quoted(dyn.model.name)} {dyn.model.digest}",
+        "dynamics": f"{dyn.engine.name} {_known_by(options)}",
+        "states": inputs.states,
+        "chunk": inputs.chunk,
+        "inputs": inputs.digest(),
+        "draw": _known_by(inputs.draw),
+        "arguments": _known_by(dict(sorted(asked.choices.items()))),
+        "reduce": _known_by(reduce),
+    }
+
+
+_DEEPEST = 8
+"""Functions in functions, and their values, that are looked into; some hold themselves."""
+
+
+def _known_by(value: Any, depth: int = 0) -> str:
+    """Words by which a value is known again in another process: of functions their name and code, of arrays a hash."""
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+        return repr(value)
+    if depth < _DEEPEST:
+        deeper = depth + 1
+        if isinstance(value, np.ndarray):
+            return f"{value.dtype} {value.shape} {_hash(np.ascontiguousarray(value))}"
+        if isinstance(value, dict):
+            return "{" + ", ".join(f"{name!r}: {_known_by(each, deeper)}" for name, each in value.items()) + "}"
+        if isinstance(value, tuple | list):
+            return "(" + ", ".join(_known_by(each, deeper) for each in value) + ")"
+        if is_dataclass(value) and not isinstance(value, type):
+            held = {each.name: getattr(value, each.name) for each in fields(value)}
+            return f"{type(value).__qualname__}{_known_by(held, deeper)}"
+        if isinstance(value, CodeType):
+            return _hash(value.co_code + _known_by((value.co_names, value.co_consts), deeper).encode())
+        if hasattr(value, "__code__"):
+            cells = [cell.cell_contents for cell in value.__closure__ or ()]
+            return f"{value.__qualname__} {_known_by((value.__code__, value.__defaults__, cells), deeper)}"
+    kind = value if isinstance(value, type) else type(value)
+    return str(getattr(value, "__qualname__", kind.__qualname__))
+
+
+def _hash(data: Any) -> str:
+    return blake2b(data, digest_size=8).hexdigest()
