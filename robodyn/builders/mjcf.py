@@ -25,7 +25,7 @@ from robodyn.model import Model
 
 EQUALITY = ("report", "mimic")
 """What becomes of equalities between joints."""
-_TYPES = ("floating", "spherical", "prismatic", "revolute")
+TYPES = ("floating", "spherical", "prismatic", "revolute")
 """Ours of mjJNT_FREE, mjJNT_BALL, mjJNT_SLIDE and mjJNT_HINGE."""
 _JOINT_EQUALITY = 2
 _EQUALITIES = ("connect", "weld", "joint", "tendon", "flex", "distance")
@@ -57,7 +57,7 @@ def load_mjcf(source: Any, equality: str = "report", strict: bool = True) -> Mod
         UnavailableError: MuJoCo is not installed.
     """
     equality, strict = one_of("equality", equality, EQUALITY), flag("strict", strict)
-    mujoco = _mujoco()
+    mujoco = mujoco_module("load_mjcf")
     compiled = _compiled(mujoco, source)
     with foreign("the mjModel"):
         reader = _Reader(mujoco, compiled, equality == "mimic")
@@ -66,12 +66,22 @@ def load_mjcf(source: Any, equality: str = "report", strict: bool = True) -> Mod
     return reader.with_coefficients(assemble(checked, mimics, "fixed", reader.gravity))
 
 
-def _mujoco() -> Any:
+def joint_names(mj_model: Any) -> list[str]:
+    """The names that `load_mjcf` gives to MuJoCo's joints, in MuJoCo's order."""
+    return _Reader(mujoco_module("load_mjcf"), mj_model, False).joint_names()
+
+
+def mujoco_module(asked: str) -> Any:
+    """The module, for what is asked for.
+
+    Raises:
+        UnavailableError: it is not installed.
+    """
     try:
         import mujoco
     except ImportError as error:
         raise UnavailableError(
-            f"load_mjcf: MuJoCo cannot be imported here ({error}): pip install 'robodyn[mujoco]'"
+            f"{asked}: MuJoCo cannot be imported here ({error}): pip install 'robodyn[mujoco]'"
         ) from error
     return mujoco
 
@@ -118,6 +128,10 @@ class _Reader:
         self._taken.add(name)
         return name
 
+    def joint_names(self) -> list[str]:
+        """Of MuJoCo's joints."""
+        return self._joints[: int(self._m.njnt)]
+
     def description(self) -> RobotDescription:
         """Bodies as links, joints as joints."""
         m, links, joints = self._m, [Link(self._bodies[0])], []
@@ -155,7 +169,7 @@ class _Reader:
             return [Joint(self._between(f"{child}_fixed"), "fixed", parent, child, placed)]
         made, at = [], np.zeros(3)
         for k, j in enumerate(own):
-            kind = _TYPES[int(m.jnt_type[j])]
+            kind = TYPES[int(m.jnt_type[j])]
             anchor = np.zeros(3) if kind == "floating" else np.array(m.jnt_pos[j])
             last = k == len(own) - 1 and not anchor.any()
             after = child if last else self._link_between(f"{child}/{k}")
