@@ -14,7 +14,7 @@ from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief
 from robodyn.model import Model
-from robodyn.simulators.gymnasium import RobodynEnv, RobodynVectorEnv, gymnasium
+from robodyn.simulators.gymnasium import Box, RobodynEnv, RobodynVectorEnv
 
 # Barto, Sutton and Anderson, "Neuronlike adaptive elements that can solve difficult learning control problems", IEEE
 # Trans. SMC 13 (1983): cart 1 kg, pole 0.1 kg and 1 m long, force 10 N, track 2.4 m to each side, 12 degrees, 0.02 s.
@@ -22,8 +22,8 @@ _CARTPOLE = """
 <robot name="cartpole">
   <link name="track"/>
   <joint name="slide" type="prismatic">
-    <parent link="track"/><child link="cart"/><axis xyz="1 0 0"/><limit lower="-2.4" upper="2.4" effort="10" velocity="10"/>
-    <dynamics friction="0.0005"/>
+    <parent link="track"/><child link="cart"/><axis xyz="1 0 0"/>
+    <limit lower="-2.4" upper="2.4" effort="10" velocity="10"/><dynamics friction="0.0005"/>
   </joint>
   <link name="cart"><inertial><mass value="1"/><inertia ixx="0.002" ixy="0" ixz="0" iyy="0.004" iyz="0" izz="0.004"/>
     </inertial></link>
@@ -68,7 +68,7 @@ def _balance() -> dict[str, Any]:
         "reward": lambda q, qd, action: np.ones(len(q)),
         "terminated": terminated,
         "reset": reset,
-        "observation_space": gymnasium.spaces.Box(-high, high, dtype=np.float64),
+        "observation_space": Box(-high, high, dtype=np.float64),
         "dt": 0.02,
         "actuation": "normalized",
     }

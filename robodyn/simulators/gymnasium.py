@@ -33,7 +33,7 @@ except ImportError as error:
 
 __all__ = ["RobodynEnv", "RobodynVectorEnv"]
 
-AutoresetMode = gymnasium.vector.AutoresetMode
+AutoresetMode, Box = gymnasium.vector.AutoresetMode, gymnasium.spaces.Box
 _MOST_ENVS = 1 << 31
 
 
@@ -46,8 +46,8 @@ class RobodynEnv(gymnasium.Env):
             were clipped. All functions are asked about batches, here of one state.
         terminated: (q, qd) to bools (n,), which episodes end by themselves; None: none do.
         reset: (rng, n) to (q, qd) at the start of n episodes, rng the environment's `numpy.random.Generator`. It may
-            return (q, qd, goal), a goal (n, k) for each episode: then `reward`, `terminated` and `observation` get it as
-            one argument more, the last, and it is part of what is observed. None: around the neutral configuration,
+            return (q, qd, goal), a goal (n, k) for each episode: then `reward`, `terminated` and `observation` get it
+            as one argument more, the last, and it is part of what is observed. None: around the neutral configuration,
             uniform within 0.1 in positions and velocities.
         observation: (q, qd) to what an agent sees (n, k); None for q and qd side by side.
         observation_space: a Box (k,) of it; None for one without bounds, of the dtype of `dyn`.
@@ -64,8 +64,8 @@ class RobodynEnv(gymnasium.Env):
         limits: of the model's limits those that steps keep to, as in `Dynamics.rollout`; None: "effort" for "position".
         max_episode_steps: after which an episode is truncated; None: never.
 
-    A state that diverges, beyond 1e8 in SI units or NaN, ends its episode quietly: it is terminated, the state before is
-    what is observed and judged, and `info["diverged"]` is True. The action space is a Box of float64 if `dyn` computes in it, else float32.
+    A state that diverges, beyond 1e8 in SI units or NaN, ends its episode quietly: it is terminated, the state before
+    is what is observed and judged, and `info["diverged"]` is True. Spaces have the dtype of `dyn`.
 
     Raises:
         ArgumentError: (also every call) an argument, or what a function returns, of the wrong shape, type or value.
@@ -112,7 +112,7 @@ class RobodynEnv(gymnasium.Env):
         if self._states is None:
             raise gymnasium.error.ResetNeeded("reset has not been called")
         taken = self.task.action(action, 1)
-        q, qd, lost = self.task.advance(*self._states[:2], taken)
+        q, qd, lost = self.task.advance(self._states[0], self._states[1], taken)
         self._states = _fixed((q, qd, *self._states[2:]))
         reward, ends = self.task.judged(self._states, taken)
         self._steps += 1
@@ -127,10 +127,10 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
     Args:
         dyn: the robot.
         num_envs: how many.
-        autoreset_mode: Gymnasium's, or its value. "NextStep": the step after an episode's end ignores the action, begins
-            the next episode and returns its first observation, with reward 0. "SameStep": the step that ends an episode
-            begins the next one; `info["final_obs"]` and `info["final_info"]` have what was. "Disabled": episodes begin
-            by `reset(options={"reset_mask": mask})` alone, mask a bool array (num_envs,).
+        autoreset_mode: Gymnasium's, or its value. "NextStep": the step after an episode's end ignores the action,
+            begins the next episode and returns its first observation, with reward 0. "SameStep": the step that ends an
+            episode begins the next one; `info["final_obs"]` and `info["final_info"]` have what was. "Disabled":
+            episodes begin by `reset(options={"reset_mask": mask})` alone, mask a bool array (num_envs,).
 
     The other arguments are those of `RobodynEnv`. There is one generator, `np_random`, for all environments: a seed
     gives the same episodes for the same number of environments. Functions get arrays that they cannot write to.
@@ -189,7 +189,9 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
             self._states = _fixed(self.task.start(self.np_random, self.num_envs))
             self._steps[:], self._ended[:] = 0, False
         elif self._states is None:
-            raise ArgumentError("options['reset_mask']: leaves out environments that have not begun; wanted all at first")
+            raise ArgumentError(
+                "options['reset_mask']: leaves out environments that have not begun; wanted all at first"
+            )
         else:
             self._states = self._begun_anew(self._states, mask)
             self._ended[mask] = False
@@ -212,7 +214,7 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
         if anew:  # their actions are ignored, whatever they are
             actions = np.where(ended[:, None], 0.0, np.asarray(actions))
         taken = self.task.action(actions, self.num_envs)
-        q, qd, lost = self.task.advance(*self._states[:2], taken)
+        q, qd, lost = self.task.advance(self._states[0], self._states[1], taken)
         states: States = (q, qd, *self._states[2:])
         self._steps += 1
         if anew:
@@ -232,7 +234,8 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
         self, states: States, rewards: Array, terminations: Array, truncations: Array, lost: Array
     ) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         """What a step returns; where a mode says so, episodes that ended begin again."""
-        seen, ended, infos = _seen(self.task, states), terminations | truncations, {}
+        seen, ended = _seen(self.task, states), terminations | truncations
+        infos: dict[str, Any] = {}
         if self.autoreset_mode is AutoresetMode.SAME_STEP and ended.any():
             for i in np.flatnonzero(ended).tolist():
                 final = {"final_obs": seen[i].copy(), "final_info": {"diverged": True} if lost[i] else {}}
@@ -259,12 +262,12 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
 def _spaces(task: Task, observation_space: Any) -> tuple[Any, Any]:
     """The spaces of one environment's observations and actions."""
     dtype = task.dyn.dtype.type
-    acts = gymnasium.spaces.Box(task.low.astype(dtype), task.high.astype(dtype), dtype=dtype)
+    acts = Box(task.low.astype(dtype), task.high.astype(dtype), dtype=dtype)
     # One state tells how wide an observation is; nobody's random numbers are touched.
     width = task.observe(_fixed(task.start(np.random.default_rng(0), 1))).shape[1]
     if observation_space is None:
-        return gymnasium.spaces.Box(-np.inf, np.inf, (width,), dtype), acts
-    if not exact.is_a(observation_space, gymnasium.spaces.Box) or observation_space.shape != (width,):
+        return Box(-np.inf, np.inf, (width,), dtype), acts
+    if not exact.is_a(observation_space, Box) or observation_space.shape != (width,):
         raise ArgumentError(f"observation_space: got {brief(observation_space)}; wanted a Box of shape ({width},)")
     return observation_space, acts
 

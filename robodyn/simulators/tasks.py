@@ -16,6 +16,7 @@ from robodyn.errors import ArgumentError, NumericalError
 from robodyn.joints import KINDS
 from robodyn.messages import brief, quoted
 from robodyn.model import Model
+from robodyn.motion.run import limits_kept
 
 ACTUATIONS = ("torque", "normalized", "position")
 """What an action is: forces, forces in parts of their limits, or positions that drives go to."""
@@ -68,7 +69,8 @@ class Task:
         self.dt = seconds
         self.actuation = one_of("actuation", actuation, ACTUATIONS)
         # Forces are clipped as actions; what drives to positions may ask for more than there is.
-        self.limits = (("effort",) if self.actuation == "position" else ()) if limits is None else limits
+        own = ("effort",) if self.actuation == "position" else ()
+        self.limits = limits_kept(own if limits is None else limits, "semi_implicit_euler")
         most = max_episode_steps
         self.max_episode_steps = None if most is None else count("max_episode_steps", most, 1, 1 << 62)
         self.joints, self._v = self._driven(joints)
@@ -106,7 +108,9 @@ class Task:
             if wrong:
                 raise ArgumentError(f"joints: {model.name!r} has no joint {listed(wrong)} that follows no other")
         if not names:
-            raise ArgumentError("joints: there are none to drive; wanted at least one joint that has an effort limit > 0")
+            raise ArgumentError(
+                "joints: there are none to drive; wanted at least one joint that has an effort limit > 0"
+            )
         at = [np.arange(kinds[name][1], kinds[name][1] + kinds[name][2]) for name in names]
         return names, np.concatenate(at)
 
@@ -127,7 +131,9 @@ class Task:
         if effort is None:
             return np.array(self.model.effort_limit[self._v])
         if self.actuation == "position":
-            raise ArgumentError(f"effort: got {brief(effort)}; wanted None: drives to positions keep to the model's limits")
+            raise ArgumentError(
+                f"effort: got {brief(effort)}; wanted None: drives to positions keep to the model's limits"
+            )
         numbers = self._numbers("effort", effort)
         if not (numbers > 0.0).all():
             raise ArgumentError(f"effort: got {brief(effort)}; wanted positive numbers")
@@ -159,7 +165,9 @@ class Task:
         if self.actuation == "normalized":
             if not np.isfinite(self.effort).all():
                 names = [quoted(self.model.velocity_names[v]) for v in self._v[~np.isfinite(self.effort)].tolist()]
-                raise ArgumentError(f"effort: {listed(names)} have no limit, and actuation is 'normalized'; give effort=")
+                raise ArgumentError(
+                    f"effort: {listed(names)} have no limit, and actuation is 'normalized'; give effort="
+                )
             return -np.ones(self._v.size), np.ones(self._v.size)
         return -self.effort, self.effort
 
