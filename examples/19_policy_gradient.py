@@ -18,7 +18,7 @@ except ImportError:
     print("Gymnasium is not installed (pip install 'robodyn[gymnasium]'): nothing to learn in")
     raise SystemExit(0) from None
 
-SEED, ENVS, HORIZON, UPDATES, EPISODE = 0, 512, 32, 80, 100
+SEED, ENVS, HORIZON, UPDATES, EPISODE = 0, 512, 32, 120, 100
 EPOCHS, MINIBATCHES = 8, 8
 DISCOUNT, TRACE, CLIP = 0.95, 0.95, 0.2
 RATE, VALUE = 1.5e-3, 0.5
@@ -129,9 +129,9 @@ def main() -> None:
     seen, _ = envs.reset(seed=SEED)
     # Episodes that begin at different times: a batch has all parts of them.
     rng = np.random.default_rng(SEED)
-    for k in range(EPISODE):
+    for _ in range(EPISODE):
         envs.step(np.zeros((ENVS, envs.single_action_space.shape[0])))
-        mask = rng.random(ENVS) < 1.0 / (EPISODE - k)
+        mask = rng.random(ENVS) < 2.0 / EPISODE
         if mask.any():
             seen, _ = envs.reset(options={"reset_mask": mask})
     agent = Agent(seen.shape[1], envs.single_action_space.shape[0])
@@ -144,7 +144,7 @@ def main() -> None:
             group["lr"] = RATE * (1.0 - k / UPDATES)
         seen, batch = collected(envs, agent, seen)
         improve(agent, optimiser, batch)
-        if k % 10 == 9:
+        if k % 20 == 19:
             steps, took = (k + 1) * ENVS * HORIZON, perf_counter() - start
             print(
                 f"  {steps:9,} steps, {took:5.1f} s: mean reward {batch['reward'].mean() / (1.0 - DISCOUNT):.3f}",

@@ -200,8 +200,7 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
     def step(self, actions: Any) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         """Act once in every environment: observations, rewards, terminations, truncations, infos.
 
-        Raises:
-            ResetNeeded: (Gymnasium's) before the first reset, or where a mode "Disabled" has episodes that ended.
+        Before the first reset, and where a mode "Disabled" has episodes that ended, it raises Gymnasium's `ResetNeeded`.
         """
         if self._states is None:
             raise gymnasium.error.ResetNeeded("reset has not been called")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -76,7 +76,7 @@ def from_joint_state(
             "message: " + "; ".join(f"{text}: {listed(each)}" for each, text in told if each)
             + "; wanted each joint of one degree of freedom, or strict=False"
         )  # fmt: skip
-    found = []
+    found: list[Any] = []
     given = zip((model.neutral() if q is None else q, qd, tau), ("q", "qd", "tau"), _FIELDS, (0, 1, 1), strict=True)
     for rest, name, field, which in given:
         n = model.nv if which else model.nq
@@ -189,7 +189,7 @@ def to_odometry(model: Model, q: Any, qd: Any, message: Any, *, t: float = 0.0, 
     return _made(message, given, t, frame_id)
 
 
-def from_robot_description(message: Any, base: str = "fixed") -> Model:
+def from_robot_description(message: Any, base: Literal["fixed", "floating"] = "fixed") -> Model:
     """The robot of a topic or parameter `robot_description`: a `std_msgs/msg/String` with URDF, or its text.
 
     Raises:
@@ -388,16 +388,19 @@ def _made(kind: Any, given: dict[str, Any], t: Any, frame_id: str) -> Any:
 
 def _filled(kind: Any, given: dict[str, Any]) -> Any:
     """rosbags has dataclasses, whose parts are named by their types; rclpy makes messages with parts to fill."""
-    if is_dataclass(kind):
-        types = _typestore().types
-        parts = {each.name: str(each.type) for each in fields(kind)}
-        return kind(**{
-            name: _filled(types[parts[name].replace("__", "/")], value) if isinstance(value, dict) else value
+    if not is_dataclass(kind):
+        made = kind()
+        _fill(made, given)
+        return made
+    types = _typestore().types
+    parts = {each.name: str(each.type).replace("__", "/") for each in fields(kind)}
+    make: Any = kind
+    return make(
+        **{
+            name: _filled(types[parts[name]], value) if isinstance(value, dict) else value
             for name, value in given.items()
-        })  # fmt: skip
-    made = kind()
-    _fill(made, given)
-    return made
+        }
+    )
 
 
 def _fill(made: Any, given: dict[str, Any]) -> None:
