@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from robodyn import exact
 from robodyn.arguments import Array, real_array, require_finite
 from robodyn.conventions.converter import Converter, converter
 from robodyn.dynamics import Dynamics
@@ -42,9 +43,9 @@ def system(dyn: Dynamics | Model, joint_names: Sequence[str] | None = None) -> A
         ArgumentError: no robot, or one whose floating joints do not stand in the world.
         UnavailableError: Drake is not installed.
     """
-    if isinstance(dyn, Model):
+    if exact.is_a(dyn, Model):
         dyn = Dynamics(dyn, joint_forces="damping", check=False)
-    if not isinstance(dyn, Dynamics):
+    if not exact.is_a(dyn, Dynamics):
         raise ArgumentError(f"dyn: got {brief(dyn)}; wanted a robodyn.Dynamics or Model")
     try:
         from pydrake.systems import framework

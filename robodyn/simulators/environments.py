@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from robodyn import exact
 from robodyn.arguments import Array
 from robodyn.builders.assemble import build_model
 from robodyn.builders.load import load_urdf
@@ -98,7 +99,7 @@ def arms_reach(
 def _reach(model: Model | None, link: str | None) -> dict[str, Any]:
     if model is None:
         model = _arm()
-    if not isinstance(model, Model):
+    if not exact.is_a(model, Model):
         raise ArgumentError(f"model: got {brief(model)}; wanted a robodyn.Model, or None")
     arm, tip = model, model.link_index(len(model.link_names) - 1 if link is None else link)
     # Many small robots: a thread has work for a millisecond at most, and learning wants the others.

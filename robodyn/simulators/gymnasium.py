@@ -162,7 +162,7 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
         self.num_envs = count("num_envs", num_envs, 1, _MOST_ENVS)
         try:
             self.autoreset_mode = AutoresetMode(autoreset_mode)
-        except ValueError:
+        except Exception:  # a foreign object may raise anything when it is compared
             allowed = ", ".join(repr(mode.value) for mode in AutoresetMode)
             raise ArgumentError(f"autoreset_mode: got {brief(autoreset_mode)}; allowed: {allowed}") from None
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
@@ -200,7 +200,7 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
     def step(self, actions: Any) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         """Act once in every environment: observations, rewards, terminations, truncations, infos.
 
-        Before the first reset, and where a mode "Disabled" has episodes that ended, it raises Gymnasium's `ResetNeeded`.
+        Gymnasium's `ResetNeeded` is raised before the first reset, and where episodes ended in the mode "Disabled".
         """
         if self._states is None:
             raise gymnasium.error.ResetNeeded("reset has not been called")
@@ -210,9 +210,7 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
                 f"{int(ended.sum())} episodes have ended, the first in environment {int(np.argmax(ended))}: call "
                 "reset(options={'reset_mask': mask})"
             )
-        if anew:  # their actions are ignored, whatever they are
-            actions = np.where(ended[:, None], 0.0, np.asarray(actions))
-        taken = self.task.action(actions, self.num_envs)
+        taken = self.task.action(actions, self.num_envs, ended)
         q, qd, lost = self.task.advance(self._states[0], self._states[1], taken)
         states: States = (q, qd, *self._states[2:])
         self._steps += 1
@@ -285,7 +283,7 @@ def _fixed(states: States) -> States:
 
 
 def _mask(options: Any, n: int) -> Array | None:
-    mask = options.get("reset_mask") if exact.is_a(options, dict) else None
+    mask = dict.get(options, "reset_mask") if exact.is_a(options, dict) else None
     if mask is None:
         return None
     if not exact.is_a(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (n,) or not mask.any():

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from robodyn import exact
 from robodyn.arguments import Array, flag, real_array, require_finite
 from robodyn.builders.findings import listed
 from robodyn.builders.foreign import foreign
@@ -47,9 +48,9 @@ class Bridge:
 
     def __init__(self, mj_model: Any, model: Model | None = None) -> None:
         self._mujoco = mujoco_module("robodyn.simulators.mujoco.Bridge")
-        if not isinstance(mj_model, self._mujoco.MjModel):
+        if not exact.is_a(mj_model, self._mujoco.MjModel):
             raise ArgumentError(f"mj_model: got {brief(mj_model)}; wanted a mujoco.MjModel")
-        if model is not None and not isinstance(model, Model):
+        if model is not None and not exact.is_a(model, Model):
             raise ArgumentError(f"model: got {brief(model)}; wanted a robodyn.Model, or None")
         self.mj_model = mj_model
         self.model = load_mjcf(mj_model) if model is None else model
@@ -172,7 +173,7 @@ class Bridge:
 
     def _of(self, data: Any) -> Any:
         """Data that belong to the mjModel."""
-        if not isinstance(data, self._mujoco.MjData):
+        if not exact.is_a(data, self._mujoco.MjData):
             raise ArgumentError(f"data: got {brief(data)}; wanted a mujoco.MjData")
         own = self.mj_model
         if (data.qpos.size, data.qvel.size, len(data.xipos)) != (own.nq, own.nv, own.nbody):

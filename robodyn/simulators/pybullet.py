@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from robodyn import exact
 from robodyn.arguments import Array, count, real_array, require_finite
 from robodyn.builders.findings import listed
 from robodyn.conventions.converter import converter
@@ -52,7 +53,7 @@ class Bridge:
 
     def __init__(self, body_id: int, client: int, model: Model) -> None:
         self._bullet = _bullet()
-        if not isinstance(model, Model):
+        if not exact.is_a(model, Model):
             raise ArgumentError(f"model: got {brief(model)}; wanted a robodyn.Model")
         self.body_id, self.client = count("body_id", body_id, 0, _MOST), count("client", client, 0, _MOST)
         if not self._bullet.isConnected(physicsClientId=self.client):

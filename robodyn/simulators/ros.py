@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from robodyn import exact
 from robodyn.arguments import Array, finite_number, flag, real_array, require_finite
 from robodyn.builders.findings import listed
 from robodyn.builders.load import load_urdf
@@ -196,8 +197,11 @@ def from_robot_description(message: Any, base: Literal["fixed", "floating"] = "f
         LoadError: (`robodyn.load_urdf`) it is no usable robot.
         ArgumentError: neither a text nor a message with one, or `base` is none.
     """
-    text = getattr(message, "data", message)
-    if not isinstance(text, str) or "<" not in text:
+    try:
+        text = exact.text_or_none(getattr(message, "data", message))
+    except Exception:  # a foreign object may raise anything
+        text = None
+    if text is None or "<" not in text:
         raise ArgumentError(f"message: got {brief(message)}; wanted a std_msgs/msg/String with URDF, or its text")
     return load_urdf(text, base=base)
 
@@ -237,7 +241,11 @@ def write_bag(
         require_finite(name, rows[name], 1)
     stamps = [round(_time(each) * _NANO) for each in times.tolist()]
     store, writer = _typestore(), _bags().rosbag2.Writer
-    place = Path(path)
+    topic = _topic(topic)
+    try:
+        place = Path(path)
+    except Exception as error:  # a foreign object may raise anything
+        raise ArgumentError(f"path: got {brief(path)}; wanted a path") from error
     if place.exists():
         raise ArgumentError(f"path: {brief(str(place))} is there already; wanted a new one")
     floats = _floats(model)
@@ -276,7 +284,7 @@ def read_bag(
     if odometry is not None:
         _require_floating(model)
     highlevel = _bags().highlevel
-    wanted = {topic: JOINT_STATE, **({odometry: ODOMETRY} if odometry is not None else {})}
+    wanted = {_topic(topic): JOINT_STATE, **({_topic(odometry): ODOMETRY} if odometry is not None else {})}
     rows: list[States] = []
     last: dict[str, Any] = {"q": None, "qd": None, "tau": None}
     try:
@@ -311,8 +319,15 @@ def read_bag(
 
 def require_model(model: Any) -> None:
     """Raise for what is no model."""
-    if not isinstance(model, Model):
+    if not exact.is_a(model, Model):
         raise ArgumentError(f"model: got {brief(model)}; wanted a robodyn.Model")
+
+
+def _topic(given: Any) -> str:
+    name = exact.text_or_none(given)
+    if not name:
+        raise ArgumentError(f"topic: got {brief(given)}; wanted the name of one")
+    return name
 
 
 def _floats(model: Model) -> bool:
@@ -353,9 +368,11 @@ def _read(message: Any) -> tuple[list[str], dict[str, Array]]:
 
 def _seconds(message: Any) -> float:
     """The stamp of a message, s; 0 for one without."""
-    stamp = getattr(getattr(message, "header", None), "stamp", None)
-    sec, nanosec = getattr(stamp, "sec", 0), getattr(stamp, "nanosec", 0)
-    return float(sec) + float(nanosec) / _NANO
+    try:
+        stamp = getattr(getattr(message, "header", None), "stamp", None)
+        return float(getattr(stamp, "sec", 0)) + float(getattr(stamp, "nanosec", 0)) / _NANO
+    except Exception as error:  # a foreign object may raise anything
+        raise ArgumentError(f"message.header.stamp: got {brief(message)}; wanted seconds and nanoseconds") from error
 
 
 def _time(t: Any) -> float:

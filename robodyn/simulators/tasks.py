@@ -50,9 +50,9 @@ class Task:
         limits: Sequence[str] | None,
         max_episode_steps: int | None,
     ) -> None:
-        if isinstance(dyn, Model):
+        if exact.is_a(dyn, Model):
             dyn = Dynamics(dyn, joint_forces=("damping", "friction"))
-        if not isinstance(dyn, Dynamics):
+        if not exact.is_a(dyn, Dynamics):
             raise ArgumentError(f"dyn: got {brief(dyn)}; wanted a robodyn.Dynamics or Model")
         functions = {"reward": reward, "terminated": terminated, "reset": reset, "observation": observation}
         for name, function in functions.items():
@@ -173,8 +173,9 @@ class Task:
 
     # What happens.
 
-    def action(self, action: Any, n: int) -> Array:
-        """Actions (n, m) within their bounds; those beyond are clipped, as actuators do.
+    def action(self, action: Any, n: int, ignored: Array | None = None) -> Array:
+        """Actions (n, m) within their bounds; those beyond are clipped, as actuators do. Of rows that are `ignored` it
+        does not matter what they are.
 
         Raises:
             ArgumentError: of another shape or type.
@@ -184,6 +185,8 @@ class Task:
         if array.shape[:-1] not in ((n,), ()) or (array.ndim == 1 and n != 1):
             raise ArgumentError(f"action: got shape {array.shape}; wanted {(n, self._v.size)}")
         array = array.reshape(n, self._v.size)
+        if ignored is not None and ignored.any():
+            array = np.where(ignored[:, None], 0.0, array)
         bad = np.isnan(array)
         if bad.any():
             raise NumericalError(f"action: NaN {rows_named(bad, 1)}; wanted numbers")

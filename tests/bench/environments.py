@@ -1,7 +1,7 @@
 """How many steps a second environments make: `python -m tests.bench.environments [ENVS]`, on one thread.
 
 Everything counts that an agent waits for: actions, a step of the dynamics, rewards, observations, and episodes that end
-and begin again. Times are the least and the median of many steps, by the clock and by the processor's time of the thread.
+and begin again. Times are the least and the median of many steps by the clock, and the mean by the thread's own time.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ OPTIONAL = ("mujoco", "scipy", "gymnasium")
 # Those without which an example leaves out a part.
 PARTIAL = ("jax", "torch")
 
-# A script takes a few seconds, the one that learns half a minute; a machine that is busy or slow may take long.
+# A script takes a few seconds, the one that learns a minute; a machine that is busy or slow may take long.
 TIMEOUT = 300
 
 
