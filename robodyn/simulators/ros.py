@@ -7,6 +7,7 @@ what is written is of the classes that are given. Bags need the extra `ros`.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +24,7 @@ from robodyn.messages import brief, quoted
 from robodyn.model import Model
 
 _NANO = 1_000_000_000
+_MOST_NAMES = 1 << 20
 _MOST_SECONDS = (1 << 31) - 1
 _FIELDS = ("position", "velocity", "effort")
 JOINT_STATE, ODOMETRY = "sensor_msgs/msg/JointState", "nav_msgs/msg/Odometry"
@@ -352,11 +354,17 @@ def _places(model: Model) -> dict[str, tuple[int, int]]:
 def _read(message: Any) -> tuple[list[str], dict[str, Array]]:
     """Names and numbers of a JointState."""
     try:
-        names = [str(name) for name in message.name]
+        given = exact.at_most(message.name, _MOST_NAMES)
+        texts = [exact.text_or_none(name) for name in given or ()]
+        names = [name for name in texts if name is not None]
+        if given is None or len(names) < len(texts):
+            raise ArgumentError(f"message.name: got {brief(message.name)}; wanted a list of names")
         arrays = {field: np.array(getattr(message, field), dtype=np.float64) for field in _FIELDS}
+    except RobodynError:
+        raise
     except Exception as error:  # a foreign object may raise anything
         raise ArgumentError(f"message: got {brief(message)}; wanted a {JOINT_STATE}") from error
-    twice = sorted({quoted(name) for name in names if names.count(name) > 1})
+    twice = sorted(quoted(name) for name, times in Counter(names).items() if times > 1)
     if twice:
         raise ArgumentError(f"message: {listed(twice)} occurs twice; wanted each joint once")
     for field, array in arrays.items():

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from robodyn import exact
-from robodyn.arguments import Array, count, finite_real, one_of, real_array, require_finite, rows_named
+from robodyn.arguments import Array, as_array, count, finite_real, one_of, real_array, require_finite, rows_named
 from robodyn.builders.findings import listed
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, NumericalError
@@ -274,7 +274,7 @@ class Task:
         require_finite("reward", reward, 0)
         ends = np.zeros(n, np.bool_)
         if self.terminated is not None:
-            ends = np.asarray(self.terminated(q, qd, *goal))
+            ends = as_array("terminated", self.terminated(q, qd, *goal), f"wanted bools ({n},)")
             if ends.shape != (n,) or ends.dtype != np.bool_:
                 raise ArgumentError(f"terminated: returned {ends.dtype} of shape {ends.shape}; wanted bool ({n},)")
         return reward, ends.copy()
