@@ -30,7 +30,7 @@ from robodyn.model import Model
 
 EQUALITY = ("report", "mimic", "constraints")
 """What becomes of equalities between joints."""
-_TYPES = ("floating", "spherical", "prismatic", "revolute")
+TYPES = ("floating", "spherical", "prismatic", "revolute")
 """Ours of mjJNT_FREE, mjJNT_BALL, mjJNT_SLIDE and mjJNT_HINGE."""
 _NV, _NQ = (6, 3, 1, 1), (7, 4, 1, 1)
 """Their numbers of velocities and coordinates."""
@@ -66,7 +66,7 @@ def load_mjcf(source: Any, equality: str = "report", strict: bool = True) -> Mod
         UnavailableError: MuJoCo is not installed.
     """
     equality, strict = one_of("equality", equality, EQUALITY), flag("strict", strict)
-    mujoco = _mujoco()
+    mujoco = mujoco_module("load_mjcf")
     compiled = _compiled(mujoco, source)
     with foreign("the mjModel"):
         reader = _Reader(mujoco, compiled, equality)
@@ -76,12 +76,22 @@ def load_mjcf(source: Any, equality: str = "report", strict: bool = True) -> Mod
     return with_coefficients(model, reader.coefficients(model), "mjcf", strict)
 
 
-def _mujoco() -> Any:
+def joint_names(mj_model: Any) -> list[str]:
+    """The names that `load_mjcf` gives to MuJoCo's joints, in MuJoCo's order."""
+    return _Reader(mujoco_module("load_mjcf"), mj_model, "report").joint_names()
+
+
+def mujoco_module(asked: str) -> Any:
+    """The module, for what is asked for.
+
+    Raises:
+        UnavailableError: it is not installed.
+    """
     try:
         import mujoco
     except ImportError as error:
         raise UnavailableError(
-            f"load_mjcf: MuJoCo cannot be imported here ({error}): pip install 'robodyn[mujoco]'"
+            f"{asked}: MuJoCo cannot be imported here ({error}): pip install 'robodyn[mujoco]'"
         ) from error
     return mujoco
 
@@ -133,6 +143,10 @@ class _Reader:
             for number, name in enumerate(given)
         ]
 
+    def joint_names(self) -> list[str]:
+        """Of MuJoCo's joints."""
+        return self._joints[: int(self._m.njnt)]
+
     def description(self) -> RobotDescription:
         """Bodies as links, joints as joints."""
         m, links, joints = self._m, [Link(self._bodies[0])], []
@@ -172,7 +186,7 @@ class _Reader:
             return [Joint(unused_name(f"{child}_fixed", self._joint_names), "fixed", parent, child, placed)]
         made, at = [], np.zeros(3)
         for k, j in enumerate(own):
-            kind = _TYPES[int(m.jnt_type[j])]
+            kind = TYPES[int(m.jnt_type[j])]
             anchor = np.zeros(3) if kind == "floating" else np.array(m.jnt_pos[j])
             last = k == len(own) - 1 and not anchor.any()
             after = child if last else unused_name(f"{child}/{k}", self._body_names)
@@ -357,8 +371,8 @@ def _require_consistent(m: Any) -> None:
         LoadError: names the field.
     """
     types, bodies = np.array(m.jnt_type), np.arange(int(m.nbody))
-    if ((types < 0) | (types >= len(_TYPES))).any():
-        raise LoadError(f"the mjModel: jnt_type is {types.tolist()}; wanted numbers from 0 to {len(_TYPES) - 1}")
+    if ((types < 0) | (types >= len(TYPES))).any():
+        raise LoadError(f"the mjModel: jnt_type is {types.tolist()}; wanted numbers from 0 to {len(TYPES) - 1}")
     ends = {letter: np.cumsum([0, *np.array(sizes)[types]]) for letter, sizes in (("v", _NV), ("q", _NQ))}
     count = np.array(m.body_jntnum)
     before = np.cumsum(count) - count
@@ -380,7 +394,7 @@ def _require_consistent(m: Any) -> None:
         raise LoadError("the mjModel: dof_parentid contradicts body_parentid, as after an edit")
     for name, width in (("body_quat", 4), ("body_iquat", 4), ("jnt_axis", 3)):
         rows = np.array(getattr(m, name)).reshape(-1, width)
-        used = types >= _TYPES.index("prismatic") if name == "jnt_axis" else np.full(len(rows), True)
+        used = types >= TYPES.index("prismatic") if name == "jnt_axis" else np.full(len(rows), True)
         wrong = np.flatnonzero(used & ~(np.abs(np.linalg.norm(rows, axis=1) - 1.0) < _UNIT))
         if wrong.size:
             i = int(wrong[0])

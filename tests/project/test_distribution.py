@@ -61,7 +61,8 @@ def test_the_wheel_is_the_package(built: Path) -> None:
     assert {f"{NAME}.dist-info/licenses/LICENSE", f"{NAME}.dist-info/METADATA"} <= info
     assert "robodyn = robodyn.cli:main" in entries
     assert f"\nVersion: {robodyn.__version__}\n" in said and "\nRequires-Python: >=3.11\n" in said
-    for extra in ("bench", "docs", "gpu", "jax", "lint", "test", "torch"):
+    simulators = ("drake", "gymnasium", "mujoco", "pybullet", "ros")
+    for extra in ("bench", "docs", "gpu", "jax", "lint", "test", "torch", *simulators):
         assert f"\nProvides-Extra: {extra}\n" in said
 
 

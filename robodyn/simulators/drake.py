@@ -1,0 +1,147 @@
+"""A robot as a system of Drake: `system(dyn)` goes into a diagram where a MultibodyPlant would."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from robodyn import exact
+from robodyn.arguments import Array, real_array, require_finite
+from robodyn.conventions.converter import Converter, converter
+from robodyn.dynamics import Dynamics
+from robodyn.errors import ArgumentError, UnavailableError
+from robodyn.joints import KINDS
+from robodyn.messages import brief
+from robodyn.model import Model
+
+
+def system(dyn: Dynamics | Model, joint_names: Sequence[str] | None = None) -> Any:
+    """A `pydrake.systems.framework.LeafSystem` with the continuous dynamics of a robot. Needs the extra `drake`.
+
+    Its numbers are in Drake's convention (`robodyn.converter(model, "drake")`): quaternions wxyz before positions,
+    velocities in the axes of the world.
+
+    - input port "tau" (nv): generalised forces; zero where it is not connected.
+    - output port "state" (nq + nv): positions and velocities.
+    - output port "acceleration" (nv): the rates of velocities.
+    - continuous state: the same as "state", nq positions and nv velocities, at first the neutral configuration at rest.
+
+    It is of the scalar type float alone: Drake's AutoDiffXd and Expression do not go through compiled code. Damping and
+    friction count as `joint_forces=` of `dyn` says; of a `Model` a `Dynamics` with damping is made. Quaternions are
+    scaled to unit length where they are read, so that an integrator's drift changes nothing else.
+
+    Args:
+        dyn: the robot.
+        joint_names: the order of joints; None for Drake's own of a file: depth first.
+
+    The system has three more attributes: `dynamics`, `converter`, and `set_state(context, q, qd)`, which takes this
+    library's q (nq,) and qd (nv,).
+
+    Raises:
+        ArgumentError: no robot, or one whose floating joints do not stand in the world.
+        UnavailableError: Drake is not installed.
+    """
+    if exact.is_a(dyn, Model):
+        dyn = Dynamics(cast(Model, dyn), joint_forces="damping", check=False)
+    if not exact.is_a(dyn, Dynamics):
+        raise ArgumentError(f"dyn: got {brief(dyn)}; wanted a robodyn.Dynamics or Model")
+    dyn = cast(Dynamics, dyn)
+    try:
+        from pydrake.systems import framework
+    except ImportError as error:
+        raise UnavailableError(
+            f"robodyn.simulators.drake.system: Drake cannot be imported here ({error}): pip install 'robodyn[drake]'"
+        ) from error
+    way = converter(dyn.model, "drake", joint_names)
+    if way.nv != dyn.model.nv:
+        raise ArgumentError("joint_names: some of them mimic others; wanted free joints alone")
+    return _class(framework)(dyn, way)
+
+
+def _class(framework: Any) -> Any:
+    """The class, made where Drake is there: none of its names exists before."""
+
+    class RobodynSystem(framework.LeafSystem):
+        """See `system`."""
+
+        def __init__(self, dyn: Dynamics, way: Converter) -> None:
+            super().__init__()
+            # A simulation that diverges is Drake's to stop; it asks for states that nobody gave.
+            self.dynamics, self.converter = dyn.variant(check=False), way
+            self._rates = _Rates(way)
+            neutral = np.concatenate((way.q_to(dyn.model.neutral()), np.zeros(way.nv)))
+            # Error control asks for maps between rates of positions and velocities, which Python cannot give where
+            # there are quaternions: then all of it is state without more structure.
+            parts = (way.nq, way.nv, 0) if way.nq == way.nv else (0, 0, way.nq + way.nv)
+            index = self.DeclareContinuousState(framework.BasicVector(neutral), *parts)
+            self.DeclareVectorInputPort("tau", way.nv)
+            self.DeclareStateOutputPort("state", index)
+            self.DeclareVectorOutputPort("acceleration", way.nv, self._tell_acceleration)
+
+        def set_state(self, context: Any, q: Any, qd: Any) -> None:
+            """Put the robot at q (nq,) with velocity qd (nv,), both of this library."""
+            model = self.dynamics.model
+            arrays = []
+            for name, value, n in (("q", q, model.nq), ("qd", qd, model.nv)):
+                array = real_array(name, value, (n,), np.float64)
+                if array.ndim != 1:
+                    raise ArgumentError(f"{name}: got shape {array.shape}; wanted ({n},)")
+                require_finite(name, array, 1)
+                arrays.append(array)
+            at, speed = model.normalized(arrays[0]), arrays[1]
+            theirs = np.concatenate((self.converter.q_to(at), self.converter.v_to(at, speed)))
+            self.GetMyMutableContextFromRoot(context).SetContinuousState(theirs)
+
+        def DoCalcTimeDerivatives(self, context: Any, derivatives: Any) -> None:
+            position, velocity = self._parts(context)
+            rates = self._rates(position, velocity)
+            derivatives.SetFromVector(np.concatenate((rates, self._acceleration(context))))
+
+        def _parts(self, context: Any) -> tuple[Array, Array]:
+            whole = context.get_continuous_state_vector().CopyToVector()
+            return whole[: self.converter.nq], whole[self.converter.nq :]
+
+        def _acceleration(self, context: Any) -> Array:
+            dyn, way = self.dynamics, self.converter
+            position, velocity = self._parts(context)
+            q = dyn.model.unit_coordinates(np.asarray(way.q_from(position)))
+            qd = way.v_from(q, velocity)
+            port = self.get_input_port(0)
+            given = port.Eval(context) if port.HasValue(context) else np.zeros(way.nv)
+            qdd = dyn.forward_dynamics(q, qd, way.tau_from(q, given))
+            return np.asarray(way.a_to(q, qd, qdd))
+
+        def _tell_acceleration(self, context: Any, output: Any) -> None:
+            output.SetFromVector(self._acceleration(context))
+
+    return RobodynSystem
+
+
+class _Rates:
+    """Rates of Drake's positions by its velocities: they are the same but for quaternions, where they are half of a
+    product with the angular velocity, of a base in the world's axes and of a ball joint in the child's."""
+
+    def __init__(self, way: Converter) -> None:
+        model, at_q, at_v = way.model, 0, 0
+        self._plain: tuple[list[int], list[int]] = ([], [])
+        self._turning: list[tuple[slice, slice, bool]] = []
+        for name in way.joint_names:
+            kind = KINDS[model.joint_kind[model.joint_index(name)]]
+            if kind.name in ("floating", "spherical"):
+                self._turning.append((slice(at_q, at_q + 4), slice(at_v, at_v + 3), kind.name == "floating"))
+            same = range(3) if kind.name == "floating" else range(0 if kind.name == "spherical" else kind.nv)
+            skipped = (4, 3) if kind.name == "floating" else (0, 0)
+            self._plain[0].extend(at_q + skipped[0] + k for k in same)
+            self._plain[1].extend(at_v + skipped[1] + k for k in same)
+            at_q, at_v = at_q + kind.nq, at_v + kind.nv
+
+    def __call__(self, position: Array, velocity: Array) -> Array:
+        found = np.empty_like(position)
+        found[self._plain[0]] = velocity[self._plain[1]]
+        for at, along, left in self._turning:
+            (w, *v), omega = position[at], velocity[along]
+            turned = np.cross(omega, v) if left else np.cross(v, omega)
+            found[at] = 0.5 * np.concatenate(([-(omega @ v)], w * omega + turned))
+        return found

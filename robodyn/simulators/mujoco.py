@@ -1,0 +1,240 @@
+"""States, forces and torques between a robot here and the same robot in a MuJoCo simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from robodyn import exact
+from robodyn.arguments import Array, flag, real_array, require_finite
+from robodyn.builders.findings import listed
+from robodyn.builders.foreign import foreign
+from robodyn.builders.mjcf import TYPES, joint_names, load_mjcf, mujoco_module
+from robodyn.conventions.converter import converter
+from robodyn.errors import ArgumentError
+from robodyn.joints import KINDS
+from robodyn.messages import brief, quoted
+from robodyn.model import Model
+
+Policy = Callable[[float, Array, Array], Any]
+"""(t, q (nq,), qd (nv,)) to tau (nv,), as in rollouts."""
+Callback = Callable[[Any, Any], None]
+"""What `mujoco.set_mjcb_control` takes."""
+
+_SIZES = ((7, 6), (4, 3), (1, 1), (1, 1))
+"""Numbers of qpos and qvel of mjJNT_FREE, mjJNT_BALL, mjJNT_SLIDE and mjJNT_HINGE."""
+
+
+class Bridge:
+    """The way between a `Model` and the `mujoco.MjData` of a simulation of the same robot. Needs the extra `mujoco`.
+
+    Args:
+        mj_model: the simulation's `mujoco.MjModel`.
+        model: the robot, as other programs of yours know it; its joints are found by their names, and a base that
+            floats by MuJoCo's only free joint where names differ. Joints and bodies of the scene that the robot does
+            not have are left alone. None for the whole scene: `robodyn.load_mjcf(mj_model)`.
+
+    Everything that is returned or taken is in this library's coordinates and axes, float64: q (nq,), qd, qdd and tau
+    (nv,). What MuJoCo computes, as `data.qacc` and `data.xipos`, is as old as its last step or `mj_forward`.
+
+    Raises:
+        ArgumentError: no mjModel, or joints of the robot that MuJoCo does not have, or has of another type.
+        LoadError: without a model, an mjModel that is no usable robot.
+        UnavailableError: MuJoCo is not installed.
+    """
+
+    def __init__(self, mj_model: Any, model: Model | None = None) -> None:
+        self._mujoco = mujoco_module("robodyn.simulators.mujoco.Bridge")
+        if not exact.is_a(mj_model, self._mujoco.MjModel):
+            raise ArgumentError(f"mj_model: got {brief(mj_model)}; wanted a mujoco.MjModel")
+        if model is not None and not exact.is_a(model, Model):
+            raise ArgumentError(f"model: got {brief(model)}; wanted a robodyn.Model, or None")
+        self.mj_model = mj_model
+        self.model = load_mjcf(mj_model) if model is None else model
+        with foreign("the mjModel"):
+            numbers = self._joints_by_name()
+        self.converter = converter(self.model, "mujoco", joint_names=tuple(numbers))
+        self._q_at = self._places(mj_model.jnt_qposadr, numbers, 0)
+        self._v_at = self._places(mj_model.jnt_dofadr, numbers, 1)
+        self._bodies, self._their_bodies = self._carried(numbers)
+
+    def __repr__(self) -> str:
+        return f"<Bridge between {self.model.name!r} and MuJoCo: nq {self.model.nq}, nv {self.model.nv}>"
+
+    # The state.
+
+    def q(self, data: Any) -> Array:
+        """The configuration (nq,). Joints that mimic others are not looked at."""
+        return self._array(self.converter.q_from(np.array(self._of(data).qpos[self._q_at])))
+
+    def qd(self, data: Any) -> Array:
+        """The velocity (nv,)."""
+        return self._array(self.converter.v_from(self.q(data), np.array(data.qvel[self._v_at])))
+
+    def qdd(self, data: Any) -> Array:
+        """The acceleration (nv,), the rate of qd, of MuJoCo's `qacc`."""
+        q, qd = self.q(data), self.qd(data)
+        return self._array(self.converter.a_from(q, qd, np.array(data.qacc[self._v_at])))
+
+    def set_state(self, data: Any, q: Any, qd: Any = None) -> None:
+        """Put the robot at q with velocity qd, None for rest, and let MuJoCo compute what follows (`mj_forward`).
+
+        Raises:
+            ArgumentError: no such arrays, or a quaternion of zero length.
+            NumericalError: NaN or infinity.
+        """
+        self._of(data)
+        q = self.model.normalized(_vector("q", q, self.model.nq))
+        qd = _vector("qd", np.zeros(self.model.nv) if qd is None else qd, self.model.nv)
+        data.qpos[self._q_at], data.qvel[self._v_at] = self.converter.q_to(q), self.converter.v_to(q, qd)
+        self._mujoco.mj_forward(self.mj_model, data)
+
+    @property
+    def keyframes(self) -> dict[str, tuple[Array, Array]]:
+        """(q, qd) of MuJoCo's keyframes by their names, "key_0" and so on for those without."""
+        m, found = self.mj_model, {}
+        for k in range(int(m.nkey)):
+            name = self._mujoco.mj_id2name(m, self._mujoco.mjtObj.mjOBJ_KEY, k) or f"key_{k}"
+            q = self.converter.q_from(np.array(m.key_qpos[k][self._q_at]))
+            found[name] = (q, self.converter.v_from(q, np.array(m.key_qvel[k][self._v_at])))
+        return found
+
+    # Forces.
+
+    def f_ext(self, data: Any) -> Array:
+        """(n_bodies, 6) what `xfrc_applied` does to the robot's bodies, as queries take it: moments about the world's
+        origin, then forces."""
+        data = self._of(data)
+        points, applied = (np.array(each[self._their_bodies]) for each in (data.xipos, data.xfrc_applied))
+        f_ext = np.zeros((self.model.n_bodies, 6))
+        np.add.at(f_ext, self._bodies, self.converter.wrench_from(self.q(data), points, applied))
+        return f_ext
+
+    def passive(self, data: Any, damping: bool = True) -> Array:
+        """(nv,) MuJoCo's passive forces: springs, dampers, compensation of gravity, fluids.
+
+        `damping`: False leaves out what the model has itself, for a `Dynamics` made with `joint_forces="damping"`: the
+        linear damping of `dof_damping`.
+        """
+        force = np.array(self._of(data).qfrc_passive)
+        if not flag("damping", damping):
+            linear = np.asarray(self.mj_model.dof_damping)
+            force += (linear if linear.ndim == 1 else linear[:, 0]) * data.qvel
+        return self._tau(data, force)
+
+    def tau(self, data: Any) -> Array:
+        """(nv,) what drives the robot: `qfrc_applied` and the forces of actuators."""
+        return self._tau(data, np.array(self._of(data).qfrc_applied + data.qfrc_actuator))
+
+    def constraint(self, data: Any) -> Array:
+        """(nv,) forces of contacts, limits, equalities and dry friction, `qfrc_constraint`."""
+        return self._tau(data, np.array(self._of(data).qfrc_constraint))
+
+    def apply_torque(self, data: Any, tau: Any) -> None:
+        """Let tau (nv,) act in the next steps, by `qfrc_applied`; actuators stay as they are. It is in the axes of the
+        base as it is now: call it before every step.
+
+        Raises:
+            ArgumentError: no such array.
+            NumericalError: NaN or infinity, from which MuJoCo would start all over.
+        """
+        q = self.q(data)
+        data.qfrc_applied[self._v_at] = self.converter.tau_to(q, _vector("tau", tau, self.model.nv))
+
+    def controller(self, policy: Policy) -> Callback:
+        """A callback for `mujoco.set_mjcb_control` that applies the tau of a policy, a function of (t, q, qd).
+
+        MuJoCo's callback is one for the whole process: this one leaves other mjModels alone. MuJoCo calls it in every
+        `mj_step`, `mj_forward` and stage of a Runge-Kutta step, when it knows positions and velocities.
+        """
+        if not callable(policy):
+            raise ArgumentError(f"policy: got {brief(policy)}; wanted a function of (t, q, qd) that returns tau")
+
+        def control(mj_model: Any, data: Any) -> None:
+            if mj_model is self.mj_model:
+                self.apply_torque(data, policy(float(data.time), self.q(data), self.qd(data)))
+
+        return control
+
+    @contextmanager
+    def controlled(self, policy: Policy) -> Iterator[None]:
+        """A `with` block in which a policy drives the robot (`controller`); then the callback is what it was before."""
+        before = self._mujoco.get_mjcb_control()
+        self._mujoco.set_mjcb_control(self.controller(policy))
+        try:
+            yield
+        finally:
+            self._mujoco.set_mjcb_control(before)
+
+    # What all of that is made of.
+
+    def _of(self, data: Any) -> Any:
+        """Data that belong to the mjModel."""
+        if not exact.is_a(data, self._mujoco.MjData):
+            raise ArgumentError(f"data: got {brief(data)}; wanted a mujoco.MjData")
+        own = self.mj_model
+        if (data.qpos.size, data.qvel.size, len(data.xipos)) != (own.nq, own.nv, own.nbody):
+            raise ArgumentError(
+                f"data: got nq {data.qpos.size}, nv {data.qvel.size} and {len(data.xipos)} bodies; wanted data of the "
+                f"bridge's mjModel, with {own.nq}, {own.nv} and {own.nbody}"
+            )
+        return data
+
+    def _tau(self, data: Any, force: Array) -> Array:
+        return self._array(self.converter.tau_from(self.q(data), force[self._v_at]))
+
+    @staticmethod
+    def _array(value: Any) -> Array:
+        return np.asarray(value, dtype=np.float64)
+
+    def _joints_by_name(self) -> dict[str, int]:
+        """MuJoCo's joints that the robot has, in MuJoCo's order: our name and their number."""
+        types = [TYPES[int(kind)] for kind in self.mj_model.jnt_type]
+        kinds, found, wrong = self._kinds(), {}, []
+        floating = [name for name, kind in kinds.items() if kind == "floating"]
+        for j, given in enumerate(joint_names(self.mj_model)):
+            alone = types[j] == "floating" and types.count("floating") == len(floating) == 1
+            name = floating[0] if alone and given not in kinds else given
+            if name in kinds:
+                found[name] = j
+                if kinds[name] != types[j]:
+                    wrong.append(f"{quoted(name)} ({kinds[name]} here, {types[j]} in MuJoCo)")
+        if wrong:
+            raise ArgumentError(f"model: joints of another type: {listed(wrong)}; wanted the robot of the mjModel")
+        return found
+
+    def _places(self, starts: Any, numbers: dict[str, int], which: int) -> Array:
+        """Where the numbers of joints stand in qpos (0) or qvel (1)."""
+        sizes = [_SIZES[int(self.mj_model.jnt_type[j])][which] for j in numbers.values()]
+        ranges = [int(starts[j]) + np.arange(n) for j, n in zip(numbers.values(), sizes, strict=True)]
+        return np.concatenate([np.empty(0, np.intp), *ranges]).astype(np.intp)
+
+    def _kinds(self) -> dict[str, str]:
+        kinds = (KINDS[code].name for code in self.model.joint_kind.tolist())
+        return dict(zip(self.model.joint_names, kinds, strict=True))
+
+    def _carried(self, numbers: dict[str, int]) -> tuple[Array, Array]:
+        """Our bodies and theirs, side by side: each of theirs that moves with a joint of the robot."""
+        m = self.mj_model
+        last = {int(m.jnt_bodyid[j]): self.model.joint_names.index(name) for name, j in numbers.items()}
+        jointed = {int(m.jnt_bodyid[j]) for j in range(int(m.njnt))}
+        ours, theirs = [], []
+        for b in range(1, int(m.nbody)):
+            at = b
+            while at and at not in jointed:
+                at = int(m.body_parentid[at])
+            if at in last:
+                ours.append(last[at])
+                theirs.append(b)
+        return np.array(ours, dtype=np.intp), np.array(theirs, dtype=np.intp)
+
+
+def _vector(name: str, value: Any, n: int) -> Array:
+    array = real_array(name, value, (n,), np.float64)
+    if array.ndim != 1:
+        raise ArgumentError(f"{name}: got shape {array.shape}; wanted ({n},): one robot has one state")
+    require_finite(name, array, 1)
+    return array
