@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from robodyn import exact
-from robodyn.arguments import Array, real_array, require_finite
+from robodyn.arguments import Array
 from robodyn.conventions.converter import Converter, converter
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.joints import KINDS
-from robodyn.messages import brief
 from robodyn.model import Model
+from robodyn.simulators.given import dynamics_of, vector
 
 
 def system(dyn: Dynamics | Model, joint_names: Sequence[str] | None = None) -> Any:
@@ -43,21 +42,17 @@ def system(dyn: Dynamics | Model, joint_names: Sequence[str] | None = None) -> A
         ArgumentError: no robot, or one whose floating joints do not stand in the world.
         UnavailableError: Drake is not installed.
     """
-    if exact.is_a(dyn, Model):
-        dyn = Dynamics(cast(Model, dyn), joint_forces="damping", check=False)
-    if not exact.is_a(dyn, Dynamics):
-        raise ArgumentError(f"dyn: got {brief(dyn)}; wanted a robodyn.Dynamics or Model")
-    dyn = cast(Dynamics, dyn)
+    robot = dynamics_of(dyn, ("damping",))
     try:
         from pydrake.systems import framework
     except ImportError as error:
         raise UnavailableError(
             f"robodyn.simulators.drake.system: Drake cannot be imported here ({error}): pip install 'robodyn[drake]'"
         ) from error
-    way = converter(dyn.model, "drake", joint_names)
-    if way.nv != dyn.model.nv:
+    way = converter(robot.model, "drake", joint_names)
+    if way.nv != robot.model.nv:
         raise ArgumentError("joint_names: some of them mimic others; wanted free joints alone")
-    return _class(framework)(dyn, way)
+    return _class(framework)(robot, way)
 
 
 def _class(framework: Any) -> Any:
@@ -83,14 +78,7 @@ def _class(framework: Any) -> Any:
         def set_state(self, context: Any, q: Any, qd: Any) -> None:
             """Put the robot at q (nq,) with velocity qd (nv,), both of this library."""
             model = self.dynamics.model
-            arrays = []
-            for name, value, n in (("q", q, model.nq), ("qd", qd, model.nv)):
-                array = real_array(name, value, (n,), np.float64)
-                if array.ndim != 1:
-                    raise ArgumentError(f"{name}: got shape {array.shape}; wanted ({n},)")
-                require_finite(name, array, 1)
-                arrays.append(array)
-            at, speed = model.normalized(arrays[0]), arrays[1]
+            at, speed = model.normalized(vector("q", q, model.nq)), vector("qd", qd, model.nv)
             theirs = np.concatenate((self.converter.q_to(at), self.converter.v_to(at, speed)))
             self.GetMyMutableContextFromRoot(context).SetContinuousState(theirs)
 

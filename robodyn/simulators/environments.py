@@ -6,15 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from robodyn import exact
 from robodyn.arguments import Array
 from robodyn.builders.assemble import build_model
 from robodyn.builders.load import load_urdf
 from robodyn.description import Inertial, Joint, Limits, Link, Pose, RobotDescription
 from robodyn.dynamics import Dynamics
-from robodyn.errors import ArgumentError
-from robodyn.messages import brief
 from robodyn.model import Model
+from robodyn.simulators.given import require_model
 from robodyn.simulators.gymnasium import Box, RobodynEnv, RobodynVectorEnv
 
 # Barto, Sutton and Anderson, "Neuronlike adaptive elements that can solve difficult learning control problems", IEEE
@@ -99,8 +97,7 @@ def arms_reach(
 def _reach(model: Model | None, link: str | None) -> dict[str, Any]:
     if model is None:
         model = _arm()
-    if not exact.is_a(model, Model):
-        raise ArgumentError(f"model: got {brief(model)}; wanted a robodyn.Model, or None")
+    require_model(model, ", or None")
     arm, tip = model, model.link_index(len(model.link_names) - 1 if link is None else link)
     # Many small robots: a thread has work for a millisecond at most, and learning wants the others.
     dyn = Dynamics(arm, joint_forces=("damping", "friction"), threads=1, check=False)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from robodyn import exact
-from robodyn.arguments import Array, flag, real_array, require_finite
+from robodyn.arguments import Array, flag
 from robodyn.builders.findings import listed
 from robodyn.builders.foreign import foreign
 from robodyn.builders.mjcf import TYPES, joint_names, load_mjcf, mujoco_module
@@ -18,6 +18,7 @@ from robodyn.errors import ArgumentError
 from robodyn.joints import KINDS
 from robodyn.messages import brief, quoted
 from robodyn.model import Model
+from robodyn.simulators.given import require_model, vector
 
 Policy = Callable[[float, Array, Array], Any]
 """(t, q (nq,), qd (nv,)) to tau (nv,), as in rollouts."""
@@ -50,8 +51,8 @@ class Bridge:
         self._mujoco = mujoco_module("robodyn.simulators.mujoco.Bridge")
         if not exact.is_a(mj_model, self._mujoco.MjModel):
             raise ArgumentError(f"mj_model: got {brief(mj_model)}; wanted a mujoco.MjModel")
-        if model is not None and not exact.is_a(model, Model):
-            raise ArgumentError(f"model: got {brief(model)}; wanted a robodyn.Model, or None")
+        if model is not None:
+            require_model(model, ", or None")
         self.mj_model = mj_model
         self.model = load_mjcf(mj_model) if model is None else model
         with foreign("the mjModel"):
@@ -87,8 +88,8 @@ class Bridge:
             NumericalError: NaN or infinity.
         """
         self._of(data)
-        q = self.model.normalized(_vector("q", q, self.model.nq))
-        qd = _vector("qd", np.zeros(self.model.nv) if qd is None else qd, self.model.nv)
+        q = self.model.normalized(vector("q", q, self.model.nq))
+        qd = vector("qd", np.zeros(self.model.nv) if qd is None else qd, self.model.nv)
         data.qpos[self._q_at], data.qvel[self._v_at] = self.converter.q_to(q), self.converter.v_to(q, qd)
         self._mujoco.mj_forward(self.mj_model, data)
 
@@ -142,7 +143,7 @@ class Bridge:
             NumericalError: NaN or infinity, from which MuJoCo would start all over.
         """
         q = self.q(data)
-        data.qfrc_applied[self._v_at] = self.converter.tau_to(q, _vector("tau", tau, self.model.nv))
+        data.qfrc_applied[self._v_at] = self.converter.tau_to(q, vector("tau", tau, self.model.nv))
 
     def controller(self, policy: Policy) -> Callback:
         """A callback for `mujoco.set_mjcb_control` that applies the tau of a policy, a function of (t, q, qd).
@@ -230,11 +231,3 @@ class Bridge:
                 ours.append(last[at])
                 theirs.append(b)
         return np.array(ours, dtype=np.intp), np.array(theirs, dtype=np.intp)
-
-
-def _vector(name: str, value: Any, n: int) -> Array:
-    array = real_array(name, value, (n,), np.float64)
-    if array.ndim != 1:
-        raise ArgumentError(f"{name}: got shape {array.shape}; wanted ({n},): one robot has one state")
-    require_finite(name, array, 1)
-    return array

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from robodyn import exact
-from robodyn.arguments import Array, count, real_array, require_finite
+from robodyn.arguments import Array, count
 from robodyn.builders.findings import listed
 from robodyn.conventions.converter import converter
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.joints import KINDS
 from robodyn.messages import brief, quoted, users_line
 from robodyn.model import Model
+from robodyn.simulators.given import require_model, vector
 
 _MOST = (1 << 31) - 1
 _SINGLE = ("revolute", "prismatic")
@@ -53,8 +53,7 @@ class Bridge:
 
     def __init__(self, body_id: int, client: int, model: Model) -> None:
         self._bullet = _bullet()
-        if not exact.is_a(model, Model):
-            raise ArgumentError(f"model: got {brief(model)}; wanted a robodyn.Model")
+        require_model(model)
         self.body_id, self.client = count("body_id", body_id, 0, _MOST), count("client", client, 0, _MOST)
         if not self._bullet.isConnected(physicsClientId=self.client):
             raise ArgumentError(f"client: got {client}; wanted one that pybullet.connect returned and is connected")
@@ -103,8 +102,8 @@ class Bridge:
             NumericalError: NaN or infinity.
         """
         bullet, model = self._bullet, self.model
-        q = model.normalized(_vector("q", q, model.nq))
-        qd = np.zeros(model.nv) if qd is None else _vector("qd", qd, model.nv)
+        q = model.normalized(vector("q", q, model.nq))
+        qd = np.zeros(model.nv) if qd is None else vector("qd", qd, model.nv)
         position, velocity = self.converter.q_to(q).tolist(), self.converter.v_to(q, qd).tolist()
         if self.floats:
             bullet.resetBasePositionAndOrientation(self.body_id, position[:3], position[3:7], **self._there)
@@ -120,7 +119,7 @@ class Bridge:
             ArgumentError: no such array, or a force on a base that floats: nothing drives it.
             NumericalError: NaN or infinity.
         """
-        given = _vector("tau", tau, self.model.nv)
+        given = vector("tau", tau, self.model.nv)
         if self.floats:
             if np.abs(given[:6]).max() > _REST:
                 raise ArgumentError(f"tau: got {brief(given[:6])} on the base, which floats; wanted zeros there")
@@ -188,11 +187,3 @@ def _bullet() -> Any:
             "pip install 'robodyn[pybullet]'"
         ) from error
     return pybullet
-
-
-def _vector(name: str, value: Any, n: int) -> Array:
-    array = real_array(name, value, (n,), np.float64)
-    if array.ndim != 1:
-        raise ArgumentError(f"{name}: got shape {array.shape}; wanted ({n},): one robot has one state")
-    require_finite(name, array, 1)
-    return array

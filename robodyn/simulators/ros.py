@@ -22,6 +22,7 @@ from robodyn.errors import ArgumentError, LoadError, RobodynError, UnavailableEr
 from robodyn.joints import KINDS
 from robodyn.messages import brief, quoted
 from robodyn.model import Model
+from robodyn.simulators.given import require_model, vector
 
 _NANO = 1_000_000_000
 _MOST_NAMES = 1 << 20
@@ -113,7 +114,7 @@ def to_joint_state(
     """
     require_model(model)
     given = {"q": (q, model.nq), "qd": (qd, model.nv), "tau": (tau, model.nv)}
-    arrays = {name: _vector(name, value, n) for name, (value, n) in given.items() if value is not None or name == "q"}
+    arrays = {name: vector(name, value, n) for name, (value, n) in given.items() if value is not None or name == "q"}
     tree = model.tree_coordinates(arrays["q"])
     names, position, velocity, effort = [], [], [], []
     for i, name in enumerate(model.joint_names):
@@ -159,8 +160,8 @@ def from_odometry(model: Model, message: Any, q: Any = None, qd: Any = None) -> 
         raise ArgumentError(f"message: got {brief(message)}; wanted a {ODOMETRY}") from error
     for name, array in zip(("pose", "twist"), numbers, strict=True):
         require_finite(f"message.{name}", array, 1)
-    whole = _vector("q", model.neutral() if q is None else q, model.nq).copy()
-    moving = _vector("qd", np.zeros(model.nv) if qd is None else qd, model.nv).copy()
+    whole = vector("q", model.neutral() if q is None else q, model.nq).copy()
+    moving = vector("qd", np.zeros(model.nv) if qd is None else qd, model.nv).copy()
     whole[:7], moving[:6] = numbers
     return States(np.array(_seconds(message)), model.normalized(whole), moving, None)
 
@@ -177,7 +178,7 @@ def to_odometry(model: Model, q: Any, qd: Any, message: Any, *, t: float = 0.0, 
         frame_id: the name of the world.
     """
     _require_floating(model)
-    at, speed = _vector("q", q, model.nq)[:7].tolist(), _vector("qd", qd, model.nv)[:6].tolist()
+    at, speed = vector("q", q, model.nq)[:7].tolist(), vector("qd", qd, model.nv)[:6].tolist()
     link = model.link_names[model.link_body.tolist().index(0)]
     pose = {"position": dict(zip("xyz", at[:3], strict=True)), "orientation": dict(zip("xyzw", at[3:], strict=True))}
     twist = {
@@ -319,12 +320,6 @@ def read_bag(
 # What all of that is made of.
 
 
-def require_model(model: Any) -> None:
-    """Raise for what is no model."""
-    if not exact.is_a(model, Model):
-        raise ArgumentError(f"model: got {brief(model)}; wanted a robodyn.Model")
-
-
 def _topic(given: Any) -> str:
     name = exact.text_or_none(given)
     if not name:
@@ -388,14 +383,6 @@ def _time(t: Any) -> float:
     if not 0.0 <= seconds <= _MOST_SECONDS:
         raise ArgumentError(f"t: got {brief(t)}; wanted seconds from 0 to {_MOST_SECONDS}, as ROS has them")
     return seconds
-
-
-def _vector(name: str, value: Any, n: int) -> Array:
-    array = real_array(name, value, (n,), np.float64)
-    if array.ndim != 1:
-        raise ArgumentError(f"{name}: got shape {array.shape}; wanted ({n},)")
-    require_finite(name, array, 1)
-    return array
 
 
 def _made(kind: Any, given: dict[str, Any], t: Any, frame_id: str) -> Any:

@@ -4,7 +4,7 @@ library of environments has a say in."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from robodyn.joints import KINDS
 from robodyn.messages import brief, quoted
 from robodyn.model import Model
 from robodyn.motion.run import limits_kept
+from robodyn.simulators.given import dynamics_of
 
 ACTUATIONS = ("torque", "normalized", "position")
 """What an action is: forces, forces in parts of their limits, or positions that drives go to."""
@@ -50,18 +51,14 @@ class Task:
         limits: Sequence[str] | None,
         max_episode_steps: int | None,
     ) -> None:
-        if exact.is_a(dyn, Model):
-            dyn = Dynamics(cast(Model, dyn), joint_forces=("damping", "friction"))
-        if not exact.is_a(dyn, Dynamics):
-            raise ArgumentError(f"dyn: got {brief(dyn)}; wanted a robodyn.Dynamics or Model")
-        dyn = cast(Dynamics, dyn)
+        robot = dynamics_of(dyn, ("damping", "friction"))
         functions = {"reward": reward, "terminated": terminated, "reset": reset, "observation": observation}
         for name, function in functions.items():
             if not callable(function) and not (function is None and name != "reward"):
                 raise ArgumentError(f"{name}: got {brief(function)}; wanted a function of states")
         # What diverges ends an episode, and does not raise.
-        self.dyn = dyn.variant(check=False)
-        self.model = dyn.model
+        self.dyn = robot.variant(check=False)
+        self.model = robot.model
         self.reward, self.terminated, self._reset, self._observation = reward, terminated, reset, observation
         seconds = finite_real(dt)
         if seconds is None or seconds <= 0.0:
