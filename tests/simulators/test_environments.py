@@ -158,6 +158,33 @@ def test_many_are_as_each_by_itself(mode, diverges):
     theirs.close()
 
 
+@pytest.mark.parametrize("shared_memory", [True, False])
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+@pytest.mark.some(of=4, rest="matrix")
+def test_processes_of_single_ones_are_as_all_in_one_call(mode, shared_memory):
+    """Beside Gymnasium's AsyncVectorEnv: spaces, numbers, flags and infos."""
+    options = goal_seeking(max_episode_steps=17)
+    ours = RobodynVectorEnv(num_envs=3, autoreset_mode=mode, **options)
+    theirs = gym.vector.AsyncVectorEnv(
+        [lambda: RobodynEnv(**options)] * 3, autoreset_mode=AutoresetMode(mode), shared_memory=shared_memory
+    )
+    try:
+        assert ours.observation_space == theirs.observation_space and ours.action_space == theirs.action_space
+        for one, other in zip(ours.reset(seed=4), theirs.reset(seed=4), strict=True):
+            assert data_equivalence(one, other)
+        ours.action_space.seed(0)
+        ended = 0
+        for _ in range(60):
+            actions = ours.action_space.sample()
+            found, wanted = ours.step(actions), theirs.step(actions)
+            for one, other in zip(found, wanted, strict=True):
+                assert data_equivalence(one, other)
+            ended += int((found[2] | found[3]).sum())
+        assert ended > 3
+    finally:
+        theirs.close()
+
+
 def test_a_step_is_that_of_the_dynamics(arm):
     """Clipped forces, on each of the parts that a step has; parts of limits are the same forces."""
     model, n = arm.model, 7
