@@ -281,11 +281,13 @@ def _is_sound(tree: Any) -> bool:
 
 
 def _constraints(value: Any) -> tuple[Constraint, ...]:
-    given = exact.members(value) if exact.is_a(value, tuple, list) else (None,)
+    wanted = "wanted a list of Point, Weld, Rod, Coupling or Lock"
+    if not exact.is_a(value, tuple, list):
+        raise ArgumentError(f"constraints: got {brief(value)}; {wanted}")
+    given = exact.members(value)
     for k, each in enumerate(given):
         if type(each) not in CONSTRAINTS:
-            wanted = "a list of Point, Weld, Rod, Coupling or Lock"
-            raise ArgumentError(f"constraints[{k}]: got {brief(each if given != (None,) else value)}; wanted {wanted}")
+            raise ArgumentError(f"constraints[{k}]: got {brief(each)}; {wanted}")
     return given
 
 

@@ -253,6 +253,8 @@ class _Reader:
         m, notes = self._m, self._notes
         followed = set(self._equalities.values())
         for e in range(int(m.neq)):
+            if not self._is_active(e) and not self._off:
+                notes.gather("mjcf-equality", f"equality {e}", "it is off, and has no part", severity="info")
             if not self._is_active(e) or e in followed:
                 continue
             kind = int(m.eq_type[e])

@@ -37,9 +37,9 @@ def constraint_of(m: Any, e: int, name: str, bodies: Sequence[str], joints: Sequ
         places = [(one, _pose(data[3:6], data[6:10])), (other, _pose(data[:3]))]
     if m.body_weldid[places[0][0]] == m.body_weldid[places[1][0]]:
         return "that joins two frames of one body"
-    if places[0][0] == 0:  # the world is what holds
+    if places[1][0] == 0:  # the world is what holds
         places.reverse()
-    (link, at), (to, to_at) = places
+    (to, to_at), (link, at) = places
     holding = bodies[to] if to else None
     if kind == _CONNECT:
         return Point(bodies[link], holding, at=at, to_at=to_at, name=name)

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from robodyn import exact
 from robodyn.arguments import Array, finite_number, real_array, require_finite
 from robodyn.constraints.held import Held, held_by, row_names
-from robodyn.constraints.kinds import Weld
+from robodyn.constraints.kinds import Coupling, Lock, Weld
 from robodyn.errors import ArgumentError, AssemblyError, RedundantWarning
 from robodyn.joints import KINDS
 from robodyn.messages import brief, users_line
@@ -106,9 +106,12 @@ def _residual(model: Model, q: Array) -> Array:
     poses, at = np.asarray(asking.forward_kinematics(q)), 0
     for held in held_by(model):
         turns = [k for k, name in enumerate(held.rows) if name in ("rx", "ry", "rz")]
-        if held.kind is Weld and len(turns) == 3:
+        if held.kind is Weld and len(turns) > 1:
             one, other = (_attitude(poses, link, X.E) for link, X in ((held.to, held.X_to), (held.link, held.X)))
-            phi[[at + k for k in turns]] = _log(one.T @ other, held)
+            free = [k for k, name in enumerate(("rx", "ry", "rz")) if name not in held.rows]
+            R = one.T @ other
+            turn = _log(R, held) if not free else _tilt(R, free[0], held)
+            phi[[at + k for k in turns]] = np.delete(turn, free)
         at += len(held.rows)
     return phi
 
@@ -125,23 +128,49 @@ def _log(R: Array, held: Held) -> Array:
     size = float(np.linalg.norm(sine))
     angle = float(np.arctan2(size, 0.5 * (np.trace(R) - 1.0)))
     if angle > np.pi - _HALF_TURN:
-        raise AssemblyError(
-            f"assemble: {held.name!r} is half a turn off, and no way is shorter than another; turn it first"
-        )
+        raise _half_a_turn(held)
     turned: Array = sine if size < 1e-9 else sine * (angle / size)
     return turned
+
+
+def _tilt(R: Array, axis: int, held: Held) -> Array:
+    """The rotation vector that takes one axis where R has it, the shortest."""
+    before, after = np.eye(3)[axis], R[:, axis]
+    turn = np.cross(before, after)
+    size = float(np.linalg.norm(turn))
+    angle = float(np.arctan2(size, before @ after))
+    if angle > np.pi - _HALF_TURN:
+        raise _half_a_turn(held)
+    return turn if size < 1e-9 else turn * (angle / size)
+
+
+def _half_a_turn(held: Held) -> AssemblyError:
+    return AssemblyError(
+        f"assemble: {held.name!r} is half a turn off, and no way is shorter than another; turn it first"
+    )
 
 
 def _not_reached(model: Model, phi: Array, row: tuple[int, ...]) -> AssemblyError:
     names = row_names(model)
     worst = int(np.abs(phi).argmax())
-    unit = "rad" if names[worst].endswith((".rx", ".ry", ".rz")) else "m"
+    unit = [unit for held in held_by(model) for unit in _units(model, held)][worst]
     where = f" in row {row[0] if len(row) == 1 else row}" if row else ""
     return AssemblyError(
         f"assemble: {names[worst]!r} is not reachable{where} from the given configuration: {abs(phi[worst]):.3g} "
         f"{unit} are left; wanted a configuration that is nearer, other joints to move (`free`), or constraints that "
         "can be met"
     )
+
+
+def _units(model: Model, held: Held) -> Sequence[str]:
+    """Of the errors of its rows."""
+    if held.kind is Lock:
+        kind = KINDS[model.joint_kind[held.joint]]
+        return ["m" if k in kind.lengths else "rad" for k in range(kind.nv)]
+    if held.kind is Coupling:
+        joints = np.searchsorted(model.v_start, [v for v, _, _ in held.joints], side="right") - 1
+        return [" or ".join(sorted({"m" if KINDS[model.joint_kind[i]].lengths else "rad" for i in joints}))]
+    return ["rad" if name in ("rx", "ry", "rz") else "m" for name in held.rows]
 
 
 @lru_cache(maxsize=64)

@@ -11,7 +11,7 @@ import numpy as np
 
 from robodyn.constraints.kinds import Constraint, Coupling, Lock, Point, Rod, Weld
 from robodyn.errors import ArgumentError
-from robodyn.joints import KINDS
+from robodyn.joints import KINDS, unit_quaternion
 from robodyn.messages import brief
 from robodyn.spatial import IDENTITY, Transform
 
@@ -59,11 +59,9 @@ def held_by(model: Model) -> tuple[Held, ...]:
     return tuple(_held(model, k, each) for k, each in enumerate(model.constraints))
 
 
-def anchored_by_calls(model: Model) -> bool:
-    """Whether the place of a constraint to the world comes with calls."""
-    return any(
-        not isinstance(each, Coupling | Lock) and each.to is None and each.to_at is None for each in model.constraints
-    )
+def anchored_by_calls(constraints: Sequence[Constraint]) -> bool:
+    """Whether the place of one of them, to the world, comes with calls."""
+    return any(not isinstance(each, Coupling | Lock) and each.to is None and each.to_at is None for each in constraints)
 
 
 def row_names(model: Model) -> tuple[str, ...]:
@@ -131,6 +129,12 @@ def _locked(model: Model, where: str, lock: Lock) -> dict[str, Any]:
     value = tuple(neutral.tolist()) if lock.value is None else lock.value
     if len(value) != kind.nq:
         raise ArgumentError(f"{where}: value: got {brief(lock.value)}; wanted {kind.nq} coordinates of {lock.joint!r}")
+    if kind.quaternion is not None:
+        four = slice(kind.quaternion, kind.quaternion + 4)
+        if not any(value[four]):
+            raise ArgumentError(f"{where}: value: got {brief(lock.value)}; wanted a quaternion xyzw that has a length")
+        unit = unit_quaternion(tuple(map(np.float64, value[four])))
+        value = (*value[: four.start], *map(float, unit), *value[four.stop :])
     rows = ("value",) if kind.nv == 1 else tuple(map(str, range(kind.nv)))
     return {"rows": rows, "joint": i, "value": value}
 

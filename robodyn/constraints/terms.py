@@ -25,7 +25,7 @@ from robodyn.algorithms.kinematics import forward_kinematics, jacobian, link_acc
 from robodyn.algorithms.places import OfLink, between, pose_from_world
 from robodyn.constraints.held import Held
 from robodyn.constraints.kinds import Lock, Rod, Weld
-from robodyn.joints import KINDS, unit_quaternion
+from robodyn.joints import KINDS, is_positive, unit_quaternion
 from robodyn.model import Model
 from robodyn.spatial import IDENTITY, ZERO_MOTION, Motion, Transform, Vec3, add, cross, dot, rotate, scale, sub
 
@@ -59,6 +59,7 @@ class Terms:
     ) -> None:
         self._model, self._held, self._given, self._at, self._moving = model, held, given, at, moving
         self._known: dict[tuple[str, int], Any] = {}
+        self._weights: dict[int, Any] = {}
 
     def rows(self) -> list[Row]:
         """All of them, in the order of declaration."""
@@ -102,7 +103,7 @@ class Terms:
         """The transform from the world to frame a."""
         if held.to < 0 and "targets" in self._given:
             numbers = self._given["targets"][12 * held.number : 12 * held.number + 12]
-            return Transform(tuple(numbers[:9]), tuple(numbers[9:]))
+            return Transform(_orthonormal(numbers[:9]), tuple(numbers[9:]))
         return held.X_to.after(self._of("pose", held.to))
 
     def _columns(self, held: Held) -> dict[int, Motion]:
@@ -156,6 +157,8 @@ class Terms:
         a, b, V, A = self._apart(held)
         d, v = sub(b.r, a.r), add(V.lin, cross(V.ang, b.r))
         size = np.sqrt(dot(d, d))
+        if (weight := self._weight(held)) is not None:  # what is off has a direction, so that nothing is NaN
+            size = size + (1.0 - weight) * (1.0 - is_positive(size))
         u = scale(1.0 / size, d)
         along = dot(u, v)
         acceleration = add(add(A.lin, cross(A.ang, b.r)), cross(V.ang, v))
@@ -205,7 +208,26 @@ class Terms:
         """The weight of every row, where constraints can be switched off."""
         if "active" not in self._given:
             return None
-        return [self._given["active"][each.number] for each in self._held for _ in each.rows]
+        return [self._weight(each) for each in self._held for _ in each.rows]
+
+    def _weight(self, held: Held) -> Any:
+        """1 for a constraint that holds, 0 for one that is off, whatever number says so; None where none does."""
+        if "active" not in self._given:
+            return None
+        if held.number not in self._weights:
+            self._weights[held.number] = is_positive(self._given["active"][held.number])
+        return self._weights[held.number]
+
+
+def _orthonormal(E: Sequence[Any]) -> tuple[Any, ...]:
+    """Axes that are given, made orthonormal and right-handed, as quaternions are made unit; NaN of what is no turn."""
+    one, other, third = (tuple(E[k : k + 3]) for k in (0, 3, 6))
+    x = scale(1.0 / np.sqrt(dot(one, one)), one)
+    y = sub(other, scale(dot(x, other), x))
+    y = scale(1.0 / np.sqrt(dot(y, y)), y)
+    z = cross(x, y)
+    handed = is_positive(dot(z, third))
+    return (*x, *y, *scale(handed / handed, z))
 
 
 def _turned(a: Transform, b: Transform, rows: Sequence[str]) -> Vec3:

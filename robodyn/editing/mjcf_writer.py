@@ -11,6 +11,7 @@ import numpy as np
 
 from robodyn.builders.axes import pose_transform, turn_to_z
 from robodyn.builders.findings import Notes
+from robodyn.constraints.held import anchored_by_calls
 from robodyn.constraints.kinds import ROWS, Coupling, Lock, Point, Weld
 from robodyn.constraints.plain import frame
 from robodyn.description import IDENTITY as UNTURNED
@@ -87,6 +88,8 @@ class _Held:
             at = element(each)
             if each.baumgarte is not None:
                 notes.gather("not-written", at, "how errors of the constraint decay")
+            if anchored_by_calls([each]):
+                notes.gather("written-otherwise", at, "its place, which comes with every call, is the world's origin")
             written = self._sum(model, each) if isinstance(each, Coupling | Lock) else self._frames(each)
             if written:
                 notes.gather("written-otherwise", at, "an equality, which is soft")

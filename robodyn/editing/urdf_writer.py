@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from robodyn.builders.findings import Notes
+from robodyn.constraints.held import anchored_by_calls
 from robodyn.constraints.kinds import ROWS, Point, Weld
 from robodyn.constraints.plain import frame, pose
 from robodyn.description import IDENTITY, TYPES_WITHOUT_AXIS, UNLIMITED, Joint, Link, Pose
@@ -116,6 +117,8 @@ def _loops(model: Model, robot: Described, notes: Notes) -> Iterator[str]:
             notes.gather("written-otherwise", at, f"its name is taken, and it is called {quoted(called)}")
         if each.baumgarte is not None:
             notes.gather("not-written", at, "how errors of the constraint decay")
+        if anchored_by_calls([each]):
+            notes.gather("written-otherwise", at, "its place, which comes with every call, is the world's origin")
         notes.gather("written-for-few", at, "a loop joint, which other programs do not know of URDF")
         yield f'  <loop_joint name={_name("constraint", called)} type="{kind}">'
         ends = (("link1", each.to or robot.root, each.to_at), ("link2", each.link, each.at))

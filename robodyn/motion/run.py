@@ -165,7 +165,7 @@ class Run:
             self.given["q_des"] = self._attitudes_of("q_des")
         if "gravity" in self.given:
             self.given["dV0"] = self._against_gravity(self.given.pop("gravity"))
-        if dyn.model.constraints and "targets" not in self.given and anchored_by_calls(dyn.model):
+        if dyn.model.constraints and "targets" not in self.given and anchored_by_calls(dyn.model.constraints):
             standing = cast(Any, dyn).constraint_targets(self.library.to_numpy(self.first()[0]))
             self.given["targets"] = self.library.like_numpy(standing)[None]
         self.step = chosen_step(dyn, tuple(self.given), integrator, kept)

@@ -29,6 +29,9 @@ _MEANING = {
     "V0": "",
     "dV0": "",
     "point": "",
+    "targets": "a transform for each constraint",
+    "active": "a number for each constraint",
+    "restitution": "",
 }
 
 

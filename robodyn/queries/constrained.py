@@ -23,9 +23,9 @@ class ConstraintQueries(Core):
     """Queries about `model.constraints`, m rows in the order of their declaration (`constraint_names`).
 
     `targets` (..., n_constraints, 12): transforms from the world to the frames that constraints to the world hold,
-    E row-major, then r, as in `model.link_X`; other constraints do not look at theirs. `active` (..., n_constraints):
-    1 for constraints that hold, 0 for those that are off: their rows and forces are zero. Forces are what `to` exerts
-    on `link`, in the axes of the frame on `to`.
+    E row-major, then r, as in `model.link_X`; other constraints do not look at theirs. E is made orthonormal; what is
+    no turn gives NaN. `active` (..., n_constraints): positive, such as 1, for constraints that hold, 0 for those that
+    are off: their rows and forces are zero. Forces are what `to` exerts on `link`, in the axes of the frame on `to`.
     """
 
     @property
@@ -209,11 +209,14 @@ class ConstraintQueries(Core):
         found = np.zeros(model.nv, bool)
         if names is not None and not exact.is_a(names, list, tuple):
             raise ArgumentError(f"actuated: got {brief(names)}; wanted a list of joints' names, or None")
-        chosen = (
-            [i for i, code in enumerate(model.joint_kind.tolist()) if KINDS[code].name != "floating"]
-            if names is None
-            else [model.joint_index(name) for name in exact.members(names)]
-        )
+        try:
+            chosen = (
+                [i for i, code in enumerate(model.joint_kind.tolist()) if KINDS[code].name != "floating"]
+                if names is None
+                else [model.joint_index(name) for name in exact.members(names)]
+            )
+        except ArgumentError as error:
+            raise ArgumentError(f"actuated: {error}") from None
         for i in chosen:
             start = int(model.v_start[i])
             found[model.v_source[start : start + KINDS[model.joint_kind[i]].nv]] = True

@@ -440,3 +440,89 @@ def test_a_closure_of_a_long_chain():
     J = dyn.constraint_jacobian(1e-3 * q)
     need = dyn.inverse_dynamics(1e-3 * q, 1e-3 * qd, qdd) - 1e-3 * tau
     assert np.abs(need - lam @ J).max() < 1e-6 * np.abs(need).max() + 1e-9
+
+
+# What is given a little wrong.
+
+
+def pendulum(*constraints, **options):
+    model = rd.load_urdf(robots.own("double_pendulum"))
+    return rd.Dynamics(model, constraints=list(constraints), **options)
+
+
+@pytest.mark.parametrize("engine", ["reference", "cpu"])
+def test_whatever_is_positive_holds(engine):
+    dyn = pendulum(rd.Point("lower_rod"), rd.Lock("elbow", 0.1), engine=engine)
+    q, still, tau = np.array([0.3, 0.4]), np.zeros(2), np.ones(2)
+    for flags, wanted in (([2.0, 0.5], [1.0, 1.0]), ([-1.0, 7.0], [0.0, 1.0])):
+        found = dyn.constrained_forward_dynamics(q, still, tau, active=flags)
+        for one, other in zip(found, dyn.constrained_forward_dynamics(q, still, tau, active=wanted), strict=True):
+            assert (one == other).all()
+
+
+@pytest.mark.parametrize("engine", ["reference", "cpu"])
+def test_a_rod_without_direction_that_is_off_says_nothing(engine):
+    q, still = np.array([0.3, 0.4]), np.zeros(2)
+    here = pendulum(engine="reference").link_pose(q, "lower_rod")[:3, 3]
+    dyn = pendulum(rd.Rod("lower_rod", to_at=here, length=0.1), rd.Lock("elbow", 0.4), engine=engine)
+    alone = pendulum(rd.Lock("elbow", 0.4), engine=engine)
+    found, lam = dyn.constrained_forward_dynamics(q, still, still, active=[0, 1])
+    wanted, its = alone.constrained_forward_dynamics(q, still, still)
+    assert relative(found, wanted) < 1e-12 and lam[0] == 0 and relative(lam[1:], its) < 1e-12
+    for one, other in zip(dyn.project(q, still, active=[0, 1]), alone.project(q, still), strict=True):
+        assert relative(one, other) < 1e-12
+
+
+@pytest.mark.parametrize("engine", ["reference", "cpu"])
+def test_axes_of_targets_are_made_orthonormal(engine):
+    dyn = pendulum(rd.Point("lower_rod"), engine=engine)
+    q, still, tau = np.array([0.3, 0.4]), np.zeros(2), np.ones(2)
+    targets = dyn.constraint_targets(q)
+    wanted = dyn.constraint_residual(q + 0.1, still, targets)
+    double = targets.copy()
+    double[0, :9] *= 2.0
+    for one, other in zip(dyn.constraint_residual(q + 0.1, still, double), wanted, strict=True):
+        assert relative(one, other) < 1e-14
+    for E in (np.zeros(9), np.diag([1.0, 1.0, -1.0]).ravel()):
+        wrong = targets.copy()
+        wrong[0, :9] = E
+        with pytest.raises(rd.NumericalError):
+            dyn.constrained_forward_dynamics(q, still, tau, wrong)
+
+
+def test_hinges_are_assembled_from_afar():
+    text = """<robot name="r"><link name="a"/><link name="b"><inertial><mass value="1"/>
+    <inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link><joint name="j" type="continuous">
+    <parent link="a"/><child link="b"/><axis xyz="1 0 0"/></joint></robot>"""
+    model = rd.load_urdf(text)
+    hinge = [rd.Weld("b", rows=("rx", "ry"))]
+    assert abs(model.assemble([2.5], hinge)[0]) < 1e-10
+    with pytest.raises(rd.AssemblyError, match="half a turn off"):
+        model.assemble([np.pi], hinge)
+    with pytest.raises(rd.AssemblyError, match=r"'j.value' is not reachable .* 1 rad are left"):
+        model.assemble([0.0], [rd.Lock("j", 1.0)], free=[])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: rd.Dynamics(
+                rd.load_urdf(robots.own("ball_joint_arm")), constraints=[rd.Lock("shoulder", [0.0] * 4)]
+            ),
+            "quaternion xyzw that has a length",
+        ),
+        (lambda: pendulum(engine="reference").model.assemble([0, 0], rd.Lock("elbow")), "constraints: got Lock"),
+        (
+            lambda: pendulum(rd.Point("lower_rod")).constraint_residual([0, 0], [0, 0], np.zeros((2, 12))),
+            "a transform for each constraint",
+        ),
+        (
+            lambda: pendulum(rd.Lock("elbow")).constrained_inverse_dynamics([0, 0], [0, 0], [0, 0], actuated=["nope"]),
+            "actuated: joint: got 'nope'",
+        ),
+    ],
+)
+def test_messages(make, message):
+    with pytest.raises(rd.ArgumentError, match=message):
+        make()

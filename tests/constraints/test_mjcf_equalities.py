@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from robots import own
 
 import robodyn as rd
 
@@ -97,3 +98,17 @@ def test_written_equalities_come_back():
     residuals = [rd.Dynamics(each).constraint_residual(q, np.zeros(each.nv))[0] for each in (model, again)]
     ours, theirs = ([np.linalg.norm(phi[rows]) for rows in np.split(np.arange(7), (3, 6))] for phi in residuals)
     assert np.abs(np.subtract(ours, theirs)).max() < 1e-12
+    assert [each.link for each in again.constraints[:1]] == [model.constraints[0].link]
+    loops = rd.load_urdf(own("loops/bird_legs"))
+    ends = [
+        [(each.to, each.link) for each in robot.constraints]
+        for robot in (loops, rd.load_mjcf(loops.to_mjcf(), equality="constraints"))
+    ]
+    assert ends[0] == ends[1]
+
+
+def test_what_is_off_is_said():
+    off = EQUALITIES["connect"].replace("/>", ' active="false"/>')
+    model = rd.load_mjcf(compiled(off), equality="constraints")
+    assert not model.constraints
+    assert ["is off" in each.message for each in model.report if each.code == "mjcf-equality"] == [True]
