@@ -7,9 +7,10 @@ import uuid
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import fields, is_dataclass
+from functools import partial
 from hashlib import blake2b
 from importlib import import_module
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -417,15 +418,22 @@ _DEEPEST = 8
 
 
 def _known_by(value: Any, depth: int = 0) -> str:
-    """Words by which a value is known again in another process: of functions their name and code, of arrays a hash."""
+    """Words by which a value is known again in another process: of arrays a hash; of functions their name, their code
+    and what it reads of defaults, closures and plain globals; of objects their class and what they hold."""
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         return repr(value)
+    if isinstance(value, np.generic):
+        return f"{value.dtype} {value!r}"
     if depth < _DEEPEST:
         deeper = depth + 1
         if isinstance(value, np.ndarray):
             return f"{value.dtype} {value.shape} {_hash(np.ascontiguousarray(value))}"
         if isinstance(value, dict):
             return "{" + ", ".join(f"{name!r}: {_known_by(each, deeper)}" for name, each in value.items()) + "}"
+        if isinstance(value, set | frozenset):
+            return "{" + ", ".join(sorted(_known_by(each, deeper) for each in value)) + "}"
+        if isinstance(value, partial):
+            return f"partial{_known_by((value.func, value.args, value.keywords), deeper)}"
         if isinstance(value, tuple | list):
             return "(" + ", ".join(_known_by(each, deeper) for each in value) + ")"
         if is_dataclass(value) and not isinstance(value, type):
@@ -435,9 +443,27 @@ def _known_by(value: Any, depth: int = 0) -> str:
             return _hash(value.co_code + _known_by((value.co_names, value.co_consts), deeper).encode())
         if hasattr(value, "__code__"):
             cells = [cell.cell_contents for cell in value.__closure__ or ()]
-            return f"{value.__qualname__} {_known_by((value.__code__, value.__defaults__, cells), deeper)}"
+            read = (value.__code__, value.__defaults__, value.__kwdefaults__, cells, _globals_of(value))
+            return f"{value.__qualname__} {_known_by(read, deeper)}"
+        if isinstance(value, type) and value.__module__.partition(".")[0] not in ("builtins", "numpy", "robodyn"):
+            methods = {name: each for name, each in sorted(vars(value).items()) if hasattr(each, "__code__")}
+            return f"{value.__qualname__}{_known_by(methods, deeper)}"
+        if not isinstance(value, type | ModuleType) and getattr(value, "__dict__", None):
+            return f"{_known_by(type(value), deeper)}{_known_by(dict(sorted(vars(value).items())), deeper)}"
     kind = value if isinstance(value, type) else type(value)
     return str(getattr(value, "__qualname__", kind.__qualname__))
+
+
+def _globals_of(function: Any) -> dict[str, Any]:
+    """What a function's code reads of its module: values, and functions that stand there too."""
+    own = getattr(function, "__globals__", {})
+    named = {name: own[name] for name in sorted(function.__code__.co_names) if name in own}
+    return {
+        name: each
+        for name, each in named.items()
+        if not isinstance(each, type | ModuleType)
+        and (not callable(each) or getattr(each, "__module__", None) == function.__module__)
+    }
 
 
 def _hash(data: Any) -> str:

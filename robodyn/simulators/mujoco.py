@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,9 +15,10 @@ from robodyn.builders.findings import listed
 from robodyn.builders.foreign import foreign
 from robodyn.builders.mjcf import TYPES, joint_names, load_mjcf, mujoco_module
 from robodyn.conventions.converter import converter
+from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError
 from robodyn.joints import KINDS
-from robodyn.messages import brief, quoted
+from robodyn.messages import brief, quoted, users_line
 from robodyn.model import Model
 from robodyn.simulators.given import require_model, vector
 
@@ -27,6 +29,8 @@ Callback = Callable[[Any, Any], None]
 
 _SIZES = ((7, 6), (4, 3), (1, 1), (1, 1))
 """Numbers of qpos and qvel of mjJNT_FREE, mjJNT_BALL, mjJNT_SLIDE and mjJNT_HINGE."""
+_ALIKE = 1e-6
+"""How far gravity and axes may be from those of the scene."""
 
 
 class Bridge:
@@ -40,6 +44,9 @@ class Bridge:
 
     Everything that is returned or taken is in this library's coordinates and axes, float64: q (nq,), qd, qdd and tau
     (nv,). What MuJoCo computes, as `data.qacc` and `data.xipos`, is as old as its last step or `mj_forward`.
+
+    Warns:
+        RuntimeWarning: gravity, or the axes of the robot's joints, are others in the scene than in the model.
 
     Raises:
         ArgumentError: no mjModel, or joints of the robot that MuJoCo does not have, or has of another type.
@@ -61,6 +68,8 @@ class Bridge:
         self._q_at = self._places(mj_model.jnt_qposadr, numbers, 0)
         self._v_at = self._places(mj_model.jnt_dofadr, numbers, 1)
         self._bodies, self._their_bodies = self._carried(numbers)
+        if model is not None:
+            self._warn_of_directions(numbers)
 
     def __repr__(self) -> str:
         return f"<Bridge between {self.model.name!r} and MuJoCo: nq {self.model.nq}, nv {self.model.nv}>"
@@ -216,6 +225,37 @@ class Bridge:
     def _kinds(self) -> dict[str, str]:
         kinds = (KINDS[code].name for code in self.model.joint_kind.tolist())
         return dict(zip(self.model.joint_names, kinds, strict=True))
+
+    def _warn_of_directions(self, numbers: dict[str, int]) -> None:
+        """Warn where gravity or the root's axes are others in the scene: forces would be in other axes than states."""
+        m, model, data = self.mj_model, self.model, self._mujoco.MjData(self.mj_model)
+        off = int(m.opt.disableflags) & int(self._mujoco.mjtDisableBit.mjDSBL_GRAVITY)
+        gravity = np.zeros(3) if off else np.array(m.opt.gravity)
+        if np.abs(gravity - model.gravity).max() > _ALIKE * max(1.0, np.abs(gravity).max()):
+            warnings.warn(
+                f"model: gravity of {model.name!r} is {model.gravity.tolist()}, that of the scene {gravity.tolist()}",
+                RuntimeWarning,
+                stacklevel=users_line(),
+            )
+        self._mujoco.mj_kinematics(m, data)
+        dyn, q = Dynamics(model, engine="reference"), self.q(data)
+        for name, j in numbers.items():
+            i = model.joint_names.index(name)
+            kind = KINDS[model.joint_kind[i]]
+            if kind.nv != 1 or model.has_mimic:  # a leader's column has its followers' motion, too
+                continue
+            link = int(np.flatnonzero(model.link_body == i)[0])
+            column = dyn.jacobian(q, link, frame="world")[:, model.v_source[model.v_start[i]]]
+            axis = column[3:] if kind.name == "prismatic" else column[:3]
+            if np.abs(axis - data.xaxis[j]).max() > _ALIKE:
+                here, there = (np.round(each, 6).tolist() for each in (axis, data.xaxis[j]))
+                warnings.warn(
+                    f"model: joint {name!r} of {model.name!r} has the axis {here} in the world, {there} in the "
+                    "scene; forces and gravity are in axes of the scene",
+                    RuntimeWarning,
+                    stacklevel=users_line(),
+                )
+                return
 
     def _carried(self, numbers: dict[str, int]) -> tuple[Array, Array]:
         """Our bodies and theirs, side by side: each of theirs that moves with a joint of the robot."""

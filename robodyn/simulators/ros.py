@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, fields, is_dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -257,12 +259,12 @@ def write_bag(
         odometry = bag.add_connection("/odom", ODOMETRY, typestore=store) if floats else None
         for k, stamp in enumerate(stamps):
             one = [rows[name][k] for name in ("q", "qd", "tau")]
-            message = to_joint_state(model, *one, message=store.types[JOINT_STATE], t=times[k])
-            bag.write(joints, stamp, store.serialize_cdr(message, JOINT_STATE))
-            if odometry is not None:
+            if odometry is not None:  # first: readers take what came before the joints
                 speed = np.zeros(model.nv) if one[1] is None else one[1]
                 message = to_odometry(model, one[0], speed, store.types[ODOMETRY], t=times[k])
                 bag.write(odometry, stamp, store.serialize_cdr(message, ODOMETRY))
+            message = to_joint_state(model, *one, message=store.types[JOINT_STATE], t=times[k])
+            bag.write(joints, stamp, store.serialize_cdr(message, JOINT_STATE))
 
 
 def read_bag(
@@ -275,7 +277,7 @@ def read_bag(
         model: the robot.
         topic: of the joints.
         strict: as in `from_joint_state`; what a message lacks stays as it was in the message before.
-        odometry: the topic of a base that floats: a state has the last Odometry that came before it; before the first
+        odometry: the topic of a base that floats: a state has the last Odometry that came no later; before the first
             it is neutral and at rest. None for none.
 
     Raises:
@@ -298,7 +300,10 @@ def read_bag(
                     had = ", ".join(sorted(found[name])) or "nothing"
                     raise ArgumentError(f"topic: {brief(name)} has {had} in this bag; wanted {kind}")
             chosen = [each for each in bag.connections if each.topic in wanted]
-            for connection, _, raw in bag.messages(connections=chosen):
+            messages = groupby(bag.messages(connections=chosen), key=itemgetter(1))
+            # What came at one time: the base first.
+            ordered = (each for _, at in messages for each in sorted(at, key=lambda one: one[0].topic != odometry))
+            for connection, _, raw in ordered:
                 message = bag.deserialize(raw, connection.msgtype)
                 if connection.topic == odometry:
                     base = from_odometry(model, message, last["q"], last["qd"])

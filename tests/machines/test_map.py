@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -583,3 +584,64 @@ def test_blocks_share_the_processors(dyn, client):
             threads = client.submit(_threads, asked, {host: slots}, pure=False).result()
             assert 1 <= threads <= max(1, CPU_COUNT // slots) and threads <= (asked or CPU_COUNT)
     assert client.submit(_threads, None, {"elsewhere": 1}, pure=False).result() == 1
+
+
+FACTOR = 1.0
+
+
+class Weighed(rd.distributed.Reduction):
+    def __init__(self, weight):
+        self.weight = weight
+
+    def block(self, arrays):
+        return float(self.weight)
+
+    def combine(self, one, other):
+        return one + other
+
+
+def weighing(weight):
+    return lambda arrays: float(np.asarray(weight).sum())
+
+
+def keyed(value):
+    def one(arrays, *, value=value):
+        return float(value)
+
+    return one
+
+
+def by_global(arrays):
+    return FACTOR
+
+
+@pytest.mark.parametrize(
+    "reductions",
+    [
+        (Weighed(1), Weighed(2)),
+        (weighing(np.int64(1)), weighing(np.int64(2))),
+        (weighing(np.float32(1)), weighing(np.float32(2))),
+        (functools.partial(keyed(1), value=1), functools.partial(keyed(1), value=2)),
+        (keyed(1), keyed(2)),
+        (by_global, by_global),
+    ],
+    ids=["attribute", "integer", "float32", "partial", "default", "global"],
+)
+def test_functions_that_hold_other_values_are_others(reductions, dyn, states, client, tmp_path, monkeypatch):
+    q = states[0]
+    for k, reduction in enumerate(reductions):
+        monkeypatch.setattr(sys.modules[__name__], "FACTOR", float(k))
+        ask = functools.partial(
+            map_states, dyn, "gravity_force", q, chunk=CHUNK, client=client, out=tmp_path / "o", reduce=reduction
+        )
+        if k:
+            with pytest.raises(rd.ArgumentError, match="reduce was"):
+                ask()
+        else:
+            assert ask() == ask()
+
+
+def test_other_links_of_numpys_integers_are_others(dyn, states, client, tmp_path):
+    map_states(dyn, "jacobian", states[0], link=np.int64(1), chunk=CHUNK, client=client, out=tmp_path / "o")
+    with pytest.raises(rd.ArgumentError, match="holds results of another map"):
+        map_states(dyn, "jacobian", states[0], link=np.int64(2), chunk=CHUNK, client=client, out=tmp_path / "o")

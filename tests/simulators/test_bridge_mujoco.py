@@ -200,3 +200,20 @@ def test_what_is_wrong_is_named():
     ):  # fmt: skip
         with pytest.raises(error, match=text):
             call()
+
+
+def test_robots_that_stand_otherwise_in_the_scene_are_said():
+    """Turned, or under another gravity: what is the scene's is in other axes than states."""
+    rod = '<geom type="capsule" size=".03 .2" mass="1"/>'
+    arm = f"""<body name="1" pos="1 0 .5"><joint name="j1" axis="0 1 0"/>{rod}
+    <body name="2" pos="0 0 .3"><joint name="j2" axis="1 0 0"/>{rod}</body></body>"""
+
+    def scene(world, options=""):
+        return mujoco.MjModel.from_xml_string(f"<mujoco>{options}<worldbody>{world}</worldbody></mujoco>")
+
+    own = rd.load_mjcf(scene(arm))
+    Bridge(scene(f'<body name="mount" pos="1 2 3">{arm}</body>'), own)
+    with pytest.warns(RuntimeWarning, match="joint 'j1' .* has the axis"):
+        Bridge(scene(f'<body name="mount" euler="0 0 90">{arm}</body>'), own)
+    with pytest.warns(RuntimeWarning, match="gravity of"):
+        Bridge(scene(arm, '<option gravity="1 2 3"/>'), own)
