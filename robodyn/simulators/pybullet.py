@@ -43,8 +43,9 @@ class Bridge:
     mimic others are free in PyBullet, which does not read `<mimic>`.
 
     Raises:
-        ArgumentError: no such body or client; a model with joints that PyBullet does not have or has of another type,
-            or with joints of several degrees of freedom other than its base.
+        ArgumentError: no such body or client; a base that is fixed in one and floats in the other; a model with joints
+            that PyBullet does not have or has of another type, or with joints of several degrees of freedom other than
+            its base.
         UnavailableError: PyBullet is not installed.
 
     Warns:
@@ -66,6 +67,7 @@ class Bridge:
         kinds = [KINDS[code].name for code in model.joint_kind.tolist()]
         self.floats = bool(kinds) and kinds[0] == "floating"
         self._joints = self._found(kinds)
+        self._require_bases_alike()
         base = model.joint_names[:1] if self.floats else ()
         self.converter = converter(model, "pybullet", joint_names=(*base, *self._joints))
         self._numbers = list(self._joints.values())
@@ -132,6 +134,16 @@ class Bridge:
             )
 
     # What all of that is made of.
+
+    def _require_bases_alike(self) -> None:
+        """PyBullet's bases have no mass where they are held."""
+        free = self._bullet.getDynamicsInfo(self.body_id, -1, **self._there)[0] > 0.0
+        if free != self.floats:
+            here, there = ("floats" if each else "is fixed" for each in (self.floats, free))
+            raise ArgumentError(
+                f"model: the base of {self.model.name!r} {here}, and that of the body {there} in PyBullet; wanted both "
+                "alike: `useFixedBase`, `rd.load_urdf(..., base='floating')`"
+            )
 
     def _warn_of_masses(self) -> None:
         """Say that PyBullet has made up masses."""

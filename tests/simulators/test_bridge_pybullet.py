@@ -139,3 +139,10 @@ def test_what_is_wrong_is_named(client):
     ):
         with pytest.raises(error, match=text):
             call()
+
+
+@pytest.mark.parametrize("floats", [False, True])
+def test_bases_are_alike(client, floats):
+    model = rd.load_urdf(own("arm6"), base="floating" if floats else "fixed")
+    with pytest.raises(rd.ArgumentError, match="wanted both alike"):
+        Bridge(loaded(client, "arm6", fixed=floats), client, model)
