@@ -171,7 +171,7 @@ def test_links_frames_and_flags_that_are_none(rj, rt):
     one = np.ones(6)
     for functions, q in ((rj, one), (rt, torch.tensor(one))):
         for link in ("nope", ["a"], None, True, 1.0, -1, 99, np.arange(2), {}, jnp.int64(1), torch.tensor(1)):
-            with pytest.raises(rd.ArgumentError, match=r"^link: got"):
+            with pytest.raises(rd.ArgumentError, match=r"^link(, links)?: got"):
                 functions.jacobian(q, link)
         for frame in ("nope", [], np.arange(2), None, 1):
             with pytest.raises(rd.ArgumentError, match=r"^frame: got"):
