@@ -418,18 +418,21 @@ def test_an_interrupt_leaves_what_is_done_and_nothing_behind(dyn, client, tmp_pa
         import time
 
         time.sleep(0.02)
+        while (out / "done" / "c").exists() and not sent.exists():  # the interrupt comes in the middle
+            time.sleep(0.01)
         return {"q": rng.normal(size=(n, 7))}
 
     def interrupt():
         end = time.monotonic() + 60
         while time.monotonic() < end and not done():
             time.sleep(0.01)
+        sent.touch()
         os.kill(os.getpid(), signal.SIGINT)
 
     def done():
         return (out / "done" / "c").exists()
 
-    out = tmp_path / "r"
+    out, sent = tmp_path / "r", tmp_path / "sent"
     options = {"chunk": 9, "client": client, "draw": draw}
     thread = threading.Thread(target=interrupt)
     with pytest.raises(KeyboardInterrupt):
