@@ -20,18 +20,23 @@ class Compiler(Maker):
         Raises:
             UnavailableError: LLVM cannot compile it, or it needs more memory than there is.
         """
-        asked, route = self._asked(request, single)
+        routes: list[Route | None] = []  # held, so that nothing is traced twice
+        asked, route = self._asked(request, single, routes)
         assert route is not None
         found = self._made(asked, route, single)
         found.alone = single if route == "loops" or request.for_one_state is not request else None
         return found
 
-    def _asked(self, request: Request, single: bool, *, trace: bool = True) -> tuple[Request, Route | None]:
+    def _asked(
+        self, request: Request, single: bool, routes: list[Route | None], *, trace: bool = True
+    ) -> tuple[Request, Route | None]:
         """What is compiled for one state, or for many, and its route, as of `find_route`. Loops over bodies are what
-        they are: for one state they have vectors of one. Unit vectors are run as if they were states."""
+        they are: for one state they have vectors of one. Unit vectors are run as if they were states. `routes`: gets
+        all that were looked for."""
 
         def found(asked: Request) -> Route | None:
-            return find_route(asked, self.mode, self._cache(asked), trace=trace)
+            routes.append(find_route(asked, self.mode, self._cache(asked), trace=trace))
+            return routes[-1]
 
         narrow = request.for_one_state if single else request
         route = found(narrow)
@@ -63,7 +68,7 @@ class Compiler(Maker):
 
     def in_cache(self, request: Request, *, single: bool = False) -> bool:
         """Whether the code of a request waits in the cache: that of its own, not what robots share."""
-        asked, route = self._asked(request, single, trace=False)
+        asked, route = self._asked(request, single, [], trace=False)
         if route == "parts":
             return all(self.in_cache(part) for part in parts_of(asked))
         if route == "loops":

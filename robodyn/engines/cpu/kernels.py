@@ -154,16 +154,20 @@ class Maker:
     def rolled(self, request: Request, width: int | None) -> Kernel:
         """Rolled code for vectors of n states; None: as many as registers hold, if their workspace is no larger
         than it should be."""
+        return self.rolling(request, width)()
+
+    def rolling(self, request: Request, width: int | None) -> Callable[[], Kernel]:
+        """The same, compiled while other things are done."""
         program = self._rolled_program(request, width)
         if width is None and too_wide(program.workspace_bytes):
             program = self._rolled_program(request, 1)
         module = program.module
-        code = self._rolled_code(request, module.traits, module.kind).code_of(module.text)
+        wait = self._rolled_code(request, module.traits, module.kind).code_of(module.text)
         steps = request.model.n_bodies * request.lanes
-        return Kernel(
+        return lambda: Kernel(
             request=request,
             mode="rolled",
-            code=Code(code, request.target),
+            code=Code(wait(), request.target),
             inputs=module.inputs,
             constants=tuple(word for array in program.arrays for word in (array.ctypes.data, 0)),
             workspace_bytes=program.workspace_bytes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from robodyn.model import Model
 from robodyn.sweeps import Ancestors
 from robodyn.tracing.program import Program
 from robodyn.tracing.unrolled import input_shapes, trace
+
+_TRACED: WeakValueDictionary[tuple[Model, Traceable, int | None, tuple[str, ...]], Program] = WeakValueDictionary()
 
 
 @dataclass(frozen=True)
@@ -65,10 +68,14 @@ class Request:
         state.update(repr((kind, *task, self.base, str(self.dtype), sorted(self.vectors), *facts)).encode())
         return state.hexdigest()
 
-    @no_collection()
     def trace(self) -> Program:
-        """The straight-line program."""
-        return trace(self.model, self.algorithm, link=self.link, base=self.base)
+        """The straight-line program; the same for all targets, and not traced again as long as anybody has it."""
+        key = self.model, self.algorithm, self.link, self.base
+        found = _TRACED.get(key)
+        if found is None:
+            with no_collection():
+                found = _TRACED[key] = trace(self.model, self.algorithm, link=self.link, base=self.base)
+        return found
 
     def unrolled_module(self, program: Program) -> str:
         """The module of that program."""
