@@ -336,9 +336,11 @@ def _limits(element: Element | None, subject: str, notes: Notes) -> Limits:
     if element is None:
         return _NO_LIMITS
     _survey(element, subject, _NONE, _ATTRIBUTES["limit"], notes)
-    names, given = ("lower", "upper", "effort", "velocity"), element.attributes
-    found = [_number(element, subject, name) if name in given else None for name in names]
-    return Limits(*[None if limit is None or abs(limit) >= UNLIMITED else limit for limit in found])
+    found: list[float | None] = []
+    for name in ("lower", "upper", "effort", "velocity"):
+        limit = _number(element, subject, name) if name in element.attributes else UNLIMITED
+        found.append(limit if abs(limit) < UNLIMITED else None)
+    return Limits(*found)
 
 
 def _dynamics(element: Element | None, subject: str, notes: Notes) -> tuple[float, float, float]:
