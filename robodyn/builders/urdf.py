@@ -325,6 +325,8 @@ def _axis(joint: Element, element: Element | None, default: Vector3, kind: str, 
         notes.gather("axis-defaulted", subject, message, joint.line)
         return default
     given = _vector(element, subject, "xyz")
+    if math.hypot(*given) == 1.0:
+        return given
     axis, norm = unit_axis(given, f"{subject} {element.tag} xyz{at_line(element.line)}")
     if off_unit(norm):
         message = f"the {element.tag} {quoted(element.attributes['xyz'])} has norm {norm:g}; scaled to norm 1"
