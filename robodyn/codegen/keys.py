@@ -150,7 +150,7 @@ def compiled(text: str, label: str, target: Target, opt: int, cache: ObjectCache
     return code
 
 
-def _limited() -> bool:
+def memory_is_limited() -> bool:
     """Whether this process may have less memory than there is."""
     try:
         import resource
@@ -162,8 +162,12 @@ def _limited() -> bool:
 
 def compiling(text: str, label: str, target: Target, opt: int, cache: ObjectCache) -> Callable[[], bytes]:
     """What `compiled` gives, once it is called for: see `begun`."""
-    code = cache.get(object_key(_digest(text.encode()), target, opt)) if cache.problem() is None else None
-    return begun(code, lambda: compiled(text, label, target, opt, cache))
+    return begun(kept(text, target, opt, cache), lambda: compiled(text, label, target, opt, cache))
+
+
+def kept(text: str, target: Target, opt: int, cache: ObjectCache) -> bytes | None:
+    """What the cache has of a module."""
+    return cache.get(object_key(_digest(text.encode()), target, opt)) if cache.problem() is None else None
 
 
 def begun(code: bytes | None, make: Callable[[], bytes]) -> Callable[[], bytes]:
@@ -174,7 +178,7 @@ def begun(code: bytes | None, make: Callable[[], bytes]) -> Callable[[], bytes]:
     """
     if code is not None:
         return lambda: code
-    if _limited():
+    if memory_is_limited():
         return make
     found: list[bytes] = []
 

@@ -12,6 +12,8 @@ Some suites take long and run only where the first word begins with their name:
 - "scan" (`tests.bench.scan_map`): which method of the scan engine is the fastest where.
 - "scan-gpu" (`tests.bench.scan_gpu`): scans on a GPU.
 - "gpu" (`tests.bench.gpu`): the GPU engine.
+- "cold" (`tests.bench.cold`): first answers with an empty cache; `--whole` asks every query of every robot.
+- "load" (`tests.bench.load`): loading beside Pinocchio's parser.
 - "calls" (`tests.bench.calls`): one call for one state, with every argument, beside Pinocchio's.
 - "constraints" (`tests.bench.constraints`): feet and closed loops, beside Pinocchio's.
 - "steps" (`tests.bench.steps`): what rollouts of damped robots come to, and integrators, beside MuJoCo's.
@@ -43,10 +45,12 @@ from robodyn.tables import console
 from tests.bench import (
     backend,
     calls,
+    cold,
     constraints,
     core,
     dynamics,
     hardware,
+    load,
     papers,
     plots,
     scan_gpu,
@@ -95,6 +99,7 @@ def run(
     quick: Annotated[bool, typer.Option(help="thesis, scan: stop at 10,000 bodies.")] = False,
     largest: Annotated[int, typer.Option(help="Suites of scans: most bodies of a tree.")] = 4_000_000,
     limit: Annotated[float | None, typer.Option(help="Suites of scans: the longest call, in seconds.")] = None,
+    whole: Annotated[bool, typer.Option(help="cold: every query of every robot (an hour).")] = False,
     fit: Annotated[bool, typer.Option(help="gpu: measure every kernel, and choose by that from now on.")] = False,
     folder: Annotated[Path, typer.Option(help="Where --write stores.")] = shared.FOLDER,
 ) -> None:
@@ -132,6 +137,7 @@ def run(
         most=min(largest, thesis.QUICK) if quick else largest,
         settings=settings,
         huge=huge,
+        whole=whole,
         fit=fit,
         about=about,
         screen=screen,
@@ -170,7 +176,7 @@ class Asked:
     """What a long suite is told: which of its cases, how long and how far, and where results go.
 
     `budget`: by the name of the suite; `settings`: the time for each case, precisions and batches; `huge`: whether
-    huge trees are asked of the reference engine; `fit`: whether the GPU engine is to choose by what is measured;
+    huge trees are asked of the reference engine; `whole`: whether all is asked that there is; `fit`: whether the GPU engine is to choose by what is measured;
     `store`: None to store nothing.
     """
 
@@ -179,6 +185,7 @@ class Asked:
     most: int
     settings: Settings
     huge: bool
+    whole: bool
     fit: bool
     about: dict[str, str]
     screen: Console
@@ -327,6 +334,22 @@ def _backend(asked: Asked) -> bool:
     return bool(found.first or found.runs)
 
 
+def _cold(asked: Asked) -> bool:
+    found = cold.measure(asked.selected, asked.whole, asked.announce)
+    asked.show(cold.tables(found), cold.notes(found))
+    if found.answers:
+        asked.write("cold", lambda _: cold.page(found, asked.about), cold.document(found, asked.about))
+    return bool(found.answers)
+
+
+def _load(asked: Asked) -> bool:
+    found = load.measure(asked.selected, asked.announce)
+    asked.show(load.tables(found), load.notes(found))
+    if found:
+        asked.write("load", lambda _: load.page(found, asked.about), load.document(found, asked.about))
+    return bool(found)
+
+
 def _calls(asked: Asked) -> bool:
     found = calls.measure(asked.selected, asked.budget("calls").seconds, asked.announce)
     asked.show(calls.tables(found), calls.notes(found))
@@ -381,6 +404,8 @@ def _step_gradients(asked: Asked) -> bool:
 _LONG = {
     "backend": _backend,
     "calls": _calls,
+    "cold": _cold,
+    "load": _load,
     "constraints": _constraints,
     "steps": _steps,
     "hardware": _hardware,

@@ -1,0 +1,212 @@
+"""First answers with an empty cache: `python -m tests.bench cold --write`, `--whole` for every query of every robot.
+
+From a robot's file to the answer of a query, for one state and for 1,024, in a new process, imports not counted. Without
+`--whole`, the queries that take longest of robots of all sizes, and every query of an arm. Beside the worst of them what
+loops over bodies take, which robots share and a cold cache has not: it is why straight-line code is waited for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from robodyn.benchmark.tables import Cells
+from robodyn.questions import QUESTIONS
+from tests.bench.cold_child import Case
+from tests.bench.first_answer import First, measure_case
+from tests.bench.shared import MODELS, ROOT, page_of, show
+from tests.robots import SHARED_FOLDER
+
+STATES = (1, 1024)
+ROBOTS = (
+    "universalUR5",
+    "a1",
+    "shadow_hand_right",
+    "h1",
+    "cassie_v4",
+    "talos_full_v2",
+    "g1_29dof_with_hand",
+    "pr2_pr2",
+    "ergoCubGazeboSN000_model",
+)
+"""Of the shared collection, where it is there."""
+SLOWEST = (
+    "mass_matrix_inverse",
+    "inverse_dynamics_gradient",
+    "forward_dynamics_gradient",
+    "forward_dynamics_parameter_gradient",
+    "inverse_dynamics_hessian",
+    "forward_dynamics_hessian",
+)
+SECOND_ORDER = ("inverse_dynamics_hessian", "forward_dynamics_hessian")
+WANTED_S, WANTED_SECOND_S, WANTED_ARM_S = 1.0, 3.0, 0.15
+ARM = "arm7"
+PROCESSES = ("inverse_dynamics", "forward_dynamics", "mass_matrix", "inverse_dynamics_gradient")
+"""Queries of the arm in processes of their own, imports counted."""
+_WORST, _BESIDE = 20, 8
+
+
+@dataclass
+class Answered:
+    """Seconds to the first answer, of work of all threads, and to the second; `loops_s`: to the first by loops."""
+
+    case: Case
+    first_s: float = 0.0
+    work_s: float = 0.0
+    again_s: float = 0.0
+    bodies: int = 0
+    problem: str = ""
+    loops_s: float | None = None
+
+    @property
+    def robot(self) -> str:
+        """Its name."""
+        return Path(self.case.path).stem
+
+    @property
+    def wanted_s(self) -> float:
+        """What was wanted."""
+        if self.robot == ARM:
+            return WANTED_ARM_S if self.case.query not in SECOND_ORDER else WANTED_S
+        return WANTED_SECOND_S if self.case.query in SECOND_ORDER else WANTED_S
+
+    def cells(self) -> tuple[str, ...]:
+        """As text."""
+        case = self.case
+        query = case.query + (", whole" if case.whole else "")
+        times = (self.first_s, self.work_s, self.again_s, self.loops_s)
+        return (self.robot, case.base, str(self.bodies), query, str(case.states), *map(show, times))
+
+
+@dataclass
+class Measured:
+    """What the suite found."""
+
+    answers: list[Answered]
+    processes: list[First]
+
+
+def cases(whole: bool) -> Iterator[Case]:
+    """What is asked."""
+    yield from _of(MODELS / f"{ARM}.urdf", "fixed", QUESTIONS)
+    for path in sorted(SHARED_FOLDER.glob("*.urdf")):
+        if whole or path.stem in ROBOTS:
+            for base in ("floating", "fixed") if whole else ("floating",):
+                yield from _of(path, base, QUESTIONS if whole else SLOWEST)
+
+
+def _of(path: Path, base: str, queries: Any) -> Iterator[Case]:
+    for query in queries:
+        question = QUESTIONS[query]
+        if not question.of_constraints:
+            for tensor in (False, True) if "vector" in question.optional else (False,):
+                yield from (Case(str(path), base, query, tensor, states) for states in STATES)
+
+
+def measure(selected: Callable[[str], bool], whole: bool, announce: Callable[[str], object]) -> Measured:
+    """Run the cases whose names are selected."""
+    chosen = [case for case in cases(whole) if selected(f"cold: {Path(case.path).stem}, {case.base}, {case.query}")]
+    if not chosen:
+        return Measured([], [])
+    with _child() as child:
+        found = [_ask(child, case, announce) for case in chosen]
+        slowest = sorted(found, key=lambda each: -each.first_s / each.wanted_s)[:_BESIDE]
+        for each in slowest:
+            loops = _ask(child, replace(each.case, code="rolled"), announce)
+            each.loops_s = None if loops.problem else loops.first_s
+    processes = [measure_case(ARM, "fixed", query, "cpu") for query in PROCESSES if selected(f"cold: {ARM}, {query}")]
+    return Measured(found, processes)
+
+
+def _child() -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))}
+    command = [sys.executable, "-m", "tests.bench.cold_child"]
+    folder = tempfile.gettempdir()
+    return subprocess.Popen(
+        command, env=environment, cwd=folder, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+
+
+def _ask(child: subprocess.Popen[str], case: Case, announce: Callable[[str], object]) -> Answered:
+    assert child.stdin is not None and child.stdout is not None
+    announce(f"{Path(case.path).stem}, {case.base}, {case.query}, {case.states} states, {case.code}")
+    child.stdin.write(json.dumps(asdict(case)) + "\n")
+    child.stdin.flush()
+    return Answered(case, **json.loads(child.stdout.readline()))
+
+
+def tables(found: Measured) -> list[Cells]:
+    """For the screen and the page."""
+    answered = [each for each in found.answers if not each.problem]
+    worst = sorted(answered, key=lambda each: -each.first_s / each.wanted_s)[:_WORST]
+    headings = ("robot", "base", "bodies ", "query", "states ", "first answer ", "work ", "second ", "first, loops ")
+    rows = [each.cells() for each in worst]
+    processes = [each.cells() for each in found.processes]
+    times = ("robot", "query", "engine", "cold ", "cached ", "process, cold ", "process, cached ", "remark")
+    return [Cells("the slowest for what was wanted", headings, rows)] + (
+        [Cells("an arm in a new process", times, processes)] if processes else []
+    )
+
+
+def notes(found: Measured) -> list[str]:
+    """What the tables say."""
+    answered = [each for each in found.answers if not each.problem]
+    if not answered:
+        return []
+    groups = {
+        f"of an arm, wanted within {WANTED_ARM_S:g} s (second derivatives {WANTED_S:g} s)": [
+            each for each in answered if each.robot == ARM
+        ],
+        f"of robots, wanted within {WANTED_S:g} s": [
+            each for each in answered if each.wanted_s == WANTED_S and each.robot != ARM
+        ],
+        f"second derivatives of robots, wanted within {WANTED_SECOND_S:g} s": [
+            each for each in answered if each.wanted_s == WANTED_SECOND_S
+        ],
+    }
+    lines = []
+    for name, group in groups.items():
+        if group:
+            reached = sum(each.first_s <= each.wanted_s for each in group)
+            busy = sum(each.work_s <= each.wanted_s for each in group)
+            middle, most = median(each.first_s for each in group), max(each.first_s for each in group)
+            work = max(each.work_s for each in group)
+            lines.append(
+                f"{len(group)} first answers {name}: {reached} are; {show(middle)} in the middle, {show(most)} at most. "
+                f"By the work of all threads, which a busy machine does not stretch: {busy}, {show(work)} at most."
+            )
+    beside = [each for each in answered if each.loops_s]
+    if beside:
+        shorter = sum((each.loops_s or 0.0) < each.first_s for each in beside)
+        lines.append(
+            f"Of the {len(beside)} slowest, loops over bodies would have answered {shorter} earlier: in "
+            f"{median((each.loops_s or 0.0) / each.first_s for each in beside):.2f} of the time in the middle."
+        )
+    problems = sorted({f"{each.robot} {each.case.query}: {each.problem}" for each in found.answers if each.problem})
+    return lines + ([f"Without an answer: {'; '.join(problems[:10])}."] if problems else [])
+
+
+def page(found: Measured, about: dict[str, str]) -> str:
+    """The page of docs/benchmarks."""
+    text = [
+        "Printed by `python -m tests.bench cold --write` (`--whole` asks every query of every robot): the time from a",
+        "robot's file to its first answer with an empty cache, for one state and for 1,024. Each is a new process, whose",
+        "imports are not counted, but for the arm in the last table. `work` is that of all its threads together;",
+        '`second` the next answer; `first, loops` the first with `code="rolled"`. See',
+        "[engines](../engines.md#first-answers).",
+    ]
+    return page_of("First answers with an empty cache", text, about, notes(found), tables(found))
+
+
+def document(found: Measured, about: dict[str, str]) -> dict[str, Any]:
+    """The same for programs; robots by name."""
+    rows = [asdict(replace(each, case=replace(each.case, path=each.robot))) for each in found.answers]
+    return {**about, "answers": rows, "processes": [asdict(each) for each in found.processes]}
