@@ -15,8 +15,8 @@ MIN_NORM = 1e-6
 UNIT_TOLERANCE = 1e-3
 """A norm further than this from one is reported: axes printed with three or four decimals are not."""
 
-# float() alone would also take "1_0", digits of other scripts, "nan", "infinity" and blanks that are not XML's. What holds
-# none of these is not looked at again: most of a file is numbers.
+# float() alone would also take "1_0", digits of other scripts, "nan", "infinity" and blanks that are not XML's. What
+# holds none of these is not looked at again: most of a file is numbers.
 _BLANK = r"[ \t\r\n]"
 _DECIMAL = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _NUMBER = re.compile(f"{_BLANK}*{_DECIMAL}{_BLANK}*")

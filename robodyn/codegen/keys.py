@@ -171,8 +171,8 @@ def kept(text: str, target: Target, opt: int, cache: ObjectCache) -> bytes | Non
 
 
 def begun(code: bytes | None, make: Callable[[], bytes]) -> Callable[[], bytes]:
-    """Code that is there, or that is being made, once it is called for: another thread begins, for LLVM leaves Python to
-    others while it works.
+    """Code that is there, or that is being made, once it is called for: another thread begins, for LLVM leaves Python
+    to others while it works.
 
     Not where memory is limited: what a new thread of LLVM's lacks ends the process.
     """

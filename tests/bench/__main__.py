@@ -176,8 +176,8 @@ class Asked:
     """What a long suite is told: which of its cases, how long and how far, and where results go.
 
     `budget`: by the name of the suite; `settings`: the time for each case, precisions and batches; `huge`: whether
-    huge trees are asked of the reference engine; `whole`: whether all is asked that there is; `fit`: whether the GPU engine is to choose by what is measured;
-    `store`: None to store nothing.
+    huge trees are asked of the reference engine; `whole`: whether all is asked that there is; `fit`: whether the GPU
+    engine is to choose by what is measured; `store`: None to store nothing.
     """
 
     selected: Selected

@@ -1,8 +1,8 @@
 """First answers with an empty cache: `python -m tests.bench cold --write`, `--whole` for every query of every robot.
 
-From a robot's file to the answer of a query, for one state and for 1,024, in a new process, imports not counted. Without
-`--whole`, the queries that take longest of robots of all sizes, and every query of an arm. Beside the worst of them what
-loops over bodies take, which robots share and a cold cache has not: it is why straight-line code is waited for.
+From a robot's file to the answer of a query, for one state and for 1,024, in a new process, imports not counted.
+Without `--whole`, the queries that take longest of robots of all sizes, and every query of an arm. Beside the worst of
+them what loops over bodies take, which robots share and a cold cache has not: why straight-line code is waited for.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def notes(found: Measured) -> list[str]:
     if not answered:
         return []
     groups = {
-        f"of an arm, wanted within {WANTED_ARM_S:g} s (second derivatives {WANTED_S:g} s)": [
+        f"of an arm, wanted within {WANTED_ARM_S:g} s (second derivatives {WANTED_S:g})": [
             each for each in answered if each.robot == ARM
         ],
         f"of robots, wanted within {WANTED_S:g} s": [
@@ -180,8 +180,8 @@ def notes(found: Measured) -> list[str]:
             middle, most = median(each.first_s for each in group), max(each.first_s for each in group)
             work = max(each.work_s for each in group)
             lines.append(
-                f"{len(group)} first answers {name}: {reached} are; {show(middle)} in the middle, {show(most)} at most. "
-                f"By the work of all threads, which a busy machine does not stretch: {busy}, {show(work)} at most."
+                f"{len(group)} first answers {name}: {reached} are; {show(middle)} in the middle, {show(most)} at "
+                f"most. By the work of all threads, which a busy machine stretches less: {busy}, {show(work)} at most."
             )
     beside = [each for each in answered if each.loops_s]
     if beside:
@@ -198,8 +198,8 @@ def page(found: Measured, about: dict[str, str]) -> str:
     """The page of docs/benchmarks."""
     text = [
         "Printed by `python -m tests.bench cold --write` (`--whole` asks every query of every robot): the time from a",
-        "robot's file to its first answer with an empty cache, for one state and for 1,024. Each is a new process, whose",
-        "imports are not counted, but for the arm in the last table. `work` is that of all its threads together;",
+        "robot's file to its first answer with an empty cache, for one state and for 1,024. Each is a new process,",
+        "whose imports are not counted, but for the arm in the last table. `work` is that of all its threads together;",
         '`second` the next answer; `first, loops` the first with `code="rolled"`. See',
         "[engines](../engines.md#first-answers).",
     ]

@@ -1,6 +1,6 @@
 """Loading of URDF beside Pinocchio's parser: `python -m tests.bench load --write`.
 
-Both read the file and make a model, warm, in turns: the least time of some loads of each robot of the shared collection.
+Both read the file and make a model, warm, in turns: the least time of some loads of each robot of the collection.
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ def notes(found: list[Loaded]) -> list[str]:
 def page(found: list[Loaded], about: dict[str, str]) -> str:
     """The page of docs/benchmarks."""
     text = [
-        "Printed by `python -m tests.bench load --write`: `load_urdf` beside `pinocchio.buildModelFromUrdf`, from the file",
-        "to a model, warm, in turns; the least of some loads. Ours is Python and looks at every element and number on the",
-        "way ([loading](../loading.md)); nothing of a file is remembered between loads.",
+        "Printed by `python -m tests.bench load --write`: `load_urdf` beside `pinocchio.buildModelFromUrdf`, from the",
+        "file to a model, warm, in turns; the least of some loads. Ours is Python and looks at every element and",
+        "number on the way ([loading](../loading.md)); nothing of a file is remembered between loads.",
     ]
     return page_of("Loading beside Pinocchio", text, about, notes(found), tables(found))
 

@@ -358,8 +358,8 @@ def _once(code: Sequence[Instruction]) -> list[Instruction]:
 
 
 def _in_turns(code: Sequence[Instruction], arrays: int, addresses: int) -> list[Instruction]:
-    """Instructions in which the k-th space of arrays is what the k-th of their registers points to. Where arrays are more
-    than registers, an address that is read takes the register of the one that was used the longest ago.
+    """Instructions in which the k-th space of arrays is what the k-th of their registers points to. Where arrays are
+    more than registers, an address that is read takes the register of the one that was used the longest ago.
 
     `addresses`: place of the first array's address.
     """

@@ -35,8 +35,8 @@ _MAX_TRACED_BODIES, _MAX_TRACED_STEPS = 250, 4096
 """Bodies, and bodies times lanes or columns where a query has them, beyond which a program is not even traced. With
 hundreds of bodies one state takes longer in a vector of eight copies than in rolled code for one."""
 _MANY_STEPS, _ROLLED_SHARE = 1000, 2
-"""Bodies times lanes from which the operations of loops are counted before a program is traced: of large robots they are
-1.5 to 2 times the program's."""
+"""Bodies times lanes from which the operations of loops are counted before a program is traced: of large robots they
+are 1.5 to 2 times the program's."""
 _MAX_BODIES_OF_PARTS = 100
 """Bodies up to which the parts of an integrator's step, and what is no query, are traced. They are a few operations for
 every joint, but all have to be compiled before the first step: seconds from here on."""
