@@ -73,7 +73,7 @@ class InverseKinematics:
     Args:
         model: the robot.
         tasks: a list of `PoseTask`, `PositionTask`, `DirectionTask`, `RelativePoseTask`, `CoMTask` and `PostureTask`,
-            or one of them; the name of a link is a pose task.
+            or one of them; a link's name or index is a pose task.
         posture: (nq,) a configuration to be near to as far as tasks leave freedom: as `PostureTask(posture)`.
         limits: whether position limits of joints hold, those of joints of one degree of freedom, and of joints that
             mimic them.
@@ -87,7 +87,7 @@ class InverseKinematics:
     def __init__(
         self,
         model: Model,
-        tasks: Sequence[Task | str] | Task | str,
+        tasks: Sequence[Task | str | int] | Task | str | int,
         posture: ArrayLike | None = None,
         limits: bool = True,
         *,
@@ -194,7 +194,7 @@ class InverseKinematics:
         return goals, xp.broadcast_to(first, (*leading, self.model.nq)).reshape(batch, self.model.nq), leading
 
     def _settings(self, tolerance: Any) -> Array:
-        """Those of `steps_task`, the tolerances themselves instead of their squares."""
+        """Those of `steps_task` that calls and dtypes choose, the tolerances themselves instead of their squares."""
         name = self.dtype.name
         given = TOLERANCES[name] if tolerance is None else tolerance
         pair = exact.members(given) if exact.is_a(given, tuple, list) else ()
@@ -203,7 +203,7 @@ class InverseKinematics:
         distance, angle = (finite_number("tolerance", each) for each in pair)
         if distance <= 0.0 or not 0.0 < angle < 0.5 * np.pi:
             raise ArgumentError(f"tolerance: got {brief(tolerance)}; wanted numbers above 0, an angle below pi / 2")
-        return np.array([distance, angle, _SLACK[name], _LEAST[name], float(bool(self._postures))])
+        return np.array([distance, angle, _SLACK[name], _LEAST[name]])
 
     def _answer(
         self, library: Library, found: Sequence[Found], leading: tuple[int, ...], settings: Array
@@ -221,7 +221,7 @@ class InverseKinematics:
         held = xp.sqrt(measures[:, n, :2])
         if every.lost.any():
             residual[every.lost] = np.nan
-            q = xp.where(every.lost[:, None], xp.asarray(np.nan, self.dtype), q)
+            q = xp.where(every.lost[:, None], np.nan, q)
         report = IKReport(
             every.done.reshape(leading),
             residual.reshape(*leading, n, 2),

@@ -32,8 +32,10 @@ from robodyn.model import Model
 from robodyn.solvers.rows import MEASURES, Goals, Rows, Scene, beyond, flat_measures, relu
 from robodyn.solvers.tasks import Asked
 
-_DAMPING = 0.02
+DAMPING = 0.02
 """c: half of the arms of tests go furthest with it, the others with 0.1 and nearly as far with this."""
+CAUTIOUS = 1.0
+"""c towards what is out of reach: there the error times the curvature, which J'J leaves out, is as large."""
 _ONWARD = 0.3
 """Of the way to a posture that a step goes at most: with all of it tasks are left behind."""
 _SETTLED = 1e-3
@@ -42,9 +44,9 @@ _UNLIMITED = 1e6
 """A bound beyond it is none."""
 _NEVER = 1e-25
 """Beside products of errors and what is beyond a bound it is nothing, and not zero."""
-SETTINGS = 5
-"""Numbers that come with every call: squares of the tolerances, how near a bound counts as at it, the least lambda, and
-whether to go to the posture."""
+SETTINGS = 6
+"""Numbers that come with every call: squares of the tolerances, how near a bound counts as at it, the least lambda, c,
+and whether to go to the posture."""
 
 
 @lru_cache(maxsize=64)
@@ -92,7 +94,7 @@ class _Steps:
     ) -> None:
         self._model, self._asked, self._at = model, asked, at
         self._goals = Goals(asked.aims, given["goals"])
-        *self._least, self._slack, self._floor, self._pull = given["settings"]
+        *self._least, self._slack, self._floor, self._damping, self._pull = given["settings"]
         self._q = self._limited(unit(model, given["q"]), limits)
         self._limits = limits
         self._posture: Any = unit(model, given["q_des"]) if asked.weights is not None else None
@@ -132,7 +134,7 @@ class _Steps:
     def _newton(self, rows: Rows, free: list[Any], onward: list[Any] | None) -> list[Any]:
         """dq without the way to the posture."""
         J, n, m = rows.J, self._model.nv, len(rows.J)
-        damping = _DAMPING * rows.cost() + self._floor
+        damping = self._damping * rows.cost() + self._floor
         freed = [[x if is_zero(x) else x * weight for x, weight in zip(row, free, strict=True)] for row in J]
         errors = rows.errors
         if onward is not None:

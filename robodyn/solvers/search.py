@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -12,10 +12,13 @@ from robodyn.array_library import Library
 from robodyn.chains import Direct
 from robodyn.engines.protocol import Engine
 from robodyn.model import Model
+from robodyn.solvers.levenberg import CAUTIOUS, DAMPING
 from robodyn.solvers.rows import MEASURES
 
 _INSIDE = 0.81
 """Of the square of a tolerance: rows stop there, so that rounding does not leave them outside."""
+_CARE = 16
+"""How many times as many steps go to what is nearest."""
 _VECTOR, _WIDE = 8, 512
 """Entries that cost no more than one, and that are run side by side where few rows are left."""
 
@@ -45,7 +48,7 @@ class Search:
         engine, library, model: what runs, on which arrays.
         task: a block of steps, `robodyn.solvers.levenberg.steps_task`.
         steps: how many it takes.
-        settings: those of the task, tolerances in the place of their squares.
+        settings: tolerances, how near a bound counts as at it, and the least lambda.
         posture: (nq,) or None.
         again: (seeds - 1, nq) configurations to start from after the first.
         blocks: how many to run from each, twice as many from the first.
@@ -70,8 +73,10 @@ class Search:
         distance, angle, *rest = settings.tolist()
         inner = [_INSIDE * distance**2, _INSIDE * np.sin(angle) ** 2, *rest]
         self._least = distance**2, np.sin(angle) ** 2
-        self._pulled = library.like_numpy(np.array([inner], self._dtype))
-        self._released = library.like_numpy(np.array([[*inner[:-1], 0.0]], self._dtype))
+        self._pulled, self._released, self._careful = (
+            library.like_numpy(np.array([[*inner, damping, pull]], self._dtype))
+            for damping, pull in ((DAMPING, 1.0), (DAMPING, 0.0), (CAUTIOUS, 0.0))
+        )
         self._q_des = None if posture is None else library.like_numpy(posture[None].astype(self._dtype))
 
     def run(self, goals: Array, first: Array) -> Found:
@@ -86,7 +91,7 @@ class Search:
             xp.zeros(rows, np.int64),
             xp.full(rows, -1, np.int64),
         )
-        left, started = xp.arange(rows), 0
+        left, started = xp.asarray(np.arange(rows)), 0
         while len(left) and started <= len(self._again):
             beside = _VECTOR if started == 0 else _WIDE
             together = min(max(1, beside // len(left)), 1 + len(self._again) - started)
@@ -98,7 +103,7 @@ class Search:
             started += together
             left = left[~(found.done[left] | found.lost[left])]
         if len(left):  # the nearest, where there is none: the last steps towards it
-            self._one(found, left, goals, found.q[left], 2 * self._blocks, None)
+            self._one(found, left, goals, found.q[left], _CARE * self._blocks, None)
         return found
 
     def _block(self, q: Array, goals: Array, settings: Array, pulls: Any) -> tuple[dict[str, Array], Array]:
@@ -113,7 +118,10 @@ class Search:
         self._engine.compose(self._task, inputs, out)
         out["used"] = xp.where(xp.isfinite(out["used"]), out["used"], 0.0)
         good = self._within(out["measures"])
-        return out, good & ((out["used"] < self._steps) | ~xp.asarray(pulls)) if pulls is not False else good
+        if pulls is not False:
+            rests = out["used"] < self._steps
+            good = good & (rests if pulls is True else rests | ~pulls)
+        return out, good
 
     def _within(self, measures: Array) -> Array:
         """Which entries are within the tolerance."""
@@ -131,8 +139,9 @@ class Search:
         """One start of each row; what is done makes room."""
         q, at = begin, goals[rows]
         for k in range(blocks):
-            pulls = self._pulls(k, blocks)
-            out, good = self._block(q, at, self._pulled if pulls else self._released, pulls)
+            pulls = start is not None and self._pulls(k, blocks)
+            settings = self._careful if start is None else self._pulled if pulls else self._released
+            out, good = self._block(q, at, settings, pulls)
             finite = self._xp.isfinite(out["cost"])
             if k == 0 and not finite.all():
                 found.lost[rows[~finite]] = True
@@ -185,12 +194,14 @@ class Search:
                 late = late[~reached]
         finite = xp.isfinite(entries["cost"])
         found.lost[rows[~finite[:, 0]]] = True
-        successful: Array = good.any(axis=1)
+        successful = cast(Array, good.any(axis=1))
         cost = xp.where(finite, entries["cost"], np.inf)
         chosen = xp.where(successful, good.argmax(axis=1), cost.argmin(axis=1))
         counted = xp.where(successful, chosen, together - 1)
-        found.iterations[rows] += xp.where(xp.arange(together)[None] <= counted[:, None], used, 0).sum(axis=1)
-        entry = xp.arange(n), chosen
+        found.iterations[rows] += xp.where(xp.asarray(np.arange(together))[None] <= counted[:, None], used, 0).sum(
+            axis=1
+        )
+        entry = xp.asarray(np.arange(n)), chosen
         better = finite[:, 0] & (successful | (entries["cost"][entry] < found.cost[rows]))
         kept = {name: array[entry][better] for name, array in entries.items()}
         self._keep(found, rows[better], kept, successful[better], started + chosen[better])

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from robodyn import exact
-from robodyn.arguments import finite_number, real_array, require_finite
+from robodyn.arguments import finite_number, integer, real_array, require_finite
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief
 from robodyn.model import Model
@@ -169,7 +169,7 @@ class Asked:
 
 
 def task_list(tasks: Any) -> tuple[Task, ...]:
-    """Tasks as users give them: one or several, bare names of links being pose tasks.
+    """Tasks as users give them: one or several, bare links being pose tasks.
 
     Raises:
         ArgumentError: something else; names its place.
@@ -178,8 +178,8 @@ def task_list(tasks: Any) -> tuple[Task, ...]:
     found = []
     for k, each in enumerate(given):
         if not exact.is_a(each, Task):
-            if exact.text_or_none(each) is None:
-                raise ArgumentError(f"tasks[{k}]: got {brief(each)}; wanted a task such as PoseTask, or a link's name")
+            if exact.text_or_none(each) is None and integer(each) is None:
+                raise ArgumentError(f"tasks[{k}]: got {brief(each)}; wanted a task such as PoseTask, or a link")
             each = PoseTask(each)
         found.append(each)
     return tuple(found)
@@ -243,9 +243,10 @@ def _named(kind: str, field: str, link: Any) -> str | int:
     name = exact.text_or_none(link)
     if name is not None:
         return name
-    if type(link) is bool or not exact.is_a(link, int, np.integer):
+    number = integer(link)
+    if number is None:
         raise ArgumentError(f"{kind}.{field}: got {brief(link)}; wanted a link's name or index")
-    return int(link)
+    return number
 
 
 def _vector(kind: str, field: str, value: Any) -> Numbers:
