@@ -99,8 +99,8 @@ def page(found: list[Loaded], about: dict[str, str]) -> str:
     """The page of docs/benchmarks."""
     text = [
         "Printed by `python -m tests.bench load --write`: `load_urdf` beside `pinocchio.buildModelFromUrdf`, from the",
-        "file to a model, warm, in turns; work of the thread, the least of some loads. Ours is Python and looks at every",
-        "element and number on the way ([loading](../loading.md)); nothing of a file is remembered between loads.",
+        "file to a model, warm, in turns; work of the thread, the least of some loads. Ours is Python and looks at",
+        "every element and number on the way ([loading](../loading.md)); nothing of a file is remembered between loads.",
     ]
     return page_of("Loading beside Pinocchio", text, about, notes(found), tables(found))
 

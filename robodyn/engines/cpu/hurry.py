@@ -99,8 +99,9 @@ def _make() -> None:
         except (UnavailableError, MemoryError) as error:
             message = f"{error}; what was compiled in a hurry goes on: the same results, in more time"
             warnings.warn(message, RuntimeWarning, stacklevel=1)
-        with suppress(ValueError):
-            _WAITING.remove(job)
+        finally:
+            with suppress(ValueError):
+                _WAITING.remove(job)
     _WORKING.clear()
     if _WAITING:  # from somebody who saw this thread alive
         _work()
