@@ -100,7 +100,7 @@ def page(found: list[Loaded], about: dict[str, str]) -> str:
     text = [
         "Printed by `python -m tests.bench load --write`: `load_urdf` beside `pinocchio.buildModelFromUrdf`, from the",
         "file to a model, warm, in turns; work of the thread, the least of some loads. Ours is Python and looks at",
-        "every element and number on the way ([loading](../loading.md)); nothing of a file is remembered between loads.",
+        "every element and number on the way ([loading](../loading.md)); nothing is remembered between loads.",
     ]
     return page_of("Loading beside Pinocchio", text, about, notes(found), tables(found))
 
