@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from robodyn.chains import Step, Units
+from robodyn.codegen.llvm.jit import OPT
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.loop_plan import traits_of
+from robodyn.engines.cpu.hurry import HURRIED
 from robodyn.engines.cpu.kernels import Kernel, Maker
 from robodyn.engines.cpu.request import Request
 from robodyn.engines.cpu.route import Route, Whole, find_route, parts_of
@@ -73,7 +77,8 @@ class Compiler(Maker):
             return all(self.in_cache(part) for part in parts_of(asked))
         if route == "loops":
             kind = VectorType.of(request.dtype, request.target, 1 if single else None)
-            return self._rolled_code(request, traits_of(request.model), kind).code() is not None
+            linked = self._rolled_code(request, traits_of(request.model), kind)
+            return any(replace(linked, opt=level).code() is not None for level in (OPT, HURRIED))
         return isinstance(route, Whole) and route.code is not None
 
     def step(self, request: Request) -> tuple[Kernel, ...]:
