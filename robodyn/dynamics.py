@@ -42,7 +42,7 @@ from robodyn.queries.parameters import ParameterQueries
 from robodyn.queries.quick import changing
 from robodyn.queries.rest import RestQueries
 from robodyn.queries.second_order import SecondOrderQueries
-from robodyn.questions import QUESTIONS, plain_questions
+from robodyn.questions import asked_of, find, plain_questions
 from robodyn.sweeps import PER_BODY, PER_VELOCITY, POINT
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class Dynamics(
         if constraints:
             warn_of_redundancy(model)
         if when == "eager":
-            for question in QUESTIONS.values():
+            for question in asked_of(model).values():
                 if question.eager:
                     self.engine.prepare(question.plain_task(model))
 
@@ -160,7 +160,7 @@ class Dynamics(
         """Set an attribute, and let go of the quick functions that were made for the old one."""
         if name == "engine" and not _is_engine(value):
             raise ArgumentError(f"engine: got {brief(value)}; wanted a robodyn.engines.protocol.Engine")
-        if name in QUESTIONS:  # a function that a user puts in place of a query stays there
+        if find(name) is not None:  # a function that a user puts in place of a query stays there
             object.__setattr__(self, name, value)
             return
         epoch = changing(self)
@@ -215,7 +215,7 @@ class Dynamics(
         Raises:
             ArgumentError: no query of that name that arrays alone ask.
         """
-        return QUESTIONS[one_of("query", name, plain_questions())].plain_task(self.model)
+        return asked_of(self.model)[one_of("query", name, plain_questions(self.model))].plain_task(self.model)
 
     def explain(self, query: str, batch: int = 1) -> Explanation:
         """Which engine and method answer a plain call of a query, and why; print it.
@@ -496,9 +496,9 @@ class Dynamics(
             NumericalError: it needs a centre of mass, and nothing that moves has mass.
             UnavailableError: an engine that does not compile.
         """
-        query = one_of("query", query, plain_questions())
+        query = one_of("query", query, plain_questions(self.model))
         task = self.plain_task(query)
-        self._require_possible(QUESTIONS[query])
+        self._require_possible(asked_of(self.model)[query])
         return self.engine.generated(task)
 
 

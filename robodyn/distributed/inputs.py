@@ -18,7 +18,7 @@ from robodyn.errors import ArgumentError
 from robodyn.messages import brief, quoted
 from robodyn.model import Model
 from robodyn.queries.core import links_of, point_shapes, require_model
-from robodyn.questions import QUESTIONS, Places, Question
+from robodyn.questions import Places, Question, asked_of
 
 Draw: TypeAlias = Callable[[np.random.Generator, int], Mapping[str, Any]]
 """A function of a generator and a number of states n that gives arrays by name, (n, ...) each."""
@@ -47,7 +47,7 @@ def random_inputs(model: Model, query: str, rng: np.random.Generator, n: int) ->
         ArgumentError: no such query, or no number of states.
     """
     require_model(model)
-    question = QUESTIONS[one_of("query", query, tuple(QUESTIONS))]
+    question = _question(model, query)
     n = count("n", n, 0, sys.maxsize)
     if not exact.is_a(rng, np.random.Generator):
         raise ArgumentError(f"rng: got {brief(rng)}; wanted a numpy.random.Generator")
@@ -59,6 +59,11 @@ def random_inputs(model: Model, query: str, rng: np.random.Generator, n: int) ->
         wide = np.where(np.isfinite(limit), np.abs(limit), otherwise)
         found[name] = wide * rng.uniform(-1.0, 1.0, (n, model.nv))
     return found
+
+
+def _question(model: Model, query: Any) -> Question:
+    asked = asked_of(model)
+    return asked[one_of("query", query, tuple(asked))]
 
 
 @dataclass(frozen=True)
@@ -163,7 +168,7 @@ def read(
     Raises:
         ArgumentError: no such query; arrays that do not fit it, or one another; arguments that it does not have.
     """
-    question = QUESTIONS[one_of("query", query, tuple(QUESTIONS))]
+    question = _question(dyn.model, query)
     chunk = count("chunk", chunk, 1, sys.maxsize)
     parameters = inspect.signature(getattr(type(dyn), question.name)).parameters.values()
     seeds, named = _by_name(question, given, [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD], others)

@@ -17,7 +17,7 @@ from robodyn.arguments import Array
 from robodyn.distributed.inputs import Block
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.messages import brief, quoted
-from robodyn.questions import QUESTIONS
+from robodyn.questions import every_question
 
 _ATTRIBUTE, _DONE = "robodyn", "done"
 """The group's attribute that says what it holds, and its array that says which blocks are there."""
@@ -117,7 +117,7 @@ class Results:
     def _start_again(self, manifest: dict[str, Any]) -> None:
         """Remove the arrays; what others have put beside them stays."""
         # First that blocks are there: whatever happens on the way, nothing old is taken for new.
-        results = (name for question in QUESTIONS.values() for name in question.results)
+        results = (name for question in every_question().values() for name in question.results)
         values = itertools.takewhile(self._group.__contains__, (f"{_VALUE}{k}" for k in itertools.count()))
         for name in itertools.chain((_DONE,), results, tuple(values)):
             if name in self._group:

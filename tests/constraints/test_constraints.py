@@ -11,6 +11,7 @@ import robodyn as rd
 from robodyn.builders.random_tree import SHAPES
 from robodyn.constraints.held import row_names
 from robodyn.description import JOINT_TYPES
+from robodyn.questions import CONSTRAINED
 from robodyn.testing.pinocchio_model import PinocchioAnswers, pinocchio_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::robodyn.errors.RedundantWarning")
@@ -317,6 +318,15 @@ def test_rows_that_follow_from_others_are_named():
     model = rd.load_urdf(robots.own("arm6"))
     with pytest.warns(rd.RedundantWarning, match=r"constraints of 'arm6': again\.x, again\.y, again\.z follow"):
         rd.Dynamics(model, constraints=[rd.Point("tool0"), rd.Point("tool0", name="again")])
+
+
+@pytest.mark.parametrize("name", CONSTRAINED)
+def test_programs_are_shown_of_models_that_have_constraints(name):
+    model = rd.load_urdf(robots.own("loops/four_bar"))
+    dyn = rd.Dynamics(model, engine="cpu")
+    assert dyn.program(name).operations > 30 and dyn.plain_task(name) is CONSTRAINED[name].plain_task(model)
+    with pytest.raises(rd.ArgumentError, match=f"query: got '{name}'; allowed: 'inverse_dynamics'"):
+        dyn.variant(constraints=()).program(name)
 
 
 def test_names_of_rows():
