@@ -309,7 +309,8 @@ class Dynamics(
             q_des: (..., nq) or (steps, ..., nq) what kp drives to.
             targets: (..., n_constraints, 12) or (steps, ..., n_constraints, 12) places that constraints to the world
                 hold, as elsewhere; None: where constraints without a place are at the start.
-            active: (..., n_constraints) or (steps, ..., n_constraints) 1 for constraints that hold, 0 for others.
+            active: (..., n_constraints) or (steps, ..., n_constraints) 1 or True for constraints that hold, 0 or False
+                for others; or one bool.
             limits: of the model's, "effort", "velocity" and "position" to keep to; the last two by the default
                 integrator alone.
             save_every: of this many states one is kept, and the last one; None for the first and the last alone.

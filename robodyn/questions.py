@@ -49,6 +49,8 @@ BASE = ("V0", "dV0")
 """The motion of the base: inputs of every algorithm, zero where they are not given."""
 OF_CONSTRAINTS = ("targets", "active", "restitution")
 """Inputs of queries about constraints alone."""
+FLAGS = ("active",)
+"""Those that say yes or no: bools, too."""
 _ARRAYS = tuple(name for name in INPUTS if name != "armature")
 """Inputs that a query may take: an armature of each state is for steps of integrators alone."""
 RECURSIONS = ("reference", "cpu", "gpu")

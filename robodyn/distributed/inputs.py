@@ -18,7 +18,7 @@ from robodyn.errors import ArgumentError
 from robodyn.messages import brief, quoted
 from robodyn.model import Model
 from robodyn.queries.core import links_of, point_shapes, require_model
-from robodyn.questions import Places, Question, asked_of
+from robodyn.questions import FLAGS, Places, Question, asked_of
 
 Draw: TypeAlias = Callable[[np.random.Generator, int], Mapping[str, Any]]
 """A function of a generator and a number of states n that gives arrays by name, (n, ...) each."""
@@ -272,13 +272,14 @@ def _inputs(
                 raise ArgumentError(
                     f"{name}: got shape {tuple(array.shape)}; {wanted_shape(shape)}, with one axis of states"
                 )
-            if len(array.shape) != len(shape) + 1 or tuple(array.shape[1:]) != shape or array.dtype.kind not in "fiu":
+            kinds = "fiub" if name in FLAGS else "fiu"
+            if len(array.shape) != len(shape) + 1 or tuple(array.shape[1:]) != shape or array.dtype.kind not in kinds:
                 got = f"{array.dtype} of shape {tuple(array.shape)}"
                 raise ArgumentError(f"{name}: got {got}; {wanted_shape(shape)}, with one axis of states")
         else:
             home = "numpy"
             array = as_array(name, value, wanted_shape(shape))
-            array = real_array(name, array, shape, array.dtype)
+            array = real_array(name, value if array.ndim == 0 else array, shape, array.dtype, flags=name in FLAGS)
             if array.ndim > len(shape) + 1:
                 raise ArgumentError(f"{name}: got shape {array.shape}; {wanted_shape(shape)}, with one axis of states")
             if array.ndim == len(shape) or len(array) == 1:

@@ -460,6 +460,33 @@ def pendulum(*constraints, **options):
     return rd.Dynamics(model, constraints=list(constraints), **options)
 
 
+def test_bools_say_what_holds(model, make_dynamics):
+    """The same bits as numbers, in queries and rollouts."""
+    every = some(model, 3)
+    dyn = make_dynamics(model, constraints=every)
+    q, qd, tau = random_states(model, (2,), seed=3)
+    active = np.random.default_rng(3).integers(0, 2, (2, len(every))).astype(bool)
+    assert active.any() and not active.all()
+    for given, numbers in (
+        (active, active.astype(float)),
+        (active.tolist(), active.astype(int)),
+        (active[0], active[0].astype(float)),
+        (True, np.ones(len(every))),
+        (np.False_, np.zeros(len(every))),
+    ):
+        for ask, arguments in ((dyn.constrained_forward_dynamics, (q, qd, tau)), (dyn.project, (q, qd))):
+            for got, wanted in zip(ask(*arguments, active=given), ask(*arguments, active=numbers), strict=True):
+                assert np.array_equal(got, wanted)
+        moved, wanted = (dyn.rollout(q, qd, tau, 1e-3, 2, active=each) for each in (given, numbers))
+        assert np.array_equal(moved.q, wanted.q) and np.array_equal(moved.qd, wanted.qd)
+    each = np.array([active, ~active])
+    moved, wanted = (dyn.rollout(q, qd, tau, 1e-3, 2, active=given) for given in (each, each.astype(float)))
+    assert np.array_equal(moved.qd, wanted.qd)
+    for wrong in ("yes", ["True"] * len(every), active[:, :-1], [None] * len(every)):
+        with pytest.raises(rd.ArgumentError, match=r"^active: got"):
+            dyn.project(q, qd, active=wrong)
+
+
 @pytest.mark.parametrize("engine", ["reference", "cpu"])
 def test_whatever_is_positive_holds(engine):
     dyn = pendulum(rd.Point("lower_rod"), rd.Lock("elbow", 0.1), engine=engine)

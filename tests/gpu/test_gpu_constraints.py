@@ -58,6 +58,13 @@ def test_gpu_engine_answers_about_constraints(name: str, dtype: str, kernel: str
         found, expected = (x if isinstance(x, tuple) else (x,) for x in (found, wanted))
         for one, other in zip(found, expected, strict=True):
             assert type(one) is kind and relative(_plain(one), other) < 100 * TOLERANCE[dtype]
+    if "active" in named:
+        flags = named["active"] > 0
+        for (arrays, others), bools in (((given, named), flags), (there, _device(flags))):
+            found, again = (getattr(dyn, name)(*arrays, **{**others, **more}) for more in ({"active": bools}, {}))
+            for one, other, number in zip(found, again, wanted, strict=True):
+                assert np.array_equal(_plain(one), _plain(other))
+                assert relative(_plain(one), number) < 100 * TOLERANCE[dtype]
     assert DeviceArray.looks == 0
 
 

@@ -141,6 +141,13 @@ def test_constraints(query, client, tmp_path):
     assert all(map(same, got, several(getattr(dyn, query)(*drawn.values(), **one))))
     with pytest.raises(rd.ArgumentError, match=f"query: got '{query}'; allowed: 'inverse_dynamics'"):
         map_states(dyn.variant(constraints=()), query, *states.values(), **options)
+    if "active" in others:
+        for flags in (others["active"] > 0, zarr.create_array(str(tmp_path / "f"), data=others["active"] > 0)):
+            got = several(map_states(dyn, query, *states.values(), **{**others, "active": flags}, **options))
+            assert all(map(same, got, wanted))
+        got = several(map_states(dyn, query, *states.values(), **{**others, "active": True}, **options))
+        wanted = several(getattr(dyn, query)(*states.values(), **{**others, "active": True}))
+        assert all(map(same, got, wanted))
     name = next(iter(question.results))
     count = map_states(dyn, query, *states.values(), **others, **options, reduce=Statistics(of=lambda a: a[name]))
     assert (count["count"] == n).all()
