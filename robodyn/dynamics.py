@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from robodyn import exact
 from robodyn.arguments import Array, count, flag, one_of
 from robodyn.chains import Task
-from robodyn.constraints.assembly import warn_of_redundancy
+from robodyn.constraints.judging import warn_of_redundancy
 from robodyn.constraints.kinds import Constraint
 from robodyn.engines.gpu.capture import Captured, capture
 from robodyn.engines.gpu.options import GpuOptions, gpu_options
