@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import robots
 from conftest import random_states, relative
+from robots import of_every_kind, tree
 
 import robodyn as rd
-from robodyn.builders.random_tree import SHAPES
 from robodyn.constraints.held import row_names
-from robodyn.description import JOINT_TYPES
 from robodyn.questions import CONSTRAINED
 from robodyn.testing.pinocchio_model import PinocchioAnswers, pinocchio_model
 
@@ -23,18 +22,6 @@ def pose(rng):
     T = np.eye(4)
     T[:3, :3], T[:3, 3] = turn * np.sign(np.linalg.det(turn)), rng.standard_normal(3)
     return T
-
-
-def tree(seed, n=8):
-    """A random tree of every joint kind; shape, base and mimics follow from the seed."""
-    options = {
-        "joints": JOINT_TYPES,
-        "shape": list(SHAPES)[seed % len(SHAPES)],
-        "base": "floating" if seed % 2 else "fixed",
-        "mimic": 0.3 if seed % 3 == 0 else 0.0,
-    }
-    print(f"tree: seed {seed}, {options}")
-    return rd.random_tree(n, seed=seed, **options)
 
 
 def some(model, seed):
@@ -58,12 +45,9 @@ def some(model, seed):
     return found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def model():
-    """Every joint kind, joints that follow others, a floating base."""
-    made = rd.random_tree(8, seed=8, joints=JOINT_TYPES, base="floating", armature=True, mimic=0.3)
-    assert made.has_mimic
-    return made
+    return of_every_kind()
 
 
 # On every engine.
@@ -163,7 +147,7 @@ def test_nan_stays_in_its_row(model, make_dynamics):
 @pytest.mark.some(of=2, rest="matrix")
 def test_accelerations_keep_the_constraints(seed):
     """Along the motion that they give rates of rows stay as they are, off the constraints too."""
-    model = tree(seed)
+    model = tree(seed, 8)
     dyn = rd.Dynamics(model, engine="reference", constraints=some(model, seed)[1:2])
     q, qd, tau = random_states(model, seed=seed)
     J, (_, phidot) = dyn.constraint_jacobian(q), dyn.constraint_residual(q, qd)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import robots
 from conftest import relative
-from test_constraints import some, tree
+from robots import tree
+from test_constraints import some
 
 import robodyn as rd
 from robodyn.constraints import judging
@@ -24,7 +25,7 @@ def holding(model, *constraints):
 @pytest.mark.parametrize("seed", range(24))
 def test_numbers_are_those_of_queries(seed):
     """Residuals, Jacobians and poses on random trees of every joint kind, mimics among them."""
-    model = tree(seed)
+    model = tree(seed, 8)
     model = holding(model, *some(model, seed), rd.Lock(model.joint_names[-1]))
     dyn = rd.Dynamics(model, engine="reference", check=False)
     numbers = Numbers(model, held_by(model))
@@ -48,7 +49,7 @@ def rank_says(model, q):
 @pytest.mark.parametrize("seed", range(12))
 def test_rows_are_those_that_do_not_raise_the_rank(seed):
     """Constraints that stand twice, and others that share no column with them."""
-    model = tree(seed)
+    model = tree(seed, 8)
     held = some(model, seed)
     model = holding(model, *held, held[1])
     names = rd.Dynamics(model, engine="reference").constraint_names
