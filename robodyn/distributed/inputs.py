@@ -17,7 +17,7 @@ from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief, quoted
 from robodyn.model import Model
-from robodyn.queries.core import links_of, point_shapes, require_model
+from robodyn.queries.core import checked_choice, links_of, point_shapes, require_model
 from robodyn.questions import FLAGS, Places, Question, asked_of
 
 Draw: TypeAlias = Callable[[np.random.Generator, int], Mapping[str, Any]]
@@ -183,6 +183,10 @@ def read(
             f"{missing[0]}: {question.name} needs it; wanted an array, or seeds in the place of all arrays"
         )
     choices = {name: value for name, value in named.items() if value is not None and name not in question.arrays}
+    for name in {"frame", "classical"} & {*choices}:
+        choices[name] = checked_choice(dyn.model, name, choices[name])
+    if "method" in choices:
+        choices["method"] = dyn._method(question, choices["method"])
     places = None
     if question.of_link:
         _, places = links_of(dyn.model, *(choices.get(name) for name in ("link", "links", "relative_to")))

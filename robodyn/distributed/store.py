@@ -152,10 +152,21 @@ class Results:
         if known != form:
             raise ArgumentError("reduce: gave a value of another form than for the blocks before")
         for k, leaf in enumerate(leaves):
+            self._require_alike(f"{_VALUE}{k}", leaf)
             target = self.array(f"{_VALUE}{k}", (blocks, *leaf.shape), leaf.dtype, 1)
             target[number] = leaf
         self._group[_DONE][number] = 1
         return _built(form, leaves)
+
+    def _require_alike(self, name: str, leaf: Array) -> None:
+        """Raise where an array of a value is another than that of the blocks before."""
+        if name in self._group:
+            before = self._group[name]
+            had, has = f"{before.dtype} of shape {before.shape[1:]}", f"{leaf.dtype} of shape {leaf.shape}"
+            if had != has:
+                raise ArgumentError(
+                    f"reduce: gave an array {has}, and {had} for the blocks before; out= stores arrays that are alike"
+                )
 
     def value(self, number: int) -> Any:
         """The value of a block."""

@@ -431,8 +431,11 @@ def test_values_in_storage_are_resumed_with_the_same_bits(dyn, client, tmp_path)
     with pytest.raises(rd.ArgumentError, match=r"block \d .*: reduce: gave 'text'; out= stores"):
         ask(reduce=lambda tau: "text", out=tmp_path / "text")
     assert ask(reduce=lambda tau: "text") == 9 * ["text"]
-    with pytest.raises(rd.ArgumentError, match=r"block \d .*(other form|not what map has made)"):
+    words = r"block \d .*reduce: gave an array float64 of shape \(\d+,\), and float64 of shape \(\d+,\) for the blocks"
+    with pytest.raises(rd.ArgumentError, match=words):
         ask(reduce=lambda tau: np.zeros(int(abs(tau[0, 0]) * 1e6)), out=tmp_path / "growing")
+    with pytest.raises(rd.ArgumentError, match=r"block \d .*reduce: gave a value of another form"):
+        ask(reduce=lambda tau: [0.0] * (int(abs(tau[0, 0]) * 1e6) % 97), out=tmp_path / "form")
 
 
 # What goes wrong.
@@ -564,6 +567,10 @@ HOSTILE = {
     "inertia": {"given": (range(2),), "inertia": np.zeros((3, 7, 10))},
     "arrays  ": {"given": (np.zeros((5, 7)),), "inertia": np.zeros((4, 7, 10))},
     "speed": {"speed": 1},
+    "frame": {"query": "jacobian", "link": "tool0", "frame": "x"},
+    "classical": {"query": "link_acceleration", "given": (np.zeros((5, 7)),) * 3, "link": "tool0", "classical": 1},
+    "method": {"query": "mass_matrix", "method": "x"},
+    "link": {"query": "jacobian", "link": "tool7"},
     "out   ": {"given": (range(10**6),)},
 }
 
