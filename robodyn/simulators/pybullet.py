@@ -42,7 +42,8 @@ class Bridge:
     unless `changeDynamics(body_id, link, linearDamping=0, angularDamping=0)` takes it away. Links without an
     `<inertial>` have 1 kg and 1 kg m^2 there, unless `changeDynamics(body_id, link, mass=0, localInertiaDiagonal=[0, 0,
     0])` takes them away; inertias are those of the file with `flags=pybullet.URDF_USE_INERTIA_FROM_FILE`. Joints that
-    mimic others are free in PyBullet, which does not read `<mimic>`.
+    mimic others are free in PyBullet, which does not read `<mimic>`. A body that is removed and loaded again wants
+    another bridge, as its motors are on again.
 
     Raises:
         ArgumentError: no such body or client; a base that is fixed in one and floats in the other; a model with joints
@@ -65,7 +66,7 @@ class Bridge:
         ]
         if self.body_id not in bodies:
             raise ArgumentError(f"body_id: got {body_id}; the client has {bodies or 'none'}")
-        self.model = model
+        self.model, self._known = model, self._called()
         kinds = [KINDS[code].name for code in model.joint_kind.tolist()]
         self.floats = bool(kinds) and kinds[0] == "floating"
         self._joints = self._found(kinds)
@@ -90,7 +91,7 @@ class Bridge:
         """(q (nq,), qd (nv,)), float64. Joints that mimic others are not looked at.
 
         Raises:
-            ArgumentError: (also what follows) PyBullet has the body no more.
+            ArgumentError: (also what follows) PyBullet has the body no more, or another one in its place.
         """
         bullet = self._bullet
         with self._present():
@@ -144,10 +145,20 @@ class Bridge:
 
     # What all of that is made of.
 
+    def _called(self) -> tuple[str, int]:
+        """What tells bodies apart: PyBullet gives the number of one that was removed to the next."""
+        name = self._bullet.getBodyInfo(self.body_id, **self._there)[1].decode(errors="replace")
+        return name, self._bullet.getNumJoints(self.body_id, **self._there)
+
     @contextmanager
     def _present(self) -> Iterator[None]:
         """Around what asks PyBullet about the body; raises an ArgumentError where it is gone."""
         try:
+            if (other := self._called()) != self._known:
+                raise ArgumentError(
+                    f"pybullet.Bridge: body {self.body_id} of client {self.client} is now {quoted(other[0])}; wanted "
+                    f"{quoted(self._known[0])}, for which the bridge was made"
+                )
             yield
         except self._bullet.error as error:
             gone = "the client is disconnected" if not self._bullet.isConnected(self.client) else "the body was removed"

@@ -154,7 +154,12 @@ def test_a_body_that_is_gone_is_named(client, floats):
     for call in calls:
         with pytest.raises(rd.ArgumentError, match=f"no body {body} of client {client} any more .* was removed"):
             call()
-    assert loaded(client, "arm7") != body, "numbers are not given again"
+    assert loaded(client, "cartpole") == body, "numbers are given again"
+    for call in calls:
+        with pytest.raises(
+            rd.ArgumentError, match=f'body {body} of client {client} is now "cartpole"; wanted "{name}"'
+        ):
+            call()
     bullet.disconnect(client)
     for call in calls:
         with pytest.raises(rd.ArgumentError, match="the client is disconnected"):
