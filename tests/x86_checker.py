@@ -97,6 +97,15 @@ class Checker:
             self._require_inside(rows, a, x)
             for k, each in enumerate(self.read(d)):
                 self.rows[rows, row, x + k] = each
+        elif code == I.LOAD_LANE:
+            rows, row = self.at
+            blocks = [block for block in self.blocks if block.rows == rows]
+            assert x >= 0, "a column before the row"
+            assert any(x + self.parts <= block.start + len(block.values) for block in blocks), "a column of no block"
+            before, after = a * self.parts, self.width - (a + 1) * self.parts
+            others = self.read(d) if a else (None,) * self.width
+            lane = tuple((rows, row, x + k) for k in range(self.parts))
+            self.registers[d] = others[:before] + lane + others[len(others) - after :]
         elif code == I.EXTRACT:
             lane = self.read(x)[a * self.parts : (a + 1) * self.parts]
             self.registers[d] = lane + (None,) * (self.width - self.parts)

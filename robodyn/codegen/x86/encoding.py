@@ -9,7 +9,7 @@ is a few tables.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 
 from robodyn.codegen.x86.instructions import (
@@ -33,6 +33,7 @@ from robodyn.codegen.x86.instructions import (
     HIGH_PAIRS,
     LESS,
     LOAD,
+    LOAD_LANE,
     LOAD_ROW,
     LOW,
     LOW_PAIRS,
@@ -120,13 +121,13 @@ def forms(itemsize: int, wide: bool) -> dict[int, Form]:
         found[LESS] = Form(0x37, 2)
     if wide:
         found |= {EVEN: Form(0x23, 3, w=1, last=0x88), ODD: Form(0x23, 3, w=1, last=0xDD)}
-        found |= {LOAD_ROW: found[LOAD], STORE_ROW: found[STORE]}
+        found |= {LOAD_ROW: found[LOAD], STORE_ROW: found[STORE], LOAD_LANE: Form(0x18, 3, w=w)}
         found |= {code: Form(0x25, 3, w=w, last=table) for code, table in truth_tables().items()}
         found |= {code: Form(0x19, 3, w=w, sources=1) for code in (EXTRACT, STORE_LANE)}
         found[STORE_ONE] = Form(0x17, 3, sources=1, wide=False)
         found |= {STORE_LOW: Form(0x13, w=1, sources=1, wide=False), STORE_HIGH: Form(0x17, w=1, sources=1, wide=False)}
     else:
-        found |= {EVEN: Form(0x06, 3, last=0x20), ODD: Form(0x06, 3, last=0x31)}
+        found |= {EVEN: Form(0x06, 3, last=0x20), ODD: Form(0x06, 3, last=0x31), LOAD_LANE: Form(0x18, 3)}
         found |= {LOAD_ROW: Form(0x2C + double, 2), STORE_ROW: Form(0x2E + double, 2)}
     return found
 
@@ -192,6 +193,8 @@ class Encoder:
             return _mask(a, x)
         if operation in (LOAD_ROW, STORE_ROW):
             return self._row(operation, d, a, x)
+        if operation == LOAD_LANE:
+            return self._lane(d, a, x)
         if operation == EXTRACT:
             return (self._evex(self.forms[EXTRACT]) ^ _D[x] ^ _M[d]).to_bytes(6, "little") + bytes((a,))
         if operation in _PARTS:
@@ -246,6 +249,16 @@ class Encoder:
         plain = self.forms[LOAD if operation == LOAD_ROW else STORE]
         return self._vex_bytes(plain, d, 0, *_indexed(offset, 1))
 
+    def _lane(self, d: int, lane: int, x: int) -> bytes:
+        """16 bytes of a row: the first ones are loaded as a register of 16 bytes, others go between those of d."""
+        last = bytes((lane,)) if lane else b""
+        form = self.forms[LOAD_LANE] if lane else replace(self.forms[LOAD], wide=False)
+        if not self.wide:
+            return self._vex_bytes(form, d, d if lane else 0, *_indexed(x * self.itemsize, 1), wide=lane > 0) + last
+        modrm, tail = _indexed(x * self.itemsize, _XMM_BYTES)
+        word = self._evex(form) ^ _D[d] ^ (_S[d] if lane else 0) ^ modrm << 40
+        return word.to_bytes(6, "little") + tail + last
+
     # VEX: C5 with one more byte or C4 with two, opcode, ModRM.
 
     def _vex(self, instruction: Instruction) -> bytes:
@@ -266,8 +279,10 @@ class Encoder:
         return self._vex_bytes(form, d, a, *_displaced(pointer, offset, 1), pointer >> 3) + last
 
     @staticmethod
-    def _vex_bytes(form: Form, d: int, a: int, modrm: int, tail: bytes, extended: int = 0) -> bytes:
-        last = (~a & 15) << 3 | 4 | form.prefix
+    def _vex_bytes(
+        form: Form, d: int, a: int, modrm: int, tail: bytes, extended: int = 0, wide: bool = True
+    ) -> bytes:
+        last = (~a & 15) << 3 | wide << 2 | form.prefix
         modrm |= (d & 7) << 3
         if extended or form.map != 1 or form.w:
             head = bytes((0xC4, (not d >> 3) << 7 | 0x40 | (not extended) << 5 | form.map, form.w << 7 | last))

@@ -25,6 +25,7 @@ from robodyn.codegen.x86.instructions import (
     HIGH_PAIRS,
     LESS,
     LOAD,
+    LOAD_LANE,
     LOAD_ROW,
     LOW,
     LOW_PAIRS,
@@ -107,6 +108,13 @@ class Listing:
         elif code in (ROWS, ROW):
             register = GENERAL[ROWS_POINTER if code == ROWS else ROW_OFFSET]
             yield f"mov {register}, qword ptr {self._address(*self.encoder.address(~x))}"
+        elif code == LOAD_LANE:
+            place = f"xmmword ptr {self._in_row(x)}"
+            if a == 0:
+                yield f"{'{evex} ' if self.encoder.wide else ''}vmovu{self.suffix} xmm{d}, {place}"
+            else:
+                part = ("64x2" if self.double else "32x4") if self.encoder.wide else "128"
+                yield f"vinsertf{part} {v}{d}, {v}{d}, {place}, {a}"
         elif code in (EXTRACT, STORE_LANE):
             name = f"vextractf{'64x2' if self.double else '32x4'}"
             place = f"xmm{d}" if code == EXTRACT else f"xmmword ptr {self._in_row(x)}"

@@ -18,6 +18,7 @@ from robodyn.codegen.x86.instructions import (
     HIGH,
     HIGH_PAIRS,
     LOAD,
+    LOAD_LANE,
     LOAD_ROW,
     LOW,
     LOW_PAIRS,
@@ -57,6 +58,8 @@ class Staging:
         wide = self.wide = size != VEX_BYTES
         self.mask, self.vector = mask, vector
         self.width, self.lanes = size // itemsize, size // _LANE
+        self.lane_size = self.width // self.lanes
+        """Scalars in 16 bytes."""
         self.rows = 1 if self.lanes == 1 else self.width
         """Rows that are moved: the first one alone where vectors are those of one state."""
         self.registers = self.width + (1 if wide else 2)
@@ -79,9 +82,53 @@ class Staging:
             else:
                 yield start, count
 
+    def loaded_registers(self, start: int, needed: Sequence[bool]) -> int:
+        """Registers that it takes to load a block of columns."""
+        windows = self._windows(start, needed)
+        return self.registers if windows is None else self.lane_size * len(windows) + 1
+
+    def _windows(self, start: int, needed: Sequence[bool]) -> list[int] | None:
+        """Where in a block the columns begin that are loaded as parts of 16 bytes; None where rows are shorter."""
+        size = self.lane_size
+        if self.lanes == 1 or start + len(needed) < size:
+            return None
+        windows: list[int] = []
+        for column, wanted in enumerate(needed):
+            if wanted and (not windows or column >= windows[-1] + size):
+                windows.append(min(column, len(needed) - size))
+        return windows
+
     def load(self, rows: int, start: int, needed: Sequence[bool], registers: Sequence[int]) -> tuple[Code, list[int]]:
         """Columns from `start` on of rows whose address and offsets are at `rows`, and the register of each; of those
-        that are not needed nothing is said."""
+        that are not needed nothing is said.
+
+        The n-th register of a part of 16 bytes takes it of every such row that all of them together hold every row, in
+        order, once those 16 bytes of each are transposed. That takes half the shuffles that whole rows would.
+        """
+        windows = self._windows(start, needed)
+        if windows is None:
+            return self._load_rows(rows, start, needed, registers)
+        size = self.lane_size
+        code: Code = [(ROWS, 0, 0, ~rows)]
+        for row in range(self.width):
+            code.append((ROW, 0, 0, ~(rows + 1 + row)))
+            lane, place = divmod(row, size)
+            for k, window in enumerate(windows):
+                code.append((LOAD_LANE, registers[size * k + place], lane, start + window))
+        shuffles = _Shuffles(self, registers[-1])
+        columns = [registers[-1]] * len(needed)
+        for k, window in enumerate(windows):
+            found = shuffles.within_lanes(registers[size * k : size * (k + 1)])
+            for column, register in enumerate(found, window):
+                if column >= 0:
+                    columns[column] = register
+        code += _live(shuffles.code, {column for column, wanted in zip(columns, needed, strict=True) if wanted})
+        return code, columns
+
+    def _load_rows(
+        self, rows: int, start: int, needed: Sequence[bool], registers: Sequence[int]
+    ) -> tuple[Code, list[int]]:
+        """The same by whole rows."""
         code, mask = self._masked(len(needed), registers)
         code.append((ROWS, 0, 0, ~rows))
         for k in range(self.rows):
@@ -139,7 +186,7 @@ class Staging:
 
     def _parts(self, rows: int, start: int, part: int, first: int, register: int, spare: int) -> Code:
         """Write one of the registers of `_joined`: each 16 bytes are `size / part` rows."""
-        size = self.width // self.lanes
+        size = self.lane_size
         code: Code = []
         for lane in range(self.lanes):
             row = rows + 1 + size * lane
@@ -169,34 +216,9 @@ class Staging:
         self, registers: Sequence[int], constants: Mapping[int, int] = MappingProxyType({})
     ) -> tuple[Code, list[int]]:
         """Shuffles of W registers, the next one being spare, and where each column is then."""
-        code: Code = []
-        rows, spare = registers[: self.width], registers[self.width]
-        known = {register: (value,) * self.width for register, value in constants.items()}
-        """Vectors of constants that registers will hold once they are needed."""
-
-        def made(register: int) -> int:
-            if register in known:
-                code.append((LOAD, register, 0, ~self.vector(known.pop(register))))
-            return register
-
-        def pair(low: int, high: int, a: int, b: int) -> tuple[int, int]:
-            nonlocal spare
-            if a in known and b in known:
-                known[a], known[b] = (self._shuffled(each, known[a], known[b]) for each in (low, high))
-                return a, b
-            code.append((low, spare, made(a), made(b)))
-            code.append((high, a, a, b))
-            results, spare = (spare, a), b
-            return results
-
-        parts = self.width // self.lanes
-        groups: list[tuple[int, ...]] = []
-        for g in range(0, self.width, parts):
-            if parts == 2:
-                groups.append(pair(LOW, HIGH, *rows[g : g + 2]))
-                continue
-            a, b = pair(LOW, HIGH, *rows[g : g + 2]), pair(LOW, HIGH, *rows[g + 2 : g + 4])
-            groups.append((*pair(LOW_PAIRS, HIGH_PAIRS, a[0], b[0]), *pair(LOW_PAIRS, HIGH_PAIRS, a[1], b[1])))
+        shuffles = _Shuffles(self, registers[self.width], constants)
+        pair, parts = shuffles.pair, self.lane_size
+        groups = [shuffles.within_lanes(registers[g : g + parts]) for g in range(0, self.width, parts)]
         columns = [0] * self.width
         for p in range(parts):
             lanes = [group[p] for group in groups]
@@ -210,17 +232,57 @@ class Staging:
                 found = pair(EVEN, ODD, *lanes)
             for j, register in enumerate(found):
                 columns[parts * j + p] = register
-        return code, [made(register) for register in columns]
+        return shuffles.code, [shuffles.made(register) for register in columns]
+
+
+class _Shuffles:
+    """Writes shuffles of registers.
+
+    Args:
+        staging: says how wide registers are, and where vectors of constants lie.
+        spare: a register beside those that are shuffled.
+        constants: registers that are free to hold a constant, and which one.
+    """
+
+    def __init__(self, staging: Staging, spare: int, constants: Mapping[int, int] = MappingProxyType({})) -> None:
+        self.staging, self.spare = staging, spare
+        self.code: Code = []
+        self.known = {register: (value,) * staging.width for register, value in constants.items()}
+        """Vectors of constants that registers will hold once they are needed."""
+
+    def made(self, register: int) -> int:
+        """The register, which holds what it should."""
+        if register in self.known:
+            self.code.append((LOAD, register, 0, ~self.staging.vector(self.known.pop(register))))
+        return register
+
+    def pair(self, low: int, high: int, a: int, b: int) -> tuple[int, int]:
+        """Two shuffles of the same registers, and where their results are."""
+        known = self.known
+        if a in known and b in known:
+            known[a], known[b] = (self._shuffled(each, known[a], known[b]) for each in (low, high))
+            return a, b
+        self.code.append((low, self.spare, self.made(a), self.made(b)))
+        self.code.append((high, a, a, b))
+        results, self.spare = (self.spare, a), b
+        return results
+
+    def within_lanes(self, rows: Sequence[int]) -> tuple[int, ...]:
+        """Registers, as many as there are scalars in 16 bytes, transposed in each 16 bytes."""
+        if len(rows) == 2:
+            return self.pair(LOW, HIGH, *rows)
+        a, b = self.pair(LOW, HIGH, *rows[:2]), self.pair(LOW, HIGH, *rows[2:])
+        return *self.pair(LOW_PAIRS, HIGH_PAIRS, a[0], b[0]), *self.pair(LOW_PAIRS, HIGH_PAIRS, a[1], b[1])
 
     def _shuffled(self, code: int, a: tuple[int, ...], x: tuple[int, ...]) -> tuple[int, ...]:
         """What an instruction makes of two vectors."""
-        size = self.width // self.lanes  # scalars in 16 bytes
+        size = self.staging.lane_size
         if code in (EVEN, ODD):
-            lanes = [each[k : k + size] for each in (a, x) for k in range(size * (code == ODD), self.width, 2 * size)]
+            lanes = [each[k : k + size] for each in (a, x) for k in range(size * (code == ODD), self.staging.width, 2 * size)]
             return tuple(scalar for lane in lanes for scalar in lane)
         span, half = 2 if code in (LOW_PAIRS, HIGH_PAIRS) else 1, size // 2
         first = half * (code in (HIGH, HIGH_PAIRS))
-        starts = [k for lane in range(first, self.width, size) for k in range(lane, lane + half, span)]
+        starts = [k for lane in range(first, self.staging.width, size) for k in range(lane, lane + half, span)]
         return tuple(scalar for k in starts for each in (a, x) for scalar in each[k : k + span])
 
 
