@@ -46,6 +46,10 @@ _SIZE = "size"
 _REACH = 128
 """Vectors on either side of a pointer that one byte of displacement reaches."""
 PAGE = 4096
+_LINE = 64
+_ADDRESS = _LINE // 8 - 1
+"""The word of an array of rows that is its address; the offsets of its rows begin a cache line. They are written as
+vectors and read one by one, and what lies over the end of a line takes long to come back."""
 _DESCRIPTOR = 8
 """r8: the fifth argument of a function."""
 
@@ -93,6 +97,8 @@ class _Places:
     def __init__(self, program: Program, vectors: frozenset[str], itemsize: int, size: int) -> None:
         self.program, self.vectors = program, vectors
         self.staging = Staging(itemsize, size, self._mask, self._vector)
+        self.row_words = -(-self.staging.width * 8 // _LINE) * _LINE // 8 + _LINE // 8
+        """64-bit words of an array of rows."""
         self.homes: dict[int, int] = {}
         self.stored: dict[int, list[int]] = {}
         self.blocks: list[Block] = []
@@ -118,7 +124,8 @@ class _Places:
 
     def _block(self, start: int, values: tuple[int, ...]) -> int:
         """A block of the last array of rows."""
-        self.blocks.append(Block(HEADER + (len(self.rows) - 1) * (1 + self.staging.width), start, values))
+        at = HEADER + (len(self.rows) - 1) * self.row_words + _ADDRESS
+        self.blocks.append(Block(at, start, values))
         return len(self.blocks) - 1
 
     def _inputs(self) -> dict[int, int]:
@@ -355,9 +362,9 @@ class Assembled:
         self.itemsize, self.bytes = itemsize, size
         wide = self.wide = size != VEX_BYTES
         self.width = self.bytes // itemsize
-        self.rows_at = spills * self.bytes
-        self.arrays_at = self.rows_at + 8 * (1 + self.width) * len(places.rows)
-        self.frame_bytes = -(-(self.arrays_at + 8 * len(places.arrays)) // 64) * 64
+        self.rows_at = -(-spills * self.bytes // _LINE) * _LINE
+        self.arrays_at = self.rows_at + 8 * places.row_words * len(places.rows)
+        self.frame_bytes = -(-(self.arrays_at + 8 * len(places.arrays)) // _LINE) * _LINE
         self.bias = _REACH * self.bytes if wide and spills > _REACH else 0
         self.pool_bias = _REACH * itemsize if wide and len(places.constants) > _REACH else 0
         self.pool = self._pool()
@@ -436,5 +443,5 @@ class Assembled:
         for k, array in enumerate(places.arrays):
             words += [array, self.arrays_at + 8 * k]
         for k, array in enumerate(places.rows):
-            words += [array, self.rows_at + 8 * (1 + self.width) * k]
+            words += [array, self.rows_at + 8 * (places.row_words * k + _ADDRESS)]
         return words
