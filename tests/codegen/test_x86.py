@@ -24,7 +24,7 @@ from robodyn.codegen.llvm.target import host_target
 from robodyn.codegen.x86 import instructions as I
 from robodyn.codegen.x86 import memory
 from robodyn.codegen.x86.allocation import BINARY, FUSED, UNARY, Allocator, Block
-from robodyn.codegen.x86.encoding import Encoder, forms, load_pointer
+from robodyn.codegen.x86.encoding import Encoder, advance_pointer, forms, load_pointer
 from robodyn.codegen.x86.listing import GENERAL, Listing
 from robodyn.codegen.x86.program import Image, assembled
 from robodyn.codegen.x86.staging import Staging
@@ -334,7 +334,8 @@ def test_whole_programs_are_what_llvms_assembler_makes_of_their_listing(level, d
         for chosen in (frozenset(), vectors):
             made = assembled(program, np.dtype(dtype), target_of(level), chosen)
             lines = [line.strip() for line in made.listing().splitlines()[1:] if "rip" not in line]
-            code, body = made.image().code, made.encoder.encode(made.code) + b"\xc3"
+            moved = b"".join(advance_pointer(7, at, at - 8) for at in made._addresses())
+            code, body = made.image().code, made.encoder.encode(made.code) + moved + b"\xc3"
             assert assemble(lines[len(made.places.arrays) :]) == body and body in code
 
 

@@ -331,6 +331,12 @@ def load_pointer(register: int, pointer: int, offset: int) -> bytes:
     return bytes((0x48 | (register >> 3) << 2 | pointer >> 3, 0x8B, modrm | (register & 7) << 3)) + tail
 
 
+def advance_pointer(pointer: int, offset: int, by: int) -> bytes:
+    """mov rcx, [pointer + by]; add [pointer + offset], rcx."""
+    modrm, tail = _displaced(pointer, offset, 1)
+    return load_pointer(ROW_OFFSET, pointer, by) + bytes((0x48, 0x01, modrm | ROW_OFFSET << 3)) + tail
+
+
 def relative_pointer(register: int, distance: int) -> bytes:
     """lea register, [rip + distance], the distance being counted from the end of the instruction."""
     head = bytes((0x48 | (register >> 3) << 2, 0x8D, 0x05 | (register & 7) << 3))
