@@ -38,6 +38,19 @@ from robodyn.codegen.x86.instructions import (
 Code: TypeAlias = list[Instruction]
 _MASK = 1
 """The mask register."""
+_NARROW: dict[int, dict[int, tuple[tuple[int, int], ...]]] = {
+    8: {1: ((0, 1),), 2: ((0, 2),), 3: ((0, 2), (2, 1)), 4: ((0, 2), (2, 2))},
+    4: {
+        1: ((0, 1),),
+        2: ((0, 2),),
+        4: ((0, 4),),
+        5: ((0, 4), (4, 1)),
+        6: ((0, 4), (4, 2)),
+        7: ((0, 4), (3, 4)),
+        8: ((0, 4), (4, 4)),
+    },
+}
+"""By the bytes of a scalar: for which numbers of columns whole rows take longer, first columns of parts and their sizes."""
 _LANE = 16
 """Bytes that most shuffles stay within."""
 
@@ -64,14 +77,13 @@ class Staging:
         """Rows that are moved: the first one alone where vectors are those of one state."""
         self.registers = self.width + (1 if wide else 2)
         """Registers that a block takes."""
-        parts = {1: (1,), 2: (2,), 3: (2, 1)} if itemsize == 8 else {1: (1,), 2: (2,), 4: (4,)}
-        self.narrow = {count: each for count, each in parts.items() if wide and count < self.width}
-        """Blocks of few columns that are written in parts of 16 bytes and less: the columns of each part. That takes
-        fewer shuffles."""
+        self.narrow = {count: each for count, each in _NARROW[itemsize].items() if wide and count < self.width}
+        """Blocks of few columns that are written in parts of 16 bytes and less: the first column of each part, and how
+        many it has. That takes fewer shuffles. A column of two parts is written twice."""
 
     def stored_registers(self, count: int) -> int:
         """Registers that it takes to store a block of columns."""
-        return count + 1 if count in self.narrow else self.registers
+        return sum(size for _, size in self.narrow[count]) + 1 if count in self.narrow else self.registers
 
     def blocks(self, size: int) -> Iterator[tuple[int, int]]:
         """First columns of the blocks of rows, and how many columns they have."""
@@ -157,16 +169,20 @@ class Staging:
     def _narrow(
         self, rows: int, start: int, count: int, registers: Sequence[int], constants: Mapping[int, int]
     ) -> Code:
-        """A block of few columns; the last register is spare."""
-        spare = registers[-1]
+        """A block of few columns; the last register is spare, and those before it take what is written twice."""
+        spare, more = registers[-1], list(registers[count:-1])
         code: Code = [(LOAD, register, 0, ~self.vector((value,) * self.width)) for register, value in constants.items()]
+        parts, done = [], 0
+        for first, size in self.narrow[count]:
+            twice = [more.pop() for _ in range(first, done)]
+            code += [(MOVE, copy, 0, registers[first + k]) for k, copy in enumerate(twice)]
+            parts.append((first, [*twice, *registers[first + len(twice) : first + size]]))
+            done = first + size
         code.append((ROWS, 0, 0, ~rows))
-        at = 0
-        for part in self.narrow[count]:
-            columns = registers[at : at + part]
+        for first, columns in parts:
+            part = len(columns)
             for row, each in enumerate(self._joined(code, columns, spare)[: self.rows]):
-                code += self._parts(rows, start + at, part, row, each, columns[1] if part > 1 else spare)
-            at += part
+                code += self._parts(rows, start + first, part, row, each, columns[1] if part > 1 else spare)
         return code
 
     @staticmethod
