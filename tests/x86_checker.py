@@ -97,15 +97,14 @@ class Checker:
             self._require_inside(rows, a, x)
             for k, each in enumerate(self.read(d)):
                 self.rows[rows, row, x + k] = each
-        elif code == I.LOAD_LANE:
+        elif code in (I.LOAD_LANE, I.LOAD_HALF):
             rows, row = self.at
-            blocks = [block for block in self.blocks if block.rows == rows]
-            assert x >= 0, "a column before the row"
-            assert any(x + self.parts <= block.start + len(block.values) for block in blocks), "a column of no block"
-            before, after = a * self.parts, self.width - (a + 1) * self.parts
-            others = self.read(d) if a else (None,) * self.width
-            lane = tuple((rows, row, x + k) for k in range(self.parts))
-            self.registers[d] = others[:before] + lane + others[len(others) - after :]
+            size = self.parts if code == I.LOAD_LANE else self.width // 2
+            ends = [block.start + len(block.values) for block in self.blocks if block.rows == rows]
+            assert 0 <= x <= max(ends, default=0) - size, "a column of no block"
+            others = list(self.read(d)) if a else [None] * self.width
+            others[a * size : (a + 1) * size] = [(rows, row, x + k) for k in range(size)]
+            self.registers[d] = tuple(others)
         elif code == I.EXTRACT:
             lane = self.read(x)[a * self.parts : (a + 1) * self.parts]
             self.registers[d] = lane + (None,) * (self.width - self.parts)

@@ -61,16 +61,16 @@ def instructions_of(encoder):
     memories = list(places())
     rng = random.Random(1)
     for code, form in forms(encoder.itemsize, encoder.wide).items():
-        if encoder.bytes == 16 and code in (I.EVEN, I.ODD, I.EXTRACT, I.STORE_LANE, I.LOAD_LANE):
+        if encoder.bytes == 16 and code in (I.EVEN, I.ODD, I.EXTRACT, I.STORE_LANE, I.LOAD_LANE, I.LOAD_HALF):
             continue  # of parts of 16 bytes there is one
         if code in (I.LOAD_ROW, I.STORE_ROW):
             masks = range(1, 8) if encoder.wide else range(count)
             for d, mask in itertools.product(range(count), (-1, *masks)):
                 yield code, d, mask, rng.choice((0, 1, 8, 16, 31, 100))
             continue
-        if code == I.LOAD_LANE:
+        if code in (I.LOAD_LANE, I.LOAD_HALF):
             starts = (0, 1, 2, 3, 4, 8, 100, 127, 128, 1000)
-            lanes = range(encoder.bytes // 16)
+            lanes = range(encoder.bytes // 16 if code == I.LOAD_LANE else 2)
             yield from ((code, *each) for each in itertools.product(range(count), lanes, starts))
             continue
         if code == I.EXTRACT:

@@ -33,6 +33,7 @@ from robodyn.codegen.x86.instructions import (
     HIGH_PAIRS,
     LESS,
     LOAD,
+    LOAD_HALF,
     LOAD_LANE,
     LOAD_ROW,
     LOW,
@@ -62,7 +63,7 @@ from robodyn.codegen.x86.instructions import (
     Instruction,
 )
 
-_XMM_BYTES = 16
+_XMM_BYTES, _YMM_BYTES = 16, 32
 VEX_BYTES = 32
 """Bytes of a register where VEX encodes instructions; EVEX does for others."""
 FRAME_POINTER, POOL_POINTER, ROWS_POINTER, ROW_OFFSET = 7, 6, 0, 1
@@ -121,7 +122,8 @@ def forms(itemsize: int, wide: bool) -> dict[int, Form]:
         found[LESS] = Form(0x37, 2)
     if wide:
         found |= {EVEN: Form(0x23, 3, w=1, last=0x88), ODD: Form(0x23, 3, w=1, last=0xDD)}
-        found |= {LOAD_ROW: found[LOAD], STORE_ROW: found[STORE], LOAD_LANE: Form(0x18, 3, w=w)}
+        found |= {LOAD_ROW: found[LOAD], STORE_ROW: found[STORE]}
+        found |= {LOAD_LANE: Form(0x18, 3, w=w), LOAD_HALF: Form(0x1A, 3, w=1)}
         found |= {code: Form(0x25, 3, w=w, last=table) for code, table in truth_tables().items()}
         found |= {code: Form(0x19, 3, w=w, sources=1) for code in (EXTRACT, STORE_LANE)}
         found[STORE_ONE] = Form(0x17, 3, sources=1, wide=False)
@@ -193,8 +195,8 @@ class Encoder:
             return _mask(a, x)
         if operation in (LOAD_ROW, STORE_ROW):
             return self._row(operation, d, a, x)
-        if operation == LOAD_LANE:
-            return self._lane(d, a, x)
+        if operation in (LOAD_LANE, LOAD_HALF):
+            return self._part(operation, d, a, x)
         if operation == EXTRACT:
             return (self._evex(self.forms[EXTRACT]) ^ _D[x] ^ _M[d]).to_bytes(6, "little") + bytes((a,))
         if operation in _PARTS:
@@ -249,14 +251,17 @@ class Encoder:
         plain = self.forms[LOAD if operation == LOAD_ROW else STORE]
         return self._vex_bytes(plain, d, 0, *_indexed(offset, 1))
 
-    def _lane(self, d: int, lane: int, x: int) -> bytes:
-        """16 bytes of a row: the first ones are loaded as a register of 16 bytes, others go between those of d."""
-        last = bytes((lane,)) if lane else b""
-        form = self.forms[LOAD_LANE] if lane else replace(self.forms[LOAD], wide=False)
+    def _part(self, operation: int, d: int, part: int, x: int) -> bytes:
+        """Part of a row: the first one is loaded as a register of its size, others go between those of d."""
+        last = bytes((part,)) if part else b""
+        form = self.forms[operation] if part else replace(self.forms[LOAD], wide=False)
         if not self.wide:
-            return self._vex_bytes(form, d, d if lane else 0, *_indexed(x * self.itemsize, 1), wide=lane > 0) + last
-        modrm, tail = _indexed(x * self.itemsize, _XMM_BYTES)
-        word = self._evex(form) ^ _D[d] ^ (_S[d] if lane else 0) ^ modrm << 40
+            return self._vex_bytes(form, d, d if part else 0, *_indexed(x * self.itemsize, 1), wide=part > 0) + last
+        size = _YMM_BYTES if operation == LOAD_HALF else _XMM_BYTES
+        modrm, tail = _indexed(x * self.itemsize, size)
+        word = self._evex(form) ^ _D[d] ^ (_S[d] if part else 0) ^ modrm << 40
+        if part == 0 and operation == LOAD_HALF:
+            word |= 0x20 << 24
         return word.to_bytes(6, "little") + tail + last
 
     # VEX: C5 with one more byte or C4 with two, opcode, ModRM.

@@ -25,6 +25,7 @@ from robodyn.codegen.x86.instructions import (
     HIGH_PAIRS,
     LESS,
     LOAD,
+    LOAD_HALF,
     LOAD_LANE,
     LOAD_ROW,
     LOW,
@@ -108,13 +109,14 @@ class Listing:
         elif code in (ROWS, ROW):
             register = GENERAL[ROWS_POINTER if code == ROWS else ROW_OFFSET]
             yield f"mov {register}, qword ptr {self._address(*self.encoder.address(~x))}"
-        elif code == LOAD_LANE:
-            place = f"xmmword ptr {self._in_row(x)}"
+        elif code in (LOAD_LANE, LOAD_HALF):
+            part = "xmm" if code == LOAD_LANE else "ymm"
+            place = f"{part}word ptr {self._in_row(x)}"
             if a == 0:
-                yield f"{'{evex} ' if self.encoder.wide else ''}vmovu{self.suffix} xmm{d}, {place}"
+                yield f"{'{evex} ' if self.encoder.wide else ''}vmovu{self.suffix} {part}{d}, {place}"
             else:
-                part = ("64x2" if self.double else "32x4") if self.encoder.wide else "128"
-                yield f"vinsertf{part} {v}{d}, {v}{d}, {place}, {a}"
+                lane = ("64x2" if self.double else "32x4") if self.encoder.wide else "128"
+                yield f"vinsertf{lane if code == LOAD_LANE else '64x4'} {v}{d}, {v}{d}, {place}, {a}"
         elif code in (EXTRACT, STORE_LANE):
             name = f"vextractf{'64x2' if self.double else '32x4'}"
             place = f"xmm{d}" if code == EXTRACT else f"xmmword ptr {self._in_row(x)}"

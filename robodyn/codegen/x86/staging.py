@@ -18,6 +18,7 @@ from robodyn.codegen.x86.instructions import (
     HIGH,
     HIGH_PAIRS,
     LOAD,
+    LOAD_HALF,
     LOAD_LANE,
     LOAD_ROW,
     LOW,
@@ -96,42 +97,57 @@ class Staging:
 
     def loaded_registers(self, start: int, needed: Sequence[bool]) -> int:
         """Registers that it takes to load a block of columns."""
-        windows = self._windows(start, needed)
-        return self.registers if windows is None else self.lane_size * len(windows) + 1
+        parts = self._loaded_parts(start, needed)
+        return sum(size for _, size in parts) + 1 if parts else self.registers
 
-    def _windows(self, start: int, needed: Sequence[bool]) -> list[int] | None:
-        """Where in a block the columns begin that are loaded as parts of 16 bytes; None where rows are shorter."""
-        size = self.lane_size
-        if self.lanes == 1 or start + len(needed) < size:
-            return None
-        windows: list[int] = []
+    def _loaded_parts(self, start: int, needed: Sequence[bool]) -> list[tuple[int, int]]:
+        """First columns and sizes of the parts of 32 and 16 bytes that have what is needed of a block; none where rows
+        are shorter."""
+        size, count, done = self.lane_size, len(needed), 0
+        parts: list[tuple[int, int]] = []
+        if self.lanes == 1 or start + count < size:
+            return parts
         for column, wanted in enumerate(needed):
-            if wanted and (not windows or column >= windows[-1] + size):
-                windows.append(min(column, len(needed) - size))
-        return windows
+            if wanted and column >= done:
+                half = self.lanes == 4 and start + count >= 2 * size and any(needed[column + size : column + 2 * size])
+                parts.append((min(column, count - size * (1 + half)), size * (1 + half)))
+                done = sum(parts[-1])
+        return parts
 
     def load(self, rows: int, start: int, needed: Sequence[bool], registers: Sequence[int]) -> tuple[Code, list[int]]:
         """Columns from `start` on of rows whose address and offsets are at `rows`, and the register of each; of those
         that are not needed nothing is said.
 
-        The n-th register of a part of 16 bytes takes it of every such row that all of them together hold every row, in
-        order, once those 16 bytes of each are transposed. That takes half the shuffles that whole rows would.
+        A part of a row goes to that register, and to that place in it, where it is in order once what each 16 bytes
+        hold is transposed, and of halves those of two registers are brought together. Loads that put parts together take
+        the place of shuffles, of which a processor does one at a time.
         """
-        windows = self._windows(start, needed)
-        if windows is None:
+        parts = self._loaded_parts(start, needed)
+        if not parts:
             return self._load_rows(rows, start, needed, registers)
-        size = self.lane_size
+        lane_size, at, starts = self.lane_size, 0, []
+        for _, size in parts:
+            starts.append(at)
+            at += size
         code: Code = [(ROWS, 0, 0, ~rows)]
         for row in range(self.width):
             code.append((ROW, 0, 0, ~(rows + 1 + row)))
-            lane, place = divmod(row, size)
-            for k, window in enumerate(windows):
-                code.append((LOAD_LANE, registers[size * k + place], lane, start + window))
+            lane, place = divmod(row, lane_size)
+            for at, (first, size) in zip(starts, parts, strict=True):
+                if size == lane_size:
+                    code.append((LOAD_LANE, registers[at + place], lane, start + first))
+                else:
+                    group, half = divmod(lane, 2)
+                    code.append((LOAD_HALF, registers[at + group * lane_size + place], half, start + first))
         shuffles = _Shuffles(self, registers[-1])
         columns = [registers[-1]] * len(needed)
-        for k, window in enumerate(windows):
-            found = shuffles.within_lanes(registers[size * k : size * (k + 1)])
-            for column, register in enumerate(found, window):
+        for at, (first, size) in zip(starts, parts, strict=True):
+            found = shuffles.within_lanes(registers[at : at + lane_size])
+            if size > lane_size:
+                other = shuffles.within_lanes(registers[at + lane_size : at + size])
+                pairs = [shuffles.pair(EVEN, ODD, *pair) for pair in zip(found, other, strict=True)]
+                found = (*(even for even, _ in pairs), *(odd for _, odd in pairs))
+            for column, register in enumerate(found, first):
                 if column >= 0:
                     columns[column] = register
         code += _live(shuffles.code, {column for column, wanted in zip(columns, needed, strict=True) if wanted})
