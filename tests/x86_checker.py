@@ -108,13 +108,14 @@ class Checker:
         elif code == I.EXTRACT:
             lane = self.read(x)[a * self.parts : (a + 1) * self.parts]
             self.registers[d] = lane + (None,) * (self.width - self.parts)
-        elif code in range(I.STORE_LANE, I.STORE_ONE + 1):
+        elif code in (*range(I.STORE_LANE, I.STORE_ONE + 1), I.STORE_SOME):
             lanes, half = self.read(d), self.parts // 2
             start, count = {
                 I.STORE_LANE: (a * self.parts, self.parts),
                 I.STORE_LOW: (0, half),
                 I.STORE_HIGH: (half, half),
                 I.STORE_ONE: (a, 1),
+                I.STORE_SOME: (a * self.parts, self.masks.get(1, 0)),
             }[code]
             rows, row = self.at
             inside = [block for block in self.blocks if block.rows == rows and block.start <= x]

@@ -61,7 +61,7 @@ def instructions_of(encoder):
     memories = list(places())
     rng = random.Random(1)
     for code, form in forms(encoder.itemsize, encoder.wide).items():
-        if encoder.bytes == 16 and code in (I.EVEN, I.ODD, I.EXTRACT, I.STORE_LANE, I.LOAD_LANE, I.LOAD_HALF):
+        if encoder.bytes == 16 and code in (I.EVEN, I.ODD, I.EXTRACT, I.STORE_LANE, I.STORE_SOME, I.LOAD_LANE, I.LOAD_HALF):
             continue  # of parts of 16 bytes there is one
         if code in (I.LOAD_ROW, I.STORE_ROW):
             masks = range(1, 8) if encoder.wide else range(count)
@@ -77,8 +77,8 @@ def instructions_of(encoder):
             yield from ((code, d, lane, x) for d, lane, x in itertools.product(range(count), range(4), (0, 7, 9, 31)))
             yield from ((code, 5, lane, x) for lane, x in itertools.product(range(4), range(count)))
             continue
-        if I.STORE_LANE <= code <= I.STORE_ONE:
-            parts = range(4) if code in (I.STORE_LANE, I.STORE_ONE) else (0,)
+        if I.STORE_LANE <= code <= I.STORE_ONE or code == I.STORE_SOME:
+            parts = range(4) if code in (I.STORE_LANE, I.STORE_ONE, I.STORE_SOME) else (0,)
             starts = (0, 1, 2, 3, 4, 8, 100, 127, 128, 1000)
             yield from ((code, *each) for each in itertools.product(range(count), parts, starts))
             continue

@@ -58,6 +58,7 @@ from robodyn.codegen.x86.instructions import (
     STORE_LOW,
     STORE_ONE,
     STORE_ROW,
+    STORE_SOME,
     SUB,
     XOR,
     Instruction,
@@ -125,7 +126,7 @@ def forms(itemsize: int, wide: bool) -> dict[int, Form]:
         found |= {LOAD_ROW: found[LOAD], STORE_ROW: found[STORE]}
         found |= {LOAD_LANE: Form(0x18, 3, w=w), LOAD_HALF: Form(0x1A, 3, w=1)}
         found |= {code: Form(0x25, 3, w=w, last=table) for code, table in truth_tables().items()}
-        found |= {code: Form(0x19, 3, w=w, sources=1) for code in (EXTRACT, STORE_LANE)}
+        found |= {code: Form(0x19, 3, w=w, sources=1) for code in (EXTRACT, STORE_LANE, STORE_SOME)}
         found[STORE_ONE] = Form(0x17, 3, sources=1, wide=False)
         found |= {STORE_LOW: Form(0x13, w=1, sources=1, wide=False), STORE_HIGH: Form(0x17, w=1, sources=1, wide=False)}
     else:
@@ -201,8 +202,9 @@ class Encoder:
             return (self._evex(self.forms[EXTRACT]) ^ _D[x] ^ _M[d]).to_bytes(6, "little") + bytes((a,))
         if operation in _PARTS:
             modrm, tail = _indexed(x * self.itemsize, _PARTS[operation])
-            last = bytes((a,)) if operation in (STORE_LANE, STORE_ONE) else b""
-            return (self._evex(self.forms[operation]) ^ _D[d] ^ modrm << 40).to_bytes(6, "little") + tail + last
+            last = bytes((a,)) if operation in (STORE_LANE, STORE_ONE, STORE_SOME) else b""
+            word = self._evex(self.forms[operation]) ^ _D[d] ^ modrm << 40 ^ (operation == STORE_SOME) << 24
+            return word.to_bytes(6, "little") + tail + last
         form = self.forms[operation]
         last = b"" if form.last is None else bytes((form.last,))
         if form.digit is not None:
@@ -297,7 +299,7 @@ class Encoder:
 
 
 _COMMUTE = (ADD, MUL, AND, OR, XOR)
-_PARTS = {STORE_LANE: 16, STORE_LOW: 8, STORE_HIGH: 8, STORE_ONE: 4}
+_PARTS = {STORE_LANE: 16, STORE_SOME: 16, STORE_LOW: 8, STORE_HIGH: 8, STORE_ONE: 4}
 """Bytes that they write."""
 _BROADCAST = 0x10 << 24
 

@@ -33,6 +33,7 @@ from robodyn.codegen.x86.instructions import (
     STORE_LOW,
     STORE_ONE,
     STORE_ROW,
+    STORE_SOME,
     Instruction,
 )
 
@@ -44,6 +45,7 @@ _NARROW: dict[int, dict[int, tuple[tuple[int, int], ...]]] = {
     4: {
         1: ((0, 1),),
         2: ((0, 2),),
+        3: ((0, 3),),
         4: ((0, 4),),
         5: ((0, 4), (4, 1)),
         6: ((0, 4), (4, 2)),
@@ -84,7 +86,9 @@ class Staging:
 
     def stored_registers(self, count: int) -> int:
         """Registers that it takes to store a block of columns."""
-        return sum(size for _, size in self.narrow[count]) + 1 if count in self.narrow else self.registers
+        if count not in self.narrow:
+            return self.registers
+        return sum(size + (size == 3) for _, size in self.narrow[count]) + 1
 
     def blocks(self, size: int) -> Iterator[tuple[int, int]]:
         """First columns of the blocks of rows, and how many columns they have."""
@@ -194,10 +198,12 @@ class Staging:
             code += [(MOVE, copy, 0, registers[first + k]) for k, copy in enumerate(twice)]
             parts.append((first, [*twice, *registers[first + len(twice) : first + size]]))
             done = first + size
+            if size == 3:
+                code.append((MASK, 0, _MASK, size))
         code.append((ROWS, 0, 0, ~rows))
         for first, columns in parts:
             part = len(columns)
-            for row, each in enumerate(self._joined(code, columns, spare)[: self.rows]):
+            for row, each in enumerate(self._joined(code, [*columns, *more], spare)[: self.rows]):
                 code += self._parts(rows, start + first, part, row, each, columns[1] if part > 1 else spare)
         return code
 
@@ -222,15 +228,16 @@ class Staging:
         code: Code = []
         for lane in range(self.lanes):
             row = rows + 1 + size * lane
-            if part == size:
-                code += [(ROW, 0, 0, ~(row + first)), (STORE_LANE, register, lane, start)]
+            if part > size // 2:
+                store = STORE_LANE if part == size else STORE_SOME
+                code += [(ROW, 0, 0, ~(row + first)), (store, register, lane, start)]
                 continue
             if lane:
                 code.append((EXTRACT, spare, lane, register))
             source = spare if lane else register
             if 2 * part == size:
-                for half, store in enumerate((STORE_LOW, STORE_HIGH)[: self.rows]):
-                    code += [(ROW, 0, 0, ~(row + 2 * first + half)), (store, source, 0, start)]
+                for half, half_store in enumerate((STORE_LOW, STORE_HIGH)[: self.rows]):
+                    code += [(ROW, 0, 0, ~(row + 2 * first + half)), (half_store, source, 0, start)]
             else:
                 for k in range(min(size, self.rows)):
                     code += [(ROW, 0, 0, ~(row + k)), (STORE_ONE, source, k, start)]
