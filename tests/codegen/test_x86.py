@@ -61,7 +61,15 @@ def instructions_of(encoder):
     memories = list(places())
     rng = random.Random(1)
     for code, form in forms(encoder.itemsize, encoder.wide).items():
-        if encoder.bytes == 16 and code in (I.EVEN, I.ODD, I.EXTRACT, I.STORE_LANE, I.STORE_SOME, I.LOAD_LANE, I.LOAD_HALF):
+        if encoder.bytes == 16 and code in (
+            I.EVEN,
+            I.ODD,
+            I.EXTRACT,
+            I.STORE_LANE,
+            I.STORE_SOME,
+            I.LOAD_LANE,
+            I.LOAD_HALF,
+        ):
             continue  # of parts of 16 bytes there is one
         if code in (I.LOAD_ROW, I.STORE_ROW):
             masks = range(1, 8) if encoder.wide else range(count)
@@ -270,7 +278,11 @@ def random_program(seed, count):
     results = [rng.choice(known) for _ in range(rng.choice((1, 5, 8, 13)))]
     results += [known[0], 0.0, rng.choice((1.25, -0.0, math.pi)), -known[1]]
     rng.shuffle(results)
-    outputs = {"x": ((len(results),), results), "y": ((2,), [known[-1], 3.0])}
+    outputs = {
+        "x": ((len(results),), results),
+        "y": ((2,), [known[-1], 3.0]),
+        "z": ((3,), [known[-1], known[0], results[0]]),
+    }
     return Program.of(f"random {seed}", graph, inputs, outputs)
 
 

@@ -286,9 +286,7 @@ class Encoder:
         return self._vex_bytes(form, d, a, *_displaced(pointer, offset, 1), pointer >> 3) + last
 
     @staticmethod
-    def _vex_bytes(
-        form: Form, d: int, a: int, modrm: int, tail: bytes, extended: int = 0, wide: bool = True
-    ) -> bytes:
+    def _vex_bytes(form: Form, d: int, a: int, modrm: int, tail: bytes, extended: int = 0, wide: bool = True) -> bytes:
         last = (~a & 15) << 3 | wide << 2 | form.prefix
         modrm |= (d & 7) << 3
         if extended or form.map != 1 or form.w:

@@ -53,7 +53,8 @@ _NARROW: dict[int, dict[int, tuple[tuple[int, int], ...]]] = {
         8: ((0, 4), (4, 4)),
     },
 }
-"""By the bytes of a scalar: for which numbers of columns whole rows take longer, first columns of parts and their sizes."""
+"""By the bytes of a scalar: numbers of columns for which whole rows take longer, and of their parts the first columns
+and the sizes."""
 _LANE = 16
 """Bytes that most shuffles stay within."""
 
@@ -80,7 +81,8 @@ class Staging:
         """Rows that are moved: the first one alone where vectors are those of one state."""
         self.registers = self.width + (1 if wide else 2)
         """Registers that a block takes."""
-        self.narrow = {count: each for count, each in _NARROW[itemsize].items() if wide and count < self.width}
+        most = self.width if self.lanes > 1 else self.width // 2 + 1
+        self.narrow = {count: each for count, each in _NARROW[itemsize].items() if wide and count < most}
         """Blocks of few columns that are written in parts of 16 bytes and less: the first column of each part, and how
         many it has. That takes fewer shuffles. A column of two parts is written twice."""
 
@@ -123,8 +125,8 @@ class Staging:
         that are not needed nothing is said.
 
         A part of a row goes to that register, and to that place in it, where it is in order once what each 16 bytes
-        hold is transposed, and of halves those of two registers are brought together. Loads that put parts together take
-        the place of shuffles, of which a processor does one at a time.
+        hold is transposed, and of halves those of two registers are brought together. Loads that put parts together
+        take the place of shuffles, of which a processor does one at a time.
         """
         parts = self._loaded_parts(start, needed)
         if not parts:
@@ -317,7 +319,9 @@ class _Shuffles:
         """What an instruction makes of two vectors."""
         size = self.staging.lane_size
         if code in (EVEN, ODD):
-            lanes = [each[k : k + size] for each in (a, x) for k in range(size * (code == ODD), self.staging.width, 2 * size)]
+            lanes = [
+                each[k : k + size] for each in (a, x) for k in range(size * (code == ODD), self.staging.width, 2 * size)
+            ]
             return tuple(scalar for lane in lanes for scalar in lane)
         span, half = 2 if code in (LOW_PAIRS, HIGH_PAIRS) else 1, size // 2
         first = half * (code in (HIGH, HIGH_PAIRS))

@@ -45,8 +45,8 @@ Rows that are written here and there wait for memory twice as long once a batch 
 _MAX_WIDE_WORKSPACE = 1 << 30
 """Bytes of a workspace beyond which batches run state by state instead of in vectors."""
 _MAX_WIDE_RESULTS = 1 << 20
-"""Bytes of results as vectors beyond which loops run state by state: vectors would leave the second cache before they are
-made rows of. The mass matrix of 150 bodies takes two thirds of the time so, a regressor of 100 half of it."""
+"""Bytes of results as vectors beyond which loops run state by state: vectors would leave the second cache before rows
+are made of them. The mass matrix of 150 bodies takes two thirds of the time so, a regressor of 100 half of it."""
 
 
 @dataclass(frozen=True)
