@@ -1,8 +1,10 @@
 """Rows of arrays into vectors of states and back, transposed in registers.
 
-W rows of W scalars are transposed by two-operand shuffles: first within each 16 bytes of a register, then of 16 bytes
-among registers, in log2(W) rounds. Columns that nothing needs cost nothing. Of a row's last scalars as many are moved
-as there are: with a mask, or where rows are longer than a vector and masks slow (AVX2), together with some before them.
+Rows are loaded in parts of 32 and of 16 bytes, each to its place in a register, and what each 16 bytes hold is
+transposed by two-operand shuffles. Rows that are shorter, and those that are written, are transposed whole: first
+within each 16 bytes of a register, then of 16 bytes among registers, in log2(W) rounds. Columns that nothing needs
+cost nothing. Of a row's last scalars as many are moved as there are: in parts, or with a mask, or where rows are
+longer than a vector and masks slow (AVX2), together with some before them.
 """
 
 from __future__ import annotations
