@@ -84,7 +84,7 @@ class Context(ctypes.Structure):
         ("force", Force * MAX_FORCES),
         ("memcmp", _POINTER),
         ("PyArray_New", _POINTER),
-        ("PyArray_Return", _POINTER),
+        ("PyArray_Scalar", _POINTER),
         ("PyErr_Clear", _POINTER),
         ("PyEval_RestoreThread", _POINTER),
         ("PyEval_SaveThread", _POINTER),
