@@ -14,7 +14,7 @@ from robodyn.codegen.llvm.vectors import Lines, VectorType, transposed
 FLUSHED = "flushed "
 """Before a name: the user's array of a result that kernels leave as vectors."""
 _LINE = 64
-_STREAMED_BYTES = 1 << 23
+STREAMED_BYTES = 1 << 23
 """Results of a batch, by array, from which they are written past the caches, which they would only clear."""
 
 
@@ -53,7 +53,7 @@ def _choice(kind: VectorType) -> str:
   %rows = sub i64 %end, %row
   %whole = icmp sge i64 %rows, {W - 1}
   %all = mul i64 %bytes, %batch
-  %large = icmp sgt i64 %all, {_STREAMED_BYTES}
+  %large = icmp sgt i64 %all, {STREAMED_BYTES}
   %long = icmp sge i64 %count, {2 * W}
   %word = ptrtoint ptr %data to i64
   %odd = and i64 %word, {kind.itemsize - 1}
