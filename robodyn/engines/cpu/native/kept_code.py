@@ -6,7 +6,7 @@ import mmap
 from collections.abc import Mapping
 from string import Template
 
-from robodyn.engines.kept import FROM_BYTES, HEAD, PLACES, STEP
+from robodyn.engines.kept import FROM_BYTES, HEAD, HUGE_FROM_BYTES, HUGE_PAGE, PLACES, STEP
 
 _MADV_HUGEPAGE, _MADV_FREE = 14, 8
 
@@ -101,6 +101,32 @@ busy:
   ret i64 0
 }
 
+; Bytes of a block for an array of %size.
+define internal i64 @block_bytes(i64 %size) {
+  %large = icmp sge i64 %size, $huge_from
+  %step = select i1 %large, i64 $huge_page, i64 $step
+  %more = add i64 %step, ${head}
+  %over = sub i64 %more, 1
+  %all = add i64 %size, %over
+  %mask = sub i64 0, %step
+  %bytes = and i64 %all, %mask
+  ret i64 %bytes
+}
+
+; Tells the system something about a block of huge pages.
+define internal void @advised(ptr %kept, ptr %block, i64 %bytes, i32 %what) {
+start:
+  %large = icmp sge i64 %bytes, $huge_from
+  br i1 %large, label %tell, label %done
+tell:
+  %madvise.at = getelementptr %Kept, ptr %kept, i64 0, i32 6
+  %madvise = load ptr, ptr %madvise.at, align 8
+  %heard = call i32 %madvise(ptr %block, i64 %bytes, i32 %what)
+  br label %done
+done:
+  ret void
+}
+
 define internal ptr @mapped(ptr %kept, i64 %bytes) {
 start:
   %mmap.at = getelementptr %Kept, ptr %kept, i64 0, i32 4
@@ -109,9 +135,7 @@ start:
   %failed = icmp eq ptr %block, inttoptr (i64 -1 to ptr)
   br i1 %failed, label %none, label %some
 some:
-  %madvise.at = getelementptr %Kept, ptr %kept, i64 0, i32 6
-  %madvise = load ptr, ptr %madvise.at, align 8
-  %advised = call i32 %madvise(ptr %block, i64 %bytes, i32 $huge)
+  call void @advised(ptr %kept, ptr %block, i64 %bytes, i32 $huge)
   store i64 %bytes, ptr %block, align 8
   ret ptr %block
 none:
@@ -121,8 +145,7 @@ none:
 ; A new block for an array of %size bytes: where the system has none, what waits is given back first.
 define internal ptr @fresh(ptr %kept, i64 %size) {
 start:
-  %more = add i64 %size, $more
-  %bytes = and i64 %more, -$step
+  %bytes = call i64 @block_bytes(i64 %size)
   %sane = icmp ult i64 %size, 4611686018427387904
   br i1 %sane, label %map, label %none
 map:
@@ -144,8 +167,7 @@ none:
 
 define ptr @kept_malloc(ptr %kept, i64 %size) {
 start:
-  %more = add i64 %size, $more
-  %bytes = and i64 %more, -$step
+  %bytes = call i64 @block_bytes(i64 %size)
   %quarter = lshr i64 %bytes, 2
   %most = add i64 %bytes, %quarter
   %mine = call i1 @locked(ptr %kept)
@@ -196,9 +218,7 @@ look:
   %small = icmp sle i64 %bytes, %limit
   br i1 %small, label %mark, label %unmap
 mark:
-  %madvise.at = getelementptr %Kept, ptr %kept, i64 0, i32 6
-  %madvise = load ptr, ptr %madvise.at, align 8
-  %marked = call i32 %madvise(ptr %block, i64 %bytes, i32 $free)
+  call void @advised(ptr %kept, ptr %block, i64 %bytes, i32 $free)
   %mine = call i1 @locked(ptr %kept)
   br i1 %mine, label %room, label %unmap
 room:
@@ -323,7 +343,8 @@ def kept_text(words: Mapping[str, object]) -> str:
         "places": PLACES,
         "head": HEAD,
         "step": STEP,
-        "more": HEAD + STEP - 1,
+        "huge_page": HUGE_PAGE,
+        "huge_from": HUGE_FROM_BYTES,
         "flags": flags,
         "huge": _MADV_HUGEPAGE,
         "free": _MADV_FREE,
