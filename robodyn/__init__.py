@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from robodyn.conventions.order import JointOrder
     from robodyn.description import RobotDescription
     from robodyn.dynamics import Dynamics
+    from robodyn.engines.kept import release_memory
     from robodyn.errors import (
         ArgumentError,
         AssemblyError,
@@ -77,6 +78,7 @@ _HOME = {
     "load_xacro": "builders.xacro",
     "random_tree": "builders.random_tree",
     "read_urdf": "builders.urdf",
+    "release_memory": "engines.kept",
     "simulate": "motion.simulation",
     "ArgumentError": "errors",
     "AssemblyError": "errors",
@@ -130,6 +132,7 @@ __all__ = [
     "load_xacro",
     "random_tree",
     "read_urdf",
+    "release_memory",
     "simulate",
 ]
 
