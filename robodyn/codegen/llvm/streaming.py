@@ -9,7 +9,7 @@ by a shuffle whose indices are as far off as the row.
 from __future__ import annotations
 
 from robodyn.codegen.llvm.target import Target
-from robodyn.codegen.llvm.vectors import Lines, VectorType, transposed
+from robodyn.codegen.llvm.vectors import Lines, VectorType, transposed, vector_places
 
 FLUSHED = "flushed "
 """Before a name: the user's array of a result that kernels leave as vectors."""
@@ -23,30 +23,35 @@ def streams(kind: VectorType, target: Target) -> bool:
     return target.level == "avx512" and kind.bytes == _LINE
 
 
-def flush_functions(kind: VectorType, target: Target) -> str:
+def flush_functions(kind: VectorType, target: Target, *, packed: bool = False) -> str:
     """flush(data, stride, row, end, vectors, from, to, count, batch): some columns of W rows of `count`.
 
     Like `stage_out`, or past the caches where that is quicker: where rows follow one another without a gap, W of them
     are there, an array of `batch` rows is large, and a row is two lines or longer. Whoever lets others read the rows
-    waits for them with a store fence. `from` and `to` are multiples of W, or the end.
+    waits for them with a store fence. `from` and `to` are multiples of W, or the end. `packed`: behind the vectors comes
+    where each is among them.
     """
-    arguments = "ptr %data, i64 %stride, i64 %row, i64 %end, ptr %vectors"
-    past = _choice(kind) if streams(kind, target) else "  br label %through\n"
-    return f"""{_stream(kind) if streams(kind, target) else ""}\
+    vectors = "ptr %vectors, ptr %places" if packed else "ptr %vectors"
+    arguments = f"ptr %data, i64 %stride, i64 %row, i64 %end, {vectors}"
+    past = _choice(kind, vectors) if streams(kind, target) else "  br label %through\n"
+    first = "%vectors, ptr %place" if packed else "%vector"
+    return f"""{_stream(kind, packed) if streams(kind, target) else ""}\
 define internal void @flush({arguments}, i64 %from, i64 %to, i64 %count, i64 %batch) #0 {{
 entry:
 {past}through:
   %column = getelementptr {kind.scalar}, ptr %data, i64 %from
-  %vector = getelementptr {kind.name}, ptr %vectors, i64 %from
+  {"%place = getelementptr i64, ptr %places" if packed else f"%vector = getelementptr {kind.name}, ptr %vectors"}, \
+i64 %from
   %some = sub i64 %to, %from
-  call void @stage_out(ptr %column, i64 %stride, i64 %row, i64 %end, ptr %vector, i64 %some)
+  call void @stage_{"packed" if packed else "out"}(ptr %column, i64 %stride, i64 %row, i64 %end, ptr {first}, \
+i64 %some)
   ret void
 }}
 
 """
 
 
-def _choice(kind: VectorType) -> str:
+def _choice(kind: VectorType, vectors: str) -> str:
     W = kind.width
     return f"""  %bytes = mul i64 %count, {kind.itemsize}
   %dense = icmp eq i64 %bytes, %stride
@@ -64,22 +69,23 @@ def _choice(kind: VectorType) -> str:
   %go = and i1 %c, %aligned
   br i1 %go, label %past, label %through
 past:
-  call void @stream(ptr %data, i64 %stride, i64 %row, i64 %end, ptr %vectors, i64 %from, i64 %to, i64 %count)
+  call void @stream(ptr %data, i64 %stride, i64 %row, i64 %end, {vectors}, i64 %from, i64 %to, i64 %count)
   ret void
 """
 
 
-def _stream(kind: VectorType) -> str:
+def _stream(kind: VectorType, packed: bool) -> str:
     """stream: of W rows the first line's beginning and the last one's end are stored as parts, all between as lines."""
     W, T = kind.width, kind.name
-    parts = _Parts(kind)
+    parts = _Parts(kind, packed)
     setup = parts.setup()
     starts, first = parts.block("%first")
     head = parts.head(starts[0])
     values, loop = parts.blocks(starts)
     after = [f"  %after{k} = phi {T} [ {starts[k]}, %ready ], [ {values[k]}, %blocks ]" for k in range(W)]
     permute = f"declare {T} {parts.permute}({T}, {parts.indices}, {T})"
-    arguments = "ptr %data, i64 %stride, i64 %row, i64 %end, ptr %vectors, i64 %from, i64 %to, i64 %count"
+    vectors = "ptr %vectors, ptr %places" if packed else "ptr %vectors"
+    arguments = f"ptr %data, i64 %stride, i64 %row, i64 %end, {vectors}, i64 %from, i64 %to, i64 %count"
     behind = "\n".join(after)
     return f"""{permute}
 
@@ -128,8 +134,8 @@ done:
 class _Parts:
     """Instructions of `stream`: lane k of a line is lane k + W - off of the block before and the next, side by side."""
 
-    def __init__(self, kind: VectorType) -> None:
-        self.kind = kind
+    def __init__(self, kind: VectorType, packed: bool) -> None:
+        self.kind, self.packed = kind, packed
         self.out = Lines()
         self.integer = "i64" if kind.itemsize == 8 else "i32"
         self.permute = f"@llvm.x86.avx512.vpermi2var.{'pd' if kind.itemsize == 8 else 'ps'}.512"
@@ -190,8 +196,7 @@ class _Parts:
 
     def _block(self, column: str) -> list[str]:
         out, T = self.out, self.kind.name
-        at = out.new(f"getelementptr {T}, ptr %vectors, i64 {column}")
-        places = [out.new(f"getelementptr {T}, ptr {at}, i64 {k}") for k in range(self.kind.width)]
+        places = vector_places(out, self.kind, column, self.kind.width, packed=self.packed)
         return transposed(
             out, self.kind, [out.new(f"load {T}, ptr {place}, align {self.kind.bytes}") for place in places]
         )

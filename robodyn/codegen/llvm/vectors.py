@@ -154,6 +154,19 @@ def store_row(out: Lines, kind: VectorType, row: str, pointer: str, count: int) 
         out.do(f"store {kind.of_width(size)} {part}, ptr {at}, align 1")
 
 
+def vector_places(out: Lines, kind: VectorType, column: str, count: int, *, packed: bool = False) -> list[str]:
+    """Where vectors of `count` columns are, from one on: in %vectors, where the numbers at %places say if they are
+    packed."""
+    if not packed:
+        at = out.new(f"getelementptr {kind.name}, ptr %vectors, i64 {column}")
+        return [out.new(f"getelementptr {kind.name}, ptr {at}, i64 {k}") for k in range(count)]
+    at = out.new(f"getelementptr i64, ptr %places, i64 {column}")
+    numbers = [
+        out.new(f"load i64, ptr {out.new(f'getelementptr i64, ptr {at}, i64 {k}')}, align 8") for k in range(count)
+    ]
+    return [out.new(f"getelementptr {kind.name}, ptr %vectors, i64 {number}") for number in numbers]
+
+
 def transposed(out: Lines, kind: VectorType, rows: Sequence[str]) -> list[str]:
     """W vectors of W scalars, transposed in registers by log2(W) rounds of two-operand shuffles."""
     W, T = kind.width, kind.name
