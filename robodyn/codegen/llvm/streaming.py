@@ -28,8 +28,8 @@ def flush_functions(kind: VectorType, target: Target, *, packed: bool = False) -
 
     Like `stage_out`, or past the caches where that is quicker: where rows follow one another without a gap, W of them
     are there, an array of `batch` rows is large, and a row is two lines or longer. Whoever lets others read the rows
-    waits for them with a store fence. `from` and `to` are multiples of W, or the end. `packed`: behind the vectors comes
-    where each is among them.
+    waits for them with a store fence. `from` and `to` are multiples of W, or the end. `packed`: behind the vectors
+    comes where each is among them.
     """
     vectors = "ptr %vectors, ptr %places" if packed else "ptr %vectors"
     arguments = f"ptr %data, i64 %stride, i64 %row, i64 %end, {vectors}"

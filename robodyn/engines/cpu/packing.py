@@ -10,17 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.model import Model
-from robodyn.sweeps import Output, PairOutput
+from robodyn.sweeps import PairOutput
 from robodyn.tracing.program import Port, Program
 from robodyn.tracing.unrolled import output_shape
 
 
-def packing(model: Model, output: Output) -> Array:
+def packing(model: Model, output: Any) -> Array:
     """Of each scalar of one state's result, its number among those that are left: the last one is zero, if any is."""
     size = math.prod(output_shape(model, output))
     filled = np.ones(size, bool)
@@ -31,8 +32,8 @@ def packing(model: Model, output: Output) -> Array:
 
 
 def _pairs(model: Model) -> Array:
-    """(nv, nv): which entries belong to degrees of freedom of two bodies that carry one another, or are on the diagonal.
-    Those of joints that mimic are their masters'."""
+    """(nv, nv): which entries are of two bodies that carry one another, or on the diagonal. Those of joints that mimic
+    are their masters'."""
     carried = np.zeros((model.n_bodies, model.n_bodies), bool)
     for body, parent in enumerate(model.tree.parent.tolist()):
         if parent >= 0:
@@ -49,11 +50,10 @@ def _dofs(model: Model) -> Array:
     return np.diff(np.append(model.v_start, model.nv_tree))
 
 
-def packed_program(program: Program, model: Model, outputs: Mapping[str, Output]) -> Program:
+def packed_program(program: Program, model: Model, outputs: Mapping[str, Any]) -> Program:
     """The program with results that are packed."""
-    return replace(
-        program, outputs=tuple(_packed(port, packing(model, outputs[port.name])) for port in program.outputs)
-    )
+    ports = (_packed(port, packing(model, outputs[port.name])) for port in program.outputs)
+    return replace(program, outputs=tuple(ports))
 
 
 def _packed(port: Port, places: Array) -> Port:

@@ -99,10 +99,10 @@ def stage_packed(kind: VectorType) -> str:
 
 
 def _stage(kind: VectorType, *, load: bool, packed: bool = False) -> str:
-    """stage_in, stage_out or stage_packed: W columns at a time, transposed in registers, then what is left column by column.
+    """stage_in, stage_out or stage_packed: W columns at a time, transposed in registers, then what is left one by one.
 
     Where W columns or more are left over from whole blocks, the last block goes over some again. Vectors of one state
-    are a row as it is.
+    are a row as it is. Columns that are packed and all the same are zeros, and need no shuffles.
     """
     if kind.width == 1:
         return _copy(kind, load=load)
@@ -111,6 +111,8 @@ def _stage(kind: VectorType, *, load: bool, packed: bool = False) -> str:
     out = Lines()
     rows = [out.new(f"load ptr, ptr {out.new(f'getelementptr ptr, ptr %rows, i64 {k}')}") for k in range(W)]
     rows = [out.new(f"getelementptr {kind.scalar}, ptr {row}, i64 %c") for row in rows]
+    if packed:
+        _store_zeros(out, kind, rows)
     places = vector_places(out, kind, "%c", W, packed=packed)
     if load:
         values = transposed(out, kind, [load_row(out, kind, row, W) for row in rows])
@@ -120,6 +122,8 @@ def _stage(kind: VectorType, *, load: bool, packed: bool = False) -> str:
         values = [out.new(f"load {T}, ptr {place}, {aligned}") for place in places]
         for row, value in zip(rows, transposed(out, kind, values), strict=True):
             store_row(out, kind, value, row, W)
+    if packed:
+        out.lines += ["  br label %behind", "behind:"]
     block = "\n".join(out.lines)
     single = Lines()
     (place,) = vector_places(single, kind, "%c", 1, packed=packed)
@@ -140,7 +144,7 @@ entry:
   %last = sub i64 %count, {W}
   br i1 %whole, label %block, label %columns
 block:
-  %c = phi i64 [ 0, %entry ], [ %c.next, %block ]
+  %c = phi i64 [ 0, %entry ], [ %c.next, %{"behind" if packed else "block"} ]
 {block}
   %far = add i64 %c, {W}
   %inside = icmp slt i64 %far, %last
@@ -155,6 +159,19 @@ done:
 }}
 
 """
+
+
+def _store_zeros(out: Lines, kind: VectorType, rows: list[str]) -> None:
+    """Write zeros where the columns from %c on are in one place; what follows is for others."""
+    W = kind.width
+    numbers = out.new(f"load <{W} x i64>, ptr {out.new('getelementptr i64, ptr %places, i64 %c')}, align 8")
+    first = out.new(f"shufflevector <{W} x i64> {numbers}, <{W} x i64> poison, <{W} x i32> zeroinitializer")
+    same = out.new(f"icmp eq <{W} x i64> {numbers}, {first}")
+    zeros = out.new(f"icmp eq i{W} {out.new(f'bitcast <{W} x i1> {same} to i{W}')}, -1")
+    out.lines += [f"  br i1 {zeros}, label %zeros, label %values", "zeros:"]
+    for row in rows:
+        out.do(f"store {kind.name} zeroinitializer, ptr {row}, align 1")
+    out.lines += ["  br label %behind", "values:"]
 
 
 def _copy(kind: VectorType, *, load: bool) -> str:
