@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from robodyn.codegen.llvm.vectors import Lines, VectorType, load_row, store_row, transposed, vector_places
+from robodyn.codegen.llvm.vectors import Lines, VectorType, load_row, same_places, store_row, transposed, vector_places
 
 
 def _load_lanes(kind: VectorType) -> str:
@@ -163,12 +163,7 @@ done:
 
 def _store_zeros(out: Lines, kind: VectorType, rows: list[str]) -> None:
     """Write zeros where the columns from %c on are in one place; what follows is for others."""
-    W = kind.width
-    numbers = out.new(f"load <{W} x i64>, ptr {out.new('getelementptr i64, ptr %places, i64 %c')}, align 8")
-    first = out.new(f"shufflevector <{W} x i64> {numbers}, <{W} x i64> poison, <{W} x i32> zeroinitializer")
-    same = out.new(f"icmp eq <{W} x i64> {numbers}, {first}")
-    zeros = out.new(f"icmp eq i{W} {out.new(f'bitcast <{W} x i1> {same} to i{W}')}, -1")
-    out.lines += [f"  br i1 {zeros}, label %zeros, label %values", "zeros:"]
+    out.lines += [f"  br i1 {same_places(out, kind)}, label %zeros, label %values", "zeros:"]
     for row in rows:
         out.do(f"store {kind.name} zeroinitializer, ptr {row}, align 1")
     out.lines += ["  br label %behind", "values:"]
