@@ -30,9 +30,9 @@ def flush_functions(kind: VectorType, target: Target, *, packed: bool = False) -
     """flush(data, stride, row, end, vectors, from, to, count, batch): some columns of W rows of `count`.
 
     Like `stage_out`, or line by line where that is quicker: where rows follow one another without a gap, W of them are
-    there, and a row is two lines or longer; past the caches where an array of `batch` rows is large. Whoever lets others
-    read the rows waits for them with a store fence. `from` and `to` are multiples of W, or the end. `packed`: behind the
-    vectors comes where each is among them.
+    there, and a row is two lines or longer; past the caches where an array of `batch` rows is large. Whoever lets
+    others read the rows waits for them with a store fence. `from` and `to` are multiples of W, or the end. `packed`:
+    behind the vectors comes where each is among them.
     """
     vectors = "ptr %vectors, ptr %places" if packed else "ptr %vectors"
     arguments = f"ptr %data, i64 %stride, i64 %row, i64 %end, {vectors}"
@@ -142,8 +142,8 @@ done:
 
 
 class _Parts:
-    """Instructions of `_stream`, past the caches or not: lane k of a line is lane k + W - off of the block before and the
-    next, side by side."""
+    """Instructions of `_stream`, past the caches or not: lane k of a line is lane k + W - off of the block before and
+    the next, side by side."""
 
     def __init__(self, kind: VectorType, packed: bool, past: bool) -> None:
         self.kind, self.packed, self.past = kind, packed, past
