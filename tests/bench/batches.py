@@ -152,7 +152,7 @@ def measure(selected: Callable[[str], bool], announce: Callable[[str], object]) 
         for question in questions:
             announce(f"{question.name}, {threads} threads")
             found.append(Series([_timed(dyn, question, states, n, memory, probe) for n in batches[question.name]]))
-            rd.release_memory()
+    rd.release_memory()
     return found
 
 
