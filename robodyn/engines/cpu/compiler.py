@@ -6,6 +6,7 @@ from robodyn.chains import Step, Units
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.loop_plan import traits_of
 from robodyn.engines.cpu.kernels import Kernel, Maker
+from robodyn.engines.cpu.past_caches import past_caches
 from robodyn.engines.cpu.request import Request
 from robodyn.engines.cpu.route import Route, Whole, find_route, parts_of, writes_most
 from robodyn.errors import UnavailableError
@@ -23,6 +24,8 @@ class Compiler(Maker):
         asked, route = self._asked(request, single)
         assert route is not None
         found = self._made(asked, route, single)
+        if not single or (route != "loops" and request.for_one_state is request):
+            found = past_caches(self, asked, found)
         found.alone = single if route == "loops" or request.for_one_state is not request else None
         return found
 

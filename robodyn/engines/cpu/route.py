@@ -208,7 +208,7 @@ def _left_as_vectors(request: Request) -> Request:
         or sum(_entries(request)) < _FLUSHED_ENTRIES
     ):
         return request
-    return replace(request, vectors=frozenset(request.algorithm.outputs))
+    return replace(request, vectors=frozenset(request.algorithm.outputs), packed=True)
 
 
 def _entries(request: Request) -> list[int]:
