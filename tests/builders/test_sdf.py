@@ -312,7 +312,7 @@ def test_loops_of_floating_robots_move_alike_wherever_they_are_cut():
         weight = np.concatenate((np.zeros(3), model.total_mass * model.gravity))
         assert np.abs(dyn.centroidal_momentum_rate(q, qd, qdd) - weight).max() < 1e-9
         found.append([dyn.link_acceleration(q, qd, qdd, name) for name in "abcd"])
-        motion = dyn.rollout(q, qd, dt=1e-3, steps=20)
+        motion = dyn.rollout(q, qd, dt=1e-3, steps=5)
         assert np.abs(np.stack(dyn.constraint_residual(motion.q, motion.qd))).max() < 1e-12
     assert len(cuts) > 2
     for each in found[1:]:
