@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from robodyn.conventions.order import JointOrder
     from robodyn.description import RobotDescription
     from robodyn.dynamics import Dynamics
+    from robodyn.engines.kept import release_memory
     from robodyn.errors import (
         ArgumentError,
         AssemblyError,
@@ -50,15 +51,25 @@ if TYPE_CHECKING:
     from robodyn.motion.result import Rollout
     from robodyn.motion.simulation import simulate
     from robodyn.queries.external import external_force
+    from robodyn.solvers.inverse_kinematics import IKReport, InverseKinematics
+    from robodyn.solvers.tasks import CoMTask, DirectionTask, PoseTask, PositionTask, PostureTask, RelativePoseTask
     from robodyn.tree import Tree
 
 _HOME = {
+    "CoMTask": "solvers.tasks",
     "Coupling": "constraints.kinds",
+    "DirectionTask": "solvers.tasks",
     "Dynamics": "dynamics",
+    "IKReport": "solvers.inverse_kinematics",
+    "InverseKinematics": "solvers.inverse_kinematics",
     "JointOrder": "conventions.order",
     "Lock": "constraints.kinds",
     "Model": "model",
     "Point": "constraints.kinds",
+    "PoseTask": "solvers.tasks",
+    "PositionTask": "solvers.tasks",
+    "PostureTask": "solvers.tasks",
+    "RelativePoseTask": "solvers.tasks",
     "RobotDescription": "description",
     "Rod": "constraints.kinds",
     "Rollout": "motion.result",
@@ -77,6 +88,7 @@ _HOME = {
     "load_xacro": "builders.xacro",
     "random_tree": "builders.random_tree",
     "read_urdf": "builders.urdf",
+    "release_memory": "engines.kept",
     "simulate": "motion.simulation",
     "ArgumentError": "errors",
     "AssemblyError": "errors",
@@ -96,15 +108,23 @@ _MODULES = ("conventions", "distributed", "hardware", "inertial_parameters")
 __all__ = [
     "ArgumentError",
     "AssemblyError",
+    "CoMTask",
     "Coupling",
+    "DirectionTask",
     "Dynamics",
+    "IKReport",
+    "InverseKinematics",
     "JointOrder",
     "LoadError",
     "Lock",
     "Model",
     "NumericalError",
     "Point",
+    "PoseTask",
+    "PositionTask",
+    "PostureTask",
     "RedundantWarning",
+    "RelativePoseTask",
     "RobodynError",
     "RobotDescription",
     "Rod",
@@ -130,6 +150,7 @@ __all__ = [
     "load_xacro",
     "random_tree",
     "read_urdf",
+    "release_memory",
     "simulate",
 ]
 

@@ -14,6 +14,7 @@ from robodyn import exact
 from robodyn.arguments import Array, broadcast_leading, real_array, require_finite
 from robodyn.array_library import Library
 from robodyn.chains import Task, on_inertia
+from robodyn.engines import kept
 from robodyn.errors import ArgumentError, NumericalError, UnavailableError
 from robodyn.questions import FLAGS, Question
 
@@ -120,7 +121,8 @@ class Call:
 
     def _new(self, what: str, shape: tuple[int, ...]) -> Array:
         with _memory_for(what, (*self.leading, *shape), self.dyn.dtype):
-            return cast(Array, self.library.xp.empty((self.batch, *shape), self.dyn.dtype))
+            new = self.library.xp.empty if self.library.on_device else kept.empty
+            return cast(Array, new((self.batch, *shape), self.dyn.dtype))
 
     def result(self, number: int, *shape: int) -> Array:
         """An array (B, *shape) for result `number`: the user's own where it can be written to directly.

@@ -12,8 +12,10 @@ Some suites take long and run only where the first word begins with their name:
 - "scan" (`tests.bench.scan_map`): which method of the scan engine is the fastest where.
 - "scan-gpu" (`tests.bench.scan_gpu`): scans on a GPU.
 - "gpu" (`tests.bench.gpu`): the GPU engine.
+- "batches" (`tests.bench.batches`): batches of up to a million states, beside what their bytes take.
 - "calls" (`tests.bench.calls`): one call for one state, with every argument, beside Pinocchio's.
 - "constraints" (`tests.bench.constraints`): feet and closed loops, beside Pinocchio's.
+- "ik" (`tests.bench.ik`): inverse kinematics of arms, beside what else is installed.
 - "steps" (`tests.bench.steps`): what rollouts of damped robots come to, and integrators, beside MuJoCo's.
 - "step_gradients" (`tests.bench.step_gradients`): derivatives of steps and of rollouts, beside Pinocchio's.
 - "backend" (`tests.bench.backend`): our machine code beside LLVM's, first answers and run times.
@@ -42,11 +44,13 @@ from robodyn.messages import brief
 from robodyn.tables import console
 from tests.bench import (
     backend,
+    batches,
     calls,
     constraints,
     core,
     dynamics,
     hardware,
+    ik,
     papers,
     plots,
     scan_gpu,
@@ -327,6 +331,14 @@ def _backend(asked: Asked) -> bool:
     return bool(found.first or found.runs)
 
 
+def _batches(asked: Asked) -> bool:
+    found = batches.measure(asked.selected, asked.announce)
+    asked.show(batches.tables(found), batches.notes(found))
+    if found:
+        asked.write("batches", lambda _: batches.page(found, asked.about), batches.document(found, asked.about))
+    return bool(found)
+
+
 def _calls(asked: Asked) -> bool:
     found = calls.measure(asked.selected, asked.budget("calls").seconds, asked.announce)
     asked.show(calls.tables(found), calls.notes(found))
@@ -342,6 +354,14 @@ def _constraints(asked: Asked) -> bool:
         asked.write(
             "constraints", lambda _: constraints.page(found, asked.about), constraints.document(found, asked.about)
         )
+    return bool(found)
+
+
+def _ik(asked: Asked) -> bool:
+    found = ik.measure(asked.selected, asked.announce)
+    asked.show(ik.tables(found), ik.notes(found))
+    if found:
+        asked.write("ik", lambda _: ik.page(found, asked.about), ik.document(found, asked.about))
     return bool(found)
 
 
@@ -380,8 +400,10 @@ def _step_gradients(asked: Asked) -> bool:
 
 _LONG = {
     "backend": _backend,
+    "batches": _batches,
     "calls": _calls,
     "constraints": _constraints,
+    "ik": _ik,
     "steps": _steps,
     "hardware": _hardware,
     "step_gradients": _step_gradients,
