@@ -14,6 +14,7 @@ Some suites take long and run only where the first word begins with their name:
 - "gpu" (`tests.bench.gpu`): the GPU engine.
 - "cold" (`tests.bench.cold`): first answers with an empty cache; `--whole` asks every query of every robot.
 - "load" (`tests.bench.load`): loading beside Pinocchio's parser.
+- "batches" (`tests.bench.batches`): batches of up to a million states, beside what their bytes take.
 - "calls" (`tests.bench.calls`): one call for one state, with every argument, beside Pinocchio's.
 - "constraints" (`tests.bench.constraints`): feet and closed loops, beside Pinocchio's.
 - "ik" (`tests.bench.ik`): inverse kinematics of arms, beside what else is installed.
@@ -45,6 +46,7 @@ from robodyn.messages import brief
 from robodyn.tables import console
 from tests.bench import (
     backend,
+    batches,
     calls,
     cold,
     constraints,
@@ -352,6 +354,14 @@ def _load(asked: Asked) -> bool:
     return bool(found)
 
 
+def _batches(asked: Asked) -> bool:
+    found = batches.measure(asked.selected, asked.announce)
+    asked.show(batches.tables(found), batches.notes(found))
+    if found:
+        asked.write("batches", lambda _: batches.page(found, asked.about), batches.document(found, asked.about))
+    return bool(found)
+
+
 def _calls(asked: Asked) -> bool:
     found = calls.measure(asked.selected, asked.budget("calls").seconds, asked.announce)
     asked.show(calls.tables(found), calls.notes(found))
@@ -413,6 +423,7 @@ def _step_gradients(asked: Asked) -> bool:
 
 _LONG = {
     "backend": _backend,
+    "batches": _batches,
     "calls": _calls,
     "cold": _cold,
     "load": _load,

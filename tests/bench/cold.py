@@ -181,8 +181,8 @@ def notes(found: Measured) -> list[str]:
             wanted = group[0].wanted_s
             counts = [sum(seconds <= wanted for seconds in each) for each in (work, first)]
             lines.append(
-                f"{len(group)} first answers {name}. By the work of all threads {counts[0]} are: {show(median(work))} in "
-                f"the middle, {show(max(work))} at most. By the clock, on a machine as busy as it was, {counts[1]}: "
+                f"{len(group)} first answers {name}. By the work of all threads {counts[0]} are: {show(median(work))} "
+                f"in the middle, {show(max(work))} at most. By the clock, on a machine as busy as it was, {counts[1]}: "
                 f"{show(median(first))} in the middle, {show(max(first))} at most."
             )
     beside = [each.loops_work_s / each.work_s for each in answered if each.loops_work_s]
@@ -201,8 +201,8 @@ def page(found: Measured, about: dict[str, str]) -> str:
         "Printed by `python -m tests.bench cold --write` (`--whole` asks every query of every robot): the time from a",
         "robot's file to its first answer with an empty cache, for one state and for 1,024. Each is a new process,",
         "whose imports are not counted, but for the arm in the last table. `work` is that of all its threads together,",
-        "which other processes stretch less than the time by the clock; `second` the next answer; `work, loops` that of",
-        'the first answer with `code="rolled"`. See',
+        "which other processes stretch less than the time by the clock; `second` the next answer; `work, loops` that",
+        'of the first answer with `code="rolled"`. See',
         "[engines](../engines.md#first-answers).",
     ]
     return page_of("First answers with an empty cache", text, about, notes(found), tables(found))

@@ -10,8 +10,9 @@ from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.loop_plan import traits_of
 from robodyn.engines.cpu.hurry import HURRIED
 from robodyn.engines.cpu.kernels import Kernel, Maker
+from robodyn.engines.cpu.past_caches import past_caches
 from robodyn.engines.cpu.request import Request
-from robodyn.engines.cpu.route import Route, Whole, find_route, parts_of
+from robodyn.engines.cpu.route import Route, Whole, find_route, parts_of, writes_most
 from robodyn.errors import UnavailableError
 
 
@@ -28,6 +29,8 @@ class Compiler(Maker):
         asked, route = self._asked(request, single, routes)
         assert route is not None
         found = self._made(asked, route, single)
+        if not single or (route != "loops" and request.for_one_state is request):
+            found = past_caches(self, asked, found)
         found.alone = single if route == "loops" or request.for_one_state is not request else None
         return found
 
@@ -53,7 +56,7 @@ class Compiler(Maker):
 
     def _made(self, request: Request, route: Route, single: bool) -> Kernel:
         if route == "loops":
-            return self.rolled(request, 1 if single else None)
+            return self.rolled(request, 1 if single or writes_most(request) else None)
         if isinstance(request.algorithm, Step) and not isinstance(route, Whole):
             raise UnavailableError(
                 f"engine 'cpu': {request.algorithm.name} of {request.model.name!r} is too large for one program"
@@ -76,7 +79,7 @@ class Compiler(Maker):
         if route == "parts":
             return all(self.in_cache(part) for part in parts_of(asked))
         if route == "loops":
-            kind = VectorType.of(request.dtype, request.target, 1 if single else None)
+            kind = VectorType.of(request.dtype, request.target, 1 if single or writes_most(request) else None)
             linked = self._rolled_code(request, traits_of(request.model), kind)
             return any(replace(linked, opt=level).code() is not None for level in (OPT, HURRIED))
         return isinstance(route, Whole) and route.code is not None

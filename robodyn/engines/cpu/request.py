@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -13,13 +13,16 @@ from robodyn.chains import Traceable
 from robodyn.codegen.collector import no_collection
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.llvm.unrolled_code import unrolled_module
+from robodyn.engines.cpu.packing import packed_program
 from robodyn.engines.cpu.structure import structure
 from robodyn.model import Model
 from robodyn.sweeps import Ancestors
 from robodyn.tracing.program import Program
 from robodyn.tracing.unrolled import input_shapes, trace
 
-_TRACED: WeakValueDictionary[tuple[Model, Traceable, int | None, tuple[str, ...]], Program] = WeakValueDictionary()
+_TRACED: WeakValueDictionary[tuple[Model, Traceable, int | None, tuple[str, ...], bool], Program] = (
+    WeakValueDictionary()
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class Request:
     link: int | None = None
     vectors: frozenset[str] = frozenset()
     """Arrays that hold vectors of states instead of rows, as between the stages of a chain."""
+    packed: bool = False
+    """Whether these have no place for what the tree makes zero: see `packing`."""
 
     @property
     def for_one_state(self) -> Request:
@@ -65,16 +70,20 @@ class Request:
         """A hash of what determines a module of a kind, besides processor and versions."""
         state = hashlib.blake2b(digest_size=16)
         task = self.algorithm.name, structure(self.algorithm)[0]
-        state.update(repr((kind, *task, self.base, str(self.dtype), sorted(self.vectors), *facts)).encode())
+        arrays = sorted(self.vectors), self.packed
+        state.update(repr((kind, *task, self.base, str(self.dtype), *arrays, *facts)).encode())
         return state.hexdigest()
 
     def trace(self) -> Program:
         """The straight-line program; the same for all targets, and not traced again as long as anybody has it."""
-        key = self.model, self.algorithm, self.link, self.base
+        key = self.model, self.algorithm, self.link, self.base, self.packed
         found = _TRACED.get(key)
         if found is None:
             with no_collection():
-                found = _TRACED[key] = trace(self.model, self.algorithm, link=self.link, base=self.base)
+                found = trace(self.model, self.algorithm, link=self.link, base=self.base)
+                if self.packed:
+                    found = packed_program(found, self.model, self.algorithm.outputs)
+            _TRACED[key] = found
         return found
 
     def unrolled_module(self, program: Program) -> str:
