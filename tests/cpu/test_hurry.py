@@ -49,6 +49,7 @@ def relays(dyn):
     kernels = list(dyn.engine._kernels.values())
     for kernel in kernels:
         kernels += getattr(kernel.keep, "kernels", ())
+        kernels += [kernel.keep._kernel] if hasattr(kernel.keep, "_kernel") else []  # around another one
     return [kernel.code for kernel in kernels if isinstance(kernel.code, Relay)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
