@@ -1,4 +1,7 @@
-"""Dynamics: a model and an engine, answering queries for one state or a batch."""
+"""Dynamics: a model and an engine, answering queries for one state or a batch.
+
+Most of it are signatures and docstrings of what users call; queries and rollouts are in rooms of their own.
+"""
 
 from __future__ import annotations
 

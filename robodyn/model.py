@@ -1,4 +1,8 @@
-"""Model: a robot as frozen flat arrays, and its configuration manifold."""
+"""Model: a robot as frozen flat arrays, and its configuration manifold.
+
+It is long because it is one class: fields with their meanings, what follows from them, and methods whose docstrings are
+longer than they are.
+"""
 
 from __future__ import annotations
 

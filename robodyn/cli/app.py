@@ -1,6 +1,7 @@
 """The `robodyn` command: look at a robot file, check it, and compute with it.
 
-The library is imported inside the commands, so that `--help` and `--version` answer at once.
+The library is imported inside the commands, so that `--help` and `--version` answer at once. Commands stand together
+because most of each is its signature, which is its help: they share options, and what they do is in modules of its own.
 """
 
 from __future__ import annotations
