@@ -240,6 +240,8 @@ def notes(found: list[Series]) -> list[str]:
         last = [each.cases[-1] for each in own]
         speed = max((case.bytes_in + case.bytes_out) / case.bytes_ns for case in last)
         lines.append(f"Threads: {threads}. Bytes alone, the most of all queries: {speed:.3g} GB/s.")
+    if all(series.cases[0].threads == 1 for series in found):
+        lines.append("More threads than one were not measured: that takes a machine which has nothing else to do.")
     return [*lines, *_gains(found)]
 
 
