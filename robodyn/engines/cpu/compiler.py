@@ -8,7 +8,7 @@ from robodyn.codegen.loop_plan import traits_of
 from robodyn.engines.cpu.kernels import Kernel, Maker
 from robodyn.engines.cpu.past_caches import past_caches
 from robodyn.engines.cpu.request import Request
-from robodyn.engines.cpu.route import Route, Whole, find_route, parts_of
+from robodyn.engines.cpu.route import Route, Whole, find_route, parts_of, writes_most
 from robodyn.errors import UnavailableError
 
 
@@ -47,7 +47,7 @@ class Compiler(Maker):
 
     def _made(self, request: Request, route: Route, single: bool) -> Kernel:
         if route == "loops":
-            return self.rolled(request, 1 if single else None)
+            return self.rolled(request, 1 if single or writes_most(request) else None)
         if isinstance(request.algorithm, Step) and not isinstance(route, Whole):
             raise UnavailableError(
                 f"engine 'cpu': {request.algorithm.name} of {request.model.name!r} is too large for one program"
@@ -70,7 +70,7 @@ class Compiler(Maker):
         if route == "parts":
             return all(self.in_cache(part) for part in parts_of(asked))
         if route == "loops":
-            kind = VectorType.of(request.dtype, request.target, 1 if single else None)
+            kind = VectorType.of(request.dtype, request.target, 1 if single or writes_most(request) else None)
             return self._rolled_code(request, traits_of(request.model), kind).code() is not None
         return isinstance(route, Whole) and route.code is not None
 

@@ -86,7 +86,7 @@ class Context(ctypes.Structure):
         ("handler", _POINTER),  # an allocator for large results; or null
         ("PyDataMem_SetHandler", _POINTER),
         ("PyArray_New", _POINTER),
-        ("PyArray_Return", _POINTER),
+        ("PyArray_Scalar", _POINTER),
         ("PyErr_Clear", _POINTER),
         ("PyEval_RestoreThread", _POINTER),
         ("PyEval_SaveThread", _POINTER),

@@ -137,22 +137,19 @@ define internal ptr @create(ptr %context, i64 %rows, i64 %k) {
 }
 """
 
-# What the user gets of an array that holds a result, whose reference this takes: a scalar for a new array without axes,
-# or null where there is no memory for it.
+# What the user gets of a result: its array, whose reference this takes, or where it has no axes and no array, a scalar
+# of the number; null where there is no memory for that.
 _HANDED = """
-define internal ptr @handed(ptr %context, ptr %array, i1 %theirs) {
+define internal ptr @handed(ptr %context, ptr %array, ptr %number) {
 start:
   $addresses
-  %nd.at = getelementptr i8, ptr %array, i64 $array_nd
-  %nd = load i32, ptr %nd.at, align 4
-  %scalar = icmp eq i32 %nd, 0
-  %ours = xor i1 %theirs, true
-  %unwraps = and i1 %scalar, %ours
-  br i1 %unwraps, label %unwrap, label %whole
-unwrap:
-  %return = load ptr, ptr %at.PyArray_Return, align 8
-  %number = call ptr %return(ptr %array)
-  ret ptr %number
+  %bare = icmp eq ptr %array, null
+  br i1 %bare, label %scalar, label %whole
+scalar:
+  %new = load ptr, ptr %at.PyArray_Scalar, align 8
+  %descr = load ptr, ptr %at.descr, align 8
+  %made = call ptr %new(ptr %number, ptr %descr, ptr null)
+  ret ptr %made
 whole:
   ret ptr %array
 }
