@@ -332,7 +332,7 @@ def _backend(asked: Asked) -> bool:
 
 
 def _batches(asked: Asked) -> bool:
-    found = batches.measure(asked.selected, asked.announce)
+    found = batches.measure(asked.selected, asked.settings.threads, asked.announce)
     asked.show(batches.tables(found), batches.notes(found))
     if found:
         asked.write("batches", lambda _: batches.page(found, asked.about), batches.document(found, asked.about))

@@ -302,7 +302,10 @@ class CpuEngine(Engine):
         key = _key(task, calls.base, calls.link)
         modes = self._alone(task, sys.maxsize), True
         found = [self._kernels.get(key) or self._kernels.get((*key, single)) for single in modes]
-        found[1] = (found[1] and found[1].plain) or found[1]
+        for k, threads in enumerate((self.threads, 1)):
+            kernel = found[k]
+            if kernel is not None and (k or _stride(kernel) * threads > _MAX_SCRATCH):
+                found[k] = kernel.plain or kernel
         first = next((kernel for kernel in found if kernel is not None), None)
         if first is None:
             return None
