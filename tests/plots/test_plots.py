@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from robots import own
+from robots import ROOT, own
 
 import robodyn as rd
 
@@ -30,6 +31,19 @@ def test_importing_draws_in_no_matplotlib():
 
     text = "import sys, robodyn as rd; rd.plots.STYLE, rd.Rollout.plot; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", text], check=False).returncode == 0
+
+
+def test_there_is_one_style():
+    """Whatever draws takes its colours and settings from there."""
+    drawing = [path for folder in ("docs", "examples", "robodyn", "tests") for path in (ROOT / folder).rglob("*.py")]
+    of_its_own = [
+        path.relative_to(ROOT)
+        for path in drawing
+        if re.search(
+            r"rcParams\.update\((?!\S*STYLE\))|rcParams\[.*\] =|#4477aa|#ee6677", path.read_text(), re.IGNORECASE
+        )
+    ]
+    assert sorted(map(str, of_its_own)) == ["robodyn/plots/style.py", "tests/plots/test_plots.py"]
 
 
 @pytest.fixture
