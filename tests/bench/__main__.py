@@ -13,6 +13,7 @@ Some suites take long and run only where the first word begins with their name:
 - "scan-gpu" (`tests.bench.scan_gpu`): scans on a GPU.
 - "gpu" (`tests.bench.gpu`): the GPU engine.
 - "calls" (`tests.bench.calls`): one call for one state, with every argument, beside Pinocchio's.
+- "compare" (`tests.bench.compare`): the same work by other libraries, each in a process of its own; minutes.
 - "constraints" (`tests.bench.constraints`): feet and closed loops, beside Pinocchio's.
 - "steps" (`tests.bench.steps`): what rollouts of damped robots come to, and integrators, beside MuJoCo's.
 - "step_gradients" (`tests.bench.step_gradients`): derivatives of steps and of rollouts, beside Pinocchio's.
@@ -58,6 +59,7 @@ from tests.bench import (
     thesis,
     thesis_plots,
 )
+from tests.bench.compare import suite as compare
 from tests.bench.drawing import pyplot
 from tests.bench.gpu import goals
 from tests.bench.gpu import suite as gpu
@@ -73,13 +75,14 @@ _SECONDS = {
     "": 0.3,
     "backend": 0.1,
     "calls": 0.03,
+    "compare": 0.05,
     "constraints": 0.2,
     "gpu": 0.02,
     "papers": 0.05,
     "scan-gpu": 0.1,
     "scheduler": 0.01,
 }
-_LIMITS = {"": 20.0, "papers": 3.0}
+_LIMITS = {"": 20.0, "compare": 12.0, "papers": 3.0}
 """Of suites that have their own."""
 
 
@@ -335,6 +338,15 @@ def _calls(asked: Asked) -> bool:
     return bool(found)
 
 
+def _compare(asked: Asked) -> bool:
+    budget = asked.budget("compare")
+    found = compare.measure(asked.selected, budget.seconds, budget.longest, asked.announce)
+    asked.show(compare.tables(found), (f"- {line}" for line in compare.lines(found)))
+    if found.cases:
+        asked.write("compare", lambda _: compare.page(found, asked.about), compare.document(found, asked.about))
+    return bool(found.cases)
+
+
 def _constraints(asked: Asked) -> bool:
     found = constraints.measure(asked.selected, asked.budget("constraints").seconds, asked.announce)
     asked.show(constraints.tables(found), constraints.notes(found))
@@ -381,6 +393,7 @@ def _step_gradients(asked: Asked) -> bool:
 _LONG = {
     "backend": _backend,
     "calls": _calls,
+    "compare": _compare,
     "constraints": _constraints,
     "steps": _steps,
     "hardware": _hardware,
