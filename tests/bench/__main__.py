@@ -340,7 +340,7 @@ def _calls(asked: Asked) -> bool:
 
 def _compare(asked: Asked) -> bool:
     budget = asked.budget("compare")
-    found = compare.measure(asked.selected, budget.seconds, budget.longest, asked.announce)
+    found = compare.measure(asked.selected, budget.seconds, budget.limit, asked.announce)
     asked.show(compare.tables(found), (f"- {line}" for line in compare.lines(found)))
     if found.cases:
         asked.write("compare", lambda _: compare.page(found, asked.about), compare.document(found, asked.about))

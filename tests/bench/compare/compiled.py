@@ -16,7 +16,7 @@ from robodyn.benchmark.contenders import Answers, Prepared, one_by_one
 from robodyn.benchmark.timing import seconds_of
 from robodyn.testing.mujoco_model import mujoco_model
 from robodyn.testing.pinocchio_model import Places, pinocchio_model
-from tests.bench.compare.work import DT, QUERIES, STEPS, Job, RefusedError, Robot, asked, inputs, no_query, of_links
+from tests.bench.compare.work import DT, QUERIES, STEPS, Job, RefusedError, Robot, inputs, no_query, of_links
 
 ONE_BY_ONE = "one by one"
 
@@ -70,9 +70,9 @@ class Pinocchio:
     """Pinocchio's own functions; its robot is made of our arrays."""
 
     how = (
-        "Its Python module. One state: rnea, aba, crba, framesForwardKinematics, computeRNEADerivatives, computeABADerivatives "
-        "in a loop. Batches: rneaInParallel and abaInParallel on one thread; of the others the loop less what one call "
-        "costs on a robot of one joint, an estimate of what its C++ takes."
+        "Its Python module. One state: rnea, aba, crba, framesForwardKinematics, computeRNEADerivatives and "
+        "computeABADerivatives in a loop. Batches: rneaInParallel and abaInParallel on one thread; of others the loop less "
+        "what one call costs on a robot of one joint, an estimate of what its C++ takes."
     )
 
     def __init__(self, robot: Robot) -> None:
@@ -128,8 +128,8 @@ class MuJoCo:
 
     how = (
         "Its Python module, constraints and contacts off. One state: mj_inverse, mj_forward, mj_crb and mj_fullM, "
-        "mj_kinematics in a loop, arguments copied into MjData first. Batches: `mujoco.rollout` on one thread, of one step "
-        "for forward dynamics. It has derivatives by finite differences alone (mjd_transitionFD)."
+        "mj_kinematics in a loop, arguments copied into MjData first. Batches: `mujoco.rollout` on one thread, of one "
+        "step for forward dynamics. It has derivatives by finite differences alone (mjd_transitionFD)."
     )
 
     def __init__(self, robot: Robot) -> None:
@@ -243,9 +243,9 @@ class Drake:
     """Drake's MultibodyPlant, which reads the URDF file."""
 
     how = (
-        "Its Python module, MultibodyPlant, one state a call. Forward dynamics is EvalTimeDerivatives with applied forces, "
-        "after setting positions and velocities, so that no cache answers; gradients by AutoDiffXd; the rollout is a "
-        "Simulator of the discrete plant."
+        "Its Python module, MultibodyPlant, one state a call. Forward dynamics is EvalTimeDerivatives with applied "
+        "forces, after setting positions and velocities, so that no cache answers; gradients by AutoDiffXd; the rollout "
+        "is a Simulator of the discrete plant."
     )
 
     def __init__(self, robot: Robot) -> None:

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 import robodyn as rd
-from robodyn.arguments import Array
 from robodyn.benchmark.contenders import Answers, Prepared, one_by_one
 from robodyn.testing.mujoco_model import mujoco_model
 from tests.bench.compare.compiled import mujoco_joints, mujoco_links
-from tests.bench.compare.work import DT, QUERIES, STEPS, Job, RefusedError, Robot, inputs, no_query, of_links
+from tests.bench.compare.work import DT, STEPS, Job, RefusedError, Robot, inputs, no_query, of_links
 
 State = Callable[..., Any]
 """A function of one state, in the library's own convention."""
@@ -123,8 +122,8 @@ class Mjx(Jax):
 
     module, package = "mujoco.mjx", "mujoco-mjx"
     how = (
-        "`jit` of a `vmap`, constraints and contacts off: mjx.inverse, mjx.forward, mjx.kinematics, comPos, crb and full_m, "
-        "gradients by jacfwd of these, `scan` of mjx.step. mjx.forward also does what mj_forward does."
+        "`jit` of a `vmap`, constraints and contacts off: mjx.inverse, mjx.forward, mjx.kinematics, com_pos, crb and "
+        "full_m, gradients by jacfwd of these, `scan` of mjx.step. mjx.forward also does what mj_forward does."
     )
 
     def prepare_robot(self) -> None:
@@ -174,9 +173,9 @@ class Frax(Jax):
 
     module = package = "frax"
     how = (
-        "`jit` of a `vmap` of Robot.rnea, forward_dynamics, mass_matrix, joint_to_world_transforms, with the flags of XLA that "
-        "it asks for; gradients by jacfwd, rollouts a `scan` of forward_dynamics and integrate. Kinematics without frames "
-        "that are fixed to a link before them."
+        "`jit` of a `vmap` of Robot.rnea, forward_dynamics, mass_matrix, joint_to_world_transforms, with the flags of "
+        "XLA that it asks for; gradients by jacfwd, rollouts a `scan` of forward_dynamics and integrate. Kinematics "
+        "without frames that are fixed to a link."
     )
 
     def prepare_robot(self) -> None:
@@ -212,8 +211,8 @@ class Adam(Jax):
 
     module, package = "adam.jax", "adam-robotics"
     how = (
-        "Of the URDF file with an <origin> in every <inertial> and <joint>, which its reader wants, `jit` of a `vmap` of "
-        "KinDynComputations, velocities in the base's axes: aba, mass_matrix, forward_kinematics of every "
+        "Of the URDF file with an <origin> in every <inertial> and <joint>, which its reader wants, `jit` of a `vmap` "
+        "of KinDynComputations, velocities in the base's axes: aba, mass_matrix, forward_kinematics of every "
         "link. It has no inverse dynamics: mass_matrix @ qdd + bias_force. Gradients by jacfwd."
     )
 

@@ -228,7 +228,7 @@ def lines(found: Found) -> list[str]:
     ]
     for name, why in NAMED.items():
         there = importlib.util.find_spec(name) is not None
-        said.append(f"{name}: not measured. {'It is installed; ' if there else ''}{why[0].upper() + why[1:]}.")
+        said.append(f"{name}: not measured. {'It is installed, but: ' if there else ''}{why}.")
     worst = {
         kind: max((case.off_by for case in found.cases if case.off_by is not None and not case.problem
                    and (case.query == "rollout") == (kind == "rollouts")), default=None)
@@ -238,8 +238,8 @@ def lines(found: Found) -> list[str]:
         said.append(f"Largest difference of what is shown: {worst['queries']:.1g}.")
     if worst["rollouts"] is not None:
         said.append(
-            f"Of rollouts: {worst['rollouts']:.1g}. Positions of a floating base follow its twist here and in Pinocchio, its "
-            "velocity in the world elsewhere."
+            f"Of rollouts: {worst['rollouts']:.1g}. Positions of a floating base follow its twist here and in "
+            "Pinocchio, its velocity in the world elsewhere."
         )
     return said
 
@@ -248,22 +248,19 @@ def page(found: Found, about: dict[str, str]) -> str:
     """The page of docs/benchmarks."""
     text = [
         "The same work on the same robots in one run of `python -m tests.bench compare --write`: inverse and forward",
-        f"dynamics, mass matrix, poses of all links, derivatives, and rollouts of {STEPS} steps under constant forces",
-        "(times are for one state, and of rollouts for one step of one). float64. A library's answers at 64 states are",
-        f"compared with ours first: what differs by more than {USUAL_TOLERANCE:g} of the largest entry "
-        f"({TOLERANCE['rollout']:g} after a rollout) has no time",
-        "but a note that says WRONG.",
+        f"dynamics, mass matrix, poses of all links, derivatives, and rollouts of {STEPS} steps under constant forces.",
+        "Times are for one state, and of rollouts for one step of one, in float64. A library's answers at 64 states are",
+        f"compared with ours first: what differs by more than {USUAL_TOLERANCE:g} of the largest entry (of rollouts",
+        f"{TOLERANCE['rollout']:g}) has no time, but a note that says WRONG.",
         "",
-        "**One thread**: each library runs in a process of its own that is pinned to one processor, with one thread for BLAS",
-        "and Eigen. One state a call is a loop in Python over 64 states; a batch is one call, of libraries without "
-        "batches that",
-        "loop (*one by one*). Times are the best of many runs; on a busy machine "
-        "they are longer, and ratios say more than times.",
+        "**One thread**: each library runs in a process of its own, which is pinned to one processor, with one thread",
+        "for BLAS and Eigen. One state a call is a loop in Python over 64 states; a batch is one call, and of libraries",
+        "without batches a loop (*one by one*). Times are the best of many runs; on a busy machine they are longer, and",
+        "ratios say more than times.",
         "",
-        "No column says which library is better: MuJoCo and Drake do more in a call than dynamics, JAX's run on GPUs and",
-        "differentiate anything, and Pinocchio is written for C++. See [other programs](../related.md); "
-        "[queries beside peers](cpu.md) has more",
-        "batches and both precisions.",
+        "MuJoCo and Drake do more in a call than dynamics, what is written in JAX runs on GPUs and can be differentiated",
+        "further, and Pinocchio is written for C++: see [other programs](../related.md). [Queries beside peers](cpu.md)",
+        "has more batches and both precisions.",
     ]
     made = about | {"took": f"{found.seconds:.0f} s"}
     return page_of("The same work by other libraries", text, made, lines(found), tables(found))

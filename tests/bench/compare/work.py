@@ -25,14 +25,14 @@ QUERIES = {
     "forward_dynamics_gradient": ("q", "qd", "tau"),
     "rollout": ("q", "qd", "tau"),
 }
-"""Queries, and what they are asked with. Kinematics is the poses of all links; a rollout is `STEPS` steps under constant
-forces; gradients are by q and qd, of forward dynamics by tau, too."""
+"""Queries, and what they are asked with. Kinematics is the poses of all links; a rollout is `STEPS` steps under
+constant forces; gradients are by q and qd, of forward dynamics by tau, too."""
 BATCHES = (1, 4096)
 DISTINCT = 64
 STEPS, DT = 50, 1e-3
 TOLERANCE = {"rollout": 1e-3}
-"""How far answers may be from ours, relative to the largest entry. Positions of a floating base are integrated along its
-twist, or along its velocity in the world: after a rollout they are this close."""
+"""How far answers may be from ours, relative to the largest entry. Positions of a floating base are integrated along
+its twist, or along its velocity in the world: after a rollout they are this close."""
 USUAL_TOLERANCE = 1e-7
 
 

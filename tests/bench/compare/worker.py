@@ -1,7 +1,9 @@
-"""One library on one robot, in a process of its own: `python -m tests.bench.compare.worker LIBRARY ROBOT SECONDS CASE ...`.
+"""One library on one robot, in a process of its own.
 
-A case is QUERY:BATCH. Every line that it prints is JSON: the library's name or why it is refused, then a result for each
-case. The process runs on one processor.
+    python -m tests.bench.compare.worker LIBRARY ROBOT SECONDS CASE ...
+
+A case is QUERY:BATCH. Every line that it prints is JSON: the library's name or why it is refused, then a result for
+each case. The process runs on one processor.
 """
 
 from __future__ import annotations
