@@ -71,8 +71,8 @@ class Pinocchio:
 
     how = (
         "Its Python module. One state: rnea, aba, crba, framesForwardKinematics, computeRNEADerivatives and "
-        "computeABADerivatives in a loop. Batches: rneaInParallel and abaInParallel on one thread; of others the loop less "
-        "what one call costs on a robot of one joint, an estimate of what its C++ takes."
+        "computeABADerivatives in a loop. Batches: rneaInParallel and abaInParallel on one thread; of others the loop "
+        "less what one call costs on a robot of one joint, an estimate of what its C++ takes."
     )
 
     def __init__(self, robot: Robot) -> None:
@@ -244,8 +244,8 @@ class Drake:
 
     how = (
         "Its Python module, MultibodyPlant, one state a call. Forward dynamics is EvalTimeDerivatives with applied "
-        "forces, after setting positions and velocities, so that no cache answers; gradients by AutoDiffXd; the rollout "
-        "is a Simulator of the discrete plant."
+        "forces, after setting positions and velocities, so that no cache answers; gradients by AutoDiffXd; the "
+        "rollout is a Simulator of the discrete plant."
     )
 
     def __init__(self, robot: Robot) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,10 +21,18 @@ from tests.bench.compare.work import DT, STEPS, Job, RefusedError, Robot, inputs
 
 State = Callable[..., Any]
 """A function of one state, in the library's own convention."""
+_SCHEDULER_SINCE = (0, 9, 1)
 _GRADIENT_OF = {
     "inverse_dynamics_gradient": ("inverse_dynamics", (0, 1)),
     "forward_dynamics_gradient": ("forward_dynamics", (0, 1, 2)),
 }
+
+
+def _flags() -> str:
+    """One thread, and the scheduler that frax asks for. XLA ends a process for a flag that it does not know."""
+    numbers = tuple(int(word) for word in version("jax").split(".")[:3])
+    scheduler = " --xla_cpu_scheduler_type=CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"
+    return "--xla_cpu_multi_thread_eigen=false" + (scheduler if numbers >= _SCHEDULER_SINCE else "")
 
 
 class Jax:
@@ -38,8 +47,9 @@ class Jax:
 
     def __init__(self, robot: Robot) -> None:
         try:
+            os.environ["XLA_FLAGS"] = _flags()
             import_module(self.module)
-        except ImportError as error:
+        except ImportError as error:  # of JAX, too: then it has no version
             raise RefusedError(f"not installed ({error})") from None
         import jax
 

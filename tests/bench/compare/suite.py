@@ -37,8 +37,6 @@ _ENVIRONMENT = {
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
     "JAX_ENABLE_X64": "1",
     "JAX_PLATFORMS": "cpu",
-    # The flags that frax's README asks for; they are for all that is written in JAX.
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false --xla_cpu_scheduler_type=CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED",
 }
 
 
@@ -249,18 +247,20 @@ def page(found: Found, about: dict[str, str]) -> str:
     text = [
         "The same work on the same robots in one run of `python -m tests.bench compare --write`: inverse and forward",
         f"dynamics, mass matrix, poses of all links, derivatives, and rollouts of {STEPS} steps under constant forces.",
-        "Times are for one state, and of rollouts for one step of one, in float64. A library's answers at 64 states are",
-        f"compared with ours first: what differs by more than {USUAL_TOLERANCE:g} of the largest entry (of rollouts",
-        f"{TOLERANCE['rollout']:g}) has no time, but a note that says WRONG.",
+        "Times are for one state, and of rollouts for one step of one, in float64. A library's answers at 64 states",
+        f"are compared with ours first: what differs by more than {USUAL_TOLERANCE:g} of the largest entry (of",
+        f"rollouts {TOLERANCE['rollout']:g}) has no time, but a note that says WRONG.",
         "",
-        "**One thread**: each library runs in a process of its own, which is pinned to one processor, with one thread",
-        "for BLAS and Eigen. One state a call is a loop in Python over 64 states; a batch is one call, and of libraries",
-        "without batches a loop (*one by one*). Times are the best of many runs; on a busy machine they are longer, and",
-        "ratios say more than times.",
+        "**One thread**: each library runs in a process of its own, which is pinned to one processor, with one",
+        "thread for BLAS and Eigen. One state a call is a loop in Python over 64 states; a batch is one call, and of",
+        "libraries without batches a loop (*one by one*). Times are the best of many runs; on a busy machine they are",
+        "longer, and ratios say more than times.",
         "",
-        "MuJoCo and Drake do more in a call than dynamics, what is written in JAX runs on GPUs and can be differentiated",
-        "further, and Pinocchio is written for C++: see [other programs](../related.md). [Queries beside peers](cpu.md)",
-        "has more batches and both precisions.",
+        "MuJoCo and Drake do more in a call than dynamics, what is written in JAX runs on GPUs and can be",
+        "differentiated further, and Pinocchio is written for C++: see [other programs](../related.md). [Queries",
+        "beside peers](cpu.md) has more batches and both precisions. What is written in JAX runs by the version of JAX",
+        "that is in its row's name: under newer ones MJX took hundreds of times longer for a batch on a processor, and",
+        "adam had none.",
     ]
     made = about | {"took": f"{found.seconds:.0f} s"}
     return page_of("The same work by other libraries", text, made, lines(found), tables(found))
