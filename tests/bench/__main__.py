@@ -342,8 +342,10 @@ def _compare(asked: Asked) -> bool:
     budget = asked.budget("compare")
     found = compare.measure(asked.selected, budget.seconds, budget.limit, asked.announce)
     asked.show(compare.tables(found), (f"- {line}" for line in compare.lines(found)))
-    if found.cases:
-        asked.write("compare", lambda _: compare.page(found, asked.about), compare.document(found, asked.about))
+    if found.cases and asked.store is not None:
+        whole = found.with_stored(asked.store / "compare.json")
+        about = {key: word for key, word in asked.about.items() if key not in ("filter", "load")}  # each has its own
+        asked.write("compare", lambda _: compare.page(whole, about), compare.document(whole, about))
     return bool(found.cases)
 
 

@@ -14,17 +14,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from robodyn.benchmark.tables import Cells
 from tests.bench.compare.work import BATCHES, QUERIES, ROBOTS, STEPS, TOLERANCE, USUAL_TOLERANCE
 from tests.bench.compare.worker import LIBRARIES
-from tests.bench.shared import ROOT, page_of, show
+from tests.bench.shared import ROOT, load, page_of, show
 
 TOTAL_S = 280.0
 """Seconds of a whole run; what was not begun by then is left out, and said."""
 _PATIENCE_S = 60.0
 """Seconds that a library may take to load."""
+_NO_TIME = "left out: no time was left"
 _TOO_LONG = 3
 """Cases that may take too long, or crash, before the rest of a library on a robot is left out."""
 NAMED = {
@@ -56,14 +58,30 @@ class Case:
     remark: str = ""
     problem: str = ""
 
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What it is."""
+        return self.robot, self.library, self.query, self.batch
+
 
 @dataclass
 class Found:
-    """Everything that was measured. `names`: of libraries with versions; `seconds`: that it took."""
+    """Everything that was measured. `names`: of libraries with versions; `loads`: of the machine before each."""
 
     cases: list[Case] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
-    seconds: float = 0.0
+    loads: dict[str, str] = field(default_factory=dict)
+
+    def with_stored(self, path: Path) -> Found:
+        """The same, and what a file has that was not measured now: a page can be measured library by library."""
+        if not path.exists():
+            return self
+        stored = json.loads(path.read_text())
+        at = {case.key: case for case in (Case(**each) for each in stored["cases"])}
+        at |= {case.key: case for case in self.cases if case.problem != _NO_TIME or case.key not in at}
+        order = [list(ROBOTS), list(LIBRARIES), list(QUERIES), list(BATCHES)]
+        found = sorted(at.values(), key=lambda case: [of.index(part) for of, part in zip(order, case.key, strict=True)])
+        return Found(found, stored["libraries"] | self.names, stored["loads"] | self.loads)
 
 
 def measure(
@@ -76,15 +94,20 @@ def measure(
     """Run the cases whose names are selected: "compare: ROBOT, LIBRARY, QUERY"."""
     found, begin = Found(), time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        for library in LIBRARIES:
-            for robot in ROBOTS:
-                queries = [query for query in QUERIES if selected(f"compare: {robot}, {library}, {query}")]
-                cases = [Case(robot, library, query, batch) for batch in BATCHES for query in queries]
-                if cases:
-                    announce(f"{robot}: {library}")
-                    _fill(cases, found, seconds, longest, begin + total, folder)
-                    found.cases += cases
-    found.seconds = time.monotonic() - begin
+        asked = [
+            [Case(robot, library, query, batch) for query in queries for batch in BATCHES]
+            for robot in ROBOTS
+            for library in LIBRARIES
+            if (queries := [query for query in QUERIES if selected(f"compare: {robot}, {library}, {query}")])
+        ]
+        for k, cases in enumerate(asked):
+            announce(f"{cases[0].robot}: {cases[0].library}")
+            found.loads[cases[0].library] = load()
+            # What is left is shared: those that compile for long do not take it from others.
+            now = time.monotonic()
+            share = max(0.0, begin + total - now) / (len(asked) - k)
+            _fill(cases, found, seconds, longest, now + share, folder)
+            found.cases += cases
     return found
 
 
@@ -99,14 +122,14 @@ def _fill(cases: Sequence[Case], found: Found, seconds: float, longest: float, e
             first = _next(lines, min(_PATIENCE_S, end - time.monotonic()))
             if first is None or "name" not in first:
                 why = _ended(lines, errors, _PATIENCE_S) if first is None else first["refused"]
-                _say(left, "left out: no time was left" if end < time.monotonic() else why)
+                _say(left, _NO_TIME if end < time.monotonic() else why)
                 return
             found.names[left[0].library] = first["name"]
             while left:
                 limit = min(longest, end - time.monotonic())
                 result = _next(lines, limit) if limit > 0.0 else None
                 if result is None and limit < longest:
-                    _say(left, "left out: no time was left")
+                    _say(left, _NO_TIME)
                     return
                 case = left.pop(0)
                 if result is None:
@@ -220,7 +243,7 @@ def lines(found: Found) -> list[str]:
     """What the tables' numbers in brackets say, how each library was asked, and which have no row."""
     said = [f"[{n}] {text}" for n, text in enumerate(_footnotes(found), start=1)]
     said += [
-        f"{found.names.get(name, name)}: {LIBRARIES[name].how}"
+        f"{found.names.get(name, name)}: {LIBRARIES[name].how} Load before it: {found.loads[name]}."
         for name in LIBRARIES
         if any(case.library == name for case in found.cases)
     ]
@@ -262,15 +285,10 @@ def page(found: Found, about: dict[str, str]) -> str:
         "that is in its row's name: under newer ones MJX took hundreds of times longer for a batch on a processor, and",
         "adam had none.",
     ]
-    made = about | {"took": f"{found.seconds:.0f} s"}
-    return page_of("The same work by other libraries", text, made, lines(found), tables(found))
+    return page_of("The same work by other libraries", text, about, lines(found), tables(found))
 
 
 def document(found: Found, about: dict[str, str]) -> dict[str, Any]:
     """Everything for a JSON file."""
-    return {
-        **about,
-        "seconds": found.seconds,
-        "libraries": found.names,
-        "cases": [asdict(case) for case in found.cases],
-    }
+    cases = [asdict(case) for case in found.cases]
+    return {**about, "libraries": found.names, "loads": found.loads, "cases": cases}
