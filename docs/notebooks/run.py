@@ -50,10 +50,7 @@ def executed(name: str) -> Any:
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, before)))
     try:
-        client = NotebookClient(notebook, timeout=LONGEST_S, resources={"metadata": {"path": str(HERE)}})
-        if os.name == "posix":  # sockets of this user instead of open ports
-            client.create_kernel_manager().transport = "ipc"
-        client.execute()
+        NotebookClient(notebook, timeout=LONGEST_S, resources={"metadata": {"path": str(HERE)}}).execute()
     finally:
         os.environ.pop("PYTHONPATH")
         if before is not None:
