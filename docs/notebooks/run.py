@@ -16,6 +16,7 @@ import nbformat
 from nbclient import NotebookClient
 
 HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 NAMES = sorted(path.stem for path in HERE.glob("*.ipynb"))
 LONGEST_S = 120
 """Seconds for a cell, on a busy machine."""
@@ -46,7 +47,7 @@ def executed(name: str) -> Any:
     """
     notebook = nbformat.read(path_of(name), as_version=4)
     notebook.cells.insert(0, nbformat.v4.new_code_cell(_PREPARATION))
-    root = str(HERE.parents[1])
+    root = str(ROOT)
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, before)))
     try:
