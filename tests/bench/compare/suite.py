@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
@@ -152,9 +153,19 @@ def _worker(cases: Sequence[Case], seconds: float, folder: str) -> Iterator[tupl
     python = os.environ.get(f"ROBODYN_COMPARE_{library.upper()}", sys.executable)
     words = [f"{case.query}:{case.batch}" for case in cases]
     command = [python, "-m", "tests.bench.compare.worker", library, cases[0].robot, str(seconds), *words]
-    with tempfile.TemporaryFile("w+", dir=folder) as errors:
-        environment = os.environ | _ENVIRONMENT | {"ROBODYN_CACHE_DIR": folder}
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
+    environment = os.environ | _ENVIRONMENT | {"ROBODYN_CACHE_DIR": folder}
+    with (
+        tempfile.TemporaryFile("w+", dir=folder) as errors,
+        subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+        ) as process,
+    ):
         lines: queue.Queue[str | None] = queue.Queue()
 
         def read() -> None:
@@ -169,7 +180,8 @@ def _worker(cases: Sequence[Case], seconds: float, folder: str) -> Iterator[tupl
         try:
             yield lines, (process, errors)
         finally:
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):  # the library may have started others, in its session
+                os.killpg(process.pid, signal.SIGKILL)
             reader.join()
 
 
