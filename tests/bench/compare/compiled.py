@@ -71,8 +71,8 @@ class Pinocchio:
 
     how = (
         "Its Python module. One state: rnea, aba, crba, framesForwardKinematics, computeRNEADerivatives and "
-        "computeABADerivatives in a loop. Batches: rneaInParallel and abaInParallel on one thread; of others the loop "
-        "less what one call costs on a robot of one joint, an estimate of what its C++ takes."
+        "computeABADerivatives in a loop. Batches: the loop less what one call costs on a robot of one joint, an estimate "
+        "of what its C++ takes; rneaInParallel and abaInParallel wait by spinning, which on one processor takes longer."
     )
 
     def __init__(self, robot: Robot) -> None:
@@ -91,18 +91,17 @@ class Pinocchio:
 
     def job(self, query: str, batch: int) -> Job:
         """See `how`."""
-        reused = _reused(self._peer, query, self._robot, batch)
-        if reused is not None:
-            return Job(reused[0], self._robot.truth(query))
         single = _reused(self._peer, query, self._robot, 1)
         if single is not None:
             prepared, contender = single
-            return Job(
-                prepared,
-                self._robot.truth(query),
-                less_ns=lambda seconds: contender.overhead(seconds).best_s * 1e9,
-                remark="C++, estimated",
-            )
+            truth = self._robot.truth(query)
+            if batch == 1:
+                return Job(prepared, truth)
+
+            def less_ns(seconds: float) -> float:
+                return float(contender.overhead(seconds).best_s * 1e9)
+
+            return Job(prepared, truth, less_ns=less_ns, remark="C++, estimated")
         q, qd, tau = (to(self._robot.states[name]) for name, to in self._ways.items())
         remark = ONE_BY_ONE if batch > 1 else ""
         truth = self._robot.truth(query)

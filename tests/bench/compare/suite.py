@@ -293,9 +293,8 @@ def page(found: Found, about: dict[str, str]) -> str:
         "",
         "MuJoCo and Drake do more in a call than dynamics, what is written in JAX runs on GPUs and can be",
         "differentiated further, and Pinocchio is written for C++: see [other programs](../related.md). [Queries",
-        "beside peers](cpu.md) has more batches and both precisions. What is written in JAX runs by the version of JAX",
-        "that is in its row's name: under newer ones MJX took hundreds of times longer for a batch on a processor, and",
-        "adam had none.",
+        "beside peers](cpu.md) has more batches and both precisions. What is written in JAX ran under the version that",
+        "its row names.",
     ]
     return page_of("The same work by other libraries", text, about, lines(found), tables(found))
 
