@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import warnings
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -66,8 +67,8 @@ def main(library: str, robot: str, seconds: float, cases: list[str]) -> None:
 
 def _seldom(job: Job, first: float) -> Timing:
     """What takes seconds is run once more, and what takes many not even that."""
-    again = seconds_of(job.prepared.run) if first < _VERY_SLOW_S else first
-    return Timing(min(first, again), 0.5 * (first + again), 2)
+    samples = [first, *([seconds_of(job.prepared.run)] if first < _VERY_SLOW_S else [])]
+    return Timing(min(samples), median(samples), len(samples))
 
 
 def _reason(error: Exception) -> str:
