@@ -17,6 +17,7 @@ from robodyn.files import LONGEST_PATH, file_named, open_regular, whole_file
 from robodyn.messages import brief, quoted
 
 if TYPE_CHECKING:
+    from robodyn.dynamics import Dynamics
     from robodyn.model import Model
 
 _KINDS = {"t": "f", "q": "f", "qd": "f", "diverged": "i", "steps": "iu"}
@@ -76,7 +77,7 @@ class Rollout:
     def plot(
         self,
         *,
-        model: Model | None = None,
+        model: Model | Dynamics | None = None,
         what: Sequence[str] = ("positions", "velocities", "torques", "energies"),
         joints: Any = None,
         rows: Any = None,
@@ -87,7 +88,7 @@ class Rollout:
         Curves of rows that diverged end there. It is not shown: notebooks show it, elsewhere `pyplot.show()` does.
 
         Args:
-            model: the robot, for a rollout that was read from a file.
+            model: the robot, or a `Dynamics` of it; for a rollout that was read from a file.
             what: of "positions", "velocities", "torques" and "energies"; also one of them alone.
             joints: names, or places in `model.joint_names`; one or several. None: all.
             rows: places in the batch, counted through all its axes; one or several. None: all, where they are more than

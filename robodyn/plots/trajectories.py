@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -54,7 +54,7 @@ class _Panel:
 
 
 def trajectory(
-    model: Model,
+    model: Model | Dynamics,
     t: ArrayLike,
     q: ArrayLike,
     qd: ArrayLike,
@@ -67,7 +67,7 @@ def trajectory(
     """States over time as a figure: a panel for each quantity and unit, with the names of coordinates.
 
     Args:
-        model: the robot.
+        model: the robot, or a `Dynamics` of it.
         t: (K,) seconds, ascending.
         q: (K, ..., nq) configurations; further leading axes are a batch. What is NaN or infinite is a gap.
         qd: (K, ..., nv) velocities.
@@ -90,6 +90,7 @@ def trajectory(
         UnavailableError: Matplotlib is not installed: pip install 'robodyn[plot]'.
     """
     plt = pyplot("trajectory")
+    model = cast("Model", model.model if exact.is_a(model, Dynamics) else model)
     require_model(model)
     times = real_array("t", t, (), np.float64)
     if times.ndim != 1 or not times.size or not np.isfinite(times).all() or (np.diff(times) <= 0.0).any():
@@ -115,7 +116,7 @@ def trajectory(
     return _drawn(plt, model, times, panels, banded=chosen is None and q_rows.shape[1] > _EACH_ROW)
 
 
-def of_rollout(run: Rollout, model: Model | None, tau: Any, what: Any, joints: Any, rows: Any) -> Any:
+def of_rollout(run: Rollout, model: Model | Dynamics | None, tau: Any, what: Any, joints: Any, rows: Any) -> Any:
     """A rollout as a figure (`Rollout.plot`)."""
     robot = run.model if model is None else model
     if robot is None:

@@ -181,7 +181,8 @@ def test_what_was_read_needs_the_robot(plt, tmp_path):
     read = rd.Rollout.load(tmp_path / "run.npz")
     with pytest.raises(rd.ArgumentError, match="model"):
         read.plot()
-    assert curves(read.plot(model=model)).keys() == curves(run.plot()).keys()
+    for robot in (model, rd.Dynamics(model)):
+        assert curves(read.plot(model=robot)).keys() == curves(run.plot()).keys()
 
 
 @pytest.mark.extras
