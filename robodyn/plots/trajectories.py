@@ -90,7 +90,7 @@ def trajectory(
         UnavailableError: Matplotlib is not installed: pip install 'robodyn[plot]'.
     """
     plt = pyplot("trajectory")
-    model = cast("Model", model.model if exact.is_a(model, Dynamics) else model)
+    model = cast(Dynamics, model).model if exact.is_a(model, Dynamics) else cast("Model", model)
     require_model(model)
     times = real_array("t", t, (), np.float64)
     if times.ndim != 1 or not times.size or not np.isfinite(times).all() or (np.diff(times) <= 0.0).any():
