@@ -33,6 +33,8 @@ _BAND = (0.05, 0.5, 0.95)
 _PANEL_INCHES, _AXES_INCHES, _LEGEND_ROWS = 2.1, 6.0, 10
 _LETTER_INCHES, _LINE_INCHES = 0.07, 0.5
 """Of legends: a letter, and the line before a name."""
+_LARGEST = 1e100
+"""What is beyond belongs to a motion that has left all bounds; Matplotlib's axes would overflow."""
 _FLAT = 1e-9
 """What changes by less, relative to its size, is a rounding, and shown as a flat line."""
 _UNITS = {
@@ -69,7 +71,8 @@ def trajectory(
     Args:
         model: the robot, or a `Dynamics` of it.
         t: (K,) seconds, ascending.
-        q: (K, ..., nq) configurations; further leading axes are a batch. What is NaN or infinite is a gap.
+        q: (K, ..., nq) configurations; further leading axes are a batch. What is NaN, infinite or
+            beyond 1e100 is a gap.
         qd: (K, ..., nv) velocities.
         tau: generalised forces: (..., nv) all the time, (K, ..., nv) at the times, or (K - 1, ..., nv), each from one
             time to the next. None: those that the motion takes, whatever gave them (motors, drives, damping, contacts):
@@ -166,17 +169,21 @@ def _words(what: Any) -> tuple[str, ...]:
     return tuple(word for word in WHAT if word in chosen)
 
 
-def _several(given: Any) -> tuple[Any, ...]:
-    if exact.is_a(given, np.ndarray, range):
-        return tuple(np.ravel(given).tolist())
-    return exact.members(given) if exact.is_a(given, list, tuple) else (given,)
+def _several(name: str, given: Any) -> tuple[Any, ...]:
+    """One thing, or several, as a tuple."""
+    if not exact.is_a(given, np.ndarray, range, list, tuple):
+        return (given,)
+    found = exact.at_most(given, _MOST_LINES)
+    if found is None:
+        raise ArgumentError(f"{name}: got {brief(given)}; wanted one, or a list of at most {_MOST_LINES}")
+    return found
 
 
 def _chosen_rows(rows: Any, batch: int) -> list[int] | None:
     if rows is None:
         return None
     found = []
-    for row in _several(rows):
+    for row in _several("rows", rows):
         place = integer(row)
         if place is None or not -batch <= place < batch:
             raise ArgumentError(f"rows: got {brief(row)}; wanted integers below {batch}, the rows of the batch")
@@ -190,7 +197,7 @@ def _chosen_joints(model: Model, joints: Any) -> list[int]:
     """Places of joints that have coordinates of their own."""
     if joints is None:
         return np.flatnonzero(model.mimics < 0).tolist()
-    found = [model.joint_index(joint) for joint in _several(joints)]
+    found = [model.joint_index(joint) for joint in _several("joints", joints)]
     if not found:
         raise ArgumentError("joints: got none; wanted at least one, or None for all")
     for place in found:
@@ -209,7 +216,8 @@ def _panels(
         if word == "energies":
             assert dyn is not None
             kinetic, potential = dyn.kinetic_energy(q, qd), dyn.potential_energy(q)
-            values = np.stack([kinetic, potential, kinetic + potential], axis=-1)
+            with np.errstate(over="ignore", invalid="ignore"):
+                values = np.stack([kinetic, potential, kinetic + potential], axis=-1)
             yield _Panel("energy, J", ENERGIES, range(len(ENERGIES)), values)
             continue
         values, steps = q if word == "positions" else qd, False
@@ -231,7 +239,8 @@ def _taken(dyn: Dynamics, t: Array, q: Array, qd: Array) -> Array:
     """(K - 1, B, nv) forces that the motion takes from each time to the next."""
     if len(t) < 2:
         raise ArgumentError("what: got torques of one time alone; wanted two times at least, or tau")
-    qdd = np.diff(qd, axis=0) / np.diff(t)[:, None, None]
+    with np.errstate(over="ignore", invalid="ignore"):
+        qdd = np.diff(qd, axis=0) / np.diff(t)[:, None, None]
     return np.asarray(dyn.inverse_dynamics(q[:-1], qd[:-1], qdd))
 
 
@@ -273,7 +282,8 @@ def _drawn(plt: Any, model: Model, t: Array, panels: Sequence[_Panel], banded: b
 
 def _curves(panel: Any, t: Array, content: _Panel, k: int, banded: bool) -> Any:
     """The curves of one coordinate, one of which stands for them in the legend."""
-    values = np.where(np.isfinite(content.values[..., k]), content.values[..., k], np.nan)
+    values = content.values[..., k]
+    values = np.where(np.abs(values) < _LARGEST, values, np.nan)
     style = look(k) | {"linewidth": 1.2, "marker": "o" if len(t) == 1 else ""}
     if content.steps:  # the last value holds until the end
         values, style = np.vstack([values, values[-1:]]), style | {"drawstyle": "steps-post"}

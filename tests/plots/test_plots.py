@@ -252,6 +252,25 @@ def test_odd_trajectories(plt):
 
 
 @pytest.mark.extras
+def test_motions_that_have_left_all_bounds(plt):
+    model = rd.load_urdf(own("arm6"))
+    zero, t = np.zeros((4, 6)), range(4)
+    for q, qd in (
+        (zero + 1e308, zero),
+        (zero, zero + np.array([0.0, 1e200, -1e308, 1e308])[:, None]),
+        (zero * np.nan, zero),
+        (zero + np.inf, zero),
+    ):
+        figure = rd.plots.trajectory(model, t, q, qd)
+        figure.canvas.draw()
+        assert all(
+            np.nanmax(np.abs(each), initial=0.0) < 1e100 for panel in curves(figure).values() for each in panel.values()
+        )
+    with pytest.raises(rd.ArgumentError, match="at most"):
+        rd.plots.trajectory(model, t, zero, zero, rows=range(10**12))
+
+
+@pytest.mark.extras
 def test_names_that_would_be_formulas_or_hidden(plt, tmp_path):
     model = rd.load_urdf(own("arm6"))
     names = [r"_el$\frac{bow$" if name == "elbow" else name for name in model.joint_names]
