@@ -280,7 +280,7 @@ def lines(found: Found) -> list[str]:
 def page(found: Found, about: dict[str, str]) -> str:
     """The page of docs/benchmarks."""
     text = [
-        "The same work on the same robots in one run of `python -m tests.bench compare --write`: inverse and forward",
+        "The same work on the same robots, by `python -m tests.bench compare --write`: inverse and forward",
         f"dynamics, mass matrix, poses of all links, derivatives, and rollouts of {STEPS} steps under constant forces.",
         "Times are for one state, and of rollouts for one step of one, in float64. A library's answers at 64 states",
         f"are compared with ours first: what differs by more than {USUAL_TOLERANCE:g} of the largest entry (of",
@@ -289,7 +289,8 @@ def page(found: Found, about: dict[str, str]) -> str:
         "**One thread**: each library runs in a process of its own, which is pinned to one processor, with one",
         "thread for BLAS and Eigen. One state a call is a loop in Python over 64 states; a batch is one call, and of",
         "libraries without batches a loop (*one by one*). Times are the best of many runs; on a busy machine they are",
-        "longer, and ratios say more than times.",
+        "longer, and ratios say more than times. Rows may be of several runs of the command: what each library met is",
+        "said below.",
         "",
         "MuJoCo and Drake do more in a call than dynamics, what is written in JAX runs on GPUs and can be",
         "differentiated further, and Pinocchio is written for C++: see [other programs](../related.md). [Queries",
