@@ -14,6 +14,7 @@ Some suites take long and run only where the first word begins with their name:
 - "gpu" (`tests.bench.gpu`): the GPU engine.
 - "batches" (`tests.bench.batches`): batches of up to a million states, beside what their bytes take.
 - "calls" (`tests.bench.calls`): one call for one state, with every argument, beside Pinocchio's.
+- "compare" (`tests.bench.compare`): the same work by other libraries, each in a process of its own; minutes.
 - "constraints" (`tests.bench.constraints`): feet and closed loops, beside Pinocchio's.
 - "ik" (`tests.bench.ik`): inverse kinematics of arms, beside what else is installed.
 - "steps" (`tests.bench.steps`): what rollouts of damped robots come to, and integrators, beside MuJoCo's.
@@ -62,6 +63,7 @@ from tests.bench import (
     thesis,
     thesis_plots,
 )
+from tests.bench.compare import suite as compare
 from tests.bench.drawing import pyplot
 from tests.bench.gpu import goals
 from tests.bench.gpu import suite as gpu
@@ -77,13 +79,14 @@ _SECONDS = {
     "": 0.3,
     "backend": 0.1,
     "calls": 0.03,
+    "compare": 0.05,
     "constraints": 0.2,
     "gpu": 0.02,
     "papers": 0.05,
     "scan-gpu": 0.1,
     "scheduler": 0.01,
 }
-_LIMITS = {"": 20.0, "papers": 3.0}
+_LIMITS = {"": 20.0, "compare": 12.0, "papers": 3.0}
 """Of suites that have their own."""
 
 
@@ -347,6 +350,17 @@ def _calls(asked: Asked) -> bool:
     return bool(found)
 
 
+def _compare(asked: Asked) -> bool:
+    budget = asked.budget("compare")
+    found = compare.measure(asked.selected, budget.seconds, budget.limit, asked.announce)
+    asked.show(compare.tables(found), (f"- {line}" for line in compare.lines(found)))
+    if found.cases and asked.store is not None:
+        whole = found.with_stored(asked.store / "compare.json")
+        about = {key: word for key, word in asked.about.items() if key not in ("filter", "load")}  # each has its own
+        asked.write("compare", lambda _: compare.page(whole, about), compare.document(whole, about))
+    return bool(found.cases)
+
+
 def _constraints(asked: Asked) -> bool:
     found = constraints.measure(asked.selected, asked.budget("constraints").seconds, asked.announce)
     asked.show(constraints.tables(found), constraints.notes(found))
@@ -402,6 +416,7 @@ _LONG = {
     "backend": _backend,
     "batches": _batches,
     "calls": _calls,
+    "compare": _compare,
     "constraints": _constraints,
     "ik": _ik,
     "steps": _steps,
