@@ -78,8 +78,9 @@ class Dynamics(
         dtype: "float64" or "float32": of all results, and of the arithmetic.
         threads: threads for a batch, None for as many as the process may run on. The reference engine uses one.
         compile: when engines that compile do so. "lazy": at a query's first call, which waits. "eager": inverse and
-            forward dynamics, mass matrix and bias force now, the others lazily. "background": at a query's first call,
-            which does not wait: a slower engine answers until the code is there.
+            forward dynamics, mass matrix and bias force now, the others lazily; no code is replaced by better code
+            later, which otherwise happens to large loops, without a change of results. "background": at a query's
+            first call, which does not wait: a slower engine answers until the code is there.
         check: whether NaN and infinity raise. None: for single states yes, for batches no.
         joint_forces: of "damping" and "friction", which of the model's to include in generalised forces:
             tau = ID + damping qd + friction sign(qd).

@@ -33,6 +33,8 @@ def shortened(text: str, most: int) -> str:
 
 def quoted(text: str, most: int = _SHOWN) -> str:
     """`text` in double quotes for a message: cut to `most` characters, and escaped where it does not print."""
+    if type(text) is str and len(text) <= most and text.isprintable():
+        return f'"{text}"'
     return f'"{printable(shortened(text, most))}"'
 
 

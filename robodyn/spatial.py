@@ -44,6 +44,8 @@ def scale(s: Scalar, a: Iterable[Scalar]) -> Any:
 
 def dot(a: Sequence[Scalar], b: Sequence[Scalar]) -> Scalar:
     """Sum of products of two equally long tuples."""
+    if len(a) == 3 == len(b):
+        return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
     total = a[0] * b[0]
     for x, y in zip(a[1:], b[1:], strict=True):
         total = total + x * y
@@ -57,17 +59,20 @@ def cross(a: Vec3, b: Vec3) -> Vec3:
 
 def rotate(E: Mat3, a: Vec3) -> Vec3:
     """E a."""
-    return (dot(E[0:3], a), dot(E[3:6], a), dot(E[6:9], a))
+    x, y, z = a
+    return (E[0] * x + E[1] * y + E[2] * z, E[3] * x + E[4] * y + E[5] * z, E[6] * x + E[7] * y + E[8] * z)
 
 
 def rotate_back(E: Mat3, a: Vec3) -> Vec3:
     """E' a."""
-    return (dot(E[0::3], a), dot(E[1::3], a), dot(E[2::3], a))
+    x, y, z = a
+    return (E[0] * x + E[3] * y + E[6] * z, E[1] * x + E[4] * y + E[7] * z, E[2] * x + E[5] * y + E[8] * z)
 
 
 def matmul(A: Mat3, B: Mat3) -> Mat3:
     """A B."""
-    return tuple(dot(A[i : i + 3], B[j::3]) for i in (0, 3, 6) for j in (0, 1, 2))
+    columns = (B[0::3], B[1::3], B[2::3])
+    return tuple([x * a + y * b + z * c for x, y, z in (A[0:3], A[3:6], A[6:9]) for a, b, c in columns])
 
 
 def transpose(A: Mat3) -> Mat3:
@@ -78,7 +83,8 @@ def transpose(A: Mat3) -> Mat3:
 def symmetric_times(S: Sym3, a: Vec3) -> Vec3:
     """S a for a symmetric S."""
     xx, xy, xz, yy, yz, zz = S
-    return (dot((xx, xy, xz), a), dot((xy, yy, yz), a), dot((xz, yz, zz), a))
+    x, y, z = a
+    return (xx * x + xy * y + xz * z, xy * x + yy * y + yz * z, xz * x + yz * y + zz * z)
 
 
 def full(S: Sym3) -> Mat3:

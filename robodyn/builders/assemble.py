@@ -22,7 +22,7 @@ from robodyn.builders.checks import MIMIC, check_and_resolve
 from robodyn.builders.findings import Notes
 from robodyn.builders.link_inertias import of_bodies, of_links
 from robodyn.constraints.held import held_by
-from robodyn.description import FileTree, Finding, Joint, RobotDescription
+from robodyn.description import ONE_COORDINATE_TYPES, FileTree, Finding, Joint, RobotDescription
 from robodyn.errors import ArgumentError, LoadError
 from robodyn.joints import CODE, KINDS
 from robodyn.messages import quoted
@@ -34,6 +34,10 @@ BASES = ("fixed", "floating")
 
 _KIND_OF_TYPE = {"continuous": "revolute", "universal": "revolute"}
 _INFINITE = float("inf")
+_VALUES = ("lower", "upper", "armature", "damping", "friction", "effort", "velocity")
+"""What a joint says of each of its coordinates (the first two), and of its velocities."""
+_VALUES_OF_BASE = (-_INFINITE, _INFINITE, 0.0, 0.0, 0.0, _INFINITE, _INFINITE)
+_NQ, _NV = np.array([kind.nq for kind in KINDS]), np.array([kind.nv for kind in KINDS])
 _Z = (0.0, 0.0, 1.0)
 
 
@@ -267,23 +271,11 @@ def _coordinates(
     followed = [couplings.get(mover.name) for mover in movers]
     mimics = np.array([-1 if c is None or c.joint is None else by_name[c.joint] for c in followed], dtype=np.intp)
     out: dict[str, np.ndarray[Any, Any]] = {"mimics": mimics}
-    per_joint: dict[str, list[float]] = defaultdict(list)
-    for mover in movers:
-        joint = mover.joint
-        one = joint is not None and KINDS[CODE[mover.kind]].nq == 1 and joint.type not in ("continuous", "universal")
-        limits = joint.limits if joint is not None else None
-        per_joint["lower"].append(-_INFINITE if not one or limits.lower is None else limits.lower)  # type: ignore[union-attr]
-        per_joint["upper"].append(_INFINITE if not one or limits.upper is None else limits.upper)  # type: ignore[union-attr]
-        for what in ("effort", "velocity"):
-            limit = None if limits is None else getattr(limits, what)
-            per_joint[what].append(_INFINITE if limit is None else limit)
-        for what in ("armature", "damping", "friction"):
-            per_joint[what].append(0.0 if joint is None else getattr(joint, what))
-    for letter, sizes, names in (
-        ("q", np.array([k.nq for k in KINDS])[kind], ("lower", "upper")),
-        ("v", np.array([k.nv for k in KINDS])[kind], ("armature", "damping", "friction", "effort", "velocity")),
-    ):
-        start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
+    values = np.array([_VALUES_OF_BASE if mover.joint is None else _values(mover.joint) for mover in movers])
+    per_joint = dict(zip(_VALUES, values.reshape(-1, len(_VALUES)).T, strict=True))
+    for letter, sizes, names in (("q", _NQ[kind], _VALUES[:2]), ("v", _NV[kind], _VALUES[2:])):
+        start = np.zeros(kind.size + 1, dtype=np.intp)
+        np.cumsum(sizes, out=start[1:])
         out[f"{letter}_start"] = start[:-1]
         free = np.repeat(mimics < 0, sizes)
         source = np.cumsum(free) - 1
@@ -297,5 +289,20 @@ def _coordinates(
         if letter == "q":
             out["q_offset"] = offset
         for name in names:
-            out[f"tree_{name}"] = np.repeat(np.array(per_joint[name]), sizes)
+            out[f"tree_{name}"] = np.repeat(per_joint[name], sizes)
     return out
+
+
+def _values(joint: Joint) -> tuple[float, ...]:
+    """`_VALUES` of a joint's coordinates; position limits are of joints that have one."""
+    limits = joint.limits
+    one = joint.type in ONE_COORDINATE_TYPES and joint.type != "continuous"
+    return (
+        -_INFINITE if limits.lower is None or not one else limits.lower,
+        _INFINITE if limits.upper is None or not one else limits.upper,
+        joint.armature,
+        joint.damping,
+        joint.friction,
+        _INFINITE if limits.effort is None else limits.effort,
+        _INFINITE if limits.velocity is None else limits.velocity,
+    )

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
-from xml.sax import SAXException, SAXParseException
-from xml.sax.handler import ContentHandler
-from xml.sax.xmlreader import InputSource
-
-from defusedxml.common import DefusedXmlException  # type: ignore[import-untyped]
-from defusedxml.expatreader import DefusedExpatParser  # type: ignore[import-untyped]
+from typing import NoReturn
+from xml.parsers import expat
 
 from robodyn.errors import LoadError
 from robodyn.messages import quoted
@@ -61,95 +56,84 @@ def parse_xml(
     them. Raises LoadError for what is no well-formed XML, holds a DTD or entities, has another root, is nested deeper
     than `depth`, or exceeds `MAX_ELEMENTS`.
     """
-    # One read for all of it: expat takes quadratic time over a long token that comes in pieces.
-    parser = _Reader(bufsize=len(data) + 1, forbid_dtd=True)
-    parser.setContentHandler(_Texts(parser.note_text))
-    parser.prepare(root, opaque, take, texts, depth)
-    source = InputSource()
-    source.setByteStream(io.BytesIO(data))
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+    parser.StartDoctypeDeclHandler = _refuse  # entities, and all that is fetched, come after one
+    opened: list[Element] = []  # from the root to the current one
+    first: list[Element] = []
+    count = skipped = 0  # elements so far, and open ones inside an opaque one
+
+    # Functions of this one rather than methods: what they share costs next to nothing to reach, and they are called for
+    # every tag.
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        nonlocal count
+        count += 1
+        if len(opened) >= depth or count > MAX_ELEMENTS:
+            refuse()
+        element = Element(name, attributes, parser.CurrentLineNumber)
+        if not opened:
+            if root is not None and name != root:
+                raise LoadError(f"not a robot file: the root element is {quoted(name)}, not {quoted(root)}")
+            first.append(element)
+        opened.append(element)
+        if name in opaque:
+            parser.StartElementHandler, parser.EndElementHandler = start_skipped, end_skipped
+            parser.CharacterDataHandler = None
+
+    def start_skipped(_: str, __: dict[str, str]) -> None:
+        nonlocal count, skipped
+        count += 1
+        if len(opened) + skipped >= depth or count > MAX_ELEMENTS:
+            refuse()
+        skipped += 1
+
+    def refuse() -> NoReturn:
+        if count > MAX_ELEMENTS:
+            raise LoadError(f"the file holds more than {MAX_ELEMENTS} elements, the most that are read")
+        raise LoadError(f"line {parser.CurrentLineNumber}: elements are nested more than {depth} deep")
+
+    def note_text(data: str) -> None:
+        if data.isspace():
+            return
+        element = opened[-1]
+        element.has_text = True
+        if texts:
+            if element.pieces is None:
+                element.pieces = []
+            element.pieces.append(data)
+
+    def end(_: str) -> None:
+        element = opened.pop()
+        if len(opened) > 1:
+            opened[-1].children.append(element)
+        elif opened:
+            take(element)
+
+    def end_skipped(name: str) -> None:
+        nonlocal skipped
+        if skipped:
+            skipped -= 1
+            return
+        parser.StartElementHandler, parser.EndElementHandler = start, end
+        parser.CharacterDataHandler = note_text
+        end(name)
+
+    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, note_text
     try:
-        parser.parse(source)
-    except LoadError:
-        raise
-    except SAXParseException as error:
-        place = f"line {error.getLineNumber()}, column {error.getColumnNumber()}"
-        message = error.getMessage()
+        # At once: expat takes quadratic time over a long token that comes in pieces.
+        parser.Parse(data, True)
+    except expat.ExpatError as error:
+        message = expat.ErrorString(error.code)
         if message == _LATE:
             message = "the declaration <?xml ...?> does not stand at the very beginning"
-        raise LoadError(f"not well-formed XML at {place}: {message}") from None
-    except DefusedXmlException:
-        raise LoadError("the XML holds a document type or entities (<!DOCTYPE ...>); they are refused") from None
-    except (SAXException, ValueError, LookupError) as error:  # among others, an encoding that is not known
+        raise LoadError(f"not well-formed XML at line {error.lineno}, column {error.offset}: {message}") from None
+    except (ValueError, LookupError) as error:  # an encoding that is not known
         raise LoadError(f"cannot read the XML: {error}") from None
-    assert parser.root is not None  # a document without one is not well-formed
-    return parser.root
+    finally:  # parser and functions hold each other
+        parser.StartElementHandler = parser.EndElementHandler = parser.CharacterDataHandler = None
+    return first[0]  # a document without one is not well-formed
 
 
-class _Texts(ContentHandler):
-    """Hands on the text between tags, which the parser gives to a content handler only."""
-
-    def __init__(self, take: Callable[[str], None]) -> None:
-        super().__init__()
-        self._take = take
-
-    def characters(self, content: str) -> None:
-        """Hand it on."""
-        self._take(content)
-
-
-class _Reader(DefusedExpatParser):  # type: ignore[misc]
-    """Builds elements from the parser's own events, which come as plain dicts; `_open` holds the elements from the
-    root to the current one."""
-
-    def prepare(
-        self, tag: str | None, opaque: frozenset[str], take: Callable[[Element], None], texts: bool, depth: int
-    ) -> None:
-        """Start anew: see `parse_xml` for the arguments."""
-        self.root: Element | None = None
-        self._tag = tag
-        self._depth = depth
-        self._opaque = opaque
-        self._take = take
-        self._texts = texts
-        self._open: list[Element] = []
-        self._skipped = 0  # open elements inside an opaque one
-        self._count = 0
-
-    def start_element(self, name: str, attributes: dict[str, str]) -> None:
-        """Open an element, or count it where it lies in an opaque one."""
-        stack = self._open
-        if len(stack) + self._skipped >= self._depth:
-            raise LoadError(f"line {self.getLineNumber()}: elements are nested more than {self._depth} deep")
-        self._count += 1
-        if self._count > MAX_ELEMENTS:
-            raise LoadError(f"the file holds more than {MAX_ELEMENTS} elements, the most that are read")
-        if self._skipped or (stack and stack[-1].tag in self._opaque):
-            self._skipped += 1
-            return
-        element = Element(name, attributes, self.getLineNumber())
-        if self.root is None:
-            if self._tag is not None and name != self._tag:
-                raise LoadError(f"not a robot file: the root element is {quoted(name)}, not {quoted(self._tag)}")
-            self.root = element
-        stack.append(element)
-
-    def note_text(self, data: str) -> None:
-        """Note that the current element holds text."""
-        if self._open and not self._skipped and not data.isspace():
-            self._open[-1].has_text = True
-            if self._texts and self._open[-1].tag not in self._opaque:
-                pieces = self._open[-1].pieces
-                if pieces is None:
-                    pieces = self._open[-1].pieces = []
-                pieces.append(data)
-
-    def end_element(self, name: str) -> None:
-        """Close an element and hand it on: to its parent, or to `take` where the parent is the root."""
-        if self._skipped:
-            self._skipped -= 1
-            return
-        element = self._open.pop()
-        if len(self._open) > 1:
-            self._open[-1].children.append(element)
-        elif self._open:
-            self._take(element)
+def _refuse(*_: object) -> NoReturn:
+    raise LoadError("the XML holds a document type or entities (<!DOCTYPE ...>); they are refused")

@@ -217,9 +217,9 @@ class Notes:
         gathered = []
         for (code, message, severity), places in self._gathered.items():
             elements = tuple(dict.fromkeys(element for element, _ in places))
-            lines = [str(line) for _, line in places if line is not None]
             if len(places) > 1:
-                where = f": lines {listed(lines)}" if lines and severity != "info" else ""
+                lines = [str(line) for _, line in places if line is not None] if severity != "info" else []
+                where = f": lines {listed(lines)}" if lines else ""
                 message = f"{message} ({len(places)} times{where})"
             found = Finding(severity, code, listed(list(elements)), message, places[0][1], elements)
             gathered.append(found)

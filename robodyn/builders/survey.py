@@ -37,9 +37,10 @@ class Survey:
         """The children that may come `once`, by tag; children that are neither those nor `repeated`, other attributes,
         and text where none belongs are reported. Raises LoadError for a second one of `once` and for xacro that was not
         expanded."""
-        for attribute in element.attributes:
-            if attribute not in attributes:
-                self._report_attribute(element, attribute, subject, notes)
+        if not element.attributes.keys() <= attributes:
+            for attribute in element.attributes:
+                if attribute not in attributes:
+                    self._report_attribute(element, attribute, subject, notes)
         if element.has_text and not text:
             notes.gather("stray-text", subject, f"text inside <{element.tag}> is not read; skipped", element.line)
         parts: dict[str, Element] = {}
@@ -55,13 +56,14 @@ class Survey:
 
     def report_tag(self, parent: str, child: Element, subject: str, notes: Notes) -> None:
         """A finding for a child that is not read."""
+        if child.tag in self._ignored_tags:
+            notes.gather("ignored-tag", subject, f"<{child.tag}> has no part in dynamics; skipped", child.line)
+            return
         tag = quoted(child.tag)[1:-1]
         if tag.startswith("xacro:"):
             text = f"<{tag}> is xacro, not {self._language}; expand the file with xacro first"
             raise LoadError(f"{subject}{at_line(child.line)}: {text}")
-        if tag in self._ignored_tags:
-            notes.gather("ignored-tag", subject, f"<{tag}> has no part in dynamics; skipped", child.line)
-        elif ":" in tag:
+        if ":" in tag:
             notes.gather("ignored-tag", subject, f"<{tag}> belongs to another program; skipped", child.line)
         else:
             notes.gather("unknown-tag", subject, f"<{tag}> is not known inside <{parent}>; skipped", child.line)

@@ -103,6 +103,14 @@ _HELICAL_AXIS_ATTRIBUTES = frozenset({"xyz", "pitch"})
 _survey = Survey("URDF", IGNORED_TAGS, _IGNORED_ATTRIBUTES)
 _NONE = frozenset[str]()
 _HERE, _NO_LIMITS = Pose(), Limits()
+_COMMON: dict[str, Vector3] = {
+    "0 0 0": (0.0, 0.0, 0.0),
+    "0.0 0.0 0.0": (0.0, 0.0, 0.0),
+    "1 0 0": (1.0, 0.0, 0.0),
+    "0 1 0": (0.0, 1.0, 0.0),
+    "0 0 1": (0.0, 0.0, 1.0),
+}
+"""Half of the vectors in files, which are not read number by number."""
 _LINK_CHILDREN = frozenset({"inertial"})
 _INERTIAL_CHILDREN = frozenset({"origin", "mass", "inertia"})
 _JOINT_CHILDREN = frozenset({"origin", "parent", "child", "axis", "limit", "dynamics", "mimic"})
@@ -326,6 +334,8 @@ def _axis(joint: Element, element: Element | None, default: Vector3, kind: str, 
         notes.gather("axis-defaulted", subject, message, joint.line)
         return default
     given = _vector(element, subject, "xyz")
+    if math.hypot(*given) == 1.0:
+        return given
     axis, norm = unit_axis(given, f"{subject} {element.tag} xyz{at_line(element.line)}")
     if off_unit(norm):
         message = f"the {element.tag} {quoted(element.attributes['xyz'])} has norm {norm:g}; scaled to norm 1"
@@ -337,9 +347,8 @@ def _limits(element: Element | None, subject: str, notes: Notes) -> Limits:
     if element is None:
         return _NO_LIMITS
     _survey(element, subject, _NONE, _ATTRIBUTES["limit"], notes)
-    names, given = ("lower", "upper", "effort", "velocity"), element.attributes
-    found = [_number(element, subject, name) if name in given else None for name in names]
-    return Limits(*[None if limit is None or abs(limit) >= UNLIMITED else limit for limit in found])
+    given = [_number(element, subject, name, UNLIMITED) for name in ("lower", "upper", "effort", "velocity")]
+    return Limits(*[limit if abs(limit) < UNLIMITED else None for limit in given])
 
 
 def _dynamics(element: Element | None, subject: str, notes: Notes) -> tuple[float, float, float]:
@@ -445,6 +454,8 @@ def _number(element: Element, subject: str, attribute: str, default: float | Non
 
 def _vector(element: Element, subject: str, attribute: str) -> Vector3:
     text = element.attributes[attribute]
+    if (common := _COMMON.get(text)) is not None:
+        return common
     values = numbers(text, 3)
     if values is None:
         raise bad_number(text, _where(element, subject, attribute), 3)

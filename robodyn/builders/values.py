@@ -17,21 +17,22 @@ MIN_NORM = 1e-6
 UNIT_TOLERANCE = 1e-3
 """A norm further than this from one is reported: axes printed with three or four decimals are not."""
 
-# float() alone would also take "1_0", digits of other scripts, "nan", "infinity" and blanks that are not XML's.
+# float() alone would also take "1_0", digits of other scripts, "nan", "infinity" and blanks that are not XML's. What
+# holds none of these is not looked at again: most of a file is numbers.
 _BLANK = r"[ \t\r\n]"
 _DECIMAL = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _NUMBER = re.compile(f"{_BLANK}*{_DECIMAL}{_BLANK}*")
-_WHOLE = re.compile("[0-9]{1,18}")  # what counts is less, and Python refuses texts of thousands of digits
 _BLANKS = re.compile(f"{_BLANK}+")
+_WHOLE = re.compile("[0-9]{1,18}")  # what counts is less, and Python refuses texts of thousands of digits
 
 
 def number(text: str) -> float | None:
     """The finite number that `text` spells in plain decimal ASCII, or None."""
-    if _NUMBER.fullmatch(text):
+    try:
         value = float(text)
-        if math.isfinite(value):
-            return value
-    return None
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and (_is_plain(text) or _NUMBER.fullmatch(text)) else None
 
 
 def whole_number(text: str) -> int | None:
@@ -41,12 +42,21 @@ def whole_number(text: str) -> int | None:
 
 def numbers(text: str, count: int) -> tuple[float, ...] | None:
     """The `count` finite numbers, separated by blanks, that `text` spells in plain decimal ASCII, or None."""
-    parts = _BLANKS.split(text.strip(" \t\r\n"), maxsplit=count)
-    if len(parts) == count and all(map(_NUMBER.fullmatch, parts)):
-        values = tuple(map(float, parts))
-        if all(map(math.isfinite, values)):
+    plain = _is_plain(text)
+    parts = text.split(maxsplit=count) if plain else _BLANKS.split(text.strip(" \t\r\n"), maxsplit=count)
+    if len(parts) == count and (plain or all(map(_NUMBER.fullmatch, parts))):
+        try:
+            values = tuple(map(float, parts))
+        except ValueError:
+            return None
+        if math.isfinite(sum(values)) or all(map(math.isfinite, values)):
             return values
     return None
+
+
+def _is_plain(text: str) -> bool:
+    """Whether no character of a text is among those by which float() and str.split() take more than XML does."""
+    return text.isascii() and text.isprintable() and "_" not in text
 
 
 def bad_number(text: str, where: str, count: int = 1) -> LoadError:

@@ -150,7 +150,7 @@ def compiled(text: str, label: str, target: Target, opt: int, cache: ObjectCache
     return code
 
 
-def _limited() -> bool:
+def memory_is_limited() -> bool:
     """Whether this process may have less memory than there is."""
     try:
         import resource
@@ -161,31 +161,40 @@ def _limited() -> bool:
 
 
 def compiling(text: str, label: str, target: Target, opt: int, cache: ObjectCache) -> Callable[[], bytes]:
-    """What `compiled` gives, once it is called for: another thread begins where the cache has nothing, for LLVM leaves
-    Python to others while it works.
+    """What `compiled` gives, once it is called for: see `begun`."""
+    return begun(kept(text, target, opt, cache), lambda: compiled(text, label, target, opt, cache))
+
+
+def kept(text: str, target: Target, opt: int, cache: ObjectCache) -> bytes | None:
+    """What the cache has of a module."""
+    return cache.get(object_key(_digest(text.encode()), target, opt)) if cache.problem() is None else None
+
+
+def begun(code: bytes | None, make: Callable[[], bytes]) -> Callable[[], bytes]:
+    """Code that is there, or that is being made, once it is called for: another thread begins, for LLVM leaves Python
+    to others while it works.
 
     Not where memory is limited: what a new thread of LLVM's lacks ends the process.
     """
-    code = cache.get(object_key(_digest(text.encode()), target, opt)) if cache.problem() is None else None
     if code is not None:
         return lambda: code
-    if _limited():
-        return lambda: compiled(text, label, target, opt, cache)
+    if memory_is_limited():
+        return make
     found: list[bytes] = []
 
     def work() -> None:
         with suppress(UnavailableError, MemoryError):  # who asks for the code gets them
-            found.append(compiled(text, label, target, opt, cache))
+            found.append(make())
 
     def wait() -> bytes:
         thread.join()
-        return found[0] if found else compiled(text, label, target, opt, cache)
+        return found[0] if found else make()
 
     thread = threading.Thread(target=work, daemon=True)
     try:
         thread.start()
     except (RuntimeError, MemoryError):  # the system grants no thread
-        return lambda: compiled(text, label, target, opt, cache)
+        return make
     return wait
 
 
@@ -226,14 +235,13 @@ class Linked:
         self._put(_digest(text.encode()).encode(), "link")
         return code
 
-    def code_of(self, text: Callable[[], str]) -> bytes:
-        """What the cache has, or else the code of a text, which is made only then.
+    def code_of(self, text: Callable[[], str]) -> Callable[[], bytes]:
+        """What the cache has, or else the code of a text, which is made only then: see `begun`.
 
         Raises:
-            UnavailableError: LLVM cannot compile the module.
+            UnavailableError: LLVM cannot compile the module; from what is returned.
         """
-        code = self.code()
-        return self.compiled(text()) if code is None else code
+        return begun(self.code(), lambda: self.compiled(text()))
 
     @cached_property
     def _direct_key(self) -> str:

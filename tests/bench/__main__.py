@@ -12,6 +12,8 @@ Some suites take long and run only where the first word begins with their name:
 - "scan" (`tests.bench.scan_map`): which method of the scan engine is the fastest where.
 - "scan-gpu" (`tests.bench.scan_gpu`): scans on a GPU.
 - "gpu" (`tests.bench.gpu`): the GPU engine.
+- "cold" (`tests.bench.cold`): first answers with an empty cache; `--whole` asks every query of every robot.
+- "load" (`tests.bench.load`): loading beside Pinocchio's parser.
 - "batches" (`tests.bench.batches`): batches of up to a million states, beside what their bytes take.
 - "calls" (`tests.bench.calls`): one call for one state, with every argument, beside Pinocchio's.
 - "compare" (`tests.bench.compare`): the same work by other libraries, each in a process of its own; minutes.
@@ -47,11 +49,13 @@ from tests.bench import (
     backend,
     batches,
     calls,
+    cold,
     constraints,
     core,
     dynamics,
     hardware,
     ik,
+    load,
     papers,
     plots,
     scan_gpu,
@@ -102,6 +106,7 @@ def run(
     quick: Annotated[bool, typer.Option(help="thesis, scan: stop at 10,000 bodies.")] = False,
     largest: Annotated[int, typer.Option(help="Suites of scans: most bodies of a tree.")] = 4_000_000,
     limit: Annotated[float | None, typer.Option(help="Suites of scans: the longest call, in seconds.")] = None,
+    whole: Annotated[bool, typer.Option(help="cold: every query of every robot (an hour).")] = False,
     fit: Annotated[bool, typer.Option(help="gpu: measure every kernel, and choose by that from now on.")] = False,
     folder: Annotated[Path, typer.Option(help="Where --write stores.")] = shared.FOLDER,
 ) -> None:
@@ -139,6 +144,7 @@ def run(
         most=min(largest, thesis.QUICK) if quick else largest,
         settings=settings,
         huge=huge,
+        whole=whole,
         fit=fit,
         about=about,
         screen=screen,
@@ -177,8 +183,8 @@ class Asked:
     """What a long suite is told: which of its cases, how long and how far, and where results go.
 
     `budget`: by the name of the suite; `settings`: the time for each case, precisions and batches; `huge`: whether
-    huge trees are asked of the reference engine; `fit`: whether the GPU engine is to choose by what is measured;
-    `store`: None to store nothing.
+    huge trees are asked of the reference engine; `whole`: whether all is asked that there is; `fit`: whether the GPU
+    engine is to choose by what is measured; `store`: None to store nothing.
     """
 
     selected: Selected
@@ -186,6 +192,7 @@ class Asked:
     most: int
     settings: Settings
     huge: bool
+    whole: bool
     fit: bool
     about: dict[str, str]
     screen: Console
@@ -334,6 +341,22 @@ def _backend(asked: Asked) -> bool:
     return bool(found.first or found.runs)
 
 
+def _cold(asked: Asked) -> bool:
+    found = cold.measure(asked.selected, asked.whole, asked.announce)
+    asked.show(cold.tables(found), cold.notes(found))
+    if found.answers:
+        asked.write("cold", lambda _: cold.page(found, asked.about), cold.document(found, asked.about))
+    return bool(found.answers)
+
+
+def _load(asked: Asked) -> bool:
+    found = load.measure(asked.selected, asked.announce)
+    asked.show(load.tables(found), load.notes(found))
+    if found:
+        asked.write("load", lambda _: load.page(found, asked.about), load.document(found, asked.about))
+    return bool(found)
+
+
 def _batches(asked: Asked) -> bool:
     found = batches.measure(asked.selected, asked.settings.threads, asked.announce)
     asked.show(batches.tables(found), batches.notes(found))
@@ -417,6 +440,8 @@ _LONG = {
     "batches": _batches,
     "calls": _calls,
     "compare": _compare,
+    "cold": _cold,
+    "load": _load,
     "constraints": _constraints,
     "ik": _ik,
     "steps": _steps,

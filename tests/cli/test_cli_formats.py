@@ -16,7 +16,7 @@ MJCF = """<mujoco model="box"><option gravity="0 0 -3"/><worldbody><body name="a
 </body></worldbody></mujoco>"""
 XACRO = """<robot name="r" xmlns:xacro="http://www.ros.org/wiki/xacro"><xacro:property name="n" value="a"/>
 <link name="${n}"/></robot>"""
-NEEDS = {"sdf": "defusedxml", "mjcf": "mujoco", "xacro": "xacrodoc"}
+NEEDS = {"sdf": "numpy", "mjcf": "mujoco", "xacro": "xacrodoc"}
 
 
 @pytest.fixture(params=["sdf", "mjcf", "xacro"])

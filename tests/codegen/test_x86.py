@@ -238,10 +238,10 @@ def test_the_checker_sees_what_is_wrong():
 # Results.
 
 
-def run(address, arrays, width):
+def run(address, arrays, width, rows=None):
     import ctypes
 
-    rows = len(arrays[0])
+    rows = len(arrays[0]) if rows is None else rows
     words = [word for array in arrays for word in (array.ctypes.data, array.strides[0])]
     table = (ctypes.c_int64 * len(words))(*words)
     ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(address)(ctypes.addressof(table), 0, rows, 0)
@@ -348,7 +348,52 @@ def test_whole_programs_are_what_llvms_assembler_makes_of_their_listing(level, d
             lines = [line.strip() for line in made.listing().splitlines()[1:] if "rip" not in line]
             moved = b"".join(advance_pointer(7, at, at - 8) for at in made._addresses())
             code, body = made.image().code, made.encoder.encode(made.code) + moved + b"\xc3"
-            assert assemble(lines[len(made.places.arrays) :]) == body and body in code
+            assert assemble(lines[len(made.pointers) :]) == body and body in code
+
+
+@kinds
+def test_more_arrays_of_vectors_than_registers_take_turns(level, dtype):
+    from robodyn.codegen.llvm.jit import Code, compile_object
+    from robodyn.codegen.llvm.unrolled_code import unrolled_module
+    from robodyn.tracing.expression import Graph
+    from robodyn.tracing.program import Program
+
+    rng, graph = random.Random(5), Graph()
+    inputs = {f"in{k}": ((5,), graph.inputs(5)) for k in range(8)}
+    known = [each for _, scalars in inputs.values() for each in scalars]
+    for _ in range(120):
+        x, y, z = (rng.choice(known) for _ in range(3))
+        known.append(0.5 * rng.choice(_MADE[:4])(x, y, z))
+    outputs = {f"out{k}": ((4,), rng.sample(known, 4)) for k in range(4)}
+    program, target = Program.of("many arrays", graph, inputs, outputs), target_of(level)
+    width, names = target.width(np.dtype(dtype)), frozenset((*inputs, *outputs))
+    driver = backends._driver(target, width, ObjectCache.from_environment())
+    llvm = unrolled_module(program, np.dtype(dtype), target, vectors=names)
+    codes = [Code(compile_object(llvm, target, 1), target)]
+    for registers in (Staging(SIZES[dtype], BYTES[level], int, len).registers + 3, None):
+        made = assembled(program, np.dtype(dtype), target, names, registers)
+        turns = sum(code == I.POINTER for code, *_ in made.code)
+        assert turns > 5 and len(made.pointers) == 5
+        lines = [line.strip() for line in made.listing().splitlines()[1:] if "rip" not in line]
+        assert assemble(lines[5:]) == made.encoder.encode(made.code) + b"\xc3"
+        codes.append(memory.LoadedImage(made.image(), driver.address("drive"), driver))
+
+    def aligned(values):
+        memory = np.empty(values.nbytes + 64, np.uint8)
+        start = -memory.ctypes.data % 64
+        array = memory[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
+        array[:] = values
+        return array
+
+    given = [aligned(np.random.default_rng(k).normal(size=(5, width)).astype(dtype)) for k in range(len(inputs))]
+    found = []
+    for code in codes:
+        results = [aligned(np.full((4, width), 777.0, dtype)) for _ in outputs]
+        run(code.address("kernel"), [*given, *results], width, rows=1)
+        found.append(results)
+    for results in found[1:]:
+        np.testing.assert_array_equal(found[0], results)
+    assert np.isfinite(found[0]).all() and not (np.array(found[0])[..., 0] == 777.0).any()
 
 
 # Where it is taken, and where not.

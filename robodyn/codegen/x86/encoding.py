@@ -44,6 +44,7 @@ from robodyn.codegen.x86.instructions import (
     MUL,
     ODD,
     OR,
+    POINTER,
     POOL,
     ROW,
     ROWS,
@@ -70,7 +71,8 @@ VEX_BYTES = 32
 FRAME_POINTER, POOL_POINTER, ROWS_POINTER, ROW_OFFSET = 7, 6, 0, 1
 """rdi, rsi, rax and rcx."""
 ARRAY_POINTERS = (2, 8, 9, 10, 11)
-"""rdx, r8 to r11: registers that a function need not give back. With rax and rcx, that is all there are."""
+"""rdx, r8 to r11: registers that a function need not give back. With rax and rcx, that is all there are, so more arrays
+than these take turns."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,8 @@ class Encoder:
         """What is no arithmetic."""
         if operation in (ROWS, ROW):
             return load_pointer(ROWS_POINTER if operation == ROWS else ROW_OFFSET, *self.address(~x))
+        if operation == POINTER:
+            return load_pointer(ARRAY_POINTERS[d], *self.address(~x))
         if operation == MASK:
             return _mask(a, x)
         if operation in (LOAD_ROW, STORE_ROW):

@@ -34,6 +34,9 @@ LOAD_LANE, LOAD_HALF = range(60, 62)
 """The a-th 16 bytes of d, or of 64 bytes the a-th half, from scalar x of the row on; the first ones clear all behind
 them."""
 
+(POINTER,) = range(52, 53)
+"""The address of an array of vectors, from place ~x to the general register of space d of `ARRAYS`."""
+
 (CHOOSE, SIGNED) = 35, 41
 """Of bits of d, a and x in one of six orders, which these codes count up from here as `itertools.permutations` does:
 those of the second where the first is set, and of the third elsewhere; the first, changed where the two others are

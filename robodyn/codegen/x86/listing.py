@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from robodyn.codegen.x86.encoding import ROW_OFFSET, ROWS_POINTER, Encoder
+from robodyn.codegen.x86.encoding import ARRAY_POINTERS, ROW_OFFSET, ROWS_POINTER, Encoder
 from robodyn.codegen.x86.instructions import (
     ADD,
     AND,
@@ -36,6 +36,7 @@ from robodyn.codegen.x86.instructions import (
     MUL,
     ODD,
     OR,
+    POINTER,
     POOL,
     ROW,
     ROWS,
@@ -107,8 +108,9 @@ class Listing:
         if code == MASK:
             yield f"mov ecx, {(1 << x) - 1}"
             yield f"kmovw k{a}, ecx"
-        elif code in (ROWS, ROW):
-            register = GENERAL[ROWS_POINTER if code == ROWS else ROW_OFFSET]
+        elif code in (ROWS, ROW, POINTER):
+            number = ARRAY_POINTERS[d] if code == POINTER else ROWS_POINTER if code == ROWS else ROW_OFFSET
+            register = GENERAL[number]
             yield f"mov {register}, qword ptr {self._address(*self.encoder.address(~x))}"
         elif code in (LOAD_LANE, LOAD_HALF):
             part = "xmm" if code == LOAD_LANE else "ymm"

@@ -35,7 +35,19 @@ from robodyn.codegen.x86.encoding import (
     load_pointer,
     relative_pointer,
 )
-from robodyn.codegen.x86.instructions import ARRAYS, HEADER, MASK, POOL, ROW, ROWS, SPACE, SPILLS, VECTORS, Instruction
+from robodyn.codegen.x86.instructions import (
+    ARRAYS,
+    HEADER,
+    MASK,
+    POINTER,
+    POOL,
+    ROW,
+    ROWS,
+    SPACE,
+    SPILLS,
+    VECTORS,
+    Instruction,
+)
 from robodyn.codegen.x86.listing import GENERAL, Listing
 from robodyn.codegen.x86.order import ordered
 from robodyn.codegen.x86.staging import Staging
@@ -352,19 +364,48 @@ def _once(code: Sequence[Instruction]) -> list[Instruction]:
     return kept
 
 
+def _in_turns(code: Sequence[Instruction], arrays: int, addresses: int) -> list[Instruction]:
+    """Instructions in which the k-th space of arrays is what the k-th of their registers points to. Where arrays are
+    more than registers, an address that is read takes the register of the one that was used the longest ago.
+
+    `addresses`: place of the first array's address.
+    """
+    if arrays <= len(ARRAY_POINTERS):
+        return list(code)
+    found: list[Instruction] = []
+    held = {array: array for array in range(len(ARRAY_POINTERS))}
+    """Registers by array; those used last stand last."""
+    for each in code:
+        operation, d, a, x = each
+        if x < 0 and ~x >= ARRAYS:
+            array, index = divmod(~x - ARRAYS, SPACE)
+            register = held.pop(array, -1)
+            if register < 0:
+                register = held.pop(next(iter(held)))
+                found.append((POINTER, register, 0, ~(addresses + array)))
+            held[array] = register
+            each = operation, d, a, ~(ARRAYS + register * SPACE + index)
+        found.append(each)
+    return found
+
+
 class Assembled:
     """Puts code, constants and the driver's list together."""
 
     def __init__(
         self, program: Program, places: _Places, code: list[Instruction], spills: int, itemsize: int, size: int
     ) -> None:
-        self.program, self.places, self.code = program, places, _once(code)
+        self.program, self.places = program, places
         self.itemsize, self.bytes = itemsize, size
         wide = self.wide = size != VEX_BYTES
         self.width = self.bytes // itemsize
+        arrays, headers = len(places.arrays), places.row_words * len(places.rows)
+        self.code = _in_turns(_once(code), arrays, HEADER + headers)
+        self.pointers = ARRAY_POINTERS[:arrays]
+        """Registers of the first arrays of vectors."""
         self.rows_at = spills * self.bytes
-        self.arrays_at = self.rows_at + 8 * places.row_words * len(places.rows)
-        self.frame_bytes = -(-(self.arrays_at + 8 * len(places.arrays)) // 64) * 64
+        self.arrays_at = self.rows_at + 8 * headers
+        self.frame_bytes = -(-(self.arrays_at + 8 * arrays) // 64) * 64
         self.bias = _REACH * self.bytes if wide and spills > _REACH else 0
         self.pool_bias = _REACH * itemsize if wide and len(places.constants) > _REACH else 0
         self.pool = self._pool()
@@ -376,8 +417,8 @@ class Assembled:
         }
         self.pool += self._vectors()
         pointers = {SPILLS: FRAME_POINTER, HEADER: FRAME_POINTER, POOL: POOL_POINTER, VECTORS: POOL_POINTER}
-        for k, _ in enumerate(places.arrays):
-            starts[ARRAYS + k * SPACE], pointers[ARRAYS + k * SPACE] = 0, ARRAY_POINTERS[k]
+        for k, register in enumerate(self.pointers):
+            starts[ARRAYS + k * SPACE], pointers[ARRAYS + k * SPACE] = 0, register
         self.encoder = Encoder(itemsize, size, starts, pointers)
 
     def _number(self, key: bytes | str) -> bytes:
@@ -405,8 +446,8 @@ class Assembled:
     def image(self) -> Image:
         """The bytes."""
         head = b"".join(
-            load_pointer(ARRAY_POINTERS[k], FRAME_POINTER, self.arrays_at + 8 * k - self.bias)
-            for k in range(len(self.places.arrays))
+            load_pointer(register, FRAME_POINTER, self.arrays_at + 8 * k - self.bias)
+            for k, register in enumerate(self.pointers)
         )
         body = self.encoder.encode(self.code) + b"".join(
             advance_pointer(FRAME_POINTER, at, at - 8) for at in self._addresses()
@@ -438,8 +479,8 @@ class Assembled:
     def listing(self) -> str:
         """The code as text; what brings rows into vectors and back is part of it."""
         lines = [
-            f"mov {GENERAL[ARRAY_POINTERS[k]]}, qword ptr [rdi + {self.arrays_at + 8 * k - self.bias}]"
-            for k in range(len(self.places.arrays))
+            f"mov {GENERAL[register]}, qword ptr [rdi + {self.arrays_at + 8 * k - self.bias}]"
+            for k, register in enumerate(self.pointers)
         ]
         lines += ["lea rsi, [rip + constants]", *Listing(self.encoder).lines(self.code)]
         for at in self._addresses():

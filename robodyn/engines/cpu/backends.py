@@ -16,7 +16,6 @@ from robodyn.codegen.keys import Linked, compiled
 from robodyn.codegen.llvm.jit import OPT, Code, assembly
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.x86.driver import driver_module
-from robodyn.codegen.x86.encoding import ARRAY_POINTERS
 from robodyn.codegen.x86.memory import LoadedImage, executable
 from robodyn.codegen.x86.program import Image, assembled
 from robodyn.engines.cpu.request import Request
@@ -150,7 +149,7 @@ def backend_of(request: Request) -> Backend:
             f"{BACKEND_VARIABLE}: got 'x86'; wanted a processor with AVX2 or AVX-512, Linux, and a system that lets a "
             "process execute what it wrote"
         )
-    return X86 if runs and len(request.vectors) <= len(ARRAY_POINTERS) else LLVM
+    return X86 if runs else LLVM
 
 
 def _runs(level: str) -> bool:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from robodyn.chains import Step, Units
+from robodyn.codegen.llvm.jit import OPT
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.loop_plan import traits_of
+from robodyn.engines.cpu.hurry import HURRIED
 from robodyn.engines.cpu.kernels import Kernel, Maker
 from robodyn.engines.cpu.past_caches import past_caches
 from robodyn.engines.cpu.request import Request
@@ -21,7 +25,8 @@ class Compiler(Maker):
         Raises:
             UnavailableError: LLVM cannot compile it, or it needs more memory than there is.
         """
-        asked, route = self._asked(request, single)
+        routes: list[Route | None] = []  # held, so that nothing is traced twice
+        asked, route = self._asked(request, single, routes)
         assert route is not None
         found = self._made(asked, route, single)
         if not single or (route != "loops" and request.for_one_state is request):
@@ -29,12 +34,16 @@ class Compiler(Maker):
         found.alone = single if route == "loops" or request.for_one_state is not request else None
         return found
 
-    def _asked(self, request: Request, single: bool, *, trace: bool = True) -> tuple[Request, Route | None]:
+    def _asked(
+        self, request: Request, single: bool, routes: list[Route | None], *, trace: bool = True
+    ) -> tuple[Request, Route | None]:
         """What is compiled for one state, or for many, and its route, as of `find_route`. Loops over bodies are what
-        they are: for one state they have vectors of one. Unit vectors are run as if they were states."""
+        they are: for one state they have vectors of one. Unit vectors are run as if they were states. `routes`: gets
+        all that were looked for."""
 
         def found(asked: Request) -> Route | None:
-            return find_route(asked, self.mode, self._cache(asked), trace=trace)
+            routes.append(find_route(asked, self.mode, self._cache(asked), trace=trace))
+            return routes[-1]
 
         narrow = request.for_one_state if single else request
         route = found(narrow)
@@ -66,12 +75,13 @@ class Compiler(Maker):
 
     def in_cache(self, request: Request, *, single: bool = False) -> bool:
         """Whether the code of a request waits in the cache: that of its own, not what robots share."""
-        asked, route = self._asked(request, single, trace=False)
+        asked, route = self._asked(request, single, [], trace=False)
         if route == "parts":
             return all(self.in_cache(part) for part in parts_of(asked))
         if route == "loops":
             kind = VectorType.of(request.dtype, request.target, 1 if single or writes_most(request) else None)
-            return self._rolled_code(request, traits_of(request.model), kind).code() is not None
+            linked = self._rolled_code(request, traits_of(request.model), kind)
+            return any(replace(linked, opt=level).code() is not None for level in (OPT, HURRIED))
         return isinstance(route, Whole) and route.code is not None
 
     def step(self, request: Request) -> tuple[Kernel, ...]:

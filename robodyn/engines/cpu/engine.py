@@ -84,7 +84,7 @@ class CpuEngine(Engine):
         self._reference = ReferenceEngine(model, dtype)
         self._failed: dict[tuple[Any, ...], RobodynError] = {}
         self._warned: set[tuple[Any, ...]] = set()
-        self.compiler = Compiler(ObjectCache.from_environment(), mode)
+        self.compiler = Compiler(ObjectCache.from_environment(), mode, hurried=compile != "eager")
         self._kernels: dict[tuple[Any, ...], Kernel] = {}
         self._compiling: dict[tuple[Any, ...], threading.Thread] = {}
         self._workspaces: dict[int, list[tuple[int, Array]]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -12,12 +12,13 @@ import numpy as np
 from robodyn.arguments import Array
 from robodyn.cached import cached_property
 from robodyn.codegen.cache import ObjectCache
-from robodyn.codegen.keys import Linked, compiled, compiling
+from robodyn.codegen.keys import Linked, begun, compiled, compiling, kept, memory_is_limited
 from robodyn.codegen.llvm.jit import OPT, Code, assembly
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.loop_plan import Traits
 from robodyn.engines.cpu.backends import Loaded
+from robodyn.engines.cpu.hurry import HURRIED, RELAY, WORTH, Relay, later
 from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.engines.cpu.request import Request, input_names
 from robodyn.engines.cpu.route import Route, Whole, find_route, too_wide
@@ -108,10 +109,11 @@ class Maker:
     Args:
         cache: where machine code is kept between processes.
         mode: "unrolled", "rolled", or "auto", which unrolls what is small enough.
+        hurried: whether large modules of LLVM's may be made in a hurry first (`robodyn.engines.cpu.hurry`).
     """
 
-    def __init__(self, cache: ObjectCache, mode: str = "auto") -> None:
-        self.cache, self.mode = cache, mode
+    def __init__(self, cache: ObjectCache, mode: str = "auto", *, hurried: bool = False) -> None:
+        self.cache, self.mode, self.hurried = cache, mode, hurried
 
     def route(self, request: Request) -> Route:
         """What a request becomes, traced where that is needed to know."""
@@ -148,24 +150,41 @@ class Maker:
         """Code that every robot shares, from the cache if it is there."""
         return Code(compiled(text, label, target, OPT, self.cache), target)
 
-    def sharing(self, text: str, label: str, target: Target) -> Callable[[], Code]:
-        """The same, compiled while other things are done."""
-        wait = compiling(text, label, target, OPT, self.cache)
+    def sharing(self, text: str, label: str, target: Target) -> Callable[[], Loaded]:
+        """The same, compiled while other things are done, in a hurry where it is large."""
+        cache = self.cache
+        if self._hurries(len(text)) and kept(text, target, OPT, cache) is None:
+            wait = compiling(text, label, target, HURRIED, cache)
+            return lambda: self._relayed(wait(), target, lambda: compiled(text, label, target, OPT, cache))
+        wait = compiling(text, label, target, OPT, cache)
         return lambda: Code(wait(), target)
+
+    def _hurries(self, characters: int) -> bool:
+        return self.hurried and characters > WORTH and not memory_is_limited()
+
+    def _relayed(self, hurried: bytes, target: Target, better: Callable[[], bytes]) -> Relay:
+        relay = Relay(self.shared(RELAY, "robodyn relay", target), Code(hurried, target))
+        later(relay, lambda: Code(better(), target))
+        return relay
 
     def rolled(self, request: Request, width: int | None) -> Kernel:
         """Rolled code for vectors of n states; None: as many as registers hold, if their workspace is no larger
         than it should be."""
+        return self.rolling(request, width)()
+
+    def rolling(self, request: Request, width: int | None) -> Callable[[], Kernel]:
+        """The same, compiled while other things are done."""
         program = self._rolled_program(request, width)
         if width is None and too_wide(program.workspace_bytes):
             program = self._rolled_program(request, 1)
         module = program.module
-        code = self._rolled_code(request, module.traits, module.kind).code_of(module.text)
+        linked = self._rolled_code(request, module.traits, module.kind)
+        code = self._loops(linked, module.text)
         steps = request.model.n_bodies * request.lanes
-        return Kernel(
+        return lambda: Kernel(
             request=request,
             mode="rolled",
-            code=Code(code, request.target),
+            code=code(),
             inputs=module.inputs,
             constants=tuple(word for array in program.arrays for word in (array.ctypes.data, 0)),
             workspace_bytes=program.workspace_bytes,
@@ -173,6 +192,19 @@ class Maker:
             module=module.text,
             keep=program,
         )
+
+    def _loops(self, linked: Linked, text: Callable[[], str]) -> Callable[[], Loaded]:
+        """Code of a module that is made when it is needed; in a hurry where it is large and not in the cache."""
+        target, code = linked.target, linked.code()
+        if code is None:
+            module, first = text(), replace(linked, opt=HURRIED)
+            if self._hurries(len(module)):
+                wait = first.code_of(lambda: module)
+                return lambda: self._relayed(wait(), target, lambda: linked.compiled(module))
+            wait = linked.code_of(lambda: module)
+        else:
+            wait = begun(code, lambda: linked.compiled(text()))
+        return lambda: Code(wait(), target)
 
     def _rolled_code(self, request: Request, traits: Traits, kind: VectorType) -> Linked:
         """Where rolled code for robots with some traits, and vectors of a kind, is kept."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -18,6 +19,10 @@ from robodyn.model import Model
 from robodyn.sweeps import Ancestors
 from robodyn.tracing.program import Program
 from robodyn.tracing.unrolled import input_shapes, trace
+
+_TRACED: WeakValueDictionary[tuple[Model, Traceable, int | None, tuple[str, ...], bool], Program] = (
+    WeakValueDictionary()
+)
 
 
 @dataclass(frozen=True)
@@ -69,11 +74,17 @@ class Request:
         state.update(repr((kind, *task, self.base, str(self.dtype), *arrays, *facts)).encode())
         return state.hexdigest()
 
-    @no_collection()
     def trace(self) -> Program:
-        """The straight-line program."""
-        program = trace(self.model, self.algorithm, link=self.link, base=self.base)
-        return packed_program(program, self.model, self.algorithm.outputs) if self.packed else program
+        """The straight-line program; the same for all targets, and not traced again as long as anybody has it."""
+        key = self.model, self.algorithm, self.link, self.base, self.packed
+        found = _TRACED.get(key)
+        if found is None:
+            with no_collection():
+                found = trace(self.model, self.algorithm, link=self.link, base=self.base)
+                if self.packed:
+                    found = packed_program(found, self.model, self.algorithm.outputs)
+            _TRACED[key] = found
+        return found
 
     def unrolled_module(self, program: Program) -> str:
         """The module of that program."""

@@ -13,6 +13,7 @@ from robodyn.codegen.keys import Linked
 from robodyn.codegen.llvm.jit import OPT
 from robodyn.engines.cpu.backends import Backend, backend_of
 from robodyn.engines.cpu.chains.solves import solve_operations
+from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.engines.cpu.request import Request
 from robodyn.errors import UnavailableError
 from robodyn.sweeps import Algorithm
@@ -33,6 +34,9 @@ What is larger is made by kernels of algorithms and products of matrices, in fiv
 _MAX_TRACED_BODIES, _MAX_TRACED_STEPS = 250, 4096
 """Bodies, and bodies times lanes or columns where a query has them, beyond which a program is not even traced. With
 hundreds of bodies one state takes longer in a vector of eight copies than in rolled code for one."""
+_MANY_STEPS, _ROLLED_SHARE = 1000, 2
+"""Bodies times lanes from which the operations of loops are counted before a program is traced: of large robots they
+are 1.5 to 2 times the program's."""
 _MAX_BODIES_OF_PARTS = 100
 """Bodies up to which the parts of an integrator's step, and what is no query, are traced. They are a few operations for
 every joint, but all have to be compiled before the first step: seconds from here on."""
@@ -185,8 +189,11 @@ def _worth_tracing(request: Request) -> bool:
 
 def _least_operations(request: Request) -> int:
     """What a program takes at least, where that is known in a fraction of the time that tracing it takes: a step of
-    several evaluations of the dynamics, of which one is traced."""
+    several evaluations of the dynamics, of which one is traced; many bodies with many lanes, by those of loops."""
     task = request.algorithm
+    if isinstance(task, Algorithm) and request.model.n_bodies * request.lanes > _MANY_STEPS:
+        loops = RolledProgram(request.model, task, request.dtype, request.target, request.base, request.link)
+        return loops.operations // _ROLLED_SHARE
     if not isinstance(task, Step | StepGradient):
         return 0
     evaluations = len((task if isinstance(task, Step) else task.step).parts) - 1

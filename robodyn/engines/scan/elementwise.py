@@ -158,4 +158,4 @@ def _machine_code(of: Elementwise, dtype: np.dtype[Any]) -> bytes:
     target = host_target()
     facts, label = f"elementwise {dtype} {program.digest}", f"step {dtype} {target.level}"
     kept = Linked(facts, label, target, OPT, ObjectCache.from_environment())
-    return kept.code_of(partial(unrolled_module, program, dtype, target, columns=True))
+    return kept.code_of(partial(unrolled_module, program, dtype, target, columns=True))()

@@ -100,7 +100,7 @@ class _Chained:
                 calls.append(self._multiply(stage))
             else:
                 self.vectors.update(stage.outputs)
-                calls.append(partial(self._algorithm, stage, next(parts)))
+                calls.append(self._algorithm(stage, next(parts)))
         if not flushes:
             calls.append(self.flush(chain.results))
         # Programs first: what LLVM compiles meanwhile does not load before it is done with all of it.
@@ -141,11 +141,17 @@ class _Chained:
         self.kernels.append(kernel)
         self.arrays.append(arrays)
 
-    def _algorithm(self, stage: Stage, part: Request) -> _Call:
+    def _algorithm(self, stage: Stage, part: Request) -> Callable[[], _Call]:
+        """Begin to compile loops; or trace a program, which becomes code when its call is asked for."""
         maker = self.maker
         route = "loops" if self.too_wide else maker.route(part)
-        kernel = maker.whole(route) if isinstance(route, Whole) else maker.rolled(part, self.kind.width)
-        return kernel, (*(stage.reads.get(name, name) for name in kernel.inputs), *stage.outputs)
+        made = partial(maker.whole, route) if isinstance(route, Whole) else maker.rolling(part, self.kind.width)
+
+        def call() -> _Call:
+            kernel = made()
+            return kernel, (*(stage.reads.get(name, name) for name in kernel.inputs), *stage.outputs)
+
+        return call
 
     def _solve(self, solve: Solve, flushes: bool) -> Callable[[], _Call]:
         first = FACTORS + solve.matrix not in self.vectors

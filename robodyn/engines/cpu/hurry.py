@@ -1,0 +1,116 @@
+"""Loops that LLVM makes twice: in a hurry for the first answer, and with care in another thread, to take its place.
+
+Level 0 of LLVM's code generator takes a quarter of the time of the usual one, for code that runs two to six times as
+long. Both do the same operations in the same order, so results have the same bits before and after. A *relay* stands in
+front of both, a function that jumps to where a word says: a change of code is a change of that word, whoever calls it,
+in the middle of a batch as well. Code that was replaced stays as long as the relay, for threads that are in it.
+
+Code of both kinds is kept in the cache: a process that ends before the second is there leaves the first one to others.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+
+from robodyn.codegen.llvm.jit import Code
+from robodyn.errors import UnavailableError
+
+HURRIED = 0
+"""Level of LLVM's code generator for a first answer."""
+WORTH = 100_000
+"""Characters of a module that the usual level takes some 30 milliseconds for."""
+_PAUSE_S = 0.2
+"""Time without new work before the thread begins: LLVM serves one thread at a time, and first answers go first."""
+RELAY = """@target = global ptr null
+define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) {
+  %now = load atomic ptr, ptr @target monotonic, align 8
+  tail call void %now(ptr %table, i64 %first, i64 %last, ptr %workspace)
+  ret void
+}
+"""
+"""The module of a relay. Each has a word of its own, as often as it is loaded."""
+
+
+class Relay:
+    """A kernel's code that is replaced once by better code.
+
+    Args:
+        relay: code of `RELAY`, loaded for this one alone.
+        first: the code until then.
+    """
+
+    def __init__(self, relay: Code, first: Code) -> None:
+        self._relay, self._held = relay, [first]
+        self._word = ctypes.c_void_p.from_address(relay.address("target"))
+        self._word.value = first.address("kernel")
+
+    def address(self, name: str) -> int:
+        """Address of the function that jumps."""
+        return self._relay.address(name)
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the better code is there."""
+        return len(self._held) > 1
+
+    def replace(self, code: Code) -> None:
+        """Go on with that code."""
+        address = code.address("kernel")
+        self._held.append(code)
+        self._word.value = address  # one word: others read the old one or the new one
+
+
+_WAITING: list[tuple[Relay, Callable[[], Code]]] = []
+_WORKING: list[threading.Thread] = []
+"""The thread that works, if there is one. In the child of a fork it is not alive."""
+
+
+def later(relay: Relay, make: Callable[[], Code]) -> None:
+    """Have better code made, once nothing else has been asked for a while."""
+    _WAITING.append((relay, make))
+    _work()
+
+
+def _work() -> None:
+    if _WORKING and _WORKING[0].is_alive():
+        return
+    thread = threading.Thread(target=_make, name="robodyn: better code", daemon=True)
+    with suppress(RuntimeError, MemoryError):  # the system grants no thread: what there is goes on
+        thread.start()
+        _WORKING[:] = [thread]
+
+
+def _make() -> None:
+    while _WAITING:
+        count = -1
+        while count != len(_WAITING):
+            count = len(_WAITING)
+            time.sleep(_PAUSE_S)
+        job = _WAITING[0]  # there until it is done: a child of a fork in between does it again
+        relay, make = job
+        try:
+            relay.replace(make())
+        except (UnavailableError, MemoryError) as error:
+            message = f"{error}; what was compiled in a hurry goes on: the same results, in more time"
+            warnings.warn(message, RuntimeWarning, stacklevel=1)
+        finally:
+            with suppress(ValueError):
+                _WAITING.remove(job)
+    _WORKING.clear()
+    if _WAITING:  # from somebody who saw this thread alive
+        _work()
+
+
+def _after_fork() -> None:
+    if _WAITING:
+        _work()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,205 @@
+"""Loops that are compiled in a hurry first: what answers meanwhile, what takes its place, and what may go wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from robots import ROOT
+
+import robodyn as rd
+from robodyn.codegen import keys
+from robodyn.codegen.llvm.jit import OPT, compile_object
+from robodyn.engines.cpu import hurry, kernels
+from robodyn.engines.cpu.hurry import HURRIED, Relay
+from robodyn.questions import QUESTIONS
+
+
+@pytest.fixture
+def levels(monkeypatch, tmp_path):
+    """Levels of all modules that are compiled, an empty cache, and no module too small for a hurry."""
+    found = []
+
+    def noting(text, target, opt):
+        found.append(opt)
+        return compile_object(text, target, opt)
+
+    monkeypatch.setenv("ROBODYN_CACHE_DIR", str(tmp_path / "objects"))
+    monkeypatch.setattr(keys, "compile_object", noting)
+    monkeypatch.setattr(kernels, "WORTH", 0)
+    yield found
+    done()
+
+
+def done():
+    """Wait until all code is as good as it gets."""
+    end = time.monotonic() + 60.0
+    while hurry._WAITING or hurry._WORKING:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def relays(dyn):
+    """Those of an engine's kernels and of their parts."""
+    kernels = list(dyn.engine._kernels.values())
+    for kernel in kernels:
+        kernels += getattr(kernel.keep, "kernels", ())
+        kernels += [kernel.keep._kernel] if hasattr(kernel.keep, "_kernel") else []  # around another one
+    return [kernel.code for kernel in kernels if isinstance(kernel.code, Relay)]
+
+
+def tree(seed=3):
+    return rd.random_tree(9, seed=seed, joints=("revolute",))
+
+
+def ask(dyn, query, rows):
+    rng, model = np.random.default_rng(rows), dyn.model
+    leading = (rows,) if rows else ()
+    q = model.random_configuration(rng, leading)
+    v = rng.normal(size=(3, *leading, model.nv))
+    count = len(QUESTIONS[query].inputs)
+    arguments = (q, *v)[:count]
+    found = getattr(dyn, query)(*arguments)
+    return found if isinstance(found, tuple) else (found,)
+
+
+def assert_same(one, other):
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("query", "dtype", "rows"),
+    [
+        ("inverse_dynamics_gradient", "float32", 13),
+        ("mass_matrix_inverse", "float64", 0),
+        ("forward_dynamics_gradient", "float64", 13),
+        pytest.param("forward_dynamics_gradient", "float32", 0, marks=pytest.mark.matrix),
+        pytest.param("inverse_dynamics_hessian", "float64", 13, marks=pytest.mark.matrix),
+        pytest.param("forward_dynamics_parameter_gradient", "float64", 13, marks=pytest.mark.matrix),
+    ],
+)
+def test_better_code_takes_the_place_and_has_the_same_bits(levels, query, dtype, rows):
+    dyn = rd.Dynamics(tree(), engine="cpu", code="rolled", dtype=dtype)
+    before = ask(dyn, query, rows)
+    assert HURRIED in levels
+    done()
+    assert relays(dyn) and all(relay.replaced for relay in relays(dyn)) and OPT in levels
+    assert_same(before, ask(dyn, query, rows))
+
+
+def test_the_cache_keeps_the_better_code(levels):
+    wanted = ask(rd.Dynamics(tree(), engine="cpu", code="rolled"), "mass_matrix", 5)
+    done()
+    levels.clear()
+    dyn = rd.Dynamics(tree(), engine="cpu", code="rolled")
+    assert_same(wanted, ask(dyn, "mass_matrix", 5))
+    assert not levels and not relays(dyn)
+
+
+def test_what_a_process_left_unfinished_the_next_one_takes_and_finishes(levels, monkeypatch):
+    monkeypatch.setattr(kernels, "later", lambda *_: None)  # as if the process ended now
+    wanted = ask(rd.Dynamics(tree(), engine="cpu", code="rolled"), "bias_force", 5)
+    monkeypatch.undo()
+    monkeypatch.setattr(kernels, "WORTH", 0)
+    levels.clear()
+    dyn = rd.Dynamics(tree(), engine="cpu", code="rolled")
+    assert_same(wanted, ask(dyn, "bias_force", 5))
+    done()
+    assert all(relay.replaced for relay in relays(dyn)) and HURRIED not in levels
+
+
+def test_eager_code_is_never_replaced(levels):
+    dyn = rd.Dynamics(tree(), engine="cpu", code="rolled", compile="eager")
+    ask(dyn, "mass_matrix", 5)
+    assert HURRIED not in levels and not relays(dyn) and not hurry._WAITING
+
+
+def test_small_modules_and_limited_memory_know_no_hurry(levels, monkeypatch):
+    monkeypatch.setattr(kernels, "memory_is_limited", lambda: True)
+    ask(rd.Dynamics(tree(), engine="cpu", code="rolled"), "inverse_dynamics", 5)
+    monkeypatch.undo()
+    monkeypatch.setattr(keys, "compile_object", lambda *given: levels.append(given[2]) or compile_object(*given))
+    ask(rd.Dynamics(tree(4), engine="cpu", code="unrolled"), "inverse_dynamics", 5)
+    assert HURRIED not in levels and not hurry._WAITING
+
+
+def test_an_error_in_the_background_is_told_and_the_answer_stays(levels, monkeypatch):
+    dyn = rd.Dynamics(tree(), engine="cpu", code="rolled")
+
+    def failing(text, target, opt):
+        if opt == OPT and threading.current_thread().name.startswith("robodyn: better"):
+            raise rd.UnavailableError("engine 'cpu': LLVM cannot compile a program: there is a test")
+        return compile_object(text, target, opt)
+
+    told = []
+    monkeypatch.setattr(keys, "compile_object", failing)
+    monkeypatch.setattr(hurry.warnings, "warn", lambda message, *_, **__: told.append(message))
+    wanted = ask(dyn, "inverse_dynamics", 5)
+    done()
+    assert told and "there is a test; what was compiled in a hurry goes on" in told[0]
+    assert not any(relay.replaced for relay in relays(dyn))
+    assert_same(wanted, ask(dyn, "inverse_dynamics", 5))
+
+
+def test_threads_call_while_code_is_replaced(levels):
+    dyn = rd.Dynamics(tree(), engine="cpu", code="rolled", threads=2)
+    wanted = ask(dyn, "inverse_dynamics", 513)
+    wrong, stop = [], threading.Event()
+
+    def call():
+        while not stop.is_set():
+            found = ask(dyn, "inverse_dynamics", 513)
+            wrong.extend(k for k, (a, b) in enumerate(zip(wanted, found, strict=True)) if not np.array_equal(a, b))
+
+    threads = [threading.Thread(target=call) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    done()
+    time.sleep(0.1)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong and all(relay.replaced for relay in relays(dyn))
+
+
+_LIVES = """
+import os, sys, time
+import numpy as np
+import robodyn as rd
+from robodyn.engines.cpu import hurry, kernels
+kernels.WORTH = 0
+model = rd.random_tree(9, seed=3, joints=("revolute",))
+dyn = rd.Dynamics(model, engine="cpu", code="rolled")
+q, v = model.neutral(), np.ones(model.nv)
+wanted = dyn.inverse_dynamics(q, v, v)
+assert hurry._WAITING
+if sys.argv[1] == "fork":
+    child = os.fork()
+    end = time.monotonic() + 60
+    while hurry._WAITING and time.monotonic() < end:
+        time.sleep(0.02)
+    relay = next(iter(dyn.engine._kernels.values())).code
+    good = relay.replaced and (wanted == dyn.inverse_dynamics(q, v, v)).all()
+    if not child:
+        os._exit(0 if good else 7)
+    assert good and os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+elif sys.argv[1] == "compiling":
+    time.sleep(hurry._PAUSE_S + 0.01)
+print("end")
+"""
+
+
+@pytest.mark.parametrize("what", ["at once", "compiling", "fork"])
+def test_processes_end_and_fork_meanwhile(what, tmp_path):
+    if what == "fork" and not hasattr(os, "fork"):
+        pytest.skip("this system has no fork")
+    environment = {**os.environ, "ROBODYN_CACHE_DIR": str(tmp_path / "objects"), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", _LIVES, what]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
