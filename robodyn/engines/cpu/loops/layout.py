@@ -124,6 +124,15 @@ class RolledLayout:
             *(part for name in self.gathered for part in (f"gather {name}", f"weight {name}")),
         ]
 
+    def table_of(self, what: str) -> str | None:
+        """The array that says which coordinate ("q_start") or velocity ("v_start") is a body's first, or which row of
+        inputs with one for each body is its own ("row"); None where that is the body's number."""
+        return None if self.traits.single or what == "row" else what
+
+    def place_of(self, field: str) -> str:
+        """The same for values of a field for each degree of freedom: in the order of velocities."""
+        return "v_start"
+
     @property
     def alignment(self) -> int:
         """Bytes that vectors are aligned to; of the user's own arrays nothing is known."""
