@@ -6,6 +6,7 @@ from robodyn.chains import Step, Units
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.loop_plan import traits_of
 from robodyn.engines.cpu.kernels import Kernel, Maker
+from robodyn.engines.cpu.parts.plan import Plan
 from robodyn.engines.cpu.request import Request
 from robodyn.engines.cpu.route import Route, Whole, find_route, parts_of
 from robodyn.errors import UnavailableError
@@ -14,12 +15,17 @@ from robodyn.errors import UnavailableError
 class Compiler(Maker):
     """Makes all kernels; see `Maker`."""
 
-    def kernel(self, request: Request, *, single: bool) -> Kernel:
-        """The kernel of a request; `single`: for one state at a time, where that makes a difference.
+    def kernel(self, request: Request, *, single: bool, plan: Plan | None = None) -> Kernel:
+        """The kernel of a request; `single`: for one state at a time, where that makes a difference; `plan`: for a tree
+        in parts.
 
         Raises:
             UnavailableError: LLVM cannot compile it, or it needs more memory than there is.
         """
+        if plan is not None:
+            found = self.parted(request, 1 if single else None, plan)
+            found.alone = single
+            return found
         asked, route = self._asked(request, single)
         assert route is not None
         found = self._made(asked, route, single)
@@ -61,8 +67,11 @@ class Compiler(Maker):
             return repeated_kernel(self, request, self._made(part, self.route(part), single=False))
         return chained_kernel(self, request)
 
-    def in_cache(self, request: Request, *, single: bool = False) -> bool:
+    def in_cache(self, request: Request, *, single: bool = False, plan: Plan | None = None) -> bool:
         """Whether the code of a request waits in the cache: that of its own, not what robots share."""
+        if plan is not None:
+            kind = VectorType.of(request.dtype, request.target, 1 if single else None)
+            return self._rolled_code(request, traits_of(request.model), kind, "parted").code() is not None
         asked, route = self._asked(request, single, trace=False)
         if route == "parts":
             return all(self.in_cache(part) for part in parts_of(asked))

@@ -35,7 +35,9 @@ class PartedPlan(RolledPlan):
         each = self.algorithm.fields[output.field].size(0)
         rows = 1 + self.parts.number
         source = (rows[:, None] * each + np.arange(each)).ravel()
-        return Gather(output.field, np.stack([source, np.arange(source.size)], axis=1), np.ones(source.size), source.size)
+        return Gather(
+            output.field, np.stack([source, np.arange(source.size)], axis=1), np.ones(source.size), source.size
+        )
 
 
 def grain_of(bodies: int, threads: int) -> int:

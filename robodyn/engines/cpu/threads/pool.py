@@ -128,11 +128,13 @@ class Pool:
         parallel: address of `void parallel(ptr pool, ptr kernel, ptr table, i64 rows, i64 grain, ptr workspace,
             i64 workspace_stride)`, which runs `kernel(table, first, last, workspace + k * workspace_stride)` (a null
             workspace stays null) on pieces of `grain` rows; k < threads is the participant's. Does not start threads.
+            Pieces are taken in order, so that one may wait for those before it.
+        give_way: address of `sched_yield`, which waiting threads call; 0 where there is no native pool.
     """
 
     def __init__(self, threads: int, *, sleep: str | None = None, load: Callable[[str], Code] = compile_text) -> None:
         self.threads = threads
-        self.pointer = self.parallel = 0
+        self.pointer = self.parallel = self.give_way = 0
         self._closed = False
         self._workers: list[threading.Thread] = []
         self._executor: ThreadPoolExecutor | None = None
@@ -143,7 +145,7 @@ class Pool:
             except UnavailableError:  # does not compile here; Python's own threads will do
                 self._sleep = ""
         if self._sleep:
-            self.parallel = self._functions.parallel_address
+            self.parallel, self.give_way = self._functions.parallel_address, self._functions.give_way
             # Never freed: workers may look at it for as long as the process runs.
             allocate = ctypes.pythonapi.PyMem_RawCalloc
             allocate.restype, allocate.argtypes = ctypes.c_void_p, (ctypes.c_size_t, ctypes.c_size_t)
