@@ -14,7 +14,7 @@ from robodyn.codegen.llvm.vectors import Lines
 from robodyn.codegen.loop_plan import Scope, lane_fields
 from robodyn.engines.cpu.loops.code import KernelWriter, RolledModule
 from robodyn.engines.cpu.loops.steps import Function, StepWriter
-from robodyn.sweeps import Algorithm, Ancestors, BodyOutput, Inward, LinkColumnOutput, Links, Outward, PairOutput, World
+from robodyn.sweeps import Algorithm, Ancestors, BodyOutput, Inward, LinkColumnOutput, PairOutput, World
 
 CALL_WORDS = 4
 """Of the table, the last ones: first row, row behind the last, address of the words of tasks, and `sched_yield`."""

@@ -1,9 +1,9 @@
 """Parts of a tree that threads work on side by side: pieces of heavy paths, and bundles of small subtrees.
 
 Bodies whose subtrees hold at least `grain` bodies are the skeleton. Its heavy paths are cut into pieces of at most
-`grain` bodies; what hangs off a piece, subtrees smaller than `grain`, is bundled in the order of the bodies. So all roots
-of a part have their parents in one other part, or are children of the world, and parts are a tree themselves, of
-O(n / grain) nodes: a bush is nearly all bundles, a caterpillar pieces and the bundles of their legs, a chain pieces only.
+`grain` bodies; what hangs off a piece, subtrees smaller than `grain`, is bundled in the order of the bodies. So all
+roots of a part have their parents in one other part, or are children of the world, and parts are a tree themselves, of
+O(n / grain) nodes: a bush is nearly all bundles, a caterpillar pieces and the bundles of their legs, a chain pieces.
 """
 
 from __future__ import annotations

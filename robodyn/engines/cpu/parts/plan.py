@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from robodyn.codegen.loop_plan import traits_of
 from robodyn.engines.cpu.parts.code import works_in_parts
 from robodyn.engines.cpu.parts.partition import Parts, parts_of

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.cached import cached_property
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.loop_plan import Gather, RolledPlan
-from robodyn.cached import cached_property
 from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.engines.cpu.parts.code import PartedModule
 from robodyn.engines.cpu.parts.partition import Parts
@@ -33,11 +34,9 @@ class PartedPlan(RolledPlan):
     def _bodies(self, output: FieldOutput) -> Gather:
         """Rows of a field in the order of the model's bodies."""
         each = self.algorithm.fields[output.field].size(0)
-        rows = 1 + self.parts.number
-        source = (rows[:, None] * each + np.arange(each)).ravel()
-        return Gather(
-            output.field, np.stack([source, np.arange(source.size)], axis=1), np.ones(source.size), source.size
-        )
+        source = ((1 + self.parts.number)[:, None] * each + np.arange(each)).ravel()
+        pairs = np.stack([source, np.arange(source.size)], axis=1)
+        return Gather(output.field, pairs, np.ones(source.size), source.size)
 
 
 def grain_of(bodies: int, threads: int) -> int:
@@ -98,7 +97,7 @@ class PartedProgram(RolledProgram):
         """Vectors in an array of the workspace: what roots give has places besides those of bodies."""
         what, name = array.split(" ", 1)
         more = self.parts.roots.size if what == "field" and name in self.module.given else 0
-        return super()._vectors(array) + more * self.module.tracer.stored(name) if more else super()._vectors(array)
+        return super()._vectors(array) + (more * self.module.tracer.stored(name) if more else 0)
 
     def _array(self, name: str) -> Array:
         parts, model = self.parts, self.model
@@ -106,7 +105,7 @@ class PartedProgram(RolledProgram):
             return self._told_tasks[name]
         if name in ("Xtree", "inertia", "pitch"):
             return np.ascontiguousarray(getattr(model, name)[parts.body], self.dtype)
-        found = {
+        tables: dict[str, Callable[[], Array]] = {
             "parent": lambda: parts.parent,
             "gives_to": lambda: parts.gives_to,
             "visits": lambda: parts.visits[0],
@@ -117,12 +116,13 @@ class PartedProgram(RolledProgram):
             "v_own": lambda: self._own_velocities,
             "link_body": lambda: np.where(model.link_body < 0, -1, parts.number[model.link_body]),
         }
-        return np.ascontiguousarray(found[name](), np.int64) if name in found else super()._array(name)
+        return np.ascontiguousarray(tables[name](), np.int64) if name in tables else super()._array(name)
 
     @property
     def _own_velocities(self) -> Array:
         nv = np.array([kind.nv for kind in KINDS])[self.model.joint_kind[self.parts.body]]
-        return np.cumsum(nv) - nv
+        starts: Array = np.cumsum(nv) - nv
+        return starts
 
     @cached_property
     def _told_tasks(self) -> dict[str, Array]:

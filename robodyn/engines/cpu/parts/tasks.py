@@ -4,8 +4,8 @@ A task is a sweep over a part. Outward it waits for the part above, inward for a
 it on its own part. A bundle, which has nothing below it, is swept outward and inward again at once, while it is in the
 cache. The world's sweeps, links and results are apart: all tasks before them are done, and none behind them has begun.
 
-Threads take tasks in one order, and wait for those that a task needs, which others have taken before. So nobody waits for
-ever, however many threads there are, and one thread alone never waits. The order is that in which `threads` threads
+Threads take tasks in one order, and wait for those that a task needs, which others have taken before. So nobody waits
+for ever, however many threads there are, and one thread alone never waits. The order is that in which `threads` threads
 would begin tasks if each took the one with the most work ahead of it (Hu 1961, Graham 1969: list scheduling by levels);
 the time it would take them is the model by which the engine chooses.
 """
@@ -13,8 +13,9 @@ the time it would take them is the model by which the engine chooses.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -29,8 +30,8 @@ Work = Literal["begin", "world", "outward", "inward", "links", "end"]
 
 @dataclass(frozen=True)
 class Group:
-    """Sweeps that run as one. `ns`: (n,) for each body of the tree, or one number for what is not about bodies; `sum_ns`:
-    for what a root hands to the part above; `number`: that of its first sweep."""
+    """Sweeps that run as one. `ns`: (n,) for each body of the tree, or one number for what is not about bodies;
+    `sum_ns`: for what a root hands to the part above; `number`: that of its first sweep."""
 
     work: Work
     number: int
@@ -137,7 +138,7 @@ def tasks_of(parts: Parts, groups: Sequence[Group], threads: int, links: int = 0
         if group.work == "links":
             maker.alone([], 0.0)
             cuts = np.linspace(0, links, min(links, 4 * threads) + 1).astype(int)
-            for first, last in zip(cuts[:-1], cuts[1:], strict=True):
+            for first, last in pairwise(cuts):
                 maker.add([(name, int(first), int(last))], [maker.barrier], float(group.ns) * (last - first))
         else:
             maker.alone([(name, 0, 0)], float(group.ns))
