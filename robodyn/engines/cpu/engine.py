@@ -87,7 +87,7 @@ class CpuEngine(Engine):
         self._failed: dict[tuple[Any, ...], RobodynError] = {}
         self._warned: set[tuple[Any, ...]] = set()
         self.compiler = Compiler(ObjectCache.from_environment(), mode)
-        self._planner = Planner(model, self.threads)
+        self._planner = Planner(model, dtype, self.target, self.threads)
         self._kernels: dict[tuple[Any, ...], Kernel] = {}
         self._compiling: dict[tuple[Any, ...], threading.Thread] = {}
         self._workspaces: dict[int, list[tuple[int, Array]]] = {}

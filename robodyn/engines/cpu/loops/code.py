@@ -361,11 +361,8 @@ done:
         module, body = self.module, self.body
         output = module.algorithm.outputs[name]
         if name in module.gathered:
-            assert isinstance(output, ColumnOutput | DofOutput | FieldOutput)
-            tables = f"ptr {self.bases[f'gather {name}']}, ptr {self.bases[f'weight {name}']}"
-            source, to = self.bases[f"field {output.field}"], self.bases[f"out {name}"]
-            count = self._integer(f"n_gather {name}")
-            body.do(f"call void @gather(ptr {source}, ptr {to}, {tables}, i64 {count})")
+            self._gather(name, self._integer(f"n_gather {name}"))
+            to = self.bases[f"out {name}"]
         elif isinstance(output, PairOutput | BodyOutput | LinkColumnOutput):
             to = self.bases[f"out {name}"]
         else:
@@ -377,6 +374,16 @@ done:
             self._copy(to, data, columns)
         else:
             body.do(f"call void @stage_out(ptr {data}, i64 {stride}, i64 %row, i64 %end, ptr {to}, i64 {columns})")
+
+    def _gather(self, name: str, count: str, first: str = "0") -> None:
+        """Sum some entries of a field into an output."""
+        output = self.module.algorithm.outputs[name]
+        assert isinstance(output, ColumnOutput | DofOutput | FieldOutput)
+        pairs = self.body.new(f"getelementptr {{i64, i64}}, ptr {self.bases[f'gather {name}']}, i64 {first}")
+        weights = self.bases[f"weight {name}"]
+        weight = self.body.new(f"getelementptr {self.module.kind.scalar}, ptr {weights}, i64 {first}")
+        source, to = self.bases[f"field {output.field}"], self.bases[f"out {name}"]
+        self.body.do(f"call void @gather(ptr {source}, ptr {to}, ptr {pairs}, ptr {weight}, i64 {count})")
 
     def _copy(self, source: str, to: str, vectors: str) -> None:
         size = self.setup.new(f"mul i64 {vectors}, {self.module.kind.bytes}")

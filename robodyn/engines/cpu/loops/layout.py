@@ -20,6 +20,7 @@ from robodyn.sweeps import (
     DofOutput,
     FieldOutput,
     LinkColumnOutput,
+    LinkOutput,
     PairOutput,
 )
 from robodyn.tracing.rolled import StepTracer
@@ -103,6 +104,8 @@ class RolledLayout:
                 zeroed = must_be_zeroed(self.algorithm)
                 if output.field not in zeroed and self.algorithm.fields[output.field].size(1) == 1:
                     found[f"field {output.field}"] = name
+            elif isinstance(output, LinkOutput) and not output.of_link:
+                found[f"field {output.field}"] = name
             elif self._has_blocks(name):
                 found[f"out {name}"] = name
         return found

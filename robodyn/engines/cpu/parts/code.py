@@ -14,7 +14,17 @@ from robodyn.codegen.llvm.vectors import Lines
 from robodyn.codegen.loop_plan import Scope, lane_fields
 from robodyn.engines.cpu.loops.code import KernelWriter, RolledModule
 from robodyn.engines.cpu.loops.steps import Function, StepWriter
-from robodyn.sweeps import Algorithm, Ancestors, BodyOutput, Inward, LinkColumnOutput, PairOutput, World
+from robodyn.sweeps import (
+    Algorithm,
+    Ancestors,
+    BodyOutput,
+    ColumnOutput,
+    FieldOutput,
+    Inward,
+    LinkColumnOutput,
+    PairOutput,
+    World,
+)
 
 CALL_WORDS = 4
 """Of the table, the last ones: first row, row behind the last, address of the words of tasks, and `sched_yield`."""
@@ -140,9 +150,15 @@ class PartedModule(RolledModule):
         return function.finish("head")
 
     @property
+    def pieced(self) -> list[str]:
+        """Outputs that are gathered in pieces: every entry comes from one place."""
+        outputs, one = self.algorithm.outputs, FieldOutput if self.traits.mimic else FieldOutput | ColumnOutput
+        return [name for name in self.gathered if isinstance(outputs[name], one)]
+
+    @property
     def operations(self) -> list[str]:
         """What a task may do, in the order of the numbers that stand for it."""
-        found = ["begin", "end"]
+        found = ["begin", "end", *(f"gather {name}" for name in self.pieced)]
         for group in self.tracer.groups:
             found += [f"clear {group[0]}"] if self.gives(group) else []
             found.append(f"sweep {group[0]}")
@@ -168,15 +184,17 @@ class _TasksWriter(KernelWriter):
         blocks = []
         for number, operation in enumerate(self.module.operations):
             self.body = Lines(self.setup.numbers)
-            what, _, sweep = operation.partition(" ")
+            what, _, name_of = operation.partition(" ")
             if what == "begin":
                 self._begin()
             elif what == "end":
                 self._end()
+            elif what == "gather":
+                super()._gather(name_of, self.body.new("sub i64 %to, %from"), "%from")
             else:
-                several = not isinstance(self.module.algorithm.sweeps[int(sweep)], World)
+                several = not isinstance(self.module.algorithm.sweeps[int(name_of)], World)
                 arguments = f"ptr %bases, ptr {self.bases['layout']}" + (_RANGE if several else "")
-                self.body.do(f"call void @{what}{sweep}({arguments})")
+                self.body.do(f"call void @{what}{name_of}({arguments})")
             lines = "\n".join(self.body.lines)
             blocks.append(f"run.{number}:\n{lines}\n  br label %operation.done\n")
         cases = " ".join(f"i64 {number}, label %run.{number}" for number in range(len(blocks)))
@@ -254,3 +272,7 @@ done:
 }}
 
 """
+
+    def _gather(self, name: str, count: str, first: str = "0") -> None:
+        if name not in self.module.pieced:
+            super()._gather(name, count, first)

@@ -6,15 +6,16 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.loop_plan import traits_of
-from robodyn.engines.cpu.parts.code import works_in_parts
+from robodyn.engines.cpu.parts.code import PartedModule, works_in_parts
 from robodyn.engines.cpu.parts.partition import Parts, parts_of
 from robodyn.engines.cpu.parts.program import grain_of, groups_of
 from robodyn.engines.cpu.parts.tasks import Tasks, tasks_of
-from robodyn.joints import KINDS
 from robodyn.model import Model
 from robodyn.sweeps import Algorithm
-from robodyn.tracing.rolled import StepTracer
 
 LEAST_BODIES = 500
 """Of a tree that is looked at: smaller ones are done before threads are awake."""
@@ -56,28 +57,28 @@ class Plan:
 
 
 def plan_of(
-    model: Model, algorithm: Algorithm, base: tuple[str, ...], threads: int, grain: int | None = None
+    model: Model,
+    algorithm: Algorithm,
+    base: tuple[str, ...],
+    dtype: np.dtype[Any],
+    target: Target,
+    threads: int,
 ) -> Plan | None:
     """The plan of an algorithm for a number of threads; None where there is nothing to gain by counts that take no
     plan, or the algorithm's sweeps are others."""
     tree = model.tree
-    if threads < 2 or len(tree) < LEAST_BODIES or len(tree) < LEAST_GAIN * tree.n_levels:
+    if threads < 2 or len(tree) < max(LEAST_BODIES, LEAST_GAIN * tree.n_levels) or not works_in_parts(algorithm):
         return None
-    if not works_in_parts(algorithm):
-        return None
-    traits = traits_of(model)
-    groups = groups_of(model, StepTracer(algorithm, [KINDS[code] for code in traits.kinds], base, traits.armature))
-    links = len(model.link_names)
-    alone = sum(float(each.ns.sum()) * (links if each.work == "links" else 1) for each in groups)
-    parts = parts_of(tree, grain_of(len(tree), threads) if grain is None else grain)
-    return Plan(threads, parts, tasks_of(parts, groups, threads, links), alone)
+    groups = groups_of(model, PartedModule(algorithm, traits_of(model), dtype, target, base, width=1))
+    parts = parts_of(tree, grain_of(len(tree), threads))
+    return Plan(threads, parts, tasks_of(parts, groups, threads), sum(each.all_ns for each in groups))
 
 
 class Planner:
     """Plans of an engine, made when first asked for."""
 
-    def __init__(self, model: Model, threads: int) -> None:
-        self.model, self.threads = model, threads
+    def __init__(self, model: Model, dtype: np.dtype[Any], target: Target, threads: int) -> None:
+        self.model, self.dtype, self.target, self.threads = model, dtype, target, threads
         self._plans: dict[tuple[Any, ...], Plan | None] = {}
 
     def plan(self, task: object, base: tuple[str, ...]) -> Plan | None:
@@ -86,5 +87,5 @@ class Planner:
             return None
         key = task, base
         if key not in self._plans:
-            self._plans[key] = plan_of(self.model, task, base, self.threads)
+            self._plans[key] = plan_of(self.model, task, base, self.dtype, self.target, self.threads)
         return self._plans[key]

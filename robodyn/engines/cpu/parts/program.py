@@ -14,16 +14,17 @@ from robodyn.codegen.loop_plan import Gather, RolledPlan
 from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.engines.cpu.parts.code import PartedModule
 from robodyn.engines.cpu.parts.partition import Parts
-from robodyn.engines.cpu.parts.tasks import Group, Tasks
+from robodyn.engines.cpu.parts.tasks import Group, Tasks, Work
 from robodyn.joints import KINDS
 from robodyn.model import Model
-from robodyn.sweeps import Algorithm, FieldOutput, Inward, Links, World
-from robodyn.tracing.rolled import Step, StepTracer
+from robodyn.sweeps import Algorithm, ColumnOutput, FieldOutput, Inward, Links, World
+from robodyn.tracing.rolled import Step
 
 GRAINS, LEAST_GRAIN, MOST_GRAIN = 16, 64, 2048
 """Parts for each thread, about, and the bodies of one: their fields stay in a processor's own cache."""
-_OPERATION_NS, _NUMBER_NS = 0.1, 0.25
-"""Of a step of rolled code on one state: each operation, and each number that is loaded or stored."""
+_OPERATION_NS, _NUMBER_NS, _GATHER_NS, _COPY_NS = 0.1, 0.25, 3.0, 0.8
+"""Of rolled code on one state: each operation of a step, each number that it loads or stores, each entry of a result
+that is gathered, and each that is copied, or made zero."""
 
 
 class PartedPlan(RolledPlan):
@@ -44,24 +45,38 @@ def grain_of(bodies: int, threads: int) -> int:
     return min(max(bodies // (GRAINS * threads), LEAST_GRAIN), MOST_GRAIN)
 
 
-def groups_of(model: Model, tracer: StepTracer) -> list[Group]:
-    """The sweeps of an algorithm as groups with estimates of their work on each body, or link."""
-    found = [Group("begin", 0, np.zeros(()))]
+def groups_of(model: Model, module: PartedModule) -> list[Group]:
+    """The work of an algorithm with estimates for each body, link or entry of a result."""
+    tracer, algorithm = module.tracer, module.algorithm
+    found = []
     for group in tracer.groups:
-        sweep = tracer.algorithm.sweeps[group[0]]
+        sweep, name = algorithm.sweeps[group[0]], f"sweep {group[0]}"
         if isinstance(sweep, World):
-            found.append(Group("world", group[0], np.zeros(())))
+            found.append(Group("alone", name, np.zeros(())))
         elif isinstance(sweep, Links):
-            found.append(Group("links", group[0], np.array(_step_ns(tracer.links(sweep)))))
+            ns = np.array(_step_ns(tracer.links(sweep)))
+            found.append(Group("pieces", name, ns, count=len(model.link_names)))
         else:
             by_kind = np.zeros(len(KINDS))
             for kind in tracer.kinds:
                 by_kind[KINDS.index(kind)] = _step_ns(tracer.bodies(group, kind))
-            inward = isinstance(sweep, Inward)
-            given = {name for number in group for name in getattr(tracer.algorithm.sweeps[number], "gives", ())}
-            sums = sum(3 * tracer.stored(name) for name in given) * _NUMBER_NS if inward else 0.0
-            found.append(Group("inward" if inward else "outward", group[0], by_kind[model.joint_kind], sums))
-    return [*found, Group("end", 0, np.zeros(()))]
+            sums = 3 * _NUMBER_NS * sum(map(tracer.stored, module.gives(group)))
+            work: Work = "inward" if isinstance(sweep, Inward) else "outward"
+            found.append(Group(work, name, by_kind[model.joint_kind], sums))
+    counts = {name: _entries(model, algorithm, name) for name in module.pieced}
+    found += [Group("pieces", f"gather {name}", np.array(_GATHER_NS), count=count) for name, count in counts.items()]
+    moved = sum(counts.values()) + (model.nv_tree * (len(module.raw) + 1) if model.has_mimic else 0)
+    around = [Group("alone", name, np.array(_COPY_NS * moved)) for name in ("begin", "end")]
+    return [around[0], *found, around[1]]
+
+
+def _entries(model: Model, algorithm: Algorithm, name: str) -> int:
+    """Scalars of a result that is gathered in pieces."""
+    output = algorithm.outputs[name]
+    if isinstance(output, FieldOutput):
+        return model.n_bodies * algorithm.fields[output.field].size(0)
+    assert isinstance(output, ColumnOutput)
+    return model.nv_tree * output.rows
 
 
 def _step_ns(step: Step) -> float:

@@ -25,18 +25,29 @@ from robodyn.engines.cpu.parts.partition import Parts
 
 TASK_NS = 250.0
 """What a task costs besides its work: being taken, looking at those it waits for, being told done."""
-Work = Literal["begin", "world", "outward", "inward", "links", "end"]
+_PIECES = 4
+"""For each thread, of what comes in pieces."""
+Work = Literal["alone", "outward", "inward", "pieces"]
 
 
 @dataclass(frozen=True)
 class Group:
-    """Sweeps that run as one. `ns`: (n,) for each body of the tree, or one number for what is not about bodies;
-    `sum_ns`: for what a root hands to the part above; `number`: that of its first sweep."""
+    """Sweeps that run as one, or other work.
+
+    `operation`: what tasks do; `ns`: (n,) for each body of the tree, or one number; `sum_ns`: for what a root hands to
+    the part above; `count`: of what comes in pieces, links or entries of a result, with `ns` for each.
+    """
 
     work: Work
-    number: int
+    operation: str
     ns: Array
     sum_ns: float = 0.0
+    count: int = 0
+
+    @property
+    def all_ns(self) -> float:
+        """Of the whole tree on one thread."""
+        return float(self.ns.sum()) * (self.count if self.work == "pieces" else 1)
 
 
 @dataclass
@@ -76,7 +87,7 @@ class _Maker:
     tasks: list[_Task] = field(default_factory=list)
     barrier: int = -1
     last: list[int] = field(default_factory=list)
-    before: Work = "begin"
+    before: Work = "alone"
 
     def add(self, operations: list[tuple[str, int, int]], after: list[int], ns: float) -> int:
         """A task's number."""
@@ -91,7 +102,7 @@ class _Maker:
     def sweep(self, group: Group, fuse: bool) -> None:
         """Tasks of a sweep over bodies; `fuse`: whether those of bundles go on with what the last sweep did on them."""
         parts, outward = self.parts, group.work == "outward"
-        if self.before in (group.work, "links"):  # what others read, the next sweep may replace
+        if self.before in (group.work, "pieces"):  # what others read, the next sweep may replace
             self.alone([], 0.0)
         self.before = group.work
         ns = np.add.reduceat(np.append(group.ns[parts.body], 0.0), parts.start[:-1]) * (np.diff(parts.start) > 0)
@@ -103,10 +114,10 @@ class _Maker:
         new = [self.barrier] * len(parts)
         for p in range(len(parts)) if outward else range(len(parts) - 1, -1, -1):
             if outward:
-                operations = [(f"sweep {group.number}", int(parts.start[p]), int(parts.start[p + 1]))]
+                operations = [(group.operation, int(parts.start[p]), int(parts.start[p + 1]))]
             else:
-                operations = [(f"clear {group.number}", int(roots[p]), int(roots[p + 1]))]
-                operations.append((f"sweep {group.number}", int(visits[p]), int(visits[p + 1])))
+                operations = [(group.operation.replace("sweep", "clear"), int(roots[p]), int(roots[p + 1]))]
+                operations.append((group.operation, int(visits[p]), int(visits[p + 1])))
             if fuse and leaf[p]:
                 number = self.last[p]
                 self.tasks[number].operations += operations
@@ -120,28 +131,19 @@ class _Maker:
         self.last = new
 
 
-def tasks_of(parts: Parts, groups: Sequence[Group], threads: int, links: int = 0) -> Tasks:
-    """The tasks of an algorithm on a tree in parts.
-
-    Args:
-        parts: the tree.
-        groups: of its sweeps, in order.
-        threads: that are going to work.
-        links: how many there are, for sweeps over links.
-    """
+def tasks_of(parts: Parts, groups: Sequence[Group], threads: int) -> Tasks:
+    """The tasks of an algorithm on a tree in parts, for a number of threads."""
     maker = _Maker(parts)
     for group in groups:
         if group.work in ("outward", "inward"):
             maker.sweep(group, fuse=group.work == "inward" and maker.before == "outward")
-            continue
-        name = group.work if group.work in ("begin", "end") else f"sweep {group.number}"
-        if group.work == "links":
+        elif group.work == "pieces":
             maker.alone([], 0.0)
-            cuts = np.linspace(0, links, min(links, 4 * threads) + 1).astype(int)
+            cuts = np.linspace(0, group.count, min(group.count, _PIECES * threads) + 1).astype(int).tolist()
             for first, last in pairwise(cuts):
-                maker.add([(name, int(first), int(last))], [maker.barrier], float(group.ns) * (last - first))
+                maker.add([(group.operation, first, last)], [maker.barrier], float(group.ns) * (last - first))
         else:
-            maker.alone([(name, 0, 0)], float(group.ns))
+            maker.alone([(group.operation, 0, 0)], float(group.ns))
         maker.before = group.work
     return _in_order(maker.tasks, threads)
 
