@@ -302,8 +302,11 @@ class CpuEngine(Engine):
         """What was compiled, and how much work it is."""
         if question.of_link:
             return super().explain(question, batch)
-        code = self.generated(question.plain_task(self.model))
+        task = question.plain_task(self.model)
+        code = self.generated(task)
         reason = f"{code.mode} code, {code.operations} operations a state"
+        words = self._planner.words(task, batch, lambda: self.kernel(task).width)
+        reason += f"; {words}" if words and code.mode == "rolled" else ""
         return Explanation(question.name, batch, self.name, self.method_of(question), reason)
 
     def entry(self, name: str, doc: str, fallback: Callable[..., Any], epoch: Any = None) -> Entry | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,3 +90,19 @@ class Planner:
         if key not in self._plans:
             self._plans[key] = plan_of(self.model, task, base, self.dtype, self.target, self.threads)
         return self._plans[key]
+
+    def words(self, task: object, batch: int, width: Callable[[], int]) -> str:
+        """What is done about a tree, in words; nothing of trees that are too small. `width`: states in a vector of a
+        batch."""
+        tree = self.model.tree
+        if len(tree) < LEAST_BODIES or self.threads < 2 or not isinstance(task, Algorithm):
+            return ""
+        plan = self.plan(task, ())
+        if plan is None and works_in_parts(task):
+            return f"one thread for a state: {tree.n_levels} of {len(tree)} bodies hang one from the other"
+        if plan is None:
+            return "one thread for a state: the recursion does not come in parts"
+        model = f"{plan.gain:.3g} times as fast as on one by the model, {plan.most_gain:.3g} at most"
+        if plan.pays(1 if batch == 1 else -(-batch // width())):
+            return f"the tree in {len(plan.parts)} parts on {self.threads} threads, {model}"
+        return f"one thread for a state: {self.threads} threads on one tree would be {model}"

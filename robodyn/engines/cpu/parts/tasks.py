@@ -27,6 +27,8 @@ TASK_NS = 250.0
 """What a task costs besides its work: being taken, looking at those it waits for, being told done."""
 _PIECES = 4
 """For each thread, of what comes in pieces."""
+_VISITS = 4096
+"""Bodies and sums of a task inward, at most."""
 Work = Literal["alone", "outward", "inward", "pieces"]
 
 
@@ -99,36 +101,51 @@ class _Maker:
         self.barrier = self.add(operations, list(range(max(self.barrier, 0), len(self.tasks))), ns)
         self.last = [self.barrier] * len(self.parts)
 
-    def sweep(self, group: Group, fuse: bool) -> None:
-        """Tasks of a sweep over bodies; `fuse`: whether those of bundles go on with what the last sweep did on them."""
-        parts, outward = self.parts, group.work == "outward"
+    def sweep(self, group: Group) -> None:
+        """Tasks of a sweep over bodies."""
         if self.before in (group.work, "pieces"):  # what others read, the next sweep may replace
             self.alone([], 0.0)
-        self.before = group.work
-        ns = np.add.reduceat(np.append(group.ns[parts.body], 0.0), parts.start[:-1]) * (np.diff(parts.start) > 0)
-        roots, (_, visits) = parts.root_start + parts.body.size, parts.visits
-        if not outward:
-            ns += group.sum_ns * (np.diff(visits) - np.diff(parts.start))
-        leaf = np.bincount(parts.above[1:], minlength=len(parts)) == 0
-        below: list[list[int]] = [[] for _ in range(len(parts))]
-        new = [self.barrier] * len(parts)
-        for p in range(len(parts)) if outward else range(len(parts) - 1, -1, -1):
-            if outward:
-                operations = [(group.operation, int(parts.start[p]), int(parts.start[p + 1]))]
-            else:
-                operations = [(group.operation.replace("sweep", "clear"), int(roots[p]), int(roots[p + 1]))]
-                operations.append((group.operation, int(visits[p]), int(visits[p + 1])))
-            if fuse and leaf[p]:
-                number = self.last[p]
-                self.tasks[number].operations += operations
-                self.tasks[number].ns += ns[p]
-            else:
-                after = [self.last[p], *([new[parts.above[p]]] if outward and p else ()), *below[p]]
-                number = self.add(operations, after, float(ns[p]))
+        self.last = self._outward(group) if group.work == "outward" else self._inward(group)
+
+    def _outward(self, group: Group) -> list[int]:
+        parts, new = self.parts, [self.barrier] * len(self.parts)
+        start, ns = parts.start.tolist(), _sums(group.ns[parts.body])
+        for p, above in enumerate(parts.above.tolist()):
+            first, last = start[p : p + 2]
+            after = [self.last[p], *([new[above]] if p else ())]
+            new[p] = self.add([(group.operation, first, last)], after, ns[last] - ns[first])
+        return new
+
+    def _inward(self, group: Group) -> list[int]:
+        """Of a body with very many children in other parts, as in a star, a task sums some: those of some parts."""
+        parts, new = self.parts, [self.barrier] * len(self.parts)
+        entries, starts = parts.visits
+        is_body, start = entries >= 0, starts.tolist()
+        ns = _sums(np.where(is_body, group.ns[parts.body[np.maximum(entries, 0)]], group.sum_ns))
+        below = parts.part[~entries[~is_body]]
+        roots_before = np.concatenate([[0], np.cumsum(~is_body)]).tolist()
+        places = (parts.body.size + parts.root_start).tolist()
+        clear = group.operation.replace("sweep", "clear")
+        for p in range(len(parts) - 1, -1, -1):
+            operations, number = [(clear, places[p], places[p + 1])], self.last[p]
+            for last in range(start[p + 1], start[p], -_VISITS) or [start[p]]:
+                first = max(last - _VISITS, start[p])
+                operations.append((group.operation, first, last))
+                children = set(below[roots_before[first] : roots_before[last]].tolist())
+                if not children and self.before == "outward" and number == self.last[p]:
+                    self.tasks[number].operations += operations  # a bundle, which is in the cache
+                    self.tasks[number].ns += ns[last] - ns[first]
+                else:
+                    number = self.add(operations, [number, *(new[c] for c in children)], ns[last] - ns[first])
+                operations = []
             new[p] = number
-            if not outward and p:
-                below[parts.above[p]].append(number)
-        self.last = new
+        return new
+
+
+def _sums(values: Array) -> list[float]:
+    """Of the first 0, 1, ... of some values."""
+    found: list[float] = np.concatenate([[0.0], np.cumsum(values)]).tolist()
+    return found
 
 
 def tasks_of(parts: Parts, groups: Sequence[Group], threads: int) -> Tasks:
@@ -136,7 +153,7 @@ def tasks_of(parts: Parts, groups: Sequence[Group], threads: int) -> Tasks:
     maker = _Maker(parts)
     for group in groups:
         if group.work in ("outward", "inward"):
-            maker.sweep(group, fuse=group.work == "inward" and maker.before == "outward")
+            maker.sweep(group)
         elif group.work == "pieces":
             maker.alone([], 0.0)
             cuts = np.linspace(0, group.count, min(group.count, _PIECES * threads) + 1).astype(int).tolist()
