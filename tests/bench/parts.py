@@ -61,8 +61,8 @@ class Measured:
     """Seconds of a call for one state, best and median: on one thread, and on all.
 
     `cpu_s`: of all threads together, the least, in both; `model`: how many times as fast all should be, None where the
-    engine takes one thread by its model; `same`: whether both gave the same bits; `quiet`: rounds that began when nothing
-    else ran, of `rounds`.
+    engine takes one thread by its model; `same`: whether both gave the same bits; `quiet`: rounds that began when
+    nothing else ran, of `rounds`.
     """
 
     shape: str
@@ -290,8 +290,8 @@ def page(found: Found, about: dict[str, str]) -> str:
         "Printed by `python -m tests.bench parts --write`. One state of a tree of revolute joints, float64,",
         f"{found.measured[0].bodies:,} bodies, results written to the same array. Calls on one thread and on all take",
         "turns; best and median of all rounds. Where other programs want the processors, best times of several threads",
-        "need a moment in which all processors are free, which is rarer than one in which one is: rounds are called quiet",
-        "that began when nothing else ran. Processor time is that of all threads together. See",
+        "need a moment in which all processors are free, which is rarer than one in which one is: rounds are called",
+        "quiet that began when nothing else ran. Processor time is that of all threads together. See",
         "[one tree on all cores](../engines.md#one-tree-on-all-cores).",
     ]
     return page_of("One tree on several threads", text, about, notes(found), tables(found))

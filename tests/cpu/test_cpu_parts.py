@@ -1,4 +1,4 @@
-"""One tree on several threads: parts of trees, tasks and their order, and the same bits as loops over the whole tree."""
+"""One tree on several threads: its parts, tasks and their order, and the same bits as loops over the whole tree."""
 
 from __future__ import annotations
 
