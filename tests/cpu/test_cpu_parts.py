@@ -76,10 +76,8 @@ def test_children_are_summed_in_the_order_of_a_sweep(shape):
         assert (np.diff(parts.body[children]) > 0).all()
         for k, entry in enumerate(own.tolist()):
             if entry >= 0:
-                later = children[k + 1 :]
-                assert set(np.flatnonzero(parts.parent == entry)) <= set(later.tolist()), (
-                    "all children before the parent"
-                )
+                below = np.flatnonzero(parts.parent == entry)
+                assert set(below) <= set(children[k + 1 :].tolist()), "all children before the parent"
 
 
 def test_a_chain_has_no_more_parts_than_pieces_and_a_star_bundles():
