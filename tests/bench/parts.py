@@ -22,7 +22,7 @@ from robodyn.algorithms.rnea import rnea
 from robodyn.arguments import Array
 from robodyn.benchmark.tables import Cells
 from robodyn.codegen.llvm.target import host_target
-from robodyn.engines.cpu.parts.plan import Plan, plan_of
+from robodyn.engines.cpu.parts.plan import Plan, Planner
 from robodyn.engines.cpu.threads.pool import default_threads
 from robodyn.engines.scan.elementwise import traced
 from robodyn.engines.scan.semigroups import AFFINE_FORCES, TWIST_PAIRS, Semigroup
@@ -173,7 +173,7 @@ def _others() -> int:
 
 
 def _plan(model: rd.Model, algorithm: Algorithm, threads: int) -> Plan | None:
-    return plan_of(model, algorithm, (), np.dtype(np.float64), host_target(), threads)
+    return Planner(model, np.dtype(np.float64), host_target(), threads).plan(algorithm, ())
 
 
 def _modelled(shape: str, query: str, model: rd.Model) -> Modelled:

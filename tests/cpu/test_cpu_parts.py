@@ -21,7 +21,7 @@ from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.engines.cpu.parts import plan as plans
 from robodyn.engines.cpu.parts import program, tasks
 from robodyn.engines.cpu.parts.partition import WORLD, parts_of
-from robodyn.engines.cpu.parts.plan import Plan, plan_of
+from robodyn.engines.cpu.parts.plan import Plan, Planner
 from robodyn.engines.cpu.threads.pool import Pool
 from robodyn.tree import Tree
 
@@ -87,7 +87,7 @@ def test_a_chain_has_no_more_parts_than_pieces_and_a_star_bundles():
 
 def planned(shape: str, n: int = 3000, threads: int = 2) -> Plan | None:
     model = replace(rd.auto_tree(n), parent=parents(shape, n))
-    return plan_of(model, aba(), (), np.dtype(float), host_target(), threads)
+    return Planner(model, np.dtype(float), host_target(), threads).plan(aba(), ())
 
 
 @pytest.mark.parametrize("shape", ["random", "binary", "star", "caterpillar"])
@@ -120,8 +120,10 @@ def test_what_is_not_worth_it_has_no_plan_or_one_that_does_not_pay():
     assert planned("chain") is None
     assert planned("binary", n=300) is None
     model = rd.auto_tree(3000, branching=2)
-    assert plan_of(model, aba(), (), np.dtype(float), host_target(), 1) is None
-    assert plan_of(model, CRBA, (), np.dtype(float), host_target(), 2) is None, "pairs of bodies are no parts"
+    alone, two = (Planner(model, np.dtype(float), host_target(), threads) for threads in (1, 2))
+    assert alone.plan(aba(), ()) is None
+    assert two.plan(CRBA, ()) is None, "pairs of bodies are no parts"
+    assert two.plan(aba(), ()) is two.plan(aba(), ()), "made once"
     small = planned("binary", n=600)
     assert small is not None
     assert not small.pays()

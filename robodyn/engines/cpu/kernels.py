@@ -192,7 +192,7 @@ class Maker:
             model, algorithm = request.model, request.algorithm
             assert isinstance(algorithm, Algorithm)
             of = model, algorithm, request.dtype, request.target, request.base
-            return PartedProgram(*of, width, plan.parts, plan.tasks)
+            return PartedProgram(*of, width, plan.parts, plan.tasks, plan.renumbered)
 
         program = made(width)
         if width is None and too_wide(program.workspace_bytes):

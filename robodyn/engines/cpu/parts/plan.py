@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from robodyn.arguments import Array
+from robodyn.cached import cached_property
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.loop_plan import traits_of
 from robodyn.engines.cpu.parts.code import PartedModule, works_in_parts
@@ -28,12 +30,16 @@ LEAST_GAIN = 1.15
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """An algorithm on a tree in parts. `alone_ns`: by the same estimates, sweeps over the whole tree by one thread."""
+    """An algorithm on a tree in parts.
+
+    `alone_ns`: by the same estimates, sweeps over the whole tree by one thread; `renumbered`: see `PartedProgram`.
+    """
 
     threads: int
     parts: Parts
     tasks: Tasks
     alone_ns: float
+    renumbered: dict[str, Array]
 
     @property
     def together_ns(self) -> float:
@@ -57,39 +63,36 @@ class Plan:
         return blocks * self.together_ns * LEAST_GAIN < beside
 
 
-def plan_of(
-    model: Model,
-    algorithm: Algorithm,
-    base: tuple[str, ...],
-    dtype: np.dtype[Any],
-    target: Target,
-    threads: int,
-) -> Plan | None:
-    """The plan of an algorithm for a number of threads; None where there is nothing to gain by counts that take no
-    plan, or the algorithm's sweeps are others."""
-    tree = model.tree
-    if threads < 2 or len(tree) < max(LEAST_BODIES, LEAST_GAIN * tree.n_levels) or not works_in_parts(algorithm):
-        return None
-    groups = groups_of(model, PartedModule(algorithm, traits_of(model), dtype, target, base, width=1))
-    parts = parts_of(tree, grain_of(len(tree), threads))
-    return Plan(threads, parts, tasks_of(parts, groups, threads), sum(each.all_ns for each in groups))
-
-
 class Planner:
-    """Plans of an engine, made when first asked for."""
+    """Plans of an engine, made when first asked for: all of one tree in the same parts."""
 
     def __init__(self, model: Model, dtype: np.dtype[Any], target: Target, threads: int) -> None:
         self.model, self.dtype, self.target, self.threads = model, dtype, target, threads
         self._plans: dict[tuple[Any, ...], Plan | None] = {}
+        self._renumbered: dict[str, Array] = {}
+
+    @cached_property
+    def parts(self) -> Parts:
+        """The tree in parts."""
+        tree = self.model.tree
+        return parts_of(tree, grain_of(len(tree), self.threads))
 
     def plan(self, task: object, base: tuple[str, ...]) -> Plan | None:
-        """That of a task; None where it does not come in parts, whatever the batch."""
+        """That of a task; None where it does not come in parts, whatever the batch: there is nothing to gain by counts
+        that take no plan, or the sweeps are others."""
         if self.model.n_bodies < LEAST_BODIES or self.threads < 2 or not isinstance(task, Algorithm):
             return None
         key = task, base
         if key not in self._plans:
-            self._plans[key] = plan_of(self.model, task, base, self.dtype, self.target, self.threads)
+            deep = self.model.n_bodies < LEAST_GAIN * self.model.tree.n_levels
+            self._plans[key] = None if deep or not works_in_parts(task) else self._planned(task, base)
         return self._plans[key]
+
+    def _planned(self, algorithm: Algorithm, base: tuple[str, ...]) -> Plan:
+        traits = traits_of(self.model)
+        groups = groups_of(self.model, PartedModule(algorithm, traits, self.dtype, self.target, base, width=1))
+        tasks = tasks_of(self.parts, groups, self.threads)
+        return Plan(self.threads, self.parts, tasks, sum(each.all_ns for each in groups), self._renumbered)
 
     def words(self, task: object, batch: int, width: Callable[[], int]) -> str:
         """What is done about a tree, in words; nothing of trees that are too small. `width`: states in a vector of a

@@ -84,7 +84,11 @@ def _step_ns(step: Step) -> float:
 
 
 class PartedProgram(RolledProgram):
-    """One algorithm on one model in parts as rolled code; see `RolledProgram`. `tasks`: in their order."""
+    """One algorithm on one model in parts as rolled code; see `RolledProgram`.
+
+    `tasks`: in their order; `renumbered`: the model's arrays in the order of parts, of all algorithms: they are added
+    when first asked for.
+    """
 
     _MODULE = PartedModule
     module: PartedModule
@@ -99,8 +103,9 @@ class PartedProgram(RolledProgram):
         width: int | None,
         parts: Parts,
         tasks: Tasks,
+        renumbered: dict[str, Array],
     ) -> None:
-        self.parts, self.tasks = parts, tasks
+        self.parts, self.tasks, self._renumbered = parts, tasks, renumbered
         super().__init__(model, algorithm, dtype, target, base, None, width)
 
     def _plan(self, algorithm: Algorithm, base: tuple[str, ...], link: int | None, mimic: bool) -> RolledPlan:
@@ -118,8 +123,6 @@ class PartedProgram(RolledProgram):
         parts, model = self.parts, self.model
         if name in ("tasks", "operations", "after"):
             return self._told_tasks[name]
-        if name in ("Xtree", "inertia", "pitch"):
-            return np.ascontiguousarray(getattr(model, name)[parts.body], self.dtype)
         tables: dict[str, Callable[[], Array]] = {
             "parent": lambda: parts.parent,
             "gives_to": lambda: parts.gives_to,
@@ -131,7 +134,12 @@ class PartedProgram(RolledProgram):
             "v_own": lambda: self._own_velocities,
             "link_body": lambda: np.where(model.link_body < 0, -1, parts.number[model.link_body]),
         }
-        return np.ascontiguousarray(tables[name](), np.int64) if name in tables else super()._array(name)
+        numbers = ("Xtree", "inertia", "pitch")
+        if name in numbers and name not in self._renumbered:
+            self._renumbered[name] = np.ascontiguousarray(getattr(model, name)[parts.body], self.dtype)
+        elif name in tables and name not in self._renumbered:
+            self._renumbered[name] = np.ascontiguousarray(tables[name](), np.int64)
+        return self._renumbered[name] if name in (*numbers, *tables) else super()._array(name)
 
     @property
     def _own_velocities(self) -> Array:
