@@ -429,10 +429,7 @@ class CpuEngine(Engine):
         try:
             for row in range(0, batch, kernel.width):
                 done[:], table[-CALL_WORDS] = 0, row
-                if pool.pointer:
-                    pool.run(kernel.address, ctypes.addressof(table), kernel.tasks, 1, address)
-                else:  # one after another nobody waits
-                    kernel.function(ctypes.addressof(table), 0, kernel.tasks, address)
+                pool.run_tasks(kernel.address, ctypes.addressof(table), kernel.tasks, address)
         finally:
             self._return_workspace(kernel.workspace_bytes, address, owner)
 

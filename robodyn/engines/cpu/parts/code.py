@@ -10,6 +10,8 @@ user's are found through tables. Behind the model's arrays the table says which 
 
 from __future__ import annotations
 
+from string import Template
+
 from robodyn.codegen.llvm.vectors import Lines
 from robodyn.codegen.loop_plan import Scope, lane_fields
 from robodyn.engines.cpu.loops.code import KernelWriter, RolledModule
@@ -173,6 +175,80 @@ def _entry(function: Function, out: Lines, array: str, index: str) -> str:
     return out.new(f"load i64, ptr {out.new(f'getelementptr i64, ptr {function.base(array)}, i64 {index}')}")
 
 
+# Every task: wait for those that it needs, then one operation after the other.
+_KERNEL = Template("""define void @$name(ptr %table, i64 %first.task, i64 %last.task, ptr %workspace) #0 {
+entry:
+  %rows.at = getelementptr {i64, i64}, ptr %table, i64 $rows
+  %row = load i64, ptr %rows.at
+  %behind.at = getelementptr i64, ptr %rows.at, i64 1
+  %behind = load i64, ptr %behind.at
+  %end = sub i64 %behind, 1
+  %words.at = getelementptr {ptr, ptr}, ptr %table, i64 $words
+  %words = load ptr, ptr %words.at
+  %give_way.at = getelementptr ptr, ptr %words.at, i64 1
+  %give_way = load ptr, ptr %give_way.at
+$setup
+  br label %task
+task:
+  %t = phi i64 [ %first.task, %entry ], [ %t.next, %task.done ]
+  %task.at = getelementptr [4 x i64], ptr $tasks, i64 %t
+  %first.operation = load i64, ptr %task.at
+  %last.operation.at = getelementptr i64, ptr %task.at, i64 1
+  %last.operation = load i64, ptr %last.operation.at
+  %first.after.at = getelementptr i64, ptr %task.at, i64 2
+  %first.after = load i64, ptr %first.after.at
+  %last.after.at = getelementptr i64, ptr %task.at, i64 3
+  %last.after = load i64, ptr %last.after.at
+  br label %waiting
+waiting:
+  %a = phi i64 [ %first.after, %task ], [ %a.next, %there ]
+  %waits = icmp slt i64 %a, %last.after
+  br i1 %waits, label %which, label %operation
+which:
+  %before.at = getelementptr i64, ptr $after, i64 %a
+  %before = load i64, ptr %before.at
+  %word = getelementptr i32, ptr %words, i64 %before
+  br label %look
+look:
+  %seen = load atomic i32, ptr %word acquire, align 4
+  %is.done = icmp ne i32 %seen, 0
+  br i1 %is.done, label %there, label %give
+give:
+  %given = call i32 %give_way()
+  br label %look
+there:
+  %a.next = add i64 %a, 1
+  br label %waiting
+operation:
+  %o = phi i64 [ %first.operation, %waiting ], [ %o.next, %operation.done ]
+  %more.operations = icmp slt i64 %o, %last.operation
+  br i1 %more.operations, label %run, label %task.done
+run:
+  %operation.at = getelementptr [3 x i64], ptr $operations, i64 %o
+  %code = load i64, ptr %operation.at
+  %from.at = getelementptr i64, ptr %operation.at, i64 1
+  %from = load i64, ptr %from.at
+  %to.at = getelementptr i64, ptr %operation.at, i64 2
+  %to = load i64, ptr %to.at
+  switch i64 %code, label %unknown [ $cases ]
+unknown:
+  unreachable
+${blocks}operation.done:
+  %o.next = add i64 %o, 1
+  br label %operation
+task.done:
+  %own = getelementptr i32, ptr %words, i64 %t
+  store atomic i32 1, ptr %own release, align 4
+  %t.next = add i64 %t, 1
+  %more.tasks = icmp slt i64 %t.next, %last.task
+  br i1 %more.tasks, label %task, label %done
+done:
+  ret void
+}
+
+""")
+
+
 class _TasksWriter(KernelWriter):
     """Writes the exported function of a module."""
 
@@ -198,80 +274,17 @@ class _TasksWriter(KernelWriter):
             lines = "\n".join(self.body.lines)
             blocks.append(f"run.{number}:\n{lines}\n  br label %operation.done\n")
         cases = " ".join(f"i64 {number}, label %run.{number}" for number in range(len(blocks)))
-        tasks, operations, after = (self.bases[array] for array in ("tasks", "operations", "after"))
         call = self._first_model + len(self.module.model_arrays)
-        numbers = {"rows": call, "words": call + 1}
-        return f"""define void @{name}(ptr %table, i64 %first.task, i64 %last.task, ptr %workspace) #0 {{
-entry:
-  %rows.at = getelementptr {{i64, i64}}, ptr %table, i64 {numbers["rows"]}
-  %row = load i64, ptr %rows.at
-  %behind.at = getelementptr i64, ptr %rows.at, i64 1
-  %behind = load i64, ptr %behind.at
-  %end = sub i64 %behind, 1
-  %words.at = getelementptr {{ptr, ptr}}, ptr %table, i64 {numbers["words"]}
-  %words = load ptr, ptr %words.at
-  %give_way.at = getelementptr ptr, ptr %words.at, i64 1
-  %give_way = load ptr, ptr %give_way.at
-{chr(10).join((*self.setup.lines, *self.rows.lines))}
-  br label %task
-task:
-  %t = phi i64 [ %first.task, %entry ], [ %t.next, %task.done ]
-  %task.at = getelementptr [4 x i64], ptr {tasks}, i64 %t
-  %first.operation = load i64, ptr %task.at
-  %last.operation.at = getelementptr i64, ptr %task.at, i64 1
-  %last.operation = load i64, ptr %last.operation.at
-  %first.after.at = getelementptr i64, ptr %task.at, i64 2
-  %first.after = load i64, ptr %first.after.at
-  %last.after.at = getelementptr i64, ptr %task.at, i64 3
-  %last.after = load i64, ptr %last.after.at
-  br label %waiting
-waiting:
-  %a = phi i64 [ %first.after, %task ], [ %a.next, %there ]
-  %waits = icmp slt i64 %a, %last.after
-  br i1 %waits, label %which, label %operation
-which:
-  %before.at = getelementptr i64, ptr {after}, i64 %a
-  %before = load i64, ptr %before.at
-  %word = getelementptr i32, ptr %words, i64 %before
-  br label %look
-look:
-  %seen = load atomic i32, ptr %word acquire, align 4
-  %is.done = icmp ne i32 %seen, 0
-  br i1 %is.done, label %there, label %give
-give:
-  %given = call i32 %give_way()
-  br label %look
-there:
-  %a.next = add i64 %a, 1
-  br label %waiting
-operation:
-  %o = phi i64 [ %first.operation, %waiting ], [ %o.next, %operation.done ]
-  %more.operations = icmp slt i64 %o, %last.operation
-  br i1 %more.operations, label %run, label %task.done
-run:
-  %operation.at = getelementptr [3 x i64], ptr {operations}, i64 %o
-  %code = load i64, ptr %operation.at
-  %from.at = getelementptr i64, ptr %operation.at, i64 1
-  %from = load i64, ptr %from.at
-  %to.at = getelementptr i64, ptr %operation.at, i64 2
-  %to = load i64, ptr %to.at
-  switch i64 %code, label %unknown [ {cases} ]
-unknown:
-  unreachable
-{"".join(blocks)}operation.done:
-  %o.next = add i64 %o, 1
-  br label %operation
-task.done:
-  %own = getelementptr i32, ptr %words, i64 %t
-  store atomic i32 1, ptr %own release, align 4
-  %t.next = add i64 %t, 1
-  %more.tasks = icmp slt i64 %t.next, %last.task
-  br i1 %more.tasks, label %task, label %done
-done:
-  ret void
-}}
-
-"""
+        words = {
+            "name": name,
+            "rows": call,
+            "words": call + 1,
+            "setup": "\n".join((*self.setup.lines, *self.rows.lines)),
+            "cases": cases,
+            "blocks": "".join(blocks),
+            **{array: self.bases[array] for array in ("tasks", "operations", "after")},
+        }
+        return _KERNEL.substitute(words)
 
     def _gather(self, name: str, count: str, first: str = "0") -> None:
         if name not in self.module.pieced:

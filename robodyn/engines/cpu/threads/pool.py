@@ -215,6 +215,16 @@ class Pool:
         elif rows > 0:
             self._run_futures(kernel, table, rows, max(grain, 1), workspace, workspace_stride)
 
+    def run_tasks(self, kernel: int, table: int, tasks: int, workspace: int) -> None:
+        """Run a kernel on tasks 0 <= t < tasks, each of which may wait for those before it, in a workspace that all
+        threads share. Without a native pool the caller does them in order: threads of Python's may be interrupted
+        between taking a task and beginning it, for which others would wait for ever."""
+        if self._sleep:
+            self.run(kernel, table, tasks, 1, workspace)
+        else:
+            word = ctypes.c_int64
+            ctypes.CFUNCTYPE(None, word, word, word, word)(kernel)(table, 0, tasks, workspace)
+
     def _run_futures(self, kernel: int, table: int, rows: int, grain: int, workspace: int, stride: int) -> None:
         word = ctypes.c_int64
         function = ctypes.CFUNCTYPE(None, word, word, word, word)(kernel)
