@@ -272,12 +272,19 @@ def _measured_row(each: Measured) -> tuple[str, ...]:
 
 def notes(found: Found) -> list[str]:
     """What the tables say."""
+    lines = []
+    if found.measured and not any(each.quiet for each in found.measured):
+        lines.append(
+            "No round was quiet: other programs had the processors most of the time, so the first table says that "
+            "results are the same, what processor time they take, and how long that took here, but not what parts are "
+            "worth."
+        )
     if not found.modelled:
-        return []
-    lines = [
+        return lines
+    lines.append(
         "The second table is computed by the model, not measured: list scheduling of the tasks that the engine would "
         "run, with estimates of steps that were fitted on one core. It knows nothing of memory that cores share."
-    ]
+    )
     for query, (recursion, more) in scan_operations().items():
         lines.append(
             f"A chain, {query}: the recursion takes {recursion:,} operations a body. Cut into stretches, one for each "
