@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from robodyn.conventions.order import JointOrder
     from robodyn.description import RobotDescription
     from robodyn.dynamics import Dynamics
+    from robodyn.engines.kept import release_memory
     from robodyn.errors import (
         ArgumentError,
         AssemblyError,
@@ -87,6 +88,7 @@ _HOME = {
     "load_xacro": "builders.xacro",
     "random_tree": "builders.random_tree",
     "read_urdf": "builders.urdf",
+    "release_memory": "engines.kept",
     "simulate": "motion.simulation",
     "ArgumentError": "errors",
     "AssemblyError": "errors",
@@ -148,6 +150,7 @@ __all__ = [
     "load_xacro",
     "random_tree",
     "read_urdf",
+    "release_memory",
     "simulate",
 ]
 

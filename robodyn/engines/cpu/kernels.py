@@ -52,7 +52,8 @@ class Kernel:
     long a state takes; `program`: the straight-line program, traced when asked for, or None for rolled code; `module`:
     its text in LLVM's language, made when asked for, and `own_listing` its code as text where LLVM has not made it;
     `batch`: whether the last of the constants is to be the rows of the whole batch; `alone`: whether it is for one
-    state at a time, or for many; None: for both.
+    state at a time, or for many; None: for both; `plain`: the same where results are not written past the caches, None:
+    this one.
     """
 
     request: Request
@@ -67,6 +68,7 @@ class Kernel:
     batch: bool = False
     own_listing: Callable[[], str] | None = None
     alone: bool | None = None
+    plain: Kernel | None = field(default=None, repr=False)
 
     @cached_property
     def address(self) -> int:
@@ -81,7 +83,8 @@ class Kernel:
     @property
     def width(self) -> int:
         """States that loops over bodies take at a time."""
-        return self.keep.module.kind.width if isinstance(self.keep, RolledProgram) else 1
+        keep = self.keep if self.plain is None else self.plain.keep
+        return keep.module.kind.width if isinstance(keep, RolledProgram) else 1
 
     @property
     def tasks(self) -> int:
