@@ -318,6 +318,13 @@ def test_explain_says_what_was_chosen():
     assert "one thread for a state: 3000 of 3000 bodies" in told["chain", 2, 1]
 
 
+def test_unrolled_code_that_is_asked_for_stays_whole(forced):
+    model = rd.random_tree(20, seed=5)
+    dyn = rd.Dynamics(model, engine="cpu", code="unrolled", threads=3)
+    dyn.inverse_dynamics(model.neutral(), np.zeros(model.nv), np.zeros(model.nv))
+    assert not forced
+
+
 def test_the_number_of_threads_is_that_of_the_user(monkeypatch):
     """One is none but the caller; the default is as many as the process may have."""
     model, (q, qd, qdd) = one_tree(30_000)

@@ -87,7 +87,7 @@ class CpuEngine(Engine):
         self._failed: dict[tuple[Any, ...], RobodynError] = {}
         self._warned: set[tuple[Any, ...]] = set()
         self.compiler = Compiler(ObjectCache.from_environment(), mode)
-        self._planner = Planner(model, dtype, self.target, self.threads)
+        self._planner = Planner(model, dtype, self.target, 1 if mode == "unrolled" else self.threads)
         self._kernels: dict[tuple[Any, ...], Kernel] = {}
         self._compiling: dict[tuple[Any, ...], threading.Thread] = {}
         self._workspaces: dict[int, list[tuple[int, Array]]] = {}
@@ -303,11 +303,9 @@ class CpuEngine(Engine):
         """What was compiled, and how much work it is."""
         if question.of_link:
             return super().explain(question, batch)
-        task = question.plain_task(self.model)
-        code = self.generated(task)
-        reason = f"{code.mode} code, {code.operations} operations a state"
+        code = self.generated(task := question.plain_task(self.model))
         words = self._planner.words(task, batch, lambda: self.kernel(task).width)
-        reason += f"; {words}" if words and code.mode == "rolled" else ""
+        reason = f"{code.mode} code, {code.operations} operations a state{words and '; '}{words}"
         return Explanation(question.name, batch, self.name, self.method_of(question), reason)
 
     def entry(self, name: str, doc: str, fallback: Callable[..., Any], epoch: Any = None) -> Entry | None:
