@@ -18,6 +18,7 @@ Some suites take long and run only where the first word begins with their name:
 - "calls" (`tests.bench.calls`): one call for one state, with every argument, beside Pinocchio's.
 - "compare" (`tests.bench.compare`): the same work by other libraries, each in a process of its own; minutes.
 - "constraints" (`tests.bench.constraints`): feet and closed loops, beside Pinocchio's.
+- "parts" (`tests.bench.parts`): one tree of a million bodies on several threads, and the model of that.
 - "ik" (`tests.bench.ik`): inverse kinematics of arms, beside what else is installed.
 - "steps" (`tests.bench.steps`): what rollouts of damped robots come to, and integrators, beside MuJoCo's.
 - "step_gradients" (`tests.bench.step_gradients`): derivatives of steps and of rollouts, beside Pinocchio's.
@@ -57,6 +58,7 @@ from tests.bench import (
     ik,
     load,
     papers,
+    parts,
     plots,
     scan_gpu,
     scan_map,
@@ -87,6 +89,7 @@ _SECONDS = {
     "constraints": 0.2,
     "gpu": 0.02,
     "papers": 0.05,
+    "parts": 8.0,
     "scan-gpu": 0.1,
     "scheduler": 0.01,
 }
@@ -410,6 +413,15 @@ def _steps(asked: Asked) -> bool:
     return bool(found.damped or found.accuracy)
 
 
+def _parts(asked: Asked) -> bool:
+    bodies = min(asked.most, parts.BODIES)
+    found = parts.measure(asked.selected, asked.budget("parts").seconds, bodies, asked.announce)
+    asked.show(parts.tables(found), parts.notes(found))
+    if found.measured:
+        asked.write("parts", lambda _: parts.page(found, asked.about), parts.document(found, asked.about))
+    return bool(found.measured)
+
+
 def _hardware(asked: Asked) -> bool:
     found = hardware.measure(asked.selected, asked.about["commit"], asked.announce)
     asked.show(hardware.tables(found), hardware.notes(found))
@@ -448,6 +460,7 @@ _LONG = {
     "hardware": _hardware,
     "step_gradients": _step_gradients,
     "papers": _papers,
+    "parts": _parts,
     "thesis": _thesis,
     "scan": _scan,
     "scan-gpu": _scan_gpu,
