@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from robodyn.motion.simulation import simulate
     from robodyn.queries.external import external_force
     from robodyn.tree import Tree
+    from robodyn.viewer.show import show
 
 _HOME = {
     "Coupling": "constraints.kinds",
@@ -77,6 +78,7 @@ _HOME = {
     "load_xacro": "builders.xacro",
     "random_tree": "builders.random_tree",
     "read_urdf": "builders.urdf",
+    "show": "viewer.show",
     "simulate": "motion.simulation",
     "ArgumentError": "errors",
     "AssemblyError": "errors",
@@ -130,6 +132,7 @@ __all__ = [
     "load_xacro",
     "random_tree",
     "read_urdf",
+    "show",
     "simulate",
 ]
 
