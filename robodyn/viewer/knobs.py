@@ -1,7 +1,7 @@
 """Numbers to turn: what sliders set, for the coordinates of every joint.
 
-A knob is a coordinate, or roll, pitch or yaw of a quaternion. Joints that follow others have no coordinates of their own,
-and so no knobs.
+A knob is a coordinate, or roll, pitch or yaw of a quaternion. Joints that follow others have no coordinates of their
+own, and so no knobs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.spatial.transform import Rotation
+from scipy.spatial.transform import Rotation  # type: ignore[import-untyped]
 
 from robodyn.arguments import Array
 from robodyn.description import rotation_from_rpy

@@ -13,6 +13,7 @@ from robodyn.arguments import Array, as_array, count, finite_number, real_array,
 from robodyn.errors import ArgumentError
 from robodyn.model import Model
 from robodyn.motion.result import Rollout
+from robodyn.simulators.given import vector
 
 _MOST_FRAMES = 20_000
 
@@ -57,7 +58,9 @@ def motion_of(run: Rollout, model: Model, f_ext: Any) -> Motion:
     t = real_array("rollout.t", _on_host("rollout.t", run.t), (), np.float64)
     q = real_array("rollout.q", _on_host("rollout.q", run.q), (model.nq,), np.float64, what=f"nq of {model.name!r}")
     if t.ndim != 1 or q.ndim < 2 or len(q) != len(t) or not q.size:
-        raise ArgumentError(f"rollout: got t {t.shape} and q {q.shape}; wanted (K,) and (K, ..., nq), none of them empty")
+        raise ArgumentError(
+            f"rollout: got t {t.shape} and q {q.shape}; wanted (K,) and (K, ..., nq), none of them empty"
+        )
     require_finite("rollout.t", t, 0)
     if (np.diff(t) < 0.0).any():
         raise ArgumentError("rollout.t: wanted times in their order")
@@ -89,6 +92,22 @@ def forces_of(f_ext: Any, model: Model) -> Array:
     return forces
 
 
+def one_state(q: Any, f_ext: Any, model: Model) -> tuple[Array, Array | None]:
+    """A configuration (nq,), neutral if None, and external forces (n_bodies, 6) or None.
+
+    Raises:
+        ArgumentError: of another shape.
+        NumericalError: NaN or infinity.
+    """
+    state: Array = model.neutral() if q is None else vector("q", q, model.nq)
+    if f_ext is None:
+        return state, None
+    forces = forces_of(f_ext, model)
+    if forces.ndim != 2:
+        raise ArgumentError(f"f_ext: got shape {forces.shape}; wanted ({model.n_bodies}, 6): one robot has one state")
+    return state, forces
+
+
 def frames(motion: Motion, fps: Any, speed: Any) -> tuple[list[int], float]:
     """The states that a film of a motion shows, and for how long each, s.
 
@@ -98,7 +117,9 @@ def frames(motion: Motion, fps: Any, speed: Any) -> tuple[list[int], float]:
     rate, pace = above_zero("fps", fps), above_zero("speed", speed)
     wanted = motion.duration / pace * rate
     if not wanted <= _MOST_FRAMES:
-        raise ArgumentError(f"fps: got {rate:g}, which makes {wanted:.3g} frames; wanted at most {_MOST_FRAMES} of them")
+        raise ArgumentError(
+            f"fps: got {rate:g}, which makes {wanted:.3g} frames; wanted at most {_MOST_FRAMES} of them"
+        )
     n = math.ceil(wanted - 1e-9)
     times = np.append(motion.t[0] + np.arange(n) * pace / rate, motion.t[-1])
     # A hair later, so that a time which is that of a state but for its last digits shows this state.

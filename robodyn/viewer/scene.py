@@ -13,7 +13,7 @@ import numpy as np
 from robodyn.arguments import Array
 from robodyn.dynamics import Dynamics
 from robodyn.errors import NumericalError
-from robodyn.messages import printable, shortened
+from robodyn.messages import printable, quoted, shortened
 from robodyn.viewer.looks import Looks
 from robodyn.viewer.shapes import (
     Ellipsoids,
@@ -23,41 +23,49 @@ from robodyn.viewer.shapes import (
     force_lines,
     held_places,
     line_ends,
+    sensible,
     visible,
 )
 
 SHAPES, FRAMES, INERTIA, LINES = "shapes", "frames", "inertia", "lines"
 CENTRE, FORCES, CONSTRAINTS, NAMES = "centre of mass", "forces", "constraints", "names"
 
-_FRAME, _SMALLEST, _LARGEST = 0.3, 1e-3, 0.08
+_FRAME, _SMALLEST, _LARGEST = 0.6, 1e-3, 0.12
 """Length of a frame's axes beside the usual distance of two links; and its bounds beside the robot's size."""
 _ARROW = 0.4
 """Length of the longest arrow beside the robot's size."""
 _FARTHEST = 1e9
 """Links farther away than this, m, are not drawn: browsers compute in single precision."""
-_MOST_NAMES, _LONGEST_NAME = 300, 60
+_MOST_NAMES, _LONGEST_NAME, _MOST_SAID = 300, 60, 20
 _GREY, _ORANGE, _BLUE, _MAGENTA, _GREEN = (160, 168, 180), (238, 136, 68), (51, 102, 221), (204, 51, 153), (40, 150, 70)
 
 
 class Scene:
-    """What is drawn of one robot, in layers that are shown or hidden."""
+    """What is drawn of one robot, in layers that are shown or hidden. `q` is the configuration that the camera fits.
 
-    def __init__(self, server: Any, dyn: Dynamics, looks: Looks) -> None:
+    `said`: what is not drawn, a text for each.
+    """
+
+    def __init__(self, server: Any, dyn: Dynamics, looks: Looks, q: Array) -> None:
         import trimesh
 
         self._scene, self._atomic = server.scene, server.atomic
         self._dyn, self._model = dyn, dyn.model
         self._ball = trimesh.creation.icosphere(subdivisions=2)
-        self._solids, self._joints = ellipsoids(self._model), held_places(self._model)
+        self._joints = held_places(self._model)
         self._ends, self._bodies = line_ends(self._model), first_links(self._model)
         self._layers: dict[str, list[Any]] = {}
         self._shown: dict[str, bool] = {}
-        poses = self.poses(self._model.neutral())
+        poses = self.poses(q)
+        self._solids, oversized = sensible(ellipsoids(self._model), poses)
+        names = (quoted(self._model.link_names[link]) for link in oversized[:_MOST_SAID])
+        self.said = [f"link {name}: the ellipsoid of its inertia is larger than the robot" for name in names]
         self.centre, self.size = _extent(poses, self._solids)
         self._length, self._longest_force = self._frame_length(poses), 0.0
         self._nodes = self._make(looks)
+        self._layers[FORCES], self._shown[FORCES] = [], True  # nodes come with the first force
         self._add_ground(server, float(poses[:, 2, 3].min(initial=0.0)))
-        for layer in (INERTIA, FRAMES) if looks.shapes else (INERTIA,):
+        for layer in (INERTIA, FRAMES, LINES, CENTRE) if self._nodes["looks"] else (INERTIA,):
             self.show(layer, False)
 
     def poses(self, q: Array) -> Array:
@@ -105,7 +113,7 @@ class Scene:
         if n:
             length = self._length
             still = np.tile([1.0, 0.0, 0.0, 0.0], (n, 1)), np.zeros((n, 3))
-            made = self._scene.add_batched_axes("/frames", *still, axes_length=length, axes_radius=0.04 * length)
+            made = self._scene.add_batched_axes("/frames", *still, axes_length=length, axes_radius=0.05 * length)
             nodes["frames"] = self._keep(FRAMES, made)
         if len(self._ends):
             nodes["lines"] = self._lines(LINES, "/lines", len(self._ends), _GREEN)
@@ -143,7 +151,7 @@ class Scene:
 
     def _lines(self, layer: str, name: str, n: int, colour: tuple[int, int, int]) -> Any:
         return self._keep(
-            layer, self._scene.add_line_segments(name, np.zeros((n, 2, 3)), colour, thickness=0.12 * self._length)
+            layer, self._scene.add_line_segments(name, np.zeros((n, 2, 3)), colour, thickness=0.08 * self._length)
         )
 
     def _add_ground(self, server: Any, height: float) -> None:
@@ -152,7 +160,7 @@ class Scene:
         sections = {"cell_size": cell, "section_size": 10.0 * cell, "fade_distance": 6.0 * self.size}
         self._scene.add_grid("/ground", infinite_grid=True, position=(0.0, 0.0, height), **sections)
         camera = server.initial_camera
-        camera.look_at, camera.position = self.centre, self.centre + self.size * np.array([0.9, -0.9, 0.55])
+        camera.look_at, camera.position = self.centre, self.centre + self.size * np.array([0.75, -0.75, 0.4])
         camera.near, camera.far = 1e-3 * self.size, 1e3 * self.size
 
     def _frame_length(self, poses: Array) -> float:
@@ -240,7 +248,8 @@ class Scene:
 def _places(poses: Array, links: Array, places: Array) -> Array:
     """(n, 2, 3) places in the world, of places (n, 2, 3) on links (n, 2), -1 for the world."""
     at = np.concatenate([poses, np.eye(4)[None]])[links]  # the last row, that of -1
-    return np.einsum("nkij,nkj->nki", at[..., :3, :3], places) + at[..., :3, 3]
+    found: Array = np.einsum("nkij,nkj->nki", at[..., :3, :3], places) + at[..., :3, 3]
+    return found
 
 
 def _extent(poses: Array, solids: Ellipsoids) -> tuple[Array, float]:

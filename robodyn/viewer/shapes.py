@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.spatial.transform import Rotation
+from scipy.spatial.transform import Rotation  # type: ignore[import-untyped]
 
 from robodyn.arguments import Array
 from robodyn.constraints.held import held_by
@@ -19,6 +19,9 @@ _THINNEST = 1e-2
 """Of an ellipsoid's longest semi-axis: the others are drawn at least so long, or a rod would not be seen."""
 _POINT = 1e-2
 """Semi-axis of a mass without extent, beside the robot's size."""
+_LARGEST, _FARTHEST = 2.0, 1e9
+"""Semi-axes beyond so many times the distance of the links farthest apart are those of no part of a robot; and what is
+too far for any picture, m."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,6 @@ class Ellipsoids:
     centre: Array
     attitude: Array
     axes: Array
-    mass: Array
 
 
 def pose_of_rows(rows: Array) -> Array:
@@ -54,6 +56,7 @@ def ellipsoids(model: Model) -> Ellipsoids:
 
     The ellipsoid of mass m and principal moments I_k about its centre has semi-axes a_k with
     a_k^2 = 5 (tr I / 2 - I_k) / m; a square that is negative, as in an inertia that no body can have, counts as 0.
+    Numbers that overflow make semi-axes that are infinite.
     """
     if model.link_inertia is not None:
         rows, link = model.link_inertia, np.arange(len(model.link_names))
@@ -65,16 +68,33 @@ def ellipsoids(model: Model) -> Ellipsoids:
     heavy = rows[:, 0] > 0.0
     rows, link, to_link = rows[heavy], link[heavy], to_link[heavy]
     m = rows[:, 0]
-    c = rows[:, 1:4] / m[:, None]
-    xx, xy, xz, yy, yz, zz = rows[:, 4:].T
-    about_origin = np.stack([xx, xy, xz, xy, yy, yz, xz, yz, zz], axis=-1).reshape(-1, 3, 3)
-    square = np.einsum("ni,ni->n", c, c)[:, None, None] * np.eye(3) - np.einsum("ni,nj->nij", c, c)
-    moments, attitude = np.linalg.eigh(about_origin - m[:, None, None] * square)
-    attitude[np.linalg.det(attitude) < 0.0, :, 0] *= -1.0
     with np.errstate(over="ignore", invalid="ignore"):
-        axes = np.sqrt(np.maximum(5.0 * (moments.sum(axis=1, keepdims=True) / 2.0 - moments) / m[:, None], 0.0))
-    centre = np.einsum("nij,nj->ni", to_link[:, :3, :3], c) + to_link[:, :3, 3]
-    return Ellipsoids(link, centre, to_link[:, :3, :3] @ attitude, axes, m)
+        c = rows[:, 1:4] / m[:, None]
+        xx, xy, xz, yy, yz, zz = rows[:, 4:].T
+        about_origin = np.stack([xx, xy, xz, xy, yy, yz, xz, yz, zz], axis=-1).reshape(-1, 3, 3)
+        square = np.einsum("ni,ni->n", c, c)[:, None, None] * np.eye(3) - np.einsum("ni,nj->nij", c, c)
+        # Of unit mass, so that moments are squares of lengths.
+        spread = about_origin / m[:, None, None] - square
+    finite = np.isfinite(spread).all(axis=(1, 2))
+    moments, attitude = np.linalg.eigh(np.where(finite[:, None, None], spread, 0.0))
+    attitude[np.linalg.det(attitude) < 0.0, :, 0] *= -1.0
+    axes = np.sqrt(np.maximum(5.0 * (moments.sum(axis=1, keepdims=True) / 2.0 - moments), 0.0))
+    axes[~finite] = np.inf
+    centre = np.einsum("nij,nj->ni", to_link[:, :3, :3], np.where(finite[:, None], c, 0.0)) + to_link[:, :3, 3]
+    return Ellipsoids(link, centre, to_link[:, :3, :3] @ attitude, axes)
+
+
+def sensible(solids: Ellipsoids, poses: Array) -> tuple[Ellipsoids, list[int]]:
+    """The ellipsoids that fit into a picture of links at poses (n_links, 4, 4), and the links of the others.
+
+    A placeholder for a mass, 1e-6 kg beside inertias of ordinary size, makes an ellipsoid of hundreds of metres.
+    """
+    places = poses[:, :3, 3]
+    spread = float(np.linalg.norm(np.ptp(places, axis=0))) if len(places) else 0.0
+    most = _LARGEST * spread if spread > 0.0 else _FARTHEST
+    fits = (solids.axes <= most).all(axis=1) & (np.abs(solids.centre) <= _FARTHEST).all(axis=1)
+    kept = (each[fits] for each in (solids.link, solids.centre, solids.attitude, solids.axes))
+    return Ellipsoids(*kept), solids.link[~fits].tolist()
 
 
 def visible(axes: Array, size: float) -> Array:

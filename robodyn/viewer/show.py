@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 
 from robodyn import exact
-from robodyn.arguments import Array
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief
 from robodyn.model import Model
 from robodyn.motion.result import Rollout
-from robodyn.simulators.given import vector
 from robodyn.viewer.looks import Looks, looks_of
-from robodyn.viewer.motion import Motion, forces_of, motion_of
+from robodyn.viewer.motion import Motion, motion_of, one_state
 from robodyn.viewer.view import View, save_motion
 
 _MOST_LINKS = 100_000
@@ -83,14 +81,8 @@ def _moving(robot: Any, q: Any, f_ext: Any, model: Any) -> tuple[Dynamics, Motio
     if model is not None:
         raise ArgumentError(f"model: got {brief(model)}; only a rollout takes one")
     dyn = _dynamics("robot", robot)
-    known = dyn.model
-    state: Array = np.asarray(known.neutral() if q is None else vector("q", q, known.nq), dtype=np.float64)
-    forces = None if f_ext is None else forces_of(f_ext, known)
-    if forces is not None:
-        if forces.ndim != 2:
-            raise ArgumentError(f"f_ext: got shape {forces.shape}; wanted ({known.n_bodies}, 6): one state")
-        forces = forces[None, None]
-    return dyn, Motion(np.zeros(1), state[None, None], forces)
+    state, forces = one_state(q, f_ext, dyn.model)
+    return dyn, Motion(np.zeros(1), state[None, None], None if forces is None else forces[None, None])
 
 
 def _dynamics(name: str, given: Any) -> Dynamics:
@@ -107,7 +99,9 @@ def _dynamics(name: str, given: Any) -> Dynamics:
 
 
 def _looks(model: Model, given: Any, package_dirs: Any) -> Looks:
-    if not exact.is_a(package_dirs, list, tuple) or not all(exact.is_a(each, str, os.PathLike) for each in package_dirs):
+    if not exact.is_a(package_dirs, list, tuple) or not all(
+        exact.is_a(each, str, os.PathLike) for each in package_dirs
+    ):
         raise ArgumentError(f"package_dirs: got {brief(package_dirs)}; wanted a list of folders")
     if given is False:
         return Looks()

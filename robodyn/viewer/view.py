@@ -14,11 +14,10 @@ from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, RobodynError
 from robodyn.files import require_writable, whole_file
 from robodyn.messages import printable, shortened
-from robodyn.simulators.given import vector
 from robodyn.viewer import server as servers
 from robodyn.viewer.knobs import Knob, first, knobs, readings, turned
 from robodyn.viewer.looks import Looks
-from robodyn.viewer.motion import Motion, above_zero, forces_of, frames, row_of
+from robodyn.viewer.motion import Motion, above_zero, frames, one_state, row_of
 from robodyn.viewer.scene import NAMES, Scene
 from robodyn.viewer.target import Target
 
@@ -30,7 +29,7 @@ _STEPS = 2000
 """Of a slider's range."""
 _FRAME_RATE, _SLIDERS_EVERY = 30.0, 6
 """Of playing, 1/s; and at every how many of its frames the sliders of joints follow."""
-_SPEEDS = ("0.1", "0.25", "0.5", "1", "2", "5")
+_SLOWEST, _FASTEST = 0.01, 1000.0
 _LONGEST_LABEL, _HEIGHT = 40, 540
 
 
@@ -44,7 +43,7 @@ class View:
     """
 
     def __init__(self, dyn: Dynamics, looks: Looks, motion: Motion, port: Any) -> None:
-        self.model, self.left_out = dyn.model, tuple(looks.left_out)
+        self.model = dyn.model
         self._dyn, self._looks, self._motion = dyn, looks, motion
         self._lock, self._ended = threading.RLock(), threading.Event()
         self._row, self._time, self._speed, self._playing = 0, float(motion.t[0]), 1.0, False
@@ -52,7 +51,8 @@ class View:
         self._server = servers.start(label(self.model.name), port, "show")
         try:
             self.url = f"http://{servers.HOST}:{self._server.get_port()}"
-            self._scene = Scene(self._server, dyn, looks)
+            self._scene = Scene(self._server, dyn, looks, motion.q[0, 0])
+            self.left_out = tuple(looks.left_out + self._scene.said)
             self._target: Target | None = None
             self._q = motion.q[0, 0].copy()
             self._poses = self._scene.place(self._q, self._forces)
@@ -70,7 +70,8 @@ class View:
     def q(self) -> Array:
         """(nq,) the configuration that is shown."""
         with self._lock:
-            return self._q.copy()
+            shown: Array = self._q.copy()
+            return shown
 
     @property
     def layers(self) -> dict[str, bool]:
@@ -88,14 +89,13 @@ class View:
             ArgumentError: of another shape or type, or the view is closed.
             NumericalError: NaN or infinity, or links farther away than can be drawn.
         """
-        q = vector("q", q, self.model.nq)
-        forces = None if f_ext is None else forces_of(f_ext, self.model)
-        if forces is not None and forces.ndim != 2:
-            raise ArgumentError(f"f_ext: got shape {forces.shape}; wanted ({self.model.n_bodies}, 6): one robot")
+        if q is None:
+            raise ArgumentError(f"q: got None; wanted ({self.model.nq},) coordinates")
+        state, forces = one_state(q, f_ext, self.model)
         with self._lock:
             self._require_open()
             self._pause()
-            self._draw(q, forces)
+            self._draw(state, forces)
             self._follow()
 
     def layer(self, name: str, shown: bool = True) -> None:
@@ -111,7 +111,7 @@ class View:
             self._boxes[name].value = shown
 
     def play(self, speed: Any = None) -> None:
-        """Play the rollout from where it stands, over and over, `speed` times as fast as it is.
+        """Play the rollout from where it stands, over and over, `speed` times as fast as it is, from 0.01 to 1000.
 
         Raises:
             ArgumentError: there is nothing to play, a speed that is no number above 0, or the view is closed.
@@ -120,7 +120,8 @@ class View:
         with self._lock:
             self._require_open()
             self._require_motion()
-            self._speed = pace or self._speed
+            if pace is not None:
+                self._speed = self._pace.value = min(max(pace, _SLOWEST), _FASTEST)
             self._playing = True
             self._button.label = "pause"
 
@@ -159,9 +160,7 @@ class View:
             if self._aims is not None:
                 self._aims.value = _NONE if self._target is None else label(self._target.link)
 
-    def save_html(
-        self, path: str | os.PathLike[str], *, row: Any = None, fps: Any = 30.0, speed: Any = 1.0
-    ) -> None:
+    def save_html(self, path: str | os.PathLike[str], *, row: Any = None, fps: Any = 30.0, speed: Any = 1.0) -> None:
         """Write a page that shows the same without Python: a rollout with a play bar, or what is shown now.
 
         Args:
@@ -274,8 +273,10 @@ class View:
 
     def _make_panel(self) -> None:
         gui = self._server.gui
-        self._knobs, self._sliders, self._boxes = [], [], {}
-        self._rows = self._aims = None
+        self._sliders: list[Any] = []
+        self._boxes: dict[str, Any] = {}
+        self._rows: Any = None
+        self._aims: Any = None
         if self._motion.duration > 0.0:
             with gui.add_folder("time"):
                 self._make_play_bar(gui)
@@ -305,9 +306,9 @@ class View:
         self._button.on_click(self._by_user(lambda: self._pause() if self._playing else self.play()))
         begin, end = float(motion.t[0]), float(motion.t[-1])
         self._times = gui.add_slider("t, s", begin, end, motion.duration / _STEPS, begin)
-        self._times.on_update(self._by_user(lambda: (self._go(self._times.value), self._follow())))
-        speed = gui.add_dropdown("speed", _SPEEDS, initial_value="1")
-        speed.on_update(self._by_user(lambda: setattr(self, "_speed", float(speed.value))))
+        self._times.on_update(self._by_user(lambda: self.go(self._times.value)))
+        self._pace = gui.add_number("speed", self._speed, min=_SLOWEST, max=_FASTEST, step=0.1)
+        self._pace.on_update(self._by_user(lambda: self.play(self._pace.value)))
         if motion.rows > 1:
             self._rows = gui.add_slider("row", 0, motion.rows - 1, 1, 0)
             self._rows.on_update(self._by_user(lambda: self.go(self._time, row=int(self._rows.value))))
@@ -330,7 +331,9 @@ class View:
                     try:
                         act()
                     except RobodynError as error:
-                        event.client.add_notification("not shown", str(error), color="red")
+                        self._follow()
+                        if event.client is not None:
+                            event.client.add_notification("not shown", str(error), color="red")
 
         return called
 
@@ -393,7 +396,7 @@ def save_motion(
     written = require_writable(path)
     server = servers.start(label(dyn.model.name), 0, "save_html")
     try:
-        scene = Scene(server, dyn, looks)
+        scene = Scene(server, dyn, looks, motion.q[states[0], chosen])
         for layer, shown in (layers or {}).items():
             scene.show(layer, shown)
         scene.place(motion.q[states[0], chosen], motion.forces(states[0], chosen))

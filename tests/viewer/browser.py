@@ -1,0 +1,110 @@
+"""A headless Chromium that looks at pages: pictures as arrays, and a mouse."""
+
+from __future__ import annotations
+
+import functools
+import io
+import shutil
+import threading
+import time
+from contextlib import contextmanager
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--use-gl=angle",
+    "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+    "--force-device-scale-factor=1",
+)
+PATIENCE = 60.0
+"""Seconds for a page to draw: software renders it, on a machine that others use."""
+
+
+@contextmanager
+def chromium(width=900, height=700):
+    """A browser, or a skip that says what is missing."""
+    webdriver = pytest.importorskip("selenium.webdriver")
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if program is None or driver is None:
+        pytest.skip("no Chromium and chromedriver here (apt-get install chromium chromium-driver)")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for each in (*FLAGS, f"--window-size={width},{height}"):
+        options.add_argument(each)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    with webdriver.Chrome(options=options, service=webdriver.ChromeService(driver)) as browser:
+        yield Browser(browser)
+
+
+class Browser:
+    """A page that is looked at."""
+
+    def __init__(self, driver):
+        self.driver = driver
+
+    def open(self, url, plays=False):
+        """Open a page, and wait until there is a scene, which comes to rest unless it plays."""
+        self.driver.get(url)
+        self.until(lambda: self.driver.execute_script("return document.querySelectorAll('canvas').length") > 0)
+        if plays:
+            self.until(lambda: self.picture().std() > 2.0)
+        else:
+            self.still()
+        return self
+
+    def picture(self):
+        """(height, width, 3) what is seen, bytes."""
+        from PIL import Image
+
+        shown = Image.open(io.BytesIO(self.driver.get_screenshot_as_png())).convert("RGB")
+        return np.asarray(shown).astype(int)
+
+    def still(self, seconds=0.5):
+        """The picture once it has something in it and no longer changes."""
+        begin, last = time.monotonic(), self.picture()
+        while time.monotonic() < begin + PATIENCE:
+            time.sleep(seconds)
+            seen = self.picture()
+            if np.abs(seen - last).max() < 8 and seen.std() > 2.0:
+                return seen
+            last = seen
+        raise AssertionError("the page does not come to rest")
+
+    def until(self, holds):
+        """Wait for something."""
+        begin = time.monotonic()
+        while not holds():
+            assert time.monotonic() < begin + PATIENCE, "it does not come true"
+            time.sleep(0.1)
+
+    def errors(self):
+        """What the page's console has of errors, without those of pages that try to reach a network."""
+        return [each["message"] for each in self.driver.get_log("browser") if each["level"] == "SEVERE"]
+
+
+@contextmanager
+def served(folder):
+    """A folder over HTTP: its address."""
+    handler = functools.partial(_Quiet, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
