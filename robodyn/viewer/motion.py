@@ -10,12 +10,13 @@ import numpy as np
 
 from robodyn import exact
 from robodyn.arguments import Array, as_array, count, finite_number, real_array, require_finite
-from robodyn.errors import ArgumentError
+from robodyn.errors import ArgumentError, NumericalError
 from robodyn.model import Model
 from robodyn.motion.result import Rollout
 from robodyn.simulators.given import vector
 
 _MOST_FRAMES = 20_000
+_LARGEST_FORCE = 1e30
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,11 @@ class Motion:
     def at(self, time: float) -> int:
         """The state that was reached by a time."""
         return int(np.clip(np.searchsorted(self.t, time, side="right") - 1, 0, len(self.t) - 1))
+
+    @property
+    def longest_force(self) -> float:
+        """The largest of all forces, N."""
+        return 0.0 if self.f_ext is None else float(np.linalg.norm(self.f_ext[..., 3:], axis=-1).max(initial=0.0))
 
     def forces(self, k: int, row: int) -> Array | None:
         """External forces (n_bodies, 6) at a state."""
@@ -81,14 +87,16 @@ def motion_of(run: Rollout, model: Model, f_ext: Any) -> Motion:
 
 
 def forces_of(f_ext: Any, model: Model) -> Array:
-    """External forces (..., n_bodies, 6), finite.
+    """External forces (..., n_bodies, 6) that can be drawn.
 
     Raises:
         ArgumentError: of another shape.
-        NumericalError: NaN or infinity.
+        NumericalError: NaN or infinity, or larger than any force.
     """
     forces = real_array("f_ext", f_ext, (model.n_bodies, 6), np.float64)
     require_finite("f_ext", forces, 2)
+    if not (np.abs(forces) <= _LARGEST_FORCE).all():
+        raise NumericalError(f"f_ext: it has numbers beyond {_LARGEST_FORCE:g}; wanted forces that can be drawn")
     return forces
 
 

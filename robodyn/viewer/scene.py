@@ -43,7 +43,7 @@ _GREY, _ORANGE, _BLUE, _MAGENTA, _GREEN = (160, 168, 180), (238, 136, 68), (51, 
 class Scene:
     """What is drawn of one robot, in layers that are shown or hidden. `q` is the configuration that the camera fits.
 
-    `said`: what is not drawn, a text for each.
+    `said`: what is not drawn, a text for each. `longest_force`: that of the longest arrow so far, N.
     """
 
     def __init__(self, server: Any, dyn: Dynamics, looks: Looks, q: Array) -> None:
@@ -56,12 +56,13 @@ class Scene:
         self._ends, self._bodies = line_ends(self._model), first_links(self._model)
         self._layers: dict[str, list[Any]] = {}
         self._shown: dict[str, bool] = {}
+        self._pushed = False
         poses = self.poses(q)
         self._solids, oversized = sensible(ellipsoids(self._model), poses)
         names = (quoted(self._model.link_names[link]) for link in oversized[:_MOST_SAID])
         self.said = [f"link {name}: the ellipsoid of its inertia is larger than the robot" for name in names]
         self.centre, self.size = _extent(poses, self._solids)
-        self._length, self._longest_force = self._frame_length(poses), 0.0
+        self._length, self.longest_force = self._frame_length(poses), 0.0
         self._nodes = self._make(looks)
         self._layers[FORCES], self._shown[FORCES] = [], True  # nodes come with the first force
         self._add_ground(server, float(poses[:, 2, 3].min(initial=0.0)))
@@ -92,6 +93,7 @@ class Scene:
             self._shown[layer] = shown
             for node in self._layers[layer]:
                 node.visible = shown
+            self._show_forces()
 
     def _keep(self, layer: str, node: Any) -> Any:
         self._layers.setdefault(layer, []).append(node)
@@ -212,27 +214,24 @@ class Scene:
 
     def _place_forces(self, poses: Array, f_ext: Array | None) -> None:
         """Arrows as long as forces are large, the longest that was seen so far as long as the picture allows."""
-        drawn = f_ext is not None and bool((f_ext[:, 3:] != 0.0).any())
-        node = self._nodes.get("forces")
-        if not drawn or f_ext is None:
-            if node is not None:
-                node.visible = False
-            return
-        known = self._bodies >= 0
-        centres = np.zeros((len(known), 3))
-        centres[known] = poses[self._bodies[known], :3, 3]
-        start, force = force_lines(f_ext, centres)
-        sizes = np.linalg.norm(force, axis=1)
-        self._longest_force = max(self._longest_force, float(sizes.max()))
-        acting = sizes > 0.0
-        start, force = start[acting], force[acting] * (_ARROW * self.size / self._longest_force)
-        points = np.stack([start, start + force], axis=1)
-        if node is None:
-            thick = 0.01 * self.size
-            radii = {"shaft_radius": thick, "head_radius": 2.5 * thick, "head_length": 5.0 * thick}
-            made = self._scene.add_arrows("/forces", points, _MAGENTA, **radii)
-            node = self._nodes["forces"] = self._keep(FORCES, made)
-        node.points, node.visible = points, self._shown[FORCES]
+        self._pushed = f_ext is not None and bool((f_ext[:, 3:] != 0.0).any())
+        if f_ext is not None and self._pushed:
+            known = self._bodies >= 0
+            centres = np.zeros((len(known), 3))
+            centres[known] = poses[self._bodies[known], :3, 3]
+            start, force = force_lines(f_ext, centres, self.size)
+            self.longest_force = max(self.longest_force, float(np.linalg.norm(force, axis=1).max()))
+            points = np.stack([start, start + force * (_ARROW * self.size / self.longest_force)], axis=1)
+            if "forces" not in self._nodes:
+                thick = 0.01 * self.size
+                radii = {"shaft_radius": thick, "head_radius": 2.5 * thick, "head_length": 5.0 * thick}
+                self._nodes["forces"] = self._scene.add_arrows("/forces", points, _MAGENTA, **radii)
+            self._nodes["forces"].points = points
+        self._show_forces()
+
+    def _show_forces(self) -> None:
+        if "forces" in self._nodes:
+            self._nodes["forces"].visible = self._shown[FORCES] and self._pushed
 
     def show_names(self, shown: bool, poses: Array) -> None:
         """Names of links beside them, of the first where there are many; nodes of their own, made when asked for."""

@@ -136,17 +136,21 @@ def held_places(model: Model) -> Joints:
     return Joints(links, places, np.array(known, dtype=bool))
 
 
-def force_lines(f_ext: Array, centres: Array) -> tuple[Array, Array]:
-    """Where forces act, and the forces: (n, 3) each, of wrenches (n, 6) in the world's axes about its origin.
+def force_lines(f_ext: Array, centres: Array, reach: float) -> tuple[Array, Array]:
+    """Where forces act, and the forces: (k, 3) each, of those wrenches (n, 6) that have one, in the world's axes about
+    its origin.
 
     A wrench is a force along its central axis, and a moment about that. The arrow begins at the point of the axis that
-    is nearest to the body's centre (n, 3); the moment is not drawn.
+    is nearest to the body's centre (n, 3), or where that is beyond `reach`, as that of a couple with next to no force,
+    at the centre; the moment is not drawn.
     """
-    moment, force = f_ext[:, :3], f_ext[:, 3:]
-    square = np.einsum("ni,ni->n", force, force)[:, None]
-    with np.errstate(divide="ignore", invalid="ignore"):
+    acting = (f_ext[:, 3:] != 0.0).any(axis=1)
+    moment, force, centres = f_ext[acting, :3], f_ext[acting, 3:], centres[acting]
+    with np.errstate(all="ignore"):
+        square = np.einsum("ni,ni->n", force, force)[:, None]
         away = np.cross(force, moment - np.cross(centres, force)) / square
-    return centres + np.where(square > 0.0, away, 0.0), force
+        near = np.linalg.norm(away, axis=1, keepdims=True) <= reach
+    return centres + np.where(near, away, 0.0), force
 
 
 def attitudes(rotations: Array) -> Array:

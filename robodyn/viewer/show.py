@@ -87,7 +87,7 @@ def _moving(robot: Any, q: Any, f_ext: Any, model: Any) -> tuple[Dynamics, Motio
 
 def _dynamics(name: str, given: Any) -> Dynamics:
     """A `Dynamics` to ask, with float64."""
-    if given is None:
+    if given is None and name == "model":
         raise ArgumentError("model: the rollout does not know its robot, as one that was read from a file; give model=")
     if not exact.is_a(given, Model, Dynamics):
         wanted = "a robodyn.Model, Dynamics or Rollout" if name == "robot" else "a robodyn.Model or Dynamics"

@@ -52,6 +52,7 @@ class View:
         try:
             self.url = f"http://{servers.HOST}:{self._server.get_port()}"
             self._scene = Scene(self._server, dyn, looks, motion.q[0, 0])
+            self._scene.longest_force = motion.longest_force
             self.left_out = tuple(looks.left_out + self._scene.said)
             self._target: Target | None = None
             self._q = motion.q[0, 0].copy()
@@ -397,6 +398,7 @@ def save_motion(
     server = servers.start(label(dyn.model.name), 0, "save_html")
     try:
         scene = Scene(server, dyn, looks, motion.q[states[0], chosen])
+        scene.longest_force = motion.longest_force
         for layer, shown in (layers or {}).items():
             scene.show(layer, shown)
         scene.place(motion.q[states[0], chosen], motion.forces(states[0], chosen))

@@ -1,0 +1,276 @@
+"""What a browser shows: places in the picture are where the camera has to see them, sliders, pages that play.
+
+One link of a robot is red. Its middle in the picture is compared with the projection of where kinematics puts it.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from browser import chromium, served
+from robots import own
+
+import robodyn as rd
+
+pytest.importorskip("viser")
+pytestmark = pytest.mark.extras
+
+SEED = 30
+NEAR = 6.0
+"""Pixels by which the middle of a ball in the picture may be off: perspective, shadows, edges."""
+RED = '<material name="red"><color rgba="1 0 0 1"/></material>'
+
+
+def red_arm():
+    """An arm of models/ without its own shapes, whose tool is a red ball."""
+    ball = f'<visual><geometry><sphere radius="0.06"/></geometry>{RED}</visual>'
+    text = own("arm6").read_text().replace("<visual>", "<collision>").replace("</visual>", "</collision>")
+    assert text.count('<link name="tool0"/>') == 1
+    text = text.replace('<link name="tool0"/>', f'<link name="tool0">{ball}</link>')
+    return rd.load_urdf(text), text
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def arm():
+    return red_arm()
+
+
+def red(picture):
+    """Where red pixels are: their mean (x, y), or None where there are next to none."""
+    r, g, b = picture[..., 0], picture[..., 1], picture[..., 2]
+    rows, columns = np.nonzero((r > 120) & (g < 0.4 * r) & (b < 0.4 * r))
+    return np.array([columns.mean(), rows.mean()]) if len(rows) > 20 else None
+
+
+def projected(camera, point, width, height):
+    """Where a pinhole camera, its y axis up, sees a point of the world."""
+    ahead = camera.look_at - camera.position
+    ahead = ahead / np.linalg.norm(ahead)
+    right = np.cross(ahead, [0.0, 0.0, 1.0])
+    right /= np.linalg.norm(right)
+    up = np.cross(right, ahead)
+    away = point - camera.position
+    f = height / 2.0 / np.tan(camera.fov / 2.0)
+    return np.array(
+        [width / 2.0 + f * (away @ right) / (away @ ahead), height / 2.0 - f * (away @ up) / (away @ ahead)]
+    )
+
+
+def canvas(browser):
+    """(left, top, width, height) of the scene in the page."""
+    script = "const r = document.querySelector('canvas').getBoundingClientRect(); return [r.x, r.y, r.width, r.height]"
+    return np.array(browser.driver.execute_script(script), dtype=float)
+
+
+def seen_at(browser, camera, point):
+    left, top, width, height = canvas(browser)
+    return np.array([left, top]) + projected(camera, point, width, height)
+
+
+def tool(model, q):
+    return rd.Dynamics(model).link_pose(q, "tool0")[:3, 3]
+
+
+START = np.array([2.4, -0.9, 1.1, 0.3, 0.7, 0.2])
+
+
+@pytest.fixture
+def shown(browser, arm):
+    model, text = arm
+    with rd.show(model, START, looks=text) as view:
+        browser.open(view.url)
+        yield view
+        assert browser.errors() == []
+
+
+def test_links_are_seen_where_they_are(browser, arm, shown):
+    model, camera = arm[0], shown._server.initial_camera
+    seen = []
+    for change in (0.0, 0.3, -0.4):
+        q = START + change
+        shown.show(q)
+        seen.append(red(browser.still()))
+        assert np.linalg.norm(seen[-1] - seen_at(browser, camera, tool(model, q))) < NEAR
+    assert np.linalg.norm(seen[0] - seen[1]) > 5 * NEAR and np.linalg.norm(seen[0] - seen[2]) > 5 * NEAR
+
+
+def test_a_slider_moves_its_link(browser, arm, shown):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    model, camera = arm[0], shown._server.initial_camera
+    before = red(browser.still())
+    thumbs = browser.driver.find_elements(By.CSS_SELECTOR, "[role=slider]")
+    assert len(thumbs) == 6
+    thumbs[0].send_keys(Keys.ARROW_LEFT * 60)
+    browser.until(lambda: shown.q[0] < START[0] - 0.3)
+    after = red(browser.still())
+    np.testing.assert_array_equal(shown.q[1:], START[1:])
+    assert np.linalg.norm(after - before) > 5 * NEAR
+    assert np.linalg.norm(after - seen_at(browser, camera, tool(model, shown.q))) < NEAR
+
+
+def test_sliders_in_the_page_follow(browser, shown):
+    from selenium.webdriver.common.by import By
+
+    shown.show(np.array([0.1, 0.2, 0.3, 0.4, 0.5, -0.6]))
+    browser.still()
+    thumbs = browser.driver.find_elements(By.CSS_SELECTOR, "[role=slider]")
+    values = [float(each.get_attribute("aria-valuenow")) for each in thumbs]
+    np.testing.assert_allclose(values, [0.1, 0.2, 0.3, 0.4, 0.5, -0.6])
+
+
+def test_layers_appear_and_go(browser, shown):
+    bare = browser.still()
+    for layer in ("frames", "inertia", "centre of mass", "names"):
+        was = shown.layers.get(layer, False)
+        shown.layer(layer, not was)
+        other = browser.still()
+        changed = (np.abs(other - bare).max(axis=2) > 20).sum()
+        assert changed > 50, layer
+        shown.layer(layer, was)
+        again = browser.still()
+        assert (np.abs(again - bare).max(axis=2) > 20).sum() < changed / 10, layer
+
+
+def test_forces_point_where_they_push(browser, arm, shown):
+    model, camera = arm[0], shown._server.initial_camera
+    bare = browser.still()
+    for push in ([0, 0, 40.0], [0, 0, -40.0]):
+        f_ext = rd.external_force(model, START, "tool0", [0, 0, 0, *push])
+        shown.show(START, f_ext=f_ext)
+        rows, columns = np.nonzero(np.abs(browser.still() - bare).max(axis=2) > 40)
+        at = seen_at(browser, camera, tool(model, START))
+        near = np.abs(columns - at[0]) < 40
+        assert near.sum() > 50
+        assert np.sign(at[1] - rows[near].mean()) == np.sign(push[2]), "up is less in a picture"
+
+
+def test_names_are_text_and_nothing_else(browser, tmp_path):
+    """What a file calls its links is shown, and no part of a page."""
+    evil = "&lt;img src=x onerror=&quot;document.title='owned'&quot;&gt; {1+1} [a](javascript:alert(1))"
+    text = own("cartpole").read_text()
+    for name in ("cart", "pole", "cartpole"):
+        text = text.replace(f'"{name}"', f'"{name} {evil}"')
+    with rd.show(rd.load_urdf(text)) as view:
+        view.layer("names")
+        browser.open(view.url)
+        assert browser.driver.title != "owned" and browser.driver.execute_script("return document.images.length") == 0
+        page = tmp_path / "page.html"
+        view.save_html(page)
+    with served(tmp_path) as where:
+        browser.open(f"{where}/page.html")
+        assert browser.driver.title != "owned" and browser.driver.execute_script("return document.images.length") == 0
+
+
+def test_a_rollout_plays_in_the_view(browser, arm):
+    model, text = arm
+    run = moving(model)
+    with rd.show(run, looks=text) as view:
+        browser.open(view.url)
+        view.play()
+        seen = watch(browser, 4)
+        view.pause()
+        assert spread(seen) > 5 * NEAR
+        still = red(browser.still())
+        assert np.linalg.norm(still - seen_at(browser, view._server.initial_camera, tool(model, view.q))) < NEAR
+
+
+def moving(model):
+    """A rollout of two seconds in which the arm turns about its base."""
+    q = np.repeat(START[None], 201, axis=0)
+    q[:, 0] += np.linspace(0.0, 3.0, 201)
+    return rd.Rollout(np.linspace(0.0, 2.0, 201), q, np.zeros((201, 6)), np.array(-1), 200, model)
+
+
+def watch(browser, times):
+    """Where the red ball is, each time that it is somewhere else, for as long as that takes."""
+    seen, begin = [], time.monotonic()
+    while len(seen) < times:
+        assert time.monotonic() < begin + 60.0, "nothing moves"
+        place = red(browser.picture())
+        if place is not None and (not seen or np.linalg.norm(place - seen[-1]) > 1.0):
+            seen.append(place)
+    return seen
+
+
+def spread(seen):
+    return max(np.linalg.norm(a - b) for a in seen for b in seen)
+
+
+def test_a_page_plays_and_stops_where_it_says(browser, arm, tmp_path):
+    from selenium.webdriver.common.by import By
+
+    model, text = arm
+    run = moving(model)
+    run.save_html(tmp_path / "run.html", looks=text, fps=50.0)
+    with rd.show(run, looks=text) as view, served(tmp_path) as where:
+        camera = view._server.initial_camera
+        browser.open(f"{where}/run.html", plays=True)
+        assert spread(watch(browser, 4)) > 5 * NEAR
+        # The first button of the bar at the bottom plays and pauses.
+        bottom = max(browser.driver.find_elements(By.TAG_NAME, "button"), key=lambda b: (b.rect["y"], -b.rect["x"]))
+        bottom.click()
+        place = red(browser.still())
+        (at,) = {float(each.get_attribute("value")) for each in hidden_inputs(browser)}
+        k = int(np.searchsorted(run.t, at + 1e-9, side="right")) - 1
+        apart = [np.linalg.norm(place - seen_at(browser, camera, tool(model, run.q[j]))) for j in (max(k - 2, 0), k)]
+        assert min(apart) < NEAR, (at, apart)
+        assert browser.errors() == []
+
+
+def hidden_inputs(browser):
+    """The time of the play bar to all its digits."""
+    from selenium.webdriver.common.by import By
+
+    found = browser.driver.find_elements(By.CSS_SELECTOR, "input[type=hidden]")
+    return [each for each in found if each.get_attribute("value").replace(".", "").isdigit()]
+
+
+def test_a_page_of_a_configuration_is_what_the_view_shows(browser, arm, tmp_path):
+    model, text = arm
+    with rd.show(model, START, looks=text) as view, served(tmp_path) as where:
+        view.save_html(tmp_path / "page.html")
+        browser.open(f"{where}/page.html")
+        place = red(browser.still())
+        assert np.linalg.norm(place - seen_at(browser, view._server.initial_camera, tool(model, START))) < NEAR
+
+
+def test_a_notebook_s_frame_shows_it(browser, arm, tmp_path):
+    model, text = arm
+    with rd.show(model, START, looks=text) as view, served(tmp_path) as where:
+        (tmp_path / "notebook.html").write_text(f"<!doctype html><body>{view._repr_html_()}</body>")
+        browser.driver.get(f"{where}/notebook.html")
+        browser.until(lambda: red(browser.picture()) is not None)
+
+
+def test_two_pages_of_one_view(browser, arm):
+    model, text = arm
+    with rd.show(model, START, looks=text) as view:
+        for _ in range(2):
+            browser.open(view.url)
+        first = browser.driver.current_window_handle
+        browser.driver.switch_to.new_window("tab")
+        browser.open(view.url)
+        view.show(START + 0.3)
+        place = red(browser.still())
+        assert np.linalg.norm(place - seen_at(browser, view._server.initial_camera, tool(model, START + 0.3))) < NEAR
+        browser.driver.close()
+        browser.driver.switch_to.window(first)
+
+
+def test_ten_thousand_bodies_are_seen(browser):
+    robot = rd.auto_tree(10_000, branching=1.5)
+    with rd.show(robot) as view:
+        browser.open(view.url)
+        bare = browser.picture()
+        view.show(robot.random_configuration(SEED))
+        browser.until(lambda: (np.abs(browser.picture() - bare).max(axis=2) > 20).sum() > 200)
