@@ -36,6 +36,8 @@ _ARROW = 0.4
 """Length of the longest arrow beside the robot's size."""
 _FARTHEST = 1e9
 """Links farther away than this, m, are not drawn: browsers compute in single precision."""
+_MANY = 1000
+"""More links than these are drawn coarsely, and without frames at first."""
 _MOST_NAMES, _LONGEST_NAME, _MOST_SAID = 300, 60, 20
 _GREY, _ORANGE, _BLUE, _MAGENTA, _GREEN = (160, 168, 180), (238, 136, 68), (51, 102, 221), (204, 51, 153), (40, 150, 70)
 
@@ -51,7 +53,8 @@ class Scene:
 
         self._scene, self._atomic = server.scene, server.atomic
         self._dyn, self._model = dyn, dyn.model
-        self._ball = trimesh.creation.icosphere(subdivisions=2)
+        many = len(self._model.link_names) > _MANY
+        self._ball = trimesh.creation.icosphere(subdivisions=0 if many else 2)
         self._joints = held_places(self._model)
         self._ends, self._bodies = line_ends(self._model), first_links(self._model)
         self._layers: dict[str, list[Any]] = {}
@@ -66,7 +69,8 @@ class Scene:
         self._nodes = self._make(looks)
         self._layers[FORCES], self._shown[FORCES] = [], True  # nodes come with the first force
         self._add_ground(server, float(poses[:, 2, 3].min(initial=0.0)))
-        for layer in (INERTIA, FRAMES, LINES, CENTRE) if self._nodes["looks"] else (INERTIA,):
+        hidden = (INERTIA, FRAMES, LINES, CENTRE) if self._nodes["looks"] else (INERTIA, FRAMES) if many else (INERTIA,)
+        for layer in hidden:
             self.show(layer, False)
 
     def poses(self, q: Array) -> Array:
