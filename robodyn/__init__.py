@@ -50,16 +50,26 @@ if TYPE_CHECKING:
     from robodyn.motion.result import Rollout
     from robodyn.motion.simulation import simulate
     from robodyn.queries.external import external_force
+    from robodyn.solvers.inverse_kinematics import IKReport, InverseKinematics
+    from robodyn.solvers.tasks import CoMTask, DirectionTask, PoseTask, PositionTask, PostureTask, RelativePoseTask
     from robodyn.tree import Tree
     from robodyn.viewer.show import show
 
 _HOME = {
+    "CoMTask": "solvers.tasks",
     "Coupling": "constraints.kinds",
+    "DirectionTask": "solvers.tasks",
     "Dynamics": "dynamics",
+    "IKReport": "solvers.inverse_kinematics",
+    "InverseKinematics": "solvers.inverse_kinematics",
     "JointOrder": "conventions.order",
     "Lock": "constraints.kinds",
     "Model": "model",
     "Point": "constraints.kinds",
+    "PoseTask": "solvers.tasks",
+    "PositionTask": "solvers.tasks",
+    "PostureTask": "solvers.tasks",
+    "RelativePoseTask": "solvers.tasks",
     "RobotDescription": "description",
     "Rod": "constraints.kinds",
     "Rollout": "motion.result",
@@ -98,15 +108,23 @@ _MODULES = ("conventions", "distributed", "hardware", "inertial_parameters")
 __all__ = [
     "ArgumentError",
     "AssemblyError",
+    "CoMTask",
     "Coupling",
+    "DirectionTask",
     "Dynamics",
+    "IKReport",
+    "InverseKinematics",
     "JointOrder",
     "LoadError",
     "Lock",
     "Model",
     "NumericalError",
     "Point",
+    "PoseTask",
+    "PositionTask",
+    "PostureTask",
     "RedundantWarning",
+    "RelativePoseTask",
     "RobodynError",
     "RobotDescription",
     "Rod",

@@ -609,7 +609,7 @@ class Model(Edits):
         generator = rng if type(rng) is np.random.Generator else generator_of(rng)
         if type(shape) is not tuple or shape:
             shape = batch_shape("shape", shape, self.nq)
-        lower, width = self._drawn_from
+        lower, width = self.drawn_from
         q: NDArray[np.float64] = lower + width * generator.random((*shape, self.nq))
         for start in self.quaternion_starts.tolist():
             x = generator.standard_normal((*shape, 4))
@@ -636,7 +636,7 @@ class Model(Edits):
         return drawn.pop()
 
     @cached_property
-    def _drawn_from(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def drawn_from(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """(nq,) each: from where, and how far from there, `random_configuration` draws."""
         wide, farthest = np.full(self.nq, np.pi), np.full(self.nq, _FARTHEST_ANGLE)
         for kind, q_index, _ in self.free_joints:

@@ -111,12 +111,14 @@ def _version(wanted: bool) -> None:
     "robodyn gradient arm.urdf --of fd\n\n"
     "robodyn ask arm.urdf jacobian --link tool0\n\n"
     "robodyn view arm.urdf\n\n"
+    "robodyn ik arm.urdf --link tool0 --position 0.4,0,0.3\n\n"
     "robodyn bench arm.urdf --batch 1,4096\n\n"
     "robodyn export arm.urdf --query id,fd --out arm.c\n\n"
     "robodyn info arm.urdf.xacro --xacro\n\n"
     "robodyn convert arm.urdf arm.xml\n\n"
     "robodyn attach arm.urdf gripper.urdf both.urdf --link tool0 --prefix g_\n\n"
-    "Exit status: 0 fine, 1 check has findings, 2 the input is at fault (one line on standard error says how)."
+    "Exit status: 0 fine, 1 check has findings or ik does not get there, 2 the input is at fault (one line on standard "
+    "error says how)."
 )
 def _common(
     version: Annotated[
@@ -324,6 +326,36 @@ def ask(
 ) -> None:
     """Any query: mass matrices, Jacobians, energies, derivatives, ..."""
     _answer(query, context.params)
+
+
+@app.command(
+    help="Find a configuration that puts a link somewhere, within joint limits.\n\n"
+    "Without --rpy any rotation will do, without --position any place. Exit status 1 if it cannot be reached: then the "
+    "nearest that was found is printed."
+)
+def ik(
+    context: typer.Context,
+    file: File,
+    link: Annotated[str, typer.Option(metavar="NAME", help="The link, or its index.", show_default=False)],
+    position: Annotated[str | None, typer.Option(metavar="X,Y,Z", help="Where, m, in the world.")] = None,
+    rpy: Annotated[str | None, typer.Option(metavar="R,P,Y", help="How turned, rad: about x, then y, then z.")] = None,
+    point: Annotated[
+        str | None, typer.Option(metavar="X,Y,Z", help="This point of the link, in its axes, and not its origin.")
+    ] = None,
+    q: Q = None,
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="How many starts to try, --q the first.")] = 64,
+    without_limits: Annotated[bool, typer.Option("--without-limits", help="Leave joint limits out.")] = False,
+    base: Base = None,
+    mimic: Mimic = None,
+    lenient: Lenient = False,
+    xacro: Xacro = False,
+    json: Json = False,
+) -> None:
+    """Find a configuration that puts a link somewhere."""
+    from robodyn.cli import inverse_kinematics as cli_ik
+
+    if not cli_ik.solve(_load(file, base, mimic, lenient, xacro), context.params):
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -15,16 +15,12 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
+from robodyn.algorithms.definite import Definite, is_zero, product
 from robodyn.chains import Elimination
 from robodyn.joints import is_positive
 from robodyn.model import Model
 
 Rows = Sequence[Sequence[Any]]
-
-
-def is_zero(value: Any) -> bool:
-    """Whether a scalar is zero by structure."""
-    return isinstance(value, float) and value == 0.0
 
 
 @lru_cache(maxsize=16)
@@ -91,9 +87,8 @@ class Contact:
         trace: Any = 0.0
         for k in range(m):
             trace = trace + A[k][k]
+        self._factors: Definite | None = None
         if not m:
-            self._A: list[list[Any]] = []
-            self._inverse: list[Any] = []
             return
         count: Any = float(m)
         if active is not None:
@@ -103,50 +98,19 @@ class Contact:
             count = count + (1.0 - is_positive(count))
         mu = trace * (size / count if active is None else size * (1.0 / count))
         self._mu = mu + (1.0 - is_positive(mu))  # where nothing can move it does not matter
-        self._A = [list(row[: k + 1]) for k, row in enumerate(A)]
+        lower = [list(row[: k + 1]) for k, row in enumerate(A)]
         for k in range(m):
             off = 0.0 if active is None else 1.0 - active[k]
-            self._A[k][k] = self._A[k][k] + self._mu + off
-        self._factor()
-
-    def _factor(self) -> None:
-        """L D L' in place, lower triangle."""
-        m = len(self._A)
-        self._inverse = [0.0] * m
-        for k in range(m):
-            self._inverse[k] = 1.0 / self._A[k][k]
-            for i in range(k + 1, m):
-                if is_zero(self._A[i][k]):
-                    continue
-                share = self._A[i][k] * self._inverse[k]
-                for j in range(k + 1, i + 1):
-                    if not is_zero(self._A[j][k]):
-                        self._A[i][j] = self._A[i][j] - share * self._A[j][k]
-        for k in range(m):
-            for i in range(k + 1, m):
-                if not is_zero(self._A[i][k]):
-                    self._A[i][k] = self._A[i][k] * self._inverse[k]
-
-    def _solved(self, b: Sequence[Any]) -> list[Any]:
-        x, m = list(b), len(b)
-        for k in range(m):
-            for i in range(k + 1, m):
-                if not is_zero(self._A[i][k]):
-                    x[i] = x[i] - self._A[i][k] * x[k]
-        for k in range(m - 1, -1, -1):
-            x[k] = x[k] * self._inverse[k]
-            for i in range(k + 1, m):
-                if not is_zero(self._A[i][k]):
-                    x[k] = x[k] - self._A[i][k] * x[i]
-        return x
+            lower[k][k] = lower[k][k] + self._mu + off
+        self._factors = Definite(lower)
 
     def forces(self, rhs: Sequence[Any]) -> list[Any]:
         """lambda with A lambda = rhs."""
-        if not self._A:
+        if self._factors is None:
             return []
-        found = self._solved(rhs)
+        found = self._factors.solved(rhs)
         for _ in range(self._iterations - 1):
-            found = self._solved([b + self._mu * x for b, x in zip(rhs, found, strict=True)])
+            found = self._factors.solved([b + self._mu * x for b, x in zip(rhs, found, strict=True)])
         return found
 
 
@@ -190,7 +154,7 @@ class ByRecursion:
 
     def delassus(self) -> list[list[Any]]:
         """A, its lower triangle."""
-        return [[_dot(self._J[i], self._responses[j]) for j in range(i + 1)] for i in range(len(self._J))]
+        return [[product(self._J[i], self._responses[j]) for j in range(i + 1)] for i in range(len(self._J))]
 
     def after(self, accelerations: Sequence[Any]) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
         """J qdd of accelerations without constraints, and what gives those with a lambda."""
@@ -201,12 +165,4 @@ class ByRecursion:
                 total = [t + x * strength for t, x in zip(total, row, strict=True)]
             return total
 
-        return [_dot(row, accelerations) for row in self._J], with_forces
-
-
-def _dot(a: Sequence[Any], b: Sequence[Any]) -> Any:
-    total: Any = 0.0
-    for x, y in zip(a, b, strict=True):
-        if not (is_zero(x) or is_zero(y)):
-            total = total + x * y
-    return total
+        return [product(row, accelerations) for row in self._J], with_forces

@@ -103,7 +103,7 @@ class Terms:
         """The transform from the world to frame a."""
         if held.to < 0 and "targets" in self._given:
             numbers = self._given["targets"][12 * held.number : 12 * held.number + 12]
-            return Transform(_orthonormal(numbers[:9]), tuple(numbers[9:]))
+            return Transform(orthonormal(numbers[:9]), tuple(numbers[9:]))
         return held.X_to.after(self._of("pose", held.to))
 
     def _columns(self, held: Held) -> dict[int, Motion]:
@@ -119,11 +119,15 @@ class Terms:
 
     def _apart(self, held: Held) -> tuple[Transform, Transform, Motion, Motion]:
         """Frames a and b, V and A."""
-        a, b = self._target(held), held.X.after(self._of("pose", held.link))
+        a, b = self.frames(held)
         V_b, V_a = self._of("velocity", held.link), self._of("velocity", held.to)
         V = V_b - V_a
         A = self._of("acceleration", held.link) - self._of("acceleration", held.to) - V_a.cross(V)
         return a, b, V, A
+
+    def frames(self, held: Held) -> tuple[Transform, Transform]:
+        """Transforms from the world to frame a and to frame b."""
+        return self._target(held), held.X.after(self._of("pose", held.link))
 
     def _frames(self, held: Held) -> list[Row]:
         a, b, V, A = self._apart(held)
@@ -219,7 +223,7 @@ class Terms:
         return self._weights[held.number]
 
 
-def _orthonormal(E: Sequence[Any]) -> tuple[Any, ...]:
+def orthonormal(E: Sequence[Any]) -> tuple[Any, ...]:
     """Axes that are given, made orthonormal and right-handed, as quaternions are made unit; NaN of what is no turn."""
     one, other, third = (tuple(E[k : k + 3]) for k in (0, 3, 6))
     x = scale(1.0 / np.sqrt(dot(one, one)), one)

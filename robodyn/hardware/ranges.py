@@ -93,7 +93,7 @@ class Box:
                 )
             return lower, upper
         # What configurations are drawn from: limits, or a turn and a metre where there are none.
-        lower, width = model._drawn_from
+        lower, width = model.drawn_from
         return lower, lower + width
 
     def samples(self, model: Model, asked: tuple[str, ...], rows: int = SAMPLES, seed: int = 0) -> dict[str, Array]:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from scipy.spatial.transform import Rotation  # type: ignore[import-untyped]
 
-import robodyn
 from robodyn.arguments import Array
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError
+from robodyn.solvers.inverse_kinematics import InverseKinematics
 from robodyn.viewer.shapes import attitudes
 
 _SIZE = 0.25
@@ -29,15 +29,10 @@ class Target:
         if model.link_body[self._number] < 0:
             raise ArgumentError(f"link: got {link!r}, which is fixed to the world; wanted one that moves")
         self.link, self.held = link, False
-        self._ik = robodyn.InverseKinematics(model, [link])
+        self._ik = InverseKinematics(model, [link])
         self._handle = server.scene.add_transform_controls("/target", scale=_SIZE * size, depth_test=False)
         self._done: tuple[Array, Array] | None = None
         self._handle.on_update(lambda event: moved(self, event.phase == "end"))
-
-    @staticmethod
-    def there() -> bool:
-        """Whether there is inverse kinematics to follow a handle."""
-        return hasattr(robodyn, "InverseKinematics")
 
     def remove(self) -> None:
         """Take it out of the picture."""

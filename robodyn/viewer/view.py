@@ -317,7 +317,7 @@ class View:
     def _make_aims(self, gui: Any) -> None:
         moving = [name for name, body in zip(self.model.link_names, self.model.link_body, strict=True) if body >= 0]
         names = {label(name): name for name in moving[:_MOST_TARGETS]}
-        if names and Target.there():
+        if names:
             self._aims = gui.add_dropdown("drag", (_NONE, *names), initial_value=_NONE)
             self._aims.on_update(self._by_user(lambda: self._aim(names.get(self._aims.value))))
 

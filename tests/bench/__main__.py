@@ -14,6 +14,7 @@ Some suites take long and run only where the first word begins with their name:
 - "gpu" (`tests.bench.gpu`): the GPU engine.
 - "calls" (`tests.bench.calls`): one call for one state, with every argument, beside Pinocchio's.
 - "constraints" (`tests.bench.constraints`): feet and closed loops, beside Pinocchio's.
+- "ik" (`tests.bench.ik`): inverse kinematics of arms, beside what else is installed.
 - "steps" (`tests.bench.steps`): what rollouts of damped robots come to, and integrators, beside MuJoCo's.
 - "step_gradients" (`tests.bench.step_gradients`): derivatives of steps and of rollouts, beside Pinocchio's.
 - "backend" (`tests.bench.backend`): our machine code beside LLVM's, first answers and run times.
@@ -47,6 +48,7 @@ from tests.bench import (
     core,
     dynamics,
     hardware,
+    ik,
     papers,
     plots,
     scan_gpu,
@@ -345,6 +347,14 @@ def _constraints(asked: Asked) -> bool:
     return bool(found)
 
 
+def _ik(asked: Asked) -> bool:
+    found = ik.measure(asked.selected, asked.announce)
+    asked.show(ik.tables(found), ik.notes(found))
+    if found:
+        asked.write("ik", lambda _: ik.page(found, asked.about), ik.document(found, asked.about))
+    return bool(found)
+
+
 def _steps(asked: Asked) -> bool:
     found = steps.measure(asked.selected, asked.announce)
     asked.show(steps.tables(found), steps.notes(found))
@@ -382,6 +392,7 @@ _LONG = {
     "backend": _backend,
     "calls": _calls,
     "constraints": _constraints,
+    "ik": _ik,
     "steps": _steps,
     "hardware": _hardware,
     "step_gradients": _step_gradients,

@@ -85,6 +85,10 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--batch": ("1", "0", "1,2", "9" * 30, HUGE),
     "--threads": ("1", "all", "0", HUGE),
     "--seconds": ("nan", "-1", "inf", "1e9"),
+    "--position": ("0,0,1", "0,0", "1e308,0,0", "nan,0,0"),
+    "--rpy": ("0,0,1", "0", "1e308,0,0"),
+    "--point": ("0,0,1", "0,0"),
+    "--seeds": ("1", "0", "3", HUGE),
     "--random": (),
     "--seed": (),
 }
@@ -97,6 +101,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "fd": (*_STATES, "--tau", "--joint-forces", "--out"),
     "gradient": (*_STATES, "--tau", "--qdd", "--of", "--out"),
     "ask": (*_STATES, "--tau", "--qdd", "--vector", "--link", "--frame", "--out"),
+    "ik": ("--link", "--position", "--rpy", "--point", "--q", "--seeds", "--base", "--mimic"),
     "export": (
         "--query",
         "--lang",
@@ -206,7 +211,7 @@ def test_errors_name_the_option(option: str) -> None:
     query = ["mass_matrix_product_gradient" if option == "--vector" else "jacobian"] if name == "ask" else []
     value = "nowhere/none.json" if option == "--out" else "\u202enonsense"
     status, out, err = run(
-        name, "robot.urdf", *query, *(["--link", "cart"] if "jacobian" in query else []), option, value
+        name, "robot.urdf", *query, *(["--link", "cart"] if "jacobian" in query or name == "ik" else []), option, value
     )
     assert (status, out) == (2, "")
     assert option.lstrip("-").replace("-", "_") in err.replace("-", "_"), err

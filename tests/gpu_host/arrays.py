@@ -10,7 +10,22 @@ from typing import Any
 import numpy as np
 
 _FACTS = ("shape", "dtype", "ndim", "size", "itemsize", "nbytes", "strides", "ctypes")
-_METHODS = ("reshape", "astype", "copy", "view", "all", "any", "sum", "max", "min", "ravel", "transpose", "swapaxes")
+_METHODS = (
+    "reshape",
+    "astype",
+    "copy",
+    "view",
+    "all",
+    "any",
+    "sum",
+    "max",
+    "min",
+    "ravel",
+    "transpose",
+    "swapaxes",
+    "argmax",
+    "argmin",
+)
 _OPTIONS = {"axis", "keepdims", "copy", "dtype"}
 """Of the methods, what CuPy's take as well: they know no `initial` and no `where`."""
 
@@ -179,6 +194,11 @@ def library(wait: Callable[[], None]) -> SimpleNamespace:
         stack=np.stack,
         concatenate=np.concatenate,
         take=np.take,
+        where=np.where,
+        repeat=np.repeat,
+        flatnonzero=np.flatnonzero,
+        clip=np.clip,
+        arctan2=np.arctan2,
         broadcast_to=np.broadcast_to,
         ascontiguousarray=lambda array: array if array.flags.c_contiguous else array.copy(),
         may_share_memory=lambda a, b: np.may_share_memory(a.held, b.held),

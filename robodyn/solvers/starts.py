@@ -1,0 +1,52 @@
+"""Configurations to start from again."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.model import Model
+from robodyn.solvers.levenberg import bounds
+
+_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
+_FIRST = 20
+"""Of the sequence, which is left out: its beginning is alike in all bases."""
+
+
+def starts(model: Model, count: int, rng: Any) -> Array:
+    """(count, nq) configurations within limits. Without `rng` from Halton's sequence for robots of up to twelve
+    coordinates without attitudes, where it is even, and else drawn with a seed of its own."""
+    return _even(model, count) if rng is None else np.clip(model.random_configuration(rng, count), *bounds(model))
+
+
+@lru_cache(maxsize=16)
+def _even(model: Model, count: int) -> Array:
+    if model.nq <= len(_PRIMES) and not model.quaternion_starts.size:
+        lower, width = model.drawn_from
+        found = lower + width * _halton(count, model.nq)
+    else:
+        found = model.random_configuration(0, count)
+    return np.clip(found, *bounds(model))
+
+
+def middle(model: Model) -> Array:
+    """(nq,) the neutral configuration, limited coordinates in the middle of their range."""
+    lower, upper = bounds(model)
+    both = np.isfinite(lower) & np.isfinite(upper)
+    neutral = np.clip(model.neutral(), lower, upper)
+    return np.where(both, 0.5 * (np.where(both, lower, 0.0) + np.where(both, upper, 0.0)), neutral)
+
+
+def _halton(count: int, size: int) -> Array:
+    """(count, size) numbers in [0, 1): Halton's sequence (1960), digits of k reversed behind the point."""
+    found = np.zeros((count, size))
+    for column, base in enumerate(_PRIMES[:size]):
+        left, digit = np.arange(_FIRST, _FIRST + count), 1.0
+        while left.any():
+            digit /= base
+            found[:, column] += digit * (left % base)
+            left //= base
+    return found

@@ -1,0 +1,266 @@
+"""Inverse kinematics of arms: `python -m tests.bench ik --write`.
+
+Targets are poses of the tool at configurations drawn uniformly within the limits. Cold starts are other such
+configurations, warm ones the answer with every joint moved by up to 0.05 rad. Solved is what is within the tolerance,
+of positions and of angles, by forward kinematics of the answer, and within the limits; restarts and failures count in
+the time. Peers get the first of these targets, one at a time, as they do no batches: TRAC-IK (pytracik), and the
+closed-loop method of Pinocchio's example (log6, damped least squares), once from the start, without limits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import robodyn as rd
+from robodyn.arguments import Array
+from robodyn.benchmark.tables import Cells
+from tests.bench.shared import MODELS, ROOT, page_of
+
+TARGETS, SINGLE, FOR_PEERS = 100_000, 500, 500
+STARTS = ("cold", "warm")
+DTYPES = {"float64": 1e-6, "float32": 1e-4}
+"""Tolerances in m and rad."""
+_TURNS = 3
+_WARM = 0.05
+_SUCCESS, _RATES = 0.999, {"cold": 1e5, "warm": 1e6}
+"""What was set as a goal in float64."""
+_ARMS = {
+    "abbIrb120": "tool0",
+    "iiwa14": "ee_link",
+    "kinovaGen3V12": "tool_frame",
+    "kr16_2": "tool0",
+    "panda_arm": "panda_link8",
+    "universalUR5": "tool0",
+    "xarm7": "link_eef",
+    "z1": "link06",
+}
+"""Arms of the shared collection, and their tools."""
+
+
+@dataclass
+class Case:
+    """One solver on one arm, from one kind of start.
+
+    `rate`: solves a second on one thread, of all targets at once where it does batches; `success`: the share that is
+    solved; `median`, `tail`: microseconds of a call for one target, the 99th percentile the latter.
+    """
+
+    arm: str
+    dofs: int
+    solver: str
+    start: str
+    targets: int
+    success: float
+    rate: float
+    median: float
+    tail: float
+
+
+@dataclass
+class _Work:
+    """Targets (n, 4, 4) of an arm's tool, and where to start, by kind."""
+
+    name: str
+    path: Path
+    model: rd.Model
+    tool: str
+    targets: Array
+    first: dict[str, Array]
+
+    def solved(self, q: Array, tolerance: float) -> float:
+        """The share of configurations that put the tool at the targets, within the limits."""
+        T = rd.Dynamics(self.model).link_pose(q, self.tool)
+        wanted = self.targets[: len(q)]
+        far = np.linalg.norm(T[:, :3, 3] - wanted[:, :3, 3], axis=1)
+        # The chord of the angle: of rotations that differ by an angle a its sine is sin(a / 2).
+        turned = 2.0 * np.arcsin(
+            np.minimum(1.0, np.linalg.norm(T[:, :3, :3] - wanted[:, :3, :3], axis=(1, 2)) / 8**0.5)
+        )
+        inside = ((q >= self.model.lower) & (q <= self.model.upper)).all(axis=1)
+        return float(((far <= tolerance) & (turned <= tolerance) & inside).mean())
+
+
+def _arms() -> Iterator[tuple[str, Path, str]]:
+    for name in ("arm6", "arm7"):
+        yield name, MODELS / f"{name}.urdf", "tool0"
+    for name, tool in _ARMS.items():
+        path = ROOT.parent / "shared" / "robots" / f"{name}.urdf"
+        if path.exists():
+            yield name, path, tool
+
+
+def measure(selected: Callable[[str], bool], announce: Callable[[str], object]) -> list[Case]:
+    """Run the arms whose names are selected."""
+    found = []
+    for name, path, tool in _arms():
+        if selected(f"ik: {name}"):
+            announce(f"ik: {name}")
+            found += _measured(_work(name, path, tool))
+    return found
+
+
+def _work(name: str, path: Path, tool: str) -> _Work:
+    model, rng = rd.load_urdf(path), np.random.default_rng(0)
+    there = model.random_configuration(rng, TARGETS)
+    warm = np.clip(there + rng.uniform(-_WARM, _WARM, there.shape), model.lower, model.upper)
+    first = {"cold": model.random_configuration(rng, TARGETS), "warm": warm}
+    return _Work(name, path, model, tool, rd.Dynamics(model).link_pose(there, tool), first)
+
+
+def _measured(work: _Work) -> Iterator[Case]:
+    for dtype, tolerance in DTYPES.items():
+        ik = rd.InverseKinematics(work.model, work.tool, dtype=dtype, threads=1)
+
+        def solve(target: Array, start: Array, ik: Any = ik) -> Array:
+            return ik.solve(target[..., None, :, :], start)[0]  # type: ignore[no-any-return]
+
+        for start in STARTS:
+            solve(work.targets[:99], work.first[start][:99])
+            q, best = np.empty(0), np.inf
+            for _ in range(_TURNS):
+                begun = time.perf_counter()
+                q = solve(work.targets, work.first[start])
+                best = min(best, time.perf_counter() - begun)
+            alone, _ = _one_by_one(work, start, solve, SINGLE)
+            yield _case(work, f"robodyn, {dtype}", start, q.astype(np.float64), TARGETS / best, alone, tolerance)
+    for solver, solve in _peers(work):
+        for start in STARTS:
+            alone, answers = _one_by_one(work, start, solve, FOR_PEERS)
+            yield _case(work, solver, start, answers, len(alone) / alone.sum(), alone, DTYPES["float64"])
+
+
+def _one_by_one(work: _Work, start: str, solve: Callable[[Array, Array], Array], count: int) -> tuple[Array, Array]:
+    """Seconds of a call for each of the first targets, and the answers."""
+    times, answers = [], []
+    for target, first in zip(work.targets[:count], work.first[start][:count], strict=True):
+        begun = time.perf_counter()
+        q = solve(target, first)
+        times.append(time.perf_counter() - begun)
+        answers.append(q)
+    return np.array(times), np.array(answers)
+
+
+def _case(work: _Work, solver: str, start: str, q: Array, rate: float, alone: Array, tolerance: float) -> Case:
+    median, tail = (1e6 * float(each) for each in np.percentile(alone, (50, 99)))
+    success = work.solved(q, tolerance)
+    return Case(work.name, work.model.nv, solver, start, len(q), success, rate, median, tail)
+
+
+# Peers.
+
+
+def _peers(work: _Work) -> Iterator[tuple[str, Callable[[Array, Array], Array]]]:
+    for name, make in (("TRAC-IK", _trac_ik), ("Pinocchio's CLIK", _clik)):
+        try:
+            yield name, make(work)
+        except ImportError:
+            continue
+
+
+def _trac_ik(work: _Work) -> Callable[[Array, Array], Array]:
+    import pytracik  # type: ignore[import-not-found, unused-ignore]
+    from scipy.spatial.transform import Rotation
+
+    base = work.model.link_names[0]
+    speed = pytracik.SolveType.Speed
+    solver = pytracik.TRAC_IK(base, work.tool, work.path.read_text(), 0.005, 1e-7, speed)
+
+    def solve(target: Array, first: Array) -> Array:
+        x, y, z, w = Rotation.from_matrix(target[:3, :3]).as_quat()
+        found = np.array(pytracik.ik(solver, first, *target[:3, 3], x, y, z, w))
+        return found[1:] if found[0] >= 0 else first
+
+    return solve
+
+
+def _clik(work: _Work) -> Callable[[Array, Array], Array]:
+    import pinocchio as pin
+
+    model = pin.buildModelFromXML(work.path.read_text())
+    data, frame = model.createData(), model.getFrameId(work.tool)
+    if list(model.names)[1:] != list(work.model.joint_names) or model.nq != model.nv:
+        raise ImportError("other coordinates")
+
+    def solve(target: Array, first: Array) -> Array:
+        q, wanted = first, pin.SE3(target)
+        for _ in range(1000):
+            pin.framesForwardKinematics(model, data, q)
+            off = data.oMf[frame].actInv(wanted)
+            error = pin.log6(off).vector
+            if np.linalg.norm(error) < 1e-7:
+                break
+            J = -pin.Jlog6(off.inverse()) @ pin.computeFrameJacobian(model, data, q, frame)
+            v = -J.T @ np.linalg.solve(J @ J.T + 1e-12 * np.eye(6), error)
+            q = pin.integrate(model, q, v * 0.1)
+        return np.asarray(q)
+
+    return solve
+
+
+# What is shown.
+
+
+def tables(found: list[Case]) -> list[Cells]:
+    """For the screen and the page."""
+    columns = ("arm", "dofs ", "solver", "solved, % ", "solves a second ", "one call: median, us ", "99 %, us ")
+    return [
+        Cells(
+            f"{start.capitalize()} starts",
+            columns,
+            [
+                (
+                    *(each.arm, str(each.dofs), each.solver, f"{100.0 * each.success:.3f}", f"{each.rate:,.0f}"),
+                    *(f"{each.median:.0f}", f"{each.tail:.0f}"),
+                )
+                for each in found
+                if each.start == start
+            ],
+        )
+        for start in STARTS
+    ]
+
+
+def notes(found: list[Case]) -> list[str]:
+    """What the tables say of what was wanted."""
+    lines = []
+    for start, rate in _RATES.items():
+        ours = [each for each in found if each.start == start and each.solver == "robodyn, float64"]
+        if not ours:
+            continue
+        reached = sum(each.rate >= rate for each in ours)
+        rates, success = [each.rate for each in ours], min(each.success for each in ours)
+        lines.append(
+            f"{start} starts, float64: {min(rates):,.0f} to {max(rates):,.0f} solves a second on one thread (wanted: "
+            f"{rate:,.0f}, reached by {reached} of {len(ours)}); at least {100 * success:.3f} % are solved (wanted: "
+            f"{100 * _SUCCESS:g} %)."
+        )
+    there = {each.solver for each in found}
+    missing = [name for name in ("TRAC-IK", "Pinocchio's CLIK") if name not in there]
+    lines.append(f"Not installed: {', '.join([*missing, 'PyRoki and tracikpy (no wheels on the index)'])}.")
+    return lines
+
+
+def page(found: list[Case], about: dict[str, str]) -> str:
+    """The page of docs/benchmarks."""
+    text = [
+        "Printed by `python -m tests.bench ik --write`: inverse kinematics of arms on one thread. Targets are poses of",
+        f"the tool at {TARGETS:,} configurations drawn uniformly within the limits; cold starts are other such",
+        f"configurations, warm ones the answer moved by up to {_WARM} rad at each joint. Solved is what is within",
+        f"{DTYPES['float64']:g} m and rad ({DTYPES['float32']:g} in float32) by forward kinematics of the answer, and",
+        "within the limits. Restarts and failures count in the time. Peers get the first",
+        f"{FOR_PEERS} targets, one at a time: TRAC-IK with 5 ms for each, and the closed-loop method of Pinocchio's",
+        "example, of up to 1,000 steps from the start, in Python and without limits. See",
+        "[inverse kinematics](../inverse_kinematics.md).",
+    ]
+    return page_of("Inverse kinematics", text, about, notes(found), tables(found))
+
+
+def document(found: list[Case], about: dict[str, str]) -> dict[str, Any]:
+    """The same for programs."""
+    return {**about, "cases": [asdict(each) for each in found]}

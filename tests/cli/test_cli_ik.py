@@ -1,0 +1,66 @@
+"""`robodyn ik`: a configuration for a pose."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from cli_runner import refused, run
+from robots import own
+
+import robodyn as rd
+from robodyn.description import rotation_from_rpy
+
+ARM = own("arm7")
+
+
+@pytest.mark.parametrize("point", [None, "0,0.02,0.05"])
+@pytest.mark.parametrize("rpy", [None, "0.1,3,0.2"])
+@pytest.mark.parametrize("position", [None, "0.45,0.1,0.5"])
+def test_the_link_is_there(position, rpy, point):
+    given = [
+        word
+        for name, value in (("position", position), ("rpy", rpy), ("point", point))
+        if value is not None
+        for word in (f"--{name}", value)
+    ]
+    if position is None and rpy is None:
+        refused(["ik", ARM, "--link", "tool0", *given], "--position: not given")
+        return
+    status, out, err = run("ik", ARM, "--link", "tool0", *given, "--json")
+    told = json.loads(out)
+    assert (status, err, told["converged"]) == (0, "", True)
+    model = rd.load_urdf(ARM)
+    at = np.zeros(3) if point is None else np.array([float(word) for word in point.split(",")])
+    T = rd.Dynamics(model).link_pose(told["q"], "tool0", point=at)
+    if position is not None:
+        assert np.abs(T[:3, 3] - [0.45, 0.1, 0.5]).max() < 1e-6
+    if rpy is not None:
+        assert np.abs(T[:3, :3] - np.array(rotation_from_rpy(0.1, 3, 0.2)).reshape(3, 3)).max() < 2e-6
+    assert (told["q"] <= model.upper).all() and (told["q"] >= model.lower).all()
+
+
+def test_what_is_printed():
+    status, out, err = run("ik", ARM, "--link", "tool0", "--position", "0.45,0.1,0.5", "--q", "0,0.5,0,-1,0,0.5,0")
+    assert (status, err) == (0, "") and "joint_7" in out and "[rad]" in out and "tool0 reached" in out
+    status, out, err = run("ik", ARM, "--link", "tool0", "--position", "0,0,9", "--seeds", "3")
+    assert (status, err) == (1, "") and "not reached: this is the nearest" in out
+    number = rd.load_urdf(ARM).link_names.index("tool0")
+    assert run("ik", ARM, "--link", number, "--position", "0.45,0.1,0.5", "--json")[0] == 0
+
+
+def test_limits_can_be_left_out(tmp_path):
+    path = tmp_path / "tight.urdf"
+    path.write_text(ARM.read_text().replace('upper="2.', 'upper="0.'))
+    given = ("--link", "tool0", "--position", "0.45,0.1,0.5", "--rpy", "0.1,3,0.2", "--json")
+    loose = json.loads(run("ik", path, *given, "--without-limits")[1])
+    assert loose["converged"] and max(loose["q"]) > 0.2
+
+
+def test_what_is_refused(tmp_path):
+    refused(["ik", ARM, "--link", "tool9", "--position", "0,0,1"], "link: got 'tool9'")
+    refused(["ik", ARM, "--link", "tool0", "--position", "0,1"], "--position: 2 given; wanted 3")
+    refused(["ik", ARM, "--link", "tool0", "--rpy", "0,1,x"], "--rpy: entry 3 is")
+    refused(["ik", ARM, "--link", "tool0", "--position", "0,0,1", "--q", "1,2"], "--q: 2 given; wanted 7")
+    refused(["ik", ARM, "--position", "0,0,1"], "--link")
