@@ -30,7 +30,7 @@ from robodyn.viewer.shapes import (
 SHAPES, FRAMES, INERTIA, LINES = "shapes", "frames", "inertia", "lines"
 CENTRE, FORCES, CONSTRAINTS, NAMES = "centre of mass", "forces", "constraints", "names"
 
-_FRAME, _SMALLEST, _LARGEST = 0.6, 1e-3, 0.12
+_FRAME, _SMALLEST, _LARGEST = 0.5, 1e-3, 0.1
 """Length of a frame's axes beside the usual distance of two links; and its bounds beside the robot's size."""
 _ARROW = 0.4
 """Length of the longest arrow beside the robot's size."""
@@ -119,7 +119,7 @@ class Scene:
         if n:
             length = self._length
             still = np.tile([1.0, 0.0, 0.0, 0.0], (n, 1)), np.zeros((n, 3))
-            made = self._scene.add_batched_axes("/frames", *still, axes_length=length, axes_radius=0.05 * length)
+            made = self._scene.add_batched_axes("/frames", *still, axes_length=length, axes_radius=0.03 * length)
             nodes["frames"] = self._keep(FRAMES, made)
         if len(self._ends):
             nodes["lines"] = self._lines(LINES, "/lines", len(self._ends), _GREEN)
@@ -166,7 +166,7 @@ class Scene:
         sections = {"cell_size": cell, "section_size": 10.0 * cell, "fade_distance": 6.0 * self.size}
         self._scene.add_grid("/ground", infinite_grid=True, position=(0.0, 0.0, height), **sections)
         camera = server.initial_camera
-        camera.look_at, camera.position = self.centre, self.centre + self.size * np.array([0.75, -0.75, 0.4])
+        camera.look_at, camera.position = self.centre, self.centre + self.size * np.array([0.6, -0.6, 0.3])
         camera.near, camera.far = 1e-3 * self.size, 1e3 * self.size
 
     def _frame_length(self, poses: Array) -> float:

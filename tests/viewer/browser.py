@@ -90,6 +90,18 @@ class Browser:
             last = seen
         raise AssertionError("the page does not come to rest")
 
+    def press_play(self):
+        """Press the button of the bar at the bottom of a page that plays: the first of the lowest."""
+        buttons = self.driver.find_elements("tag name", "button")
+        max(buttons, key=lambda button: (button.rect["y"], -button.rect["x"])).click()
+
+    def save(self, path):
+        """Write what is seen, once it is at rest, as a small PNG."""
+        from PIL import Image
+
+        shown = Image.fromarray(self.still().astype(np.uint8)).quantize(256, dither=Image.Dither.NONE)
+        shown.save(path, optimize=True)
+
     def until(self, holds):
         """Wait for something."""
         begin = time.monotonic()

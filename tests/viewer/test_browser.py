@@ -232,7 +232,6 @@ def spread(seen):
 
 
 def test_a_page_plays_and_stops_where_it_says(browser, arm, tmp_path):
-    from selenium.webdriver.common.by import By
 
     model, text = arm
     run = moving(model)
@@ -241,9 +240,7 @@ def test_a_page_plays_and_stops_where_it_says(browser, arm, tmp_path):
         camera = view._server.initial_camera
         browser.open(f"{where}/run.html", plays=True)
         assert spread(watch(browser, 4)) > 5 * NEAR
-        # The first button of the bar at the bottom plays and pauses.
-        bottom = max(browser.driver.find_elements(By.TAG_NAME, "button"), key=lambda b: (b.rect["y"], -b.rect["x"]))
-        bottom.click()
+        browser.press_play()
         place = red(browser.still())
         (at,) = {float(each.get_attribute("value")) for each in hidden_inputs(browser)}
         k = int(np.searchsorted(run.t, at + 1e-9, side="right")) - 1
@@ -284,3 +281,38 @@ def test_a_thousand_bodies_are_seen(browser):
         bare = browser.picture()
         view.show(robot.random_configuration(SEED))
         browser.until(lambda: (np.abs(browser.picture() - bare).max(axis=2) > 20).sum() > 200)
+
+
+def test_a_dragged_handle_is_followed(browser, arm):
+    from selenium.webdriver.common.actions.action_builder import ActionBuilder
+
+    model, text = arm
+    with rd.show(model, START, looks=text) as view:
+        view.target("tool0")
+        browser.open(view.url)
+        camera = view._server.initial_camera
+        pose, size = rd.Dynamics(model).link_pose(START, "tool0"), 0.25 * view._scene.size
+        # By the arrow of the axis that lies most across the line of sight.
+        across = [
+            np.linalg.norm(
+                seen_at(browser, camera, pose[:3, 3] + 0.1 * pose[:3, k]) - seen_at(browser, camera, pose[:3, 3])
+            )
+            for k in range(3)
+        ]
+        axis = pose[:3, int(np.argmax(across))]
+        way = -0.12 * np.sign(axis @ pose[:3, 3]) * axis  # inwards, where it can be reached
+        grip = pose[:3, 3] + 0.6 * size * axis
+        mouse = ActionBuilder(browser.driver, duration=50)
+        for k, part in enumerate(np.linspace(0.0, 1.0, 9)):
+            mouse.pointer_action.move_to_location(*map(int, np.round(seen_at(browser, camera, grip + part * way))))
+            if k == 0:
+                mouse.pointer_action.pointer_down()
+        mouse.pointer_action.pointer_up()
+        mouse.perform()
+        browser.until(lambda: (view.q != START).any())
+        browser.still()
+        moved = tool(model, view.q) - pose[:3, 3]
+        assert np.linalg.norm(moved - way) < 0.3 * np.linalg.norm(way), (moved, way)
+        target = np.array(view._target._handle.position)
+        np.testing.assert_allclose(tool(model, view.q), target, atol=1e-5)
+        assert np.linalg.norm(red(browser.still()) - seen_at(browser, camera, target)) < 3 * NEAR, "behind the handle"

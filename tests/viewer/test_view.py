@@ -559,3 +559,59 @@ def test_the_command_serves_until_it_is_interrupted():
         process.send_signal(2)
         process.communicate(timeout=60)
     assert process.returncode == 0
+
+
+# Dragging.
+
+
+def drag(view, by, phase="update"):
+    """What viser does where somebody drags the handle."""
+    handle = view._target._handle
+    handle._impl.position = np.array(handle.position) + by
+    for call in handle._impl_aux.update_cb:
+        call(SimpleNamespace(client_id=1, client=None, target=handle, phase=phase))
+    return np.array(handle.position)
+
+
+def test_inverse_kinematics_follows_the_handle(model):
+    q, dyn = np.array([0.4, -0.9, 1.1, 0.3, 0.7, 0.2]), rd.Dynamics(model)
+    with rd.show(model, q) as shown:
+        shown.target("tool0")
+        start = dyn.link_pose(q, "tool0")
+        for k in range(8):
+            last, place = shown.q, drag(shown, [0.0, 0.01, -0.01])
+            pose = dyn.link_pose(shown.q, "tool0")
+            np.testing.assert_allclose(pose[:3, 3], place, atol=2e-6)
+            np.testing.assert_allclose(pose[:3, :3], start[:3, :3], atol=2e-6)
+            assert np.abs(shown.q - last).max() < 0.3, f"no other branch, step {k}"
+            np.testing.assert_allclose([slider.value for slider in shown._sliders], shown.q)
+        far = drag(shown, [0.0, 0.0, 9.0])
+        away = dyn.link_pose(shown.q, "tool0")[:3, 3]
+        assert np.linalg.norm(far - away) > 5.0 and np.isfinite(shown.q).all()
+        np.testing.assert_allclose(shown._target._handle.position, far, err_msg="it is still held")
+        drag(shown, 0.0, "end")
+        np.testing.assert_allclose(shown._target._handle.position, away, err_msg="it comes back to the link")
+        shown.show(q)
+        np.testing.assert_allclose(shown._target._handle.position, start[:3, 3], atol=1e-9)
+
+
+def test_handles_of_other_links(view):
+    view.target("forearm")
+    assert view._aims.value == "forearm"
+    by_user(view._aims, "tool0")
+    assert view._target.link == "tool0"
+    by_user(view._aims, "nothing")
+    assert view._target is None
+    with pytest.raises(rd.ArgumentError, match="link: got 'base', which is fixed to the world"):
+        view.target("base")
+    with pytest.raises(rd.ArgumentError, match="link: got 'hand'"):
+        view.target("hand")
+
+
+def test_a_floating_robot_is_dragged():
+    robot = rd.load_urdf(own("quadruped"), base="floating")
+    foot = next(name for name in robot.link_names if name.endswith("_foot"))
+    with rd.show(robot) as shown:
+        shown.target(foot)
+        place = drag(shown, [0.05, 0.02, 0.04])
+        np.testing.assert_allclose(rd.Dynamics(robot).link_pose(shown.q, foot)[:3, 3], place, atol=2e-6)
