@@ -19,7 +19,6 @@ from robodyn.viewer.motion import Motion, motion_of, one_state
 from robodyn.viewer.view import View, save_motion
 
 _MOST_LINKS = 100_000
-_Folders = Sequence[str | os.PathLike[str]]
 
 
 def show(
@@ -29,7 +28,7 @@ def show(
     f_ext: Any = None,
     model: Model | Dynamics | None = None,
     looks: Any = None,
-    package_dirs: _Folders = (),
+    package_dirs: Sequence[str | os.PathLike[str]] = (),
     port: int = 0,
 ) -> View:
     """Show a robot, or a rollout, in a browser: open `view.url`, or let a notebook show the view.
@@ -64,7 +63,7 @@ def save_html(
     speed: float,
     f_ext: Any,
     looks: Any,
-    package_dirs: _Folders,
+    package_dirs: Sequence[str | os.PathLike[str]],
 ) -> None:
     """Write a rollout as a page; see `Rollout.save_html`."""
     dyn, motion = _moving(run, None, f_ext, model)

@@ -26,7 +26,7 @@ FLAGS = (
     "--hide-scrollbars",
     "--force-device-scale-factor=1",
 )
-PATIENCE = 60.0
+PATIENCE = 90.0
 """Seconds for a page to draw: software renders it, on a machine that others use."""
 
 
@@ -102,11 +102,11 @@ class Browser:
         shown = Image.fromarray(self.still().astype(np.uint8)).quantize(256, dither=Image.Dither.NONE)
         shown.save(path, optimize=True)
 
-    def until(self, holds):
-        """Wait for something."""
+    def until(self, holds, what=lambda: ""):
+        """Wait for something; `what` says how it stands if it does not come true."""
         begin = time.monotonic()
         while not holds():
-            assert time.monotonic() < begin + PATIENCE, "it does not come true"
+            assert time.monotonic() < begin + PATIENCE, f"it does not come true: {what()}"
             time.sleep(0.1)
 
     def errors(self):

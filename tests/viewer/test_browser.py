@@ -6,7 +6,6 @@ One link of a robot is red. Its middle in the picture is compared with the proje
 from __future__ import annotations
 
 import re
-import time
 
 import numpy as np
 import pytest
@@ -18,8 +17,7 @@ import robodyn as rd
 pytest.importorskip("viser")
 pytestmark = pytest.mark.extras
 
-SEED = 30
-NEAR = 6.0
+NEAR = 9.0
 """Pixels by which the middle of a ball in the picture may be off: perspective, shadows, edges."""
 RED = '<material name="red"><color rgba="1 0 0 1"/></material>'
 
@@ -98,67 +96,85 @@ def shown(page):
     return page
 
 
+def require_red(browser, view, point):
+    """Wait until the red ball is seen where the camera has to see it."""
+    wanted = seen_at(browser, view._server.initial_camera, point)
+    last = []
+
+    def there():
+        last[:] = [red(browser.picture())]
+        return last[0] is not None and np.linalg.norm(last[0] - wanted) < NEAR
+
+    browser.until(there, lambda: f"red at {last}, wanted {wanted}")
+    return last[0]
+
+
+def changed(picture, other, most=20):
+    """How many pixels differ."""
+    return int((np.abs(picture - other).max(axis=2) > most).sum())
+
+
 def test_links_are_seen_where_they_are(browser, arm, shown):
-    model, camera = arm[0], shown._server.initial_camera
     seen = []
     for change in (0.0, 0.3, -0.4):
         q = START + change
         shown.show(q)
-        seen.append(red(browser.still()))
-        assert np.linalg.norm(seen[-1] - seen_at(browser, camera, tool(model, q))) < NEAR
-    assert np.linalg.norm(seen[0] - seen[1]) > 5 * NEAR and np.linalg.norm(seen[0] - seen[2]) > 5 * NEAR
+        seen.append(require_red(browser, shown, tool(arm[0], q)))
+    assert min(np.linalg.norm(a - b) for k, a in enumerate(seen) for b in seen[:k]) > 3 * NEAR
 
 
 def test_a_slider_moves_its_link(browser, arm, shown):
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
 
-    model, camera = arm[0], shown._server.initial_camera
-    before = red(browser.still())
+    before = require_red(browser, shown, tool(arm[0], START))
     thumbs = browser.driver.find_elements(By.CSS_SELECTOR, "[role=slider]")
     assert len(thumbs) == 6
     thumbs[0].send_keys(Keys.ARROW_LEFT * 60)
     browser.until(lambda: shown.q[0] < START[0] - 0.3)
-    after = red(browser.still())
     np.testing.assert_array_equal(shown.q[1:], START[1:])
-    assert np.linalg.norm(after - before) > 5 * NEAR
-    assert np.linalg.norm(after - seen_at(browser, camera, tool(model, shown.q))) < NEAR
+    after = require_red(browser, shown, tool(arm[0], shown.q))
+    assert np.linalg.norm(after - before) > 3 * NEAR
 
 
 def test_sliders_in_the_page_follow(browser, shown):
     from selenium.webdriver.common.by import By
 
-    shown.show(np.array([0.1, 0.2, 0.3, 0.4, 0.5, -0.6]))
-    browser.still()
-    thumbs = browser.driver.find_elements(By.CSS_SELECTOR, "[role=slider]")
-    values = [float(each.get_attribute("aria-valuenow")) for each in thumbs]
-    np.testing.assert_allclose(values, [0.1, 0.2, 0.3, 0.4, 0.5, -0.6])
+    wanted = [0.1, 0.2, 0.3, 0.4, 0.5, -0.6]
+    shown.show(np.array(wanted))
+
+    def values():
+        thumbs = browser.driver.find_elements(By.CSS_SELECTOR, "[role=slider]")
+        return [float(each.get_attribute("aria-valuenow")) for each in thumbs]
+
+    browser.until(lambda: np.allclose(values(), wanted), values)
 
 
-def test_layers_appear_and_go(browser, shown):
+def test_layers_appear_and_go(browser, arm, shown):
+    require_red(browser, shown, tool(arm[0], START))
     bare = browser.still()
     for layer in ("frames", "inertia", "centre of mass", "names"):
         was = shown.layers.get(layer, False)
         shown.layer(layer, not was)
-        other = browser.still()
-        changed = (np.abs(other - bare).max(axis=2) > 20).sum()
-        assert changed > 20, layer
+        browser.until(lambda: changed(browser.picture(), bare) > 20, lambda layer=layer: layer)
         shown.layer(layer, was)
-        again = browser.still()
-        assert (np.abs(again - bare).max(axis=2) > 20).sum() < changed / 4, layer
+        browser.until(lambda: changed(browser.picture(), bare) < 5, lambda layer=layer: layer)
 
 
 def test_forces_point_where_they_push(browser, arm, shown):
     model, camera = arm[0], shown._server.initial_camera
-    bare = browser.still()
+    require_red(browser, shown, tool(model, START))
+    bare, at = browser.still(), seen_at(browser, camera, tool(model, START))
     for push in ([0, 0, 40.0], [0, 0, -40.0]):
-        f_ext = rd.external_force(model, START, "tool0", [0, 0, 0, *push])
-        shown.show(START, f_ext=f_ext)
-        rows, columns = np.nonzero(np.abs(browser.still() - bare).max(axis=2) > 40)
-        at = seen_at(browser, camera, tool(model, START))
-        near = np.abs(columns - at[0]) < 40
-        assert near.sum() > 50
-        assert np.sign(at[1] - rows[near].mean()) == np.sign(push[2]), "up is less in a picture"
+        shown.show(START, f_ext=rd.external_force(model, START, "tool0", [0, 0, 0, *push]))
+
+        def points(push=push):
+            rows, columns = np.nonzero(np.abs(browser.picture() - bare).max(axis=2) > 40)
+            near = np.abs(columns - at[0]) < 40
+            # Up is less in a picture.
+            return near.sum() > 50 and np.sign(at[1] - rows[near].mean()) == np.sign(push[2])
+
+        browser.until(points)
 
 
 def test_nothing_failed_in_the_page(browser, shown):
@@ -171,9 +187,7 @@ def test_two_pages_of_one_view(browser, arm, shown):
     browser.open(shown.url)
     shown.show(START + 0.3)
     for _ in range(2):
-        place = red(browser.still())
-        wanted = seen_at(browser, shown._server.initial_camera, tool(arm[0], START + 0.3))
-        assert np.linalg.norm(place - wanted) < NEAR
+        require_red(browser, shown, tool(arm[0], START + 0.3))
         if browser.driver.current_window_handle != first:
             browser.driver.close()
             browser.driver.switch_to.window(first)
@@ -198,15 +212,12 @@ def test_names_are_text_and_nothing_else(browser):
 
 def test_a_rollout_plays_in_the_view(browser, arm):
     model, text = arm
-    run = moving(model)
-    with rd.show(run, looks=text) as view:
+    with rd.show(moving(model), looks=text) as view:
         browser.open(view.url)
         view.play()
-        seen = watch(browser, 4)
+        watch(browser, 5 * NEAR)
         view.pause()
-        assert spread(seen) > 5 * NEAR
-        still = red(browser.still())
-        assert np.linalg.norm(still - seen_at(browser, view._server.initial_camera, tool(model, view.q))) < NEAR
+        require_red(browser, view, tool(model, view.q))
 
 
 def moving(model):
@@ -216,19 +227,16 @@ def moving(model):
     return rd.Rollout(np.linspace(0.0, 2.0, 201), q, np.zeros((201, 6)), np.array(-1), 200, model)
 
 
-def watch(browser, times):
-    """Where the red ball is, each time that it is somewhere else, for as long as that takes."""
-    seen, begin = [], time.monotonic()
-    while len(seen) < times:
-        assert time.monotonic() < begin + 60.0, "nothing moves"
+def watch(browser, far):
+    """Wait until the red ball was seen in two places so far apart."""
+    seen = []
+
+    def moved():
         place = red(browser.picture())
-        if place is not None and (not seen or np.linalg.norm(place - seen[-1]) > 1.0):
-            seen.append(place)
-    return seen
+        seen.extend([] if place is None else [place])
+        return max((np.linalg.norm(a - b) for a in seen for b in seen), default=0.0) > far
 
-
-def spread(seen):
-    return max(np.linalg.norm(a - b) for a in seen for b in seen)
+    browser.until(moved, lambda: seen)
 
 
 def test_a_page_plays_and_stops_where_it_says(browser, arm, tmp_path):
@@ -237,15 +245,14 @@ def test_a_page_plays_and_stops_where_it_says(browser, arm, tmp_path):
     run = moving(model)
     run.save_html(tmp_path / "run.html", looks=text, fps=50.0)
     with rd.show(run, looks=text) as view, served(tmp_path) as where:
-        camera = view._server.initial_camera
         browser.open(f"{where}/run.html", plays=True)
-        assert spread(watch(browser, 4)) > 5 * NEAR
+        watch(browser, 5 * NEAR)
         browser.press_play()
-        place = red(browser.still())
+        browser.still()
         (at,) = {float(each.get_attribute("value")) for each in hidden_inputs(browser)}
+        # It shows a frame for 1 / fps, and may have one more to draw when it stops.
         k = int(np.searchsorted(run.t, at + 1e-9, side="right")) - 1
-        apart = [np.linalg.norm(place - seen_at(browser, camera, tool(model, run.q[j]))) for j in (max(k - 2, 0), k)]
-        assert min(apart) < NEAR, (at, apart)
+        require_red(browser, view, tool(model, run.q[max(k - 1, 0)]))
         assert browser.errors() == []
 
 
@@ -262,8 +269,7 @@ def test_a_page_of_a_configuration_is_what_the_view_shows(browser, arm, tmp_path
     with rd.show(model, START, looks=text) as view, served(tmp_path) as where:
         view.save_html(tmp_path / "page.html")
         browser.open(f"{where}/page.html")
-        place = red(browser.still())
-        assert np.linalg.norm(place - seen_at(browser, view._server.initial_camera, tool(model, START))) < NEAR
+        require_red(browser, view, tool(model, START))
 
 
 def test_a_notebook_s_frame_shows_it(browser, arm, tmp_path):
@@ -272,15 +278,6 @@ def test_a_notebook_s_frame_shows_it(browser, arm, tmp_path):
         (tmp_path / "notebook.html").write_text(f"<!doctype html><body>{view._repr_html_()}</body>")
         browser.driver.get(f"{where}/notebook.html")
         browser.until(lambda: red(browser.picture()) is not None)
-
-
-def test_a_thousand_bodies_are_seen(browser):
-    robot = rd.auto_tree(1000, branching=1.5)
-    with rd.show(robot) as view:
-        browser.open(view.url)
-        bare = browser.picture()
-        view.show(robot.random_configuration(SEED))
-        browser.until(lambda: (np.abs(browser.picture() - bare).max(axis=2) > 20).sum() > 200)
 
 
 def test_a_dragged_handle_is_followed(browser, arm):
@@ -315,4 +312,5 @@ def test_a_dragged_handle_is_followed(browser, arm):
         assert np.linalg.norm(moved - way) < 0.3 * np.linalg.norm(way), (moved, way)
         target = np.array(view._target._handle.position)
         np.testing.assert_allclose(tool(model, view.q), target, atol=1e-5)
-        assert np.linalg.norm(red(browser.still()) - seen_at(browser, camera, target)) < 3 * NEAR, "behind the handle"
+        view.target(None)  # it covers the ball
+        require_red(browser, view, target)
