@@ -60,14 +60,16 @@ class Scene:
         self._layers: dict[str, list[Any]] = {}
         self._shown: dict[str, bool] = {}
         self._pushed = False
-        poses = self.poses(q)
+        poses = self._poses = self.poses(q)
         self._solids, oversized = sensible(ellipsoids(self._model), poses)
         names = (quoted(self._model.link_names[link]) for link in oversized[:_MOST_SAID])
         self.said = [f"link {name}: the ellipsoid of its inertia is larger than the robot" for name in names]
         self.centre, self.size = _extent(poses, self._solids)
         self._length, self.longest_force = self._frame_length(poses), 0.0
         self._nodes = self._make(looks)
-        self._layers[FORCES], self._shown[FORCES] = [], True  # nodes come with the first force
+        # Their nodes come with the first force, and when names are asked for.
+        self._layers |= {FORCES: [], NAMES: []}
+        self._shown |= {FORCES: True, NAMES: False}
         self._add_ground(server, float(poses[:, 2, 3].min(initial=0.0)))
         hidden = (INERTIA, FRAMES, LINES, CENTRE) if self._nodes["looks"] else (INERTIA, FRAMES) if many else (INERTIA,)
         for layer in hidden:
@@ -95,6 +97,8 @@ class Scene:
         """Show or hide a layer, if there is one of that name."""
         if layer in self._shown:
             self._shown[layer] = shown
+            if layer == NAMES and shown and "names" not in self._nodes:
+                self._make_names()
             for node in self._layers[layer]:
                 node.visible = shown
             self._show_forces()
@@ -183,7 +187,7 @@ class Scene:
         Raises:
             NumericalError: as `poses` does.
         """
-        poses = self.poses(q)
+        poses = self._poses = self.poses(q)
         nodes, joints = self._nodes, self._joints
         turns = attitudes(poses[:, :3, :3])
         with self._atomic():
@@ -237,15 +241,13 @@ class Scene:
         if "forces" in self._nodes:
             self._nodes["forces"].visible = self._shown[FORCES] and self._pushed
 
-    def show_names(self, shown: bool, poses: Array) -> None:
-        """Names of links beside them, of the first where there are many; nodes of their own, made when asked for."""
-        if "names" not in self._nodes and shown:
-            self._nodes["names"] = []
-            for link, name in enumerate(self._model.link_names[:_MOST_NAMES]):
-                text, at = printable(shortened(name, _LONGEST_NAME)), poses[link, :3, 3]
-                label = self._keep(NAMES, self._scene.add_label(f"/names/{link}", text, position=at))
-                self._nodes["names"].append((link, label))
-        self.show(NAMES, shown)
+    def _make_names(self) -> None:
+        """Names of links beside them, of the first where there are many; made when they are asked for."""
+        self._nodes["names"] = []
+        for link, name in enumerate(self._model.link_names[:_MOST_NAMES]):
+            text, at = printable(shortened(name, _LONGEST_NAME)), self._poses[link, :3, 3]
+            label = self._keep(NAMES, self._scene.add_label(f"/names/{link}", text, position=at))
+            self._nodes["names"].append((link, label))
 
 
 def _places(poses: Array, links: Array, places: Array) -> Array:

@@ -38,6 +38,10 @@ class Target:
         """Take it out of the picture."""
         self._handle.remove()
 
+    def show(self, shown: bool) -> None:
+        """Show or hide it."""
+        self._handle.visible = shown
+
     def follow(self, poses: Array) -> None:
         """Stand where the link is, unless somebody holds it."""
         if self.held:

@@ -18,7 +18,7 @@ from robodyn.viewer import server as servers
 from robodyn.viewer.knobs import Knob, first, knobs, readings, turned
 from robodyn.viewer.looks import Looks
 from robodyn.viewer.motion import Motion, above_zero, frames, one_state, row_of
-from robodyn.viewer.scene import NAMES, Scene
+from robodyn.viewer.scene import Scene
 from robodyn.viewer.target import Target
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ _STEPS = 2000
 _FRAME_RATE, _SLIDERS_EVERY = 30.0, 6
 """Of playing, 1/s; and at every how many of its frames the sliders of joints follow."""
 _SLOWEST, _FASTEST = 0.01, 1000.0
-_LONGEST_LABEL, _HEIGHT = 40, 540
+_LONGEST_LABEL, _HEIGHT = 60, 540
+_NONE = "(nothing)"
 
 
 class View:
@@ -105,10 +106,10 @@ class View:
         Raises:
             ArgumentError: there is none of that name, or the view is closed.
         """
-        name, shown = one_of("name", name, (*self._boxes,)), flag("shown", shown)
+        name, shown = one_of("name", name, tuple(self._boxes)), flag("shown", shown)
         with self._lock:
             self._require_open()
-            self._show_layer(name, shown)
+            self._scene.show(name, shown)
             self._boxes[name].value = shown
 
     def play(self, speed: Any = None) -> None:
@@ -122,7 +123,8 @@ class View:
             self._require_open()
             self._require_motion()
             if pace is not None:
-                self._speed = self._pace.value = min(max(pace, _SLOWEST), _FASTEST)
+                self._pace.value = pace
+                self._take_pace()
             self._playing = True
             self._button.label = "pause"
 
@@ -159,7 +161,8 @@ class View:
             self._require_open()
             self._aim(None if link is None else self.model.link_names[self.model.link_index(link)])
             if self._aims is not None:
-                self._aims.value = _NONE if self._target is None else label(self._target.link)
+                name = _NONE if self._target is None else label(self._target.link)
+                self._aims.value = name if name in self._aimed else _NONE
 
     def save_html(self, path: str | os.PathLike[str], *, row: Any = None, fps: Any = 30.0, speed: Any = 1.0) -> None:
         """Write a page that shows the same without Python: a rollout with a play bar, or what is shown now.
@@ -178,7 +181,12 @@ class View:
             self._require_open()
             chosen = self._row if row is None else row_of(self._motion, row)
             if not self._motion.duration > 0.0:
-                write_page(require_writable(path), self._server.get_scene_serializer())
+                written = require_writable(path)
+                if self._target is not None:
+                    self._target.show(False)
+                write_page(written, self._server.get_scene_serializer())
+                if self._target is not None:
+                    self._target.show(True)
                 return
             layers = self.layers
         save_motion(self._dyn, self._looks, self._motion, path, chosen, fps, speed, layers)
@@ -250,6 +258,9 @@ class View:
                 slider.max = value
             slider.value = value
 
+    def _take_pace(self) -> None:
+        self._speed = min(max(above_zero("speed", self._pace.value), _SLOWEST), _FASTEST)
+
     def _pause(self) -> None:
         if self._playing:
             self._playing = False
@@ -264,8 +275,11 @@ class View:
             with self._lock:
                 if self._playing and not self._ended.is_set():
                     at = self._time + (now - last) * self._speed
-                    self._go(at if at <= self._motion.t[-1] else self._motion.t[0])
                     shown += 1
+                    try:
+                        self._go(at if at <= self._motion.t[-1] else self._motion.t[0])
+                    except RobodynError:  # links too far away, of which `go` tells
+                        self._pause()
                     if shown % _SLIDERS_EVERY == 0:
                         self._follow()
             last = now
@@ -282,15 +296,16 @@ class View:
             with gui.add_folder("time"):
                 self._make_play_bar(gui)
         with gui.add_folder("show", expand_by_default=False):
-            for name, shown in {**self.layers, NAMES: False}.items():
+            for name, shown in self.layers.items():
                 self._boxes[name] = box = gui.add_checkbox(name, shown)
-                box.on_update(self._by_user(lambda name=name: self._show_layer(name, self._boxes[name].value)))
+                box.on_update(self._by_user(lambda name=name: self._scene.show(name, self._boxes[name].value)))
             if self.left_out:
                 gui.add_text("left out", "\n".join(self.left_out), multiline=True, disabled=True)
         every = knobs(self.model)
         self._knobs = first(every, _MOST_SLIDERS)
         if self._knobs:
-            with gui.add_folder("joints" if len(self._knobs) == len(every) else f"{len(self._knobs)} of {len(every)}"):
+            part = "" if len(self._knobs) == len(every) else f", {len(self._knobs)} of {len(every)}"
+            with gui.add_folder(f"joints{part}"):
                 for k, (knob, value) in enumerate(zip(self._knobs, readings(self._knobs, self._q), strict=True)):
                     self._sliders.append(self._slider(gui, knob, value))
                     self._sliders[k].on_update(self._by_user(lambda k=k: self._turn(k)))
@@ -309,17 +324,18 @@ class View:
         self._times = gui.add_slider("t, s", begin, end, motion.duration / _STEPS, begin)
         self._times.on_update(self._by_user(lambda: self.go(self._times.value)))
         self._pace = gui.add_number("speed", self._speed, min=_SLOWEST, max=_FASTEST, step=0.1)
-        self._pace.on_update(self._by_user(lambda: self.play(self._pace.value)))
+        self._pace.on_update(self._by_user(self._take_pace))
         if motion.rows > 1:
             self._rows = gui.add_slider("row", 0, motion.rows - 1, 1, 0)
             self._rows.on_update(self._by_user(lambda: self.go(self._time, row=int(self._rows.value))))
 
     def _make_aims(self, gui: Any) -> None:
         moving = [name for name, body in zip(self.model.link_names, self.model.link_body, strict=True) if body >= 0]
-        names = {label(name): name for name in moving[:_MOST_TARGETS]}
-        if names:
-            self._aims = gui.add_dropdown("drag", (_NONE, *names), initial_value=_NONE)
-            self._aims.on_update(self._by_user(lambda: self._aim(names.get(self._aims.value))))
+        self._aimed = {label(name): name for name in moving[:_MOST_TARGETS]}
+        self._aimed.pop(_NONE, None)
+        if self._aimed:
+            self._aims = gui.add_dropdown("drag", (_NONE, *self._aimed), initial_value=_NONE)
+            self._aims.on_update(self._by_user(lambda: self._aim(self._aimed.get(self._aims.value))))
 
     def _by_user(self, act: Any) -> Any:
         """What viser calls: only where somebody has moved something in a browser, and while the view is open."""
@@ -342,12 +358,6 @@ class View:
         """After a slider was moved."""
         self._pause()
         self._draw(turned(self._knobs, [slider.value for slider in self._sliders], self._q, which), self._forces)
-
-    def _show_layer(self, name: str, shown: bool) -> None:
-        if name == NAMES:
-            self._scene.show_names(shown, self._poses)
-        else:
-            self._scene.show(name, shown)
 
     def _aim(self, link: str | None) -> None:
         if self._target is not None:
@@ -372,9 +382,6 @@ class View:
                 self._follow()
             if released:
                 target.follow(self._poses)
-
-
-_NONE = "nothing"
 
 
 def label(name: str) -> str:
@@ -413,5 +420,6 @@ def save_motion(
 
 def write_page(path: str | os.PathLike[str], recording: Any) -> None:
     """Write what was recorded as a page."""
+    page = recording.as_html().encode("utf-8")  # which ends the recording, whatever becomes of the file
     with whole_file(path) as file:
-        file.write(recording.as_html().encode("utf-8"))
+        file.write(page)

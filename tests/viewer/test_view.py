@@ -134,7 +134,7 @@ def test_joints_that_follow_others_move_with_them():
 
 
 def test_layers(view, model):
-    assert {"shapes", "inertia", "frames", "lines", "centre of mass", "forces"} == set(view.layers)
+    assert {"shapes", "inertia", "frames", "lines", "centre of mass", "forces", "names"} == set(view.layers)
     view.layer("frames")
     assert view.layers["frames"] and view._scene._nodes["frames"].visible and view._boxes["frames"].value
     by_user(view._boxes["frames"], False)
@@ -347,6 +347,21 @@ def test_rollouts_play(rollout):
         assert (shown.q == 0).all(), "a configuration that is given stays"
 
 
+def test_a_rollout_that_leaves_the_picture(model):
+    robot = rd.load_urdf(own("cartpole"))
+    q = np.zeros((3, 2))
+    q[1:, 0] = 1e12
+    run = rd.Rollout(np.array([0.0, 0.1, 0.2]), q, np.zeros((3, 2)), np.array(-1), 2, robot)
+    with rd.show(run) as shown:
+        with pytest.raises(rd.NumericalError, match="beyond"):
+            shown.go(0.1)
+        shown.play()
+        end = time.monotonic() + 20.0
+        while shown._playing and time.monotonic() < end:
+            time.sleep(0.05)
+        assert not shown._playing and shown._player.is_alive()
+
+
 def test_the_play_bar(rollout):
     with rd.show(rollout) as shown:
         by_user(shown._times, 0.31)
@@ -356,6 +371,8 @@ def test_the_play_bar(rollout):
         for call in shown._button._impl.update_cb:
             call(SimpleNamespace(client_id=1, client=None, target=shown._button))
         assert shown._playing and shown._button.label == "pause"
+        by_user(shown._pace, 3.0)
+        assert shown._speed == 3.0
 
 
 def test_forces_of_rollouts(rollout, model):
@@ -600,7 +617,7 @@ def test_handles_of_other_links(view):
     assert view._aims.value == "forearm"
     by_user(view._aims, "tool0")
     assert view._target.link == "tool0"
-    by_user(view._aims, "nothing")
+    by_user(view._aims, "(nothing)")
     assert view._target is None
     with pytest.raises(rd.ArgumentError, match="link: got 'base', which is fixed to the world"):
         view.target("base")
