@@ -26,12 +26,12 @@ FLAGS = (
     "--hide-scrollbars",
     "--force-device-scale-factor=1",
 )
-PATIENCE = 90.0
+PATIENCE = 120.0
 """Seconds for a page to draw: software renders it, on a machine that others use."""
 
 
 @contextmanager
-def chromium(width=700, height=600):
+def chromium(width=900, height=600):
     """A browser, or a skip that says what is missing."""
     webdriver = pytest.importorskip("selenium.webdriver")
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -17,7 +17,7 @@ import robodyn as rd
 pytest.importorskip("viser")
 pytestmark = pytest.mark.extras
 
-NEAR = 9.0
+NEAR = 6.0
 """Pixels by which the middle of a ball in the picture may be off: perspective, shadows, edges."""
 RED = '<material name="red"><color rgba="1 0 0 1"/></material>'
 
@@ -78,7 +78,7 @@ def tool(model, q):
     return rd.Dynamics(model).link_pose(q, "tool0")[:3, 3]
 
 
-START = np.array([2.4, -0.9, 1.1, 0.3, 0.7, 0.2])
+START = np.array([0.5, -0.9, 1.1, 0.3, 0.7, 0.2])
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +223,7 @@ def test_a_rollout_plays_in_the_view(browser, arm):
 def moving(model):
     """A rollout of two seconds in which the arm turns about its base."""
     q = np.repeat(START[None], 201, axis=0)
-    q[:, 0] += np.linspace(0.0, 3.0, 201)
+    q[:, 0] += np.linspace(0.0, 1.0, 201)
     return rd.Rollout(np.linspace(0.0, 2.0, 201), q, np.zeros((201, 6)), np.array(-1), 200, model)
 
 
