@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from robodyn.conventions.order import JointOrder
     from robodyn.description import RobotDescription
     from robodyn.dynamics import Dynamics
+    from robodyn.engines.kept import release_memory
     from robodyn.errors import (
         ArgumentError,
         AssemblyError,
@@ -88,6 +89,7 @@ _HOME = {
     "load_xacro": "builders.xacro",
     "random_tree": "builders.random_tree",
     "read_urdf": "builders.urdf",
+    "release_memory": "engines.kept",
     "show": "viewer.show",
     "simulate": "motion.simulation",
     "ArgumentError": "errors",
@@ -150,6 +152,7 @@ __all__ = [
     "load_xacro",
     "random_tree",
     "read_urdf",
+    "release_memory",
     "show",
     "simulate",
 ]

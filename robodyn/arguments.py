@@ -32,17 +32,21 @@ def real_array(
     *,
     what: str = "",
     read: Callable[[str, Any, str], Array] | None = None,
+    flags: bool = False,
 ) -> Array:
     """`value` as an array (..., *shape) of `dtype`; the trailing axes must match, leading axes are free.
 
-    `read` makes arrays of another library than NumPy, like `as_array`.
+    `read` makes arrays of another library than NumPy, like `as_array`. `flags`: of what says yes or no, where bools
+    count as 1 and 0, and one alone holds for all.
 
     Raises:
         ArgumentError: not numeric and real, ragged, masked, of another trailing shape, or of too many axes.
     """
     wanted = wanted_shape(shape, what)
+    if flags and (type(value) is bool or exact.is_a(value, np.bool_)):
+        return np.full(shape, bool(value), dtype)
     array = (as_array if read is None else read)(name, value, wanted)
-    if array.dtype.kind not in "fiu":
+    if array.dtype.kind not in ("fiub" if flags else "fiu"):
         raise ArgumentError(f"{name}: got {brief(value)} of dtype {array.dtype}; {wanted}")
     if array.ndim < len(shape) or array.shape[array.ndim - len(shape) :] != shape:
         raise ArgumentError(f"{name}: got shape {array.shape}; {wanted}")

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from robodyn import exact
 from robodyn.arguments import Array, count, flag, one_of
 from robodyn.chains import Task
-from robodyn.constraints.assembly import warn_of_redundancy
+from robodyn.constraints.judging import warn_of_redundancy
 from robodyn.constraints.kinds import Constraint
 from robodyn.engines.gpu.capture import Captured, capture
 from robodyn.engines.gpu.options import GpuOptions, gpu_options
@@ -42,7 +42,7 @@ from robodyn.queries.parameters import ParameterQueries
 from robodyn.queries.quick import changing
 from robodyn.queries.rest import RestQueries
 from robodyn.queries.second_order import SecondOrderQueries
-from robodyn.questions import QUESTIONS, plain_questions
+from robodyn.questions import asked_of, find, plain_questions
 from robodyn.sweeps import PER_BODY, PER_VELOCITY, POINT
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class Dynamics(
         if constraints:
             warn_of_redundancy(model)
         if when == "eager":
-            for question in QUESTIONS.values():
+            for question in asked_of(model).values():
                 if question.eager:
                     self.engine.prepare(question.plain_task(model))
 
@@ -160,7 +160,7 @@ class Dynamics(
         """Set an attribute, and let go of the quick functions that were made for the old one."""
         if name == "engine" and not _is_engine(value):
             raise ArgumentError(f"engine: got {brief(value)}; wanted a robodyn.engines.protocol.Engine")
-        if name in QUESTIONS:  # a function that a user puts in place of a query stays there
+        if find(name) is not None:  # a function that a user puts in place of a query stays there
             object.__setattr__(self, name, value)
             return
         epoch = changing(self)
@@ -215,7 +215,7 @@ class Dynamics(
         Raises:
             ArgumentError: no query of that name that arrays alone ask.
         """
-        return QUESTIONS[one_of("query", name, plain_questions())].plain_task(self.model)
+        return asked_of(self.model)[one_of("query", name, plain_questions(self.model))].plain_task(self.model)
 
     def explain(self, query: str, batch: int = 1) -> Explanation:
         """Which engine and method answer a plain call of a query, and why; print it.
@@ -309,7 +309,8 @@ class Dynamics(
             q_des: (..., nq) or (steps, ..., nq) what kp drives to.
             targets: (..., n_constraints, 12) or (steps, ..., n_constraints, 12) places that constraints to the world
                 hold, as elsewhere; None: where constraints without a place are at the start.
-            active: (..., n_constraints) or (steps, ..., n_constraints) 1 for constraints that hold, 0 for others.
+            active: (..., n_constraints) or (steps, ..., n_constraints) 1 or True for constraints that hold, 0 or False
+                for others; or one bool.
             limits: of the model's, "effort", "velocity" and "position" to keep to; the last two by the default
                 integrator alone.
             save_every: of this many states one is kept, and the last one; None for the first and the last alone.
@@ -496,9 +497,9 @@ class Dynamics(
             NumericalError: it needs a centre of mass, and nothing that moves has mass.
             UnavailableError: an engine that does not compile.
         """
-        query = one_of("query", query, plain_questions())
+        query = one_of("query", query, plain_questions(self.model))
         task = self.plain_task(query)
-        self._require_possible(QUESTIONS[query])
+        self._require_possible(asked_of(self.model)[query])
         return self.engine.generated(task)
 
 

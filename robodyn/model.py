@@ -28,8 +28,8 @@ from robodyn.model_fields import Numbered, checked_fields, owned
 from robodyn.tree import Indices, Tree, read_only
 
 _TABLE_ROWS = 40
-_AHEAD = 2048
-"""Coordinates that are drawn at once."""
+_AHEAD, _MOST_AHEAD = 8192, 256
+"""Coordinates that are drawn at once, and configurations."""
 _LENGTH_RANGE = 1.0
 _FARTHEST_ANGLE = 1e6
 """A position limit of an angle beyond this, 160,000 turns, stands for none: sine and cosine lose their digits there."""
@@ -605,6 +605,13 @@ class Model(Edits):
                 them.
         """
         if rng is None and type(shape) is tuple and not shape:
+            ahead: tuple[np.random.Generator, list[NDArray[np.float64]]] | None = self.__dict__.get("_ahead")
+            # In the child of a fork the generator is another one; what was drawn before, the parent hands out.
+            if ahead is not None and _FRESH and ahead[0] is _FRESH[0]:
+                try:
+                    return ahead[1].pop()
+                except IndexError:  # none is left
+                    pass
             return self._fresh()
         generator = rng if type(rng) is np.random.Generator else generator_of(rng)
         if type(shape) is not tuple or shape:
@@ -621,16 +628,8 @@ class Model(Edits):
 
     def _fresh(self) -> NDArray[np.float64]:
         """A random configuration of nobody's generator: many are drawn at once, and handed out one by one."""
-        generator = _FRESH[0] if _FRESH else generator_of(None)
-        kept: tuple[np.random.Generator | None, list[NDArray[np.float64]]] = self.__dict__.get("_ahead", (None, []))
-        drawn_by, ahead = kept
-        # In the child of a fork the generator is another one; what was drawn before, the parent hands out.
-        if drawn_by is generator and ahead:
-            try:
-                return ahead.pop()
-            except IndexError:  # another thread has taken the last one
-                pass
-        rows = max(1, _AHEAD // max(1, self.nq))
+        generator = generator_of(None)
+        rows = min(_MOST_AHEAD, max(1, _AHEAD // max(1, self.nq)))
         drawn: list[NDArray[np.float64]] = [row.copy() for row in self.random_configuration(generator, rows)]
         self.__dict__["_ahead"] = generator, drawn
         return drawn.pop()

@@ -49,6 +49,8 @@ BASE = ("V0", "dV0")
 """The motion of the base: inputs of every algorithm, zero where they are not given."""
 OF_CONSTRAINTS = ("targets", "active", "restitution")
 """Inputs of queries about constraints alone."""
+FLAGS = ("active",)
+"""Those that say yes or no: bools, too."""
 _ARRAYS = tuple(name for name in INPUTS if name != "armature")
 """Inputs that a query may take: an armature of each state is for steps of integrators alone."""
 RECURSIONS = ("reference", "cpu", "gpu")
@@ -877,20 +879,30 @@ def find(name: str) -> Question | None:
     return QUESTIONS.get(name) or CONSTRAINED.get(name)
 
 
-def plain_questions() -> tuple[str, ...]:
+def every_question() -> dict[str, Question]:
+    """The rows of both tables."""
+    return {**QUESTIONS, **CONSTRAINED}
+
+
+def asked_of(model: Model) -> dict[str, Question]:
+    """The queries that mean something to a model: those about constraints where it has some."""
+    return every_question() if model.constraints else QUESTIONS
+
+
+def plain_questions(model: Model) -> tuple[str, ...]:
     """Names of questions that arrays alone ask: `dyn.program` shows them."""
-    return tuple(name for name, question in QUESTIONS.items() if not question.of_link)
+    return tuple(name for name, question in asked_of(model).items() if not question.of_link)
 
 
 def named() -> dict[str, tuple[Question, Mapping[str, bool]]]:
-    """Questions by all of their names, and what a call chooses under that name."""
-    return {**{name: (question, {}) for name, question in QUESTIONS.items()}, **short_names()}
+    """Questions of both tables by all of their names, and what a call chooses under that name."""
+    return {**{name: (question, {}) for name, question in every_question().items()}, **short_names()}
 
 
 def short_names() -> dict[str, tuple[Question, Mapping[str, bool]]]:
     """Questions by their names on the command line, and what a call chooses under that name."""
     found: dict[str, tuple[Question, Mapping[str, bool]]] = {}
-    for question in QUESTIONS.values():
+    for question in every_question().values():
         found[question.short or question.name] = (question, {})
         found.update({name: (question, chosen) for name, chosen in question.variants.items()})
     return found

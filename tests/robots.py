@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 from pathlib import Path
 
 import pytest
+
+import robodyn as rd
+from robodyn.builders.random_tree import SHAPES
+from robodyn.description import JOINT_TYPES
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = [str(ROOT / "tests"), str(ROOT / "tests" / "cpu")]
@@ -48,3 +53,25 @@ def shared(name: str) -> Path:
 def own(name: str) -> Path:
     """A robot of models/."""
     return ROOT / "models" / f"{name}.urdf"
+
+
+def tree(seed: int, n: int | None = None, **options) -> rd.Model:
+    """A random tree of every joint kind; shape, base, mimics and, where it is not said, size follow from the seed."""
+    options = {
+        "joints": JOINT_TYPES,
+        "shape": list(SHAPES)[seed % len(SHAPES)],
+        "base": "floating" if seed % 2 else "fixed",
+        "mimic": 0.4 if seed % 3 == 0 else 0.0,
+        "armature": True,
+        **options,
+    }
+    print(f"tree: seed {seed}, {options}")
+    return rd.random_tree(2 + seed % 9 if n is None else n, seed=seed, **options)
+
+
+@functools.cache
+def of_every_kind() -> rd.Model:
+    """Every joint kind, joints that follow others, a floating base, armature."""
+    made = rd.random_tree(8, seed=8, joints=JOINT_TYPES, base="floating", armature=True, mimic=0.3)
+    assert made.has_mimic
+    return made

@@ -97,16 +97,25 @@ class Checker:
             self._require_inside(rows, a, x)
             for k, each in enumerate(self.read(d)):
                 self.rows[rows, row, x + k] = each
+        elif code in (I.LOAD_LANE, I.LOAD_HALF):
+            rows, row = self.at
+            size = self.parts if code == I.LOAD_LANE else self.width // 2
+            ends = [block.start + len(block.values) for block in self.blocks if block.rows == rows]
+            assert 0 <= x <= max(ends, default=0) - size, "a column of no block"
+            others = list(self.read(d)) if a else [None] * self.width
+            others[a * size : (a + 1) * size] = [(rows, row, x + k) for k in range(size)]
+            self.registers[d] = tuple(others)
         elif code == I.EXTRACT:
             lane = self.read(x)[a * self.parts : (a + 1) * self.parts]
             self.registers[d] = lane + (None,) * (self.width - self.parts)
-        elif code in range(I.STORE_LANE, I.STORE_ONE + 1):
+        elif code in (*range(I.STORE_LANE, I.STORE_ONE + 1), I.STORE_SOME):
             lanes, half = self.read(d), self.parts // 2
             start, count = {
                 I.STORE_LANE: (a * self.parts, self.parts),
                 I.STORE_LOW: (0, half),
                 I.STORE_HIGH: (half, half),
                 I.STORE_ONE: (a, 1),
+                I.STORE_SOME: (a * self.parts, self.masks.get(1, 0)),
             }[code]
             rows, row = self.at
             inside = [block for block in self.blocks if block.rows == rows and block.start <= x]

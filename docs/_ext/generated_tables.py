@@ -22,7 +22,7 @@ from robodyn.engines.options import ENGINE_NAMES
 from robodyn.engines.protocol import DTYPES
 from robodyn.engines.scan import HeavyPaths, VectorTree
 from robodyn.joints import KINDS, JointKind
-from robodyn.questions import QUESTIONS, short_names
+from robodyn.questions import every_question, short_names
 
 Row = tuple[str, ...]
 
@@ -83,9 +83,9 @@ def findings() -> list[Row]:
 
 def support() -> list[Row]:
     """Which query runs on which engine."""
-    engines = sorted({engine for question in QUESTIONS.values() for engine in question.engines})
+    engines = sorted({engine for question in every_question().values() for engine in question.engines})
     rows: list[Row] = [("query", "short", *engines, "methods besides `auto`", "answer")]
-    for query, question in QUESTIONS.items():
+    for query, question in every_question().items():
         answered = ["yes" if engine in question.engines else "-" for engine in engines]
         methods = _code(method.name for method in question.methods) or "-"
         rows.append(
@@ -108,8 +108,8 @@ def engine_names() -> list[Row]:
     """Values of `engine=`."""
     rows: list[Row] = [("`engine=`", "dtypes", "queries")]
     for name in ENGINE_NAMES:
-        answered = sum(name in question.engines for question in QUESTIONS.values())
-        queries = "all" if name == "auto" or answered == len(QUESTIONS) else str(answered)
+        answered = sum(name in question.engines for question in every_question().values())
+        queries = "all" if name == "auto" or answered == len(every_question()) else str(answered)
         rows.append((f"`{name}`", ", ".join(DTYPES), queries))
     return rows
 

@@ -66,8 +66,10 @@ def _between(model: Model, given: _Given, _: Any) -> Mapping[str, Any]:
 
 
 def _length(model: Model, given: _Given, _: Any) -> Mapping[str, Any]:
-    step = _apart(model, given, _)["step"]
-    return {"length": [np.sqrt(sum((each * each for each in step), 0.0))]}
+    squares = [each * each for each in _apart(model, given, _)["step"]]
+    while len(squares) > 1:  # in pairs: what comes late, as attitudes do, has few sums after it
+        squares = [sum(squares[k : k + 2]) for k in range(0, len(squares), 2)]
+    return {"length": [np.sqrt(sum(squares, 0.0))]}
 
 
 INTEGRATE = Direct("integrate", {"q": _Q, "qd": _V}, {"moved": _Q}, _moved)

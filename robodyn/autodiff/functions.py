@@ -34,7 +34,7 @@ from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, SingularError
 from robodyn.model import Model
 from robodyn.queries.core import checked_choice, links_of, point_shapes
-from robodyn.questions import BASE, QUESTIONS, Asked, Question
+from robodyn.questions import BASE, CONSTRAINED, QUESTIONS, Asked, Question
 
 WITH_RULES = (
     *("inverse_dynamics", "forward_dynamics", "bias_force", "gravity_force", "mass_matrix", "mass_matrix_inverse"),
@@ -57,7 +57,8 @@ class DifferentiableDynamics(Stepping):
     and friction count where `dyn` says so. Coordinates are differentiated as the nq numbers that they are: quaternions
     are scaled to unit length inside, so that the gradient with respect to one is at right angles to it.
 
-    Every query of `robodyn.questions` is here, with all of its arrays. Those of `WITH_RULES` are methods, with
+    Every query of `robodyn.questions` is here, with all of its arrays, but for those about constraints, of which the
+    others know nothing. Those of `WITH_RULES` are methods, with
     derivatives of first and second order for robots of any size, as long as inertias are the model's and the base is at
     rest. The others, and these with `inertia`, `V0` or `dV0`, have derivatives of every order with respect to all of
     their arrays, which are straight-line programs, and so for robots whose programs are small enough to be compiled.
@@ -137,6 +138,10 @@ class DifferentiableDynamics(Stepping):
 
     def __getattr__(self, name: str) -> Any:
         """A query that has no method here, made when it is first asked for."""
+        if name in CONSTRAINED:
+            raise AttributeError(
+                f"{name}: {type(self).__name__!r} has no derivatives of it; robodyn.Dynamics answers it"
+            )
         if name.startswith("_") or name not in QUESTIONS:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         found = self.__dict__[name] = self._generic(QUESTIONS[name])

@@ -26,7 +26,7 @@ _IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 
 
 def with_links_for_bodies(model: Model) -> Model:
-    """The same robot with one link for each body, in its frame."""
+    """The same tree with one link for each body, in its frame; nothing holds it, as constraints name links."""
     n = model.n_bodies
     links: dict[str, Any] = {
         "link_body": np.arange(n),
@@ -34,7 +34,7 @@ def with_links_for_bodies(model: Model) -> Model:
         "link_names": Numbered("body", n),
     }
     links |= dict.fromkeys(OPTIONAL)
-    return replace(model, **links)
+    return replace(model, constraints=(), **links)
 
 
 class BodyPoses(Smooth):

@@ -121,7 +121,7 @@ class Stepping(ABC):
         given = _given(tau, f_ext, inertia, armature, damping, friction, gravity, V0, dV0, kp, kd, q_des)
         stepper = _Stepper(self, given, integrator, limits)
         arrays = self._arrays({"q": q, "qd": qd, "dt": self._time(dt), **given}, tuple(given))
-        return stepper.step(arrays)
+        return stepper.step(stepper.allowed(arrays))
 
     def rollout(
         self,
@@ -163,7 +163,7 @@ class Stepping(ABC):
         every = n if save_every is None else count("save_every", save_every, 1, _MOST_STEPS)
         stepper = _Stepper(self, given, integrator, limits)
         fixed, timed = self._in_time({"q": q0, "qd": qd0, "dt": self._time(dt), **given}, n)
-        return _Followed(stepper, self._library, fixed, timed).states(n, min(every, n))
+        return _Followed(stepper, self._library, stepper.allowed(fixed), timed).states(n, min(every, n))
 
     def _time(self, dt: Any) -> Any:
         """An array, of a number that is a time.
@@ -232,6 +232,17 @@ class _Stepper:
             functions._calls[key] = StepCall(library.asked(functions.dyn), "step", step, base, checks=True)
         self._call, self._coordinates, model = functions._calls[key], functions._coordinates, functions.model
         self._no_tau, self._gravity = (library.constant(each) for each in (np.zeros(model.nv), model.gravity))
+
+    def allowed(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments, those that `Dynamics` refuses as no numbers: stiffness, damping, friction and armature below zero,
+        and times that are not above it. Values are not looked at where something is recorded, so rows tell of it; by a
+        product, which derivatives by the argument itself go through."""
+        xp, found = self._library.xp, dict(arrays)
+        for name in (*COEFFICIENTS, "kp", "kd", "dt"):
+            if name in found:
+                wrong = found[name] <= 0.0 if name == "dt" else found[name] < 0.0
+                found[name] = found[name] * xp.where(wrong, math.nan, 1.0)
+        return found
 
     def unit(self, q: Any) -> Any:
         """q with quaternions of unit length."""

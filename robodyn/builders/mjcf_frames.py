@@ -8,6 +8,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.description import Pose, Rotation
+from robodyn.spatial import rotation_from_quaternion, transpose
 
 
 def three(values: Any) -> tuple[float, float, float]:
@@ -19,17 +20,7 @@ def three(values: Any) -> tuple[float, float, float]:
 def rotation(quaternion: Any) -> Rotation:
     """The axes (row-major) of a frame turned by a quaternion wxyz."""
     w, x, y, z = (float(each) for each in np.asarray(quaternion) / np.linalg.norm(quaternion))
-    return (
-        1.0 - 2.0 * (y * y + z * z),
-        2.0 * (x * y - w * z),
-        2.0 * (x * z + w * y),
-        2.0 * (x * y + w * z),
-        1.0 - 2.0 * (x * x + z * z),
-        2.0 * (y * z - w * x),
-        2.0 * (x * z - w * y),
-        2.0 * (y * z + w * x),
-        1.0 - 2.0 * (x * x + y * y),
-    )
+    return transpose(rotation_from_quaternion(x, y, z, w))
 
 
 def moved(pose: Pose, step: Array) -> Pose:

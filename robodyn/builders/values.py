@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import re
 
+from robodyn import spatial
 from robodyn.description import Rotation, Vector3
 from robodyn.errors import LoadError
 from robodyn.messages import quoted
+from robodyn.spatial import transpose
 
 MIN_NORM = 1e-6
 """A shorter axis or quaternion gives no direction: six decimals are what exporters print."""
@@ -77,18 +79,7 @@ def rotation_from_quaternion(xyzw: tuple[float, ...], where: str) -> tuple[Rotat
     if not MIN_NORM <= norm < math.inf:
         raise LoadError(f"{where}: the quaternion {xyzw} has norm {norm:g}; give one of norm 1")
     x, y, z, w = (value / norm for value in xyzw)
-    rotation = (
-        1 - 2 * (y * y + z * z),
-        2 * (x * y - z * w),
-        2 * (x * z + y * w),
-        2 * (x * y + z * w),
-        1 - 2 * (x * x + z * z),
-        2 * (y * z - x * w),
-        2 * (x * z - y * w),
-        2 * (y * z + x * w),
-        1 - 2 * (x * x + y * y),
-    )
-    return rotation, norm
+    return transpose(spatial.rotation_from_quaternion(x, y, z, w)), norm
 
 
 def off_unit(norm: float) -> bool:

@@ -12,21 +12,22 @@ from robodyn._version import __version__
 from robodyn.arguments import one_of
 from robodyn.chains import Chain, Solve, Task
 from robodyn.cli import export_verilog
-from robodyn.cli.results import linked
+from robodyn.cli.results import linked, require_constraints
 from robodyn.codegen.c_code import Function, c_header, c_source, identifier
+from robodyn.constraints.held import row_names
 from robodyn.dynamics import Dynamics
 from robodyn.engines.protocol import DTYPES
 from robodyn.errors import ArgumentError
 from robodyn.files import file_named, require_writable, whole_file
 from robodyn.messages import printable, quoted
 from robodyn.model import Model
-from robodyn.questions import BASE, FRAMES, Asked, Places, Question, named, short_names
+from robodyn.questions import BASE, FRAMES, OF_CONSTRAINTS, Asked, Places, Question, named, short_names
 from robodyn.sweeps import Ancestors, Inward, Outward
 from robodyn.tables import units
 from robodyn.tracing.unrolled import output_shape, trace
 
 _MOST_VISITS = 10_000
-_EXTRAS = ("f_ext", "inertia", "point", *BASE)
+_EXTRAS = ("f_ext", "inertia", "point", *OF_CONSTRAINTS, *BASE)
 """Inputs that functions take where they are asked to."""
 
 
@@ -63,7 +64,9 @@ def export(load: Callable[[], Model], options: Mapping[str, Any]) -> None:
     places = [path.resolve() for path in paths.values() if path is not None]
     if len(set(places)) < len(places):
         raise ArgumentError("--out and --header name the same file")
-    model = load()
+    # Of this precision: the proximal term of constraints has to be large enough for it.
+    model = Dynamics(load(), engine="reference", dtype=dtype).model
+    require_constraints("--query", model, asked.values())
     prefix = _prefix(model, options["name"])
     link, relative_to = (
         None if options[name] is None else model.link_index(linked(model, options[name]))
@@ -139,7 +142,7 @@ def _function(
     if relative_to is not None:
         choices["places"] = Places((link or 0,), False, relative_to)
     algorithm = question.made(Asked(model, tuple(each for each in given if each not in BASE), **choices))
-    _require_moderate(model, name, algorithm)
+    _require_moderate(model, name, question, algorithm)
     base = [extra for extra in taken if extra in BASE]
     alone = question.of_link and relative_to is None
     program = trace(model, algorithm, link=link if alone else None, base=base)
@@ -157,13 +160,15 @@ def _function(
     return Function(f"{prefix}_{name}", program, [*lines, f"Program {program.digest}."])
 
 
-def _require_moderate(model: Model, name: str, algorithm: Task) -> None:
+def _require_moderate(model: Model, name: str, question: Question, algorithm: Task) -> None:
     """Straight-line code grows with the visits to bodies that an algorithm makes; nobody can compile millions."""
     lanes = any(isinstance(sweep, Outward | Inward) and sweep.lanes for sweep in algorithm.sweeps)
     pairs = any(isinstance(sweep, Ancestors) and not sweep.of_link for sweep in algorithm.sweeps)
     visits = model.n_bodies * (model.nv if lanes else 1)
-    if pairs:
+    if pairs or question.of_constraints:
         visits = int((model.tree.depth + 1).sum())
+    if question.of_constraints:  # a right-hand side for each row
+        visits += model.n_rows * model.n_bodies
     if isinstance(algorithm, Chain):  # a solve visits each pair again for each column
         visits *= 1 + sum(_columns(model, stage) for stage in algorithm.stages if isinstance(stage, Solve))
     if visits > _MOST_VISITS:
@@ -178,7 +183,8 @@ def _columns(model: Model, solve: Solve) -> int:
 
 
 def _sizes(model: Model) -> dict[str, int]:
-    return {"NQ": model.nq, "NV": model.nv, "N_BODIES": model.n_bodies, "N_LINKS": len(model.link_names)}
+    sizes = {"NQ": model.nq, "NV": model.nv, "N_BODIES": model.n_bodies, "N_LINKS": len(model.link_names)}
+    return sizes | ({"N_CONSTRAINTS": model.n_constraints, "N_ROWS": model.n_rows} if model.constraints else {})
 
 
 def _about(model: Model, dtype: str, asked: Mapping[str, Question], extras: Sequence[str]) -> list[str]:
@@ -212,6 +218,10 @@ def _about(model: Model, dtype: str, asked: Mapping[str, Question], extras: Sequ
         lines += _numbered(model.body_names)
     if any("n_links" in result.axes for question in asked.values() for result in question.results.values()):
         lines += ["", "links", *_numbered(model.link_names)]
+    if any(question.of_constraints for question in asked.values()):
+        lines += ["", "rows of constraints", *_numbered(row_names(model))]
+    if set(extras) & {"targets", "active"}:
+        lines += ["", "targets, active: constraints", *_numbered([each.name for each in model.constraints])]
     return lines
 
 
@@ -227,6 +237,13 @@ def _explained(model: Model, asked: Mapping[str, Question], extras: Sequence[str
         )
     if "point" in extras:
         yield "point: in the link's axes from its origin, m; 'body' and 'world_aligned' have their origins there."
+    if "targets" in extras:
+        yield (
+            "targets: for each constraint to the world the transform from the world to the frame that it holds, E row "
+            "by row, then r; others do not look at theirs."
+        )
+    if "active" in extras:
+        yield "active: greater than 0 for constraints that hold, 0 for others."
     if "f_ext" in extras:
         yield "f_ext: for each body the moment about the world's origin, then the force, in world axes."
     if set(extras) & set(BASE):

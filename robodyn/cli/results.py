@@ -21,12 +21,13 @@ from robodyn.arguments import Array, one_of, require_finite
 from robodyn.builders.values import whole_number
 from robodyn.cli.state_files import NAME_ARRAYS
 from robodyn.cli.states import numbers
+from robodyn.constraints.held import row_names
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, NumericalError
 from robodyn.files import file_named, require_writable, whole_file
 from robodyn.messages import near_misses, printable, quoted
 from robodyn.model import Model
-from robodyn.questions import FRAMES, QUESTIONS, Question, Result, named
+from robodyn.questions import FRAMES, Question, Result, every_question, named
 from robodyn.tables import console, number_tables, step_units, units
 
 _CHUNK_STATES = 4096
@@ -87,6 +88,17 @@ def asking(name: str, options: Mapping[str, Any]) -> Asking:
     return Asking(question, choices)
 
 
+def require_constraints(option: str, model: Model, asked: Iterable[Question]) -> None:
+    """Raise for queries about constraints, asked of a model that has none.
+
+    Raises:
+        ArgumentError: names the first of them.
+    """
+    about = next((question for question in asked if question.of_constraints), None)
+    if about is not None and not model.constraints:
+        raise ArgumentError(f"{option}: {about.name} is about constraints, and {quoted(model.name)} has none")
+
+
 def linked(model: Model, text: str) -> str | int:
     """The link that an option names: a name, or an index where no link is called that."""
     index = None if text in model.link_names else whole_number(text)
@@ -96,10 +108,10 @@ def linked(model: Model, text: str) -> str | int:
 def list_queries(as_json: bool) -> None:
     """Print every query: its names, what it takes and returns, and what it is."""
     if as_json:
-        print(json.dumps(list(map(_described, QUESTIONS.values())), indent=1))
+        print(json.dumps(list(map(_described, every_question().values())), indent=1))
         return
     table = Table("query", "short", "takes", "returns", "what it is")
-    for name, question in QUESTIONS.items():
+    for name, question in every_question().items():
         short = ", ".join((*filter(None, (question.short,)), *question.variants))
         takes = ", ".join((*question.inputs, *(("link",) if question.of_link else ())))
         table.add_row(name, short, takes, ", ".join(question.results), question.about)
@@ -127,6 +139,7 @@ def compute(dyn: Dynamics, asked: Asking, states: Mapping[str, Array]) -> dict[s
         NumericalError: a result is NaN or infinite; names the rows.
     """
     question, n = asked.question, len(states["q"])
+    require_constraints("QUERY", dyn.model, (question,))
     shapes = question.shapes(dyn.model, question.plain)
     results = {name: np.empty((n, *shape), dyn.dtype) for name, shape in shapes.items()}
     largest = max(1, *map(prod, shapes.values()), dyn.model.nv)
@@ -219,6 +232,10 @@ def _names(model: Model, axis: int | str) -> list[str]:
         return list(map(printable, model.link_names))
     if axis == "n_bodies":
         return list(map(printable, model.body_names))
+    if axis == "n_rows":
+        return list(map(printable, row_names(model)))
+    if axis == "nq":
+        return list(map(printable, model.coordinate_names))
     if axis == "parameters":
         return [f"{printable(body)} {name}" for body in model.body_names for name in _PARAMETERS]
     return list({6: _SIX, 3: ("x", "y", "z")}.get(cast(int, axis), tuple(map(str, range(cast(int, axis))))))
@@ -283,9 +300,18 @@ _MANY = {
     "n_links": "links",
     "n_bodies": "bodies",
     "parameters": "inertial parameters",
+    "n_rows": "rows of constraints",
+    "nq": "coordinates",
 }
 """What axes run over, for people, and for programs."""
-_AXES = {"nv": "velocity", "n_links": "link", "n_bodies": "body", "parameters": "inertial parameter"}
+_AXES = {
+    "nv": "velocity",
+    "n_links": "link",
+    "n_bodies": "body",
+    "parameters": "inertial parameter",
+    "n_rows": "row",
+    "nq": "coordinate",
+}
 
 
 def _axes(result: Result) -> list[str]:
@@ -361,4 +387,5 @@ def _write_csv(
 
 def _csv_names(model: Model, axis: int | str) -> Sequence[str]:
     """Names as they are read again: as the model has them."""
-    return model.velocity_names if axis == "nv" else _names(model, axis)
+    names = {"nv": model.velocity_names, "nq": model.coordinate_names}
+    return names[axis] if axis in names else _names(model, axis)

@@ -21,7 +21,7 @@ from robodyn.errors import ArgumentError
 from robodyn.files import open_regular
 from robodyn.messages import near_misses, quoted
 from robodyn.model import Model
-from robodyn.questions import QUESTIONS
+from robodyn.questions import every_question
 
 QUANTITIES = ("q", "qd", "qdd", "tau", "vector")
 """What states consist of."""
@@ -90,7 +90,7 @@ def _read_npz(model: Model, inputs: Sequence[str], file: IO[bytes]) -> dict[str,
 
 def _results() -> set[str]:
     """Names of what queries return, which stands beside states in files that this command wrote."""
-    return {name for question in QUESTIONS.values() for name in question.results} - {*QUANTITIES}
+    return {name for question in every_question().values() for name in question.results} - {*QUANTITIES}
 
 
 def _check_keys(keys: Sequence[str]) -> None:

@@ -24,7 +24,8 @@ class Held:
     """A constraint as its text sees it.
 
     `number`: its place among the model's; `rows`: their names; `link`, `to`: indices, -1 for the world; `X`, `X_to`:
-    transforms from either to its frame; `targeted`: whether `to_at` comes with every call; `length`: of a rod;
+    transforms from either to its frame; `anchored`: whether the place of the latter, in the world, comes with calls;
+    `length`: of a rod;
     `joints`: of a sum, tree velocities, tree coordinates and their numbers; `offset`; `joint`: of a lock, `value`.
     """
 
@@ -37,6 +38,7 @@ class Held:
     to: int = -1
     X: Transform = IDENTITY
     X_to: Transform = IDENTITY
+    anchored: bool = False
     length: float = 0.0
     joints: tuple[tuple[int, int, float], ...] = ()
     offset: float = 0.0
@@ -93,8 +95,9 @@ def _held(model: Model, number: int, constraint: Constraint) -> Held:
         rows=constraint.rows,
         link=link,
         to=to,
-        X=_transform(constraint.at),
-        X_to=IDENTITY if constraint.to_at is None else _transform(constraint.to_at),
+        X=frame_of(constraint.at),
+        X_to=IDENTITY if constraint.to_at is None else frame_of(constraint.to_at),
+        anchored=anchored_by_calls([constraint]),
         length=constraint.length if isinstance(constraint, Rod) else 0.0,
     )
 
@@ -139,5 +142,6 @@ def _locked(model: Model, where: str, lock: Lock) -> dict[str, Any]:
     return {"rows": rows, "joint": i, "value": value}
 
 
-def _transform(numbers: Sequence[float]) -> Transform:
+def frame_of(numbers: Sequence[float]) -> Transform:
+    """The transform that a row of twelve numbers holds, as in `Model.link_X`."""
     return Transform(tuple(numbers[:9]), (numbers[9], numbers[10], numbers[11]))

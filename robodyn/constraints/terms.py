@@ -52,12 +52,20 @@ class Terms:
         given: scalars of inputs by name: "q", and "qd" where rates are asked for; "targets" (12 of each constraint).
         at: what gives an algorithm's results.
         moving: whether rates and gamma are asked for.
+        columns: whether Jacobians are.
     """
 
     def __init__(
-        self, model: Model, held: Sequence[Held], given: Mapping[str, Sequence[Any]], at: OfLink, moving: bool
+        self,
+        model: Model,
+        held: Sequence[Held],
+        given: Mapping[str, Sequence[Any]],
+        at: OfLink,
+        moving: bool,
+        columns: bool = True,
     ) -> None:
         self._model, self._held, self._given, self._at, self._moving = model, held, given, at, moving
+        self._with_columns = columns
         self._known: dict[tuple[str, int], Any] = {}
         self._weights: dict[int, Any] = {}
 
@@ -94,8 +102,8 @@ class Terms:
         A = self._at(link_acceleration("world", False), link, qdd=still)["A"]
         return Motion(tuple(A[:3]), tuple(A[3:]))
 
-    def _jacobian(self, link: int) -> list[Any]:
-        return [0.0] * (6 * self._model.nv) if link < 0 else list(self._at(jacobian("world"), link)["J"])
+    def _jacobian(self, link: int) -> Sequence[Any]:
+        return [0.0] * (6 * self._model.nv) if link < 0 else self._at(jacobian("world"), link)["J"]
 
     # Rows.
 
@@ -109,6 +117,8 @@ class Terms:
     def _columns(self, held: Held) -> dict[int, Motion]:
         """Motions s_b - s_a by degree of freedom, of those that move one frame relative to the other."""
         n, model = self._model.nv, self._model
+        if not self._with_columns:
+            return {}
         of, to = self._of("jacobian", held.link), self._of("jacobian", held.to)
         found = {}
         for k, moves in enumerate(between(model, held.link, held.to)):

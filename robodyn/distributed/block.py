@@ -21,7 +21,7 @@ from robodyn.distributed.store import Output
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.messages import brief
-from robodyn.questions import QUESTIONS
+from robodyn.questions import Question, asked_of
 
 _FIRST_CALL, _PATIENCE_S = "first_call", 120.0
 """The lock in the cache of compiled code that a process holds while it asks for the first time, and how long others
@@ -48,6 +48,11 @@ class Job:
     reduction: Reduction | None
     output: Output | None
 
+    @property
+    def question(self) -> Question:
+        """Its row."""
+        return asked_of(self.dyn.model)[self.query]
+
     def arrays(self, block: Block, pieces: Mapping[str, Any]) -> dict[str, Array]:
         """Inputs of a block by name, those that are the same for all states without an axis for them.
 
@@ -58,8 +63,8 @@ class Job:
         if block.seed is not None:
             rng, n = np.random.default_rng(block.seed), block.last - block.first
             drawn = random_inputs(self.dyn.model, self.query, rng, n) if self.draw is None else self.draw(rng, n)
-            if not isinstance(drawn, Mapping) or not set(drawn) <= set(QUESTIONS[self.query].arrays):
-                allowed = ", ".join(QUESTIONS[self.query].arrays)
+            if not isinstance(drawn, Mapping) or not set(drawn) <= set(self.question.arrays):
+                allowed = ", ".join(self.question.arrays)
                 raise ArgumentError(f"draw: gave {brief(drawn)}; wanted a dictionary of arrays with names of {allowed}")
             found.update(drawn)
         found.update({name: array[block.first : block.last] for name, array in self.stored.items()})
@@ -67,7 +72,7 @@ class Job:
 
     def ask(self, dyn: Dynamics, arrays: Mapping[str, Array]) -> tuple[Array, ...]:
         """Results in order."""
-        question = QUESTIONS[self.query]
+        question = self.question
         if missing := [name for name in question.inputs if name not in arrays]:
             raise ArgumentError(f"draw: gave no {missing[0]}, which {self.query} needs")
         by_place, by_name = question.arguments(arrays)
@@ -76,7 +81,7 @@ class Job:
 
     def bytes_of_a_state(self) -> int:
         """In what is drawn or cut for a state, and in its results."""
-        inputs = {*QUESTIONS[self.query].inputs, *self.stored} - set(self.fixed)
+        inputs = {*self.question.inputs, *self.stored} - set(self.fixed)
         numbers = sum(math.prod(self.dyn.argument_shapes[name]) for name in inputs)
         return _DOUBLE * numbers + self.dyn.dtype.itemsize * sum(map(math.prod, self.shapes.values()))
 

@@ -17,8 +17,8 @@ from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief, quoted
 from robodyn.model import Model
-from robodyn.queries.core import links_of, point_shapes, require_model
-from robodyn.questions import QUESTIONS, Places, Question
+from robodyn.queries.core import checked_choice, links_of, point_shapes, require_model
+from robodyn.questions import FLAGS, Places, Question, asked_of
 
 Draw: TypeAlias = Callable[[np.random.Generator, int], Mapping[str, Any]]
 """A function of a generator and a number of states n that gives arrays by name, (n, ...) each."""
@@ -47,7 +47,7 @@ def random_inputs(model: Model, query: str, rng: np.random.Generator, n: int) ->
         ArgumentError: no such query, or no number of states.
     """
     require_model(model)
-    question = QUESTIONS[one_of("query", query, tuple(QUESTIONS))]
+    question = _question(model, query)
     n = count("n", n, 0, sys.maxsize)
     if not exact.is_a(rng, np.random.Generator):
         raise ArgumentError(f"rng: got {brief(rng)}; wanted a numpy.random.Generator")
@@ -59,6 +59,11 @@ def random_inputs(model: Model, query: str, rng: np.random.Generator, n: int) ->
         wide = np.where(np.isfinite(limit), np.abs(limit), otherwise)
         found[name] = wide * rng.uniform(-1.0, 1.0, (n, model.nv))
     return found
+
+
+def _question(model: Model, query: Any) -> Question:
+    asked = asked_of(model)
+    return asked[one_of("query", query, tuple(asked))]
 
 
 @dataclass(frozen=True)
@@ -163,7 +168,7 @@ def read(
     Raises:
         ArgumentError: no such query; arrays that do not fit it, or one another; arguments that it does not have.
     """
-    question = QUESTIONS[one_of("query", query, tuple(QUESTIONS))]
+    question = _question(dyn.model, query)
     chunk = count("chunk", chunk, 1, sys.maxsize)
     parameters = inspect.signature(getattr(type(dyn), question.name)).parameters.values()
     seeds, named = _by_name(question, given, [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD], others)
@@ -178,6 +183,10 @@ def read(
             f"{missing[0]}: {question.name} needs it; wanted an array, or seeds in the place of all arrays"
         )
     choices = {name: value for name, value in named.items() if value is not None and name not in question.arrays}
+    for name in {"frame", "classical"} & {*choices}:
+        choices[name] = checked_choice(dyn.model, name, choices[name])
+    if "method" in choices:
+        choices["method"] = dyn._method(question, choices["method"])
     places = None
     if question.of_link:
         _, places = links_of(dyn.model, *(choices.get(name) for name in ("link", "links", "relative_to")))
@@ -267,13 +276,14 @@ def _inputs(
                 raise ArgumentError(
                     f"{name}: got shape {tuple(array.shape)}; {wanted_shape(shape)}, with one axis of states"
                 )
-            if len(array.shape) != len(shape) + 1 or tuple(array.shape[1:]) != shape or array.dtype.kind not in "fiu":
+            kinds = "fiub" if name in FLAGS else "fiu"
+            if len(array.shape) != len(shape) + 1 or tuple(array.shape[1:]) != shape or array.dtype.kind not in kinds:
                 got = f"{array.dtype} of shape {tuple(array.shape)}"
                 raise ArgumentError(f"{name}: got {got}; {wanted_shape(shape)}, with one axis of states")
         else:
             home = "numpy"
             array = as_array(name, value, wanted_shape(shape))
-            array = real_array(name, array, shape, array.dtype)
+            array = real_array(name, value if array.ndim == 0 else array, shape, array.dtype, flags=name in FLAGS)
             if array.ndim > len(shape) + 1:
                 raise ArgumentError(f"{name}: got shape {array.shape}; {wanted_shape(shape)}, with one axis of states")
             if array.ndim == len(shape) or len(array) == 1:

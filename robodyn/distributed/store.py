@@ -17,7 +17,7 @@ from robodyn.arguments import Array
 from robodyn.distributed.inputs import Block
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.messages import brief, quoted
-from robodyn.questions import QUESTIONS
+from robodyn.questions import every_question
 
 _ATTRIBUTE, _DONE = "robodyn", "done"
 """The group's attribute that says what it holds, and its array that says which blocks are there."""
@@ -117,7 +117,7 @@ class Results:
     def _start_again(self, manifest: dict[str, Any]) -> None:
         """Remove the arrays; what others have put beside them stays."""
         # First that blocks are there: whatever happens on the way, nothing old is taken for new.
-        results = (name for question in QUESTIONS.values() for name in question.results)
+        results = (name for question in every_question().values() for name in question.results)
         values = itertools.takewhile(self._group.__contains__, (f"{_VALUE}{k}" for k in itertools.count()))
         for name in itertools.chain((_DONE,), results, tuple(values)):
             if name in self._group:
@@ -152,10 +152,21 @@ class Results:
         if known != form:
             raise ArgumentError("reduce: gave a value of another form than for the blocks before")
         for k, leaf in enumerate(leaves):
+            self._require_alike(f"{_VALUE}{k}", leaf)
             target = self.array(f"{_VALUE}{k}", (blocks, *leaf.shape), leaf.dtype, 1)
             target[number] = leaf
         self._group[_DONE][number] = 1
         return _built(form, leaves)
+
+    def _require_alike(self, name: str, leaf: Array) -> None:
+        """Raise where an array of a value is another than that of the blocks before."""
+        if name in self._group:
+            before = self._group[name]
+            had, has = f"{before.dtype} of shape {before.shape[1:]}", f"{leaf.dtype} of shape {leaf.shape}"
+            if had != has:
+                raise ArgumentError(
+                    f"reduce: gave an array {has}, and {had} for the blocks before; out= stores arrays that are alike"
+                )
 
     def value(self, number: int) -> Any:
         """The value of a block."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.errors import ArgumentError
-from robodyn.hardware.program import rebuilt, uses
+from robodyn.hardware.program import inputs_of, rebuilt, uses
 from robodyn.hardware.ranges import chunks, rotations, values
 from robodyn.tracing.expression import ADD, CONSTANT, INPUT, MUL, NEG, SUB, Expression, Graph, Value
 from robodyn.tracing.program import Program
@@ -77,12 +77,7 @@ def balanced(program: Program) -> Program:
     """
     count, turned = uses(program), rotations(program)
     graph = Graph()
-    ports: dict[str, tuple[tuple[int, ...], Sequence[Expression]]] = {}
-    value: dict[int, Value] = {}
-    for port in program.inputs:
-        made = graph.inputs(port.size)
-        ports[port.name] = port.shape, made
-        value.update({int(node): each for node, each in zip(port.scalars, made, strict=True) if node >= 0})
+    ports, value = inputs_of(program, graph)
     inner = _inner_sums(program, count)
     ready = _Ready(graph)
     for index in program.live:

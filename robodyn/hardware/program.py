@@ -135,18 +135,26 @@ def _require_known_joints(model: Model) -> None:
         )
 
 
-def with_sines_given(program: Program, model: Model) -> Program:
-    """Sines and cosines of coordinates as inputs."""
-    coordinate = {node: k for port in program.inputs if port.name == "q" for k, node in enumerate(port.scalars)}
-    angles = {"sin": SIN, "cos": COS}
-    graph = Graph()
-    of_angle: dict[tuple[int, int], Expression] = {}
+def inputs_of(
+    program: Program, graph: Graph
+) -> tuple[dict[str, tuple[tuple[int, ...], Sequence[Expression]]], dict[int, Value]]:
+    """A program's inputs on another graph: by name their shapes and expressions, and the values of its nodes."""
     ports: dict[str, tuple[tuple[int, ...], Sequence[Expression]]] = {}
     value: dict[int, Value] = {}
     for port in program.inputs:
         made = graph.inputs(port.size)
         ports[port.name] = port.shape, made
         value.update({int(node): each for node, each in zip(port.scalars, made, strict=True) if node >= 0})
+    return ports, value
+
+
+def with_sines_given(program: Program, model: Model) -> Program:
+    """Sines and cosines of coordinates as inputs."""
+    coordinate = {node: k for port in program.inputs if port.name == "q" for k, node in enumerate(port.scalars)}
+    angles = {"sin": SIN, "cos": COS}
+    graph = Graph()
+    of_angle: dict[tuple[int, int], Expression] = {}
+    ports, value = inputs_of(program, graph)
     for name, operation in angles.items():
         made = graph.inputs(model.nq)
         ports[name] = (model.nq,), made
@@ -167,12 +175,7 @@ def with_sines_given(program: Program, model: Model) -> Program:
 def rebuilt(program: Program, known: Mapping[int, float]) -> Program:
     """The same program where some nodes are numbers, with all that follows from them."""
     graph = Graph()
-    ports: dict[str, tuple[tuple[int, ...], Sequence[Expression]]] = {}
-    value: dict[int, Value] = {}
-    for port in program.inputs:
-        made = graph.inputs(port.size)
-        ports[port.name] = port.shape, made
-        value.update({int(node): each for node, each in zip(port.scalars, made, strict=True) if node >= 0})
+    ports, value = inputs_of(program, graph)
     value.update(known)
     _copy(program, value)
     return _made(program, graph, ports, value)

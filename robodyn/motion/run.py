@@ -41,7 +41,7 @@ from robodyn.joints import JointKind
 from robodyn.messages import brief, users_line
 from robodyn.model import Model
 from robodyn.queries.call import Call
-from robodyn.questions import BASE, OF_CONSTRAINTS, QUESTIONS, Asked, Question
+from robodyn.questions import BASE, FLAGS, OF_CONSTRAINTS, QUESTIONS, Asked, Question
 from robodyn.sweeps import INPUTS, Algorithm
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ class Run:
         leading = self.start.leading
         per_dof = (*COEFFICIENTS, "kp", "kd")
         shape, stays = self.dyn.argument_shapes[name], name in ("inertia", "gravity", *per_dof)
-        array = real_array(name, value, shape, self.dyn.dtype, read=self.outer.array)
+        array = real_array(name, value, shape, self.dyn.dtype, read=self.outer.array, flags=name in FLAGS)
         if self.start.checked:
             require_finite(name, array, len(shape))
         if name in per_dof and bool((array < 0.0).any()):

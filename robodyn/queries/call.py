@@ -14,8 +14,9 @@ from robodyn import exact
 from robodyn.arguments import Array, broadcast_leading, real_array, require_finite
 from robodyn.array_library import Library
 from robodyn.chains import Task, on_inertia
+from robodyn.engines import kept
 from robodyn.errors import ArgumentError, NumericalError, UnavailableError
-from robodyn.questions import Question
+from robodyn.questions import FLAGS, Question
 
 if TYPE_CHECKING:
     from robodyn.queries.core import Core
@@ -30,7 +31,7 @@ _MEANING = {
     "dV0": "",
     "point": "",
     "targets": "a transform for each constraint",
-    "active": "a number for each constraint",
+    "active": "a number, or a bool, for each constraint, or one bool",
     "restitution": "",
 }
 
@@ -42,7 +43,7 @@ def _read(dyn: Core, library: Library, name: str, value: Any, shape: tuple[int, 
             one = real_array(name, value, shape[1:], dyn.dtype, what=what, read=library.array)
             value = library.xp.broadcast_to(one, shape)
         what = "a point for each link; or (3,), one for all"
-    return real_array(name, value, shape, dyn.dtype, what=what, read=library.array)
+    return real_array(name, value, shape, dyn.dtype, what=what, read=library.array, flags=name in FLAGS)
 
 
 def _shape_of(value: Any) -> tuple[int, ...] | None:
@@ -120,7 +121,8 @@ class Call:
 
     def _new(self, what: str, shape: tuple[int, ...]) -> Array:
         with _memory_for(what, (*self.leading, *shape), self.dyn.dtype):
-            return cast(Array, self.library.xp.empty((self.batch, *shape), self.dyn.dtype))
+            new = self.library.xp.empty if self.library.on_device else kept.empty
+            return cast(Array, new((self.batch, *shape), self.dyn.dtype))
 
     def result(self, number: int, *shape: int) -> Array:
         """An array (B, *shape) for result `number`: the user's own where it can be written to directly.

@@ -24,8 +24,9 @@ class ConstraintQueries(Core):
 
     `targets` (..., n_constraints, 12): transforms from the world to the frames that constraints to the world hold,
     E row-major, then r, as in `model.link_X`; other constraints do not look at theirs. E is made orthonormal; what is
-    no turn gives NaN. `active` (..., n_constraints): positive, such as 1, for constraints that hold, 0 for those that
-    are off: their rows and forces are zero. Forces are what `to` exerts on `link`, in the axes of the frame on `to`.
+    no turn gives NaN. `active` (..., n_constraints): True, or a positive number, for constraints that hold, False or 0
+    for those that are off, whose rows and forces are zero; one bool is for all. Forces are what `to` exerts on `link`,
+    in the axes of the frame on `to`.
     """
 
     @property

@@ -11,7 +11,7 @@ from robodyn.arguments import count, one_of
 from robodyn.engines.protocol import Explanation
 from robodyn.errors import UnavailableError
 from robodyn.queries.scheduler import BUILT_IN, current_table
-from robodyn.questions import CONSTRAINED, QUESTIONS
+from robodyn.questions import asked_of
 
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
@@ -21,7 +21,7 @@ _MOST_STATES = 1 << 40
 
 def explain(dyn: Dynamics, query: str, batch: int) -> Explanation:
     """What `dyn` runs for a query of a batch (`Dynamics.explain`)."""
-    asked = QUESTIONS | CONSTRAINED if dyn.model.constraints else QUESTIONS
+    asked = asked_of(dyn.model)
     question = asked[query := one_of("query", query, tuple(asked))]
     batch, engine = count("batch", batch, 1, _MOST_STATES), dyn.engine.name
     chooses = dyn._options.chooses

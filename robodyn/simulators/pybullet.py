@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -40,7 +42,8 @@ class Bridge:
     unless `changeDynamics(body_id, link, linearDamping=0, angularDamping=0)` takes it away. Links without an
     `<inertial>` have 1 kg and 1 kg m^2 there, unless `changeDynamics(body_id, link, mass=0, localInertiaDiagonal=[0, 0,
     0])` takes them away; inertias are those of the file with `flags=pybullet.URDF_USE_INERTIA_FROM_FILE`. Joints that
-    mimic others are free in PyBullet, which does not read `<mimic>`.
+    mimic others are free in PyBullet, which does not read `<mimic>`. A body that is removed and loaded again wants
+    another bridge, as its motors are on again.
 
     Raises:
         ArgumentError: no such body or client; a base that is fixed in one and floats in the other; a model with joints
@@ -63,7 +66,7 @@ class Bridge:
         ]
         if self.body_id not in bodies:
             raise ArgumentError(f"body_id: got {body_id}; the client has {bodies or 'none'}")
-        self.model = model
+        self.model, self._known = model, self._called()
         kinds = [KINDS[code].name for code in model.joint_kind.tolist()]
         self.floats = bool(kinds) and kinds[0] == "floating"
         self._joints = self._found(kinds)
@@ -85,14 +88,19 @@ class Bridge:
         return f"<Bridge between {self.model.name!r} and PyBullet: nq {self.model.nq}, nv {self.model.nv}>"
 
     def state(self) -> tuple[Array, Array]:
-        """(q (nq,), qd (nv,)), float64. Joints that mimic others are not looked at."""
+        """(q (nq,), qd (nv,)), float64. Joints that mimic others are not looked at.
+
+        Raises:
+            ArgumentError: (also what follows) PyBullet has the body no more, or another one in its place.
+        """
         bullet = self._bullet
-        found = bullet.getJointStates(self.body_id, self._numbers, **self._there) if self._numbers else ()
-        position, velocity = ([each[k] for each in found] for k in (0, 1))
-        if self.floats:
-            at, turned = bullet.getBasePositionAndOrientation(self.body_id, **self._there)
-            linear, angular = bullet.getBaseVelocity(self.body_id, **self._there)
-            position, velocity = [*at, *turned, *position], [*linear, *angular, *velocity]
+        with self._present():
+            found = bullet.getJointStates(self.body_id, self._numbers, **self._there) if self._numbers else ()
+            position, velocity = ([each[k] for each in found] for k in (0, 1))
+            if self.floats:
+                at, turned = bullet.getBasePositionAndOrientation(self.body_id, **self._there)
+                linear, angular = bullet.getBaseVelocity(self.body_id, **self._there)
+                position, velocity = [*at, *turned, *position], [*linear, *angular, *velocity]
         q = self.converter.q_from(np.array(position, dtype=np.float64))
         return q, self.converter.v_from(q, np.array(velocity, dtype=np.float64))
 
@@ -107,12 +115,13 @@ class Bridge:
         q = model.normalized(vector("q", q, model.nq))
         qd = np.zeros(model.nv) if qd is None else vector("qd", qd, model.nv)
         position, velocity = self.converter.q_to(q).tolist(), self.converter.v_to(q, qd).tolist()
-        if self.floats:
-            bullet.resetBasePositionAndOrientation(self.body_id, position[:3], position[3:7], **self._there)
-            bullet.resetBaseVelocity(self.body_id, velocity[:3], velocity[3:6], **self._there)
-            position, velocity = position[7:], velocity[6:]
-        for joint, at, speed in zip(self._numbers, position, velocity, strict=True):
-            bullet.resetJointState(self.body_id, joint, at, speed, **self._there)
+        with self._present():
+            if self.floats:
+                bullet.resetBasePositionAndOrientation(self.body_id, position[:3], position[3:7], **self._there)
+                bullet.resetBaseVelocity(self.body_id, velocity[:3], velocity[3:6], **self._there)
+                position, velocity = position[7:], velocity[6:]
+            for joint, at, speed in zip(self._numbers, position, velocity, strict=True):
+                bullet.resetJointState(self.body_id, joint, at, speed, **self._there)
 
     def apply_torque(self, tau: Any) -> None:
         """Let tau (nv,) act in the next step, by TORQUE_CONTROL; PyBullet forgets it after one step.
@@ -128,12 +137,35 @@ class Bridge:
             given = np.concatenate((np.zeros(6), given[6:]))
         # Of joints alone: forces are the same in both conventions, followers' are zero.
         forces = self._theirs(given)
-        if self._numbers:
-            self._bullet.setJointMotorControlArray(
-                self.body_id, self._numbers, self._bullet.TORQUE_CONTROL, forces=forces.tolist(), **self._there
-            )
+        with self._present():
+            if self._numbers:
+                self._bullet.setJointMotorControlArray(
+                    self.body_id, self._numbers, self._bullet.TORQUE_CONTROL, forces=forces.tolist(), **self._there
+                )
 
     # What all of that is made of.
+
+    def _called(self) -> tuple[str, int]:
+        """What tells bodies apart: PyBullet gives the number of one that was removed to the next."""
+        name = self._bullet.getBodyInfo(self.body_id, **self._there)[1].decode(errors="replace")
+        return name, self._bullet.getNumJoints(self.body_id, **self._there)
+
+    @contextmanager
+    def _present(self) -> Iterator[None]:
+        """Around what asks PyBullet about the body; raises an ArgumentError where it is gone."""
+        try:
+            if (other := self._called()) != self._known:
+                raise ArgumentError(
+                    f"pybullet.Bridge: body {self.body_id} of client {self.client} is now {quoted(other[0])}; wanted "
+                    f"{quoted(self._known[0])}, for which the bridge was made"
+                )
+            yield
+        except self._bullet.error as error:
+            gone = "the client is disconnected" if not self._bullet.isConnected(self.client) else "the body was removed"
+            raise ArgumentError(
+                f"pybullet.Bridge: PyBullet has no body {self.body_id} of client {self.client} any more ({error}): "
+                f"{gone}; wanted the one that the bridge was made for"
+            ) from error
 
     def _require_bases_alike(self) -> None:
         """PyBullet's bases have no mass where they are held."""

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from robodyn import exact
-from robodyn.arguments import Array, finite_number, flag, real_array, require_finite
+from robodyn.arguments import Array, as_array, finite_number, flag, real_array, require_finite
 from robodyn.builders.findings import listed
 from robodyn.builders.load import load_urdf
 from robodyn.errors import ArgumentError, LoadError, RobodynError, UnavailableError
@@ -155,7 +155,7 @@ def from_odometry(model: Model, message: Any, q: Any = None, qd: Any = None) -> 
         at = [pose.position.x, pose.position.y, pose.position.z]
         at += [pose.orientation.x, pose.orientation.y, pose.orientation.z, pose.orientation.w]
         speed = [getattr(part, axis) for part in (twist.linear, twist.angular) for axis in "xyz"]
-        numbers = np.array(at, dtype=np.float64), np.array(speed, dtype=np.float64)
+        numbers = _numbers("message.pose", at), _numbers("message.twist", speed)
     except RobodynError:
         raise
     except Exception as error:  # a foreign object may raise anything
@@ -359,7 +359,7 @@ def _read(message: Any) -> tuple[list[str], dict[str, Array]]:
         names = [name for name in texts if name is not None]
         if given is None or len(names) < len(texts):
             raise ArgumentError(f"message.name: got {brief(message.name)}; wanted a list of names")
-        arrays = {field: np.array(getattr(message, field), dtype=np.float64) for field in _FIELDS}
+        arrays = {field: _numbers(f"message.{field}", getattr(message, field)) for field in _FIELDS}
     except RobodynError:
         raise
     except Exception as error:  # a foreign object may raise anything
@@ -372,6 +372,14 @@ def _read(message: Any) -> tuple[list[str], dict[str, Array]]:
             raise ArgumentError(f"message.{field}: got {array.size} numbers for {len(names)} names")
         require_finite(f"message.{field}", array, 1)
     return names, arrays
+
+
+def _numbers(name: str, given: Any) -> Array:
+    """A list of numbers of a message as an array of float64; texts are none, whatever they spell."""
+    array = as_array(name, given, "wanted numbers")
+    if array.size and array.dtype.kind not in "fiu":
+        raise ArgumentError(f"{name}: got {brief(given)}; wanted numbers")
+    return array.astype(np.float64)
 
 
 def _seconds(message: Any) -> float:

@@ -199,12 +199,42 @@ def test_bad_arguments_are_named(library):
         ({"tau": library.array(np.zeros(5))}, "tau: got shape"),
     ):
         if options == {"dt": -1.0} and isinstance(library, InJax):
+            assert np.isnan(functions.rollout(q, q, steps=5, **options)[0][1:]).all()
             continue  # compiled by JAX, which knows no values then
         with pytest.raises(rd.ArgumentError, match=text):
             functions.rollout(q, q, steps=5, **options)
     for options in ({"steps": 0}, {"save_every": 0}, {"steps": 2.5}):
         with pytest.raises(rd.ArgumentError, match=next(iter(options))):
             functions.rollout(q, q, **{"steps": 5, **options})
+
+
+@pytest.mark.parametrize("name", ["kp", "kd", "damping", "friction", "armature", "dt"])
+def test_what_dynamics_refuses_is_no_number(name, library):
+    """In its row alone, in values and in gradients by everything."""
+    dyn = rd.Dynamics(rd.load_urdf(own("arm6")))
+    functions, rng = library.wrap(dyn), np.random.default_rng(0)
+    q, qd, tau = rng.normal(size=(3, 3, 6))
+    given = {"tau": tau, "q_des": 0.5 * q, "kp": np.full((3, 6), 2.0), "kd": np.full((3, 6), 0.1)}
+    given[name] = np.full(3, 1e-3) if name == "dt" else np.full((3, 6), 0.1)
+    good = {each: library.array(array) for each, array in given.items()}
+    given[name] = given[name].copy()
+    given[name][1 if name == "dt" else (1, 2)] *= -1.0
+    bad = {each: library.array(array) for each, array in given.items()}
+
+    def ask(**arrays):
+        return functions.rollout(library.array(q), library.array(qd), steps=3, **arrays)
+
+    for got, wanted in zip(ask(**bad), ask(**good), strict=True):
+        got, wanted = np.asarray(got), np.asarray(wanted)
+        assert np.isnan(got[1:, 1]).any(-1).all()
+        assert np.array_equal(got[:, [0, 2]], wanted[:, [0, 2]]) and np.isfinite(wanted).all()
+    slopes = library.gradient(lambda arrays: (ask(**arrays)[1][-1] ** 2).sum(), bad)
+    clean = library.gradient(lambda arrays: (ask(**arrays)[1][-1] ** 2).sum(), good)
+    for each, slope in slopes.items():
+        slope, wanted = np.asarray(slope), np.asarray(clean[each])
+        assert np.isnan(slope[1]).any() and np.allclose(slope[[0, 2]], wanted[[0, 2]], rtol=1e-12, atol=1e-14), each
+    with pytest.raises(rd.ArgumentError, match=f"^{name}: got -"):
+        dyn.rollout(q, qd, **{**given, "dt": -1e-3 if name == "dt" else 1e-3}, steps=3)
 
 
 def test_pickles_and_single_precision(library):

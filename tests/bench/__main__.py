@@ -12,6 +12,7 @@ Some suites take long and run only where the first word begins with their name:
 - "scan" (`tests.bench.scan_map`): which method of the scan engine is the fastest where.
 - "scan-gpu" (`tests.bench.scan_gpu`): scans on a GPU.
 - "gpu" (`tests.bench.gpu`): the GPU engine.
+- "batches" (`tests.bench.batches`): batches of up to a million states, beside what their bytes take.
 - "calls" (`tests.bench.calls`): one call for one state, with every argument, beside Pinocchio's.
 - "constraints" (`tests.bench.constraints`): feet and closed loops, beside Pinocchio's.
 - "ik" (`tests.bench.ik`): inverse kinematics of arms, beside what else is installed.
@@ -43,6 +44,7 @@ from robodyn.messages import brief
 from robodyn.tables import console
 from tests.bench import (
     backend,
+    batches,
     calls,
     constraints,
     core,
@@ -329,6 +331,14 @@ def _backend(asked: Asked) -> bool:
     return bool(found.first or found.runs)
 
 
+def _batches(asked: Asked) -> bool:
+    found = batches.measure(asked.selected, asked.announce)
+    asked.show(batches.tables(found), batches.notes(found))
+    if found:
+        asked.write("batches", lambda _: batches.page(found, asked.about), batches.document(found, asked.about))
+    return bool(found)
+
+
 def _calls(asked: Asked) -> bool:
     found = calls.measure(asked.selected, asked.budget("calls").seconds, asked.announce)
     asked.show(calls.tables(found), calls.notes(found))
@@ -390,6 +400,7 @@ def _step_gradients(asked: Asked) -> bool:
 
 _LONG = {
     "backend": _backend,
+    "batches": _batches,
     "calls": _calls,
     "constraints": _constraints,
     "ik": _ik,

@@ -47,7 +47,7 @@ _ARMS = {
 class Case:
     """One solver on one arm, from one kind of start.
 
-    `rate`: solves a second on one thread, of all targets at once where it does batches; `success`: the share that is
+    `rate`: solves a second of one processor, of all targets at once where it does batches; `success`: the share that is
     solved; `median`, `tail`: microseconds of a call for one target, the 99th percentile the latter.
     """
 
@@ -124,9 +124,9 @@ def _measured(work: _Work) -> Iterator[Case]:
             solve(work.targets[:99], work.first[start][:99])
             q, best = np.empty(0), np.inf
             for _ in range(_TURNS):
-                begun = time.perf_counter()
+                begun = time.process_time()
                 q = solve(work.targets, work.first[start])
-                best = min(best, time.perf_counter() - begun)
+                best = min(best, time.process_time() - begun)
             alone, _ = _one_by_one(work, start, solve, SINGLE)
             yield _case(work, f"robodyn, {dtype}", start, q.astype(np.float64), TARGETS / best, alone, tolerance)
     for solver, solve in _peers(work):
@@ -253,9 +253,9 @@ def page(found: list[Case], about: dict[str, str]) -> str:
         f"the tool at {TARGETS:,} configurations drawn uniformly within the limits; cold starts are other such",
         f"configurations, warm ones the answer moved by up to {_WARM} rad at each joint. Solved is what is within",
         f"{DTYPES['float64']:g} m and rad ({DTYPES['float32']:g} in float32) by forward kinematics of the answer, and",
-        "within the limits. Restarts and failures count in the time. Peers get the first",
-        f"{FOR_PEERS} targets, one at a time: TRAC-IK with 5 ms for each, and the closed-loop method of Pinocchio's",
-        "example, of up to 1,000 steps from the start, in Python and without limits. See",
+        "within the limits. Restarts and failures count in the time, which is processor time for batches. Peers get",
+        f"the first {FOR_PEERS} targets, one at a time: TRAC-IK with 5 ms for each, and the closed-loop method of",
+        "Pinocchio's example, of up to 1,000 steps from the start, in Python and without limits. See",
         "[inverse kinematics](../inverse_kinematics.md).",
     ]
     return page_of("Inverse kinematics", text, about, notes(found), tables(found))

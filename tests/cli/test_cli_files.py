@@ -18,7 +18,7 @@ from robots import own
 import robodyn as rd
 from robodyn import archives
 from robodyn.cli import state_files as cli_state_files
-from robodyn.questions import QUESTIONS
+from robodyn.questions import CONSTRAINED, QUESTIONS
 
 ARM = own("arm6")
 
@@ -353,6 +353,28 @@ def test_an_output_that_cannot_be_written():
 
 
 # Every query.
+
+
+@pytest.mark.parametrize("query", CONSTRAINED)
+@pytest.mark.some(of=3, rest="matrix")
+def test_every_query_about_constraints_is_asked_and_written(query, tmp_path):
+    robot, question = own("loops/four_bar"), CONSTRAINED[query]
+    first = ["ask", robot, query, "--random", 2, "--seed", 3]
+    found = answer(*first)
+    dyn, inputs = rd.Dynamics(rd.load_urdf(robot)), values(found["inputs"])
+    wanted = getattr(dyn, query)(*(inputs[name] for name in question.inputs))
+    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+    for got, result in zip(values(found["results"]).values(), wanted, strict=True):
+        same(got, result)
+    assert run(*first)[0] == 0
+    for ending in ("npz", "json", *(("csv",) if all(len(r.axes) == 1 for r in question.results.values()) else ())):
+        assert run(*first, "--out", tmp_path / f"o.{ending}")[::2] == (0, "")
+        if ending != "json":
+            again = answer("ask", robot, query, "--states", tmp_path / f"o.{ending}")
+            for got, result in zip(values(again["results"]).values(), wanted, strict=True):
+                same(got, result)
+    refused(["ask", ARM, query], f'QUERY: {query} is about constraints, and "arm6" has none')
+    assert query in run("queries", "--json")[1]
 
 
 @pytest.mark.parametrize("query", QUESTIONS)

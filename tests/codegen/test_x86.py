@@ -24,7 +24,7 @@ from robodyn.codegen.llvm.target import host_target
 from robodyn.codegen.x86 import instructions as I
 from robodyn.codegen.x86 import memory
 from robodyn.codegen.x86.allocation import BINARY, FUSED, UNARY, Allocator, Block
-from robodyn.codegen.x86.encoding import Encoder, forms, load_pointer
+from robodyn.codegen.x86.encoding import Encoder, advance_pointer, forms, load_pointer
 from robodyn.codegen.x86.listing import GENERAL, Listing
 from robodyn.codegen.x86.program import Image, assembled
 from robodyn.codegen.x86.staging import Staging
@@ -61,19 +61,32 @@ def instructions_of(encoder):
     memories = list(places())
     rng = random.Random(1)
     for code, form in forms(encoder.itemsize, encoder.wide).items():
-        if encoder.bytes == 16 and code in (I.EVEN, I.ODD, I.EXTRACT, I.STORE_LANE):
+        if encoder.bytes == 16 and code in (
+            I.EVEN,
+            I.ODD,
+            I.EXTRACT,
+            I.STORE_LANE,
+            I.STORE_SOME,
+            I.LOAD_LANE,
+            I.LOAD_HALF,
+        ):
             continue  # of parts of 16 bytes there is one
         if code in (I.LOAD_ROW, I.STORE_ROW):
             masks = range(1, 8) if encoder.wide else range(count)
             for d, mask in itertools.product(range(count), (-1, *masks)):
                 yield code, d, mask, rng.choice((0, 1, 8, 16, 31, 100))
             continue
+        if code in (I.LOAD_LANE, I.LOAD_HALF):
+            starts = (0, 1, 2, 3, 4, 8, 100, 127, 128, 1000)
+            lanes = range(encoder.bytes // 16 if code == I.LOAD_LANE else 2)
+            yield from ((code, *each) for each in itertools.product(range(count), lanes, starts))
+            continue
         if code == I.EXTRACT:
             yield from ((code, d, lane, x) for d, lane, x in itertools.product(range(count), range(4), (0, 7, 9, 31)))
             yield from ((code, 5, lane, x) for lane, x in itertools.product(range(4), range(count)))
             continue
-        if I.STORE_LANE <= code <= I.STORE_ONE:
-            parts = range(4) if code in (I.STORE_LANE, I.STORE_ONE) else (0,)
+        if I.STORE_LANE <= code <= I.STORE_ONE or code == I.STORE_SOME:
+            parts = range(4) if code in (I.STORE_LANE, I.STORE_ONE, I.STORE_SOME) else (0,)
             starts = (0, 1, 2, 3, 4, 8, 100, 127, 128, 1000)
             yield from ((code, *each) for each in itertools.product(range(count), parts, starts))
             continue
@@ -265,7 +278,11 @@ def random_program(seed, count):
     results = [rng.choice(known) for _ in range(rng.choice((1, 5, 8, 13)))]
     results += [known[0], 0.0, rng.choice((1.25, -0.0, math.pi)), -known[1]]
     rng.shuffle(results)
-    outputs = {"x": ((len(results),), results), "y": ((2,), [known[-1], 3.0])}
+    outputs = {
+        "x": ((len(results),), results),
+        "y": ((2,), [known[-1], 3.0]),
+        "z": ((3,), [known[-1], known[0], results[0]]),
+    }
     return Program.of(f"random {seed}", graph, inputs, outputs)
 
 
@@ -329,7 +346,8 @@ def test_whole_programs_are_what_llvms_assembler_makes_of_their_listing(level, d
         for chosen in (frozenset(), vectors):
             made = assembled(program, np.dtype(dtype), target_of(level), chosen)
             lines = [line.strip() for line in made.listing().splitlines()[1:] if "rip" not in line]
-            code, body = made.image().code, made.encoder.encode(made.code) + b"\xc3"
+            moved = b"".join(advance_pointer(7, at, at - 8) for at in made._addresses())
+            code, body = made.image().code, made.encoder.encode(made.code) + moved + b"\xc3"
             assert assemble(lines[len(made.places.arrays) :]) == body and body in code
 
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from robots import tree
 from sdf_texts import POSE, axis, joint, link, sdf
-from test_constraints import pose, some, tree
+from test_constraints import pose, some
 
 import robodyn as rd
 from robodyn.constraints.held import held_by, row_names
@@ -236,7 +237,7 @@ def names_of(model):
 @pytest.fixture(params=range(6))
 def constrained(request):
     """A random tree with constraints of every kind, some to the world, and its seed."""
-    model = tree(request.param)
+    model = tree(request.param, 8)
     rng = np.random.default_rng(request.param)
     moving = [name for name, b in zip(model.link_names, model.link_body, strict=True) if b >= 0]
     more = [rd.Weld(moving[-1], at=pose(rng), to_at=pose(rng), name="foot"), rd.Point(moving[-1], name="bare")]
@@ -309,7 +310,7 @@ def test_couplings_of_locked_joints():
 def test_attached_robots(constrained):
     other, seed = constrained
     rng = np.random.default_rng(seed)
-    big = tree(seed + 1)
+    big = tree(seed + 1, 8)
     big = replace(big, constraints=tuple(some(big, seed + 1)))
     at = big.link_names[len(big.link_names) // 2]
     both = big.attach(other, at, pose(rng), "other/")

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import robots
 from conftest import random_states, relative
+from robots import of_every_kind, tree
 
 import robodyn as rd
-from robodyn.builders.random_tree import SHAPES
 from robodyn.constraints.held import row_names
-from robodyn.description import JOINT_TYPES
+from robodyn.questions import CONSTRAINED
 from robodyn.testing.pinocchio_model import PinocchioAnswers, pinocchio_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::robodyn.errors.RedundantWarning")
@@ -22,18 +22,6 @@ def pose(rng):
     T = np.eye(4)
     T[:3, :3], T[:3, 3] = turn * np.sign(np.linalg.det(turn)), rng.standard_normal(3)
     return T
-
-
-def tree(seed, n=8):
-    """A random tree of every joint kind; shape, base and mimics follow from the seed."""
-    options = {
-        "joints": JOINT_TYPES,
-        "shape": list(SHAPES)[seed % len(SHAPES)],
-        "base": "floating" if seed % 2 else "fixed",
-        "mimic": 0.3 if seed % 3 == 0 else 0.0,
-    }
-    print(f"tree: seed {seed}, {options}")
-    return rd.random_tree(n, seed=seed, **options)
 
 
 def some(model, seed):
@@ -57,12 +45,9 @@ def some(model, seed):
     return found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def model():
-    """Every joint kind, joints that follow others, a floating base."""
-    made = rd.random_tree(8, seed=8, joints=JOINT_TYPES, base="floating", armature=True, mimic=0.3)
-    assert made.has_mimic
-    return made
+    return of_every_kind()
 
 
 # On every engine.
@@ -162,7 +147,7 @@ def test_nan_stays_in_its_row(model, make_dynamics):
 @pytest.mark.some(of=2, rest="matrix")
 def test_accelerations_keep_the_constraints(seed):
     """Along the motion that they give rates of rows stay as they are, off the constraints too."""
-    model = tree(seed)
+    model = tree(seed, 8)
     dyn = rd.Dynamics(model, engine="reference", constraints=some(model, seed)[1:2])
     q, qd, tau = random_states(model, seed=seed)
     J, (_, phidot) = dyn.constraint_jacobian(q), dyn.constraint_residual(q, qd)
@@ -319,6 +304,15 @@ def test_rows_that_follow_from_others_are_named():
         rd.Dynamics(model, constraints=[rd.Point("tool0"), rd.Point("tool0", name="again")])
 
 
+@pytest.mark.parametrize("name", CONSTRAINED)
+def test_programs_are_shown_of_models_that_have_constraints(name):
+    model = rd.load_urdf(robots.own("loops/four_bar"))
+    dyn = rd.Dynamics(model, engine="cpu")
+    assert dyn.program(name).operations > 30 and dyn.plain_task(name) is CONSTRAINED[name].plain_task(model)
+    with pytest.raises(rd.ArgumentError, match=f"query: got '{name}'; allowed: 'inverse_dynamics'"):
+        dyn.variant(constraints=()).program(name)
+
+
 def test_names_of_rows():
     model = rd.load_urdf(robots.own("arm6"))
     dyn = rd.Dynamics(model, constraints=[rd.Point("tool0", name="tip"), rd.Weld("forearm", rows=("z", "rx"))])
@@ -448,6 +442,33 @@ def test_a_closure_of_a_long_chain():
 def pendulum(*constraints, **options):
     model = rd.load_urdf(robots.own("double_pendulum"))
     return rd.Dynamics(model, constraints=list(constraints), **options)
+
+
+def test_bools_say_what_holds(model, make_dynamics):
+    """The same bits as numbers, in queries and rollouts."""
+    every = some(model, 3)
+    dyn = make_dynamics(model, constraints=every)
+    q, qd, tau = random_states(model, (2,), seed=3)
+    active = np.random.default_rng(3).integers(0, 2, (2, len(every))).astype(bool)
+    assert active.any() and not active.all()
+    for given, numbers in (
+        (active, active.astype(float)),
+        (active.tolist(), active.astype(int)),
+        (active[0], active[0].astype(float)),
+        (True, np.ones(len(every))),
+        (np.False_, np.zeros(len(every))),
+    ):
+        for ask, arguments in ((dyn.constrained_forward_dynamics, (q, qd, tau)), (dyn.project, (q, qd))):
+            for got, wanted in zip(ask(*arguments, active=given), ask(*arguments, active=numbers), strict=True):
+                assert np.array_equal(got, wanted)
+        moved, wanted = (dyn.rollout(q, qd, tau, 1e-3, 2, active=each) for each in (given, numbers))
+        assert np.array_equal(moved.q, wanted.q) and np.array_equal(moved.qd, wanted.qd)
+    each = np.array([active, ~active])
+    moved, wanted = (dyn.rollout(q, qd, tau, 1e-3, 2, active=given) for given in (each, each.astype(float)))
+    assert np.array_equal(moved.qd, wanted.qd)
+    for wrong in ("yes", ["True"] * len(every), active[:, :-1], [None] * len(every)):
+        with pytest.raises(rd.ArgumentError, match=r"^active: got"):
+            dyn.project(q, qd, active=wrong)
 
 
 @pytest.mark.parametrize("engine", ["reference", "cpu"])

@@ -287,6 +287,21 @@ def test_workspaces_too_large_for_vectors_hold_one_state(model, monkeypatch):
     assert {part.module.kind.width for part in stages if isinstance(part, RolledProgram)} == {1}
 
 
+def test_loops_whose_results_outgrow_a_cache_run_state_by_state(monkeypatch):
+    """To the same bits; what has small results stays as it is."""
+    model = rd.random_tree(6, seed=2)
+    s = states_of(model, (9,), seed=4)
+    found = []
+    for most in (route._MAX_WIDE_RESULTS, model.nv**2 * 16 - 1):
+        monkeypatch.setattr(route, "_MAX_WIDE_RESULTS", most)
+        dyn = rd.Dynamics(model, engine="cpu", code="rolled")
+        answers = dyn.mass_matrix(s.q), dyn.inverse_dynamics(s.q, s.qd, s.qdd)
+        found.append((answers, [kernel.keep.module.kind.width for kernel in dyn.engine._kernels.values()]))
+    (wanted, (matrix, forces)), (got, widths) = found
+    assert matrix == forces > 1 and widths == [1, forces]
+    assert all(map(np.array_equal, got, wanted))
+
+
 def test_too_little_memory_is_an_error_of_ours(model):
     dyn, s = rd.Dynamics(model, engine="cpu", code="rolled"), states_of(model, (9,), seed=4)
     dyn.mass_matrix(s.q)

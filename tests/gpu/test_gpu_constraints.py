@@ -58,7 +58,33 @@ def test_gpu_engine_answers_about_constraints(name: str, dtype: str, kernel: str
         found, expected = (x if isinstance(x, tuple) else (x,) for x in (found, wanted))
         for one, other in zip(found, expected, strict=True):
             assert type(one) is kind and relative(_plain(one), other) < 100 * TOLERANCE[dtype]
+    if "active" in named:
+        flags = named["active"] > 0
+        for (arrays, others), bools in (((given, named), flags), (there, _device(flags))):
+            found, again = (getattr(dyn, name)(*arrays, **{**others, **more}) for more in ({"active": bools}, {}))
+            for one, other, number in zip(found, again, wanted, strict=True):
+                assert np.array_equal(_plain(one), _plain(other))
+                assert relative(_plain(one), number) < 100 * TOLERANCE[dtype]
     assert DeviceArray.looks == 0
+
+
+@pytest.mark.parametrize("name", CONSTRAINED)
+@pytest.mark.some(of=3, rest="kernels")
+def test_gpu_captures_queries_about_constraints(name: str, host: HostDevice) -> None:
+    model = held()
+    given, named = arrays_of(model, name)
+    dyn = rd.Dynamics(model, engine="gpu")
+    there = [_device(np.array(each, float)) for each in given]
+    others = {k: _device(np.array(v, float)) for k, v in named.items()}
+    captured = dyn.capture(name, *there, **others)
+    q, _, _ = random_states(model, (5,), seed=9)
+    there[0][...] = _device(q)
+    found, wanted = captured(), getattr(rd.Dynamics(model, engine="reference"), name)(q, *given[1:], **named)
+    found, wanted = (x if isinstance(x, tuple) else (x,) for x in (found, wanted))
+    for one, other in zip(found, wanted, strict=True):
+        assert relative(_plain(one), other) < 100 * TOLERANCE["float64"]
+    with pytest.raises(rd.ArgumentError, match=f"query: got '{name}'"):
+        rd.Dynamics(model, engine="gpu", constraints=()).capture(name, *there, **others)
 
 
 @pytest.mark.parametrize("integrator", ["semi_implicit_euler", "rk4"])

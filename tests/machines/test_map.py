@@ -18,7 +18,7 @@ from robots import own
 import robodyn as rd
 from robodyn.distributed import Histogram, Reduction, Statistics, random_inputs
 from robodyn.distributed import map as map_states
-from robodyn.questions import QUESTIONS
+from robodyn.questions import CONSTRAINED, QUESTIONS
 
 dask = pytest.importorskip("dask", reason="no Dask")
 distributed = pytest.importorskip("distributed", reason="no Dask")
@@ -114,6 +114,47 @@ def test_links_frames_methods_and_vectors(dyn, states, client):
     rows = tuple(array[:20] for array in states)
     got = map_states(dyn, "inverse_dynamics_hessian", *rows, chunk=10, client=client)
     assert all(map(same, got, dyn.inverse_dynamics_hessian(*rows)))
+
+
+@pytest.mark.parametrize("query", CONSTRAINED)
+def test_constraints(query, client, tmp_path):
+    """A quadruped whose feet move: with places and what holds for each state, from arrays, storage and seeds."""
+    model = rd.load_urdf(own("quadruped"), base="floating")
+    feet = [rd.Point(name) for name in model.link_names if name.endswith("_foot")]
+    dyn, question, n = rd.Dynamics(model, constraints=feet), CONSTRAINED[query], 30
+    rng = np.random.default_rng(SEED)
+    states = random_inputs(dyn.model, query, rng, n)
+    assert tuple(states) == question.inputs and set(question.arrays).isdisjoint(question.results)
+    others = {"targets": dyn.constraint_targets(states["q"]), "active": rng.integers(0, 2, (n, 4)), "V0": np.ones(6)}
+    others |= {"restitution": rng.uniform(size=n)}
+    others = {name: array for name, array in others.items() if name in question.optional}
+    options = {"chunk": 8, "client": client}
+    wanted = several(getattr(dyn, query)(*states.values(), **others))
+    got = several(map_states(dyn, query, *states.values(), **others, **options))
+    assert len(got) == len(question.results) and all(map(same, got, wanted))
+    q = zarr.create_array(str(tmp_path / "q.zarr"), data=states["q"])
+    got = map_states(dyn, query, q, *list(states.values())[1:], **others, **options, out=tmp_path / "out")
+    assert all(map(same, several(got), wanted))
+    one = {name: array[3] if len(array) == n else array for name, array in others.items()}
+    drawn = random_inputs(dyn.model, query, np.random.default_rng(5), 8)
+    got = several(map_states(dyn, query, 5, **one, **options))
+    assert all(map(same, got, several(getattr(dyn, query)(*drawn.values(), **one))))
+    with pytest.raises(rd.ArgumentError, match=f"query: got '{query}'; allowed: 'inverse_dynamics'"):
+        map_states(dyn.variant(constraints=()), query, *states.values(), **options)
+    if "active" in others:
+        for flags in (others["active"] > 0, zarr.create_array(str(tmp_path / "f"), data=others["active"] > 0)):
+            got = several(map_states(dyn, query, *states.values(), **{**others, "active": flags}, **options))
+            assert all(map(same, got, wanted))
+        got = several(map_states(dyn, query, *states.values(), **{**others, "active": True}, **options))
+        wanted = several(getattr(dyn, query)(*states.values(), **{**others, "active": True}))
+        assert all(map(same, got, wanted))
+    name = next(iter(question.results))
+    count = map_states(dyn, query, *states.values(), **others, **options, reduce=Statistics(of=lambda a: a[name]))
+    assert (count["count"] == n).all()
+
+
+def several(found):
+    return found if isinstance(found, tuple) else (found,)
 
 
 def test_other_robots(client):
@@ -390,8 +431,11 @@ def test_values_in_storage_are_resumed_with_the_same_bits(dyn, client, tmp_path)
     with pytest.raises(rd.ArgumentError, match=r"block \d .*: reduce: gave 'text'; out= stores"):
         ask(reduce=lambda tau: "text", out=tmp_path / "text")
     assert ask(reduce=lambda tau: "text") == 9 * ["text"]
-    with pytest.raises(rd.ArgumentError, match=r"block \d .*(other form|not what map has made)"):
+    words = r"block \d .*reduce: gave an array float64 of shape \(\d+,\), and float64 of shape \(\d+,\) for the blocks"
+    with pytest.raises(rd.ArgumentError, match=words):
         ask(reduce=lambda tau: np.zeros(int(abs(tau[0, 0]) * 1e6)), out=tmp_path / "growing")
+    with pytest.raises(rd.ArgumentError, match=r"block \d .*reduce: gave a value of another form"):
+        ask(reduce=lambda tau: [0.0] * (int(abs(tau[0, 0]) * 1e6) % 97), out=tmp_path / "form")
 
 
 # What goes wrong.
@@ -523,6 +567,10 @@ HOSTILE = {
     "inertia": {"given": (range(2),), "inertia": np.zeros((3, 7, 10))},
     "arrays  ": {"given": (np.zeros((5, 7)),), "inertia": np.zeros((4, 7, 10))},
     "speed": {"speed": 1},
+    "frame": {"query": "jacobian", "link": "tool0", "frame": "x"},
+    "classical": {"query": "link_acceleration", "given": (np.zeros((5, 7)),) * 3, "link": "tool0", "classical": 1},
+    "method": {"query": "mass_matrix", "method": "x"},
+    "link": {"query": "jacobian", "link": "tool7"},
     "out   ": {"given": (range(10**6),)},
 }
 

@@ -86,8 +86,9 @@ def test_every_query_has_a_row_and_every_row_a_query():
     assert asked - {"step", "step_gradient", "mass_matrix_operator"} == {*QUESTIONS, *CONSTRAINED, *MADE_OF_OTHERS}
     model = dataclasses.replace(rd.load_urdf(own("arm6")), constraints=[rd.Point("tool0")])
     short = list(short_names())
-    assert len(short) == len(set(short)) == len(QUESTIONS) + sum(len(each.variants) for each in QUESTIONS.values())
-    for name, question in (QUESTIONS | CONSTRAINED).items():
+    every = QUESTIONS | CONSTRAINED
+    assert len(short) == len(set(short)) == len(every) + sum(len(each.variants) for each in every.values())
+    for name, question in every.items():
         parameters = inspect.signature(methods[name]).parameters
         arrays = [each for each in parameters if each in (*INPUTS, *BASE)]
         required = [each for each in arrays if parameters[each].default is inspect.Parameter.empty]

@@ -251,7 +251,7 @@ def test_results_past_the_caches(n, dtype, monkeypatch):
     s = states_of(model, (67,), dtype=dtype)
     plain = rd.Dynamics(model, engine="cpu", code="rolled", dtype=dtype)
     wanted = plain.forward_dynamics_gradient(s.q, s.qd, s.tau)
-    monkeypatch.setattr(streaming, "_STREAMED_BYTES", 0)
+    monkeypatch.setattr(streaming, "STREAMED_BYTES", 0)
     dyn = rd.Dynamics(model, engine="cpu", code="rolled", dtype=dtype)
     size = wanted[0].size
     for start in range(1, 18, 3):

@@ -10,36 +10,18 @@ import numpy as np
 import pytest
 import robots
 from conftest import random_states, relative
+from robots import of_every_kind, tree
 
 import robodyn as rd
-from robodyn.builders.random_tree import SHAPES
-from robodyn.description import JOINT_TYPES
 from robodyn.questions import FRAMES
 from robodyn.testing.pinocchio_model import PinocchioAnswers, pinocchio_model
 
 STEP, DIFFERENCE_TOLERANCE = 1e-5, 5e-7
 
 
-def tree(seed, **options):
-    """A random tree of every joint kind; shape, base, mimics and armature follow from the seed."""
-    options = {
-        "joints": JOINT_TYPES,
-        "shape": list(SHAPES)[seed % len(SHAPES)],
-        "base": "floating" if seed % 2 else "fixed",
-        "mimic": 0.4 if seed % 3 == 0 else 0.0,
-        "armature": True,
-        **options,
-    }
-    print(f"tree: seed {seed}, {options}")
-    return rd.random_tree(2 + seed % 9, seed=seed, **options)
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def model():
-    """Every joint kind, joints that follow others, a floating base."""
-    made = rd.random_tree(8, seed=8, joints=JOINT_TYPES, base="floating", armature=True, mimic=0.3)
-    assert made.has_mimic
-    return made
+    return of_every_kind()
 
 
 def moved(model, q, qd, qdd, h):

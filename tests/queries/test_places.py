@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 import robots
 from conftest import random_states, relative
+from robots import of_every_kind, tree
 
 import robodyn as rd
 from robodyn.algorithms.places import RELATIVE
-from robodyn.builders.random_tree import SHAPES
-from robodyn.description import JOINT_TYPES
 from robodyn.questions import FRAMES, QUESTIONS
 from robodyn.testing.pinocchio_model import PinocchioAnswers, pinocchio_model
 
@@ -22,24 +21,9 @@ STEP, DIFFERENCE_TOLERANCE = 1e-5, 1e-6
 MOVING = {"V0": np.array([0.3, -0.2, 0.5, 1.0, -0.7, 0.4]), "dV0": np.array([-0.5, 0.1, 0.2, 0.6, 0.3, -0.8])}
 
 
-def tree(seed):
-    """A random tree of every joint kind; shape, base and mimics follow from the seed."""
-    options = {
-        "joints": JOINT_TYPES,
-        "shape": list(SHAPES)[seed % len(SHAPES)],
-        "base": "floating" if seed % 2 else "fixed",
-        "mimic": 0.4 if seed % 3 == 0 else 0.0,
-    }
-    print(f"tree: seed {seed}, {options}")
-    return rd.random_tree(3 + seed % 8, seed=seed, **options)
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def model():
-    """Every joint kind, joints that follow others, a floating base."""
-    made = rd.random_tree(8, seed=8, joints=JOINT_TYPES, base="floating", armature=True, mimic=0.3)
-    assert made.has_mimic
-    return made
+    return of_every_kind()
 
 
 def questions(q, qd, qdd, only=None):
@@ -140,7 +124,7 @@ def test_several_links_relative_to_one(model, make_dynamics, tolerance):
 @pytest.mark.some(of=2, rest="matrix")
 def test_relative_motion_is_that_of_the_relative_pose(seed):
     """Seen from the body, a velocity is R' dR and R' dp of the relative pose, and its rate the acceleration."""
-    model = tree(seed)
+    model = tree(seed, 3 + seed % 8)
     dyn = rd.Dynamics(model, engine="reference")
     q, qd, qdd = random_states(model, seed=seed)
     rng = np.random.default_rng(seed)

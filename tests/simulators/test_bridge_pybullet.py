@@ -142,6 +142,31 @@ def test_what_is_wrong_is_named(client):
 
 
 @pytest.mark.parametrize("floats", [False, True])
+def test_a_body_that_is_gone_is_named(client, floats):
+    name = "quadruped" if floats else "arm7"
+    body, model = (
+        loaded(client, name, fixed=not floats),
+        rd.load_urdf(own(name), base="floating" if floats else "fixed"),
+    )
+    bridge = Bridge(body, client, model)
+    bullet.removeBody(body, physicsClientId=client)
+    calls = bridge.state, lambda: bridge.set_state(model.neutral()), lambda: bridge.apply_torque(np.zeros(model.nv))
+    for call in calls:
+        with pytest.raises(rd.ArgumentError, match=f"no body {body} of client {client} any more .* was removed"):
+            call()
+    assert loaded(client, "cartpole") == body, "numbers are given again"
+    for call in calls:
+        with pytest.raises(
+            rd.ArgumentError, match=f'body {body} of client {client} is now "cartpole"; wanted "{name}"'
+        ):
+            call()
+    bullet.disconnect(client)
+    for call in calls:
+        with pytest.raises(rd.ArgumentError, match="the client is disconnected"):
+            call()
+
+
+@pytest.mark.parametrize("floats", [False, True])
 def test_bases_are_alike(client, floats):
     model = rd.load_urdf(own("arm6"), base="floating" if floats else "fixed")
     with pytest.raises(rd.ArgumentError, match="wanted both alike"):

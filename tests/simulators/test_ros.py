@@ -178,6 +178,13 @@ def test_what_is_wrong_is_named(store, tmp_path):
             "message: got 3; wanted a sensor_msgs/msg/JointState",
         ),
         (lambda: ros.from_joint_state(model, message(name=["a"] * 6)), rd.ArgumentError, '"a" occurs twice'),
+        (
+            lambda: ros.from_joint_state(model, message(position=["1"] * 6)),
+            rd.ArgumentError,
+            r"message\.position: got \['1', .*; wanted numbers",
+        ),
+        (lambda: ros.from_joint_state(model, message(velocity=[True] * 6)), rd.ArgumentError, "wanted numbers"),
+        (lambda: ros.from_joint_state(model, message(effort="123456")), rd.ArgumentError, "effort: got '123456'"),
         (lambda: ros.from_joint_state(model, message(position=[])), rd.ArgumentError, "position: got 0 numbers for 6"),
         (
             lambda: ros.from_joint_state(model, message(velocity=[1.0])),

@@ -3,18 +3,21 @@
 A processor that writes a few bytes of a line loads the line first, and later writes it back: twice the traffic that the
 results take. Whole lines can be written without that, if they are aligned; rows of a result seldom are. So a line is
 put together in registers, from two neighbouring blocks of a row, or from a row's end and the beginning of the next one,
-by a shuffle whose indices are as far off as the row.
+by a shuffle whose indices are as far off as the row. Within the caches that takes half of the time as well: each line
+is written once, where stores of unaligned blocks take two lines each.
 """
 
 from __future__ import annotations
 
 from robodyn.codegen.llvm.target import Target
-from robodyn.codegen.llvm.vectors import Lines, VectorType, transposed
+from robodyn.codegen.llvm.vectors import Lines, VectorType, same_places, transposed, vector_places
 
 FLUSHED = "flushed "
 """Before a name: the user's array of a result that kernels leave as vectors."""
 _LINE = 64
-_STREAMED_BYTES = 1 << 23
+_PAST, _NEAR = "past_caches", "in_lines"
+"""Functions that write whole lines past the caches, and to them."""
+STREAMED_BYTES = 1 << 23
 """Results of a batch, by array, from which they are written past the caches, which they would only clear."""
 
 
@@ -23,67 +26,81 @@ def streams(kind: VectorType, target: Target) -> bool:
     return target.level == "avx512" and kind.bytes == _LINE
 
 
-def flush_functions(kind: VectorType, target: Target) -> str:
+def flush_functions(kind: VectorType, target: Target, *, packed: bool = False) -> str:
     """flush(data, stride, row, end, vectors, from, to, count, batch): some columns of W rows of `count`.
 
-    Like `stage_out`, or past the caches where that is quicker: where rows follow one another without a gap, W of them
-    are there, an array of `batch` rows is large, and a row is two lines or longer. Whoever lets others read the rows
-    waits for them with a store fence. `from` and `to` are multiples of W, or the end.
+    Like `stage_out`, or line by line where that is quicker: where rows follow one another without a gap, W of them are
+    there, and a row is two lines or longer; past the caches where an array of `batch` rows is large. Whoever lets
+    others read the rows waits for them with a store fence. `from` and `to` are multiples of W, or the end. `packed`:
+    behind the vectors comes where each is among them.
     """
-    arguments = "ptr %data, i64 %stride, i64 %row, i64 %end, ptr %vectors"
-    past = _choice(kind) if streams(kind, target) else "  br label %through\n"
-    return f"""{_stream(kind) if streams(kind, target) else ""}\
+    vectors = "ptr %vectors, ptr %places" if packed else "ptr %vectors"
+    arguments = f"ptr %data, i64 %stride, i64 %row, i64 %end, {vectors}"
+    lines = streams(kind, target)
+    past = _choice(kind, vectors) if lines else "  br label %through\n"
+    written = "".join(_stream(kind, packed, name) for name in (_PAST, _NEAR)) if lines else ""
+    first = "%vectors, ptr %place" if packed else "%vector"
+    return f"""{_declared(kind) if lines else ""}{written}\
 define internal void @flush({arguments}, i64 %from, i64 %to, i64 %count, i64 %batch) #0 {{
 entry:
 {past}through:
   %column = getelementptr {kind.scalar}, ptr %data, i64 %from
-  %vector = getelementptr {kind.name}, ptr %vectors, i64 %from
+  {"%place = getelementptr i64, ptr %places" if packed else f"%vector = getelementptr {kind.name}, ptr %vectors"}, \
+i64 %from
   %some = sub i64 %to, %from
-  call void @stage_out(ptr %column, i64 %stride, i64 %row, i64 %end, ptr %vector, i64 %some)
+  call void @stage_{"packed" if packed else "out"}(ptr %column, i64 %stride, i64 %row, i64 %end, ptr {first}, \
+i64 %some)
   ret void
 }}
 
 """
 
 
-def _choice(kind: VectorType) -> str:
+def _choice(kind: VectorType, vectors: str) -> str:
     W = kind.width
     return f"""  %bytes = mul i64 %count, {kind.itemsize}
   %dense = icmp eq i64 %bytes, %stride
   %rows = sub i64 %end, %row
   %whole = icmp sge i64 %rows, {W - 1}
   %all = mul i64 %bytes, %batch
-  %large = icmp sgt i64 %all, {_STREAMED_BYTES}
+  %large = icmp sgt i64 %all, {STREAMED_BYTES}
   %long = icmp sge i64 %count, {2 * W}
   %word = ptrtoint ptr %data to i64
   %odd = and i64 %word, {kind.itemsize - 1}
   %aligned = icmp eq i64 %odd, 0
   %a = and i1 %dense, %whole
-  %b = and i1 %large, %long
-  %c = and i1 %a, %b
-  %go = and i1 %c, %aligned
-  br i1 %go, label %past, label %through
+  %b = and i1 %aligned, %long
+  %go = and i1 %a, %b
+  br i1 %go, label %lines, label %through
+lines:
+  br i1 %large, label %past, label %near
+near:
+  call void @{_NEAR}(ptr %data, i64 %stride, i64 %row, i64 %end, {vectors}, i64 %from, i64 %to, i64 %count)
+  ret void
 past:
-  call void @stream(ptr %data, i64 %stride, i64 %row, i64 %end, ptr %vectors, i64 %from, i64 %to, i64 %count)
+  call void @{_PAST}(ptr %data, i64 %stride, i64 %row, i64 %end, {vectors}, i64 %from, i64 %to, i64 %count)
   ret void
 """
 
 
-def _stream(kind: VectorType) -> str:
-    """stream: of W rows the first line's beginning and the last one's end are stored as parts, all between as lines."""
+def _declared(kind: VectorType) -> str:
+    parts = _Parts(kind, False, True)
+    return f"declare {kind.name} {parts.permute}({kind.name}, {parts.indices}, {kind.name})\n\n!0 = !{{i32 1}}\n\n"
+
+
+def _stream(kind: VectorType, packed: bool, name: str) -> str:
+    """Of W rows the first line's beginning and the last one's end are stored as parts, all between as lines."""
     W, T = kind.width, kind.name
-    parts = _Parts(kind)
+    parts = _Parts(kind, packed, name == _PAST)
     setup = parts.setup()
     starts, first = parts.block("%first")
     head = parts.head(starts[0])
     values, loop = parts.blocks(starts)
-    after = [f"  %after{k} = phi {T} [ {starts[k]}, %ready ], [ {values[k]}, %blocks ]" for k in range(W)]
-    permute = f"declare {T} {parts.permute}({T}, {parts.indices}, {T})"
-    arguments = "ptr %data, i64 %stride, i64 %row, i64 %end, ptr %vectors, i64 %from, i64 %to, i64 %count"
+    after = [f"  %after{k} = phi {T} [ {starts[k]}, %ready ], [ {values[k]}, %{parts.latch} ]" for k in range(W)]
+    vectors = "ptr %vectors, ptr %places" if packed else "ptr %vectors"
+    arguments = f"ptr %data, i64 %stride, i64 %row, i64 %end, {vectors}, i64 %from, i64 %to, i64 %count"
     behind = "\n".join(after)
-    return f"""{permute}
-
-define internal void @stream({arguments}) #0 {{
+    return f"""define internal void @{name}({arguments}) #0 {{
 entry:
   %rows = alloca [{W} x ptr]
   call void @row_pointers(ptr %data, i64 %stride, i64 %row, i64 %end, ptr %rows)
@@ -106,7 +123,7 @@ ready:
   %any = icmp slt i64 %begin, %stop
   br i1 %any, label %blocks, label %behind
 blocks:
-  %c = phi i64 [ %begin, %ready ], [ %c.next, %blocks ]
+  %c = phi i64 [ %begin, %ready ], [ %c.next, %{parts.latch} ]
 {loop}
   %c.next = add i64 %c, {W}
   %more = icmp slt i64 %c.next, %stop
@@ -121,15 +138,16 @@ done:
   ret void
 }}
 
-!0 = !{{i32 1}}
 """
 
 
 class _Parts:
-    """Instructions of `stream`: lane k of a line is lane k + W - off of the block before and the next, side by side."""
+    """Instructions of `_stream`, past the caches or not: lane k of a line is lane k + W - off of the block before and
+    the next, side by side."""
 
-    def __init__(self, kind: VectorType) -> None:
-        self.kind = kind
+    def __init__(self, kind: VectorType, packed: bool, past: bool) -> None:
+        self.kind, self.packed, self.past = kind, packed, past
+        self.latch = "joined" if packed else "blocks"
         self.out = Lines()
         self.integer = "i64" if kind.itemsize == 8 else "i32"
         self.permute = f"@llvm.x86.avx512.vpermi2var.{'pd' if kind.itemsize == 8 else 'ps'}.512"
@@ -157,7 +175,8 @@ class _Parts:
         return self.out.new(f"call {T} {self.permute}({T} {left}, {self.indices} {shuffle}, {T} {right})")
 
     def _line(self, value: str, place: str) -> None:
-        self.out.do(f"store {self.kind.name} {value}, ptr {place}, align {_LINE}, !nontemporal !0")
+        how = ", !nontemporal !0" if self.past else ""
+        self.out.do(f"store {self.kind.name} {value}, ptr {place}, align {_LINE}{how}")
 
     def _part(self, value: str, place: str, compare: str, lane: str) -> None:
         """Store the lanes before one (ult), or from it on (uge)."""
@@ -190,8 +209,7 @@ class _Parts:
 
     def _block(self, column: str) -> list[str]:
         out, T = self.out, self.kind.name
-        at = out.new(f"getelementptr {T}, ptr %vectors, i64 {column}")
-        places = [out.new(f"getelementptr {T}, ptr {at}, i64 {k}") for k in range(self.kind.width)]
+        places = vector_places(out, self.kind, column, self.kind.width, packed=self.packed)
         return transposed(
             out, self.kind, [out.new(f"load {T}, ptr {place}, align {self.kind.bytes}") for place in places]
         )
@@ -203,15 +221,23 @@ class _Parts:
 
     def blocks(self, starts: list[str]) -> tuple[list[str], str]:
         """A line of each row, from the block before and block %c, whose rows are returned."""
-        values = self._block("%c")
+        values = self._joined_blocks() if self.packed else self._block("%c")
         phis = [
-            f"  %before{k} = phi {self.kind.name} [ {start}, %ready ], [ {value}, %blocks ]"
+            f"  %before{k} = phi {self.kind.name} [ {start}, %ready ], [ {value}, %{self.latch} ]"
             for k, (start, value) in enumerate(zip(starts, values, strict=True))
         ]
         for k, value in enumerate(values):
             line = self._joined(f"%before{k}", self.shuffles[k], value)
             self._line(line, self._column(self.lines[k], "%c"))
         return values, "\n".join([*phis, self._text()])
+
+    def _joined_blocks(self) -> list[str]:
+        """W packed columns of all rows from %c on. Where all are in one place they are zeros, and need no shuffles."""
+        out, T = self.out, self.kind.name
+        out.lines += [f"  br i1 {same_places(out, self.kind)}, label %joined, label %mixed", "mixed:"]
+        mixed = self._block("%c")
+        out.lines += ["  br label %joined", "joined:"]
+        return [out.new(f"phi {T} [ zeroinitializer, %blocks ], [ {value}, %mixed ]") for value in mixed]
 
     def tail(self) -> str:
         """What is left of each row, and the first line of the next one: a whole line before that, if there is one."""

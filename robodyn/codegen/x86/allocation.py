@@ -233,8 +233,8 @@ class Allocator:
 
     def _load_rows(self, block: Block) -> None:
         assert self.staging is not None
-        registers = [self._hold() for _ in range(self.staging.registers)]
         needed = [value >= 0 for value in block.values]
+        registers = [self._hold() for _ in range(self.staging.loaded_registers(block.start, needed))]
         code, columns = self.staging.load(block.rows, block.start, needed, registers)
         self.code += code
         for register in registers:

@@ -8,9 +8,10 @@ runs rows first .. last - 1, W at a time or one, on a frame on its own stack. Th
     number of arrays of vectors, number of arrays of rows; for each of these its number, and the bytes from the
     frame's start to its address, or to that of the first of W rows and the offsets of all of them from there.
 
-Offsets are the same for all rows but the last ones. Rows past the end are the last row again: what they compute is
-stored there again. The upper halves of vector registers, which the code leaves full, are cleared once at the end: what
-runs next may be slowed down by them.
+Before the address of the first row stands how far it is to the one W rows later: the code goes on by that itself, so
+that the driver looks at arrays twice only, for the first rows and for the last ones, where fewer than W are left. Rows
+past the end are the last row again: what they compute is stored there again. The upper halves of vector registers,
+which the code leaves full, are cleared once at the end: what runs next may be slowed down by them.
 """
 
 from __future__ import annotations
@@ -22,13 +23,6 @@ from robodyn.codegen.llvm.target import Target
 def driver_module(width: int, target: Target) -> str:
     """The module for vectors of n states; where these are for one state alone, one row at a time."""
     step = 1 if target.narrow else width
-    lanes = f"<{width} x i64>"
-    numbers = "<" + ", ".join(f"i64 {k}" for k in range(width)) + ">"
-
-    def splat(name: str, value: str) -> str:
-        one = f"  %{name}.one = insertelement {lanes} poison, i64 {value}, i32 0\n"
-        return one + f"  %{name} = shufflevector {lanes} %{name}.one, {lanes} poison, <{width} x i32> zeroinitializer"
-
     return f"""define void @drive(ptr %table, i64 %first, i64 %last, ptr %workspace, ptr %list) #0 {{
 entry:
   %bytes = load i64, ptr %list
@@ -63,17 +57,11 @@ vector:
   %v.next = add i64 %v, 1
   br label %vectors
 rows:
-  %row = phi i64 [ %first, %vectors ], [ %next, %call ]
+  %row = phi i64 [ %first, %vectors ], [ %next, %call.more ]
   %left = sub i64 %end, %row
-  %is.first = icmp eq i64 %row, %first
-  %short = icmp slt i64 %left, {width - 1}
-  %other = or i1 %is.first, %short
-{splat("lefts", "%left")}
-  %inside = icmp slt {lanes} {numbers}, %lefts
-  %chosen = select <{width} x i1> %inside, {lanes} {numbers}, {lanes} %lefts
   br label %arrays.loop
 arrays.loop:
-  %k = phi i64 [ %n.vectors, %rows ], [ %k.next, %array.done ]
+  %k = phi i64 [ %n.vectors, %rows ], [ %k.next, %array ]
   %k.more = icmp slt i64 %k, %n.arrays
   br i1 %k.more, label %array, label %call
 array:
@@ -89,21 +77,22 @@ array:
   %begin = mul i64 %row, %stride
   %place = add i64 %data, %begin
   store i64 %place, ptr %to
-  br i1 %other, label %offsets, label %array.done
-offsets:
-{splat("strides", "%stride")}
-  %distances = mul {lanes} %chosen, %strides
-  %distances.to = getelementptr i64, ptr %to, i64 1
-  store {lanes} %distances, ptr %distances.to, align 8
-  br label %array.done
-array.done:
-  %k.next = add i64 %k, 1
+  %advance = mul i64 {step}, %stride
+  %advance.to = getelementptr i64, ptr %to, i64 -1
+  store i64 %advance, ptr %advance.to
+  %offsets.to = getelementptr i64, ptr %to, i64 1
+{_offsets(step)}  %k.next = add i64 %k, 1
   br label %arrays.loop
 call:
+  %at = phi i64 [ %row, %arrays.loop ], [ %next, %call.more ]
   call void %code(ptr %pointed)
-  %next = add i64 %row, {step}
+  %next = add i64 %at, {step}
   %more = icmp slt i64 %next, %last
-  br i1 %more, label %rows, label %done
+  br i1 %more, label %call.more, label %done
+call.more:
+  %rest = sub i64 %last, %next
+  %whole = icmp sge i64 %rest, {step}
+  br i1 %whole, label %call, label %rows
 done:
   call void @llvm.x86.avx.vzeroupper()
   ret void
@@ -112,3 +101,18 @@ done:
 declare void @llvm.x86.avx.vzeroupper()
 
 {attributes(target, '"probe-stack"="inline-asm"')}"""
+
+
+def _offsets(width: int) -> str:
+    """From the first row to each: sums, one after the other, each stored on its own. Products of vectors would be
+    fewer instructions; but the code reads one offset at a time, and that waits long for a vector that is stored."""
+    text, before = "  store i64 0, ptr %offsets.to\n", "0"
+    for k in range(1, width):
+        text += f"""  %inside{k} = icmp sle i64 {k}, %left
+  %further{k} = select i1 %inside{k}, i64 %stride, i64 0
+  %offset{k} = add i64 {before}, %further{k}
+  %offset{k}.to = getelementptr i64, ptr %offsets.to, i64 {k}
+  store i64 %offset{k}, ptr %offset{k}.to
+"""
+        before = f"%offset{k}"
+    return text

@@ -9,7 +9,7 @@ is a few tables.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 
 from robodyn.codegen.x86.instructions import (
@@ -33,6 +33,8 @@ from robodyn.codegen.x86.instructions import (
     HIGH_PAIRS,
     LESS,
     LOAD,
+    LOAD_HALF,
+    LOAD_LANE,
     LOAD_ROW,
     LOW,
     LOW_PAIRS,
@@ -56,12 +58,13 @@ from robodyn.codegen.x86.instructions import (
     STORE_LOW,
     STORE_ONE,
     STORE_ROW,
+    STORE_SOME,
     SUB,
     XOR,
     Instruction,
 )
 
-_XMM_BYTES = 16
+_XMM_BYTES, _YMM_BYTES = 16, 32
 VEX_BYTES = 32
 """Bytes of a register where VEX encodes instructions; EVEX does for others."""
 FRAME_POINTER, POOL_POINTER, ROWS_POINTER, ROW_OFFSET = 7, 6, 0, 1
@@ -121,12 +124,13 @@ def forms(itemsize: int, wide: bool) -> dict[int, Form]:
     if wide:
         found |= {EVEN: Form(0x23, 3, w=1, last=0x88), ODD: Form(0x23, 3, w=1, last=0xDD)}
         found |= {LOAD_ROW: found[LOAD], STORE_ROW: found[STORE]}
+        found |= {LOAD_LANE: Form(0x18, 3, w=w), LOAD_HALF: Form(0x1A, 3, w=1)}
         found |= {code: Form(0x25, 3, w=w, last=table) for code, table in truth_tables().items()}
-        found |= {code: Form(0x19, 3, w=w, sources=1) for code in (EXTRACT, STORE_LANE)}
+        found |= {code: Form(0x19, 3, w=w, sources=1) for code in (EXTRACT, STORE_LANE, STORE_SOME)}
         found[STORE_ONE] = Form(0x17, 3, sources=1, wide=False)
         found |= {STORE_LOW: Form(0x13, w=1, sources=1, wide=False), STORE_HIGH: Form(0x17, w=1, sources=1, wide=False)}
     else:
-        found |= {EVEN: Form(0x06, 3, last=0x20), ODD: Form(0x06, 3, last=0x31)}
+        found |= {EVEN: Form(0x06, 3, last=0x20), ODD: Form(0x06, 3, last=0x31), LOAD_LANE: Form(0x18, 3)}
         found |= {LOAD_ROW: Form(0x2C + double, 2), STORE_ROW: Form(0x2E + double, 2)}
     return found
 
@@ -192,12 +196,15 @@ class Encoder:
             return _mask(a, x)
         if operation in (LOAD_ROW, STORE_ROW):
             return self._row(operation, d, a, x)
+        if operation in (LOAD_LANE, LOAD_HALF):
+            return self._part(operation, d, a, x)
         if operation == EXTRACT:
             return (self._evex(self.forms[EXTRACT]) ^ _D[x] ^ _M[d]).to_bytes(6, "little") + bytes((a,))
         if operation in _PARTS:
             modrm, tail = _indexed(x * self.itemsize, _PARTS[operation])
-            last = bytes((a,)) if operation in (STORE_LANE, STORE_ONE) else b""
-            return (self._evex(self.forms[operation]) ^ _D[d] ^ modrm << 40).to_bytes(6, "little") + tail + last
+            last = bytes((a,)) if operation in (STORE_LANE, STORE_ONE, STORE_SOME) else b""
+            word = self._evex(self.forms[operation]) ^ _D[d] ^ modrm << 40 ^ (operation == STORE_SOME) << 24
+            return word.to_bytes(6, "little") + tail + last
         form = self.forms[operation]
         last = b"" if form.last is None else bytes((form.last,))
         if form.digit is not None:
@@ -246,6 +253,19 @@ class Encoder:
         plain = self.forms[LOAD if operation == LOAD_ROW else STORE]
         return self._vex_bytes(plain, d, 0, *_indexed(offset, 1))
 
+    def _part(self, operation: int, d: int, part: int, x: int) -> bytes:
+        """Part of a row: the first one is loaded as a register of its size, others go between those of d."""
+        last = bytes((part,)) if part else b""
+        form = self.forms[operation] if part else replace(self.forms[LOAD], wide=False)
+        if not self.wide:
+            return self._vex_bytes(form, d, d if part else 0, *_indexed(x * self.itemsize, 1), wide=part > 0) + last
+        size = _YMM_BYTES if operation == LOAD_HALF else _XMM_BYTES
+        modrm, tail = _indexed(x * self.itemsize, size)
+        word = self._evex(form) ^ _D[d] ^ (_S[d] if part else 0) ^ modrm << 40
+        if part == 0 and operation == LOAD_HALF:
+            word |= 0x20 << 24
+        return word.to_bytes(6, "little") + tail + last
+
     # VEX: C5 with one more byte or C4 with two, opcode, ModRM.
 
     def _vex(self, instruction: Instruction) -> bytes:
@@ -266,8 +286,8 @@ class Encoder:
         return self._vex_bytes(form, d, a, *_displaced(pointer, offset, 1), pointer >> 3) + last
 
     @staticmethod
-    def _vex_bytes(form: Form, d: int, a: int, modrm: int, tail: bytes, extended: int = 0) -> bytes:
-        last = (~a & 15) << 3 | 4 | form.prefix
+    def _vex_bytes(form: Form, d: int, a: int, modrm: int, tail: bytes, extended: int = 0, wide: bool = True) -> bytes:
+        last = (~a & 15) << 3 | wide << 2 | form.prefix
         modrm |= (d & 7) << 3
         if extended or form.map != 1 or form.w:
             head = bytes((0xC4, (not d >> 3) << 7 | 0x40 | (not extended) << 5 | form.map, form.w << 7 | last))
@@ -277,7 +297,7 @@ class Encoder:
 
 
 _COMMUTE = (ADD, MUL, AND, OR, XOR)
-_PARTS = {STORE_LANE: 16, STORE_LOW: 8, STORE_HIGH: 8, STORE_ONE: 4}
+_PARTS = {STORE_LANE: 16, STORE_SOME: 16, STORE_LOW: 8, STORE_HIGH: 8, STORE_ONE: 4}
 """Bytes that they write."""
 _BROADCAST = 0x10 << 24
 
@@ -314,6 +334,12 @@ def load_pointer(register: int, pointer: int, offset: int) -> bytes:
     """mov register, [pointer + offset], of 64-bit registers."""
     modrm, tail = _displaced(pointer, offset, 1)
     return bytes((0x48 | (register >> 3) << 2 | pointer >> 3, 0x8B, modrm | (register & 7) << 3)) + tail
+
+
+def advance_pointer(pointer: int, offset: int, by: int) -> bytes:
+    """mov rcx, [pointer + by]; add [pointer + offset], rcx."""
+    modrm, tail = _displaced(pointer, offset, 1)
+    return load_pointer(ROW_OFFSET, pointer, by) + bytes((0x48, 0x01, modrm | ROW_OFFSET << 3)) + tail
 
 
 def relative_pointer(register: int, distance: int) -> bytes:

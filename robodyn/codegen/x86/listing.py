@@ -25,6 +25,8 @@ from robodyn.codegen.x86.instructions import (
     HIGH_PAIRS,
     LESS,
     LOAD,
+    LOAD_HALF,
+    LOAD_LANE,
     LOAD_ROW,
     LOW,
     LOW_PAIRS,
@@ -47,6 +49,7 @@ from robodyn.codegen.x86.instructions import (
     STORE_LOW,
     STORE_ONE,
     STORE_ROW,
+    STORE_SOME,
     SUB,
     XOR,
     Instruction,
@@ -107,9 +110,18 @@ class Listing:
         elif code in (ROWS, ROW):
             register = GENERAL[ROWS_POINTER if code == ROWS else ROW_OFFSET]
             yield f"mov {register}, qword ptr {self._address(*self.encoder.address(~x))}"
-        elif code in (EXTRACT, STORE_LANE):
+        elif code in (LOAD_LANE, LOAD_HALF):
+            part = "xmm" if code == LOAD_LANE else "ymm"
+            place = f"{part}word ptr {self._in_row(x)}"
+            if a == 0:
+                yield f"{'{evex} ' if self.encoder.wide else ''}vmovu{self.suffix} {part}{d}, {place}"
+            else:
+                lane = ("64x2" if self.double else "32x4") if self.encoder.wide else "128"
+                yield f"vinsertf{lane if code == LOAD_LANE else '64x4'} {v}{d}, {v}{d}, {place}, {a}"
+        elif code in (EXTRACT, STORE_LANE, STORE_SOME):
             name = f"vextractf{'64x2' if self.double else '32x4'}"
             place = f"xmm{d}" if code == EXTRACT else f"xmmword ptr {self._in_row(x)}"
+            place += " {k1}" if code == STORE_SOME else ""
             yield f"{name} {place}, zmm{x if code == EXTRACT else d}, {a}"
         elif code in (STORE_LOW, STORE_HIGH):
             yield f"{{evex}} vmov{'l' if code == STORE_LOW else 'h'}pd qword ptr {self._in_row(x)}, xmm{d}"

@@ -30,6 +30,7 @@ from robodyn.codegen.x86.encoding import (
     RETURN,
     VEX_BYTES,
     Encoder,
+    advance_pointer,
     jump_to,
     load_pointer,
     relative_pointer,
@@ -46,6 +47,9 @@ _SIZE = "size"
 _REACH = 128
 """Vectors on either side of a pointer that one byte of displacement reaches."""
 PAGE = 4096
+_ADDRESS = 1
+"""The word of an array of rows that is its address. The one before says how far the address moves, and offsets of its
+rows follow."""
 _DESCRIPTOR = 8
 """r8: the fifth argument of a function."""
 
@@ -93,6 +97,8 @@ class _Places:
     def __init__(self, program: Program, vectors: frozenset[str], itemsize: int, size: int) -> None:
         self.program, self.vectors = program, vectors
         self.staging = Staging(itemsize, size, self._mask, self._vector)
+        self.row_words = _ADDRESS + 1 + self.staging.width
+        """64-bit words of an array of rows."""
         self.homes: dict[int, int] = {}
         self.stored: dict[int, list[int]] = {}
         self.blocks: list[Block] = []
@@ -118,7 +124,8 @@ class _Places:
 
     def _block(self, start: int, values: tuple[int, ...]) -> int:
         """A block of the last array of rows."""
-        self.blocks.append(Block(HEADER + (len(self.rows) - 1) * (1 + self.staging.width), start, values))
+        at = HEADER + (len(self.rows) - 1) * self.row_words + _ADDRESS
+        self.blocks.append(Block(at, start, values))
         return len(self.blocks) - 1
 
     def _inputs(self) -> dict[int, int]:
@@ -356,7 +363,7 @@ class Assembled:
         wide = self.wide = size != VEX_BYTES
         self.width = self.bytes // itemsize
         self.rows_at = spills * self.bytes
-        self.arrays_at = self.rows_at + 8 * (1 + self.width) * len(places.rows)
+        self.arrays_at = self.rows_at + 8 * places.row_words * len(places.rows)
         self.frame_bytes = -(-(self.arrays_at + 8 * len(places.arrays)) // 64) * 64
         self.bias = _REACH * self.bytes if wide and spills > _REACH else 0
         self.pool_bias = _REACH * itemsize if wide and len(places.constants) > _REACH else 0
@@ -401,7 +408,9 @@ class Assembled:
             load_pointer(ARRAY_POINTERS[k], FRAME_POINTER, self.arrays_at + 8 * k - self.bias)
             for k in range(len(self.places.arrays))
         )
-        body = self.encoder.encode(self.code)
+        body = self.encoder.encode(self.code) + b"".join(
+            advance_pointer(FRAME_POINTER, at, at - 8) for at in self._addresses()
+        )
         entry = len(head) + RELATIVE_BYTES + len(body) + len(RETURN)
         data_at = -(-(entry + RELATIVE_BYTES + JUMP_BYTES) // PAGE) * PAGE
         list_at = data_at + len(self.pool)
@@ -420,13 +429,22 @@ class Assembled:
         data = self.pool + struct.pack(f"<{len(words)}q", *words) + bytes(8)
         return Image(b"".join(code), data, entry, driver_at, self.program.operations)
 
+    def _addresses(self) -> list[int]:
+        """Where the addresses of arrays of rows are, which go on to the next rows when these are done."""
+        return [
+            self.rows_at + 8 * (self.places.row_words * k + _ADDRESS) - self.bias for k in range(len(self.places.rows))
+        ]
+
     def listing(self) -> str:
         """The code as text; what brings rows into vectors and back is part of it."""
         lines = [
             f"mov {GENERAL[ARRAY_POINTERS[k]]}, qword ptr [rdi + {self.arrays_at + 8 * k - self.bias}]"
             for k in range(len(self.places.arrays))
         ]
-        lines += ["lea rsi, [rip + constants]", *Listing(self.encoder).lines(self.code), "ret"]
+        lines += ["lea rsi, [rip + constants]", *Listing(self.encoder).lines(self.code)]
+        for at in self._addresses():
+            lines += [f"mov rcx, qword ptr [rdi + {at - 8}]", f"add qword ptr [rdi + {at}], rcx"]
+        lines.append("ret")
         return "kernel:\n" + "".join(f"    {line}\n" for line in lines)
 
     def _list(self, body: int) -> list[int]:
@@ -435,6 +453,6 @@ class Assembled:
         words = [self.frame_bytes, self.bias, body, len(places.arrays), len(places.rows)]
         for k, array in enumerate(places.arrays):
             words += [array, self.arrays_at + 8 * k]
-        for k, array in enumerate(places.rows):
-            words += [array, self.rows_at + 8 * (1 + self.width) * k]
+        for array, at in zip(places.rows, self._addresses(), strict=True):
+            words += [array, at + self.bias]
         return words

@@ -1,8 +1,10 @@
 """Rows of arrays into vectors of states and back, transposed in registers.
 
-W rows of W scalars are transposed by two-operand shuffles: first within each 16 bytes of a register, then of 16 bytes
-among registers, in log2(W) rounds. Columns that nothing needs cost nothing. Of a row's last scalars as many are moved
-as there are: with a mask, or where rows are longer than a vector and masks slow (AVX2), together with some before them.
+Rows are loaded in parts of 32 and of 16 bytes, each to its place in a register, and what each 16 bytes hold is
+transposed by two-operand shuffles. Rows that are shorter, and those that are written, are transposed whole: first
+within each 16 bytes of a register, then of 16 bytes among registers, in log2(W) rounds. Columns that nothing needs
+cost nothing. Of a row's last scalars as many are moved as there are: in parts, or with a mask, or where rows are
+longer than a vector and masks slow (AVX2), together with some before them.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from robodyn.codegen.x86.instructions import (
     HIGH,
     HIGH_PAIRS,
     LOAD,
+    LOAD_HALF,
+    LOAD_LANE,
     LOAD_ROW,
     LOW,
     LOW_PAIRS,
@@ -31,12 +35,28 @@ from robodyn.codegen.x86.instructions import (
     STORE_LOW,
     STORE_ONE,
     STORE_ROW,
+    STORE_SOME,
     Instruction,
 )
 
 Code: TypeAlias = list[Instruction]
 _MASK = 1
 """The mask register."""
+_NARROW: dict[int, dict[int, tuple[tuple[int, int], ...]]] = {
+    8: {1: ((0, 1),), 2: ((0, 2),), 3: ((0, 2), (2, 1)), 4: ((0, 2), (2, 2))},
+    4: {
+        1: ((0, 1),),
+        2: ((0, 2),),
+        3: ((0, 3),),
+        4: ((0, 4),),
+        5: ((0, 4), (4, 1)),
+        6: ((0, 4), (4, 2)),
+        7: ((0, 4), (3, 4)),
+        8: ((0, 4), (4, 4)),
+    },
+}
+"""By the bytes of a scalar: numbers of columns for which whole rows take longer, and of their parts the first columns
+and the sizes."""
 _LANE = 16
 """Bytes that most shuffles stay within."""
 
@@ -57,18 +77,22 @@ class Staging:
         wide = self.wide = size != VEX_BYTES
         self.mask, self.vector = mask, vector
         self.width, self.lanes = size // itemsize, size // _LANE
+        self.lane_size = self.width // self.lanes
+        """Scalars in 16 bytes."""
         self.rows = 1 if self.lanes == 1 else self.width
         """Rows that are moved: the first one alone where vectors are those of one state."""
         self.registers = self.width + (1 if wide else 2)
         """Registers that a block takes."""
-        parts = {1: (1,), 2: (2,), 3: (2, 1)} if itemsize == 8 else {1: (1,), 2: (2,), 4: (4,)}
-        self.narrow = {count: each for count, each in parts.items() if wide and count < self.width}
-        """Blocks of few columns that are written in parts of 16 bytes and less: the columns of each part. That takes
-        fewer shuffles."""
+        most = self.width if self.lanes > 1 else self.width // 2 + 1
+        self.narrow = {count: each for count, each in _NARROW[itemsize].items() if wide and count < most}
+        """Blocks of few columns that are written in parts of 16 bytes and less: the first column of each part, and how
+        many it has. That takes fewer shuffles. A column of two parts is written twice."""
 
     def stored_registers(self, count: int) -> int:
         """Registers that it takes to store a block of columns."""
-        return count + 1 if count in self.narrow else self.registers
+        if count not in self.narrow:
+            return self.registers
+        return sum(size + (size == 3) for _, size in self.narrow[count]) + 1
 
     def blocks(self, size: int) -> Iterator[tuple[int, int]]:
         """First columns of the blocks of rows, and how many columns they have."""
@@ -79,9 +103,68 @@ class Staging:
             else:
                 yield start, count
 
+    def loaded_registers(self, start: int, needed: Sequence[bool]) -> int:
+        """Registers that it takes to load a block of columns."""
+        parts = self._loaded_parts(start, needed)
+        return sum(size for _, size in parts) + 1 if parts else self.registers
+
+    def _loaded_parts(self, start: int, needed: Sequence[bool]) -> list[tuple[int, int]]:
+        """First columns and sizes of the parts of 32 and 16 bytes that have what is needed of a block; none where rows
+        are shorter."""
+        size, count, done = self.lane_size, len(needed), 0
+        parts: list[tuple[int, int]] = []
+        if self.lanes == 1 or start + count < size:
+            return parts
+        for column, wanted in enumerate(needed):
+            if wanted and column >= done:
+                half = self.lanes == 4 and start + count >= 2 * size and any(needed[column + size : column + 2 * size])
+                parts.append((min(column, count - size * (1 + half)), size * (1 + half)))
+                done = sum(parts[-1])
+        return parts
+
     def load(self, rows: int, start: int, needed: Sequence[bool], registers: Sequence[int]) -> tuple[Code, list[int]]:
         """Columns from `start` on of rows whose address and offsets are at `rows`, and the register of each; of those
-        that are not needed nothing is said."""
+        that are not needed nothing is said.
+
+        A part of a row goes to that register, and to that place in it, where it is in order once what each 16 bytes
+        hold is transposed, and of halves those of two registers are brought together. Loads that put parts together
+        take the place of shuffles, of which a processor does one at a time.
+        """
+        parts = self._loaded_parts(start, needed)
+        if not parts:
+            return self._load_rows(rows, start, needed, registers)
+        lane_size, at, starts = self.lane_size, 0, []
+        for _, size in parts:
+            starts.append(at)
+            at += size
+        code: Code = [(ROWS, 0, 0, ~rows)]
+        for row in range(self.width):
+            code.append((ROW, 0, 0, ~(rows + 1 + row)))
+            lane, place = divmod(row, lane_size)
+            for at, (first, size) in zip(starts, parts, strict=True):
+                if size == lane_size:
+                    code.append((LOAD_LANE, registers[at + place], lane, start + first))
+                else:
+                    group, half = divmod(lane, 2)
+                    code.append((LOAD_HALF, registers[at + group * lane_size + place], half, start + first))
+        shuffles = _Shuffles(self, registers[-1])
+        columns = [registers[-1]] * len(needed)
+        for at, (first, size) in zip(starts, parts, strict=True):
+            found = shuffles.within_lanes(registers[at : at + lane_size])
+            if size > lane_size:
+                other = shuffles.within_lanes(registers[at + lane_size : at + size])
+                pairs = [shuffles.pair(EVEN, ODD, *pair) for pair in zip(found, other, strict=True)]
+                found = (*(even for even, _ in pairs), *(odd for _, odd in pairs))
+            for column, register in enumerate(found, first):
+                if column >= 0:
+                    columns[column] = register
+        code += _live(shuffles.code, {column for column, wanted in zip(columns, needed, strict=True) if wanted})
+        return code, columns
+
+    def _load_rows(
+        self, rows: int, start: int, needed: Sequence[bool], registers: Sequence[int]
+    ) -> tuple[Code, list[int]]:
+        """The same by whole rows."""
         code, mask = self._masked(len(needed), registers)
         code.append((ROWS, 0, 0, ~rows))
         for k in range(self.rows):
@@ -110,16 +193,22 @@ class Staging:
     def _narrow(
         self, rows: int, start: int, count: int, registers: Sequence[int], constants: Mapping[int, int]
     ) -> Code:
-        """A block of few columns; the last register is spare."""
-        spare = registers[-1]
+        """A block of few columns; the last register is spare, and those before it take what is written twice."""
+        spare, more = registers[-1], list(registers[count:-1])
         code: Code = [(LOAD, register, 0, ~self.vector((value,) * self.width)) for register, value in constants.items()]
+        parts, done = [], 0
+        for first, size in self.narrow[count]:
+            twice = [more.pop() for _ in range(first, done)]
+            code += [(MOVE, copy, 0, registers[first + k]) for k, copy in enumerate(twice)]
+            parts.append((first, [*twice, *registers[first + len(twice) : first + size]]))
+            done = first + size
+            if size == 3:
+                code.append((MASK, 0, _MASK, size))
         code.append((ROWS, 0, 0, ~rows))
-        at = 0
-        for part in self.narrow[count]:
-            columns = registers[at : at + part]
-            for row, each in enumerate(self._joined(code, columns, spare)[: self.rows]):
-                code += self._parts(rows, start + at, part, row, each, columns[1] if part > 1 else spare)
-            at += part
+        for first, columns in parts:
+            part = len(columns)
+            for row, each in enumerate(self._joined(code, [*columns, *more], spare)[: self.rows]):
+                code += self._parts(rows, start + first, part, row, each, columns[1] if part > 1 else spare)
         return code
 
     @staticmethod
@@ -139,19 +228,20 @@ class Staging:
 
     def _parts(self, rows: int, start: int, part: int, first: int, register: int, spare: int) -> Code:
         """Write one of the registers of `_joined`: each 16 bytes are `size / part` rows."""
-        size = self.width // self.lanes
+        size = self.lane_size
         code: Code = []
         for lane in range(self.lanes):
             row = rows + 1 + size * lane
-            if part == size:
-                code += [(ROW, 0, 0, ~(row + first)), (STORE_LANE, register, lane, start)]
+            if part > size // 2:
+                store = STORE_LANE if part == size else STORE_SOME
+                code += [(ROW, 0, 0, ~(row + first)), (store, register, lane, start)]
                 continue
             if lane:
                 code.append((EXTRACT, spare, lane, register))
             source = spare if lane else register
             if 2 * part == size:
-                for half, store in enumerate((STORE_LOW, STORE_HIGH)[: self.rows]):
-                    code += [(ROW, 0, 0, ~(row + 2 * first + half)), (store, source, 0, start)]
+                for half, half_store in enumerate((STORE_LOW, STORE_HIGH)[: self.rows]):
+                    code += [(ROW, 0, 0, ~(row + 2 * first + half)), (half_store, source, 0, start)]
             else:
                 for k in range(min(size, self.rows)):
                     code += [(ROW, 0, 0, ~(row + k)), (STORE_ONE, source, k, start)]
@@ -169,34 +259,9 @@ class Staging:
         self, registers: Sequence[int], constants: Mapping[int, int] = MappingProxyType({})
     ) -> tuple[Code, list[int]]:
         """Shuffles of W registers, the next one being spare, and where each column is then."""
-        code: Code = []
-        rows, spare = registers[: self.width], registers[self.width]
-        known = {register: (value,) * self.width for register, value in constants.items()}
-        """Vectors of constants that registers will hold once they are needed."""
-
-        def made(register: int) -> int:
-            if register in known:
-                code.append((LOAD, register, 0, ~self.vector(known.pop(register))))
-            return register
-
-        def pair(low: int, high: int, a: int, b: int) -> tuple[int, int]:
-            nonlocal spare
-            if a in known and b in known:
-                known[a], known[b] = (self._shuffled(each, known[a], known[b]) for each in (low, high))
-                return a, b
-            code.append((low, spare, made(a), made(b)))
-            code.append((high, a, a, b))
-            results, spare = (spare, a), b
-            return results
-
-        parts = self.width // self.lanes
-        groups: list[tuple[int, ...]] = []
-        for g in range(0, self.width, parts):
-            if parts == 2:
-                groups.append(pair(LOW, HIGH, *rows[g : g + 2]))
-                continue
-            a, b = pair(LOW, HIGH, *rows[g : g + 2]), pair(LOW, HIGH, *rows[g + 2 : g + 4])
-            groups.append((*pair(LOW_PAIRS, HIGH_PAIRS, a[0], b[0]), *pair(LOW_PAIRS, HIGH_PAIRS, a[1], b[1])))
+        shuffles = _Shuffles(self, registers[self.width], constants)
+        pair, parts = shuffles.pair, self.lane_size
+        groups = [shuffles.within_lanes(registers[g : g + parts]) for g in range(0, self.width, parts)]
         columns = [0] * self.width
         for p in range(parts):
             lanes = [group[p] for group in groups]
@@ -210,17 +275,59 @@ class Staging:
                 found = pair(EVEN, ODD, *lanes)
             for j, register in enumerate(found):
                 columns[parts * j + p] = register
-        return code, [made(register) for register in columns]
+        return shuffles.code, [shuffles.made(register) for register in columns]
+
+
+class _Shuffles:
+    """Writes shuffles of registers.
+
+    Args:
+        staging: says how wide registers are, and where vectors of constants lie.
+        spare: a register beside those that are shuffled.
+        constants: registers that are free to hold a constant, and which one.
+    """
+
+    def __init__(self, staging: Staging, spare: int, constants: Mapping[int, int] = MappingProxyType({})) -> None:
+        self.staging, self.spare = staging, spare
+        self.code: Code = []
+        self.known = {register: (value,) * staging.width for register, value in constants.items()}
+        """Vectors of constants that registers will hold once they are needed."""
+
+    def made(self, register: int) -> int:
+        """The register, which holds what it should."""
+        if register in self.known:
+            self.code.append((LOAD, register, 0, ~self.staging.vector(self.known.pop(register))))
+        return register
+
+    def pair(self, low: int, high: int, a: int, b: int) -> tuple[int, int]:
+        """Two shuffles of the same registers, and where their results are."""
+        known = self.known
+        if a in known and b in known:
+            known[a], known[b] = (self._shuffled(each, known[a], known[b]) for each in (low, high))
+            return a, b
+        self.code.append((low, self.spare, self.made(a), self.made(b)))
+        self.code.append((high, a, a, b))
+        results, self.spare = (self.spare, a), b
+        return results
+
+    def within_lanes(self, rows: Sequence[int]) -> tuple[int, ...]:
+        """Registers, as many as there are scalars in 16 bytes, transposed in each 16 bytes."""
+        if len(rows) == 2:
+            return self.pair(LOW, HIGH, *rows)
+        a, b = self.pair(LOW, HIGH, *rows[:2]), self.pair(LOW, HIGH, *rows[2:])
+        return *self.pair(LOW_PAIRS, HIGH_PAIRS, a[0], b[0]), *self.pair(LOW_PAIRS, HIGH_PAIRS, a[1], b[1])
 
     def _shuffled(self, code: int, a: tuple[int, ...], x: tuple[int, ...]) -> tuple[int, ...]:
         """What an instruction makes of two vectors."""
-        size = self.width // self.lanes  # scalars in 16 bytes
+        size = self.staging.lane_size
         if code in (EVEN, ODD):
-            lanes = [each[k : k + size] for each in (a, x) for k in range(size * (code == ODD), self.width, 2 * size)]
+            lanes = [
+                each[k : k + size] for each in (a, x) for k in range(size * (code == ODD), self.staging.width, 2 * size)
+            ]
             return tuple(scalar for lane in lanes for scalar in lane)
         span, half = 2 if code in (LOW_PAIRS, HIGH_PAIRS) else 1, size // 2
         first = half * (code in (HIGH, HIGH_PAIRS))
-        starts = [k for lane in range(first, self.width, size) for k in range(lane, lane + half, span)]
+        starts = [k for lane in range(first, self.staging.width, size) for k in range(lane, lane + half, span)]
         return tuple(scalar for k in starts for each in (a, x) for scalar in each[k : k + span])
 
 

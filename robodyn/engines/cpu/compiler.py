@@ -6,8 +6,9 @@ from robodyn.chains import Step, Units
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.loop_plan import traits_of
 from robodyn.engines.cpu.kernels import Kernel, Maker
+from robodyn.engines.cpu.past_caches import past_caches
 from robodyn.engines.cpu.request import Request
-from robodyn.engines.cpu.route import Route, Whole, find_route, parts_of
+from robodyn.engines.cpu.route import Route, Whole, find_route, parts_of, writes_most
 from robodyn.errors import UnavailableError
 
 
@@ -23,6 +24,8 @@ class Compiler(Maker):
         asked, route = self._asked(request, single)
         assert route is not None
         found = self._made(asked, route, single)
+        if not single or (route != "loops" and request.for_one_state is request):
+            found = past_caches(self, asked, found)
         found.alone = single if route == "loops" or request.for_one_state is not request else None
         return found
 
@@ -44,7 +47,7 @@ class Compiler(Maker):
 
     def _made(self, request: Request, route: Route, single: bool) -> Kernel:
         if route == "loops":
-            return self.rolled(request, 1 if single else None)
+            return self.rolled(request, 1 if single or writes_most(request) else None)
         if isinstance(request.algorithm, Step) and not isinstance(route, Whole):
             raise UnavailableError(
                 f"engine 'cpu': {request.algorithm.name} of {request.model.name!r} is too large for one program"
@@ -67,7 +70,7 @@ class Compiler(Maker):
         if route == "parts":
             return all(self.in_cache(part) for part in parts_of(asked))
         if route == "loops":
-            kind = VectorType.of(request.dtype, request.target, 1 if single else None)
+            kind = VectorType.of(request.dtype, request.target, 1 if single or writes_most(request) else None)
             return self._rolled_code(request, traits_of(request.model), kind).code() is not None
         return isinstance(route, Whole) and route.code is not None
 

@@ -226,7 +226,8 @@ class CpuEngine(Engine):
         kernels = self._steps[step, base]
         if len(kernels) <= 1:
             return whole_step(step, *kernels) if kernels else ()
-        return step_in_parts(step, kernels, self.kernel(step.dynamics, base, single=single))
+        dynamics = self.kernel(step.dynamics, base, single=single)
+        return step_in_parts(step, kernels, dynamics.plain or dynamics)  # what a step leaves the next one reads
 
     def run_program(self, task: Direct, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
         """Fill `outputs` by one program; see `protocol.Engine`."""
@@ -301,6 +302,7 @@ class CpuEngine(Engine):
         key = _key(task, calls.base, calls.link)
         modes = self._alone(task, sys.maxsize), True
         found = [self._kernels.get(key) or self._kernels.get((*key, single)) for single in modes]
+        found[1] = (found[1] and found[1].plain) or found[1]
         first = next((kernel for kernel in found if kernel is not None), None)
         if first is None:
             return None

@@ -49,7 +49,8 @@ class Kernel:
     long a state takes; `program`: the straight-line program, traced when asked for, or None for rolled code; `module`:
     its text in LLVM's language, made when asked for, and `own_listing` its code as text where LLVM has not made it;
     `batch`: whether the last of the constants is to be the rows of the whole batch; `alone`: whether it is for one
-    state at a time, or for many; None: for both.
+    state at a time, or for many; None: for both; `plain`: the same where results are not written past the caches, None:
+    this one.
     """
 
     request: Request
@@ -64,6 +65,7 @@ class Kernel:
     batch: bool = False
     own_listing: Callable[[], str] | None = None
     alone: bool | None = None
+    plain: Kernel | None = field(default=None, repr=False)
 
     @cached_property
     def address(self) -> int:

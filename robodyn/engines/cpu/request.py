@@ -12,6 +12,7 @@ from robodyn.chains import Traceable
 from robodyn.codegen.collector import no_collection
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.llvm.unrolled_code import unrolled_module
+from robodyn.engines.cpu.packing import packed_program
 from robodyn.engines.cpu.structure import structure
 from robodyn.model import Model
 from robodyn.sweeps import Ancestors
@@ -32,6 +33,8 @@ class Request:
     link: int | None = None
     vectors: frozenset[str] = frozenset()
     """Arrays that hold vectors of states instead of rows, as between the stages of a chain."""
+    packed: bool = False
+    """Whether these have no place for what the tree makes zero: see `packing`."""
 
     @property
     def for_one_state(self) -> Request:
@@ -62,13 +65,15 @@ class Request:
         """A hash of what determines a module of a kind, besides processor and versions."""
         state = hashlib.blake2b(digest_size=16)
         task = self.algorithm.name, structure(self.algorithm)[0]
-        state.update(repr((kind, *task, self.base, str(self.dtype), sorted(self.vectors), *facts)).encode())
+        arrays = sorted(self.vectors), self.packed
+        state.update(repr((kind, *task, self.base, str(self.dtype), *arrays, *facts)).encode())
         return state.hexdigest()
 
     @no_collection()
     def trace(self) -> Program:
         """The straight-line program."""
-        return trace(self.model, self.algorithm, link=self.link, base=self.base)
+        program = trace(self.model, self.algorithm, link=self.link, base=self.base)
+        return packed_program(program, self.model, self.algorithm.outputs) if self.packed else program
 
     def unrolled_module(self, program: Program) -> str:
         """The module of that program."""

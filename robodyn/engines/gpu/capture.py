@@ -11,7 +11,7 @@ from robodyn.arguments import one_of
 from robodyn.array_library import on_device
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief
-from robodyn.questions import QUESTIONS
+from robodyn.questions import asked_of
 
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
@@ -39,7 +39,7 @@ class Captured:
 
 def capture(dyn: Dynamics, query: str, arrays: Sequence[Any], out: Any, others: Mapping[str, Any]) -> Captured:
     """Record a call (`Dynamics.capture`)."""
-    query = one_of("query", query, tuple(QUESTIONS))
+    query = one_of("query", query, tuple(asked_of(dyn.model)))
     if dyn.check:
         raise ArgumentError("check: got True; a recorded call cannot look at values, wanted False or None")
     if not any(map(on_device, (*arrays, *others.values()))):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,9 +21,9 @@ from robodyn.engines.cpu.chains.solve_code import FACTORS, SolveKind, solve_modu
 from robodyn.engines.cpu.chains.solves import SolvePlan
 from robodyn.engines.cpu.chains.units import UnitsPlan, units_module
 from robodyn.engines.cpu.kernels import Kernel, Maker
+from robodyn.engines.cpu.packing import packing
 from robodyn.engines.cpu.request import Request, input_names
 from robodyn.engines.cpu.route import Whole, parts_of, too_wide
-from robodyn.tracing.unrolled import output_shape
 
 _FLUSH_NS = 0.3
 """Nanoseconds for a scalar of one state: decides only whether a batch is worth sharing between threads."""
@@ -32,9 +31,11 @@ _FLUSH_NS = 0.3
 
 @dataclass(frozen=True)
 class FlushPlan:
-    """Sizes of arrays of vectors that become rows, which takes no arithmetic."""
+    """Arrays of vectors that become rows, which takes no arithmetic: how many scalars a row of each has, and where each
+    scalar is among the vectors, if not in its own place."""
 
     sizes: Array
+    places: tuple[Array, ...] = ()
     operations = 0
 
 
@@ -174,14 +175,16 @@ class _Chained:
         arrays = (*stage.inputs, *stage.outputs)
         return self._loops(text, label, pointers, arrays, plan.row_ns, plan, plan.workspace_bytes)
 
-    def flush(self, names: Sequence[str]) -> Callable[[], _Call]:
-        """Bring vectors to rows of the user's."""
-        request, plan = self.request, FlushPlan(np.array([self.sizes[name] for name in names], np.int64))
-        text = flush_module(len(names), self.kind, request.target)
+    def flush(self, names: Sequence[str], places: Sequence[Array] = ()) -> Callable[[], _Call]:
+        """Bring vectors to rows of the user's; `places`: see `FlushPlan`."""
+        sizes = [each.size for each in places] or [self.sizes[name] for name in names]
+        words = [*sizes, *(each.ctypes.data for each in places)]
+        request, plan = self.request, FlushPlan(np.array(words, np.int64), tuple(places))
+        text = flush_module(len(names), self.kind, request.target, packed=bool(places))
         label = f"robodyn flush {request.dtype} {request.target.level}"
-        words = (plan.sizes.ctypes.data, 0)
+        pointers = (plan.sizes.ctypes.data, 0)
         arrays = (*names, *(FLUSHED + name for name in names))
-        return self._loops(text, label, words, arrays, int(plan.sizes.sum()) * _FLUSH_NS, plan, 0, True)
+        return self._loops(text, label, pointers, arrays, sum(sizes) * _FLUSH_NS, plan, 0, True)
 
     def _loops(
         self,
@@ -225,10 +228,11 @@ def chained_kernel(maker: Maker, request: Request) -> Kernel:
 def flushed_kernel(maker: Maker, request: Request, inner: Kernel) -> Kernel:
     """A kernel that leaves its results as vectors, and a flush of them to the user's rows."""
     outputs = request.algorithm.outputs
-    sizes = {name: math.prod(output_shape(request.model, each)) for name, each in outputs.items()}
+    places = [packing(request.model, each) for each in outputs.values()]
+    sizes = {name: int(each.max()) + 1 for name, each in zip(outputs, places, strict=True)}
     work = _Chained(maker, request, sizes)
     work.take(inner, (*inner.inputs, *outputs))
-    work.take(*work.flush(tuple(outputs))())
+    work.take(*work.flush(tuple(outputs), places)())
     users = [*inner.inputs, *(FLUSHED + name for name in outputs)]
     return work.calling("unrolled", users, sizes)
 

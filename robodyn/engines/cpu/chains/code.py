@@ -21,7 +21,7 @@ from robodyn.codegen.llvm.straight_line import attributes
 from robodyn.codegen.llvm.streaming import flush_functions, streams
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.llvm.vectors import Lines, VectorType, declarations
-from robodyn.engines.cpu.loops.runtime import runtime_functions
+from robodyn.engines.cpu.loops.runtime import runtime_functions, stage_packed
 
 USER, BETWEEN, LITERAL, BATCH = range(4)
 
@@ -148,10 +148,11 @@ done:
 """
 
 
-def flush_module(n_arrays: int, kind: VectorType, target: Target) -> str:
+def flush_module(n_arrays: int, kind: VectorType, target: Target, *, packed: bool = False) -> str:
     """Arrays of vectors to rows of the user's: the table has the ones, then the others, then their sizes.
 
-    The second word of the sizes is the rows of the whole batch, or 0.
+    The second word of the sizes is the rows of the whole batch, or 0. `packed`: behind the sizes are addresses of what
+    says where each scalar is among the vectors.
     """
     out = Lines()
 
@@ -165,7 +166,11 @@ def flush_module(n_arrays: int, kind: VectorType, target: Target) -> str:
         size = out.new(f"load i64, ptr {out.new(f'getelementptr i64, ptr {sizes}, i64 {number}')}, align 8")
         rows, stride = word(n_arrays + number, 0, "ptr"), word(n_arrays + number, 1, "i64")
         columns = f"i64 0, i64 {size}, i64 {size}"
-        arguments = f"ptr {rows}, i64 {stride}, i64 %first, i64 {end}, ptr {word(number, 0, 'ptr')}, {columns}"
+        arguments = f"ptr {rows}, i64 {stride}, i64 %first, i64 {end}, ptr {word(number, 0, 'ptr')}"
+        if packed:
+            at = out.new(f"getelementptr i64, ptr {sizes}, i64 {n_arrays + number}")
+            arguments += f", ptr {out.new(f'load ptr, ptr {at}, align 8')}"
+        arguments += f", {columns}"
         out.do(f"call void @flush({arguments}, i64 {batch})")
     body = "\n".join(out.lines)
     kernel = f"""define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) #0 {{
@@ -174,4 +179,7 @@ def flush_module(n_arrays: int, kind: VectorType, target: Target) -> str:
 }}
 
 """
-    return declarations(kind) + runtime_functions(kind) + flush_functions(kind, target) + kernel + attributes(target)
+    functions = (
+        (stage_packed(kind) if packed else "") + runtime_functions(kind) + flush_functions(kind, target, packed=packed)
+    )
+    return declarations(kind) + functions + kernel + attributes(target)

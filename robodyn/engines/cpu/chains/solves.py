@@ -88,24 +88,32 @@ class SolvePlan:
     def _of_solution(self, solution: Solution, columns: int, before: int) -> tuple[Array, Array]:
         """Tiles, and the programs of their sweeps. Tiles that reach the same rows share the way up.
 
-        All share the way down. Those of an inverse have the rows from the tile's first one on: others are known.
-        `before`: scalars of the solution before, of which every tile has its share to flush.
+        The way down they share with all that reach the same trees. Those of an inverse have the rows from the tile's
+        first one on: others are known. `before`: scalars of the solution before, of which every tile has its share to
+        flush.
         """
         unit = not solution.arrays
         reached = self._reached(solution, columns)
         tiles = self._tiles(reached, solution.known_columns(self.model))
-        down, starts = self._down([c for c, _ in tiles] if unit else [])
-        records, words, known = [len(tiles), columns], [*down], dict[bytes, int]()
+        cuts = [c for c, _ in tiles] if unit else []
+        records, words, known = [len(tiles), columns], list[int](), dict[bytes, int]()
+        downs = dict[bytes, dict[int, int]]()
         W = self.vector.width
         for t, (c, count) in enumerate(tiles, 1):
             share = before if t == len(tiles) else before * t // len(tiles) // W * W
             rows = np.logical_or.reduce(reached[:, c : c + count], axis=1)
+            filled = self._filled(rows)
+            if filled.tobytes() not in downs:
+                down, starts = self._down(cuts, filled)
+                downs[filled.tobytes()] = {row: len(words) + at for row, at in starts.items()}
+                words += down
+            first = c if unit else int(np.flatnonzero(filled)[0])
             if unit:
                 rows[:c] = False
             start = known.setdefault(rows.tobytes(), len(words))
             if start == len(words):
                 words += self._up(rows)
-            records += [c, count, start, starts[c] if unit else 0, share]
+            records += [c, count, start, downs[filled.tobytes()][first], share]
         return np.array(records, np.int64), np.array(words, np.int64)
 
     def _tiles(self, reached: Array, known: list[int]) -> list[tuple[int, int]]:
@@ -113,7 +121,19 @@ class SolvePlan:
         cuts = [-1, *sorted(known), reached.shape[1]]
         runs = [(before + 1, after) for before, after in pairwise(cuts) if before + 1 < after]
         sizes = np.diff(self.ends)
-        return [(start + c, count) for start, stop in runs for c, count in tiled(reached[:, start:stop], sizes)]
+        filled = self._filled(reached)
+        return [
+            (start + c, count)
+            for start, stop in runs
+            for c, count in tiled(reached[:, start:stop], filled[:, start:stop], sizes)
+        ]
+
+    def _filled(self, reached: Array) -> Array:
+        """(nv, ...): where solutions can be nonzero: what is reached, and what stands behind it."""
+        filled = reached.copy()
+        for row, columns in enumerate(self.elimination.lower):
+            filled[row] |= filled[columns].any(axis=0)
+        return filled
 
     def _reached(self, solution: Solution, columns: int) -> Array:
         """(nv, columns): where L^-T b can be nonzero.
@@ -158,28 +178,35 @@ class SolvePlan:
                     words += [j, self.ends[j] + int(np.searchsorted(self.elimination.lower[j], row))]
         return [*words, 0]
 
-    def _down(self, cuts: Sequence[int]) -> tuple[list[int], dict[int, int]]:
-        """The way down, and where panels of it begin, by their first row."""
+    def _down(self, cuts: Sequence[int], filled: Array) -> tuple[list[int], dict[int, int]]:
+        """The way down, and where panels of it begin, by their first row. A panel's rows are of one path to the root:
+        all of them are filled, or none."""
         words: list[int] = []
         starts = {}
         for row, rows in self._panels(False, cuts):
+            if not filled[row]:
+                continue
             starts[row] = len(words)
             columns = self.elimination.lower[row].tolist()
             words += self._head(row, rows, len(columns)) + columns
         return [*words, 0], starts
 
 
-def tiled(reached: Array, sizes: Array) -> list[tuple[int, int]]:
+def tiled(reached: Array, filled: Array, sizes: Array) -> list[tuple[int, int]]:
     """(first column, columns) of tiles, cut where there is least to do.
 
     Args:
         reached: (nv, columns), the rows that the way up passes.
+        filled: (nv, columns), those of the way down.
         sizes: (nv,) entries of each row.
     """
     columns = reached.shape[1]
-    down = int(sizes.sum())
+
+    def passed(rows: Array, width: int) -> Array:
+        return sizes @ sliding_window_view(rows, width, axis=1).any(axis=2)
+
     work = [
-        (width + _TILE) * (sizes @ sliding_window_view(reached, width, axis=1).any(axis=2) + down)
+        (width + _TILE) * (passed(reached, width) + passed(filled, width))
         for width in range(1, min(WIDTH, columns) + 1)
     ]
     best: list[tuple[float, int]] = [(0.0, 0)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from robodyn.codegen.llvm.vectors import Lines, VectorType, load_row, store_row, transposed
+from robodyn.codegen.llvm.vectors import Lines, VectorType, load_row, same_places, store_row, transposed, vector_places
 
 
 def _load_lanes(kind: VectorType) -> str:
@@ -93,11 +93,16 @@ done:
 """
 
 
-def _stage(kind: VectorType, *, load: bool) -> str:
-    """stage_in or stage_out: W columns at a time, transposed in registers, then what is left column by column.
+def stage_packed(kind: VectorType) -> str:
+    """stage_packed: stage_out of vectors that are where the numbers at %places say."""
+    return _stage(kind, load=False, packed=True)
+
+
+def _stage(kind: VectorType, *, load: bool, packed: bool = False) -> str:
+    """stage_in, stage_out or stage_packed: W columns at a time, transposed in registers, then what is left one by one.
 
     Where W columns or more are left over from whole blocks, the last block goes over some again. Vectors of one state
-    are a row as it is.
+    are a row as it is. Columns that are packed and all the same are zeros, and need no shuffles.
     """
     if kind.width == 1:
         return _copy(kind, load=load)
@@ -106,8 +111,9 @@ def _stage(kind: VectorType, *, load: bool) -> str:
     out = Lines()
     rows = [out.new(f"load ptr, ptr {out.new(f'getelementptr ptr, ptr %rows, i64 {k}')}") for k in range(W)]
     rows = [out.new(f"getelementptr {kind.scalar}, ptr {row}, i64 %c") for row in rows]
-    at = out.new(f"getelementptr {T}, ptr %vectors, i64 %c")
-    places = [out.new(f"getelementptr {T}, ptr {at}, i64 {k}") for k in range(W)]
+    if packed:
+        _store_zeros(out, kind, rows)
+    places = vector_places(out, kind, "%c", W, packed=packed)
     if load:
         values = transposed(out, kind, [load_row(out, kind, row, W) for row in rows])
         for place, value in zip(places, values, strict=True):
@@ -116,16 +122,21 @@ def _stage(kind: VectorType, *, load: bool) -> str:
         values = [out.new(f"load {T}, ptr {place}, {aligned}") for place in places]
         for row, value in zip(rows, transposed(out, kind, values), strict=True):
             store_row(out, kind, value, row, W)
+    if packed:
+        out.lines += ["  br label %behind", "behind:"]
     block = "\n".join(out.lines)
-    one = f"  %vector = getelementptr {T}, ptr %vectors, i64 %c\n"
+    single = Lines()
+    (place,) = vector_places(single, kind, "%c", 1, packed=packed)
+    one = "\n".join(single.lines) + "\n"
     if load:
-        one = _load_lanes(kind) + one + f"  store {T} %value, ptr %vector, {aligned}\n"
+        one = _load_lanes(kind) + one + f"  store {T} %value, ptr {place}, {aligned}\n"
     else:
-        one = one + f"  %value = load {T}, ptr %vector, {aligned}\n" + _store_lanes(kind)
-    columns = _counted("stage_columns_" + ("in" if load else "out"), "ptr %rows, ptr %vectors", "c", one)
-    name = "stage_in" if load else "stage_out"
+        one = one + f"  %value = load {T}, ptr {place}, {aligned}\n" + _store_lanes(kind)
+    vectors = "ptr %vectors, ptr %places" if packed else "ptr %vectors"
+    what = "in" if load else "packed" if packed else "out"
+    columns = _counted(f"stage_columns_{what}", f"ptr %rows, {vectors}", "c", one)
     return f"""{columns}\
-define internal void @{name}(ptr %data, i64 %stride, i64 %row, i64 %end, ptr %vectors, i64 %count) #0 {{
+define internal void @stage_{what}(ptr %data, i64 %stride, i64 %row, i64 %end, {vectors}, i64 %count) #0 {{
 entry:
   %rows = alloca [{W} x ptr]
   call void @row_pointers(ptr %data, i64 %stride, i64 %row, i64 %end, ptr %rows)
@@ -133,7 +144,7 @@ entry:
   %last = sub i64 %count, {W}
   br i1 %whole, label %block, label %columns
 block:
-  %c = phi i64 [ 0, %entry ], [ %c.next, %block ]
+  %c = phi i64 [ 0, %entry ], [ %c.next, %{"behind" if packed else "block"} ]
 {block}
   %far = add i64 %c, {W}
   %inside = icmp slt i64 %far, %last
@@ -141,13 +152,21 @@ block:
   %more = icmp slt i64 %far, %count
   br i1 %more, label %block, label %done
 columns:
-  call void @stage_columns_{"in" if load else "out"}(ptr %rows, ptr %vectors, i64 %count)
+  call void @stage_columns_{what}(ptr %rows, {vectors}, i64 %count)
   ret void
 done:
   ret void
 }}
 
 """
+
+
+def _store_zeros(out: Lines, kind: VectorType, rows: list[str]) -> None:
+    """Write zeros where the columns from %c on are in one place; what follows is for others."""
+    out.lines += [f"  br i1 {same_places(out, kind)}, label %zeros, label %values", "zeros:"]
+    for row in rows:
+        out.do(f"store {kind.name} zeroinitializer, ptr {row}, align 1")
+    out.lines += ["  br label %behind", "values:"]
 
 
 def _copy(kind: VectorType, *, load: bool) -> str:

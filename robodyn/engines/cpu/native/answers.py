@@ -25,6 +25,7 @@ from robodyn.engines.cpu.native.context import (
 )
 from robodyn.engines.cpu.native.layout import api, layout_is_known
 from robodyn.engines.cpu.threads.pool import Pool
+from robodyn.engines.kept import handler
 
 _NEVER = 2**63 - 1
 _LINE = 64
@@ -174,6 +175,7 @@ class Answers:
             **_shapes(inputs, outputs),
             **_staff(pool),
             **api(),
+            handler=handler(),
         )
         self._equip((batches, states))
 

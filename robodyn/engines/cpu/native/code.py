@@ -44,6 +44,7 @@ start:
   %given = alloca [$max_inputs x %Record], align 16
   %job = alloca %Job, align 16
   %results = alloca [$max_outputs x ptr], align 16
+  %bare.numbers = alloca [$max_outputs x i64], align 16
   $addresses
   %inputs = load i64, ptr %at.inputs, align 8
   %itemsize = load i64, ptr %at.itemsize, align 8
@@ -238,7 +239,7 @@ gather:
   %wanted.first = phi ptr [ %targets, %aim ], [ %bundle.items, %measure ]
   br label %result
 result:
-  %k = phi i64 [ 0, %gather ], [ %k.next, %describe ]
+  %k = phi i64 [ 0, %gather ], [ %k.next, %noted ]
   %k.more = icmp slt i64 %k, %outputs
   br i1 %k.more, label %obtain, label %fill
 obtain:
@@ -253,24 +254,37 @@ adopted:
   call void %grow(ptr %wanted)
   br label %describe
 create:
+  %k.trailing.at = getelementptr i64, ptr %at.trailing, i64 %k
+  %k.trailing = load i64, ptr %k.trailing.at, align 8
+  %axisless = icmp eq i64 %k.trailing, 0
+  %bare = and i1 %axisless, %single
+  br i1 %bare, label %number.alone, label %create.array
+create.array:
   %fresh = call ptr @create(ptr %context, i64 %rows, i64 %k)
   %full = icmp eq ptr %fresh, null
   br i1 %full, label %forget, label %describe
 forget:
-  %forgotten = phi i64 [ %k, %create ], [ %outputs, %bind ]
+  %forgotten = phi i64 [ %k, %create.array ], [ %outputs, %bind ]
   %clear = load ptr, ptr %at.PyErr_Clear, align 8
   call void %clear()
   br label %discard
 describe:
-  %out = phi ptr [ %fresh, %create ], [ %wanted, %adopted ]
+  %own.out = phi ptr [ %fresh, %create.array ], [ %wanted, %adopted ]
+  %own.data.at = getelementptr i8, ptr %own.out, i64 $array_data
+  %own.data = load ptr, ptr %own.data.at, align 8
+  br label %noted
+number.alone:
+  %own.number = getelementptr i64, ptr %bare.numbers, i64 %k
+  br label %noted
+noted:
+  %out = phi ptr [ %own.out, %describe ], [ null, %number.alone ]
+  %out.data = phi ptr [ %own.data, %describe ], [ %own.number, %number.alone ]
   %out.at = getelementptr ptr, ptr %results, i64 %k
   store ptr %out, ptr %out.at, align 8
   %out.number = add i64 %inputs, %k
   %out.columns.at = getelementptr i64, ptr %at.columns, i64 %out.number
   %out.columns = load i64, ptr %out.columns.at, align 8
   %out.stride = mul i64 %out.columns, %itemsize
-  %out.data.at = getelementptr i8, ptr %out, i64 $array_data
-  %out.data = load ptr, ptr %out.data.at, align 8
   %out.record = getelementptr %Record, ptr %table, i64 %out.number
   %out.record.stride = getelementptr %Record, ptr %out.record, i64 0, i32 1
   store ptr %out.data, ptr %out.record, align 8
@@ -425,7 +439,7 @@ answer:
   br i1 %several, label %bind, label %only
 only:
   %only.result = load ptr, ptr %results, align 8
-  %only.answer = call ptr @handed(ptr %context, ptr %only.result, i1 %adopts)
+  %only.answer = call ptr @handed(ptr %context, ptr %only.result, ptr %bare.numbers)
   ret ptr %only.answer
 bind:
   %new.tuple = load ptr, ptr %at.PyTuple_New, align 8
@@ -437,7 +451,8 @@ place:
   %whole = phi i1 [ true, %bind ], [ %whole.next, %place ]
   %part.at = getelementptr ptr, ptr %results, i64 %p
   %part = load ptr, ptr %part.at, align 8
-  %part.answer = call ptr @handed(ptr %context, ptr %part, i1 %adopts)
+  %part.number = getelementptr i64, ptr %bare.numbers, i64 %p
+  %part.answer = call ptr @handed(ptr %context, ptr %part, ptr %part.number)
   %part.there = icmp ne ptr %part.answer, null
   %whole.next = and i1 %whole, %part.there
   %set = load ptr, ptr %at.PyTuple_SetItem, align 8

@@ -83,8 +83,10 @@ class Context(ctypes.Structure):
         ("forces", _WORD),  # how many
         ("force", Force * MAX_FORCES),
         ("memcmp", _POINTER),
+        ("handler", _POINTER),  # an allocator for large results; or null
+        ("PyDataMem_SetHandler", _POINTER),
         ("PyArray_New", _POINTER),
-        ("PyArray_Return", _POINTER),
+        ("PyArray_Scalar", _POINTER),
         ("PyErr_Clear", _POINTER),
         ("PyEval_RestoreThread", _POINTER),
         ("PyEval_SaveThread", _POINTER),

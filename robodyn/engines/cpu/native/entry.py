@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 
 from robodyn.codegen.llvm.jit import Code
+from robodyn.engines import kept
 from robodyn.engines.cpu.native.answers import Answers
 from robodyn.engines.cpu.native.code import native_text
 from robodyn.engines.cpu.native.context import (
@@ -31,6 +32,7 @@ from robodyn.engines.cpu.native.context import (
     Slot,
     State,
 )
+from robodyn.engines.cpu.native.layout import api
 from robodyn.engines.cpu.threads.code import State as PoolState
 from robodyn.engines.cpu.threads.pool import load_once
 from robodyn.forks import lock
@@ -273,7 +275,9 @@ class Entry:
         first = Forms(self.epoch.value)
         self._every, first.shown = {ctypes.addressof(first.state): first}, True
         self._cell = ctypes.c_void_p(ctypes.addressof(first.state))
-        code = load_once(entry_text(), load).address("entry")
+        module = load_once(entry_text(), load)
+        kept.start(module.address, api()["PyDataMem_SetHandler"])
+        code = module.address("entry")
         self.missed = object()
         self.function, self.strict = (self._builtin(code, name, doc, each) for each in (fallback, self._miss))
 

@@ -14,7 +14,7 @@ from robodyn.arguments import Array
 from robodyn.engines.cpu.native.context import CPYTHON, Context, Layout
 
 _NUMPY_ABI = 0x02000000
-_API = {"PyArray_New": 93, "PyArray_Return": 76}  # places in NumPy's table of functions
+_API = {"PyArray_New": 93, "PyArray_Scalar": 60, "PyDataMem_SetHandler": 304}  # places in NumPy's table of functions
 _PYTHON_API = tuple(name for name, *_ in Context._fields_ if name.startswith("Py") and name not in _API)
 
 

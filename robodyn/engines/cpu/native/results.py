@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from string import Template
 
+from robodyn.engines.cpu.native.kept_code import kept_text
+
 # Whether array %wanted can take output %k of %rows states (-1: of one): it is of the right type and shape, C-contiguous
 # and writeable, and shares no memory with the arrays before it in the table. All of those are dense but for rows that
 # are the same one, so memory is shared where the ranges from the first byte to the last meet.
@@ -123,29 +125,31 @@ define internal ptr @create(ptr %context, i64 %rows, i64 %k) {
   %number = load i64, ptr %at.type_number, align 8
   %number32 = trunc i64 %number to i32
   %array.type = load ptr, ptr %at.array_type, align 8
-  %new = load ptr, ptr %at.PyArray_New, align 8
-  %fresh = call ptr %new(ptr %array.type, i32 %nd32, ptr %own.shape, i32 %number32, ptr null, ptr null, i32 0, i32 0,
-    ptr null)
+  %itemsize = load i64, ptr %at.itemsize, align 8
+  %inputs = load i64, ptr %at.inputs, align 8
+  %place = add i64 %inputs, %k
+  %columns.at = getelementptr i64, ptr %at.columns, i64 %place
+  %columns = load i64, ptr %columns.at, align 8
+  %bytes.row = mul i64 %columns, %itemsize
+  %bytes = mul i64 %bytes.row, %rows
+  %fresh = call ptr @new_array(ptr %context, i64 %bytes, ptr %array.type, i32 %nd32, ptr %own.shape, i32 %number32)
   ret ptr %fresh
 }
 """
 
-# What the user gets of an array that holds a result, whose reference this takes: a scalar for a new array without axes,
-# or null where there is no memory for it.
+# What the user gets of a result: its array, whose reference this takes, or where it has no axes and no array, a scalar
+# of the number; null where there is no memory for that.
 _HANDED = """
-define internal ptr @handed(ptr %context, ptr %array, i1 %theirs) {
+define internal ptr @handed(ptr %context, ptr %array, ptr %number) {
 start:
   $addresses
-  %nd.at = getelementptr i8, ptr %array, i64 $array_nd
-  %nd = load i32, ptr %nd.at, align 4
-  %scalar = icmp eq i32 %nd, 0
-  %ours = xor i1 %theirs, true
-  %unwraps = and i1 %scalar, %ours
-  br i1 %unwraps, label %unwrap, label %whole
-unwrap:
-  %return = load ptr, ptr %at.PyArray_Return, align 8
-  %number = call ptr %return(ptr %array)
-  ret ptr %number
+  %bare = icmp eq ptr %array, null
+  br i1 %bare, label %scalar, label %whole
+scalar:
+  %new = load ptr, ptr %at.PyArray_Scalar, align 8
+  %descr = load ptr, ptr %at.descr, align 8
+  %made = call ptr %new(ptr %number, ptr %descr, ptr null)
+  ret ptr %made
 whole:
   ret ptr %array
 }
@@ -153,5 +157,5 @@ whole:
 
 
 def results_text(words: Mapping[str, object]) -> str:
-    """`@adoptable`, `@create` and `@handed`."""
-    return Template(_ADOPTABLE + _CREATE + _HANDED).substitute(words)
+    """`@adoptable`, `@create` and `@handed`, and the allocator of large results."""
+    return kept_text(words) + Template(_ADOPTABLE + _CREATE + _HANDED).substitute(words)

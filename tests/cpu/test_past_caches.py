@@ -1,0 +1,87 @@
+"""Large results, which go past the caches, have the bits of small ones, and touch nothing beside them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from robots import own
+
+import robodyn as rd
+from robodyn.algorithms.rnea import rnea
+from robodyn.benchmark.contenders import draw, plain_call
+from robodyn.codegen.llvm.streaming import STREAMED_BYTES
+from robodyn.questions import QUESTIONS
+
+QUERIES = ("forward_kinematics", "inverse_dynamics", "mass_matrix", "inverse_dynamics_gradient", "kinetic_energy")
+
+
+def asked(dyn: rd.Dynamics, query: str, rows: int) -> list[np.ndarray]:
+    """Arguments of a query."""
+    states = draw(dyn.model, rows)
+    return [states[name].astype(dyn.dtype) for name in QUESTIONS[query].plain]
+
+
+def in_parts(call, arguments, rows):
+    """The answers to parts that are small."""
+    parts = [call(*(array[k : k + 1000] for array in arguments)) for k in range(0, rows, 1000)]
+    several = isinstance(parts[0], tuple)
+    return [np.concatenate(part) for part in (zip(*parts, strict=True) if several else [parts])]
+
+
+def rows_for(dyn: rd.Dynamics, query: str) -> int:
+    """States whose results are just large."""
+    question = QUESTIONS[query]
+    sizes = [int(np.prod(shape)) for shape in question.shapes(dyn.model, question.plain).values()]
+    return STREAMED_BYTES // (sum(sizes) * dyn.dtype.itemsize) + 13
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.some(of=4, rest="nightly")
+def test_same_bits(query: str, threads: int, dtype: str) -> None:
+    dyn = rd.Dynamics(rd.load_urdf(own("arm7")), engine="cpu", dtype=dtype, threads=threads)
+    rows = rows_for(dyn, query)
+    arguments = asked(dyn, query, rows)
+    call = plain_call(dyn, QUESTIONS[query])
+    for found in (call(*arguments), plain_call(dyn, QUESTIONS[query])(*arguments)):  # checked, and quick
+        results = found if isinstance(found, tuple) else (found,)
+        for result, wanted in zip(results, in_parts(call, arguments, rows), strict=True):
+            np.testing.assert_array_equal(result, wanted)
+
+
+@pytest.mark.parametrize("off", [0, 1, 4, 8, 56, 63])
+def test_anywhere_and_nowhere_else(off: int) -> None:
+    dyn = rd.Dynamics(rd.load_urdf(own("arm7")), engine="cpu", threads=2)
+    rows = rows_for(dyn, "mass_matrix")
+    arguments = asked(dyn, "mass_matrix", rows)
+    call = plain_call(dyn, QUESTIONS["mass_matrix"])
+    (wanted,) = in_parts(call, arguments, rows)
+    memory = np.full(wanted.nbytes + 256, 0xA5, np.uint8)
+    start = -memory.ctypes.data % 64 + 64 + off
+    out = memory[start : start + wanted.nbytes].view(np.float64).reshape(wanted.shape)
+    assert call(*arguments, out=out) is out
+    np.testing.assert_array_equal(out, wanted)
+    assert (memory[:start] == 0xA5).all() and (memory[start + wanted.nbytes :] == 0xA5).all()
+
+
+def test_rows_that_are_not_dense_go_through() -> None:
+    dyn = rd.Dynamics(rd.load_urdf(own("arm7")), engine="cpu", threads=1)
+    rows = 20_000
+    states = draw(dyn.model, rows)
+    wide = np.full((rows, 60, 7), np.nan)
+    target = {"tau": wide[:, 3]}
+    dyn.engine.run(rnea(), {name: states[name] for name in ("q", "qd", "qdd")}, target)
+    np.testing.assert_array_equal(wide[:, 3], dyn.inverse_dynamics(states["q"], states["qd"], states["qdd"]))
+    assert np.isnan(wide[:, :3]).all() and np.isnan(wide[:, 4:]).all()
+
+
+def test_one_state_and_steps_have_none_of_it() -> None:
+    dyn = rd.Dynamics(rd.load_urdf(own("arm7")), engine="cpu", threads=1)
+    q = np.zeros(7)
+    dyn.inverse_dynamics(q, q, q)
+    dyn.inverse_dynamics(q[None].repeat(9, 0), q, q)
+    kernels = dyn.engine._kernels.values()
+    assert all(kernel.plain is None for kernel in kernels if kernel.alone)
+    around = [kernel for kernel in kernels if kernel.plain is not None]
+    assert around and all(kernel.operations == kernel.plain.operations for kernel in around)
