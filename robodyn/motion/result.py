@@ -102,10 +102,10 @@ class Rollout:
             UnavailableError: viser is not installed.
             OSError: the file cannot be written.
         """
-        from robodyn.viewer.show import save_html
+        from robodyn import show  # by the front door: views know rollouts
 
-        options = {"f_ext": f_ext, "looks": looks, "package_dirs": package_dirs}
-        save_html(self, path, model=model, row=row, fps=fps, speed=speed, **options)
+        with show(self, model=model, f_ext=f_ext, looks=looks, package_dirs=package_dirs) as view:
+            view.save_html(path, row=row, fps=fps, speed=speed)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Rollout:

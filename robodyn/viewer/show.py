@@ -1,4 +1,4 @@
-"""`robodyn.show`, and the pages that rollouts are written to."""
+"""`robodyn.show`: what is given becomes a robot, the states that it takes, and how it looks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from robodyn.model import Model
 from robodyn.motion.result import Rollout
 from robodyn.viewer.looks import Looks, looks_of
 from robodyn.viewer.motion import Motion, motion_of, one_state
-from robodyn.viewer.view import View, save_motion
+from robodyn.viewer.view import View
 
 _MOST_LINKS = 100_000
 
@@ -51,23 +51,6 @@ def show(
     """
     dyn, motion = _moving(robot, q, f_ext, model)
     return View(dyn, _looks(dyn.model, looks, package_dirs), motion, port)
-
-
-def save_html(
-    run: Rollout,
-    path: str | os.PathLike[str],
-    *,
-    model: Model | Dynamics | None,
-    row: int,
-    fps: float,
-    speed: float,
-    f_ext: Any,
-    looks: Any,
-    package_dirs: Sequence[str | os.PathLike[str]],
-) -> None:
-    """Write a rollout as a page; see `Rollout.save_html`."""
-    dyn, motion = _moving(run, None, f_ext, model)
-    save_motion(dyn, _looks(dyn.model, looks, package_dirs), motion, path, row, fps, speed)
 
 
 def _moving(robot: Any, q: Any, f_ext: Any, model: Any) -> tuple[Dynamics, Motion]:
