@@ -105,9 +105,17 @@ class Browser:
     def until(self, holds, what=lambda: ""):
         """Wait for something; `what` says how it stands if it does not come true."""
         begin = time.monotonic()
-        while not holds():
+        while not self._holds(holds):
             assert time.monotonic() < begin + PATIENCE, f"it does not come true: {what()}"
             time.sleep(0.1)
+
+    def _holds(self, holds):
+        from selenium.common.exceptions import WebDriverException
+
+        try:
+            return holds()
+        except WebDriverException:  # the page is being loaded, or too busy to be looked at
+            return False
 
     def errors(self):
         """What the console has of errors, but for those of earlier pages whose server is gone."""
