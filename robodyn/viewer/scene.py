@@ -97,8 +97,8 @@ class Scene:
         """Show or hide a layer, if there is one of that name."""
         if layer in self._shown:
             self._shown[layer] = shown
-            if layer == NAMES and shown and "names" not in self._nodes:
-                self._make_names()
+            if layer == NAMES:
+                self._make_names(shown)
             for node in self._layers[layer]:
                 node.visible = shown
             self._show_forces()
@@ -241,13 +241,17 @@ class Scene:
         if "forces" in self._nodes:
             self._nodes["forces"].visible = self._shown[FORCES] and self._pushed
 
-    def _make_names(self) -> None:
-        """Names of links beside them, of the first where there are many; made when they are asked for."""
+    def _make_names(self, shown: bool) -> None:
+        """Names of links beside them, of the first where there are many; made anew whenever they are asked for, since a
+        page that has not drawn them yet forgets that they were hidden."""
+        for _, label in self._nodes.pop("names", ()):
+            label.remove()
+        if not shown:
+            return
         self._nodes["names"] = []
         for link, name in enumerate(self._model.link_names[:_MOST_NAMES]):
             text, at = printable(shortened(name, _LONGEST_NAME)), self._poses[link, :3, 3]
-            label = self._keep(NAMES, self._scene.add_label(f"/names/{link}", text, position=at))
-            self._nodes["names"].append((link, label))
+            self._nodes["names"].append((link, self._scene.add_label(f"/names/{link}", text, position=at)))
 
 
 def _places(poses: Array, links: Array, places: Array) -> Array:
