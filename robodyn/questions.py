@@ -889,9 +889,10 @@ def asked_of(model: Model) -> dict[str, Question]:
     return every_question() if model.constraints else QUESTIONS
 
 
-def plain_questions(model: Model) -> tuple[str, ...]:
-    """Names of questions that arrays alone ask: `dyn.program` shows them."""
-    return tuple(name for name, question in asked_of(model).items() if not question.of_link)
+def plain_questions(model: Model | None = None) -> tuple[str, ...]:
+    """Names of questions that arrays alone ask: `dyn.program` shows them. Without a model those of every robot."""
+    rows = QUESTIONS if model is None else asked_of(model)
+    return tuple(name for name, question in rows.items() if not question.of_link)
 
 
 def named() -> dict[str, tuple[Question, Mapping[str, bool]]]:

@@ -294,6 +294,31 @@ def test_loops_are_cut_in_the_files_order(order):
     assert [f'joint "{each.name}"' for each in model.constraints] == list(cut.elements)
 
 
+@pytest.mark.filterwarnings("ignore::robodyn.errors.RedundantWarning")
+def test_loops_of_floating_robots_move_alike_wherever_they_are_cut():
+    """A ring that tumbles: accelerations of its links, its momentum, and a rollout that stays closed."""
+    found, cuts = [], set()
+    for order in ((0, 1, 2, 3), (3, 2, 0, 1), (1, 3, 2, 0), (0, 1, 3, 2)):
+        model = rd.load_sdf(sdf(*LOOP, *(HINGES[i] for i in order)), base="floating")
+        assert model.joint_names[0] == "a" and len(model.constraints) == 1
+        cuts.add(model.constraints[0].name)
+        dyn = rd.Dynamics(model, engine="reference")
+        q, qd = model.neutral(), np.zeros(model.nv)
+        qd[:6] = [0.3, -0.2, 0.5, 2.0, -3.0, 1.5]
+        phi, phidot = dyn.constraint_residual(q, qd)
+        assert max(np.abs(phi).max(), np.abs(phidot).max()) < SMALL
+        qdd, lam = dyn.constrained_forward_dynamics(q, qd, np.zeros(model.nv))
+        assert np.abs(lam).max() > 1e-2, "the ring is stretched"
+        weight = np.concatenate((np.zeros(3), model.total_mass * model.gravity))
+        assert np.abs(dyn.centroidal_momentum_rate(q, qd, qdd) - weight).max() < 1e-9
+        found.append([dyn.link_acceleration(q, qd, qdd, name) for name in "abcd"])
+        motion = dyn.rollout(q, qd, dt=1e-3, steps=5)
+        assert np.abs(np.stack(dyn.constraint_residual(motion.q, motion.qd))).max() < 1e-12
+    assert len(cuts) > 2
+    for each in found[1:]:
+        assert relative(np.array(each), np.array(found[0])) < 1e-9
+
+
 def test_a_joint_between_frames_of_one_link_and_a_gearbox_are_cut():
     text = sdf(
         *LOOP[:2],

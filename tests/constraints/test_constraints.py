@@ -10,6 +10,7 @@ from robots import of_every_kind, tree
 
 import robodyn as rd
 from robodyn.constraints.held import row_names
+from robodyn.constraints.tasks import LARGE
 from robodyn.questions import CONSTRAINED
 from robodyn.testing.pinocchio_model import PinocchioAnswers, pinocchio_model
 
@@ -434,6 +435,35 @@ def test_a_closure_of_a_long_chain():
     J = dyn.constraint_jacobian(1e-3 * q)
     need = dyn.inverse_dynamics(1e-3 * q, 1e-3 * qd, qdd) - 1e-3 * tau
     assert np.abs(need - lam @ J).max() < 1e-6 * np.abs(need).max() + 1e-9
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("base", ["fixed", "floating"])
+@pytest.mark.parametrize("name", CONSTRAINED)
+def test_many_bodies_that_mimic(name, base):
+    """Beyond those whose responses come by recursions, which mimics do not: with all that a query takes."""
+    model = rd.random_tree(
+        LARGE + 4, seed=3, joints=("revolute", "prismatic", "spherical"), shape="binary", base=base, mimic=0.3
+    )
+    assert model.has_mimic and model.n_bodies > LARGE
+    held, question = some(model, 7), CONSTRAINED[name]
+    dyn, judge = (rd.Dynamics(model, engine=engine, constraints=held) for engine in ("cpu", "reference"))
+    q, qd, tau = random_states(model, (3,), seed=1)
+    rng = np.random.default_rng(1)
+    more = {
+        "f_ext": rng.standard_normal((3, model.n_bodies, 6)),
+        "inertia": model.inertia * rng.uniform(0.9, 1.1, (3, model.n_bodies, 1)),
+        "V0": rng.standard_normal(6),
+        "dV0": rng.standard_normal(6),
+        "targets": judge.constraint_targets(q),
+        "active": rng.integers(0, 2, (3, len(held))),
+        "restitution": 0.3,
+    }
+    states = {"q": q, "qd": qd, "tau": tau}
+    for options in ({}, {each: array for each, array in more.items() if each in question.optional}):
+        found, wanted = (getattr(each, name)(*map(states.get, question.inputs), **options) for each in (dyn, judge))
+        for one, other in zip(*(x if isinstance(x, tuple) else (x,) for x in (found, wanted)), strict=True):
+            assert relative(one, other) < 1e-9
 
 
 # What is given a little wrong.
