@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from robodyn.solvers.inverse_kinematics import IKReport, InverseKinematics
     from robodyn.solvers.tasks import CoMTask, DirectionTask, PoseTask, PositionTask, PostureTask, RelativePoseTask
     from robodyn.tree import Tree
+    from robodyn.viewer.show import show
 
 _HOME = {
     "CoMTask": "solvers.tasks",
@@ -89,6 +90,7 @@ _HOME = {
     "random_tree": "builders.random_tree",
     "read_urdf": "builders.urdf",
     "release_memory": "engines.kept",
+    "show": "viewer.show",
     "simulate": "motion.simulation",
     "ArgumentError": "errors",
     "AssemblyError": "errors",
@@ -152,6 +154,7 @@ __all__ = [
     "random_tree",
     "read_urdf",
     "release_memory",
+    "show",
     "simulate",
 ]
 

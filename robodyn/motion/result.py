@@ -108,6 +108,39 @@ class Rollout:
 
         return of_rollout(self, model, tau, what, joints, rows)
 
+    def save_html(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        model: Model | Dynamics | None = None,
+        row: int = 0,
+        fps: float = 30.0,
+        speed: float = 1.0,
+        f_ext: Any = None,
+        looks: Any = None,
+        package_dirs: Sequence[str | os.PathLike[str]] = (),
+    ) -> None:
+        """Write a page that plays it in a browser, without Python and without a network.
+
+        Args:
+            path: the file to write, which may be there.
+            model: the robot, of a rollout that was read from a file.
+            row: which state of the batch, counted through all its axes.
+            fps: states that it shows in a second, at most 20,000 in all.
+            speed: how many times as fast it plays.
+            f_ext, looks, package_dirs: as for `robodyn.show`.
+
+        Raises:
+            ArgumentError: an argument of another type, shape or range; no name of a file; or no model.
+            NumericalError: a state that is not finite, or links farther away than can be drawn.
+            UnavailableError: viser is not installed.
+            OSError: the file cannot be written.
+        """
+        from robodyn import show  # by the front door: views know rollouts
+
+        with show(self, model=model, f_ext=f_ext, looks=looks, package_dirs=package_dirs) as view:
+            view.save_html(path, row=row, fps=fps, speed=speed)
+
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Rollout:
         """Read what `save` wrote. Files that others compressed are read, too, up to `robodyn.archives.MOST_UNPACKED`.
