@@ -21,13 +21,16 @@ extensions = [
     "generated_tables",
     "sphinx.ext.autodoc",
     "sphinx.ext.viewcode",
-    "myst_parser",
+    "myst_nb",
 ]
 exclude_patterns = ["_build"]
 
 # Pages.
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
+
+# Notebooks are shown as they are stored: `python docs/notebooks/run.py --write` runs them.
+nb_execution_mode = "off"
 
 # API reference: docstrings and signatures are read by _ext/plain_docstrings.py.
 autodoc_member_order = "bysource"

@@ -372,7 +372,7 @@ def draw(path, swing, swung, arm, reached):
         print("\nMatplotlib is not installed (pip install matplotlib): no figure")
         return
     matplotlib.use("Agg")
-    matplotlib.rcParams.update({"svg.hashsalt": "robodyn", "svg.fonttype": "none", "font.size": 9})
+    matplotlib.rcParams.update(rd.plots.STYLE)
     from matplotlib import pyplot
 
     figure = pyplot.figure(figsize=(9.0, 6.4), layout="constrained")

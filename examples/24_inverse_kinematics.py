@@ -71,7 +71,7 @@ def draw(dyn: rd.Dynamics, q: np.ndarray, circle: np.ndarray, com: np.ndarray, o
         print("Matplotlib is not installed (pip install 'robodyn[bench]'): no figure")
         return
     mpl.use("Agg")
-    mpl.rcParams.update({"svg.hashsalt": "robodyn", "svg.fonttype": "none", "font.size": 9})
+    mpl.rcParams.update(rd.plots.STYLE)
     from matplotlib import pyplot as plt
 
     figure, panels = plt.subplots(1, 2, figsize=(7.2, 5.0), sharey=True)
@@ -81,9 +81,9 @@ def draw(dyn: rd.Dynamics, q: np.ndarray, circle: np.ndarray, com: np.ndarray, o
         for pose, shade in zip(poses, np.linspace(0.25, 0.9, len(poses)), strict=True):
             for k, parent in links:
                 ends = np.stack([pose[k][:3, 3], pose[parent][:3, 3]])
-                panel.plot(ends[:, axis], ends[:, 2], color="#4477aa", alpha=shade, linewidth=2.5)
+                panel.plot(ends[:, axis], ends[:, 2], color=rd.plots.COLORS[0], alpha=shade, linewidth=2.5)
         closed = np.concatenate([circle, circle[:1]])
-        panel.plot(closed[:, axis], closed[:, 2], color="#ee6677", linewidth=1.5, label="the hand's path")
+        panel.plot(closed[:, axis], closed[:, 2], color=rd.plots.COLORS[1], linewidth=1.5, label="the hand's path")
         panel.plot(com[:, axis], com[:, 2], ".", color="#228833", label="centre of mass")
         panel.axvline(over[axis], color="#228833", linestyle=":", linewidth=1, label="middle of the feet")
         panel.set_aspect("equal")

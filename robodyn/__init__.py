@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from robodyn._version import __version__
 
 if TYPE_CHECKING:
-    from robodyn import conventions, hardware, inertial_parameters
+    from robodyn import conventions, hardware, inertial_parameters, plots
     from robodyn.builders.assemble import build_model
     from robodyn.builders.auto_tree import auto_tree
     from robodyn.builders.every import load
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from robodyn.solvers.inverse_kinematics import IKReport, InverseKinematics
     from robodyn.solvers.tasks import CoMTask, DirectionTask, PoseTask, PositionTask, PostureTask, RelativePoseTask
     from robodyn.tree import Tree
+    from robodyn.viewer.show import show
 
 _HOME = {
     "CoMTask": "solvers.tasks",
@@ -89,6 +90,7 @@ _HOME = {
     "random_tree": "builders.random_tree",
     "read_urdf": "builders.urdf",
     "release_memory": "engines.kept",
+    "show": "viewer.show",
     "simulate": "motion.simulation",
     "ArgumentError": "errors",
     "AssemblyError": "errors",
@@ -103,7 +105,7 @@ _HOME = {
 _imported_at = _now()
 """Seconds since the epoch: files of the package that change later are not what this process runs."""
 
-_MODULES = ("conventions", "distributed", "hardware", "inertial_parameters")
+_MODULES = ("conventions", "distributed", "hardware", "inertial_parameters", "plots")
 
 __all__ = [
     "ArgumentError",
@@ -148,9 +150,11 @@ __all__ = [
     "load_sdf",
     "load_urdf",
     "load_xacro",
+    "plots",
     "random_tree",
     "read_urdf",
     "release_memory",
+    "show",
     "simulate",
 ]
 

@@ -4,6 +4,8 @@ Forward dynamics with mimicking joints is the bias force, the mass matrix and a 
 is accelerations, the gradient of inverse dynamics at them, and a solve (Plancher et al., algorithm 3); its second
 derivatives have products besides. A chain says so once, as data: engines run its stages one after another, or as one
 program.
+
+All kinds of tasks stand here together: an engine is what runs each of them, and whoever writes one reads this file.
 """
 
 from __future__ import annotations

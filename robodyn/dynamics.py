@@ -1,4 +1,7 @@
-"""Dynamics: a model and an engine, answering queries for one state or a batch."""
+"""Dynamics: a model and an engine, answering queries for one state or a batch.
+
+Most of it are signatures and docstrings of what users call; queries and rollouts are in rooms of their own.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,8 @@ class Dynamics(
         model: what to compute with.
         engine: "auto" (the fastest that runs here), "reference", "cpu", "gpu" or "scan".
         dtype: "float64" or "float32": of all results, and of the arithmetic.
-        threads: threads for a batch, None for as many as the process may run on. The reference engine uses one.
+        threads: threads for a batch or a large tree, None for as many as the process may run on. The reference engine
+            uses one.
         compile: when engines that compile do so. "lazy": at a query's first call, which waits. "eager": inverse and
             forward dynamics, mass matrix and bias force now, the others lazily; no code is replaced by better code
             later, which otherwise happens to large loops, without a change of results. "background": at a query's

@@ -1,4 +1,8 @@
-"""Model: a robot as frozen flat arrays, and its configuration manifold."""
+"""Model: a robot as frozen flat arrays, and its configuration manifold.
+
+It is long because it is one class: fields with their meanings, what follows from them, and methods whose docstrings are
+longer than they are.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +92,8 @@ class Model(Edits):
     | `gravity` | acceleration of free fall in world coordinates | (3,) m/s^2 |
 
     `report` is what loading found, `file_tree` the joints of the file (`robodyn.description.FileTree`), None for a
-    model of no file: neither has a part in the answers of queries.
+    model of no file; `source` the path of a URDF that was read, whose shapes `robodyn.show` draws, else None. None of
+    them has a part in the answers of queries, and paths are not saved.
 
     `constraints`: what holds the tree besides its joints (`robodyn.constraints`): closed loops, feet. `proximal`: the
     size of the term that makes their forces unique, beside the mean diagonal of J H^-1 J', and how many iterations take
@@ -124,6 +129,7 @@ class Model(Edits):
     link_names: Sequence[str]
     report: Report | tuple[Finding, ...] = field(default=Report())
     file_tree: FileTree | None = None
+    source: str | None = None
     link_parent: Indices | None = None
     link_joints: Sequence[str] | None = None
     """Name of the joint, fixed or not, by which each link hangs on another, "" for none; None where not known."""
@@ -173,7 +179,7 @@ class Model(Edits):
         for f in fields(self):
             value = getattr(self, f.name)
             without_part = f.name in ("constraints", "proximal") and not self.constraints
-            if f.name in ("report", "file_tree") or without_part:
+            if f.name in ("report", "file_tree", "source") or without_part:
                 continue
             state.update(f.name.encode())
             state.update(value.tobytes() if isinstance(value, np.ndarray) else repr(_plain(value)).encode())

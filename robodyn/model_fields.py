@@ -131,6 +131,9 @@ def checked_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     found["file_tree"] = tree = given.get("file_tree")
     if tree is not None and not _is_sound(tree):
         raise ArgumentError(f"file_tree: got {brief(tree)}; wanted a robodyn.description.FileTree or None")
+    found["source"] = source = given.get("source")
+    if source is not None and type(source) is not str:
+        raise ArgumentError(f"source: got {brief(source)}; wanted a text or None")
     found["constraints"], found["proximal"] = _constraints(given["constraints"]), _proximal(given["proximal"])
     found["link_names"] = _names("link_names", given["link_names"], None, "")
     parent = as_array("parent", given["parent"], "wanted a one-dimensional array of integers")

@@ -2,7 +2,7 @@
 
 Engines, command line, export, JAX and torch, benchmarks, native entries and documentation read this table;
 docs/add_a_query.md says how a row is added. It stands below the engines: a row names them, and says what those that run
-algorithms run.
+algorithms run. It is long because it is a table: what a row is, then one row after another, to be looked up by name.
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ import robodyn as rd
 from robodyn.benchmark.tables import Cells
 from robodyn.engines.scan import ScanOptions
 from robodyn.engines.scan.methods import methods_of
-from tests.bench.drawing import COLORS, pyplot, save
+from robodyn.plots.style import COLORS
+from tests.bench.drawing import pyplot, save
 from tests.bench.points import Budget, Point, bounded_memory, difference, remarks
 from tests.bench.shared import FOLDER, facts, header
 
@@ -255,8 +256,8 @@ def draw(points: Sequence[Point], path: Path) -> bool:
             color = COLORS[k % 3 if group.startswith("ID") else k]
             panel.plot([p.n for p in mine], [p.off_by for p in mine], label=series, color=color, **style)
         panel.set(xscale="log", yscale="log", title=group, xlabel="bodies", ylabel="error")
-        panel.grid(alpha=0.3)
-        panel.legend(fontsize=7, frameon=False)
+        panel.grid()
+        panel.legend()
     save(plt, figure, path)
     return True
 

@@ -16,12 +16,12 @@ import numpy as np
 import robodyn as rd
 
 mpl.use("Agg")
-mpl.rcParams.update({"svg.hashsalt": "robodyn", "svg.fonttype": "none", "font.size": 9})
+mpl.rcParams.update(rd.plots.STYLE)
 from matplotlib import pyplot as plt  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 STATIC = ROOT / "docs" / "_static"
-GREY, BLUE, RED, GREEN = "#999999", "#4477aa", "#ee6677", "#228833"
+GREY, (BLUE, RED, GREEN, *_) = "#999999", rd.plots.COLORS
 Z = np.array([0, 2])
 """Seen from the side: x and z."""
 

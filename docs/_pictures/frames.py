@@ -15,11 +15,12 @@ import numpy as np
 import robodyn as rd
 
 mpl.use("Agg")
-mpl.rcParams.update({"svg.hashsalt": "robodyn", "svg.fonttype": "none", "font.size": 9})
+mpl.rcParams.update(rd.plots.STYLE)
 from matplotlib import pyplot as plt  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
-AXES = ("#ee6677", "#228833", "#4477aa")
+AXES = [rd.plots.COLORS[k] for k in (1, 2, 0)]
+"""Red, green, blue for x, y, z."""
 LINK, OBSERVER, POINT = "tool0", "forearm", np.array([0.0, 0.12, 0.1])
 
 

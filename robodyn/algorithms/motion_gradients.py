@@ -64,6 +64,7 @@ def link_velocity_gradient(frame: Frame) -> Algorithm:
         return {"XL": X, "XF": to_frame(frame, X), "V": own.X0.motion_back(own.v)}
 
     def visit(body: Body, own: Fields, first: Body, of_first: Fields, carry: Fields) -> tuple[Written, Written]:
+        """dV/dq_j = S_j x (V - v_p), less what the frame itself turns; dV/dqd_j = S_j; in world coordinates."""
         below = carry.V - own.X0.motion_back(own.v_p)
         by_q, by_qd = [], []
         for column in body.S:
@@ -109,6 +110,7 @@ def link_acceleration_gradient(frame: Frame, classical: bool) -> Algorithm:
         return {"XL": X, "XF": to_frame(seen_from, X), "V": V, "A": A}
 
     def visit(body: Body, own: Fields, first: Body, of_first: Fields, carry: Fields) -> tuple[Written, Written]:
+        """Columns of a joint on the way to the root: what its coordinate, rate and acceleration change."""
         v, v_p, a_p = (own.X0.motion_back(each) for each in (own.v, own.v_p, own.a_p))
         V, A, XF = carry.V, carry.A, carry.XF
         seen = XF.motion(V)

@@ -18,7 +18,7 @@ from robodyn.chains import COEFFICIENTS, TARGETS, Step
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.integrators import IMPLICIT, INTEGRATORS
 from robodyn.messages import brief
-from robodyn.motion.run import chosen_step, limits_kept, require_no_constraints, require_targets
+from robodyn.motion.chosen import chosen_step, limits_kept, require_no_constraints, require_targets
 from robodyn.questions import BASE
 
 if TYPE_CHECKING:

@@ -77,9 +77,13 @@ def build_model(
 
 
 def assemble(
-    description: RobotDescription, mimics: Mimics, base: str, gravity: np.ndarray[Any, np.dtype[np.float64]]
+    description: RobotDescription,
+    mimics: Mimics,
+    base: str,
+    gravity: np.ndarray[Any, np.dtype[np.float64]],
+    source: str | None = None,
 ) -> Model:
-    """The Model of a description that has been checked, with what its mimics amount to.
+    """The Model of a description that has been checked, with what its mimics amount to; `source` as a model has it.
 
     Raises:
         LoadError: its numbers overflow as links are merged, or a constraint is of a link or joint that it has not, or
@@ -90,7 +94,7 @@ def assemble(
         movers, placed = _merge_fixed(description, base, mimics.couplings, notes)
         order = _file_order(movers)
         report = (*description.report, *notes.findings())
-        model = _arrays(description, movers, placed, order, mimics.couplings, gravity, report)
+        model = _arrays(description, movers, placed, order, mimics.couplings, gravity, report, source)
         check_finite(model, description)
     if description.constraints:
         try:
@@ -209,6 +213,7 @@ def _arrays(
     couplings: dict[str, Coupling],
     gravity: np.ndarray[Any, Any],
     report: tuple[Finding, ...],
+    source: str | None,
 ) -> Model:
     """Number the bodies in `order` and fill the Model's arrays."""
     n = len(order)
@@ -242,6 +247,7 @@ def _arrays(
         link_names=tuple(link.name for link in description.links),
         report=report,
         file_tree=_file_tree(description, sorted_movers),
+        source=source,
         constraints=description.constraints,
         **columns,
     )

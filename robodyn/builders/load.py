@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import IO, Any, Literal
 
 from numpy.typing import ArrayLike
 
 from robodyn.arguments import one_of
 from robodyn.builders.assemble import BASES, assemble, gravity_vector
+from robodyn.builders.sources import path_of
 from robodyn.builders.urdf import read_and_resolve
 from robodyn.model import Model
 
@@ -39,4 +41,6 @@ def load_urdf(
         NumericalError: NaN or infinity in `gravity`.
     """
     description, mimics = read_and_resolve(source, mimic=mimic, strict=strict)
-    return assemble(description, mimics, one_of("base", base, BASES), gravity_vector(gravity))
+    path = path_of(source)
+    where = None if path is None else str(Path(path).absolute())
+    return assemble(description, mimics, one_of("base", base, BASES), gravity_vector(gravity), where)

@@ -158,6 +158,7 @@ def _robot(data: bytes, loops: list[Loop], notes: Notes) -> RobotDescription:
     transmissions: list[Element] = []
 
     def take(element: Element) -> None:
+        """Read what a robot holds by its tag; transmissions wait for the joints that they name."""
         if element.tag == "link":
             links.append(_link(element, notes))
         elif element.tag == "joint":

@@ -1,6 +1,7 @@
 """The `robodyn` command: look at a robot file, check it, and compute with it.
 
-The library is imported inside the commands, so that `--help` and `--version` answer at once.
+The library is imported inside the commands, so that `--help` and `--version` answer at once. Commands stand together
+because most of each is its signature, which is its help: they share options, and what they do is in modules of its own.
 """
 
 from __future__ import annotations
@@ -110,6 +111,7 @@ def _version(wanted: bool) -> None:
     "robodyn id arm.urdf --states fd.npz --out id.csv\n\n"
     "robodyn gradient arm.urdf --of fd\n\n"
     "robodyn ask arm.urdf jacobian --link tool0\n\n"
+    "robodyn view arm.urdf\n\n"
     "robodyn ik arm.urdf --link tool0 --position 0.4,0,0.3\n\n"
     "robodyn bench arm.urdf --batch 1,4096\n\n"
     "robodyn export arm.urdf --query id,fd --out arm.c\n\n"
@@ -432,6 +434,31 @@ def attach(
     pose = edits.pose(xyz, rpy)
     model = edits.read(file, base, mimic, equality, lenient)
     edits.write(model.attach(edits.read(other, None, None, None, lenient), link, pose, prefix), out)
+
+
+@app.command(
+    help="Show a robot in a browser: sliders for its joints, frames, ellipsoids of inertia, meshes that are found.\n\n"
+    "It is served on 127.0.0.1 until it is interrupted; --out writes a page instead. It needs viser: the extra viewer."
+)
+def view(
+    file: File,
+    q: Annotated[str | None, typer.Option(metavar="NUMBERS", help="Coordinates, comma separated.")] = None,
+    base: Base = None,
+    mimic: Mimic = None,
+    lenient: Lenient = False,
+    xacro: Xacro = False,
+    package_dir: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FOLDER", help="Where packages are, for meshes. May be given many times."),
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Where to listen; 0 is any port.")] = 0,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser.")] = True,
+    out: Annotated[str | None, typer.Option(metavar="FILE.html", help="Write a page that shows it.")] = None,
+) -> None:
+    """Show a robot in a browser."""
+    from robodyn.cli import view as cli_view
+
+    cli_view.view(_load(file, base, mimic, lenient, xacro), q, package_dir or [], port, browser, out)
 
 
 @app.command()

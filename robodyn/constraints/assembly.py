@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from robodyn import exact
-from robodyn.algorithms.manifold import INTEGRATE
 from robodyn.arguments import Array, finite_number, real_array, require_finite
 from robodyn.constraints.held import Held, held_by
 from robodyn.constraints.kinds import Coupling, Lock, Weld
@@ -39,7 +38,7 @@ def assemble(model: Model, q: ArrayLike, free: Any, tol: float) -> NDArray[np.fl
         raise ArgumentError(f"tol: got {brief(tol)}; wanted a number greater than 0")
     found = model.normalized(given).copy()
     for row in np.ndindex(found.shape[:-1]):
-        found[row] = assembled(model, held_by(model), _asking(model), found[row], moving, least, row)
+        found[row] = assembled(model, held_by(model), _asking(model), model.integrate, found[row], moving, least, row)
     return found
 
 
@@ -80,13 +79,15 @@ def assembled(
     model: Model,
     held: Sequence[Held],
     asking: Asking,
+    integrate: Callable[[Array, Array], Array],
     q: Array,
     moving: Array,
     tol: float,
     row: tuple[int, ...] = (),
     steps: int = _MOST_STEPS,
 ) -> Array:
-    """Levenberg and Marquardt's steps from q to where constraints are met, as `asking` answers for them.
+    """Levenberg and Marquardt's steps from q to where constraints are met, as `asking` answers for them, by the model's
+    `integrate`, or another one.
 
     Raises:
         AssemblyError: no way there.
@@ -100,7 +101,7 @@ def assembled(
             J = np.where(moving, asking.constraint_jacobian(q), 0.0)
             A = J @ J.T
         step = J.T @ np.linalg.lstsq(A + damping * max(np.trace(A), 1e-30) * np.eye(len(A)), -phi, rcond=None)[0]
-        after = _moved(model, q, step)
+        after = integrate(q, step)
         left = _residual(model, held, asking, after)
         if not np.linalg.norm(left) < np.linalg.norm(phi):
             damping = min(10.0 * damping, 1e3)
@@ -114,12 +115,6 @@ def assembled(
     if np.abs(phi).max(initial=0.0) <= tol:
         return q
     raise _not_reached(model, held, phi, row)
-
-
-def _moved(model: Model, q: Array, step: Array) -> Array:
-    """q (+) step, on floats: to compile it would take longer than all steps."""
-    given = {"q": q.tolist(), "qd": step.tolist()}
-    return np.array(INTEGRATE.text(model, given, cast(Any, None))["moved"], float)
 
 
 def _residual(model: Model, constraints: Sequence[Held], asking: Asking, q: Array) -> Array:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from robodyn.algorithms.kinematics import forward_kinematics, link_pose, pose
+from robodyn.algorithms.manifold import INTEGRATE
 from robodyn.algorithms.places import Scalars
 from robodyn.arguments import Array
 from robodyn.constraints.assembly import assembled
@@ -63,7 +64,9 @@ def redundant_rows(model: Model) -> tuple[str, ...]:
         q = model.random_configuration(rng)
         if model.n_bodies <= _ASSEMBLED:
             with contextlib.suppress(AssemblyError):
-                q = assembled(model, given, placed, q, np.ones(model.nv, bool), _TOLERANCE, steps=_STEPS)
+                q = assembled(
+                    model, given, placed, placed.integrate, q, np.ones(model.nv, bool), _TOLERANCE, steps=_STEPS
+                )
         dependent = _dependent(numbers.constraint_jacobian(q))
         least = dependent if least is None else least & dependent
         if not least:
@@ -111,6 +114,11 @@ class Numbers:
     def forward_kinematics(self, q: Array) -> _Poses:
         """T (4, 4) of links by their numbers."""
         return _Poses(self._state(q))
+
+    def integrate(self, q: Array, step: Array) -> Array:
+        """q (+) step."""
+        given = {"q": q.tolist(), "qd": step.tolist()}
+        return np.array(INTEGRATE.text(self._model, given, self._state(q))["moved"], float)
 
     def _state(self, q: Array) -> _State:
         if self._q != q.tobytes():

@@ -118,6 +118,7 @@ class _Scene:
 
 def _constrained(proximal: tuple[float, int]) -> Text:
     def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
+        """qdd = H^-1 (tau - bias + J' lambda), A lambda = -(r + J H^-1 (tau - bias))."""
         scene = _Scene(model, given, at)
         responds, free, accelerations = scene.moved()
         contact = Contact(responds.delassus(), scene.active, proximal)
@@ -150,6 +151,7 @@ def _delassus(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> M
 
 def _impact(proximal: tuple[float, int]) -> Text:
     def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
+        """qd+ = qd + H^-1 J' lambda, lambda = -(1 + e) A^-1 J qd."""
         scene = _Scene(model, given, at)
         responds = scene.response()
         contact = Contact(responds.delassus(), scene.active, proximal)
@@ -172,6 +174,7 @@ def _answer(responds: ByMatrix | ByRecursion, model: Model, forces: Sequence[Any
 
 def _projected(proximal: tuple[float, int]) -> Text:
     def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
+        """q (+) -H^-1 J' A^-1 phi, and there an impact."""
         scene = _Scene(model, given, at, moving=False)
         responds = scene.response()
         contact = Contact(responds.delassus(), scene.active, proximal)

@@ -38,6 +38,8 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
     texts: dict[str, Any] = {"format": _FORMAT, "version": _VERSION}
     for each in dataclasses.fields(model):
         value = getattr(model, each.name)
+        if each.name == "source":  # where files lie on this machine is nobody else's business
+            continue
         if isinstance(value, np.ndarray):
             arrays[each.name] = value.astype(value.dtype.newbyteorder("<"))
         elif isinstance(value, Numbered):
@@ -77,7 +79,7 @@ def _read(kind: type[Model], archive: Archive) -> Model:
         raise ArgumentError("it holds no model of robodyn's; wanted a file that Model.save wrote")
     version = texts.pop("version", None)
     names = {each.name for each in dataclasses.fields(kind)}
-    unknown = sorted((texts.keys() | set(archive.keys)) - names - {_TEXTS})
+    unknown = sorted((texts.keys() | set(archive.keys)) - (names - {"source"}) - {_TEXTS})
     if version != _VERSION or unknown:
         what = f"it has fields {', '.join(map(quoted, unknown[:5]))}" if unknown else f"it is of version {version}"
         raise ArgumentError(f"{what}, which this version of robodyn does not know; wanted version {_VERSION}")

@@ -198,3 +198,20 @@ class Edits:
         from robodyn.editing.graphs import graph
 
         return graph(cast("Model", self))
+
+    def plot_tree(self) -> Any:
+        """The robot's links and joints as a figure: a row for each link, below the one that carries it. Needs the extra
+        `plot`.
+
+        Colours are types of joints, areas of dots masses; dotted lines are constraints between links.
+
+        Returns:
+            matplotlib.figure.Figure, which is not shown.
+
+        Raises:
+            ArgumentError: more than 500 links.
+            UnavailableError: Matplotlib, or networkx, is not installed: pip install 'robodyn[plot]'.
+        """
+        from robodyn.plots.trees import plot_tree
+
+        return plot_tree(cast("Model", self))

@@ -110,6 +110,7 @@ def _bounds(
     left = uses(program)
 
     def watch(index: int, word: Array) -> None:
+        """Bound the error of a node by those of its operands, and let go of operands that nobody reads any more."""
         operation, a, b = program.nodes[index]
         number = formats.number(word, index)
         size[index] = np.abs(number)

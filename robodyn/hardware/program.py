@@ -73,6 +73,7 @@ def _task(query: str, formulation: str, nv: int) -> Direct:
     def text(
         model: Model, given: Mapping[str, Any], results: Callable[[Algorithm], Mapping[str, Any]]
     ) -> Mapping[str, Any]:
+        """The gradient of inverse dynamics; of forward dynamics with -M^-1 in front."""
         gradient = results(algorithm)
         found: tuple[Any, Any] = gradient["tau_q"], gradient["tau_qd"]
         if "Minv" in asked.inputs:
@@ -80,6 +81,7 @@ def _task(query: str, formulation: str, nv: int) -> Direct:
         return dict(zip(asked.results, found, strict=True))
 
     def product(minus_Minv: Sequence[Value], tau: Sequence[Value]) -> list[Value]:
+        """-M^-1 times columns, of its upper triangle."""
         entries: list[Value] = []
         for r in range(nv):
             for c in range(nv):

@@ -20,8 +20,9 @@ from robodyn.autodiff.coordinates import Coordinates
 from robodyn.chains import against
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.messages import brief, users_line
+from robodyn.motion.chosen import require_no_constraints
 from robodyn.motion.rollout import prepared
-from robodyn.motion.run import Run, memory_for, require_no_constraints
+from robodyn.motion.run import Run, memory_for
 from robodyn.questions import BASE
 
 if TYPE_CHECKING:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +15,10 @@ from robodyn.arguments import Array, as_array
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.files import LONGEST_PATH, file_named, open_regular, whole_file
 from robodyn.messages import brief, quoted
+
+if TYPE_CHECKING:
+    from robodyn.dynamics import Dynamics
+    from robodyn.model import Model
 
 _KINDS = {"t": "f", "q": "f", "qd": "f", "diverged": "i", "steps": "iu"}
 """The arrays of a file, and of what kinds they are."""
@@ -25,7 +30,7 @@ class Rollout:
 
     `t`: seconds from the start of the states that were saved; `diverged` (...): the step after which a row's state was
     no longer finite, -1 where it always was. From then on the row keeps its last finite state. `steps`: how many were
-    made; fewer than asked for after an interruption.
+    made; fewer than asked for after an interruption. `model`: the robot; None where it was read from a file.
     """
 
     t: Array
@@ -33,6 +38,7 @@ class Rollout:
     qd: Array
     diverged: Array
     steps: int
+    model: Model | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
         # Of arrays on a GPU the shapes alone, which wait for nothing.
@@ -67,6 +73,73 @@ class Rollout:
             raise ArgumentError(f"rollout: {error}") from None
         with whole_file(path) as file:
             np.savez(file, **arrays)
+
+    def plot(
+        self,
+        *,
+        model: Model | Dynamics | None = None,
+        what: Sequence[str] = ("positions", "velocities", "torques", "energies"),
+        joints: Any = None,
+        rows: Any = None,
+        tau: Any = None,
+    ) -> Any:
+        """A figure of it: a panel for each quantity and unit over time. Needs the extra `plot`.
+
+        Curves of rows that diverged end there. It is not shown: notebooks show it, elsewhere `pyplot.show()` does.
+
+        Args:
+            model: the robot, or a `Dynamics` of it; for a rollout that was read from a file.
+            what: of "positions", "velocities", "torques" and "energies"; also one of them alone.
+            joints: names, or places in `model.joint_names`; one or several. None: all.
+            rows: places in the batch, counted through all its axes; one or several. None: all, where they are more than
+                eight as their median and a band from the 5th to the 95th percentile.
+            tau: forces to draw, (..., nv), (K, ..., nv) or (K - 1, ..., nv). None: those that the motion takes,
+                whatever gave them; see `robodyn.plots.trajectory`.
+
+        Returns:
+            matplotlib.figure.Figure
+
+        Raises:
+            ArgumentError: no model, other shapes, no such joint, row or word, or more coordinates than can be told
+                apart.
+            UnavailableError: Matplotlib is not installed: pip install 'robodyn[plot]'.
+        """
+        from robodyn.plots.trajectories import of_rollout
+
+        return of_rollout(self, model, tau, what, joints, rows)
+
+    def save_html(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        model: Model | Dynamics | None = None,
+        row: int = 0,
+        fps: float = 30.0,
+        speed: float = 1.0,
+        f_ext: Any = None,
+        looks: Any = None,
+        package_dirs: Sequence[str | os.PathLike[str]] = (),
+    ) -> None:
+        """Write a page that plays it in a browser, without Python and without a network.
+
+        Args:
+            path: the file to write, which may be there.
+            model: the robot, of a rollout that was read from a file.
+            row: which state of the batch, counted through all its axes.
+            fps: states that it shows in a second, at most 20,000 in all.
+            speed: how many times as fast it plays.
+            f_ext, looks, package_dirs: as for `robodyn.show`.
+
+        Raises:
+            ArgumentError: an argument of another type, shape or range; no name of a file; or no model.
+            NumericalError: a state that is not finite, or links farther away than can be drawn.
+            UnavailableError: viser is not installed.
+            OSError: the file cannot be written.
+        """
+        from robodyn import show  # by the front door: views know rollouts
+
+        with show(self, model=model, f_ext=f_ext, looks=looks, package_dirs=package_dirs) as view:
+            view.save_html(path, row=row, fps=fps, speed=speed)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Rollout:

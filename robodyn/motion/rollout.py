@@ -271,7 +271,7 @@ class _Trajectory:
             steps, kept = np.append(steps, done), kept + 1
         q, qd = (run.outward(array[:kept]) for array in self._arrays)
         diverged = self._diverged_by(done).reshape(run.start.leading)[()]
-        return Rollout(steps * run.dt, q, qd, diverged, done)
+        return Rollout(steps * run.dt, q, qd, diverged, done, run.dyn.model)
 
     def finished(self) -> Rollout:
         """The result, in the user's arrays where there are any."""

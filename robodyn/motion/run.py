@@ -1,4 +1,7 @@
-"""What a rollout does in a step or a window of steps: programs of engines, or an integrator's text over arrays."""
+"""What a rollout does in a step or a window of steps: programs of engines, or an integrator's text over arrays.
+
+One file for both, as they share what a call has given, read and laid out once.
+"""
 
 from __future__ import annotations
 
@@ -14,35 +17,34 @@ import numpy as np
 from robodyn import exact
 from robodyn.algorithms.jets import Differentiable, Slopes, step_gradient
 from robodyn.algorithms.joint_limits import dof_of_coordinates, inertia_moved, limits_of
-from robodyn.arguments import Array, one_of, real_array, require_finite
+from robodyn.arguments import Array, real_array, require_finite
 from robodyn.array_library import Library
 from robodyn.cached import cached_property
 from robodyn.chains import (
     COEFFICIENTS,
-    LIMITS,
-    RESISTANCES,
-    TARGETS,
     Chain,
     Direct,
-    Step,
     StepGradient,
     Task,
-    on_inertia,
     step_gradient_of,
-    step_of,
 )
 from robodyn.constraints.held import anchored_by_calls
-from robodyn.constraints.tasks import constraint_task
 from robodyn.engines.protocol import Engine, Marching
 from robodyn.engines.recursions import recursive_engine
 from robodyn.errors import ArgumentError, SingularError, UnavailableError
-from robodyn.integrators import IMPLICIT, INTEGRATORS, STABLE, Limits
+from robodyn.integrators import INTEGRATORS, STABLE, Limits
 from robodyn.joints import JointKind
 from robodyn.messages import brief, users_line
-from robodyn.model import Model
+from robodyn.motion.chosen import (
+    FORWARD_DYNAMICS,
+    chosen_step,
+    dynamics_asked,
+    limits_kept,
+    require_no_constraints,
+    require_targets,
+)
 from robodyn.queries.call import Call
-from robodyn.questions import BASE, FLAGS, OF_CONSTRAINTS, QUESTIONS, Asked, Question
-from robodyn.sweeps import INPUTS, Algorithm
+from robodyn.questions import BASE, FLAGS, OF_CONSTRAINTS, QUESTIONS
 
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
@@ -50,30 +52,11 @@ if TYPE_CHECKING:
 Policy = Callable[[float, Array, Array], Any]
 """(t, q (..., nq), qd (..., nv)) to tau (..., nv)."""
 
-FORWARD_DYNAMICS, GRADIENT = QUESTIONS["forward_dynamics"], QUESTIONS["forward_dynamics_gradient"]
-_OF_STEPS = ("qdd", "vector", "point", "restitution")
-"""Inputs of other queries."""
-_MOST_WORDS = 100
-"""Words of `limits` that are looked at: a few, or somebody's iterator has no end."""
+GRADIENT = QUESTIONS["forward_dynamics_gradient"]
 _LOOKED_AT, _POWERS = 16, 12
 """States whose damping is looked at, and how closely."""
 _WINDOW_S = 0.1
 """Seconds after which a window ends whose steps Python makes, so that no more than that is behind."""
-
-
-def limits_kept(limits: Any, integrator: str) -> tuple[str, ...]:
-    """The limits that are kept to, in the order of `LIMITS`."""
-    chosen = (limits,) if exact.is_a(limits, str) else exact.at_most(limits, _MOST_WORDS)
-    if chosen is None:
-        raise ArgumentError(f"limits: got {brief(limits)}; allowed: {', '.join(map(repr, LIMITS))}")
-    words = {one_of("limits", each, LIMITS) for each in chosen}
-    held = [name for name in LIMITS if name in words and name != "effort"]
-    if held and integrator not in IMPLICIT:
-        raise ArgumentError(
-            f"limits: got {held[0]!r} for integrator {integrator!r}; wanted 'effort' alone, or an integrator that can "
-            f"hold a joint: {', '.join(map(repr, IMPLICIT))}"
-        )
-    return tuple(name for name in LIMITS if name in words)
 
 
 @contextmanager
@@ -85,52 +68,6 @@ def memory_for(batch: int) -> Iterator[None]:
         raise UnavailableError(
             f"rollout: no memory for a step of {batch} states ({error}); ask for fewer states at a time"
         ) from error
-
-
-def require_targets(given: Mapping[str, Any]) -> None:
-    """Raise where of a stiffness and what it drives to one alone is given.
-
-    Raises:
-        ArgumentError: so it is.
-    """
-    if (given["kp"] is None) != (given["q_des"] is None):
-        missing = "kp" if given["kp"] is None else "q_des"
-        raise ArgumentError(f"{missing}: got None; wanted both kp and q_des, or neither")
-
-
-def chosen_step(dyn: Dynamics, given: tuple[str, ...], integrator: str, limits: tuple[str, ...]) -> Step:
-    """What a step is: by names of what is given, besides the state."""
-    model = dyn.model
-    if model.constraints:
-        inputs = tuple(name for name in INPUTS if name in ("q", "qd", "tau", *given) and name != "armature")
-        dynamics: Algorithm | Chain | Direct = constraint_task(
-            "constrained_forward_dynamics", tuple(name for name in inputs if name not in _OF_STEPS), model.proximal
-        )
-        held = tuple(name for name in inputs if name in ("q", "qd", "inertia", *OF_CONSTRAINTS))
-        projection: Direct | None = constraint_task("project", held, model.proximal)
-    else:
-        dynamics, projection = cast(Algorithm | Chain, _asked_for(FORWARD_DYNAMICS, model, given)), None
-    forces = tuple(name for name in RESISTANCES if name in dyn.joint_forces or name in given)
-    names = tuple(name for name in (*COEFFICIENTS, *TARGETS) if name in given)
-    return step_of(dynamics, integrator, forces, names, limits, projection)
-
-
-def require_no_constraints(model: Model, what: str) -> None:
-    """Raise for what does not know constraints.
-
-    Raises:
-        UnavailableError: the model has some.
-    """
-    if model.constraints:
-        raise UnavailableError(
-            f"{what}: not there for robots with constraints; Dynamics(model, constraints=()) has none"
-        )
-
-
-def _asked_for(question: Question, model: Model, given: tuple[str, ...]) -> Task:
-    """What answers a question about the dynamics on what is given."""
-    task = question.task(Asked(model, ("q", "qd", *(name for name in ("tau", "f_ext") if name in given))))
-    return on_inertia(task) if "inertia" in given else task
 
 
 class Run:
@@ -183,7 +120,7 @@ class Run:
             UnavailableError: the robot has constraints.
         """
         require_no_constraints(self.dyn.model, "step_gradient")
-        return step_gradient_of(self.step, cast(Chain, _asked_for(GRADIENT, self.dyn.model, tuple(self.given))))
+        return step_gradient_of(self.step, cast(Chain, dynamics_asked(GRADIENT, self.dyn.model, tuple(self.given))))
 
     @cached_property
     def moves(self) -> Array | None:

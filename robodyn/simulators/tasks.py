@@ -16,7 +16,7 @@ from robodyn.errors import ArgumentError, NumericalError
 from robodyn.joints import KINDS
 from robodyn.messages import brief, quoted
 from robodyn.model import Model
-from robodyn.motion.run import limits_kept
+from robodyn.motion.chosen import limits_kept
 from robodyn.simulators.given import dynamics_of
 
 ACTUATIONS = ("torque", "normalized", "position")

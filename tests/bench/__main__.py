@@ -16,7 +16,9 @@ Some suites take long and run only where the first word begins with their name:
 - "load" (`tests.bench.load`): loading beside Pinocchio's parser.
 - "batches" (`tests.bench.batches`): batches of up to a million states, beside what their bytes take.
 - "calls" (`tests.bench.calls`): one call for one state, with every argument, beside Pinocchio's.
+- "compare" (`tests.bench.compare`): the same work by other libraries, each in a process of its own; minutes.
 - "constraints" (`tests.bench.constraints`): feet and closed loops, beside Pinocchio's.
+- "parts" (`tests.bench.parts`): one tree of a million bodies on several threads, and the model of that.
 - "ik" (`tests.bench.ik`): inverse kinematics of arms, beside what else is installed.
 - "steps" (`tests.bench.steps`): what rollouts of damped robots come to, and integrators, beside MuJoCo's.
 - "step_gradients" (`tests.bench.step_gradients`): derivatives of steps and of rollouts, beside Pinocchio's.
@@ -56,6 +58,7 @@ from tests.bench import (
     ik,
     load,
     papers,
+    parts,
     plots,
     scan_gpu,
     scan_map,
@@ -66,6 +69,7 @@ from tests.bench import (
     thesis,
     thesis_plots,
 )
+from tests.bench.compare import suite as compare
 from tests.bench.drawing import pyplot
 from tests.bench.gpu import goals
 from tests.bench.gpu import suite as gpu
@@ -81,13 +85,15 @@ _SECONDS = {
     "": 0.3,
     "backend": 0.1,
     "calls": 0.03,
+    "compare": 0.05,
     "constraints": 0.2,
     "gpu": 0.02,
     "papers": 0.05,
+    "parts": 8.0,
     "scan-gpu": 0.1,
     "scheduler": 0.01,
 }
-_LIMITS = {"": 20.0, "papers": 3.0}
+_LIMITS = {"": 20.0, "compare": 12.0, "papers": 3.0}
 """Of suites that have their own."""
 
 
@@ -355,7 +361,7 @@ def _load(asked: Asked) -> bool:
 
 
 def _batches(asked: Asked) -> bool:
-    found = batches.measure(asked.selected, asked.announce)
+    found = batches.measure(asked.selected, asked.settings.threads, asked.announce)
     asked.show(batches.tables(found), batches.notes(found))
     if found:
         asked.write("batches", lambda _: batches.page(found, asked.about), batches.document(found, asked.about))
@@ -368,6 +374,17 @@ def _calls(asked: Asked) -> bool:
     if found:
         asked.write("calls", lambda _: calls.page(found, asked.about), calls.document(found, asked.about))
     return bool(found)
+
+
+def _compare(asked: Asked) -> bool:
+    budget = asked.budget("compare")
+    found = compare.measure(asked.selected, budget.seconds, budget.limit, asked.announce)
+    asked.show(compare.tables(found), (f"- {line}" for line in compare.lines(found)))
+    if found.cases and asked.store is not None:
+        whole = found.with_stored(asked.store / "compare.json")
+        about = {key: word for key, word in asked.about.items() if key not in ("filter", "load")}  # each has its own
+        asked.write("compare", lambda _: compare.page(whole, about), compare.document(whole, about))
+    return bool(found.cases)
 
 
 def _constraints(asked: Asked) -> bool:
@@ -394,6 +411,15 @@ def _steps(asked: Asked) -> bool:
     if found.damped or found.accuracy:
         asked.write("steps", lambda _: steps.page(found, asked.about), steps.document(found, asked.about))
     return bool(found.damped or found.accuracy)
+
+
+def _parts(asked: Asked) -> bool:
+    bodies = min(asked.most, parts.BODIES)
+    found = parts.measure(asked.selected, asked.budget("parts").seconds, bodies, asked.announce)
+    asked.show(parts.tables(found), parts.notes(found))
+    if found.measured:
+        asked.write("parts", lambda _: parts.page(found, asked.about), parts.document(found, asked.about))
+    return bool(found.measured)
 
 
 def _hardware(asked: Asked) -> bool:
@@ -425,6 +451,7 @@ _LONG = {
     "backend": _backend,
     "batches": _batches,
     "calls": _calls,
+    "compare": _compare,
     "cold": _cold,
     "load": _load,
     "constraints": _constraints,
@@ -433,6 +460,7 @@ _LONG = {
     "hardware": _hardware,
     "step_gradients": _step_gradients,
     "papers": _papers,
+    "parts": _parts,
     "thesis": _thesis,
     "scan": _scan,
     "scan-gpu": _scan_gpu,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import robodyn as rd
-from robodyn.benchmark.contenders import available_threads, draw, plain_call, repeated
+from robodyn.benchmark.contenders import draw, plain_call, repeated
 from robodyn.benchmark.tables import Cells
 from robodyn.engines.cpu.threads.pool import compile_text, shared_pool
 from robodyn.questions import QUESTIONS, Question
@@ -135,8 +135,8 @@ class Probe:
         )
 
 
-def measure(selected: Callable[[str], bool], announce: Callable[[str], object]) -> list[Series]:
-    """Run the cases whose names are selected."""
+def measure(selected: Callable[[str], bool], threads: Sequence[int], announce: Callable[[str], object]) -> list[Series]:
+    """Run the cases whose names are selected, on so many threads each."""
     model = rd.load_urdf(MODELS / f"{ROBOT}.urdf")
     questions = [each for each in QUESTIONS.values() if selected(f"batches: {each.name}")]
     if not questions:
@@ -146,11 +146,11 @@ def measure(selected: Callable[[str], bool], announce: Callable[[str], object]) 
     most = max(batches[each.name][-1] * _bytes_out(model, each) for each in questions)
     memory, others = np.ones(most // 8), np.ones(most // 8 + 64)
     found = []
-    for threads in sorted({1, available_threads()}):
-        dyn = rd.Dynamics(model, engine="cpu", threads=threads)
-        probe = Probe(threads, BATCHES[-1] * 8 * (model.nq + 3 * model.nv), others)
+    for number in threads:
+        dyn = rd.Dynamics(model, engine="cpu", threads=number)
+        probe = Probe(number, BATCHES[-1] * 8 * (model.nq + 3 * model.nv), others)
         for question in questions:
-            announce(f"{question.name}, {threads} threads")
+            announce(f"{question.name}, threads: {number}")
             found.append(Series([_timed(dyn, question, states, n, memory, probe) for n in batches[question.name]]))
     rd.release_memory()
     return found
@@ -240,13 +240,15 @@ def notes(found: list[Series]) -> list[str]:
         last = [each.cases[-1] for each in own]
         speed = max((case.bytes_in + case.bytes_out) / case.bytes_ns for case in last)
         lines.append(f"Threads: {threads}. Bytes alone, the most of all queries: {speed:.3g} GB/s.")
+    if all(series.cases[0].threads == 1 for series in found):
+        lines.append("More threads than one were not measured: that takes a machine which has nothing else to do.")
     return [*lines, *_gains(found)]
 
 
 def _gains(found: list[Series]) -> list[str]:
     """How many times as fast all threads are as one."""
     one = {series.cases[0].query: series for series in found if series.cases[0].threads == 1}
-    more = [series for series in found if series.cases[0].threads > 1]
+    more = [series for series in found if series.cases[0].threads > 1 and one]
     lines = []
     for k, batch in enumerate(BATCHES):
         pairs = [(one[series.cases[0].query].cases[k], series.cases[k]) for series in more if k < len(series.cases)]

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from robodyn.plots.style import STYLE
+from robodyn.plots.style import look as line
 from tests.bench import published
 from tests.bench.experiments import Curves
 
-COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#000000")
-_STYLES = ("-", "--", ":")
 _SAID = {published.GPU: "s", published.CPU: "D"}
 
 
@@ -21,7 +21,7 @@ def pyplot() -> Any:
     except ImportError:
         return None
     matplotlib.use("Agg")
-    matplotlib.rcParams.update({"svg.hashsalt": "robodyn", "svg.fonttype": "none", "font.size": 9})
+    matplotlib.rcParams.update(STYLE)
     from matplotlib import pyplot as found
 
     return found
@@ -35,13 +35,7 @@ def save(plt: Any, figure: Any, path: Path) -> None:
 
 def look(index: int) -> dict[str, Any]:
     """Of the curve with this number."""
-    return {
-        "color": COLORS[index % len(COLORS)],
-        "linestyle": _STYLES[index // len(COLORS) % len(_STYLES)],
-        "marker": "o",
-        "markersize": 3,
-        "linewidth": 1.3,
-    }
+    return line(index) | {"marker": "o", "markersize": 3, "linewidth": 1.3}
 
 
 def curve(panel: Any, sizes: Sequence[int], value: Callable[[int], float | None], **look: Any) -> None:
@@ -54,14 +48,14 @@ def curve(panel: Any, sizes: Sequence[int], value: Callable[[int], float | None]
 def finish(panel: Any, title: str, y: str, x: str = "bodies") -> None:
     """Both axes logarithmic, with names."""
     panel.set(xscale="log", yscale="log", xlabel=x, ylabel=y, title=title)
-    panel.grid(alpha=0.3)
+    panel.grid()
 
 
 def legend(figure: Any, panel: Any, columns: int = 3) -> None:
     """Below the figure, of the curves in a panel."""
     handles, labels = panel.get_legend_handles_labels()
     if handles:
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
 def times_and_ratios(top: Any, below: Any, curves: Curves, group: str, branching: float, against: str) -> None:

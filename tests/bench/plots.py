@@ -8,18 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from robodyn.benchmark.compare import Report, Result
+from robodyn.plots.style import COLORS
 from tests.bench.drawing import pyplot, save
 
+BLUE, RED, GREEN, YELLOW, _, PURPLE, *_ = COLORS
 _QUERIES = ("inverse_dynamics", "forward_dynamics")
 _FAMILIES = {
-    "robodyn": ("robodyn", "#4477aa"),
-    "pin C++": ("Pinocchio, C++ estimated", "#ccbb44"),
-    "pin.": ("Pinocchio, call by call", "#228833"),
-    "rneaInParallel": ("Pinocchio, in parallel", "#228833"),
-    "abaInParallel": ("Pinocchio, in parallel", "#228833"),
-    "mj_": ("MuJoCo, call by call", "#ee6677"),
-    "mujoco.rollout": ("MuJoCo, rollout", "#ee6677"),
-    "JAX": ("JAX", "#aa3377"),
+    "robodyn": ("robodyn", BLUE),
+    "pin C++": ("Pinocchio, C++ estimated", YELLOW),
+    "pin.": ("Pinocchio, call by call", GREEN),
+    "rneaInParallel": ("Pinocchio, in parallel", GREEN),
+    "abaInParallel": ("Pinocchio, in parallel", GREEN),
+    "mj_": ("MuJoCo, call by call", RED),
+    "mujoco.rollout": ("MuJoCo, rollout", RED),
+    "JAX": ("JAX", PURPLE),
 }
 """How the names of contenders begin -> label, colour."""
 
@@ -39,7 +41,7 @@ def draw(reports: Sequence[Report], path: Path) -> str | None:
             for results in _lines(report, query):
                 _line(panel, results)
             panel.set(xscale="log", yscale="log", title=f"{report.robot}\n{query}" if row == 0 else query)
-            panel.grid(alpha=0.3)
+            panel.grid()
     for panel in axes[-1]:
         panel.set_xlabel("states in a call")
     for panels in axes:
@@ -47,7 +49,7 @@ def draw(reports: Sequence[Report], path: Path) -> str | None:
     handles = {}
     for panel in axes.flat:
         handles |= {label: line for line, label in zip(*panel.get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False)
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4)
     save(plt, figure, path)
     return path.name
 

@@ -263,6 +263,6 @@ def draw(points: Sequence[Point], folder: Path) -> str | None:
                 )  # fmt: skip
             published_times(panel, said(query, branching))
             finish(panel, f"{group}, branching {branching:g}", "seconds")
-        panels[-1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=7)
+        panels[-1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     save(plt, figure, folder / "scan-gpu.svg")
     return "scan-gpu.svg"

@@ -13,7 +13,8 @@ import numpy as np
 
 from robodyn.benchmark.tables import Cells
 from robodyn.engines.scan.methods import methods_of
-from tests.bench.drawing import COLORS, pyplot, save
+from robodyn.plots.style import COLORS
+from tests.bench.drawing import pyplot, save
 from tests.bench.experiments import Case, Contender, Experiment
 from tests.bench.experiments import measure as run
 from tests.bench.points import NOT_MEASURED, Budget, Point, remarks, worst_difference
@@ -199,7 +200,7 @@ def draw(points: Sequence[Point], path: Path) -> str | None:
         panel.set_yticks(range(len(grid.batches)), [f"{batch:,}" for batch in grid.batches])
         panel.set(title=f"{grid.group}: fastest scan, and how many times faster than the recursion", ylabel="batch")
         patches = [Patch(color=COLORS[k], label=name, alpha=0.7) for k, name in enumerate(names)]
-        panel.legend(handles=patches, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
+        panel.legend(handles=patches, loc="center left", bbox_to_anchor=(1.0, 0.5))
     axes[-1][0].set_xlabel("bodies")
     save(plt, figure, path)
     return path.name

@@ -209,7 +209,7 @@ def test_every_field_is_carried():
     takes the first robot's of these, and `attach` puts reports together. The joints of a file are of use as long as the
     model has them (`robodyn.conventions.file_order`)."""
     names = {each.name for each in dataclass_fields(rd.Model)}
-    assert names - FIRST_AXES.keys() == {"name", "gravity", "report", "file_tree", "constraints", "proximal"}
+    assert names - FIRST_AXES.keys() == {"name", "gravity", "report", "file_tree", "source", "constraints", "proximal"}
     assert set(REFERENCES) == {"parent", "mimics", "link_body", "link_parent"}
 
 

@@ -48,7 +48,7 @@ def blocks(text: str) -> list[Block]:
     return found
 
 
-EXTRAS = {"dask", "jax", "torch"}
+EXTRAS = {"dask", "jax", "matplotlib", "torch", "viser"}
 """What the tests' own dependencies do not bring."""
 
 
@@ -63,6 +63,7 @@ def marked():
 def test_python_blocks_run_and_print_what_the_page_shows(page, monkeypatch):
     monkeypatch.chdir(ROOT)
     namespace = {"__name__": page.stem}
+    monkeypatch.setenv("MPLBACKEND", "Agg")
     for block in blocks(page.read_text(encoding="utf-8")):
         missing = [name for name in block.needs if importlib.util.find_spec(name) is None]
         if missing:

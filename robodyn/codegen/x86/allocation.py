@@ -250,7 +250,7 @@ class Allocator:
         assert self.staging is not None
         where, registers = self.where, []
         constants: dict[int, int] = {}
-        count = self.staging.stored_registers(len(operands))
+        count = self.staging.stored_registers(len(operands), all(map(self._is_constant, operands)))
         for k, (value, later) in enumerate(zip(operands, following, strict=True)):
             if self._is_constant(value):
                 register = self._hold()

@@ -88,11 +88,15 @@ class Staging:
         """Blocks of few columns that are written in parts of 16 bytes and less: the first column of each part, and how
         many it has. That takes fewer shuffles. A column of two parts is written twice."""
 
-    def stored_registers(self, count: int) -> int:
-        """Registers that it takes to store a block of columns."""
-        if count not in self.narrow:
+    def stored_registers(self, count: int, constant: bool) -> int:
+        """Registers that it takes to store a block of columns; `constant`: all of them are constants."""
+        if not self._in_parts(count, constant):
             return self.registers
         return sum(size + (size == 3) for _, size in self.narrow[count]) + 1
+
+    def _in_parts(self, count: int, constant: bool) -> bool:
+        """Whether a block is written in parts. Rows of constants alone need no shuffles."""
+        return count in self.narrow and not constant
 
     def blocks(self, size: int) -> Iterator[tuple[int, int]]:
         """First columns of the blocks of rows, and how many columns they have."""
@@ -180,7 +184,7 @@ class Staging:
         `constants`: registers that are free to hold a constant, and which one. Constants are shuffled here, not by the
         processor: much of most results is zero.
         """
-        if count in self.narrow:
+        if self._in_parts(count, constants.keys() >= set(registers[:count])):
             return self._narrow(rows, start, count, registers, constants)
         shuffles, found = self._transposed(registers, constants)
         code, mask = self._masked(count, registers)

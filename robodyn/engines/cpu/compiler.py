@@ -10,6 +10,7 @@ from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.loop_plan import traits_of
 from robodyn.engines.cpu.hurry import HURRIED
 from robodyn.engines.cpu.kernels import Kernel, Maker
+from robodyn.engines.cpu.parts.plan import Plan
 from robodyn.engines.cpu.past_caches import past_caches
 from robodyn.engines.cpu.request import Request
 from robodyn.engines.cpu.route import Route, Whole, find_route, parts_of, writes_most
@@ -19,12 +20,17 @@ from robodyn.errors import UnavailableError
 class Compiler(Maker):
     """Makes all kernels; see `Maker`."""
 
-    def kernel(self, request: Request, *, single: bool) -> Kernel:
-        """The kernel of a request; `single`: for one state at a time, where that makes a difference.
+    def kernel(self, request: Request, *, single: bool, plan: Plan | None = None) -> Kernel:
+        """The kernel of a request; `single`: for one state at a time, where that makes a difference; `plan`: for a tree
+        in parts.
 
         Raises:
             UnavailableError: LLVM cannot compile it, or it needs more memory than there is.
         """
+        if plan is not None:
+            found = self.parted(request, 1 if single or writes_most(request) else None, plan)
+            found.alone = single
+            return found
         routes: list[Route | None] = []  # held, so that nothing is traced twice
         asked, route = self._asked(request, single, routes)
         assert route is not None
@@ -73,14 +79,14 @@ class Compiler(Maker):
             return repeated_kernel(self, request, self._made(part, self.route(part), single=False))
         return chained_kernel(self, request)
 
-    def in_cache(self, request: Request, *, single: bool = False) -> bool:
+    def in_cache(self, request: Request, *, single: bool = False, plan: Plan | None = None) -> bool:
         """Whether the code of a request waits in the cache: that of its own, not what robots share."""
-        asked, route = self._asked(request, single, [], trace=False)
+        asked, route = (request, "loops") if plan is not None else self._asked(request, single, [], trace=False)
         if route == "parts":
             return all(self.in_cache(part) for part in parts_of(asked))
         if route == "loops":
             kind = VectorType.of(request.dtype, request.target, 1 if single or writes_most(request) else None)
-            linked = self._rolled_code(request, traits_of(request.model), kind)
+            linked = self._rolled_code(request, traits_of(request.model), kind, "rolled" if plan is None else "parted")
             return any(replace(linked, opt=level).code() is not None for level in (OPT, HURRIED))
         return isinstance(route, Whole) and route.code is not None
 

@@ -25,6 +25,8 @@ from robodyn.engines.cpu.march import Call, March, step_in_parts, whole_step
 from robodyn.engines.cpu.native.answers import Answers, EntryKernel, Input, JointForce, Scratch, answers_can_be
 from robodyn.engines.cpu.native.entry import Entry
 from robodyn.engines.cpu.native.layout import layout_is_known
+from robodyn.engines.cpu.parts.code import CALL_WORDS
+from robodyn.engines.cpu.parts.plan import Plan, Planner
 from robodyn.engines.cpu.request import Request
 from robodyn.engines.cpu.threads.pool import default_threads, shared_pool
 from robodyn.engines.protocol import Calls, Engine, Explanation
@@ -85,6 +87,7 @@ class CpuEngine(Engine):
         self._failed: dict[tuple[Any, ...], RobodynError] = {}
         self._warned: set[tuple[Any, ...]] = set()
         self.compiler = Compiler(ObjectCache.from_environment(), mode, hurried=compile != "eager")
+        self._planner = Planner(model, dtype, self.target, 1 if mode == "unrolled" else self.threads)
         self._kernels: dict[tuple[Any, ...], Kernel] = {}
         self._compiling: dict[tuple[Any, ...], threading.Thread] = {}
         self._workspaces: dict[int, list[tuple[int, Array]]] = {}
@@ -98,15 +101,21 @@ class CpuEngine(Engine):
         return Request(self.model, cheapest(self.model, algorithm, base), self.dtype, self.target, base, link)
 
     def kernel(
-        self, algorithm: Task, base: tuple[str, ...] = (), link: int | None = None, *, single: bool = False
+        self,
+        algorithm: Task,
+        base: tuple[str, ...] = (),
+        link: int | None = None,
+        *,
+        single: bool = False,
+        plan: Plan | None = None,
     ) -> Kernel:
-        """The kernel of an algorithm, compiled if it is not there yet."""
-        key = _key(algorithm, base, link)
+        """The kernel of an algorithm, or with a plan that for a tree in parts, compiled if it is not there yet."""
+        key = _key(algorithm, base, link, plan)
         found = self._kernels.get(key) or self._kernels.get((*key, single))
         if found is None:
             # Two threads that compile the same kernel waste time and nothing else; a lock held while compiling could
             # be one that a fork leaves locked for ever.
-            found = self.compiler.kernel(self.request(algorithm, base, link), single=single)
+            found = self.compiler.kernel(self.request(algorithm, base, link), single=single, plan=plan)
             self._kernels[key if found.alone is None else (*key, single)] = found
         return found
 
@@ -123,15 +132,17 @@ class CpuEngine(Engine):
         depth = self.model.tree.depth
         return int(depth.sum()) + depth.size < _FULL * depth.size**2
 
-    def _ready(self, algorithm: Task, base: tuple[str, ...], link: int | None, single: bool) -> Kernel | None:
+    def _ready(
+        self, algorithm: Task, base: tuple[str, ...], link: int | None, single: bool, plan: Plan | None = None
+    ) -> Kernel | None:
         """The kernel, or None while it compiles in the background, or where it does not compile at all."""
         if self.model.n_bodies == 0:  # nothing moves: there is nothing to compile
             return None
-        key = (*_key(algorithm, base, link), single)
+        key = (*_key(algorithm, base, link, plan), single)
         if key in self._warned:
             return None
         try:
-            return self._compiled(algorithm, base, link, single)
+            return self._compiled(algorithm, base, link, single, plan)
         except UnavailableError as error:
             if not self.lenient:
                 raise
@@ -139,12 +150,14 @@ class CpuEngine(Engine):
             self._warned.add(key)
             return None
 
-    def _compiled(self, algorithm: Task, base: tuple[str, ...], link: int | None, single: bool) -> Kernel | None:
-        key = _key(algorithm, base, link)
+    def _compiled(
+        self, algorithm: Task, base: tuple[str, ...], link: int | None, single: bool, plan: Plan | None = None
+    ) -> Kernel | None:
+        key = _key(algorithm, base, link, plan)
         if self.compile != "background" or key in self._kernels or (*key, single) in self._kernels:
-            return self.kernel(algorithm, base, link, single=single)
-        if self.compiler.in_cache(self.request(algorithm, base, link), single=single):
-            return self.kernel(algorithm, base, link, single=single)
+            return self.kernel(algorithm, base, link, single=single, plan=plan)
+        if self.compiler.in_cache(self.request(algorithm, base, link), single=single, plan=plan):
+            return self.kernel(algorithm, base, link, single=single, plan=plan)
         if (*key, single) in self._failed:
             raise self._failed[(*key, single)]
         thread = self._compiling.get((*key, single))
@@ -152,7 +165,7 @@ class CpuEngine(Engine):
 
             def work() -> None:
                 try:
-                    self.kernel(algorithm, base, link, single=single)
+                    self.kernel(algorithm, base, link, single=single, plan=plan)
                 except RobodynError as error:
                     self._failed[(*key, single)] = error
 
@@ -160,7 +173,7 @@ class CpuEngine(Engine):
             try:
                 thread.start()
             except (RuntimeError, MemoryError):  # the system grants no thread: the call waits instead
-                return self.kernel(algorithm, base, link, single=single)
+                return self.kernel(algorithm, base, link, single=single, plan=plan)
         return None
 
     def run(
@@ -174,12 +187,22 @@ class CpuEngine(Engine):
         """Fill `outputs` (B, ...) from `inputs` (B, ...), all of the engine's dtype; see `protocol.Engine`."""
         batch = next(iter(outputs.values())).shape[0]
         base = tuple(name for name in ("V0", "dV0") if name in inputs)
-        kernel = self._ready(algorithm, base, link, self._alone(algorithm, batch))
+        single = self._alone(algorithm, batch)
+        plan = self._plan(algorithm, base, link, single, batch)
+        kernel = self._ready(algorithm, base, link, single, plan)
         if kernel is None:
             given = {**inputs, "q": self.model.unit_coordinates(inputs["q"])}
             self._reference.run(algorithm, given, outputs, link=link)
         elif batch:
             self._fill(kernel, algorithm, inputs, outputs)
+
+    def _plan(self, algorithm: Task, base: tuple[str, ...], link: int | None, single: bool, batch: int) -> Plan | None:
+        """How the tree is worked on in parts; None where states are, each by one thread, or there is nothing to do."""
+        plan = self._planner.plan(algorithm, base) if batch else None
+        if plan is None or batch == 1:
+            return plan if plan is not None and plan.pays() else None
+        kernel = self._ready(algorithm, base, link, single)
+        return plan if kernel is not None and plan.pays(-(-batch // kernel.width)) else None
 
     def _fill(
         self,
@@ -197,7 +220,10 @@ class CpuEngine(Engine):
         table = (ctypes.c_int64 * (len(words) + len(kernel.constants)))(*words, *kernel.constants)
         if kernel.batch:
             table[len(table) - 1] = batch
-        self.launch(kernel, ctypes.addressof(table), batch)
+        if kernel.tasks:
+            self._launch_tasks(kernel, table, batch)
+        else:
+            self.launch(kernel, ctypes.addressof(table), batch)
         for name, target in targets.items():
             if not np.may_share_memory(target, outputs[name]):
                 outputs[name][...] = target.reshape(outputs[name].shape)
@@ -277,8 +303,9 @@ class CpuEngine(Engine):
         """What was compiled, and how much work it is."""
         if question.of_link:
             return super().explain(question, batch)
-        code = self.generated(question.plain_task(self.model))
-        reason = f"{code.mode} code, {code.operations} operations a state"
+        code = self.generated(task := question.plain_task(self.model))
+        words = self._planner.words(task, batch, lambda: self.kernel(task).width)
+        reason = f"{code.mode} code, {code.operations} operations a state{words and '; '}{words}"
         return Explanation(question.name, batch, self.name, self.method_of(question), reason)
 
     def entry(self, name: str, doc: str, fallback: Callable[..., Any], epoch: Any = None) -> Entry | None:
@@ -300,9 +327,14 @@ class CpuEngine(Engine):
         """
         task = calls.task(question, self.model, damping="damping" in joint_forces)
         key = _key(task, calls.base, calls.link)
+        if self._plan(task, calls.base, calls.link, single=True, batch=1) is not None:
+            raise UnavailableError(f"{question.name}: a tree in parts has no built-in function")
         modes = self._alone(task, sys.maxsize), True
         found = [self._kernels.get(key) or self._kernels.get((*key, single)) for single in modes]
-        found[1] = (found[1] and found[1].plain) or found[1]
+        for k, threads in enumerate((self.threads, 1)):
+            kernel = found[k]
+            if kernel is not None and (k or _stride(kernel) * threads > _MAX_SCRATCH):
+                found[k] = kernel.plain or kernel
         first = next((kernel for kernel in found if kernel is not None), None)
         if first is None:
             return None
@@ -391,6 +423,19 @@ class CpuEngine(Engine):
         finally:
             self._return_workspace(stride * participants, address, owner)
 
+    def _launch_tasks(self, kernel: Kernel, table: ctypes.Array[ctypes.c_int64], batch: int) -> None:
+        """Run a kernel whose rows are tasks, for one vector of states after another; see `parts.code`."""
+        pool = shared_pool(self.threads, self.load)
+        done = np.empty(kernel.tasks, np.int32)
+        table[-CALL_WORDS:] = [0, batch, done.ctypes.data, pool.give_way]
+        address, owner = self._take_workspace(kernel.workspace_bytes)
+        try:
+            for row in range(0, batch, kernel.width):
+                done[:], table[-CALL_WORDS] = 0, row
+                pool.run_tasks(kernel.address, ctypes.addressof(table), kernel.tasks, address)
+        finally:
+            self._return_workspace(kernel.workspace_bytes, address, owner)
+
     def grain(self, kernel: Kernel, steps: int = 1) -> int:
         """Rows of a piece of work: whole vectors that take some microseconds."""
         width = self.target.width(self.dtype)
@@ -438,9 +483,9 @@ def _stride(kernel: Kernel) -> int:
     return -(-kernel.workspace_bytes // 64) * 64
 
 
-def _key(algorithm: Task, base: tuple[str, ...], link: int | None) -> tuple[Any, ...]:
+def _key(algorithm: Task, base: tuple[str, ...], link: int | None, plan: Plan | None = None) -> tuple[Any, ...]:
     """What tells kernels apart: an algorithm itself, not its name."""
-    return algorithm, base, link
+    return (algorithm, base, link) if plan is None else (algorithm, base, link, "parts")
 
 
 def _rows(array: Array) -> Array:

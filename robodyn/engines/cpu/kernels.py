@@ -20,6 +20,9 @@ from robodyn.codegen.loop_plan import Traits
 from robodyn.engines.cpu.backends import Loaded
 from robodyn.engines.cpu.hurry import HURRIED, RELAY, WORTH, Relay, later
 from robodyn.engines.cpu.loops.program import RolledProgram
+from robodyn.engines.cpu.parts.code import CALL_WORDS
+from robodyn.engines.cpu.parts.plan import Plan
+from robodyn.engines.cpu.parts.program import PartedProgram
 from robodyn.engines.cpu.request import Request, input_names
 from robodyn.engines.cpu.route import Route, Whole, find_route, too_wide
 from robodyn.errors import UnavailableError
@@ -77,6 +80,17 @@ class Kernel:
     def function(self) -> Callable[[int, int, int, int], None]:
         """`function(table, first, last, workspace)`; other Python threads run meanwhile."""
         return _KERNEL(self.address)
+
+    @property
+    def width(self) -> int:
+        """States that loops over bodies take at a time."""
+        keep = self.keep if self.plain is None else self.plain.keep
+        return keep.module.kind.width if isinstance(keep, RolledProgram) else 1
+
+    @property
+    def tasks(self) -> int:
+        """Tasks of a tree in parts, which are the rows of such a kernel; 0 for all others."""
+        return len(self.keep.tasks.after) if isinstance(self.keep, PartedProgram) else 0
 
     @cached_property
     def program(self) -> Program | None:
@@ -206,11 +220,37 @@ class Maker:
             wait = begun(code, lambda: linked.compiled(text()))
         return lambda: Code(wait(), target)
 
-    def _rolled_code(self, request: Request, traits: Traits, kind: VectorType) -> Linked:
+    def parted(self, request: Request, width: int | None, plan: Plan) -> Kernel:
+        """Code for one vector of n states, None as in `rolled`, of a tree in parts: its rows are tasks."""
+
+        def made(width: int | None) -> PartedProgram:
+            model, algorithm = request.model, request.algorithm
+            assert isinstance(algorithm, Algorithm)
+            of = model, algorithm, request.dtype, request.target, request.base
+            return PartedProgram(*of, width, plan.parts, plan.tasks, plan.renumbered)
+
+        program = made(width)
+        if width is None and too_wide(program.workspace_bytes):
+            program = made(1)
+        module = program.module
+        code = self._rolled_code(request, module.traits, module.kind, "parted").code_of(module.text)()
+        return Kernel(
+            request=request,
+            mode="parted",
+            code=Code(code, request.target),
+            inputs=module.inputs,
+            constants=(*(word for array in program.arrays for word in (array.ctypes.data, 0)), *[0] * CALL_WORDS),
+            workspace_bytes=program.workspace_bytes,
+            row_ns=plan.alone_ns / module.kind.width,
+            module=module.text,
+            keep=program,
+        )
+
+    def _rolled_code(self, request: Request, traits: Traits, kind: VectorType, mode: str = "rolled") -> Linked:
         """Where rolled code for robots with some traits, and vectors of a kind, is kept."""
         facts = traits, kind.width
-        label = f"{request.algorithm.name} rolled {request.dtype} {request.target.level}"
-        return Linked(request.digest("rolled", *facts), label, request.target, OPT, self._cache(request))
+        label = f"{request.algorithm.name} {mode} {request.dtype} {request.target.level}"
+        return Linked(request.digest(mode, *facts), label, request.target, OPT, self._cache(request))
 
     @staticmethod
     def _rolled_program(request: Request, width: int | None) -> RolledProgram:

@@ -209,51 +209,35 @@ class RolledModule(RolledLayout):
 
     def _kernel(self, name: str) -> str:
         """Set up the arrays, then W rows at a time: inputs in, sweeps, outputs out."""
-        return _KernelWriter(self).text(name)
+        return KernelWriter(self).text(name)
 
 
-class _KernelWriter:
+class KernelWriter:
     """Writes the exported function of a module."""
 
     def __init__(self, module: RolledModule) -> None:
         self.module = module
         self.setup = Lines()
-        self.body = Lines(self.setup.numbers)
+        self.rows, self.body = Lines(self.setup.numbers), Lines(self.setup.numbers)
         self.bases: dict[str, str] = {}
 
     def text(self, name: str) -> str:
         """The function."""
-        module, setup, body = self.module, self.setup, self.body
-        n_arrays = len(module.model_arrays) + len(module.workspace_arrays)
-        setup.do(f"%bases = alloca [{n_arrays} x ptr]")
-        setup.do("%end = sub i64 %last, 1")
-        first_model = len(module.inputs) + len(module.algorithm.outputs)
-        for k, array in enumerate(module.model_arrays):
-            self._set_base(setup, array, setup.new(f"load ptr, ptr {self._record(setup, first_model + k)}"))
-        for array in module.workspace_arrays:
-            at = setup.new(f"getelementptr i8, ptr %workspace, i64 {self._integer(f'offset {array}')}")
-            self._set_base(setup, array, at)
-        self._zero_once()
-        self._point_at_rows()
-        for k, each in enumerate(module.inputs):
-            if f"in {each}" not in module.direct:
-                self._stage_in(k, each)
-        self._zero_each_time()
-        for group in module.tracer.groups:
-            body.do(f"call void @sweep{group[0]}(ptr %bases, ptr {self.bases['layout']})")
-        for k, each in enumerate(module.algorithm.outputs):
-            self._add_diagonal(each)
-            if each not in module.direct.values():
-                self._stage_out(len(module.inputs) + k, each)
-        before, inside = "\n".join(setup.lines), "\n".join(body.lines)
+        self._arrays()
+        self._begin()
+        for group in self.module.tracer.groups:
+            self.body.do(f"call void @sweep{group[0]}(ptr %bases, ptr {self.bases['layout']})")
+        self._end()
+        before, inside = "\n".join(self.setup.lines), "\n".join((*self.rows.lines, *self.body.lines))
         return f"""define void @{name}(ptr %table, i64 %first, i64 %last, ptr %workspace) #0 {{
 entry:
+  %end = sub i64 %last, 1
 {before}
   br label %rows
 rows:
   %row = phi i64 [ %first, %entry ], [ %next, %rows ]
 {inside}
-  %next = add i64 %row, {module.kind.width}
+  %next = add i64 %row, {self.module.kind.width}
   %more = icmp slt i64 %next, %last
   br i1 %more, label %rows, label %done
 done:
@@ -261,6 +245,37 @@ done:
 }}
 
 """
+
+    @property
+    def _first_model(self) -> int:
+        """Records of the table before the model's arrays."""
+        return len(self.module.inputs) + len(self.module.algorithm.outputs)
+
+    def _arrays(self) -> None:
+        """Where all arrays begin, those of the user at %row."""
+        module, setup = self.module, self.setup
+        setup.do(f"%bases = alloca [{len(module.model_arrays) + len(module.workspace_arrays)} x ptr]")
+        for k, array in enumerate(module.model_arrays):
+            self._set_base(setup, array, setup.new(f"load ptr, ptr {self._record(setup, self._first_model + k)}"))
+        for array in module.workspace_arrays:
+            at = setup.new(f"getelementptr i8, ptr %workspace, i64 {self._integer(f'offset {array}')}")
+            self._set_base(setup, array, at)
+        self._point_at_rows()
+
+    def _begin(self) -> None:
+        """Inputs into vectors, and what has to be zero."""
+        self._zero_once()
+        for k, each in enumerate(self.module.inputs):
+            if f"in {each}" not in self.module.direct:
+                self._stage_in(k, each)
+        self._zero_each_time()
+
+    def _end(self) -> None:
+        """Vectors to outputs."""
+        for k, each in enumerate(self.module.algorithm.outputs):
+            self._add_diagonal(each)
+            if each not in self.module.direct.values():
+                self._stage_out(len(self.module.inputs) + k, each)
 
     def _record(self, out: Lines, number: int, part: int = 0) -> str:
         return out.new(f"getelementptr {{ptr, i64}}, ptr %table, i64 {number}, i32 {part}")
@@ -309,8 +324,8 @@ done:
         names = [*self.module.inputs, *self.module.algorithm.outputs]
         for array, name in self.module.direct.items():
             data, stride = self._array(names.index(name))
-            offset = self.body.new(f"mul i64 %row, {stride}")
-            self._set_base(self.body, array, self.body.new(f"getelementptr i8, ptr {data}, i64 {offset}"))
+            offset = self.rows.new(f"mul i64 %row, {stride}")
+            self._set_base(self.rows, array, self.rows.new(f"getelementptr i8, ptr {data}, i64 {offset}"))
 
     def _stage_in(self, number: int, name: str) -> None:
         module, body = self.module, self.body
@@ -346,11 +361,8 @@ done:
         module, body = self.module, self.body
         output = module.algorithm.outputs[name]
         if name in module.gathered:
-            assert isinstance(output, ColumnOutput | DofOutput | FieldOutput)
-            tables = f"ptr {self.bases[f'gather {name}']}, ptr {self.bases[f'weight {name}']}"
-            source, to = self.bases[f"field {output.field}"], self.bases[f"out {name}"]
-            count = self._integer(f"n_gather {name}")
-            body.do(f"call void @gather(ptr {source}, ptr {to}, {tables}, i64 {count})")
+            self._gather(name, self._integer(f"n_gather {name}"))
+            to = self.bases[f"out {name}"]
         elif isinstance(output, PairOutput | BodyOutput | LinkColumnOutput):
             to = self.bases[f"out {name}"]
         else:
@@ -362,6 +374,16 @@ done:
             self._copy(to, data, columns)
         else:
             body.do(f"call void @stage_out(ptr {data}, i64 {stride}, i64 %row, i64 %end, ptr {to}, i64 {columns})")
+
+    def _gather(self, name: str, count: str, first: str = "0") -> None:
+        """Sum some entries of a field into an output."""
+        output = self.module.algorithm.outputs[name]
+        assert isinstance(output, ColumnOutput | DofOutput | FieldOutput)
+        pairs = self.body.new(f"getelementptr {{i64, i64}}, ptr {self.bases[f'gather {name}']}, i64 {first}")
+        weights = self.bases[f"weight {name}"]
+        weight = self.body.new(f"getelementptr {self.module.kind.scalar}, ptr {weights}, i64 {first}")
+        source, to = self.bases[f"field {output.field}"], self.bases[f"out {name}"]
+        self.body.do(f"call void @gather(ptr {source}, ptr {to}, ptr {pairs}, ptr {weight}, i64 {count})")
 
     def _copy(self, source: str, to: str, vectors: str) -> None:
         size = self.setup.new(f"mul i64 {vectors}, {self.module.kind.bytes}")

@@ -20,6 +20,7 @@ from robodyn.sweeps import (
     DofOutput,
     FieldOutput,
     LinkColumnOutput,
+    LinkOutput,
     PairOutput,
 )
 from robodyn.tracing.rolled import StepTracer
@@ -103,6 +104,8 @@ class RolledLayout:
                 zeroed = must_be_zeroed(self.algorithm)
                 if output.field not in zeroed and self.algorithm.fields[output.field].size(1) == 1:
                     found[f"field {output.field}"] = name
+            elif isinstance(output, LinkOutput) and not output.of_link:
+                found[f"field {output.field}"] = name
             elif self._has_blocks(name):
                 found[f"out {name}"] = name
         return found
@@ -123,6 +126,15 @@ class RolledLayout:
             *(f"pairs {k}" for k in lanes),
             *(part for name in self.gathered for part in (f"gather {name}", f"weight {name}")),
         ]
+
+    def table_of(self, what: str) -> str | None:
+        """The array that says which coordinate ("q_start") or velocity ("v_start") is a body's first, or which row of
+        inputs with one for each body is its own ("row"); None where that is the body's number."""
+        return None if self.traits.single or what == "row" else what
+
+    def place_of(self, field: str) -> str:
+        """The same for values of a field for each degree of freedom: in the order of velocities."""
+        return "v_start"
 
     @property
     def alignment(self) -> int:

@@ -29,6 +29,8 @@ class RolledProgram:
         vectors: inputs and outputs that hold vectors of states.
     """
 
+    _MODULE: type[RolledModule] = RolledModule
+
     def __init__(
         self,
         model: Model,
@@ -42,10 +44,13 @@ class RolledProgram:
     ) -> None:
         self.model, self.dtype = model, dtype
         traits = traits_of(model)
-        self.plan = RolledPlan(model, algorithm, base, link, traits.mimic)
-        self.module = RolledModule(algorithm, traits, dtype, target, base, width, vectors)
+        self.plan = self._plan(algorithm, base, link, traits.mimic)
+        self.module = self._MODULE(algorithm, traits, dtype, target, base, width, vectors)
         self.layout, self.workspace_bytes = self._layout()
         self.arrays = [self._array(name) for name in self.module.model_arrays]
+
+    def _plan(self, algorithm: Algorithm, base: tuple[str, ...], link: int | None, mimic: bool) -> RolledPlan:
+        return RolledPlan(self.model, algorithm, base, link, mimic)
 
     @property
     def operations(self) -> int:

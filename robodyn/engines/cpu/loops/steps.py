@@ -16,8 +16,8 @@ from robodyn.tracing.rolled import Source, Step, Target
 class Function:
     """One function of the module: loads in its entry block, then blocks that are added in order."""
 
-    def __init__(self, module: RolledLayout, name: str) -> None:
-        self.module, self.name = module, name
+    def __init__(self, module: RolledLayout, name: str, arguments: str = "") -> None:
+        self.module, self.name, self.arguments = module, name, arguments
         self.entry = Lines()
         self.blocks: list[Lines] = []
         self._bases: dict[str, str] = {}
@@ -47,7 +47,8 @@ class Function:
         """The function's text; the entry goes on to block `first`."""
         body = "\n".join(line for block in self.blocks for line in block.lines)
         entry = "\n".join(["entry:", *self.entry.lines, f"  br label %{first}"])
-        return f"define internal void @{self.name}(ptr %bases, ptr %layout) #0 {{\n{entry}\n{body}\n}}\n\n"
+        arguments = f"ptr %bases, ptr %layout{self.arguments}"
+        return f"define internal void @{self.name}({arguments}) #0 {{\n{entry}\n{body}\n}}\n\n"
 
 
 class StepWriter:
@@ -70,10 +71,10 @@ class StepWriter:
         for value, target in zip(values, self.step.targets, strict=True):
             self._store(value, target)
 
-    def _start(self, table: str, subject: str) -> str:
-        """First coordinate ("q_start") or velocity ("v_start") of a body."""
-        body = self.scope.body(subject)
-        if self.module.traits.single:
+    def _start(self, what: str, subject: str) -> str:
+        """What a body has first; see `RolledLayout.table_of`."""
+        body, table = self.scope.body(subject), self.module.table_of(what)
+        if table is None:
             return body
         if (table, body) not in self._starts:
             at = self.out.new(f"getelementptr i64, ptr {self.function.base(table)}, i64 {body}")
@@ -101,7 +102,7 @@ class StepWriter:
         elif array in PER_VELOCITY:
             index = self._start("v_start", subject)
         elif array in PER_BODY:
-            index = out.new(f"mul i64 {self.scope.body(subject)}, {PER_BODY[array]}")
+            index = out.new(f"mul i64 {self._start('row', subject)}, {PER_BODY[array]}")
         else:
             index = "0"
         base = self.function.base(array if constant else f"in {array}")
@@ -123,7 +124,7 @@ class StepWriter:
         elif name in module.link_fields:
             index = out.new(f"mul i64 {scope.link_row}, {each.size(0)}")
         elif each.copies is not None:
-            index = out.new(f"mul i64 {self._start('v_start', subject)}, {per_velocity(each)}")
+            index = out.new(f"mul i64 {self._start(module.place_of(name), subject)}, {per_velocity(each)}")
         else:
             row = out.new(f"add i64 {scope.body(subject)}, 1")
             index = out.new(f"mul i64 {row}, {module.tracer.stored(name)}")

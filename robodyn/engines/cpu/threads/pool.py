@@ -128,11 +128,13 @@ class Pool:
         parallel: address of `void parallel(ptr pool, ptr kernel, ptr table, i64 rows, i64 grain, ptr workspace,
             i64 workspace_stride)`, which runs `kernel(table, first, last, workspace + k * workspace_stride)` (a null
             workspace stays null) on pieces of `grain` rows; k < threads is the participant's. Does not start threads.
+            Pieces are taken in order, so that one may wait for those before it.
+        give_way: address of `sched_yield`, which waiting threads call; 0 where there is no native pool.
     """
 
     def __init__(self, threads: int, *, sleep: str | None = None, load: Callable[[str], Code] = compile_text) -> None:
         self.threads = threads
-        self.pointer = self.parallel = 0
+        self.pointer = self.parallel = self.give_way = 0
         self._closed = False
         self._workers: list[threading.Thread] = []
         self._executor: ThreadPoolExecutor | None = None
@@ -143,7 +145,7 @@ class Pool:
             except UnavailableError:  # does not compile here; Python's own threads will do
                 self._sleep = ""
         if self._sleep:
-            self.parallel = self._functions.parallel_address
+            self.parallel, self.give_way = self._functions.parallel_address, self._functions.give_way
             # Never freed: workers may look at it for as long as the process runs.
             allocate = ctypes.pythonapi.PyMem_RawCalloc
             allocate.restype, allocate.argtypes = ctypes.c_void_p, (ctypes.c_size_t, ctypes.c_size_t)
@@ -212,6 +214,16 @@ class Pool:
             self._functions.parallel(self.pointer, kernel, table, rows, grain, workspace, workspace_stride)
         elif rows > 0:
             self._run_futures(kernel, table, rows, max(grain, 1), workspace, workspace_stride)
+
+    def run_tasks(self, kernel: int, table: int, tasks: int, workspace: int) -> None:
+        """Run a kernel on tasks 0 <= t < tasks, each of which may wait for those before it, in a workspace that all
+        threads share. Without a native pool the caller does them in order: threads of Python's may be interrupted
+        between taking a task and beginning it, for which others would wait for ever."""
+        if self._sleep:
+            self.run(kernel, table, tasks, 1, workspace)
+        else:
+            word = ctypes.c_int64
+            ctypes.CFUNCTYPE(None, word, word, word, word)(kernel)(table, 0, tasks, workspace)
 
     def _run_futures(self, kernel: int, table: int, rows: int, grain: int, workspace: int, stride: int) -> None:
         word = ctypes.c_int64

@@ -162,6 +162,7 @@ def elimination(kind: JointKind) -> Elementwise:
     k = kind.nv
 
     def step(X: Transform, pitch: Scalars, armature: Scalars, U: tuple[Force, ...]) -> tuple[Any, ...]:
+        """D = S' U + armature, P = U D^-1, Y = X' (1 - P S'), column by column."""
         S = kind.subspace(pitch[0])
         entries = (S[i].dot(U[j]) + (armature[i] if i == j else 0.0) for i in range(k) for j in range(i + 1))
         D = ldl(tuple(entries), k)

@@ -1,0 +1,1 @@
+"""One tree on several threads: its parts, the order in which they are worked on, and code that does so."""

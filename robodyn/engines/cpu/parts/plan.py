@@ -1,0 +1,111 @@
+"""Whether a tree is worked on in parts: by a model of the work and the depth of its tasks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.cached import cached_property
+from robodyn.codegen.llvm.target import Target
+from robodyn.codegen.loop_plan import traits_of
+from robodyn.engines.cpu.parts.code import PartedModule, works_in_parts
+from robodyn.engines.cpu.parts.partition import Parts, parts_of
+from robodyn.engines.cpu.parts.program import grain_of, groups_of
+from robodyn.engines.cpu.parts.tasks import Tasks, tasks_of
+from robodyn.model import Model
+from robodyn.sweeps import Algorithm
+
+LEAST_BODIES = 500
+"""Of a tree that is looked at: smaller ones are done before threads are awake."""
+HAND_OUT_NS = 150_000.0
+"""What a call takes longer because of threads: waking them, and a table of tasks instead of a built-in function."""
+LEAST_GAIN = 1.15
+"""How many times as fast parts have to be by the model, which knows nothing of memory that threads share."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """An algorithm on a tree in parts.
+
+    `alone_ns`: by the same estimates, sweeps over the whole tree by one thread; `renumbered`: see `PartedProgram`.
+    """
+
+    threads: int
+    parts: Parts
+    tasks: Tasks
+    alone_ns: float
+    renumbered: dict[str, Array]
+
+    @property
+    def together_ns(self) -> float:
+        """How long a state takes on all threads."""
+        return self.tasks.together_ns + HAND_OUT_NS
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast all threads are as one."""
+        return self.alone_ns / self.together_ns
+
+    @property
+    def most_gain(self) -> float:
+        """The same for any number of threads: work over depth."""
+        return self.alone_ns / (self.tasks.longest_ns + HAND_OUT_NS)
+
+    def pays(self, blocks: int = 1) -> bool:
+        """Whether so many states, or vectors of states, are quicker one after another on all threads than beside each
+        other, each on one."""
+        beside = math.ceil(blocks / self.threads) * self.alone_ns
+        return blocks * self.together_ns * LEAST_GAIN < beside
+
+
+class Planner:
+    """Plans of an engine, made when first asked for: all of one tree in the same parts."""
+
+    def __init__(self, model: Model, dtype: np.dtype[Any], target: Target, threads: int) -> None:
+        self.model, self.dtype, self.target, self.threads = model, dtype, target, threads
+        self._plans: dict[tuple[Any, ...], Plan | None] = {}
+        self._renumbered: dict[str, Array] = {}
+
+    @cached_property
+    def parts(self) -> Parts:
+        """The tree in parts."""
+        tree = self.model.tree
+        return parts_of(tree, grain_of(len(tree), self.threads))
+
+    def plan(self, task: object, base: tuple[str, ...]) -> Plan | None:
+        """That of a task; None where it does not come in parts, whatever the batch: there is nothing to gain by counts
+        that take no plan, or the sweeps are others."""
+        if self.model.n_bodies < LEAST_BODIES or self.threads < 2 or not isinstance(task, Algorithm):
+            return None
+        key = task, base
+        if key not in self._plans:
+            deep = self.model.n_bodies < LEAST_GAIN * self.model.tree.n_levels
+            self._plans[key] = None if deep or not works_in_parts(task) else self._planned(task, base)
+        return self._plans[key]
+
+    def _planned(self, algorithm: Algorithm, base: tuple[str, ...]) -> Plan:
+        traits = traits_of(self.model)
+        groups = groups_of(self.model, PartedModule(algorithm, traits, self.dtype, self.target, base, width=1))
+        tasks = tasks_of(self.parts, groups, self.threads)
+        return Plan(self.threads, self.parts, tasks, sum(each.all_ns for each in groups), self._renumbered)
+
+    def words(self, task: object, batch: int, width: Callable[[], int]) -> str:
+        """What is done about a tree, in words; nothing of trees that are too small. `width`: states in a vector of a
+        batch."""
+        tree = self.model.tree
+        if len(tree) < LEAST_BODIES or self.threads < 2 or not isinstance(task, Algorithm):
+            return ""
+        plan = self.plan(task, ())
+        if plan is None and works_in_parts(task):
+            return f"one thread for a state: {tree.n_levels} of {len(tree)} bodies hang one from the other"
+        if plan is None:
+            return "one thread for a state: the recursion does not come in parts"
+        model = f"{plan.gain:.3g} times as fast as on one by the model, {plan.most_gain:.3g} at most"
+        if plan.pays(1 if batch == 1 else -(-batch // width())):
+            return f"the tree in {len(plan.parts)} parts on {self.threads} threads, {model}"
+        return f"one thread for a state: {self.threads} threads on one tree would be {model}"

@@ -1,0 +1,87 @@
+"""Which step a rollout takes: by names of what is given, before a number is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from robodyn import exact
+from robodyn.arguments import one_of
+from robodyn.chains import COEFFICIENTS, LIMITS, RESISTANCES, TARGETS, Chain, Direct, Step, Task, on_inertia, step_of
+from robodyn.constraints.tasks import constraint_task
+from robodyn.errors import ArgumentError, UnavailableError
+from robodyn.integrators import IMPLICIT
+from robodyn.messages import brief
+from robodyn.model import Model
+from robodyn.questions import OF_CONSTRAINTS, QUESTIONS, Asked, Question
+from robodyn.sweeps import INPUTS, Algorithm
+
+if TYPE_CHECKING:
+    from robodyn.dynamics import Dynamics
+
+FORWARD_DYNAMICS = QUESTIONS["forward_dynamics"]
+_OF_STEPS = ("qdd", "vector", "point", "restitution")
+"""Inputs of other queries."""
+_MOST_WORDS = 100
+"""Words of `limits` that are looked at: a few, or somebody's iterator has no end."""
+
+
+def limits_kept(limits: Any, integrator: str) -> tuple[str, ...]:
+    """The limits that are kept to, in the order of `LIMITS`."""
+    chosen = (limits,) if exact.is_a(limits, str) else exact.at_most(limits, _MOST_WORDS)
+    if chosen is None:
+        raise ArgumentError(f"limits: got {brief(limits)}; allowed: {', '.join(map(repr, LIMITS))}")
+    words = {one_of("limits", each, LIMITS) for each in chosen}
+    held = [name for name in LIMITS if name in words and name != "effort"]
+    if held and integrator not in IMPLICIT:
+        raise ArgumentError(
+            f"limits: got {held[0]!r} for integrator {integrator!r}; wanted 'effort' alone, or an integrator that can "
+            f"hold a joint: {', '.join(map(repr, IMPLICIT))}"
+        )
+    return tuple(name for name in LIMITS if name in words)
+
+
+def require_targets(given: Mapping[str, Any]) -> None:
+    """Raise where of a stiffness and what it drives to one alone is given.
+
+    Raises:
+        ArgumentError: so it is.
+    """
+    if (given["kp"] is None) != (given["q_des"] is None):
+        missing = "kp" if given["kp"] is None else "q_des"
+        raise ArgumentError(f"{missing}: got None; wanted both kp and q_des, or neither")
+
+
+def chosen_step(dyn: Dynamics, given: tuple[str, ...], integrator: str, limits: tuple[str, ...]) -> Step:
+    """What a step is: by names of what is given, besides the state."""
+    model = dyn.model
+    if model.constraints:
+        inputs = tuple(name for name in INPUTS if name in ("q", "qd", "tau", *given) and name != "armature")
+        dynamics: Algorithm | Chain | Direct = constraint_task(
+            "constrained_forward_dynamics", tuple(name for name in inputs if name not in _OF_STEPS), model.proximal
+        )
+        held = tuple(name for name in inputs if name in ("q", "qd", "inertia", *OF_CONSTRAINTS))
+        projection: Direct | None = constraint_task("project", held, model.proximal)
+    else:
+        dynamics, projection = cast(Algorithm | Chain, dynamics_asked(FORWARD_DYNAMICS, model, given)), None
+    forces = tuple(name for name in RESISTANCES if name in dyn.joint_forces or name in given)
+    names = tuple(name for name in (*COEFFICIENTS, *TARGETS) if name in given)
+    return step_of(dynamics, integrator, forces, names, limits, projection)
+
+
+def require_no_constraints(model: Model, what: str) -> None:
+    """Raise for what does not know constraints.
+
+    Raises:
+        UnavailableError: the model has some.
+    """
+    if model.constraints:
+        raise UnavailableError(
+            f"{what}: not there for robots with constraints; Dynamics(model, constraints=()) has none"
+        )
+
+
+def dynamics_asked(question: Question, model: Model, given: tuple[str, ...]) -> Task:
+    """What answers a question about the dynamics on what is given."""
+    task = question.task(Asked(model, ("q", "qd", *(name for name in ("tau", "f_ext") if name in given))))
+    return on_inertia(task) if "inertia" in given else task

@@ -1,0 +1,300 @@
+"""Libraries in JAX: functions of one state, `jit` of them for one state and of their `vmap` for a batch."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import robodyn as rd
+from robodyn.benchmark.contenders import Answers, Prepared, one_by_one
+from robodyn.testing.mujoco_model import mujoco_model
+from tests.bench.compare.compiled import mujoco_joints, mujoco_links
+from tests.bench.compare.work import DT, STEPS, Job, RefusedError, Robot, inputs, no_query, of_links
+
+State = Callable[..., Any]
+"""A function of one state, in the library's own convention."""
+_SCHEDULER_SINCE = (0, 9, 1)
+_GRADIENT_OF = {
+    "inverse_dynamics_gradient": ("inverse_dynamics", (0, 1)),
+    "forward_dynamics_gradient": ("forward_dynamics", (0, 1, 2)),
+}
+
+
+def _flags() -> str:
+    """One thread, and the scheduler that frax asks for. XLA ends a process for a flag that it does not know."""
+    numbers = tuple(int(word) for word in version("jax").split(".")[:3])
+    scheduler = " --xla_cpu_scheduler_type=CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"
+    return "--xla_cpu_multi_thread_eigen=false" + (scheduler if numbers >= _SCHEDULER_SINCE else "")
+
+
+class Jax:
+    """What these libraries have in common.
+
+    `functions`: of one state, by query; `links`: places of the links whose poses they give. A query may be made of
+    others: gradients are `jacfwd`, a rollout is a `scan` of forward dynamics and `integrate`.
+    """
+
+    module, package = "jax", "jax"
+    how = ""
+
+    def __init__(self, robot: Robot) -> None:
+        try:
+            os.environ["XLA_FLAGS"] = _flags()
+            import_module(self.module)
+        except ImportError as error:  # of JAX, too: then it has no version
+            raise RefusedError(f"not installed ({error})") from None
+        import jax
+
+        self._jax: Any = jax
+        self._robot = robot
+        self.name = f"{self.package} {version(self.package)}, JAX {jax.__version__}"
+        self.way: Any = None
+        self.functions: dict[str, State] = {}
+        self.links: list[int] = list(range(len(robot.model.link_names)))
+        self.prepare_robot()
+
+    def prepare_robot(self) -> None:
+        """Fill `way`, `functions` and `links`."""
+        raise NotImplementedError
+
+    def integrate(self, q: Any, v: Any) -> Any:
+        """The configuration after a step at a velocity."""
+        if self.way.nq != self.way.nv:
+            raise no_query("rollout", "it has no integration of a floating base")
+        return q + DT * v
+
+    def _function(self, query: str) -> State:
+        jax = self._jax
+        if query in self.functions:
+            return self.functions[query]
+        if query in _GRADIENT_OF:
+            of, places = _GRADIENT_OF[query]
+            if self._robot.base == "floating":
+                raise no_query(query, "jacfwd of a floating base is by other motions than ours; see the arm")
+            return jax.jacfwd(self._function(of), argnums=places)  # type: ignore[no-any-return]
+        if query == "rollout" and "forward_dynamics" in self.functions:
+            forward = self.functions["forward_dynamics"]
+
+            def roll(q: Any, v: Any, tau: Any) -> Any:
+                def step(state: Any, _: Any) -> Any:
+                    at, speed = state
+                    speed = speed + DT * forward(at, speed, tau)
+                    return (self.integrate(at, speed), speed), None
+
+                return jax.lax.scan(step, (q, v), None, length=STEPS)[0]
+
+            return roll
+        raise no_query(query)
+
+    def job(self, query: str, batch: int) -> Job:
+        """Compile, and lay inputs out as arrays of JAX."""
+        jax = self._jax
+        function = self._function(query)
+        states = self._robot.batch(batch) if batch > 1 else self._robot.states
+        given = inputs(self.way, query, states)
+        arrays = [jax.numpy.asarray(array) for array in given]
+        example = arrays if batch > 1 else [array[0] for array in arrays]
+        begin = time.perf_counter()
+        compiled = jax.jit(jax.vmap(function) if batch > 1 else function).lower(*example).compile()
+        seconds = time.perf_counter() - begin
+        wanted = self._robot.wanted(self.way, query)
+        if query == "kinematics":
+            wanted = of_links(wanted, self.links)
+        if batch > 1:
+            last: list[Any] = []
+
+            def run() -> None:
+                last[:] = [jax.block_until_ready(compiled(*arrays))]
+
+            prepared = Prepared(run, lambda: _answers(last[0]), batch)
+        else:
+            rows = [tuple(array[k] for array in arrays) for k in range(len(given[0]))]
+            prepared = one_by_one(
+                lambda *row: jax.block_until_ready(compiled(*row)), rows, lambda found, _: _answers(found)
+            )
+        return Job(prepared, wanted, compile_s=seconds)
+
+
+def _answers(found: Any) -> Answers:
+    return tuple(map(np.asarray, found)) if isinstance(found, tuple | list) else (np.asarray(found),)
+
+
+class Mjx(Jax):
+    """MuJoCo in JAX; its robot is made of our arrays."""
+
+    module, package = "mujoco.mjx", "mujoco-mjx"
+    how = (
+        "`jit` of a `vmap`, constraints and contacts off: mjx.inverse, mjx.forward, mjx.kinematics, com_pos, crb and "
+        "full_m, gradients by jacfwd of these, `scan` of mjx.step. mjx.forward also does what mj_forward does."
+    )
+
+    def prepare_robot(self) -> None:
+        """See `how`."""
+        import mujoco
+        from mujoco import mjx
+
+        jnp = self._jax.numpy
+        made = mujoco_model(self._robot.model)
+        made.opt.timestep = DT
+        made.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONSTRAINT | mujoco.mjtDisableBit.mjDSBL_CONTACT
+        try:
+            mx = mjx.put_model(made)
+        except Exception as error:  # a version that does not know this MuJoCo may raise anything
+            raise RefusedError(f"it does not take MuJoCo {mujoco.__version__}: {error}") from error
+        self.way = rd.converter(self._robot.model, "mujoco", joint_names=mujoco_joints(self._robot, made))
+        self.links = mujoco_links(made)
+        blank = mjx.make_data(mx)
+
+        def at(q: Any, **others: Any) -> Any:
+            return blank.replace(qpos=q, **others)
+
+        def mass_matrix(q: Any) -> Any:
+            data = mjx.crb(mx, mjx.com_pos(mx, mjx.kinematics(mx, at(q))))
+            return mjx.full_m(mx, data)
+
+        def kinematics(q: Any) -> Any:
+            data = mjx.kinematics(mx, at(q))
+            return poses(jnp, data.site_xmat.reshape(-1, 3, 3), data.site_xpos)
+
+        def rollout(q: Any, v: Any, tau: Any) -> Any:
+            data = at(q, qvel=v, qfrc_applied=tau)
+            data = self._jax.lax.scan(lambda d, _: (mjx.step(mx, d), None), data, None, length=STEPS)[0]
+            return data.qpos, data.qvel
+
+        self.functions = {
+            "inverse_dynamics": lambda q, v, a: mjx.inverse(mx, at(q, qvel=v, qacc=a)).qfrc_inverse,
+            "forward_dynamics": lambda q, v, tau: mjx.forward(mx, at(q, qvel=v, qfrc_applied=tau)).qacc,
+            "mass_matrix": mass_matrix,
+            "kinematics": kinematics,
+            "rollout": rollout,
+        }
+
+
+class Frax(Jax):
+    """frax: dense formulations without loops; it reads the URDF file."""
+
+    module = package = "frax"
+    how = (
+        "`jit` of a `vmap` of Robot.rnea, forward_dynamics, mass_matrix, joint_to_world_transforms, with the flags of "
+        "XLA that it asks for; gradients by jacfwd, rollouts a `scan` of forward_dynamics and integrate. Kinematics "
+        "without frames that are fixed to a link."
+    )
+
+    def prepare_robot(self) -> None:
+        """See `how`."""
+        from frax import Robot as Theirs
+
+        jnp, model = self._jax.numpy, self._robot.model
+        floating = self._robot.base == "floating"
+        self._made = made = Theirs(str(self._robot.path), floating_base="quaternion" if floating else None)
+        first = 6 if floating else 0
+        names = list(made.joint_names[first:])
+        self.way = rd.converter(model, "mujoco", joint_names=[*model.joint_names[: 1 if floating else 0], *names])
+        # The frame of a joint is that of the link that it carries.
+        children = [model.link_index(model.body_names[model.joint_index(name)]) for name in names]
+        self.links = [0, *children] if floating else children
+        # It takes the acceleration of the base that stands for gravity, linear part first.
+        up = jnp.array([*(-model.gravity), 0.0, 0.0, 0.0])
+        start = first - 1 if floating else 0
+        self.functions = {
+            "inverse_dynamics": lambda q, v, a: made.rnea(q, v, a, up, None),
+            "forward_dynamics": lambda q, v, tau: made.forward_dynamics(q, v, tau, None),
+            "mass_matrix": made.mass_matrix,
+            "kinematics": lambda q: made.joint_to_world_transforms(q)[start:],
+        }
+
+    def integrate(self, q: Any, v: Any) -> Any:
+        """Its own."""
+        return self._made.integrate(q, v, DT)
+
+
+class Adam(Jax):
+    """adam in JAX; it reads the URDF file. Velocities of the base are in its axes."""
+
+    module, package = "adam.jax", "adam-robotics"
+    how = (
+        "Of the URDF file with an <origin> in every <inertial> and <joint>, which its reader wants, `jit` of a `vmap` "
+        "of KinDynComputations, velocities in the base's axes: aba, mass_matrix, forward_kinematics of every "
+        "link. It has no inverse dynamics: mass_matrix @ qdd + bias_force. Gradients by jacfwd."
+    )
+
+    def prepare_robot(self) -> None:
+        """See `how`."""
+        from adam import Representations
+        from adam.jax import KinDynComputations
+
+        jnp, model = self._jax.numpy, self._robot.model
+        floating = self._robot.base == "floating"
+        names = list(model.joint_names[1:] if floating else model.joint_names)
+        gravity = jnp.array([*model.gravity, 0.0, 0.0, 0.0])
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "robot.urdf"
+            path.write_bytes(_with_origins(self._robot.path))
+            made = KinDynComputations(str(path), names, gravity=gravity)
+        made.set_frame_velocity_representation(Representations.BODY_FIXED_REPRESENTATION)
+        self.way = rd.converter(model, "pinocchio", joint_names=list(model.joint_names))
+        none = jnp.zeros(6)
+
+        def base(q: Any) -> Any:
+            if not floating:
+                return jnp.eye(4)
+            x, y, z, w = q[3:7]
+            R = jnp.array(
+                [
+                    [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
+                    [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
+                    [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
+                ]
+            )
+            return poses(jnp, R[None], q[None, :3])[0]
+
+        def parts(q: Any, *rates: Any) -> tuple[Any, ...]:
+            if not floating:
+                return (base(q), q, *(part for rate in rates for part in (none, rate)))
+            return (base(q), q[7:], *(part for rate in rates for part in (rate[:6], rate[6:])))
+
+        def mass_matrix(q: Any) -> Any:
+            H = made.mass_matrix(*parts(q))
+            return H if floating else H[6:, 6:]
+
+        def inverse_dynamics(q: Any, v: Any, a: Any) -> Any:
+            bias = made.bias_force(*parts(q, v))
+            return mass_matrix(q) @ a + (bias if floating else bias[6:])
+
+        def forward_dynamics(q: Any, v: Any, tau: Any) -> Any:
+            if not floating:
+                # Its ABA has a floating base; of a fixed one the mass matrix is solved with.
+                return jnp.linalg.solve(mass_matrix(q), tau - made.bias_force(*parts(q, v))[6:])
+            return made.aba(*parts(q, v), tau)
+
+        self.functions = {
+            "inverse_dynamics": inverse_dynamics,
+            "forward_dynamics": forward_dynamics,
+            "mass_matrix": mass_matrix,
+            "kinematics": lambda q: jnp.stack([made.forward_kinematics(link, *parts(q)) for link in model.link_names]),
+        }
+
+
+def _with_origins(path: Path) -> bytes:
+    """A file of URDF with an origin where one may be left out."""
+    from xml.etree import ElementTree
+
+    root = ElementTree.parse(path).getroot()
+    for element in [*root.iter("inertial"), *root.iter("joint")]:
+        if element.find("origin") is None:
+            ElementTree.SubElement(element, "origin", xyz="0 0 0", rpy="0 0 0")
+    return ElementTree.tostring(root)
+
+
+def poses(xp: Any, R: Any, p: Any) -> Any:
+    """(n, 4, 4) of rotations and places."""
+    last = xp.broadcast_to(xp.asarray([0.0, 0.0, 0.0, 1.0]), (len(p), 1, 4))
+    return xp.concatenate([xp.concatenate([R, p[:, :, None]], axis=2), last], axis=1)

@@ -1,0 +1,128 @@
+"""The work that every library is given: robots, queries, states, and the answers that are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import robodyn as rd
+from robodyn.arguments import Array
+from robodyn.benchmark.contenders import Answers, Prepared, States, draw, repeated
+from robodyn.cached import cached_property
+from tests.bench.shared import MODELS
+
+ROBOTS = {"arm7": "fixed", "humanoid": "floating"}
+QUERIES = {
+    "inverse_dynamics": ("q", "qd", "qdd"),
+    "forward_dynamics": ("q", "qd", "tau"),
+    "mass_matrix": ("q",),
+    "kinematics": ("q",),
+    "inverse_dynamics_gradient": ("q", "qd", "qdd"),
+    "forward_dynamics_gradient": ("q", "qd", "tau"),
+    "rollout": ("q", "qd", "tau"),
+}
+"""Queries, and what they are asked with. Kinematics is the poses of all links; a rollout is `STEPS` steps under
+constant forces; gradients are by q and qd, of forward dynamics by tau, too."""
+BATCHES = (1, 4096)
+DISTINCT = 64
+STEPS, DT = 50, 1e-3
+TOLERANCE = {"rollout": 1e-3}
+"""How far answers may be from ours, relative to the largest entry. Positions of a floating base are integrated along
+its twist, or along its velocity in the world: after a rollout they are this close."""
+USUAL_TOLERANCE = 1e-7
+
+
+class RefusedError(Exception):
+    """A library that is not installed, does not take the robot, or has no such query; says why."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a library makes of a query: `prepared` runs it and tells its answers, `wanted` are ours in its convention.
+
+    `compile_s`: seconds of compiling, None where nothing is compiled; `less_ns`: what calls cost, to be taken off;
+    `remark`: stands beside the time.
+    """
+
+    prepared: Prepared
+    wanted: Answers
+    compile_s: float | None = None
+    less_ns: Callable[[float], float] | None = None
+    remark: str = ""
+
+
+class Robot:
+    """A robot of models/, states of it, and the reference engine's answers."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.base = name, ROBOTS[name]
+        self.path = MODELS / f"{name}.urdf"
+        self.model = rd.load_urdf(self.path, base=self.base)
+
+    @cached_property
+    def states(self) -> dict[str, Array]:
+        """Distinct states."""
+        return draw(self.model, DISTINCT)
+
+    def batch(self, n: int) -> dict[str, Array]:
+        """That many states: the distinct ones over and over."""
+        return repeated(self.states, n)
+
+    def truth(self, query: str) -> Answers:
+        """What is right at the distinct states, in our convention."""
+        return asked(rd.Dynamics(self.model, engine="reference"), query)(self.states)
+
+    def wanted(self, way: Any, query: str) -> Answers:
+        """What is right in another convention."""
+        q, qd = self.states["q"], self.states["qd"]
+        truth = self.truth(query)
+        if query == "rollout":
+            return way.q_to(truth[0]), way.v_to(*truth)
+        to: Mapping[str, Any] = {
+            "inverse_dynamics": partial(way.tau_to, q),
+            "forward_dynamics": partial(way.a_to, q, qd),
+            "mass_matrix": partial(way.mass_matrix_to, q),
+        }
+        if query.endswith("gradient"):
+            return tuple(way.jacobian_to(q, each) for each in truth)
+        return tuple(to[query](each) for each in truth) if query in to else truth
+
+
+def asked(dyn: rd.Dynamics, query: str) -> Callable[[States], Answers]:
+    """A query as a function of states."""
+
+    def answer(states: States) -> Answers:
+        given = [states[name] for name in QUERIES[query]]
+        if query == "rollout":
+            run = dyn.rollout(*given, dt=DT, steps=STEPS, save_every=None)
+            return run.q[-1], run.qd[-1]
+        found = dyn.forward_kinematics(*given) if query == "kinematics" else getattr(dyn, query)(*given)
+        return found if isinstance(found, tuple) else (found,)
+
+    return answer
+
+
+def inputs(way: Any, query: str, states: States) -> list[Array]:
+    """What a query is asked with, in another convention, contiguous."""
+    q, qd = states["q"], states["qd"]
+    to = {
+        "q": lambda: way.q_to(q),
+        "qd": lambda: way.v_to(q, qd),
+        "qdd": lambda: way.a_to(q, qd, states["qdd"]),
+        "tau": lambda: way.tau_to(q, states["tau"]),
+    }
+    return [np.ascontiguousarray(to[name]()) for name in QUERIES[query]]
+
+
+def of_links(wanted: Answers, links: list[int]) -> Answers:
+    """Poses of some links."""
+    return (wanted[0][:, links],)
+
+
+def no_query(name: str, why: str = "") -> RefusedError:
+    """A library that has no such query."""
+    return RefusedError(f"no {name.replace('_', ' ')}" + (f": {why}" if why else ""))

@@ -1,0 +1,111 @@
+"""One library on one robot, in a process of its own.
+
+    python -m tests.bench.compare.worker LIBRARY ROBOT SECONDS CASE ...
+
+A case is QUERY:BATCH. Every line that it prints is JSON: the library's name or why it is refused, then a result for
+each case. The process runs on one processor.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from robodyn.benchmark.timing import Timing, measure, seconds_of
+from tests.bench.compare.compiled import Drake, MuJoCo, Ours, Pinocchio
+from tests.bench.compare.in_jax import Adam, Frax, Mjx
+from tests.bench.compare.work import TOLERANCE, USUAL_TOLERANCE, Job, RefusedError, Robot
+
+LIBRARIES: dict[str, Any] = {
+    "robodyn": Ours,
+    "pinocchio": Pinocchio,
+    "mujoco": MuJoCo,
+    "drake": Drake,
+    "frax": Frax,
+    "mjx": Mjx,
+    "adam": Adam,
+}
+_LONGEST_REASON = 200
+_SLOW_S, _VERY_SLOW_S = 2.0, 8.0
+
+
+def main(library: str, robot: str, seconds: float, cases: list[str]) -> None:
+    """Answer case by case; what a library prints itself goes to stderr."""
+    told = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+
+    def tell(**found: Any) -> None:
+        told.write(json.dumps(found) + "\n")
+
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    warnings.simplefilter("ignore")  # other libraries' own
+    try:
+        made = LIBRARIES[library](Robot(robot))
+    except RefusedError as refusal:
+        tell(refused=str(refusal))
+        return
+    except Exception as error:  # another library may fail in any way
+        tell(refused=f"it does not take the robot: {_reason(error)}")
+        return
+    tell(name=made.name)
+    for case in cases:
+        query, batch = case.split(":")
+        try:
+            tell(case=case, **_timed(made.job(query, int(batch)), seconds, query))
+        except RefusedError as refusal:
+            tell(case=case, problem=str(refusal))
+        except Exception as error:  # another library may fail in any way
+            tell(case=case, problem=_reason(error))
+
+
+def _seldom(job: Job, first: float) -> Timing:
+    """What takes seconds is run once more, and what takes many not even that."""
+    samples = [first, *([seconds_of(job.prepared.run)] if first < _VERY_SLOW_S else [])]
+    return Timing(min(samples), median(samples), len(samples))
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST_REASON]}"
+
+
+def _timed(job: Job, seconds: float, query: str) -> dict[str, Any]:
+    """Compared first: what differs is not timed."""
+    first = seconds_of(job.prepared.run)  # answers are what it left
+    off_by = difference(job.prepared.answers(), job.wanted)
+    found: dict[str, Any] = {"off_by": off_by if np.isfinite(off_by) else None, "compile_s": job.compile_s}
+    if not off_by <= TOLERANCE.get(query, USUAL_TOLERANCE):
+        return found | {"problem": f"WRONG: differs by {off_by:.1g}"}
+    timing = measure(job.prepared.run, seconds) if first < _SLOW_S else _seldom(job, first)
+    best, median = (1e9 * s / job.prepared.states for s in (timing.best_s, timing.median_s))
+    if job.less_ns is not None:
+        less = job.less_ns(seconds)
+        best, median = best - less, median - less
+        if best <= 0.0:
+            return found | {"problem": "a call costs as much on a robot of one joint"}
+    return found | {"best_ns": best, "median_ns": median, "runs": timing.runs, "remark": job.remark}
+
+
+def difference(answers: Any, wanted: Any) -> float:
+    """Largest difference relative to the largest entry; answers may repeat the rows wanted. NaN is infinite."""
+    worst = 0.0
+    if len(answers) != len(wanted):
+        return np.inf
+    for got, right in zip(answers, wanted, strict=True):
+        rows = np.asarray(got)
+        if rows.shape[1:] != right.shape[1:] or not len(rows):
+            return np.inf
+        repeated = np.resize(right, (len(rows), *right.shape[1:]))
+        error = float(np.abs(rows - repeated).max() / (np.abs(right).max() or 1.0))
+        worst = np.inf if np.isnan(error) else max(worst, error)
+    return worst
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], float(sys.argv[3]), sys.argv[4:])
