@@ -1,7 +1,7 @@
 """A robot to look at: sliders and configurations that follow each other, forces, a dragged tool, and a page that plays.
 
-    python examples/25_viewer.py          # does all of it without a browser, and checks it
-    python examples/25_viewer.py look     # stays, for a browser to look at it
+python examples/25_viewer.py          # does all of it without a browser, and checks it
+python examples/25_viewer.py look     # stays, for a browser to look at it
 """
 
 from __future__ import annotations
