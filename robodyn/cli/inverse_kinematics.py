@@ -43,6 +43,8 @@ def solve(model: Model, options: dict[str, Any]) -> bool:
     start = None if options["q"] is None else numbers("--q", options["q"], names)
     solver = InverseKinematics(model, task, limits=not options["without_limits"])
     q, report = solver.solve(target, start, seeds=options["seeds"])
+    if not np.isfinite(q).all():
+        raise ArgumentError(f"--position: got {options['position']!r}; wanted a place whose distance can be squared")
     off, turned = (float(each) for each in report.residual[0])
     done = bool(report.converged)
     if options["json"]:

@@ -29,6 +29,8 @@ TOLERANCES = {"float64": (1e-6, 1e-6), "float32": (1e-4, 1e-4)}
 """m and rad, by dtype."""
 _SLACK = {"float64": 1e-10, "float32": 1e-6}
 _LEAST = {"float64": 1e-10, "float32": 1e-5}
+_FARTHEST = 1e15
+"""m: tolerances whose squares do not overflow in any precision."""
 _STEPS, _LARGE, _SMALL = 4, 60_000, 6_000
 """Steps of a program: four of small robots; one where rows times degrees of freedom, or the rows alone, are many."""
 _CHUNK = 8192
@@ -36,7 +38,7 @@ _CHUNK = 8192
 _MOST_SEEDS, _MOST_ITERATIONS = 100_000, 100_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class IKReport:
     """What became of every target; arrays with the leading axes of targets.
 
@@ -57,10 +59,10 @@ class IKReport:
         if not total:
             return "<IKReport: no targets>"
         worst = np.nanmax(np.asarray(_host(self.residual)).reshape(-1, 2), axis=0, initial=0.0)
-        mean = float(self.iterations.sum()) / total
+        mean, lost = float(self.iterations.sum()) / total, int((self.start < 0).sum())
         return (
             f"<IKReport: {done} of {total} converged, {mean:.1f} iterations in the mean, "
-            f"at most {worst[0]:.2g} m and {worst[1]:.2g} rad off>"
+            f"at most {worst[0]:.2g} m and {worst[1]:.2g} rad off{f', {lost} not finite' if lost else ''}>"
         )
 
 
@@ -96,6 +98,7 @@ class InverseKinematics:
         threads: int | None = None,
     ) -> None:
         given = task_list(tasks)
+        self._listed = len(given)
         if posture is not None:
             given = (*given, PostureTask(posture))
         chosen: Any = one_of("engine", engine, ENGINES)
@@ -170,7 +173,7 @@ class InverseKinematics:
         array = real_array("targets", targets, (4, 4), self.dtype, what="poses", read=library.array)
         if array.ndim == 2 and n == 1:
             array = array[None]
-        if array.ndim > 2 and n < array.shape[-3] == len(self.tasks):
+        if array.ndim > 2 and n < array.shape[-3] == self._listed:
             targeted = [k for k, task in enumerate(self.tasks) if task.targeted]
             array = array[..., targeted, :, :]
         if array.ndim == 2 or array.shape[-3] != n:
@@ -201,8 +204,11 @@ class InverseKinematics:
         if len(pair) != 2:
             raise ArgumentError(f"tolerance: got {brief(tolerance)}; wanted two numbers, m and rad")
         distance, angle = (finite_number("tolerance", each) for each in pair)
-        if distance <= 0.0 or not 0.0 < angle < 0.5 * np.pi:
-            raise ArgumentError(f"tolerance: got {brief(tolerance)}; wanted numbers above 0, an angle below pi / 2")
+        if not 0.0 < distance < _FARTHEST or not 0.0 < angle < 0.5 * np.pi:
+            raise ArgumentError(
+                f"tolerance: got {brief(tolerance)}; wanted a distance above 0 and below {_FARTHEST:g}, and an angle "
+                "above 0 and below pi / 2"
+            )
         return np.array([distance, angle, _SLACK[name], _LEAST[name]])
 
     def _answer(

@@ -82,7 +82,7 @@ class Rows:
 
 
 class Goals:
-    """Targets (16 scalars of each aim), axes made orthonormal; NaN of what is no pose."""
+    """Targets (16 scalars of each aim), axes made orthonormal; NaN of what is no pose, a transposed one among them."""
 
     def __init__(self, aims: Sequence[Aim], poses: Sequence[Any]) -> None:
         self.frames = [self._frame(aim, poses[16 * k : 16 * k + 16]) for k, aim in enumerate(aims)]
@@ -92,7 +92,9 @@ class Goals:
         given = pose_from_world(T)
         if not aim.turn:
             return Transform(IDENTITY.E, given.r)
-        crooked: Any = 0.0
+        crooked: Any = (T[15] - 1.0) * (T[15] - 1.0)
+        for each in T[12:15]:
+            crooked = crooked + each * each
         for i in range(3):
             for j in range(i + 1):
                 off = dot(given.E[3 * i : 3 * i + 3], given.E[3 * j : 3 * j + 3]) - float(i == j)

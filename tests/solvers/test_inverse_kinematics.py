@@ -214,14 +214,15 @@ def test_rows_with_nan_are_lost_alone():
     bad[3, 0, 0, 0], bad[5, 0, 2, 3], start[7, 2] = np.nan, np.inf, np.nan
     bad[9, 0, :3, :3] *= 2.0
     bad[11, 0, :3, 0] *= -1.0
-    lost = [3, 5, 7, 9, 11]
+    bad[13, 0] = bad[13, 0].T
+    lost = [3, 5, 7, 9, 11, 13]
     q, report = ik.solve(bad, start)
     assert not report.converged[lost].any() and np.isnan(q[lost]).all() and np.isnan(report.residual[lost]).all()
     assert (report.start[lost] == -1).all()
     rest = np.setdiff1d(np.arange(len(q)), lost)
     assert np.array_equal(q[rest], wanted[rest]) and report.converged[rest].all()
     q, report = ik.solve(bad[3], start[3])
-    assert np.isnan(q).all() and not report.converged
+    assert np.isnan(q).all() and not report.converged and "1 not finite" in repr(report)
 
 
 def test_half_a_turn_is_found_from_one_start():
@@ -331,7 +332,10 @@ def test_shapes():
     assert q.shape == (40, 3, 7) and report.converged.all()
     both = np.concatenate((targets, np.full_like(targets, np.nan)), axis=1)
     assert np.array_equal(ik.solve(both, q0)[0], ik.solve(targets, q0)[0])
-    assert repr(report).startswith("<IKReport: 120 of 120 converged")
+    assert repr(report).startswith("<IKReport: 120 of 120 converged") and report == report
+    one = rd.InverseKinematics(model, tool, posture=q0[0])
+    with pytest.raises(rd.ArgumentError, match=r"wanted .*1, 4, 4"):
+        one.solve(targets[:2, 0])  # two targets of one task, and not one with something for the posture
 
 
 @pytest.mark.parametrize(
@@ -353,6 +357,8 @@ def test_shapes():
         (lambda m: rd.PoseTask("tool0", weight=(1, 2, 3)), "PoseTask.weight: got (1, 2, 3)"),
         (lambda m: rd.PoseTask("tool0", weight=-1.0), "PoseTask.weight: got -1.0"),
         (lambda m: rd.PoseTask("tool0", weight=np.nan), "PoseTask.weight: got nan"),
+        (lambda m: rd.PoseTask("tool0", weight=1e200), "PoseTask.weight: got 1e+200; wanted 0, or numbers from 1e-12"),
+        (lambda m: rd.PoseTask("tool0", weight=(1, 1e-200)), "PoseTask.weight: got (1, 1e-200)"),
         (lambda m: rd.PositionTask("tool0", weight=(0, 0, 0)), "PositionTask.weight"),
         (lambda m: rd.PoseTask(1.5), "PoseTask.link: got 1.5"),
         (lambda m: rd.PoseTask("tool0", point=(1, 2)), "PoseTask.point"),
@@ -370,6 +376,10 @@ def test_shapes():
             lambda m: rd.InverseKinematics(m, "tool0").solve(np.eye(4), tolerance=(0.0, 1.0)),
             "tolerance: got (0.0, 1.0)",
         ),
+        (
+            lambda m: rd.InverseKinematics(m, "tool0").solve(np.eye(4), tolerance=(1e200, 0.1)),
+            "tolerance: got (1e+200, 0.1)",
+        ),
         (lambda m: rd.InverseKinematics(m, "tool0").solve(np.eye(4), rng="dice"), "rng: got 'dice'"),
     ],
 )
@@ -377,6 +387,12 @@ def test_what_is_refused(make, words):
     with pytest.raises((rd.ArgumentError, rd.NumericalError)) as error:
         make(rd.load_urdf(robots.own("arm7")))
     assert words in str(error.value)
+
+
+def test_a_posture_without_an_attitude_is_refused():
+    model = rd.load_urdf(robots.own("humanoid"), base="floating")
+    with pytest.raises(rd.ArgumentError, match=r"PostureTask.q: the quaternion .* zero length"):
+        rd.InverseKinematics(model, "left_hand", posture=np.zeros(model.nq))
 
 
 def test_a_place_that_comes_with_calls_is_refused():
