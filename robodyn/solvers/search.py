@@ -143,7 +143,7 @@ class Search:
             settings = self._careful if start is None else self._pulled if pulls else self._released
             out, good = self._block(q, at, settings, pulls)
             finite = self._xp.isfinite(out["cost"])
-            if k == 0 and not finite.all():
+            if k == 0 and start == 0 and not finite.all():
                 found.lost[rows[~finite]] = True
             found.iterations[rows] += out["used"].astype(np.int64)
             leaves = good if k < blocks - 1 else finite
@@ -172,9 +172,17 @@ class Search:
             elif started == 0 and self._pulls(k, 2 * blocks):  # the first start has more time
                 settings, pulls = xp.repeat(self._released, n * together, 0), xp.zeros(n * together, bool)
                 settings[::together], pulls[::together] = self._pulled, True
-            out, good = self._block(q, at, settings, pulls)
-            used += out["used"].astype(np.int64).reshape(n, together)
-            if good.reshape(n, together)[:, 0].all():
+            more, reached = self._block(q, at, settings, pulls)
+            if k == 0:
+                out, good = more, reached
+                if started == 0:
+                    found.lost[rows[~xp.isfinite(out["cost"][::together])]] = True
+            else:  # what is done stays as it is, as it does where it makes room
+                more["used"][good] = 0.0
+                out = {name: _chosen(xp, good, out[name], array) for name, array in more.items()}
+                good = good | reached
+            used += more["used"].astype(np.int64).reshape(n, together)
+            if good[::together].all():
                 break
             q = out["moved"]
         good = good.reshape(n, together)
@@ -193,7 +201,6 @@ class Search:
                 good[late[reached], 0] = True
                 late = late[~reached]
         finite = xp.isfinite(entries["cost"])
-        found.lost[rows[~finite[:, 0]]] = True
         successful = cast(Array, good.any(axis=1))
         cost = xp.where(finite, entries["cost"], np.inf)
         chosen = xp.where(successful, good.argmax(axis=1), cost.argmin(axis=1))
@@ -202,7 +209,7 @@ class Search:
             axis=1
         )
         entry = xp.asarray(np.arange(n)), chosen
-        better = finite[:, 0] & (successful | (entries["cost"][entry] < found.cost[rows]))
+        better = ~found.lost[rows] & (successful | (entries["cost"][entry] < found.cost[rows]))
         kept = {name: array[entry][better] for name, array in entries.items()}
         self._keep(found, rows[better], kept, successful[better], started + chosen[better])
 
@@ -212,3 +219,8 @@ class Search:
         found.done[rows] = good
         if start is not None:
             found.start[rows] = start
+
+
+def _chosen(xp: Any, which: Array, one: Array, other: Array) -> Array:
+    """Rows of one array where `which`, else of the other."""
+    return cast(Array, xp.where(which.reshape(-1, *(1,) * (one.ndim - 1)), one, other))

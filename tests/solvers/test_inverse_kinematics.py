@@ -90,6 +90,26 @@ def test_a_row_does_not_depend_on_the_others():
     assert np.array_equal(several, q[5:8]) and np.array_equal(told.iterations, report.iterations[5:8])
 
 
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [("float64", (1e-2, 1e-2)), ("float64", (0.1, 0.1)), ("float32", None)]
+)
+def test_a_row_does_not_depend_on_the_others_when_it_is_good_enough_at_once(dtype, tolerance):
+    model = rd.load_urdf(robots.own("arm7"))
+    tool, rng = model.link_names[-1], np.random.default_rng(0)
+    there, q0 = (model.random_configuration(rng, 300) for _ in range(2))
+    targets = rd.Dynamics(model).link_pose(there, tool)[:, None]
+    targets[::10, 0, :3, 3] *= 4  # out of reach
+    ik = rd.InverseKinematics(model, tool, dtype=dtype)
+    q, report = ik.solve(targets, q0, seeds=8, tolerance=tolerance)
+    for size in (1, 3):
+        for first in range(0, 300, size):
+            rows = slice(first, first + size)
+            alone, told = ik.solve(targets[rows], q0[rows], seeds=8, tolerance=tolerance)
+            assert np.array_equal(alone, q[rows])
+            assert np.array_equal(told.iterations, report.iterations[rows])
+            assert np.array_equal(told.start, report.start[rows])
+
+
 def trees(count):
     """Random trees of all joint kinds, shapes and bases, some of whose joints mimic others."""
     for seed in range(count):
