@@ -19,16 +19,18 @@ from robodyn.errors import ArgumentError
 from robodyn.messages import brief
 from robodyn.model import Model
 from robodyn.solvers.levenberg import bounds, steps_task
-from robodyn.solvers.rows import MEASURES
+from robodyn.solvers.rows import MEASURES, reach
 from robodyn.solvers.search import Found, Search
 from robodyn.solvers.starts import middle, starts
-from robodyn.solvers.tasks import PostureTask, Task, asked_for, task_list
+from robodyn.solvers.tasks import Asked, PostureTask, Task, asked_for, task_list
 
 ENGINES = ("auto", "reference", "cpu", "gpu")
 TOLERANCES = {"float64": (1e-6, 1e-6), "float32": (1e-4, 1e-4)}
 """m and rad, by dtype."""
 _SLACK = {"float64": 1e-10, "float32": 1e-6}
 _LEAST = {"float64": 1e-10, "float32": 1e-5}
+_ROUNDING = {"float64": 1e-5, "float32": 1e-1}
+"""Of the least lambda: what products of the heaviest rows need, so that rounding leaves their sum definite."""
 _FARTHEST = 1e15
 """m: tolerances whose squares do not overflow in any precision."""
 _STEPS, _LARGE, _SMALL = 4, 60_000, 6_000
@@ -113,6 +115,7 @@ class InverseKinematics:
             )
         self._postures = [np.array(each.q) for each in given if isinstance(each, PostureTask)]
         self.dtype = self._dyn.dtype
+        self._size, self._lightest = _sizes(model, self._asked)
         rows = 6 * len(self._asked.aims) + model.n_rows
         size = min(rows, model.nv) ** 2 * max(rows, model.nv)
         self._steps = _STEPS if size <= _SMALL else 2 if size <= _LARGE else 1
@@ -163,7 +166,7 @@ class InverseKinematics:
         again = starts(self.model, seeds - 1, rng).astype(self.dtype)
         task = steps_task(self._asked, self.limits, self._steps)
         posture, blocks = self._postures[0] if self._postures else None, -(-iterations // self._steps)
-        search = Search(engine, library, self.model, task, self._steps, settings, posture, again, blocks)
+        search = Search(engine, library, self.model, task, self._steps, settings, self._size, posture, again, blocks)
         found = [search.run(goals[rows], first[rows]) for rows in _chunks(len(goals))]
         return self._answer(library, found, leading, settings)
 
@@ -209,7 +212,8 @@ class InverseKinematics:
                 f"tolerance: got {brief(tolerance)}; wanted a distance above 0 and below {_FARTHEST:g}, and an angle "
                 "above 0 and below pi / 2"
             )
-        return np.array([distance, angle, _SLACK[name], _LEAST[name]])
+        common = max(self._lightest**2, _ROUNDING[name] * self._size**2)
+        return np.array([distance, angle, _SLACK[name], _LEAST[name], _LEAST[name] * common])
 
     def _answer(
         self, library: Library, found: Sequence[Found], leading: tuple[int, ...], settings: Array
@@ -236,6 +240,14 @@ class InverseKinematics:
             every.start.reshape(leading),
         )
         return q.reshape(*leading, nq), report
+
+
+def _sizes(model: Model, asked: Asked) -> tuple[float, float]:
+    """How much an angle, or a metre, changes weighted errors: of the heaviest row, and of the lightest one."""
+    sizes = [1.0, reach(model)] if model.constraints else []
+    for aim in asked.aims:
+        sizes += [aim.turn, *(weight * reach(model, aim.point) for weight in aim.move)]
+    return max(sizes), min(each for each in sizes if each)
 
 
 def _chunks(rows: int) -> Iterator[slice]:

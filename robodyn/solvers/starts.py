@@ -12,6 +12,8 @@ from robodyn.model import Model
 from robodyn.solvers.levenberg import bounds
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
+_WIDE = 1e6
+"""m or rad: limits that are farther apart have no middle worth starting from."""
 _FIRST = 20
 """Of the sequence, which is left out: its beginning is alike in all bases."""
 
@@ -33,9 +35,9 @@ def _even(model: Model, count: int) -> Array:
 
 
 def middle(model: Model) -> Array:
-    """(nq,) the neutral configuration, limited coordinates in the middle of their range."""
+    """(nq,) the neutral configuration, limited coordinates in the middle of their range unless that is very wide."""
     lower, upper = bounds(model)
-    both = np.isfinite(lower) & np.isfinite(upper)
+    both = np.isfinite(lower) & np.isfinite(upper) & (np.maximum(np.abs(lower), np.abs(upper)) < _WIDE)
     neutral = np.clip(model.neutral(), lower, upper)
     return np.where(both, 0.5 * (np.where(both, lower, 0.0) + np.where(both, upper, 0.0)), neutral)
 

@@ -253,9 +253,9 @@ def page(found: list[Case], about: dict[str, str]) -> str:
         f"the tool at {TARGETS:,} configurations drawn uniformly within the limits; cold starts are other such",
         f"configurations, warm ones the answer moved by up to {_WARM} rad at each joint. Solved is what is within",
         f"{DTYPES['float64']:g} m and rad ({DTYPES['float32']:g} in float32) by forward kinematics of the answer, and",
-        "within the limits. Restarts and failures count in the time, which is processor time for batches. Peers get the",
-        f"first {FOR_PEERS} targets, one at a time: TRAC-IK with 5 ms for each, and the closed-loop method of Pinocchio's",
-        "example, of up to 1,000 steps from the start, in Python and without limits. See",
+        "within the limits. Restarts and failures count in the time, which is processor time for batches. Peers get",
+        f"the first {FOR_PEERS} targets, one at a time: TRAC-IK with 5 ms for each, and the closed-loop method of",
+        "Pinocchio's example, of up to 1,000 steps from the start, in Python and without limits. See",
         "[inverse kinematics](../inverse_kinematics.md).",
     ]
     return page_of("Inverse kinematics", text, about, notes(found), tables(found))

@@ -110,6 +110,55 @@ def test_a_row_does_not_depend_on_the_others_when_it_is_good_enough_at_once(dtyp
             assert np.array_equal(told.start, report.start[rows])
 
 
+@pytest.mark.parametrize("weight", [1e-9, 1e-4, 1e9, (1.0, 1e-4), (1e-4, 1.0)])
+def test_weights_of_any_size(weight):
+    model, tool, targets, q0, _ = arm()
+    _, report = rd.InverseKinematics(model, rd.PoseTask(tool, weight)).solve(targets, q0)
+    assert report.converged.all()
+    _, report = rd.InverseKinematics(model, [rd.PoseTask(tool, weight), tool]).solve(targets.repeat(2, axis=1), q0)
+    assert report.converged.all()
+
+
+@pytest.mark.parametrize("scale", [0.01, 100.0])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_robots_of_any_size(dtype, scale):
+    model, tool, _, q0, there = arm()
+    Xtree, link_X = model.Xtree.copy(), model.link_X.copy()
+    Xtree[:, 9:], link_X[:, 9:] = scale * Xtree[:, 9:], scale * link_X[:, 9:]
+    sized = dataclasses.replace(model, Xtree=Xtree, link_X=link_X)
+    targets = rd.Dynamics(sized).link_pose(there, tool)[:, None]
+    distance, turn = TOLERANCE[dtype]
+    _, report = rd.InverseKinematics(sized, tool, dtype=dtype).solve(targets, q0, tolerance=(scale * distance, turn))
+    assert report.converged.all(), report
+
+
+@pytest.mark.parametrize("away", [100.0, 1e3, 1e5])
+def test_a_base_goes_any_way(away):
+    target = np.eye(4)
+    target[:3, 3] = away, away / 3, 1.0
+    humanoid = rd.load_urdf(robots.own("humanoid"), base="floating")
+    q, report = rd.InverseKinematics(humanoid, "left_hand").solve(target, seeds=1)
+    assert report.converged and apart(rd.Dynamics(humanoid).link_pose(q, "left_hand"), target).max() <= 1.1e-6
+    rover = rd.load_urdf(robots.own("planar_rover"))
+    _, report = rd.InverseKinematics(rover, rd.PositionTask(rover.link_names[-1], (1, 1, 0))).solve(target, seeds=1)
+    assert report.converged
+
+
+def test_wide_limits_hold():
+    text = """<robot name="rail"><link name="base"/><link name="cart"/>
+    <joint name="rail" type="prismatic"><parent link="base"/><child link="cart"/><axis xyz="1 0 0"/>
+    <limit lower="-1" upper="2e6" effort="1" velocity="1"/></joint></robot>"""
+    model, target = rd.load_urdf(text), np.eye(4)
+    ik = rd.InverseKinematics(model, rd.PositionTask("cart"))
+    for wanted, found in ((3e6, 2e6), (-5.0, -1.0)):
+        target[0, 3] = wanted
+        q, report = ik.solve(target)
+        assert q == found and not report.converged
+    target[0, 3] = 1.5e6
+    q, report = ik.solve(target)
+    assert report.converged and abs(q[0] - 1.5e6) < 1e-6 and report.iterations < 20
+
+
 def trees(count):
     """Random trees of all joint kinds, shapes and bases, some of whose joints mimic others."""
     for seed in range(count):
@@ -224,6 +273,27 @@ def test_what_is_out_of_reach_gets_the_nearest_pose():
         nearest = min(np.sqrt(2 * each.cost) for each in tries)
         assert np.isclose(np.linalg.norm(off(q[row])), report.residual[row, 0, 0])
         assert report.residual[row, 0, 0] <= nearest * 1.01
+
+
+@pytest.mark.parametrize("task", [rd.PoseTask, rd.PositionTask])
+def test_what_is_nearest_is_looked_for_from_several_starts(task):
+    model, tool, targets, _, _ = arm()
+    rng = np.random.default_rng(0)
+    targets = np.tile(targets, (3, 1, 1, 1))
+    targets[:, 0, :3, 3] *= rng.choice((0.1, 1.5, 2.5), (len(targets), 1))
+    ik = rd.InverseKinematics(model, task(tool))
+
+    def off(q):
+        T, wanted = rd.Dynamics(model).link_pose(q, tool), targets[:, 0]
+        turned = np.sum((T[:, :3, :3] - wanted[:, :3, :3]) ** 2, axis=(1, 2)) / 2  # the chord squared
+        return np.sqrt(np.sum((T[:, :3, 3] - wanted[:, :3, 3]) ** 2, axis=1) + (turned if task is rd.PoseTask else 0.0))
+
+    q, report = ik.solve(targets)
+    lost = ~report.converged
+    others = [off(ik.solve(targets, model.random_configuration(rng, len(q)), seeds=1)[0]) for _ in range(12)]
+    more = off(q)[lost] / np.minimum(off(q), np.min(others, axis=0))[lost]
+    print(f"{task.__name__}: {lost.sum()} out of reach, {(more > 1.01).sum()} of them off, at most {more.max()} times")
+    assert lost.sum() > 50 and (more > 1.01).mean() < 0.05
 
 
 def test_rows_with_nan_are_lost_alone():
