@@ -152,8 +152,9 @@ class InverseKinematics:
             iterations: steps from each start; twice as many from the first.
 
         Where nothing converges the answer is the one that came nearest, by the weighted sum of squares. Limits hold
-        always. A row in which the target or q0 is not finite, or a target's rotation is none (by more than 1e-2), is
-        NaN, and has not converged. Results do not depend on which other targets are asked for.
+        always. A row in which the target or q0 is not finite (or its square is not), a quaternion of q0 has no length,
+        or a target is no pose (a rotation above 0 0 0 1, by more than 1e-2) is NaN, and has not converged. Results do
+        not depend on which other targets are asked for.
 
         Raises:
             ArgumentError: shapes, numbers of seeds or iterations, or a tolerance that is none.
