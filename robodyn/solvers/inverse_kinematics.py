@@ -28,8 +28,8 @@ ENGINES = ("auto", "reference", "cpu", "gpu")
 TOLERANCES = {"float64": (1e-6, 1e-6), "float32": (1e-4, 1e-4)}
 """m and rad, by dtype."""
 _SLACK = {"float64": 1e-10, "float32": 1e-6}
-_LEAST = {"float64": 1e-10, "float32": 1e-5}
-_ROUNDING = {"float64": 1e-5, "float32": 1e-1}
+_LEAST = {"float64": 1e-10, "float32": 2e-6}
+_ROUNDING = {"float64": 1e-5, "float32": 0.05}
 """Of the least lambda: what products of the heaviest rows need, so that rounding leaves their sum definite."""
 _FARTHEST = 1e15
 """m: tolerances whose squares do not overflow in any precision."""
@@ -80,7 +80,8 @@ class InverseKinematics:
             or one of them; a link's name or index is a pose task.
         posture: (nq,) a configuration to be near to as far as tasks leave freedom: as `PostureTask(posture)`.
         limits: whether position limits of joints hold, those of joints of one degree of freedom, and of joints that
-            mimic them.
+            mimic them. A lower limit above the upper one is none, nor is one of a joint that mimics another that leaves
+            nothing of the other's range.
         engine, dtype, threads: as of `Dynamics`; "scan" has no part in this.
 
     Raises:

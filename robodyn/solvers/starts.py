@@ -21,7 +21,7 @@ _FIRST = 20
 def starts(model: Model, count: int, rng: Any) -> Array:
     """(count, nq) configurations within limits. Without `rng` from Halton's sequence for robots of up to twelve
     coordinates without attitudes, where it is even, and else drawn with a seed of its own."""
-    return _even(model, count) if rng is None else np.clip(model.random_configuration(rng, count), *bounds(model))
+    return _even(model, count) if rng is None else _within(model, model.random_configuration(rng, count))
 
 
 @lru_cache(maxsize=16)
@@ -31,6 +31,15 @@ def _even(model: Model, count: int) -> Array:
         found = lower + width * _halton(count, model.nq)
     else:
         found = model.random_configuration(0, count)
+    return _within(model, found)
+
+
+def _within(model: Model, found: Array) -> Array:
+    """Configurations that were drawn, within limits, and of very wide ones near where targets may be expected."""
+    lower, width = model.drawn_from
+    wide = np.maximum(np.abs(lower), np.abs(lower + width)) >= _WIDE
+    share = (found[:, wide] - lower[wide]) / width[wide]
+    found[:, wide] = middle(model)[wide] + (2.0 * share - 1.0)
     return np.clip(found, *bounds(model))
 
 

@@ -275,6 +275,20 @@ def test_what_is_out_of_reach_gets_the_nearest_pose():
         assert report.residual[row, 0, 0] <= nearest * 1.01
 
 
+@pytest.mark.parametrize("rng", [None, 3])
+def test_starts_are_near_where_limits_are_very_wide(rng):
+    model, tool, _, q0, there = arm()
+    text = robots.own("arm7").read_text()
+    rail = """<link name="rail"/><joint name="rail" type="prismatic"><parent link="rail"/><child link="base"/>
+    <axis xyz="1 0 0"/><limit lower="0" upper="1e16" effort="1" velocity="1"/></joint></robot>"""
+    model = rd.load_urdf(text.replace("</robot>", rail))
+    at = model.coordinate_names.index("rail")
+    there, q0 = (np.insert(each, at, np.linspace(0, 1, len(each)), axis=1) for each in (there, q0))
+    targets = rd.Dynamics(model).link_pose(there, tool)[:, None]
+    q, report = rd.InverseKinematics(model, tool).solve(targets, q0, seeds=20, rng=rng, iterations=8)
+    assert report.converged.all() and (report.start > 0).any() and (q[report.start > 0, at] < 10).all()
+
+
 @pytest.mark.parametrize("task", [rd.PoseTask, rd.PositionTask])
 def test_what_is_nearest_is_looked_for_from_several_starts(task):
     model, tool, targets, _, _ = arm()
