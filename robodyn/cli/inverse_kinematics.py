@@ -35,6 +35,7 @@ def solve(model: Model, options: dict[str, Any]) -> bool:
         target[:3, :3] = np.array(rotation, float).reshape(3, 3)
     task: Task
     link = linked(model, options["link"])
+    model.link_index(link)  # before tasks have numbers, which nobody here has given
     if options["rpy"] is None:
         task = PositionTask(link, point=point)
     else:
