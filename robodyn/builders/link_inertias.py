@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.builders.axes import pose_transform
 from robodyn.description import Link
 
 _FULL = np.array((4, 5, 6, 5, 7, 8, 6, 8, 9))
@@ -17,6 +16,9 @@ _ROWS, _COLUMNS = np.array((0, 0, 0, 1, 1, 2)), np.array((0, 1, 2, 1, 2, 2))
 _UPPER = 3 * _ROWS + _COLUMNS
 """Their places among the nine."""
 
+_TRANSPOSED = np.array((0, 3, 6, 1, 4, 7, 2, 5, 8, 9, 10, 11))
+"""A rotation and an origin, as `robodyn.builders.axes.pose_transform` has them for a transform."""
+
 
 def of_links(links: Sequence[Link]) -> Array:
     """Inertias (L, 10) of links in their own frames."""
@@ -24,8 +26,8 @@ def of_links(links: Sequence[Link]) -> Array:
     inertia = np.zeros((len(links), 10))
     if given:
         about_center = [(inertial.mass, 0.0, 0.0, 0.0, *inertial.inertia) for _, inertial in given]
-        poses = [(*X.E, *X.r) for X in (pose_transform(inertial.pose) for _, inertial in given)]
-        inertia[[i for i, _ in given]] = _back(np.array(poses), np.array(about_center))
+        poses = np.array([(*inertial.pose.rotation, *inertial.pose.xyz) for _, inertial in given])
+        inertia[[i for i, _ in given]] = _back(poses[:, _TRANSPOSED], np.array(about_center))
     return inertia
 
 
