@@ -8,6 +8,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from samples import thin_out
 
 import robodyn as rd
 from robodyn.codegen.cache import FOLDER_VARIABLE, ObjectCache
+from robodyn.engines.cpu import hurry
 from robodyn.engines.protocol import DTYPES
 from robodyn.queries.quick import query as declared
 from robodyn.questions import QUESTIONS
@@ -131,6 +133,14 @@ def relative(got: np.ndarray, wanted: np.ndarray) -> float:
         return 0.0
     error = np.abs(np.asarray(got, dtype=np.float64) - wanted).max() / max(np.abs(wanted).max(), 1e-3)
     return float(np.inf if np.isnan(error) else error)
+
+
+def nothing_compiles() -> None:
+    """Wait until no thread compiles: it would be measured with what is measured, or meet what a test replaces."""
+    end = time.monotonic() + 60.0
+    while hurry._WAITING or hurry._WORKING:
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 @pytest.fixture

@@ -35,6 +35,7 @@ def solve(model: Model, options: dict[str, Any]) -> bool:
         target[:3, :3] = np.array(rotation, float).reshape(3, 3)
     task: Task
     link = linked(model, options["link"])
+    model.link_index(link)  # before tasks have numbers, which nobody here has given
     if options["rpy"] is None:
         task = PositionTask(link, point=point)
     else:
@@ -43,6 +44,8 @@ def solve(model: Model, options: dict[str, Any]) -> bool:
     start = None if options["q"] is None else numbers("--q", options["q"], names)
     solver = InverseKinematics(model, task, limits=not options["without_limits"])
     q, report = solver.solve(target, start, seeds=options["seeds"])
+    if not np.isfinite(q).all():
+        raise ArgumentError(f"--position: got {options['position']!r}; wanted a place whose distance can be squared")
     off, turned = (float(each) for each in report.residual[0])
     done = bool(report.converged)
     if options["json"]:

@@ -19,16 +19,20 @@ from robodyn.errors import ArgumentError
 from robodyn.messages import brief
 from robodyn.model import Model
 from robodyn.solvers.levenberg import bounds, steps_task
-from robodyn.solvers.rows import MEASURES
+from robodyn.solvers.rows import MEASURES, reach
 from robodyn.solvers.search import Found, Search
 from robodyn.solvers.starts import middle, starts
-from robodyn.solvers.tasks import PostureTask, Task, asked_for, task_list
+from robodyn.solvers.tasks import Asked, PostureTask, Task, asked_for, task_list
 
 ENGINES = ("auto", "reference", "cpu", "gpu")
 TOLERANCES = {"float64": (1e-6, 1e-6), "float32": (1e-4, 1e-4)}
 """m and rad, by dtype."""
 _SLACK = {"float64": 1e-10, "float32": 1e-6}
-_LEAST = {"float64": 1e-10, "float32": 1e-5}
+_LEAST = {"float64": 1e-10, "float32": 2e-6}
+_ROUNDING = {"float64": 1e-5, "float32": 0.05}
+"""Of the least lambda: what products of the heaviest rows need, so that rounding leaves their sum definite."""
+_FARTHEST = 1e15
+"""m: tolerances whose squares do not overflow in any precision."""
 _STEPS, _LARGE, _SMALL = 4, 60_000, 6_000
 """Steps of a program: four of small robots; one where rows times degrees of freedom, or the rows alone, are many."""
 _CHUNK = 8192
@@ -36,7 +40,7 @@ _CHUNK = 8192
 _MOST_SEEDS, _MOST_ITERATIONS = 100_000, 100_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class IKReport:
     """What became of every target; arrays with the leading axes of targets.
 
@@ -57,10 +61,10 @@ class IKReport:
         if not total:
             return "<IKReport: no targets>"
         worst = np.nanmax(np.asarray(_host(self.residual)).reshape(-1, 2), axis=0, initial=0.0)
-        mean = float(self.iterations.sum()) / total
+        mean, lost = float(self.iterations.sum()) / total, int((self.start < 0).sum())
         return (
             f"<IKReport: {done} of {total} converged, {mean:.1f} iterations in the mean, "
-            f"at most {worst[0]:.2g} m and {worst[1]:.2g} rad off>"
+            f"at most {worst[0]:.2g} m and {worst[1]:.2g} rad off{f', {lost} not finite' if lost else ''}>"
         )
 
 
@@ -76,7 +80,8 @@ class InverseKinematics:
             or one of them; a link's name or index is a pose task.
         posture: (nq,) a configuration to be near to as far as tasks leave freedom: as `PostureTask(posture)`.
         limits: whether position limits of joints hold, those of joints of one degree of freedom, and of joints that
-            mimic them.
+            mimic them. A lower limit above the upper one is none, nor is one of a joint that mimics another that leaves
+            nothing of the other's range.
         engine, dtype, threads: as of `Dynamics`; "scan" has no part in this.
 
     Raises:
@@ -96,6 +101,7 @@ class InverseKinematics:
         threads: int | None = None,
     ) -> None:
         given = task_list(tasks)
+        self._listed = len(given)
         if posture is not None:
             given = (*given, PostureTask(posture))
         chosen: Any = one_of("engine", engine, ENGINES)
@@ -110,6 +116,7 @@ class InverseKinematics:
             )
         self._postures = [np.array(each.q) for each in given if isinstance(each, PostureTask)]
         self.dtype = self._dyn.dtype
+        self._size, self._lightest = _sizes(model, self._asked)
         rows = 6 * len(self._asked.aims) + model.n_rows
         size = min(rows, model.nv) ** 2 * max(rows, model.nv)
         self._steps = _STEPS if size <= _SMALL else 2 if size <= _LARGE else 1
@@ -146,8 +153,9 @@ class InverseKinematics:
             iterations: steps from each start; twice as many from the first.
 
         Where nothing converges the answer is the one that came nearest, by the weighted sum of squares. Limits hold
-        always. A row in which the target or q0 is not finite, or a target's rotation is none (by more than 1e-2), is
-        NaN, and has not converged. Results do not depend on which other targets are asked for.
+        always. A row in which the target or q0 is not finite (or its square is not), a quaternion of q0 has no length,
+        or a target is no pose (a rotation above 0 0 0 1, by more than 1e-2) is NaN, and has not converged. Results do
+        not depend on which other targets are asked for.
 
         Raises:
             ArgumentError: shapes, numbers of seeds or iterations, or a tolerance that is none.
@@ -160,7 +168,7 @@ class InverseKinematics:
         again = starts(self.model, seeds - 1, rng).astype(self.dtype)
         task = steps_task(self._asked, self.limits, self._steps)
         posture, blocks = self._postures[0] if self._postures else None, -(-iterations // self._steps)
-        search = Search(engine, library, self.model, task, self._steps, settings, posture, again, blocks)
+        search = Search(engine, library, self.model, task, self._steps, settings, self._size, posture, again, blocks)
         found = [search.run(goals[rows], first[rows]) for rows in _chunks(len(goals))]
         return self._answer(library, found, leading, settings)
 
@@ -170,7 +178,7 @@ class InverseKinematics:
         array = real_array("targets", targets, (4, 4), self.dtype, what="poses", read=library.array)
         if array.ndim == 2 and n == 1:
             array = array[None]
-        if array.ndim > 2 and n < array.shape[-3] == len(self.tasks):
+        if array.ndim > 2 and n < array.shape[-3] == self._listed:
             targeted = [k for k, task in enumerate(self.tasks) if task.targeted]
             array = array[..., targeted, :, :]
         if array.ndim == 2 or array.shape[-3] != n:
@@ -201,9 +209,13 @@ class InverseKinematics:
         if len(pair) != 2:
             raise ArgumentError(f"tolerance: got {brief(tolerance)}; wanted two numbers, m and rad")
         distance, angle = (finite_number("tolerance", each) for each in pair)
-        if distance <= 0.0 or not 0.0 < angle < 0.5 * np.pi:
-            raise ArgumentError(f"tolerance: got {brief(tolerance)}; wanted numbers above 0, an angle below pi / 2")
-        return np.array([distance, angle, _SLACK[name], _LEAST[name]])
+        if not 0.0 < distance < _FARTHEST or not 0.0 < angle < 0.5 * np.pi:
+            raise ArgumentError(
+                f"tolerance: got {brief(tolerance)}; wanted a distance above 0 and below {_FARTHEST:g}, and an angle "
+                "above 0 and below pi / 2"
+            )
+        common = max(self._lightest**2, _ROUNDING[name] * self._size**2)
+        return np.array([distance, angle, _SLACK[name], _LEAST[name], _LEAST[name] * common])
 
     def _answer(
         self, library: Library, found: Sequence[Found], leading: tuple[int, ...], settings: Array
@@ -230,6 +242,14 @@ class InverseKinematics:
             every.start.reshape(leading),
         )
         return q.reshape(*leading, nq), report
+
+
+def _sizes(model: Model, asked: Asked) -> tuple[float, float]:
+    """How much an angle, or a metre, changes weighted errors: of the heaviest row, and of the lightest one."""
+    sizes = [1.0, reach(model)] if model.constraints else []
+    for aim in asked.aims:
+        sizes += [aim.turn, *(weight * reach(model, aim.point) for weight in aim.move)]
+    return max(sizes), min(each for each in sizes if each)
 
 
 def _chunks(rows: int) -> Iterator[slice]:

@@ -3,19 +3,21 @@
 With the weighted errors e and their Jacobian J (m rows), and M a diagonal of 1 and 0, 0 for joints at a limit that the
 gradient J'e pushes against:
 
-    dq = M J' y        (J M J' + lambda) y = e - J M z        lambda = c |e|^2 + least
+    dq = M J' y        (J M J' + lambda) y = e - J M z        lambda = c |e|^2 / sqrt(1 + b |e|^2) + least
     q+ = limits(q (+) (dq + M z))
 
-or, where degrees of freedom are fewer than rows, dq = (M J'J M + lambda)^-1 M J'e, which is the same. lambda goes to
-zero with the error (Sugihara, Solvability-unconcerned inverse kinematics by the Levenberg-Marquardt method, 2011), so
-that steps end as Newton's, and nothing has to be tried and taken back. z is the way to a posture: it moves what J
-leaves free, to first order. States that are done do not move any more.
+or, where degrees of freedom are fewer than rows, dq = S (S J'J S + lambda)^-1 S J'e with S S = M, which is the same.
+lambda goes to zero with the error (Sugihara, Solvability-unconcerned inverse kinematics by the Levenberg-Marquardt
+method, 2011), so that steps end as Newton's, and nothing has to be tried and taken back. What J'J leaves out is the
+error times the curvature: far away, where b |e|^2 is large, lambda grows no faster than that, and M is 1 + far |e|^2 of
+what only translates, which has no curvature: a base that floats goes any way in a few steps. z is the way to a posture:
+it moves what J leaves free, to first order. States that are done do not move any more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -27,26 +29,39 @@ from robodyn.algorithms.manifold import joint_by_joint, scalars, unit
 from robodyn.algorithms.places import OfLink
 from robodyn.arguments import Array
 from robodyn.chains import Direct, Sized
-from robodyn.joints import is_positive
+from robodyn.joints import KINDS, is_positive
 from robodyn.model import Model
 from robodyn.solvers.rows import MEASURES, Goals, Rows, Scene, beyond, flat_measures, relu
 from robodyn.solvers.tasks import Asked
 
 DAMPING = 0.02
 """c: half of the arms of tests go furthest with it, the others with 0.1 and nearly as far with this."""
-CAUTIOUS = 1.0
-"""c towards what is out of reach: there the error times the curvature, which J'J leaves out, is as large."""
+_FAR = 10.0
+"""Errors this many times as large as the robot count as far."""
+_NEAR = 1e-4
+"""Errors as large as the robot times this count as near, where what is out of reach is gone to."""
 _ONWARD = 0.3
 """Of the way to a posture that a step goes at most: with all of it tasks are left behind."""
 _SETTLED = 1e-3
 """rad or m: a step to a posture that is no longer is the end of it."""
-_UNLIMITED = 1e6
-"""A bound beyond it is none."""
+_UNLIMITED = 1e30
+"""A bound beyond it is none: single precision has it, too."""
 _NEVER = 1e-25
 """Beside products of errors and what is beyond a bound it is nothing, and not zero."""
-SETTINGS = 6
-"""Numbers that come with every call: squares of the tolerances, how near a bound counts as at it, the least lambda, c,
-and whether to go to the posture."""
+SETTINGS = 9
+"""Numbers that come with every call: squares of the tolerances, how near a bound counts as at it, the least lambda of
+rows of size one, that of all degrees of freedom, c, b, far, and whether to go to the posture."""
+
+
+@lru_cache(maxsize=64)
+def _sliding(model: Model) -> Array:
+    """(nv,) whether a degree of freedom only translates, it and what follows it."""
+    found = np.zeros(model.nv, bool)
+    for kind, _, v_index in model.free_joints:
+        found[v_index[:, kind.lengths]] = True
+    for body in np.flatnonzero(model.mimics >= 0).tolist():
+        found[model.v_source[model.v_start[body]]] &= bool(KINDS[int(model.joint_kind[body])].lengths)
+    return found
 
 
 @lru_cache(maxsize=64)
@@ -65,7 +80,18 @@ def bounds(model: Model) -> tuple[Array, Array]:
     return lower, np.where(there & (np.abs(upper) < _UNLIMITED), upper, np.inf)
 
 
-@cache
+def searching(size: float) -> tuple[float, float, float]:
+    """c, b and far on the way to a target; `size` is how much a degree of freedom moves what is weighted, at most."""
+    bend = 1.0 / (_FAR * size) ** 2
+    return DAMPING, bend, bend
+
+
+def approaching(size: float) -> tuple[float, float, float]:
+    """The same towards what is out of reach: there lambda is the error times the curvature, whatever the error."""
+    return 1.0 / _NEAR, 1.0 / (_NEAR * size) ** 2, 0.0
+
+
+@lru_cache(maxsize=256)
 def steps_task(asked: Asked, limits: bool, steps: int) -> Direct:
     """n steps: from `q`, `goals` (16 numbers of each aim), `settings`, and with a posture `q_des`, to `moved`, the
     `measures` of what is left, the `cost` and how many steps were `used`."""
@@ -94,9 +120,11 @@ class _Steps:
     ) -> None:
         self._model, self._asked, self._at = model, asked, at
         self._goals = Goals(asked.aims, given["goals"])
-        *self._least, self._slack, self._floor, self._damping, self._pull = given["settings"]
+        *self._least, self._slack, self._floor, self._common, self._damping, self._bend, self._far, self._pull = given[
+            "settings"
+        ]
         self._q = self._limited(unit(model, given["q"]), limits)
-        self._limits = limits
+        self._limits, self._sliding = limits, _sliding(model)
         self._posture: Any = unit(model, given["q_des"]) if asked.weights is not None else None
 
     def taken(self, steps: int) -> dict[str, Sequence[Any]]:
@@ -134,20 +162,31 @@ class _Steps:
     def _newton(self, rows: Rows, free: list[Any], onward: list[Any] | None) -> list[Any]:
         """dq without the way to the posture."""
         J, n, m = rows.J, self._model.nv, len(rows.J)
-        damping = self._damping * rows.cost() + self._floor
+        cost = rows.cost()
+        damping = self._damping * cost / np.sqrt(1.0 + self._bend * cost)
+        slide: list[Any] = [1.0] * n
+        if self._sliding.any():
+            farther = np.sqrt(1.0 + self._far * cost)
+            slide = [farther if sliding else 1.0 for sliding in self._sliding.tolist()]
+            free = [a * b for a, b in zip(free, slide, strict=True)]
         freed = [[x if is_zero(x) else x * weight for x, weight in zip(row, free, strict=True)] for row in J]
         errors = rows.errors
         if onward is not None:
             errors = [e - product(row, onward) for e, row in zip(errors, J, strict=True)]
         if m <= n:
-            lower = [[product(freed[i], J[k]) + (damping if i == k else 0.0) for k in range(i + 1)] for i in range(m)]
+            # Each row its own least: a system whose rows have other weights is as definite as before.
+            lower = [[product(freed[i], freed[k]) for k in range(i + 1)] for i in range(m)]
+            for i, each in enumerate(rows.sizes):
+                lower[i][i] = lower[i][i] + (damping + self._floor * each**2)
             y = Definite(lower).solved(errors)
-            return [product([row[k] for row in freed], y) for k in range(n)]
+            return [along * product([row[k] for row in freed], y) for k, along in enumerate(slide)]
         columns = [[row[k] for row in freed] for k in range(n)]
         lower = [
-            [product(columns[i], columns[k]) + (damping if i == k else 0.0) for k in range(i + 1)] for i in range(n)
+            [product(columns[i], columns[k]) + (damping + self._common if i == k else 0.0) for k in range(i + 1)]
+            for i in range(n)
         ]
-        return Definite(lower).solved([product(column, errors) for column in columns])
+        y = Definite(lower).solved([product(column, errors) for column in columns])
+        return [along * each for along, each in zip(slide, y, strict=True)]
 
     # Limits and posture.
 

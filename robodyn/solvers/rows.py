@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -47,11 +47,27 @@ def relu(x: Any) -> Any:
     return 0.5 * (x + np.abs(x))
 
 
+def reach(model: Model, point: Sequence[float] = (0.0, 0.0, 0.0)) -> float:
+    """m: how far a point of a link may be from the joints that move it, by distances along the tree; 1 where all is in
+    one place."""
+    return _longest(model) + float(np.linalg.norm(point)) or 1.0
+
+
+@lru_cache(maxsize=64)
+def _longest(model: Model) -> float:
+    lengths = np.zeros(model.n_bodies + 1)  # the last one is the world's
+    for body, (parent, X) in enumerate(zip(model.parent.tolist(), model.Xtree, strict=True)):
+        lengths[body] = lengths[parent] + np.linalg.norm(X[9:])
+    return float((lengths[model.link_body] + np.linalg.norm(model.link_X[:, 9:], axis=1)).max(initial=0.0))
+
+
 @dataclass
 class Rows:
     """Errors with their weights, what degrees of freedom do to them (nv scalars each), and how far off aims are."""
 
     errors: list[Any] = field(default_factory=list)
+    sizes: list[float] = field(default_factory=list)
+    """How much an angle, at most, changes each of them."""
     J: list[list[Any]] = field(default_factory=list)
     measures: list[tuple[Any, Any, Any]] = field(default_factory=list)
     held: list[tuple[Any, bool]] = field(default_factory=list)
@@ -59,9 +75,10 @@ class Rows:
     turned: list[Any] = field(default_factory=list)
     """Cosines of the angles by which constraints are off."""
 
-    def add(self, weight: float, error: Any, row: list[Any]) -> None:
-        """One more."""
+    def add(self, weight: float, error: Any, row: list[Any], length: float = 1.0) -> None:
+        """One more; `length`: how far an angle moves what it is about, where it is a distance."""
         self.errors.append(weight * error)
+        self.sizes.append(weight * length)
         self.J.append([value if is_zero(value) else weight * value for value in row])
 
     def constraint_measure(self) -> tuple[Any, Any, Any]:
@@ -82,7 +99,7 @@ class Rows:
 
 
 class Goals:
-    """Targets (16 scalars of each aim), axes made orthonormal; NaN of what is no pose."""
+    """Targets (16 scalars of each aim), axes made orthonormal; NaN of what is no pose, a transposed one among them."""
 
     def __init__(self, aims: Sequence[Aim], poses: Sequence[Any]) -> None:
         self.frames = [self._frame(aim, poses[16 * k : 16 * k + 16]) for k, aim in enumerate(aims)]
@@ -92,7 +109,9 @@ class Goals:
         given = pose_from_world(T)
         if not aim.turn:
             return Transform(IDENTITY.E, given.r)
-        crooked: Any = 0.0
+        crooked: Any = (T[15] - 1.0) * (T[15] - 1.0)
+        for each in T[12:15]:
+            crooked = crooked + each * each
         for i in range(3):
             for j in range(i + 1):
                 off = dot(given.E[3 * i : 3 * i + 3], given.E[3 * j : 3 * j + 3]) - float(i == j)
@@ -181,7 +200,7 @@ class Scene:
         for (_, error), row in zip(turns, J, strict=False):
             rows.add(aim.turn, error, row)
         for (weight, error), row in zip(moves, J[len(turns) :], strict=True):
-            rows.add(weight, error, row)
+            rows.add(weight, error, row, reach(self._model, aim.point))
 
     @staticmethod
     def _turn(aim: Aim, own: Transform, target: Transform) -> tuple[Vec3, Any]:
@@ -217,14 +236,15 @@ class Scene:
         for k, (weight, part) in enumerate(zip(aim.move, apart, strict=True)):
             if weight:
                 distance = distance + part * part
-                rows.add(weight, part, list(J[n * k : n * k + n]))
+                rows.add(weight, part, list(J[n * k : n * k + n]), reach(self._model))
         rows.measures.append((distance, 0.0, 1.0))
 
     def _constraints(self, rows: Rows, slopes: bool) -> None:
         held = held_by(self._model)
         terms = Terms(self._model, held, {"q": self._q}, self._at, False)
         for row, name in zip(terms.rows(), (name for each in held for name in each.rows), strict=True):
-            rows.add(1.0, -row.phi, row.J if slopes and row.J is not None else [0.0] * self._model.nv)
+            J = row.J if slopes and row.J is not None else [0.0] * self._model.nv
+            rows.add(1.0, -row.phi, J, reach(self._model) if name in _LENGTHS else 1.0)
             rows.held.append((row.phi, name not in _LENGTHS))
         for each in held:
             if each.kind is Weld:

@@ -12,13 +12,14 @@ from robodyn.array_library import Library
 from robodyn.chains import Direct
 from robodyn.engines.protocol import Engine
 from robodyn.model import Model
-from robodyn.solvers.levenberg import CAUTIOUS, DAMPING
+from robodyn.solvers.levenberg import approaching, searching
 from robodyn.solvers.rows import MEASURES
 
 _INSIDE = 0.81
 """Of the square of a tolerance: rows stop there, so that rounding does not leave them outside."""
-_CARE = 16
-"""How many times as many steps go to what is nearest."""
+_CARE, _OTHERS, _GLANCE = 16, 12, 4
+"""How many times as many steps go to what is nearest; from how many other starts that is looked for, and how many
+times as many steps go to that."""
 _VECTOR, _WIDE = 8, 512
 """Entries that cost no more than one, and that are run side by side where few rows are left."""
 
@@ -48,7 +49,8 @@ class Search:
         engine, library, model: what runs, on which arrays.
         task: a block of steps, `robodyn.solvers.levenberg.steps_task`.
         steps: how many it takes.
-        settings: tolerances, how near a bound counts as at it, and the least lambda.
+        settings: tolerances, how near a bound counts as at it, and two least lambdas.
+        size: of the robot, `robodyn.solvers.levenberg.searching`.
         posture: (nq,) or None.
         again: (seeds - 1, nq) configurations to start from after the first.
         blocks: how many to run from each, twice as many from the first.
@@ -62,6 +64,7 @@ class Search:
         task: Direct,
         steps: int,
         settings: Array,
+        size: float,
         posture: Array | None,
         again: Array,
         blocks: int,
@@ -74,8 +77,8 @@ class Search:
         inner = [_INSIDE * distance**2, _INSIDE * np.sin(angle) ** 2, *rest]
         self._least = distance**2, np.sin(angle) ** 2
         self._pulled, self._released, self._careful = (
-            library.like_numpy(np.array([[*inner, damping, pull]], self._dtype))
-            for damping, pull in ((DAMPING, 1.0), (DAMPING, 0.0), (CAUTIOUS, 0.0))
+            library.like_numpy(np.array([[*inner, *damping, pull]], self._dtype))
+            for damping, pull in ((searching(size), 1.0), (searching(size), 0.0), (approaching(size), 0.0))
         )
         self._q_des = None if posture is None else library.like_numpy(posture[None].astype(self._dtype))
 
@@ -91,20 +94,30 @@ class Search:
             xp.zeros(rows, np.int64),
             xp.full(rows, -1, np.int64),
         )
-        left, started = xp.asarray(np.arange(rows)), 0
-        while len(left) and started <= len(self._again):
+        every = xp.asarray(np.arange(rows))
+        left = self._from_starts(found, every, goals, first, range(1 + len(self._again)), care=False)
+        # The nearest, where there is none: what came nearest on the way to somewhere else need not be near it.
+        others = range(1, 1 + min(_OTHERS, len(self._again)))
+        left = self._from_starts(found, left, goals, first, others, care=True)
+        if len(left):
+            self._one(found, left, goals, found.q[left], _CARE * self._blocks, None, care=True)
+        return found
+
+    def _from_starts(self, found: Found, left: Array, goals: Array, first: Array, numbers: range, care: bool) -> Array:
+        """Some starts, of rows that are left; returns which rows are left then."""
+        xp, started = self._xp, numbers.start
+        while len(left) and started < numbers.stop:
             beside = _VECTOR if started == 0 else _WIDE
-            together = min(max(1, beside // len(left)), 1 + len(self._again) - started)
+            together = min(max(1, beside // len(left)), numbers.stop - started)
             if together == 1:
                 begin = first[left] if started == 0 else xp.repeat(self._again[started - 1][None], len(left), 0)
-                self._one(found, left, goals, begin, (2 if started == 0 else 1) * self._blocks, started)
+                blocks = (_GLANCE if care else 2 if started == 0 else 1) * self._blocks
+                self._one(found, left, goals, begin, blocks, started, care)
             else:
-                self._several(found, left, goals, first, started, together)
+                self._several(found, left, goals, first, started, together, care)
             started += together
             left = left[~(found.done[left] | found.lost[left])]
-        if len(left):  # the nearest, where there is none: the last steps towards it
-            self._one(found, left, goals, found.q[left], _CARE * self._blocks, None)
-        return found
+        return left
 
     def _block(self, q: Array, goals: Array, settings: Array, pulls: Any) -> tuple[dict[str, Array], Array]:
         """Some steps, and which entries are where they should be: those that `pulls` to the posture at rest, too."""
@@ -135,15 +148,17 @@ class Search:
         """Whether one of n blocks goes to the posture, too: the last quarter only cares for tasks."""
         return self._q_des is not None and block < blocks - -(-blocks // 4)
 
-    def _one(self, found: Found, rows: Array, goals: Array, begin: Array, blocks: int, start: int | None) -> None:
+    def _one(
+        self, found: Found, rows: Array, goals: Array, begin: Array, blocks: int, start: int | None, care: bool
+    ) -> None:
         """One start of each row; what is done makes room."""
         q, at = begin, goals[rows]
         for k in range(blocks):
-            pulls = start is not None and self._pulls(k, blocks)
-            settings = self._careful if start is None else self._pulled if pulls else self._released
+            pulls = not care and self._pulls(k, blocks)
+            settings = self._careful if care else self._pulled if pulls else self._released
             out, good = self._block(q, at, settings, pulls)
             finite = self._xp.isfinite(out["cost"])
-            if k == 0 and not finite.all():
+            if k == 0 and start == 0 and not finite.all():
                 found.lost[rows[~finite]] = True
             found.iterations[rows] += out["used"].astype(np.int64)
             leaves = good if k < blocks - 1 else finite
@@ -157,24 +172,34 @@ class Search:
             else:
                 q = out["moved"]
 
-    def _several(self, found: Found, rows: Array, goals: Array, first: Array, started: int, together: int) -> None:
+    def _several(
+        self, found: Found, rows: Array, goals: Array, first: Array, started: int, together: int, care: bool
+    ) -> None:
         """Several starts of each row side by side; the first one that is successful counts."""
-        xp, n, blocks = self._xp, len(rows), self._blocks
+        xp, n, blocks = self._xp, len(rows), self._blocks * (_GLANCE if care else 1)
         begin = xp.repeat(self._again[max(0, started - 1) : started - 1 + together][None], n, 0)
         if started == 0:
             begin = xp.concatenate((first[rows][:, None], begin), 1)
         q, at = begin.reshape(n * together, -1), xp.repeat(goals[rows], together, 0)
         used = xp.zeros((n, together), np.int64)
         for k in range(blocks):
-            settings, pulls = self._released, self._pulls(k, blocks)
+            settings, pulls = self._careful if care else self._released, not care and self._pulls(k, blocks)
             if pulls:
                 settings = self._pulled
             elif started == 0 and self._pulls(k, 2 * blocks):  # the first start has more time
                 settings, pulls = xp.repeat(self._released, n * together, 0), xp.zeros(n * together, bool)
                 settings[::together], pulls[::together] = self._pulled, True
-            out, good = self._block(q, at, settings, pulls)
-            used += out["used"].astype(np.int64).reshape(n, together)
-            if good.reshape(n, together)[:, 0].all():
+            more, reached = self._block(q, at, settings, pulls)
+            if k == 0:
+                out, good = more, reached
+                if started == 0:
+                    found.lost[rows[~xp.isfinite(out["cost"][::together])]] = True
+            else:  # what is done stays as it is, as it does where it makes room
+                more["used"][good] = 0.0
+                out = {name: _chosen(xp, good, out[name], array) for name, array in more.items()}
+                good = good | reached
+            used += more["used"].astype(np.int64).reshape(n, together)
+            if good[::together].all():
                 break
             q = out["moved"]
         good = good.reshape(n, together)
@@ -193,7 +218,6 @@ class Search:
                 good[late[reached], 0] = True
                 late = late[~reached]
         finite = xp.isfinite(entries["cost"])
-        found.lost[rows[~finite[:, 0]]] = True
         successful = cast(Array, good.any(axis=1))
         cost = xp.where(finite, entries["cost"], np.inf)
         chosen = xp.where(successful, good.argmax(axis=1), cost.argmin(axis=1))
@@ -202,7 +226,7 @@ class Search:
             axis=1
         )
         entry = xp.asarray(np.arange(n)), chosen
-        better = finite[:, 0] & (successful | (entries["cost"][entry] < found.cost[rows]))
+        better = ~found.lost[rows] & (successful | (entries["cost"][entry] < found.cost[rows]))
         kept = {name: array[entry][better] for name, array in entries.items()}
         self._keep(found, rows[better], kept, successful[better], started + chosen[better])
 
@@ -212,3 +236,8 @@ class Search:
         found.done[rows] = good
         if start is not None:
             found.start[rows] = start
+
+
+def _chosen(xp: Any, which: Array, one: Array, other: Array) -> Array:
+    """Rows of one array where `which`, else of the other."""
+    return cast(Array, xp.where(which.reshape(-1, *(1,) * (one.ndim - 1)), one, other))

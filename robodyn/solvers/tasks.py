@@ -15,6 +15,8 @@ from robodyn.messages import brief
 from robodyn.model import Model
 
 Numbers = tuple[float, ...]
+_HEAVIEST = 1e12
+"""Of weights: their squares, and those times the errors', are numbers in single precision, too."""
 
 
 @dataclass(frozen=True)
@@ -208,6 +210,10 @@ def asked_for(model: Model, tasks: Sequence[Task]) -> Asked:
 def _posture_weights(model: Model, task: PostureTask) -> Numbers:
     if len(task.q) != model.nq:
         raise ArgumentError(f"PostureTask.q: got {len(task.q)} numbers; wanted model.nq = {model.nq}")
+    try:
+        model.normalized(np.array(task.q))
+    except ArgumentError as error:
+        raise ArgumentError(f"PostureTask.{error}") from None
     if len(task.weight) not in (1, model.nv):
         raise ArgumentError(f"PostureTask.weight: got {len(task.weight)} numbers; wanted one, or model.nv = {model.nv}")
     return task.weight * model.nv if len(task.weight) == 1 else task.weight
@@ -269,4 +275,6 @@ def _weights(kind: str, value: Any, count: int) -> Any:
     found = tuple(finite_number(name, each) for each in (given if given is not None else (value,) * count))
     if min(found) < 0.0 or max(found) == 0.0:
         raise ArgumentError(f"{name}: got {brief(value)}; wanted numbers from 0, of which one is greater")
+    if max(found) > _HEAVIEST or min(each for each in found if each) < 1.0 / _HEAVIEST:
+        raise ArgumentError(f"{name}: got {brief(value)}; wanted 0, or numbers from {1 / _HEAVIEST:g} to {_HEAVIEST:g}")
     return found

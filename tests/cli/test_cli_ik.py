@@ -59,8 +59,9 @@ def test_limits_can_be_left_out(tmp_path):
 
 
 def test_what_is_refused(tmp_path):
-    refused(["ik", ARM, "--link", "tool9", "--position", "0,0,1"], "link: got 'tool9'")
+    refused(["ik", ARM, "--link", "tool9", "--position", "0,0,1"], "error: link: got 'tool9'")
     refused(["ik", ARM, "--link", "tool0", "--position", "0,1"], "--position: 2 given; wanted 3")
     refused(["ik", ARM, "--link", "tool0", "--rpy", "0,1,x"], "--rpy: entry 3 is")
     refused(["ik", ARM, "--link", "tool0", "--position", "0,0,1", "--q", "1,2"], "--q: 2 given; wanted 7")
     refused(["ik", ARM, "--position", "0,0,1"], "--link")
+    refused(["ik", ARM, "--link", "tool0", "--position", "1e300,0,0"], "--position: got '1e300,0,0'")

@@ -12,6 +12,7 @@ import warnings
 
 import numpy as np
 import pytest
+from conftest import nothing_compiles
 from cpu_queries import answers, beyond, difference, states_of
 
 import robodyn as rd
@@ -136,6 +137,7 @@ def test_without_llvm_the_reference_engine_answers(model, no_cache, monkeypatch)
     def fail(*_):
         raise RuntimeError("no such target")
 
+    nothing_compiles()
     monkeypatch.setattr(jit.llvm, "parse_assembly", fail)
     monkeypatch.setattr(backends, "_DRIVERS", {})
     s = states_of(model, (5,), seed=3)
@@ -157,6 +159,7 @@ def test_without_llvm_in_the_background(engine, model, no_cache, monkeypatch):
     def fail(*_):
         raise RuntimeError("no such target")
 
+    nothing_compiles()
     monkeypatch.setattr(jit.llvm, "parse_assembly", fail)
     monkeypatch.setattr(backends, "_DRIVERS", {})
     s = states_of(model, (5,), seed=3)

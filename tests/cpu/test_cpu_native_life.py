@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import nothing_compiles
 from native_kernels import DTYPES, PATIENCE, Recorder, build, kernel, make_entry, special, until, wanted
 from robots import FOLDERS
 
@@ -72,6 +73,7 @@ def test_references_and_memory() -> None:
     use()
     gc.collect()  # what other tests left behind refers to dtypes too
     before = counts()
+    nothing_compiles()
     tracemalloc.start()
     try:
         use()

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import nothing_compiles
 from native_kernels import DTYPES, PATIENCE, Recorder, build, make_entry, special, until, wanted
 
 from robodyn.engines.cpu.native.answers import EntryKernel, Scratch
@@ -189,6 +190,7 @@ def test_references_and_memory() -> None:
     use()
     gc.collect()
     before = counts()
+    nothing_compiles()
     tracemalloc.start()
     try:
         use()

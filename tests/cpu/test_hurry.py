@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from conftest import nothing_compiles
 from robots import ROOT
 
 import robodyn as rd
@@ -33,15 +34,7 @@ def levels(monkeypatch, tmp_path):
     monkeypatch.setattr(keys, "compile_object", noting)
     monkeypatch.setattr(kernels, "WORTH", 0)
     yield found
-    done()
-
-
-def done():
-    """Wait until all code is as good as it gets."""
-    end = time.monotonic() + 60.0
-    while hurry._WAITING or hurry._WORKING:
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    nothing_compiles()
 
 
 def relays(dyn):
@@ -88,14 +81,14 @@ def test_better_code_takes_the_place_and_has_the_same_bits(levels, query, dtype,
     dyn = rd.Dynamics(tree(), engine="cpu", code="rolled", dtype=dtype)
     before = ask(dyn, query, rows)
     assert HURRIED in levels
-    done()
+    nothing_compiles()
     assert relays(dyn) and all(relay.replaced for relay in relays(dyn)) and OPT in levels
     assert_same(before, ask(dyn, query, rows))
 
 
 def test_the_cache_keeps_the_better_code(levels):
     wanted = ask(rd.Dynamics(tree(), engine="cpu", code="rolled"), "mass_matrix", 5)
-    done()
+    nothing_compiles()
     levels.clear()
     dyn = rd.Dynamics(tree(), engine="cpu", code="rolled")
     assert_same(wanted, ask(dyn, "mass_matrix", 5))
@@ -110,7 +103,7 @@ def test_what_a_process_left_unfinished_the_next_one_takes_and_finishes(levels, 
     levels.clear()
     dyn = rd.Dynamics(tree(), engine="cpu", code="rolled")
     assert_same(wanted, ask(dyn, "bias_force", 5))
-    done()
+    nothing_compiles()
     assert all(relay.replaced for relay in relays(dyn)) and HURRIED not in levels
 
 
@@ -141,10 +134,31 @@ def test_an_error_in_the_background_is_told_and_the_answer_stays(levels, monkeyp
     monkeypatch.setattr(keys, "compile_object", failing)
     monkeypatch.setattr(hurry.warnings, "warn", lambda message, *_, **__: told.append(message))
     wanted = ask(dyn, "inverse_dynamics", 5)
-    done()
+    nothing_compiles()
     assert told and "there is a test; what was compiled in a hurry goes on" in told[0]
     assert not any(relay.replaced for relay in relays(dyn))
     assert_same(wanted, ask(dyn, "inverse_dynamics", 5))
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("error", [rd.UnavailableError, OSError])
+def test_what_waits_behind_an_error_is_made_all_the_same(monkeypatch, error):
+    """A warning is an error where the user wants it so."""
+    ended, made = [], []
+    monkeypatch.setattr(threading, "excepthook", ended.append)
+    monkeypatch.setattr(hurry, "_PAUSE_S", 0.05)
+
+    class Taking:
+        def replace(self, code):
+            made.append(code)
+
+    def broken():
+        raise error("there is a test")
+
+    for make in (broken, lambda: "better"):
+        hurry.later(Taking(), make)
+    done()
+    assert len(ended) == 1 and made == ["better"]
 
 
 def test_threads_call_while_code_is_replaced(levels):
@@ -160,7 +174,7 @@ def test_threads_call_while_code_is_replaced(levels):
     threads = [threading.Thread(target=call) for _ in range(3)]
     for thread in threads:
         thread.start()
-    done()
+    nothing_compiles()
     time.sleep(0.1)
     stop.set()
     for thread in threads:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import random_states, relative
+from conftest import nothing_compiles, random_states, relative
 from driven import MATCHED, ROBOTS, every_kind, everything
 from robots import own
 
@@ -142,6 +142,7 @@ def test_memory_is_that_of_two_square_roots_of_the_steps():
     dyn, options = rd.Dynamics(model, engine="cpu", check=False), {"save_every": None, **weights(model, (batch,), 2)}
     dyn.rollout_vjp(q, qd, tau, 1e-5, 5, **options)
     state = batch * (model.nq + model.nv) * 8
+    nothing_compiles()
     tracemalloc.start()
     dyn.rollout_vjp(q, qd, tau, 1e-5, 1000, **options)
     peak = tracemalloc.get_traced_memory()[1]

@@ -7,6 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from conftest import nothing_compiles
 from cpu_queries import states_of
 from robots import OWN, own
 
@@ -281,6 +282,7 @@ def test_only_the_results_are_large():
     s = states_of(model, (batch,))
     outs = tuple(np.empty((batch, model.nv, model.nv)) for _ in range(3))
     dyn.forward_dynamics_gradient(s.q[:3], s.qd[:3], s.tau[:3])
+    nothing_compiles()
     tracemalloc.start()
     dyn.forward_dynamics_gradient(s.q, s.qd, s.tau, out=outs)
     _, peak = tracemalloc.get_traced_memory()

@@ -90,6 +90,75 @@ def test_a_row_does_not_depend_on_the_others():
     assert np.array_equal(several, q[5:8]) and np.array_equal(told.iterations, report.iterations[5:8])
 
 
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [("float64", (1e-2, 1e-2)), ("float64", (0.1, 0.1)), ("float32", None)]
+)
+def test_a_row_does_not_depend_on_the_others_when_it_is_good_enough_at_once(dtype, tolerance):
+    model = rd.load_urdf(robots.own("arm7"))
+    tool, rng = model.link_names[-1], np.random.default_rng(0)
+    there, q0 = (model.random_configuration(rng, 300) for _ in range(2))
+    targets = rd.Dynamics(model).link_pose(there, tool)[:, None]
+    targets[::10, 0, :3, 3] *= 4  # out of reach
+    ik = rd.InverseKinematics(model, tool, dtype=dtype)
+    q, report = ik.solve(targets, q0, seeds=8, tolerance=tolerance)
+    for size in (1, 3):
+        for first in range(0, 300, size):
+            rows = slice(first, first + size)
+            alone, told = ik.solve(targets[rows], q0[rows], seeds=8, tolerance=tolerance)
+            assert np.array_equal(alone, q[rows])
+            assert np.array_equal(told.iterations, report.iterations[rows])
+            assert np.array_equal(told.start, report.start[rows])
+
+
+@pytest.mark.parametrize("weight", [1e-9, 1e-4, 1e9, (1.0, 1e-4), (1e-4, 1.0)])
+def test_weights_of_any_size(weight):
+    model, tool, targets, q0, _ = arm()
+    _, report = rd.InverseKinematics(model, rd.PoseTask(tool, weight)).solve(targets, q0)
+    assert report.converged.all()
+    _, report = rd.InverseKinematics(model, [rd.PoseTask(tool, weight), tool]).solve(targets.repeat(2, axis=1), q0)
+    assert report.converged.all()
+
+
+@pytest.mark.parametrize("scale", [0.01, 100.0])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_robots_of_any_size(dtype, scale):
+    model, tool, _, q0, there = arm()
+    Xtree, link_X = model.Xtree.copy(), model.link_X.copy()
+    Xtree[:, 9:], link_X[:, 9:] = scale * Xtree[:, 9:], scale * link_X[:, 9:]
+    sized = dataclasses.replace(model, Xtree=Xtree, link_X=link_X)
+    targets = rd.Dynamics(sized).link_pose(there, tool)[:, None]
+    distance, turn = TOLERANCE[dtype]
+    _, report = rd.InverseKinematics(sized, tool, dtype=dtype).solve(targets, q0, tolerance=(scale * distance, turn))
+    assert report.converged.all(), report
+
+
+@pytest.mark.parametrize("away", [100.0, 1e3, 1e5])
+def test_a_base_goes_any_way(away):
+    target = np.eye(4)
+    target[:3, 3] = away, away / 3, 1.0
+    humanoid = rd.load_urdf(robots.own("humanoid"), base="floating")
+    q, report = rd.InverseKinematics(humanoid, "left_hand").solve(target, seeds=1)
+    assert report.converged and apart(rd.Dynamics(humanoid).link_pose(q, "left_hand"), target).max() <= 1.1e-6
+    rover = rd.load_urdf(robots.own("planar_rover"))
+    _, report = rd.InverseKinematics(rover, rd.PositionTask(rover.link_names[-1], (1, 1, 0))).solve(target, seeds=1)
+    assert report.converged
+
+
+def test_wide_limits_hold():
+    text = """<robot name="rail"><link name="base"/><link name="cart"/>
+    <joint name="rail" type="prismatic"><parent link="base"/><child link="cart"/><axis xyz="1 0 0"/>
+    <limit lower="-1" upper="2e6" effort="1" velocity="1"/></joint></robot>"""
+    model, target = rd.load_urdf(text), np.eye(4)
+    ik = rd.InverseKinematics(model, rd.PositionTask("cart"))
+    for wanted, found in ((3e6, 2e6), (-5.0, -1.0)):
+        target[0, 3] = wanted
+        q, report = ik.solve(target)
+        assert q == found and not report.converged
+    target[0, 3] = 1.5e6
+    q, report = ik.solve(target)
+    assert report.converged and abs(q[0] - 1.5e6) < 1e-6 and report.iterations < 20
+
+
 def trees(count):
     """Random trees of all joint kinds, shapes and bases, some of whose joints mimic others."""
     for seed in range(count):
@@ -206,6 +275,41 @@ def test_what_is_out_of_reach_gets_the_nearest_pose():
         assert report.residual[row, 0, 0] <= nearest * 1.01
 
 
+@pytest.mark.parametrize("rng", [None, 3])
+def test_starts_are_near_where_limits_are_very_wide(rng):
+    model, tool, _, q0, there = arm()
+    text = robots.own("arm7").read_text()
+    rail = """<link name="rail"/><joint name="rail" type="prismatic"><parent link="rail"/><child link="base"/>
+    <axis xyz="1 0 0"/><limit lower="0" upper="1e16" effort="1" velocity="1"/></joint></robot>"""
+    model = rd.load_urdf(text.replace("</robot>", rail))
+    at = model.coordinate_names.index("rail")
+    there, q0 = (np.insert(each, at, np.linspace(0, 1, len(each)), axis=1) for each in (there, q0))
+    targets = rd.Dynamics(model).link_pose(there, tool)[:, None]
+    q, report = rd.InverseKinematics(model, tool).solve(targets, q0, seeds=20, rng=rng, iterations=8)
+    assert report.converged.all() and (report.start > 0).any() and (q[report.start > 0, at] < 10).all()
+
+
+@pytest.mark.parametrize("task", [rd.PoseTask, rd.PositionTask])
+def test_what_is_nearest_is_looked_for_from_several_starts(task):
+    model, tool, targets, _, _ = arm()
+    rng = np.random.default_rng(0)
+    targets = np.tile(targets, (3, 1, 1, 1))
+    targets[:, 0, :3, 3] *= rng.choice((0.1, 1.5, 2.5), (len(targets), 1))
+    ik = rd.InverseKinematics(model, task(tool))
+
+    def off(q):
+        T, wanted = rd.Dynamics(model).link_pose(q, tool), targets[:, 0]
+        turned = np.sum((T[:, :3, :3] - wanted[:, :3, :3]) ** 2, axis=(1, 2)) / 2  # the chord squared
+        return np.sqrt(np.sum((T[:, :3, 3] - wanted[:, :3, 3]) ** 2, axis=1) + (turned if task is rd.PoseTask else 0.0))
+
+    q, report = ik.solve(targets)
+    lost = ~report.converged
+    others = [off(ik.solve(targets, model.random_configuration(rng, len(q)), seeds=1)[0]) for _ in range(12)]
+    more = off(q)[lost] / np.minimum(off(q), np.min(others, axis=0))[lost]
+    print(f"{task.__name__}: {lost.sum()} out of reach, {(more > 1.01).sum()} of them off, at most {more.max()} times")
+    assert lost.sum() > 50 and (more > 1.01).mean() < 0.05
+
+
 def test_rows_with_nan_are_lost_alone():
     model, tool, targets, q0, _ = arm()
     ik = rd.InverseKinematics(model, tool)
@@ -214,14 +318,15 @@ def test_rows_with_nan_are_lost_alone():
     bad[3, 0, 0, 0], bad[5, 0, 2, 3], start[7, 2] = np.nan, np.inf, np.nan
     bad[9, 0, :3, :3] *= 2.0
     bad[11, 0, :3, 0] *= -1.0
-    lost = [3, 5, 7, 9, 11]
+    bad[13, 0] = bad[13, 0].T
+    lost = [3, 5, 7, 9, 11, 13]
     q, report = ik.solve(bad, start)
     assert not report.converged[lost].any() and np.isnan(q[lost]).all() and np.isnan(report.residual[lost]).all()
     assert (report.start[lost] == -1).all()
     rest = np.setdiff1d(np.arange(len(q)), lost)
     assert np.array_equal(q[rest], wanted[rest]) and report.converged[rest].all()
     q, report = ik.solve(bad[3], start[3])
-    assert np.isnan(q).all() and not report.converged
+    assert np.isnan(q).all() and not report.converged and "1 not finite" in repr(report)
 
 
 def test_half_a_turn_is_found_from_one_start():
@@ -331,7 +436,10 @@ def test_shapes():
     assert q.shape == (40, 3, 7) and report.converged.all()
     both = np.concatenate((targets, np.full_like(targets, np.nan)), axis=1)
     assert np.array_equal(ik.solve(both, q0)[0], ik.solve(targets, q0)[0])
-    assert repr(report).startswith("<IKReport: 120 of 120 converged")
+    assert repr(report).startswith("<IKReport: 120 of 120 converged") and report == report
+    one = rd.InverseKinematics(model, tool, posture=q0[0])
+    with pytest.raises(rd.ArgumentError, match=r"wanted .*1, 4, 4"):
+        one.solve(targets[:2, 0])  # two targets of one task, and not one with something for the posture
 
 
 @pytest.mark.parametrize(
@@ -353,6 +461,8 @@ def test_shapes():
         (lambda m: rd.PoseTask("tool0", weight=(1, 2, 3)), "PoseTask.weight: got (1, 2, 3)"),
         (lambda m: rd.PoseTask("tool0", weight=-1.0), "PoseTask.weight: got -1.0"),
         (lambda m: rd.PoseTask("tool0", weight=np.nan), "PoseTask.weight: got nan"),
+        (lambda m: rd.PoseTask("tool0", weight=1e200), "PoseTask.weight: got 1e+200; wanted 0, or numbers from 1e-12"),
+        (lambda m: rd.PoseTask("tool0", weight=(1, 1e-200)), "PoseTask.weight: got (1, 1e-200)"),
         (lambda m: rd.PositionTask("tool0", weight=(0, 0, 0)), "PositionTask.weight"),
         (lambda m: rd.PoseTask(1.5), "PoseTask.link: got 1.5"),
         (lambda m: rd.PoseTask("tool0", point=(1, 2)), "PoseTask.point"),
@@ -370,6 +480,10 @@ def test_shapes():
             lambda m: rd.InverseKinematics(m, "tool0").solve(np.eye(4), tolerance=(0.0, 1.0)),
             "tolerance: got (0.0, 1.0)",
         ),
+        (
+            lambda m: rd.InverseKinematics(m, "tool0").solve(np.eye(4), tolerance=(1e200, 0.1)),
+            "tolerance: got (1e+200, 0.1)",
+        ),
         (lambda m: rd.InverseKinematics(m, "tool0").solve(np.eye(4), rng="dice"), "rng: got 'dice'"),
     ],
 )
@@ -377,6 +491,12 @@ def test_what_is_refused(make, words):
     with pytest.raises((rd.ArgumentError, rd.NumericalError)) as error:
         make(rd.load_urdf(robots.own("arm7")))
     assert words in str(error.value)
+
+
+def test_a_posture_without_an_attitude_is_refused():
+    model = rd.load_urdf(robots.own("humanoid"), base="floating")
+    with pytest.raises(rd.ArgumentError, match=r"PostureTask.q: the quaternion .* zero length"):
+        rd.InverseKinematics(model, "left_hand", posture=np.zeros(model.nq))
 
 
 def test_a_place_that_comes_with_calls_is_refused():
