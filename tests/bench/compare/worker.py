@@ -69,7 +69,7 @@ def main(library: str, robot: str, seconds: float, cases: list[str]) -> None:
 
 def processor_seconds(call: Callable[[], object], times: int = 1) -> float:
     """Seconds of the processor that some calls take. On a busy machine the best of many short samples is one that
-    nobody interrupted, and long samples are all interrupted: by a clock, libraries would be slower the longer they take.
+    nobody interrupted, and long samples are all interrupted: by a clock, libraries were slower the longer they take.
     """
     start = time.process_time()
     for _ in range(times):
