@@ -60,4 +60,5 @@ def _back(rows: Array, inertia: Array) -> Array:
 
 def _summed(terms: Array) -> Array:
     """The sum of three, from the first to the last."""
-    return terms[0] + terms[1] + terms[2]
+    total: Array = terms[0] + terms[1] + terms[2]
+    return total
