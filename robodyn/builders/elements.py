@@ -69,10 +69,13 @@ def parse_xml(
     def start(name: str, attributes: dict[str, str]) -> None:
         nonlocal count
         count += 1
-        if len(opened) >= depth or count > MAX_ELEMENTS:
+        above = len(opened)
+        if above >= depth or count > MAX_ELEMENTS:
             refuse()
         element = Element(name, attributes, parser.CurrentLineNumber)
-        if not opened:
+        if above > 1:
+            opened[-1].children.append(element)
+        elif not above:
             if root is not None and name != root:
                 raise LoadError(f"not a robot file: the root element is {quoted(name)}, not {quoted(root)}")
             first.append(element)
@@ -105,9 +108,7 @@ def parse_xml(
 
     def end(_: str) -> None:
         element = opened.pop()
-        if len(opened) > 1:
-            opened[-1].children.append(element)
-        elif opened:
+        if len(opened) == 1:
             take(element)
 
     def end_skipped(name: str) -> None:
@@ -128,6 +129,8 @@ def parse_xml(
         if message == _LATE:
             message = "the declaration <?xml ...?> does not stand at the very beginning"
         raise LoadError(f"not well-formed XML at line {error.lineno}, column {error.offset}: {message}") from None
+    except LoadError:  # of the functions above and of `take`: a ValueError as well
+        raise
     except (ValueError, LookupError) as error:  # an encoding that is not known
         raise LoadError(f"cannot read the XML: {error}") from None
     finally:  # parser and functions hold each other

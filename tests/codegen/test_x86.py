@@ -102,7 +102,7 @@ def without_kept_offsets(encoder):
             yield from ((code, 5, lane, x) for lane, x in itertools.product(range(4), range(count)))
             continue
         if I.STORE_LANE <= code <= I.STORE_ONE or code == I.STORE_SOME:
-            parts = range(4) if code in (I.STORE_LANE, I.STORE_ONE, I.STORE_SOME) else (0,)
+            parts = range(4) if code in (I.STORE_LANE, I.STORE_ONE) else (0,)
             starts = (0, 1, 2, 3, 4, 8, 100, 127, 128, 1000)
             yield from ((code, *each) for each in itertools.product(range(count), parts, starts))
             continue

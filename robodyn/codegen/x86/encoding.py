@@ -131,7 +131,8 @@ def forms(itemsize: int, wide: bool) -> dict[int, Form]:
         found |= {LOAD_ROW: found[LOAD], STORE_ROW: found[STORE]}
         found |= {LOAD_LANE: Form(0x18, 3, w=w), LOAD_HALF: Form(0x1A, 3, w=1)}
         found |= {code: Form(0x25, 3, w=w, last=table) for code, table in truth_tables().items()}
-        found |= {code: Form(0x19, 3, w=w, sources=1) for code in (EXTRACT, STORE_LANE, STORE_SOME)}
+        found |= {code: Form(0x19, 3, w=w, sources=1) for code in (EXTRACT, STORE_LANE)}
+        found[STORE_SOME] = Form(0x11, prefix=p, w=w, sources=1, wide=False)
         found[STORE_ONE] = Form(0x17, 3, sources=1, wide=False)
         found |= {STORE_LOW: Form(0x13, w=1, sources=1, wide=False), STORE_HIGH: Form(0x17, w=1, sources=1, wide=False)}
     else:
@@ -220,7 +221,7 @@ class Encoder:
             return b"\x42" * (self.index >> 3) + bytes((0x0F, 0x0D, modrm | 1 << 3)) + tail
         if operation in _PARTS:
             bits, tail = self._wide_in_row(x, _PARTS[operation])
-            last = bytes((a,)) if operation in (STORE_LANE, STORE_ONE, STORE_SOME) else b""
+            last = bytes((a,)) if operation in (STORE_LANE, STORE_ONE) else b""
             word = self._evex(self.forms[operation]) ^ _D[d] ^ bits ^ (operation == STORE_SOME) << 24
             return word.to_bytes(6, "little") + tail + last
         form = self.forms[operation]

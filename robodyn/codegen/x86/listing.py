@@ -130,11 +130,12 @@ class Listing:
             else:
                 lane = ("64x2" if self.double else "32x4") if self.encoder.wide else "128"
                 yield f"vinsertf{lane if code == LOAD_LANE else '64x4'} {v}{d}, {v}{d}, {place}, {a}"
-        elif code in (EXTRACT, STORE_LANE, STORE_SOME):
+        elif code in (EXTRACT, STORE_LANE):
             name = f"vextractf{'64x2' if self.double else '32x4'}"
             place = f"xmm{d}" if code == EXTRACT else f"xmmword ptr {self._in_row(x)}"
-            place += " {k1}" if code == STORE_SOME else ""
             yield f"{name} {place}, zmm{x if code == EXTRACT else d}, {a}"
+        elif code == STORE_SOME:
+            yield f"vmovu{self.suffix} xmmword ptr {self._in_row(x)} {{k1}}, xmm{d}"
         elif code in (STORE_LOW, STORE_HIGH):
             yield f"{{evex}} vmov{'l' if code == STORE_LOW else 'h'}pd qword ptr {self._in_row(x)}, xmm{d}"
         elif code == STORE_ONE:

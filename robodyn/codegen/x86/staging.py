@@ -228,7 +228,7 @@ class Staging:
         for first, columns in parts:
             part = len(columns)
             for row, each in enumerate(self._joined(code, [*columns, *more], spare)[: self.rows]):
-                code += self._parts(rows, start + first, part, row, each, columns[1] if part > 1 else spare)
+                code += self._parts(rows, start + first, part, row, each, columns[-1] if part > 1 else spare)
         return code
 
     @staticmethod
@@ -252,14 +252,16 @@ class Staging:
         code: Code = []
         for lane in range(self.lanes):
             row = rows + 1 + size * lane
-            if part > size // 2:
-                store = STORE_LANE if part == size else STORE_SOME
-                code += [(ROW, 0, 0, ~(row + first)), (store, register, lane, start)]
+            if part == size:
+                code += [(ROW, 0, 0, ~(row + first)), (STORE_LANE, register, lane, start)]
                 continue
             if lane:
                 code.append((EXTRACT, spare, lane, register))
             source = spare if lane else register
-            if 2 * part == size:
+            if part > size // 2:
+                # Not where 16 bytes are taken out: the processor wants memory behind the last row for these.
+                code += [(ROW, 0, 0, ~(row + first)), (STORE_SOME, source, 0, start)]
+            elif 2 * part == size:
                 for half, half_store in enumerate((STORE_LOW, STORE_HIGH)[: self.rows]):
                     code += [(ROW, 0, 0, ~(row + 2 * first + half)), (half_store, source, 0, start)]
             else:
