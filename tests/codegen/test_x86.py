@@ -372,6 +372,27 @@ def test_whole_programs_are_what_llvms_assembler_makes_of_their_listing(level, d
 
 
 @kinds
+def test_registers_keep_offsets_and_lines_are_fetched_ahead(level, dtype):
+    """Of long rows: no register that an array of vectors has, and no line behind the end of a row."""
+    from robodyn.tracing.expression import Graph
+    from robodyn.tracing.program import Program
+
+    graph = Graph()
+    inputs = {name: ((40,), graph.inputs(40)) for name in ("a", "b")}
+    results = [x * y for x, y in zip(inputs["a"][1], inputs["b"][1], strict=True)]
+    program, target = Program.of("long rows", graph, inputs, {"x": ((40,), results)}), target_of(level)
+    for vectors, registers in ((frozenset(), 5), (frozenset("a"), 4), (frozenset("ab"), 3)):
+        made = assembled(program, np.dtype(dtype), target, vectors)
+        staging = made.places.staging
+        assert len(made.offsets) == min(registers, (3 - len(vectors)) * (staging.rows - 1))
+        assert not set(made.offsets.values()) & set(made.pointers)
+        assert sum(code == I.KEPT and d == I.NO_OFFSET for code, d, *_ in made.code) > 0
+        ahead = [x for code, *_, x in made.code if code == I.AHEAD]
+        behind = [start + count for start, count in staging.blocks(40) if start + count < 40]
+        assert sorted(ahead) == sorted(staging.rows * behind if level == "avx512" else [])
+
+
+@kinds
 def test_more_arrays_of_vectors_than_registers_take_turns(level, dtype):
     from robodyn.codegen.llvm.jit import Code, compile_object
     from robodyn.codegen.llvm.unrolled_code import unrolled_module
