@@ -31,7 +31,10 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 KINDS = ("universal", "spherical", "helical", "planar", "prismatic", "continuous")
 # Of every kind of sweep and output: lanes, ancestors, links, pairs, columns, single numbers.
 ASKED = {
-    "unrolled": ("rnea_q_qd_qdd_f_ext", "aba_q_qd_tau", "crba", "inverse_mass_matrix", "forward_kinematics"),
+    "unrolled": (
+        *("rnea_q_qd_qdd_f_ext", "aba_q_qd_tau", "crba", "inverse_mass_matrix", "forward_kinematics"),
+        "center_of_mass",  # three columns, and nothing behind them
+    ),
     "rolled": (
         *("rnea_q_qd_qdd_f_ext", "aba_q_qd_tau", "crba", "inverse_mass_matrix", "forward_kinematics"),
         *("coriolis_matrix", "rnea_gradient_q_qd_qdd_f_ext", "jacobian_body", "centroidal_momentum", "kinetic_energy"),

@@ -129,6 +129,8 @@ def parse_xml(
         if message == _LATE:
             message = "the declaration <?xml ...?> does not stand at the very beginning"
         raise LoadError(f"not well-formed XML at line {error.lineno}, column {error.offset}: {message}") from None
+    except LoadError:  # of the functions above and of `take`: a ValueError as well
+        raise
     except (ValueError, LookupError) as error:  # an encoding that is not known
         raise LoadError(f"cannot read the XML: {error}") from None
     finally:  # parser and functions hold each other

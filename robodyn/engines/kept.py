@@ -18,6 +18,7 @@ import platform
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -171,12 +172,13 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """`np.empty`, in memory that is kept where it is large."""
     if not _STARTED or math.prod(shape) * dtype.itemsize < FROM_BYTES:
         return np.empty(shape, dtype)
-    allocator = _STARTED[0]
-    before = allocator.set_handler(allocator.capsule)
-    try:
-        return np.empty(shape, dtype)
-    finally:
-        allocator.set_handler(before)
+    # NumPy's allocator is a variable of the context. In a copy of it nothing that interrupts can leave ours behind.
+    return copy_context().run(_empty, _STARTED[0], shape, dtype)
+
+
+def _empty(allocator: _Allocator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    allocator.set_handler(allocator.capsule)
+    return np.empty(shape, dtype)
 
 
 def _after_fork() -> None:

@@ -9,7 +9,7 @@ from urdf_texts import INERTIAL, finding, refused, robot
 
 from robodyn.builders import elements, sources, urdf
 from robodyn.builders.urdf import read_urdf
-from robodyn.errors import ArgumentError
+from robodyn.errors import ArgumentError, LoadError
 
 
 def test_all_kinds_of_source_give_the_same_robot(tmp_path):
@@ -192,6 +192,19 @@ LAUGHS = '<!DOCTYPE lolz [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;">]>'
 def test_document_types_and_entities_are_refused(doctype):
     refused(doctype + robot(), "document type or entities")
     refused((doctype + robot()).encode("utf-16"), "document type or entities")
+
+
+def test_messages_begin_with_what_is_wrong():
+    """What readers raise while the parser runs passes through it as it is."""
+    for text, start in (
+        (f"<!DOCTYPE robot>{robot()}", "the XML holds a document type"),
+        ("<machine/>", "not a robot file"),
+        ("<robot>" + "<x>" * 200, "line 1: elements are nested"),
+        ('<robot name="r"><link/></robot>', "link (line 1): the attribute name"),
+    ):
+        with pytest.raises(LoadError) as caught:
+            read_urdf(text)
+        assert str(caught.value).startswith(start)
 
 
 def test_bounds_on_depth_elements_and_links(monkeypatch):

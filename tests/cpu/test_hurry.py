@@ -143,6 +143,27 @@ def test_an_error_in_the_background_is_told_and_the_answer_stays(levels, monkeyp
     assert_same(wanted, ask(dyn, "inverse_dynamics", 5))
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("error", [rd.UnavailableError, OSError])
+def test_what_waits_behind_an_error_is_made_all_the_same(monkeypatch, error):
+    """A warning is an error where the user wants it so."""
+    ended, made = [], []
+    monkeypatch.setattr(threading, "excepthook", ended.append)
+    monkeypatch.setattr(hurry, "_PAUSE_S", 0.05)
+
+    class Taking:
+        def replace(self, code):
+            made.append(code)
+
+    def broken():
+        raise error("there is a test")
+
+    for make in (broken, lambda: "better"):
+        hurry.later(Taking(), make)
+    nothing_compiles()
+    assert len(ended) == 1 and made == ["better"]
+
+
 def test_threads_call_while_code_is_replaced(levels):
     dyn = rd.Dynamics(tree(), engine="cpu", code="rolled", threads=2)
     wanted = ask(dyn, "inverse_dynamics", 513)

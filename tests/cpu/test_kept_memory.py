@@ -196,6 +196,28 @@ def test_at_the_end_of_the_interpreter() -> None:
     assert run("sys.kept_for_ever = [new(3 * MEGABYTE), new(30 * MEGABYTE)]; print('done')") == "done"
 
 
+def test_an_interrupt_leaves_no_allocator_behind() -> None:
+    said = run(
+        """
+        import signal
+        def stop(*_):
+            raise KeyboardInterrupt
+        signal.signal(signal.SIGALRM, stop)
+        interrupted = 0
+        while interrupted < 300:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 2e-5 * (1 + interrupted % 20))
+                while True:
+                    new(MEGABYTE)
+            except KeyboardInterrupt:
+                interrupted += 1
+            assert np._core.multiarray.get_handler_name(np.empty(10)) == "default_allocator"
+        print("done")
+        """
+    )
+    assert said == "done"
+
+
 def test_threads_never_share(dyn: rd.Dynamics) -> None:
     """Arrays of many sizes, each full of its own number as long as it lives."""
     wrong: list[Any] = []

@@ -97,24 +97,30 @@ def _work() -> None:
 
 
 def _make() -> None:
-    while _WAITING:
-        count = -1
-        while count != len(_WAITING):
-            count = len(_WAITING)
-            time.sleep(_PAUSE_S)
-        job = _WAITING[0]  # there until it is done: a child of a fork in between does it again
-        relay, make = job
-        try:
-            relay.replace(make())
-        except (UnavailableError, MemoryError) as error:
-            message = f"{error}; what was compiled in a hurry goes on: the same results, in more time"
-            warnings.warn(message, RuntimeWarning, stacklevel=1)
-        finally:
-            with suppress(ValueError):
-                _WAITING.remove(job)
-    _WORKING.clear()
-    if _WAITING:  # from somebody who saw this thread alive
-        _work()
+    try:
+        while _WAITING:
+            _make_first()
+    finally:
+        _WORKING.clear()
+        if _WAITING:  # from somebody who saw this thread alive, or left by an error, as a warning may be one
+            _work()
+
+
+def _make_first() -> None:
+    count = -1
+    while count != len(_WAITING):
+        count = len(_WAITING)
+        time.sleep(_PAUSE_S)
+    job = _WAITING[0]  # there until it is done: a child of a fork in between does it again
+    relay, make = job
+    try:
+        relay.replace(make())
+    except (UnavailableError, MemoryError) as error:
+        message = f"{error}; what was compiled in a hurry goes on: the same results, in more time"
+        warnings.warn(message, RuntimeWarning, stacklevel=1)
+    finally:
+        with suppress(ValueError):
+            _WAITING.remove(job)
 
 
 def _after_fork() -> None:
