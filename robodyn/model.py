@@ -163,8 +163,9 @@ class Model(Edits):
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            object.__setattr__(self, name, owned(value) if isinstance(value, np.ndarray) else value)
+        vars(self).update(
+            {name: owned(value) if isinstance(value, np.ndarray) else value for name, value in state.items()}
+        )
 
     def __copy__(self) -> Model:
         return self

@@ -109,11 +109,12 @@ else is copied: that it is read-only does not say that no other array writes to 
 
 def owned(array: Array) -> Array:
     """The array for a model, from one that nobody else holds: itself, unless it is a view of what others can change."""
-    memory = array
-    while isinstance(memory.base, np.ndarray):
-        memory = memory.base
-    if not (array.flags.owndata or isinstance(memory.base, bytes)):  # bytes: unpickled
-        array = array.copy()
+    if not array.flags.owndata:
+        memory = array
+        while isinstance(memory.base, np.ndarray):
+            memory = memory.base
+        if not isinstance(memory.base, bytes):  # bytes: unpickled
+            array = array.copy()
     _OWN[id(array)] = array
     return read_only(array)
 

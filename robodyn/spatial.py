@@ -29,17 +29,17 @@ ZERO_SYM3: Sym3 = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 def add(a: Iterable[Scalar], b: Iterable[Scalar]) -> Any:
     """Component-wise sum of two equally long tuples."""
-    return tuple(x + y for x, y in zip(a, b, strict=True))
+    return tuple([x + y for x, y in zip(a, b, strict=True)])
 
 
 def sub(a: Iterable[Scalar], b: Iterable[Scalar]) -> Any:
     """Component-wise difference of two equally long tuples."""
-    return tuple(x - y for x, y in zip(a, b, strict=True))
+    return tuple([x - y for x, y in zip(a, b, strict=True)])
 
 
 def scale(s: Scalar, a: Iterable[Scalar]) -> Any:
     """Every component of `a` times the scalar `s`."""
-    return tuple(s * x for x in a)
+    return tuple([s * x for x in a])
 
 
 def dot(a: Sequence[Scalar], b: Sequence[Scalar]) -> Scalar:

@@ -126,6 +126,10 @@ class Checker:
             self.registers[d] = self._shuffled(code, self.registers[a], self.registers[x])
         elif code == I.MASK:
             self.masks[a] = x
+        elif code == I.AHEAD:
+            rows, row = self.at
+            ends = [block.start + len(block.values) for block in self.blocks if block.rows == rows and block.more]
+            assert 0 <= row < self.width and x in ends, "a column of no block"
         else:
             return False
         return True

@@ -37,7 +37,7 @@ _INFINITE = float("inf")
 _VALUES = ("lower", "upper", "armature", "damping", "friction", "effort", "velocity")
 """What a joint says of each of its coordinates (the first two), and of its velocities."""
 _VALUES_OF_BASE = (-_INFINITE, _INFINITE, 0.0, 0.0, 0.0, _INFINITE, _INFINITE)
-_NQ, _NV = np.array([kind.nq for kind in KINDS]), np.array([kind.nv for kind in KINDS])
+_NQ, _NV = (np.array([getattr(kind, size) for kind in KINDS], dtype=np.intp) for size in ("nq", "nv"))
 _Z = (0.0, 0.0, 1.0)
 
 
@@ -274,28 +274,28 @@ def _coordinates(
 ) -> dict[str, np.ndarray[Any, Any]]:
     """The arrays over tree coordinates: where each comes from, and what its joint says about it."""
     by_name = {mover.name: i for i, mover in enumerate(movers)}
-    followed = [couplings.get(mover.name) for mover in movers]
-    mimics = np.array([-1 if c is None or c.joint is None else by_name[c.joint] for c in followed], dtype=np.intp)
+    found = [couplings.get(mover.name) for mover in movers]
+    followed = [(i, c, by_name[c.joint]) for i, c in enumerate(found) if c is not None and c.joint is not None]
+    mimics = np.full(kind.size, -1, dtype=np.intp)
+    for i, _, leader in followed:
+        mimics[i] = leader
     out: dict[str, np.ndarray[Any, Any]] = {"mimics": mimics}
     values = np.array([_VALUES_OF_BASE if mover.joint is None else _values(mover.joint) for mover in movers])
-    per_joint = dict(zip(_VALUES, values.reshape(-1, len(_VALUES)).T, strict=True))
+    values = values.reshape(-1, len(_VALUES))
+    free = mimics < 0
     for letter, sizes, names in (("q", _NQ[kind], _VALUES[:2]), ("v", _NV[kind], _VALUES[2:])):
-        start = np.zeros(kind.size + 1, dtype=np.intp)
-        np.cumsum(sizes, out=start[1:])
-        out[f"{letter}_start"] = start[:-1]
-        free = np.repeat(mimics < 0, sizes)
-        source = np.cumsum(free) - 1
-        multiplier, offset = np.ones(start[-1]), np.zeros(start[-1])
-        for i in np.flatnonzero(mimics >= 0):
-            coupling = followed[i]
-            assert coupling is not None
-            source[start[i]] = source[start[mimics[i]]]
+        start = sizes.cumsum() - sizes
+        source = free.repeat(sizes).cumsum(dtype=np.intp) - 1
+        multiplier, offset = np.ones(source.size), np.zeros(source.size)
+        for i, coupling, leader in followed:
+            source[start[i]] = source[start[leader]]
             multiplier[start[i]], offset[start[i]] = coupling.multiplier, coupling.offset
-        out[f"{letter}_source"], out[f"{letter}_multiplier"] = source.astype(np.intp), multiplier
+        out[f"{letter}_start"], out[f"{letter}_source"], out[f"{letter}_multiplier"] = start, source, multiplier
         if letter == "q":
             out["q_offset"] = offset
+        repeated = values.repeat(sizes, axis=0)
         for name in names:
-            out[f"tree_{name}"] = np.repeat(per_joint[name], sizes)
+            out[f"tree_{name}"] = repeated[:, _VALUES.index(name)]
     return out
 
 

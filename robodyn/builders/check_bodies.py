@@ -75,17 +75,19 @@ def _check_moments(bodies: list[tuple[Link, float]], notes: Notes) -> list[tuple
     # Scaled to largest entry 1, so that nothing overflows.
     scaled = upper / np.array([[largest] for _, largest in bodies])
     moments = np.linalg.eigvalsh(scaled[:, [0, 1, 2, 1, 3, 4, 2, 4, 5]].reshape(-1, 3, 3))
-    largest_moments = np.abs(moments).max(axis=1)
-    negative = moments[:, 0] < -RELATIVE * largest_moments
-    broken = moments[:, 0] + moments[:, 1] - moments[:, 2] < -RELATIVE * largest_moments
-    for i in np.flatnonzero(negative | broken):
-        (link, largest), ratio = bodies[i], moments[i].tolist()
+    for (link, largest), ratio in zip(bodies, moments.tolist(), strict=True):
+        low, middle, high = ratio
+        largest_moment = max(-low, high)
+        negative = low < -RELATIVE * largest_moment
+        broken = low + middle - high < -RELATIVE * largest_moment
+        if not (negative or broken):
+            continue
         shown = ", ".join(f"{largest * moment:.6g}" for moment in ratio)
         subject = f"link {quoted(link.name)}"
-        text = f"its inertia has the negative principal moment {largest * ratio[0]:.6g} kg m^2 (all: {shown})"
-        if moments[i, 0] <= -SLIGHT * largest_moments[i]:
+        text = f"its inertia has the negative principal moment {largest * low:.6g} kg m^2 (all: {shown})"
+        if low <= -SLIGHT * largest_moment:
             impossible.append(("negative-inertia", link, text))
-        elif negative[i]:
+        elif negative:
             message = (
                 f"{text}, by less than half of the largest; used as given: where nothing else moves with it, "
                 "accelerations have the wrong sign"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from robodyn.arguments import Array
@@ -14,6 +16,10 @@ from robodyn.model import Model
 
 def check_finite(model: Model, description: RobotDescription) -> None:
     """Raise LoadError naming the joint, or the links, where a model made of this description holds NaN or infinity."""
+    rows = (model.Xtree, model.link_X, model.inertia, np.asarray(model.link_inertia))
+    # Where no joint follows another, what joints say is theirs alone, and finite as it was read.
+    if not model.has_mimic and all(map(_is_finite, rows)) and math.isfinite(model.total_mass):
+        return
     for body in _overflowing(model.Xtree):
         raise _error(
             _joint(model, description, body), "the origins between it and the joint before it overflow as added"
@@ -39,6 +45,10 @@ def check_finite(model: Model, description: RobotDescription) -> None:
 
 def _error(where: str, message: str) -> LoadError:
     return LoadError(f"{where}: {message}; give smaller numbers")
+
+
+def _is_finite(rows: Array) -> bool:
+    return bool(np.isfinite(rows).all())
 
 
 def _overflowing(rows: Array) -> list[int]:

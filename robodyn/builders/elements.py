@@ -69,10 +69,13 @@ def parse_xml(
     def start(name: str, attributes: dict[str, str]) -> None:
         nonlocal count
         count += 1
-        if len(opened) >= depth or count > MAX_ELEMENTS:
+        above = len(opened)
+        if above >= depth or count > MAX_ELEMENTS:
             refuse()
         element = Element(name, attributes, parser.CurrentLineNumber)
-        if not opened:
+        if above > 1:
+            opened[-1].children.append(element)
+        elif not above:
             if root is not None and name != root:
                 raise LoadError(f"not a robot file: the root element is {quoted(name)}, not {quoted(root)}")
             first.append(element)
@@ -105,9 +108,7 @@ def parse_xml(
 
     def end(_: str) -> None:
         element = opened.pop()
-        if len(opened) > 1:
-            opened[-1].children.append(element)
-        elif opened:
+        if len(opened) == 1:
             take(element)
 
     def end_skipped(name: str) -> None:

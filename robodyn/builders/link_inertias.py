@@ -7,15 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.builders.axes import pose_transform
 from robodyn.description import Link
 
-_FULL = np.array((0, 1, 2, 1, 3, 4, 2, 4, 5))
-"""Of the entries of a symmetric matrix xx, xy, xz, yy, yz, zz, those of the whole matrix."""
-_UPPER = np.array((0, 1, 2, 4, 5, 8))
-"""Of the entries of a matrix, those kept of a symmetric one."""
-_FIRST, _SECOND = np.array((0, 0, 1)), np.array((1, 2, 2))
-"""Rows and columns of xy, xz, yz."""
+_FULL = np.array((4, 5, 6, 5, 7, 8, 6, 8, 9))
+"""Of the entries m, h, xx, xy, xz, yy, yz, zz of an inertia, those of the whole matrix I."""
+_ROWS, _COLUMNS = np.array((0, 0, 0, 1, 1, 2)), np.array((0, 1, 2, 1, 2, 2))
+"""Rows and columns of the entries that are kept of a symmetric matrix."""
+_UPPER = 3 * _ROWS + _COLUMNS
+"""Their places among the nine."""
+
+_TRANSPOSED = np.array((0, 3, 6, 1, 4, 7, 2, 5, 8, 9, 10, 11))
+"""A rotation and an origin, as `robodyn.builders.axes.pose_transform` has them for a transform."""
 
 
 def of_links(links: Sequence[Link]) -> Array:
@@ -24,8 +26,8 @@ def of_links(links: Sequence[Link]) -> Array:
     inertia = np.zeros((len(links), 10))
     if given:
         about_center = [(inertial.mass, 0.0, 0.0, 0.0, *inertial.inertia) for _, inertial in given]
-        poses = [(*X.E, *X.r) for X in (pose_transform(inertial.pose) for _, inertial in given)]
-        inertia[[i for i, _ in given]] = _back(np.array(poses), np.array(about_center))
+        poses = np.array([(*inertial.pose.rotation, *inertial.pose.xyz) for _, inertial in given])
+        inertia[[i for i, _ in given]] = _back(poses[:, _TRANSPOSED], np.array(about_center))
     return inertia
 
 
@@ -42,12 +44,21 @@ def _back(rows: Array, inertia: Array) -> Array:
     entries of all its vectors and matrices side by side, so that small robots do not wait for calls of NumPy."""
     X, given = rows.T, inertia.T
     E, r, m = X[:9].reshape(3, 3, -1), X[9:], given[0]
-    h = E[0] * given[1] + E[1] * given[2] + E[2] * given[3]
-    moved = h + m * r
-    S = given[4:][_FULL].reshape(3, 3, -1)
-    SE = S[:, 0, None] * E[0] + S[:, 1, None] * E[1] + S[:, 2, None] * E[2]
-    I = E[0][:, None] * SE[0] + E[1][:, None] * SE[1] + E[2][:, None] * SE[2]
-    xx, yy, zz = r * h + moved * r
-    xy, xz, yz = -(h[_FIRST] * r[_SECOND] + r[_FIRST] * moved[_SECOND])
-    shifted = np.array((yy + zz, xy, xz, xx + zz, yz, xx + yy))
-    return np.concatenate((m[None], moved, I.reshape(9, -1)[_UPPER] + shifted)).T
+    found = np.empty((10, len(rows)))
+    found[0] = m
+    h = _summed(E * given[1:4, None])
+    moved = np.add(h, m * r, out=found[1:4])
+    SE = _summed(given[_FULL].reshape(3, 3, 1, -1) * E[:, None])
+    I = _summed(E[:, _ROWS] * SE[:, _COLUMNS])
+    outer = (h[:, None] * r + r[:, None] * moved).reshape(9, -1)
+    xx, yy, zz = outer[::4]
+    shifted = -outer[_UPPER]
+    shifted[0], shifted[3], shifted[5] = yy + zz, xx + zz, xx + yy
+    np.add(I, shifted, out=found[4:])
+    return found.T
+
+
+def _summed(terms: Array) -> Array:
+    """The sum of three, from the first to the last."""
+    total: Array = terms[0] + terms[1] + terms[2]
+    return total

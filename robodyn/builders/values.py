@@ -32,7 +32,11 @@ def number(text: str) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    return value if math.isfinite(value) and (_is_plain(text) or _NUMBER.fullmatch(text)) else None
+    if not math.isfinite(value):
+        return None
+    # `_is_plain(text)` without a call: files are full of numbers.
+    plain = text.isascii() and text.isprintable() and "_" not in text
+    return value if plain or _NUMBER.fullmatch(text) else None
 
 
 def whole_number(text: str) -> int | None:

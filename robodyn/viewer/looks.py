@@ -221,8 +221,10 @@ def _read_mesh(path: Path) -> Any:
     if path.stat().st_size > _LARGEST_MESH:
         raise LoadError(f"mesh {quoted(str(path))} is larger than {_LARGEST_MESH} bytes, the most that is read")
     scene = trimesh.load_scene(path)
+    # Points and lines are no surfaces, and are neither painted nor drawn.
+    scene.delete_geometry([name for name, each in scene.geometry.items() if not len(getattr(each, "faces", ()))])
     if not all(np.isfinite(each.vertices).all() for each in scene.geometry.values()) or scene.is_empty:
-        raise LoadError(f"mesh {quoted(str(path))} is empty, or has places that are not finite")
+        raise LoadError(f"mesh {quoted(str(path))} has no faces, or places that are not finite")
     return scene
 
 

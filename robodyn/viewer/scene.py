@@ -81,7 +81,10 @@ class Scene:
         Raises:
             NumericalError: links are farther away than a browser computes.
         """
-        poses: Array = np.asarray(self._dyn.forward_kinematics(q), dtype=np.float64)
+        try:
+            poses: Array = np.asarray(self._dyn.forward_kinematics(q), dtype=np.float64)
+        except NumericalError as error:  # of a result that nobody has asked for
+            raise NumericalError(f"q: it cannot be drawn, as in a motion that diverges ({error})") from error
         if not (np.abs(poses) <= _FARTHEST).all():
             raise NumericalError(f"q: it puts links beyond {_FARTHEST:g} m; wanted a configuration that can be drawn")
         return poses

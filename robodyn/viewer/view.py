@@ -144,12 +144,19 @@ class View:
         chosen = None if row is None else row_of(self._motion, row)
         with self._lock:
             self._require_open()
-            self._require_motion()
-            self._row = self._row if chosen is None else chosen
-            self._go(at)
+            if self._motion.rows == 1:
+                self._require_motion()
+            was = self._row
+            self._row = was if chosen is None else chosen
+            try:
+                self._go(at)
+            except RobodynError:
+                self._row = was
+                raise
+            finally:  # also sliders that were moved to what cannot be drawn
+                if self._rows is not None:
+                    self._rows.value = self._row
             self._follow()
-            if self._rows is not None:
-                self._rows.value = self._row
 
     def target(self, link: str | int | None) -> None:
         """A handle to drag a link by, which inverse kinematics follows; None takes it away.
@@ -180,13 +187,15 @@ class View:
         with self._lock:
             self._require_open()
             chosen = self._row if row is None else row_of(self._motion, row)
-            if not self._motion.duration > 0.0:
+            if not self._motion.duration > 0.0 and chosen == self._row:
                 written = require_writable(path)
                 if self._target is not None:
                     self._target.show(False)
-                write_page(written, self._server.get_scene_serializer())
-                if self._target is not None:
-                    self._target.show(True)
+                try:
+                    write_page(written, self._server.get_scene_serializer())
+                finally:
+                    if self._target is not None:
+                        self._target.show(True)
                 return
             layers = self.layers
         save_motion(self._dyn, self._looks, self._motion, path, chosen, fps, speed, layers)
@@ -244,10 +253,14 @@ class View:
 
     def _go(self, at: float) -> None:
         """To a time of the motion."""
-        self._time = float(np.clip(at, self._motion.t[0], self._motion.t[-1]))
-        k = self._motion.at(self._time)
-        self._draw(self._motion.q[k, self._row], self._motion.forces(k, self._row))
-        self._times.value = self._time
+        time = float(np.clip(at, self._motion.t[0], self._motion.t[-1]))
+        k = self._motion.at(time)
+        try:
+            self._draw(self._motion.q[k, self._row], self._motion.forces(k, self._row))
+            self._time = time
+        finally:
+            if self._times is not None:
+                self._times.value = self._time
 
     def _follow(self) -> None:
         """Let sliders stand where the configuration is, with wider ranges where it is beyond them."""
@@ -290,11 +303,16 @@ class View:
         gui = self._server.gui
         self._sliders: list[Any] = []
         self._boxes: dict[str, Any] = {}
+        self._times: Any = None
         self._rows: Any = None
         self._aims: Any = None
-        if self._motion.duration > 0.0:
+        if self._motion.duration > 0.0 or self._motion.rows > 1:
             with gui.add_folder("time"):
-                self._make_play_bar(gui)
+                if self._motion.duration > 0.0:
+                    self._make_play_bar(gui)
+                if self._motion.rows > 1:
+                    self._rows = gui.add_slider("row", 0, self._motion.rows - 1, 1, 0)
+                    self._rows.on_update(self._by_user(lambda: self.go(self._time, row=int(self._rows.value))))
         with gui.add_folder("show", expand_by_default=False):
             for name, shown in self.layers.items():
                 self._boxes[name] = box = gui.add_checkbox(name, shown)
@@ -325,9 +343,6 @@ class View:
         self._times.on_update(self._by_user(lambda: self.go(self._times.value)))
         self._pace = gui.add_number("speed", self._speed, min=_SLOWEST, max=_FASTEST, step=0.1)
         self._pace.on_update(self._by_user(self._take_pace))
-        if motion.rows > 1:
-            self._rows = gui.add_slider("row", 0, motion.rows - 1, 1, 0)
-            self._rows.on_update(self._by_user(lambda: self.go(self._time, row=int(self._rows.value))))
 
     def _make_aims(self, gui: Any) -> None:
         moving = [name for name, body in zip(self.model.link_names, self.model.link_body, strict=True) if body >= 0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import time
 
 import numpy as np
 import pytest
@@ -44,6 +45,14 @@ def test_every_query_of_ours_is_measured_and_compiled():
     found = measured("arm7, robodyn")
     assert len(found.cases) == 14 and not [case.problem for case in found.cases if case.problem]
     assert all(case.compile_s > 0.0 and case.off_by < 1e-7 for case in found.cases)
+
+
+def test_what_others_take_of_the_processor_is_no_time_of_a_library():
+    """Sleep stands for other programs: a call is away from the processor, and its time goes on by the clock alone."""
+    wanted = np.ones((1, 3))
+    job = Job(Prepared(lambda: time.sleep(0.05), lambda: (wanted,), 1), (wanted,))
+    found = worker._timed(job, 0.0, "mass_matrix")
+    assert 0.0 < found["best_ns"] < 0.025e9
 
 
 def test_what_differs_has_no_time():

@@ -24,7 +24,7 @@ from robodyn.codegen.llvm.target import host_target
 from robodyn.codegen.x86 import instructions as I
 from robodyn.codegen.x86 import memory
 from robodyn.codegen.x86.allocation import BINARY, FUSED, UNARY, Allocator, Block
-from robodyn.codegen.x86.encoding import Encoder, advance_pointer, forms, load_pointer
+from robodyn.codegen.x86.encoding import ARRAY_POINTERS, Encoder, advance_pointer, forms, load_pointer
 from robodyn.codegen.x86.listing import GENERAL, Listing
 from robodyn.codegen.x86.program import Image, assembled
 from robodyn.codegen.x86.staging import Staging
@@ -48,6 +48,12 @@ def encoder_of(level, dtype):
     return Encoder(SIZES[dtype], BYTES[level], starts, pointers)
 
 
+ON_ROWS = (
+    *(I.LOAD_ROW, I.STORE_ROW, I.LOAD_LANE, I.LOAD_HALF),
+    *(I.STORE_LANE, I.STORE_SOME, I.STORE_LOW, I.STORE_HIGH, I.STORE_ONE),
+)
+
+
 def places():
     """Memory in every space: no displacement, one byte of it, four bytes, either sign."""
     for space in (I.SPILLS, I.POOL, I.VECTORS, I.ARRAYS, I.ARRAYS + I.SPACE):
@@ -56,7 +62,17 @@ def places():
 
 
 def instructions_of(encoder):
-    """Every instruction with every register in each place, and with memory where it may be."""
+    """Every instruction with every register in each place, and with memory where it may be; those on rows with each
+    register that may keep the offset, and with none."""
+    code = list(without_kept_offsets(encoder))
+    rows = [each for each in code if each[0] in ON_ROWS]
+    ahead = [(I.AHEAD, 0, 0, x) for x in (0, 1, 8, 15, 16, 31, 32, 1000)] if encoder.wide else []
+    yield from (*code, *ahead)
+    for register in (I.NO_OFFSET, *ARRAY_POINTERS):
+        yield from ((I.KEPT, register, 0, 0), *rows[register % 3 :: 3], *ahead)
+
+
+def without_kept_offsets(encoder):
     count = 32 if encoder.wide else 16
     memories = list(places())
     rng = random.Random(1)
@@ -124,9 +140,13 @@ def test_instructions_are_those_of_llvms_assembler(level, dtype):
     assert len(code) > 1500
     if encoder.encode(code) == assemble(lines):
         return
+    before = []
     for instruction in code:  # which one is it?
-        text = list(Listing(encoder).lines([instruction]))
-        assert encoder.encode([instruction]).hex() == assemble(text).hex(), text
+        if instruction[0] in (I.KEPT, I.ROW):
+            before = [instruction]
+        text = list(Listing(encoder).lines([*before, instruction]))
+        assert encoder.encode([*before, instruction]).hex() == assemble(text).hex(), text
+    raise AssertionError("each is, but not all together")
 
 
 def test_pointers_are_those_of_llvms_assembler():
@@ -163,7 +183,7 @@ def random_steps(seed, count, staging=None, inputs=12, constants=9):
                 if rng.random() < 0.2:
                     values = (inputs,) * size
                 steps.append(("store", len(blocks), values))
-            blocks.append(Block(rows, start, values))
+            blocks.append(Block(rows, start, values, more=start == 0))
             continue
         kind = rng.choice(kinds)
         arity = 2 if kind in BINARY else 3 if kind in FUSED else 1
@@ -348,7 +368,28 @@ def test_whole_programs_are_what_llvms_assembler_makes_of_their_listing(level, d
             lines = [line.strip() for line in made.listing().splitlines()[1:] if "rip" not in line]
             moved = b"".join(advance_pointer(7, at, at - 8) for at in made._addresses())
             code, body = made.image().code, made.encoder.encode(made.code) + moved + b"\xc3"
-            assert assemble(lines[len(made.pointers) :]) == body and body in code
+            assert assemble(lines[len(made.pointers) + len(made.offsets) :]) == body and body in code
+
+
+@kinds
+def test_registers_keep_offsets_and_lines_are_fetched_ahead(level, dtype):
+    """Of long rows: no register that an array of vectors has, and no line behind the end of a row."""
+    from robodyn.tracing.expression import Graph
+    from robodyn.tracing.program import Program
+
+    graph = Graph()
+    inputs = {name: ((40,), graph.inputs(40)) for name in ("a", "b")}
+    results = [x * y for x, y in zip(inputs["a"][1], inputs["b"][1], strict=True)]
+    program, target = Program.of("long rows", graph, inputs, {"x": ((40,), results)}), target_of(level)
+    for vectors, registers in ((frozenset(), 5), (frozenset("a"), 4), (frozenset("ab"), 3)):
+        made = assembled(program, np.dtype(dtype), target, vectors)
+        staging = made.places.staging
+        assert len(made.offsets) == min(registers, (3 - len(vectors)) * (staging.rows - 1))
+        assert not set(made.offsets.values()) & set(made.pointers)
+        assert sum(code == I.KEPT and d == I.NO_OFFSET for code, d, *_ in made.code) > 0
+        ahead = [x for code, *_, x in made.code if code == I.AHEAD]
+        behind = [start + count for start, count in staging.blocks(40) if start + count < 40]
+        assert sorted(ahead) == sorted(staging.rows * behind if level == "avx512" else [])
 
 
 @kinds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 
 import numpy as np
@@ -128,6 +129,34 @@ def test_damaged_meshes_are_said(tmp_path):
         path.write_text(robot(visual(f'<mesh filename="{name}"/>')))
         found = looks_of(path, ())
         assert found.shapes == [] and len(found.left_out) == 1, name
+
+
+def test_points_are_no_meshes(tmp_path):
+    (tmp_path / "a.ply").write_bytes(trimesh.PointCloud(np.eye(3)).export(file_type="ply"))
+    path = tmp_path / "r.urdf"
+    path.write_text(robot(visual('<mesh filename="a.ply"/>'), visual(BOX)))
+    found = looks_of(path, ())
+    assert len(found.shapes) == 1 and "has no faces" in found.left_out[0]
+
+
+@pytest.mark.parametrize("way", ["..", "absolute"])
+def test_meshes_read_no_files_of_other_folders(tmp_path, way):
+    """A mesh names buffers and textures: none that lie elsewhere, and that pages would carry away."""
+    (tmp_path / "meshes").mkdir()
+    scene = trimesh.Scene(trimesh.creation.box()).export(file_type="gltf")
+    document = json.loads(scene.pop("model.gltf"))
+    for buffer in document["buffers"]:
+        name = buffer["uri"]
+        (tmp_path / name).write_bytes(scene[name])
+        buffer["uri"] = f"../{name}" if way == ".." else str(tmp_path / name)
+    (tmp_path / "meshes" / "a.gltf").write_text(json.dumps(document))
+    path = tmp_path / "r.urdf"
+    path.write_text(robot(visual('<mesh filename="meshes/a.gltf"/>')))
+    found = looks_of(path, ())
+    assert found.shapes == [] and len(found.left_out) == 1
+    (tmp_path / "a.gltf").write_text(json.dumps(document))
+    path.write_text(robot(visual('<mesh filename="a.gltf"/>')))
+    assert way == ".." or len(looks_of(path, ()).shapes) == 1, "beside the mesh they are read"
 
 
 @pytest.mark.parametrize(

@@ -360,6 +360,44 @@ def test_a_rollout_that_leaves_the_picture(model):
         while shown._playing and time.monotonic() < end:
             time.sleep(0.05)
         assert not shown._playing and shown._player.is_alive()
+        assert shown._time == shown._times.value < 0.1, "the time is that of what is shown"
+
+
+def test_a_row_that_cannot_be_drawn_is_not_gone_to(rollout):
+    q = rollout.q.copy()
+    q[1:, 1, 0] = 1e25  # as a row that diverged: finite, but no angle whose sine is known
+    with rd.show(dataclasses.replace(rollout, q=q)) as shown:
+        shown.go(0.1, row=1)
+        before = shown.q
+        with pytest.raises(rd.NumericalError, match="q: it cannot be drawn, as in a motion that diverges"):
+            shown.go(0.2, row=2)
+        assert shown._row == shown._rows.value == 1 and shown._time == shown._times.value == 0.1
+        np.testing.assert_array_equal(shown.q, before)
+
+
+def test_rows_of_one_time(rollout, tmp_path):
+    one = dataclasses.replace(rollout, t=rollout.t[:1], q=rollout.q[:1], qd=rollout.qd[:1])
+    with rd.show(one) as shown:
+        shown.go(0.0, row=3)
+        np.testing.assert_array_equal(shown.q, one.q[0, 1, 1])
+        by_user(shown._rows, 4)
+        np.testing.assert_array_equal(shown.q, one.q[0, 2, 0])
+    pages = [tmp_path / f"{row}.html" for row in (0, 3)]
+    for row, page in zip((0, 3), pages, strict=True):
+        one.save_html(page, row=row)
+    assert pages[0].read_bytes() != pages[1].read_bytes()
+
+
+def test_a_handle_stays_when_a_page_is_not_written(view, tmp_path, monkeypatch):
+    view.target(-1 + len(view.model.link_names))
+
+    def full(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("robodyn.viewer.view.write_page", full)
+    with pytest.raises(OSError, match="no space"):
+        view.save_html(tmp_path / "page.html")
+    assert view._target._handle.visible
 
 
 def test_the_play_bar(rollout):

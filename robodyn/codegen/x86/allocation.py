@@ -76,11 +76,12 @@ result, and has no other. A "load" makes the values of a block, a "store" writes
 @dataclass(frozen=True)
 class Block:
     """Columns of rows of an array: the place of their address and offsets, the first column, and the values by column;
-    -1 is a column of an input that nothing needs."""
+    -1 is a column of an input that nothing needs. `more`: rows that are written go on behind them."""
 
     rows: int
     start: int
     values: tuple[int, ...]
+    more: bool = False
 
 
 def next_uses(steps: Sequence[Step]) -> tuple[list[tuple[int, ...]], list[int], dict[int, int]]:
@@ -268,7 +269,7 @@ class Allocator:
                 registers *= count - 1
                 break
         registers += [self._hold() for _ in range(count - len(registers))]
-        self.code += self.staging.store(block.rows, block.start, len(operands), registers, constants)
+        self.code += self.staging.store(block.rows, block.start, len(operands), registers, constants, block.more)
         for register in registers:
             self.next[register] = NEVER
 

@@ -14,6 +14,7 @@ from itertools import permutations
 
 from robodyn.codegen.x86.instructions import (
     ADD,
+    AHEAD,
     AND,
     CHOOSE,
     DIV,
@@ -31,6 +32,7 @@ from robodyn.codegen.x86.instructions import (
     HEADER,
     HIGH,
     HIGH_PAIRS,
+    KEPT,
     LESS,
     LOAD,
     LOAD_HALF,
@@ -42,6 +44,7 @@ from robodyn.codegen.x86.instructions import (
     MASK,
     MOVE,
     MUL,
+    NO_OFFSET,
     ODD,
     OR,
     POINTER,
@@ -72,7 +75,7 @@ FRAME_POINTER, POOL_POINTER, ROWS_POINTER, ROW_OFFSET = 7, 6, 0, 1
 """rdi, rsi, rax and rcx."""
 ARRAY_POINTERS = (2, 8, 9, 10, 11)
 """rdx, r8 to r11: registers that a function need not give back. With rax and rcx, that is all there are, so more arrays
-than these take turns."""
+than these take turns. Those that no array takes keep offsets of rows."""
 
 
 @dataclass(frozen=True)
@@ -170,11 +173,14 @@ class Encoder:
         self.broadcast = Form(0x18 + (itemsize == 8), 2, w=int(itemsize == 8), sources=1)
         if size == _XMM_BYTES and itemsize == 8:
             self.broadcast = Form(0x12, prefix=3, w=1, sources=1)  # of 16 bytes it has another name, vmovddup
+        self.index = ROW_OFFSET
+        """The general register that the offset of the row is in."""
         self._places: dict[int, tuple[int, bytes]] = {}
         self._bases = {code: self._evex(form) for code, form in self.forms.items()} if wide else {}
 
     def encode(self, code: Sequence[Instruction]) -> bytes:
         """The instructions' bytes."""
+        self.index = ROW_OFFSET
         if not self.wide:
             return b"".join([self._vex(each) if each[0] < ROWS else self._rare(*each) for each in code])
         parts: list[bytes] = []
@@ -193,6 +199,11 @@ class Encoder:
 
     def _rare(self, operation: int, d: int, a: int, x: int) -> bytes:
         """What is no arithmetic."""
+        if operation == KEPT:
+            self.index = d
+            return b""
+        if operation == ROW:
+            self.index = ROW_OFFSET
         if operation in (ROWS, ROW):
             return load_pointer(ROWS_POINTER if operation == ROWS else ROW_OFFSET, *self.address(~x))
         if operation == POINTER:
@@ -205,10 +216,13 @@ class Encoder:
             return self._part(operation, d, a, x)
         if operation == EXTRACT:
             return (self._evex(self.forms[EXTRACT]) ^ _D[x] ^ _M[d]).to_bytes(6, "little") + bytes((a,))
+        if operation == AHEAD:
+            modrm, tail = self._in_row(x, 1)
+            return b"\x42" * (self.index >> 3) + bytes((0x0F, 0x0D, modrm | 1 << 3)) + tail
         if operation in _PARTS:
-            modrm, tail = _indexed(x * self.itemsize, _PARTS[operation])
+            bits, tail = self._wide_in_row(x, _PARTS[operation])
             last = bytes((a,)) if operation in (STORE_LANE, STORE_ONE) else b""
-            word = self._evex(self.forms[operation]) ^ _D[d] ^ modrm << 40 ^ (operation == STORE_SOME) << 24
+            word = self._evex(self.forms[operation]) ^ _D[d] ^ bits ^ (operation == STORE_SOME) << 24
             return word.to_bytes(6, "little") + tail + last
         form = self.forms[operation]
         last = b"" if form.last is None else bytes((form.last,))
@@ -247,29 +261,38 @@ class Encoder:
 
     def _row(self, operation: int, d: int, mask: int, x: int) -> bytes:
         """Scalars from the x-th on of a row; the mask is a mask register, or with VEX a vector register."""
-        offset = x * self.itemsize
         if self.wide:
-            modrm, tail = _indexed(offset, self.bytes)
+            bits, tail = self._wide_in_row(x, self.bytes)
             masked = 0 if mask < 0 else mask | (0x80 if operation == LOAD_ROW else 0)
-            word = self._bases[operation] ^ _D[d] ^ modrm << 40 ^ masked << 24
+            word = self._bases[operation] ^ _D[d] ^ bits ^ masked << 24
             return word.to_bytes(6, "little") + tail
-        if mask >= 0:
-            return self._vex_bytes(self.forms[operation], d, mask, *_indexed(offset, 1))
-        plain = self.forms[LOAD if operation == LOAD_ROW else STORE]
-        return self._vex_bytes(plain, d, 0, *_indexed(offset, 1))
+        form = self.forms[operation if mask >= 0 else LOAD if operation == LOAD_ROW else STORE]
+        return self._vex_bytes(form, d, max(mask, 0), *self._in_row(x, 1), index=self.index >> 3)
 
     def _part(self, operation: int, d: int, part: int, x: int) -> bytes:
         """Part of a row: the first one is loaded as a register of its size, others go between those of d."""
         last = bytes((part,)) if part else b""
         form = self.forms[operation] if part else replace(self.forms[LOAD], wide=False)
         if not self.wide:
-            return self._vex_bytes(form, d, d if part else 0, *_indexed(x * self.itemsize, 1), wide=part > 0) + last
-        size = _YMM_BYTES if operation == LOAD_HALF else _XMM_BYTES
-        modrm, tail = _indexed(x * self.itemsize, size)
-        word = self._evex(form) ^ _D[d] ^ (_S[d] if part else 0) ^ modrm << 40
+            place = self._in_row(x, 1)
+            return self._vex_bytes(form, d, d if part else 0, *place, wide=part > 0, index=self.index >> 3) + last
+        bits, tail = self._wide_in_row(x, _YMM_BYTES if operation == LOAD_HALF else _XMM_BYTES)
+        word = self._evex(form) ^ _D[d] ^ (_S[d] if part else 0) ^ bits
         if part == 0 and operation == LOAD_HALF:
             word |= 0x20 << 24
         return word.to_bytes(6, "little") + tail + last
+
+    def _in_row(self, x: int, unit: int) -> tuple[int, bytes]:
+        """ModRM without its register, and what follows it, of scalar x of the row."""
+        if self.index == NO_OFFSET:
+            return _displaced(ROWS_POINTER, x * self.itemsize, unit)
+        modrm, tail = _displaced(4, x * self.itemsize, unit)
+        return modrm, bytes(((self.index & 7) << 3 | ROWS_POINTER,)) + tail
+
+    def _wide_in_row(self, x: int, unit: int) -> tuple[int, bytes]:
+        """The same as bits of an EVEX instruction."""
+        modrm, tail = self._in_row(x, unit)
+        return modrm << 40 ^ (self.index >> 3) << 14, tail
 
     # VEX: C5 with one more byte or C4 with two, opcode, ModRM.
 
@@ -291,11 +314,16 @@ class Encoder:
         return self._vex_bytes(form, d, a, *_displaced(pointer, offset, 1), pointer >> 3) + last
 
     @staticmethod
-    def _vex_bytes(form: Form, d: int, a: int, modrm: int, tail: bytes, extended: int = 0, wide: bool = True) -> bytes:
+    def _vex_bytes(
+        form: Form, d: int, a: int, modrm: int, tail: bytes, extended: int = 0, wide: bool = True, index: int = 0
+    ) -> bytes:
+        """`extended`, `index`: the high bits of the last operand, or its pointer, and of its index."""
         last = (~a & 15) << 3 | wide << 2 | form.prefix
         modrm |= (d & 7) << 3
-        if extended or form.map != 1 or form.w:
-            head = bytes((0xC4, (not d >> 3) << 7 | 0x40 | (not extended) << 5 | form.map, form.w << 7 | last))
+        if extended or index or form.map != 1 or form.w:
+            head = bytes(
+                (0xC4, (not d >> 3) << 7 | (not index) << 6 | (not extended) << 5 | form.map, form.w << 7 | last)
+            )
         else:
             head = bytes((0xC5, (not d >> 3) << 7 | last))
         return head + bytes((form.opcode, modrm)) + tail
@@ -315,12 +343,6 @@ def _displaced(pointer: int, offset: int, unit: int) -> tuple[int, bytes]:
     if rest == 0 and -128 <= count < 128:
         return 0x40 | (pointer & 7), count.to_bytes(1, "little", signed=True)
     return 0x80 | (pointer & 7), offset.to_bytes(4, "little", signed=True)
-
-
-def _indexed(offset: int, unit: int) -> tuple[int, bytes]:
-    """The same for an offset from the sum of the registers of a row."""
-    modrm, tail = _displaced(4, offset, unit)
-    return modrm, bytes((ROW_OFFSET << 3 | ROWS_POINTER,)) + tail
 
 
 # What registers add to an EVEX instruction: as destination, as first source, as second source.

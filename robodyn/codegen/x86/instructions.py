@@ -30,6 +30,11 @@ is -1. With 64 bytes a mask is a mask register, otherwise a vector."""
 """Not with 32 bytes. `EXTRACT`: 16 bytes of x, the a-th, to the beginning of d. The others write to the row, from
 scalar x on: the a-th 16 bytes of d; of its first 16 bytes the lower or the upper half, the a-th of four scalars, or
 what mask 1 says (`STORE_SOME`)."""
+(KEPT, AHEAD) = range(63, 65)
+"""`KEPT`: the offset of the row is in general register d, where it was put in the beginning; in none (`NO_OFFSET`) if
+it is the first row. `AHEAD`: the cache line of scalar x of the row is fetched, to be written."""
+NO_OFFSET = 4
+"""What stands in the place of a register in addresses without one."""
 LOAD_LANE, LOAD_HALF = range(60, 62)
 """The a-th 16 bytes of d, or of 64 bytes the a-th half, from scalar x of the row on; the first ones clear all behind
 them."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from robodyn.codegen.x86.encoding import ARRAY_POINTERS, ROW_OFFSET, ROWS_POINTER, Encoder
 from robodyn.codegen.x86.instructions import (
     ADD,
+    AHEAD,
     AND,
     CHOOSE,
     DIV,
@@ -23,6 +24,7 @@ from robodyn.codegen.x86.instructions import (
     FNMA231,
     HIGH,
     HIGH_PAIRS,
+    KEPT,
     LESS,
     LOAD,
     LOAD_HALF,
@@ -34,6 +36,7 @@ from robodyn.codegen.x86.instructions import (
     MASK,
     MOVE,
     MUL,
+    NO_OFFSET,
     ODD,
     OR,
     POINTER,
@@ -94,9 +97,11 @@ class Listing:
         self.suffix = "pd" if self.double else "ps"
         self.vector = {64: "zmm", 32: "ymm", 16: "xmm"}[encoder.bytes]
         self.size = f"{self.vector}word ptr"
+        self.index = ROW_OFFSET
 
     def lines(self, code: Sequence[Instruction]) -> Iterator[str]:
-        """A line for each, but two for a mask."""
+        """A line for each, but two for a mask, and none for a register that keeps an offset."""
+        self.index = ROW_OFFSET
         for instruction in code:
             for line in self._line(*instruction):
                 # Registers of 16 bytes have shorter instructions as well, which an assembler takes otherwise.
@@ -108,9 +113,14 @@ class Listing:
         if code == MASK:
             yield f"mov ecx, {(1 << x) - 1}"
             yield f"kmovw k{a}, ecx"
+        elif code == KEPT:
+            self.index = d
+        elif code == AHEAD:
+            yield f"prefetchw byte ptr {self._in_row(x)}"
         elif code in (ROWS, ROW, POINTER):
             number = ARRAY_POINTERS[d] if code == POINTER else ROWS_POINTER if code == ROWS else ROW_OFFSET
             register = GENERAL[number]
+            self.index = ROW_OFFSET if code == ROW else self.index
             yield f"mov {register}, qword ptr {self._address(*self.encoder.address(~x))}"
         elif code in (LOAD_LANE, LOAD_HALF):
             part = "xmm" if code == LOAD_LANE else "ymm"
@@ -131,7 +141,7 @@ class Listing:
         elif code == STORE_ONE:
             yield f"{{evex}} vextractps dword ptr {self._in_row(x)}, xmm{d}, {a}"
         elif code in (LOAD_ROW, STORE_ROW):
-            yield self._row(code == LOAD_ROW, d, a, x * self.encoder.itemsize)
+            yield self._row(code == LOAD_ROW, d, a, x)
         elif code == STORE:
             yield f"vmovu{self.suffix} {self._operand(x, whole=True)}, {v}{d}"
         elif code == LOAD and self._broadcasts(x):
@@ -174,10 +184,11 @@ class Listing:
         return f"{item} {place}" + ("" if whole else f"{{1to{self.encoder.bytes // self.encoder.itemsize}}}")
 
     def _in_row(self, scalar: int) -> str:
-        return self._address(ROWS_POINTER, scalar * self.encoder.itemsize, ROW_OFFSET)
+        index = None if self.index == NO_OFFSET else self.index
+        return self._address(ROWS_POINTER, scalar * self.encoder.itemsize, index)
 
-    def _row(self, load: bool, d: int, mask: int, offset: int) -> str:
-        v, place = self.vector, f"{self.size} {self._address(ROWS_POINTER, offset, ROW_OFFSET)}"
+    def _row(self, load: bool, d: int, mask: int, scalar: int) -> str:
+        v, place = self.vector, f"{self.size} {self._in_row(scalar)}"
         if mask >= 0 and not self.encoder.wide:
             operands = f"{v}{d}, {v}{mask}, {place}" if load else f"{place}, {v}{mask}, {v}{d}"
             return f"vmaskmov{self.suffix} {operands}"

@@ -33,7 +33,7 @@ class _Groups:
     @staticmethod
     def of(operations: Sequence[Operation]) -> _Groups:
         """The groups of operations: as many sines one behind the other as there are side by side, or fewer where one
-        needs another."""
+        needs another. The last one does not wait alone: it goes with the group before it."""
         found = _Groups()
         latest: dict[int, int] = {}
         """The last sine that a node depends on."""
@@ -41,11 +41,13 @@ class _Groups:
         """How many of what takes long are in a row before a node that needs no sines."""
         last: dict[int, int] = {}
         group: list[int] = []
+        earlier: list[int] = []
+        needs = -1
         for k, (kind, results, operands) in enumerate(operations):
             before = max([latest.get(node, -1) for node in operands], default=-1)
             if kind == "sincos":
                 if not group or len(group) == _TOGETHER or before >= group[0]:
-                    group = []
+                    earlier, group, needs = group, [], before
                 group.append(k)
                 found.leader[k] = group[0]
                 if before >= 0:
@@ -58,6 +60,10 @@ class _Groups:
                     wait += 1
                 waits[results[0]] = wait
             latest.update(dict.fromkeys(results, before))
+        if len(group) == 1 and earlier and needs < earlier[0]:
+            found.leader[group[0]] = earlier[0]
+            if group[0] in found.bound:
+                found.bound.add(earlier[0])
         found.pauses = list(last.values())
         return found
 

@@ -10,7 +10,6 @@ columns just before it is needed, and as soon as it is there. It works on a fram
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -35,19 +34,8 @@ from robodyn.codegen.x86.encoding import (
     load_pointer,
     relative_pointer,
 )
-from robodyn.codegen.x86.instructions import (
-    ARRAYS,
-    HEADER,
-    MASK,
-    POINTER,
-    POOL,
-    ROW,
-    ROWS,
-    SPACE,
-    SPILLS,
-    VECTORS,
-    Instruction,
-)
+from robodyn.codegen.x86.general import in_turns, kept, once
+from robodyn.codegen.x86.instructions import ARRAYS, HEADER, POOL, SPACE, SPILLS, VECTORS, Instruction
 from robodyn.codegen.x86.listing import GENERAL, Listing
 from robodyn.codegen.x86.order import ordered
 from robodyn.codegen.x86.staging import Staging
@@ -134,10 +122,10 @@ class _Places:
         self.arrays.append(array)
         return ARRAYS + SPACE * (len(self.arrays) - 1)
 
-    def _block(self, start: int, values: tuple[int, ...]) -> int:
-        """A block of the last array of rows."""
+    def _block(self, start: int, values: tuple[int, ...], more: bool = False) -> int:
+        """A block of the last array of rows; whether these go on behind it."""
         at = HEADER + (len(self.rows) - 1) * self.row_words + _ADDRESS
-        self.blocks.append(Block(at, start, values))
+        self.blocks.append(Block(at, start, values, more))
         return len(self.blocks) - 1
 
     def _inputs(self) -> dict[int, int]:
@@ -174,7 +162,8 @@ class _Places:
             if port.name not in self.vectors:
                 self.rows.append(array)
                 for start, count in self.staging.blocks(port.size):
-                    found.append(self._block(start, tuple(values[start : start + count])))
+                    more = start + count < port.size
+                    found.append(self._block(start, tuple(values[start : start + count]), more))
                 continue
             place = self._space(array)
             for k, value in enumerate(values):
@@ -349,46 +338,6 @@ def assembled(
     return Assembled(program, places, allocator.run(steps), allocator.spills, dtype.itemsize, size)
 
 
-def _once(code: Sequence[Instruction]) -> list[Instruction]:
-    """Instructions without those that load an address of rows or an offset which is there already."""
-    kept: list[Instruction] = []
-    there: dict[int, Instruction] = {}
-    for each in code:
-        if each[0] in (ROWS, ROW):
-            if there.get(each[0]) == each:
-                continue
-            there[each[0]] = each
-        elif each[0] == MASK:  # it goes through the register of the offset
-            there.pop(ROW, None)
-        kept.append(each)
-    return kept
-
-
-def _in_turns(code: Sequence[Instruction], arrays: int, addresses: int) -> list[Instruction]:
-    """Instructions in which the k-th space of arrays is what the k-th of their registers points to. Where arrays are
-    more than registers, an address that is read takes the register of the one that was used the longest ago.
-
-    `addresses`: place of the first array's address.
-    """
-    if arrays <= len(ARRAY_POINTERS):
-        return list(code)
-    found: list[Instruction] = []
-    held = {array: array for array in range(len(ARRAY_POINTERS))}
-    """Registers by array; those used last stand last."""
-    for each in code:
-        operation, d, a, x = each
-        if x < 0 and ~x >= ARRAYS:
-            array, index = divmod(~x - ARRAYS, SPACE)
-            register = held.pop(array, -1)
-            if register < 0:
-                register = held.pop(next(iter(held)))
-                found.append((POINTER, register, 0, ~(addresses + array)))
-            held[array] = register
-            each = operation, d, a, ~(ARRAYS + register * SPACE + index)
-        found.append(each)
-    return found
-
-
 class Assembled:
     """Puts code, constants and the driver's list together."""
 
@@ -400,7 +349,9 @@ class Assembled:
         wide = self.wide = size != VEX_BYTES
         self.width = self.bytes // itemsize
         arrays, headers = len(places.arrays), places.row_words * len(places.rows)
-        self.code = _in_turns(_once(code), arrays, HEADER + headers)
+        firsts = [HEADER + places.row_words * k + _ADDRESS + 1 for k in range(len(places.rows))]
+        code, self.offsets = kept(once(code), ARRAY_POINTERS[arrays:], firsts)
+        self.code = in_turns(code, arrays, HEADER + headers)
         self.pointers = ARRAY_POINTERS[:arrays]
         """Registers of the first arrays of vectors."""
         self.rows_at = spills * self.bytes
@@ -449,6 +400,9 @@ class Assembled:
             load_pointer(register, FRAME_POINTER, self.arrays_at + 8 * k - self.bias)
             for k, register in enumerate(self.pointers)
         )
+        head += b"".join(
+            load_pointer(register, *self.encoder.address(place)) for place, register in self.offsets.items()
+        )
         body = self.encoder.encode(self.code) + b"".join(
             advance_pointer(FRAME_POINTER, at, at - 8) for at in self._addresses()
         )
@@ -482,6 +436,9 @@ class Assembled:
             f"mov {GENERAL[register]}, qword ptr [rdi + {self.arrays_at + 8 * k - self.bias}]"
             for k, register in enumerate(self.pointers)
         ]
+        for place, register in self.offsets.items():
+            pointer, offset = self.encoder.address(place)
+            lines.append(f"mov {GENERAL[register]}, qword ptr [{GENERAL[pointer]} + {offset}]")
         lines += ["lea rsi, [rip + constants]", *Listing(self.encoder).lines(self.code)]
         for at in self._addresses():
             lines += [f"mov rcx, qword ptr [rdi + {at - 8}]", f"add qword ptr [rdi + {at}], rcx"]

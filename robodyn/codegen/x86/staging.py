@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from robodyn.codegen.x86.encoding import VEX_BYTES
 from robodyn.codegen.x86.instructions import (
+    AHEAD,
     EVEN,
     EXTRACT,
     HIGH,
@@ -178,8 +179,20 @@ class Staging:
         code += _live(shuffles, {column for column, wanted in zip(columns, needed, strict=False) if wanted})
         return code, columns
 
-    def store(self, rows: int, start: int, count: int, registers: Sequence[int], constants: Mapping[int, int]) -> Code:
-        """The first registers as columns from `start` on.
+    def store(
+        self,
+        rows: int,
+        start: int,
+        count: int,
+        registers: Sequence[int],
+        constants: Mapping[int, int],
+        more: bool = False,
+    ) -> Code:
+        """The first registers as columns from `start` on; `more`: there are columns behind them.
+
+        Most rows do not begin with a cache line, so that 64 bytes lie in two. A processor that is to write them fetches
+        the first while others are written, but waits for the second, which is fetched here meanwhile. Behind the last
+        columns begins the next row, which is there already.
 
         `constants`: registers that are free to hold a constant, and which one. Constants are shuffled here, not by the
         processor: much of most results is zero.
@@ -190,6 +203,9 @@ class Staging:
         code, mask = self._masked(count, registers)
         shuffles = _live(_defined(shuffles, set(registers[:count])), set(found[: self.rows]))
         code = [*shuffles, *code, (ROWS, 0, 0, ~rows)]
+        if more and self.lanes == 4:
+            ahead = [((ROW, 0, 0, ~(rows + 1 + k)), (AHEAD, 0, 0, start + count)) for k in range(self.rows)]
+            code = [(ROWS, 0, 0, ~rows), *(each for pair in ahead for each in pair), *code]
         for k, register in enumerate(found[: self.rows]):
             code += [(ROW, 0, 0, ~(rows + 1 + k)), (STORE_ROW, register, mask, start)]
         return code

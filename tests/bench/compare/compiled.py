@@ -73,7 +73,7 @@ class Pinocchio:
         "Its Python module. One state: rnea, aba, crba, framesForwardKinematics, computeRNEADerivatives and "
         "computeABADerivatives in a loop. Batches: the loop less what one call costs on a robot of one joint, an "
         "estimate of what its C++ takes; rneaInParallel and abaInParallel wait by spinning, which on one processor "
-        "takes longer."
+        "takes longer. Rollouts are a loop in Python of aba and integrate."
     )
 
     def __init__(self, robot: Robot) -> None:

@@ -1,0 +1,74 @@
+"""What general registers hold: addresses of arrays of vectors, offsets of rows. Decided after all else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from robodyn.codegen.x86.encoding import ARRAY_POINTERS
+from robodyn.codegen.x86.instructions import (
+    ARRAYS,
+    KEPT,
+    MASK,
+    NO_OFFSET,
+    POINTER,
+    ROW,
+    ROWS,
+    SPACE,
+    Instruction,
+)
+
+
+def once(code: Sequence[Instruction]) -> list[Instruction]:
+    """Instructions without those that load an address of rows or an offset which is there already."""
+    kept: list[Instruction] = []
+    there: dict[int, Instruction] = {}
+    for each in code:
+        if each[0] in (ROWS, ROW):
+            if there.get(each[0]) == each:
+                continue
+            there[each[0]] = each
+        elif each[0] == MASK:  # it goes through the register of the offset
+            there.pop(ROW, None)
+        kept.append(each)
+    return kept
+
+
+def in_turns(code: Sequence[Instruction], arrays: int, addresses: int) -> list[Instruction]:
+    """Instructions in which the k-th space of arrays is what the k-th of their registers points to. Where arrays are
+    more than registers, an address that is read takes the register of the one that was used the longest ago.
+
+    `addresses`: place of the first array's address.
+    """
+    if arrays <= len(ARRAY_POINTERS):
+        return list(code)
+    found: list[Instruction] = []
+    held = {array: array for array in range(len(ARRAY_POINTERS))}
+    """Registers by array; those used last stand last."""
+    for each in code:
+        operation, d, a, x = each
+        if x < 0 and ~x >= ARRAYS:
+            array, index = divmod(~x - ARRAYS, SPACE)
+            register = held.pop(array, -1)
+            if register < 0:
+                register = held.pop(next(iter(held)))
+                found.append((POINTER, register, 0, ~(addresses + array)))
+            held[array] = register
+            each = operation, d, a, ~(ARRAYS + register * SPACE + index)
+        found.append(each)
+    return found
+
+
+def kept(
+    code: Sequence[Instruction], registers: Sequence[int], firsts: Iterable[int]
+) -> tuple[list[Instruction], dict[int, int]]:
+    """Instructions that find the offsets which they load most often in registers, and these registers by place.
+
+    `firsts`: places of offsets of first rows, which are zero.
+    """
+    none = dict.fromkeys(firsts, NO_OFFSET)
+    loads = Counter(~x for operation, _, _, x in code if operation == ROW and ~x not in none)
+    often = [place for place, times in loads.most_common(len(registers)) if times > 1]
+    found = dict(zip(often, registers, strict=False))
+    where = found | none
+    return [(KEPT, where[~x], 0, 0) if c == ROW and ~x in where else (c, d, a, x) for c, d, a, x in code], found
