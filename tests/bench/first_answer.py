@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import cache
 
 from tests.bench.shared import MODELS, ROOT, show
 
@@ -72,13 +73,21 @@ def measure(name: str, engine: str) -> First:
 def measure_case(robot: str, base: str, query: str, engine: str) -> First:
     """Run a query of a robot of `models` like that."""
     try:
-        with tempfile.TemporaryDirectory() as cache:
+        with tempfile.TemporaryDirectory() as cache, tempfile.TemporaryDirectory() as other:
+            # Python's bytecode is there where a package is installed: the first process leaves it to those that count.
+            _process(robot, base, query, engine, other)
             runs = [_process(robot, base, query, engine, cache) for _ in range(1 + _CACHED_RUNS)]
     except RuntimeError as error:
         return First(robot, query, engine, problem=str(error))
     (cold, process_cold, used), *cached = runs
     best, process_best = (min(run[k] for run in cached) for k in (0, 1))
     return First(robot, query, used, cold, best, process_cold, process_best)
+
+
+@cache
+def _bytecode() -> tempfile.TemporaryDirectory[str]:
+    """A folder for bytecode, whatever the environment says of it."""
+    return tempfile.TemporaryDirectory()
 
 
 def _process(
@@ -88,6 +97,7 @@ def _process(
     # A folder in which nothing is yet, and that others cannot write to.
     places = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "ROBODYN_CACHE_DIR": f"{cache}/objects", "PYTHONPATH": places}
+    environment |= {"PYTHONPYCACHEPREFIX": _bytecode().name, "PYTHONDONTWRITEBYTECODE": ""}
     command = [sys.executable, "-c", _CODE, base, query, engine]
     command += [str(MODELS / f"{each}.urdf") for each in (*before, robot)]
     start = time.perf_counter()

@@ -18,16 +18,19 @@ from robodyn.codegen import keys
 from robodyn.codegen.llvm.jit import OPT, compile_object
 from robodyn.engines.cpu import hurry, kernels
 from robodyn.engines.cpu.hurry import HURRIED, Relay
+from robodyn.engines.cpu.native.entry import entry_text
 from robodyn.questions import QUESTIONS
 
 
 @pytest.fixture
 def levels(monkeypatch, tmp_path):
-    """Levels of all modules that are compiled, an empty cache, and no module too small for a hurry."""
+    """Levels of all modules that are compiled but that of built-in functions, which a process makes once; an empty
+    cache, and no module too small for a hurry."""
     found = []
 
     def noting(text, target, opt):
-        found.append(opt)
+        if text != entry_text():
+            found.append(opt)
         return compile_object(text, target, opt)
 
     monkeypatch.setenv("ROBODYN_CACHE_DIR", str(tmp_path / "objects"))
@@ -217,3 +220,48 @@ def test_processes_end_and_fork_meanwhile(what, tmp_path):
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", _LIVES, what]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+BUILT_INS = """
+import time
+import numpy as np
+import robodyn as rd
+from robodyn.codegen import keys
+from robodyn.engines.cpu import hurry
+from robodyn.engines.cpu.native import entry
+
+levels, compile_object = [], keys.compile_object
+
+def noting(text, target, opt):
+    if text == entry.entry_text():
+        levels.append(opt)
+    return compile_object(text, target, opt)
+
+keys.compile_object = noting
+dyn = rd.Dynamics(rd.random_tree(5, seed=3), engine="cpu")
+q, v = dyn.model.random_configuration(3), np.ones((2, dyn.model.nv))
+ask = dyn.inverse_dynamics
+first = ask(q, *v)
+ask(q, *v)
+begun, methods = list(levels), [each.__self__[1] for each in (ask, dyn.bias_force)]
+before = [bytearray(each) for each in methods]  # copies
+end = time.monotonic() + 60.0
+while (hurry._WAITING or hurry._WORKING) and time.monotonic() < end:
+    time.sleep(0.01)
+changed = [each != old for each, old in zip(methods, before)]
+code = [entry._MethodDef.from_buffer_copy(each.__self__[1]).function for each in (ask, dyn.gravity_force)]
+same = ask(q, *v).tobytes() == first.tobytes()
+print(begun, levels, changed, same, code[0] == code[1])
+"""
+
+
+def test_built_in_functions_go_on_with_better_code(tmp_path):
+    environment = {**os.environ, "ROBODYN_CACHE_DIR": str(tmp_path / "objects")}
+
+    def said():
+        done = subprocess.run([sys.executable, "-c", BUILT_INS], env=environment, capture_output=True, text=True)
+        assert not done.returncode, done.stderr
+        return done.stdout.split("\n")[0]
+
+    assert said() == "[0] [0, 1] [True, True] True True"
+    assert said() == "[] [] [False, False] True True"  # the cache has the better code

@@ -23,7 +23,7 @@ from robodyn.engines.cpu.generated import GeneratedCode
 from robodyn.engines.cpu.kernels import Kernel, workspace
 from robodyn.engines.cpu.march import Call, March, step_in_parts, whole_step
 from robodyn.engines.cpu.native.answers import Answers, EntryKernel, Input, JointForce, Scratch, answers_can_be
-from robodyn.engines.cpu.native.entry import Entry
+from robodyn.engines.cpu.native.entry import BETTER, Entry
 from robodyn.engines.cpu.native.layout import layout_is_known
 from robodyn.engines.cpu.parts.code import CALL_WORDS
 from robodyn.engines.cpu.parts.plan import Plan, Planner
@@ -313,7 +313,7 @@ class CpuEngine(Engine):
         if not self.model.n_bodies or not layout_is_known():
             return None
         try:
-            return Entry(name, doc, fallback, self.load, epoch)
+            return Entry(name, doc, fallback, self._load_entries, epoch)
         except UnavailableError:  # it does not compile: calls take longer, and no answer is lost
             return None
 
@@ -405,6 +405,10 @@ class CpuEngine(Engine):
     def load(self, text: str) -> Code:
         """Load a module that every robot shares, from the cache if it is there."""
         return self.compiler.shared(text, "robodyn runtime", host_target())
+
+    def _load_entries(self, text: str) -> Code:
+        """Load the module of built-in functions: the largest that robots share, and needed before the first answer."""
+        return self.compiler.shared_soon(text, "robodyn runtime", host_target(), BETTER)
 
     def launch(self, kernel: Kernel, table: int, rows: int, steps: int = 1) -> None:
         """Run a kernel on the rows that a table describes, alone or with others; `steps`: how often it does its work

@@ -1,11 +1,13 @@
-"""Loops that LLVM makes twice: in a hurry for the first answer, and with care in another thread, to take its place.
+"""What LLVM makes twice: in a hurry for the first answer, and with care in another thread, to take its place.
 
 Level 0 of LLVM's code generator takes a quarter of the time of the usual one, for code that runs two to six times as
 long. Both do the same operations in the same order, so results have the same bits before and after. A *relay* stands in
 front of both, a function that jumps to where a word says: a change of code is a change of that word, whoever calls it,
 in the middle of a batch as well. Code that was replaced stays as long as the relay, for threads that are in it.
 
-Code of both kinds is kept in the cache: a process that ends before the second is there leaves the first one to others.
+Large loops are made so, and the module of all built-in functions (`robodyn.engines.cpu.native.entry`), which needs no
+relay: where its code is stands in the description of each function. Code of both kinds is kept in the cache: a process
+that ends before the second is there leaves the first one to others.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Protocol
 
 from robodyn.codegen.llvm.jit import Code
 from robodyn.errors import UnavailableError
@@ -35,6 +38,13 @@ define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) {
 }
 """
 """The module of a relay. Each has a word of its own, as often as it is loaded."""
+
+
+class Replaced(Protocol):
+    """What has code that may be replaced."""
+
+    def replace(self, code: Code, /) -> None:
+        """Go on with that code."""
 
 
 class Relay:
@@ -66,12 +76,12 @@ class Relay:
         self._word.value = address  # one word: others read the old one or the new one
 
 
-_WAITING: list[tuple[Relay, Callable[[], Code]]] = []
+_WAITING: list[tuple[Replaced, Callable[[], Code]]] = []
 _WORKING: list[threading.Thread] = []
 """The thread that works, if there is one. In the child of a fork it is not alive."""
 
 
-def later(relay: Relay, make: Callable[[], Code]) -> None:
+def later(relay: Replaced, make: Callable[[], Code]) -> None:
     """Have better code made, once nothing else has been asked for a while."""
     _WAITING.append((relay, make))
     _work()

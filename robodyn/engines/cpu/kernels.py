@@ -18,7 +18,7 @@ from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.loop_plan import Traits
 from robodyn.engines.cpu.backends import Loaded
-from robodyn.engines.cpu.hurry import HURRIED, RELAY, WORTH, Relay, later
+from robodyn.engines.cpu.hurry import HURRIED, RELAY, WORTH, Relay, Replaced, later
 from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.engines.cpu.parts.code import CALL_WORDS
 from robodyn.engines.cpu.parts.plan import Plan
@@ -163,6 +163,14 @@ class Maker:
     def shared(self, text: str, label: str, target: Target) -> Code:
         """Code that every robot shares, from the cache if it is there."""
         return Code(compiled(text, label, target, OPT, self.cache), target)
+
+    def shared_soon(self, text: str, label: str, target: Target, replaced: Replaced) -> Code:
+        """The same, made in a hurry where the cache has none with care: that one replaces it later."""
+        if not self.hurried or memory_is_limited() or kept(text, target, OPT, self.cache) is not None:
+            return self.shared(text, label, target)
+        hurried = Code(compiled(text, label, target, HURRIED, self.cache), target)
+        later(replaced, lambda: self.shared(text, label, target))
+        return hurried
 
     def sharing(self, text: str, label: str, target: Target) -> Callable[[], Loaded]:
         """The same, compiled while other things are done, in a hurry where it is large."""

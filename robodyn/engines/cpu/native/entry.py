@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -38,7 +39,7 @@ from robodyn.engines.cpu.threads.pool import load_once
 from robodyn.forks import lock
 
 _METH_KEYWORDS, _METH_FASTCALL = 0x0002, 0x0080
-_FALLBACK = 3  # place of the checked function in what a built-in owns
+_METHOD, _FALLBACK = 1, 3  # places of the description and of the checked function in what a built-in owns
 _KEY_BITS = 62
 _MAX_FORMS = 128
 _LEAST_PLACES = 4
@@ -277,9 +278,11 @@ class Entry:
         self._cell = ctypes.c_void_p(ctypes.addressof(first.state))
         module = load_once(entry_text(), load)
         kept.start(module.address, api()["PyDataMem_SetHandler"])
-        code = module.address("entry")
         self.missed = object()
-        self.function, self.strict = (self._builtin(code, name, doc, each) for each in (fallback, self._miss))
+        with _REPLACING:
+            code = (_LATEST or [module])[-1].address("entry")
+            self.function, self.strict = (self._builtin(code, name, doc, each) for each in (fallback, self._miss))
+            _ENTRIES.add(self)
 
     @property
     def forms(self) -> Forms:
@@ -301,6 +304,14 @@ class Entry:
                 self._every.pop(place, None)
         return fresh
 
+    def go_on_with(self, code: int) -> None:
+        """Have both functions run that code from the next call on. Python reads the description at each call, and its
+        address is one word."""
+        for function in (self.function, self.strict):
+            method = function.__self__[_METHOD]  # type: ignore[attr-defined]
+            word = id(method) + CPYTHON.bytes_data + _MethodDef.function.offset
+            ctypes.c_void_p.from_address(word).value = code
+
     def _builtin(self, code: int, name: str, doc: str, fallback: Callable[..., Any]) -> Callable[..., Any]:
         front = Front(
             forms=ctypes.addressof(self._cell),
@@ -313,6 +324,26 @@ class Entry:
 
     def _miss(self, *_: Any, **__: Any) -> object:
         return self.missed
+
+
+class _Better:
+    """Puts the careful code of `entry_text()` in the place of what was compiled in a hurry (`hurry.later`)."""
+
+    def replace(self, code: Code) -> None:
+        """Have all built-ins run it, and those to come."""
+        address = code.address("entry")
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))  # never unloaded, as `load_once` says
+        with _REPLACING:
+            _LATEST.append(code)
+            for entry in tuple(_ENTRIES):
+                entry.go_on_with(address)
+
+
+BETTER = _Better()
+_REPLACING = lock()
+_LATEST: list[Code] = []
+"""The careful code, where it came later."""
+_ENTRIES: weakref.WeakSet[Entry] = weakref.WeakSet()
 
 
 @cache
