@@ -154,13 +154,12 @@ def test_sliders_in_the_page_follow(browser, shown):
 
 def test_layers_appear_and_go(browser, arm, shown):
     require_red(browser, shown, tool(arm[0], START))
-    bare = browser.still()
     for layer in ("frames", "inertia", "centre of mass", "names"):
-        was = shown.layers.get(layer, False)
+        was, bare = shown.layers.get(layer, False), browser.still()
         shown.layer(layer, not was)
-        browser.until(lambda: changed(browser.picture(), bare) > 20, lambda layer=layer: layer)
+        browser.until(lambda bare=bare: changed(browser.picture(), bare) > 20, lambda layer=layer: layer)
         shown.layer(layer, was)
-        browser.until(lambda: changed(browser.picture(), bare) < 10, lambda layer=layer: layer)
+        browser.until(lambda bare=bare: changed(browser.picture(), bare) < 10, lambda layer=layer: layer)
 
 
 def test_forces_point_where_they_push(browser, arm, shown):
