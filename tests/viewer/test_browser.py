@@ -153,8 +153,8 @@ def test_sliders_in_the_page_follow(browser, shown):
 
 
 def test_layers_appear_and_go(browser, arm, shown):
-    """The ground is hidden, and most of what has changed must be gone, not all: on a slow machine a page draws with fewer
-    points, and with more again."""
+    """The ground is hidden, and most of what has changed must be gone, not all: on a slow machine a page draws with
+    fewer points, and with more again."""
     ground = shown._server.scene.get_handle_by_name("/ground")
     ground.visible = False
     try:
