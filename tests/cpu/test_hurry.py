@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -158,10 +159,21 @@ def test_what_waits_behind_an_error_is_made_all_the_same(monkeypatch, error):
     def broken():
         raise error("there is a test")
 
-    for make in (broken, lambda: "better"):
-        hurry.later(Taking(), make)
+    waiting = [Taking(), Taking()]
+    for each, make in zip(waiting, (broken, lambda: "better"), strict=True):
+        hurry.later(each, make)
     nothing_compiles()
     assert len(ended) == 1 and made == ["better"]
+
+
+def test_nothing_is_compiled_for_an_engine_that_is_gone(levels, monkeypatch):
+    monkeypatch.setattr(hurry, "_PAUSE_S", 0.5)
+    ask(rd.Dynamics(tree(), engine="cpu", code="rolled"), "inverse_dynamics", 5)
+    assert HURRIED in levels and hurry._WAITING
+    levels.clear()
+    gc.collect()
+    nothing_compiles()
+    assert not levels
 
 
 def test_threads_call_while_code_is_replaced(levels):

@@ -7,7 +7,8 @@ in the middle of a batch as well. Code that was replaced stays as long as the re
 
 Large loops are made so, and the module of all built-in functions (`robodyn.engines.cpu.native.entry`), which needs no
 relay: where its code is stands in the description of each function. Code of both kinds is kept in the cache: a process
-that ends before the second is there leaves the first one to others.
+that ends before the second is there leaves the first one to others. So does an engine that is dropped before its turn:
+nothing is compiled for what nobody can call any more.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
@@ -76,14 +78,14 @@ class Relay:
         self._word.value = address  # one word: others read the old one or the new one
 
 
-_WAITING: list[tuple[Replaced, Callable[[], Code]]] = []
+_WAITING: list[tuple[weakref.ref[Replaced], Callable[[], Code]]] = []
 _WORKING: list[threading.Thread] = []
 """The thread that works, if there is one. In the child of a fork it is not alive."""
 
 
 def later(relay: Replaced, make: Callable[[], Code]) -> None:
     """Have better code made, once nothing else has been asked for a while."""
-    _WAITING.append((relay, make))
+    _WAITING.append((weakref.ref(relay), make))
     _work()
 
 
@@ -112,9 +114,12 @@ def _make_first() -> None:
         count = len(_WAITING)
         time.sleep(_PAUSE_S)
     job = _WAITING[0]  # there until it is done: a child of a fork in between does it again
-    relay, make = job
+    held, make = job
     try:
-        relay.replace(make())
+        if held() is not None:
+            code = make()
+            if (relay := held()) is not None:
+                relay.replace(code)
     except (UnavailableError, MemoryError) as error:
         message = f"{error}; what was compiled in a hurry goes on: the same results, in more time"
         warnings.warn(message, RuntimeWarning, stacklevel=1)
