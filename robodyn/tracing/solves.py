@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from robodyn.algorithms.definite import is_zero
 from robodyn.chains import Solve
 from robodyn.model import Model
 from robodyn.tracing.expression import Value
@@ -20,7 +21,7 @@ class Factors:
         for k in range(n - 1, -1, -1):
             row = self.L[k]
             self.inverse[k] = 1.0 / row[k]
-            columns = self.lower[k] = [p for p in range(k) if not _is_zero(row[p])]
+            columns = self.lower[k] = [p for p in range(k) if not is_zero(row[p])]
             for at in range(len(columns) - 1, -1, -1):
                 p = columns[at]
                 share = row[p] * self.inverse[k]
@@ -52,10 +53,6 @@ class Factors:
                     value = value - self.L[k][p] * X[p][c]
                 X[k][c] = X[c][k] = value
         return X
-
-
-def _is_zero(value: Value) -> bool:
-    return isinstance(value, float) and value == 0.0
 
 
 def solved(solve: Solve, pool: dict[str, Sequence[Value]], model: Model) -> dict[str, list[Value]]:

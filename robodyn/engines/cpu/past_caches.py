@@ -58,6 +58,25 @@ def module_text(target: Target) -> str:
     return f"""{declaration}
 %Pair = type {{ i64, i64 }}
 
+; Words of four bytes, from offset %first to offset %last.
+define internal void @words(ptr %to, ptr %from, i64 %first, i64 %last) {{
+entry:
+  br label %look
+look:
+  %k = phi i64 [ %first, %entry ], [ %next, %one ]
+  %more = icmp slt i64 %k, %last
+  br i1 %more, label %one, label %done
+one:
+  %k.from = getelementptr i8, ptr %from, i64 %k
+  %k.to = getelementptr i8, ptr %to, i64 %k
+  %value = load i32, ptr %k.from, align 4
+  store i32 %value, ptr %k.to, align 4
+  %next = add i64 %k, 4
+  br label %look
+done:
+  ret void
+}}
+
 ; %bytes from a buffer that is as far off a line as they will be; both are aligned to four bytes.
 define internal void @past(ptr %to, ptr %from, i64 %bytes) {{
 entry:
@@ -68,41 +87,21 @@ entry:
   %left = sub i64 %bytes, %short
   %middle = and i64 %left, -{_LINE}
   %tail = add i64 %short, %middle
-  br label %head
-head:
-  %h = phi i64 [ 0, %entry ], [ %h.next, %head.one ]
-  %h.more = icmp slt i64 %h, %short
-  br i1 %h.more, label %head.one, label %lines
-head.one:
-  %h.from = getelementptr i8, ptr %from, i64 %h
-  %h.to = getelementptr i8, ptr %to, i64 %h
-  %h.value = load i32, ptr %h.from, align 4
-  store i32 %h.value, ptr %h.to, align 4
-  %h.next = add i64 %h, 4
-  br label %head
-lines:
-  %l = phi i64 [ %short, %head ], [ %l.next, %line ]
-  %l.more = icmp slt i64 %l, %tail
-  br i1 %l.more, label %line, label %end
+  call void @words(ptr %to, ptr %from, i64 0, i64 %short)
+  br label %look
+look:
+  %k = phi i64 [ %short, %entry ], [ %next, %line ]
+  %more = icmp slt i64 %k, %tail
+  br i1 %more, label %line, label %end
 line:
-  %l.from = getelementptr i8, ptr %from, i64 %l
-  %l.to = getelementptr i8, ptr %to, i64 %l
-  %l.value = load <8 x i64>, ptr %l.from, align {_LINE}
-  store <8 x i64> %l.value, ptr %l.to, align {_LINE}, !nontemporal !0
-  %l.next = add i64 %l, {_LINE}
-  br label %lines
+  %k.from = getelementptr i8, ptr %from, i64 %k
+  %k.to = getelementptr i8, ptr %to, i64 %k
+  %value = load <8 x i64>, ptr %k.from, align {_LINE}
+  store <8 x i64> %value, ptr %k.to, align {_LINE}, !nontemporal !0
+  %next = add i64 %k, {_LINE}
+  br label %look
 end:
-  %e = phi i64 [ %tail, %lines ], [ %e.next, %end.one ]
-  %e.more = icmp slt i64 %e, %bytes
-  br i1 %e.more, label %end.one, label %done
-end.one:
-  %e.from = getelementptr i8, ptr %from, i64 %e
-  %e.to = getelementptr i8, ptr %to, i64 %e
-  %e.value = load i32, ptr %e.from, align 4
-  store i32 %e.value, ptr %e.to, align 4
-  %e.next = add i64 %e, 4
-  br label %end
-done:
+  call void @words(ptr %to, ptr %from, i64 %tail, i64 %bytes)
   ret void
 }}
 
