@@ -107,7 +107,8 @@ def without_kept_offsets(encoder):
             yield from ((code, *each) for each in itertools.product(range(count), parts, starts))
             continue
         alone = form.sources == 1
-        if code not in (I.LOAD, I.STORE):
+        stores = code in (I.STORE, I.STORE_PAST)
+        if code != I.LOAD and not stores:
             for d in range(count):
                 yield from (
                     (code, d, 0 if alone else a, x) for a in ((0,) if alone else (0, 7, 8, d)) for x in (0, 9, d)
@@ -124,7 +125,7 @@ def without_kept_offsets(encoder):
         ):
             continue
         for x in memories:
-            if code != I.STORE or ~x // I.SPACE != I.POOL // I.SPACE:
+            if not stores or ~x // I.SPACE != I.POOL // I.SPACE:
                 yield code, rng.randrange(count), 0 if alone else rng.randrange(count), x
     for code in (I.ROWS, I.ROW):
         yield from ((code, 0, 0, ~(I.HEADER + k)) for k in (0, 1, 15, 16, 17, 1000))
@@ -363,12 +364,28 @@ def test_whole_programs_are_what_llvms_assembler_makes_of_their_listing(level, d
     for query in ("forward_dynamics", "inverse_dynamics_gradient"):
         program = engine_model.request(QUESTIONS[query].plain_task(model)).trace()
         vectors = frozenset(port.name for port in program.outputs[:1]) | {program.inputs[-1].name}
-        for chosen in (frozenset(), vectors):
-            made = assembled(program, np.dtype(dtype), target_of(level), chosen)
-            lines = [line.strip() for line in made.listing().splitlines()[1:] if "rip" not in line]
-            moved = b"".join(advance_pointer(7, at, at - 8) for at in made._addresses())
-            code, body = made.image().code, made.encoder.encode(made.code) + moved + b"\xc3"
-            assert assemble(lines[len(made.pointers) + len(made.offsets) :]) == body and body in code
+        for chosen, copies in ((frozenset(), False), (vectors, False), (frozenset(), True)):
+            made = assembled(program, np.dtype(dtype), target_of(level), chosen, copies=copies)
+            image = made.image()
+            assert len(made.bodies) == 1 + copies == 1 + (image.copying > 0)
+            for k, body in enumerate(made.bodies):
+                lines = [line.strip() for line in made.listing(copying=k > 0).splitlines()[1:] if "rip" not in line]
+                moved = b"".join(advance_pointer(7, at, at - 8) for at in made._addresses(body.rows))
+                code = made.encoder.encode(body.code) + moved + b"\xc3"
+                assert assemble(lines[len(made.pointers) + len(body.offsets) :]) == code and code in image.code
+                assert sum(each[0] == I.STORE_PAST for each in body.code) == k * sum(p.size for p in program.outputs)
+
+
+@kinds
+def test_nothing_else_knows_the_register_of_copies(level, dtype):
+    program, target = random_program(3, 400), target_of(level)
+    made = assembled(program, np.dtype(dtype), target, copies=True)
+    registers = 16 if level == "avx2" else 32
+    assert made.bodies[0].code and not any(
+        registers - 1 in each[1:4] for each in made.bodies[0].code if each[0] < I.ROWS
+    )
+    copies = [each for each in made.bodies[1].code if each[1] == registers - 1 and each[0] in (I.LOAD, I.STORE_PAST)]
+    assert len(copies) == 2 * sum(port.size for port in program.outputs)
 
 
 @kinds

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import pytest
 from robots import own
@@ -10,7 +12,11 @@ import robodyn as rd
 from robodyn.algorithms.rnea import rnea
 from robodyn.benchmark.contenders import draw, plain_call
 from robodyn.codegen.llvm.streaming import STREAMED_BYTES
+from robodyn.codegen.llvm.target import LEVEL_VARIABLE, LEVELS, host_target
+from robodyn.engines.cpu.backends import backend_of
+from robodyn.engines.cpu.kernels import Kernel, workspace
 from robodyn.questions import QUESTIONS
+from robodyn.tracing.unrolled import output_shape
 
 QUERIES = ("forward_kinematics", "inverse_dynamics", "mass_matrix", "inverse_dynamics_gradient", "kinetic_energy")
 
@@ -63,6 +69,74 @@ def test_anywhere_and_nowhere_else(off: int) -> None:
     assert call(*arguments, out=out) is out
     np.testing.assert_array_equal(out, wanted)
     assert (memory[:start] == 0xA5).all() and (memory[start + wanted.nbytes :] == 0xA5).all()
+
+
+def level_of(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the processor had no more than a level has."""
+    host = host_target()
+    if LEVELS[level] > host.vector_bytes or host.level == "neon":
+        pytest.skip(f"this processor has no {level}")
+    monkeypatch.setenv(LEVEL_VARIABLE, level)
+    host_target.cache_clear()
+
+
+@pytest.fixture
+def levels_again():
+    """What the processor has is looked for anew after a test."""
+    yield
+    host_target.cache_clear()
+
+
+@pytest.mark.usefixtures("levels_again")
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("level", ["avx512", "avx2", "sse2"])
+@pytest.mark.parametrize("query", ["center_of_mass", "mass_matrix", "forward_dynamics_gradient", "momenta"])
+@pytest.mark.some(of=4, rest="matrix")
+def test_any_range_of_rows(query: str, level: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranges of a large batch: results of several arrays, of one scalar, wherever they begin and end."""
+    level_of(level, monkeypatch)
+    question = QUESTIONS["centroidal_momentum" if query == "momenta" else query]
+    dyn = rd.Dynamics(rd.load_urdf(own("arm7")), engine="cpu", threads=1, dtype=dtype)
+    kernel = dyn.engine.kernel(question.plain_task(dyn.model))
+    assert kernel.plain is not None
+    rows_at_once = int(kernel.keep.descriptor[4])
+    if backend_of(kernel.request).name == "x86":
+        assert bool(kernel.keep.descriptor[5]) == (not kernel.request.vectors)
+    rows = 4 * rows_at_once + 20
+    rng = np.random.default_rng(rows)
+    states = draw(dyn.model, rows)
+    arrays = [np.ascontiguousarray(states[name], dyn.dtype) for name in kernel.inputs]
+    outputs = kernel.request.algorithm.outputs.values()
+    shapes = [(rows, *output_shape(dyn.model, output)) for output in outputs]
+    sizes = [int(np.prod(shape)) * dyn.dtype.itemsize for shape in shapes]
+    wanted = [np.full(shape, np.nan, dyn.dtype) for shape in shapes]
+    run(kernel.plain, [*arrays, *wanted], 0, rows)
+    assert not any(np.isnan(each).any() for each in wanted)
+    for _ in range(12):
+        first, last = sorted(int(each) for each in rng.integers(0, rows + 1, 2))
+        first, last = (first, last) if rng.random() < 0.7 else (first, min(first + int(rng.integers(30)), rows))
+        memory, found = [], []
+        for shape, size in zip(shapes, sizes, strict=True):
+            memory.append(np.full(size + 256, 0xA5, np.uint8))
+            start = 64 - memory[-1].ctypes.data % 64 + int(rng.integers(16)) * 4
+            found.append((start, memory[-1][start : start + size].view(dyn.dtype).reshape(shape)))
+        if last > first:
+            run(kernel, [*arrays, *(each for _, each in found)], first, last)
+        for (start, each), right, bytes_, size in zip(found, wanted, memory, sizes, strict=True):
+            np.testing.assert_array_equal(each[first:last], right[first:last], err_msg=f"rows {first} to {last}")
+            row = size // rows
+            assert (bytes_[: start + first * row] == 0xA5).all() and (bytes_[start + last * row :] == 0xA5).all()
+
+
+def run(kernel: Kernel, arrays: list[np.ndarray], first: int, last: int) -> None:
+    """Some rows of what the kernel takes to be a large batch."""
+    words = [word for array in arrays for word in (array.ctypes.data, array.nbytes // len(array))]
+    table = (ctypes.c_int64 * (len(words) + len(kernel.constants)))(*words, *kernel.constants)
+    if kernel.batch:
+        table[len(table) - 1] = 1 << 40
+    scratch, owner = workspace(kernel.workspace_bytes)
+    kernel.function(ctypes.addressof(table), first, last, scratch)
+    del owner
 
 
 def test_rows_that_are_not_dense_go_through() -> None:

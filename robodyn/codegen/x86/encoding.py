@@ -61,6 +61,7 @@ from robodyn.codegen.x86.instructions import (
     STORE_LANE,
     STORE_LOW,
     STORE_ONE,
+    STORE_PAST,
     STORE_ROW,
     STORE_SOME,
     SUB,
@@ -118,6 +119,7 @@ def forms(itemsize: int, wide: bool) -> dict[int, Form]:
     found |= {code: Form(opcode, 2, 1, int(double)) for code, opcode in fused.items()}
     found |= {code: Form(opcode, prefix=p, w=w, sources=1) for code, opcode in moves.items()}
     found |= {LOW_PAIRS: Form(0x14, w=int(wide)), HIGH_PAIRS: Form(0x15, w=int(wide))}
+    found[STORE_PAST] = Form(0x2B, prefix=0, sources=1)
     top = 8 * itemsize - 1
     left, right = (0x73, 0x72) if double else (0x72, 0x72)
     found[LOWEST] = Form(left, w=w, digit=6, last=top, sources=1)
@@ -182,7 +184,8 @@ class Encoder:
         """The instructions' bytes."""
         self.index = ROW_OFFSET
         if not self.wide:
-            return b"".join([self._vex(each) if each[0] < ROWS else self._rare(*each) for each in code])
+            plain = [each[0] < ROWS or each[0] == STORE_PAST for each in code]
+            return b"".join([self._vex(each) if p else self._rare(*each) for p, each in zip(plain, code, strict=True)])
         parts: list[bytes] = []
         bases, places = self._bases, self._places
         for operation, d, a, x in code:

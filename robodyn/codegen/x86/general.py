@@ -9,14 +9,19 @@ from robodyn.codegen.x86.encoding import ARRAY_POINTERS
 from robodyn.codegen.x86.instructions import (
     ARRAYS,
     KEPT,
+    LOAD,
     MASK,
     NO_OFFSET,
     POINTER,
     ROW,
     ROWS,
     SPACE,
+    STORE_PAST,
     Instruction,
 )
+
+COPIED_FROM, COPIED_TO = 3, 4
+"""The last two registers of arrays, which point to what is copied on the way, and to where it goes."""
 
 
 def once(code: Sequence[Instruction]) -> list[Instruction]:
@@ -72,3 +77,31 @@ def kept(
     found = dict(zip(often, registers, strict=False))
     where = found | none
     return [(KEPT, where[~x], 0, 0) if c == ROW and ~x in where else (c, d, a, x) for c, d, a, x in code], found
+
+
+def copying(code: Sequence[Instruction], arrays: Iterable[tuple[int, int, int]], register: int) -> list[Instruction]:
+    """Instructions that copy vectors past the caches on the way, one from time to time.
+
+    A processor goes on computing while it waits for memory to take what it wrote, as long as that is not too much at
+    once.
+
+    Args:
+        code: instructions that neither use the register nor those of `COPIED_FROM` and `COPIED_TO`.
+        arrays: for each array places of both addresses, and how many vectors it has.
+        register: where a vector is on the way.
+    """
+    copies: list[list[Instruction]] = []
+    for source, target, count in arrays:
+        for k in range(count):
+            copies.append([(LOAD, register, 0, ~(ARRAYS + COPIED_FROM * SPACE + k))])
+            copies[-1].append((STORE_PAST, register, 0, ~(ARRAYS + COPIED_TO * SPACE + k)))
+            if k == 0:
+                copies[-1][:0] = [(POINTER, COPIED_FROM, 0, ~source), (POINTER, COPIED_TO, 0, ~target)]
+    found: list[Instruction] = []
+    done = 0
+    for at, copy in enumerate(copies, 1):
+        upto = at * len(code) // (len(copies) + 1)
+        found += code[done:upto]
+        found += copy
+        done = upto
+    return found + list(code[done:])

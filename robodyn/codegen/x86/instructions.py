@@ -41,6 +41,8 @@ them."""
 
 (POINTER,) = range(52, 53)
 """The address of an array of vectors, from place ~x to the general register of space d of `ARRAYS`."""
+(STORE_PAST,) = range(65, 66)
+"""Writes d to memory past the caches, to a place that is aligned to its bytes."""
 
 (CHOOSE, SIGNED) = 35, 41
 """Of bits of d, a and x in one of six orders, which these codes count up from here as `itertools.permutations` does:

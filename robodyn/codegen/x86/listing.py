@@ -52,6 +52,7 @@ from robodyn.codegen.x86.instructions import (
     STORE_LANE,
     STORE_LOW,
     STORE_ONE,
+    STORE_PAST,
     STORE_ROW,
     STORE_SOME,
     SUB,
@@ -142,6 +143,8 @@ class Listing:
             yield f"{{evex}} vextractps dword ptr {self._in_row(x)}, xmm{d}, {a}"
         elif code in (LOAD_ROW, STORE_ROW):
             yield self._row(code == LOAD_ROW, d, a, x)
+        elif code == STORE_PAST:
+            yield f"vmovntps {self._operand(x, whole=True)}, {v}{d}"
         elif code == STORE:
             yield f"vmovu{self.suffix} {self._operand(x, whole=True)}, {v}{d}"
         elif code == LOAD and self._broadcasts(x):

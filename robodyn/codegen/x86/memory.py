@@ -36,6 +36,8 @@ class LoadedImage:
         protect(start, data_at, READ | EXECUTE)
         protect(start + data_at, size - data_at, READ)
         self._entry = start + image.entry
+        self.copying = start + image.copying if image.copying else 0
+        """Address of the one that copies on the way; 0 where there is none."""
 
     def address(self, name: str) -> int:
         """Address of the function "kernel".

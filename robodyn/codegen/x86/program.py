@@ -5,6 +5,10 @@ every program. The code brings these rows into vectors of states, computes, and 
 columns just before it is needed, and as soon as it is there. It works on a frame on the driver's stack:
 
     spilled values | addresses and offsets of rows | addresses of arrays of vectors
+
+The same code can copy results of the W states before these past the caches on the way (`copying`). For each array of
+results the table has two more then, behind all others, whose rows are the bytes of a state as well: what is copied, and
+where it goes, both from the last place before the array's own that is aligned to a vector.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ from robodyn.codegen.x86.encoding import (
     load_pointer,
     relative_pointer,
 )
-from robodyn.codegen.x86.general import in_turns, kept, once
+from robodyn.codegen.x86.general import COPIED_FROM, COPIED_TO, copying, in_turns, kept, once
 from robodyn.codegen.x86.instructions import ARRAYS, HEADER, POOL, SPACE, SPILLS, VECTORS, Instruction
 from robodyn.codegen.x86.listing import GENERAL, Listing
 from robodyn.codegen.x86.order import ordered
@@ -52,6 +56,7 @@ _ADDRESS = 1
 rows follow."""
 _DESCRIPTOR = 8
 """r8: the fifth argument of a function."""
+_ENTRY_BYTES = RELATIVE_BYTES + JUMP_BYTES
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ class Image:
 
     `code`: what runs for W rows, and the entry; `data`: constants, the driver's list and at last the
     driver's address, which begin on the next page; `entry`: where the entry is; `driver_at`: where the driver's address
-    is to be; `operations`: what a state takes.
+    is to be; `operations`: what a state takes; `copying`: the entry of what copies on the way, 0 where there is none.
     """
 
     code: bytes
@@ -68,10 +73,12 @@ class Image:
     entry: int
     driver_at: int
     operations: int
+    copying: int = 0
 
     def packed(self) -> bytes:
         """All of it, as it is kept."""
-        head = _HEAD.pack(MAGIC, len(self.code), len(self.data), self.entry, self.driver_at, self.operations)
+        numbers = self.entry, self.driver_at, self.operations, self.copying
+        head = _HEAD.pack(MAGIC, len(self.code), len(self.data), *numbers)
         return head + self.code + self.data
 
     @staticmethod
@@ -79,16 +86,16 @@ class Image:
         """What `packed` made; None if it did not."""
         if len(kept) < _HEAD.size:
             return None
-        magic, code, data, entry, driver_at, operations = _HEAD.unpack_from(kept)
+        magic, code, data, entry, driver_at, operations, copying = _HEAD.unpack_from(kept)
         at = _HEAD.size + code
-        inside = 0 <= entry < code and data >= 0 and driver_at == -(-code // PAGE) * PAGE + data - 8
-        if magic != MAGIC or len(kept) != at + data or not inside:
+        inside = 0 <= entry < code and 0 <= copying < code and data >= 0
+        if magic != MAGIC or len(kept) != at + data or not inside or driver_at != -(-code // PAGE) * PAGE + data - 8:
             return None
-        return Image(kept[_HEAD.size : at], kept[at : at + data], entry, driver_at, operations)
+        return Image(kept[_HEAD.size : at], kept[at : at + data], entry, driver_at, operations, copying)
 
 
-MAGIC = b"RDx86\0\0\1"
-_HEAD = struct.Struct("<8s5q")
+MAGIC = b"RDx86\0\0\2"
+_HEAD = struct.Struct("<8s6q")
 
 
 class _Places:
@@ -324,34 +331,60 @@ def assembled(
     target: Target,
     vectors: frozenset[str] = frozenset(),
     registers: int | None = None,
+    copies: bool = False,
 ) -> Assembled:
     """The machine code of a program on arrays of a dtype.
 
     Arrays named in `vectors` hold vectors of states, for the W rows from `first` on alone; others a row for each state.
-    `registers`: as many as the processor has, or less.
+    `registers`: as many as the processor has, or less; `copies`: whether there is code that copies on the way as well,
+    which is for rows alone and keeps one of the registers.
     """
+    assert not (copies and vectors)
     size = target.vector_bytes
     wide = size != VEX_BYTES
     places = _Places(program, vectors, dtype.itemsize, size)
     steps = places.moved(_Steps(program, places, dtype.itemsize, wide).steps)
-    allocator = Allocator(registers or (32 if wide else 16), places.homes, places.stored, places.staging, places.blocks)
-    return Assembled(program, places, allocator.run(steps), allocator.spills, dtype.itemsize, size)
+    free = (registers or (32 if wide else 16)) - copies
+    allocator = Allocator(free, places.homes, places.stored, places.staging, places.blocks)
+    code = allocator.run(steps)
+    return Assembled(program, places, code, allocator.spills, dtype.itemsize, size, free if copies else None)
+
+
+@dataclass(frozen=True)
+class _Body:
+    """What runs for W rows: instructions, the registers that keep offsets of rows, by place, and numbers of the arrays
+    of rows."""
+
+    code: list[Instruction]
+    offsets: dict[int, int]
+    rows: list[int]
 
 
 class Assembled:
-    """Puts code, constants and the driver's list together."""
+    """Puts code, constants and the driver's list together; `register`: that of what copies on the way, if it is to."""
 
     def __init__(
-        self, program: Program, places: _Places, code: list[Instruction], spills: int, itemsize: int, size: int
+        self,
+        program: Program,
+        places: _Places,
+        code: list[Instruction],
+        spills: int,
+        itemsize: int,
+        size: int,
+        register: int | None = None,
     ) -> None:
         self.program, self.places = program, places
         self.itemsize, self.bytes = itemsize, size
         wide = self.wide = size != VEX_BYTES
         self.width = self.bytes // itemsize
-        arrays, headers = len(places.arrays), places.row_words * len(places.rows)
-        firsts = [HEADER + places.row_words * k + _ADDRESS + 1 for k in range(len(places.rows))]
-        code, self.offsets = kept(once(code), ARRAY_POINTERS[arrays:], firsts)
-        self.code = in_turns(code, arrays, HEADER + headers)
+        copied = [] if register is None else [port.size for port in program.outputs]
+        arrays, headers = len(places.arrays), places.row_words * (len(places.rows) + 2 * len(copied))
+        code = once(code)
+        first, self.offsets = kept(code, ARRAY_POINTERS[arrays:], self._headers(len(places.rows), 1))
+        self.code = in_turns(first, arrays, HEADER + headers)
+        self.bodies = [_Body(self.code, self.offsets, places.rows)]
+        if register is not None:
+            self.bodies.append(self._copying(code, copied, register))
         self.pointers = ARRAY_POINTERS[:arrays]
         """Registers of the first arrays of vectors."""
         self.rows_at = spills * self.bytes
@@ -368,9 +401,23 @@ class Assembled:
         }
         self.pool += self._vectors()
         pointers = {SPILLS: FRAME_POINTER, HEADER: FRAME_POINTER, POOL: POOL_POINTER, VECTORS: POOL_POINTER}
-        for k, register in enumerate(self.pointers):
-            starts[ARRAYS + k * SPACE], pointers[ARRAYS + k * SPACE] = 0, register
+        for k, pointer in enumerate(ARRAY_POINTERS if copied else self.pointers):
+            starts[ARRAYS + k * SPACE], pointers[ARRAYS + k * SPACE] = 0, pointer
         self.encoder = Encoder(itemsize, size, starts, pointers)
+
+    def _headers(self, count: int, word: int) -> list[int]:
+        """Places of the address (word 0) of some arrays of rows, or of the offset of their first rows (word 1)."""
+        return [HEADER + self.places.row_words * k + _ADDRESS + word for k in range(count)]
+
+    def _copying(self, code: list[Instruction], sizes: list[int], register: int) -> _Body:
+        """The body that copies vectors of results of some sizes, too; a vector of one scalar is a vector of bytes."""
+        rows, ports = self.places.rows, len(self.program.inputs) + len(sizes)
+        all_rows = [*rows, *range(ports, ports + 2 * len(sizes))]
+        first, offsets = kept(code, ARRAY_POINTERS[: min(COPIED_FROM, COPIED_TO)], self._headers(len(rows), 1))
+        addresses = self._headers(len(all_rows), 0)[len(rows) :]
+        return _Body(
+            copying(first, zip(addresses[::2], addresses[1::2], sizes, strict=True), register), offsets, all_rows
+        )
 
     def _number(self, key: bytes | str) -> bytes:
         """A constant."""
@@ -396,61 +443,69 @@ class Assembled:
 
     def image(self) -> Image:
         """The bytes."""
-        head = b"".join(
+        texts = [self._before(body) for body in self.bodies], [self._after(body) for body in self.bodies]
+        sizes = [len(before) + RELATIVE_BYTES + len(after) for before, after in zip(*texts, strict=True)]
+        starts = [sum(sizes[:k]) + k * _ENTRY_BYTES for k in range(len(sizes))]
+        entries = [start + size for start, size in zip(starts, sizes, strict=True)]
+        data_at = -(-(entries[-1] + _ENTRY_BYTES) // PAGE) * PAGE
+        lists: list[list[int]] = []
+        list_at = data_at + len(self.pool)
+        for body, start in zip(self.bodies, starts, strict=True):
+            lists.append(self._list(start - list_at, body.rows))
+            list_at += 8 * len(lists[-1])
+        driver_at, list_at = list_at, data_at + len(self.pool)
+        code = []
+        for before, after, entry, words in zip(*texts, entries, lists, strict=True):
+            pool_from = entry - len(after)
+            code += [before, relative_pointer(POOL_POINTER, data_at + self.pool_bias - pool_from), after]
+            code.append(relative_pointer(_DESCRIPTOR, list_at - (entry + RELATIVE_BYTES)))
+            code.append(jump_to(driver_at - (entry + _ENTRY_BYTES)))
+            list_at += 8 * len(words)
+        words = [word for each in lists for word in each]
+        data = self.pool + struct.pack(f"<{len(words)}q", *words) + bytes(8)
+        copying = entries[1] if len(entries) > 1 else 0
+        return Image(b"".join(code), data, entries[0], driver_at, self.program.operations, copying)
+
+    def _before(self, body: _Body) -> bytes:
+        """What loads registers that stay as they are, but the one of constants."""
+        head = [
             load_pointer(register, FRAME_POINTER, self.arrays_at + 8 * k - self.bias)
             for k, register in enumerate(self.pointers)
-        )
-        head += b"".join(
-            load_pointer(register, *self.encoder.address(place)) for place, register in self.offsets.items()
-        )
-        body = self.encoder.encode(self.code) + b"".join(
-            advance_pointer(FRAME_POINTER, at, at - 8) for at in self._addresses()
-        )
-        entry = len(head) + RELATIVE_BYTES + len(body) + len(RETURN)
-        data_at = -(-(entry + RELATIVE_BYTES + JUMP_BYTES) // PAGE) * PAGE
-        list_at = data_at + len(self.pool)
-        words = self._list(-list_at)
-        driver_at = list_at + 8 * len(words)
-        code = (
-            *(
-                head,
-                relative_pointer(POOL_POINTER, data_at + self.pool_bias - len(head) - RELATIVE_BYTES),
-                body,
-                RETURN,
-            ),
-            relative_pointer(_DESCRIPTOR, list_at - (entry + RELATIVE_BYTES)),
-            jump_to(driver_at - (entry + RELATIVE_BYTES + JUMP_BYTES)),
-        )
-        data = self.pool + struct.pack(f"<{len(words)}q", *words) + bytes(8)
-        return Image(b"".join(code), data, entry, driver_at, self.program.operations)
-
-    def _addresses(self) -> list[int]:
-        """Where the addresses of arrays of rows are, which go on to the next rows when these are done."""
-        return [
-            self.rows_at + 8 * (self.places.row_words * k + _ADDRESS) - self.bias for k in range(len(self.places.rows))
         ]
+        head += [load_pointer(register, *self.encoder.address(place)) for place, register in body.offsets.items()]
+        return b"".join(head)
 
-    def listing(self) -> str:
-        """The code as text; what brings rows into vectors and back is part of it."""
+    def _after(self, body: _Body) -> bytes:
+        advances = [advance_pointer(FRAME_POINTER, at, at - 8) for at in self._addresses(body.rows)]
+        return b"".join([self.encoder.encode(body.code), *advances, RETURN])
+
+    def _addresses(self, rows: list[int]) -> list[int]:
+        """Where the addresses of arrays of rows are, which go on to the next rows when these are done."""
+        return [self.rows_at + 8 * (place - HEADER) - self.bias for place in self._headers(len(rows), 0)]
+
+    def listing(self, *, copying: bool = False) -> str:
+        """The code as text; what brings rows into vectors and back is part of it. `copying`: that which copies on the
+        way."""
+        body = self.bodies[copying]
         lines = [
             f"mov {GENERAL[register]}, qword ptr [rdi + {self.arrays_at + 8 * k - self.bias}]"
             for k, register in enumerate(self.pointers)
         ]
-        for place, register in self.offsets.items():
+        for place, register in body.offsets.items():
             pointer, offset = self.encoder.address(place)
             lines.append(f"mov {GENERAL[register]}, qword ptr [{GENERAL[pointer]} + {offset}]")
-        lines += ["lea rsi, [rip + constants]", *Listing(self.encoder).lines(self.code)]
-        for at in self._addresses():
+        lines += ["lea rsi, [rip + constants]", *Listing(self.encoder).lines(body.code)]
+        for at in self._addresses(body.rows):
             lines += [f"mov rcx, qword ptr [rdi + {at - 8}]", f"add qword ptr [rdi + {at}], rcx"]
         lines.append("ret")
         return "kernel:\n" + "".join(f"    {line}\n" for line in lines)
 
-    def _list(self, body: int) -> list[int]:
+    def _list(self, body: int, rows: list[int]) -> list[int]:
         """What the driver reads; see there."""
-        places = self.places
-        words = [self.frame_bytes, self.bias, body, len(places.arrays), len(places.rows)]
-        for k, array in enumerate(places.arrays):
+        arrays = self.places.arrays
+        words = [self.frame_bytes, self.bias, body, len(arrays), len(rows)]
+        for k, array in enumerate(arrays):
             words += [array, self.arrays_at + 8 * k]
-        for array, at in zip(places.rows, self._addresses(), strict=True):
+        for array, at in zip(rows, self._addresses(rows), strict=True):
             words += [array, at + self.bias]
         return words

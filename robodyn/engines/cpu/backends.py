@@ -10,6 +10,7 @@ import os
 from abc import ABC, abstractmethod
 from typing import ClassVar, Protocol
 
+from robodyn.chains import Step, StepPart
 from robodyn.codegen.cache import ObjectCache
 from robodyn.codegen.collector import no_collection
 from robodyn.codegen.keys import Linked, compiled
@@ -17,7 +18,7 @@ from robodyn.codegen.llvm.jit import OPT, Code, assembly
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.x86.driver import driver_module
 from robodyn.codegen.x86.memory import LoadedImage, executable
-from robodyn.codegen.x86.program import Image, assembled
+from robodyn.codegen.x86.program import Assembled, Image, assembled
 from robodyn.engines.cpu.request import Request
 from robodyn.errors import UnavailableError
 from robodyn.tracing.program import Program
@@ -98,7 +99,7 @@ class _X86(Backend):
 
     @no_collection()
     def made(self, linked: Linked, request: Request, program: Program) -> bytes:
-        code = assembled(program, request.dtype, request.target, request.vectors).image().packed()
+        code = _assembled(program, request).image().packed()
         linked.keep(code)
         return code
 
@@ -110,7 +111,13 @@ class _X86(Backend):
         return _image(code).operations
 
     def listing(self, request: Request) -> str:
-        return assembled(request.trace(), request.dtype, request.target, request.vectors).listing()
+        return _assembled(request.trace(), request).listing()
+
+
+def _assembled(program: Program, request: Request) -> Assembled:
+    """Code of a program; for batches of a query's rows that which copies on the way as well (`past_caches`)."""
+    copies = not (request.vectors or request.target.narrow or isinstance(request.algorithm, Step | StepPart))
+    return assembled(program, request.dtype, request.target, request.vectors, copies=copies)
 
 
 def _image(code: bytes) -> Image:

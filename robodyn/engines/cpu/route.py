@@ -44,8 +44,11 @@ _MAX_UNROLLED_ENTRIES = 1 << 13
 """Entries of a result beyond which it is made by loops, and by one unit vector after another where an algorithm runs at
 all of them: most are zeros, which unrolled code stores one by one."""
 _FLUSHED_ENTRIES = 256
-"""Results of a state from which unrolled code leaves vectors, and a loop writes them to rows from end to end of each.
-Rows that are written here and there wait for memory twice as long once a batch is larger than the caches."""
+"""Results of a state from which unrolled code of LLVM's leaves vectors, and a loop writes them to rows from end to end
+of each. Rows that are written here and there wait for memory twice as long once a batch is larger than the caches."""
+_FLUSHED_BYTES = 60_000
+"""The same of our own code, which copies whole lines on the way (`past_caches`): bytes of the results of a vector of
+states. Twice of them leave the nearest cache for good then, and what the tree makes zero is copied as well."""
 _MAX_WIDE_WORKSPACE = 1 << 30
 """Bytes of a workspace beyond which batches run state by state instead of in vectors."""
 _MAX_WIDE_RESULTS = 1 << 20
@@ -208,12 +211,10 @@ def _asked_for(task: Step | StepGradient) -> Algorithm | Chain | Direct:
 def _left_as_vectors(request: Request) -> Request:
     """The request for vectors, where results are so many that rows of them are better written one after another. Those
     of stages are vectors already, steps take their rows from one state to the next, and one state is one row."""
-    if (
-        request.vectors
-        or request.target.narrow
-        or isinstance(request.algorithm, Step | StepPart)
-        or sum(_entries(request)) < _FLUSHED_ENTRIES
-    ):
+    if request.vectors or request.target.narrow or isinstance(request.algorithm, Step | StepPart):
+        return request
+    ours = backend_of(request).name == "x86"
+    if sum(_entries(request)) < (_FLUSHED_BYTES // request.target.vector_bytes if ours else _FLUSHED_ENTRIES):
         return request
     return replace(request, vectors=frozenset(request.algorithm.outputs), packed=True)
 
