@@ -3,7 +3,8 @@
 Fresh pages cost ten to fifty times what writing to them costs. So arrays of 1 MiB and more that queries make have an
 allocator of their own (NEP 49: an array goes back to the allocator that it came from). A block that comes back waits
 in one of a few places for a result of about its size. It belongs to one array or waits, never both. While it waits, if
-it is large, the system may take its pages (MADV_FREE), as it does when memory is short; nobody has to be asked.
+it is large and others came back meanwhile, the system may take its pages (MADV_FREE), as it does when memory is short;
+nobody has to be asked.
 
 The allocator is machine code, as arrays may die while the interpreter is torn down. A thread that finds its lock taken
 does not wait: it asks the system for pages, or gives them back.
@@ -32,8 +33,12 @@ LIMIT_VARIABLE = "ROBODYN_KEPT_MB"
 FROM_BYTES = 1 << 20
 """Results from which memory is kept. The C library keeps smaller blocks itself, if there are not many."""
 HUGE_FROM_BYTES = 1 << 22
-"""Results from which it is made of huge pages: one fault instead of 512, and to mark them as free costs next to
-nothing. (With small ones it costs half of what writing costs.) Smaller blocks keep their pages while they wait."""
+"""Results from which it is made of huge pages: one fault instead of 512, and to mark them as free costs little. (With
+small ones it costs half of what writing costs.) Smaller blocks keep their pages while they wait."""
+MARKED_FROM_BYTES, OTHERS = 1 << 26, 4
+"""Blocks that the system may have at once when they come back; and how many more have to come back before it may have a
+smaller one. To mark pages as free stops all other processors that run the process, for 0.1 ms in a virtual machine; a
+loop that asks the same again and again does not need it."""
 _SHARE = 4
 """What waits is at most this part of the machine's memory, or of what its control group grants."""
 PLACES = 32
@@ -48,7 +53,12 @@ _GROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 class _Place(ctypes.Structure):
     """Where a block waits."""
 
-    _fields_ = (("start", ctypes.c_void_p), ("bytes", ctypes.c_int64), ("since", ctypes.c_int64))
+    _fields_ = (
+        ("start", ctypes.c_void_p),
+        ("bytes", ctypes.c_int64),
+        ("since", ctypes.c_int64),
+        ("marked", ctypes.c_int64),
+    )
 
 
 class _Kept(ctypes.Structure):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from robodyn.engines import kept
 
 FLOATS = np.dtype(np.float64)
 MEGABYTE = 1 << 17  # of float64
+ROLLUP = Path("/proc/self/smaps_rollup")
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +130,35 @@ def test_as_much_as_the_limit_and_the_oldest_go_first() -> None:
         ROBODYN_KEPT_MB="64",
     )
     assert said == "done"
+
+
+def lazily_free() -> int:
+    """Bytes that the system may take."""
+    lines = ROLLUP.read_text(encoding="ascii").splitlines()
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("LazyFree")), 0)
+
+
+@pytest.mark.skipif(not ROLLUP.exists(), reason=f"no {ROLLUP} here")
+def test_the_system_may_have_what_waits_long_or_is_large(dyn: rd.Dynamics) -> None:
+    def used(megabytes: float) -> np.ndarray:
+        array = new(int(megabytes * MEGABYTE))
+        array[:] = 1.0
+        return array
+
+    before = lazily_free()
+    for _ in range(20):
+        used(9)  # the same block
+    assert lazily_free() == before
+    arrays = [used(m) for m in (9, 12, 16, 21, 28)]
+    while arrays:
+        del arrays[0]
+    found = lazily_free() - before
+    assert found >= 8 << 20, f"{found} bytes"  # the first of five
+    assert found < 12 << 20
+    again = used(9)
+    assert (again == 1.0).all() and lazily_free() == before
+    used(100)
+    assert lazily_free() - before >= 96 << 20
 
 
 def test_switched_off() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -28,11 +29,14 @@ from robodyn.engines.cpu.route import Route, Whole, find_route, too_wide
 from robodyn.errors import UnavailableError
 from robodyn.sweeps import Algorithm
 from robodyn.tracing.program import Program
+from robodyn.tracing.unrolled import input_shapes, output_shape
 
 _UNROLLED_NS = 1.0 / 7.0
 _ROLLED_NS = 60.0
 """Nanoseconds per operation of one state (unrolled), and per step of a body (rolled), in a vector of one: estimates
 that decide only whether a batch is worth sharing between threads."""
+_BYTES_A_NS = 50.0
+"""What unrolled code reads and writes of rows in a nanosecond, as good an estimate."""
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
@@ -152,7 +156,7 @@ class Maker:
             constants=(),
             workspace_bytes=0,
             # A warm start need not trace to know its cost.
-            row_ns=max(1.0, route.backend.operations(code)) * _UNROLLED_NS / request.target.width(request.dtype),
+            row_ns=_operations_ns(request, route.backend.operations(code)) + _rows_bytes(request) / _BYTES_A_NS,
             module=lambda: request.unrolled_module(request.trace()),
             own_listing=lambda: route.backend.listing(request),
         )
@@ -273,6 +277,19 @@ class Maker:
             width,
             request.vectors,
         )
+
+
+def _operations_ns(request: Request, operations: float) -> float:
+    """About how long operations take for a state."""
+    return max(1.0, operations) * _UNROLLED_NS / request.target.width(request.dtype)
+
+
+def _rows_bytes(request: Request) -> int:
+    """Bytes of a state in arrays of rows."""
+    shapes = dict(input_shapes(request.model, request.algorithm, request.base))
+    shapes |= {name: output_shape(request.model, output) for name, output in request.algorithm.outputs.items()}
+    scalars = sum(math.prod(shape) for name, shape in shapes.items() if name not in request.vectors)
+    return scalars * request.dtype.itemsize
 
 
 def workspace(size: int) -> tuple[int, Array]:

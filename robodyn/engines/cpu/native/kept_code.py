@@ -6,14 +6,23 @@ import mmap
 from collections.abc import Mapping
 from string import Template
 
-from robodyn.engines.kept import FROM_BYTES, HEAD, HUGE_FROM_BYTES, HUGE_PAGE, PLACES, STEP
+from robodyn.engines.kept import (
+    FROM_BYTES,
+    HEAD,
+    HUGE_FROM_BYTES,
+    HUGE_PAGE,
+    MARKED_FROM_BYTES,
+    OTHERS,
+    PLACES,
+    STEP,
+)
 
 _MADV_HUGEPAGE, _MADV_FREE = 14, 8
 
 # A block is %bytes long and starts 64 bytes before its array. @find_place looks for the place whose block is the
 # smallest from %least to %most bytes (%oldest: whose block waits for longest instead, of any size); -1: there is none.
 _TEXT = """
-%Place = type { ptr, i64, i64 }
+%Place = type { ptr, i64, i64, i64 }
 %Kept = type { i64, i64, i64, i64, ptr, ptr, ptr, [$places x %Place] }
 
 define internal i64 @find_place(ptr %kept, i64 %least, i64 %most, i1 %oldest) {
@@ -127,6 +136,39 @@ done:
   ret void
 }
 
+; Lets the system have pages of blocks that waited while others came back. Nobody takes one meanwhile: the lock is held.
+define internal void @mark_old(ptr %kept, i64 %clock) {
+start:
+  %early = sub i64 %clock, $others
+  br label %look
+look:
+  %i = phi i64 [ 0, %start ], [ %i.next, %next ]
+  %place = getelementptr %Kept, ptr %kept, i64 0, i32 7, i64 %i
+  %bytes.at = getelementptr %Place, ptr %place, i64 0, i32 1
+  %since.at = getelementptr %Place, ptr %place, i64 0, i32 2
+  %marked.at = getelementptr %Place, ptr %place, i64 0, i32 3
+  %block = load ptr, ptr %place, align 8
+  %since = load i64, ptr %since.at, align 8
+  %marked = load i64, ptr %marked.at, align 8
+  %waits = icmp ne ptr %block, null
+  %old = icmp sle i64 %since, %early
+  %fresh = icmp eq i64 %marked, 0
+  %a = and i1 %waits, %old
+  %b = and i1 %a, %fresh
+  br i1 %b, label %mark, label %next
+mark:
+  %bytes = load i64, ptr %bytes.at, align 8
+  call void @advised(ptr %kept, ptr %block, i64 %bytes, i32 $free)
+  store i64 1, ptr %marked.at, align 8
+  br label %next
+next:
+  %i.next = add i64 %i, 1
+  %more = icmp slt i64 %i.next, $places
+  br i1 %more, label %look, label %done
+done:
+  ret void
+}
+
 define internal ptr @mapped(ptr %kept, i64 %bytes) {
 start:
   %mmap.at = getelementptr %Kept, ptr %kept, i64 0, i32 4
@@ -218,7 +260,13 @@ look:
   %small = icmp sle i64 %bytes, %limit
   br i1 %small, label %mark, label %unmap
 mark:
+  %at.once = icmp sge i64 %bytes, $marked_from
+  br i1 %at.once, label %spare, label %lock
+spare:
   call void @advised(ptr %kept, ptr %block, i64 %bytes, i32 $free)
+  br label %lock
+lock:
+  %marked = zext i1 %at.once to i64
   %mine = call i1 @locked(ptr %kept)
   br i1 %mine, label %room, label %unmap
 room:
@@ -244,6 +292,7 @@ evict:
 put:
   %place.bytes = getelementptr %Place, ptr %place, i64 0, i32 1
   %place.since = getelementptr %Place, ptr %place, i64 0, i32 2
+  %place.marked = getelementptr %Place, ptr %place, i64 0, i32 3
   %clock.at = getelementptr %Kept, ptr %kept, i64 0, i32 3
   %clock = load i64, ptr %clock.at, align 8
   %later = add i64 %clock, 1
@@ -251,7 +300,9 @@ put:
   store i64 %all, ptr %held.at, align 8
   store i64 %bytes, ptr %place.bytes, align 8
   store i64 %clock, ptr %place.since, align 8
+  store i64 %marked, ptr %place.marked, align 8
   store ptr %block, ptr %place, align 8
+  call void @mark_old(ptr %kept, i64 %clock)
   store atomic i64 0, ptr %kept release, align 8
   br label %done
 unmap:
@@ -346,6 +397,8 @@ def kept_text(words: Mapping[str, object]) -> str:
         "huge_page": HUGE_PAGE,
         "huge_from": HUGE_FROM_BYTES,
         "flags": flags,
+        "marked_from": MARKED_FROM_BYTES,
+        "others": OTHERS,
         "huge": _MADV_HUGEPAGE,
         "free": _MADV_FREE,
         "from": FROM_BYTES,
