@@ -66,7 +66,8 @@ def instructions_of(encoder):
     register that may keep the offset, and with none."""
     code = list(without_kept_offsets(encoder))
     rows = [each for each in code if each[0] in ON_ROWS]
-    ahead = [(I.AHEAD, 0, 0, x) for x in (0, 1, 8, 15, 16, 31, 32, 1000)] if encoder.wide else []
+    ahead = [(I.FETCH, 0, 0, x) for x in (0, 64, 127, 128, 3584, 100000)]
+    ahead += [(I.AHEAD, 0, 0, x) for x in (0, 1, 8, 15, 16, 31, 32, 1000)] if encoder.wide else []
     yield from (*code, *ahead)
     for register in (I.NO_OFFSET, *ARRAY_POINTERS):
         yield from ((I.KEPT, register, 0, 0), *rows[register % 3 :: 3], *ahead)
@@ -374,6 +375,11 @@ def test_whole_programs_are_what_llvms_assembler_makes_of_their_listing(level, d
                 code = made.encoder.encode(body.code) + moved + b"\xc3"
                 assert assemble(lines[len(made.pointers) + len(body.offsets) :]) == code and code in image.code
                 assert sum(each[0] == I.STORE_PAST for each in body.code) == k * sum(p.size for p in program.outputs)
+                fetched = [x for operation, *_, x in body.code if operation == I.FETCH]
+                spans = [made.width * port.size * np.dtype(dtype).itemsize for port in program.inputs]
+                lines = 0 if level == "one state" else k * sum(-(-span // 64) for span in spans)
+                assert lines <= len(fetched) <= 2 * lines  # columns that are loaded twice bring theirs twice
+                assert not fetched or min(fetched) == max(3584, min(spans) // 64 * 64)
 
 
 @kinds

@@ -20,6 +20,7 @@ from robodyn.codegen.x86.instructions import (
     AND,
     CHOOSE,
     DIV,
+    FETCH,
     FMA132,
     FMS132,
     FNMA132,
@@ -76,12 +77,14 @@ result, and has no other. A "load" makes the values of a block, a "store" writes
 @dataclass(frozen=True)
 class Block:
     """Columns of rows of an array: the place of their address and offsets, the first column, and the values by column;
-    -1 is a column of an input that nothing needs. `more`: rows that are written go on behind them."""
+    -1 is a column of an input that nothing needs. `more`: rows that are written go on behind them; `fetched`: lines of
+    other rows that are fetched with them, in bytes from the first of these."""
 
     rows: int
     start: int
     values: tuple[int, ...]
     more: bool = False
+    fetched: tuple[int, ...] = ()
 
 
 def next_uses(steps: Sequence[Step]) -> tuple[list[tuple[int, ...]], list[int], dict[int, int]]:
@@ -238,6 +241,7 @@ class Allocator:
         registers = [self._hold() for _ in range(self.staging.loaded_registers(block.start, needed))]
         code, columns = self.staging.load(block.rows, block.start, needed, registers)
         self.code += code
+        self.code += [(FETCH, 0, 0, distance) for distance in block.fetched]
         for register in registers:
             self.next[register] = NEVER
         for value, register in zip(block.values, columns, strict=False):

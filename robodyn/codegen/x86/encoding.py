@@ -20,6 +20,7 @@ from robodyn.codegen.x86.instructions import (
     DIV,
     EVEN,
     EXTRACT,
+    FETCH,
     FMA132,
     FMA213,
     FMA231,
@@ -219,6 +220,9 @@ class Encoder:
             return self._part(operation, d, a, x)
         if operation == EXTRACT:
             return (self._evex(self.forms[EXTRACT]) ^ _D[x] ^ _M[d]).to_bytes(6, "little") + bytes((a,))
+        if operation == FETCH:
+            modrm, tail = _displaced(ROWS_POINTER, x, 1)
+            return bytes((0x0F, 0x18, modrm | 1 << 3)) + tail
         if operation == AHEAD:
             modrm, tail = self._in_row(x, 1)
             return b"\x42" * (self.index >> 3) + bytes((0x0F, 0x0D, modrm | 1 << 3)) + tail

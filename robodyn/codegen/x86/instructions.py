@@ -41,8 +41,9 @@ them."""
 
 (POINTER,) = range(52, 53)
 """The address of an array of vectors, from place ~x to the general register of space d of `ARRAYS`."""
-(STORE_PAST,) = range(65, 66)
-"""Writes d to memory past the caches, to a place that is aligned to its bytes."""
+STORE_PAST, FETCH = range(65, 67)
+"""`STORE_PAST` writes d to memory past the caches, to a place that is aligned to its bytes. `FETCH`: the cache line x
+bytes behind the first row is fetched, to be read."""
 
 (CHOOSE, SIGNED) = 35, 41
 """Of bits of d, a and x in one of six orders, which these codes count up from here as `itertools.permutations` does:

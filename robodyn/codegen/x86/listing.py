@@ -13,6 +13,7 @@ from robodyn.codegen.x86.instructions import (
     DIV,
     EVEN,
     EXTRACT,
+    FETCH,
     FMA132,
     FMA213,
     FMA231,
@@ -116,6 +117,8 @@ class Listing:
             yield f"kmovw k{a}, ecx"
         elif code == KEPT:
             self.index = d
+        elif code == FETCH:
+            yield f"prefetcht0 byte ptr {self._address(ROWS_POINTER, x)}"
         elif code == AHEAD:
             yield f"prefetchw byte ptr {self._in_row(x)}"
         elif code in (ROWS, ROW, POINTER):

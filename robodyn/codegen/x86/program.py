@@ -6,9 +6,10 @@ columns just before it is needed, and as soon as it is there. It works on a fram
 
     spilled values | addresses and offsets of rows | addresses of arrays of vectors
 
-The same code can copy results of the W states before these past the caches on the way (`copying`). For each array of
-results the table has two more then, behind all others, whose rows are the bytes of a state as well: what is copied, and
-where it goes, both from the last place before the array's own that is aligned to a vector.
+The same code can fetch arguments of states to come, and copy results of the W states before these past the caches, on
+the way (`copying`). For each array of results the table has two more then, behind all others, whose rows are the bytes
+of a state as well: what is copied, and where it goes, both from the last place before the array's own that is aligned
+to a vector.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from robodyn.codegen.x86.encoding import (
     relative_pointer,
 )
 from robodyn.codegen.x86.general import COPIED_FROM, COPIED_TO, copying, in_turns, kept, once
-from robodyn.codegen.x86.instructions import ARRAYS, HEADER, POOL, SPACE, SPILLS, VECTORS, Instruction
+from robodyn.codegen.x86.instructions import ARRAYS, FETCH, HEADER, POOL, SPACE, SPILLS, VECTORS, Instruction
 from robodyn.codegen.x86.listing import GENERAL, Listing
 from robodyn.codegen.x86.order import ordered
 from robodyn.codegen.x86.staging import Staging
@@ -51,6 +52,9 @@ _SIZE = "size"
 _REACH = 128
 """Vectors on either side of a pointer that one byte of displacement reaches."""
 PAGE = 4096
+_LINE = 64
+_FETCHED_AHEAD = 3584
+"""Bytes that rows are fetched ahead of those that are read, or W rows where these are more."""
 _ADDRESS = 1
 """The word of an array of rows that is its address. The one before says how far the address moves, and offsets of its
 rows follow."""
@@ -102,7 +106,7 @@ class _Places:
     """Where values of a program are in memory, and how its arrays are moved."""
 
     def __init__(self, program: Program, vectors: frozenset[str], itemsize: int, size: int) -> None:
-        self.program, self.vectors = program, vectors
+        self.program, self.vectors, self.itemsize = program, vectors, itemsize
         self.staging = Staging(itemsize, size, self._mask, self._vector)
         self.row_words = _ADDRESS + 1 + self.staging.width
         """64-bit words of an array of rows."""
@@ -129,11 +133,21 @@ class _Places:
         self.arrays.append(array)
         return ARRAYS + SPACE * (len(self.arrays) - 1)
 
-    def _block(self, start: int, values: tuple[int, ...], more: bool = False) -> int:
-        """A block of the last array of rows; whether these go on behind it."""
+    def _block(self, start: int, values: tuple[int, ...], more: bool = False, fetched: tuple[int, ...] = ()) -> int:
+        """A block of the last array of rows; whether these go on behind it, and what is fetched with it."""
         at = HEADER + (len(self.rows) - 1) * self.row_words + _ADDRESS
-        self.blocks.append(Block(at, start, values, more))
+        self.blocks.append(Block(at, start, values, more, fetched))
         return len(self.blocks) - 1
+
+    def _fetched(self, start: int, end: int, size: int) -> tuple[int, ...]:
+        """What is fetched with some columns of rows of a size: their part of the lines of W rows to come. The processor
+        does that by itself, but stops at the end of each page. What the caches have takes a few percent longer so;
+        that is why it is not done but where results are copied past these."""
+        if self.staging.rows == 1:
+            return ()
+        span = self.staging.rows * size * self.itemsize
+        lines, first = -(-span // _LINE), -(-max(span, _FETCHED_AHEAD) // _LINE)
+        return tuple(_LINE * (first + k) for k in range(start * lines // size, end * lines // size))
 
     def _inputs(self) -> dict[int, int]:
         """Blocks by the values that they bring."""
@@ -150,7 +164,7 @@ class _Places:
             for start, count in self.staging.blocks(port.size):
                 values = tuple(node if node not in found else -1 for node in nodes[start : start + count])
                 if max(values) >= 0:
-                    block = self._block(start, values)
+                    block = self._block(start, values, fetched=self._fetched(start, start + count, port.size))
                     found.update({node: block for node in values if node >= 0})
         return found
 
@@ -380,7 +394,8 @@ class Assembled:
         copied = [] if register is None else [port.size for port in program.outputs]
         arrays, headers = len(places.arrays), places.row_words * (len(places.rows) + 2 * len(copied))
         code = once(code)
-        first, self.offsets = kept(code, ARRAY_POINTERS[arrays:], self._headers(len(places.rows), 1))
+        plain = [each for each in code if each[0] != FETCH]
+        first, self.offsets = kept(plain, ARRAY_POINTERS[arrays:], self._headers(len(places.rows), 1))
         self.code = in_turns(first, arrays, HEADER + headers)
         self.bodies = [_Body(self.code, self.offsets, places.rows)]
         if register is not None:

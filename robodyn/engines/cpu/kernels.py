@@ -156,7 +156,7 @@ class Maker:
             constants=(),
             workspace_bytes=0,
             # A warm start need not trace to know its cost.
-            row_ns=_operations_ns(request, route.backend.operations(code)) + _rows_bytes(request) / _BYTES_A_NS,
+            row_ns=_operations_ns(request, route.backend.operations(code)) + rows_bytes(request) / _BYTES_A_NS,
             module=lambda: request.unrolled_module(request.trace()),
             own_listing=lambda: route.backend.listing(request),
         )
@@ -284,7 +284,7 @@ def _operations_ns(request: Request, operations: float) -> float:
     return max(1.0, operations) * _UNROLLED_NS / request.target.width(request.dtype)
 
 
-def _rows_bytes(request: Request) -> int:
+def rows_bytes(request: Request) -> int:
     """Bytes of a state in arrays of rows."""
     shapes = dict(input_shapes(request.model, request.algorithm, request.base))
     shapes |= {name: output_shape(request.model, output) for name, output in request.algorithm.outputs.items()}

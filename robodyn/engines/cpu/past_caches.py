@@ -8,9 +8,9 @@ behind the last one is written as usual: neighbouring pieces have a part of it e
 
 Straight-line code of our own does that on the way: while W states are computed, lines of the W before them are copied,
 one from time to time (`robodyn.codegen.x86.general.copying`). Time to compute and time to write are not a sum then, but
-little more than the longer one. For that the buffer has room for W states before its first ones, those that are left
-over when it is full; or there are two that hold W states each, where these are many bytes. The last W states of a range
-are copied all at once, and so are those of other code.
+little more than the longer one. It fetches arguments of states to come as well. For that the buffer has room for W
+states before its first ones, those that are left over when it is full; or there are two that hold W states each, where
+these are many bytes. The last W states of a range are copied all at once, and so are those of other code.
 
 It is a kernel like any other, `void kernel(ptr table, i64 first, i64 last, ptr workspace)`; of n arrays it is the
 function `kernel<n>`. Behind the arrays its table has one constant, the descriptor, and the rows of the whole batch. The
@@ -18,7 +18,7 @@ descriptor, 64-bit integers:
 
     address of the query's kernel, its constants in pairs of words, number of inputs, bytes of a row of all results,
     rows that go to the buffer at once, address of the kernel that copies on the way or 0, rows of a vector, what an
-    address is and-ed with to be that of a vector;
+    address is and-ed with to be that of a vector, bytes of a row of all arrays or 0 if they do not count;
     for each result the bytes of a row, and where its buffer is in the workspace;
     the constants.
 """
@@ -37,7 +37,7 @@ from robodyn.codegen.llvm.streaming import STREAMED_BYTES, streams
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.x86.memory import LoadedImage
-from robodyn.engines.cpu.kernels import Kernel, Maker
+from robodyn.engines.cpu.kernels import Kernel, Maker, rows_bytes
 from robodyn.engines.cpu.request import Request
 from robodyn.tracing.unrolled import output_shape
 
@@ -46,8 +46,11 @@ _BUFFER_BYTES = 1 << 14
 """Of results that go to the buffer at once, unless one vector of states has more: half of a small nearest cache."""
 _MAX_BUFFER_BYTES = 1 << 18
 """With more than that in a vector of states the buffer leaves the second cache as well."""
+_MOVED_BYTES = 1 << 25
+"""Arguments and results of a batch from which these are written past the caches as well, however small they are: the
+arguments have cleared the caches anyway."""
 _MAX_ARRAYS, _MAX_PAIRS = 16, 64
-_HEAD = 8  # words of the descriptor before those of results
+_HEAD = 9  # words of the descriptor before those of results
 
 
 def module_text(target: Target) -> str:
@@ -133,8 +136,13 @@ entry:
   %outputs = sub i64 %arrays, %inputs
   %constants = getelementptr %Pair, ptr %results, i64 %outputs
   %own.constants = getelementptr %Pair, ptr %own, i64 %arrays
-  %all = mul i64 %bytes, %batch
-  %large = icmp sgt i64 %all, {STREAMED_BYTES}
+  %moved.at = getelementptr i64, ptr %descriptor, i64 8
+  %moved = load i64, ptr %moved.at, align 8
+  %written = mul i64 %bytes, %batch
+  %large.results = icmp sgt i64 %written, {STREAMED_BYTES}
+  %all = mul i64 %moved, %batch
+  %large.arrays = icmp sgt i64 %all, {_MOVED_BYTES}
+  %large = or i1 %large.results, %large.arrays
   br label %copy
 copy:
   %k = phi i64 [ 0, %entry ], [ %k.next, %copy ]
@@ -470,7 +478,7 @@ class _Around:
         self.workspace_bytes = end
         vector_bytes = width * kernel.request.dtype.itemsize
         sizes = len(words) // 2, len(kernel.inputs), sum(row_bytes), rows
-        head = (kernel.address, *sizes, copying, width, -vector_bytes)
+        head = (kernel.address, *sizes, copying, width, -vector_bytes, rows_bytes(kernel.request) if copying else 0)
         numbers = [*head, *(word for pair in buffers for word in pair), *words]
         assert len(head) == _HEAD
         self.descriptor: Array = np.array([word % (1 << 64) for word in numbers], dtype=np.uint64).view(np.int64)
