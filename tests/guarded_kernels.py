@@ -122,8 +122,10 @@ def plain(kernel: Kernel, inputs: list[np.ndarray], shapes: list[int]) -> list[n
     return outputs
 
 
-def check(kernel: Kernel, inputs: list[np.ndarray], shapes: list[int], padding: int, behind: bool) -> None:
-    """One run in guarded memory."""
+def check(
+    kernel: Kernel, inputs: list[np.ndarray], shapes: list[int], padding: int, behind: bool, large: bool = False
+) -> None:
+    """One run in guarded memory; `large`: as part of a batch that no cache holds."""
     rows, dtype = len(inputs[0]), inputs[0].dtype
     wanted = plain(kernel, inputs, shapes)
     given = [guarded_rows(each, padding, behind) for each in inputs]
@@ -135,7 +137,7 @@ def check(kernel: Kernel, inputs: list[np.ndarray], shapes: list[int], padding: 
         scratch.array("uint8")[:] = 255  # NaN
     more, kept = constants(kernel, behind)
     if kernel.batch:
-        more[-1] = rows
+        more[-1] = 1 << 40 if large else rows
     table = table_of([(memory.address, stride) for memory, stride in (*given, *taken)], more, behind)
     kernel.function(table.address, 0, rows, 0 if scratch is None else scratch.address)
     assert len(kept) == len(more) // 2 or not isinstance(kernel.keep, RolledProgram)
@@ -183,15 +185,16 @@ def main(level: str, code: str, dtype: str, seed: str = "") -> None:
                 kernel = engine.kernel(algorithm, base, len(model.link_names) - 1, single=single)
                 columns = {key: int(np.prod(n)) for key, n in input_shapes(model, algorithm, base).items()}
                 shapes = [int(np.prod(output_shape(model, output))) for output in algorithm.outputs.values()]
-                every = range(1, 2 * width + 2)
+                every = (*range(1, 2 * width + 2), 5 * width + 3)
                 for rows in rng.choice(every, 3, replace=False).tolist() if seed else every:
                     values = {key: rng.standard_normal((rows, n)).astype(dtype) for key, n in columns.items()}
                     values["q"] = model.random_configuration(rng, (rows,)).astype(dtype)
                     inputs = [values[key] for key in kernel.inputs]
                     for padding in (0, 3):
                         for behind in (False, True):
-                            check(kernel, inputs, shapes, padding, behind)
-                            runs += 1
+                            for large in (False, True) if kernel.batch else (False,):
+                                check(kernel, inputs, shapes, padding, behind, large)
+                                runs += 1
     print(f"{runs} runs")
 
 
