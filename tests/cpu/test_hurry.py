@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 from conftest import nothing_compiles
-from robots import ROOT
+from robots import ROOT, own
 
 import robodyn as rd
 from robodyn.codegen import keys
@@ -20,17 +20,18 @@ from robodyn.codegen.llvm.jit import OPT, compile_object
 from robodyn.engines.cpu import hurry, kernels
 from robodyn.engines.cpu.hurry import HURRIED, Relay
 from robodyn.engines.cpu.native.entry import entry_text
+from robodyn.engines.cpu.past_caches import module_text
 from robodyn.questions import QUESTIONS
 
 
 @pytest.fixture
 def levels(monkeypatch, tmp_path):
-    """Levels of all modules that are compiled but that of built-in functions, which a process makes once; an empty
-    cache, and no module too small for a hurry."""
+    """Levels of modules that are compiled, but not of two that robots share; an empty cache, no module too small for a
+    hurry."""
     found = []
 
     def noting(text, target, opt):
-        if text != entry_text():
+        if text not in (entry_text(), module_text(target)):
             found.append(opt)
         return compile_object(text, target, opt)
 
@@ -88,6 +89,18 @@ def test_better_code_takes_the_place_and_has_the_same_bits(levels, query, dtype,
     nothing_compiles()
     assert relays(dyn) and all(relay.replaced for relay in relays(dyn)) and OPT in levels
     assert_same(before, ask(dyn, query, rows))
+
+
+def test_what_is_around_kernels_goes_on_with_better_code(levels):
+    model = rd.load_urdf(own("arm7"))
+    dyn = rd.Dynamics(model, engine="cpu", threads=1)
+    q = model.random_configuration(1, (25_000,))  # results larger than caches
+    before = dyn.mass_matrix(q)
+    (entry,) = [kernel.code for kernel in dyn.engine._kernels.values() if kernel.plain is not None]
+    assert not entry._held
+    nothing_compiles()
+    assert len(entry._held) == 1
+    np.testing.assert_array_equal(dyn.mass_matrix(q), before)
 
 
 def test_the_cache_keeps_the_better_code(levels):

@@ -6,9 +6,10 @@ front of both, a function that jumps to where a word says: a change of code is a
 in the middle of a batch as well. Code that was replaced stays as long as the relay, for threads that are in it.
 
 Large loops are made so, and the module of all built-in functions (`robodyn.engines.cpu.native.entry`), which needs no
-relay: where its code is stands in the description of each function. Code of both kinds is kept in the cache: a process
-that ends before the second is there leaves the first one to others. So does an engine that is dropped before its turn:
-nothing is compiled for what nobody can call any more.
+relay: where its code is stands in the description of each function; and what is around kernels of batches
+(`robodyn.engines.cpu.past_caches`), where a word of its own says which of both runs. Code of both kinds is kept in the
+cache: a process that ends before the second is there leaves the first one to others. So does an engine that is dropped
+before its turn: nothing is compiled for what nobody can call any more.
 """
 
 from __future__ import annotations

@@ -25,9 +25,10 @@ descriptor, 64-bit integers:
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -60,7 +61,8 @@ def module_text(target: Target) -> str:
     call = "  call void @llvm.x86.sse.sfence()\n" if fences else ""
     entries = "".join(
         f"""define void @kernel{n}(ptr %table, i64 %first, i64 %last, ptr %workspace) {{
-  call void @run(ptr %table, i64 {n}, i64 %first, i64 %last, ptr %workspace)
+  %now = load atomic ptr, ptr @now monotonic, align 8
+  call void %now(ptr %table, i64 {n}, i64 %first, i64 %last, ptr %workspace)
   ret void
 }}
 """
@@ -68,6 +70,7 @@ def module_text(target: Target) -> str:
     )
     return f"""{declaration}
 %Pair = type {{ i64, i64 }}
+@now = global ptr @run
 
 ; Words of four bytes, from offset %first to offset %last.
 define internal void @words(ptr %to, ptr %from, i64 %first, i64 %last) {{
@@ -116,7 +119,7 @@ end:
   ret void
 }}
 
-define internal void @run(ptr %table, i64 %arrays, i64 %first, i64 %last, ptr %workspace) {{
+define void @run(ptr %table, i64 %arrays, i64 %first, i64 %last, ptr %workspace) {{
 entry:
   %own = alloca [{_MAX_ARRAYS + _MAX_PAIRS} x %Pair], align 16
   %descriptor.at = getelementptr %Pair, ptr %table, i64 %arrays
@@ -446,16 +449,22 @@ declare i64 @llvm.smin.i64(i64, i64)
 """
 
 
-@dataclass(frozen=True)
 class _Entry:
     """The function of the shared module for n arrays."""
 
-    code: Code
-    arrays: int
+    def __init__(self, maker: Maker, target: Target, arrays: int) -> None:
+        self.arrays = arrays
+        self._first = maker.shared_soon(module_text(target), "robodyn past caches", target, self)
+        self._held: list[Code] = []
 
     def address(self, name: str) -> int:
         """Address of the function."""
-        return self.code.address(f"{name}{self.arrays}")
+        return self._first.address(f"{name}{self.arrays}")
+
+    def replace(self, code: Code) -> None:
+        """Go on with what was compiled with care: both do the same, so a word says which (`hurry.later`)."""
+        self._held.append(code)
+        ctypes.c_void_p.from_address(self._first.address("now")).value = code.address("run")
 
 
 class _Around:
@@ -508,10 +517,9 @@ def past_caches(maker: Maker, request: Request, kernel: Kernel) -> Kernel:
         return kernel
     copying = kernel.code.copying if isinstance(kernel.code, LoadedImage) else 0
     around = _Around(kernel, row_bytes, width, copying)
-    code = maker.shared(module_text(request.target), "robodyn past caches", request.target)
     made = replace(
         kernel,
-        code=_Entry(code, arrays),
+        code=_Entry(maker, request.target, arrays),
         constants=(around.descriptor.ctypes.data, 0),
         workspace_bytes=around.workspace_bytes,
         keep=around,
