@@ -86,8 +86,16 @@ _WORKING: list[threading.Thread] = []
 
 def later(relay: Replaced, make: Callable[[], Code]) -> None:
     """Have better code made, once nothing else has been asked for a while."""
-    _WAITING.append((weakref.ref(relay), make))
+    _WAITING.append((weakref.ref(relay, _forget), make))
     _work()
+
+
+def _forget(gone: weakref.ref[Replaced]) -> None:
+    """What waits holds a module's text: it goes with the engine, not when its turn comes."""
+    for job in tuple(_WAITING):
+        if job[0] is gone:
+            with suppress(ValueError):  # it is done just now
+                _WAITING.remove(job)
 
 
 def _work() -> None:
@@ -114,7 +122,10 @@ def _make_first() -> None:
     while count != len(_WAITING):
         count = len(_WAITING)
         time.sleep(_PAUSE_S)
-    job = _WAITING[0]  # there until it is done: a child of a fork in between does it again
+    try:
+        job = _WAITING[0]  # there until it is done: a child of a fork in between does it again
+    except IndexError:  # its engine went
+        return
     held, make = job
     try:
         if held() is not None:
