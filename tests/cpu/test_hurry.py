@@ -20,7 +20,7 @@ from robodyn.codegen.llvm.jit import OPT, compile_object
 from robodyn.engines.cpu import hurry, kernels
 from robodyn.engines.cpu.hurry import HURRIED, Relay
 from robodyn.engines.cpu.native.entry import entry_text
-from robodyn.engines.cpu.past_caches import module_text
+from robodyn.engines.cpu.past_caches_code import module_text
 from robodyn.questions import QUESTIONS
 
 

@@ -105,8 +105,10 @@ _HEAD = struct.Struct("<8s6q")
 class _Places:
     """Where values of a program are in memory, and how its arrays are moved."""
 
-    def __init__(self, program: Program, vectors: frozenset[str], itemsize: int, size: int) -> None:
-        self.program, self.vectors, self.itemsize = program, vectors, itemsize
+    def __init__(
+        self, program: Program, vectors: frozenset[str], itemsize: int, size: int, fetches: bool = False
+    ) -> None:
+        self.program, self.vectors, self.itemsize, self.fetches = program, vectors, itemsize, fetches
         self.staging = Staging(itemsize, size, self._mask, self._vector)
         self.row_words = _ADDRESS + 1 + self.staging.width
         """64-bit words of an array of rows."""
@@ -143,7 +145,7 @@ class _Places:
         """What is fetched with some columns of rows of a size: their part of the lines of W rows to come. The processor
         does that by itself, but stops at the end of each page. What the caches have takes a few percent longer so;
         that is why it is not done but where results are copied past these."""
-        if self.staging.rows == 1:
+        if not self.fetches or self.staging.rows == 1:
             return ()
         span = self.staging.rows * size * self.itemsize
         lines, first = -(-span // _LINE), -(-max(span, _FETCHED_AHEAD) // _LINE)
@@ -356,7 +358,7 @@ def assembled(
     assert not (copies and vectors)
     size = target.vector_bytes
     wide = size != VEX_BYTES
-    places = _Places(program, vectors, dtype.itemsize, size)
+    places = _Places(program, vectors, dtype.itemsize, size, copies)
     steps = places.moved(_Steps(program, places, dtype.itemsize, wide).steps)
     free = (registers or (32 if wide else 16)) - copies
     allocator = Allocator(free, places.homes, places.stored, places.staging, places.blocks)
