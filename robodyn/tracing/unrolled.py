@@ -52,6 +52,7 @@ from robodyn.sweeps import (
     Output,
     Outward,
     PairOutput,
+    Sweep,
     World,
     WorldOutput,
     Written,
@@ -65,6 +66,7 @@ from robodyn.tracing.products import multiplied
 from robodyn.tracing.program import Program
 from robodyn.tracing.solves import solved
 from robodyn.tracing.steps import step_differentiated, stepped, stepped_in_part
+from robodyn.tracing.walks import branch_by_branch, comes_back, walks
 
 WORLD = -1
 _Key = tuple[str, Any, int | None]
@@ -170,15 +172,13 @@ class Trace:
 
     def results(self) -> dict[str, tuple[tuple[int, ...], list[Value]]]:
         """Run every sweep and gather the outputs: shape of one state, and its scalars in C order."""
-        run = {
-            World: self._world,
-            Outward: self._outward,
-            Inward: self._inward,
-            Ancestors: self._ancestors,
-            Links: self._links,
-        }
-        for sweep in self.algorithm.sweeps:
-            run[type(sweep)](sweep)  # type: ignore[operator]
+        for walk in walks(self.algorithm.sweeps):
+            if sum(map(comes_back, walk)) > 1:
+                self._branch_by_branch(walk)
+            else:  # little waits for the only sweep that comes back, and one state takes 2 % less time so
+                for sweep in walk:
+                    self._whole(sweep)
+        self.pairs.sort(key=lambda pair: pair[0])
         return {key: self._output(key) for key in self.algorithm.outputs}
 
     # What steps see.
@@ -288,52 +288,69 @@ class Trace:
 
     # Sweeps.
 
-    def _lanes(self, sweep: Outward | Inward) -> Iterable[int | None]:
-        return range(self.model.nv_tree) if sweep.lanes else (None,)
-
     def _world(self, sweep: World) -> None:
         gravity = tuple(self.model.gravity.tolist())
         world = SimpleNamespace(V0=self._base_motion("V0"), dV0=self._base_motion("dV0"), gravity=gravity)
         self._put(sweep.step(world, self._view(sweep.reads, WORLD)), WORLD)
 
-    def _outward(self, sweep: Outward) -> None:
-        for lane in self._lanes(sweep):
-            for i, parent in enumerate(self.model.parent.tolist()):
-                own, above = self._view(sweep.reads, i, lane), self._view(sweep.carries, parent, lane)
-                self._put(sweep.step(self.body(i, lane), own, above), i, lane)
+    def _whole(self, sweep: Sweep) -> None:
+        """A sweep over all bodies."""
+        if isinstance(sweep, World):
+            self._world(sweep)
+        elif isinstance(sweep, Links):
+            self._links(sweep)
+        elif isinstance(sweep, Ancestors):
+            self._ancestors(sweep)
+        else:
+            bodies = range(self.model.n_bodies)
+            for lane in range(self.model.nv_tree) if sweep.lanes else (None,):
+                for i in bodies if isinstance(sweep, Outward) else reversed(bodies):
+                    self._step(sweep, i, lane)
 
-    def _inward(self, sweep: Inward) -> None:
-        for lane in self._lanes(sweep):
-            for i in range(self.model.n_bodies - 1, -1, -1):
-                written, given = sweep.step(self.body(i, lane), self._view(sweep.reads, i, lane))
-                self._put(written, i, lane)
-                self._add(given, int(self.model.parent[i]), lane)
+    def _branch_by_branch(self, sweeps: Iterable[Sweep]) -> None:
+        """Sweeps of one walk."""
+        for i, back in branch_by_branch(self.model.parent.tolist()):
+            for sweep in sweeps:
+                if comes_back(sweep) != back:
+                    continue
+                if isinstance(sweep, Ancestors):
+                    self._upward(sweep, i, i)
+                elif isinstance(sweep, Outward | Inward):
+                    self._step(sweep, i, None)
+
+    def _step(self, sweep: Outward | Inward, i: int, lane: int | None) -> None:
+        parent = int(self.model.parent[i])
+        own = self._view(sweep.reads, i, lane)
+        if isinstance(sweep, Outward):
+            self._put(sweep.step(self.body(i, lane), own, self._view(sweep.carries, parent, lane)), i, lane)
+        else:
+            written, given = sweep.step(self.body(i, lane), own)
+            self._put(written, i, lane)
+            self._add(given, parent, lane)
 
     def _ancestors(self, sweep: Ancestors) -> None:
-        parents, link_body = self.model.parent.tolist(), self.model.link_body.tolist()
+        link_body = self.model.link_body.tolist()
         of_links = sweep.of_link or sweep.of_links
         origins = (self.link,) if sweep.of_link else range(len(link_body) if sweep.of_links else self.model.n_bodies)
         for origin in origins:
             assert origin is not None
-            i = link_body[origin] if of_links else origin
-            if i == WORLD:
-                continue
-            body, own = self.body(i), self._view(sweep.reads, i)
-            link: Any = self._link_constants(origin) if of_links else None
-            carry, j = sweep.start(body, own, link), i
-            while j != WORLD:
-                written, carry = sweep.visit(
-                    self.body(j),
-                    self._view(sweep.visits, j),
-                    body,
-                    own,
-                    SimpleNamespace(**carry),
-                )
-                if sweep.of_link:
-                    self._put(written, j)
-                else:
-                    self.pairs.append((origin, j, written))
-                j = parents[j]
+            self._upward(sweep, origin, link_body[origin] if of_links else origin)
+
+    def _upward(self, sweep: Ancestors, origin: int, i: int) -> None:
+        """From body i to the root, for a link or the body itself."""
+        if i == WORLD:
+            return
+        parents = self.model.parent
+        body, own = self.body(i), self._view(sweep.reads, i)
+        link: Any = self._link_constants(origin) if sweep.of_link or sweep.of_links else None
+        carry, j = sweep.start(body, own, link), i
+        while j != WORLD:
+            written, carry = sweep.visit(self.body(j), self._view(sweep.visits, j), body, own, SimpleNamespace(**carry))
+            if sweep.of_link:
+                self._put(written, j)
+            else:
+                self.pairs.append((origin, j, written))
+            j = int(parents[j])
 
     def _links(self, sweep: Links) -> None:
         links = (self.link,) if sweep.of_link else range(len(self.model.link_names))

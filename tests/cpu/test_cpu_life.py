@@ -326,9 +326,10 @@ def test_kept_workspaces_do_not_grow_with_calls(model):
 
 
 _DISCARDED = """
-import ctypes, gc, sys
+import ctypes, gc, sys, time
 import numpy as np
 import robodyn as rd
+from robodyn.engines.cpu import hurry
 
 class Heap(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in "arena ordblks smblks hblks hblkhd".split()]
@@ -339,6 +340,8 @@ heap.restype = Heap
 
 def used():
     gc.collect()
+    while hurry._WAITING or hurry._WORKING:  # what a thread compiles just now is no leak
+        time.sleep(0.02)
     found = heap()
     return found.uordblks + found.hblkhd
 
@@ -360,10 +363,11 @@ print(used() - before)
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="the C library does not tell what is in use")
 @pytest.mark.parametrize(
-    ("first", "all", "most"), [(64, 192, 200_000), pytest.param(200, 2000, 2_000_000, marks=pytest.mark.nightly)]
+    ("first", "all", "most"), [(64, 320, 1_200_000), pytest.param(200, 2000, 2_000_000, marks=pytest.mark.nightly)]
 )
 def test_nothing_stays_of_robots_that_are_discarded(first, all, most):
-    """LLVM kept 10 KB of each one's linked code, and 27 KB of what it was compiled from."""
+    """LLVM kept 10 KB of each one's linked code, and 27 KB of what it was compiled from. What another thread compiles
+    moves some 700 KB to and fro."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", _DISCARDED, str(first), str(all)],
         capture_output=True,
