@@ -232,14 +232,14 @@ def test_gpu_engine_falls_back_where_a_kernel_does_not_compile(arm: rd.Model, ho
     host.refused = (32,)
     dyn = rd.Dynamics(arm, engine="gpu")
     with pytest.warns(RuntimeWarning, match="a loop over bodies answers instead"):
-        answer = dyn.forward_dynamics(*states)
-    compare(answer, rd.Dynamics(arm, engine="reference").forward_dynamics(*states), 1e-9)
+        answer = dyn.inverse_dynamics_gradient(*states)
+    compare(answer, rd.Dynamics(arm, engine="reference").inverse_dynamics_gradient(*states), 1e-9)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        dyn.forward_dynamics(*states)
+        dyn.inverse_dynamics_gradient(*states)
     asked = rd.Dynamics(arm, engine="gpu", gpu=GpuOptions("warp"))
     with pytest.raises(rd.UnavailableError, match="cannot compile"):
-        asked.forward_dynamics(*states)
+        asked.inverse_dynamics_gradient(*states)
 
 
 def test_gpu_engine_names_what_is_too_large_to_print(host: HostDevice) -> None:

@@ -362,8 +362,7 @@ def test_gpu_ordering_needs_few_registers():
     """Branches of a tree run one after another, and not side by side."""
     model = rd.load_urdf(own("quadruped"))
     task = QUESTIONS["forward_dynamics"].plain_task(model)
-    assert values_alive(lower(trace(model, task))) > 150
-    assert values_alive(lower(traced(model, task))) < 45
+    assert values_alive(lower(traced(model, task))) < 45 < 0.5 * values_alive(lower(trace(model, task)))
     assert fits_registers(traced(model, task), np.dtype(np.float64))
     gradient = traced(arm7 := rd.load_urdf(own("arm7")), QUESTIONS["forward_dynamics_gradient"].plain_task(arm7))
     assert not fits_registers(gradient, np.dtype(np.float32))
