@@ -178,7 +178,7 @@ class Trace:
             else:  # little waits for the only sweep that comes back, and one state takes 2 % less time so
                 for sweep in walk:
                     self._whole(sweep)
-        self.pairs.sort(key=lambda pair: pair[0])
+        self.pairs.sort(key=lambda pair: pair[0])  # joints that mimic one another have sums of pairs
         return {key: self._output(key) for key in self.algorithm.outputs}
 
     # What steps see.
