@@ -152,22 +152,29 @@ def test_sliders_in_the_page_follow(browser, shown):
     browser.until(lambda: np.allclose(values(), wanted), values)
 
 
+def _comes_and_goes(browser, shown, layer):
+    """Whether most of what has changed with a layer goes with it."""
+    was, bare = shown.layers.get(layer, False), browser.still()
+    shown.layer(layer, not was)
+    browser.until(lambda: changed(browser.picture(), bare) > 20, lambda: layer)
+    most = changed(browser.still(), bare) / 2
+    shown.layer(layer, was)
+    try:
+        browser.until(lambda: changed(browser.picture(), bare) < most)
+    except AssertionError:
+        return False
+    return True
+
+
 def test_layers_appear_and_go(browser, arm, shown):
-    """The ground is hidden, and most of what has changed must be gone, not all: on a slow machine a page draws with
-    fewer points, and with more again."""
+    """The ground is hidden, and a layer may come and go again: on a slow machine a page draws with fewer points, and
+    with more when it has time, which changes edges everywhere."""
     ground = shown._server.scene.get_handle_by_name("/ground")
     ground.visible = False
     try:
         require_red(browser, shown, tool(arm[0], START))
         for layer in ("frames", "inertia", "centre of mass", "names"):
-            was, bare = shown.layers.get(layer, False), browser.still()
-            shown.layer(layer, not was)
-            browser.until(lambda bare=bare: changed(browser.picture(), bare) > 20, lambda layer=layer: layer)
-            most = changed(browser.still(), bare) / 2
-            shown.layer(layer, was)
-            browser.until(
-                lambda bare=bare, most=most: changed(browser.picture(), bare) < most, lambda layer=layer: layer
-            )
+            assert any(_comes_and_goes(browser, shown, layer) for _ in range(3)), layer
     finally:
         ground.visible = True
 
