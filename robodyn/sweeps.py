@@ -231,6 +231,11 @@ class Ancestors:
     of_link: bool = False
     of_links: bool = False
 
+    @property
+    def from_links(self) -> bool:
+        """Whether it starts from links, the query's or all, and not from bodies."""
+        return self.of_link or self.of_links
+
 
 @dataclass(frozen=True)
 class Links:

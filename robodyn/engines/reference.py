@@ -252,7 +252,7 @@ class Run:
     def _ancestors(self, sweep: Ancestors) -> None:
         model = self.model
         origins = starts = np.arange(model.n_bodies)
-        if sweep.of_link or sweep.of_links:
+        if sweep.from_links:
             links = np.arange(len(model.link_names)) if sweep.of_links else np.array([self.link])
             origins = links[model.link_body[links] >= 0]
             starts = model.link_body[origins]
@@ -260,7 +260,7 @@ class Run:
             chosen = model.joint_kind[starts] == code
             origin, first = origins[chosen], starts[chosen]
             if first.size:
-                link = LinkValues(self, origin) if sweep.of_link or sweep.of_links else None
+                link = LinkValues(self, origin) if sweep.from_links else None
                 begun = sweep.start(self.bodies(kind, first), FieldView(self, sweep.reads, first, kind), link)  # type: ignore[arg-type]
                 self._climb(sweep, kind, origin, first, dict(begun))
 

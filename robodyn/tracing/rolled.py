@@ -305,7 +305,7 @@ class StepTracer:
     def start(self, sweep: Ancestors, kind: JointKind) -> Step:
         """Where an `Ancestors` sweep starts from a body of that kind: what it carries."""
         trace = self.new()
-        link: Any = trace.link() if sweep.of_link or sweep.of_links else None
+        link: Any = trace.link() if sweep.from_links else None
         own = trace.fields(sweep.reads, "first", kind.nv)
         trace.write(sweep.start(trace.body(kind, "first"), own, link), "carry")
         return trace.step(f"{self.name} start {kind.name}")

@@ -309,7 +309,7 @@ class Trace:
 
     def _branch_by_branch(self, sweeps: Iterable[Sweep]) -> None:
         """Sweeps of one walk."""
-        for i, back in branch_by_branch(self.model.parent.tolist()):
+        for i, back in branch_by_branch(self.model.tree):
             for sweep in sweeps:
                 if comes_back(sweep) != back:
                     continue
@@ -330,11 +330,10 @@ class Trace:
 
     def _ancestors(self, sweep: Ancestors) -> None:
         link_body = self.model.link_body.tolist()
-        of_links = sweep.of_link or sweep.of_links
         origins = (self.link,) if sweep.of_link else range(len(link_body) if sweep.of_links else self.model.n_bodies)
         for origin in origins:
             assert origin is not None
-            self._upward(sweep, origin, link_body[origin] if of_links else origin)
+            self._upward(sweep, origin, link_body[origin] if sweep.from_links else origin)
 
     def _upward(self, sweep: Ancestors, origin: int, i: int) -> None:
         """From body i to the root, for a link or the body itself."""
@@ -342,7 +341,7 @@ class Trace:
             return
         parents = self.model.parent
         body, own = self.body(i), self._view(sweep.reads, i)
-        link: Any = self._link_constants(origin) if sweep.of_link or sweep.of_links else None
+        link: Any = self._link_constants(origin) if sweep.from_links else None
         carry, j = sweep.start(body, own, link), i
         while j != WORLD:
             written, carry = sweep.visit(self.body(j), self._view(sweep.visits, j), body, own, SimpleNamespace(**carry))

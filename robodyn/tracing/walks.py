@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
+
 from robodyn.sweeps import Ancestors, Inward, Outward, Sweep
+from robodyn.tree import Tree
 
 
 def walks(sweeps: Iterable[Sweep]) -> Iterator[list[Sweep]]:
@@ -43,7 +46,7 @@ def _joins(sweep: Sweep, walk: Sequence[Sweep]) -> bool:
 def _once_a_body(sweep: Sweep) -> bool:
     if isinstance(sweep, Outward | Inward):
         return not sweep.lanes
-    return isinstance(sweep, Ancestors) and not (sweep.of_link or sweep.of_links)
+    return isinstance(sweep, Ancestors) and not sweep.from_links
 
 
 def comes_back(sweep: Sweep) -> bool:
@@ -51,19 +54,13 @@ def comes_back(sweep: Sweep) -> bool:
     return isinstance(sweep, Inward | Ancestors)
 
 
-def branch_by_branch(parents: Sequence[int]) -> Iterator[tuple[int, bool]]:
+def branch_by_branch(tree: Tree) -> Iterator[tuple[int, bool]]:
     """Every body of a tree twice: before all bodies that it carries, and after them (True).
 
-    Children come last to first. After them come bodies in the order of `Inward` sweeps, as far as one is the parent of
-    both: sums there are the same.
+    It is an Euler tour backwards: children come last to first. After them come bodies in the order of `Inward` sweeps,
+    as far as one is the parent of both: sums there are the same.
     """
-    children: dict[int, list[int]] = {}
-    for body, parent in enumerate(parents):
-        children.setdefault(parent, []).append(body)
-    waiting = [(body, False) for body in children.get(-1, ())]
-    while waiting:
-        body, back = waiting.pop()
-        yield body, back
-        if not back:
-            waiting.append((body, True))
-            waiting += [(child, False) for child in children.get(body, ())]
+    entered, left = tree.euler_tour
+    for visit in np.argsort(np.concatenate([left, entered]))[::-1].tolist():
+        back, body = divmod(visit, len(tree))
+        yield body, back == 1

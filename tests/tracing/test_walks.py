@@ -20,6 +20,7 @@ from robodyn.sweeps import Ancestors, Inward, Outward, World
 from robodyn.tracing import unrolled
 from robodyn.tracing.unrolled import trace
 from robodyn.tracing.walks import branch_by_branch, comes_back, walks
+from robodyn.tree import Tree
 
 
 def _nothing(*_):
@@ -34,7 +35,7 @@ def _names(sweeps):
 def test_every_body_comes_before_and_after_all_that_it_carries(seed):
     rng = np.random.default_rng(seed)
     parents = [int(rng.integers(-1, k)) if k else -1 for k in range(int(rng.integers(1, 40)))]
-    order = list(branch_by_branch(parents))
+    order = list(branch_by_branch(Tree(parents)))
     place = {visit: k for k, visit in enumerate(order)}
     assert len(place) == len(order) == 2 * len(parents)
     for body, parent in enumerate(parents):
@@ -51,7 +52,7 @@ def test_every_body_comes_before_and_after_all_that_it_carries(seed):
 
 
 def test_no_bodies():
-    assert list(branch_by_branch([])) == []
+    assert list(branch_by_branch(Tree([]))) == []
 
 
 def test_a_gradient_is_one_walk_and_forward_dynamics_two():

@@ -238,7 +238,7 @@ class SweepWriter:
         """From every body, from every link, or from the query's link, up to the root."""
         sweep: Any = self.algorithm.sweeps[group[0]]
         text, code = self.text, self.code
-        if sweep.of_link or sweep.of_links:
+        if sweep.from_links:
             with self._from_links(sweep.of_link):
                 text.do(f"const int first = (int){code.model_array('link_body')}[link];")
                 # A link fixed to the world starts nowhere.

@@ -173,7 +173,7 @@ class RolledModule(RolledLayout):
             first = function.integer("link")
             last = function.entry.new(f"add i64 {first}, 1")
         head = function.block("head")
-        origin = "%link" if sweep.of_link or sweep.of_links else "%first"
+        origin = "%link" if sweep.from_links else "%first"
         head.do(f"{origin} = phi i64 [ {first}, %entry ], [ %next, %latch ]")
         head.do(f"%inside = icmp slt i64 {origin}, {last}")
         head.do("br i1 %inside, label %from, label %done")

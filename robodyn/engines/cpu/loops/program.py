@@ -79,7 +79,7 @@ class RolledProgram:
     def _climbing_operations(self, sweep: Ancestors) -> int:
         model, tracer, tree = self.model, self.module.tracer, self.model.tree
         bodies = np.arange(model.n_bodies)
-        if sweep.of_link or sweep.of_links:
+        if sweep.from_links:
             bodies = model.link_body if sweep.of_links else model.link_body[[self.plan.link or 0]]
         bodies = bodies[bodies >= 0]
         starts = np.bincount(model.joint_kind[bodies], minlength=len(KINDS)).tolist()
