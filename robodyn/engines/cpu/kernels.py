@@ -170,8 +170,11 @@ class Maker:
 
     def shared_soon(self, text: str, label: str, target: Target, replaced: Replaced) -> Code:
         """The same, made in a hurry where the cache has none with care: that one replaces it later."""
-        if not self.hurried or memory_is_limited() or kept(text, target, OPT, self.cache) is not None:
+        if not self.hurried or memory_is_limited():
             return self.shared(text, label, target)
+        code = kept(text, target, OPT, self.cache)
+        if code is not None:
+            return Code(code, target)
         hurried = Code(compiled(text, label, target, HURRIED, self.cache), target)
         later(replaced, lambda: self.shared(text, label, target))
         return hurried
@@ -179,10 +182,15 @@ class Maker:
     def sharing(self, text: str, label: str, target: Target) -> Callable[[], Loaded]:
         """The same, compiled while other things are done, in a hurry where it is large."""
         cache = self.cache
-        if self._hurries(len(text)) and kept(text, target, OPT, cache) is None:
+        code = kept(text, target, OPT, cache)
+
+        def make() -> bytes:
+            return compiled(text, label, target, OPT, cache)
+
+        if code is None and self._hurries(len(text)):
             wait = compiling(text, label, target, HURRIED, cache)
-            return lambda: self._relayed(wait(), target, lambda: compiled(text, label, target, OPT, cache))
-        wait = compiling(text, label, target, OPT, cache)
+            return lambda: self._relayed(wait(), target, make)
+        wait = begun(code, make)
         return lambda: Code(wait(), target)
 
     def _hurries(self, characters: int) -> bool:

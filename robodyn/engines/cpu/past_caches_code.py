@@ -46,6 +46,23 @@ done:
   ret void
 }}
 
+; %bytes that are whole lines, one of them or more.
+define internal void @lines(ptr %to, ptr %from, i64 %bytes) {{
+entry:
+  br label %line
+line:
+  %k = phi i64 [ 0, %entry ], [ %next, %line ]
+  %k.from = getelementptr i8, ptr %from, i64 %k
+  %k.to = getelementptr i8, ptr %to, i64 %k
+  %value = load <8 x i64>, ptr %k.from, align {LINE}
+  store <8 x i64> %value, ptr %k.to, align {LINE}
+  %next = add i64 %k, {LINE}
+  %more = icmp slt i64 %next, %bytes
+  br i1 %more, label %line, label %done
+done:
+  ret void
+}}
+
 ; %bytes from a buffer that is as far off a line as they will be; both are aligned to four bytes.
 define internal void @past(ptr %to, ptr %from, i64 %bytes) {{
 entry:
@@ -75,7 +92,7 @@ end:
 }}
 
 """
-"""@words and @past: copies of memory."""
+"""@words, @lines and @past: copies of memory."""
 
 _RUN = f"""\
 define void @run(ptr %table, i64 %arrays, i64 %first, i64 %last, ptr %workspace) {{
@@ -297,7 +314,7 @@ some.rows:
   %behind = sub i64 %pending.row, %before
   br label %move
 move:
-  %m = phi i64 [ 0, %some.rows ], [ %m.next, %move.done ]
+  %m = phi i64 [ 0, %some.rows ], [ %m.next, %move.one ]
   %m.more = icmp slt i64 %m, %outputs
   br i1 %m.more, label %move.one, label %work
 move.one:
@@ -317,19 +334,9 @@ move.one:
   %left = select i1 %turns, i64 %pending, i64 %room
   %source.line = and i64 %source, -{LINE}
   %target.line = and i64 %target, -{LINE}
-  br label %line
-line:
-  %l = phi i64 [ 0, %move.one ], [ %l.next, %line ]
-  %l.source = add i64 %source.line, %l
-  %l.target = add i64 %target.line, %l
-  %l.from = inttoptr i64 %l.source to ptr
-  %l.to = inttoptr i64 %l.target to ptr
-  %l.value = load <8 x i64>, ptr %l.from, align {LINE}
-  store <8 x i64> %l.value, ptr %l.to, align {LINE}
-  %l.next = add i64 %l, {LINE}
-  %l.more = icmp slt i64 %l.next, %size
-  br i1 %l.more, label %line, label %move.done
-move.done:
+  %line.from = inttoptr i64 %source.line to ptr
+  %line.to = inttoptr i64 %target.line to ptr
+  call void @lines(ptr %line.to, ptr %line.from, i64 %size)
   %offset = mul i64 %bytes, %row
   %left.up = add i64 %left, %bump
   %from = and i64 %left.up, %mask
