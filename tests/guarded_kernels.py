@@ -16,6 +16,7 @@ import sys
 
 import numpy as np
 from algorithm_table import ALGORITHMS, needs_own_coordinates
+from robots import own
 
 import robodyn as rd
 from robodyn.codegen.llvm.target import host_target
@@ -39,6 +40,8 @@ ASKED = {
         *("rnea_q_qd_qdd_f_ext", "aba_q_qd_tau", "crba", "inverse_mass_matrix", "forward_kinematics"),
         *("coriolis_matrix", "rnea_gradient_q_qd_qdd_f_ext", "jacobian_body", "centroidal_momentum", "kinetic_energy"),
     ),
+    # Results that straight-line code leaves as vectors, and writes to rows on the way.
+    "many results": ("crba", "rnea_gradient_q_qd_qdd"),
 }
 
 
@@ -170,6 +173,9 @@ def main(level: str, code: str, dtype: str, seed: str = "") -> None:
     asked = list(ASKED[code])
     if seed:
         models, asked = drawn(int(seed))
+    many = code == "many results"
+    if many:
+        models, code = (rd.load_urdf(own("humanoid")),), "unrolled"
     rng = np.random.default_rng(0)
     runs = 0
     for model in models:
@@ -186,6 +192,8 @@ def main(level: str, code: str, dtype: str, seed: str = "") -> None:
                 columns = {key: int(np.prod(n)) for key, n in input_shapes(model, algorithm, base).items()}
                 shapes = [int(np.prod(output_shape(model, output))) for output in algorithm.outputs.values()]
                 every = (*range(1, 2 * width + 2), 5 * width + 3)
+                if many:
+                    every = (width + 1, width * width, width * width + width + 3, 2 * width * width + 1)
                 for rows in rng.choice(every, 3, replace=False).tolist() if seed else every:
                     values = {key: rng.standard_normal((rows, n)).astype(dtype) for key, n in columns.items()}
                     values["q"] = model.random_configuration(rng, (rows,)).astype(dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -108,6 +109,15 @@ class Program:
     @cached_property
     def _numbers(self) -> dict[Node, int]:
         return {self.nodes[index]: index for index in self.live}
+
+    def is_zero(self, scalar: int | float) -> bool:
+        """Whether a scalar of a result is zero in every state, and not a negative one."""
+        if isinstance(scalar, int):
+            operation, value, _ = self.nodes[scalar]
+            if operation != CONSTANT:
+                return False
+            scalar = value
+        return scalar == 0.0 and math.copysign(1.0, scalar) > 0.0
 
     def node_of(self, operation: int, a: int, b: int = -1) -> int:
         """Number of the live node of that operation, -1 if there is none."""

@@ -25,8 +25,9 @@ from robodyn.codegen.x86 import instructions as I
 from robodyn.codegen.x86 import memory
 from robodyn.codegen.x86.allocation import BINARY, FUSED, UNARY, Allocator, Block
 from robodyn.codegen.x86.encoding import ARRAY_POINTERS, Encoder, advance_pointer, forms, load_pointer
+from robodyn.codegen.x86.image import Image
 from robodyn.codegen.x86.listing import GENERAL, Listing
-from robodyn.codegen.x86.program import Image, assembled
+from robodyn.codegen.x86.program import assembled
 from robodyn.codegen.x86.staging import Staging
 from robodyn.engines.cpu import backends
 

@@ -16,6 +16,7 @@ from robodyn.codegen.x86.instructions import (
     ADD,
     AHEAD,
     AND,
+    CALL,
     CHOOSE,
     DIV,
     EVEN,
@@ -183,10 +184,14 @@ class Encoder:
 
     def encode(self, code: Sequence[Instruction]) -> bytes:
         """The instructions' bytes."""
+        return b"".join(self.parts(code))
+
+    def parts(self, code: Sequence[Instruction]) -> list[bytes]:
+        """The bytes of each instruction."""
         self.index = ROW_OFFSET
         if not self.wide:
             plain = [each[0] < ROWS or each[0] == STORE_PAST for each in code]
-            return b"".join([self._vex(each) if p else self._rare(*each) for p, each in zip(plain, code, strict=True)])
+            return [self._vex(each) if p else self._rare(*each) for p, each in zip(plain, code, strict=True)]
         parts: list[bytes] = []
         bases, places = self._bases, self._places
         for operation, d, a, x in code:
@@ -199,7 +204,7 @@ class Encoder:
                     parts.append((word ^ bits).to_bytes(6, "little") + tail)
             else:
                 parts.append(self._rare(operation, d, a, x))
-        return b"".join(parts)
+        return parts
 
     def _rare(self, operation: int, d: int, a: int, x: int) -> bytes:
         """What is no arithmetic."""
@@ -214,6 +219,9 @@ class Encoder:
             return load_pointer(ARRAY_POINTERS[d], *self.address(~x))
         if operation == MASK:
             return _mask(a, x)
+        if operation == CALL:
+            modrm, tail = _displaced(5, x, 1)
+            return bytes((0xFF, modrm | 2 << 3)) + tail
         if operation in (LOAD_ROW, STORE_ROW):
             return self._row(operation, d, a, x)
         if operation in (LOAD_LANE, LOAD_HALF):
@@ -288,6 +296,21 @@ class Encoder:
         if part == 0 and operation == LOAD_HALF:
             word |= 0x20 << 24
         return word.to_bytes(6, "little") + tail + last
+
+    def lane_from(self, d: int, lane: int, pointer: int, offset: int) -> bytes:
+        """16 bytes of memory to their place in a register; the first ones clear all behind them."""
+        form = self.forms[LOAD_LANE] if lane else replace(self.forms[LOAD], wide=False)
+        word = self._evex(form) ^ _D[d] ^ (_S[d] if lane else 0)
+        return self._from(word, pointer, offset, _XMM_BYTES) + (bytes((lane,)) if lane else b"")
+
+    def store_to(self, operation: int, d: int, pointer: int, offset: int) -> bytes:
+        """A register to memory, as an operation says."""
+        return self._from(self._evex(self.forms[operation]) ^ _D[d], pointer, offset, self.bytes)
+
+    @staticmethod
+    def _from(word: int, pointer: int, offset: int, unit: int) -> bytes:
+        modrm, tail = _displaced(pointer, offset, unit)
+        return (word ^ (pointer >> 3) << 13 ^ modrm << 40).to_bytes(6, "little") + tail
 
     def _in_row(self, x: int, unit: int) -> tuple[int, bytes]:
         """ModRM without its register, and what follows it, of scalar x of the row."""

@@ -44,6 +44,8 @@ them."""
 STORE_PAST, FETCH = range(65, 67)
 """`STORE_PAST` writes d to memory past the caches, to a place that is aligned to its bytes. `FETCH`: the cache line x
 bytes behind the first row is fetched, to be read."""
+(CALL,) = range(67, 68)
+"""Calls the function whose address is x bytes behind what the register of `lines.STATE` points to."""
 
 (CHOOSE, SIGNED) = 35, 41
 """Of bits of d, a and x in one of six orders, which these codes count up from here as `itertools.permutations` does:

@@ -9,6 +9,7 @@ from robodyn.codegen.x86.instructions import (
     ADD,
     AHEAD,
     AND,
+    CALL,
     CHOOSE,
     DIV,
     EVEN,
@@ -117,6 +118,8 @@ class Listing:
             yield f"kmovw k{a}, ecx"
         elif code == KEPT:
             self.index = d
+        elif code == CALL:
+            yield f"call qword ptr [rbp + {x}]"
         elif code == FETCH:
             yield f"prefetcht0 byte ptr {self._address(ROWS_POINTER, x)}"
         elif code == AHEAD:

@@ -7,7 +7,7 @@ import sys
 import weakref
 
 from robodyn.codegen.pages import EXECUTE, READ, give_back, protect, take
-from robodyn.codegen.x86.program import PAGE, Image
+from robodyn.codegen.x86.image import PAGE, Image
 from robodyn.errors import UnavailableError
 
 
@@ -38,6 +38,11 @@ class LoadedImage:
         self._entry = start + image.entry
         self.copying = start + image.copying if image.copying else 0
         """Address of the one that copies on the way; 0 where there is none."""
+        self.operations = image.operations
+        """Operations of a state."""
+        found = image.line_code
+        self.lines = None if found is None else found.moved(start)
+        """Addresses of what writes lines on the way."""
 
     def address(self, name: str) -> int:
         """Address of the function "kernel".

@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 
+from robodyn.cached import cached_property
 from robodyn.codegen.llvm.sincos import FORMATS, TWO_OVER_PI
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.lowering import Operation, lower
-from robodyn.codegen.x86.allocation import Allocator, Block, Step
+from robodyn.codegen.x86.allocation import Allocator, Step
 from robodyn.codegen.x86.encoding import (
     ARRAY_POINTERS,
     FRAME_POINTER,
@@ -40,10 +41,14 @@ from robodyn.codegen.x86.encoding import (
     relative_pointer,
 )
 from robodyn.codegen.x86.general import COPIED_FROM, COPIED_TO, copying, in_turns, kept, once
-from robodyn.codegen.x86.instructions import ARRAYS, FETCH, HEADER, POOL, SPACE, SPILLS, VECTORS, Instruction
+from robodyn.codegen.x86.image import PAGE, Image
+from robodyn.codegen.x86.instructions import ARRAYS, CALL, FETCH, HEADER, POOL, SPACE, SPILLS, VECTORS, Instruction
+from robodyn.codegen.x86.lines import Layout, entered, entered_text, finishing, left, left_text, scheduled
+from robodyn.codegen.x86.lines import function as line_function
+from robodyn.codegen.x86.lines import registers as line_registers
 from robodyn.codegen.x86.listing import GENERAL, Listing
 from robodyn.codegen.x86.order import ordered
-from robodyn.codegen.x86.staging import Staging
+from robodyn.codegen.x86.places import ADDRESS, Places
 from robodyn.tracing.expression import CONSTANT
 from robodyn.tracing.program import Program
 
@@ -51,216 +56,21 @@ _SIZE = "size"
 """The constant that leaves all bits of a number but its sign."""
 _REACH = 128
 """Vectors on either side of a pointer that one byte of displacement reaches."""
-PAGE = 4096
 _LINE = 64
-_FETCHED_AHEAD = 3584
-"""Bytes that rows are fetched ahead of those that are read, or W rows where these are more."""
-_ADDRESS = 1
-"""The word of an array of rows that is its address. The one before says how far the address moves, and offsets of its
-rows follow."""
 _DESCRIPTOR = 8
 """r8: the fifth argument of a function."""
 _ENTRY_BYTES = RELATIVE_BYTES + JUMP_BYTES
 
 
-@dataclass(frozen=True)
-class Image:
-    """Machine code that can be loaded anywhere.
-
-    `code`: what runs for W rows, and the entry; `data`: constants, the driver's list and at last the
-    driver's address, which begin on the next page; `entry`: where the entry is; `driver_at`: where the driver's address
-    is to be; `operations`: what a state takes; `copying`: the entry of what copies on the way, 0 where there is none.
-    """
-
-    code: bytes
-    data: bytes
-    entry: int
-    driver_at: int
-    operations: int
-    copying: int = 0
-
-    def packed(self) -> bytes:
-        """All of it, as it is kept."""
-        numbers = self.entry, self.driver_at, self.operations, self.copying
-        head = _HEAD.pack(MAGIC, len(self.code), len(self.data), *numbers)
-        return head + self.code + self.data
-
-    @staticmethod
-    def unpacked(kept: bytes) -> Image | None:
-        """What `packed` made; None if it did not."""
-        if len(kept) < _HEAD.size:
-            return None
-        magic, code, data, entry, driver_at, operations, copying = _HEAD.unpack_from(kept)
-        at = _HEAD.size + code
-        inside = 0 <= entry < code and 0 <= copying < code and data >= 0
-        if magic != MAGIC or len(kept) != at + data or not inside or driver_at != -(-code // PAGE) * PAGE + data - 8:
-            return None
-        return Image(kept[_HEAD.size : at], kept[at : at + data], entry, driver_at, operations, copying)
-
-
-MAGIC = b"RDx86\0\0\2"
-_HEAD = struct.Struct("<8s6q")
-
-
-class _Places:
-    """Where values of a program are in memory, and how its arrays are moved."""
-
-    def __init__(
-        self, program: Program, vectors: frozenset[str], itemsize: int, size: int, fetches: bool = False
-    ) -> None:
-        self.program, self.vectors, self.itemsize, self.fetches = program, vectors, itemsize, fetches
-        self.staging = Staging(itemsize, size, self._mask, self._vector)
-        self.row_words = _ADDRESS + 1 + self.staging.width
-        """64-bit words of an array of rows."""
-        self.homes: dict[int, int] = {}
-        self.stored: dict[int, list[int]] = {}
-        self.blocks: list[Block] = []
-        self.rows: list[int] = []
-        """Numbers of the arrays of rows."""
-        self.arrays: list[int] = []
-        """Numbers of the arrays of vectors, in the order of their spaces."""
-        self.constants: dict[bytes | str, int] = {}
-        self.rare: dict[int | tuple[int, ...], int] = {}
-        """Places of masks, by how many scalars they have, and of vectors of constants."""
-        self._next = len(program.nodes)
-        self.loads = self._inputs()
-        self.stores, self.copies = self._outputs()
-
-    def fresh(self) -> int:
-        """A value that no node is."""
-        self._next += 1
-        return self._next - 1
-
-    def _space(self, array: int) -> int:
-        self.arrays.append(array)
-        return ARRAYS + SPACE * (len(self.arrays) - 1)
-
-    def _block(self, start: int, values: tuple[int, ...], more: bool = False, fetched: tuple[int, ...] = ()) -> int:
-        """A block of the last array of rows; whether these go on behind it, and what is fetched with it."""
-        at = HEADER + (len(self.rows) - 1) * self.row_words + _ADDRESS
-        self.blocks.append(Block(at, start, values, more, fetched))
-        return len(self.blocks) - 1
-
-    def _fetched(self, start: int, end: int, size: int) -> tuple[int, ...]:
-        """What is fetched with some columns of rows of a size: their part of the lines of W rows to come. The processor
-        does that by itself, but stops at the end of each page. What the caches have takes a few percent longer so;
-        that is why it is not done but where results are copied past these."""
-        if not self.fetches or self.staging.rows == 1:
-            return ()
-        span = self.staging.rows * size * self.itemsize
-        lines, first = -(-span // _LINE), -(-max(span, _FETCHED_AHEAD) // _LINE)
-        return tuple(_LINE * (first + k) for k in range(start * lines // size, end * lines // size))
-
-    def _inputs(self) -> dict[int, int]:
-        """Blocks by the values that they bring."""
-        found: dict[int, int] = {}
-        for array, port in enumerate(self.program.inputs):
-            nodes = [node if isinstance(node, int) else -1 for node in port.scalars]
-            if max(nodes, default=-1) < 0:
-                continue
-            if port.name in self.vectors:
-                start = self._space(array)
-                self.homes.update({node: start + k for k, node in enumerate(nodes) if node >= 0})
-                continue
-            self.rows.append(array)
-            for start, count in self.staging.blocks(port.size):
-                values = tuple(node if node not in found else -1 for node in nodes[start : start + count])
-                if max(values) >= 0:
-                    block = self._block(start, values, fetched=self._fetched(start, start + count, port.size))
-                    found.update({node: block for node in values if node >= 0})
-        return found
-
-    def _outputs(self) -> tuple[list[int], list[Step]]:
-        """Blocks of results, and copies to vectors of what is not computed."""
-        found: list[int] = []
-        others: dict[int, list[int]] = {}
-        nodes = self.program.nodes
-        for array, port in enumerate(self.program.outputs, len(self.program.inputs)):
-            values = [
-                self.constant(nodes[scalar][1] if isinstance(scalar, int) else scalar)
-                if not isinstance(scalar, int) or nodes[scalar][0] == CONSTANT
-                else scalar
-                for scalar in port.scalars
-            ]
-            if port.name not in self.vectors:
-                self.rows.append(array)
-                for start, count in self.staging.blocks(port.size):
-                    more = start + count < port.size
-                    found.append(self._block(start, tuple(values[start : start + count]), more))
-                continue
-            place = self._space(array)
-            for k, value in enumerate(values):
-                given = value in self.homes or value in self.loads
-                (others if given else self.stored).setdefault(value, []).append(place + k)
-        copies: list[Step] = []
-        for value, places in others.items():
-            result = self.fresh()
-            self.stored[result] = places
-            copies.append(("copy", result, (value,)))
-        return found, copies
-
-    def moved(self, steps: list[Step]) -> list[Step]:
-        """Steps with those that bring a block before its first value is read, and those that write one as soon as its
-        values are there."""
-        found: list[Step] = []
-        missing: dict[int, int] = {}
-        waiting: dict[int, list[int]] = {}
-        loaded: set[int] = set()
-        known = set(self.homes)
-
-        def bring(values: tuple[int, ...]) -> None:
-            for value in values:
-                block = self.loads.get(value, -1)
-                if block >= 0 and block not in loaded:
-                    loaded.add(block)
-                    found.append(("load", block, ()))
-                    for each in self.blocks[block].values:
-                        made(each)
-
-        def made(value: int) -> None:
-            known.add(value)
-            for block in waiting.pop(value, ()):
-                missing[block] -= 1
-                if missing[block] == 0:
-                    found.append(("store", block, self.blocks[block].values))
-
-        for block in self.stores:
-            values = set(self.blocks[block].values) - known
-            missing[block] = len(values)
-            for value in values:
-                waiting.setdefault(value, []).append(block)
-            if not values:
-                found.append(("store", block, self.blocks[block].values))
-        for step in (*steps, *self.copies):
-            bring(step[2])
-            found.append(step)
-            made(step[1])
-        for value in list(waiting):
-            bring((value,))
-        return found
-
-    def constant(self, number: float | str) -> int:
-        """The value that a constant is; numbers are told apart by their bits."""
-        key = number if isinstance(number, str) else struct.pack("<d", number)
-        if key not in self.constants:
-            self.constants[key] = value = self.fresh()
-            self.homes[value] = POOL + len(self.constants) - 1
-        return self.constants[key]
-
-    def _mask(self, count: int) -> int:
-        return self.rare.setdefault(count, VECTORS + len(self.rare))
-
-    def _vector(self, values: tuple[int, ...]) -> int:
-        """Where constants are, side by side; one that is the same in all states is spread over a register."""
-        if len(set(values)) == 1:
-            return self.homes[values[0]]
-        return self.rare.setdefault(values, VECTORS + len(self.rare))
+def _aligned(size: int) -> int:
+    """Bytes of the lines that so many bytes take."""
+    return -(-size // _LINE) * _LINE
 
 
 class _Steps:
     """Steps of a program's operations."""
 
-    def __init__(self, program: Program, places: _Places, itemsize: int, wide: bool) -> None:
+    def __init__(self, program: Program, places: Places, itemsize: int, wide: bool) -> None:
         self.nodes, self.places = program.nodes, places
         self.format = FORMATS["double" if itemsize == 8 else "float"]
         self.wide, self.spreads = wide, wide or itemsize == 4
@@ -348,65 +158,74 @@ def assembled(
     vectors: frozenset[str] = frozenset(),
     registers: int | None = None,
     copies: bool = False,
+    layout: Layout | None = None,
 ) -> Assembled:
     """The machine code of a program on arrays of a dtype.
 
     Arrays named in `vectors` hold vectors of states, for the W rows from `first` on alone; others a row for each state.
     `registers`: as many as the processor has, or less; `copies`: whether there is code that copies on the way as well,
-    which is for rows alone and keeps one of the registers.
+    which is for rows alone and keeps one of the registers; `layout`: where results are among vectors, all of which are,
+    if there is to be code that writes their lines on the way as well, and keeps a few registers.
     """
-    assert not (copies and vectors)
+    assert not (copies and vectors) and (layout is None or vectors >= {port.name for port in program.outputs})
     size = target.vector_bytes
     wide = size != VEX_BYTES
-    places = _Places(program, vectors, dtype.itemsize, size, copies)
+    places = Places(program, vectors, dtype.itemsize, size, fetches=copies, layout=layout)
     steps = places.moved(_Steps(program, places, dtype.itemsize, wide).steps)
-    free = (registers or (32 if wide else 16)) - copies
+    free = (registers or (32 if wide else 16)) - copies - (0 if layout is None else line_registers(places.staging))
     allocator = Allocator(free, places.homes, places.stored, places.staging, places.blocks)
     code = allocator.run(steps)
-    return Assembled(program, places, code, allocator.spills, dtype.itemsize, size, free if copies else None)
+    return Assembled(program, places, code, allocator.spills, dtype.itemsize, size, free)
 
 
 @dataclass(frozen=True)
 class _Body:
     """What runs for W rows: instructions, the registers that keep offsets of rows, by place, and numbers of the arrays
-    of rows."""
+    of rows and of vectors; `calls`: whether it calls for lines."""
 
     code: list[Instruction]
     offsets: dict[int, int]
     rows: list[int]
+    arrays: list[int]
+    calls: bool = False
 
 
 class Assembled:
-    """Puts code, constants and the driver's list together; `register`: that of what copies on the way, if it is to."""
+    """Puts code, constants and the driver's list together; `register`: the first one that allocation left to what
+    copies on the way, or writes lines."""
 
     def __init__(
         self,
         program: Program,
-        places: _Places,
+        places: Places,
         code: list[Instruction],
         spills: int,
         itemsize: int,
         size: int,
-        register: int | None = None,
+        register: int,
     ) -> None:
-        self.program, self.places = program, places
+        self.program, self.places, self._register = program, places, register
         self.itemsize, self.bytes = itemsize, size
         wide = self.wide = size != VEX_BYTES
         self.width = self.bytes // itemsize
-        copied = [] if register is None else [port.size for port in program.outputs]
+        copied = [port.size for port in program.outputs] if places.fetches else []
         arrays, headers = len(places.arrays), places.row_words * (len(places.rows) + 2 * len(copied))
         code = once(code)
         plain = [each for each in code if each[0] != FETCH]
         first, self.offsets = kept(plain, ARRAY_POINTERS[arrays:], self._headers(len(places.rows), 1))
         self.code = in_turns(first, arrays, HEADER + headers)
-        self.bodies = [_Body(self.code, self.offsets, places.rows)]
-        if register is not None:
+        self.bodies = [_Body(self.code, self.offsets, places.rows, places.arrays)]
+        if copied:
             self.bodies.append(self._copying(code, copied, register))
+        elif places.layout is not None:
+            state = len(program.inputs) + len(program.outputs)
+            calling = scheduled(self.code, places.layout)
+            self.bodies.append(_Body(calling, self.offsets, places.rows, [*places.arrays, state], calls=True))
         self.pointers = ARRAY_POINTERS[:arrays]
         """Registers of the first arrays of vectors."""
         self.rows_at = spills * self.bytes
         self.arrays_at = self.rows_at + 8 * headers
-        self.frame_bytes = -(-(self.arrays_at + 8 * arrays) // 64) * 64
+        self.frame_bytes = -(-(self.arrays_at + 8 * len(self.bodies[-1].arrays)) // 64) * 64
         self.bias = _REACH * self.bytes if wide and spills > _REACH else 0
         self.pool_bias = _REACH * itemsize if wide and len(places.constants) > _REACH else 0
         self.pool = self._pool()
@@ -424,7 +243,7 @@ class Assembled:
 
     def _headers(self, count: int, word: int) -> list[int]:
         """Places of the address (word 0) of some arrays of rows, or of the offset of their first rows (word 1)."""
-        return [HEADER + self.places.row_words * k + _ADDRESS + word for k in range(count)]
+        return [HEADER + self.places.row_words * k + ADDRESS + word for k in range(count)]
 
     def _copying(self, code: list[Instruction], sizes: list[int], register: int) -> _Body:
         """The body that copies vectors of results of some sizes, too; a vector of one scalar is a vector of bytes."""
@@ -433,7 +252,7 @@ class Assembled:
         first, offsets = kept(code, ARRAY_POINTERS[: min(COPIED_FROM, COPIED_TO)], self._headers(len(rows), 1))
         addresses = self._headers(len(all_rows), 0)[len(rows) :]
         return _Body(
-            copying(first, zip(addresses[::2], addresses[1::2], sizes, strict=True), register), offsets, all_rows
+            copying(first, zip(addresses[::2], addresses[1::2], sizes, strict=True), register), offsets, all_rows, []
         )
 
     def _number(self, key: bytes | str) -> bytes:
@@ -464,13 +283,16 @@ class Assembled:
         sizes = [len(before) + RELATIVE_BYTES + len(after) for before, after in zip(*texts, strict=True)]
         starts = [sum(sizes[:k]) + k * _ENTRY_BYTES for k in range(len(sizes))]
         entries = [start + size for start, size in zip(starts, sizes, strict=True)]
-        data_at = -(-(entries[-1] + _ENTRY_BYTES) // PAGE) * PAGE
+        functions, functions_at = self._line_functions(), _aligned(entries[-1] + _ENTRY_BYTES)
+        data_at = -(-(functions_at + sum(map(len, functions))) // PAGE) * PAGE
         lists: list[list[int]] = []
         list_at = data_at + len(self.pool)
         for body, start in zip(self.bodies, starts, strict=True):
-            lists.append(self._list(start - list_at, body.rows))
+            lists.append(self._list(start - list_at, body))
             list_at += 8 * len(lists[-1])
-        driver_at, list_at = list_at, data_at + len(self.pool)
+        lines_at, list_at = list_at, data_at + len(self.pool)
+        lines = self._line_words(functions, functions_at, lines_at)
+        driver_at = lines_at + len(lines)
         code = []
         for before, after, entry, words in zip(*texts, entries, lists, strict=True):
             pool_from = entry - len(after)
@@ -478,14 +300,40 @@ class Assembled:
             code.append(relative_pointer(_DESCRIPTOR, list_at - (entry + RELATIVE_BYTES)))
             code.append(jump_to(driver_at - (entry + _ENTRY_BYTES)))
             list_at += 8 * len(words)
+        code += [bytes(functions_at - entries[-1] - _ENTRY_BYTES), *functions]
         words = [word for each in lists for word in each]
-        data = self.pool + struct.pack(f"<{len(words)}q", *words) + bytes(8)
+        data = self.pool + struct.pack(f"<{len(words)}q", *words) + lines + bytes(8)
         copying = entries[1] if len(entries) > 1 else 0
-        return Image(b"".join(code), data, entries[0], driver_at, self.program.operations, copying)
+        operations = self.program.operations
+        return Image(b"".join(code), data, entries[0], driver_at, operations, copying, lines_at if lines else 0)
+
+    def _line_functions(self) -> list[bytes]:
+        """What calls for lines and does no more, and for each array what writes them, past the caches and to them."""
+        layout = self.places.layout
+        if layout is None:
+            return []
+        found = [finishing(self.encoder, self.bodies[-1].code)]
+        for array, row in enumerate(layout.filled):
+            of = self.encoder, self.places.staging, self._register, array, len(row)
+            found += [b"".join(line_function(*of, past)) for past in (True, False)]
+        return [each.ljust(_aligned(len(each)), b"\xcc") for each in found]
+
+    def _line_words(self, functions: list[bytes], functions_at: int, at: int) -> bytes:
+        """What is behind the driver's lists; see `Image.lines`."""
+        layout = self.places.layout
+        if layout is None:
+            return b""
+        tables = layout.entries()
+        starts = [functions_at + sum(map(len, functions[:k])) for k in range(len(functions))]
+        tables_at = at + 8 * (3 + len(functions))
+        words = len(functions), tables_at, tables_at + len(tables), *starts
+        return struct.pack(f"<{len(words)}q", *words) + tables + layout.packed()
 
     def _before(self, body: _Body) -> bytes:
         """What loads registers that stay as they are, but the one of constants."""
-        head = [
+        words = self.arrays_at + 8 * len(self.places.arrays) - self.bias
+        head = [entered(FRAME_POINTER, words)] if body.calls else []
+        head += [
             load_pointer(register, FRAME_POINTER, self.arrays_at + 8 * k - self.bias)
             for k, register in enumerate(self.pointers)
         ]
@@ -494,7 +342,22 @@ class Assembled:
 
     def _after(self, body: _Body) -> bytes:
         advances = [advance_pointer(FRAME_POINTER, at, at - 8) for at in self._addresses(body.rows)]
-        return b"".join([self.encoder.encode(body.code), *advances, RETURN])
+        saved = [left()] if body.calls else []
+        return b"".join([*self._encoded(body), *advances, *saved, RETURN])
+
+    def _encoded(self, body: _Body) -> list[bytes]:
+        """The bytes of instructions; those of the first body are not made twice."""
+        if body.code is self.code:
+            return self._first_parts
+        if not body.calls:
+            return self.encoder.parts(body.code)
+        calls = iter(self.encoder.parts([each for each in body.code if each[0] == CALL]))
+        others = iter(self._first_parts)
+        return [next(calls if each[0] == CALL else others) for each in body.code]
+
+    @cached_property
+    def _first_parts(self) -> list[bytes]:
+        return self.encoder.parts(self.code)
 
     def _addresses(self, rows: list[int]) -> list[int]:
         """Where the addresses of arrays of rows are, which go on to the next rows when these are done."""
@@ -504,7 +367,8 @@ class Assembled:
         """The code as text; what brings rows into vectors and back is part of it. `copying`: that which copies on the
         way."""
         body = self.bodies[copying]
-        lines = [
+        lines = [*entered_text(self.arrays_at + 8 * len(self.places.arrays) - self.bias)] if body.calls else []
+        lines += [
             f"mov {GENERAL[register]}, qword ptr [rdi + {self.arrays_at + 8 * k - self.bias}]"
             for k, register in enumerate(self.pointers)
         ]
@@ -514,13 +378,13 @@ class Assembled:
         lines += ["lea rsi, [rip + constants]", *Listing(self.encoder).lines(body.code)]
         for at in self._addresses(body.rows):
             lines += [f"mov rcx, qword ptr [rdi + {at - 8}]", f"add qword ptr [rdi + {at}], rcx"]
-        lines.append("ret")
+        lines += [*left_text(), "ret"] if body.calls else ["ret"]
         return "kernel:\n" + "".join(f"    {line}\n" for line in lines)
 
-    def _list(self, body: int, rows: list[int]) -> list[int]:
+    def _list(self, start: int, body: _Body) -> list[int]:
         """What the driver reads; see there."""
-        arrays = self.places.arrays
-        words = [self.frame_bytes, self.bias, body, len(arrays), len(rows)]
+        arrays, rows = body.arrays, body.rows
+        words = [self.frame_bytes, self.bias, start, len(arrays), len(rows)]
         for k, array in enumerate(arrays):
             words += [array, self.arrays_at + 8 * k]
         for array, at in zip(rows, self._addresses(rows), strict=True):

@@ -152,7 +152,7 @@ class Staging:
                 else:
                     group, half = divmod(lane, 2)
                     code.append((LOAD_HALF, registers[at + group * lane_size + place], half, start + first))
-        shuffles = _Shuffles(self, registers[-1])
+        shuffles = Shuffles(self, registers[-1])
         columns = [registers[-1]] * len(needed)
         for at, (first, size) in zip(starts, parts, strict=True):
             found = shuffles.within_lanes(registers[at : at + lane_size])
@@ -281,7 +281,7 @@ class Staging:
         self, registers: Sequence[int], constants: Mapping[int, int] = MappingProxyType({})
     ) -> tuple[Code, list[int]]:
         """Shuffles of W registers, the next one being spare, and where each column is then."""
-        shuffles = _Shuffles(self, registers[self.width], constants)
+        shuffles = Shuffles(self, registers[self.width], constants)
         pair, parts = shuffles.pair, self.lane_size
         groups = [shuffles.within_lanes(registers[g : g + parts]) for g in range(0, self.width, parts)]
         columns = [0] * self.width
@@ -300,7 +300,7 @@ class Staging:
         return shuffles.code, [shuffles.made(register) for register in columns]
 
 
-class _Shuffles:
+class Shuffles:
     """Writes shuffles of registers.
 
     Args:

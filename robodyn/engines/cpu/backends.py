@@ -17,8 +17,11 @@ from robodyn.codegen.keys import Linked, compiled
 from robodyn.codegen.llvm.jit import OPT, Code, assembly
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.x86.driver import driver_module
+from robodyn.codegen.x86.image import Image
+from robodyn.codegen.x86.lines import MAX_ARRAYS, Layout
 from robodyn.codegen.x86.memory import LoadedImage, executable
-from robodyn.codegen.x86.program import Assembled, Image, assembled
+from robodyn.codegen.x86.program import Assembled, assembled
+from robodyn.engines.cpu.packing import unpacked_program
 from robodyn.engines.cpu.request import Request
 from robodyn.errors import UnavailableError
 from robodyn.tracing.program import Program
@@ -114,10 +117,30 @@ class _X86(Backend):
         return _assembled(request.trace(), request).listing()
 
 
+_MAX_LINED_BYTES = 1 << 20
+"""Of vectors that are left: twice of them are as much as a second cache holds."""
+
+
+def _layout(program: Program, request: Request) -> Layout | None:
+    """Where a program leaves its results as vectors, if it is to write them to rows on the way; the program has them
+    whole then."""
+    target, width = request.target, request.target.width(request.dtype)
+    if not request.packed or target.level != "avx512" or target.narrow:
+        return None
+    sizes = [port.size for port in program.outputs]
+    if len(sizes) > MAX_ARRAYS or min(sizes) < width or sum(sizes) * target.vector_bytes > _MAX_LINED_BYTES:
+        return None
+    return Layout(width, tuple(tuple(not program.is_zero(each) for each in port.scalars) for port in program.outputs))
+
+
 def _assembled(program: Program, request: Request) -> Assembled:
-    """Code of a program; for batches of a query's rows that which copies on the way as well (`past_caches`)."""
+    """Code of a program; for batches of a query's results that which copies them (`past_caches`) or writes their lines
+    on the way (`chains.lines`) as well."""
     copies = not (request.vectors or request.target.narrow or isinstance(request.algorithm, Step | StepPart))
-    return assembled(program, request.dtype, request.target, request.vectors, copies=copies)
+    whole = unpacked_program(program, request.model, request.algorithm.outputs) if request.packed else program
+    layout = _layout(whole, request)
+    program = program if layout is None else whole
+    return assembled(program, request.dtype, request.target, request.vectors, copies=copies, layout=layout)
 
 
 def _image(code: bytes) -> Image:

@@ -56,6 +56,16 @@ def packed_program(program: Program, model: Model, outputs: Mapping[str, Any]) -
     return replace(program, outputs=tuple(ports))
 
 
+def unpacked_program(program: Program, model: Model, outputs: Mapping[str, Any]) -> Program:
+    """The program whose results are packed with whole ones."""
+    ports = []
+    for port in program.outputs:
+        places = packing(model, outputs[port.name])
+        scalars = tuple(port.scalars[place] for place in places.tolist())
+        ports.append(Port(port.name, output_shape(model, outputs[port.name]), scalars))
+    return replace(program, outputs=tuple(ports))
+
+
 def _packed(port: Port, places: Array) -> Port:
     if places.max(initial=-1) == port.size - 1:
         return port

@@ -13,7 +13,9 @@ from robodyn.arguments import Array
 from robodyn.chains import Chain, Products, Solve, Stage, Units
 from robodyn.codegen.llvm.streaming import FLUSHED
 from robodyn.codegen.llvm.vectors import VectorType
+from robodyn.codegen.x86.memory import LoadedImage
 from robodyn.engines.cpu.chains.code import chain_module, flush_module
+from robodyn.engines.cpu.chains.lines import lining
 from robodyn.engines.cpu.chains.panel_code import panel_rows
 from robodyn.engines.cpu.chains.plan import ChainPlan, StageCall, sizes_between
 from robodyn.engines.cpu.chains.products import ProductsPlan, products_module
@@ -232,15 +234,22 @@ def chained_kernel(maker: Maker, request: Request) -> Kernel:
 
 
 def flushed_kernel(maker: Maker, request: Request, inner: Kernel) -> Kernel:
-    """A kernel that leaves its results as vectors, and a flush of them to the user's rows."""
+    """A kernel that leaves its results as vectors, and a flush of them to the user's rows; on the way, where it can."""
     outputs = request.algorithm.outputs
-    places = [packing(request.model, each) for each in outputs.values()]
+    ours = inner.code if isinstance(inner.code, LoadedImage) else None
+    lines = None if ours is None else ours.lines
+    if ours is None or lines is None:
+        places = [packing(request.model, each) for each in outputs.values()]
+    else:
+        places = [lines.layout.places(k) for k in range(len(outputs))]
     sizes = {name: int(each.max()) + 1 for name, each in zip(outputs, places, strict=True)}
     work = _Chained(maker, request, sizes)
+    around = None if ours is None or lines is None else lining(maker, work.kind, lines, ours.operations, inner)
     work.take(inner, (*inner.inputs, *outputs))
     work.take(*work.flush(tuple(outputs), places)())
     users = [*inner.inputs, *(FLUSHED + name for name in outputs)]
-    return work.calling("unrolled", users, sizes)
+    found = work.calling("unrolled", users, sizes)
+    return found if around is None else around(found)
 
 
 def repeated_kernel(maker: Maker, request: Request, inner: Kernel) -> Kernel:

@@ -1,0 +1,233 @@
+"""Lines of results on the way: while W states are computed, what the W states before them left goes to rows.
+
+Large results are left as vectors of states. A line of a row is W scalars that follow one another, for each of which the
+state's is somewhere in its vector: so lines of W rows are W vectors, transposed. That is done for W lines at a time
+by a function that the program calls now and then; what memory takes long for is not waited for then. There are two
+places for vectors, which take turns.
+
+Lines begin where memory has them begin, rows anywhere. But W rows of n scalars are n lines, wherever they begin. So a
+vector of states does not have rows that follow one another, but every W-th: all of them begin as far behind a line as
+the first one does, and the W vectors of a group differ by one row each. The first line of a row begins with the last
+scalars of the row before, which the vector before has in the same state. These lie before the vectors of the row's own
+scalars, so that a line is always W vectors that follow one another. What rows of a group share lines of with rows of
+other groups is written scalar by scalar (`robodyn.engines.cpu.chains.lines_code`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+
+from robodyn.cached import cached_property
+from robodyn.codegen.x86.encoding import RETURN, Encoder, load_pointer
+from robodyn.codegen.x86.instructions import CALL, STORE, STORE_PAST, XOR, Instruction
+from robodyn.codegen.x86.staging import Shuffles, Staging
+
+STATE = 5
+"""rbp: the words below. rbx is the next entry, r13 the first word of vectors, r14 and r15 are free to use."""
+ENTRY_WORD, SOURCE_WORD, ARRAYS_WORD = 1, 2, 3
+"""64-bit words that say what is to be done: the address of the first entry, that of the vectors, for each array that of
+the line in which the first of W rows begins, and at last the function for it."""
+MAX_ARRAYS = 6
+"""More words are not within reach of a byte."""
+_ZEROS, NOTHING = -1, -2
+"""Sources of entries for lines of zeros, and for none."""
+ENTRY_BYTES = 8
+_SAVED = bytes.fromhex("53 55 4155 4156 4157")
+_RESTORED = bytes.fromhex("415f 415e 415d 5d 5b")
+_CALLERS = ("rbx", "rbp", "r13", "r14", "r15")
+"""Registers that are to be given back."""
+_LINE = 64
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where results are as vectors of W states: one array behind the other, with a place for each scalar of a row, W
+    places before them, and one behind, which is a zero.
+
+    `filled`: by array, which scalars of a row are not zero by the tree.
+    """
+
+    width: int
+    filled: tuple[tuple[bool, ...], ...]
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """Where the first scalars of arrays are, and at last the end, in vectors."""
+        return tuple(
+            self.width + each for each in accumulate((self.width + len(row) + 1 for row in self.filled), initial=0)
+        )
+
+    def written(self, array: int) -> Sequence[int]:
+        """Places that are written, behind an array's first one: those of scalars that are not zero, and of a zero if
+        there is any."""
+        filled = self.filled[array]
+        found = [k for k, each in enumerate(filled) if each]
+        return found if all(filled) else [*found, len(filled)]
+
+    def places(self, array: int) -> np.ndarray[Any, Any]:
+        """Where each scalar is."""
+        filled = np.array(self.filled[array])
+        return np.where(filled, np.arange(filled.size), filled.size).astype(np.int64)
+
+    def packed(self) -> bytes:
+        """All of it, as it is kept."""
+        sizes = [len(row) for row in self.filled]
+        head = struct.pack(f"<{2 + len(sizes)}q", self.width, len(sizes), *sizes)
+        bits = b"".join(bytes(row) for row in self.filled)
+        return head + bits + bytes(-len(bits) % 8)
+
+    @staticmethod
+    def unpacked(kept: bytes) -> Layout:
+        """What `packed` made."""
+        width, count = struct.unpack_from("<2q", kept)
+        sizes = struct.unpack_from(f"<{count}q", kept, 16)
+        ends = [16 + 8 * count + end for end in accumulate(sizes, initial=0)]
+        return Layout(width, tuple(tuple(map(bool, kept[a:b])) for a, b in pairwise(ends)))
+
+    def gaps(self) -> list[tuple[int, int]]:
+        """First vectors and numbers of those that are read, but never written, and are to be zero: near others in a
+        line, or at either end of a row."""
+        found: list[tuple[int, int]] = []
+        for start, filled in zip(self.starts, self.filled, strict=False):
+            near = self.width - 1
+            read = [True] * near + list(filled) + [True] * near
+            for k, each in enumerate(filled):
+                if each or not any(read[k : k + 2 * near + 1]):
+                    continue
+                if found and sum(found[-1]) == start + k:
+                    found[-1] = found[-1][0], found[-1][1] + 1
+                else:
+                    found.append((start + k, 1))
+        return found
+
+    @cached_property
+    def lines(self) -> tuple[int, ...]:
+        """How many lines a row of each array has at most."""
+        return tuple(-(-len(row) // self.width) for row in self.filled)
+
+    def entries(self) -> bytes:
+        """Tables of two 32-bit integers for each line: where its vectors are, and where it is behind the line in which
+        the row begins, in bytes. The first table is for no rows at all. For each array W tables follow: for rows that
+        begin that many scalars behind a line."""
+        found = [(NOTHING, 0)] * sum(self.lines)
+        for array, count in enumerate(self.lines):
+            found += [self._entry(array, line, off) for off in range(self.width) for line in range(count)]
+        return np.array(found, np.int32).tobytes()
+
+    def _entry(self, array: int, line: int, off: int) -> tuple[int, int]:
+        filled, width = self.filled[array], self.width
+        first = width * line - off
+        if first + width > len(filled):
+            return NOTHING, 0
+        if not any(filled[k] for k in range(first, first + width)):
+            return _ZEROS, _LINE * line
+        return _LINE * (self.starts[array] + first), _LINE * line
+
+
+def scheduled(code: Sequence[Instruction], layout: Layout) -> list[Instruction]:
+    """Instructions that call for one line of W rows after the other, evenly."""
+    arrays = [array for array, count in enumerate(layout.lines) for _ in range(count)]
+    found: list[Instruction] = []
+    done = 0
+    for k, array in enumerate(arrays, 1):
+        at = k * len(code) // (len(arrays) + 1)
+        found += code[done:at]
+        found.append((CALL, 0, 0, 8 * (ARRAYS_WORD + len(layout.filled) + array)))
+        done = at
+    return found + list(code[done:])
+
+
+def registers(staging: Staging) -> int:
+    """Registers that functions keep to themselves."""
+    return staging.lane_size + 1
+
+
+def entered(pointer: int, offset: int) -> bytes:
+    """What a caller begins with: the address of the words is at an address and an offset from there."""
+    return _SAVED + load_pointer(STATE, pointer, offset) + _begun()
+
+
+def entered_text(offset: int) -> list[str]:
+    """The same as text; the address of the words is in the frame."""
+    saved = [f"push {each}" for each in _CALLERS]
+    words = [f"mov rbp, qword ptr [rdi + {offset}]", "mov rbx, qword ptr [rbp + 8]", "mov r13, qword ptr [rbp + 16]"]
+    return saved + words
+
+
+def left() -> bytes:
+    """What it ends with, but for the return."""
+    return _RESTORED
+
+
+def left_text() -> list[str]:
+    """The same as text."""
+    return [f"pop {each}" for each in _CALLERS[::-1]]
+
+
+def finishing(encoder: Encoder, code: Sequence[Instruction]) -> bytes:
+    """A function of the words' address: all calls of some code, and nothing else."""
+    calls = [each for each in code if each[0] == CALL]
+    moved = bytes.fromhex("4889fd")  # mov rbp, rdi
+    cleared = bytes.fromhex("c5f877")  # vzeroupper
+    return b"".join([_SAVED, moved, _begun(), encoder.encode(calls), _RESTORED, cleared, RETURN])
+
+
+def _begun() -> bytes:
+    return load_pointer(3, STATE, 8 * ENTRY_WORD) + load_pointer(13, STATE, 8 * SOURCE_WORD)
+
+
+def function(encoder: Encoder, staging: Staging, first: int, array: int, size: int, past: bool) -> Iterator[bytes]:
+    """The instructions for a line of W rows of an array.
+
+    Each 16 bytes of W vectors are loaded to their place in a register, so that shuffles within 16 bytes are all that is
+    left to do.
+
+    Args:
+        encoder: of the program.
+        staging: of the program.
+        first: its first register.
+        array: number of the array.
+        size: scalars of a row.
+        past: whether lines go past the caches.
+    """
+    lane, store = staging.lane_size, STORE_PAST if past else STORE
+    own = list(range(first, first + lane))
+    lines: list[bytes] = []
+    for part in range(staging.lanes):
+        for k, register in enumerate(own):
+            for place in range(staging.lanes):
+                offset = _LINE * (lane * place + k) + 16 * part
+                lines.append(encoder.lane_from(register, place, _FROM, offset))
+        shuffles = Shuffles(staging, first + lane)
+        rows = shuffles.within_lanes(own)
+        lines += [encoder.encode([each]) for each in shuffles.code]
+        for k, register in enumerate(rows):
+            lines.append(encoder.store_to(store, register, _TO, _LINE * size * (lane * part + k)))
+    zeros = [encoder.encode([(XOR, first, first, first)])]
+    zeros += [encoder.store_to(store, first, _TO, _LINE * size * row) for row in range(staging.width)]
+    yield bytes.fromhex("4c6333")  # movsxd r14, dword ptr [rbx]
+    yield bytes.fromhex("4c637b04")  # movsxd r15, dword ptr [rbx + 4]
+    yield bytes.fromhex("4883c308")  # add rbx, 8
+    yield bytes.fromhex("4c037d") + bytes((8 * (ARRAYS_WORD + array),))  # add r15, qword ptr [rbp + ...]
+    yield bytes.fromhex("4d85f6")  # test r14, r14
+    yield _jump(0x88, sum(map(len, lines)) + 4)  # js, behind the return
+    yield bytes.fromhex("4d01ee")  # add r14, r13
+    yield from lines
+    yield RETURN
+    yield bytes((0x41, 0x83, 0xFE, NOTHING & 0xFF))  # cmp r14d, -2
+    yield _jump(0x84, sum(map(len, zeros)))  # je, to the return
+    yield from zeros
+    yield RETURN
+
+
+_FROM, _TO = 14, 15
+
+
+def _jump(condition: int, distance: int) -> bytes:
+    return bytes((0x0F, condition)) + distance.to_bytes(4, "little")

@@ -1,0 +1,188 @@
+"""Places of a program's values in memory, and steps that move its arrays."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from robodyn.codegen.x86.allocation import Block, Step
+from robodyn.codegen.x86.instructions import ARRAYS, HEADER, POOL, SPACE, VECTORS
+from robodyn.codegen.x86.lines import Layout
+from robodyn.codegen.x86.staging import Staging
+from robodyn.tracing.expression import CONSTANT
+from robodyn.tracing.program import Program
+
+_LINE = 64
+_FETCHED_AHEAD = 3584
+"""Bytes that rows are fetched ahead of those that are read, or W rows where these are more."""
+ADDRESS = 1
+"""The word of an array of rows that is its address. The one before says how far the address moves, and offsets of its
+rows follow."""
+
+
+class Places:
+    """Where values of a program are in memory, and how its arrays are moved."""
+
+    def __init__(
+        self,
+        program: Program,
+        vectors: frozenset[str],
+        itemsize: int,
+        size: int,
+        *,
+        fetches: bool = False,
+        layout: Layout | None = None,
+    ) -> None:
+        self.program, self.vectors, self.itemsize, self.fetches = program, vectors, itemsize, fetches
+        self.layout = layout
+        self.staging = Staging(itemsize, size, self._mask, self._vector)
+        self.row_words = ADDRESS + 1 + self.staging.width
+        """64-bit words of an array of rows."""
+        self.homes: dict[int, int] = {}
+        self.stored: dict[int, list[int]] = {}
+        self.blocks: list[Block] = []
+        self.rows: list[int] = []
+        """Numbers of the arrays of rows."""
+        self.arrays: list[int] = []
+        """Numbers of the arrays of vectors, in the order of their spaces."""
+        self.constants: dict[bytes | str, int] = {}
+        self.rare: dict[int | tuple[int, ...], int] = {}
+        """Places of masks, by how many scalars they have, and of vectors of constants."""
+        self._next = len(program.nodes)
+        self.loads = self._inputs()
+        self.stores, self.copies = self._outputs()
+
+    def fresh(self) -> int:
+        """A value that no node is."""
+        self._next += 1
+        return self._next - 1
+
+    def _space(self, array: int) -> int:
+        self.arrays.append(array)
+        return ARRAYS + SPACE * (len(self.arrays) - 1)
+
+    def _block(self, start: int, values: tuple[int, ...], more: bool = False, fetched: tuple[int, ...] = ()) -> int:
+        """A block of the last array of rows; whether these go on behind it, and what is fetched with it."""
+        at = HEADER + (len(self.rows) - 1) * self.row_words + ADDRESS
+        self.blocks.append(Block(at, start, values, more, fetched))
+        return len(self.blocks) - 1
+
+    def _fetched(self, start: int, end: int, size: int) -> tuple[int, ...]:
+        """What is fetched with some columns of rows of a size: their part of the lines of W rows to come. The processor
+        does that by itself, but stops at the end of each page. What the caches have takes a few percent longer so;
+        that is why it is not done but where results are copied past these."""
+        if not self.fetches or self.staging.rows == 1:
+            return ()
+        span = self.staging.rows * size * self.itemsize
+        lines, first = -(-span // _LINE), -(-max(span, _FETCHED_AHEAD) // _LINE)
+        return tuple(_LINE * (first + k) for k in range(start * lines // size, end * lines // size))
+
+    def _inputs(self) -> dict[int, int]:
+        """Blocks by the values that they bring."""
+        found: dict[int, int] = {}
+        for array, port in enumerate(self.program.inputs):
+            nodes = [node if isinstance(node, int) else -1 for node in port.scalars]
+            if max(nodes, default=-1) < 0:
+                continue
+            if port.name in self.vectors:
+                start = self._space(array)
+                self.homes.update({node: start + k for k, node in enumerate(nodes) if node >= 0})
+                continue
+            self.rows.append(array)
+            for start, count in self.staging.blocks(port.size):
+                values = tuple(node if node not in found else -1 for node in nodes[start : start + count])
+                if max(values) >= 0:
+                    block = self._block(start, values, fetched=self._fetched(start, start + count, port.size))
+                    found.update({node: block for node in values if node >= 0})
+        return found
+
+    def _outputs(self) -> tuple[list[int], list[Step]]:
+        """Blocks of results, and copies to vectors of what is not computed."""
+        found: list[int] = []
+        others: dict[int, list[int]] = {}
+        nodes = self.program.nodes
+        for array, port in enumerate(self.program.outputs, len(self.program.inputs)):
+            values = [
+                self.constant(nodes[scalar][1] if isinstance(scalar, int) else scalar)
+                if not isinstance(scalar, int) or nodes[scalar][0] == CONSTANT
+                else scalar
+                for scalar in port.scalars
+            ]
+            if port.name not in self.vectors:
+                self.rows.append(array)
+                for start, count in self.staging.blocks(port.size):
+                    more = start + count < port.size
+                    found.append(self._block(start, tuple(values[start : start + count]), more))
+                continue
+            place = self._space(array)
+            written: Sequence[int] = range(port.size)
+            if self.layout is not None:
+                written = self.layout.written(array - len(self.program.inputs))
+                values.append(self.constant(0.0))
+            for k in written:
+                value = values[k]
+                given = value in self.homes or value in self.loads
+                (others if given else self.stored).setdefault(value, []).append(place + k)
+        copies: list[Step] = []
+        for value, places in others.items():
+            result = self.fresh()
+            self.stored[result] = places
+            copies.append(("copy", result, (value,)))
+        return found, copies
+
+    def moved(self, steps: list[Step]) -> list[Step]:
+        """Steps with those that bring a block before its first value is read, and those that write one as soon as its
+        values are there."""
+        found: list[Step] = []
+        missing: dict[int, int] = {}
+        waiting: dict[int, list[int]] = {}
+        loaded: set[int] = set()
+        known = set(self.homes)
+
+        def bring(values: tuple[int, ...]) -> None:
+            for value in values:
+                block = self.loads.get(value, -1)
+                if block >= 0 and block not in loaded:
+                    loaded.add(block)
+                    found.append(("load", block, ()))
+                    for each in self.blocks[block].values:
+                        made(each)
+
+        def made(value: int) -> None:
+            known.add(value)
+            for block in waiting.pop(value, ()):
+                missing[block] -= 1
+                if missing[block] == 0:
+                    found.append(("store", block, self.blocks[block].values))
+
+        for block in self.stores:
+            values = set(self.blocks[block].values) - known
+            missing[block] = len(values)
+            for value in values:
+                waiting.setdefault(value, []).append(block)
+            if not values:
+                found.append(("store", block, self.blocks[block].values))
+        for step in (*steps, *self.copies):
+            bring(step[2])
+            found.append(step)
+            made(step[1])
+        for value in list(waiting):
+            bring((value,))
+        return found
+
+    def constant(self, number: float | str) -> int:
+        """The value that a constant is; numbers are told apart by their bits."""
+        key = number if isinstance(number, str) else struct.pack("<d", number)
+        if key not in self.constants:
+            self.constants[key] = value = self.fresh()
+            self.homes[value] = POOL + len(self.constants) - 1
+        return self.constants[key]
+
+    def _mask(self, count: int) -> int:
+        return self.rare.setdefault(count, VECTORS + len(self.rare))
+
+    def _vector(self, values: tuple[int, ...]) -> int:
+        """Where constants are, side by side; one that is the same in all states is spread over a register."""
+        if len(set(values)) == 1:
+            return self.homes[values[0]]
+        return self.rare.setdefault(values, VECTORS + len(self.rare))

@@ -1,0 +1,464 @@
+"""The code around programs that write lines of results on the way (`chains.lines`), in LLVM's language.
+
+It is a kernel like any other, `void kernel(ptr table, i64 first, i64 last, ptr workspace)`; of n arrays it is the
+function `kernel<n>`. Behind the arrays its table has one constant, the descriptor, and the rows of the whole batch. The
+descriptor, 64-bit integers:
+
+    address of the kernel for rows that are left over, and its constant; number of inputs, address of the program, of
+    what finishes its lines, and of a table of no lines; bytes of that; bytes from one place for vectors in the
+    workspace to the other, behind which are the program's words and a table of lines; number of gaps; bytes of a row
+    of all results, bytes of results of a batch from which lines go past the caches, and whether the other kernel does
+    that better;
+    for each result the bytes of a row, where its first vector is in the workspace, addresses of the functions that
+    write its lines past the caches, and to them, that of its tables of lines, and bytes of each;
+    for each gap where it is, and how many bytes it has.
+
+A group is W vectors of W rows: vector v has rows v, v + W, v + 2 W ... of the group. While a vector is computed, the
+lines of the one before are written, but for those that its rows share with rows of another vector that is still to
+come, or of another group: what rows of the first vector have of the line that they begin in, and rows of the last one
+of the line that they end in, is written scalar by scalar.
+"""
+
+from __future__ import annotations
+
+from robodyn.codegen.llvm.vectors import VectorType
+from robodyn.codegen.x86.lines import ARRAYS_WORD, ENTRY_WORD, NOTHING, SOURCE_WORD
+
+LINE = 64
+MAX_ARRAYS = 16
+"""Arrays of a kernel at most."""
+HEAD, RESULT_WORDS = 12, 6
+"""Words of the descriptor before those of results, and of each of these."""
+_MAX_ROW_BYTES = 1 << 11
+"""Of an input whose next rows are fetched."""
+
+_PARTS = f"""\
+define internal i64 @word(ptr %words, i64 %k) alwaysinline {{
+  %at = getelementptr i64, ptr %words, i64 %k
+  %word = load i64, ptr %at, align 8
+  ret i64 %word
+}}
+
+; Of array %k, where it is (%field 0) or bytes from one row to the next (1).
+define internal i64 @array(ptr %table, i64 %k, i64 %field) alwaysinline {{
+  %twice = mul i64 %k, 2
+  %number = add i64 %twice, %field
+  %word = call i64 @word(ptr %table, i64 %number)
+  ret i64 %word
+}}
+
+; Word %field of result %k.
+define internal i64 @result(ptr %descriptor, i64 %k, i64 %field) alwaysinline {{
+  %words = mul i64 %k, {RESULT_WORDS}
+  %more = add i64 %words, {HEAD}
+  %number = add i64 %more, %field
+  %word = call i64 @word(ptr %descriptor, i64 %number)
+  ret i64 %word
+}}
+
+define internal void @set(ptr %words, i64 %k, i64 %word) alwaysinline {{
+  %at = getelementptr i64, ptr %words, i64 %k
+  store i64 %word, ptr %at, align 8
+  ret void
+}}
+
+; %bytes that are whole lines, one of them or more.
+define internal void @lines(ptr %to, ptr %from, i64 %bytes) {{
+entry:
+  br label %line
+line:
+  %k = phi i64 [ 0, %entry ], [ %next, %line ]
+  %k.from = getelementptr i8, ptr %from, i64 %k
+  %k.to = getelementptr i8, ptr %to, i64 %k
+  %value = load <8 x i64>, ptr %k.from, align {LINE}
+  store <8 x i64> %value, ptr %k.to, align {LINE}
+  %next = add i64 %k, {LINE}
+  %more = icmp slt i64 %next, %bytes
+  br i1 %more, label %line, label %done
+done:
+  ret void
+}}
+
+; Whether all results are rows without gaps between them, at addresses of scalars.
+define internal i1 @dense(ptr %table, ptr %descriptor, i64 %inputs, i64 %arrays, i64 %itemsize) {{
+entry:
+  %mask = sub i64 %itemsize, 1
+  br label %look
+look:
+  %k = phi i64 [ %inputs, %entry ], [ %next, %one ]
+  %good = phi i1 [ true, %entry ], [ %both, %one ]
+  %more = icmp slt i64 %k, %arrays
+  br i1 %more, label %one, label %done
+one:
+  %number = sub i64 %k, %inputs
+  %data = call i64 @array(ptr %table, i64 %k, i64 0)
+  %stride = call i64 @array(ptr %table, i64 %k, i64 1)
+  %bytes = call i64 @result(ptr %descriptor, i64 %number, i64 0)
+  %dense = icmp eq i64 %stride, %bytes
+  %odd = and i64 %data, %mask
+  %even = icmp eq i64 %odd, 0
+  %fits = and i1 %dense, %even
+  %both = and i1 %good, %fits
+  %next = add i64 %k, 1
+  br label %look
+done:
+  ret i1 %good
+}}
+
+; Whether results of %batch rows are so large that their lines go past the caches.
+define internal i1 @large(ptr %descriptor, i64 %batch) {{
+  %bytes = call i64 @word(ptr %descriptor, i64 9)
+  %limit = call i64 @word(ptr %descriptor, i64 10)
+  %all = mul i64 %bytes, %batch
+  %large = icmp sgt i64 %all, %limit
+  ret i1 %large
+}}
+
+; The vectors of lines that are never written, in both places.
+define internal void @zeros(ptr %descriptor, i64 %outputs, ptr %workspace) {{
+entry:
+  %gaps = call i64 @word(ptr %descriptor, i64 8)
+  %far = call i64 @word(ptr %descriptor, i64 7)
+  %words = mul i64 %outputs, {RESULT_WORDS}
+  %first = add i64 %words, {HEAD}
+  br label %look
+look:
+  %k = phi i64 [ 0, %entry ], [ %next, %one ]
+  %more = icmp slt i64 %k, %gaps
+  br i1 %more, label %one, label %done
+one:
+  %twice = mul i64 %k, 2
+  %number = add i64 %first, %twice
+  %behind = add i64 %number, 1
+  %offset = call i64 @word(ptr %descriptor, i64 %number)
+  %bytes = call i64 @word(ptr %descriptor, i64 %behind)
+  %at = getelementptr i8, ptr %workspace, i64 %offset
+  %other = getelementptr i8, ptr %at, i64 %far
+  call void @llvm.memset.p0.i64(ptr align {LINE} %other, i8 0, i64 %bytes, i1 false)
+  call void @llvm.memset.p0.i64(ptr align {LINE} %at, i8 0, i64 %bytes, i1 false)
+  %next = add i64 %k, 1
+  br label %look
+done:
+  ret void
+}}
+
+; Of W rows that are %apart bytes apart, some scalars from %to on, which are vectors from %from on.
+define internal void @edge(i64 %to, i64 %apart, ptr %from, i64 %count) {{
+entry:
+  br label %row
+row:
+  %j = phi i64 [ 0, %entry ], [ %j.next, %row.next ]
+  %behind = mul i64 %j, %apart
+  %place = add i64 %to, %behind
+  br label %look
+look:
+  %k = phi i64 [ 0, %row ], [ %k.next, %one ]
+  %more = icmp slt i64 %k, %count
+  br i1 %more, label %one, label %row.next
+one:
+  %k.bytes = mul i64 %k, ITEMSIZE
+  %address = add i64 %place, %k.bytes
+  %at = inttoptr i64 %address to ptr
+  %vector = mul i64 %k, {LINE}
+  %lane = mul i64 %j, ITEMSIZE
+  %offset = add i64 %vector, %lane
+  %source = getelementptr i8, ptr %from, i64 %offset
+  %value = load INTEGER, ptr %source, align ITEMSIZE
+  store INTEGER %value, ptr %at, align ITEMSIZE
+  %k.next = add i64 %k, 1
+  br label %look
+row.next:
+  %j.next = add i64 %j, 1
+  %j.more = icmp slt i64 %j.next, WIDTH
+  br i1 %j.more, label %row, label %done
+done:
+  ret void
+}}
+
+; Rows %row, %row + W ... of inputs on their way to the cache.
+define internal void @fetch(ptr %table, i64 %inputs, i64 %row, i64 %width) {{
+entry:
+  br label %input
+input:
+  %k = phi i64 [ 0, %entry ], [ %k.next, %next ]
+  %more = icmp slt i64 %k, %inputs
+  br i1 %more, label %one, label %done
+one:
+  %data = call i64 @array(ptr %table, i64 %k, i64 0)
+  %stride = call i64 @array(ptr %table, i64 %k, i64 1)
+  %any = icmp sgt i64 %stride, 0
+  %few = icmp sle i64 %stride, {_MAX_ROW_BYTES}
+  %some = and i1 %any, %few
+  br i1 %some, label %rows, label %next
+rows:
+  %j = phi i64 [ 0, %one ], [ %j.next, %rows.next ]
+  %ahead = mul i64 %j, %width
+  %number = add i64 %row, %ahead
+  %begin = mul i64 %number, %stride
+  %place = add i64 %data, %begin
+  br label %line
+line:
+  %b = phi i64 [ 0, %rows ], [ %b.next, %line ]
+  %address = add i64 %place, %b
+  %at = inttoptr i64 %address to ptr
+  call void @llvm.prefetch.p0(ptr %at, i32 0, i32 3, i32 1)
+  %b.next = add i64 %b, {LINE}
+  %b.more = icmp slt i64 %b.next, %stride
+  br i1 %b.more, label %line, label %rows.next
+rows.next:
+  %j.next = add i64 %j, 1
+  %j.more = icmp slt i64 %j.next, %width
+  br i1 %j.more, label %rows, label %next
+next:
+  %k.next = add i64 %k, 1
+  br label %input
+done:
+  ret void
+}}
+
+"""
+
+
+def _run(kind: VectorType) -> str:
+    W, bits = kind.width, kind.width.bit_length() - 1
+    return f"""\
+define internal void @run(ptr %table, i64 %arrays, i64 %first, i64 %last, ptr %workspace) {{
+entry:
+  %own = alloca [{MAX_ARRAYS + 1} x %Pair], align 16
+  %descriptor.word = call i64 @array(ptr %table, i64 %arrays, i64 0)
+  %descriptor = inttoptr i64 %descriptor.word to ptr
+  %batch = call i64 @array(ptr %table, i64 %arrays, i64 1)
+  %plain.word = call i64 @word(ptr %descriptor, i64 0)
+  %plain = inttoptr i64 %plain.word to ptr
+  %constant = call i64 @word(ptr %descriptor, i64 1)
+  %inputs = call i64 @word(ptr %descriptor, i64 2)
+  %outputs = sub i64 %arrays, %inputs
+  %own.bytes = mul i64 %arrays, 16
+  call void @llvm.memcpy.p0.p0.i64(ptr align 16 %own, ptr align 8 %table, i64 %own.bytes, i1 false)
+  %behind = mul i64 %arrays, 2
+  %behind.next = add i64 %behind, 1
+  call void @set(ptr %own, i64 %behind, i64 %constant)
+  call void @set(ptr %own, i64 %behind.next, i64 %batch)
+  %dense = call i1 @dense(ptr %table, ptr %descriptor, i64 %inputs, i64 %arrays, i64 {kind.itemsize})
+  %left = sub i64 %last, %first
+  %enough = icmp sge i64 %left, {W * W}
+  %can = and i1 %dense, %enough
+  %large = call i1 @large(ptr %descriptor, i64 %batch)
+  %light.word = call i64 @word(ptr %descriptor, i64 11)
+  %light = icmp ne i64 %light.word, 0
+  %better = and i1 %large, %light
+  %worse = xor i1 %better, true
+  %good = and i1 %can, %worse
+  br i1 %good, label %begin, label %through
+through:
+  call void %plain(ptr %own, i64 %first, i64 %last, ptr %workspace)
+  ret void
+begin:
+  %rows = and i64 %left, {-W * W}
+  %vectors = lshr i64 %rows, {bits}
+  %stop = add i64 %first, %rows
+  call void @grouped(ptr %table, ptr %own, ptr %descriptor, i64 %arrays, i64 %batch, i64 %first, i64 %vectors, \
+ptr %workspace)
+  %some.behind = icmp slt i64 %stop, %last
+  br i1 %some.behind, label %plain.behind, label %done
+plain.behind:
+  call void @llvm.memcpy.p0.p0.i64(ptr align 16 %own, ptr align 8 %table, i64 %own.bytes, i1 false)
+  call void @set(ptr %own, i64 %behind, i64 %constant)
+  call void @set(ptr %own, i64 %behind.next, i64 %batch)
+  call void %plain(ptr %own, i64 %stop, i64 %last, ptr %workspace)
+  br label %done
+done:
+  ret void
+}}
+
+; Groups of rows from %start on, %vectors in all; %own is a table to fill.
+define internal void @grouped(ptr %table, ptr %own, ptr %descriptor, i64 %arrays, i64 %batch, i64 %start, \
+i64 %vectors, ptr %workspace) {{
+entry:
+  %inputs = call i64 @word(ptr %descriptor, i64 2)
+  %outputs = sub i64 %arrays, %inputs
+  %program.word = call i64 @word(ptr %descriptor, i64 3)
+  %program = inttoptr i64 %program.word to ptr
+  %finish.word = call i64 @word(ptr %descriptor, i64 4)
+  %finish = inttoptr i64 %finish.word to ptr
+  %none.word = call i64 @word(ptr %descriptor, i64 5)
+  %none = inttoptr i64 %none.word to ptr
+  %none.bytes = call i64 @word(ptr %descriptor, i64 6)
+  %far = call i64 @word(ptr %descriptor, i64 7)
+  %state.offset = mul i64 %far, 2
+  %state = getelementptr i8, ptr %workspace, i64 %state.offset
+  call void @zeros(ptr %descriptor, i64 %outputs, ptr %workspace)
+  %base = ptrtoint ptr %workspace to i64
+  %state.word = ptrtoint ptr %state to i64
+  %words = add i64 %outputs, %outputs
+  %all.words = add i64 %words, {ARRAYS_WORD}
+  %entries = getelementptr i64, ptr %state, i64 %all.words
+  %entries.word = ptrtoint ptr %entries to i64
+  call void @llvm.memcpy.p0.p0.i64(ptr align 8 %entries, ptr align 8 %none, i64 %none.bytes, i1 false)
+  call void @set(ptr %state, i64 {ENTRY_WORD}, i64 %entries.word)
+  %last = sub i64 %vectors, 1
+  %large = call i1 @large(ptr %descriptor, i64 %batch)
+  br label %result
+result:
+  %m = phi i64 [ 0, %entry ], [ %m.next, %result ]
+  %m.array = add i64 %inputs, %m
+  %m.past = call i64 @result(ptr %descriptor, i64 %m, i64 2)
+  %m.near = call i64 @result(ptr %descriptor, i64 %m, i64 3)
+  %m.function = select i1 %large, i64 %m.past, i64 %m.near
+  %m.dst = add i64 %m, {ARRAYS_WORD}
+  %m.function.at = add i64 %m.dst, %outputs
+  call void @set(ptr %state, i64 %m.function.at, i64 %m.function)
+  %m.twice = mul i64 %m.array, 2
+  %m.stride = add i64 %m.twice, 1
+  call void @set(ptr %own, i64 %m.stride, i64 0)
+  %m.next = add i64 %m, 1
+  %m.more = icmp slt i64 %m.next, %outputs
+  br i1 %m.more, label %result, label %ready
+ready:
+  %state.number = mul i64 %arrays, 2
+  %state.stride = add i64 %state.number, 1
+  call void @set(ptr %own, i64 %state.number, i64 %state.word)
+  call void @set(ptr %own, i64 %state.stride, i64 0)
+  br label %vector
+vector:
+  %i = phi i64 [ 0, %ready ], [ %i.next, %vector.next ]
+  %v = and i64 %i, {W - 1}
+  %group = and i64 %i, {-W}
+  %group.rows = shl i64 %group, {bits}
+  %inside = add i64 %group.rows, %v
+  %row = add i64 %start, %inside
+  br label %input
+input:
+  %k = phi i64 [ 0, %vector ], [ %k.next, %input.one ]
+  %k.more = icmp slt i64 %k, %inputs
+  br i1 %k.more, label %input.one, label %aim
+aim:
+  %parity = and i64 %i, 1
+  %turn = mul i64 %parity, %far
+  br label %aim.one
+aim.one:
+  %p = phi i64 [ 0, %aim ], [ %p.next, %aim.one ]
+  %p.offset = call i64 @result(ptr %descriptor, i64 %p, i64 1)
+  %p.array = add i64 %inputs, %p
+  %p.place = add i64 %base, %p.offset
+  %p.turned = add i64 %p.place, %turn
+  %p.twice = mul i64 %p.array, 2
+  call void @set(ptr %own, i64 %p.twice, i64 %p.turned)
+  %p.next = add i64 %p, 1
+  %p.more = icmp slt i64 %p.next, %outputs
+  br i1 %p.more, label %aim.one, label %ahead
+input.one:
+  %k.data = call i64 @array(ptr %table, i64 %k, i64 0)
+  %k.stride = call i64 @array(ptr %table, i64 %k, i64 1)
+  %k.begin = mul i64 %k.stride, %row
+  %k.place = add i64 %k.data, %k.begin
+  %k.apart = mul i64 %k.stride, {W}
+  %k.number = mul i64 %k, 2
+  %k.number.next = add i64 %k.number, 1
+  call void @set(ptr %own, i64 %k.number, i64 %k.place)
+  call void @set(ptr %own, i64 %k.number.next, i64 %k.apart)
+  %k.next = add i64 %k, 1
+  br label %input
+ahead:
+  %i.next = add i64 %i, 1
+  %more = icmp slt i64 %i, %last
+  br i1 %more, label %fetch, label %compute
+fetch:
+  %f.v = and i64 %i.next, {W - 1}
+  %f.group = and i64 %i.next, {-W}
+  %f.rows = shl i64 %f.group, {bits}
+  %f.inside = add i64 %f.rows, %f.v
+  %f.row = add i64 %start, %f.inside
+  call void @fetch(ptr %table, i64 %inputs, i64 %f.row, i64 {W})
+  br label %compute
+compute:
+  call void %program(ptr %own, i64 0, i64 {W}, ptr %workspace)
+  %source = add i64 %base, %turn
+  call void @set(ptr %state, i64 {SOURCE_WORD}, i64 %source)
+  %other = sub i64 %far, %turn
+  %opens = icmp eq i64 %v, 0
+  %closes = icmp eq i64 %v, {W - 1}
+  br label %next
+next:
+  %n = phi i64 [ 0, %compute ], [ %n.next, %further ]
+  %n.entries = phi ptr [ %entries, %compute ], [ %n.entries.next, %further ]
+  %n.array = add i64 %inputs, %n
+  %n.data = call i64 @array(ptr %table, i64 %n.array, i64 0)
+  %n.bytes = call i64 @result(ptr %descriptor, i64 %n, i64 0)
+  %n.begin = mul i64 %n.bytes, %row
+  %n.place = add i64 %n.data, %n.begin
+  %n.line = and i64 %n.place, {-LINE}
+  %n.dst = add i64 %n, {ARRAYS_WORD}
+  call void @set(ptr %state, i64 %n.dst, i64 %n.line)
+  %n.off.bytes = and i64 %n.place, {LINE - 1}
+  %n.off = lshr i64 %n.off.bytes, {kind.itemsize.bit_length() - 1}
+  %n.tables.word = call i64 @result(ptr %descriptor, i64 %n, i64 4)
+  %n.table.bytes = call i64 @result(ptr %descriptor, i64 %n, i64 5)
+  %n.table.offset = mul i64 %n.off, %n.table.bytes
+  %n.table.word = add i64 %n.tables.word, %n.table.offset
+  %n.table = inttoptr i64 %n.table.word to ptr
+  call void @llvm.memcpy.p0.p0.i64(ptr align 8 %n.entries, ptr align 8 %n.table, i64 %n.table.bytes, i1 false)
+  %n.entries.next = getelementptr i8, ptr %n.entries, i64 %n.table.bytes
+  %n.offset = call i64 @result(ptr %descriptor, i64 %n, i64 1)
+  %n.turned = add i64 %n.offset, %turn
+  %n.first = getelementptr i8, ptr %workspace, i64 %n.turned
+  %n.span = mul i64 %n.bytes, {W}
+  %n.end = getelementptr i8, ptr %n.first, i64 %n.span
+  %n.tail = getelementptr i8, ptr %n.end, i64 {-W * LINE}
+  %n.head.offset = add i64 %n.offset, %other
+  %n.other = getelementptr i8, ptr %workspace, i64 %n.head.offset
+  %n.head = getelementptr i8, ptr %n.other, i64 {-W * LINE}
+  call void @lines(ptr %n.head, ptr %n.tail, i64 {W * LINE})
+  %n.shared = icmp ne i64 %n.off, 0
+  %n.opens = and i1 %opens, %n.shared
+  br i1 %n.opens, label %open, label %opened
+open:
+  store i32 {NOTHING}, ptr %n.entries, align 8
+  %n.heads = sub i64 {W}, %n.off
+  call void @edge(i64 %n.place, i64 %n.span, ptr %n.first, i64 %n.heads)
+  br label %opened
+opened:
+  br i1 %closes, label %close, label %further
+close:
+  %n.behind = add i64 %n.place, %n.bytes
+  %n.tails.bytes = and i64 %n.behind, {LINE - 1}
+  %n.tails = lshr i64 %n.tails.bytes, {kind.itemsize.bit_length() - 1}
+  %n.from = sub i64 %n.behind, %n.tails.bytes
+  %n.back = mul i64 %n.tails, {-LINE}
+  %n.last = getelementptr i8, ptr %n.end, i64 %n.back
+  call void @edge(i64 %n.from, i64 %n.span, ptr %n.last, i64 %n.tails)
+  br label %further
+further:
+  %n.next = add i64 %n, 1
+  %n.more = icmp slt i64 %n.next, %outputs
+  br i1 %n.more, label %next, label %vector.next
+vector.next:
+  br i1 %more, label %vector, label %done
+done:
+  call void %finish(ptr %state)
+  call void @llvm.x86.sse.sfence()
+  ret void
+}}
+
+"""
+
+
+def lines_module(kind: VectorType) -> str:
+    """`kernel1` to `kernel16`; the same for every robot."""
+    entries = "".join(
+        f"""define void @kernel{n}(ptr %table, i64 %first, i64 %last, ptr %workspace) {{
+  call void @run(ptr %table, i64 {n}, i64 %first, i64 %last, ptr %workspace)
+  ret void
+}}
+"""
+        for n in range(1, MAX_ARRAYS + 1)
+    )
+    parts = _PARTS.replace("ITEMSIZE", str(kind.itemsize)).replace("INTEGER", f"i{8 * kind.itemsize}")
+    parts = parts.replace("WIDTH", str(kind.width))
+    return f"""%Pair = type {{ i64, i64 }}
+declare void @llvm.x86.sse.sfence()
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+
+{parts}{_run(kind)}{entries}"""

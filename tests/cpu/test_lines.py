@@ -1,0 +1,207 @@
+"""Results that go to rows on the way have the bits of those that are brought to rows at once, wherever they lie."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+import pytest
+from robots import own
+
+import robodyn as rd
+from robodyn.benchmark.contenders import draw, plain_call
+from robodyn.codegen.llvm.streaming import STREAMED_BYTES
+from robodyn.codegen.llvm.target import host_target
+from robodyn.engines.cpu import backends, caches
+from robodyn.engines.cpu.kernels import Kernel, workspace
+from robodyn.questions import QUESTIONS
+from robodyn.tracing.unrolled import output_shape
+
+pytestmark = pytest.mark.skipif(
+    host_target().level != "avx512" or not backends._runs("avx512"), reason="this processor or system has it not"
+)
+QUERIES = ("mass_matrix", "inverse_dynamics_gradient", "body_regressor", "inverse_dynamics_hessian")
+dtypes = pytest.mark.parametrize("dtype", ["float64", "float32"])
+
+
+def kernel_of(query: str, dtype: str, robot: str = "humanoid") -> Kernel:
+    dyn = rd.Dynamics(rd.load_urdf(own(robot)), engine="cpu", threads=1, dtype=dtype)
+    kernel = dyn.engine.kernel(QUESTIONS[query].plain_task(dyn.model))
+    assert kernel.plain is not None and kernel.plain.mode == kernel.mode == "unrolled"
+    return kernel
+
+
+def given(kernel: Kernel, rows: int) -> list[np.ndarray]:
+    states = draw(kernel.request.model, rows, 1)
+    return [np.ascontiguousarray(states[name], kernel.request.dtype) for name in kernel.inputs]
+
+
+def run(kernel: Kernel, arrays: list[np.ndarray], first: int, last: int, batch: int) -> None:
+    words = [word for array in arrays for word in (array.ctypes.data, array.strides[0])]
+    table = (ctypes.c_int64 * (len(words) + len(kernel.constants)))(*words, *kernel.constants)
+    table[len(table) - 1] = batch
+    scratch, owner = workspace(kernel.workspace_bytes)
+    ctypes.memset(scratch, 0xFF, kernel.workspace_bytes)
+    kernel.function(ctypes.addressof(table), first, last, scratch)
+    assert owner.size
+
+
+class Watched:
+    """A kernel whose rows that are left over are written down, and computed as always."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.rows: list[tuple[int, int]] = []
+        descriptor, plain = kernel.keep.descriptor, kernel.plain
+        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+
+        def left_over(table: int, first: int, last: int, scratch: int) -> None:
+            self.rows.append((first, last))
+            plain.function(table, first, last, scratch)
+
+        self._held = kind(left_over)
+        assert descriptor[0] == plain.address
+        descriptor[0] = ctypes.cast(self._held, ctypes.c_void_p).value
+
+
+@dtypes
+@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.some(of=4, rest="matrix")
+def test_any_range_of_rows_anywhere(query: str, dtype: str) -> None:
+    """Ranges, places in memory, rows before the first line and behind the last group; past the caches and to them."""
+    kernel = kernel_of(query, dtype)
+    width = kernel.request.target.width(kernel.request.dtype)
+    group, rows = width * width, 3 * width * width
+    arrays = given(kernel, rows)
+    shapes = [(rows, *output_shape(kernel.request.model, each)) for each in kernel.request.algorithm.outputs.values()]
+    wanted = [np.full(shape, np.nan, dtype) for shape in shapes]
+    run(kernel.plain, [*arrays, *wanted], 0, rows, rows)
+    assert not any(np.isnan(each).any() for each in wanted)
+    watched, rng, light = Watched(kernel), np.random.default_rng(rows), bool(kernel.keep.descriptor[11])
+    assert light == (query == "body_regressor")
+    for k in range(14):
+        first, last = sorted(int(each) for each in rng.integers(0, rows + 1, 2))
+        first, last = (0, rows) if k == 0 else (first, last) if k % 3 else (first // 8, rows - last // 8)
+        off = 0 if k == 0 else int(rng.integers(16)) * 4
+        sound = k % 2 == 0 or off % np.dtype(dtype).itemsize == 0
+        memory, found = [], []
+        for each in wanted:
+            memory.append(np.full(each.nbytes + 192, 0xA5, np.uint8))
+            start = (
+                -memory[-1].ctypes.data % 64 + 64 + (off if k % 2 else int(rng.integers(3)) * each.itemsize * (k > 0))
+            )
+            found.append((start, memory[-1][start : start + each.nbytes].view(dtype).reshape(each.shape)))
+        watched.rows.clear()
+        if last > first:
+            run(kernel, [*arrays, *(each for _, each in found)], first, last, 1 << 40 if k % 2 else rows)
+        lined = (last - first) // group * group * (not light or k % 2 == 0) * sound
+        assert watched.rows == [(first + lined, last)] * (first + lined < last)
+        for (start, each), right, bytes_ in zip(found, wanted, memory, strict=True):
+            np.testing.assert_array_equal(each[first:last], right[first:last], err_msg=f"rows {first} to {last}")
+            row = right[0].nbytes
+            assert (bytes_[: start + first * row] == 0xA5).all() and (bytes_[start + last * row :] == 0xA5).all()
+
+
+@dtypes
+@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.some(of=4, rest="matrix")
+def test_queries_have_the_bits_of_small_batches(query: str, dtype: str) -> None:
+    dyn = rd.Dynamics(rd.load_urdf(own("humanoid"), base="floating"), engine="cpu", dtype=dtype, threads=3)
+    question = QUESTIONS[query]
+    rows = 2000
+    states = draw(dyn.model, rows)
+    arguments = [states[name].astype(dtype) for name in question.plain]
+    for call in (plain_call(dyn, question), plain_call(dyn.variant(check=False), question)):
+        parts = [call(*(each[k : k + 20] for each in arguments)) for k in range(0, rows, 20)]
+        found = call(*arguments)
+        pairs = zip(found, zip(*parts, strict=True), strict=True) if isinstance(found, tuple) else [(found, parts)]
+        for result, small in pairs:
+            np.testing.assert_array_equal(result, np.concatenate(small))
+
+
+@dtypes
+def test_rows_with_gaps_and_odd_addresses_are_brought_at_once(dtype: str) -> None:
+    kernel = kernel_of("mass_matrix", dtype)
+    watched, rows = Watched(kernel), 600
+    arrays, nv = given(kernel, rows), kernel.request.model.nv
+    wanted = np.full((rows, nv, nv), np.nan, dtype)
+    run(kernel.plain, [*arrays, wanted], 0, rows, rows)
+    wide = np.full((rows, nv + 1, nv), np.nan, dtype)
+    run(kernel, [*arrays, wide[:, 1:]], 0, rows, rows)
+    np.testing.assert_array_equal(wide[:, 1:], wanted)
+    assert np.isnan(wide[:, 0]).all() and watched.rows == [(0, rows)]
+    memory = np.zeros(wanted.nbytes + 64, np.uint8)
+    odd = memory[1 - memory.ctypes.data % 2 :][: wanted.nbytes]
+    run(kernel, [*arrays, odd.view(dtype).reshape(wanted.shape)], 0, rows, rows)
+    np.testing.assert_array_equal(odd.copy().view(dtype).reshape(wanted.shape), wanted)
+    assert watched.rows == [(0, rows), (0, rows)]
+
+
+@dtypes
+def test_inputs_that_are_the_same_for_all_rows(dtype: str) -> None:
+    dyn = rd.Dynamics(rd.load_urdf(own("humanoid")), engine="cpu", dtype=dtype, threads=1)
+    s = draw(dyn.model, 700)
+    q, qd, qdd = (s[name].astype(dtype) for name in ("q", "qd", "qdd"))
+    found = dyn.inverse_dynamics_gradient(q, np.broadcast_to(qd[0], qd.shape), qdd[:1])
+    wanted = dyn.inverse_dynamics_gradient(q, np.tile(qd[0], (700, 1)), np.tile(qdd[0], (700, 1)))
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@dtypes
+def test_what_the_cache_kept_does_the_same(dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROBODYN_CACHE_DIR", str(tmp_path))
+    model = rd.load_urdf(own("humanoid"))
+    states = draw(model, 700)
+    arguments = [states[name].astype(dtype) for name in ("q", "qd", "qdd")]
+    results = []
+    for _ in range(2):
+        dyn = rd.Dynamics(model, engine="cpu", dtype=dtype, threads=1)
+        results.append(dyn.inverse_dynamics_gradient(*arguments))
+        kernel = dyn.engine.kernel(QUESTIONS["inverse_dynamics_gradient"].plain_task(model))
+        assert kernel.plain is not None and kernel.keep.kernels == (kernel.plain,)
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_large_and_light_results_are_brought_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past the caches, of little arithmetic; and how large that is the processor's last cache says."""
+    for held, limit in ((0, STREAMED_BYTES), (1 << 20, STREAMED_BYTES), (60 << 26, 10 << 26)):
+        monkeypatch.setattr("robodyn.engines.cpu.chains.lines.last_cache_bytes", lambda held=held: held)
+        for query, light in (("body_regressor", True), ("inverse_dynamics_gradient", False)):
+            kernel = kernel_of(query, "float64")
+            assert kernel.keep.descriptor[10] == limit and kernel.keep.descriptor[11] == light
+            rows, row = 128, int(kernel.keep.descriptor[9])
+            arrays = given(kernel, rows)
+            outputs = kernel.request.algorithm.outputs.values()
+            shapes = [output_shape(kernel.request.model, each) for each in outputs]
+            results = []
+            for shape in shapes:
+                memory = np.empty((rows + 1) * int(np.prod(shape)), np.float64)
+                start = -memory.ctypes.data % 64 // 8
+                results.append(memory[start : start + rows * int(np.prod(shape))].reshape(rows, *shape))
+            assert row == sum(each[0].nbytes for each in results)
+            watched = Watched(kernel)
+            run(kernel, [*arrays, *results], 0, rows, limit // row)
+            assert watched.rows == []
+            run(kernel, [*arrays, *results], 0, rows, limit // row + 1)
+            assert watched.rows == [(0, rows)] * light
+
+
+def test_the_last_cache_is_what_linux_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caches, "_CACHES", tmp_path)
+    for sizes, wanted in (
+        ((), 0),
+        (("48K", "2048K", "32M"), 32 << 20),
+        (("48K", "1G"), 1 << 30),
+        (("what",), 0),
+        (("",), 0),
+    ):
+        for k, size in enumerate(sizes):
+            (tmp_path / f"index{k}").mkdir(exist_ok=True)
+            (tmp_path / f"index{k}" / "size").write_text(f"{size}\n")
+        caches.last_cache_bytes.cache_clear()
+        assert caches.last_cache_bytes() == wanted
+        for file in tmp_path.glob("*/size"):
+            file.unlink()
+    caches.last_cache_bytes.cache_clear()
