@@ -10,18 +10,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from robodyn.codegen.x86 import instructions as I
-from robodyn.codegen.x86.allocation import BINARY, COMMUTES, FUSED, UNARY, Block, Step
+from robodyn.codegen.x86.allocation import BINARY, FUSED, UNARY, Block, Step
+from robodyn.codegen.x86.instructions import COMMUTES
 
 Lanes = tuple[Any, ...]
 CONSTANTS = I.POOL // I.SPACE
 
 
 class Checker:
-    """What registers and places hold.
+    """What registers and places hold. `ZERO` is what a register that was cleared does.
 
     `homes`: what is in memory from the start; `stored`: where results have to be in the end; `blocks`: of rows;
     `width`: states; `parts`: scalars in 16 bytes; `moved`: rows of a block that are moved, all where that is None.
     """
+
+    ZERO = "zero"
 
     def __init__(
         self,
@@ -62,7 +65,7 @@ class Checker:
                 for column, value in enumerate(block.values, block.start):
                     rows = (min(state, self.moved - 1) for state in range(self.width))
                     self.inputs[value] = tuple((block.rows, row, column) for row in rows)
-        left = [step for step in steps if step[0] not in ("copy", "load", "store")]
+        left = [step for step in steps if step[0] not in ("copy", "load", "store", "zeros")]
         for instruction in code:
             if not self._move(*instruction):
                 self._compute(left.pop(0), *instruction)
@@ -73,7 +76,7 @@ class Checker:
                 for column, value in enumerate(operands, block.start):
                     found = tuple(self.rows[block.rows, row, column] for row in range(self.moved))
                     assert found == self.lanes(value)[: self.moved], "a row is not what it should be"
-            elif kind != "load":
+            elif kind not in ("load", "zeros"):
                 value = operands[0] if kind == "copy" else result
                 for place in self.stored.get(result, ()):
                     assert self.written.get(place) == self.lanes(value), "a result is not where it should be"
@@ -84,6 +87,11 @@ class Checker:
         elif code == I.STORE:
             assert ~x not in self.given, "an input or a constant is written over"
             self.memory[~x] = self.written[~x] = self.read(d)
+        elif code == I.CLEAR:
+            self.registers[d] = (self.ZERO,) * self.width
+        elif code == I.STORE_MANY:
+            assert self.read(d) == (self.ZERO,) * self.width
+            self.written.update({~x + k: self.read(d) for k in range(a)})
         elif code == I.ROWS:
             self.at = ~x, -1
         elif code == I.ROW:

@@ -26,7 +26,8 @@ LEVEL_VARIABLE = "ROBODYN_CPU_LEVEL"
 
 @dataclass(frozen=True)
 class Target:
-    """A processor to compile for; `narrow`: with registers of 16 bytes, for one state at a time."""
+    """A processor to compile for; `narrow`: for one state at a time, with AVX-512 in registers of 16 bytes, with AVX2 a
+    scalar in each."""
 
     triple: str
     cpu: str
@@ -43,11 +44,11 @@ class Target:
     def for_one_state(self) -> Target:
         """What code for one state is compiled for: the same, but where registers are so large that most of what they
         bring to memory is of states that nobody asked for."""
-        return replace(self, narrow=True) if self.level == "avx512" else self
+        return replace(self, narrow=True) if self.level in ("avx512", "avx2") else self
 
     def width(self, dtype: np.dtype[Any]) -> int:
         """States in a vector."""
-        return self.vector_bytes // dtype.itemsize
+        return 1 if self.narrow and self.level == "avx2" else self.vector_bytes // dtype.itemsize
 
     def machine(self, opt: int) -> Any:
         """A new target machine; LLVM's execution engines take ownership of theirs, so each needs its own."""

@@ -19,6 +19,8 @@ from robodyn.codegen.x86.instructions import (
     ADD,
     AND,
     CHOOSE,
+    CLEAR,
+    COMMUTES,
     DIV,
     FETCH,
     FMA132,
@@ -29,6 +31,7 @@ from robodyn.codegen.x86.instructions import (
     LOWEST,
     MOVE,
     MUL,
+    OF_BITS,
     OR,
     POOL,
     SECOND,
@@ -38,6 +41,7 @@ from robodyn.codegen.x86.instructions import (
     SPREAD,
     SQRT,
     STORE,
+    STORE_MANY,
     SUB,
     XOR,
     Instruction,
@@ -62,8 +66,9 @@ FUSED = {
 """What reads three operands and writes over one: the code by which operands d, a and x are."""
 BINARY = {"add": ADD, "sub": SUB, "mul": MUL, "div": DIV, "and": AND, "or": OR, "xor": XOR, "less": LESS}
 UNARY = {"sqrt": SQRT, "lowest": LOWEST, "second": SECOND, "spread": SPREAD}
-COMMUTES = (ADD, MUL, AND, OR, XOR)
-_MOVES = ("copy", "load", "store")
+_MOVES = ("copy", "load", "store", "zeros")
+_MANY_BYTES = 32
+"""What one instruction writes of zeros at most."""
 _HELD = -1
 """The next use of a register that is not to be given up."""
 NEVER = 1 << 60
@@ -71,7 +76,8 @@ NEVER = 1 << 60
 
 Step = tuple[str, int, tuple[int, ...]]
 """What is computed: kind, result and operands, values by number. A "copy" writes its operand to the places of its
-result, and has no other. A "load" makes the values of a block, a "store" writes its operands to one."""
+result, and has no other. A "load" makes the values of a block, a "store" writes its operands to one; "zeros" are
+written together, and have neither."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +119,8 @@ class Allocator:
         stored: places that a result is written to once it is computed.
         staging: writes the instructions of blocks.
         blocks: of rows, by the number that their steps have in the place of a result.
+        scalar: bytes of the one scalar that a register holds; 0 where it holds vectors.
+        zeros: first places and numbers of zeros that are written together.
     """
 
     def __init__(
@@ -122,6 +130,8 @@ class Allocator:
         stored: Mapping[int, Sequence[int]],
         staging: Staging | None = None,
         blocks: Sequence[Block] = (),
+        scalar: int = 0,
+        zeros: Sequence[tuple[int, int]] = (),
     ) -> None:
         self.home = dict(homes)
         self.stored = stored
@@ -133,6 +143,7 @@ class Allocator:
         """Vectors of memory that registers gave values up to."""
         self.code: list[Instruction] = []
         self.staging, self.blocks = staging, blocks
+        self.scalar, self.zeros = scalar, zeros
         self.first: dict[int, int] = {}
 
     def run(self, steps: Sequence[Step]) -> list[Instruction]:
@@ -193,6 +204,8 @@ class Allocator:
                 self._copy(operands[0], result)
             elif kind == "load":
                 self._load_rows(self.blocks[result])
+            elif kind == "zeros":
+                self._write_zeros()
             else:
                 self._store_rows(self.blocks[result], operands, following)
             register = -1
@@ -286,6 +299,15 @@ class Allocator:
         for place in self.stored[result]:
             self.code.append((STORE, register, 0, ~place))
 
+    def _write_zeros(self) -> None:
+        register = self._take()
+        self.code.append((CLEAR, register, 0, 0))
+        for place, count in self.zeros:
+            while count:
+                many = min(_MANY_BYTES // self.scalar, 1 << count.bit_length() - 1)
+                self.code.append((STORE_MANY, register, many, ~place))
+                place, count = place + many, count - many
+
     def _unary(self, code: int, value: int, following: int, at: int) -> int:
         if value not in self.where and code != SQRT:
             self._load(value, at)
@@ -310,7 +332,12 @@ class Allocator:
                 first, second = second, first
             else:
                 self._load(first, at)
+        if self.scalar and code in OF_BITS and second not in where and not self._is_constant(second):
+            # 16 bytes are read: an array may end before, and what was just stored is 8 or 4 of them, which has to wait.
+            self._load(second, at)
         a, x = where[first], where.get(second)
+        if self.scalar and code in COMMUTES and x is not None and x >= 8 > a:
+            a, x = x, a  # which is a byte shorter
         target = self._reused(operands, following)
         self.code.append((code, target, a, ~self.home[second] if x is None else x))
         return target

@@ -1,4 +1,5 @@
-"""Bytes of instructions: VEX for 16 registers of 32 bytes (AVX2), EVEX for 32 registers of 64 or of 16 bytes (AVX-512).
+"""Bytes of instructions: VEX for 16 registers of 32 bytes or of one scalar (AVX2), EVEX for 32 registers of 64 or of 16
+bytes (AVX-512).
 
 Every instruction here is opcode, ModRM byte and displacement behind a prefix that holds the high bits of register
 numbers inverted (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, 2.3 and 2.7). The bytes of an
@@ -18,6 +19,8 @@ from robodyn.codegen.x86.instructions import (
     AND,
     CALL,
     CHOOSE,
+    CLEAR,
+    COMMUTES,
     DIV,
     EVEN,
     EXTRACT,
@@ -48,6 +51,7 @@ from robodyn.codegen.x86.instructions import (
     MUL,
     NO_OFFSET,
     ODD,
+    OF_BITS,
     OR,
     POINTER,
     POOL,
@@ -62,6 +66,7 @@ from robodyn.codegen.x86.instructions import (
     STORE_HIGH,
     STORE_LANE,
     STORE_LOW,
+    STORE_MANY,
     STORE_ONE,
     STORE_PAST,
     STORE_ROW,
@@ -72,13 +77,18 @@ from robodyn.codegen.x86.instructions import (
 )
 
 _XMM_BYTES, _YMM_BYTES = 16, 32
-VEX_BYTES = 32
-"""Bytes of a register where VEX encodes instructions; EVEX does for others."""
+_EVEX_BYTES = (16, 64)
+"""Bytes of a register where EVEX encodes instructions; VEX does for others."""
 FRAME_POINTER, POOL_POINTER, ROWS_POINTER, ROW_OFFSET = 7, 6, 0, 1
 """rdi, rsi, rax and rcx."""
 ARRAY_POINTERS = (2, 8, 9, 10, 11)
 """rdx, r8 to r11: registers that a function need not give back. With rax and rcx, that is all there are, so more arrays
 than these take turns. Those that no array takes keep offsets of rows."""
+
+
+def is_evex(size: int) -> bool:
+    """Whether registers of n bytes are those of AVX-512."""
+    return size in _EVEX_BYTES
 
 
 @dataclass(frozen=True)
@@ -100,36 +110,20 @@ class Form:
     wide: bool = True
 
 
-def forms(itemsize: int, wide: bool) -> dict[int, Form]:
-    """Instructions by code, on scalars of a size."""
-    double = itemsize == 8
+def forms(itemsize: int, size: int) -> dict[int, Form]:
+    """Instructions by code, on registers of some bytes that hold scalars of a size."""
+    if size == itemsize:
+        return _scalar_forms(itemsize)
+    double, wide = itemsize == 8, is_evex(size)
     p, w = int(double), int(double and wide)
     plain = {ADD: 0x58, MUL: 0x59, SUB: 0x5C, DIV: 0x5E, AND: 0x54, OR: 0x56, XOR: 0x57, LOW: 0x14, HIGH: 0x15}
-    fused = {
-        FMA132: 0x98,
-        FMA213: 0xA8,
-        FMA231: 0xB8,
-        FMS132: 0x9A,
-        FMS213: 0xAA,
-        FMS231: 0xBA,
-        FNMA132: 0x9C,
-        FNMA213: 0xAC,
-        FNMA231: 0xBC,
-    }
     moves = {LOAD: 0x10, STORE: 0x11, MOVE: 0x28, SQRT: 0x51}
     found = {code: Form(opcode, prefix=p, w=w) for code, opcode in plain.items()}
-    found |= {code: Form(opcode, 2, 1, int(double)) for code, opcode in fused.items()}
+    found |= {code: Form(opcode, 2, 1, int(double)) for code, opcode in _FUSED.items()}
     found |= {code: Form(opcode, prefix=p, w=w, sources=1) for code, opcode in moves.items()}
     found |= {LOW_PAIRS: Form(0x14, w=int(wide)), HIGH_PAIRS: Form(0x15, w=int(wide))}
     found[STORE_PAST] = Form(0x2B, prefix=0, sources=1)
-    top = 8 * itemsize - 1
-    left, right = (0x73, 0x72) if double else (0x72, 0x72)
-    found[LOWEST] = Form(left, w=w, digit=6, last=top, sources=1)
-    found[SECOND] = Form(left, w=w, digit=6, last=top - 1, sources=1)
-    if wide or not double:
-        found[SPREAD] = Form(right, w=w, digit=4, last=top, sources=1)
-    else:
-        found[LESS] = Form(0x37, 2)
+    found |= _integers(itemsize, w, wide)
     if wide:
         found |= {EVEN: Form(0x23, 3, w=1, last=0x88), ODD: Form(0x23, 3, w=1, last=0xDD)}
         found |= {LOAD_ROW: found[LOAD], STORE_ROW: found[STORE]}
@@ -143,6 +137,46 @@ def forms(itemsize: int, wide: bool) -> dict[int, Form]:
         found |= {EVEN: Form(0x06, 3, last=0x20), ODD: Form(0x06, 3, last=0x31), LOAD_LANE: Form(0x18, 3)}
         found |= {LOAD_ROW: Form(0x2C + double, 2), STORE_ROW: Form(0x2E + double, 2)}
     return found
+
+
+_FUSED = {
+    FMA132: 0x98,
+    FMA213: 0xA8,
+    FMA231: 0xB8,
+    FMS132: 0x9A,
+    FMS213: 0xAA,
+    FMS231: 0xBA,
+    FNMA132: 0x9C,
+    FNMA213: 0xAC,
+    FNMA231: 0xBC,
+}
+
+
+def _integers(itemsize: int, w: int, evex: bool) -> dict[int, Form]:
+    """What works on the bits of scalars as integers. Processors with AVX2 compare those of 64 bits and cannot copy a
+    sign down."""
+    top, double = 8 * itemsize - 1, itemsize == 8
+    left = 0x73 if double else 0x72
+    found = {
+        LOWEST: Form(left, w=w, digit=6, last=top, sources=1),
+        SECOND: Form(left, w=w, digit=6, last=top - 1, sources=1),
+    }
+    if evex or not double:
+        return found | {SPREAD: Form(0x72, w=w, digit=4, last=top, sources=1)}
+    return found | {LESS: Form(0x37, 2)}
+
+
+def _scalar_forms(itemsize: int) -> dict[int, Form]:
+    """The same on the first scalar of a register alone, but for bits, of which 16 bytes are worked on."""
+    bits = int(itemsize == 8)
+    p = 3 if itemsize == 8 else 2
+    plain = {ADD: 0x58, MUL: 0x59, SUB: 0x5C, DIV: 0x5E}
+    found = {code: Form(opcode, prefix=p) for code, opcode in plain.items()}
+    found |= {code: Form(opcode, prefix=bits) for code, opcode in {AND: 0x54, OR: 0x56, XOR: 0x57}.items()}
+    found |= {code: Form(opcode + 1, 2, 1, bits) for code, opcode in _FUSED.items()}
+    found |= {LOAD: Form(0x10, prefix=p, sources=1), STORE: Form(0x11, prefix=p, sources=1)}
+    found |= {MOVE: Form(0x28, prefix=bits, sources=1), SQRT: Form(0x51, prefix=p)}
+    return found | _integers(itemsize, 0, False)
 
 
 def truth_tables() -> dict[int, int]:
@@ -164,16 +198,17 @@ class Encoder:
 
     Args:
         itemsize: bytes of a scalar, 8 or 4.
-        size: bytes of a register: EVEX with 64 or 16, or VEX with 32.
+        size: bytes of a register: EVEX with 64 or 16, VEX with 32 or those of a scalar.
         starts: where spaces begin, in bytes from where their pointer points.
         pointers: number of the general register that points to a space.
     """
 
     def __init__(self, itemsize: int, size: int, starts: Mapping[int, int], pointers: Mapping[int, int]) -> None:
         self.itemsize, self.bytes = itemsize, size
-        wide = self.wide = size != VEX_BYTES
+        wide = self.wide = is_evex(size)
+        self.scalar = size == itemsize
         self.starts, self.pointers = starts, pointers
-        self.forms = forms(itemsize, wide)
+        self.forms = forms(itemsize, size)
         self.broadcast = Form(0x18 + (itemsize == 8), 2, w=int(itemsize == 8), sources=1)
         if size == _XMM_BYTES and itemsize == 8:
             self.broadcast = Form(0x12, prefix=3, w=1, sources=1)  # of 16 bytes it has another name, vmovddup
@@ -228,6 +263,13 @@ class Encoder:
             return self._part(operation, d, a, x)
         if operation == EXTRACT:
             return (self._evex(self.forms[EXTRACT]) ^ _D[x] ^ _M[d]).to_bytes(6, "little") + bytes((a,))
+        if operation == CLEAR:
+            return self._vex_bytes(_CLEARED, d, d, 0xC0 | (d & 7), b"", d >> 3, wide=False)
+        if operation == STORE_MANY:
+            pointer, offset = self.address(~x)
+            size = a * self.itemsize
+            place = *_displaced(pointer, offset, 1), pointer >> 3
+            return self._vex_bytes(_STORES[size], d, 0, *place, wide=size == _YMM_BYTES)
         if operation == FETCH:
             modrm, tail = _displaced(ROWS_POINTER, x, 1)
             return bytes((0x0F, 0x18, modrm | 1 << 3)) + tail
@@ -330,18 +372,21 @@ class Encoder:
         operation, d, a, x = instruction
         form = self.forms[operation]
         last = b"" if form.last is None else bytes((form.last,))
-        if operation in _COMMUTE and x >= 8 > a:
-            a, x = x, a  # a shorter prefix
+        if operation in (OF_BITS if self.scalar else COMMUTES) and x >= 8 > a and operation != LESS:
+            a, x = x, a  # a shorter prefix; assemblers do the same
         if operation == MOVE and x >= 8 > d:
             form, d, x = Form(0x29, prefix=form.prefix, sources=1), x, d
         if form.digit is not None:
             d, a = form.digit, d
         elif form.sources == 1:
             a = 0
+        elif operation == SQRT:
+            a = d  # whose upper scalars are kept
+        wide = not self.scalar
         if x >= 0:
-            return self._vex_bytes(form, d, a, 0xC0 | (x & 7), b"", x >> 3) + last
+            return self._vex_bytes(form, d, a, 0xC0 | (x & 7), b"", x >> 3, wide) + last
         pointer, offset = self.address(~x)
-        return self._vex_bytes(form, d, a, *_displaced(pointer, offset, 1), pointer >> 3) + last
+        return self._vex_bytes(form, d, a, *_displaced(pointer, offset, 1), pointer >> 3, wide) + last
 
     @staticmethod
     def _vex_bytes(
@@ -359,10 +404,12 @@ class Encoder:
         return head + bytes((form.opcode, modrm)) + tail
 
 
-_COMMUTE = (ADD, MUL, AND, OR, XOR)
 _PARTS = {STORE_LANE: 16, STORE_SOME: 16, STORE_LOW: 8, STORE_HIGH: 8, STORE_ONE: 4}
 """Bytes that they write."""
 _BROADCAST = 0x10 << 24
+_CLEARED = Form(0x57, prefix=0)
+_STORES = {4: Form(0x11, prefix=2), 8: Form(0x11, prefix=3), 16: Form(0x11, prefix=0), 32: Form(0x11, prefix=0)}
+"""What writes as many bytes of a register."""
 
 
 def _displaced(pointer: int, offset: int, unit: int) -> tuple[int, bytes]:

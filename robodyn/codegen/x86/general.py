@@ -39,13 +39,13 @@ def once(code: Sequence[Instruction]) -> list[Instruction]:
     return kept
 
 
-def in_turns(code: Sequence[Instruction], arrays: int, addresses: int) -> list[Instruction]:
+def in_turns(code: Sequence[Instruction], addresses: Sequence[int]) -> list[Instruction]:
     """Instructions in which the k-th space of arrays is what the k-th of their registers points to. Where arrays are
     more than registers, an address that is read takes the register of the one that was used the longest ago.
 
-    `addresses`: place of the first array's address.
+    `addresses`: places of the arrays' addresses.
     """
-    if arrays <= len(ARRAY_POINTERS):
+    if len(addresses) <= len(ARRAY_POINTERS):
         return list(code)
     found: list[Instruction] = []
     held = {array: array for array in range(len(ARRAY_POINTERS))}
@@ -57,7 +57,7 @@ def in_turns(code: Sequence[Instruction], arrays: int, addresses: int) -> list[I
             register = held.pop(array, -1)
             if register < 0:
                 register = held.pop(next(iter(held)))
-                found.append((POINTER, register, 0, ~(addresses + array)))
+                found.append((POINTER, register, 0, ~addresses[array]))
             held[array] = register
             each = operation, d, a, ~(ARRAYS + register * SPACE + index)
         found.append(each)

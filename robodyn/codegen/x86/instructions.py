@@ -47,6 +47,14 @@ bytes behind the first row is fetched, to be read."""
 (CALL,) = range(67, 68)
 """Calls the function whose address is x bytes behind what the register of `lines.STATE` points to."""
 
+CLEAR, STORE_MANY = range(68, 70)
+"""Of registers of one scalar: `CLEAR` makes d zero, all 32 bytes of it; `STORE_MANY` writes a scalars of such a d to
+place ~x and those behind it, as many as are 32 bytes, 16, 8 or 4."""
+
+COMMUTES = (ADD, MUL, AND, OR, XOR)
+OF_BITS = (AND, OR, XOR, LESS)
+"""What works on 16 bytes even where a register holds one scalar."""
+
 (CHOOSE, SIGNED) = 35, 41
 """Of bits of d, a and x in one of six orders, which these codes count up from here as `itertools.permutations` does:
 those of the second where the first is set, and of the third elsewhere; the first, changed where the two others are

@@ -11,6 +11,7 @@ from robodyn.codegen.x86.instructions import (
     AND,
     CALL,
     CHOOSE,
+    CLEAR,
     DIV,
     EVEN,
     EXTRACT,
@@ -40,6 +41,7 @@ from robodyn.codegen.x86.instructions import (
     MUL,
     NO_OFFSET,
     ODD,
+    OF_BITS,
     OR,
     POINTER,
     POOL,
@@ -53,6 +55,7 @@ from robodyn.codegen.x86.instructions import (
     STORE_HIGH,
     STORE_LANE,
     STORE_LOW,
+    STORE_MANY,
     STORE_ONE,
     STORE_PAST,
     STORE_ROW,
@@ -89,6 +92,13 @@ _NAMES = {
     FNMA231: "vfnmadd231",
 }
 _ONE_SOURCE = (SQRT, LOAD, MOVE, LOWEST, SECOND, SPREAD)
+_STORES = {
+    4: ("vmovss", "dword", "xmm"),
+    8: ("vmovsd", "qword", "xmm"),
+    16: ("vmovups", "xmmword", "xmm"),
+    32: ("vmovups", "ymmword", "ymm"),
+}
+"""What writes n bytes of a register."""
 
 
 class Listing:
@@ -98,8 +108,9 @@ class Listing:
         self.encoder = encoder
         self.double = encoder.itemsize == 8
         self.suffix = "pd" if self.double else "ps"
-        self.vector = {64: "zmm", 32: "ymm", 16: "xmm"}[encoder.bytes]
+        self.vector = {64: "zmm", 32: "ymm"}.get(encoder.bytes, "xmm")
         self.size = f"{self.vector}word ptr"
+        self.scalar = ("sd" if self.double else "ss") if encoder.scalar else ""
         self.index = ROW_OFFSET
 
     def lines(self, code: Sequence[Instruction]) -> Iterator[str]:
@@ -108,7 +119,7 @@ class Listing:
         for instruction in code:
             for line in self._line(*instruction):
                 # Registers of 16 bytes have shorter instructions as well, which an assembler takes otherwise.
-                short = self.vector == "xmm" and line[0] == "v"
+                short = self.vector == "xmm" and line[0] == "v" and not self.scalar
                 yield f"{{evex}} {line}" if short else line
 
     def _line(self, code: int, d: int, a: int, x: int) -> Iterator[str]:
@@ -149,17 +160,23 @@ class Listing:
             yield f"{{evex}} vextractps dword ptr {self._in_row(x)}, xmm{d}, {a}"
         elif code in (LOAD_ROW, STORE_ROW):
             yield self._row(code == LOAD_ROW, d, a, x)
+        elif code == CLEAR:
+            yield f"vxorps xmm{d}, xmm{d}, xmm{d}"
+        elif code == STORE_MANY:
+            name, size, register = _STORES[a * self.encoder.itemsize]
+            yield f"{name} {size} ptr {self._address(*self.encoder.address(~x))}, {register}{d}"
         elif code == STORE_PAST:
             yield f"vmovntps {self._operand(x, whole=True)}, {v}{d}"
         elif code == STORE:
-            yield f"vmovu{self.suffix} {self._operand(x, whole=True)}, {v}{d}"
+            yield f"{self._name(STORE)[0]} {self._operand(x, whole=True)}, {v}{d}"
         elif code == LOAD and self._broadcasts(x):
             name = f"vbroadcasts{'d' if self.double else 's'}" if v != "xmm" or not self.double else "vmovddup"
             yield f"{name} {v}{d}, {self._operand(x, whole=True)}"
         else:
             name, last = self._name(code)
             operands = [f"{v}{d}"] + ([] if code in _ONE_SOURCE else [f"{v}{a}"])
-            yield f"{name} {', '.join([*operands, self._operand(x, whole=code == LOAD)])}{last}"
+            operands += [f"{v}{d}"] if code == SQRT and self.scalar else []
+            yield f"{name} {', '.join([*operands, self._operand(x, whole=code == LOAD, bits=code in OF_BITS)])}{last}"
 
     def _name(self, code: int) -> tuple[str, str]:
         """The instruction, and its last operand where that is a number."""
@@ -177,19 +194,24 @@ class Listing:
         if code in (EVEN, ODD):
             number = (0x88, 0xDD) if wide else (0x20, 0x31)
             return "vshuff64x2" if wide else "vperm2f128", f", {number[code == ODD]}"
-        return _NAMES[code] + self.suffix, ""
+        if self.scalar and code in (LOAD, STORE):
+            return f"vmov{self.scalar}", ""
+        packed = not self.scalar or code == MOVE or code in OF_BITS
+        return _NAMES[code] + (self.suffix if packed else self.scalar), ""
 
     def _broadcasts(self, x: int) -> bool:
         return x < 0 and self.encoder.wide and ~x // SPACE == POOL // SPACE
 
-    def _operand(self, x: int, whole: bool) -> str:
-        """A register or memory; `whole`: no broadcast within the instruction."""
+    def _operand(self, x: int, whole: bool, bits: bool = False) -> str:
+        """A register or memory; `whole`: no broadcast within the instruction; `bits`: it is read for its bits."""
         if x >= 0:
             return f"{self.vector}{x}"
         place = self._address(*self.encoder.address(~x))
+        item = "qword ptr" if self.double else "dword ptr"
+        if self.scalar and not bits:
+            return f"{item} {place}"
         if not self._broadcasts(x):
             return f"{self.size} {place}"
-        item = "qword ptr" if self.double else "dword ptr"
         return f"{item} {place}" + ("" if whole else f"{{1to{self.encoder.bytes // self.encoder.itemsize}}}")
 
     def _in_row(self, scalar: int) -> str:

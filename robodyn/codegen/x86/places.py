@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from itertools import groupby
 
 from robodyn.codegen.x86.allocation import Block, Step
 from robodyn.codegen.x86.instructions import ARRAYS, HEADER, POOL, SPACE, VECTORS
@@ -18,10 +19,15 @@ _FETCHED_AHEAD = 3584
 ADDRESS = 1
 """The word of an array of rows that is its address. The one before says how far the address moves, and offsets of its
 rows follow."""
+_FEWEST_ZEROS = 3
+"""Zeros side by side from which they are written together."""
 
 
 class Places:
-    """Where values of a program are in memory, and how its arrays are moved."""
+    """Where values of a program are in memory, and how its arrays are moved.
+
+    Where a register holds one scalar, a row of one state is as good as a vector: nothing of it has to be moved.
+    """
 
     def __init__(
         self,
@@ -34,7 +40,7 @@ class Places:
         layout: Layout | None = None,
     ) -> None:
         self.program, self.vectors, self.itemsize, self.fetches = program, vectors, itemsize, fetches
-        self.layout = layout
+        self.layout, self.scalar = layout, size == itemsize
         self.staging = Staging(itemsize, size, self._mask, self._vector)
         self.row_words = ADDRESS + 1 + self.staging.width
         """64-bit words of an array of rows."""
@@ -44,7 +50,11 @@ class Places:
         self.rows: list[int] = []
         """Numbers of the arrays of rows."""
         self.arrays: list[int] = []
-        """Numbers of the arrays of vectors, in the order of their spaces."""
+        """Numbers of the arrays of vectors."""
+        self.spaces: list[tuple[bool, int]] = []
+        """For each space of arrays whether it is one of rows, and which one of these or of the arrays of vectors."""
+        self.zeros: list[tuple[int, int]] = []
+        """First places and numbers of zeros that are written together."""
         self.constants: dict[bytes | str, int] = {}
         self.rare: dict[int | tuple[int, ...], int] = {}
         """Places of masks, by how many scalars they have, and of vectors of constants."""
@@ -57,9 +67,16 @@ class Places:
         self._next += 1
         return self._next - 1
 
-    def _space(self, array: int) -> int:
-        self.arrays.append(array)
-        return ARRAYS + SPACE * (len(self.arrays) - 1)
+    def _space(self, array: int, name: str) -> int:
+        """The first place of an array of vectors, or of rows that are as good."""
+        numbers = self.arrays if name in self.vectors else self.rows
+        numbers.append(array)
+        self.spaces.append((numbers is self.rows, len(numbers) - 1))
+        return ARRAYS + SPACE * (len(self.spaces) - 1)
+
+    def _moved(self, name: str) -> bool:
+        """Whether an array has rows to be brought into vectors or back."""
+        return name not in self.vectors and not self.scalar
 
     def _block(self, start: int, values: tuple[int, ...], more: bool = False, fetched: tuple[int, ...] = ()) -> int:
         """A block of the last array of rows; whether these go on behind it, and what is fetched with it."""
@@ -84,8 +101,8 @@ class Places:
             nodes = [node if isinstance(node, int) else -1 for node in port.scalars]
             if max(nodes, default=-1) < 0:
                 continue
-            if port.name in self.vectors:
-                start = self._space(array)
+            if not self._moved(port.name):
+                start = self._space(array, port.name)
                 self.homes.update({node: start + k for k, node in enumerate(nodes) if node >= 0})
                 continue
             self.rows.append(array)
@@ -108,17 +125,19 @@ class Places:
                 else scalar
                 for scalar in port.scalars
             ]
-            if port.name not in self.vectors:
+            if self._moved(port.name):
                 self.rows.append(array)
                 for start, count in self.staging.blocks(port.size):
                     more = start + count < port.size
                     found.append(self._block(start, tuple(values[start : start + count]), more))
                 continue
-            place = self._space(array)
+            place = self._space(array, port.name)
             written: Sequence[int] = range(port.size)
             if self.layout is not None:
                 written = self.layout.written(array - len(self.program.inputs))
                 values.append(self.constant(0.0))
+            elif self.scalar:
+                written = self._without_zeros(values, place)
             for k in written:
                 value = values[k]
                 given = value in self.homes or value in self.loads
@@ -129,6 +148,18 @@ class Places:
             self.stored[result] = places
             copies.append(("copy", result, (value,)))
         return found, copies
+
+    def _without_zeros(self, values: Sequence[int], place: int) -> Sequence[int]:
+        """Which scalars of a result are left when zeros side by side are written together."""
+        zero = self.constant(0.0)
+        left: list[int] = []
+        for value, run in groupby(range(len(values)), key=lambda k: values[k] if values[k] == zero else -1):
+            each = list(run)
+            if value == zero and len(each) >= _FEWEST_ZEROS:
+                self.zeros.append((place + each[0], len(each)))
+            else:
+                left += each
+        return left
 
     def moved(self, steps: list[Step]) -> list[Step]:
         """Steps with those that bring a block before its first value is read, and those that write one as soon as its
@@ -168,6 +199,8 @@ class Places:
             made(step[1])
         for value in list(waiting):
             bring((value,))
+        if self.zeros:
+            found.append(("zeros", -1, ()))
         return found
 
     def constant(self, number: float | str) -> int:

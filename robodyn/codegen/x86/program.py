@@ -33,9 +33,9 @@ from robodyn.codegen.x86.encoding import (
     POOL_POINTER,
     RELATIVE_BYTES,
     RETURN,
-    VEX_BYTES,
     Encoder,
     advance_pointer,
+    is_evex,
     jump_to,
     load_pointer,
     relative_pointer,
@@ -55,7 +55,7 @@ from robodyn.tracing.program import Program
 _SIZE = "size"
 """The constant that leaves all bits of a number but its sign."""
 _REACH = 128
-"""Vectors on either side of a pointer that one byte of displacement reaches."""
+"""Vectors on either side of a pointer that one byte of displacement reaches with AVX-512, and bytes without."""
 _LINE = 64
 _DESCRIPTOR = 8
 """r8: the fifth argument of a function."""
@@ -168,12 +168,13 @@ def assembled(
     if there is to be code that writes their lines on the way as well, and keeps a few registers.
     """
     assert not (copies and vectors) and (layout is None or vectors >= {port.name for port in program.outputs})
-    size = target.vector_bytes
-    wide = size != VEX_BYTES
+    size = target.width(dtype) * dtype.itemsize
+    wide = is_evex(size)
     places = Places(program, vectors, dtype.itemsize, size, fetches=copies, layout=layout)
     steps = places.moved(_Steps(program, places, dtype.itemsize, wide).steps)
     free = (registers or (32 if wide else 16)) - copies - (0 if layout is None else line_registers(places.staging))
-    allocator = Allocator(free, places.homes, places.stored, places.staging, places.blocks)
+    scalar = dtype.itemsize if places.scalar else 0
+    allocator = Allocator(free, places.homes, places.stored, places.staging, places.blocks, scalar, places.zeros)
     code = allocator.run(steps)
     return Assembled(program, places, code, allocator.spills, dtype.itemsize, size, free)
 
@@ -206,14 +207,20 @@ class Assembled:
     ) -> None:
         self.program, self.places, self._register = program, places, register
         self.itemsize, self.bytes = itemsize, size
-        wide = self.wide = size != VEX_BYTES
+        wide = self.wide = is_evex(size)
         self.width = self.bytes // itemsize
         copied = [port.size for port in program.outputs] if places.fetches else []
-        arrays, headers = len(places.arrays), places.row_words * (len(places.rows) + 2 * len(copied))
+        headers = places.row_words * (len(places.rows) + 2 * len(copied))
+        self.addresses = [
+            HEADER + (places.row_words * number + ADDRESS if of_rows else headers + number)
+            for of_rows, number in places.spaces
+        ]
+        """Places of the addresses that spaces of arrays have."""
+        arrays = len(self.addresses)
         code = once(code)
         plain = [each for each in code if each[0] != FETCH]
         first, self.offsets = kept(plain, ARRAY_POINTERS[arrays:], self._headers(len(places.rows), 1))
-        self.code = in_turns(first, arrays, HEADER + headers)
+        self.code = in_turns(first, self.addresses)
         self.bodies = [_Body(self.code, self.offsets, places.rows, places.arrays)]
         if copied:
             self.bodies.append(self._copying(code, copied, register))
@@ -226,8 +233,10 @@ class Assembled:
         self.rows_at = spills * self.bytes
         self.arrays_at = self.rows_at + 8 * headers
         self.frame_bytes = -(-(self.arrays_at + 8 * len(self.bodies[-1].arrays)) // 64) * 64
-        self.bias = _REACH * self.bytes if wide and spills > _REACH else 0
-        self.pool_bias = _REACH * itemsize if wide and len(places.constants) > _REACH else 0
+        reach, unit = (_REACH, self.bytes) if wide else (_REACH // itemsize, itemsize)
+        biased = wide or places.scalar
+        self.bias = reach * unit if biased and spills > reach else 0
+        self.pool_bias = reach * itemsize if biased and len(places.constants) > reach else 0
         self.pool = self._pool()
         starts = {
             SPILLS: -self.bias,
@@ -334,8 +343,8 @@ class Assembled:
         words = self.arrays_at + 8 * len(self.places.arrays) - self.bias
         head = [entered(FRAME_POINTER, words)] if body.calls else []
         head += [
-            load_pointer(register, FRAME_POINTER, self.arrays_at + 8 * k - self.bias)
-            for k, register in enumerate(self.pointers)
+            load_pointer(register, *self.encoder.address(place))
+            for register, place in zip(self.pointers, self.addresses, strict=False)
         ]
         head += [load_pointer(register, *self.encoder.address(place)) for place, register in body.offsets.items()]
         return b"".join(head)
@@ -368,11 +377,7 @@ class Assembled:
         way."""
         body = self.bodies[copying]
         lines = [*entered_text(self.arrays_at + 8 * len(self.places.arrays) - self.bias)] if body.calls else []
-        lines += [
-            f"mov {GENERAL[register]}, qword ptr [rdi + {self.arrays_at + 8 * k - self.bias}]"
-            for k, register in enumerate(self.pointers)
-        ]
-        for place, register in body.offsets.items():
+        for place, register in (*zip(self.addresses, self.pointers, strict=False), *body.offsets.items()):
             pointer, offset = self.encoder.address(place)
             lines.append(f"mov {GENERAL[register]}, qword ptr [{GENERAL[pointer]} + {offset}]")
         lines += ["lea rsi, [rip + constants]", *Listing(self.encoder).lines(body.code)]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 
-from robodyn.codegen.x86.encoding import VEX_BYTES
+from robodyn.codegen.x86.encoding import is_evex
 from robodyn.codegen.x86.instructions import (
     AHEAD,
     EVEN,
@@ -67,7 +67,7 @@ class Staging:
 
     Args:
         itemsize: bytes of a scalar.
-        size: bytes of a register; mask registers are there where these are not 32.
+        size: bytes of a register; mask registers are there where EVEX encodes instructions.
         mask: gives the place of a vector that is a mask of n scalars.
         vector: gives the place of a vector of constants.
     """
@@ -75,9 +75,9 @@ class Staging:
     def __init__(
         self, itemsize: int, size: int, mask: Callable[[int], int], vector: Callable[[tuple[int, ...]], int]
     ) -> None:
-        wide = self.wide = size != VEX_BYTES
+        wide = self.wide = is_evex(size)
         self.mask, self.vector = mask, vector
-        self.width, self.lanes = size // itemsize, size // _LANE
+        self.width, self.lanes = size // itemsize, max(size // _LANE, 1)
         self.lane_size = self.width // self.lanes
         """Scalars in 16 bytes."""
         self.rows = 1 if self.lanes == 1 else self.width
