@@ -101,7 +101,7 @@ def without_kept_offsets(encoder):
         ):
             continue  # of parts of 16 bytes there is one
         if code in (I.LOAD_ROW, I.STORE_ROW):
-            masks = range(1, 8) if encoder.wide else range(count)
+            masks = range(1, 8) if encoder.wide else range(count if code == I.LOAD_ROW else 0)
             for d, mask in itertools.product(range(count), (-1, *masks)):
                 yield code, d, mask, rng.choice((0, 1, 8, 16, 31, 100))
             continue
@@ -111,11 +111,12 @@ def without_kept_offsets(encoder):
             yield from ((code, *each) for each in itertools.product(range(count), lanes, starts))
             continue
         if code == I.EXTRACT:
-            yield from ((code, d, lane, x) for d, lane, x in itertools.product(range(count), range(4), (0, 7, 9, 31)))
-            yield from ((code, 5, lane, x) for lane, x in itertools.product(range(4), range(count)))
+            lanes, some = range(encoder.bytes // 16), (0, 7, 9, count - 1)
+            yield from ((code, d, lane, x) for d, lane, x in itertools.product(range(count), lanes, some))
+            yield from ((code, 5, lane, x) for lane, x in itertools.product(lanes, range(count)))
             continue
         if I.STORE_LANE <= code <= I.STORE_ONE or code == I.STORE_SOME:
-            parts = range(4) if code in (I.STORE_LANE, I.STORE_ONE) else (0,)
+            parts = {I.STORE_LANE: range(encoder.bytes // 16), I.STORE_ONE: range(4)}.get(code, (0,))
             starts = (0, 1, 2, 3, 4, 8, 100, 127, 128, 1000)
             yield from ((code, *each) for each in itertools.product(range(count), parts, starts))
             continue

@@ -129,14 +129,14 @@ def forms(itemsize: int, size: int) -> dict[int, Form]:
         found |= {LOAD_ROW: found[LOAD], STORE_ROW: found[STORE]}
         found |= {LOAD_LANE: Form(0x18, 3, w=w), LOAD_HALF: Form(0x1A, 3, w=1)}
         found |= {code: Form(0x25, 3, w=w, last=table) for code, table in truth_tables().items()}
-        found |= {code: Form(0x19, 3, w=w, sources=1) for code in (EXTRACT, STORE_LANE)}
         found[STORE_SOME] = Form(0x11, prefix=p, w=w, sources=1, wide=False)
-        found[STORE_ONE] = Form(0x17, 3, sources=1, wide=False)
-        found |= {STORE_LOW: Form(0x13, w=1, sources=1, wide=False), STORE_HIGH: Form(0x17, w=1, sources=1, wide=False)}
     else:
         found |= {EVEN: Form(0x06, 3, last=0x20), ODD: Form(0x06, 3, last=0x31), LOAD_LANE: Form(0x18, 3)}
-        found |= {LOAD_ROW: Form(0x2C + double, 2), STORE_ROW: Form(0x2E + double, 2)}
-    return found
+        found |= {LOAD_ROW: Form(0x2C + double, 2), STORE_ROW: found[STORE]}
+    halves = {STORE_LOW: 0x13, STORE_HIGH: 0x17}
+    found |= {code: Form(opcode, w=int(wide), sources=1, wide=False) for code, opcode in halves.items()}
+    found |= {code: Form(0x19, 3, w=w, sources=1) for code in (EXTRACT, STORE_LANE)}
+    return found | {STORE_ONE: Form(0x17, 3, sources=1, wide=False)}
 
 
 _FUSED = {
@@ -262,6 +262,8 @@ class Encoder:
         if operation in (LOAD_LANE, LOAD_HALF):
             return self._part(operation, d, a, x)
         if operation == EXTRACT:
+            if not self.wide:
+                return self._vex_bytes(self.forms[EXTRACT], x, 0, 0xC0 | (d & 7), b"", d >> 3) + bytes((a,))
             return (self._evex(self.forms[EXTRACT]) ^ _D[x] ^ _M[d]).to_bytes(6, "little") + bytes((a,))
         if operation == CLEAR:
             return self._vex_bytes(_CLEARED, d, d, 0xC0 | (d & 7), b"", d >> 3, wide=False)
@@ -276,6 +278,12 @@ class Encoder:
         if operation == AHEAD:
             modrm, tail = self._in_row(x, 1)
             return b"\x42" * (self.index >> 3) + bytes((0x0F, 0x0D, modrm | 1 << 3)) + tail
+        if operation in _PARTS and not self.wide:
+            form = self.forms[operation]
+            last = bytes((a,)) if operation in (STORE_LANE, STORE_ONE) else b""
+            if last == b"\0":  # the first ones are the beginning of the register
+                form, last = _FIRST_PARTS[operation], b""
+            return self._vex_bytes(form, d, 0, *self._in_row(x, 1), wide=form.wide, index=self.index >> 3) + last
         if operation in _PARTS:
             bits, tail = self._wide_in_row(x, _PARTS[operation])
             last = bytes((a,)) if operation in (STORE_LANE, STORE_ONE) else b""
@@ -317,13 +325,14 @@ class Encoder:
         return found
 
     def _row(self, operation: int, d: int, mask: int, x: int) -> bytes:
-        """Scalars from the x-th on of a row; the mask is a mask register, or with VEX a vector register."""
+        """Scalars from the x-th on of a row; the mask is a mask register, or with VEX, where rows are written whole, a
+        vector register."""
         if self.wide:
             bits, tail = self._wide_in_row(x, self.bytes)
             masked = 0 if mask < 0 else mask | (0x80 if operation == LOAD_ROW else 0)
             word = self._bases[operation] ^ _D[d] ^ bits ^ masked << 24
             return word.to_bytes(6, "little") + tail
-        form = self.forms[operation if mask >= 0 else LOAD if operation == LOAD_ROW else STORE]
+        form = self.forms[operation if mask >= 0 or operation == STORE_ROW else LOAD]
         return self._vex_bytes(form, d, max(mask, 0), *self._in_row(x, 1), index=self.index >> 3)
 
     def _part(self, operation: int, d: int, part: int, x: int) -> bytes:
@@ -410,6 +419,7 @@ _BROADCAST = 0x10 << 24
 _CLEARED = Form(0x57, prefix=0)
 _STORES = {4: Form(0x11, prefix=2), 8: Form(0x11, prefix=3), 16: Form(0x11, prefix=0), 32: Form(0x11, prefix=0)}
 """What writes as many bytes of a register."""
+_FIRST_PARTS = {STORE_LANE: Form(0x11, prefix=0, sources=1, wide=False), STORE_ONE: Form(0x11, prefix=2, wide=False)}
 
 
 def _displaced(pointer: int, offset: int, unit: int) -> tuple[int, bytes]:

@@ -27,9 +27,9 @@ is -1. With 64 bytes a mask is a mask register, otherwise a vector."""
 
 (EXTRACT, STORE_LANE, STORE_LOW, STORE_HIGH, STORE_ONE) = range(47, 52)
 (STORE_SOME,) = range(62, 63)
-"""Not with 32 bytes. `EXTRACT`: 16 bytes of x, the a-th, to the beginning of d. The others write to the row, from
+"""`EXTRACT`: 16 bytes of x, the a-th, to the beginning of d. The others write to the row, from
 scalar x on: the a-th 16 bytes of d; of its first 16 bytes the lower or the upper half, the a-th of four scalars, or
-what mask 1 says (`STORE_SOME`)."""
+what mask 1 says (`STORE_SOME`, with AVX-512 alone)."""
 (KEPT, AHEAD) = range(63, 65)
 """`KEPT`: the offset of the row is in general register d, where it was put in the beginning; in none (`NO_OFFSET`) if
 it is the first row. `AHEAD`: the cache line of scalar x of the row is fetched, to be written."""

@@ -111,6 +111,7 @@ class Listing:
         self.vector = {64: "zmm", 32: "ymm"}.get(encoder.bytes, "xmm")
         self.size = f"{self.vector}word ptr"
         self.scalar = ("sd" if self.double else "ss") if encoder.scalar else ""
+        self._evex = "{evex} " if encoder.wide else ""
         self.index = ROW_OFFSET
 
     def lines(self, code: Sequence[Instruction]) -> Iterator[str]:
@@ -144,20 +145,24 @@ class Listing:
             part = "xmm" if code == LOAD_LANE else "ymm"
             place = f"{part}word ptr {self._in_row(x)}"
             if a == 0:
-                yield f"{'{evex} ' if self.encoder.wide else ''}vmovu{self.suffix} {part}{d}, {place}"
+                yield f"{self._evex}vmovu{self.suffix} {part}{d}, {place}"
             else:
                 lane = ("64x2" if self.double else "32x4") if self.encoder.wide else "128"
                 yield f"vinsertf{lane if code == LOAD_LANE else '64x4'} {v}{d}, {v}{d}, {place}, {a}"
+        elif code == STORE_LANE and a == 0 and not self.encoder.wide:
+            yield f"vmovups xmmword ptr {self._in_row(x)}, xmm{d}"
         elif code in (EXTRACT, STORE_LANE):
-            name = f"vextractf{'64x2' if self.double else '32x4'}"
+            name = f"vextractf{('64x2' if self.double else '32x4') if self.encoder.wide else '128'}"
             place = f"xmm{d}" if code == EXTRACT else f"xmmword ptr {self._in_row(x)}"
-            yield f"{name} {place}, zmm{x if code == EXTRACT else d}, {a}"
+            yield f"{name} {place}, {v}{x if code == EXTRACT else d}, {a}"
         elif code == STORE_SOME:
             yield f"vmovu{self.suffix} xmmword ptr {self._in_row(x)} {{k1}}, xmm{d}"
         elif code in (STORE_LOW, STORE_HIGH):
-            yield f"{{evex}} vmov{'l' if code == STORE_LOW else 'h'}pd qword ptr {self._in_row(x)}, xmm{d}"
+            yield f"{self._evex}vmov{'l' if code == STORE_LOW else 'h'}pd qword ptr {self._in_row(x)}, xmm{d}"
+        elif code == STORE_ONE and a == 0 and not self.encoder.wide:
+            yield f"vmovss dword ptr {self._in_row(x)}, xmm{d}"
         elif code == STORE_ONE:
-            yield f"{{evex}} vextractps dword ptr {self._in_row(x)}, xmm{d}, {a}"
+            yield f"{self._evex}vextractps dword ptr {self._in_row(x)}, xmm{d}, {a}"
         elif code in (LOAD_ROW, STORE_ROW):
             yield self._row(code == LOAD_ROW, d, a, x)
         elif code == CLEAR:
@@ -221,8 +226,7 @@ class Listing:
     def _row(self, load: bool, d: int, mask: int, scalar: int) -> str:
         v, place = self.vector, f"{self.size} {self._in_row(scalar)}"
         if mask >= 0 and not self.encoder.wide:
-            operands = f"{v}{d}, {v}{mask}, {place}" if load else f"{place}, {v}{mask}, {v}{d}"
-            return f"vmaskmov{self.suffix} {operands}"
+            return f"vmaskmov{self.suffix} {v}{d}, {v}{mask}, {place}"
         masked = f" {{k{mask}}}" if mask >= 0 else ""
         if load:
             return f"vmovu{self.suffix} {v}{d}{masked}{' {z}' if mask >= 0 else ''}, {place}"

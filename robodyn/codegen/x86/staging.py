@@ -3,8 +3,8 @@
 Rows are loaded in parts of 32 and of 16 bytes, each to its place in a register, and what each 16 bytes hold is
 transposed by two-operand shuffles. Rows that are shorter, and those that are written, are transposed whole: first
 within each 16 bytes of a register, then of 16 bytes among registers, in log2(W) rounds. Columns that nothing needs
-cost nothing. Of a row's last scalars as many are moved as there are: in parts, or with a mask, or where rows are
-longer than a vector and masks slow (AVX2), together with some before them.
+cost nothing. Of a row's last scalars as many are moved as there are: in parts, or with a mask, but for those that are
+written without mask registers: AMD's processors take a dozen cycles for a row by a vector that is a mask.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ _NARROW: dict[int, dict[int, tuple[tuple[int, int], ...]]] = {
 }
 """By the bytes of a scalar: numbers of columns for which whole rows take longer, and of their parts the first columns
 and the sizes."""
+_WITHOUT_MASKS = {3: ((0, 2), (2, 1))}
+"""The same where there are no mask registers, if it is another."""
 _LANE = 16
 """Bytes that most shuffles stay within."""
 
@@ -82,10 +84,11 @@ class Staging:
         """Scalars in 16 bytes."""
         self.rows = 1 if self.lanes == 1 else self.width
         """Rows that are moved: the first one alone where vectors are those of one state."""
-        self.registers = self.width + (1 if wide else 2)
-        """Registers that a block takes."""
+        self.registers = self.width + 1
+        """Registers that a block takes, unless it is loaded by a mask that is a vector."""
         most = self.width if self.lanes > 1 else self.width // 2 + 1
-        self.narrow = {count: each for count, each in _NARROW[itemsize].items() if wide and count < most}
+        parts = _NARROW[itemsize] if wide else _NARROW[itemsize] | _WITHOUT_MASKS
+        self.narrow = {count: each for count, each in parts.items() if count < most}
         """Blocks of few columns that are written in parts of 16 bytes and less: the first column of each part, and how
         many it has. That takes fewer shuffles. A column of two parts is written twice."""
 
@@ -96,22 +99,20 @@ class Staging:
         return sum(size + (size == 3) for _, size in self.narrow[count]) + 1
 
     def _in_parts(self, count: int, constant: bool) -> bool:
-        """Whether a block is written in parts. Rows of constants alone need no shuffles."""
-        return count in self.narrow and not constant
+        """Whether a block is written in parts. Rows of constants alone need no shuffles, if there are masks."""
+        return count in self.narrow and not (constant and self.wide)
 
     def blocks(self, size: int) -> Iterator[tuple[int, int]]:
         """First columns of the blocks of rows, and how many columns they have."""
         for start in range(0, size, self.width):
-            count = min(self.width, size - start)
-            if count < self.width < size and not self.wide:
-                yield size - self.width, self.width
-            else:
-                yield start, count
+            yield start, min(self.width, size - start)
 
     def loaded_registers(self, start: int, needed: Sequence[bool]) -> int:
         """Registers that it takes to load a block of columns."""
         parts = self._loaded_parts(start, needed)
-        return sum(size for _, size in parts) + 1 if parts else self.registers
+        if parts:
+            return sum(size for _, size in parts) + 1
+        return self.registers + (len(needed) < self.width and not self.wide)
 
     def _loaded_parts(self, start: int, needed: Sequence[bool]) -> list[tuple[int, int]]:
         """First columns and sizes of the parts of 32 and 16 bytes that have what is needed of a block; none where rows
@@ -270,7 +271,7 @@ class Staging:
         return code
 
     def _masked(self, count: int, registers: Sequence[int]) -> tuple[Code, int]:
-        """The mask of n scalars: a mask register or a vector; -1 of all."""
+        """The mask of n scalars: a mask register, or to load by a vector; -1 of all."""
         if count == self.width:
             return [], -1
         if self.wide:
