@@ -56,12 +56,14 @@ def test_same_bits(query: str, threads: int, dtype: str) -> None:
             np.testing.assert_array_equal(result, wanted)
 
 
-@pytest.mark.parametrize("off", [0, 1, 4, 8, 56, 63])
-def test_anywhere_and_nowhere_else(off: int) -> None:
+@pytest.mark.parametrize("off", [0, 1, 4, 8, 16, 56, 63])
+@pytest.mark.parametrize("query", ["mass_matrix", "forward_kinematics", "centroidal_momentum_rate"])
+def test_anywhere_and_nowhere_else(query: str, off: int) -> None:
+    """Rows of 392, of 1,152 and of 48 bytes."""
     dyn = rd.Dynamics(rd.load_urdf(own("arm7")), engine="cpu", threads=2)
-    rows = rows_for(dyn, "mass_matrix")
-    arguments = asked(dyn, "mass_matrix", rows)
-    call = plain_call(dyn, QUESTIONS["mass_matrix"])
+    rows = rows_for(dyn, query)
+    arguments = asked(dyn, query, rows)
+    call = plain_call(dyn, QUESTIONS[query])
     (wanted,) = in_parts(call, arguments, rows)
     memory = np.full(wanted.nbytes + 256, 0xA5, np.uint8)
     start = -memory.ctypes.data % 64 + 64 + off

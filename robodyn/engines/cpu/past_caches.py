@@ -69,11 +69,11 @@ class _Around:
             words[-1] = 0  # it has not to know: its results are not the user's
         end, buffers = _lines(kernel.workspace_bytes), []
         for each in row_bytes:
-            end += LINE
+            end += 2 * LINE  # ends of the rows before the first ones
             if copying and vectors > 1:
                 end += _lines(width * each)  # those that are left over
             buffers.append((each, end))
-            end += (_lines(rows * each) + 2 * LINE) * (2 if copying and vectors == 1 else 1)
+            end += (_lines(rows * each) + 3 * LINE) * (2 if copying and vectors == 1 else 1)
         self.workspace_bytes = end
         vector_bytes = width * kernel.request.dtype.itemsize
         sizes = len(words) // 2, len(kernel.inputs), sum(row_bytes), rows
