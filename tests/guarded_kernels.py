@@ -186,7 +186,7 @@ def main(level: str, code: str, dtype: str, seed: str = "") -> None:
             algorithm = ALGORITHMS[name]
             if model.has_mimic and needs_own_coordinates(algorithm):
                 continue
-            for single in (False, True) if code == "rolled" else (False,):
+            for single in (False, True):
                 base = ("V0", "dV0") if name.startswith("rnea_q") else ()
                 kernel = engine.kernel(algorithm, base, len(model.link_names) - 1, single=single)
                 columns = {key: int(np.prod(n)) for key, n in input_shapes(model, algorithm, base).items()}
@@ -194,10 +194,16 @@ def main(level: str, code: str, dtype: str, seed: str = "") -> None:
                 every = (*range(1, 2 * width + 2), 5 * width + 3)
                 if many:
                     every = (width + 1, width * width, width * width + width + 3, 2 * width * width + 1)
+                if single and code == "unrolled":
+                    every = (1, 2, 5)
                 for rows in rng.choice(every, 3, replace=False).tolist() if seed else every:
                     values = {key: rng.standard_normal((rows, n)).astype(dtype) for key, n in columns.items()}
                     values["q"] = model.random_configuration(rng, (rows,)).astype(dtype)
                     inputs = [values[key] for key in kernel.inputs]
+                    if single and code == "unrolled":
+                        batch = engine.kernel(algorithm, base, len(model.link_names) - 1, single=False)
+                        of_batch = [plain(each, inputs, shapes) for each in (kernel, batch)]
+                        assert all(map(np.array_equal, *of_batch)), "one state has other bits than a batch"
                     for padding in (0, 3):
                         for behind in (False, True):
                             for large in (False, True) if kernel.batch else (False,):
