@@ -442,9 +442,11 @@ def _joined(xp: Any, parts: list[Any], like: Any) -> Any:
     """Numbers side by side."""
     if not parts:
         return like[..., :0]
-    shapes = [tuple(part.shape[:-1]) for part in parts]
-    leading = np.broadcast_shapes(*shapes)
-    return xp.concatenate(tuple(xp.broadcast_to(part, (*leading, part.shape[-1])) for part in parts), -1)
+    shapes = {tuple(part.shape[:-1]) for part in parts}
+    if len(shapes) > 1:
+        leading = np.broadcast_shapes(*shapes)
+        parts = [xp.broadcast_to(part, (*leading, part.shape[-1])) for part in parts]
+    return xp.concatenate(tuple(parts), -1)
 
 
 def _joint(model: Model, convention: Convention, i: int, at_q: int, at_v: int) -> _Joint:

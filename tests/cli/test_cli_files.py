@@ -378,7 +378,7 @@ def test_every_query_about_constraints_is_asked_and_written(query, tmp_path):
 
 
 @pytest.mark.parametrize("query", QUESTIONS)
-@pytest.mark.some(of=5, rest="matrix")
+@pytest.mark.some(of=8, rest="matrix")
 def test_every_query_is_written_and_its_states_are_read_again(query, tmp_path):
     """Whatever it returns, also of a robot in which nothing moves."""
     rock = tmp_path / "rock.urdf"

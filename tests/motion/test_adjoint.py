@@ -206,6 +206,7 @@ def test_nothing_moves():
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("integrator", ["semi_implicit_euler", "euler", "midpoint"])
+@pytest.mark.some(of=2, rest="matrix")
 def test_at_rest_and_upright_there_are_no_kinks(integrator, dtype):
     """Norms of zero, and quaternions with zeros: weights go back as the step's matrices say."""
     model = ROBOTS["quadruped"]()
