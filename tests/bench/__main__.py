@@ -217,9 +217,17 @@ class Asked:
         """Store a page, which may draw into its folder, and a document if there is one."""
         if self.store is not None:
             self.store.mkdir(parents=True, exist_ok=True)
-            (self.store / f"{name}.md").write_text(page(self.store))
+            (self.store / f"{name}.md").write_text(_linked(page(self.store), self.store))
             if document is not None:
                 _dump(self.store / f"{name}.json", document)
+
+
+def _linked(page: str, folder: Path) -> str:
+    """A page with links that hold in a folder below that of all pages as well."""
+    below = folder.resolve()
+    if not below.is_relative_to(shared.FOLDER):
+        return page
+    return page.replace("](../", f"]({'../' * (1 + len(below.relative_to(shared.FOLDER).parts))}")
 
 
 def _short(asked: Asked) -> bool:

@@ -308,10 +308,11 @@ def tables(found: Measured) -> list[Cells]:
         "made, x86 ",
         "made, llvm ",
     )
-    return [
+    found_tables = [
         Cells("first answers", ("robot", "query", *states), first),
         Cells("run time of a state, one thread", (*headings, "remark"), runs),
     ]
+    return [table for table in found_tables if table.rows]
 
 
 def notes(found: Measured) -> list[str]:
