@@ -279,11 +279,7 @@ class Encoder:
             modrm, tail = self._in_row(x, 1)
             return b"\x42" * (self.index >> 3) + bytes((0x0F, 0x0D, modrm | 1 << 3)) + tail
         if operation in _PARTS and not self.wide:
-            form = self.forms[operation]
-            last = bytes((a,)) if operation in (STORE_LANE, STORE_ONE) else b""
-            if last == b"\0":  # the first ones are the beginning of the register
-                form, last = _FIRST_PARTS[operation], b""
-            return self._vex_bytes(form, d, 0, *self._in_row(x, 1), wide=form.wide, index=self.index >> 3) + last
+            return self._vex_part(operation, d, a, x)
         if operation in _PARTS:
             bits, tail = self._wide_in_row(x, _PARTS[operation])
             last = bytes((a,)) if operation in (STORE_LANE, STORE_ONE) else b""
@@ -396,6 +392,14 @@ class Encoder:
             return self._vex_bytes(form, d, a, 0xC0 | (x & 7), b"", x >> 3, wide) + last
         pointer, offset = self.address(~x)
         return self._vex_bytes(form, d, a, *_displaced(pointer, offset, 1), pointer >> 3, wide) + last
+
+    def _vex_part(self, operation: int, d: int, part: int, x: int) -> bytes:
+        """Write part of a register to the row."""
+        form = self.forms[operation]
+        last = bytes((part,)) if operation in (STORE_LANE, STORE_ONE) else b""
+        if last == b"\0":  # the first ones are the beginning of the register
+            form, last = _FIRST_PARTS[operation], b""
+        return self._vex_bytes(form, d, 0, *self._in_row(x, 1), wide=form.wide, index=self.index >> 3) + last
 
     @staticmethod
     def _vex_bytes(

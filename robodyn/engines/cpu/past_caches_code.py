@@ -409,9 +409,9 @@ define internal i64 @buffer(ptr %table, ptr %descriptor, i64 %k, i64 %row, i64 %
   %results = getelementptr i64, ptr %descriptor, i64 {HEAD}
   %result = getelementptr %Pair, ptr %results, i64 %k
   %place = call i64 @place(ptr %table, ptr %descriptor, i64 %k, i64 %row)
-  %row.bytes = load i64, ptr %result, align 8
-  %opposite = sub i64 0, %row.bytes
-  %multiple = and i64 %row.bytes, %opposite
+  %bytes = load i64, ptr %result, align 8
+  %opposite = sub i64 0, %bytes
+  %multiple = and i64 %bytes, %opposite
   %grain = call i64 @llvm.smin.i64(i64 %multiple, i64 {LINE})
   %grains = sub i64 0, %grain
   %within = and i64 %place, {LINE - 1}
@@ -421,7 +421,6 @@ define internal i64 @buffer(ptr %table, ptr %descriptor, i64 %k, i64 %row, i64 %
   %base = ptrtoint ptr %workspace to i64
   %vector.at = getelementptr i64, ptr %descriptor, i64 6
   %vector = load i64, ptr %vector.at, align 8
-  %bytes = load i64, ptr %result, align 8
   %span = mul i64 %bytes, %vector
   %room = add i64 %span, {4 * LINE - 1}
   %apart = and i64 %room, -{LINE}
