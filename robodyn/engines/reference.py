@@ -147,6 +147,8 @@ class Run:
         if name not in self.tree_inputs:
             return (0.0,) * int(index.shape[1])
         values = self.tree_inputs[name]
+        if len(index) == 1:  # most groups of a robot: a view takes a fraction of the time of a copy
+            return tuple(values[None, k : k + 1] for k in index[0].tolist())
         return tuple(values[index[:, c], None, :] for c in range(index.shape[1]))
 
     def base_motion(self, name: str) -> Motion:
@@ -193,9 +195,11 @@ class Run:
 
     def add_to_parents(self, values: Written, bodies: Array) -> None:
         """Add to fields of the bodies' parents; several children may share one."""
-        parents = self.model.parent[bodies]
+        parents: _Index = self.model.parent[bodies]
         # Not by np.unique: it waits for the GIL inside C++, which aborts a process that ends meanwhile.
         several = parents.size > 1 and np.bincount(parents - parents.min()).max() > 1
+        if parents.size == 1:
+            parents = slice(parents[0], parents[0] + 1 or None)
         for name, value in values.items():
             for target, scalar in zip(self._array(name, None), flatten(value), strict=True):
                 if several:

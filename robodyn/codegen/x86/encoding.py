@@ -347,11 +347,17 @@ class Encoder:
     def lane_from(self, d: int, lane: int, pointer: int, offset: int) -> bytes:
         """16 bytes of memory to their place in a register; the first ones clear all behind them."""
         form = self.forms[LOAD_LANE] if lane else replace(self.forms[LOAD], wide=False)
+        last = bytes((lane,)) if lane else b""
+        if not self.wide:
+            place = *_displaced(pointer, offset, 1), pointer >> 3
+            return self._vex_bytes(form, d, d if lane else 0, *place, wide=lane > 0) + last
         word = self._evex(form) ^ _D[d] ^ (_S[d] if lane else 0)
-        return self._from(word, pointer, offset, _XMM_BYTES) + (bytes((lane,)) if lane else b"")
+        return self._from(word, pointer, offset, _XMM_BYTES) + last
 
-    def store_to(self, operation: int, d: int, pointer: int, offset: int) -> bytes:
-        """A register to memory, as an operation says."""
+    def moved(self, operation: int, d: int, pointer: int, offset: int) -> bytes:
+        """A register to memory or from there, as an operation says."""
+        if not self.wide:
+            return self._vex_bytes(self.forms[operation], d, 0, *_displaced(pointer, offset, 1), pointer >> 3)
         return self._from(self._evex(self.forms[operation]) ^ _D[d], pointer, offset, self.bytes)
 
     @staticmethod

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from robodyn.codegen.x86.lines import Layout
 
 PAGE = 4096
-MAGIC = b"RDx86\0\0\3"
+MAGIC = b"RDx86\0\0\4"
 _HEAD = struct.Struct("<8s7q")
 
 

@@ -1,16 +1,16 @@
 """Lines of results on the way: while W states are computed, what the W states before them left goes to rows.
 
-Large results are left as vectors of states. A line of a row is W scalars that follow one another, for each of which the
-state's is somewhere in its vector: so lines of W rows are W vectors, transposed. That is done for W lines at a time
+Large results are left as vectors of states. A line of a row is L scalars that follow one another, for each of which the
+state's is somewhere in its vector: so lines of W rows are L vectors, transposed. That is done for W lines at a time
 by a function that the program calls now and then; what memory takes long for is not waited for then. There are two
-places for vectors, which take turns.
+places for vectors, which take turns. With AVX-512 a vector is a line, and L is W; with AVX2 L is twice W.
 
-Lines begin where memory has them begin, rows anywhere. But W rows of n scalars are n lines, wherever they begin. So a
-vector of states does not have rows that follow one another, but every W-th: all of them begin as far behind a line as
-the first one does, and the W vectors of a group differ by one row each. The first line of a row begins with the last
-scalars of the row before, which the vector before has in the same state. These lie before the vectors of the row's own
-scalars, so that a line is always W vectors that follow one another. What rows of a group share lines of with rows of
-other groups is written scalar by scalar (`robodyn.engines.cpu.chains.lines_code`).
+Lines begin where memory has them begin, rows anywhere. But L rows of n scalars are n lines, wherever they begin. So a
+vector of states does not have rows that follow one another, but every L-th: all of them begin as far behind a line as
+the first one does, and the L vectors of a group of W L rows differ by one row each. The first line of a row begins with
+the last scalars of the row before, which the vector before has in the same state. These lie before the vectors of the
+row's own scalars, so that a line is always L vectors that follow one another. What rows of a group share lines of with
+rows of other groups is written scalar by scalar (`robodyn.engines.cpu.chains.lines_code`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
+from math import gcd
 from typing import Any
 
 import numpy as np
 
 from robodyn.cached import cached_property
 from robodyn.codegen.x86.encoding import RETURN, Encoder, load_pointer
-from robodyn.codegen.x86.instructions import CALL, STORE, STORE_PAST, XOR, Instruction
+from robodyn.codegen.x86.instructions import CALL, LOAD, STORE, STORE_PAST, XOR, Instruction
 from robodyn.codegen.x86.staging import Shuffles, Staging
 
 STATE = 5
@@ -42,25 +43,35 @@ _SAVED = bytes.fromhex("53 55 4155 4156 4157")
 _RESTORED = bytes.fromhex("415f 415e 415d 5d 5b")
 _CALLERS = ("rbx", "rbp", "r13", "r14", "r15")
 """Registers that are to be given back."""
-_LINE = 64
+SAVED_BYTES = 320
+"""Before the words: vector registers that a function gives back, if it has none to itself."""
+LINE = 64
+"""Bytes of a line."""
+_PAGE_LINES = 64
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where results are as vectors of W states: one array behind the other, with a place for each scalar of a row, W
-    places before them, and one behind, which is a zero.
+    """Where results are as vectors of W states: one array behind the other, with a place for each scalar of a row, as
+    many before them as a line has, and one behind, which is a zero.
 
-    `filled`: by array, which scalars of a row are not zero by the tree.
+    `line`: scalars of a line; `filled`: by array, which scalars of a row are not zero by the tree.
     """
 
     width: int
+    line: int
     filled: tuple[tuple[bool, ...], ...]
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of a vector."""
+        return LINE // self.line * self.width
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
         """Where the first scalars of arrays are, and at last the end, in vectors."""
         return tuple(
-            self.width + each for each in accumulate((self.width + len(row) + 1 for row in self.filled), initial=0)
+            self.line + each for each in accumulate((self.line + len(row) + 1 for row in self.filled), initial=0)
         )
 
     def written(self, array: int) -> Sequence[int]:
@@ -78,24 +89,24 @@ class Layout:
     def packed(self) -> bytes:
         """All of it, as it is kept."""
         sizes = [len(row) for row in self.filled]
-        head = struct.pack(f"<{2 + len(sizes)}q", self.width, len(sizes), *sizes)
+        head = struct.pack(f"<{3 + len(sizes)}q", self.width, self.line, len(sizes), *sizes)
         bits = b"".join(bytes(row) for row in self.filled)
         return head + bits + bytes(-len(bits) % 8)
 
     @staticmethod
     def unpacked(kept: bytes) -> Layout:
         """What `packed` made."""
-        width, count = struct.unpack_from("<2q", kept)
-        sizes = struct.unpack_from(f"<{count}q", kept, 16)
-        ends = [16 + 8 * count + end for end in accumulate(sizes, initial=0)]
-        return Layout(width, tuple(tuple(map(bool, kept[a:b])) for a, b in pairwise(ends)))
+        width, line, count = struct.unpack_from("<3q", kept)
+        sizes = struct.unpack_from(f"<{count}q", kept, 24)
+        ends = [24 + 8 * count + end for end in accumulate(sizes, initial=0)]
+        return Layout(width, line, tuple(tuple(map(bool, kept[a:b])) for a, b in pairwise(ends)))
 
     def gaps(self) -> list[tuple[int, int]]:
         """First vectors and numbers of those that are read, but never written, and are to be zero: near others in a
         line, or at either end of a row."""
         found: list[tuple[int, int]] = []
         for start, filled in zip(self.starts, self.filled, strict=False):
-            near = self.width - 1
+            near = self.line - 1
             read = [True] * near + list(filled) + [True] * near
             for k, each in enumerate(filled):
                 if each or not any(read[k : k + 2 * near + 1]):
@@ -109,25 +120,31 @@ class Layout:
     @cached_property
     def lines(self) -> tuple[int, ...]:
         """How many lines a row of each array has at most."""
-        return tuple(-(-len(row) // self.width) for row in self.filled)
+        return tuple(-(-len(row) // self.line) for row in self.filled)
 
     def entries(self) -> bytes:
         """Tables of two 32-bit integers for each line: where its vectors are, and where it is behind the line in which
-        the row begins, in bytes. The first table is for no rows at all. For each array W tables follow: for rows that
+        the row begins, in bytes. The first table is for no rows at all. For each array L tables follow: for rows that
         begin that many scalars behind a line."""
         found = [(NOTHING, 0)] * sum(self.lines)
         for array, count in enumerate(self.lines):
-            found += [self._entry(array, line, off) for off in range(self.width) for line in range(count)]
+            found += [self._entry(array, line, off) for off in range(self.line) for line in range(count)]
         return np.array(found, np.int32).tobytes()
 
     def _entry(self, array: int, line: int, off: int) -> tuple[int, int]:
-        filled, width = self.filled[array], self.width
-        first = width * line - off
-        if first + width > len(filled):
+        filled = self.filled[array]
+        first = self.line * line - off
+        if first + self.line > len(filled):
             return NOTHING, 0
-        if not any(filled[k] for k in range(first, first + width)):
-            return _ZEROS, _LINE * line
-        return _LINE * (self.starts[array] + first), _LINE * line
+        if not any(filled[k] for k in range(first, first + self.line)):
+            return _ZEROS, LINE * line
+        return self.vector_bytes * (self.starts[array] + first), LINE * line
+
+
+def crowded(scalars: int, width: int) -> bool:
+    """Whether some of W rows of n scalars, which are L rows apart, begin at one place of their pages. Past the caches
+    lines of such rows take a Zen 3 three times as long."""
+    return _PAGE_LINES // gcd(scalars, _PAGE_LINES) < width
 
 
 def scheduled(code: Sequence[Instruction], layout: Layout) -> list[Instruction]:
@@ -144,8 +161,13 @@ def scheduled(code: Sequence[Instruction], layout: Layout) -> list[Instruction]:
 
 
 def registers(staging: Staging) -> int:
-    """Registers that functions keep to themselves."""
-    return staging.lane_size + 1
+    """Registers that functions keep to themselves: as many as they need, where there are 32. Of 16 they keep none, but
+    save those that they use: a program without three or five of these is 5 to 10 % longer."""
+    return _used(staging) if staging.wide else 0
+
+
+def _used(staging: Staging) -> int:
+    return staging.lane_size * (1 if staging.wide else 2) + 1
 
 
 def entered(pointer: int, offset: int) -> bytes:
@@ -186,31 +208,40 @@ def function(encoder: Encoder, staging: Staging, first: int, array: int, size: i
     """The instructions for a line of W rows of an array.
 
     Each 16 bytes of W vectors are loaded to their place in a register, so that shuffles within 16 bytes are all that is
-    left to do.
+    left to do. What is half a line then is written beside the other half of it.
 
     Args:
         encoder: of the program.
         staging: of the program.
-        first: its first register.
+        first: its first register, if it keeps any.
         array: number of the array.
         size: scalars of a row.
         past: whether lines go past the caches.
     """
-    lane, store = staging.lane_size, STORE_PAST if past else STORE
-    own = list(range(first, first + lane))
-    lines: list[bytes] = []
+    lane, store, vector = staging.lane_size, STORE_PAST if past else STORE, encoder.bytes
+    kept, pieces = registers(staging) > 0, range(0, LINE, vector)
+    first = first if kept else 0
+    lines = [] if kept else _saves(encoder, STORE, _used(staging))
     for part in range(staging.lanes):
-        for k, register in enumerate(own):
-            for place in range(staging.lanes):
-                offset = _LINE * (lane * place + k) + 16 * part
-                lines.append(encoder.lane_from(register, place, _FROM, offset))
-        shuffles = Shuffles(staging, first + lane)
-        rows = shuffles.within_lanes(own)
-        lines += [encoder.encode([each]) for each in shuffles.code]
-        for k, register in enumerate(rows):
-            lines.append(encoder.store_to(store, register, _TO, _LINE * size * (lane * part + k)))
-    zeros = [encoder.encode([(XOR, first, first, first)])]
-    zeros += [encoder.store_to(store, first, _TO, _LINE * size * row) for row in range(staging.width)]
+        rows, spare = [], first + _used(staging) - 1
+        for piece, begin in zip(pieces, range(first, spare, lane), strict=True):
+            own, at = list(range(begin, begin + lane)), piece * staging.width + 16 * part
+            for k, register in enumerate(own):
+                for place in range(staging.lanes):
+                    lines.append(encoder.lane_from(register, place, _FROM, at + vector * (lane * place + k)))
+            shuffles = Shuffles(staging, spare)
+            rows.append(shuffles.within_lanes(own))
+            lines += [encoder.encode([each]) for each in shuffles.code]
+            spare = shuffles.spare
+        for k, registers_of_row in enumerate(zip(*rows, strict=True)):
+            for piece, register in zip(pieces, registers_of_row, strict=True):
+                lines.append(encoder.moved(store, register, _TO, LINE * size * (lane * part + k) + piece))
+    lines += [] if kept else _saves(encoder, LOAD, _used(staging))
+    zeros = [] if kept else _saves(encoder, STORE, 1)
+    zeros.append(encoder.encode([(XOR, first, first, first)]))
+    for row, piece in product(range(staging.width), range(0, LINE, vector)):
+        zeros.append(encoder.moved(store, first, _TO, LINE * size * row + piece))
+    zeros += [] if kept else _saves(encoder, LOAD, 1)
     yield bytes.fromhex("4c6333")  # movsxd r14, dword ptr [rbx]
     yield bytes.fromhex("4c637b04")  # movsxd r15, dword ptr [rbx + 4]
     yield bytes.fromhex("4883c308")  # add rbx, 8
@@ -227,6 +258,11 @@ def function(encoder: Encoder, staging: Staging, first: int, array: int, size: i
 
 
 _FROM, _TO = 14, 15
+
+
+def _saves(encoder: Encoder, operation: int, count: int) -> list[bytes]:
+    """The first registers to the bytes before the words, or from there."""
+    return [encoder.moved(operation, register, STATE, -encoder.bytes * (register + 1)) for register in range(count)]
 
 
 def _jump(condition: int, distance: int) -> bytes:

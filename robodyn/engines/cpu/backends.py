@@ -18,7 +18,7 @@ from robodyn.codegen.llvm.jit import OPT, Code, assembly
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.x86.driver import driver_module
 from robodyn.codegen.x86.image import Image
-from robodyn.codegen.x86.lines import MAX_ARRAYS, Layout
+from robodyn.codegen.x86.lines import LINE, MAX_ARRAYS, Layout
 from robodyn.codegen.x86.memory import LoadedImage, executable
 from robodyn.codegen.x86.program import Assembled, assembled
 from robodyn.engines.cpu.packing import unpacked_program
@@ -124,13 +124,14 @@ _MAX_LINED_BYTES = 1 << 20
 def _layout(program: Program, request: Request) -> Layout | None:
     """Where a program leaves its results as vectors, if it is to write them to rows on the way; the program has them
     whole then."""
-    target, width = request.target, request.target.width(request.dtype)
-    if not request.packed or target.level != "avx512" or target.narrow:
+    target, width, line = request.target, request.target.width(request.dtype), LINE // request.dtype.itemsize
+    if not request.packed or target.narrow:
         return None
     sizes = [port.size for port in program.outputs]
-    if len(sizes) > MAX_ARRAYS or min(sizes) < width or sum(sizes) * target.vector_bytes > _MAX_LINED_BYTES:
+    if len(sizes) > MAX_ARRAYS or min(sizes) < line or sum(sizes) * target.vector_bytes > _MAX_LINED_BYTES:
         return None
-    return Layout(width, tuple(tuple(not program.is_zero(each) for each in port.scalars) for port in program.outputs))
+    filled = (tuple(not program.is_zero(each) for each in port.scalars) for port in program.outputs)
+    return Layout(width, line, tuple(filled))
 
 
 def _assembled(program: Program, request: Request) -> Assembled:

@@ -102,8 +102,9 @@ def past_caches(maker: Maker, request: Request, kernel: Kernel) -> Kernel:
     ]
     width, arrays = request.target.width(request.dtype), len(kernel.inputs) + len(row_bytes)
     vector = width * sum(row_bytes)
-    flushes = kernel.batch and streams(VectorType.of(request.dtype, request.target), request.target)
-    if flushes or not 0 < vector <= _MAX_BUFFER_BYTES or arrays > MAX_ARRAYS or len(kernel.constants) > 2 * MAX_PAIRS:
+    streamed = kernel.batch and streams(VectorType.of(request.dtype, request.target), request.target)
+    done = streamed or kernel.plain is not None
+    if done or not 0 < vector <= _MAX_BUFFER_BYTES or arrays > MAX_ARRAYS or len(kernel.constants) > 2 * MAX_PAIRS:
         return kernel
     copying = kernel.code.copying if isinstance(kernel.code, LoadedImage) else 0
     around = _Around(kernel, row_bytes, width, copying)

@@ -11,12 +11,13 @@ from robodyn.chains import Chain, Derivative, Direct, Stage, Step, StepGradient,
 from robodyn.codegen.cache import ObjectCache
 from robodyn.codegen.keys import Linked
 from robodyn.codegen.llvm.jit import OPT
+from robodyn.codegen.x86.lines import crowded
 from robodyn.engines.cpu.backends import Backend, backend_of
 from robodyn.engines.cpu.chains.solves import solve_operations
 from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.engines.cpu.request import Request
 from robodyn.errors import UnavailableError
-from robodyn.sweeps import Algorithm
+from robodyn.sweeps import Algorithm, DofOutput, PairOutput
 from robodyn.tracing.program import Program
 from robodyn.tracing.unrolled import output_shape
 
@@ -49,6 +50,10 @@ of each. Rows that are written here and there wait for memory twice as long once
 _FLUSHED_BYTES = 60_000
 """The same of our own code, which copies whole lines on the way (`past_caches`): bytes of the results of a vector of
 states. Twice of them leave the nearest cache for good then, and what the tree makes zero is copied as well."""
+_FLUSHED_PAIRS, _FLUSHED_OTHERS, _FLUSHED_CROWDED = 28_000, 40_000, 120_000
+"""The same with AVX2: of matrices over pairs of joints, of others, and of rows whose lines are not written on the way
+past the caches. Rows that the program writes itself are quicker while the caches hold them, by a fifth of small
+results, and by a half slower in large batches."""
 _MAX_WIDE_WORKSPACE = 1 << 30
 """Bytes of a workspace beyond which batches run state by state instead of in vectors."""
 _MAX_WIDE_RESULTS = 1 << 20
@@ -213,10 +218,29 @@ def _left_as_vectors(request: Request) -> Request:
     of stages are vectors already, steps take their rows from one state to the next, and one state is one row."""
     if request.vectors or request.target.narrow or isinstance(request.algorithm, Step | StepPart):
         return request
-    ours = backend_of(request).name == "x86"
-    if sum(_entries(request)) < (_FLUSHED_BYTES // request.target.vector_bytes if ours else _FLUSHED_ENTRIES):
+    if sum(_entries(request)) < _flushed_entries(request):
         return request
     return replace(request, vectors=frozenset(request.algorithm.outputs), packed=True)
+
+
+def _flushed_entries(request: Request) -> int:
+    """Scalars of a state's results from which they are left as vectors."""
+    if backend_of(request).name != "x86":
+        return _FLUSHED_ENTRIES
+    return _flushed_bytes(request) // request.target.vector_bytes
+
+
+def _flushed_bytes(request: Request) -> int:
+    """The same in bytes of a vector of states."""
+    if request.target.level == "avx512":
+        return _FLUSHED_BYTES
+    if any(crowded(size, request.target.width(request.dtype)) for size in _entries(request)):
+        return _FLUSHED_CROWDED
+    pairs = all(
+        isinstance(each, PairOutput) or (isinstance(each, DofOutput) and each.lanes)
+        for each in request.algorithm.outputs.values()
+    )
+    return _FLUSHED_PAIRS if pairs else _FLUSHED_OTHERS
 
 
 def _entries(request: Request) -> list[int]:

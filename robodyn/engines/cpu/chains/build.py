@@ -24,6 +24,7 @@ from robodyn.engines.cpu.chains.solves import SolvePlan
 from robodyn.engines.cpu.chains.units import UnitsPlan, units_module
 from robodyn.engines.cpu.kernels import Kernel, Maker
 from robodyn.engines.cpu.packing import packing
+from robodyn.engines.cpu.past_caches import past_caches
 from robodyn.engines.cpu.request import Request, input_names
 from robodyn.engines.cpu.route import Whole, parts_of, too_wide
 
@@ -249,7 +250,7 @@ def flushed_kernel(maker: Maker, request: Request, inner: Kernel) -> Kernel:
     work.take(*work.flush(tuple(outputs), places)())
     users = [*inner.inputs, *(FLUSHED + name for name in outputs)]
     found = work.calling("unrolled", users, sizes)
-    return found if around is None else around(found)
+    return found if around is None else around(found, past_caches(maker, request, found))
 
 
 def repeated_kernel(maker: Maker, request: Request, inner: Kernel) -> Kernel:

@@ -1,6 +1,6 @@
 """Results that programs leave as vectors, written to rows on the way (`robodyn.codegen.x86.lines`): the kernel around.
 
-It computes W vectors of W rows after each other, each of which writes the lines of the one before. Rows that are left
+It computes L vectors of W rows after each other, each of which writes the lines of the one before. Rows that are left
 over behind the last whole group go to the kernel that brings vectors to rows at once; so do all of them where results
 have gaps between rows.
 """
@@ -13,21 +13,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.codegen.llvm.streaming import STREAMED_BYTES
+from robodyn.codegen.llvm.streaming import STREAMED_BYTES, streams
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.x86.image import LineCode
-from robodyn.codegen.x86.lines import ARRAYS_WORD, ENTRY_BYTES
+from robodyn.codegen.x86.lines import ARRAYS_WORD, ENTRY_BYTES, LINE, SAVED_BYTES, crowded
 from robodyn.engines.cpu.backends import Loaded
 from robodyn.engines.cpu.caches import last_cache_bytes
-from robodyn.engines.cpu.chains.lines_code import LINE, MAX_ARRAYS, lines_module
+from robodyn.engines.cpu.chains.lines_code import MAX_ARRAYS, lines_module
 from robodyn.engines.cpu.kernels import Kernel, Maker
 
 _SHARE = 6
 """Of the last cache, what results of a batch may take of it before their lines go past it. A virtual machine with two
 cores of an Intel Xeon whose 480 MB others share writes results of 94 to 120 MB as fast either way."""
 _LIGHT = 1.5
-"""Operations for each scalar of results below which rows are not written on the way past the caches: what is computed
-meanwhile is less than what waits for lines that are on their way."""
+"""Operations for each scalar of results below which rows are not written on the way past the caches, where vectors can
+be brought there at once: what is computed meanwhile is less than what waits for lines that are on their way."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class _Function:
 
 @dataclass(frozen=True)
 class _Lined:
-    """The kernel that brings vectors to rows at once, and the descriptor."""
+    """The kernel for rows that are left over, and the descriptor."""
 
     kernels: tuple[Kernel, ...]
     descriptor: Array
@@ -57,8 +57,9 @@ class _Lined:
 
 def lining(
     maker: Maker, kind: VectorType, lines: LineCode, operations: float, inner: Kernel
-) -> Callable[[Kernel], Kernel]:
-    """Begin to compile what is around a program, which takes the kernel that does the same at once.
+) -> Callable[[Kernel, Kernel], Kernel]:
+    """Begin to compile what is around a program, which takes the kernel that does the same at once, and that which does
+    it for large batches.
 
     Args:
         maker: of kernels.
@@ -70,31 +71,36 @@ def lining(
     text, request, layout = lines_module(kind), inner.request, lines.layout
     wait = maker.sharing(text, f"robodyn lines {request.dtype}", request.target)
 
-    def around(plain: Kernel) -> Kernel:
+    def around(plain: Kernel, behind: Kernel) -> Kernel:
         arrays = len(inner.inputs) + len(layout.filled)
         if arrays > MAX_ARRAYS:
             return plain
-        apart, entries = LINE * layout.starts[-1], sum(map(len, layout.filled))
-        constant, _ = plain.constants
+        vector = layout.vector_bytes
+        apart, entries = -(-vector * layout.starts[-1] // LINE) * LINE, sum(map(len, layout.filled))
+        constant, _ = behind.constants
         gaps = layout.gaps()
         none, tables = ENTRY_BYTES * sum(layout.lines), lines.tables + ENTRY_BYTES * sum(layout.lines)
-        words = [plain.address, constant, len(inner.inputs), lines.body, lines.finish, lines.tables, none]
+        if streams(kind, request.target):
+            leaves = operations < _LIGHT * entries
+        else:
+            leaves = any(crowded(len(row), layout.width) for row in layout.filled)
+        words = [behind.address, constant, len(inner.inputs), lines.body, lines.finish, lines.tables, none]
         words += [apart, len(gaps), entries * request.dtype.itemsize]
-        words += [max(STREAMED_BYTES, last_cache_bytes() // _SHARE), operations < _LIGHT * entries]
+        words += [max(STREAMED_BYTES, last_cache_bytes() // _SHARE), leaves]
         for k, row in enumerate(layout.filled):
-            words += [len(row) * request.dtype.itemsize, LINE * layout.starts[k], lines.past[k], lines.near[k]]
+            words += [len(row) * request.dtype.itemsize, vector * layout.starts[k], lines.past[k], lines.near[k]]
             words += [tables, ENTRY_BYTES * layout.lines[k]]
-            tables += layout.width * words[-1]
-        words += [LINE * each for gap in gaps for each in gap]
+            tables += layout.line * words[-1]
+        words += [vector * each for gap in gaps for each in gap]
         descriptor = np.array(words, np.int64)
-        own = 2 * apart + 8 * (ARRAYS_WORD + 2 * len(layout.filled)) + none
+        own = 2 * apart + SAVED_BYTES + 8 * (ARRAYS_WORD + 2 * len(layout.filled)) + none
         return replace(
             plain,
             code=_Function(wait(), str(arrays)),
             constants=(descriptor.ctypes.data, 0),
-            workspace_bytes=-(-max(plain.workspace_bytes, own) // LINE) * LINE,
+            workspace_bytes=-(-max(behind.workspace_bytes, own) // LINE) * LINE,
             module=lambda: text,
-            keep=_Lined((plain,), descriptor),
+            keep=_Lined((behind,), descriptor),
             plain=plain,
         )
 

@@ -6,25 +6,24 @@ descriptor, 64-bit integers:
 
     address of the kernel for rows that are left over, and its constant; number of inputs, address of the program, of
     what finishes its lines, and of a table of no lines; bytes of that; bytes from one place for vectors in the
-    workspace to the other, behind which are the program's words and a table of lines; number of gaps; bytes of a row
-    of all results, bytes of results of a batch from which lines go past the caches, and whether the other kernel does
-    that better;
+    workspace to the other, behind which are saved registers, the program's words and a table of lines; number of gaps;
+    bytes of a row of all results, bytes of results of a batch from which lines go past the caches, and whether the
+    other kernel does that better;
     for each result the bytes of a row, where its first vector is in the workspace, addresses of the functions that
     write its lines past the caches, and to them, that of its tables of lines, and bytes of each;
     for each gap where it is, and how many bytes it has.
 
-A group is W vectors of W rows: vector v has rows v, v + W, v + 2 W ... of the group. While a vector is computed, the
-lines of the one before are written, but for those that its rows share with rows of another vector that is still to
-come, or of another group: what rows of the first vector have of the line that they begin in, and rows of the last one
-of the line that they end in, is written scalar by scalar.
+A group is as many vectors of W rows as a line has scalars, L: vector v has rows v, v + L, v + 2 L ... of the group.
+While a vector is computed, the lines of the one before are written, but for those that its rows share with rows of
+another vector that is still to come, or of another group: what rows of the first vector have of the line that they
+begin in, and rows of the last one of the line that they end in, is written scalar by scalar.
 """
 
 from __future__ import annotations
 
 from robodyn.codegen.llvm.vectors import VectorType
-from robodyn.codegen.x86.lines import ARRAYS_WORD, ENTRY_WORD, NOTHING, SOURCE_WORD
+from robodyn.codegen.x86.lines import ARRAYS_WORD, ENTRY_WORD, LINE, NOTHING, SAVED_BYTES, SOURCE_WORD
 
-LINE = 64
 MAX_ARRAYS = 16
 """Arrays of a kernel at most."""
 HEAD, RESULT_WORDS = 12, 6
@@ -70,8 +69,8 @@ line:
   %k = phi i64 [ 0, %entry ], [ %next, %line ]
   %k.from = getelementptr i8, ptr %from, i64 %k
   %k.to = getelementptr i8, ptr %to, i64 %k
-  %value = load <8 x i64>, ptr %k.from, align {LINE}
-  store <8 x i64> %value, ptr %k.to, align {LINE}
+  %value = load <8 x i64>, ptr %k.from, align VECTOR
+  store <8 x i64> %value, ptr %k.to, align VECTOR
   %next = add i64 %k, {LINE}
   %more = icmp slt i64 %next, %bytes
   br i1 %more, label %line, label %done
@@ -134,8 +133,8 @@ one:
   %bytes = call i64 @word(ptr %descriptor, i64 %behind)
   %at = getelementptr i8, ptr %workspace, i64 %offset
   %other = getelementptr i8, ptr %at, i64 %far
-  call void @llvm.memset.p0.i64(ptr align {LINE} %other, i8 0, i64 %bytes, i1 false)
-  call void @llvm.memset.p0.i64(ptr align {LINE} %at, i8 0, i64 %bytes, i1 false)
+  call void @llvm.memset.p0.i64(ptr align VECTOR %other, i8 0, i64 %bytes, i1 false)
+  call void @llvm.memset.p0.i64(ptr align VECTOR %at, i8 0, i64 %bytes, i1 false)
   %next = add i64 %k, 1
   br label %look
 done:
@@ -159,7 +158,7 @@ one:
   %k.bytes = mul i64 %k, ITEMSIZE
   %address = add i64 %place, %k.bytes
   %at = inttoptr i64 %address to ptr
-  %vector = mul i64 %k, {LINE}
+  %vector = mul i64 %k, VECTOR
   %lane = mul i64 %j, ITEMSIZE
   %offset = add i64 %vector, %lane
   %source = getelementptr i8, ptr %from, i64 %offset
@@ -175,8 +174,8 @@ done:
   ret void
 }}
 
-; Rows %row, %row + W ... of inputs on their way to the cache.
-define internal void @fetch(ptr %table, i64 %inputs, i64 %row, i64 %width) {{
+; Rows %row, %row + L ... of inputs on their way to the cache.
+define internal void @fetch(ptr %table, i64 %inputs, i64 %row) {{
 entry:
   br label %input
 input:
@@ -192,7 +191,7 @@ one:
   br i1 %some, label %rows, label %next
 rows:
   %j = phi i64 [ 0, %one ], [ %j.next, %rows.next ]
-  %ahead = mul i64 %j, %width
+  %ahead = mul i64 %j, APART
   %number = add i64 %row, %ahead
   %begin = mul i64 %number, %stride
   %place = add i64 %data, %begin
@@ -207,7 +206,7 @@ line:
   br i1 %b.more, label %line, label %rows.next
 rows.next:
   %j.next = add i64 %j, 1
-  %j.more = icmp slt i64 %j.next, %width
+  %j.more = icmp slt i64 %j.next, WIDTH
   br i1 %j.more, label %rows, label %next
 next:
   %k.next = add i64 %k, 1
@@ -220,7 +219,8 @@ done:
 
 
 def _run(kind: VectorType) -> str:
-    W, bits = kind.width, kind.width.bit_length() - 1
+    W, L, bits = kind.width, LINE // kind.itemsize, kind.width.bit_length() - 1
+    near = L * kind.bytes
     return f"""\
 define internal void @run(ptr %table, i64 %arrays, i64 %first, i64 %last, ptr %workspace) {{
 entry:
@@ -241,12 +241,12 @@ entry:
   call void @set(ptr %own, i64 %behind.next, i64 %batch)
   %dense = call i1 @dense(ptr %table, ptr %descriptor, i64 %inputs, i64 %arrays, i64 {kind.itemsize})
   %left = sub i64 %last, %first
-  %enough = icmp sge i64 %left, {W * W}
+  %enough = icmp sge i64 %left, {W * L}
   %can = and i1 %dense, %enough
   %large = call i1 @large(ptr %descriptor, i64 %batch)
-  %light.word = call i64 @word(ptr %descriptor, i64 11)
-  %light = icmp ne i64 %light.word, 0
-  %better = and i1 %large, %light
+  %other.word = call i64 @word(ptr %descriptor, i64 11)
+  %other = icmp ne i64 %other.word, 0
+  %better = and i1 %large, %other
   %worse = xor i1 %better, true
   %good = and i1 %can, %worse
   br i1 %good, label %begin, label %through
@@ -254,7 +254,7 @@ through:
   call void %plain(ptr %own, i64 %first, i64 %last, ptr %workspace)
   ret void
 begin:
-  %rows = and i64 %left, {-W * W}
+  %rows = and i64 %left, {-W * L}
   %vectors = lshr i64 %rows, {bits}
   %stop = add i64 %first, %rows
   call void @grouped(ptr %table, ptr %own, ptr %descriptor, i64 %arrays, i64 %batch, i64 %first, i64 %vectors, \
@@ -285,7 +285,8 @@ entry:
   %none = inttoptr i64 %none.word to ptr
   %none.bytes = call i64 @word(ptr %descriptor, i64 6)
   %far = call i64 @word(ptr %descriptor, i64 7)
-  %state.offset = mul i64 %far, 2
+  %both = mul i64 %far, 2
+  %state.offset = add i64 %both, {SAVED_BYTES}
   %state = getelementptr i8, ptr %workspace, i64 %state.offset
   call void @zeros(ptr %descriptor, i64 %outputs, ptr %workspace)
   %base = ptrtoint ptr %workspace to i64
@@ -322,8 +323,8 @@ ready:
   br label %vector
 vector:
   %i = phi i64 [ 0, %ready ], [ %i.next, %vector.next ]
-  %v = and i64 %i, {W - 1}
-  %group = and i64 %i, {-W}
+  %v = and i64 %i, {L - 1}
+  %group = and i64 %i, {-L}
   %group.rows = shl i64 %group, {bits}
   %inside = add i64 %group.rows, %v
   %row = add i64 %start, %inside
@@ -352,7 +353,7 @@ input.one:
   %k.stride = call i64 @array(ptr %table, i64 %k, i64 1)
   %k.begin = mul i64 %k.stride, %row
   %k.place = add i64 %k.data, %k.begin
-  %k.apart = mul i64 %k.stride, {W}
+  %k.apart = mul i64 %k.stride, {L}
   %k.number = mul i64 %k, 2
   %k.number.next = add i64 %k.number, 1
   call void @set(ptr %own, i64 %k.number, i64 %k.place)
@@ -364,12 +365,12 @@ ahead:
   %more = icmp slt i64 %i, %last
   br i1 %more, label %fetch, label %compute
 fetch:
-  %f.v = and i64 %i.next, {W - 1}
-  %f.group = and i64 %i.next, {-W}
+  %f.v = and i64 %i.next, {L - 1}
+  %f.group = and i64 %i.next, {-L}
   %f.rows = shl i64 %f.group, {bits}
   %f.inside = add i64 %f.rows, %f.v
   %f.row = add i64 %start, %f.inside
-  call void @fetch(ptr %table, i64 %inputs, i64 %f.row, i64 {W})
+  call void @fetch(ptr %table, i64 %inputs, i64 %f.row)
   br label %compute
 compute:
   call void %program(ptr %own, i64 0, i64 {W}, ptr %workspace)
@@ -377,7 +378,7 @@ compute:
   call void @set(ptr %state, i64 {SOURCE_WORD}, i64 %source)
   %other = sub i64 %far, %turn
   %opens = icmp eq i64 %v, 0
-  %closes = icmp eq i64 %v, {W - 1}
+  %closes = icmp eq i64 %v, {L - 1}
   br label %next
 next:
   %n = phi i64 [ 0, %compute ], [ %n.next, %further ]
@@ -402,19 +403,20 @@ next:
   %n.offset = call i64 @result(ptr %descriptor, i64 %n, i64 1)
   %n.turned = add i64 %n.offset, %turn
   %n.first = getelementptr i8, ptr %workspace, i64 %n.turned
-  %n.span = mul i64 %n.bytes, {W}
-  %n.end = getelementptr i8, ptr %n.first, i64 %n.span
-  %n.tail = getelementptr i8, ptr %n.end, i64 {-W * LINE}
+  %n.span = mul i64 %n.bytes, {L}
+  %n.size = mul i64 %n.bytes, {W}
+  %n.end = getelementptr i8, ptr %n.first, i64 %n.size
+  %n.tail = getelementptr i8, ptr %n.end, i64 {-near}
   %n.head.offset = add i64 %n.offset, %other
   %n.other = getelementptr i8, ptr %workspace, i64 %n.head.offset
-  %n.head = getelementptr i8, ptr %n.other, i64 {-W * LINE}
-  call void @lines(ptr %n.head, ptr %n.tail, i64 {W * LINE})
+  %n.head = getelementptr i8, ptr %n.other, i64 {-near}
+  call void @lines(ptr %n.head, ptr %n.tail, i64 {near})
   %n.shared = icmp ne i64 %n.off, 0
   %n.opens = and i1 %opens, %n.shared
   br i1 %n.opens, label %open, label %opened
 open:
   store i32 {NOTHING}, ptr %n.entries, align 8
-  %n.heads = sub i64 {W}, %n.off
+  %n.heads = sub i64 {L}, %n.off
   call void @edge(i64 %n.place, i64 %n.span, ptr %n.first, i64 %n.heads)
   br label %opened
 opened:
@@ -424,7 +426,7 @@ close:
   %n.tails.bytes = and i64 %n.behind, {LINE - 1}
   %n.tails = lshr i64 %n.tails.bytes, {kind.itemsize.bit_length() - 1}
   %n.from = sub i64 %n.behind, %n.tails.bytes
-  %n.back = mul i64 %n.tails, {-LINE}
+  %n.back = mul i64 %n.tails, {-kind.bytes}
   %n.last = getelementptr i8, ptr %n.end, i64 %n.back
   call void @edge(i64 %n.from, i64 %n.span, ptr %n.last, i64 %n.tails)
   br label %further
@@ -454,7 +456,8 @@ def lines_module(kind: VectorType) -> str:
         for n in range(1, MAX_ARRAYS + 1)
     )
     parts = _PARTS.replace("ITEMSIZE", str(kind.itemsize)).replace("INTEGER", f"i{8 * kind.itemsize}")
-    parts = parts.replace("WIDTH", str(kind.width))
+    parts = parts.replace("WIDTH", str(kind.width)).replace("APART", str(LINE // kind.itemsize))
+    parts = parts.replace("VECTOR", str(kind.bytes))
     return f"""%Pair = type {{ i64, i64 }}
 declare void @llvm.x86.sse.sfence()
 declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
