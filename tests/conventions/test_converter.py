@@ -34,6 +34,7 @@ def state(model: rd.Model, shape: tuple[int, ...] = (), seed: int = 0) -> tuple[
 @pytest.mark.parametrize("library", CONVENTIONS)
 @pytest.mark.parametrize("robot", ["quadruped", "joints", "mimic"])
 @pytest.mark.parametrize("shape", [(), (4,), (2, 3)])
+@pytest.mark.some(of=3, rest="matrix")
 def test_there_and_back(library, robot, shape):
     model = robots(robot)
     q, v, a, tau = state(model, shape)

@@ -504,6 +504,7 @@ def test_gpu_rollouts_with_targets_and_limits(options: GpuOptions, arm: rd.Model
 @pytest.mark.parametrize("options", [GpuOptions(), GpuOptions("warp")])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("robot", ["arm", "ball"])
+@pytest.mark.some(of=4, rest="kernels")
 def test_gpu_gradients_of_steps(robot: str, dtype: str, options: GpuOptions, host: HostDevice) -> None:
     """As one kernel, and by those of the dynamics with arrays between them; arrays of both kinds."""
     names = ("revolute", "spherical") if robot == "ball" else ("revolute",)

@@ -55,7 +55,7 @@ def as_tuple(result):
 
 @pytest.mark.parametrize("name", QUESTIONS)
 @pytest.mark.parametrize("leading", BATCHES, ids=str)
-@pytest.mark.some(of=12, rest="matrix")
+@pytest.mark.some(of=24, rest="matrix")
 def test_batches_and_out(name, leading, model, make_dynamics, engine_dtype):
     dyn = make_dynamics(model)
     q, qd, qdd = random_states(model, leading, seed=3)

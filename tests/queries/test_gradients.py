@@ -232,6 +232,7 @@ def test_looped_solves_of_every_size(n, level, monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.some(of=2, rest="matrix")
 def test_looped_solves_with_fill_in(seed):
     model = rd.random_tree(16, seed=seed, joints=EVERY_KIND, mimic=0.4, armature=True)
     s = states_of(model, (5,))

@@ -47,7 +47,7 @@ def several(found):
 # On every engine.
 
 
-@pytest.mark.some(of=4, rest="matrix")
+@pytest.mark.some(of=6, rest="matrix")
 @pytest.mark.parametrize("leading", [(), (3,), (2, 2)])
 def test_several_links_are_each_of_them(leading, model, make_dynamics, tolerance):
     dyn = make_dynamics(model)
