@@ -1,8 +1,8 @@
 """Samples of the cases of tests that take long: what every run asks.
 
-A test with the mark `some(of=n, rest=mark)` runs about an n-th of its cases in every run, and the others by that mark.
-The sample is the same in every process and run. Every value of every parameter is in it, where a parameter does not
-have more values than the sample has cases.
+A test with the mark `some(of=n, rest=mark)` runs about an n-th of its cases in every run, half of the others by that
+mark, and what is left by the mark `nightly`. The sample is the same in every process and run. Every value of every
+parameter is in it, where a parameter does not have more values than the sample has cases.
 """
 
 from __future__ import annotations
@@ -26,10 +26,16 @@ def thin_out(items: list[pytest.Item]) -> None:
             groups[item.path, item.originalname, item.get_closest_marker("gpu") is not None].append(item)
     for cases in groups.values():
         some = cases[0].get_closest_marker("some")
-        chosen = sample([values(case) for case in cases], some.kwargs["of"])
-        for number, case in enumerate(cases):
-            if number not in chosen:
-                case.add_marker(some.kwargs["rest"])
+        _, left = _parted(cases, some.kwargs["of"])
+        for mark, marked in zip((some.kwargs["rest"], "nightly"), _parted(left, 2), strict=True):
+            for case in marked:
+                case.add_marker(mark)
+
+
+def _parted(cases: list[pytest.Function], of: int) -> tuple[list[pytest.Function], list[pytest.Function]]:
+    """The sample, and the others."""
+    chosen = sample([values(case) for case in cases], of) if cases else set()
+    return [cases[k] for k in sorted(chosen)], [case for k, case in enumerate(cases) if k not in chosen]
 
 
 def values(case: pytest.Function) -> dict[str, Any]:
