@@ -44,10 +44,11 @@ _RESTORED = bytes.fromhex("415f 415e 415d 5d 5b")
 _CALLERS = ("rbx", "rbp", "r13", "r14", "r15")
 """Registers that are to be given back."""
 SAVED_BYTES = 320
-"""Before the words: vector registers that a function gives back, if it has none to itself."""
+"""Before the words: vector registers that a function gives back, if it has none to itself; nine of 32 bytes,
+at most."""
 LINE = 64
 """Bytes of a line."""
-_PAGE_LINES = 64
+_PAGE_LINES = 4096 // LINE
 
 
 @dataclass(frozen=True)
@@ -219,9 +220,9 @@ def function(encoder: Encoder, staging: Staging, first: int, array: int, size: i
         past: whether lines go past the caches.
     """
     lane, store, vector = staging.lane_size, STORE_PAST if past else STORE, encoder.bytes
-    kept, pieces = registers(staging) > 0, range(0, LINE, vector)
-    first = first if kept else 0
-    lines = [] if kept else _saves(encoder, STORE, _used(staging))
+    pieces, saved = range(0, LINE, vector), 0 if registers(staging) else _used(staging)
+    first = 0 if saved else first
+    lines = _saves(encoder, STORE, saved)
     for part in range(staging.lanes):
         rows, spare = [], first + _used(staging) - 1
         for piece, begin in zip(pieces, range(first, spare, lane), strict=True):
@@ -236,12 +237,12 @@ def function(encoder: Encoder, staging: Staging, first: int, array: int, size: i
         for k, registers_of_row in enumerate(zip(*rows, strict=True)):
             for piece, register in zip(pieces, registers_of_row, strict=True):
                 lines.append(encoder.moved(store, register, _TO, LINE * size * (lane * part + k) + piece))
-    lines += [] if kept else _saves(encoder, LOAD, _used(staging))
-    zeros = [] if kept else _saves(encoder, STORE, 1)
+    lines += _saves(encoder, LOAD, saved)
+    zeros = _saves(encoder, STORE, min(saved, 1))
     zeros.append(encoder.encode([(XOR, first, first, first)]))
     for row, piece in product(range(staging.width), range(0, LINE, vector)):
         zeros.append(encoder.moved(store, first, _TO, LINE * size * row + piece))
-    zeros += [] if kept else _saves(encoder, LOAD, 1)
+    zeros += _saves(encoder, LOAD, min(saved, 1))
     yield bytes.fromhex("4c6333")  # movsxd r14, dword ptr [rbx]
     yield bytes.fromhex("4c637b04")  # movsxd r15, dword ptr [rbx + 4]
     yield bytes.fromhex("4883c308")  # add rbx, 8
