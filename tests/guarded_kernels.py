@@ -19,10 +19,13 @@ from algorithm_table import ALGORITHMS, needs_own_coordinates
 from robots import own
 
 import robodyn as rd
+from robodyn.chains import Task
 from robodyn.codegen.llvm.target import host_target
+from robodyn.engines.cpu.chains.build import in_double_kernel
 from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.engines.cpu.kernels import Kernel, workspace
 from robodyn.engines.cpu.loops.program import RolledProgram
+from robodyn.engines.cpu.native.answers import JointForce
 from robodyn.tracing.unrolled import input_shapes, output_shape
 
 PAGE = mmap.PAGESIZE
@@ -165,6 +168,28 @@ def drawn(seed: int) -> tuple[tuple[rd.Model, ...], list[str]]:
     return tuple(models), rng.choice(list(ALGORITHMS), 4, replace=False).tolist()
 
 
+def check_in_double(
+    engine: CpuEngine, algorithm: Task, base: tuple[str, ...], values: dict[str, np.ndarray], shapes: list[int]
+) -> int:
+    """Runs of the kernel that has double precision compute the same rows, with damping and friction."""
+    model, link = engine.model, len(engine.model.link_names) - 1
+    double = CpuEngine(model, np.dtype("float64"), threads=1, mode=engine.compiler.mode, target=engine.target)
+    inner = double.kernel(algorithm, base, link, single=True)
+    force = None
+    if "tau" in inner.inputs:
+        force = JointForce(inner.inputs.index("tau"), inner.inputs.index("qd"), np.ones(model.nv), np.ones(model.nv))
+    kernel = in_double_kernel(engine.compiler, engine.request(algorithm, base, link), inner, force)
+    inputs = [values[key] for key in kernel.inputs]
+    wide = {key: array.astype(float) for key, array in values.items()}
+    if force is not None:
+        wide["tau"] = wide["tau"] - (wide["qd"] + np.sign(wide["qd"]))
+    right = [each.astype(np.float32) for each in plain(inner, [wide[key] for key in inner.inputs], shapes)]
+    assert all(map(np.array_equal, plain(kernel, inputs, shapes), right)), "not what double precision says"
+    for padding, behind in ((0, False), (3, True)):
+        check(kernel, inputs, shapes, padding, behind)
+    return 2
+
+
 def main(level: str, code: str, dtype: str, seed: str = "") -> None:
     models: tuple[rd.Model, ...] = (
         rd.random_tree(6, seed=5, joints=KINDS, armature=True),
@@ -209,6 +234,8 @@ def main(level: str, code: str, dtype: str, seed: str = "") -> None:
                             for large in (False, True) if kernel.batch else (False,):
                                 check(kernel, inputs, shapes, padding, behind, large)
                                 runs += 1
+                if single and dtype == "float32":
+                    runs += check_in_double(engine, algorithm, base, values, shapes)
     print(f"{runs} runs")
 
 

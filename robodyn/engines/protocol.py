@@ -183,7 +183,12 @@ class Engine(ABC):
         return None
 
     def quick(
-        self, question: Question, calls: Calls, check: bool | None, joint_forces: tuple[str, ...]
+        self,
+        question: Question,
+        calls: Calls,
+        check: bool | None,
+        joint_forces: tuple[str, ...],
+        double: Engine | None = None,
     ) -> Answers | None:
         """What an entry is told to answer calls of a question, or None where code for it is not there yet.
 
@@ -192,6 +197,8 @@ class Engine(ABC):
             calls: what they give.
             check: whether values are looked at, as in `Dynamics(check=)`.
             joint_forces: of damping and friction those that count.
+            double: the engine in double precision that computes single states, and nothing answers batches, where
+                single precision alone is doubted.
 
         Raises:
             UnavailableError: there never will be code for them.

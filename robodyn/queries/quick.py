@@ -244,8 +244,6 @@ class _QuickQuery(Quick):
     def calls(self, given: Mapping[str, Any]) -> Calls | None:
         """Which arrays are given, and what is chosen."""
         question = self._question
-        if question.doubts and self._dtype != np.float64 and self.__self__.check is not False:
-            return None
         chosen: dict[str, Any] = {}
         for name, value in given.items():
             if name in question.arrays or name == "out":
@@ -275,7 +273,9 @@ class _QuickQuery(Quick):
     def answers(self, calls: Calls, given: Mapping[str, Any]) -> Answers | None:
         """Those of the engine."""
         dyn = self.__self__
-        found: Answers | None = dyn.engine.quick(self._question, calls, dyn.check, dyn.joint_forces)
+        doubted = self._question.doubts and self._dtype != np.float64 and dyn.check is not False
+        double = dyn._in_double.engine if doubted else None
+        found: Answers | None = dyn.engine.quick(self._question, calls, dyn.check, dyn.joint_forces, double)
         return found
 
     def argument(self, name: str) -> Argument:

@@ -39,7 +39,7 @@ ROBOTS = {
 }
 
 
-# Queries that compare rows with float64, which is the method's.
+# Queries that compare rows of larger batches with float64, which is the method's.
 COMPARED = [("inverse_dynamics_hessian", "float32"), ("forward_dynamics_hessian", "float32")]
 
 
@@ -76,10 +76,8 @@ def test_all_plain_calls_answer_as_their_methods(robot, dtype, code, monkeypatch
     dyn = rd.Dynamics(model, engine="cpu", dtype=dtype, code=code, threads=2)
     for name in plain_questions():
         inputs = QUESTIONS[name].plain
-        if (name, dtype) in COMPARED:
-            continue
         method = getattr(rd.Dynamics, name)
-        for rows in (0, 1, 9, 400):
+        for rows in (0, 1) if (name, dtype) in COMPARED else (0, 1, 9, 400):
             args = [array.astype(dtype) for array in arguments(model, inputs, rows)]
             others = {"vector": args.pop()} if "vector" in inputs else {}
             wanted = several(method(dyn, *args, **others))

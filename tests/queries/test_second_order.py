@@ -20,6 +20,7 @@ from robodyn.algorithms.rnea_gradient import rnea_gradient
 from robodyn.builders.random_tree import SHAPES
 from robodyn.chains import at_units
 from robodyn.description import JOINT_TYPES, Inertial, Joint, Link, Pose, RobotDescription
+from robodyn.engines.cpu import route
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.queries.precision import worst_loss
 from robodyn.tracing.unrolled import trace
@@ -267,6 +268,21 @@ def test_tensors_of_small_robots_are_one_program_and_of_large_ones_many_runs():
     assert many.mode == "repeated" and many.operations == models[1].nv * contracted[1]
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-13), ("float32", 1e-5)])
+def test_tensors_for_one_state_take_a_vector_of_unit_vectors_where_that_is_less(dtype, tolerance, monkeypatch):
+    """An arm of seven joints with AVX-512; the same numbers by one program."""
+    model = rd.load_urdf(own("arm7"))
+    q, qd, x, _, given = state(model)
+    options = {"engine": "cpu", "dtype": dtype, "check": False}
+    dyn, whole = rd.Dynamics(model, **options), rd.Dynamics(model, **options)
+    got = dyn.inverse_dynamics_hessian(q, qd, x, **given)
+    (kernel,) = (each for each in dyn.engine._kernels.values() if each.alone)
+    assert (kernel.mode == "repeated") == (dyn.engine.target.level == "avx512")
+    monkeypatch.setattr(route, "_units_fill_a_vector", lambda request: False)
+    agree(got, whole.inverse_dynamics_hessian(q, qd, x, **given), tolerance)
+    assert all(each.mode == "unrolled" for each in whole.engine._kernels.values())
+
+
 @pytest.mark.parametrize(("code", "dtype"), [("auto", "float64"), ("rolled", "float32")])
 @pytest.mark.matrix
 def test_large_robots_take_stages(code, dtype):
@@ -401,8 +417,6 @@ def test_single_precision_says_when_it_has_lost_the_digits(engine):
         assert caught[0].filename == __file__
         right = getattr(rd.Dynamics(model, engine="reference"), name)(q, qd, x, vector=tip)
         assert max(relative(a, b) for a, b in zip(got, right, strict=True)) > 1e-2
-        with pytest.warns(RuntimeWarning, match="of its largest entry, more than 1e-02, .* at 1 of 1 rows"):
-            getattr(dyn, name)(q[0, 0], qd[0, 0], x[0, 0], vector=tip)
         for quiet in (rd.Dynamics(model, engine=engine, dtype="float32", check=False), rd.Dynamics(model)):
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
@@ -416,8 +430,8 @@ def test_single_precision_is_silent_on_ordinary_robots(name, base):
     """Moving and at rest, contracted and not; what is zero by structure is no lost digit. (Warnings are errors.)"""
     model = rd.load_urdf(own(name), base=base)
     dyn = rd.Dynamics(model, engine="reference", dtype="float32")
-    q, qd, x = random_states(model, (4,))
-    vector = np.random.default_rng(0).standard_normal((4, model.nv))
+    q, qd, x = random_states(model, (6,))
+    vector = np.random.default_rng(0).standard_normal((6, model.nv))
     for hessian in queries(dyn):
         hessian(q, qd, x, vector=vector)
         hessian(model.neutral(), 0 * qd[0], 0 * x[0], vector=vector[0])
@@ -425,14 +439,60 @@ def test_single_precision_is_silent_on_ordinary_robots(name, base):
             hessian(q, qd, x)
 
 
+@pytest.mark.parametrize("engine", ["reference", "cpu"])
+@pytest.mark.parametrize("leading", [(), (3,), (2, 2)], ids=str)
+def test_few_states_in_single_precision_are_computed_in_double(engine, leading):
+    """Also where single precision has no digits left; what comes out is rounded once."""
+    model = crane()
+    dyn, right = rd.Dynamics(model, engine=engine, dtype="float32"), rd.Dynamics(model, engine=engine)
+    q, qd, x = (each.astype(np.float32) for each in random_states(model, leading))
+    tip, f_ext = np.array([0.0, 1.0], np.float32), np.ones((2, 6), np.float32)
+    for name in ("inverse_dynamics_hessian", "forward_dynamics_hessian"):
+        for given in ({}, {"vector": tip}, {"vector": tip, "f_ext": f_ext}):
+            wanted = getattr(right, name)(
+                *(each.astype(np.float64) for each in (q, qd, x)),
+                **{key: array.astype(np.float64) for key, array in given.items()},
+            )
+            wanted = [each.astype(np.float32) for each in wanted]
+            out = tuple(np.full_like(each, np.nan) for each in wanted)
+            for options in ({}, {}, {}, {"out": out}, {"out": out}):  # the method, and the built-in function
+                for got, exact in zip(getattr(dyn, name)(q, qd, x, **given, **options), wanted, strict=True):
+                    assert got.dtype == np.float32 and np.array_equal(got, exact)
+
+
+def test_few_states_in_single_precision_are_checked_as_others_are():
+    model = crane()
+    dyn = rd.Dynamics(model, engine="cpu", dtype="float32")
+    q, qd, x = (each.astype(np.float32) for each in random_states(model))
+    huge = np.full(2, 3e38, np.float32)
+    for hessian in queries(dyn):
+        for _ in range(3):
+            hessian(q, qd, x)
+            with pytest.raises(rd.NumericalError, match=r"^result d2\w+_dqdq: "):
+                hessian(q, huge, x)
+            with pytest.raises(rd.NumericalError, match=r"^qd"):
+                hessian(q, np.float32([0, np.nan]), x)
+
+
+def test_damping_counts_in_few_states_in_single_precision():
+    model = rd.load_urdf(own("arm6"))
+    q, qd, x = (each.astype(np.float32) for each in random_states(model))
+    options = {"engine": "cpu", "joint_forces": ("damping",)}
+    dyn, right = rd.Dynamics(model, dtype="float32", **options), rd.Dynamics(model, **options)
+    wanted = right.forward_dynamics_hessian(*(each.astype(np.float64) for each in (q, qd, x)))
+    for _ in range(3):
+        agree(dyn.forward_dynamics_hessian(q, qd, x), wanted, 1e-5)
+
+
 def test_rows_that_are_not_finite_are_not_judged():
     model = small("fixed")
     dyn = rd.Dynamics(model, dtype="float32")
-    q, qd, x = random_states(model, (3,))
-    qd[0], x[2] = np.nan, np.inf
-    for hessian in queries(dyn):
-        for vector in (None, np.ones(6)):
-            assert all(np.isfinite(each[1]).all() for each in hessian(q, qd, x, vector=vector))
+    for batch in (3, 6):
+        q, qd, x = random_states(model, (batch,))
+        qd[0], x[2] = np.nan, np.inf
+        for hessian in queries(dyn):
+            for vector in (None, np.ones(6)):
+                assert all(np.isfinite(each[1]).all() for each in hessian(q, qd, x, vector=vector))
 
 
 def test_losses_are_relative_and_what_counts_as_zero_has_none():

@@ -55,8 +55,9 @@ class Compiler(Maker):
         route = found(narrow)
         if narrow is request or isinstance(route, Whole) or route is None:
             return narrow, route
-        many = isinstance(request.algorithm, Units) or route == "loops"
-        if many or any(found(part) == "loops" for part in parts_of(narrow)):
+        if isinstance(request.algorithm, Units):
+            return request, route
+        if route == "loops" or any(found(part) == "loops" for part in parts_of(narrow)):
             return request, found(request)
         return narrow, route
 

@@ -318,7 +318,12 @@ class CpuEngine(Engine):
             return None
 
     def quick(
-        self, question: Question, calls: Calls, check: bool | None, joint_forces: tuple[str, ...]
+        self,
+        question: Question,
+        calls: Calls,
+        check: bool | None,
+        joint_forces: tuple[str, ...],
+        double: Engine | None = None,
     ) -> Answers | None:
         """What an entry is told, once a kernel for the calls is there.
 
@@ -335,6 +340,8 @@ class CpuEngine(Engine):
             kernel = found[k]
             if kernel is not None and (k or _stride(kernel) * threads > _MAX_SCRATCH):
                 found[k] = kernel.plain or kernel
+        if double is not None:
+            found = [None, self._in_double(double, question, calls, joint_forces)]
         first = next((kernel for kernel in found if kernel is not None), None)
         if first is None:
             return None
@@ -346,9 +353,9 @@ class CpuEngine(Engine):
         shapes = input_shapes(self.model, task, calls.base)
         inputs = [Input(question.arrays.index(name), shapes[name]) for name in first.inputs]
         outputs = [output_shape(self.model, output) for output in task.outputs.values()]
-        forces = joint_force_steps(self.model, question, first.inputs, joint_forces)
+        forces = joint_force_steps(self.model, question, first.inputs, joint_forces if double is None else ())
         known = bool(question.needs) and "inertia" in first.inputs
-        whole = None not in found
+        whole = None not in found or double is not None
         if set(first.inputs) != set(calls.arrays) or not answers_can_be(
             self.dtype, inputs, outputs, kernels, len(forces)
         ):
@@ -368,6 +375,24 @@ class CpuEngine(Engine):
             known=first.inputs.index("inertia") if known else None,
             whole=whole,
         )
+
+    def _in_double(
+        self, double: Engine, question: Question, calls: Calls, joint_forces: tuple[str, ...]
+    ) -> Kernel | None:
+        """The kernel for one state that has the one of another engine compute, None where that is not there."""
+        task = calls.task(question, self.model, damping="damping" in joint_forces)
+        key = _key(task, calls.base, calls.link)
+        if not isinstance(double, CpuEngine):
+            return None
+        inner = double._kernels.get(key) or double._kernels.get((*key, True))
+        rounded = *key, "rounded", joint_forces
+        if inner is not None and rounded not in self._kernels:
+            from robodyn.engines.cpu.chains.build import in_double_kernel
+
+            force = next(iter(joint_force_steps(self.model, question, inner.inputs, joint_forces)), None)
+            request = self.request(task, calls.base, calls.link)
+            self._kernels[rounded] = in_double_kernel(self.compiler, request, inner.plain or inner, force)
+        return self._kernels.get(rounded)
 
     def direct(self, task: Direct, arrays: Sequence[str], link: int | None = None) -> Answers:
         """What an entry is told to answer calls that give the inputs of a task, by their places among some arrays. What

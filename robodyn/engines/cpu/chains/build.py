@@ -1,7 +1,9 @@
-"""Kernels made of kernels: chains, algorithms at every unit vector, and results that are flushed."""
+"""Kernels made of kernels: chains, algorithms at every unit vector, results that are flushed, and those in double
+precision that are rounded."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +17,7 @@ from robodyn.codegen.llvm.streaming import FLUSHED
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.x86.memory import LoadedImage
 from robodyn.engines.cpu.chains.code import chain_module, flush_module
+from robodyn.engines.cpu.chains.in_double import InDoublePlan, in_double_module
 from robodyn.engines.cpu.chains.lines import lining
 from robodyn.engines.cpu.chains.panel_code import panel_rows
 from robodyn.engines.cpu.chains.plan import ChainPlan, StageCall, sizes_between
@@ -23,10 +26,12 @@ from robodyn.engines.cpu.chains.solve_code import FACTORS, SolveKind, solve_modu
 from robodyn.engines.cpu.chains.solves import SolvePlan
 from robodyn.engines.cpu.chains.units import UnitsPlan, units_module
 from robodyn.engines.cpu.kernels import Kernel, Maker
+from robodyn.engines.cpu.native.answers import JointForce
 from robodyn.engines.cpu.packing import packing
 from robodyn.engines.cpu.past_caches import past_caches
 from robodyn.engines.cpu.request import Request, input_names
 from robodyn.engines.cpu.route import Whole, parts_of, too_wide
+from robodyn.tracing.unrolled import input_shapes, output_shape
 
 _FLUSH_NS = 0.3
 """Nanoseconds for a scalar of one state: decides only whether a batch is worth sharing between threads."""
@@ -66,6 +71,19 @@ class Repeated:
     def operations(self) -> int:
         """Floating-point operations for one state."""
         return self.plan.times * self.kernels[0].operations
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """The kernel in double precision, and how it is called."""
+
+    kernels: tuple[Kernel]
+    plan: InDoublePlan
+
+    @property
+    def operations(self) -> int:
+        """Floating-point operations for one state."""
+        return self.kernels[0].operations
 
 
 _Call: TypeAlias = tuple[Kernel, tuple[str, ...]]
@@ -271,4 +289,29 @@ def repeated_kernel(maker: Maker, request: Request, inner: Kernel) -> Kernel:
         row_ns=model.nv * inner.row_ns,
         module=lambda: text,
         keep=Repeated((inner,), plan),
+    )
+
+
+def in_double_kernel(maker: Maker, request: Request, inner: Kernel, force: JointForce | None) -> Kernel:
+    """A kernel in single precision that has another compute in double, one state after another; what damping and
+    friction take of an input is taken in double as well."""
+    task, model = request.algorithm, request.model
+    shapes = input_shapes(model, task, request.base)
+    sizes = [math.prod(shapes[name]) for name in inner.inputs]
+    sizes += [math.prod(output_shape(model, output)) for output in task.outputs.values()]
+    words = (*inner.constants[:-1], 1) if inner.batch else inner.constants
+    call = StageCall(inner.address, (), words, inner.workspace_bytes)
+    plan = InDoublePlan(sizes, len(inner.inputs), call, force)
+    text = in_double_module(len(sizes))
+    return Kernel(
+        request=request,
+        mode="rounded",
+        code=maker.shared(text, "robodyn in double", request.target),
+        inputs=inner.inputs,
+        constants=(plan.descriptor.ctypes.data, 0),
+        workspace_bytes=plan.workspace_bytes,
+        row_ns=inner.row_ns,
+        module=lambda: text,
+        keep=Rounded((inner,), plan),
+        alone=True,
     )

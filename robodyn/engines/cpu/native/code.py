@@ -30,7 +30,6 @@ from robodyn.engines.cpu.native.results import results_text
 
 _TYPES = """
 %Record = type { ptr, i64 }
-%Force = type { i64, i64, i64, i64, ptr, ptr, ptr }
 %Job = type { ptr, ptr, ptr, i32, ptr }
 """
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from string import Template
 
+_TYPE = "%Force = type { i64, i64, i64, i64, ptr, ptr, ptr }"
+
 # n numbers of %to, %step apart, are those of %from plus %sign times (damping x + friction sign(x)).
 _FORCE = """
 define internal void @force$bytes(ptr %to, ptr %from, ptr %rates, ptr %force, i64 %n, i64 %step, $scalar %sign) {
@@ -139,7 +141,14 @@ start:
 
 def joint_forces_text(words: Mapping[str, object]) -> str:
     """`@worked`, a kernel that does a query's work, damping and friction included."""
-    forces = "".join(
-        Template(_FORCE).substitute(bytes=size, scalar=scalar) for size, scalar in ((8, "double"), (4, "float"))
-    )
-    return forces + Template(_WORKED).substitute(words)
+    return _TYPE + _force_text(8) + _force_text(4) + Template(_WORKED).substitute(words)
+
+
+def taken_text() -> str:
+    """`@force8` alone, for a module of its own."""
+    return _TYPE + _force_text(8)
+
+
+def _force_text(itemsize: int) -> str:
+    """`@force8`, or `@force4`: damping and friction of one state."""
+    return Template(_FORCE).substitute(bytes=itemsize, scalar={8: "double", 4: "float"}[itemsize])
