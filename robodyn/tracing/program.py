@@ -46,11 +46,16 @@ _UNARY: dict[int, Callable[[Any], Any]] = {
 }
 
 
+UNREAD = math.nan
+"""No number that a program has."""
+
+
 @dataclass(frozen=True)
 class Port:
     """An input or output: its name, the shape of one state's array, and a node for each scalar in C order.
 
-    An input's scalar that nothing needs has node -1; an output's scalar may be a number instead of a node.
+    An input's scalar that nothing needs has node -1; an output's scalar may be a number instead of a node, and `UNREAD`
+    where nobody reads it: code need not write it.
     """
 
     name: str
@@ -61,6 +66,11 @@ class Port:
     def size(self) -> int:
         """Scalars in one state's array."""
         return len(self.scalars)
+
+    def without(self, entries: Sequence[bool]) -> Port:
+        """The same as an output of which nobody reads some entries."""
+        scalars = tuple(UNREAD if left else each for each, left in zip(self.scalars, entries, strict=True))
+        return Port(self.name, self.shape, scalars)
 
 
 @dataclass(frozen=True)
@@ -93,6 +103,18 @@ class Program:
             for key, (shape, scalars) in inputs.items()
         )
         return Program(name, graph.nodes, given, results, tuple(live))
+
+    def with_outputs(self, outputs: tuple[Port, ...]) -> Program:
+        """The program of the same graph with other outputs, and what they need."""
+        live = tuple(
+            live_nodes(self.nodes, {each for port in outputs for each in port.scalars if isinstance(each, int)})
+        )
+        wanted = set(live)
+        inputs = tuple(
+            Port(port.name, port.shape, tuple(node if node in wanted else -1 for node in port.scalars))
+            for port in self.inputs
+        )
+        return Program(self.name, self.nodes, inputs, outputs, live)
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -191,6 +213,11 @@ class Program:
                 if isinstance(scalar, int):
                     lines.append(f'  "{port.name}[{k}]"; n{scalar} -> "{port.name}[{k}]";')
         return "\n".join([*lines, "}"]) + "\n"
+
+
+def is_unread(scalar: int | float) -> bool:
+    """Whether nobody reads a scalar of an output."""
+    return scalar != scalar
 
 
 def _node_or_number(value: Value) -> int | float:

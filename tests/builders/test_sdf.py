@@ -82,6 +82,7 @@ def about(each: Any) -> str:
 
 @pytest.mark.parametrize("name", ["arm6", "arm7", "gripper", "humanoid", "massless_tip", "quadruped"])
 @pytest.mark.parametrize("base", ["fixed", "floating"])
+@pytest.mark.some(of=3, rest="matrix")
 def test_the_same_robot_as_in_urdf(name, base):
     description = read_urdf(own(name))
     same(rd.load_urdf(own(name), base=base), rd.load_sdf(as_sdf(description), base=base))

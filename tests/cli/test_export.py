@@ -150,11 +150,11 @@ SMALL = ("gripper", "screw_press", "cartpole", "massless_tip")
 
 def cases():
     """Small robots in double precision in every run, and one in single, which differs in names and numbers alone: of
-    large ones that is asked at night."""
+    the others that is asked at night."""
     for robot, base, *others in ROBOTS:
         for dtype in ("float64", "float32"):
             often = robot in SMALL if dtype == "float64" else robot == "gripper"
-            rare = pytest.mark.matrix if dtype == "float64" or robot in SMALL else pytest.mark.nightly
+            rare = pytest.mark.matrix if dtype == "float64" else pytest.mark.nightly
             yield pytest.param(robot, base, *others, dtype, marks=[] if often else [rare])
 
 

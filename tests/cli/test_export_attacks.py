@@ -188,7 +188,7 @@ def text_with(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES, ids=lambda name: ascii(name[:12]))
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=6, rest="matrix")
 def test_hostile_names_stay_in_their_comments(name: str, tmp_path: Path) -> None:
     path, source, header = tmp_path / "robot.urdf", tmp_path / "robot.c", tmp_path / "robot.h"
     path.write_text(text_with(name), encoding="utf-8")

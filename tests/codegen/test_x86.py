@@ -344,7 +344,7 @@ def random_program(seed, count):
 
 @kinds
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=5, rest="matrix")
 def test_random_programs_have_llvms_bits(seed, level, dtype):
     compare(seed, 150, level, dtype, plain=True)
 
@@ -391,6 +391,7 @@ def compare(seed, count, level, dtype, plain=False):
 
 
 @kinds
+@pytest.mark.some(of=3, rest="matrix")
 def test_whole_programs_are_what_llvms_assembler_makes_of_their_listing(level, dtype):
     model = rd.random_tree(6, seed=2, base="floating")
     engine_model = rd.Dynamics(model, engine="cpu", dtype=dtype).engine

@@ -32,7 +32,7 @@ def cases():
     for path in (*OWN, *SHARED):
         for base in ("fixed", "floating"):
             level, dtype = next(kinds)
-            rare = pytest.mark.matrix if path in MATRIX else pytest.mark.nightly
+            rare = pytest.mark.matrix if path in MATRIX and base == "fixed" else pytest.mark.nightly
             often = EVERY_RUN.get(path.stem) == base
             yield pytest.param(path, base, level, dtype, marks=[] if often else [rare])
         next(kinds)

@@ -54,6 +54,7 @@ def model():
 # On every engine.
 
 
+@pytest.mark.some(of=2, rest="matrix")
 def test_forces_and_accelerations(model, make_dynamics, tolerance, engine_dtype):
     """H qdd + bias = tau + J' lambda, and accelerations of the rows are what is wanted: with a moving base, forces from
     outside and other inertias, too."""
@@ -97,6 +98,7 @@ def test_residuals_and_rates(model, make_dynamics, tolerance):
     assert impulse.shape == phi.shape
 
 
+@pytest.mark.some(of=2, rest="matrix")
 def test_constraints_that_are_off(model, make_dynamics, tolerance):
     """Their forces are zero, and the others are what they would be alone."""
     every = some(model, 3)
@@ -222,6 +224,7 @@ def test_a_coupling_is_a_mimic():
 
 
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.some(of=2, rest="matrix")
 def test_agrees_with_pinocchio(seed):
     """Closed loops and feet on the manifold: Pinocchio's residual is another off it."""
     pin = pytest.importorskip("pinocchio")

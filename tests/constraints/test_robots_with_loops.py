@@ -234,6 +234,7 @@ def test_batches_and_float32():
 
 
 @pytest.mark.parametrize("name", loops.NAMES)
+@pytest.mark.some(of=2, rest="matrix")
 def test_the_reader_holds_the_same(name):
     """Constraints that a file's loop joints become leave the freedoms that they leave when read here."""
     model, constraints = loops.load(name)

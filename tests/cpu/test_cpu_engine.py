@@ -53,7 +53,7 @@ REST = [
 @pytest.mark.parametrize(
     ("robot", "dtype", "code"), [*CASES, *(pytest.param(*case, marks=pytest.mark.matrix) for case in REST)]
 )
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=6, rest="matrix")
 def test_every_query(robot: str, dtype: str, code: str) -> None:
     """Nine states: a whole vector and one more in double precision, part of one in single."""
     model = ROBOTS[robot]()

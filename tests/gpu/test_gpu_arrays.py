@@ -150,6 +150,7 @@ def test_gpu_capture_runs_again_on_what_arrays_hold(arm: rd.Model, host: HostDev
 
 
 @pytest.mark.parametrize("query", ["inverse_dynamics", "forward_dynamics", "forward_dynamics_gradient"])
+@pytest.mark.some(of=3, rest="kernels")
 def test_gpu_capture_records_joint_forces_and_keeps_kernels(query: str, arm: rd.Model, host: HostDevice) -> None:
     arrays = there(*random_states(arm, (4,)))
     dyn = rd.Dynamics(arm, engine="gpu", joint_forces=("damping", "friction"))

@@ -43,7 +43,7 @@ def arrays_of(model: rd.Model, name: str) -> tuple[list[Any], dict[str, Any]]:
 @pytest.mark.parametrize("kernel", ["auto", "warp"])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", CONSTRAINED)
-@pytest.mark.some(of=3, rest="kernels")
+@pytest.mark.some(of=6, rest="kernels")
 def test_gpu_engine_answers_about_constraints(name: str, dtype: str, kernel: str, host: HostDevice) -> None:
     model = held()
     given, named = arrays_of(model, name)

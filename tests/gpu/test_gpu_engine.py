@@ -55,6 +55,7 @@ def compare(got: Any, wanted: Any, tolerance: float = TOLERANCE["float64"]) -> N
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.some(of=3, rest="kernels")
 def test_gpu_engine_answers_every_query(name: str, small: rd.Model, host: HostDevice) -> None:
     states = random_states(small, (5,))
     wanted = queries(rd.Dynamics(small, engine="reference"), *states)[name][0]()
@@ -135,6 +136,7 @@ def test_gpu_engine_takes_forces_bases_and_inertias(base: str, dtype: str, host:
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("kernel", ["auto", "block"])
+@pytest.mark.some(of=2, rest="kernels")
 def test_gpu_engine_answers_about_several_links_and_relative_motion(dtype: str, kernel: str, host: HostDevice) -> None:
     """By one kernel, or by kernels of parts, where a kind of kernel is asked for that has no program of them."""
     model = rd.load_urdf(own("gripper"))
@@ -531,6 +533,7 @@ def test_gpu_gradients_of_steps(robot: str, dtype: str, options: GpuOptions, hos
 @pytest.mark.parametrize("options", [GpuOptions(), GpuOptions("warp")])
 @pytest.mark.parametrize("robot", ["arm", "joints"])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.some(of=3, rest="kernels")
 def test_gpu_gradients_of_rollouts(robot: str, dtype: str, options: GpuOptions, host: HostDevice) -> None:
     """Backwards by a kernel for each step, or by matrices; arrays of both kinds."""
     names = ("planar", "spherical") if robot == "joints" else ("revolute",)

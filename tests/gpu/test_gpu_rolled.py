@@ -58,7 +58,7 @@ def _task(model: rd.Model, query: str) -> Task:
         pytest.param("massless_chain", "thread", marks=pytest.mark.kernels),
     ],
 )
-@pytest.mark.some(of=3, rest="kernels")
+@pytest.mark.some(of=6, rest="kernels")
 def test_gpu_rolled_kernel_answers_every_query(name: str, partition: str, query: str) -> None:
     model = _model(name)
     task = _task(model, query)
@@ -75,7 +75,7 @@ def test_gpu_rolled_kernel_answers_every_query(name: str, partition: str, query:
         )
     ),
 )
-@pytest.mark.some(of=3, rest="kernels")
+@pytest.mark.some(of=6, rest="kernels")
 def test_gpu_rolled_kernel_on_other_robots(name: str, partition: str) -> None:
     model = _model(name)
     for query in ("inverse_dynamics", "forward_dynamics", "inverse_dynamics_gradient"):
@@ -199,6 +199,7 @@ def _asked(model: rd.Model) -> list[tuple[Task, dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("number", range(19))
+@pytest.mark.some(of=4, rest="kernels")
 def test_gpu_rolled_kernel_with_forces_inertias_base_and_links(number: int) -> None:
     model = _model("arm7" if number == 1 else "gripper")
     task, options = _asked(model)[number]
@@ -278,7 +279,7 @@ def test_gpu_schedules_keep_columns_that_meet_with_one_thread() -> None:
 @pytest.mark.parametrize(
     ("sanitizer", "partition"), [("thread", "warp"), ("thread", "block"), ("address", "warp"), ("address", "thread")]
 )
-@pytest.mark.some(of=3, rest="kernels")
+@pytest.mark.some(of=6, rest="kernels")
 def test_gpu_rolled_kernel_is_clean_under_sanitizers(sanitizer: str, partition: str, query: str) -> None:
     if reason := missing(sanitizer):
         pytest.skip(reason)

@@ -181,6 +181,7 @@ def test_scan_kernels_know_segments_of_totals() -> None:
 @pytest.mark.skipif(bool(missing("thread")), reason=missing("thread") or "it runs")
 @pytest.mark.parametrize("number", [0, 1], ids=["totals", "prefixes"])
 @pytest.mark.parametrize("op", [POSES, CORRECTIONS], ids=["registers", "shared memory"])
+@pytest.mark.some(of=2, rest="kernels")
 def test_scan_kernels_have_no_races(op: Semigroup, number: int) -> None:
     """What threads write, no other one reads without a barrier between."""
     n, batch = 200, 2

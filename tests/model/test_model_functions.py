@@ -116,6 +116,7 @@ def test_what_was_looked_up_early_becomes_quick_and_is_pickled():
 
 @compiled
 @pytest.mark.parametrize("frame", ["world", "body", "world_aligned"])
+@pytest.mark.some(of=3, rest="matrix")
 def test_external_forces(model, frame):
     rng = np.random.default_rng(2)
     q, wrench = model.random_configuration(rng), rng.uniform(-1, 1, 6)

@@ -201,6 +201,7 @@ def test_exported_code_scales_any_length(dtype, model, tmp_path):
 @pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", ["unrolled", *PARTITIONS])
+@pytest.mark.some(of=3, rest="kernels")
 def test_gpu_kernels_scale_any_length(kind, dtype, model):
     precision, lengths = np.dtype(dtype), lengths_for(dtype)
     if kind == "unrolled":

@@ -44,6 +44,7 @@ def differences(dyn: rd.Dynamics, arrays: dict[str, Any], name: str, along: Any,
 
 @pytest.mark.filterwarnings("ignore:rollout. .* is unstable:RuntimeWarning")
 @pytest.mark.parametrize("robot, integrator", MATCHED)
+@pytest.mark.some(of=3, rest="matrix")
 def test_it_is_what_differences_say(robot, integrator):
     """By everything that a step can be given, also tau and base motions of each step."""
     model, shape = ROBOTS[robot](), (2,)
@@ -80,6 +81,7 @@ def test_programs_and_matrices_agree(robot, limits, monkeypatch):
 
 
 @pytest.mark.parametrize("robot", GENTLE)
+@pytest.mark.some(of=3, rest="matrix")
 def test_every_engine_and_dtype(robot, make_dynamics, tolerance):
     model = ROBOTS[robot]()
     q, qd, tau = random_states(model, (3,))

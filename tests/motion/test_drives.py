@@ -123,6 +123,7 @@ def test_targets_may_change_with_time():
     assert np.abs(one.qd[1] - run.qd[k + 1]).max() < 1e-12
 
 
+@pytest.mark.some(of=2, rest="matrix")
 def test_limits_of_effort_velocity_and_position_hold(make_dynamics, engine_dtype):
     """Pushed with all that there is, joints go no faster than they may, and stop where they must."""
     model = rd.load_urdf(own("arm7"))

@@ -70,6 +70,7 @@ def test_a_step_resists_the_velocity_that_it_leads_to(robot, request, make_dynam
 
 
 @pytest.mark.parametrize("robot", ["awkward", "mimicking"])
+@pytest.mark.some(of=3, rest="matrix")
 def test_coefficients_may_differ_from_state_to_state(robot, request, make_dynamics, engine_dtype):
     model = request.getfixturevalue(robot)
     q, qd, tau = random_states(model, (4,))
@@ -157,6 +158,7 @@ def test_damping_costs_no_order(integrator, order, awkward):
 
 
 @pytest.mark.parametrize("integrator", INTEGRATORS)
+@pytest.mark.some(of=4, rest="matrix")
 def test_explicit_steps_that_are_too_long_for_the_damping_are_warned_of(integrator, make_dynamics):
     model = rd.load_urdf(own("arm7"))
     q, qd, _ = random_states(model, (3,))

@@ -80,7 +80,7 @@ def test_a_semi_implicit_step_is_forward_dynamics_and_integrate(awkward):
 
 
 @pytest.mark.parametrize("integrator", INTEGRATORS)
-@pytest.mark.some(of=5, rest="matrix")
+@pytest.mark.some(of=8, rest="matrix")
 def test_a_step_is_a_rollout_of_one(integrator, awkward, make_dynamics, engine_dtype):
     dyn = make_dynamics(awkward)
     for shape in ((), (4,), (2, 3), (0,)):

@@ -85,7 +85,7 @@ def test_a_quadrupeds_are_pinocchios():
 
 @pytest.mark.filterwarnings("ignore:rollout. .* is unstable:RuntimeWarning")
 @pytest.mark.parametrize("robot, integrator", MATCHED)
-@pytest.mark.some(of=4, rest="matrix")
+@pytest.mark.some(of=8, rest="matrix")
 def test_every_engine_and_dtype(robot, integrator, make_dynamics, tolerance):
     model = bounded(ROBOTS[robot]())
     q, qd, tau = random_states(model, (5,))

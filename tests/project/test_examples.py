@@ -75,6 +75,7 @@ def test_readme_lists_every_example():
 
 
 @pytest.mark.parametrize("package", OPTIONAL + PARTIAL)
+@pytest.mark.some(of=3, rest="matrix")
 def test_example_without_its_package_says_so(package, tmp_path):
     # Python runs sitecustomize before the script; None in sys.modules makes an import fail.
     (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules[{package!r}] = None\n", encoding="utf-8")

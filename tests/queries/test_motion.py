@@ -69,7 +69,7 @@ def test_motion_of_the_centre_and_of_momentum(seed):
 
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("seed", range(20))
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=6, rest="matrix")
 def test_gradients_of_links_motion(seed, frame):
     """Of a moving base, too."""
     model = tree(seed)
@@ -163,6 +163,7 @@ def test_totals_are_sums_over_bodies(model, make_dynamics, tolerance):
     assert relative(whole, dyn.center_of_mass(q)) < tolerance
 
 
+@pytest.mark.some(of=2, rest="matrix")
 def test_inertias_that_are_given(model, make_dynamics, tolerance):
     dyn = make_dynamics(model)
     q, qd, qdd = random_states(model, (3,), seed=4)

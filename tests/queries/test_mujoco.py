@@ -35,7 +35,7 @@ def case_of(where: str, name: str, base: str) -> Case:
 )
 @pytest.mark.parametrize("base", ["fixed", "floating"])
 @pytest.mark.parametrize(("where", "name"), ROBOTS)
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=8, rest="matrix")
 def test_robot(where: str, name: str, base: str, quantity: Quantity) -> None:
     case = case_of(where, name, base)
     error = case.error(quantity)

@@ -63,7 +63,7 @@ def case_of(name: str, where: str, base: str) -> Case:
 # Robot by robot, so that each is loaded once.
 @pytest.mark.parametrize("quantity", QUANTITIES, ids=lambda quantity: quantity.name)
 @pytest.mark.parametrize(("name", "where", "base"), OWN + SHARED + FOLLOWING)
-@pytest.mark.some(of=6, rest="matrix")
+@pytest.mark.some(of=12, rest="matrix")
 def test_robot(name: str, where: str, base: str, quantity: Quantity) -> None:
     case = case_of(name, where, base)
     if quantity not in case.quantities:
@@ -76,7 +76,7 @@ def test_robot(name: str, where: str, base: str, quantity: Quantity) -> None:
     ("name", "where", "base"),
     [pytest.param(*case, marks=[pytest.mark.matrix] if case[0] in SLOW else []) for case in COMPILED],
 )
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=6, rest="matrix")
 def test_robot_by_machine_code(name: str, where: str, base: str) -> None:
     """The engine that users get."""
     case = case_of(name, where, base)
@@ -173,12 +173,16 @@ def test_what_pinocchio_says_on_stderr_is_heard(tmp_path: Path, value: str) -> N
 
 
 def every_robot() -> Iterator[Any]:
-    """Robots of the shared collection, and of the wheel's folders the first; other versions of these by night."""
-    seen = set()
+    """Robots of the shared collection, and of the wheel's folders the first that is not among them: every second one,
+    the others and other versions by night."""
+    shared = {path.stem for path in robots.SHARED}
+    firsts: dict[Path, Path] = {}
+    for path in robots.example_robot_data():
+        if path.stem not in shared:
+            firsts.setdefault(path.parent, path)
+    often = [*robots.SHARED, *firsts.values()][::2]
     for path in (*robots.SHARED, *robots.example_robot_data()):
-        often = path.parent not in seen or path in robots.SHARED
-        seen.add(path.parent)
-        yield pytest.param(path, id=path.stem, marks=pytest.mark.matrix if often else pytest.mark.nightly)
+        yield pytest.param(path, id=path.stem, marks=pytest.mark.matrix if path in often else pytest.mark.nightly)
 
 
 @pytest.mark.parametrize("path", tuple(every_robot()))

@@ -111,6 +111,7 @@ def test_scans_on_a_gpu_give_bias_and_gravity(device: Any) -> None:
 
 
 @pytest.mark.parametrize("method", methods_of("inverse_dynamics"))
+@pytest.mark.some(of=3, rest="kernels")
 def test_scans_on_a_gpu_in_single_precision(method: str, device: Any) -> None:
     model = models()["kinds"]
     states = random_states(model, (2,))

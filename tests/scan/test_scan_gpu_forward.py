@@ -95,6 +95,7 @@ def test_forward_dynamics_on_a_gpu_agrees_with_numpys_scans(method: str, device:
 
 
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.some(of=3, rest="kernels")
 def test_forward_dynamics_on_a_gpu_in_single_precision(method: str, device: Any) -> None:
     model = models()["bush"]
     assert residual(device, model, method, (2,), dtype="float32") < TOLERANCE["float32"]

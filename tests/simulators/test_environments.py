@@ -116,6 +116,7 @@ def explosive(rng, n):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("diverges", [False, True])
+@pytest.mark.some(of=2, rest="matrix")
 def test_many_are_as_each_by_itself(mode, diverges):
     """Beside Gymnasium's SyncVectorEnv of single ones: every number, flag and info, in every mode."""
     n, steps = 5, 120

@@ -42,6 +42,7 @@ def apart(A, B):
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.some(of=3, rest="matrix")
 def test_an_arm_reaches_poses_on_every_engine(engine, dtype, request):
     if engine == "gpu":
         if missing():
@@ -210,6 +211,7 @@ def errors_of(task, model, dyn, q, targets):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.some(of=3, rest="matrix")
 def test_tasks_are_done_on_trees_of_all_joints(kind):
     rng, done, asked = np.random.default_rng(3), 0, 0
     for model in trees(6):

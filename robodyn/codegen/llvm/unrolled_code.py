@@ -28,7 +28,7 @@ from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.llvm.vectors import Lines, VectorType, declarations, load_row, store_row, transposed
 from robodyn.codegen.lowering import Operation, frame_slots, last_readers, lower
 from robodyn.tracing.expression import INPUT
-from robodyn.tracing.program import Port, Program
+from robodyn.tracing.program import Port, Program, is_unread
 
 PART_OPERATIONS = 2500
 """Operations in one function. Compile time is nearly linear below it, and functions this long lose nothing."""
@@ -56,6 +56,8 @@ def _blocks(
         step = 1 if columns or port.name in vectors else width
         for start in range(0, port.size, step):
             scalars = port.scalars[start : start + step]
+            if port.name in vectors and is_unread(scalars[0]):
+                continue
             found.append(_Block(first_array + k, start, scalars, port.name in vectors, columns))
     return found
 

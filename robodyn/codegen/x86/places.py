@@ -11,7 +11,7 @@ from robodyn.codegen.x86.instructions import ARRAYS, HEADER, POOL, SPACE, VECTOR
 from robodyn.codegen.x86.lines import Layout
 from robodyn.codegen.x86.staging import Staging
 from robodyn.tracing.expression import CONSTANT
-from robodyn.tracing.program import Program
+from robodyn.tracing.program import Program, is_unread
 
 _LINE = 64
 _FETCHED_AHEAD = 3584
@@ -19,6 +19,7 @@ _FETCHED_AHEAD = 3584
 ADDRESS = 1
 """The word of an array of rows that is its address. The one before says how far the address moves, and offsets of its
 rows follow."""
+_UNREAD = -1
 _FEWEST_ZEROS = 3
 """Zeros side by side from which they are written together."""
 
@@ -120,7 +121,9 @@ class Places:
         nodes = self.program.nodes
         for array, port in enumerate(self.program.outputs, len(self.program.inputs)):
             values = [
-                self.constant(nodes[scalar][1] if isinstance(scalar, int) else scalar)
+                _UNREAD
+                if is_unread(scalar)
+                else self.constant(nodes[scalar][1] if isinstance(scalar, int) else scalar)
                 if not isinstance(scalar, int) or nodes[scalar][0] == CONSTANT
                 else scalar
                 for scalar in port.scalars
@@ -140,6 +143,8 @@ class Places:
                 written = self._without_zeros(values, place)
             for k in written:
                 value = values[k]
+                if value == _UNREAD:
+                    continue
                 given = value in self.homes or value in self.loads
                 (others if given else self.stored).setdefault(value, []).append(place + k)
         copies: list[Step] = []

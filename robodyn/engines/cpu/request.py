@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -20,9 +20,9 @@ from robodyn.sweeps import Ancestors
 from robodyn.tracing.program import Program
 from robodyn.tracing.unrolled import input_shapes, trace
 
-_TRACED: WeakValueDictionary[tuple[Model, Traceable, int | None, tuple[str, ...], bool], Program] = (
-    WeakValueDictionary()
-)
+_Key: TypeAlias = tuple[Model, Traceable, int | None, tuple[str, ...], bool, tuple[tuple[str, bytes], ...]]
+
+_TRACED: WeakValueDictionary[_Key, Program] = WeakValueDictionary()
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,10 @@ class Request:
     """Arrays that hold vectors of states instead of rows, as between the stages of a chain."""
     packed: bool = False
     """Whether these have no place for what the tree makes zero: see `packing`."""
+
+    unread: tuple[tuple[str, bytes], ...] = ()
+    """Of arrays of vectors the entries that nobody reads, a byte for each: see `chains.unread`. Programs leave them
+    out, loops do not."""
 
     @property
     def for_one_state(self) -> Request:
@@ -76,13 +80,18 @@ class Request:
 
     def trace(self) -> Program:
         """The straight-line program; the same for all targets, and not traced again as long as anybody has it."""
-        key = self.model, self.algorithm, self.link, self.base, self.packed
+        key = self.model, self.algorithm, self.link, self.base, self.packed, self.unread
         found = _TRACED.get(key)
         if found is None:
             with no_collection():
                 found = trace(self.model, self.algorithm, link=self.link, base=self.base)
                 if self.packed:
                     found = packed_program(found, self.model, self.algorithm.outputs)
+                if self.unread:
+                    left = {name: np.frombuffer(entries, bool).tolist() for name, entries in self.unread}
+                    found = found.with_outputs(
+                        tuple(port.without(left[port.name]) if port.name in left else port for port in found.outputs)
+                    )
             _TRACED[key] = found
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,9 +16,11 @@ from robodyn.codegen.llvm.target import LEVELS
 from robodyn.codegen.x86.lines import crowded
 from robodyn.engines.cpu.backends import Backend, backend_of
 from robodyn.engines.cpu.chains.solves import solve_operations
+from robodyn.engines.cpu.chains.unread import unread
 from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.engines.cpu.request import Request
 from robodyn.errors import UnavailableError
+from robodyn.model import Model
 from robodyn.sweeps import Algorithm, DofOutput, PairOutput
 from robodyn.tracing.program import Program
 from robodyn.tracing.unrolled import output_shape
@@ -101,7 +104,8 @@ def find_route(request: Request, mode: str, cache: ObjectCache, *, trace: bool =
     if limit is None:
         return _otherwise(request)
     request = _left_as_vectors(request)
-    facts = request.digest("unrolled", request.link, request.model.digest)
+    left = [(name, hashlib.blake2b(entries, digest_size=8).hexdigest()) for name, entries in request.unread]
+    facts = request.digest("unrolled", request.link, request.model.digest, left)
     linked = Linked(facts, request.label, request.target, OPT, cache)
     backend = backend_of(request)
     code = backend.kept(linked)
@@ -146,8 +150,16 @@ def parts_of(request: Request) -> Iterator[Request]:
             if isinstance(stage, Stage):
                 algorithm = stage.algorithm
                 read = {name for name in algorithm.inputs if stage.reads.get(name, name) in left}
-                yield replace(request, algorithm=algorithm, vectors=frozenset((*algorithm.outputs, *read)))
+                vectors = frozenset((*algorithm.outputs, *read))
+                yield replace(request, algorithm=algorithm, vectors=vectors, unread=_unread(request.model, task, stage))
             left.update(stage.outputs)
+
+
+def _unread(model: Model, chain: Chain, stage: Stage) -> tuple[tuple[str, bytes], ...]:
+    """What nobody reads of the arrays that a stage leaves, as its algorithm calls them."""
+    found = unread(model, chain)
+    names = ((name, stage.names.get(name, name)) for name in stage.algorithm.outputs)
+    return tuple((name, found[left].entries.tobytes()) for name, left in names if left in found)
 
 
 def too_wide(workspace_bytes: int) -> bool:

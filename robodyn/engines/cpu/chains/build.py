@@ -25,6 +25,7 @@ from robodyn.engines.cpu.chains.products import ProductsPlan, products_module
 from robodyn.engines.cpu.chains.solve_code import FACTORS, SolveKind, solve_module
 from robodyn.engines.cpu.chains.solves import SolvePlan
 from robodyn.engines.cpu.chains.units import UnitsPlan, units_module
+from robodyn.engines.cpu.chains.unread import unread
 from robodyn.engines.cpu.kernels import Kernel, Maker
 from robodyn.engines.cpu.native.answers import JointForce
 from robodyn.engines.cpu.packing import packing
@@ -131,15 +132,16 @@ class _Chained:
             self.take(*found[k])
         users = [*input_names(self.request), *(FLUSHED + name for name in chain.results)]
         vectors = {name: self.sizes[name] for name in sorted(self.vectors) if name not in self.places}
-        return self.calling("chained", users, vectors)
+        cleared = [name for name, each in unread(self.request.model, chain).items() if each.zero]
+        return self.calling("chained", users, vectors, cleared)
 
-    def calling(self, mode: str, users: list[str], vectors: dict[str, int]) -> Kernel:
-        """The kernel that calls those collected so far."""
+    def calling(self, mode: str, users: list[str], vectors: dict[str, int], cleared: Sequence[str] = ()) -> Kernel:
+        """The kernel that calls those collected so far; `cleared`: see `ChainPlan`."""
         calls = [
             StageCall(kernel.address, names, kernel.constants, kernel.workspace_bytes, kernel.batch)
             for kernel, names in zip(self.kernels, self.arrays, strict=True)
         ]
-        plan = ChainPlan(users, vectors, self.places, calls, self.kind)
+        plan = ChainPlan(users, vectors, self.places, calls, self.kind, cleared)
         text, kernels = (
             chain_module(len(input_names(self.request)), len(users), self.kind, self.request.target),
             tuple(self.kernels),

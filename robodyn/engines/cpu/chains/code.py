@@ -3,7 +3,8 @@
 It is a kernel like any other, `void kernel(ptr table, i64 first, i64 last, ptr workspace)`, so threads and quick calls
 need not know. Behind the user's arrays the table has one constant, the descriptor, 64-bit integers:
 
-    stages, offset of the stages' table in the workspace, offset of their own workspace;
+    stages, offset of the stages' table in the workspace, offset of their own workspace, arrays to clear;
+    for each of these its offset in the workspace, and its bytes;
     for each stage its address, the entries of its table, and for each entry (USER, array, 0),
     (BETWEEN, offset in the workspace, 0), (LITERAL, word, word) or (BATCH, word, 0).
 
@@ -68,8 +69,9 @@ done:
 def chain_module(n_inputs: int, n_arrays: int, kind: VectorType, target: Target) -> str:
     """The module for chains with n inputs, and arrays with outputs, for such vectors of states."""
     fence = "declare void @llvm.x86.sse.sfence()\n\n" if streams(kind, target) else ""
+    clear = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)\n\n"
     wait = "  call void @llvm.x86.sse.sfence()\n" if fence else ""
-    return f"""{fence}{_FETCH}define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) {{
+    return f"""{fence}{clear}{_FETCH}define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) {{
 entry:
   %descriptor.at = getelementptr {{ptr, i64}}, ptr %table, i64 {n_arrays}
   %descriptor = load ptr, ptr %descriptor.at, align 8
@@ -82,10 +84,26 @@ entry:
   %own.at = getelementptr i64, ptr %descriptor, i64 2
   %own.offset = load i64, ptr %own.at, align 8
   %own = getelementptr i8, ptr %workspace, i64 %own.offset
-  %stages = getelementptr i64, ptr %descriptor, i64 3
-  br label %rows
+  %cleared.at = getelementptr i64, ptr %descriptor, i64 3
+  %cleared = load i64, ptr %cleared.at, align 8
+  %arrays = getelementptr i64, ptr %descriptor, i64 4
+  %stages = getelementptr {{i64, i64}}, ptr %arrays, i64 %cleared
+  br label %clear.next
+clear.next:
+  %c = phi i64 [ 0, %entry ], [ %c.next, %clear ]
+  %c.more = icmp slt i64 %c, %cleared
+  br i1 %c.more, label %clear, label %rows
+clear:
+  %c.at = getelementptr {{i64, i64}}, ptr %arrays, i64 %c
+  %c.offset = load i64, ptr %c.at, align 8
+  %c.array = getelementptr i8, ptr %workspace, i64 %c.offset
+  %c.bytes.at = getelementptr i64, ptr %c.at, i64 1
+  %c.bytes = load i64, ptr %c.bytes.at, align 8
+  call void @llvm.memset.p0.i64(ptr align 64 %c.array, i8 0, i64 %c.bytes, i1 false)
+  %c.next = add i64 %c, 1
+  br label %clear.next
 rows:
-  %row = phi i64 [ %first, %entry ], [ %stop, %rows.next ]
+  %row = phi i64 [ %first, %clear.next ], [ %stop, %rows.next ]
   %far = add i64 %row, {kind.width}
   %whole = icmp slt i64 %far, %last
   %stop = select i1 %whole, i64 %far, i64 %last

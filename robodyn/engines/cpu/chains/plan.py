@@ -50,6 +50,7 @@ class ChainPlan:
         places: arrays that lie where others do.
         calls: its stages' kernels.
         kind: vectors of states.
+        cleared: arrays of vectors that are zero but for what stages write.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class ChainPlan:
         places: Mapping[str, str],
         calls: Sequence[StageCall],
         kind: VectorType,
+        cleared: Sequence[str] = (),
     ) -> None:
         self.users = users
         self.between: dict[str, int] = {}
@@ -73,7 +75,9 @@ class ChainPlan:
         table = end
         own = _up(table + 16 * max(len(each) for each in entries))
         self.workspace_bytes = own + max(call.workspace_bytes for call in calls)
-        words = [len(calls), table, own]
+        words = [len(calls), table, own, len(cleared)]
+        for name in cleared:
+            words += [self.between[name], vectors[name] * kind.bytes]
         for call, each in zip(calls, entries, strict=True):
             words += [call.address, len(each), *(word for entry in each for word in entry)]
         self.descriptor: Array = np.array(words, dtype=np.uint64).view(np.int64)

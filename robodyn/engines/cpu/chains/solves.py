@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -30,6 +32,82 @@ def pieces(count: int, most: int) -> list[int]:
     return [count * (k + 1) // number - count * k // number for k in range(number)]
 
 
+class Tiling:
+    """The tiles of a solution, and which rows of them its sweeps pass; the same for every vector of states.
+
+    `reached`: (nv, columns) where L^-T b can be nonzero.
+    """
+
+    def __init__(self, model: Model, elimination: Elimination, solution: Solution, columns: int) -> None:
+        self.elimination, n = elimination, model.nv
+        if not solution.arrays:
+            begin: Array = np.eye(n, dtype=bool)
+        elif isinstance(solution.like, PairOutput):  # columns are degrees of freedom, whose rows are zero where H is
+            begin = elimination.pattern
+        else:
+            begin = np.ones((n, columns), dtype=bool)
+        self.reached = elimination.reached(begin)
+        self.tiles = self._tiles(solution.known_columns(model))
+
+    def rows_up(self, first: int, count: int) -> Array:
+        """(nv,) where L^-T b can be nonzero in one of some columns."""
+        found: Array = np.logical_or.reduce(self.reached[:, first : first + count], axis=1)
+        return found
+
+    def rows_down(self, first: int, count: int) -> Array:
+        """(nv,) where a solution can be."""
+        return self._filled(self.rows_up(first, count))
+
+    def written(self) -> Array:
+        """(nv, columns): what is read and written; all other entries stay what they are."""
+        found = np.zeros_like(self.reached)
+        for first, count in self.tiles:
+            found[:, first : first + count] = self.rows_down(first, count)[:, None]
+        return found
+
+    def _tiles(self, known: list[int]) -> list[tuple[int, int]]:
+        """(first column, columns) of tiles, between columns that are known."""
+        cuts = [-1, *sorted(known), self.reached.shape[1]]
+        runs = [(before + 1, after) for before, after in pairwise(cuts) if before + 1 < after]
+        sizes = np.array([len(row) for row in self.elimination.lower], np.intp)
+        filled = self._filled(self.reached)
+        return [
+            (start + c, count)
+            for start, stop in runs
+            for c, count in tiled(self.reached[:, start:stop], filled[:, start:stop], sizes)
+        ]
+
+    def _filled(self, reached: Array) -> Array:
+        """(nv, ...): where solutions can be nonzero: what is reached, and what stands behind it."""
+        filled = reached.copy()
+        for row, columns in enumerate(self.elimination.lower):
+            filled[row] |= filled[columns].any(axis=0)
+        return filled
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """The elimination of a model's mass matrix, and the tiling of each solution of a solve."""
+
+    elimination: Elimination
+    tilings: tuple[Tiling, ...]
+
+
+_TILED: WeakKeyDictionary[Model, dict[Solve, Tiled]] = WeakKeyDictionary()
+
+
+def tiled_solve(model: Model, solve: Solve) -> Tiled:
+    """The same object whenever it is asked for: stages want to know what solves read, too."""
+    found = _TILED.setdefault(model, {})
+    if solve not in found:
+        elimination = Elimination(model)
+        each = zip(solve.outputs.values(), _columns(model, solve), strict=True)
+        found[solve] = Tiled(
+            elimination, tuple(Tiling(model, elimination, solution, columns) for solution, columns in each)
+        )
+    return found[solve]
+
+
 class SolvePlan:
     """Arrays of a solve on one model, in the order of the table's constants.
 
@@ -39,7 +117,8 @@ class SolvePlan:
     def __init__(self, model: Model, kind: SolveKind, vector: VectorType, panel: int) -> None:
         self.model, self.solve, self.vector, self.panel = model, kind.solve, vector, panel
         self.rows = kind.rows
-        self.elimination = Elimination(model)
+        tiled = tiled_solve(model, kind.solve)
+        self.elimination = tiled.elimination
         lower = self.elimination.lower
         self.ends: list[int] = np.cumsum([0, *(len(row) for row in lower)]).tolist()
         """Place of each row's first entry among all, and how many there are."""
@@ -54,8 +133,9 @@ class SolvePlan:
             "lower index": np.concatenate([*lower, np.empty(0, np.int64)]),
         }
         before = 0
-        for number, (solution, count) in enumerate(zip(self.solve.outputs.values(), self.columns, strict=True)):
-            for name, array in zip(OF_SOLUTION, self._of_solution(solution, count, before), strict=True):
+        each = zip(self.solve.outputs.values(), tiled.tilings, self.columns, strict=True)
+        for number, (solution, tiling, count) in enumerate(each):
+            for name, array in zip(OF_SOLUTION, self._of_solution(solution, tiling, count, before), strict=True):
                 found[f"{name} {number}"] = array
             before = model.nv * count
         names = [*CONSTANTS, *(f"{each} {k}" for k in range(len(self.solve.outputs)) for each in OF_SOLUTION)]
@@ -85,7 +165,7 @@ class SolvePlan:
         """About how long a state takes."""
         return self.operations * _NS * 8.0 / self.vector.width
 
-    def _of_solution(self, solution: Solution, columns: int, before: int) -> tuple[Array, Array]:
+    def _of_solution(self, solution: Solution, tiling: Tiling, columns: int, before: int) -> tuple[Array, Array]:
         """Tiles, and the programs of their sweeps. Tiles that reach the same rows share the way up.
 
         The way down they share with all that reach the same trees. Those of an inverse have the rows from the tile's
@@ -93,16 +173,14 @@ class SolvePlan:
         flush.
         """
         unit = not solution.arrays
-        reached = self._reached(solution, columns)
-        tiles = self._tiles(reached, solution.known_columns(self.model))
+        tiles = tiling.tiles
         cuts = [c for c, _ in tiles] if unit else []
         records, words, known = [len(tiles), columns], list[int](), dict[bytes, int]()
         downs = dict[bytes, dict[int, int]]()
         W = self.vector.width
         for t, (c, count) in enumerate(tiles, 1):
             share = before if t == len(tiles) else before * t // len(tiles) // W * W
-            rows = np.logical_or.reduce(reached[:, c : c + count], axis=1)
-            filled = self._filled(rows)
+            rows, filled = tiling.rows_up(c, count), tiling.rows_down(c, count)
             if filled.tobytes() not in downs:
                 down, starts = self._down(cuts, filled)
                 downs[filled.tobytes()] = {row: len(words) + at for row, at in starts.items()}
@@ -115,39 +193,6 @@ class SolvePlan:
                 words += self._up(rows)
             records += [c, count, start, downs[filled.tobytes()][first], share]
         return np.array(records, np.int64), np.array(words, np.int64)
-
-    def _tiles(self, reached: Array, known: list[int]) -> list[tuple[int, int]]:
-        """(first column, columns) of tiles, between columns that are known."""
-        cuts = [-1, *sorted(known), reached.shape[1]]
-        runs = [(before + 1, after) for before, after in pairwise(cuts) if before + 1 < after]
-        sizes = np.diff(self.ends)
-        filled = self._filled(reached)
-        return [
-            (start + c, count)
-            for start, stop in runs
-            for c, count in tiled(reached[:, start:stop], filled[:, start:stop], sizes)
-        ]
-
-    def _filled(self, reached: Array) -> Array:
-        """(nv, ...): where solutions can be nonzero: what is reached, and what stands behind it."""
-        filled = reached.copy()
-        for row, columns in enumerate(self.elimination.lower):
-            filled[row] |= filled[columns].any(axis=0)
-        return filled
-
-    def _reached(self, solution: Solution, columns: int) -> Array:
-        """(nv, columns): where L^-T b can be nonzero.
-
-        Columns of a `PairOutput` are degrees of freedom, whose rows are zero where H is.
-        """
-        n = self.model.nv
-        if not solution.arrays:
-            begin: Array = np.eye(n, dtype=bool)
-        elif isinstance(solution.like, PairOutput):
-            begin = self.elimination.pattern
-        else:
-            begin = np.ones((n, columns), dtype=bool)
-        return self.elimination.reached(begin)
 
     def _panels(self, up: bool, cuts: Sequence[int]) -> list[tuple[int, int]]:
         """(first row, rows) of panels, none across one of the rows where it is cut."""

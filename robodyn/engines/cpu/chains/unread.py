@@ -1,0 +1,75 @@
+"""What nobody reads of the matrices between the stages of a chain: programs leave it out.
+
+Vectors of states between stages have a place for every entry of a matrix, most of which a tree makes zero. To store
+these would take a humanoid's gradient a sixth of its time.
+
+- Of a mass matrix that is only factorised, elimination passes entries below the diagonal that can be nonzero, and
+  nothing else.
+- A right-hand side becomes the solution in its place. Tiles of columns pass the rows where a solution can be nonzero;
+  all others are zero before and afterwards, and stay so from one vector of states to the next. The chain clears them
+  once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.chains import Chain, Products, Solve, Stage
+from robodyn.engines.cpu.chains.solves import tiled_solve
+from robodyn.model import Model
+
+
+@dataclass(frozen=True)
+class Unread:
+    """Entries of an array that its stage need not store.
+
+    `entries`: (n,) bool, in C order; `zero`: whether they are to be zero, as others read the array.
+    """
+
+    entries: Array
+    zero: bool
+
+
+_FOUND: WeakKeyDictionary[Model, dict[Chain, dict[str, Unread]]] = WeakKeyDictionary()
+
+
+def unread(model: Model, chain: Chain) -> dict[str, Unread]:
+    """By the chain's names, of arrays that have such entries."""
+    found = _FOUND.setdefault(model, {})
+    if chain not in found:
+        names = [name for stage in chain.stages if isinstance(stage, Stage) for name in stage.outputs]
+        each = {name: _of(model, chain, name) for name in names if name not in chain.results}
+        found[chain] = {name: entries for name, entries in each.items() if entries and entries.entries.any()}
+    return found[chain]
+
+
+def _of(model: Model, chain: Chain, name: str) -> Unread | None:
+    readers = [stage for stage in chain.stages if name in _inputs(stage)]
+    solves = [stage for stage in readers if isinstance(stage, Solve)]
+    if not solves or len(solves) < len(readers):
+        return None
+    if all(solve.matrix == name for solve in solves):
+        written = np.eye(model.nv, dtype=bool)
+        for row, columns in enumerate(tiled_solve(model, solves[0]).elimination.lower):
+            written[row, columns] = True
+        return Unread(~written.ravel(), zero=False)
+    if len(solves) > 1:
+        return None
+    (solve,) = solves
+    (which, *more) = [k for k, solution in enumerate(solve.outputs.values()) if name in solution.arrays]
+    solution = list(solve.outputs.values())[which]
+    if more or len(solution.arrays) > 1:
+        return None
+    written = tiled_solve(model, solve).tilings[which].written()
+    written[:, solution.known_columns(model)] = True
+    return Unread(~written.ravel(), zero=True)
+
+
+def _inputs(stage: Stage | Solve | Products) -> tuple[str, ...]:
+    if isinstance(stage, Stage):
+        return tuple(stage.reads.get(name, name) for name in stage.algorithm.inputs)
+    return stage.inputs
