@@ -13,9 +13,8 @@ from conftest import random_states
 from robots import own
 
 import robodyn as rd
-from robodyn.chains import StepPart, step_of
+from robodyn.chains import step_of
 from robodyn.engines.cpu import route
-from robodyn.engines.cpu.compiler import Compiler
 from robodyn.integrators import INTEGRATORS, evaluations
 from robodyn.joints import KINDS
 from robodyn.motion.rollout import _Trajectory
@@ -131,19 +130,10 @@ IN_PARTS = {
 def test_steps_in_parts_give_what_arrays_give(name, integrator, batch, code, monkeypatch):
     """Steps too large for one program: those of their parts, around dynamics in straight-line code or in loops."""
     monkeypatch.setenv("ROBODYN_CACHE_DIR", "off")
-    monkeypatch.setattr(route, "MAX_UNROLLED_CHAIN", -1)
+    monkeypatch.setattr(route, "MAX_UNROLLED_CHAIN", dict.fromkeys(route.MAX_UNROLLED_CHAIN, -1))
     monkeypatch.setattr(route, "MAX_UNROLLED_STEP", dict.fromkeys(route.MAX_UNROLLED_STEP, -1))
     if code == "rolled":
         monkeypatch.setattr(route, "MAX_UNROLLED_OPERATIONS", -1)
-    as_it_is = Compiler.route
-
-    def routed(self, request):
-        with monkeypatch.context() as patch:
-            if isinstance(request.algorithm, StepPart):
-                patch.setattr(route, "MAX_UNROLLED_CHAIN", 64_000)
-            return as_it_is(self, request)
-
-    monkeypatch.setattr(Compiler, "route", routed)
     model = IN_PARTS[name]()
     q, qd, tau = random_states(model, (batch,))
     dyn = rd.Dynamics(model, threads=2, joint_forces=("damping", "friction"))
@@ -164,7 +154,7 @@ def test_steps_in_parts_give_what_arrays_give(name, integrator, batch, code, mon
 def test_a_humanoid_takes_large_steps_in_machine_code(monkeypatch):
     """In one program where that is made quickly, else in parts."""
     monkeypatch.setenv("ROBODYN_CACHE_DIR", "off")
-    monkeypatch.setattr(route, "MAX_UNROLLED_STEP", dict.fromkeys(route.MAX_UNROLLED_STEP, route.MAX_UNROLLED_CHAIN))
+    monkeypatch.setattr(route, "MAX_UNROLLED_STEP", dict.fromkeys(route.MAX_UNROLLED_STEP, 24_000))
     model = rd.load_urdf(own("humanoid"), base="floating")
     dyn = rd.Dynamics(model)
     dyn.rollout(*random_states(model), 1e-3, 2, integrator="rk4")

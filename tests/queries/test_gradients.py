@@ -310,7 +310,7 @@ def test_programs_of_chains():
     arm = rd.Dynamics(rd.load_urdf(own("arm6")), engine="cpu")
     program = arm.program("forward_dynamics_gradient")
     assert program.mode == "unrolled" and program.operations == trace(arm.model, forward_gradient()).operations < 4000
-    humanoid = rd.Dynamics(rd.load_urdf(own("humanoid")), engine="cpu")
+    humanoid = rd.Dynamics(rd.load_urdf(own("humanoid"), base="floating"), engine="cpu")
     program = humanoid.program("forward_dynamics_gradient")
     assert program.mode == "chained" and program.operations > 30_000 and "define" in program.ir
     with pytest.raises(rd.UnavailableError, match="chained code is not one graph"):

@@ -287,7 +287,7 @@ def test_tensors_for_one_state_take_a_vector_of_unit_vectors_where_that_is_less(
 @pytest.mark.matrix
 def test_large_robots_take_stages(code, dtype):
     """Second derivatives of forward dynamics whose stages, products among them, are kernels of their own."""
-    model = rd.load_urdf(own("quadruped"), base="floating")
+    model = rd.load_urdf(own("humanoid"), base="floating")
     dyn, exact = rd.Dynamics(model, dtype=dtype, code=code), rd.Dynamics(model, engine="reference")
     q, qd, x, vector, options = state(model)
     assert dyn.program("forward_dynamics_hessian").mode == "chained"
