@@ -47,7 +47,7 @@ def test_what_loops_show_to_be_too_large_is_not_traced(traced, monkeypatch):
     model = rd.random_tree(8, seed=4, joints=("revolute",))
     reference = rd.Dynamics(model, engine="reference")
     monkeypatch.setattr(route, "_MANY_STEPS", 10)
-    monkeypatch.setattr(route, "MAX_UNROLLED_OPERATIONS", 300)
+    monkeypatch.setattr(route, "MAX_UNROLLED_OPERATIONS", dict.fromkeys(route.MAX_UNROLLED_OPERATIONS, 300))
     dyn = rd.Dynamics(model, engine="cpu")
     found = ask(dyn, "mass_matrix_inverse", 3)
     assert not traced and dyn.engine.generated(_task(model)).mode == "rolled"

@@ -133,7 +133,7 @@ def test_steps_in_parts_give_what_arrays_give(name, integrator, batch, code, mon
     monkeypatch.setattr(route, "MAX_UNROLLED_CHAIN", dict.fromkeys(route.MAX_UNROLLED_CHAIN, -1))
     monkeypatch.setattr(route, "MAX_UNROLLED_STEP", dict.fromkeys(route.MAX_UNROLLED_STEP, -1))
     if code == "rolled":
-        monkeypatch.setattr(route, "MAX_UNROLLED_OPERATIONS", -1)
+        monkeypatch.setattr(route, "MAX_UNROLLED_OPERATIONS", dict.fromkeys(route.MAX_UNROLLED_OPERATIONS, -1))
     model = IN_PARTS[name]()
     q, qd, tau = random_states(model, (batch,))
     dyn = rd.Dynamics(model, threads=2, joint_forces=("damping", "friction"))

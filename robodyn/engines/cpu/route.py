@@ -8,7 +8,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from robodyn.chains import Chain, Derivative, Direct, Elimination, Stage, Step, StepGradient, StepPart, Units
+from robodyn.chains import (
+    Chain,
+    Derivative,
+    Direct,
+    Elimination,
+    Stage,
+    Step,
+    StepGradient,
+    StepPart,
+    Units,
+)
 from robodyn.codegen.cache import ObjectCache
 from robodyn.codegen.keys import Linked
 from robodyn.codegen.llvm.jit import OPT
@@ -25,18 +35,22 @@ from robodyn.sweeps import Algorithm, DofOutput, PairOutput
 from robodyn.tracing.program import Program
 from robodyn.tracing.unrolled import output_shape
 
-MAX_UNROLLED_OPERATIONS = 64_000
-"""Programs with more operations are rolled. Unrolled code outgrows the instruction cache at a tenth of this and still
-runs twice as fast as rolled code, which knows nothing of a robot's structure; it is the time to compile, some
-60 microseconds an operation, that sets the limit."""
+MAX_UNROLLED_OPERATIONS = {"x86": 80_000, "llvm": 64_000}
+"""Programs with more operations are rolled, by what makes code of them. Unrolled code outgrows the instruction cache at
+a tenth of this and still runs two to three times as fast as rolled code, which knows nothing of a robot's structure; it
+is the time to compile, some 11 microseconds an operation with tracing and LLVM's some 60, that sets the limit: a first
+answer is wanted within a second."""
 MAX_UNROLLED_CHAIN = {"x86": 80_000, "llvm": 24_000}
-"""Operations of a chain from which its stages are kernels of their own, by what makes code of it. Of LLVM's code solves
-run faster as loops then. Our own takes two thirds to three quarters of the time of stages up to 60,000 operations, and
-nine tenths of it with 100,000, which take half a second longer to make."""
+"""Operations of a chain from which its stages are kernels of their own. Of LLVM's code solves run faster as loops then.
+Our own takes two thirds to three quarters of the time of stages up to 60,000 operations, and nine tenths of it with
+100,000, which take half a second longer to make."""
+MAX_UNROLLED_CONTRACTION = 130_000
+"""The same of code of ours for second derivatives contracted with a vector, which may take longer to make. It takes 0.3
+to 0.4 of the time of loops, and two thirds of that of stages."""
 _MAX_UNROLLED_STEP_PART = 24_000
-MAX_UNROLLED_STEP = {"x86": MAX_UNROLLED_OPERATIONS, "llvm": 24_000}
-"""The same of an integrator's step, by what makes code of it. What is larger is made in parts, which run as fast."""
-MAX_UNROLLED_GRADIENT = {"x86": 300_000, "llvm": MAX_UNROLLED_OPERATIONS}
+MAX_UNROLLED_STEP = {"x86": 64_000, "llvm": 24_000}
+"""The same of an integrator's step. What is larger is made in parts, which run as fast."""
+MAX_UNROLLED_GRADIENT = {"x86": 300_000, "llvm": 64_000}
 """And of its gradient, or of the step differentiated: our own code takes some 5 microseconds an operation to make.
 What is larger is made by kernels of algorithms and products of matrices, in five to ten times as long."""
 _MAX_TRACED_BODIES, _MAX_TRACED_STEPS = 250, 4096
@@ -48,9 +62,11 @@ are 1.5 to 2 times the program's."""
 _MAX_BODIES_OF_PARTS = 100
 """Bodies up to which the parts of an integrator's step, and what is no query, are traced. They are a few operations for
 every joint, but all have to be compiled before the first step: seconds from here on."""
-_MAX_UNROLLED_ENTRIES = 1 << 13
-"""Entries of a result beyond which it is made by loops, and by one unit vector after another where an algorithm runs at
-all of them: most are zeros, which unrolled code stores one by one."""
+_MAX_UNROLLED_ENTRIES = {"x86": 1 << 15, "llvm": 1 << 13}
+"""Entries of a result beyond which it is made by loops, by what makes code of it. Most are zeros, which LLVM's code
+stores one by one, and ours writes line by line: a humanoid's regressor, of 9,610 entries, takes a quarter of the time."""
+_MAX_TENSOR_ENTRIES = 1 << 13
+"""Entries of all results beyond which an algorithm at every unit vector runs at one after another."""
 _TRIPLES_OF_A_PAIR = 5.0
 """Triples of degrees of freedom, each with the next one on its way to the world, for each pair of such, from which an
 algorithm at every unit vector is run for one state on a vector of them: one program for all has operations for triples.
@@ -182,9 +198,8 @@ def _limit(request: Request, mode: str) -> float | None:
         inner = replace(request, algorithm=task.task)
         if _limit(inner, "auto") is None:
             return None
-        return (
-            MAX_UNROLLED_GRADIENT[backend_of(request).name] if isinstance(task.task, Step) else MAX_UNROLLED_OPERATIONS
-        )
+        of_step = isinstance(task.task, Step)
+        return (MAX_UNROLLED_GRADIENT if of_step else MAX_UNROLLED_OPERATIONS)[backend_of(request).name]
     if mode == "rolled" or (isinstance(task, Units) and isinstance(task.algorithm, Chain)):
         return None
     if mode == "unrolled":
@@ -197,9 +212,15 @@ def _limit(request: Request, mode: str) -> float | None:
         return MAX_UNROLLED_GRADIENT[backend_of(request).name]
     if isinstance(task, Step):
         return MAX_UNROLLED_STEP[backend_of(request).name]
-    if isinstance(task, Chain):
-        return MAX_UNROLLED_CHAIN[backend_of(request).name]
-    return _MAX_UNROLLED_STEP_PART if isinstance(task, StepPart) else MAX_UNROLLED_OPERATIONS
+    return _MAX_UNROLLED_STEP_PART if isinstance(task, StepPart) else _most(request)
+
+
+def _most(request: Request) -> int:
+    """Operations of an algorithm, a chain, or what is asked at every unit vector."""
+    task, backend = request.algorithm, backend_of(request).name
+    if backend == "x86" and isinstance(task, Algorithm | Chain) and "vector" in task.inputs:
+        return MAX_UNROLLED_CONTRACTION
+    return (MAX_UNROLLED_CHAIN if isinstance(task, Chain) else MAX_UNROLLED_OPERATIONS)[backend]
 
 
 def _worth_tracing(request: Request) -> bool:
@@ -214,9 +235,11 @@ def _worth_tracing(request: Request) -> bool:
     if isinstance(task, Step):
         return _worth_tracing(replace(request, algorithm=task.dynamics))
     if isinstance(task, Chain):
-        return solve_operations(request.model, task) <= MAX_UNROLLED_CHAIN[backend_of(request).name]
+        return solve_operations(request.model, task) <= _most(request)
     entries = _entries(request)
-    return (sum(entries) if isinstance(task, Units) else max(entries, default=0)) <= _MAX_UNROLLED_ENTRIES
+    if isinstance(task, Units):
+        return sum(entries) <= _MAX_TENSOR_ENTRIES
+    return max(entries, default=0) <= _MAX_UNROLLED_ENTRIES[backend_of(request).name]
 
 
 def _units_fill_a_vector(request: Request) -> bool:
