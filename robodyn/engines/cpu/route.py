@@ -64,7 +64,7 @@ _MAX_BODIES_OF_PARTS = 100
 every joint, but all have to be compiled before the first step: seconds from here on."""
 _MAX_UNROLLED_ENTRIES = {"x86": 1 << 15, "llvm": 1 << 13}
 """Entries of a result beyond which it is made by loops, by what makes code of it. Most are zeros, which LLVM's code
-stores one by one, and ours writes line by line: a humanoid's regressor, of 9,610 entries, takes a quarter of the time."""
+stores one by one, and ours writes line by line: a humanoid's regressor of 9,610 entries takes a quarter of the time."""
 _MAX_TENSOR_ENTRIES = 1 << 13
 """Entries of all results beyond which an algorithm at every unit vector runs at one after another."""
 _TRIPLES_OF_A_PAIR = 5.0
