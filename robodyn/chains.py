@@ -182,6 +182,8 @@ class Configuration:
     """An output (nq,): a configuration."""
 
 
+_LARGE_MATRIX = 100
+"""Rows of a mass matrix from which it is not factorised where a recursion does without it."""
 RESISTANCES = ("damping", "friction")
 """Joint forces: what they are called in a model, in `Dynamics(joint_forces=)`, and as inputs of steps."""
 COEFFICIENTS = ("armature", *RESISTANCES)
@@ -608,6 +610,17 @@ def cheapest(model: Model, task: Traceable, base: tuple[str, ...]) -> Traceable:
     """
     freely = task.freely if isinstance(task, Chain) else None
     return task if freely is None or base or not floats_freely(model) else freely
+
+
+def in_double(model: Model, task: Traceable) -> Traceable:
+    """The chain that does the same in double precision with fewer operations, where there is one, its matrices are not
+    large, and no joint mimics others; else the same task."""
+    if not isinstance(task, Algorithm) or task.in_double is None or model.has_mimic or model.nv > _LARGE_MATRIX:
+        return task
+    if "armature" in task.inputs:
+        return task
+    found: Traceable = on_inertia(task.in_double) if "inertia" in task.inputs else task.in_double
+    return found
 
 
 def floats_freely(model: Model) -> bool:

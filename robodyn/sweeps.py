@@ -356,13 +356,18 @@ Output: TypeAlias = (
 class Algorithm:
     """A named list of sweeps over declared fields. `inputs` are those of `INPUTS` that its steps read; one that is not
     listed reads as zero, `inertia` and `armature` as the model's. Two algorithms are the same if they are one
-    object."""
+    object.
+
+    `in_double`: a `Chain` that does the same in fewer operations and loses digits that double precision has to spare,
+    if there is one.
+    """
 
     name: str
     inputs: tuple[str, ...]
     fields: Mapping[str, FieldType]
     sweeps: tuple[Sweep, ...]
     outputs: Mapping[str, Output] = field(default_factory=dict)
+    in_double: Any = None
 
 
 @cache

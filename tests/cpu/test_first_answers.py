@@ -48,10 +48,10 @@ def test_what_loops_show_to_be_too_large_is_not_traced(traced, monkeypatch):
     reference = rd.Dynamics(model, engine="reference")
     monkeypatch.setattr(route, "_MANY_STEPS", 10)
     monkeypatch.setattr(route, "MAX_UNROLLED_OPERATIONS", dict.fromkeys(route.MAX_UNROLLED_OPERATIONS, 300))
-    dyn = rd.Dynamics(model, engine="cpu")
+    dyn = rd.Dynamics(model, engine="cpu", dtype="float32")  # in double precision it has another algorithm
     found = ask(dyn, "mass_matrix_inverse", 3)
     assert not traced and dyn.engine.generated(_task(model)).mode == "rolled"
-    np.testing.assert_allclose(found, ask(reference, "mass_matrix_inverse", 3), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found, ask(reference, "mass_matrix_inverse", 3), rtol=1e-3, atol=1e-4)
 
 
 def _task(model):

@@ -14,7 +14,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.cached import cached_property
-from robodyn.chains import Direct, Step, StepGradient, StraightLine, Task, Traceable, cheapest
+from robodyn.chains import Direct, Step, StepGradient, StraightLine, Task, Traceable, cheapest, in_double
 from robodyn.codegen.cache import ObjectCache
 from robodyn.codegen.llvm.jit import Code
 from robodyn.codegen.llvm.target import Target, host_target
@@ -98,6 +98,8 @@ class CpuEngine(Engine):
 
     def request(self, algorithm: Traceable, base: tuple[str, ...] = (), link: int | None = None) -> Request:
         """What a kernel is asked for."""
+        if self.dtype == np.float64:
+            algorithm = in_double(self.model, algorithm)
         return Request(self.model, cheapest(self.model, algorithm, base), self.dtype, self.target, base, link)
 
     def kernel(
