@@ -47,6 +47,9 @@ Our own takes two thirds to three quarters of the time of stages up to 60,000 op
 MAX_UNROLLED_CONTRACTION = 130_000
 """The same of code of ours for second derivatives contracted with a vector, which may take longer to make. It takes 0.3
 to 0.4 of the time of loops, and two thirds of that of stages."""
+_MAX_STAGE_OPERATIONS, _MAX_STAGE_CONTRACTION, _MAX_STAGE_ENTRIES = 64_000, 100_000, 1 << 14
+"""The same, and entries of results, of stages that are kernels of their own: there are several, and solves to make,
+before a first answer."""
 _MAX_UNROLLED_STEP_PART = 24_000
 MAX_UNROLLED_STEP = {"x86": 64_000, "llvm": 24_000}
 """The same of an integrator's step. What is larger is made in parts, which run as fast."""
@@ -218,7 +221,10 @@ def _limit(request: Request, mode: str) -> float | None:
 def _most(request: Request) -> int:
     """Operations of an algorithm, a chain, or what is asked at every unit vector."""
     task, backend = request.algorithm, backend_of(request).name
-    if backend == "x86" and isinstance(task, Algorithm | Chain) and "vector" in task.inputs:
+    contracts = backend == "x86" and isinstance(task, Algorithm | Chain) and "vector" in task.inputs
+    if request.vectors:
+        return _MAX_STAGE_CONTRACTION if contracts else _MAX_STAGE_OPERATIONS
+    if contracts:
         return MAX_UNROLLED_CONTRACTION
     return (MAX_UNROLLED_CHAIN if isinstance(task, Chain) else MAX_UNROLLED_OPERATIONS)[backend]
 
@@ -239,7 +245,8 @@ def _worth_tracing(request: Request) -> bool:
     entries = _entries(request)
     if isinstance(task, Units):
         return sum(entries) <= _MAX_TENSOR_ENTRIES
-    return max(entries, default=0) <= _MAX_UNROLLED_ENTRIES[backend_of(request).name]
+    most = _MAX_UNROLLED_ENTRIES[backend_of(request).name]
+    return max(entries, default=0) <= (min(most, _MAX_STAGE_ENTRIES) if request.vectors else most)
 
 
 def _units_fill_a_vector(request: Request) -> bool:
