@@ -18,7 +18,7 @@ from robodyn.engines.dense import solve
 from robodyn.messages import users_line
 from robodyn.queries.call import Call
 from robodyn.queries.core import Core
-from robodyn.queries.precision import JUDGED_ROWS, TOLERATED, judged_rows, worst_loss
+from robodyn.queries.precision import TOLERATED, judged_rows, worst_loss
 from robodyn.queries.quick import query
 from robodyn.questions import QUESTIONS, Question
 
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 Hessians: TypeAlias = tuple[Array, Array, Array, Array]
 _Arrays: TypeAlias = dict[str, Array]
+_ROUNDING = ("reference", "cpu")
+"""Engines whose processors compute in double precision nearly as fast as in single."""
+_ROUNDED_ROWS = 4096
+"""Rows that are in double precision at a time."""
 
 
 class SecondOrderQueries(Core):
@@ -63,11 +67,13 @@ class SecondOrderQueries(Core):
         Singh, Russell, Wensing, On Second-Order Derivatives of Rigid-Body Dynamics (2023), here contracted before
         anything is summed: `robodyn.algorithms.idsva_hessian`.
 
+        With dtype "float32" results are those of "float64", rounded, but with check=False, which leaves all to single
+        precision, and on the GPU engine.
+
         Warns:
-            RuntimeWarning: with dtype "float32" and more than four states, where four rows of the call, computed again
-                in "float64", show a result that is off by more than 1e-2 of its largest entry (of tensors: their sum
-                over i). Up to four states are computed in "float64" and rounded. With check=False nothing is compared
-                and all is single precision; so it is of arrays on a GPU, but with check=True.
+            RuntimeWarning: (GPU engine) with dtype "float32", where up to four rows of the call, computed again in
+                "float64", show a result that is off by more than 1e-2 of its largest entry (of tensors: their sum over
+                i); of arrays on a GPU only with check=True.
         """
         given = {"q": q, "qd": qd, "qdd": qdd, "vector": vector}
         others = {"f_ext": f_ext, "inertia": inertia, "V0": V0, "dV0": dV0}
@@ -78,7 +84,7 @@ class SecondOrderQueries(Core):
         question = QUESTIONS[name]
         call = Call(self, given, question.optional, out)
         doubted = self._are_doubted(call)
-        if doubted and call.batch <= JUDGED_ROWS:
+        if doubted and call.engine.name in _ROUNDING:
             results = self._rounded_results(question, call)
         else:
             asked = dict(call.inputs)
@@ -127,17 +133,18 @@ class SecondOrderQueries(Core):
         return call.checked or not call.library.on_device  # a look would wait for the device
 
     def _rounded_results(self, question: Question, call: Call) -> dict[str, Array]:
-        """The results of a call of a few states, computed in double precision: to compare them would take as long."""
+        """The results of a call, computed in double precision, some rows after the other."""
         if "inverse" in question.needs:
             self._require_regular(call)
         double = self._in_double
         double.joint_forces = self.joint_forces
-        given = {name: _rows_in_double(call, array, np.arange(call.batch)) for name, array in call.inputs.items()}
-        wanted = double._results(question, Call(double, given))
-        results = call.results({name: array.shape[1:] for name, array in wanted.items()})
+        results = call.results(question.shapes(self.model, call.inputs))
         with np.errstate(all="ignore"):  # what is too large for single precision is infinite
-            for name, array in wanted.items():
-                results[name][...] = call.library.like_numpy(array.astype(self.dtype))
+            for first in range(0, call.batch, _ROUNDED_ROWS):
+                rows = slice(first, first + _ROUNDED_ROWS)
+                given = {name: array[rows].astype(np.float64) for name, array in call.inputs.items()}
+                for name, wanted in double._results(question, Call(double, given)).items():
+                    results[name][rows] = wanted
         return results
 
     def _warn_of_lost_digits(self, question: Question, call: Call, asked: _Arrays, results: _Arrays) -> None:

@@ -39,7 +39,7 @@ ROBOTS = {
 }
 
 
-# Queries that compare rows of larger batches with float64, which is the method's.
+# Queries that are computed in float64 and rounded: of batches that is the method's.
 COMPARED = [("inverse_dynamics_hessian", "float32"), ("forward_dynamics_hessian", "float32")]
 
 

@@ -22,6 +22,7 @@ from robodyn.chains import at_units
 from robodyn.description import JOINT_TYPES, Inertial, Joint, Link, Pose, RobotDescription
 from robodyn.engines.cpu import route
 from robodyn.engines.reference import ReferenceEngine
+from robodyn.queries import second_order
 from robodyn.queries.precision import worst_loss
 from robodyn.tracing.unrolled import trace
 
@@ -404,10 +405,11 @@ def crane() -> rd.Model:
     )
 
 
-@pytest.mark.parametrize("engine", ["reference", "cpu"])
-def test_single_precision_says_when_it_has_lost_the_digits(engine):
+def test_the_gpu_engine_says_when_single_precision_has_lost_the_digits(monkeypatch):
+    """Here the reference engine stands in for it."""
+    monkeypatch.setattr(second_order, "_ROUNDING", ())
     model = crane()
-    dyn = rd.Dynamics(model, engine=engine, dtype="float32")
+    dyn = rd.Dynamics(model, engine="reference", dtype="float32")
     q, qd, x = random_states(model, (2, 3))
     tip = np.array([0.0, 1.0])
     for name in ("inverse_dynamics_hessian", "forward_dynamics_hessian"):
@@ -417,7 +419,9 @@ def test_single_precision_says_when_it_has_lost_the_digits(engine):
         assert caught[0].filename == __file__
         right = getattr(rd.Dynamics(model, engine="reference"), name)(q, qd, x, vector=tip)
         assert max(relative(a, b) for a, b in zip(got, right, strict=True)) > 1e-2
-        for quiet in (rd.Dynamics(model, engine=engine, dtype="float32", check=False), rd.Dynamics(model)):
+        with pytest.warns(RuntimeWarning, match="of its largest entry, more than 1e-02, .* at 1 of 1 rows"):
+            getattr(dyn, name)(q[0, 0], qd[0, 0], x[0, 0], vector=tip)
+        for quiet in (rd.Dynamics(model, engine="reference", dtype="float32", check=False), rd.Dynamics(model)):
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
                 getattr(quiet, name)(q, qd, x, vector=tip)
@@ -426,8 +430,9 @@ def test_single_precision_says_when_it_has_lost_the_digits(engine):
 @pytest.mark.parametrize("name", [path.stem for path in OWN])
 @pytest.mark.parametrize("base", ["fixed", "floating"])
 @pytest.mark.some(of=3, rest="matrix")
-def test_single_precision_is_silent_on_ordinary_robots(name, base):
+def test_single_precision_is_silent_on_ordinary_robots(name, base, monkeypatch):
     """Moving and at rest, contracted and not; what is zero by structure is no lost digit. (Warnings are errors.)"""
+    monkeypatch.setattr(second_order, "_ROUNDING", ())
     model = rd.load_urdf(own(name), base=base)
     dyn = rd.Dynamics(model, engine="reference", dtype="float32")
     q, qd, x = random_states(model, (6,))
@@ -440,9 +445,10 @@ def test_single_precision_is_silent_on_ordinary_robots(name, base):
 
 
 @pytest.mark.parametrize("engine", ["reference", "cpu"])
-@pytest.mark.parametrize("leading", [(), (3,), (2, 2)], ids=str)
-def test_few_states_in_single_precision_are_computed_in_double(engine, leading):
-    """Also where single precision has no digits left; what comes out is rounded once."""
+@pytest.mark.parametrize("leading", [(), (3,), (2, 2), (17,)], ids=str)
+def test_single_precision_is_computed_in_double(engine, leading, monkeypatch):
+    """Also where it has no digits left; what comes out is rounded once, and some rows are done after the others."""
+    monkeypatch.setattr(second_order, "_ROUNDED_ROWS", 5)
     model = crane()
     dyn, right = rd.Dynamics(model, engine=engine, dtype="float32"), rd.Dynamics(model, engine=engine)
     q, qd, x = (each.astype(np.float32) for each in random_states(model, leading))
@@ -460,7 +466,7 @@ def test_few_states_in_single_precision_are_computed_in_double(engine, leading):
                     assert got.dtype == np.float32 and np.array_equal(got, exact)
 
 
-def test_few_states_in_single_precision_are_checked_as_others_are():
+def test_single_precision_is_checked_as_double_is():
     model = crane()
     dyn = rd.Dynamics(model, engine="cpu", dtype="float32")
     q, qd, x = (each.astype(np.float32) for each in random_states(model))
@@ -474,7 +480,7 @@ def test_few_states_in_single_precision_are_checked_as_others_are():
                 hessian(q, np.float32([0, np.nan]), x)
 
 
-def test_damping_counts_in_few_states_in_single_precision():
+def test_damping_counts_in_single_precision():
     model = rd.load_urdf(own("arm6"))
     q, qd, x = (each.astype(np.float32) for each in random_states(model))
     options = {"engine": "cpu", "joint_forces": ("damping",)}
@@ -484,9 +490,11 @@ def test_damping_counts_in_few_states_in_single_precision():
         agree(dyn.forward_dynamics_hessian(q, qd, x), wanted, 1e-5)
 
 
-def test_rows_that_are_not_finite_are_not_judged():
+@pytest.mark.parametrize("rounding", [(), ("cpu",)], ids=["judged", "rounded"])
+def test_rows_that_are_not_finite_are_not_judged(rounding, monkeypatch):
+    monkeypatch.setattr(second_order, "_ROUNDING", rounding)
     model = small("fixed")
-    dyn = rd.Dynamics(model, dtype="float32")
+    dyn = rd.Dynamics(model, engine="cpu", dtype="float32")
     for batch in (3, 6):
         q, qd, x = random_states(model, (batch,))
         qd[0], x[2] = np.nan, np.inf
