@@ -169,12 +169,18 @@ def drawn(seed: int) -> tuple[tuple[rd.Model, ...], list[str]]:
 
 
 def check_in_double(
-    engine: CpuEngine, algorithm: Task, base: tuple[str, ...], values: dict[str, np.ndarray], shapes: list[int]
+    engine: CpuEngine,
+    algorithm: Task,
+    base: tuple[str, ...],
+    values: dict[str, np.ndarray],
+    shapes: list[int],
+    single: bool,
 ) -> int:
     """Runs of the kernel that has double precision compute the same rows, with damping and friction."""
     model, link = engine.model, len(engine.model.link_names) - 1
     double = CpuEngine(model, np.dtype("float64"), threads=1, mode=engine.compiler.mode, target=engine.target)
-    inner = double.kernel(algorithm, base, link, single=True)
+    inner = double.kernel(algorithm, base, link, single=single)
+    inner = inner.plain or inner
     force = None
     if "tau" in inner.inputs:
         force = JointForce(inner.inputs.index("tau"), inner.inputs.index("qd"), np.ones(model.nv), np.ones(model.nv))
@@ -234,8 +240,8 @@ def main(level: str, code: str, dtype: str, seed: str = "") -> None:
                             for large in (False, True) if kernel.batch else (False,):
                                 check(kernel, inputs, shapes, padding, behind, large)
                                 runs += 1
-                if single and dtype == "float32":
-                    runs += check_in_double(engine, algorithm, base, values, shapes)
+                if dtype == "float32":
+                    runs += check_in_double(engine, algorithm, base, values, shapes, single)
     print(f"{runs} runs")
 
 

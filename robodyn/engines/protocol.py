@@ -197,8 +197,7 @@ class Engine(ABC):
             calls: what they give.
             check: whether values are looked at, as in `Dynamics(check=)`.
             joint_forces: of damping and friction those that count.
-            double: the engine in double precision that computes single states, and nothing answers batches, where
-                single precision alone is doubted.
+            double: the engine in double precision that computes where single precision alone is doubted.
 
         Raises:
             UnavailableError: there never will be code for them.

@@ -39,10 +39,6 @@ ROBOTS = {
 }
 
 
-# Queries that are computed in float64 and rounded: of batches that is the method's.
-COMPARED = [("inverse_dynamics_hessian", "float32"), ("forward_dynamics_hessian", "float32")]
-
-
 def arguments(model, names, rows):
     """Arrays of a plain call; rows 0: of one state."""
     lead = (rows,) if rows else ()
@@ -77,7 +73,7 @@ def test_all_plain_calls_answer_as_their_methods(robot, dtype, code, monkeypatch
     for name in plain_questions():
         inputs = QUESTIONS[name].plain
         method = getattr(rd.Dynamics, name)
-        for rows in (0, 1) if (name, dtype) in COMPARED else (0, 1, 9, 400):
+        for rows in (0, 1, 9, 400):
             args = [array.astype(dtype) for array in arguments(model, inputs, rows)]
             others = {"vector": args.pop()} if "vector" in inputs else {}
             wanted = several(method(dyn, *args, **others))

@@ -343,7 +343,7 @@ class CpuEngine(Engine):
             if kernel is not None and (k or _stride(kernel) * threads > _MAX_SCRATCH):
                 found[k] = kernel.plain or kernel
         if double is not None:
-            found = [None, self._in_double(double, question, calls, joint_forces)]
+            found = [self._in_double(double, question, calls, joint_forces, single=single) for single in modes]
         first = next((kernel for kernel in found if kernel is not None), None)
         if first is None:
             return None
@@ -357,7 +357,7 @@ class CpuEngine(Engine):
         outputs = [output_shape(self.model, output) for output in task.outputs.values()]
         forces = joint_force_steps(self.model, question, first.inputs, joint_forces if double is None else ())
         known = bool(question.needs) and "inertia" in first.inputs
-        whole = None not in found or double is not None
+        whole = None not in found
         if set(first.inputs) != set(calls.arrays) or not answers_can_be(
             self.dtype, inputs, outputs, kernels, len(forces)
         ):
@@ -379,15 +379,15 @@ class CpuEngine(Engine):
         )
 
     def _in_double(
-        self, double: Engine, question: Question, calls: Calls, joint_forces: tuple[str, ...]
+        self, double: Engine, question: Question, calls: Calls, joint_forces: tuple[str, ...], *, single: bool
     ) -> Kernel | None:
-        """The kernel for one state that has the one of another engine compute, None where that is not there."""
+        """The kernel that has the one of another engine compute, None where that is not there."""
         task = calls.task(question, self.model, damping="damping" in joint_forces)
         key = _key(task, calls.base, calls.link)
         if not isinstance(double, CpuEngine):
             return None
-        inner = double._kernels.get(key) or double._kernels.get((*key, True))
-        rounded = *key, "rounded", joint_forces
+        inner = double._kernels.get(key) or double._kernels.get((*key, single))
+        rounded = *key, "rounded", joint_forces, single
         if inner is not None and rounded not in self._kernels:
             from robodyn.engines.cpu.chains.build import in_double_kernel
 

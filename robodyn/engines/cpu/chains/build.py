@@ -295,15 +295,15 @@ def repeated_kernel(maker: Maker, request: Request, inner: Kernel) -> Kernel:
 
 
 def in_double_kernel(maker: Maker, request: Request, inner: Kernel, force: JointForce | None) -> Kernel:
-    """A kernel in single precision that has another compute in double, one state after another; what damping and
-    friction take of an input is taken in double as well."""
+    """A kernel in single precision that has another compute in double; what damping and friction take of an input is
+    taken in double as well."""
     task, model = request.algorithm, request.model
     shapes = input_shapes(model, task, request.base)
     sizes = [math.prod(shapes[name]) for name in inner.inputs]
     sizes += [math.prod(output_shape(model, output)) for output in task.outputs.values()]
-    words = (*inner.constants[:-1], 1) if inner.batch else inner.constants
-    call = StageCall(inner.address, (), words, inner.workspace_bytes)
-    plan = InDoublePlan(sizes, len(inner.inputs), call, force)
+    call = StageCall(inner.address, (), inner.constants, inner.workspace_bytes, inner.batch)
+    step = 1 if inner.alone else inner.request.target.width(inner.request.dtype)
+    plan = InDoublePlan(sizes, len(inner.inputs), call, step, force)
     text = in_double_module(len(sizes))
     return Kernel(
         request=request,
@@ -315,5 +315,5 @@ def in_double_kernel(maker: Maker, request: Request, inner: Kernel, force: Joint
         row_ns=inner.row_ns,
         module=lambda: text,
         keep=Rounded((inner,), plan),
-        alone=True,
+        alone=inner.alone,
     )
