@@ -614,13 +614,12 @@ def cheapest(model: Model, task: Traceable, base: tuple[str, ...]) -> Traceable:
 
 def in_double(model: Model, task: Traceable) -> Traceable:
     """The chain that does the same in double precision with fewer operations, where there is one, its matrices are not
-    large, and no joint mimics others; else the same task."""
-    if not isinstance(task, Algorithm) or task.in_double is None or model.has_mimic or model.nv > _LARGE_MATRIX:
+    large, no joint mimics others, and armature is the model's; else the same task."""
+    if not isinstance(task, Algorithm) or task.in_double is None or "armature" in task.inputs:
         return task
-    if "armature" in task.inputs:
+    if model.has_mimic or model.nv > _LARGE_MATRIX:
         return task
-    found: Traceable = on_inertia(task.in_double) if "inertia" in task.inputs else task.in_double
-    return found
+    return on_inertia(task.in_double) if "inertia" in task.inputs else cast(Chain, task.in_double)
 
 
 def floats_freely(model: Model) -> bool:

@@ -118,16 +118,8 @@ class Places:
         """Blocks of results, and copies to vectors of what is not computed."""
         found: list[int] = []
         others: dict[int, list[int]] = {}
-        nodes = self.program.nodes
         for array, port in enumerate(self.program.outputs, len(self.program.inputs)):
-            values = [
-                _UNREAD
-                if is_unread(scalar)
-                else self.constant(nodes[scalar][1] if isinstance(scalar, int) else scalar)
-                if not isinstance(scalar, int) or nodes[scalar][0] == CONSTANT
-                else scalar
-                for scalar in port.scalars
-            ]
+            values = [self._value(scalar) for scalar in port.scalars]
             if self._moved(port.name):
                 self.rows.append(array)
                 for start, count in self.staging.blocks(port.size):
@@ -153,6 +145,15 @@ class Places:
             self.stored[result] = places
             copies.append(("copy", result, (value,)))
         return found, copies
+
+    def _value(self, scalar: int | float) -> int:
+        """What a scalar of a result is: a value that is computed or given, a constant, or nothing that is read."""
+        if is_unread(scalar):
+            return _UNREAD
+        if not isinstance(scalar, int):
+            return self.constant(scalar)
+        operation, number, _ = self.program.nodes[scalar]
+        return self.constant(number) if operation == CONSTANT else scalar
 
     def _without_zeros(self, values: Sequence[int], place: int) -> Sequence[int]:
         """Which scalars of a result are left when zeros side by side are written together."""

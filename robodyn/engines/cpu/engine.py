@@ -343,7 +343,7 @@ class CpuEngine(Engine):
             if kernel is not None and (k or _stride(kernel) * threads > _MAX_SCRATCH):
                 found[k] = kernel.plain or kernel
         if double is not None:
-            found = [self._in_double(double, question, calls, joint_forces, single=single) for single in modes]
+            found = [self._in_double(double, question, key, joint_forces, single=single) for single in modes]
         first = next((kernel for kernel in found if kernel is not None), None)
         if first is None:
             return None
@@ -379,11 +379,9 @@ class CpuEngine(Engine):
         )
 
     def _in_double(
-        self, double: Engine, question: Question, calls: Calls, joint_forces: tuple[str, ...], *, single: bool
+        self, double: Engine, question: Question, key: tuple[Any, ...], joint_forces: tuple[str, ...], *, single: bool
     ) -> Kernel | None:
         """The kernel that has the one of another engine compute, None where that is not there."""
-        task = calls.task(question, self.model, damping="damping" in joint_forces)
-        key = _key(task, calls.base, calls.link)
         if not isinstance(double, CpuEngine):
             return None
         inner = double._kernels.get(key) or double._kernels.get((*key, single))
@@ -392,8 +390,7 @@ class CpuEngine(Engine):
             from robodyn.engines.cpu.chains.build import in_double_kernel
 
             force = next(iter(joint_force_steps(self.model, question, inner.inputs, joint_forces)), None)
-            request = self.request(task, calls.base, calls.link)
-            self._kernels[rounded] = in_double_kernel(self.compiler, request, inner.plain or inner, force)
+            self._kernels[rounded] = in_double_kernel(self.compiler, self.request(*key), inner.plain or inner, force)
         return self._kernels.get(rounded)
 
     def direct(self, task: Direct, arrays: Sequence[str], link: int | None = None) -> Answers:
