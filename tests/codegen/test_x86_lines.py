@@ -138,7 +138,9 @@ def test_code_is_that_of_llvms_assembler(dtype: str, level: str) -> None:
     places = [f"{word} [rbp - {32 * (k + 1)}]" for k in range(0 if wide else 2 * lane + 1)]
     saves = [f"vmovu{suffix} {place}, ymm{k}" for k, place in enumerate(places)]
     loads = [f"vmovu{suffix} ymm{k}, {place}" for k, place in enumerate(places)]
-    for past, name in ((True, "vmovntps"), (False, f"vmovu{suffix}")):
+    itemsize = 64 // layout.line
+    for apart, past in ((64 * size, True), (64 * size, False), (itemsize * size, False)):
+        name = "vmovntps" if past else f"vmovu{suffix}"
         head = ["movsxd r14, dword ptr [rbx]", "movsxd r15, dword ptr [rbx + 4]", "add rbx, 8"]
         head += [f"add r15, qword ptr [rbp + {8 * ARRAYS_WORD}]", "test r14, r14"]
         lines = ["add r14, r13", *saves]
@@ -167,19 +169,19 @@ def test_code_is_that_of_llvms_assembler(dtype: str, level: str) -> None:
                     rows.append([d, spare, b, a])
                     spare = c
             for k, whole in enumerate(zip(*rows, strict=True)):
-                at = 64 * size * (lane * part + k)
+                at = apart * (lane * part + k)
                 lines += [f"{name} {word} [r15 + {at + vector * half}], {row}" for half, row in enumerate(whole)]
         lines += loads
         zero = f"{kind}{first}"
         zeros = [*saves[:1], f"vxor{suffix} {zero}, {zero}, {zero}"]
         for row in range(layout.width):
-            zeros += [f"{name} {word} [r15 + {64 * size * row + at}], {zero}" for at in range(0, 64, vector)]
+            zeros += [f"{name} {word} [r15 + {apart * row + at}], {zero}" for at in range(0, 64, vector)]
         zeros += loads[:1]
         some, none = assemble([*lines, "ret"]), assemble(zeros)
         wanted = (
             assemble(head) + jump(0x88, some) + some + assemble(["cmp r14d, -2"]) + jump(0x84, none) + none + RETURN
         )
-        found = b"".join(function(code.encoder, code.places.staging, first, 0, size, past))
+        found = b"".join(function(code.encoder, code.places.staging, first, 0, apart, past))
         assert found == wanted and found in image.code
     assert entered(7, 72) == assemble(entered_text(72)) and left() == assemble(left_text())
     calls = [each for each in code.bodies[1].code if each[0] == I.CALL]

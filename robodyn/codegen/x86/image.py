@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from robodyn.codegen.x86.lines import Layout
 
 PAGE = 4096
-MAGIC = b"RDx86\0\0\4"
+MAGIC = b"RDx86\0\0\5"
 _HEAD = struct.Struct("<8s7q")
 
 
@@ -16,22 +16,24 @@ _HEAD = struct.Struct("<8s7q")
 class LineCode:
     """Where things are that write lines of results on the way (`robodyn.codegen.x86.lines`).
 
-    `body`: what computes and calls; `finish`: calls alone; `past`, `near`: by array the function that writes lines past
-    the caches, or to them; `tables`: the first table of lines; `layout`: of the vectors that lines are made of.
+    `body`: what computes and calls; `finish`: calls alone; `past`, `near`, `following`: by array the function that
+    writes lines past the caches, to them, or to rows that follow one another; `tables`: the first table of lines;
+    `layout`: of the vectors that lines are made of.
     """
 
     body: int
     finish: int
     past: tuple[int, ...]
     near: tuple[int, ...]
+    following: tuple[int, ...]
     tables: int
     layout: Layout
 
     def moved(self, by: int) -> LineCode:
         """The same as addresses."""
-        past, near = (tuple(by + each for each in which) for which in (self.past, self.near))
+        past, near, following = (tuple(by + each for each in way) for way in (self.past, self.near, self.following))
         body, finish, tables = (by + each for each in (self.body, self.finish, self.tables))
-        return replace(self, body=body, finish=finish, past=past, near=near, tables=tables)
+        return LineCode(body, finish, past, near, following, tables, self.layout)
 
 
 @dataclass(frozen=True)
@@ -80,4 +82,5 @@ class Image:
         count, tables, layout = struct.unpack_from("<3q", self.data, at)
         functions = struct.unpack_from(f"<{count}q", self.data, at + 24)
         kept = Layout.unpacked(self.data[layout + at - self.lines :])
-        return LineCode(self.copying, functions[0], functions[1::2], functions[2::2], tables, kept)
+        past, near, following = (functions[k::3] for k in (1, 2, 3))
+        return LineCode(self.copying, functions[0], past, near, following, tables, kept)

@@ -11,6 +11,9 @@ the first one does, and the L vectors of a group of W L rows differ by one row e
 the last scalars of the row before, which the vector before has in the same state. These lie before the vectors of the
 row's own scalars, so that a line is always L vectors that follow one another. What rows of a group share lines of with
 rows of other groups is written scalar by scalar (`robodyn.engines.cpu.chains.lines_code`).
+
+Rows that are fewer than a group are W that follow one another. Then a line of vectors is written wherever the row has
+it, and not to a line of memory; the scalars behind a row's last whole line are written one by one.
 """
 
 from __future__ import annotations
@@ -205,7 +208,9 @@ def _begun() -> bytes:
     return load_pointer(3, STATE, 8 * ENTRY_WORD) + load_pointer(13, STATE, 8 * SOURCE_WORD)
 
 
-def function(encoder: Encoder, staging: Staging, first: int, array: int, size: int, past: bool) -> Iterator[bytes]:
+def function(
+    encoder: Encoder, staging: Staging, first: int, array: int, apart: int, past: bool = False
+) -> Iterator[bytes]:
     """The instructions for a line of W rows of an array.
 
     Each 16 bytes of W vectors are loaded to their place in a register, so that shuffles within 16 bytes are all that is
@@ -216,7 +221,7 @@ def function(encoder: Encoder, staging: Staging, first: int, array: int, size: i
         staging: of the program.
         first: its first register, if it keeps any.
         array: number of the array.
-        size: scalars of a row.
+        apart: bytes from one of the W rows to the next.
         past: whether lines go past the caches.
     """
     lane, store, vector = staging.lane_size, STORE_PAST if past else STORE, encoder.bytes
@@ -236,12 +241,12 @@ def function(encoder: Encoder, staging: Staging, first: int, array: int, size: i
             spare = shuffles.spare
         for k, registers_of_row in enumerate(zip(*rows, strict=True)):
             for piece, register in zip(pieces, registers_of_row, strict=True):
-                lines.append(encoder.moved(store, register, _TO, LINE * size * (lane * part + k) + piece))
+                lines.append(encoder.moved(store, register, _TO, apart * (lane * part + k) + piece))
     lines += _saves(encoder, LOAD, saved)
     zeros = _saves(encoder, STORE, min(saved, 1))
     zeros.append(encoder.encode([(XOR, first, first, first)]))
     for row, piece in product(range(staging.width), range(0, LINE, vector)):
-        zeros.append(encoder.moved(store, first, _TO, LINE * size * row + piece))
+        zeros.append(encoder.moved(store, first, _TO, apart * row + piece))
     zeros += _saves(encoder, LOAD, min(saved, 1))
     yield bytes.fromhex("4c6333")  # movsxd r14, dword ptr [rbx]
     yield bytes.fromhex("4c637b04")  # movsxd r15, dword ptr [rbx + 4]

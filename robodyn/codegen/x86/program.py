@@ -43,7 +43,7 @@ from robodyn.codegen.x86.encoding import (
 from robodyn.codegen.x86.general import COPIED_FROM, COPIED_TO, copying, in_turns, kept, once
 from robodyn.codegen.x86.image import PAGE, Image
 from robodyn.codegen.x86.instructions import ARRAYS, CALL, FETCH, HEADER, POOL, SPACE, SPILLS, VECTORS, Instruction
-from robodyn.codegen.x86.lines import Layout, entered, entered_text, finishing, left, left_text, scheduled
+from robodyn.codegen.x86.lines import LINE, Layout, entered, entered_text, finishing, left, left_text, scheduled
 from robodyn.codegen.x86.lines import function as line_function
 from robodyn.codegen.x86.lines import registers as line_registers
 from robodyn.codegen.x86.listing import GENERAL, Listing
@@ -317,14 +317,16 @@ class Assembled:
         return Image(b"".join(code), data, entries[0], driver_at, operations, copying, lines_at if lines else 0)
 
     def _line_functions(self) -> list[bytes]:
-        """What calls for lines and does no more, and for each array what writes them, past the caches and to them."""
+        """What calls for lines and does no more, and for each array what writes them: past the caches, to them, and to
+        rows that follow one another."""
         layout = self.places.layout
         if layout is None:
             return []
         found = [finishing(self.encoder, self.bodies[-1].code)]
         for array, row in enumerate(layout.filled):
-            of = self.encoder, self.places.staging, self._register, array, len(row)
-            found += [b"".join(line_function(*of, past)) for past in (True, False)]
+            of = self.encoder, self.places.staging, self._register, array
+            ways = (LINE * len(row), True), (LINE * len(row), False), (self.itemsize * len(row), False)
+            found += [b"".join(line_function(*of, apart, past)) for apart, past in ways]
         return [each.ljust(_aligned(len(each)), b"\xcc") for each in found]
 
     def _line_words(self, functions: list[bytes], functions_at: int, at: int) -> bytes:

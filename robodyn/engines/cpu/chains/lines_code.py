@@ -4,19 +4,24 @@ It is a kernel like any other, `void kernel(ptr table, i64 first, i64 last, ptr 
 function `kernel<n>`. Behind the arrays its table has one constant, the descriptor, and the rows of the whole batch. The
 descriptor, 64-bit integers:
 
-    address of the kernel for rows that are left over, and its constant; number of inputs, address of the program, of
-    what finishes its lines, and of a table of no lines; bytes of that; bytes from one place for vectors in the
-    workspace to the other, behind which are saved registers, the program's words and a table of lines; number of gaps;
-    bytes of a row of all results, bytes of results of a batch from which lines go past the caches, and whether the
-    other kernel does that better;
+    address of the kernel that brings vectors to rows at once, and its constant; number of inputs, address of the
+    program, of what finishes its lines, and of a table of no lines; bytes of that; bytes from one place for vectors in
+    the workspace to the other, behind which are saved registers, the program's words and a table of lines; number of
+    gaps; bytes of a row of all results, bytes of results of a batch from which lines go past the caches, whether the
+    other kernel does that better, and whether smaller batches take less time without groups;
     for each result the bytes of a row, where its first vector is in the workspace, addresses of the functions that
-    write its lines past the caches, and to them, that of its tables of lines, and bytes of each;
+    write its lines past the caches, to them, and to rows that follow one another, that of its tables of lines, and
+    bytes of each;
     for each gap where it is, and how many bytes it has.
 
 A group is as many vectors of W rows as a line has scalars, L: vector v has rows v, v + L, v + 2 L ... of the group.
 While a vector is computed, the lines of the one before are written, but for those that its rows share with rows of
 another vector that is still to come, or of another group: what rows of the first vector have of the line that they
 begin in, and rows of the last one of the line that they end in, is written scalar by scalar.
+
+Rows that are left over are W after W that follow one another. Their lines are those of a row that begins with one, and
+are written where the row is; what is behind the last whole one is written scalar by scalar. The last W rows of all can
+have some of those before, which are computed twice then.
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ from robodyn.codegen.x86.lines import ARRAYS_WORD, ENTRY_WORD, LINE, NOTHING, SA
 
 MAX_ARRAYS = 16
 """Arrays of a kernel at most."""
-HEAD, RESULT_WORDS = 12, 6
+HEAD, RESULT_WORDS = 13, 7
 """Words of the descriptor before those of results, and of each of these."""
 _MAX_ROW_BYTES = 1 << 11
 """Of an input whose next rows are fetched."""
@@ -174,8 +179,24 @@ done:
   ret void
 }}
 
-; Rows %row, %row + L ... of inputs on their way to the cache.
-define internal void @fetch(ptr %table, i64 %inputs, i64 %row) {{
+; The first row of vector %i from row %start on: of a group, or of rows that follow one another, of whose last W rows
+; the first is %top.
+define internal i64 @first_row(i64 %start, i64 %i, i1 %following, i64 %top) alwaysinline {{
+  %v = and i64 %i, SPAN_BITS
+  %group = and i64 %i, GROUP_BITS
+  %group.rows = mul i64 %group, WIDTH
+  %inside = add i64 %group.rows, %v
+  %spread = add i64 %start, %inside
+  %before = mul i64 %i, WIDTH
+  %along = add i64 %start, %before
+  %too.far = icmp sgt i64 %along, %top
+  %clipped = select i1 %too.far, i64 %top, i64 %along
+  %row = select i1 %following, i64 %clipped, i64 %spread
+  ret i64 %row
+}}
+
+; Rows %row, %row + %apart ... of inputs on their way to the cache.
+define internal void @fetch(ptr %table, i64 %inputs, i64 %row, i64 %apart) {{
 entry:
   br label %input
 input:
@@ -191,7 +212,7 @@ one:
   br i1 %some, label %rows, label %next
 rows:
   %j = phi i64 [ 0, %one ], [ %j.next, %rows.next ]
-  %ahead = mul i64 %j, APART
+  %ahead = mul i64 %j, %apart
   %number = add i64 %row, %ahead
   %begin = mul i64 %number, %stride
   %place = add i64 %data, %begin
@@ -241,7 +262,7 @@ entry:
   call void @set(ptr %own, i64 %behind.next, i64 %batch)
   %dense = call i1 @dense(ptr %table, ptr %descriptor, i64 %inputs, i64 %arrays, i64 {kind.itemsize})
   %left = sub i64 %last, %first
-  %enough = icmp sge i64 %left, {W * L}
+  %enough = icmp sge i64 %left, {W}
   %can = and i1 %dense, %enough
   %large = call i1 @large(ptr %descriptor, i64 %batch)
   %other.word = call i64 @word(ptr %descriptor, i64 11)
@@ -254,26 +275,38 @@ through:
   call void %plain(ptr %own, i64 %first, i64 %last, ptr %workspace)
   ret void
 begin:
-  %rows = and i64 %left, {-W * L}
+  %all.following.word = call i64 @word(ptr %descriptor, i64 12)
+  %all.following = icmp ne i64 %all.following.word, 0
+  %small = xor i1 %large, true
+  %no.groups = and i1 %small, %all.following
+  %in.groups = and i64 %left, {-W * L}
+  %rows = select i1 %no.groups, i64 0, i64 %in.groups
   %vectors = lshr i64 %rows, {bits}
   %stop = add i64 %first, %rows
-  call void @grouped(ptr %table, ptr %own, ptr %descriptor, i64 %arrays, i64 %batch, i64 %first, i64 %vectors, \
-ptr %workspace)
+  %some = icmp sgt i64 %rows, 0
+  br i1 %some, label %groups, label %grouped
+groups:
+  call void @vectors(ptr %table, ptr %own, ptr %descriptor, i64 %arrays, i1 %large, i64 %first, i64 %vectors, \
+i1 false, i64 0, ptr %workspace)
+  br label %grouped
+grouped:
   %some.behind = icmp slt i64 %stop, %last
-  br i1 %some.behind, label %plain.behind, label %done
-plain.behind:
-  call void @llvm.memcpy.p0.p0.i64(ptr align 16 %own, ptr align 8 %table, i64 %own.bytes, i1 false)
-  call void @set(ptr %own, i64 %behind, i64 %constant)
-  call void @set(ptr %own, i64 %behind.next, i64 %batch)
-  call void %plain(ptr %own, i64 %stop, i64 %last, ptr %workspace)
+  br i1 %some.behind, label %following, label %done
+following:
+  %over = sub i64 %last, %stop
+  %over.up = add i64 %over, {W - 1}
+  %over.vectors = lshr i64 %over.up, {bits}
+  %top = sub i64 %last, {W}
+  call void @vectors(ptr %table, ptr %own, ptr %descriptor, i64 %arrays, i1 %large, i64 %stop, i64 %over.vectors, \
+i1 true, i64 %top, ptr %workspace)
   br label %done
 done:
   ret void
 }}
 
-; Groups of rows from %start on, %vectors in all; %own is a table to fill.
-define internal void @grouped(ptr %table, ptr %own, ptr %descriptor, i64 %arrays, i64 %batch, i64 %start, \
-i64 %vectors, ptr %workspace) {{
+; Some vectors from row %start on, of groups, or %following one another; %own is a table to fill.
+define internal void @vectors(ptr %table, ptr %own, ptr %descriptor, i64 %arrays, i1 %large, i64 %start, \
+i64 %vectors, i1 %following, i64 %top, ptr %workspace) {{
 entry:
   %inputs = call i64 @word(ptr %descriptor, i64 2)
   %outputs = sub i64 %arrays, %inputs
@@ -298,14 +331,16 @@ entry:
   call void @llvm.memcpy.p0.p0.i64(ptr align 8 %entries, ptr align 8 %none, i64 %none.bytes, i1 false)
   call void @set(ptr %state, i64 {ENTRY_WORD}, i64 %entries.word)
   %last = sub i64 %vectors, 1
-  %large = call i1 @large(ptr %descriptor, i64 %batch)
+  %apart = select i1 %following, i64 1, i64 {L}
   br label %result
 result:
   %m = phi i64 [ 0, %entry ], [ %m.next, %result ]
   %m.array = add i64 %inputs, %m
   %m.past = call i64 @result(ptr %descriptor, i64 %m, i64 2)
   %m.near = call i64 @result(ptr %descriptor, i64 %m, i64 3)
-  %m.function = select i1 %large, i64 %m.past, i64 %m.near
+  %m.following = call i64 @result(ptr %descriptor, i64 %m, i64 4)
+  %m.line = select i1 %large, i64 %m.past, i64 %m.near
+  %m.function = select i1 %following, i64 %m.following, i64 %m.line
   %m.dst = add i64 %m, {ARRAYS_WORD}
   %m.function.at = add i64 %m.dst, %outputs
   call void @set(ptr %state, i64 %m.function.at, i64 %m.function)
@@ -324,10 +359,7 @@ ready:
 vector:
   %i = phi i64 [ 0, %ready ], [ %i.next, %vector.next ]
   %v = and i64 %i, {L - 1}
-  %group = and i64 %i, {-L}
-  %group.rows = shl i64 %group, {bits}
-  %inside = add i64 %group.rows, %v
-  %row = add i64 %start, %inside
+  %row = call i64 @first_row(i64 %start, i64 %i, i1 %following, i64 %top)
   br label %input
 input:
   %k = phi i64 [ 0, %vector ], [ %k.next, %input.one ]
@@ -353,7 +385,7 @@ input.one:
   %k.stride = call i64 @array(ptr %table, i64 %k, i64 1)
   %k.begin = mul i64 %k.stride, %row
   %k.place = add i64 %k.data, %k.begin
-  %k.apart = mul i64 %k.stride, {L}
+  %k.apart = mul i64 %k.stride, %apart
   %k.number = mul i64 %k, 2
   %k.number.next = add i64 %k.number, 1
   call void @set(ptr %own, i64 %k.number, i64 %k.place)
@@ -365,12 +397,8 @@ ahead:
   %more = icmp slt i64 %i, %last
   br i1 %more, label %fetch, label %compute
 fetch:
-  %f.v = and i64 %i.next, {L - 1}
-  %f.group = and i64 %i.next, {-L}
-  %f.rows = shl i64 %f.group, {bits}
-  %f.inside = add i64 %f.rows, %f.v
-  %f.row = add i64 %start, %f.inside
-  call void @fetch(ptr %table, i64 %inputs, i64 %f.row)
+  %f.row = call i64 @first_row(i64 %start, i64 %i.next, i1 %following, i64 %top)
+  call void @fetch(ptr %table, i64 %inputs, i64 %f.row, i64 %apart)
   br label %compute
 compute:
   call void %program(ptr %own, i64 0, i64 {W}, ptr %workspace)
@@ -378,7 +406,8 @@ compute:
   call void @set(ptr %state, i64 {SOURCE_WORD}, i64 %source)
   %other = sub i64 %far, %turn
   %opens = icmp eq i64 %v, 0
-  %closes = icmp eq i64 %v, {L - 1}
+  %last.of.group = icmp eq i64 %v, {L - 1}
+  %closes = or i1 %last.of.group, %following
   br label %next
 next:
   %n = phi i64 [ 0, %compute ], [ %n.next, %further ]
@@ -388,13 +417,14 @@ next:
   %n.bytes = call i64 @result(ptr %descriptor, i64 %n, i64 0)
   %n.begin = mul i64 %n.bytes, %row
   %n.place = add i64 %n.data, %n.begin
-  %n.line = and i64 %n.place, {-LINE}
+  %n.aligned = and i64 %n.place, {-LINE}
+  %n.line = select i1 %following, i64 %n.place, i64 %n.aligned
   %n.dst = add i64 %n, {ARRAYS_WORD}
   call void @set(ptr %state, i64 %n.dst, i64 %n.line)
-  %n.off.bytes = and i64 %n.place, {LINE - 1}
+  %n.off.bytes = sub i64 %n.place, %n.line
   %n.off = lshr i64 %n.off.bytes, {kind.itemsize.bit_length() - 1}
-  %n.tables.word = call i64 @result(ptr %descriptor, i64 %n, i64 4)
-  %n.table.bytes = call i64 @result(ptr %descriptor, i64 %n, i64 5)
+  %n.tables.word = call i64 @result(ptr %descriptor, i64 %n, i64 5)
+  %n.table.bytes = call i64 @result(ptr %descriptor, i64 %n, i64 6)
   %n.table.offset = mul i64 %n.off, %n.table.bytes
   %n.table.word = add i64 %n.tables.word, %n.table.offset
   %n.table = inttoptr i64 %n.table.word to ptr
@@ -403,7 +433,7 @@ next:
   %n.offset = call i64 @result(ptr %descriptor, i64 %n, i64 1)
   %n.turned = add i64 %n.offset, %turn
   %n.first = getelementptr i8, ptr %workspace, i64 %n.turned
-  %n.span = mul i64 %n.bytes, {L}
+  %n.span = mul i64 %n.bytes, %apart
   %n.size = mul i64 %n.bytes, {W}
   %n.end = getelementptr i8, ptr %n.first, i64 %n.size
   %n.tail = getelementptr i8, ptr %n.end, i64 {-near}
@@ -423,7 +453,8 @@ opened:
   br i1 %closes, label %close, label %further
 close:
   %n.behind = add i64 %n.place, %n.bytes
-  %n.tails.bytes = and i64 %n.behind, {LINE - 1}
+  %n.whole = sub i64 %n.behind, %n.line
+  %n.tails.bytes = and i64 %n.whole, {LINE - 1}
   %n.tails = lshr i64 %n.tails.bytes, {kind.itemsize.bit_length() - 1}
   %n.from = sub i64 %n.behind, %n.tails.bytes
   %n.back = mul i64 %n.tails, {-kind.bytes}
@@ -455,9 +486,10 @@ def lines_module(kind: VectorType) -> str:
 """
         for n in range(1, MAX_ARRAYS + 1)
     )
+    line = LINE // kind.itemsize
     parts = _PARTS.replace("ITEMSIZE", str(kind.itemsize)).replace("INTEGER", f"i{8 * kind.itemsize}")
-    parts = parts.replace("WIDTH", str(kind.width)).replace("APART", str(LINE // kind.itemsize))
-    parts = parts.replace("VECTOR", str(kind.bytes))
+    parts = parts.replace("WIDTH", str(kind.width)).replace("SPAN_BITS", str(line - 1))
+    parts = parts.replace("GROUP_BITS", str(-line)).replace("VECTOR", str(kind.bytes))
     return f"""%Pair = type {{ i64, i64 }}
 declare void @llvm.x86.sse.sfence()
 declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
