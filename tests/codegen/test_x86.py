@@ -79,6 +79,7 @@ def instructions_of(encoder):
     code = list(without_kept_offsets(encoder))
     rows = [each for each in code if each[0] in ON_ROWS]
     ahead = [(I.FETCH, 0, 0, x) for x in (0, 64, 127, 128, 3584, 100000)]
+    ahead += [(I.CLAIM, 0, 0, x) for x in (0, 64, 127, 128, 3584, 100000)]
     ahead += [(I.AHEAD, 0, 0, x) for x in (0, 1, 8, 15, 16, 31, 32, 1000)] if encoder.wide else []
     yield from (*code, *ahead)
     for register in (I.NO_OFFSET, *ARRAY_POINTERS):
@@ -400,17 +401,22 @@ def test_whole_programs_are_what_llvms_assembler_makes_of_their_listing(level, d
     for query in ("forward_dynamics", "inverse_dynamics_gradient"):
         program = engine_model.request(QUESTIONS[query].plain_task(model)).trace()
         vectors = frozenset(port.name for port in program.outputs[:1]) | {program.inputs[-1].name}
-        kinds = ((frozenset(), False), (vectors, False), (frozenset(), True))
-        for chosen, copies in kinds[: 2 if level == "one scalar" else 3]:
-            made = assembled(program, np.dtype(dtype), target_of(level), chosen, copies=copies)
+        kinds = ((frozenset(), ""), (vectors, ""), (frozenset(), "copied"), (frozenset(), "claimed"))
+        for chosen, large in kinds[: 2 if level == "one scalar" else 4]:
+            made = assembled(program, np.dtype(dtype), target_of(level), chosen, large=large)
             image = made.image()
-            assert len(made.bodies) == 1 + copies == 1 + (image.copying > 0)
+            assert len(made.bodies) == 1 + bool(large) == 1 + (image.large > 0)
+            assert image.claims == (large == "claimed") and Image.unpacked(image.packed()) == image
             for k, body in enumerate(made.bodies):
-                lines = [line.strip() for line in made.listing(copying=k > 0).splitlines()[1:] if "rip" not in line]
+                lines = [line.strip() for line in made.listing(large=k > 0).splitlines()[1:] if "rip" not in line]
                 moved = b"".join(advance_pointer(7, at, at - 8) for at in made._addresses(body.rows))
                 code = made.encoder.encode(body.code) + moved + b"\xc3"
                 assert assemble(lines[len(made.pointers) + len(body.offsets) :]) == code and code in image.code
-                assert sum(each[0] == I.STORE_PAST for each in body.code) == k * sum(p.size for p in program.outputs)
+                copied = k * (large == "copied") * sum(port.size for port in program.outputs)
+                assert sum(each[0] == I.STORE_PAST for each in body.code) == copied
+                results = [made.width * port.size * np.dtype(dtype).itemsize for port in program.outputs]
+                claimed = [span + at for span in results for at in range(0, span, 64)] * (k * (large == "claimed"))
+                assert [x for operation, *_, x in body.code if operation == I.CLAIM] == claimed
                 fetched = [x for operation, *_, x in body.code if operation == I.FETCH]
                 spans = [made.width * port.size * np.dtype(dtype).itemsize for port in program.inputs]
                 lines = 0 if level == "one state" else k * sum(-(-span // 64) for span in spans)
@@ -421,7 +427,7 @@ def test_whole_programs_are_what_llvms_assembler_makes_of_their_listing(level, d
 @moving
 def test_nothing_else_knows_the_register_of_copies(level, dtype):
     program, target = random_program(3, 400), target_of(level)
-    made = assembled(program, np.dtype(dtype), target, copies=True)
+    made = assembled(program, np.dtype(dtype), target, large="copied")
     registers = registers_of(level)
     assert made.bodies[0].code and not any(
         registers - 1 in each[1:4] for each in made.bodies[0].code if each[0] < I.ROWS

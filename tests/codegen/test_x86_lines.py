@@ -190,7 +190,7 @@ def test_code_is_that_of_llvms_assembler(dtype: str, level: str) -> None:
     text += [f"call qword ptr [rbp + {x}]" for *_, x in calls]
     finish = assemble([*text, *left_text(), "vzeroupper"]) + RETURN
     assert finishing(code.encoder, code.bodies[1].code) == finish and finish in image.code
-    listing = [line.strip() for line in code.listing(copying=True).splitlines()[1:] if "rip" not in line]
+    listing = [line.strip() for line in code.listing(large=True).splitlines()[1:] if "rip" not in line]
     text = assemble(listing)
     assert len(text) > 4000 and text[:20] in image.code and text[60:] in image.code  # constants' address lies between
 

@@ -1,8 +1,10 @@
-"""Large results, which go past the caches, have the bits of small ones, and touch nothing beside them."""
+"""Large results, past the caches or to lines that are claimed for them, have the bits of small ones, and touch nothing
+beside them."""
 
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -89,14 +91,25 @@ def levels_again():
     host_target.cache_clear()
 
 
+def way_of(way: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """As if the processor copied rows past the caches slowly, or did not; what others kept of this does not count."""
+    for module in ("backends", "route"):
+        monkeypatch.setattr(f"robodyn.engines.cpu.{module}.copies_slowly", lambda target: way == "claimed")
+    monkeypatch.setenv("ROBODYN_CACHE_DIR", str(folder))
+
+
 @pytest.mark.usefixtures("levels_again")
+@pytest.mark.parametrize("way", ["copied", "claimed"])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("level", ["avx512", "avx2", "sse2"])
 @pytest.mark.parametrize("query", ["center_of_mass", "mass_matrix", "forward_dynamics_gradient", "momenta"])
 @pytest.mark.some(of=4, rest="matrix")
-def test_any_range_of_rows(query: str, level: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_range_of_rows(
+    query: str, level: str, dtype: str, way: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Ranges of a large batch: results of several arrays, of one scalar, wherever they begin and end."""
     level_of(level, monkeypatch)
+    way_of(way, monkeypatch, tmp_path)
     question = QUESTIONS["centroidal_momentum" if query == "momenta" else query]
     dyn = rd.Dynamics(rd.load_urdf(own("arm7")), engine="cpu", threads=1, dtype=dtype)
     kernel = dyn.engine.kernel(question.plain_task(dyn.model))
@@ -104,6 +117,7 @@ def test_any_range_of_rows(query: str, level: str, dtype: str, monkeypatch: pyte
     rows_at_once = int(kernel.keep.descriptor[4])
     if backend_of(kernel.request).name == "x86":
         assert bool(kernel.keep.descriptor[5]) == (not kernel.request.vectors)
+        assert bool(kernel.keep.descriptor[9]) == (way == "claimed")
     rows = 4 * rows_at_once + 20
     rng = np.random.default_rng(rows)
     states = draw(dyn.model, rows)
@@ -128,6 +142,34 @@ def test_any_range_of_rows(query: str, level: str, dtype: str, monkeypatch: pyte
             np.testing.assert_array_equal(each[first:last], right[first:last], err_msg=f"rows {first} to {last}")
             row = size // rows
             assert (bytes_[: start + first * row] == 0xA5).all() and (bytes_[start + last * row :] == 0xA5).all()
+
+
+@pytest.mark.parametrize("way", ["copied", "claimed"])
+def test_how_large_results_are_written(way: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Lines are claimed for what computes enough; larger results of such are vectors, whose lines go on the way."""
+    way_of(way, monkeypatch, tmp_path)
+    dyn = rd.Dynamics(rd.load_urdf(own("arm7")), engine="cpu", threads=1)
+    engine = dyn.engine
+    host = host_target()
+    if backend_of(engine.request(rnea())).name != "x86":
+        pytest.skip("this processor or system runs no code of ours")
+    for query, claimed, vectors in (
+        ("mass_matrix", True, False),
+        ("forward_dynamics_gradient", True, False),
+        ("potential_energy_regressor", False, False),
+        ("forward_kinematics", False, False),
+        ("regressor", False, True),
+        ("forward_dynamics_parameter_gradient", False, True),
+        ("body_regressor", False, False),
+    ):
+        task = QUESTIONS[query].plain_task(dyn.model)
+        route = engine.compiler.route(engine.request(task))
+        if host.level == "avx512":
+            assert bool(route.request.vectors) == (vectors and way == "claimed"), query
+        if not route.request.vectors:
+            kernel = engine.kernel(task)
+            assert bool(kernel.keep.descriptor[9]) == (claimed and way == "claimed"), query
+            assert (kernel.workspace_bytes == kernel.plain.workspace_bytes) == bool(kernel.keep.descriptor[9])
 
 
 def run(kernel: Kernel, arrays: list[np.ndarray], first: int, last: int) -> None:

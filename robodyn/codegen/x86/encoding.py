@@ -19,6 +19,7 @@ from robodyn.codegen.x86.instructions import (
     AND,
     CALL,
     CHOOSE,
+    CLAIM,
     CLEAR,
     COMMUTES,
     DIV,
@@ -275,6 +276,9 @@ class Encoder:
         if operation == FETCH:
             modrm, tail = _displaced(ROWS_POINTER, x, 1)
             return bytes((0x0F, 0x18, modrm | 1 << 3)) + tail
+        if operation == CLAIM:
+            modrm, tail = _displaced(ARRAY_POINTERS[-1], x, 1)
+            return b"\x41" * (ARRAY_POINTERS[-1] >> 3) + bytes((0x0F, 0x0D, modrm | 1 << 3)) + tail
         if operation == AHEAD:
             modrm, tail = self._in_row(x, 1)
             return b"\x42" * (self.index >> 3) + bytes((0x0F, 0x0D, modrm | 1 << 3)) + tail

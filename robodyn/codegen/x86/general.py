@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from robodyn.codegen.x86.encoding import ARRAY_POINTERS
 from robodyn.codegen.x86.instructions import (
     ARRAYS,
+    CLAIM,
     KEPT,
     LOAD,
     MASK,
@@ -21,7 +22,9 @@ from robodyn.codegen.x86.instructions import (
 )
 
 COPIED_FROM, COPIED_TO = 3, 4
-"""The last two registers of arrays, which point to what is copied on the way, and to where it goes."""
+"""The last two registers of arrays, which point to what is copied on the way, and to where it goes. Where lines are
+claimed, the last one points to the rows that are written."""
+_LINE = 64
 
 
 def once(code: Sequence[Instruction]) -> list[Instruction]:
@@ -97,11 +100,31 @@ def copying(code: Sequence[Instruction], arrays: Iterable[tuple[int, int, int]],
             copies[-1].append((STORE_PAST, register, 0, ~(ARRAYS + COPIED_TO * SPACE + k)))
             if k == 0:
                 copies[-1][:0] = [(POINTER, COPIED_FROM, 0, ~source), (POINTER, COPIED_TO, 0, ~target)]
+    return _evenly(code, copies)
+
+
+def claiming(code: Sequence[Instruction], arrays: Iterable[tuple[int, int]]) -> list[Instruction]:
+    """Instructions that fetch the lines which the next W rows of results will be written to, one from time to time.
+
+    Args:
+        code: instructions that do not use the register of `COPIED_TO`.
+        arrays: for each array the place of its address, and how many bytes W rows have.
+    """
+    claims: list[list[Instruction]] = []
+    for address, span in arrays:
+        first = len(claims)
+        claims += [[(CLAIM, 0, 0, span + at)] for at in range(0, span, _LINE)]
+        claims[first].insert(0, (POINTER, COPIED_TO, 0, ~address))
+    return _evenly(code, claims)
+
+
+def _evenly(code: Sequence[Instruction], others: Sequence[Sequence[Instruction]]) -> list[Instruction]:
+    """Instructions, and from time to time some others."""
     found: list[Instruction] = []
     done = 0
-    for at, copy in enumerate(copies, 1):
-        upto = at * len(code) // (len(copies) + 1)
+    for k, each in enumerate(others, 1):
+        upto = k * len(code) // (len(others) + 1)
         found += code[done:upto]
-        found += copy
+        found += each
         done = upto
     return found + list(code[done:])

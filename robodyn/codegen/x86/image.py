@@ -9,7 +9,7 @@ from robodyn.codegen.x86.lines import Layout
 
 PAGE = 4096
 MAGIC = b"RDx86\0\0\5"
-_HEAD = struct.Struct("<8s7q")
+_HEAD = struct.Struct("<8s8q")
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,10 @@ class Image:
 
     `code`: what runs for W rows, and the entry; `data`: constants, the driver's list and at last the
     driver's address, which begin on the next page; `entry`: where the entry is; `driver_at`: where the driver's address
-    is to be; `operations`: what a state takes; `copying`: the entry of what copies results on the way, or writes their
-    lines, 0 where there is none; `lines`: where 64-bit words say of what writes lines (`LineCode`) how many functions
-    there are, where tables are, the layout, and the functions; 0 if there is none.
+    is to be; `operations`: what a state takes; `large`: the entry for large batches, which copies results on the way,
+    writes their lines, or claims lines (`claims`); 0 where there is none; `lines`: where 64-bit words say of what
+    writes lines (`LineCode`) how many functions there are, where tables are, the layout, and the functions; 0 if there
+    is none.
     """
 
     code: bytes
@@ -52,12 +53,13 @@ class Image:
     entry: int
     driver_at: int
     operations: int
-    copying: int = 0
+    large: int = 0
     lines: int = 0
+    claims: bool = False
 
     def packed(self) -> bytes:
         """All of it, as it is kept."""
-        numbers = self.entry, self.driver_at, self.operations, self.copying, self.lines
+        numbers = self.entry, self.driver_at, self.operations, self.large, self.lines, self.claims
         head = _HEAD.pack(MAGIC, len(self.code), len(self.data), *numbers)
         return head + self.code + self.data
 
@@ -66,12 +68,13 @@ class Image:
         """What `packed` made; None if it did not."""
         if len(kept) < _HEAD.size:
             return None
-        magic, code, data, entry, driver_at, operations, copying, lines = _HEAD.unpack_from(kept)
+        magic, code, data, entry, driver_at, operations, large, lines, claims = _HEAD.unpack_from(kept)
         at = _HEAD.size + code
-        inside = 0 <= entry < code and 0 <= copying < code and data >= 0 and 0 <= lines < driver_at
+        inside = 0 <= entry < code and 0 <= large < code and data >= 0 and 0 <= lines < driver_at
         if magic != MAGIC or len(kept) != at + data or not inside or driver_at != -(-code // PAGE) * PAGE + data - 8:
             return None
-        return Image(kept[_HEAD.size : at], kept[at : at + data], entry, driver_at, operations, copying, lines)
+        parts = kept[_HEAD.size : at], kept[at : at + data]
+        return Image(*parts, entry, driver_at, operations, large, lines, bool(claims))
 
     @property
     def line_code(self) -> LineCode | None:
@@ -83,4 +86,4 @@ class Image:
         functions = struct.unpack_from(f"<{count}q", self.data, at + 24)
         kept = Layout.unpacked(self.data[layout + at - self.lines :])
         past, near, following = (functions[k::3] for k in (1, 2, 3))
-        return LineCode(self.copying, functions[0], past, near, following, tables, kept)
+        return LineCode(self.large, functions[0], past, near, following, tables, kept)

@@ -36,8 +36,10 @@ class LoadedImage:
         protect(start, data_at, READ | EXECUTE)
         protect(start + data_at, size - data_at, READ)
         self._entry = start + image.entry
-        self.copying = start + image.copying if image.copying else 0
-        """Address of the one that copies on the way; 0 where there is none."""
+        self.large = start + image.large if image.large else 0
+        """Address of the one for large batches; 0 where there is none."""
+        self.claims = image.claims
+        """Whether it claims lines, and does not copy."""
         self.operations = image.operations
         """Operations of a state."""
         found = image.line_code

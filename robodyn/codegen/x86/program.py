@@ -6,10 +6,10 @@ columns just before it is needed, and as soon as it is there. It works on a fram
 
     spilled values | addresses and offsets of rows | addresses of arrays of vectors
 
-The same code can fetch arguments of states to come, and copy results of the W states before these past the caches, on
-the way (`copying`). For each array of results the table has two more then, behind all others, whose rows are the bytes
-of a state as well: what is copied, and where it goes, both from the last place before the array's own that is aligned
-to a vector.
+The same code can fetch arguments of states to come, and on the way either the lines that the next results will be
+written to (`claiming`), or copy results of the W states before these past the caches (`copying`). To copy, the table
+has two more addresses for each array of results, behind all others, whose rows are the bytes of a state as well: what
+is copied, and where it goes, both from the last place before the array's own that is aligned to a vector.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from robodyn.codegen.x86.encoding import (
     load_pointer,
     relative_pointer,
 )
-from robodyn.codegen.x86.general import COPIED_FROM, COPIED_TO, copying, in_turns, kept, once
+from robodyn.codegen.x86.general import COPIED_FROM, COPIED_TO, claiming, copying, in_turns, kept, once
 from robodyn.codegen.x86.image import PAGE, Image
 from robodyn.codegen.x86.instructions import ARRAYS, CALL, FETCH, HEADER, POOL, SPACE, SPILLS, VECTORS, Instruction
 from robodyn.codegen.x86.lines import LINE, Layout, entered, entered_text, finishing, left, left_text, scheduled
@@ -157,26 +157,31 @@ def assembled(
     target: Target,
     vectors: frozenset[str] = frozenset(),
     registers: int | None = None,
-    copies: bool = False,
+    large: Literal["", "copied", "claimed"] = "",
     layout: Layout | None = None,
 ) -> Assembled:
     """The machine code of a program on arrays of a dtype.
 
     Arrays named in `vectors` hold vectors of states, for the W rows from `first` on alone; others a row for each state.
-    `registers`: as many as the processor has, or less; `copies`: whether there is code that copies on the way as well,
-    which is for rows alone and keeps one of the registers; `layout`: where results are among vectors, all of which are,
-    if there is to be code that writes their lines on the way as well, and keeps a few registers.
+    `registers`: as many as the processor has, or less; `large`: whether there is code for large batches as well, which
+    is for rows alone: "copied" on the way, which keeps one of the registers, or with lines "claimed" for the next rows;
+    `layout`: where results are among vectors, all of which are, if there is to be code that writes their lines on the
+    way as well, and keeps a few registers.
     """
-    assert not (copies and vectors) and (layout is None or vectors >= {port.name for port in program.outputs})
+    assert not (large and vectors) and (layout is None or vectors >= {port.name for port in program.outputs})
     size = target.width(dtype) * dtype.itemsize
     wide = is_evex(size)
-    places = Places(program, vectors, dtype.itemsize, size, fetches=copies, layout=layout)
+    places = Places(program, vectors, dtype.itemsize, size, fetches=bool(large), layout=layout)
     steps = places.moved(_Steps(program, places, dtype.itemsize, wide).steps)
-    free = (registers or (32 if wide else 16)) - copies - (0 if layout is None else line_registers(places.staging))
+    free = (
+        (registers or (32 if wide else 16))
+        - (large == "copied")
+        - (0 if layout is None else line_registers(places.staging))
+    )
     scalar = dtype.itemsize if places.scalar else 0
     allocator = Allocator(free, places.homes, places.stored, places.staging, places.blocks, scalar, places.zeros)
     code = allocator.run(steps)
-    return Assembled(program, places, code, allocator.spills, dtype.itemsize, size, free)
+    return Assembled(program, places, code, allocator.spills, dtype.itemsize, size, free, large == "claimed")
 
 
 @dataclass(frozen=True)
@@ -193,7 +198,7 @@ class _Body:
 
 class Assembled:
     """Puts code, constants and the driver's list together; `register`: the first one that allocation left to what
-    copies on the way, or writes lines."""
+    copies on the way, or writes lines; `claims`: whether lines are claimed instead of copied."""
 
     def __init__(
         self,
@@ -204,12 +209,14 @@ class Assembled:
         itemsize: int,
         size: int,
         register: int,
+        claims: bool = False,
     ) -> None:
-        self.program, self.places, self._register = program, places, register
+        self.program, self.places, self._register, self._claims = program, places, register, claims
         self.itemsize, self.bytes = itemsize, size
         wide = self.wide = is_evex(size)
         self.width = self.bytes // itemsize
-        copied = [port.size for port in program.outputs] if places.fetches else []
+        results = [port.size for port in program.outputs] if places.fetches else []
+        copied = [] if claims else results
         headers = places.row_words * (len(places.rows) + 2 * len(copied))
         self.addresses = [
             HEADER + (places.row_words * number + ADDRESS if of_rows else headers + number)
@@ -224,6 +231,8 @@ class Assembled:
         self.bodies = [_Body(self.code, self.offsets, places.rows, places.arrays)]
         if copied:
             self.bodies.append(self._copying(code, copied, register))
+        elif results:
+            self.bodies.append(self._claiming(code, results))
         elif places.layout is not None:
             state = len(program.inputs) + len(program.outputs)
             calling = scheduled(self.code, places.layout)
@@ -246,7 +255,7 @@ class Assembled:
         }
         self.pool += self._vectors()
         pointers = {SPILLS: FRAME_POINTER, HEADER: FRAME_POINTER, POOL: POOL_POINTER, VECTORS: POOL_POINTER}
-        for k, pointer in enumerate(ARRAY_POINTERS if copied else self.pointers):
+        for k, pointer in enumerate(ARRAY_POINTERS if results else self.pointers):
             starts[ARRAYS + k * SPACE], pointers[ARRAYS + k * SPACE] = 0, pointer
         self.encoder = Encoder(itemsize, size, starts, pointers)
 
@@ -263,6 +272,17 @@ class Assembled:
         return _Body(
             copying(first, zip(addresses[::2], addresses[1::2], sizes, strict=True), register), offsets, all_rows, []
         )
+
+    def _claiming(self, code: list[Instruction], sizes: list[int]) -> _Body:
+        """The body that claims the lines of the next W rows of results of some sizes, too."""
+        rows, inputs = self.places.rows, len(self.program.inputs)
+        first, offsets = kept(code, ARRAY_POINTERS[:COPIED_TO], self._headers(len(rows), 1))
+        addresses = self._headers(len(rows), 0)
+        spans = [
+            (addresses[rows.index(number)], size * self.width * self.itemsize)
+            for number, size in enumerate(sizes, inputs)
+        ]
+        return _Body(claiming(first, spans), offsets, rows, [])
 
     def _number(self, key: bytes | str) -> bytes:
         """A constant."""
@@ -312,9 +332,10 @@ class Assembled:
         code += [bytes(functions_at - entries[-1] - _ENTRY_BYTES), *functions]
         words = [word for each in lists for word in each]
         data = self.pool + struct.pack(f"<{len(words)}q", *words) + lines + bytes(8)
-        copying = entries[1] if len(entries) > 1 else 0
         operations = self.program.operations
-        return Image(b"".join(code), data, entries[0], driver_at, operations, copying, lines_at if lines else 0)
+        large = entries[1] if len(entries) > 1 else 0
+        lines_at = lines_at if lines else 0
+        return Image(b"".join(code), data, entries[0], driver_at, operations, large, lines_at, self._claims)
 
     def _line_functions(self) -> list[bytes]:
         """What calls for lines and does no more, and for each array what writes them: past the caches, to them, and to
@@ -374,10 +395,9 @@ class Assembled:
         """Where the addresses of arrays of rows are, which go on to the next rows when these are done."""
         return [self.rows_at + 8 * (place - HEADER) - self.bias for place in self._headers(len(rows), 0)]
 
-    def listing(self, *, copying: bool = False) -> str:
-        """The code as text; what brings rows into vectors and back is part of it. `copying`: that which copies on the
-        way."""
-        body = self.bodies[copying]
+    def listing(self, *, large: bool = False) -> str:
+        """The code as text; what brings rows into vectors and back is part of it. `large`: that for large batches."""
+        body = self.bodies[large]
         lines = [*entered_text(self.arrays_at + 8 * len(self.places.arrays) - self.bias)] if body.calls else []
         for place, register in (*zip(self.addresses, self.pointers, strict=False), *body.offsets.items()):
             pointer, offset = self.encoder.address(place)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from robodyn.chains import Step, StepPart
 from robodyn.codegen.cache import ObjectCache
@@ -134,14 +134,38 @@ def _layout(program: Program, request: Request) -> Layout | None:
     return Layout(width, line, tuple(filled))
 
 
+CLAIMED_BYTES, _CLAIMED_OPERATIONS = 1 << 14, 5
+"""Bytes of the results of a vector of states up to which their lines are claimed, which is half of the first cache;
+and operations for each scalar of them from which they are. A line that is claimed comes from memory before it goes
+there, so what hardly computes waits for memory twice."""
+
+
+def copies_slowly(target: Target) -> bool:
+    """Whether a processor copies rows past the caches slowly. A Zen 4 does: while lines are on their way past them,
+    each store across two pages takes 370 cycles, and rows are stored across pages wherever they lie."""
+    return target.cpu == "znver4"
+
+
+def _large(program: Program, request: Request) -> Literal["", "copied", "claimed"]:
+    """How results of large batches are written: past the caches by what copies them on the way, or to lines that are
+    claimed for the caches in time."""
+    if request.vectors or request.target.narrow or isinstance(request.algorithm, Step | StepPart):
+        return ""
+    scalars = sum(port.size for port in program.outputs)
+    few = scalars * request.target.vector_bytes <= CLAIMED_BYTES
+    computes = program.operations >= _CLAIMED_OPERATIONS * scalars
+    return "claimed" if few and computes and copies_slowly(request.target) else "copied"
+
+
 def _assembled(program: Program, request: Request) -> Assembled:
-    """Code of a program; for batches of a query's results that which copies them (`past_caches`) or writes their lines
-    on the way (`chains.lines`) as well."""
-    copies = not (request.vectors or request.target.narrow or isinstance(request.algorithm, Step | StepPart))
+    """Code of a program; for batches of a query's results that for large ones (`past_caches`), or that which writes
+    their lines on the way (`chains.lines`), as well."""
     whole = unpacked_program(program, request.model, request.algorithm.outputs) if request.packed else program
     layout = _layout(whole, request)
     program = program if layout is None else whole
-    return assembled(program, request.dtype, request.target, request.vectors, copies=copies, layout=layout)
+    return assembled(
+        program, request.dtype, request.target, request.vectors, large=_large(program, request), layout=layout
+    )
 
 
 def _image(code: bytes) -> Image:

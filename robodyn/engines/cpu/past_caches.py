@@ -1,4 +1,4 @@
-"""Results of large batches past the caches: a kernel around a query's own.
+"""Results of large batches: past the caches, or to lines that are claimed for them in time. A kernel around a query's.
 
 A processor that writes a few bytes of a line loads the line first, and later writes it back: twice the traffic that
 results take, and past the size of the caches that is what a batch waits for. Whole lines can be written without loading
@@ -11,6 +11,9 @@ one from time to time (`robodyn.codegen.x86.general.copying`). Time to compute a
 little more than the longer one. It fetches arguments of states to come as well. For that the buffer has room for W
 states before its first ones, those that are left over when it is full; or there are two that hold W states each, where
 these are many bytes. The last W states of a range are copied all at once, and so are those of other code.
+
+Some processors wait less if nothing is copied (`backends`): while W states are computed, the lines that the next W will
+write are brought to the nearest cache (`robodyn.codegen.x86.general.claiming`), and go back to memory when they may.
 """
 
 from __future__ import annotations
@@ -58,9 +61,10 @@ class _Entry:
 
 
 class _Around:
-    """A kernel, and the descriptor that leads to it. `copying`: address of the one that copies on the way, or 0."""
+    """A kernel, and the descriptor that leads to it. `large`: address of the one that copies on the way, or `claims`
+    lines, or 0."""
 
-    def __init__(self, kernel: Kernel, row_bytes: Sequence[int], width: int, copying: int) -> None:
+    def __init__(self, kernel: Kernel, row_bytes: Sequence[int], width: int, large: int, claims: bool) -> None:
         self.kernels: tuple[Kernel, ...] = getattr(kernel.keep, "kernels", ())
         vectors = max(_BUFFER_BYTES // (width * sum(row_bytes)), 1)
         rows = width * vectors
@@ -70,14 +74,15 @@ class _Around:
         end, buffers = _lines(kernel.workspace_bytes), []
         for each in row_bytes:
             end += 2 * LINE  # ends of the rows before the first ones
-            if copying and vectors > 1:
+            if large and vectors > 1:
                 end += _lines(width * each)  # those that are left over
             buffers.append((each, end))
-            end += (_lines(rows * each) + 3 * LINE) * (2 if copying and vectors == 1 else 1)
-        self.workspace_bytes = end
+            end += (_lines(rows * each) + 3 * LINE) * (2 if large and vectors == 1 else 1)
+        self.workspace_bytes = kernel.workspace_bytes if claims else end
         vector_bytes = width * kernel.request.dtype.itemsize
         sizes = len(words) // 2, len(kernel.inputs), sum(row_bytes), rows
-        head = (kernel.address, *sizes, copying, width, -vector_bytes, rows_bytes(kernel.request) if copying else 0)
+        moved = rows_bytes(kernel.request) if large else 0
+        head = (kernel.address, *sizes, large, width, -vector_bytes, moved, claims)
         numbers = [*head, *(word for pair in buffers for word in pair), *words]
         assert len(head) == HEAD
         self.descriptor: Array = np.array([word % (1 << 64) for word in numbers], dtype=np.uint64).view(np.int64)
@@ -106,8 +111,9 @@ def past_caches(maker: Maker, request: Request, kernel: Kernel) -> Kernel:
     done = streamed or kernel.plain is not None
     if done or not 0 < vector <= _MAX_BUFFER_BYTES or arrays > MAX_ARRAYS or len(kernel.constants) > 2 * MAX_PAIRS:
         return kernel
-    copying = kernel.code.copying if isinstance(kernel.code, LoadedImage) else 0
-    around = _Around(kernel, row_bytes, width, copying)
+    image = kernel.code if isinstance(kernel.code, LoadedImage) else None
+    way = (0, False) if image is None else (image.large, image.claims)
+    around = _Around(kernel, row_bytes, width, *way)
     made = replace(
         kernel,
         code=_Entry(maker, request.target, arrays),

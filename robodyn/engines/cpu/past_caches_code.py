@@ -5,8 +5,9 @@ function `kernel<n>`. Behind the arrays its table has one constant, the descript
 descriptor, 64-bit integers:
 
     address of the query's kernel, its constants in pairs of words, number of inputs, bytes of a row of all results,
-    rows that go to the buffer at once, address of the kernel that copies on the way or 0, rows of a vector, what an
-    address is and-ed with to be that of a vector, bytes of a row of all arrays or 0 if they do not count;
+    rows that go to the buffer at once, address of the kernel for large batches or 0, rows of a vector, what an address
+    is and-ed with to be that of a vector, bytes of a row of all arrays or 0 if they do not count, whether the kernel
+    for large batches claims lines and has the user's arrays, or copies on the way;
     for each result the bytes of a row, and where its buffer is in the workspace;
     the constants.
 """
@@ -19,12 +20,15 @@ from robodyn.codegen.llvm.target import Target
 LINE = 64
 MAX_ARRAYS, MAX_PAIRS = 16, 64
 """Arrays of a kernel, and pairs of its constants, at most."""
-HEAD = 9
+HEAD = 10
 """Words of the descriptor before those of results."""
 _FENCE = "  ; fence\n"
 _MOVED_BYTES = 1 << 25
 """Arguments and results of a batch from which these are written past the caches as well, however small they are: the
 arguments have cleared the caches anyway."""
+
+_CLAIMED_BYTES = 1 << 20
+"""Arguments and results of a batch from which lines are claimed: the second cache of most processors holds no more."""
 
 _COPIES = f"""\
 ; Words of four bytes, from offset %first to offset %last.
@@ -135,7 +139,7 @@ copy:
 constant:
   %c = phi i64 [ 0, %copy ], [ %c.next, %constant.one ]
   %c.more = icmp slt i64 %c, %pairs
-  br i1 %c.more, label %constant.one, label %look
+  br i1 %c.more, label %constant.one, label %way
 constant.one:
   %c.from = getelementptr %Pair, ptr %constants, i64 %c
   %c.to = getelementptr %Pair, ptr %own.constants, i64 %c
@@ -143,9 +147,21 @@ constant.one:
   store <2 x i64> %c.pair, ptr %c.to, align 16
   %c.next = add i64 %c, 1
   br label %constant
+way:
+  %claims.at = getelementptr i64, ptr %descriptor, i64 9
+  %claims.word = load i64, ptr %claims.at, align 8
+  %claims = icmp ne i64 %claims.word, 0
+  br i1 %claims, label %claimed, label %look
+claimed:
+  %other.at = getelementptr i64, ptr %descriptor, i64 5
+  %other = load ptr, ptr %other.at, align 8
+  %beyond = icmp sgt i64 %all, {_CLAIMED_BYTES}
+  %either = select i1 %beyond, ptr %other, ptr %kernel
+  call void %either(ptr %own, i64 %first, i64 %last, ptr %workspace)
+  ret void
 look:
-  %o = phi i64 [ 0, %constant ], [ %o.next, %look.one ]
-  %fit = phi i1 [ %large, %constant ], [ %fit.next, %look.one ]
+  %o = phi i64 [ 0, %way ], [ %o.next, %look.one ]
+  %fit = phi i1 [ %large, %way ], [ %fit.next, %look.one ]
   %o.more = icmp slt i64 %o, %outputs
   br i1 %o.more, label %look.one, label %decide
 look.one:
