@@ -415,7 +415,8 @@ def test_whole_programs_are_what_llvms_assembler_makes_of_their_listing(level, d
                 copied = k * (large == "copied") * sum(port.size for port in program.outputs)
                 assert sum(each[0] == I.STORE_PAST for each in body.code) == copied
                 results = [made.width * port.size * np.dtype(dtype).itemsize for port in program.outputs]
-                claimed = [span + at for span in results for at in range(0, span, 64)] * (k * (large == "claimed"))
+                ahead = [(span, span + span // 128 * 64) for span in results] if k and large == "claimed" else []
+                claimed = [first + at for span, first in ahead for at in range(0, span, 64)]
                 assert [x for operation, *_, x in body.code if operation == I.CLAIM] == claimed
                 fetched = [x for operation, *_, x in body.code if operation == I.FETCH]
                 spans = [made.width * port.size * np.dtype(dtype).itemsize for port in program.inputs]

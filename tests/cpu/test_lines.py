@@ -80,7 +80,8 @@ def test_any_range_of_rows_anywhere(query: str, dtype: str) -> None:
     run(kernel.plain, [*arrays, *wanted], 0, rows, rows)
     assert not any(np.isnan(each).any() for each in wanted)
     watched, rng, light = Watched(kernel), np.random.default_rng(rows), bool(kernel.keep.descriptor[11])
-    assert light == (query == "body_regressor" and kernel.request.target.level == "avx512")
+    target = kernel.request.target
+    assert light == (query == "body_regressor" and target.level == "avx512" and not backends.copies_slowly(target))
     for k in range(20):
         first, last = sorted(int(each) for each in rng.integers(0, rows + 1, 2))
         first, last = (0, rows) if k == 0 else (first, last) if k % 3 else (first // 8, rows - last // 8)
@@ -174,10 +175,15 @@ def test_some_large_results_are_brought_at_once(monkeypatch: pytest.MonkeyPatch)
     wide = host_target().level == "avx512"
     crowd = rd.random_tree(64, seed=3)
     assert crowd.nv == 64
-    for held, limit in ((0, STREAMED_BYTES), (1 << 20, STREAMED_BYTES), (60 << 26, 10 << 26)):
+    for held, limit, slow in (
+        (0, STREAMED_BYTES, False),
+        (1 << 20, STREAMED_BYTES, True),
+        (60 << 26, 10 << 26, False),
+    ):
         monkeypatch.setattr("robodyn.engines.cpu.chains.lines.last_cache_bytes", lambda held=held: held)
+        monkeypatch.setattr("robodyn.engines.cpu.chains.lines.copies_slowly", lambda target, slow=slow: slow)
         for query, model, left in (
-            ("body_regressor", None, wide),
+            ("body_regressor", None, wide and not slow),
             ("mass_matrix", crowd, not wide),
             ("inverse_dynamics_gradient", None, False),
         ):

@@ -104,7 +104,8 @@ def copying(code: Sequence[Instruction], arrays: Iterable[tuple[int, int, int]],
 
 
 def claiming(code: Sequence[Instruction], arrays: Iterable[tuple[int, int]]) -> list[Instruction]:
-    """Instructions that fetch the lines which the next W rows of results will be written to, one from time to time.
+    """Instructions that fetch the lines which the next rows of results will be written to, one from time to time: those
+    of W rows, one and a half times as many bytes ahead. (Half as far ahead takes a fifth longer.)
 
     Args:
         code: instructions that do not use the register of `COPIED_TO`.
@@ -113,7 +114,8 @@ def claiming(code: Sequence[Instruction], arrays: Iterable[tuple[int, int]]) -> 
     claims: list[list[Instruction]] = []
     for address, span in arrays:
         first = len(claims)
-        claims += [[(CLAIM, 0, 0, span + at)] for at in range(0, span, _LINE)]
+        ahead = span + span // 2 // _LINE * _LINE
+        claims += [[(CLAIM, 0, 0, ahead + at)] for at in range(0, span, _LINE)]
         claims[first].insert(0, (POINTER, COPIED_TO, 0, ~address))
     return _evenly(code, claims)
 

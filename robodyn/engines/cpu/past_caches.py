@@ -32,7 +32,7 @@ from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.x86.memory import LoadedImage
 from robodyn.engines.cpu.kernels import Kernel, Maker, rows_bytes
-from robodyn.engines.cpu.past_caches_code import HEAD, LINE, MAX_ARRAYS, MAX_PAIRS, module_text
+from robodyn.engines.cpu.past_caches_code import HEAD, LINE, MAX_ARRAYS, MAX_PAIRS, PAGE, TABLE, module_text
 from robodyn.engines.cpu.request import Request
 from robodyn.tracing.unrolled import output_shape
 
@@ -77,13 +77,16 @@ class _Around:
             if large and vectors > 1:
                 end += _lines(width * each)  # those that are left over
             buffers.append((each, end))
-            end += (_lines(rows * each) + 3 * LINE) * (2 if large and vectors == 1 else 1)
+            one = _lines(rows * each) + 3 * LINE
+            end += 2 * PAGE + (2 * _pages(width * each + 4 * LINE) if large and vectors == 1 else one)
         self.workspace_bytes = kernel.workspace_bytes if claims else end
         vector_bytes = width * kernel.request.dtype.itemsize
         sizes = len(words) // 2, len(kernel.inputs), sum(row_bytes), rows
         moved = rows_bytes(kernel.request) if large else 0
-        head = (kernel.address, *sizes, large, width, -vector_bytes, moved, claims)
+        tables = HEAD + 2 * len(buffers) + len(words)
+        head = (kernel.address, *sizes, large, width, -vector_bytes, moved, claims, tables)
         numbers = [*head, *(word for pair in buffers for word in pair), *words]
+        numbers += [word for each in row_bytes for word in _shifts(each, rows, vector_bytes)]
         assert len(head) == HEAD
         self.descriptor: Array = np.array([word % (1 << 64) for word in numbers], dtype=np.uint64).view(np.int64)
         self._kernel = kernel
@@ -97,6 +100,31 @@ class _Around:
 def _lines(size: int) -> int:
     """Bytes of the lines that so many bytes take."""
     return -(-size // LINE) * LINE
+
+
+def _pages(size: int) -> int:
+    """Bytes of the pages that so many bytes take."""
+    return -(-size // PAGE) * PAGE
+
+
+def _shifts(row: int, rows: int, vector: int) -> list[int]:
+    """By how far the first of some rows begins behind a line, in words of four bytes: how far behind the beginning of a
+    page a buffer is to be, in lines, for the fewest stores that lie across two pages.
+
+    Args:
+        row: bytes of a row.
+        rows: how many go to the buffer at once.
+        vector: bytes of a store, but for what is left at the end of a row.
+    """
+    begins = np.arange(0, row, vector)
+    places = (row * np.arange(rows)[:, None] + begins).ravel()
+    sizes = np.tile(np.minimum(vector, row - begins), rows)
+    first = (PAGE + 1 - sizes - places) % PAGE  # of the buffer's places from which on a store lies across
+    change = np.zeros(2 * PAGE, np.int64)
+    np.add.at(change, first, 1)
+    np.add.at(change, first + sizes - 1, -1)
+    across = np.cumsum(change).reshape(2, PAGE).sum(axis=0).reshape(PAGE // LINE, LINE)
+    return [int(LINE * across[:, 4 * word].argmin()) for word in range(TABLE)]
 
 
 def past_caches(maker: Maker, request: Request, kernel: Kernel) -> Kernel:

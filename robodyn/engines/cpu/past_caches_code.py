@@ -7,9 +7,12 @@ descriptor, 64-bit integers:
     address of the query's kernel, its constants in pairs of words, number of inputs, bytes of a row of all results,
     rows that go to the buffer at once, address of the kernel for large batches or 0, rows of a vector, what an address
     is and-ed with to be that of a vector, bytes of a row of all arrays or 0 if they do not count, whether the kernel
-    for large batches claims lines and has the user's arrays, or copies on the way;
-    for each result the bytes of a row, and where its buffer is in the workspace;
-    the constants.
+    for large batches claims lines and has the user's arrays, or copies on the way, number of the word at which tables
+    begin;
+    for each result the bytes of a row, and a place in the workspace, on the next page to which its buffer begins;
+    the constants;
+    for each result a table, by how far rows begin behind a line, in words of four bytes: how far behind the beginning
+    of a page the buffer is to be, so that few stores lie across two pages.
 """
 
 from __future__ import annotations
@@ -18,9 +21,11 @@ from robodyn.codegen.llvm.streaming import STREAMED_BYTES
 from robodyn.codegen.llvm.target import Target
 
 LINE = 64
+TABLE = LINE // 4
+"""Words of a table."""
 MAX_ARRAYS, MAX_PAIRS = 16, 64
 """Arrays of a kernel, and pairs of its constants, at most."""
-HEAD = 10
+HEAD, PAGE = 11, 4096
 """Words of the descriptor before those of results."""
 _FENCE = "  ; fence\n"
 _MOVED_BYTES = 1 << 25
@@ -420,7 +425,8 @@ define internal i64 @place(ptr %table, ptr %descriptor, i64 %k, i64 %row) {{
 
 ; Where a buffer of result %k begins for rows from %row on, the only one or the first of two (%turn is 0) or the second:
 ; as far off a line as the user's, but that rows whose bytes are a multiple of 16, 32 or 64 begin at such a one. What is
-; stored across lines, when others are on their way past the caches, takes twice the time on a Zen 3.
+; stored across lines, when others are on their way past the caches, takes twice the time on a Zen 3, and across pages a
+; hundred times as long on a Zen 4: which stores these are a table decides.
 define internal i64 @buffer(ptr %table, ptr %descriptor, i64 %k, i64 %row, i64 %turn, ptr %workspace) {{
   %results = getelementptr i64, ptr %descriptor, i64 {HEAD}
   %result = getelementptr %Pair, ptr %results, i64 %k
@@ -438,10 +444,21 @@ define internal i64 @buffer(ptr %table, ptr %descriptor, i64 %k, i64 %row, i64 %
   %vector.at = getelementptr i64, ptr %descriptor, i64 6
   %vector = load i64, ptr %vector.at, align 8
   %span = mul i64 %bytes, %vector
-  %room = add i64 %span, {4 * LINE - 1}
-  %apart = and i64 %room, -{LINE}
+  %room = add i64 %span, {4 * LINE + PAGE - 1}
+  %apart = and i64 %room, -{PAGE}
   %far = mul i64 %turn, %apart
-  %one = add i64 %base, %offset
+  %tables.at = getelementptr i64, ptr %descriptor, i64 10
+  %tables = load i64, ptr %tables.at, align 8
+  %word = lshr i64 %off, 2
+  %words.before = mul i64 %k, {TABLE}
+  %first = add i64 %tables, %words.before
+  %number.of.word = add i64 %first, %word
+  %shift.at = getelementptr i64, ptr %descriptor, i64 %number.of.word
+  %shift = load i64, ptr %shift.at, align 8
+  %place.in.space = add i64 %base, %offset
+  %up = add i64 %place.in.space, {PAGE - 1}
+  %page = and i64 %up, -{PAGE}
+  %one = add i64 %page, %shift
   %start = add i64 %one, %far
   %buffer = add i64 %start, %off
   ret i64 %buffer
