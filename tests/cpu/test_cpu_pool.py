@@ -136,6 +136,29 @@ def test_every_row_is_run_once(kind: str, threads: int) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("threads", [2, 3])
+def test_pieces_are_large_first_and_small_at_last(kind: str, threads: int) -> None:
+    """Of 2^k times the least rows, which lined results want; of one row where one waits for others."""
+    taken: list[tuple[int, int]] = []
+    kernel = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(
+        lambda _table, first, last, _own: taken.append((first, last))
+    )
+    address = ctypes.cast(kernel, ctypes.c_void_p).value
+    assert address
+    with opened(threads, kind) as pool:
+        for rows, grain in ((10_000, 8), (777, 24), (129, 8), (50, 1)):
+            taken.clear()
+            pool.run(address, 0, rows, grain)
+            firsts, lasts = zip(*sorted(taken), strict=True)
+            assert firsts == (0, *lasts[:-1]) and lasts[-1] == rows
+            for first, last in zip(firsts[:-1], lasts[:-1], strict=True):
+                most = max((rows - first) // (2 * threads * grain), 1) if grain > 1 else 1
+                times, rest = divmod(last - first, grain)
+                assert rest == 0 and times == 1 << min(most, 16).bit_length() - 1
+            assert grain == 1 or lasts[0] - firsts[0] > grain > lasts[-1] - firsts[-1] or rows % grain == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_each_participant_has_its_own_workspace(kind: str) -> None:
     count, threads, stride = kernels().address("count"), 4, 256
     with opened(threads, kind) as pool:

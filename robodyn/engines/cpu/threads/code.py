@@ -141,13 +141,30 @@ start:
   %own = getelementptr i8, ptr %workspace, i64 %offset
   %none = icmp eq ptr %workspace, null
   %scratch = select i1 %none, ptr null, ptr %own
+  %workers = load atomic i64, ptr %at.workers monotonic, align 8
+  %threads = add i64 %workers, 1
+  %all = mul i64 %threads, %grain
+  %enough = mul i64 %all, $ahead
+  %one = icmp eq i64 %grain, 1
+  %most = select i1 %one, i64 1, i64 $most
   br label %take
 take:
-  %first = atomicrmw add ptr %at.next, i64 %grain monotonic
+  %first = load atomic i64, ptr %at.next monotonic, align 8
   %some = icmp slt i64 %first, %rows
-  br i1 %some, label %run, label %done
+  br i1 %some, label %size, label %done
+size:
+  %left = sub i64 %rows, %first
+  %times = udiv i64 %left, %enough
+  %positive = call i64 @llvm.smax.i64(i64 %times, i64 1)
+  %few = call i64 @llvm.smin.i64(i64 %positive, i64 %most)
+  %zeros = call i64 @llvm.ctlz.i64(i64 %few, i1 true)
+  %shift = sub i64 63, %zeros
+  %piece = shl i64 %grain, %shift
+  %end = add i64 %first, %piece
+  %pair = cmpxchg ptr %at.next, i64 %first, i64 %end monotonic monotonic
+  %mine = extractvalue { i64, i1 } %pair, 1
+  br i1 %mine, label %run, label %take
 run:
-  %end = add i64 %first, %grain
   %last = call i64 @llvm.smin.i64(i64 %end, i64 %rows)
   call void %kernel(ptr %table, i64 %first, i64 %last, ptr %scratch)
   br label %take
@@ -299,12 +316,17 @@ define void @wake_all(ptr %pool) {
 }
 declare i64 @llvm.smin.i64(i64, i64)
 declare i64 @llvm.smax.i64(i64, i64)
+declare i64 @llvm.ctlz.i64(i64, i1)
 """
 _PAUSES = {
     "x86_64": ("call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()\n"),
     "aarch64": ("call void @llvm.aarch64.hint(i32 1)", "declare void @llvm.aarch64.hint(i32)\n"),
 }
 _OPEN, _WAITING = 1 << 30, 1 << 29
+MOST, AHEAD = 16, 2
+"""A piece is as many times its least rows as a power of two says, as long as that is no more than so many, and than one
+part in so many of what would be left for each thread: large ones at first, so that what is ready on the way from one
+vector of states to the next is not begun anew all the time, and small ones at last. Of one row, pieces are one row."""
 
 
 def _architecture() -> str:
@@ -330,6 +352,8 @@ def pool_text(sleep: str) -> str:
         ).strip(),
         "futex": _FUTEX.get(_architecture(), 0),
         "pause": pause,
+        "most": MOST,
+        "ahead": AHEAD,
         "open": _OPEN,
         "not_open": ~_OPEN,
         "waiting": _WAITING,

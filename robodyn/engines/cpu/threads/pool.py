@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +22,7 @@ from typing import Any
 from robodyn import forks
 from robodyn.codegen.llvm.jit import Code, compile_object
 from robodyn.codegen.llvm.target import host_target
-from robodyn.engines.cpu.threads.code import LINE, PTHREAD, State, native_sleep, pool_text
+from robodyn.engines.cpu.threads.code import AHEAD, LINE, MOST, PTHREAD, State, native_sleep, pool_text
 from robodyn.errors import UnavailableError
 
 PAUSE_SECONDS = 5e-6
@@ -127,8 +127,8 @@ class Pool:
         pointer: address of the native pool, first argument of `parallel`; 0 where there is none.
         parallel: address of `void parallel(ptr pool, ptr kernel, ptr table, i64 rows, i64 grain, ptr workspace,
             i64 workspace_stride)`, which runs `kernel(table, first, last, workspace + k * workspace_stride)` (a null
-            workspace stays null) on pieces of `grain` rows; k < threads is the participant's. Does not start threads.
-            Pieces are taken in order, so that one may wait for those before it.
+            workspace stays null) on pieces of `grain` rows or more (`MOST`); k < threads is the participant's. Does not
+            start threads. Pieces are taken in order, so that one may wait for those before it.
         give_way: address of `sched_yield`, which waiting threads call; 0 where there is no native pool.
     """
 
@@ -204,7 +204,7 @@ class Pool:
             kernel: address of a `void kernel(ptr table, i64 first, i64 last, ptr workspace)`.
             table: address of its table of arrays.
             rows: rows of the batch.
-            grain: rows of a piece; a batch of one piece stays on the calling thread.
+            grain: rows of a piece at least; a batch of one piece stays on the calling thread.
             workspace: address of scratch memory for `threads` participants, or 0.
             workspace_stride: bytes of each participant.
         """
@@ -231,13 +231,13 @@ class Pool:
         if self._closed or self.threads == 1 or grain >= rows or not self._busy.acquire(blocking=False):
             function(table, 0, rows, workspace)
             return
-        pieces = deque(range(0, rows, grain))
+        pieces = deque(_pieces(rows, grain, self.threads))
 
         def take(participant: int) -> None:
             with contextlib.suppress(IndexError):
                 while True:
-                    first = pieces.popleft()
-                    function(table, first, min(first + grain, rows), workspace and workspace + participant * stride)
+                    first, last = pieces.popleft()
+                    function(table, first, last, workspace and workspace + participant * stride)
 
         others: list[Future[None]] = []
         try:
@@ -269,6 +269,16 @@ class Pool:
                 self._functions.wake_all(self.pointer)
             elif self._executor is not None:
                 self._executor.shutdown(wait=False)
+
+
+def _pieces(rows: int, grain: int, threads: int) -> Iterator[tuple[int, int]]:
+    """First rows of pieces, and their ends, as native threads take them (`MOST`)."""
+    first = 0
+    while first < rows:
+        times = min((rows - first) // (AHEAD * threads * grain), MOST if grain > 1 else 1)
+        last = first + (grain << max(times.bit_length() - 1, 0))
+        yield first, min(last, rows)
+        first = last
 
 
 def _wait_for(futures: list[Future[None]]) -> None:
