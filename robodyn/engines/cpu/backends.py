@@ -134,10 +134,12 @@ def _layout(program: Program, request: Request) -> Layout | None:
     return Layout(width, line, tuple(filled))
 
 
-CLAIMED_BYTES, _CLAIMED_OPERATIONS = 1 << 14, 5
+CLAIMED_BYTES, _CLAIMED_OPERATIONS = 1 << 14, 20
 """Bytes of the results of a vector of states up to which their lines are claimed, which is half of the first cache;
 and operations for each scalar of them from which they are. A line that is claimed comes from memory before it goes
 there, so what hardly computes waits for memory twice."""
+_SMALL_BYTES, _SMALL_OPERATIONS = 1 << 11, 5
+"""The same of small results."""
 
 
 def copies_slowly(target: Target) -> bool:
@@ -152,9 +154,10 @@ def _large(program: Program, request: Request) -> Literal["", "copied", "claimed
     if request.vectors or request.target.narrow or isinstance(request.algorithm, Step | StepPart):
         return ""
     scalars = sum(port.size for port in program.outputs)
-    few = scalars * request.target.vector_bytes <= CLAIMED_BYTES
-    computes = program.operations >= _CLAIMED_OPERATIONS * scalars
-    return "claimed" if few and computes and copies_slowly(request.target) else "copied"
+    vector = scalars * request.target.vector_bytes
+    wanted = _SMALL_OPERATIONS if vector <= _SMALL_BYTES else _CLAIMED_OPERATIONS
+    claims = vector <= CLAIMED_BYTES and program.operations >= wanted * scalars
+    return "claimed" if claims and copies_slowly(request.target) else "copied"
 
 
 def _assembled(program: Program, request: Request) -> Assembled:

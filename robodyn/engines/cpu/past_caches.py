@@ -31,6 +31,7 @@ from robodyn.codegen.llvm.streaming import streams
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.x86.memory import LoadedImage
+from robodyn.engines.cpu.backends import copies_slowly
 from robodyn.engines.cpu.kernels import Kernel, Maker, rows_bytes
 from robodyn.engines.cpu.past_caches_code import HEAD, LINE, MAX_ARRAYS, MAX_PAIRS, PAGE, TABLE, module_text
 from robodyn.engines.cpu.request import Request
@@ -40,6 +41,11 @@ _BUFFER_BYTES = 1 << 14
 """Of results that go to the buffer at once, unless one vector of states has more: half of a small nearest cache."""
 _MAX_BUFFER_BYTES = 1 << 18
 """With more than that in a vector of states the buffer leaves the second cache as well."""
+
+
+_ACROSS_CYCLES, _MOVE_CYCLES, _LINE_CYCLES, _MANY = 370.0, 100.0, 2.5, 8
+"""Of a store across pages, where that takes long; of what is moved within a buffer when it is full, and of each line of
+that: about. And vectors beyond which it does not matter."""
 
 
 class _Entry:
@@ -66,7 +72,10 @@ class _Around:
 
     def __init__(self, kernel: Kernel, row_bytes: Sequence[int], width: int, large: int, claims: bool) -> None:
         self.kernels: tuple[Kernel, ...] = getattr(kernel.keep, "kernels", ())
+        vector_bytes = width * kernel.request.dtype.itemsize
         vectors = max(_BUFFER_BYTES // (width * sum(row_bytes)), 1)
+        if large and not claims and copies_slowly(kernel.request.target):
+            vectors = _least_waiting(row_bytes, width, vector_bytes, vectors)
         rows = width * vectors
         words = list(kernel.constants)
         if kernel.batch:
@@ -80,7 +89,6 @@ class _Around:
             one = _lines(rows * each) + 3 * LINE
             end += 2 * PAGE + (2 * _pages(width * each + 4 * LINE) if large and vectors == 1 else one)
         self.workspace_bytes = kernel.workspace_bytes if claims else end
-        vector_bytes = width * kernel.request.dtype.itemsize
         sizes = len(words) // 2, len(kernel.inputs), sum(row_bytes), rows
         moved = rows_bytes(kernel.request) if large else 0
         tables = HEAD + 2 * len(buffers) + len(words)
@@ -109,7 +117,32 @@ def _pages(size: int) -> int:
 
 def _shifts(row: int, rows: int, vector: int) -> list[int]:
     """By how far the first of some rows begins behind a line, in words of four bytes: how far behind the beginning of a
-    page a buffer is to be, in lines, for the fewest stores that lie across two pages.
+    page a buffer is to be, in lines, for the fewest stores that lie across two pages."""
+    return [int(LINE * each.argmin()) for each in _across(row, rows, vector)]
+
+
+def _least_waiting(row_bytes: Sequence[int], width: int, vector: int, most: int) -> int:
+    """How many vectors of states go to buffers at once, where stores across pages take long: fewer of them may lie so
+    that none is."""
+
+    def cycles(vectors: int) -> float:
+        rows = width * vectors
+        waits = _ACROSS_CYCLES * sum(_least_across(each, rows, vector) for each in row_bytes)
+        moves = sum(_MOVE_CYCLES + _LINE_CYCLES * _lines(width * each) / LINE for each in row_bytes)
+        return (waits + moves) / rows
+
+    return min(range(min(2, most), min(most, _MANY) + 1), key=cycles)
+
+
+def _least_across(row: int, rows: int, vector: int) -> float:
+    """How many stores lie across two pages in the mean of the places that there are: rows of a multiple of 16 bytes
+    begin at such a one."""
+    grain = min(row & -row, LINE)
+    return float(_across(row, rows, vector).min(axis=1)[:: grain * TABLE // LINE].mean())
+
+
+def _across(row: int, rows: int, vector: int) -> Array:
+    """(words, lines): how many stores lie across two pages.
 
     Args:
         row: bytes of a row.
@@ -123,8 +156,8 @@ def _shifts(row: int, rows: int, vector: int) -> list[int]:
     change = np.zeros(2 * PAGE, np.int64)
     np.add.at(change, first, 1)
     np.add.at(change, first + sizes - 1, -1)
-    across = np.cumsum(change).reshape(2, PAGE).sum(axis=0).reshape(PAGE // LINE, LINE)
-    return [int(LINE * across[:, 4 * word].argmin()) for word in range(TABLE)]
+    across: Array = np.cumsum(change).reshape(2, PAGE).sum(axis=0).reshape(PAGE // LINE, LINE)
+    return across[:, :: LINE // TABLE].T
 
 
 def past_caches(maker: Maker, request: Request, kernel: Kernel) -> Kernel:
