@@ -17,6 +17,7 @@ from robodyn.codegen.llvm.streaming import STREAMED_BYTES
 from robodyn.codegen.llvm.target import LEVEL_VARIABLE, LEVELS, host_target
 from robodyn.engines.cpu.backends import backend_of
 from robodyn.engines.cpu.kernels import Kernel, workspace
+from robodyn.engines.cpu.past_caches import _least_across, _least_waiting, _shifts
 from robodyn.questions import QUESTIONS
 from robodyn.tracing.unrolled import output_shape
 
@@ -170,6 +171,27 @@ def test_how_large_results_are_written(way: str, monkeypatch: pytest.MonkeyPatch
             kernel = engine.kernel(task)
             assert bool(kernel.keep.descriptor[9]) == (claimed and way == "claimed"), query
             assert (kernel.workspace_bytes == kernel.plain.workspace_bytes) == bool(kernel.keep.descriptor[9])
+
+
+@pytest.mark.parametrize("vector", [32, 64])
+@pytest.mark.parametrize(
+    "row, rows", [(0, 8), (4, 48), (56, 40), (336, 24), (392, 16), (560, 16), (1152, 8), (3024, 8)]
+)
+def test_buffers_lie_where_the_fewest_stores_are_across_pages(row: int, rows: int, vector: int) -> None:
+    """Counted one by one, for a buffer at every line of a page."""
+    pieces = [(row * r + p, min(vector, row - p)) for r in range(rows) for p in range(0, row, vector)]
+    shifts, least = _shifts(row, rows, vector), []
+    assert len(shifts) == 16 and all(shift % 64 == 0 and 0 <= shift < 4096 for shift in shifts)
+    for word, shift in enumerate(shifts):
+        across = [
+            sum((line + 4 * word + at) // 4096 != (line + 4 * word + at + size - 1) // 4096 for at, size in pieces)
+            for line in range(0, 4096, 64)
+        ]
+        assert across[shift // 64] == min(across)
+        least.append(min(across))
+    places = [least[word] for word in range(16) if row == 0 or 4 * word % min(row & -row, 64) == 0]
+    assert row == 0 or _least_across(row, rows, vector) == pytest.approx(np.mean(places))
+    assert _least_waiting([row], 8, vector, 5) in range(2, 6) and _least_waiting([row], 8, vector, 1) == 1
 
 
 def run(kernel: Kernel, arrays: list[np.ndarray], first: int, last: int) -> None:

@@ -113,10 +113,11 @@ def claiming(code: Sequence[Instruction], arrays: Iterable[tuple[int, int]]) -> 
     """
     claims: list[list[Instruction]] = []
     for address, span in arrays:
-        first = len(claims)
         ahead = span + span // 2 // _LINE * _LINE
-        claims += [[(CLAIM, 0, 0, ahead + at)] for at in range(0, span, _LINE)]
-        claims[first].insert(0, (POINTER, COPIED_TO, 0, ~address))
+        lines = [[(CLAIM, 0, 0, ahead + at)] for at in range(0, span, _LINE)]
+        if lines:
+            lines[0].insert(0, (POINTER, COPIED_TO, 0, ~address))
+        claims += lines
     return _evenly(code, claims)
 
 

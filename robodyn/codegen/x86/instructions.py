@@ -47,12 +47,12 @@ bytes behind the first row is fetched, to be read."""
 (CALL,) = range(67, 68)
 """Calls the function whose address is x bytes behind what the register of `lines.STATE` points to."""
 
-(CLAIM,) = range(70, 71)
-"""The cache line x bytes behind what the general register of the last space of `ARRAYS` points to is fetched, to be
-written."""
 CLEAR, STORE_MANY = range(68, 70)
 """Of registers of one scalar: `CLEAR` makes d zero, all 32 bytes of it; `STORE_MANY` writes a scalars of such a d to
 place ~x and those behind it, as many as are 32 bytes, 16, 8 or 4."""
+(CLAIM,) = range(70, 71)
+"""The cache line x bytes behind what the last of the general registers of `ARRAYS` points to is fetched, to be
+written."""
 
 COMMUTES = (ADD, MUL, AND, OR, XOR)
 OF_BITS = (AND, OR, XOR, LESS)

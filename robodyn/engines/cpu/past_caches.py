@@ -41,8 +41,6 @@ _BUFFER_BYTES = 1 << 14
 """Of results that go to the buffer at once, unless one vector of states has more: half of a small nearest cache."""
 _MAX_BUFFER_BYTES = 1 << 18
 """With more than that in a vector of states the buffer leaves the second cache as well."""
-
-
 _ACROSS_CYCLES, _MOVE_CYCLES, _LINE_CYCLES, _MANY = 370.0, 100.0, 2.5, 8
 """Of a store across pages, where that takes long; of what is moved within a buffer when it is full, and of each line of
 that: about. And vectors beyond which it does not matter."""
@@ -137,7 +135,7 @@ def _least_waiting(row_bytes: Sequence[int], width: int, vector: int, most: int)
 def _least_across(row: int, rows: int, vector: int) -> float:
     """How many stores lie across two pages in the mean of the places that there are: rows of a multiple of 16 bytes
     begin at such a one."""
-    grain = min(row & -row, LINE)
+    grain = min(row & -row, LINE) or LINE
     return float(_across(row, rows, vector).min(axis=1)[:: grain * TABLE // LINE].mean())
 
 
