@@ -34,7 +34,7 @@ class GradientQueries(Core):
         dtau/dqdd is the mass matrix.
 
         `method`: "idsva" (composites of subtrees: Singh, Russell, Wensing 2022), "columns" (RNEA differentiated line by
-        line, in body frames: Plancher et al., algorithm 2), or "auto", the one with fewer operations.
+        line, in body frames: Plancher et al., algorithm 2), or "auto", the one that takes less (docs/gradients.md).
         """
         given = {"q": q, "qd": qd, "qdd": qdd, "f_ext": f_ext, "inertia": inertia, "V0": V0, "dV0": dV0}
         return cast(tuple[Array, Array], self._ask("inverse_dynamics_gradient", given, out, method=method))

@@ -8,17 +8,21 @@ import numpy as np
 import pytest
 
 import robodyn as rd
+from robodyn import questions
+from robodyn.algorithms.idsva import idsva
+from robodyn.algorithms.rnea_gradient import rnea_gradient
 from robodyn.engines.cpu import request, route
+from robodyn.tracing.unrolled import trace
 
 
 @pytest.fixture
 def traced(monkeypatch, tmp_path):
     """How often each algorithm is traced, with an empty cache."""
-    found, trace = Counter(), request.trace
+    found, original = Counter(), request.trace
 
     def noting(model, task, **given):
         found[task.name] += 1
-        return trace(model, task, **given)
+        return original(model, task, **given)
 
     monkeypatch.setenv("ROBODYN_CACHE_DIR", str(tmp_path / "objects"))
     monkeypatch.setattr(request, "trace", noting)
@@ -58,3 +62,26 @@ def _task(model):
     from robodyn.questions import QUESTIONS
 
     return QUESTIONS["mass_matrix_inverse"].plain_task(model)
+
+
+@pytest.mark.parametrize("joints", [("revolute",), ("revolute", "helical")])
+def test_composites_take_fewest_operations_where_nothing_slides(joints, monkeypatch):
+    """Why no formulation of a gradient is traced there to be counted."""
+    given = ("q", "qd", "qdd")
+    for n in range(1, 9):
+        model = rd.random_tree(n, seed=n, joints=joints)
+        composites, columns = (trace(model, each(given)).operations for each in (idsva, rnea_gradient))
+        assert composites <= columns, n
+    monkeypatch.setattr(questions, "trace", lambda *_: pytest.fail("traced to be counted"))
+    assert rd.Dynamics(model, engine="cpu").plain_task("inverse_dynamics_gradient").name == idsva(given).name
+
+
+def test_others_get_the_formulation_with_fewer_operations():
+    given, chosen = ("q", "qd", "qdd"), set()
+    for seed in range(12):
+        model = rd.random_tree(4, seed=seed, joints=("prismatic", "revolute"))
+        both = {each.name: trace(model, each).operations for each in (idsva(given), rnea_gradient(given))}
+        name = rd.Dynamics(model, engine="reference").plain_task("inverse_dynamics_gradient").name
+        assert both[name] == min(both.values())
+        chosen.add(name)
+    assert len(chosen) == 2
