@@ -26,17 +26,17 @@ def streams(kind: VectorType, target: Target) -> bool:
     return target.level == "avx512" and kind.bytes == _LINE
 
 
-def flush_functions(kind: VectorType, target: Target, *, packed: bool = False) -> str:
+def flush_functions(kind: VectorType, target: Target, *, packed: bool = False, dense: bool = True) -> str:
     """flush(data, stride, row, end, vectors, from, to, count, batch): some columns of W rows of `count`.
 
     Like `stage_out`, or line by line where that is quicker: where rows follow one another without a gap, W of them are
     there, and a row is two lines or longer; past the caches where an array of `batch` rows is large. Whoever lets
     others read the rows waits for them with a store fence. `from` and `to` are multiples of W, or the end. `packed`:
-    behind the vectors comes where each is among them.
+    behind the vectors comes where each is among them. `dense`: whether such rows come at all.
     """
     vectors = "ptr %vectors, ptr %places" if packed else "ptr %vectors"
     arguments = f"ptr %data, i64 %stride, i64 %row, i64 %end, {vectors}"
-    lines = streams(kind, target)
+    lines = dense and streams(kind, target)
     past = _choice(kind, vectors) if lines else "  br label %through\n"
     written = "".join(_stream(kind, packed, name) for name in (_PAST, _NEAR)) if lines else ""
     first = "%vectors, ptr %place" if packed else "%vector"

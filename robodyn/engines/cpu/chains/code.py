@@ -166,11 +166,11 @@ done:
 """
 
 
-def flush_module(n_arrays: int, kind: VectorType, target: Target, *, packed: bool = False) -> str:
+def flush_module(n_arrays: int, kind: VectorType, target: Target, *, packed: bool = False, dense: bool = True) -> str:
     """Arrays of vectors to rows of the user's: the table has the ones, then the others, then their sizes.
 
     The second word of the sizes is the rows of the whole batch, or 0. `packed`: behind the sizes are addresses of what
-    says where each scalar is among the vectors.
+    says where each scalar is among the vectors. `dense`: see `flush_functions`.
     """
     out = Lines()
 
@@ -197,7 +197,5 @@ def flush_module(n_arrays: int, kind: VectorType, target: Target, *, packed: boo
 }}
 
 """
-    functions = (
-        (stage_packed(kind) if packed else "") + runtime_functions(kind) + flush_functions(kind, target, packed=packed)
-    )
-    return declarations(kind) + functions + kernel + attributes(target)
+    own = (stage_packed(kind) if packed else "") + flush_functions(kind, target, packed=packed, dense=dense) + kernel
+    return declarations(kind) + runtime_functions(kind, own) + own + attributes(target)

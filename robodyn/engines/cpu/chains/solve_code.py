@@ -65,18 +65,16 @@ class SolveKind:
 def solve_module(kind: SolveKind, vector: VectorType, target: Target) -> str:
     """The module of a solve."""
     rows = panel_rows(target)
-    parts = [
-        declarations(vector),
-        runtime_functions(vector),
+    own = [
         flush_functions(vector, target) if kind.flushes else "",
         _factor(vector) if kind.first else "",
         *(part(vector, width) for width in kind.widths for part in (_unit, _mirror)),
         *(sweep(vector, name, width, rows) for width in kind.widths for name in ("up", "down")),
         *(_solution(kind, vector, number) for number in range(len(kind.solve.outputs))),
         _kernel(kind, vector),
-        attributes(target),
     ]
-    return "".join(parts)
+    called = runtime_functions(vector, "".join(own))
+    return "".join([declarations(vector), called, *own, attributes(target)])
 
 
 def _factor(kind: VectorType) -> str:

@@ -57,13 +57,13 @@ class RolledModule(RolledLayout):
             Links: self._links,
         }
         sweeps = [writers[type(self.algorithm.sweeps[group[0]])](group) for group in self.tracer.groups]
+        own = "".join((*sweeps, self._kernel(name)))
         return "".join(
             (
                 declarations(self.kind),
                 sincos.declarations(self.kind),
-                runtime_functions(self.kind),
-                *sweeps,
-                self._kernel(name),
+                runtime_functions(self.kind, own),
+                own,
                 attributes(self.target),
             )
         )

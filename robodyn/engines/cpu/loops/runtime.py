@@ -184,9 +184,10 @@ ptr %vectors, i64 %count) #0 {{
 """
 
 
-def runtime_functions(kind: VectorType) -> str:
-    """The functions, for vectors of a type.
+def runtime_functions(kind: VectorType, callers: str) -> str:
+    """The functions that some code calls, for vectors of a type: LLVM takes its time for others as well.
 
+    - row_pointers(data, stride, row, end, rows): where W rows begin;
     - stage_in(data, stride, row, end, to, count): columns of W rows into vectors; stage_out the other way;
     - subtract(a, b, to, count): to[k] = a[k] - b[k];
     - couple(from, to, source, multiplier, offset, count): to[k] = multiplier[k] from[source[k]] + offset[k];
@@ -244,15 +245,17 @@ def runtime_functions(kind: VectorType) -> str:
   %after = fadd {T} %before, %added
   store {T} %after, ptr %to.at, {anywhere}
 """
+    loops = {
+        "subtract": ("ptr %a, ptr %b, ptr %to", subtract),
+        "couple": ("ptr %from, ptr %to, ptr %source, ptr %multiplier, ptr %offset", couple),
+        "gather": ("ptr %from, ptr %to, ptr %pairs, ptr %weight", gather),
+        "add_diagonal": ("ptr %to, ptr %diagonal", own + diagonal),
+        "add_given_diagonal": ("ptr %to, ptr %diagonal", given + diagonal),
+    }
+    functions = [_counted(name, given, "k", body) for name, (given, body) in loops.items() if f"@{name}(" in callers]
+    functions += [_stage(kind, load=load) for load in (True, False) if f"@stage_{'in' if load else 'out'}(" in callers]
+    if "@row_pointers(" in callers or any("@row_pointers(" in function for function in functions):
+        functions.append(_row_pointers(kind))
     return (
-        "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)\n"
-        "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n\n"
-        + _row_pointers(kind)
-        + _stage(kind, load=True)
-        + _stage(kind, load=False)
-        + _counted("subtract", "ptr %a, ptr %b, ptr %to", "k", subtract)
-        + _counted("couple", "ptr %from, ptr %to, ptr %source, ptr %multiplier, ptr %offset", "k", couple)
-        + _counted("gather", "ptr %from, ptr %to, ptr %pairs, ptr %weight", "k", gather)
-        + _counted("add_diagonal", "ptr %to, ptr %diagonal", "k", own + diagonal)
-        + _counted("add_given_diagonal", "ptr %to, ptr %diagonal", "k", given + diagonal)
-    )
+        "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)\ndeclare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n\n"
+    ) + "".join(functions)
