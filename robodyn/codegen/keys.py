@@ -47,9 +47,21 @@ def source_digests(package: Path) -> dict[str, str]:
     """
     found = {}
     for name, path in _files(package):
-        with suppress(OSError), open(path, "rb", buffering=0) as file:  # noqa: PTH123 - half the time of Path.open
-            found[name] = _digest(file.read())
+        digest = _digest_of(path)
+        if digest is not None:
+            found[name] = digest
     return found
+
+
+def _digest_of(path: str | Path) -> str | None:
+    with suppress(OSError), open(path, "rb", buffering=0) as file:  # noqa: PTH123 - half the time of Path.open
+        return _digest(file.read())
+    return None
+
+
+def read_sources() -> None:
+    """Make what keys of links are made of, once in a process: it takes ten milliseconds to read all files."""
+    _generator()
 
 
 def _files(package: Path) -> Iterator[tuple[str, str]]:
@@ -94,7 +106,7 @@ def _generator() -> str:
 @remembered
 def _compiler() -> str:
     """A hash of what turns texts into machine code."""
-    ours = [_sources().get(name, __version__) for name in _COMPILER]
+    ours = [_digest_of(_PACKAGE / name) or __version__ for name in _COMPILER]
     return _digest(repr((ours, llvmlite.__version__, tuple(llvm_version_info))).encode())
 
 
@@ -140,6 +152,23 @@ def compiled(text: str, label: str, target: Target, opt: int, cache: ObjectCache
     Raises:
         UnavailableError: LLVM cannot compile the module.
     """
+    wait = _BEGUN.pop((text, target, opt, cache.folder), None)
+    return _found_or_compiled(text, label, target, opt, cache) if wait is None else wait()
+
+
+_BEGUN: dict[tuple[str, Target, int, Path | None], Callable[[], bytes]] = {}
+"""What is being compiled and was not asked for yet."""
+
+
+def begin(text: str, label: str, target: Target, opt: int, cache: ObjectCache) -> None:
+    """Begin to compile in another thread what `compiled` will be asked for."""
+    what = text, target, opt, cache.folder
+    if what not in _BEGUN:
+        code = kept(text, target, opt, cache)
+        _BEGUN[what] = begun(code, lambda: _found_or_compiled(text, label, target, opt, cache))
+
+
+def _found_or_compiled(text: str, label: str, target: Target, opt: int, cache: ObjectCache) -> bytes:
     if cache.problem() is not None:
         return compile_object(text, target, opt)
     key = object_key(_digest(text.encode()), target, opt)

@@ -11,7 +11,7 @@ import numpy as np
 from robodyn.codegen.llvm.jit import Code
 from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.engines.cpu.kernels import Kernel
-from robodyn.engines.cpu.threads.pool import shared_pool
+from robodyn.engines.cpu.threads.code import State
 from robodyn.jax.interface import (
     COMMON,
     DTYPE,
@@ -49,7 +49,6 @@ class Context(ctypes.Structure):
         ("share_rows", WORD),  # from n rows the pool runs them
         ("grain", WORD),
         ("pool", POINTER),
-        ("parallel", POINTER),
         ("malloc", POINTER),
         ("free", POINTER),
     )
@@ -133,6 +132,8 @@ run:
   %scratch = phi ptr [ null, %share ], [ %aligned, %align ]
   br i1 %shared, label %run.shared, label %run.alone
 run.shared:
+  %parallel.at = getelementptr i8, ptr %pool, i64 $parallel
+  %parallel = load atomic ptr, ptr %parallel.at monotonic, align 8
   call void %parallel(ptr %pool, ptr %kernel, ptr %table, i64 %rows, i64 %grain, ptr %scratch, i64 %workspace)
   br label %ran
 run.alone:
@@ -156,6 +157,7 @@ give.up:
 """
 TEXT = COMMON + Template(_TEXT).substitute(
     context=declared(Context),
+    parallel=State.parallel.offset,
     fields=fields(Context),
     wrong=WRONG,
     exhausted=words("exhausted", "robodyn: there is not enough memory for the query"),
@@ -202,8 +204,8 @@ def _sharing(engine: CpuEngine, kernel: Kernel) -> dict[str, int]:
     alone = {"threads": 1, "share_rows": _NEVER}
     if engine.threads == 1:
         return alone
-    pool = shared_pool(engine.threads, engine.load)
-    if not pool.pointer:
+    pool = engine.pool
+    if not pool.parallel:
         return alone
     pool.start()
     return {
@@ -211,7 +213,6 @@ def _sharing(engine: CpuEngine, kernel: Kernel) -> dict[str, int]:
         "share_rows": engine.share_rows(kernel),
         "grain": engine.grain(kernel),
         "pool": pool.pointer,
-        "parallel": pool.parallel,
     }
 
 

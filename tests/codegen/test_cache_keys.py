@@ -148,14 +148,15 @@ def test_keys_depend_on_everything_that_determines_the_code(monkeypatch, fresh):
     sources = source_digests(PACKAGE)
     llvm = [(keys.llvmlite, "__version__", "other"), (keys, "llvm_version_info", (1, 2, 3))]
     compiler = (keys, "_sources", lambda: {**sources, COMPILER: "other"})
+    own = (keys, "_digest_of", lambda path: "other" if str(path).endswith(COMPILER) else "the same")
     elsewhere = (keys, "_sources", lambda: {**sources, "joints.py": "other"})
     version = (keys, "__version__", "other")
 
-    found = all_keys(monkeypatch, lambda: object_key("text", target, 2), [*llvm, compiler])
+    found = all_keys(monkeypatch, lambda: object_key("text", target, 2), [*llvm, own])
     found += [object_key("other", target, 2), object_key("text", target, 1)]
     found += [object_key("text", other, 2) for other in others]
     assert len(set(found)) == len(found)
-    same = all_keys(monkeypatch, lambda: object_key("text", target, 2), [elsewhere, version])
+    same = all_keys(monkeypatch, lambda: object_key("text", target, 2), [compiler, elsewhere, version])
     assert set(same) == {found[0]}
 
     links = all_keys(monkeypatch, lambda: link_key("text", target), [compiler, elsewhere, version])

@@ -204,7 +204,7 @@ def test_a_pool_that_does_not_compile_is_one_of_pythons_threads(code, model, mon
     dyn = rd.Dynamics(model, engine="cpu", code=code, threads=3)
     for _ in range(2):
         assert (dyn.bias_force(s.q, s.qd) == wanted).all()
-    assert pool.shared_pool(3).pointer == 0
+    assert pool.shared_pool(3).parallel == 0
 
 
 _WITHOUT_LLVMLITE = """

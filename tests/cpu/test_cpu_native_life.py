@@ -33,6 +33,7 @@ from robodyn.engines.cpu.native.layout import layout_is_known
 from robodyn.engines.cpu.threads import pool as pool_module
 from robodyn.engines.cpu.threads.code import native_sleep
 from robodyn.engines.cpu.threads.pool import Pool, compile_text
+from robodyn.errors import UnavailableError
 
 pytestmark = pytest.mark.skipif(not layout_is_known(), reason="no built-in entries on this Python and NumPy")
 
@@ -183,10 +184,20 @@ def test_an_interrupt_while_the_pool_starts(pool: Pool, monkeypatch: pytest.Monk
     assert entry(*[np.ones((10, 7))] * 3).shape == (10, 7)
 
 
-def test_a_pool_without_native_code_takes_large_batches_through_the_fallback() -> None:
+@pytest.mark.parametrize("kind", ["", native_sleep()])
+def test_a_pool_without_native_code_takes_large_batches_through_the_fallback(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No such code for a system, and code that does not compile."""
+    monkeypatch.setattr(pool_module, "_FUNCTIONS", {})
+    monkeypatch.setattr(pool_module, "_CODE", {})
+
+    def load(text: str) -> Code:
+        raise UnavailableError("no memory may be both written and run")
+
     for threads, calls in ((2, 1), (1, 0)):
         fallback = Recorder()
-        entry = build(fallback=fallback, pool=Pool(threads, sleep=""), share_rows=100)
+        entry = build(fallback=fallback, pool=Pool(threads, sleep=kind, load=load), share_rows=100)
         for rows in (99, 100):
             entry(*[np.ones((rows, 7))] * 3)
         assert len(fallback.calls) == calls

@@ -18,10 +18,13 @@ import numpy as np
 import pytest
 from robots import FOLDERS
 
-from robodyn.codegen.llvm.jit import Code
+from robodyn.codegen.llvm.jit import Code, compile_object
+from robodyn.codegen.llvm.target import host_target
+from robodyn.engines.cpu.hurry import HURRIED
 from robodyn.engines.cpu.threads import pool as pool_module
 from robodyn.engines.cpu.threads.code import State, native_sleep, pool_text
 from robodyn.engines.cpu.threads.pool import Pool, compile_text, default_threads, shared_pool
+from robodyn.errors import UnavailableError
 
 PATIENCE = 60.0  # seconds that nothing here comes near unless something hangs
 KINDS = [kind for kind in ("futex", "pthread", "") if not kind or native_sleep() in ("futex", kind)]
@@ -320,7 +323,7 @@ def test_without_affinity_all_processors_count(monkeypatch: pytest.MonkeyPatch) 
     assert default_threads() == 1
 
 
-def test_code_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_is_compiled_once_and_by_the_first_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_module, "_FUNCTIONS", {})
     monkeypatch.setattr(pool_module, "_CODE", {})
     texts: list[str] = []
@@ -330,8 +333,39 @@ def test_code_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return compile_text(text)
 
     for kind in NATIVE * 2:
-        Pool(2, sleep=kind, load=load).close()
+        before = len(texts)
+        pool, rows = Pool(2, sleep=kind, load=load), Rows(10)
+        assert len(texts) == before
+        pool.run(kernels().address("count"), rows.table, 10, 100)
+        pool.close()
+        rows.require_counted()
     assert texts == [pool_text(kind) for kind in NATIVE]
+
+
+@pytest.mark.parametrize("kind", NATIVE)
+def test_a_pool_that_does_not_compile_has_threads_of_pythons(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "_FUNCTIONS", {})
+    monkeypatch.setattr(pool_module, "_CODE", {})
+
+    def load(text: str) -> Code:
+        raise UnavailableError("no memory may be both written and run")
+
+    pool, rows = Pool(3, sleep=kind, load=load), Rows(1000)
+    pool.start()
+    pool.run(kernels().address("count"), rows.table, 1000, 8)
+    rows.require_counted()
+    assert not pool.parallel and not pool.give_way and not pool._state.started
+    pool.close()
+
+
+@pytest.mark.parametrize("kind", NATIVE)
+def test_a_closed_pool_compiles_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "_FUNCTIONS", {})
+    monkeypatch.setattr(pool_module, "_CODE", {})
+    pool, rows = Pool(3, sleep=kind, load=lambda text: pytest.fail("a module is loaded")), Rows(1000)
+    pool.close()
+    pool.run(kernels().address("count"), rows.table, 1000, 8)
+    rows.require_counted()
 
 
 @pytest.mark.parametrize(
@@ -469,3 +503,41 @@ def test_exit_while_a_kernel_never_returns(kind: str) -> None:
         """,
         kind,
     )
+
+
+@pytest.mark.parametrize("kind", NATIVE)
+def test_better_code_takes_the_place_of_what_was_made_in_a_hurry(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the middle of batches, with threads that stay in the old code."""
+    monkeypatch.setattr(pool_module, "_FUNCTIONS", {})
+    monkeypatch.setattr(pool_module, "_CODE", {})
+    monkeypatch.setattr(pool_module, "_POOLS", [])
+    monkeypatch.setattr(pool_module, "native_sleep", lambda: kind)
+    target = host_target()
+
+    def hurried(text: str) -> Code:
+        return Code(compile_object(text, target, HURRIED), target)
+
+    used, unused = (Pool(3, sleep=kind, load=hurried) for _ in range(2))
+    count, rows, done = kernels().address("count"), Rows(2000), threading.Event()
+    failed: list[int] = []
+
+    def runs() -> None:
+        times = 0
+        while not done.is_set() or times < 100:
+            times += 1
+            used.run(count, rows.table, 2000, 8)
+            if not (rows.words[:, 0] == times).all():
+                failed.append(times)
+
+    thread = threading.Thread(target=runs)
+    thread.start()
+    until(lambda: rows.words[0, 0] > 10)
+    before = used.parallel
+    pool_module.BETTER_POOLS.replace(compile_text(pool_text(kind)))
+    assert used.parallel == used._state.parallel != before and not unused._state.parallel
+    done.set()
+    thread.join(PATIENCE)
+    assert not thread.is_alive() and not failed
+    assert unused.parallel == used.parallel, "what is loaded later is the better one"
+    for pool in (used, unused):
+        pool.close()

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, Protocol
 from robodyn.chains import Step, StepPart
 from robodyn.codegen.cache import ObjectCache
 from robodyn.codegen.collector import no_collection
-from robodyn.codegen.keys import Linked, compiled
+from robodyn.codegen.keys import Linked, begin, compiled
 from robodyn.codegen.llvm.jit import OPT, Code, assembly
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.x86.driver import driver_module
@@ -121,15 +121,19 @@ _MAX_LINED_BYTES = 1 << 20
 """Of vectors that are left: twice of them are as much as a second cache holds."""
 
 
+def writes_lines(request: Request) -> bool:
+    """Whether a program of ours is to write results that it leaves as vectors to rows on the way."""
+    target, sizes = request.target, request.scalars
+    if not request.packed or target.narrow or len(sizes) > MAX_ARRAYS:
+        return False
+    return min(sizes) >= LINE // request.dtype.itemsize and sum(sizes) * target.vector_bytes <= _MAX_LINED_BYTES
+
+
 def _layout(program: Program, request: Request) -> Layout | None:
-    """Where a program leaves its results as vectors, if it is to write them to rows on the way; the program has them
-    whole then."""
-    target, width, line = request.target, request.target.width(request.dtype), LINE // request.dtype.itemsize
-    if not request.packed or target.narrow:
+    """Where a program that writes lines leaves its results, which it has whole."""
+    if not writes_lines(request):
         return None
-    sizes = [port.size for port in program.outputs]
-    if len(sizes) > MAX_ARRAYS or min(sizes) < line or sum(sizes) * target.vector_bytes > _MAX_LINED_BYTES:
-        return None
+    width, line = request.target.width(request.dtype), LINE // request.dtype.itemsize
     filled = (tuple(not program.is_zero(each) for each in port.scalars) for port in program.outputs)
     return Layout(width, line, tuple(filled))
 
@@ -181,13 +185,24 @@ LLVM, X86 = _Llvm(), _X86()
 _DRIVERS: dict[tuple[Target, int], Code] = {}
 
 
+def begin_driver(request: Request, cache: ObjectCache) -> None:
+    """Begin to compile what goes through the rows of batches, beside other things, if a request's code needs it."""
+    target, width = request.target, request.target.width(request.dtype)
+    if (target, width) not in _DRIVERS and backend_of(request) is X86:
+        begin(driver_module(width, target), _driver_label(target, width), target, OPT, cache)
+
+
 def _driver(target: Target, width: int, cache: ObjectCache) -> Code:
     """What goes through the rows of batches, once in a process."""
     found = _DRIVERS.get((target, width))
     if found is None:
-        text, label = driver_module(width, target), f"robodyn driver {width} {target.level}"
-        found = _DRIVERS[(target, width)] = Code(compiled(text, label, target, OPT, cache), target)
+        code = compiled(driver_module(width, target), _driver_label(target, width), target, OPT, cache)
+        found = _DRIVERS[(target, width)] = Code(code, target)
     return found
+
+
+def _driver_label(target: Target, width: int) -> str:
+    return f"robodyn driver {width} {target.level}"
 
 
 def backend_of(request: Request) -> Backend:

@@ -8,10 +8,11 @@ from robodyn.chains import Step, Units
 from robodyn.codegen.llvm.jit import OPT
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.loop_plan import traits_of
+from robodyn.engines.cpu.backends import begin_driver
 from robodyn.engines.cpu.hurry import HURRIED
 from robodyn.engines.cpu.kernels import Kernel, Maker
 from robodyn.engines.cpu.parts.plan import Plan
-from robodyn.engines.cpu.past_caches import past_caches
+from robodyn.engines.cpu.past_caches import begin_past_caches, past_caches
 from robodyn.engines.cpu.request import Request
 from robodyn.engines.cpu.route import Route, Whole, find_route, parts_of, writes_most
 from robodyn.errors import UnavailableError
@@ -31,9 +32,12 @@ class Compiler(Maker):
             found = self.parted(request, 1 if single or writes_most(request) else None, plan)
             found.alone = single
             return found
+        begin_driver(request.for_one_state if single else request, self.cache)
         routes: list[Route | None] = []  # held, so that nothing is traced twice
         asked, route = self._asked(request, single, routes)
         assert route is not None
+        if isinstance(route, Whole) and route.program is not None and not single:
+            self._begin_around(route.request, route.program.operations)
         found = self._made(asked, route, single)
         if not single or (route != "loops" and request.for_one_state is request):
             found = past_caches(self, asked, found)
@@ -79,6 +83,15 @@ class Compiler(Maker):
             (part,) = parts_of(request)
             return repeated_kernel(self, request, self._made(part, self.route(part), single=False))
         return chained_kernel(self, request)
+
+    def _begin_around(self, request: Request, operations: float) -> None:
+        """Begin to compile what is around a program for batches: while it becomes machine code there is time."""
+        if not request.vectors:
+            begin_past_caches(self, request)
+        else:
+            from robodyn.engines.cpu.chains.build import begin_flushing
+
+            begin_flushing(self, request, operations)
 
     def in_cache(self, request: Request, *, single: bool = False, plan: Plan | None = None) -> bool:
         """Whether the code of a request waits in the cache: that of its own, not what robots share."""

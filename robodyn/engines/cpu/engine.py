@@ -28,7 +28,7 @@ from robodyn.engines.cpu.native.layout import layout_is_known
 from robodyn.engines.cpu.parts.code import CALL_WORDS
 from robodyn.engines.cpu.parts.plan import Plan, Planner
 from robodyn.engines.cpu.request import Request
-from robodyn.engines.cpu.threads.pool import default_threads, shared_pool
+from robodyn.engines.cpu.threads.pool import BETTER_POOLS, Pool, begin_pool, default_threads, shared_pool
 from robodyn.engines.protocol import Calls, Engine, Explanation
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.errors import RobodynError, UnavailableError
@@ -40,6 +40,7 @@ from robodyn.tracing.unrolled import input_shapes, output_shape
 SHARE_NS = 12_000.0
 """Work, in nanoseconds by a kernel's own estimate, from which a batch is shared between threads: to those that look out
 for work it takes 1.8 times less then. To wake one that sleeps takes a thousand, and it comes too late for so little."""
+_RUNTIME = "robodyn runtime"
 _PIECE_NS = 4_000.0
 _KEPT_WORKSPACES = 2
 _MAX_SCRATCH = 1 << 26
@@ -117,6 +118,8 @@ class CpuEngine(Engine):
         if found is None:
             # Two threads that compile the same kernel waste time and nothing else; a lock held while compiling could
             # be one that a fork leaves locked for ever.
+            if self.threads > 1 and not (single and plan is None):
+                begin_pool(self._begin)
             found = self.compiler.kernel(self.request(algorithm, base, link), single=single, plan=plan)
             self._kernels[key if found.alone is None else (*key, single)] = found
         return found
@@ -371,7 +374,7 @@ class CpuEngine(Engine):
             kernels[0],
             kernels[1],
             check,
-            pool=shared_pool(self.threads, self.load) if self.threads > 1 else None,
+            pool=self.pool if self.threads > 1 else None,
             scratch=self._scratch_of,
             forces=forces,
             known=first.inputs.index("inertia") if known else None,
@@ -428,24 +431,38 @@ class CpuEngine(Engine):
 
     def load(self, text: str) -> Code:
         """Load a module that every robot shares, from the cache if it is there."""
-        return self.compiler.shared(text, "robodyn runtime", host_target())
+        return self.compiler.shared(text, _RUNTIME, host_target())
+
+    @property
+    def pool(self) -> Pool:
+        """The threads that share batches, those of all engines with as many."""
+        maker = self.compiler  # the pool lives as long as the process, and would keep an engine and its robot
+
+        def load(text: str) -> Code:
+            return maker.shared_soon(text, _RUNTIME, host_target(), BETTER_POOLS)
+
+        return shared_pool(self.threads, load)
+
+    def _begin(self, text: str) -> None:
+        self.compiler.begin(text, _RUNTIME, host_target(), hurried=True)
 
     def _load_entries(self, text: str) -> Code:
         """Load the module of built-in functions: the largest that robots share, and needed before the first answer."""
-        return self.compiler.shared_soon(text, "robodyn runtime", host_target(), BETTER)
+        self._begin(text)
+        self.compiler.read_sources()
+        return self.compiler.shared_soon(text, _RUNTIME, host_target(), BETTER)
 
     def launch(self, kernel: Kernel, table: int, rows: int, steps: int = 1) -> None:
         """Run a kernel on the rows that a table describes, alone or with others; `steps`: how often it does its work
         for a row."""
-        share = self.threads > 1 and rows * steps * kernel.row_ns > SHARE_NS
+        grain = self.grain(kernel, steps)
+        share = self.threads > 1 and rows > grain and rows * steps * kernel.row_ns > SHARE_NS
         participants = self.threads if share else 1
         stride = _stride(kernel)
         address, owner = self._take_workspace(stride * participants)
         try:
             if share:
-                shared_pool(self.threads, self.load).run(
-                    kernel.address, table, rows, self.grain(kernel, steps), address, stride
-                )
+                self.pool.run(kernel.address, table, rows, grain, address, stride)
             else:
                 kernel.function(table, 0, rows, address)
         finally:
@@ -453,7 +470,7 @@ class CpuEngine(Engine):
 
     def _launch_tasks(self, kernel: Kernel, table: ctypes.Array[ctypes.c_int64], batch: int) -> None:
         """Run a kernel whose rows are tasks, for one vector of states after another; see `parts.code`."""
-        pool = shared_pool(self.threads, self.load)
+        pool = self.pool
         done = np.empty(kernel.tasks, np.int32)
         table[-CALL_WORDS:] = [0, batch, done.ctypes.data, pool.give_way]
         address, owner = self._take_workspace(kernel.workspace_bytes)

@@ -5,9 +5,10 @@ long. Both do the same operations in the same order, so results have the same bi
 front of both, a function that jumps to where a word says: a change of code is a change of that word, whoever calls it,
 in the middle of a batch as well. Code that was replaced stays as long as the relay, for threads that are in it.
 
-Large loops are made so, and the module of all built-in functions (`robodyn.engines.cpu.native.entry`), which needs no
-relay: where its code is stands in the description of each function; and what is around kernels of batches
-(`robodyn.engines.cpu.past_caches`), where a word of its own says which of both runs. Code of both kinds is kept in the
+Large loops are made so, and what calls the kernels of a batch one after another. Others need no relay: of the module of
+all built-in functions (`robodyn.engines.cpu.native.entry`) the code stands in the description of each function; of what
+is around kernels of batches (`robodyn.engines.cpu.around`), and of the pool of threads
+(`robodyn.engines.cpu.threads.pool`), a word of its own says which of both runs. Code of both kinds is kept in the
 cache: a process that ends before the second is there leaves the first one to others. So does an engine that is dropped
 before its turn: nothing is compiled for what nobody can call any more.
 """
@@ -29,8 +30,8 @@ from robodyn.errors import UnavailableError
 
 HURRIED = 0
 """Level of LLVM's code generator for a first answer."""
-WORTH = 100_000
-"""Characters of a module that the usual level takes some 30 milliseconds for."""
+WORTH = 60_000
+"""Characters of a module that the usual level takes some 20 milliseconds for, and as many more where it shuffles."""
 _PAUSE_S = 0.2
 """Time without new work before the thread begins: LLVM serves one thread at a time, and first answers go first."""
 RELAY = """@target = global ptr null

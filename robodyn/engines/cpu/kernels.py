@@ -13,7 +13,7 @@ import numpy as np
 from robodyn.arguments import Array
 from robodyn.cached import cached_property
 from robodyn.codegen.cache import ObjectCache
-from robodyn.codegen.keys import Linked, begun, compiled, compiling, kept, memory_is_limited
+from robodyn.codegen.keys import Linked, begin, begun, compiled, compiling, kept, memory_is_limited, read_sources
 from robodyn.codegen.llvm.jit import OPT, Code, assembly
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.llvm.vectors import VectorType
@@ -31,6 +31,7 @@ from robodyn.sweeps import Algorithm
 from robodyn.tracing.program import Program
 from robodyn.tracing.unrolled import input_shapes, output_shape
 
+_RELAY = "robodyn relay"
 _UNROLLED_NS = 1.0 / 7.0
 _ROLLED_NS = 60.0
 """Nanoseconds per operation of one state (unrolled), and per step of a body (rolled), in a vector of one: estimates
@@ -179,25 +180,42 @@ class Maker:
         later(replaced, lambda: self.shared(text, label, target))
         return hurried
 
-    def sharing(self, text: str, label: str, target: Target) -> Callable[[], Loaded]:
-        """The same, compiled while other things are done, in a hurry where it is large."""
+    def begin(self, text: str, label: str, target: Target, *, hurried: bool = False) -> None:
+        """Begin to compile what `shared` will be asked for, beside other things; `hurried`: what `shared_soon`, or
+        `sharing` in a hurry, will be."""
+        if not hurried or not self.hurried or memory_is_limited():
+            begin(text, label, target, OPT, self.cache)
+        elif kept(text, target, OPT, self.cache) is None:
+            begin(text, label, target, HURRIED, self.cache)
+
+    def read_sources(self) -> None:
+        """Read what keys are made of, while other things are compiled."""
+        if self.cache.problem() is None:
+            read_sources()
+
+    def sharing(self, text: str, label: str, target: Target, *, hurried: bool = False) -> Callable[[], Loaded]:
+        """The same, compiled while other things are done, in a hurry where it is large or shall be."""
         cache = self.cache
         code = kept(text, target, OPT, cache)
 
         def make() -> bytes:
             return compiled(text, label, target, OPT, cache)
 
-        if code is None and self._hurries(len(text)):
+        if code is None and self._hurries(math.inf if hurried else len(text)):
             wait = compiling(text, label, target, HURRIED, cache)
+            self._begin_relay(target)
             return lambda: self._relayed(wait(), target, make)
         wait = begun(code, make)
         return lambda: Code(wait(), target)
 
-    def _hurries(self, characters: int) -> bool:
+    def _hurries(self, characters: float) -> bool:
         return self.hurried and characters > WORTH and not memory_is_limited()
 
+    def _begin_relay(self, target: Target) -> None:
+        self.begin(RELAY, _RELAY, target)
+
     def _relayed(self, hurried: bytes, target: Target, better: Callable[[], bytes]) -> Relay:
-        relay = Relay(self.shared(RELAY, "robodyn relay", target), Code(hurried, target))
+        relay = Relay(self.shared(RELAY, _RELAY, target), Code(hurried, target))
         later(relay, lambda: Code(better(), target))
         return relay
 
@@ -234,6 +252,7 @@ class Maker:
             module, first = text(), replace(linked, opt=HURRIED)
             if self._hurries(len(module)):
                 wait = first.code_of(lambda: module)
+                self._begin_relay(target)
                 return lambda: self._relayed(wait(), target, lambda: linked.compiled(module))
             wait = linked.code_of(lambda: module)
         else:

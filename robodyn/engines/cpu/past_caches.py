@@ -18,25 +18,22 @@ write are brought to the nearest cache (`robodyn.codegen.x86.general.claiming`),
 
 from __future__ import annotations
 
-import ctypes
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.codegen.llvm.jit import Code
 from robodyn.codegen.llvm.streaming import streams
-from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.x86.memory import LoadedImage
+from robodyn.engines.cpu.around import MAX_ARRAYS, Around
 from robodyn.engines.cpu.backends import copies_slowly
 from robodyn.engines.cpu.kernels import Kernel, Maker, rows_bytes
-from robodyn.engines.cpu.past_caches_code import HEAD, LINE, MAX_ARRAYS, MAX_PAIRS, PAGE, TABLE, module_text
+from robodyn.engines.cpu.past_caches_code import HEAD, LINE, MAX_PAIRS, PAGE, TABLE, module_text
 from robodyn.engines.cpu.request import Request
-from robodyn.tracing.unrolled import output_shape
 
+_LABEL = "robodyn past caches"
 _BUFFER_BYTES = 1 << 14
 """Of results that go to the buffer at once, unless one vector of states has more: half of a small nearest cache."""
 _MAX_BUFFER_BYTES = 1 << 18
@@ -46,25 +43,7 @@ _ACROSS_CYCLES, _MOVE_CYCLES, _LINE_CYCLES, _MANY = 370.0, 100.0, 2.5, 8
 that: about. And vectors beyond which it does not matter."""
 
 
-class _Entry:
-    """The function of the shared module for n arrays."""
-
-    def __init__(self, maker: Maker, target: Target, arrays: int) -> None:
-        self.arrays = arrays
-        self._first = maker.shared_soon(module_text(target), "robodyn past caches", target, self)
-        self._held: list[Code] = []
-
-    def address(self, name: str) -> int:
-        """Address of the function."""
-        return self._first.address(f"{name}{self.arrays}")
-
-    def replace(self, code: Code) -> None:
-        """Go on with what was compiled with care: both do the same, so a word says which (`hurry.later`)."""
-        self._held.append(code)
-        ctypes.c_void_p.from_address(self._first.address("now")).value = code.address("run")
-
-
-class _Around:
+class _Descriptor:
     """A kernel, and the descriptor that leads to it. `large`: address of the one that copies on the way, or `claims`
     lines, or 0."""
 
@@ -158,12 +137,14 @@ def _across(row: int, rows: int, vector: int) -> Array:
     return across[:, :: LINE // TABLE].T
 
 
+def begin_past_caches(maker: Maker, request: Request) -> None:
+    """Begin to compile what a request's kernel for batches needs (`Maker.begin`)."""
+    maker.begin(module_text(request.target), _LABEL, request.target, hurried=True)
+
+
 def past_caches(maker: Maker, request: Request, kernel: Kernel) -> Kernel:
     """A kernel that does the same and writes large results past the caches; itself where it cannot, or does already."""
-    row_bytes = [
-        math.prod(output_shape(request.model, output)) * request.dtype.itemsize
-        for output in request.algorithm.outputs.values()
-    ]
+    row_bytes = [scalars * request.dtype.itemsize for scalars in request.scalars]
     width, arrays = request.target.width(request.dtype), len(kernel.inputs) + len(row_bytes)
     vector = width * sum(row_bytes)
     streamed = kernel.batch and streams(VectorType.of(request.dtype, request.target), request.target)
@@ -172,10 +153,10 @@ def past_caches(maker: Maker, request: Request, kernel: Kernel) -> Kernel:
         return kernel
     image = kernel.code if isinstance(kernel.code, LoadedImage) else None
     way = (0, False) if image is None else (image.large, image.claims)
-    around = _Around(kernel, row_bytes, width, *way)
+    around = _Descriptor(kernel, row_bytes, width, *way)
     made = replace(
         kernel,
-        code=_Entry(maker, request.target, arrays),
+        code=Around(maker, module_text(request.target), _LABEL, request.target, arrays),
         constants=(around.descriptor.ctypes.data, 0),
         workspace_bytes=around.workspace_bytes,
         keep=around,

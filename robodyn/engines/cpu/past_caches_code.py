@@ -1,8 +1,7 @@
 """The code around kernels of batches (`robodyn.engines.cpu.past_caches`), in LLVM's language.
 
-It is a kernel like any other, `void kernel(ptr table, i64 first, i64 last, ptr workspace)`; of n arrays it is the
-function `kernel<n>`. Behind the arrays its table has one constant, the descriptor, and the rows of the whole batch. The
-descriptor, 64-bit integers:
+A function for each number of arrays (`robodyn.engines.cpu.around`). Behind the arrays its table has one constant, the
+descriptor, and the rows of the whole batch. The descriptor, 64-bit integers:
 
     address of the query's kernel, its constants in pairs of words, number of inputs, bytes of a row of all results,
     rows that go to the buffer at once, address of the kernel for large batches or 0, rows of a vector, what an address
@@ -19,12 +18,13 @@ from __future__ import annotations
 
 from robodyn.codegen.llvm.streaming import STREAMED_BYTES
 from robodyn.codegen.llvm.target import Target
+from robodyn.engines.cpu.around import MAX_ARRAYS, entries_text
 
 LINE = 64
 TABLE = LINE // 4
 """Words of a table."""
-MAX_ARRAYS, MAX_PAIRS = 16, 64
-"""Arrays of a kernel, and pairs of its constants, at most."""
+MAX_PAIRS = 64
+"""Pairs of a kernel's constants at most."""
 HEAD, PAGE = 11, 4096
 """Words of the descriptor before those of results."""
 _FENCE = "  ; fence\n"
@@ -468,25 +468,15 @@ define internal i64 @buffer(ptr %table, ptr %descriptor, i64 %k, i64 %row, i64 %
 
 
 def module_text(target: Target) -> str:
-    """`kernel1` to `kernel16`; the same for every robot."""
+    """The module; the same for every robot."""
     fences = target.triple.startswith("x86_64")
     declaration = "declare void @llvm.x86.sse.sfence()\n" if fences else ""
     fence = "  call void @llvm.x86.sse.sfence()\n" if fences else ""
-    entries = "".join(
-        f"""define void @kernel{n}(ptr %table, i64 %first, i64 %last, ptr %workspace) {{
-  %now = load atomic ptr, ptr @now monotonic, align 8
-  call void %now(ptr %table, i64 {n}, i64 %first, i64 %last, ptr %workspace)
-  ret void
-}}
-"""
-        for n in range(1, MAX_ARRAYS + 1)
-    )
     functions = _COPIES + _RUN.replace(_FENCE, fence) + _PARTS + _OVERLAPPED + _PLACES
     return f"""{declaration}
 %Pair = type {{ i64, i64 }}
-@now = global ptr @run
 
 {functions}declare i64 @llvm.smin.i64(i64, i64)
-{entries}
+{entries_text()}
 !0 = !{{i32 1}}
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
@@ -18,7 +19,7 @@ from robodyn.engines.cpu.structure import structure
 from robodyn.model import Model
 from robodyn.sweeps import Ancestors
 from robodyn.tracing.program import Program
-from robodyn.tracing.unrolled import input_shapes, trace
+from robodyn.tracing.unrolled import input_shapes, output_shape, trace
 
 _Key: TypeAlias = tuple[Model, Traceable, int | None, tuple[str, ...], bool, tuple[tuple[str, bytes], ...]]
 
@@ -77,6 +78,11 @@ class Request:
         arrays = sorted(self.vectors), self.packed
         state.update(repr((kind, *task, self.base, str(self.dtype), *arrays, *facts)).encode())
         return state.hexdigest()
+
+    @property
+    def scalars(self) -> list[int]:
+        """Scalars of one state of each result."""
+        return [math.prod(output_shape(self.model, output)) for output in self.algorithm.outputs.values()]
 
     def trace(self) -> Program:
         """The straight-line program; the same for all targets, and not traced again as long as anybody has it."""

@@ -33,7 +33,6 @@ from robodyn.errors import UnavailableError
 from robodyn.model import Model
 from robodyn.sweeps import Algorithm, DofOutput, PairOutput
 from robodyn.tracing.program import Program
-from robodyn.tracing.unrolled import output_shape
 
 MAX_UNROLLED_OPERATIONS = {"x86": 80_000, "llvm": 64_000}
 """Programs with more operations are rolled, by what makes code of them. Unrolled code outgrows the instruction cache at
@@ -194,7 +193,7 @@ def too_wide(workspace_bytes: int) -> bool:
 
 def writes_most(request: Request) -> bool:
     """Whether loops over bodies write so much for one state that batches run state by state."""
-    return sum(_entries(request)) * request.target.vector_bytes > _MAX_WIDE_RESULTS
+    return sum(request.scalars) * request.target.vector_bytes > _MAX_WIDE_RESULTS
 
 
 def _limit(request: Request, mode: str) -> float | None:
@@ -245,7 +244,7 @@ def _worth_tracing(request: Request) -> bool:
         return _worth_tracing(replace(request, algorithm=task.dynamics))
     if isinstance(task, Chain):
         return solve_operations(request.model, task) <= _most(request)
-    entries = _entries(request)
+    entries = request.scalars
     if isinstance(task, Units):
         return sum(entries) <= _MAX_TENSOR_ENTRIES
     most = _MAX_UNROLLED_ENTRIES[backend_of(request).name]
@@ -290,7 +289,7 @@ def _left_as_vectors(request: Request) -> Request:
     of stages are vectors already, steps take their rows from one state to the next, and one state is one row."""
     if request.vectors or request.target.narrow or isinstance(request.algorithm, Step | StepPart):
         return request
-    if sum(_entries(request)) < _flushed_entries(request):
+    if sum(request.scalars) < _flushed_entries(request):
         return request
     return replace(request, vectors=frozenset(request.algorithm.outputs), packed=True)
 
@@ -304,7 +303,7 @@ def _flushed_entries(request: Request) -> int:
 
 def _computes(request: Request) -> bool:
     """Whether there are many operations for results of a size that may be left as vectors, or not."""
-    scalars = sum(_entries(request))
+    scalars = sum(request.scalars)
     if not CLAIMED_BYTES < scalars * request.target.vector_bytes < _FLUSHED_BYTES:
         return False
     return not isinstance(request.algorithm, Algorithm) or _operations_of_loops(request) >= _COMPUTED * scalars
@@ -315,15 +314,10 @@ def _flushed_bytes(request: Request) -> int:
     if request.target.level == "avx512":
         slow = copies_slowly(request.target) and _computes(request)
         return CLAIMED_BYTES + 1 if slow else _FLUSHED_BYTES
-    if any(crowded(size, request.target.width(request.dtype)) for size in _entries(request)):
+    if any(crowded(size, request.target.width(request.dtype)) for size in request.scalars):
         return _FLUSHED_CROWDED
     pairs = all(
         isinstance(each, PairOutput) or (isinstance(each, DofOutput) and each.lanes)
         for each in request.algorithm.outputs.values()
     )
     return _FLUSHED_PAIRS if pairs else _FLUSHED_OTHERS
-
-
-def _entries(request: Request) -> list[int]:
-    """Scalars of one state of each result."""
-    return [math.prod(output_shape(request.model, output)) for output in request.algorithm.outputs.values()]

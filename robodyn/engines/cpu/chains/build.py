@@ -16,9 +16,10 @@ from robodyn.chains import Chain, Products, Solve, Stage, Units
 from robodyn.codegen.llvm.streaming import FLUSHED
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.x86.memory import LoadedImage
+from robodyn.engines.cpu.backends import X86, backend_of, writes_lines
 from robodyn.engines.cpu.chains.code import chain_module, flush_module
 from robodyn.engines.cpu.chains.in_double import InDoublePlan, in_double_module
-from robodyn.engines.cpu.chains.lines import lining
+from robodyn.engines.cpu.chains.lines import begin_lines, lined_kernel, takes_dense_rows
 from robodyn.engines.cpu.chains.panel_code import panel_rows
 from robodyn.engines.cpu.chains.plan import ChainPlan, StageCall, sizes_between
 from robodyn.engines.cpu.chains.products import ProductsPlan, products_module
@@ -34,6 +35,7 @@ from robodyn.engines.cpu.request import Request, input_names
 from robodyn.engines.cpu.route import Whole, parts_of, too_wide
 from robodyn.tracing.unrolled import input_shapes, output_shape
 
+_CHAIN = "robodyn chain"
 _FLUSH_NS = 0.3
 """Nanoseconds for a scalar of one state: decides only whether a batch is worth sharing between threads."""
 
@@ -111,6 +113,7 @@ class _Chained:
 
     def chain(self, chain: Chain) -> Kernel:
         """The kernel that calls those of a chain's stages. LLVM compiles loops while programs are traced."""
+        self.maker.begin(_chain_text(self.request, self.kind), _CHAIN, self.request.target, hurried=True)
         last = chain.stages[-1]
         flushes = isinstance(last, Solve) and tuple(last.outputs) == chain.results
         calls: list[Callable[[], _Call]] = []
@@ -142,14 +145,11 @@ class _Chained:
             for kernel, names in zip(self.kernels, self.arrays, strict=True)
         ]
         plan = ChainPlan(users, vectors, self.places, calls, self.kind, cleared)
-        text, kernels = (
-            chain_module(len(input_names(self.request)), len(users), self.kind, self.request.target),
-            tuple(self.kernels),
-        )
+        text, kernels = _chain_text(self.request, self.kind), tuple(self.kernels)
         return Kernel(
             request=self.request,
             mode=mode,
-            code=self.maker.shared(text, "robodyn chain", self.request.target),
+            code=self.maker.sharing(text, _CHAIN, self.request.target, hurried=True)(),
             inputs=input_names(self.request),
             constants=(plan.descriptor.ctypes.data, 0),
             workspace_bytes=plan.workspace_bytes,
@@ -204,13 +204,13 @@ class _Chained:
         arrays = (*stage.inputs, *stage.outputs)
         return self._loops(text, label, pointers, arrays, plan.row_ns, plan, plan.workspace_bytes)
 
-    def flush(self, names: Sequence[str], places: Sequence[Array] = ()) -> Callable[[], _Call]:
-        """Bring vectors to rows of the user's; `places`: see `FlushPlan`."""
+    def flush(self, names: Sequence[str], places: Sequence[Array] = (), *, dense: bool = True) -> Callable[[], _Call]:
+        """Bring vectors to rows of the user's; `places`: see `FlushPlan`; `dense`: see `flush_functions`."""
         sizes = [each.size for each in places] or [self.sizes[name] for name in names]
         words = [*sizes, *(each.ctypes.data for each in places)]
         request, plan = self.request, FlushPlan(np.array(words, np.int64), tuple(places))
-        text = flush_module(len(names), self.kind, request.target, packed=bool(places))
-        label = f"robodyn flush {request.dtype} {request.target.level}"
+        text = flush_module(len(names), self.kind, request.target, packed=bool(places), dense=dense)
+        label = _flush_label(request)
         pointers = (plan.sizes.ctypes.data, 0)
         arrays = (*names, *(FLUSHED + name for name in names))
         return self._loops(text, label, pointers, arrays, sum(sizes) * _FLUSH_NS, plan, 0, True)
@@ -227,7 +227,7 @@ class _Chained:
         batch: bool = False,
     ) -> Callable[[], _Call]:
         """Begin to compile what many robots share; asked for the call of it, wait."""
-        code = self.maker.sharing(text, label, self.request.target)
+        code = self.maker.sharing(text, label, self.request.target, hurried=isinstance(plan, FlushPlan))
 
         def call() -> _Call:
             kernel = Kernel(
@@ -245,6 +245,15 @@ class _Chained:
             return kernel, arrays
 
         return call
+
+
+def _chain_text(request: Request, kind: VectorType) -> str:
+    inputs = len(input_names(request))
+    return chain_module(inputs, inputs + len(request.algorithm.outputs), kind, request.target)
+
+
+def _flush_label(request: Request) -> str:
+    return f"robodyn flush {request.dtype} {request.target.level}"
 
 
 def chained_kernel(maker: Maker, request: Request) -> Kernel:
@@ -265,12 +274,26 @@ def flushed_kernel(maker: Maker, request: Request, inner: Kernel) -> Kernel:
         places = [lines.layout.places(k) for k in range(len(outputs))]
     sizes = {name: int(each.max()) + 1 for name, each in zip(outputs, places, strict=True)}
     work = _Chained(maker, request, sizes)
-    around = None if ours is None or lines is None else lining(maker, work.kind, lines, ours.operations, inner)
     work.take(inner, (*inner.inputs, *outputs))
-    work.take(*work.flush(tuple(outputs), places)())
+    dense = lines is None or ours is None or not takes_dense_rows(request, work.kind, ours.operations)
+    work.take(*work.flush(tuple(outputs), places, dense=dense)())
     users = [*inner.inputs, *(FLUSHED + name for name in outputs)]
     found = work.calling("unrolled", users, sizes)
-    return found if around is None else around(found, past_caches(maker, request, found))
+    if ours is None or lines is None:
+        return found
+    return lined_kernel(maker, work.kind, lines, ours.operations, inner, found, past_caches(maker, request, found))
+
+
+def begin_flushing(maker: Maker, request: Request, operations: float) -> None:
+    """Begin to compile what is around a program that leaves results as vectors (`Maker.begin`)."""
+    kind = VectorType.of(request.dtype, request.target)
+    lines = backend_of(request) is X86 and writes_lines(request)
+    dense = not lines or not takes_dense_rows(request, kind, operations)
+    text = flush_module(len(request.algorithm.outputs), kind, request.target, packed=True, dense=dense)
+    maker.begin(text, _flush_label(request), request.target, hurried=True)
+    if lines:
+        begin_lines(maker, kind, request)
+    maker.begin(_chain_text(request, kind), _CHAIN, request.target, hurried=True)
 
 
 def repeated_kernel(maker: Maker, request: Request, inner: Kernel) -> Kernel:

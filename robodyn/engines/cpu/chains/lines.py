@@ -7,7 +7,6 @@ that brings vectors to rows at once; so do all where results have gaps between r
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,10 +16,12 @@ from robodyn.codegen.llvm.streaming import STREAMED_BYTES, streams
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.x86.image import LineCode
 from robodyn.codegen.x86.lines import ARRAYS_WORD, ENTRY_BYTES, LINE, SAVED_BYTES, crowded
-from robodyn.engines.cpu.backends import Loaded, copies_slowly
+from robodyn.engines.cpu.around import MAX_ARRAYS, Around
+from robodyn.engines.cpu.backends import copies_slowly
 from robodyn.engines.cpu.caches import last_cache_bytes
-from robodyn.engines.cpu.chains.lines_code import MAX_ARRAYS, lines_module
+from robodyn.engines.cpu.chains.lines_code import lines_module
 from robodyn.engines.cpu.kernels import Kernel, Maker
+from robodyn.engines.cpu.request import Request, input_names
 
 _SHARE = 6
 """Of the last cache, what results of a batch may take of it before their lines go past it. A virtual machine with two
@@ -30,18 +31,6 @@ _LIGHT = 1.5
 be brought there at once: what is computed meanwhile is less than what waits for lines that are on their way. Within the
 caches such programs take a quarter less time where rows follow one another, and others a tenth more. What copies rows
 past the caches slowly is better off with lines always: a Zen 4 takes 0.6 to 0.9 of the time."""
-
-
-@dataclass(frozen=True)
-class _Function:
-    """One of the functions of a module, as "kernel"."""
-
-    code: Loaded
-    name: str
-
-    def address(self, name: str) -> int:
-        """Address of the function."""
-        return self.code.address(f"{name}{self.name}")
 
 
 @dataclass(frozen=True)
@@ -57,11 +46,36 @@ class _Lined:
         return self.kernels[0].operations
 
 
-def lining(
-    maker: Maker, kind: VectorType, lines: LineCode, operations: float, inner: Kernel
-) -> Callable[[Kernel, Kernel], Kernel]:
-    """Begin to compile what is around a program, which takes the kernel that does the same at once, and that which does
-    it for large batches.
+def _label(request: Request) -> str:
+    return f"robodyn lines {request.dtype}"
+
+
+def begin_lines(maker: Maker, kind: VectorType, request: Request) -> None:
+    """Begin to compile what is around programs that write lines (`Maker.begin`)."""
+    maker.begin(lines_module(kind), _label(request), request.target, hurried=True)
+
+
+def takes_dense_rows(request: Request, kind: VectorType, operations: float) -> bool:
+    """Whether a program that writes lines takes all vectors of states whose results are rows without gaps between them,
+    large batches too: what brings others to rows at once need not know how that is done quickly."""
+    return len(input_names(request)) + len(request.scalars) <= MAX_ARRAYS and not _leaves(request, kind, operations)
+
+
+def _light(request: Request, operations: float) -> bool:
+    return operations < _LIGHT * sum(request.scalars)
+
+
+def _leaves(request: Request, kind: VectorType, operations: float) -> bool:
+    """Whether large batches are better brought to rows at once."""
+    if streams(kind, request.target):
+        return _light(request, operations) and not copies_slowly(request.target)
+    return any(crowded(scalars, kind.width) for scalars in request.scalars)
+
+
+def lined_kernel(
+    maker: Maker, kind: VectorType, lines: LineCode, operations: float, inner: Kernel, plain: Kernel, behind: Kernel
+) -> Kernel:
+    """The kernel around a program; `plain` where it cannot be.
 
     Args:
         maker: of kernels.
@@ -69,43 +83,36 @@ def lining(
         lines: of the program.
         operations: of the program.
         inner: the program's kernel.
+        plain: the kernel that does the same at once.
+        behind: that which does it for large batches.
     """
-    text, request, layout = lines_module(kind), inner.request, lines.layout
-    wait = maker.sharing(text, f"robodyn lines {request.dtype}", request.target)
-
-    def around(plain: Kernel, behind: Kernel) -> Kernel:
-        arrays = len(inner.inputs) + len(layout.filled)
-        if arrays > MAX_ARRAYS:
-            return plain
-        vector = layout.vector_bytes
-        apart, entries = -(-vector * layout.starts[-1] // LINE) * LINE, sum(map(len, layout.filled))
-        constant, _ = behind.constants
-        gaps = layout.gaps()
-        none, tables = ENTRY_BYTES * sum(layout.lines), lines.tables + ENTRY_BYTES * sum(layout.lines)
-        light = operations < _LIGHT * entries
-        if streams(kind, request.target):
-            leaves = light and not copies_slowly(request.target)
-        else:
-            leaves = any(crowded(len(row), layout.width) for row in layout.filled)
-        words = [behind.address, constant, len(inner.inputs), lines.body, lines.finish, lines.tables, none]
-        words += [apart, len(gaps), entries * request.dtype.itemsize]
-        words += [max(STREAMED_BYTES, last_cache_bytes() // _SHARE), leaves, light]
-        for k, row in enumerate(layout.filled):
-            table = ENTRY_BYTES * layout.lines[k]
-            words += [len(row) * request.dtype.itemsize, vector * layout.starts[k], lines.past[k], lines.near[k]]
-            words += [lines.following[k], tables, table]
-            tables += layout.line * table
-        words += [vector * each for gap in gaps for each in gap]
-        descriptor = np.array(words, np.int64)
-        own = 2 * apart + SAVED_BYTES + 8 * (ARRAYS_WORD + 2 * len(layout.filled)) + none
-        return replace(
-            plain,
-            code=_Function(wait(), str(arrays)),
-            constants=(descriptor.ctypes.data, 0),
-            workspace_bytes=-(-max(behind.workspace_bytes, own) // LINE) * LINE,
-            module=lambda: text,
-            keep=_Lined((behind,), descriptor),
-            plain=plain,
-        )
-
-    return around
+    request, layout = inner.request, lines.layout
+    arrays = len(inner.inputs) + len(layout.filled)
+    if arrays > MAX_ARRAYS:
+        return plain
+    text, vector = lines_module(kind), layout.vector_bytes
+    apart, entries = -(-vector * layout.starts[-1] // LINE) * LINE, sum(request.scalars)
+    constant, _ = behind.constants
+    gaps = layout.gaps()
+    none, tables = ENTRY_BYTES * sum(layout.lines), lines.tables + ENTRY_BYTES * sum(layout.lines)
+    leaves, light = _leaves(request, kind, operations), _light(request, operations)
+    words = [behind.address, constant, len(inner.inputs), lines.body, lines.finish, lines.tables, none]
+    words += [apart, len(gaps), entries * request.dtype.itemsize]
+    words += [max(STREAMED_BYTES, last_cache_bytes() // _SHARE), leaves, light]
+    for k, row in enumerate(layout.filled):
+        table = ENTRY_BYTES * layout.lines[k]
+        words += [len(row) * request.dtype.itemsize, vector * layout.starts[k], lines.past[k], lines.near[k]]
+        words += [lines.following[k], tables, table]
+        tables += layout.line * table
+    words += [vector * each for gap in gaps for each in gap]
+    descriptor = np.array(words, np.int64)
+    own = 2 * apart + SAVED_BYTES + 8 * (ARRAYS_WORD + 2 * len(layout.filled)) + none
+    return replace(
+        plain,
+        code=Around(maker, text, _label(request), request.target, arrays),
+        constants=(descriptor.ctypes.data, 0),
+        workspace_bytes=-(-max(behind.workspace_bytes, own) // LINE) * LINE,
+        module=lambda: text,
+        keep=_Lined((behind,), descriptor),
+        plain=plain,
+    )

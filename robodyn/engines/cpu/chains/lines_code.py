@@ -1,8 +1,7 @@
 """The code around programs that write lines of results on the way (`chains.lines`), in LLVM's language.
 
-It is a kernel like any other, `void kernel(ptr table, i64 first, i64 last, ptr workspace)`; of n arrays it is the
-function `kernel<n>`. Behind the arrays its table has one constant, the descriptor, and the rows of the whole batch. The
-descriptor, 64-bit integers:
+A function for each number of arrays (`robodyn.engines.cpu.around`). Behind the arrays its table has one constant, the
+descriptor, and the rows of the whole batch. The descriptor, 64-bit integers:
 
     address of the kernel that brings vectors to rows at once, and its constant; number of inputs, address of the
     program, of what finishes its lines, and of a table of no lines; bytes of that; bytes from one place for vectors in
@@ -28,9 +27,8 @@ from __future__ import annotations
 
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.x86.lines import ARRAYS_WORD, ENTRY_WORD, LINE, NOTHING, SAVED_BYTES, SOURCE_WORD
+from robodyn.engines.cpu.around import MAX_ARRAYS, entries_text
 
-MAX_ARRAYS = 16
-"""Arrays of a kernel at most."""
 HEAD, RESULT_WORDS = 13, 7
 """Words of the descriptor before those of results, and of each of these."""
 _MAX_ROW_BYTES = 1 << 11
@@ -243,7 +241,7 @@ def _run(kind: VectorType) -> str:
     W, L, bits = kind.width, LINE // kind.itemsize, kind.width.bit_length() - 1
     near = L * kind.bytes
     return f"""\
-define internal void @run(ptr %table, i64 %arrays, i64 %first, i64 %last, ptr %workspace) {{
+define void @run(ptr %table, i64 %arrays, i64 %first, i64 %last, ptr %workspace) {{
 entry:
   %own = alloca [{MAX_ARRAYS + 1} x %Pair], align 16
   %descriptor.word = call i64 @array(ptr %table, i64 %arrays, i64 0)
@@ -477,15 +475,7 @@ done:
 
 
 def lines_module(kind: VectorType) -> str:
-    """`kernel1` to `kernel16`; the same for every robot."""
-    entries = "".join(
-        f"""define void @kernel{n}(ptr %table, i64 %first, i64 %last, ptr %workspace) {{
-  call void @run(ptr %table, i64 {n}, i64 %first, i64 %last, ptr %workspace)
-  ret void
-}}
-"""
-        for n in range(1, MAX_ARRAYS + 1)
-    )
+    """The module; the same for every robot."""
     line = LINE // kind.itemsize
     parts = _PARTS.replace("ITEMSIZE", str(kind.itemsize)).replace("INTEGER", f"i{8 * kind.itemsize}")
     parts = parts.replace("WIDTH", str(kind.width)).replace("SPAN_BITS", str(line - 1))
@@ -496,4 +486,4 @@ declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
-{parts}{_run(kind)}{entries}"""
+{parts}{_run(kind)}{entries_text()}"""

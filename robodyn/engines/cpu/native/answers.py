@@ -112,7 +112,7 @@ def _version(kernel: EntryKernel | None, constants: ctypes.Array[ctypes.c_int64]
 
 
 def _staff(pool: Pool | None) -> dict[str, int]:
-    return {} if pool is None else {"pool": pool.pointer, "parallel": pool.parallel, "threads": pool.threads}
+    return {} if pool is None else {"pool": pool.pointer, "threads": pool.threads}
 
 
 class Answers:

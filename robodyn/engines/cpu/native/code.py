@@ -203,7 +203,7 @@ begun:
   %started.at = getelementptr i8, ptr %pool, i64 $pool_started
   %started = load atomic i32, ptr %started.at acquire, align 4
   %idle = icmp eq i32 %started, 0
-  br i1 %idle, label %hire, label %aim
+  br i1 %idle, label %hire, label %team
 hire:
   %call = load ptr, ptr %at.PyObject_CallNoArgs, align 8
   %start.callable = load ptr, ptr %at.start, align 8
@@ -213,10 +213,16 @@ hire:
 hired.drop:
   %drop0 = load ptr, ptr %at.Py_DecRef, align 8
   call void %drop0(ptr %hired)
-  br label %aim
+  br label %team
 raise:
   ret ptr null
+team:
+  %own.parallel.at = getelementptr i8, ptr %pool, i64 $pool_parallel
+  %own.parallel = load atomic ptr, ptr %own.parallel.at monotonic, align 8
+  %lone = icmp eq ptr %own.parallel, null
+  br i1 %lone, label %other, label %aim
 aim:
+  %parallel = phi ptr [ null, %divide ], [ %own.parallel, %team ]
   %outputs = load i64, ptr %at.outputs, align 8
   %several = icmp sgt i64 %outputs, 1
   %picks = and i1 %adopts, %several
@@ -396,7 +402,6 @@ run:
   %held = phi ptr [ null, %prepare ], [ %thread, %release ]
   br i1 %shared, label %run.shared, label %run.alone
 run.shared:
-  %parallel = load ptr, ptr %at.parallel, align 8
   %grain = load i64, ptr %by.grain, align 8
   call void %parallel(ptr %pool, ptr %kernel, ptr %argument, i64 %count, i64 %grain, ptr %workspace,
     i64 %scratch.bytes)
@@ -488,12 +493,13 @@ other:
 """
 
 
-def native_text(layout: Layout, pool_started: int) -> str:
+def native_text(layout: Layout, pool_started: int, pool_parallel: int) -> str:
     """The module: `entry` is the C function of every built-in made of a `Front`.
 
     Args:
         layout: of the objects it reads.
         pool_started: bytes from a pool's start to the word that says whether its threads have started.
+        pool_parallel: bytes to the address of the function that shares rows between them, null where there is none.
     """
     words = {
         **vars(layout),
@@ -513,6 +519,7 @@ def native_text(layout: Layout, pool_started: int) -> str:
         "max_types": MAX_TYPES,
         "axes": MAX_TRAILING + 1,
         "pool_started": pool_started,
+        "pool_parallel": pool_parallel,
         "hash": HASH - (1 << 64),
         "ARRAY": ARRAY,
         "OUT": OUT,

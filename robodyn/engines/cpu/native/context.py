@@ -73,7 +73,6 @@ class Context(ctypes.Structure):
         ("itemsize", _WORD),
         ("check", _WORD),  # bit 0: single states, bit 1: batches
         ("pool", _POINTER),
-        ("parallel", _POINTER),
         ("start", _POINTER),  # callable that starts the pool's threads
         ("threads", _WORD),
         ("scratch", _POINTER),  # a word that says whether it is taken, and 64 bytes on, memory for all threads; or null

@@ -61,7 +61,7 @@ class _MethodDef(ctypes.Structure):
 @cache
 def entry_text() -> str:
     """The module that all built-ins of this process share; the same for every model and query."""
-    return native_text(CPYTHON, PoolState.started.offset)
+    return native_text(CPYTHON, PoolState.started.offset, PoolState.parallel.offset)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ class State(ctypes.Structure):
         ("calls", ctypes.c_void_p * 4),  # functions of the C library that sleeping needs
         ("started", ctypes.c_int32),
         ("stop", ctypes.c_int32),
-        ("_0", ctypes.c_char * (LINE - 72)),
+        ("parallel", ctypes.c_void_p),  # the function that shares rows between threads, once it is compiled
+        ("_0", ctypes.c_char * (LINE - 80)),
         ("lock", ctypes.c_int32),  # 1 while a caller has the pool
         ("_1", ctypes.c_char * (LINE - 4)),
         ("epoch", ctypes.c_int32),  # counts the batches; workers watch it

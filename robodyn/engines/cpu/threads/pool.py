@@ -85,19 +85,39 @@ def _address(function: Any) -> int:
 def _functions(sleep: str, load: Callable[[str], Code]) -> _Functions:
     with _LOCK:
         if sleep not in _FUNCTIONS:
-            code, word, library = load_once(pool_text(sleep), load), ctypes.c_int64, ctypes.CDLL(None)
-            spin = ctypes.CFUNCTYPE(None, word)(code.address("spin"))
-            names = ("syscall",) if sleep == "futex" else PTHREAD
-            _FUNCTIONS[sleep] = _Functions(
-                ctypes.CFUNCTYPE(None, word, word)(code.address("worker")),
-                ctypes.CFUNCTYPE(None, *(word,) * 7)(code.address("parallel")),
-                ctypes.CFUNCTYPE(None, word)(code.address("wake_all")),
-                code.address("parallel"),
-                _address(library.sched_yield),
-                tuple(_address(getattr(library, name)) for name in names),
-                _pauses(spin),
-            )
+            _FUNCTIONS[sleep] = _functions_of(load_once(pool_text(sleep), load), sleep)
         return _FUNCTIONS[sleep]
+
+
+def _functions_of(code: Code, sleep: str) -> _Functions:
+    word, library = ctypes.c_int64, ctypes.CDLL(None)
+    names = ("syscall",) if sleep == "futex" else PTHREAD
+    return _Functions(
+        ctypes.CFUNCTYPE(None, word, word)(code.address("worker")),
+        ctypes.CFUNCTYPE(None, *(word,) * 7)(code.address("parallel")),
+        ctypes.CFUNCTYPE(None, word)(code.address("wake_all")),
+        code.address("parallel"),
+        _address(library.sched_yield),
+        tuple(_address(getattr(library, name)) for name in names),
+        _pauses(ctypes.CFUNCTYPE(None, word)(code.address("spin"))),
+    )
+
+
+class _Better:
+    """Puts the careful code of `pool_text` in the place of what was compiled in a hurry (`hurry.later`): batches from
+    then on, and threads that start from then on, whichever code others are in. Both keep the same words."""
+
+    def replace(self, code: Code) -> None:
+        """Have all pools with this system's way to sleep run it, and those to come."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))  # never unloaded, as `load_once` says
+        sleep = native_sleep()
+        with _LOCK:
+            _FUNCTIONS[sleep] = functions = _functions_of(code, sleep)
+            for pool in tuple(_POOLS):
+                pool.go_on_with(functions, sleep)
+
+
+BETTER_POOLS = _Better()
 
 
 def _pauses(spin: Callable[[int], None], count: int = 1000) -> int:
@@ -115,37 +135,28 @@ class Pool:
     """Threads that run kernels over the rows of a batch together with the calling thread.
 
     The pool has one customer at a time; a thread that finds it busy does its rows alone, so that there are never more
-    threads at work than asked for and callers. Threads start with the first batch that has several pieces. In the
-    child of a fork they start again. A pool lives as long as the process.
+    threads at work than asked for and callers. Its own code is loaded by the first batch that it runs, threads start
+    with the first one that has several pieces. In the child of a fork they start again. A pool lives as long as the
+    process.
 
     Args:
         threads: threads at work, the caller included.
-        sleep: see `native_sleep`; "" runs the pieces through `concurrent.futures`.
+        sleep: see `native_sleep`; "" runs the pieces through `concurrent.futures`, as do pools whose code does not
+            compile.
         load: compiles the pool's own code (once for the process), e.g. through a cache of objects.
 
     Attributes:
         pointer: address of the native pool, first argument of `parallel`; 0 where there is none.
-        parallel: address of `void parallel(ptr pool, ptr kernel, ptr table, i64 rows, i64 grain, ptr workspace,
-            i64 workspace_stride)`, which runs `kernel(table, first, last, workspace + k * workspace_stride)` (a null
-            workspace stays null) on pieces of `grain` rows or more (`MOST`); k < threads is the participant's. Does not
-            start threads. Pieces are taken in order, so that one may wait for those before it.
-        give_way: address of `sched_yield`, which waiting threads call; 0 where there is no native pool.
     """
 
     def __init__(self, threads: int, *, sleep: str | None = None, load: Callable[[str], Code] = compile_text) -> None:
-        self.threads = threads
-        self.pointer = self.parallel = self.give_way = 0
+        self.threads, self.pointer = threads, 0
         self._closed = False
         self._workers: list[threading.Thread] = []
         self._executor: ThreadPoolExecutor | None = None
-        self._sleep = native_sleep() if sleep is None else sleep
+        self._sleep, self._load = native_sleep() if sleep is None else sleep, load
+        self._functions: _Functions | None = None
         if self._sleep:
-            try:
-                self._functions = _functions(self._sleep, load)
-            except UnavailableError:  # does not compile here; Python's own threads will do
-                self._sleep = ""
-        if self._sleep:
-            self.parallel, self.give_way = self._functions.parallel_address, self._functions.give_way
             # Never freed: workers may look at it for as long as the process runs.
             allocate = ctypes.pythonapi.PyMem_RawCalloc
             allocate.restype, allocate.argtypes = ctypes.c_void_p, (ctypes.c_size_t, ctypes.c_size_t)
@@ -163,13 +174,54 @@ class Pool:
         self._workers, self._executor = [], None
         if self._sleep:
             ctypes.memset(self.pointer, 0, ctypes.sizeof(State))
-            self._state.pauses, self._state.looks = self._functions.pauses, self._functions.pauses + YIELDS
-            self._state.give_way = self._functions.give_way
-            self._state.calls[:] = self._functions.calls + (None,) * (4 - len(self._functions.calls))
-            if self._sleep == "pthread":
-                library = ctypes.CDLL(None)
-                library.pthread_mutex_init(ctypes.c_void_p(self.pointer + State.mutex.offset), None)
-                library.pthread_cond_init(ctypes.c_void_p(self.pointer + State.condition.offset), None)
+            if self._functions is not None:
+                self._equip(self._functions)
+
+    def _equip(self, functions: _Functions) -> None:
+        self._state.pauses, self._state.looks = functions.pauses, functions.pauses + YIELDS
+        self._state.give_way = functions.give_way
+        self._state.calls[:] = functions.calls + (None,) * (4 - len(functions.calls))
+        if self._sleep == "pthread":
+            library = ctypes.CDLL(None)
+            library.pthread_mutex_init(ctypes.c_void_p(self.pointer + State.mutex.offset), None)
+            library.pthread_cond_init(ctypes.c_void_p(self.pointer + State.condition.offset), None)
+        self._state.parallel = functions.parallel_address
+
+    def _native(self) -> _Functions | None:
+        """The pool's own code; None where there is none."""
+        if self._functions is None and self._sleep and not self._closed:
+            with self._start_lock:
+                if self._functions is None:
+                    try:
+                        functions = _functions(self._sleep, self._load)
+                    except UnavailableError:  # does not compile here; Python's own threads will do
+                        self._sleep = ""
+                    else:
+                        self._equip(functions)
+                        self._functions = functions
+        return self._functions
+
+    def go_on_with(self, functions: _Functions, sleep: str) -> None:
+        """Have other code run the next batches, if it sleeps that way and has code."""
+        if self._functions is not None and self._sleep == sleep:
+            self._functions = functions
+            self._state.parallel = functions.parallel_address
+
+    @property
+    def parallel(self) -> int:
+        """Address of `void parallel(ptr pool, ptr kernel, ptr table, i64 rows, i64 grain, ptr workspace, i64
+        workspace_stride)`, which runs `kernel(table, first, last, workspace + k * workspace_stride)` (a null workspace
+        stays null) on pieces of `grain` rows or more (`MOST`); k < threads is the participant's. Does not start
+        threads. Pieces are taken in order, so that one may wait for those before it. 0 where there is no native pool.
+        """
+        functions = self._native()
+        return 0 if functions is None else functions.parallel_address
+
+    @property
+    def give_way(self) -> int:
+        """Address of `sched_yield`, which waiting threads call; 0 where there is no native pool."""
+        functions = self._native()
+        return 0 if functions is None else functions.give_way
 
     @property
     def sleeping(self) -> int:
@@ -181,10 +233,13 @@ class Pool:
         with self._start_lock:
             if self._closed or not self._sleep or self._state.started:
                 return
+            functions = self._native()
+            if functions is None:
+                return
             while len(self._workers) < self.threads - 1:
                 number = len(self._workers) + 1
                 thread = threading.Thread(
-                    target=self._functions.worker, args=(self.pointer, number), name=f"robodyn-{number}", daemon=True
+                    target=functions.worker, args=(self.pointer, number), name=f"robodyn-{number}", daemon=True
                 )
                 self._workers.append(thread)  # before it starts: an interrupt must not give its number to another one
                 try:
@@ -208,10 +263,11 @@ class Pool:
             workspace: address of scratch memory for `threads` participants, or 0.
             workspace_stride: bytes of each participant.
         """
-        if self._sleep:
+        functions = self._native()
+        if functions is not None:
             if grain < rows and not self._state.started:
                 self.start()
-            self._functions.parallel(self.pointer, kernel, table, rows, grain, workspace, workspace_stride)
+            functions.parallel(self.pointer, kernel, table, rows, grain, workspace, workspace_stride)
         elif rows > 0:
             self._run_futures(kernel, table, rows, max(grain, 1), workspace, workspace_stride)
 
@@ -219,7 +275,7 @@ class Pool:
         """Run a kernel on tasks 0 <= t < tasks, each of which may wait for those before it, in a workspace that all
         threads share. Without a native pool the caller does them in order: threads of Python's may be interrupted
         between taking a task and beginning it, for which others would wait for ever."""
-        if self._sleep:
+        if self._native() is not None:
             self.run(kernel, table, tasks, 1, workspace)
         else:
             word = ctypes.c_int64
@@ -266,7 +322,8 @@ class Pool:
             self._closed = True
             if self._sleep:
                 self._state.started = self._state.stop = 1
-                self._functions.wake_all(self.pointer)
+                if self._functions is not None:
+                    self._functions.wake_all(self.pointer)
             elif self._executor is not None:
                 self._executor.shutdown(wait=False)
 
@@ -286,6 +343,13 @@ def _wait_for(futures: list[Future[None]]) -> None:
     while not all(future.done() for future in futures):
         with contextlib.suppress(KeyboardInterrupt):
             wait(futures)
+
+
+def begin_pool(begin: Callable[[str], None]) -> None:
+    """Begin to compile what a pool will load, if it is not there, by a function that takes its text."""
+    sleep = native_sleep()
+    if sleep and sleep not in _FUNCTIONS:
+        begin(pool_text(sleep))
 
 
 def shared_pool(threads: int, load: Callable[[str], Code] = compile_text) -> Pool:
