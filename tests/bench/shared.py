@@ -49,6 +49,7 @@ def show(value: float | None) -> str:
     """Seconds with a unit that fits."""
     if value is None:
         return ""
+    value = float(f"{value:.3g}")  # rounded first, as that may take the next unit
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if value >= size:
             return f"{value / size:.3g} {unit}"
