@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +26,13 @@ class Timing:
     runs: int
 
 
+def settle() -> None:
+    """Wait for the code that takes the place of what answered first, if any does."""
+    hurry = sys.modules.get("robodyn.engines.cpu.hurry")
+    if hurry is not None:
+        hurry.settle()
+
+
 def seconds_of(call: Callable[[], object], times: int = 1) -> float:
     """Seconds that some calls take."""
     start = time.perf_counter()
@@ -36,6 +44,7 @@ def seconds_of(call: Callable[[], object], times: int = 1) -> float:
 def measure(call: Callable[[], object], seconds: float, clock: Clock = seconds_of) -> Timing:
     """Time a call over and over for about `seconds`; a slow one three times, if that is not three times too long."""
     call()
+    settle()
     times, sample = 1, clock(call, 1)
     while sample < _SHORTEST_SAMPLE_S:
         times = max(2 * times, int(times * _SHORTEST_SAMPLE_S / max(sample, 1e-9)))

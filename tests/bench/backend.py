@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from robodyn.benchmark.tables import Cells
+from robodyn.benchmark.timing import settle
 from robodyn.builders.load import load_urdf
 from robodyn.codegen.cache import ObjectCache
 from robodyn.codegen.llvm.jit import OPT, Code, compile_object
@@ -186,6 +187,7 @@ def _run(robot: str, model: Model, query: str, dtype: str, seconds: float) -> Ru
             array[:] = np.nan
         calls[backend](1, _LINE)
         answers.append([array.copy() for array in results])
+    settle()
     same = all(np.array_equal(a, b, equal_nan=True) for a, b in zip(*answers, strict=True))
     times = _times(calls, max(_LEAST_TURNS, round(seconds / _SLICE_S)))
     ratios = statistics.quantiles((a / b for a, b in zip(times["x86"], times["llvm"], strict=True)), n=4)

@@ -19,6 +19,7 @@ import numpy as np
 import robodyn as rd
 from robodyn.benchmark.contenders import draw, plain_call, repeated
 from robodyn.benchmark.tables import Cells
+from robodyn.benchmark.timing import settle
 from robodyn.engines.cpu.threads.pool import compile_text, shared_pool
 from robodyn.questions import QUESTIONS, Question
 from tests.bench.shared import MODELS, page_of
@@ -189,6 +190,7 @@ def _in_turns(calls: Sequence[Call]) -> list[tuple[float, float]]:
     """The least time of each by the clock, and the least that processors spent on it."""
     for each in calls:
         each()
+    settle()
     best, until, runs = [(float("inf"),) * 2] * len(calls), time.perf_counter() + _SECONDS * len(calls), 0
     while runs < _RUNS or time.perf_counter() < until:
         for k, each in enumerate(calls):

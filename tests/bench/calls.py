@@ -17,6 +17,7 @@ import numpy as np
 
 import robodyn as rd
 from robodyn.benchmark.tables import Cells
+from robodyn.benchmark.timing import settle
 from robodyn.builders.auto_tree import auto_tree
 from robodyn.errors import UnavailableError
 from robodyn.questions import FRAMES, QUESTIONS, Question
@@ -110,6 +111,7 @@ def _times(call: Call, peer: Call | None, seconds: float) -> tuple[float, float 
         if each is not None:
             for _ in range(12):  # what is learnt or compiled
                 each()
+            settle()
             best.append(float("inf"))
     both = [timeit.Timer(each) for each in (call, peer) if each is not None]
     loops = [max(1, int(seconds / _TURNS / max(1e-7, timer.timeit(20) / 20))) for timer in both]

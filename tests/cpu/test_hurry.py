@@ -15,6 +15,7 @@ from conftest import nothing_compiles
 from robots import ROOT, own
 
 import robodyn as rd
+from robodyn.benchmark import timing
 from robodyn.codegen import keys
 from robodyn.codegen.llvm.jit import OPT, compile_object
 from robodyn.engines.cpu import hurry, kernels
@@ -251,6 +252,7 @@ BUILT_INS = """
 import time
 import numpy as np
 import robodyn as rd
+from robodyn.benchmark import timing
 from robodyn.codegen import keys
 from robodyn.engines.cpu import hurry
 from robodyn.engines.cpu.native import entry
@@ -290,3 +292,12 @@ def test_built_in_functions_go_on_with_better_code(tmp_path):
 
     assert said() == "[0] [0, 1] [True, True] True True"
     assert said() == "[] [] [False, False] True True"  # the cache has the better code
+
+
+def test_measurements_wait_for_the_better_code(levels):
+    dyn = rd.Dynamics(tree(), engine="cpu", code="rolled")
+    ask(dyn, "mass_matrix", 5)
+    assert relays(dyn) and not any(relay.replaced for relay in relays(dyn))
+    timing.settle()
+    assert all(relay.replaced for relay in relays(dyn)) and OPT in levels
+    timing.settle()  # nothing is left

@@ -91,6 +91,16 @@ def later(relay: Replaced, make: Callable[[], Code]) -> None:
     _work()
 
 
+def settle() -> None:
+    """Wait until nothing is left to be replaced: what is measured then is what stays."""
+    while _WORKING:
+        with suppress(IndexError):  # it has just ended
+            thread = _WORKING[0]
+            if not thread.is_alive():  # the parent's, in the child of a fork that may start no thread
+                return
+            thread.join()
+
+
 def _forget(gone: weakref.ref[Replaced]) -> None:
     """What waits holds a module's text: it goes with the engine, not when its turn comes."""
     for job in tuple(_WAITING):
