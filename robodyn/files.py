@@ -1,6 +1,6 @@
 """Files that users name: regular ones only, so that nothing waits for a pipe or acts on a device.
 
-They are read through `open_regular`, and written whole or not at all through `whole_file`.
+They are read through `open_regular` or `read_regular`, and written whole or not at all through `whole_file`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from robodyn.messages import brief, quoted
 
 LONGEST_PATH = 300
 """So many characters of a path are quoted in a message."""
+
+_CHUNK = 1 << 20
 
 _KINDS = {
     stat.S_IFDIR: "directory",
@@ -65,6 +67,29 @@ def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
         file.close()
         raise
     return file
+
+
+def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
+    """What a regular file holds; of more than `most` bytes the first `most` and one.
+
+    Raises:
+        ArgumentError: it is there and no regular file, or nothing can have such a name.
+        OSError: it cannot be read.
+    """
+    _require_regular(_looked_at(os.stat, path))  # as `open_regular`
+    descriptor = os.open(path, _READ)
+    try:
+        status = os.fstat(descriptor)
+        _require_regular(status)
+        pieces: list[bytes] = []
+        left = most + 1
+        size = min(status.st_size + 1, _CHUNK)  # a read takes memory for all that it is asked for
+        while left > 0 and (piece := os.read(descriptor, min(left, size))):
+            pieces.append(piece)
+            left -= len(piece)
+    finally:
+        os.close(descriptor)
+    return b"".join(pieces)
 
 
 def require_writable(given: Any, name: str = "path") -> Path:

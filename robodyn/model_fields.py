@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
-from weakref import WeakValueDictionary
+from weakref import ref
 
 import numpy as np
 
@@ -102,9 +102,31 @@ FIRST_AXES = {**{name: str(field.axes[0]) for name, field in _ARRAYS.items() if 
 REFERENCES = {name: field.end for name, field in _ARRAYS.items() if field.smallest < 0}
 """Fields whose entries are places of bodies or links, -1 for none, by the name of that size."""
 
-_OWN: WeakValueDictionary[int, Array] = WeakValueDictionary()
-"""Arrays that models hold, by identity. They are shared by models that are made of others, where an array of anybody
-else is copied: that it is read-only does not say that no other array writes to its memory."""
+
+class _Owned:
+    """Arrays that models hold. They are shared by models that are made of others, where an array of anybody else is
+    copied: that it is read-only does not say that no other array writes to its memory.
+
+    References by identity; those to arrays that are gone are dropped once they may be half of all, because a call for
+    every array that goes, as of a `WeakValueDictionary`, takes longer than all else here.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[int, ref[Array]] = {}
+        self._room = 4096
+
+    def add(self, array: Array) -> None:
+        self._held[id(array)] = ref(array)
+        if len(self._held) > self._room:
+            self._held = {key: held for key, held in list(self._held.items()) if held() is not None}
+            self._room = max(4096, 2 * len(self._held))
+
+    def __contains__(self, array: Array) -> bool:
+        held = self._held.get(id(array))
+        return held is not None and held() is array
+
+
+_OWNED = _Owned()
 
 
 def owned(array: Array) -> Array:
@@ -115,7 +137,7 @@ def owned(array: Array) -> Array:
             memory = memory.base
         if not isinstance(memory.base, bytes):  # bytes: unpickled
             array = array.copy()
-    _OWN[id(array)] = array
+    _OWNED.add(array)
     return read_only(array)
 
 
@@ -170,7 +192,7 @@ def _array(name: str, value: Any, field: _Field, sizes: Mapping[str, int]) -> Ar
         raise ArgumentError(f"{name}: got shape {array.shape}; {wanted}")
     if not real:
         _require_range(name, array, field.smallest, sizes[field.end])
-    if _OWN.get(id(array)) is not array or array.dtype != field.dtype:
+    if array not in _OWNED or array.dtype != field.dtype:
         with np.errstate(over="ignore"):  # of numbers with more bits than a float64
             array = owned(np.array(array, dtype=field.dtype, order="C", copy=True, subok=False))
     if real:

@@ -71,8 +71,19 @@ def rotate_back(E: Mat3, a: Vec3) -> Vec3:
 
 def matmul(A: Mat3, B: Mat3) -> Mat3:
     """A B."""
-    columns = (B[0::3], B[1::3], B[2::3])
-    return tuple([x * a + y * b + z * c for x, y, z in (A[0:3], A[3:6], A[6:9]) for a, b, c in columns])
+    a, b, c, d, e, f, g, h, i = A  # a loop over rows and columns takes twice as long
+    j, k, l, m, n, o, p, q, r = B
+    return (
+        a * j + b * m + c * p,
+        a * k + b * n + c * q,
+        a * l + b * o + c * r,
+        d * j + e * m + f * p,
+        d * k + e * n + f * q,
+        d * l + e * o + f * r,
+        g * j + h * m + i * p,
+        g * k + h * n + i * q,
+        g * l + h * o + i * r,
+    )
 
 
 def transpose(A: Mat3) -> Mat3:

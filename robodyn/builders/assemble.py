@@ -9,6 +9,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from robodyn.builders.checks import MIMIC, check_and_resolve
 from robodyn.builders.findings import Notes
 from robodyn.builders.link_inertias import of_bodies, of_links
 from robodyn.constraints.held import held_by
-from robodyn.description import ONE_COORDINATE_TYPES, FileTree, Finding, Joint, RobotDescription
+from robodyn.description import ONE_COORDINATE_TYPES, FileTree, Finding, Joint, RobotDescription, Vector3
 from robodyn.errors import ArgumentError, LoadError
 from robodyn.joints import CODE, KINDS
 from robodyn.messages import quoted
@@ -140,14 +141,23 @@ def _joint_frames(joint: Joint, welded_at: float | None) -> tuple[list[tuple[str
         return [], IDENTITY
     kind = _KIND_OF_TYPE.get(joint.type, joint.type)
     if joint.type == "universal":
-        first, second = (Transform(turn_to_z(axis), ZERO3) for axis in (joint.axis, joint.axis2))
-        return [("/1", kind, first), ("/2", kind, second.after(first.inverse()))], second.inverse()
+        (first, back), (second, end) = (_turned(axis) for axis in (joint.axis, joint.axis2))
+        return [("/1", kind, first), ("/2", kind, second.after(back))], end
     row = KINDS[CODE[kind]]
-    turned = Transform(turn_to_z(joint.axis), ZERO3) if row.axial and joint.axis != _Z else IDENTITY
+    turned, back = _turned(joint.axis) if row.axial else (IDENTITY, IDENTITY)
     if welded_at is not None:
         moved = row.transform((welded_at,), joint.pitch)
-        return [], turned.inverse().after(moved).after(turned)
-    return [("", kind, turned)], IDENTITY if turned is IDENTITY else turned.inverse()
+        return [], back.after(moved).after(turned)
+    return [("", kind, turned)], back
+
+
+@lru_cache(64)
+def _turned(axis: Vector3) -> tuple[Transform, Transform]:
+    """The transform to the frame in which an axis is z, and the one back; most robots have few axes."""
+    if axis == _Z:
+        return IDENTITY, IDENTITY
+    turned = Transform(turn_to_z(axis), ZERO3)
+    return turned, turned.inverse()
 
 
 def _merge_fixed(
@@ -217,13 +227,14 @@ def _arrays(
 ) -> Model:
     """Number the bodies in `order` and fill the Model's arrays."""
     n = len(order)
-    number = np.empty(n + 1, dtype=np.intp)
-    number[order] = np.arange(n)
-    number[-1] = -1
-    link_body = number[[placed[link.name][0] for link in description.links]]
-    link_X = _rows([placed[link.name][1] for link in description.links])
+    number = [-1] * (n + 1)  # the last one is of the world
+    for place, i in enumerate(order):
+        number[i] = place
+    names = [link.name for link in description.links]
+    link_body = np.array([number[placed[name][0]] for name in names], dtype=np.intp)
+    link_X = _rows([placed[name][1] for name in names])
     link_inertia = of_links(description.links)
-    places = {link.name: k for k, link in enumerate(description.links)}
+    places = {name: k for k, name in enumerate(names)}
     above = {joint.child: joint for joint in description.joints}
     sorted_movers = [movers[i] for i in order]
     kind = np.array([CODE[mover.kind] for mover in sorted_movers], dtype=np.int8)
@@ -231,20 +242,20 @@ def _arrays(
     columns = _coordinates(sorted_movers, kind, couplings)
     return Model.of_checked(
         name=description.name,
-        parent=number[[mover.parent for mover in sorted_movers]] if n else np.empty(0, dtype=np.intp),
+        parent=np.array([number[mover.parent] for mover in sorted_movers], dtype=np.intp),
         joint_kind=kind,
         Xtree=_rows([mover.Xtree for mover in sorted_movers]),
         inertia=of_bodies(link_inertia, link_body, link_X, n),
         pitch=np.array([0.0 if joint is None else joint.pitch for joint in joints]),
         link_body=link_body,
         link_X=link_X,
-        link_parent=np.array([places[above[name].parent] if name in above else -1 for name in places], dtype=np.intp),
-        link_joints=tuple(above[name].name if name in above else "" for name in places),
+        link_parent=np.array([places[above[name].parent] if name in above else -1 for name in names], dtype=np.intp),
+        link_joints=tuple([above[name].name if name in above else "" for name in names]),
         link_inertia=link_inertia,
         gravity=gravity.copy(),
-        joint_names=tuple(mover.name for mover in sorted_movers),
-        body_names=tuple(mover.body for mover in sorted_movers),
-        link_names=tuple(link.name for link in description.links),
+        joint_names=tuple([mover.name for mover in sorted_movers]),
+        body_names=tuple([mover.body for mover in sorted_movers]),
+        link_names=tuple(names),
         report=report,
         file_tree=_file_tree(description, sorted_movers),
         source=source,
@@ -258,10 +269,10 @@ def _file_tree(description: RobotDescription, movers: Sequence[_Mover]) -> FileT
     carrier = {joint.child: number for number, joint in enumerate(joints)}
     return FileTree(
         "urdf",
-        tuple(joint.name for joint in joints),
-        tuple(joint.type for joint in joints),
-        tuple(carrier.get(joint.parent, -1) for joint in joints),
-        tuple(mover.file_order[0] for mover in movers),
+        tuple([joint.name for joint in joints]),
+        tuple([joint.type for joint in joints]),
+        tuple([carrier.get(joint.parent, -1) for joint in joints]),
+        tuple([mover.file_order[0] for mover in movers]),
     )
 
 
@@ -283,7 +294,7 @@ def _coordinates(
     values = np.array([_VALUES_OF_BASE if mover.joint is None else _values(mover.joint) for mover in movers])
     values = values.reshape(-1, len(_VALUES))
     free = mimics < 0
-    for letter, sizes, names in (("q", _NQ[kind], _VALUES[:2]), ("v", _NV[kind], _VALUES[2:])):
+    for letter, sizes, columns in (("q", _NQ[kind], slice(2)), ("v", _NV[kind], slice(2, None))):
         start = sizes.cumsum() - sizes
         source = free.repeat(sizes).cumsum(dtype=np.intp) - 1
         multiplier, offset = np.ones(source.size), np.zeros(source.size)
@@ -293,9 +304,8 @@ def _coordinates(
         out[f"{letter}_start"], out[f"{letter}_source"], out[f"{letter}_multiplier"] = start, source, multiplier
         if letter == "q":
             out["q_offset"] = offset
-        repeated = values.repeat(sizes, axis=0)
-        for name in names:
-            out[f"tree_{name}"] = repeated[:, _VALUES.index(name)]
+        for name, column in zip(_VALUES[columns], values[:, columns].T.repeat(sizes, axis=1), strict=True):
+            out[f"tree_{name}"] = column
     return out
 
 

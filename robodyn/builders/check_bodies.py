@@ -35,17 +35,16 @@ def check_inertials(links: tuple[Link, ...], strict: bool, notes: Notes) -> None
         if link.inertial is None:
             continue
         mass, largest = link.inertial.mass, max(map(abs, link.inertial.inertia))
-        subject = f"link {quoted(link.name)}"
         if mass < 0.0:
             impossible.append(("negative-mass", link, f"the mass {mass:g} kg is negative"))
         if mass != 0.0 and largest <= GYRATION * abs(mass):
             message = "it has mass and no rotational inertia; a point mass, used as given"
-            notes.add("mass-without-inertia", subject, message, link.line)
+            notes.add("mass-without-inertia", f"link {quoted(link.name)}", message, link.line)
         elif largest:
             bodies.append((link, largest))
         if mass == 0.0 and largest:
             message = "it has rotational inertia and no mass; used as given"
-            notes.add("inertia-without-mass", subject, message, link.line)
+            notes.add("inertia-without-mass", f"link {quoted(link.name)}", message, link.line)
     if bodies:
         impossible += _check_moments(bodies, notes)
     if strict and impossible:
@@ -131,13 +130,12 @@ def check_massless(links: tuple[Link, ...], mimics: Mimics, order: list[tuple[in
         leader = joint.name if coupling is None or coupling.joint is None else coupling.joint
         loaded[leader] |= mass[i] or (inertia[i] and turns) or joint.armature != 0.0
     for i, joint in moving:
-        subject, line = f"link {quoted(links[i].name)}", links[i].line
         if joint.name not in mimics.couplings and not loaded[joint.name]:
             message = (
                 f"joint {quoted(joint.name)} moves nothing that has inertia: inverse dynamics works, forward dynamics "
                 "will be singular; give mass and inertia, or an armature"
             )
-            notes.add("massless-leaf", subject, message, line)
+            notes.add("massless-leaf", f"link {quoted(links[i].name)}", message, links[i].line)
         elif massless[i]:
             message = f"the body on joint {quoted(joint.name)} has no mass and no inertia of its own; used as given"
-            notes.add("massless-moving-link", subject, message, line)
+            notes.add("massless-moving-link", f"link {quoted(links[i].name)}", message, links[i].line)

@@ -10,38 +10,51 @@ from robodyn.description import ONE_COORDINATE_TYPES, Joint, Limits, Mimic
 from robodyn.errors import LoadError
 from robodyn.messages import quoted
 
+_NO_LIMITS = Limits()
+
 
 def check_joint_values(joints: tuple[Joint, ...], strict: bool, notes: Notes) -> None:
     """Damping, friction, armature and limits of every joint."""
     for joint in joints:
-        subject = f"joint {quoted(joint.name)}"
         if joint.type == "fixed":
-            _report_unused(joint, subject, notes)
+            _report_unused(joint, notes)
             continue
-        for what, value in (("damping", joint.damping), ("friction", joint.friction), ("armature", joint.armature)):
-            if value < 0.0:
-                message = f"its {what} {value:g} is negative"
-                if strict:
-                    allowed = "at least 0 is allowed (strict=False loads it as it is)"
-                    raise LoadError(f"{subject}{at_line(joint.line)}: {message}; {allowed}")
-                notes.add("negative-coefficient", subject, f"{message}; used as given", joint.line)
-        if joint.damping or joint.friction:
-            message = "its damping and friction act only where joint_forces asks for them"
-            notes.gather("joint-forces-not-used", subject, message, joint.line)
-        _check_limits(joint, subject, notes)
+        if joint.damping or joint.friction or joint.armature:
+            _check_coefficients(joint, strict, notes)
+        _check_limits(joint, notes)
 
 
-def _report_unused(joint: Joint, subject: str, notes: Notes) -> None:
-    if joint.limits != Limits():
-        notes.gather("limit-not-used", subject, "limits of a fixed joint are not used", joint.line)
+def _check_coefficients(joint: Joint, strict: bool, notes: Notes) -> None:
+    subject = _subject(joint)
+    for what, value in (("damping", joint.damping), ("friction", joint.friction), ("armature", joint.armature)):
+        if value < 0.0:
+            message = f"its {what} {value:g} is negative"
+            if strict:
+                allowed = "at least 0 is allowed (strict=False loads it as it is)"
+                raise LoadError(f"{subject}{at_line(joint.line)}: {message}; {allowed}")
+            notes.add("negative-coefficient", subject, f"{message}; used as given", joint.line)
+    if joint.damping or joint.friction:
+        message = "its damping and friction act only where joint_forces asks for them"
+        notes.gather("joint-forces-not-used", subject, message, joint.line)
+
+
+def _subject(joint: Joint) -> str:
+    """The joint as findings call it."""
+    return f"joint {quoted(joint.name)}"
+
+
+def _report_unused(joint: Joint, notes: Notes) -> None:
+    if joint.limits != _NO_LIMITS:
+        notes.gather("limit-not-used", _subject(joint), "limits of a fixed joint are not used", joint.line)
     if joint.damping or joint.friction or joint.armature:
         message = "damping, friction and armature of a fixed joint are not used"
-        notes.gather("dynamics-not-used", subject, message, joint.line)
+        notes.gather("dynamics-not-used", _subject(joint), message, joint.line)
 
 
-def _check_limits(joint: Joint, subject: str, notes: Notes) -> None:
+def _check_limits(joint: Joint, notes: Notes) -> None:
     limits = joint.limits
     lower, upper = limits.lower, limits.upper
+    subject = _subject(joint)
     if joint.type not in ONE_COORDINATE_TYPES or joint.type == "continuous":
         if lower is not None or upper is not None:
             message = f"position limits of a {joint.type} joint are not used"

@@ -76,15 +76,20 @@ def check_and_resolve(
     if not exact.is_a(description, RobotDescription):
         raise ArgumentError(f"description: a RobotDescription is wanted, not {exact.type_name(description)}")
     mimic, strict = one_of("mimic", mimic, MIMIC), flag("strict", strict)
-    return resolve(_with_sound_fields(description), mimic, strict)
+    description = _with_sound_fields(description)
+    check_directions(description)
+    return resolve(description, mimic, strict)
 
 
 def resolve(description: RobotDescription, mimic: str, strict: bool) -> tuple[RobotDescription, Mimics]:
-    """What `check_and_resolve` returns for a description whose fields have their types and whose numbers are finite
-    floats, as readers make them: what they say is checked, and not what they are."""
+    """What `check_and_resolve` returns for a description as readers make them, whose fields have their types, whose
+    numbers are finite floats, and whose axes and rotations are what `check_directions` wants: what they say is checked,
+    and not what they are."""
     notes = Notes()
     order = _check_tree(description)
-    _check_directions(description, notes)
+    for joint in description.joints:
+        if joint.type == "universal":
+            _check_universal(joint, notes)
     check_inertials(description.links, strict, notes)
     check_joint_values(description.joints, strict, notes)
     mimics = resolve_mimics(description.joints, mimic == "follow", notes)
@@ -302,15 +307,14 @@ def _require_unique(what: str, parts: Iterable[Link] | Iterable[Joint]) -> None:
         seen[part.name] = part
 
 
-def _check_directions(description: RobotDescription, notes: Notes) -> None:
-    """Unit axes and orthonormal rotations."""
+def check_directions(description: RobotDescription) -> None:
+    """Raise LoadError naming the link or joint whose axis is no unit vector or whose rotation is not orthonormal."""
     for joint in description.joints:
         if joint.type in TYPES_WITHOUT_AXIS:
             continue
         _require_unit(joint, "axis", joint.axis)
         if joint.type == "universal":
             _require_unit(joint, "axis2", joint.axis2)
-            _check_universal(joint, notes)
     poses: list[tuple[Link | Joint, Pose]] = [(link, link.inertial.pose) for link in description.links if link.inertial]
     poses += [(joint, joint.origin) for joint in description.joints]
     turned = [(part, pose.rotation) for part, pose in poses if pose.rotation != IDENTITY]

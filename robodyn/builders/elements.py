@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import NoReturn
 from xml.parsers import expat
@@ -16,22 +17,24 @@ MAX_ELEMENTS = 2_000_000
 """Most elements that are read; bounds the memory and the time that a hostile file of `MAX_BYTES` can take."""
 
 
+_TEXT = re.compile(rb">\s*+[^<]")
+"""How a text begins behind a tag, a comment or an instruction; what some attributes and comments hold looks alike."""
+
 _LATE = "XML or text declaration not at start of entity"
 """How expat says it."""
 
 
 class Element:
-    """An XML element: its tag and attributes as written (prefixes included), children, line in the file, whether text
-    other than blanks stands between its tags, and, where it was asked for, that text in the pieces it came in."""
+    """An XML element: its tag and attributes as written (prefixes included), children, line in the file and, where text
+    other than blanks stands between its tags, a list: of the pieces that it came in, if texts were asked for."""
 
-    __slots__ = ("attributes", "children", "has_text", "line", "pieces", "tag")
+    __slots__ = ("attributes", "children", "line", "pieces", "tag")
 
     def __init__(self, tag: str, attributes: dict[str, str], line: int | None) -> None:
         self.tag = tag
         self.attributes = attributes
         self.line = line
         self.children: list[Element] = []
-        self.has_text = False
         self.pieces: list[str] | None = None
 
     @property
@@ -51,45 +54,49 @@ def parse_xml(
     """Parse an XML document whose root element must have the tag `root`, or any where that is None, and return that
     element.
 
-    Each child of the root is given to `take` as soon as it is complete, and not kept, so that memory does not hold
-    the whole tree. Elements with a tag in `opaque` come without their contents; texts are kept where `texts` asks for
-    them. Raises LoadError for what is no well-formed XML, holds a DTD or entities, has another root, is nested deeper
-    than `depth`, or exceeds `MAX_ELEMENTS`.
+    Each child of the root is given to `take` when it is complete and the next one begins, and not kept, so that memory
+    does not hold the whole tree. Elements with a tag in `opaque` come without their contents; texts are kept where
+    `texts` asks for them. Raises LoadError for what is no well-formed XML, holds a DTD or entities, has another root,
+    is nested deeper than `depth`, or exceeds `MAX_ELEMENTS`.
     """
     parser = expat.ParserCreate()
-    parser.buffer_text = True
     parser.StartDoctypeDeclHandler = _refuse  # entities, and all that is fetched, come after one
-    opened: list[Element] = []  # from the root to the current one
-    first: list[Element] = []
-    count = skipped = 0  # elements so far, and open ones inside an opaque one
+    opened = [Element("", {}, None)] * depth  # from the root to the element that was opened last, which may have ended
+    ended: list[str] = []  # tags of those that have; how many are open is the difference
+    heard = texts or _may_have_text(data)
+    count = inside = 0  # elements so far, and open ones where contents are skipped, with the opaque one
 
     # Functions of this one rather than methods: what they share costs next to nothing to reach, and they are called for
-    # every tag.
+    # every tag. The end of an element calls a method of a list, without a function of Python.
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        nonlocal count
+        nonlocal count, inside
+        above = count - len(ended)
         count += 1
-        above = len(opened)
         if above >= depth or count > MAX_ELEMENTS:
             refuse()
+        if inside:
+            if above >= inside:
+                return
+            inside = 0
         element = Element(name, attributes, parser.CurrentLineNumber)
         if above > 1:
-            opened[-1].children.append(element)
+            opened[above - 1].children.append(element)
         elif not above:
             if root is not None and name != root:
                 raise LoadError(f"not a robot file: the root element is {quoted(name)}, not {quoted(root)}")
-            first.append(element)
-        opened.append(element)
+        elif count > 2:
+            take(opened[1])
+        opened[above] = element
         if name in opaque:
-            parser.StartElementHandler, parser.EndElementHandler = start_skipped, end_skipped
-            parser.CharacterDataHandler = None
+            inside = above + 1
+            if heard:
+                parser.CharacterDataHandler, parser.EndElementHandler = None, end_unheard
 
-    def start_skipped(_: str, __: dict[str, str]) -> None:
-        nonlocal count, skipped
-        count += 1
-        if len(opened) + skipped >= depth or count > MAX_ELEMENTS:
-            refuse()
-        skipped += 1
+    def end_unheard(name: str) -> None:
+        ended.append(name)
+        if count - len(ended) < inside:
+            parser.CharacterDataHandler, parser.EndElementHandler = note_text, ended.append
 
     def refuse() -> NoReturn:
         if count > MAX_ELEMENTS:
@@ -99,31 +106,21 @@ def parse_xml(
     def note_text(data: str) -> None:
         if data.isspace():
             return
-        element = opened[-1]
-        element.has_text = True
+        element = opened[count - len(ended) - 1]
+        if element.pieces is None:
+            element.pieces = []
         if texts:
-            if element.pieces is None:
-                element.pieces = []
             element.pieces.append(data)
 
-    def end(_: str) -> None:
-        element = opened.pop()
-        if len(opened) == 1:
-            take(element)
-
-    def end_skipped(name: str) -> None:
-        nonlocal skipped
-        if skipped:
-            skipped -= 1
-            return
-        parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.StartElementHandler, parser.EndElementHandler = start, ended.append
+    if heard:
+        parser.buffer_text = True
         parser.CharacterDataHandler = note_text
-        end(name)
-
-    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, note_text
     try:
         # At once: expat takes quadratic time over a long token that comes in pieces.
         parser.Parse(data, True)
+        if count > 1:
+            take(opened[1])
     except expat.ExpatError as error:
         message = expat.ErrorString(error.code)
         if message == _LATE:
@@ -135,7 +132,13 @@ def parse_xml(
         raise LoadError(f"cannot read the XML: {error}") from None
     finally:  # parser and functions hold each other
         parser.StartElementHandler = parser.EndElementHandler = parser.CharacterDataHandler = None
-    return first[0]  # a document without one is not well-formed
+    return opened[0]
+
+
+def _may_have_text(data: bytes) -> bool:
+    """False where nothing but blanks stands between the tags of a document, as in half of all robot files. A document
+    is in an encoding that has ASCII's characters where ASCII has them, or in UTF-16, which has nulls."""
+    return b"\0" in data or b"<![CDATA[" in data or _TEXT.search(data) is not None
 
 
 def _refuse(*_: object) -> NoReturn:

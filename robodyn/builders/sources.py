@@ -5,13 +5,12 @@ from __future__ import annotations
 import codecs
 import os
 import re
-from collections.abc import Callable, Iterator
 from typing import Any
 
 from robodyn import exact
 from robodyn.builders.foreign import foreign
 from robodyn.errors import ArgumentError, LoadError
-from robodyn.files import LONGEST_PATH, open_regular
+from robodyn.files import LONGEST_PATH, read_regular
 from robodyn.messages import quoted
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -133,8 +132,7 @@ def _from_path(path: str) -> bytes:
         raise LoadError(f"the path {quoted(path)} is blank; give {ALLOWED}")
     name = f"the file {quoted(path, most=LONGEST_PATH)}"
     try:
-        with open_regular(path) as file:
-            data = b"".join(_chunks(file.read))
+        data = read_regular(path, MAX_BYTES)
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
         reason = getattr(error, "strerror", None) or str(error)
         text = "; a text counts as XML only if it begins with '<'" if "<" in path or len(path) > _LONGEST_NAME else ""
@@ -142,14 +140,6 @@ def _from_path(path: str) -> bytes:
     if len(data) > MAX_BYTES:
         raise _too_large(name)
     return data
-
-
-def _chunks(read: Callable[[int], bytes]) -> Iterator[bytes]:
-    """What a file holds, up to one byte more than allowed: a read takes memory for all that it is asked for."""
-    left = MAX_BYTES + 1
-    while left > 0 and (chunk := read(min(left, _CHUNK))):
-        yield chunk
-        left -= len(chunk)
 
 
 def readable(source: object) -> bool:

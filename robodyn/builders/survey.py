@@ -37,13 +37,15 @@ class Survey:
         """The children that may come `once`, by tag; children that are neither those nor `repeated`, other attributes,
         and text where none belongs are reported. Raises LoadError for a second one of `once` and for xacro that was not
         expanded."""
-        if not element.attributes.keys() <= attributes:
+        if not attributes.issuperset(element.attributes):
             for attribute in element.attributes:
                 if attribute not in attributes:
                     self._report_attribute(element, attribute, subject, notes)
-        if element.has_text and not text:
+        if element.pieces is not None and not text:
             notes.gather("stray-text", subject, f"text inside <{element.tag}> is not read; skipped", element.line)
         parts: dict[str, Element] = {}
+        if not element.children:  # as most
+            return parts
         for child in element.children:
             tag = child.tag
             if tag in once:

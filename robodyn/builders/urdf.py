@@ -13,11 +13,11 @@ from dataclasses import replace
 from robodyn.arguments import flag, one_of
 from robodyn.builders.axes import pose_transform
 from robodyn.builders.check_joints import Mimics
-from robodyn.builders.checks import MIMIC, resolve, unknown_joint_type
+from robodyn.builders.checks import MIMIC, check_directions, resolve, unknown_joint_type
 from robodyn.builders.elements import Element, parse_xml
 from robodyn.builders.findings import Notes, Report, at_line
 from robodyn.builders.loops import Loop, close, cut
-from robodyn.builders.sources import read_source
+from robodyn.builders.sources import path_of, read_source
 from robodyn.builders.survey import Survey
 from robodyn.builders.urdf_objects import describe_object, robot_of
 from robodyn.builders.values import bad_number, hint, number, numbers, off_unit, rotation_from_quaternion, unit_axis
@@ -88,6 +88,7 @@ _ATTRIBUTES = {
     "link1": frozenset({"link", "xyz", "rpy", "quat_xyzw"}),
     "link2": frozenset({"link", "xyz", "rpy", "quat_xyzw"}),
 }
+_PRODUCTS = dict.fromkeys(("ixy", "ixz", "iyz")).keys()
 _LOOP_TYPES = {
     "fixed": "fixed",
     "ball": "spherical",
@@ -136,9 +137,13 @@ def read_urdf(source: object, *, mimic: str = "follow", strict: bool = True) -> 
 def read_and_resolve(source: object, *, mimic: str, strict: bool) -> tuple[RobotDescription, Mimics]:
     """What `read_urdf` returns, and what its mimics amount to."""
     notes = Notes()
-    robot = robot_of(source)
+    robot = None if path_of(source) is not None else robot_of(source)
     loops: list[Loop] = []
-    description = _robot(read_source(source), loops, notes) if robot is None else describe_object(robot, notes)
+    if robot is None:
+        description = _robot(read_source(source), loops, notes)
+    else:
+        description = describe_object(robot, notes)
+        check_directions(description)  # its rotations come as matrices
     mimic = one_of("mimic", mimic, MIMIC)
     description, second = cut(description, mimic == "follow")
     loops = [*second, *loops]
@@ -219,8 +224,8 @@ def _inertial(element: Element, subject: str, notes: Notes) -> Inertial | None:
 def _inertia(element: Element, subject: str, notes: Notes) -> tuple[float, float, float, float, float, float]:
     part = f"{subject} inertial"
     _survey(element, part, _NONE, _ATTRIBUTES["inertia"], notes)
-    missing = [product for product in ("ixy", "ixz", "iyz") if product not in element.attributes]
-    if missing:
+    if not element.attributes.keys() >= _PRODUCTS:
+        missing = [product for product in _PRODUCTS if product not in element.attributes]
         message = f"its <inertia> gives no {', '.join(missing)}; taken as zero"
         notes.gather("inertia-products-missing", subject, message, element.line)
     return (
@@ -242,14 +247,7 @@ def _joint(element: Element, notes: Notes) -> Joint:
     parts = _survey(
         element, subject, _UNIVERSAL_CHILDREN if kind == "universal" else _JOINT_CHILDREN, _ATTRIBUTES["joint"], notes
     )
-    ends = {}
-    for tag in ("parent", "child"):
-        if tag not in parts:
-            raise LoadError(
-                f"{subject}{at_line(element.line)} has no <{tag} link=...>; a joint needs a parent and a child"
-            )
-        _survey(parts[tag], subject, _NONE, _ATTRIBUTES[tag], notes)
-        ends[tag] = _name(parts[tag], f"{subject} {tag}", "link")
+    parent, child = _end(element, parts, "parent", subject, notes), _end(element, parts, "child", subject, notes)
     if kind == "fixed":
         _drop_templates(parts, subject, notes)
     axis, axis2, pitch = _axes(element, parts, kind, subject, notes)
@@ -257,8 +255,8 @@ def _joint(element: Element, notes: Notes) -> Joint:
     return Joint(
         name=name,
         type=kind,
-        parent=ends["parent"],
-        child=ends["child"],
+        parent=parent,
+        child=child,
         origin=_pose(parts.get("origin"), subject, notes),
         axis=axis,
         axis2=axis2,
@@ -270,6 +268,14 @@ def _joint(element: Element, notes: Notes) -> Joint:
         mimic=_mimic(parts.get("mimic"), subject, notes),
         line=element.line,
     )
+
+
+def _end(joint: Element, parts: dict[str, Element], tag: str, subject: str, notes: Notes) -> str:
+    """The link that a joint has as its parent or child."""
+    if tag not in parts:
+        raise LoadError(f"{subject}{at_line(joint.line)} has no <{tag} link=...>; a joint needs a parent and a child")
+    _survey(parts[tag], subject, _NONE, _ATTRIBUTES[tag], notes)
+    return _name(parts[tag], f"{subject} {tag}", "link")
 
 
 def _loop(element: Element, notes: Notes) -> Loop:
@@ -445,8 +451,10 @@ def _where(element: Element, subject: str, attribute: str) -> str:
 
 def _number(element: Element, subject: str, attribute: str, default: float | None = None) -> float:
     text = element.attributes.get(attribute)
-    value = default if text is None else number(text)
-    if value is not None:
+    if text is None:
+        if default is not None:
+            return default
+    elif (value := number(text)) is not None:
         return value
     where = _where(element, subject, attribute)
     raise LoadError(f"{where} is missing; give a finite number") if text is None else bad_number(text, where)

@@ -17,8 +17,8 @@ MIN_NORM = 1e-6
 UNIT_TOLERANCE = 1e-3
 """A norm further than this from one is reported: axes printed with three or four decimals are not."""
 
-# float() alone would also take "1_0", digits of other scripts, "nan", "infinity" and blanks that are not XML's. What
-# holds none of these is not looked at again: most of a file is numbers.
+# float() alone would also take "1_0", digits of other scripts, "nan", "infinity" and blanks that are not XML's, and
+# str.split() such blanks. A text without these is plain, and not looked at again: most of a file is numbers.
 _BLANK = r"[ \t\r\n]"
 _DECIMAL = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _NUMBER = re.compile(f"{_BLANK}*{_DECIMAL}{_BLANK}*")
@@ -34,7 +34,6 @@ def number(text: str) -> float | None:
         return None
     if not math.isfinite(value):
         return None
-    # `_is_plain(text)` without a call: files are full of numbers.
     plain = text.isascii() and text.isprintable() and "_" not in text
     return value if plain or _NUMBER.fullmatch(text) else None
 
@@ -46,7 +45,7 @@ def whole_number(text: str) -> int | None:
 
 def numbers(text: str, count: int) -> tuple[float, ...] | None:
     """The `count` finite numbers, separated by blanks, that `text` spells in plain decimal ASCII, or None."""
-    plain = _is_plain(text)
+    plain = text.isascii() and text.isprintable() and "_" not in text
     parts = text.split(maxsplit=count) if plain else _BLANKS.split(text.strip(" \t\r\n"), maxsplit=count)
     if len(parts) == count and (plain or all(map(_NUMBER.fullmatch, parts))):
         try:
@@ -56,11 +55,6 @@ def numbers(text: str, count: int) -> tuple[float, ...] | None:
         if math.isfinite(sum(values)) or all(map(math.isfinite, values)):
             return values
     return None
-
-
-def _is_plain(text: str) -> bool:
-    """Whether no character of a text is among those by which float() and str.split() take more than XML does."""
-    return text.isascii() and text.isprintable() and "_" not in text
 
 
 def bad_number(text: str, where: str, count: int = 1) -> LoadError:

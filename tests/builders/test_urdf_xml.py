@@ -5,7 +5,7 @@ import os
 import threading
 
 import pytest
-from urdf_texts import INERTIAL, finding, refused, robot
+from urdf_texts import INERTIAL, codes, finding, refused, robot
 
 from robodyn.builders import elements, sources, urdf
 from robodyn.builders.urdf import read_urdf
@@ -276,6 +276,26 @@ def test_point_10_encodings_and_byte_order_marks(codec, name, mark):
     assert read_urdf(mark + declared.encode(codec)) == expected
     for source in (declared, "\ufeff " + declared, io.StringIO(declared)):
         assert read_urdf(source) == expected
+
+
+VISUAL = "<visual><geometry>in</geometry> here </visual>"
+
+
+@pytest.mark.parametrize("codec", ["utf-8", "utf-16", "latin-1"])
+@pytest.mark.parametrize("text", ["x", "<![CDATA[ x ]]>", "&#120;", "&gt;", "\u00e9", " \n x"])
+@pytest.mark.parametrize("before", ["", "<limit/>", VISUAL, "<gazebo/>", "<!-- > -->", "<?go?>", "</parent>"])
+def test_text_is_seen_wherever_it_stands(before, text, codec):
+    """Files without any are told by a look at their bytes, and no text is listened to in them."""
+    parent = '<parent link="base">' if before == "</parent>" else '<parent link="base"/>'
+
+    def read(inside):
+        joint = f'{parent}{before}{inside} <child link="tip"/><axis xyz="0 0 1"/>'
+        document = f'<?xml version="1.0" encoding="{codec}"?>' + robot("", more=joint, kind="continuous")
+        return read_urdf(document.encode(codec))
+
+    found = finding(read(text), "stray-text")
+    assert (found.element, found.message) == ('joint "j"', "text inside <joint> is not read; skipped")
+    assert "stray-text" not in codes(read(" "))
 
 
 @pytest.mark.parametrize("codec", ["utf-32", "utf-32-le", "utf-32-be"])

@@ -10,6 +10,7 @@ import pytest
 from robots import own
 
 import robodyn as rd
+from robodyn import model_fields
 from robodyn.description import JOINT_TYPES
 
 
@@ -57,6 +58,27 @@ def test_arrays_of_other_models_are_shared(arm):
             assert (getattr(other, name) is array) == (name != "gravity"), name
     view = replace(arm, inertia=arm.inertia[:]).inertia
     assert not np.shares_memory(view, arm.inertia)
+
+
+def test_arrays_that_are_gone_are_forgotten():
+    """What remembers arrays of models by their places does not grow, and takes no other array at such a place for one
+    of them."""
+    owned = model_fields._Owned()
+    kept = [np.zeros(1) for _ in range(3000)]
+    for array in kept:
+        owned.add(array)
+    for _ in range(20_000):
+        owned.add(np.zeros(2))
+    assert all(array in owned for array in kept)
+    assert len(owned._held) < 2 * 4096
+    place = id(kept[0])
+    del array, kept[0]
+    for _ in range(100):
+        other = [np.zeros(1) for _ in range(100)]
+        assert not any(array in owned for array in other)
+        if any(id(array) == place for array in other):
+            return
+    pytest.skip("no array came to lie where another one was")
 
 
 def test_unpickled_arrays_are_out_of_reach_too(arm):
