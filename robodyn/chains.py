@@ -11,7 +11,7 @@ All kinds of tasks stand here together: an engine is what runs each of them, and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from typing import Any, TypeAlias, cast
 
@@ -22,6 +22,7 @@ from robodyn.cached import cached_property
 from robodyn.integrators import HOLDS, IMPLICIT, INTEGRATORS, evaluations
 from robodyn.joints import CODE
 from robodyn.model import Model
+from robodyn.records import dataclass
 from robodyn.sweeps import Algorithm, DofOutput, Output, PairOutput, Sweep, with_given
 
 

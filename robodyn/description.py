@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from robodyn.records import dataclass
 
 if TYPE_CHECKING:
     from robodyn.constraints.kinds import Constraint

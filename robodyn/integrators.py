@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
+
+from robodyn.records import dataclass
 
 Vector: TypeAlias = Any
 """Something over degrees of freedom that adds and scales."""

@@ -15,7 +15,7 @@ import json
 import math
 import platform
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from robodyn._version import __version__
 from robodyn.codegen.cache import ObjectCache
 from robodyn.errors import UnavailableError
+from robodyn.records import dataclass
 
 if TYPE_CHECKING:
     from robodyn.model import Model

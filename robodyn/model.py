@@ -11,7 +11,7 @@ import hashlib
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, cast
 
 import numpy as np
@@ -29,6 +29,7 @@ from robodyn.errors import ArgumentError
 from robodyn.joints import CODE, KINDS, JointKind, unit_quaternion
 from robodyn.messages import alike, brief, near_misses, printable
 from robodyn.model_fields import Numbered, checked_fields, owned
+from robodyn.records import dataclass
 from robodyn.tree import Indices, Tree, read_only
 
 _TABLE_ROWS = 40

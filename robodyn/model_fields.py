@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 from weakref import ref
 
@@ -18,6 +17,7 @@ from robodyn.description import FileTree, Finding
 from robodyn.errors import ArgumentError
 from robodyn.joints import KINDS
 from robodyn.messages import brief
+from robodyn.records import dataclass
 from robodyn.tree import read_only
 
 

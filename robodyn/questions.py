@@ -8,7 +8,7 @@ algorithms run. It is long because it is a table: what a row is, then one row af
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any, NoReturn, cast
 
@@ -44,6 +44,7 @@ from robodyn.constraints.tasks import constraint_task
 from robodyn.errors import ArgumentError
 from robodyn.joints import CODE
 from robodyn.model import Model
+from robodyn.records import dataclass
 from robodyn.sweeps import INPUTS, Algorithm, with_given
 from robodyn.tracing.unrolled import trace
 

@@ -25,11 +25,12 @@ How to write an algorithm: docs/add_an_algorithm.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from typing import Any, Protocol, TypeAlias
 
 from robodyn.joints import JointKind, Scalars
+from robodyn.records import dataclass
 from robodyn.spatial import (
     IDENTITY,
     ZERO_ARTICULATED,

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from robodyn.algorithms.tangent import apart_by, bracket_matrix, moved_by
 from robodyn.integrators import Driven, Step
 from robodyn.joints import JointKind
+from robodyn.records import dataclass
 
 _TINY = 1e-37
 """A number of either precision: a size of zero has no slope."""

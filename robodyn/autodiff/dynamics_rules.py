@@ -11,7 +11,6 @@ space), qd or qdd; a state is the three together. Everything follows from J_a an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -21,6 +20,7 @@ from robodyn.autodiff.coordinates import Coordinates
 from robodyn.autodiff.rules import Arrays, Library, LinearMap, Rates, Smooth
 from robodyn.cached import cached_property
 from robodyn.dynamics import Dynamics
+from robodyn.records import dataclass
 
 Q, QD, QDD = 0, 1, 2
 """The places of a state's parts."""

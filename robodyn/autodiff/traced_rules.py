@@ -7,10 +7,10 @@ derivative. Rules by hand (`dynamics_rules`) take fewer operations, and robots o
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
 
 from robodyn.autodiff.calls import Call
 from robodyn.autodiff.rules import Arrays, Library, LinearMap, Rates
+from robodyn.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -36,6 +36,7 @@ from robodyn.errors import ArgumentError, NumericalError, RobodynError, Unavaila
 from robodyn.messages import brief
 from robodyn.model import Model
 from robodyn.questions import QUESTIONS
+from robodyn.records import dataclass
 
 TOLERANCE = {"float64": 1e-6, "float32": 1e-2}
 """How far an answer may be from ours, relative to the largest entry. Float32 loses digits to ill-conditioned robots."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any, Protocol, cast
@@ -16,6 +15,7 @@ from robodyn.benchmark.timing import Timing
 from robodyn.dynamics import Dynamics
 from robodyn.model import Model
 from robodyn.questions import QUESTIONS, Question
+from robodyn.records import dataclass
 
 States = Mapping[str, Array]
 """q (B, nq), qd, qdd, tau and vector (B, nv)."""

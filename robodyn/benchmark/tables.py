@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from robodyn.benchmark.compare import Report, Result
+from robodyn.records import dataclass
 
 HEADLINE = (
     "Nanoseconds for one state: the best and the median of many runs. A batch of 1 is one state a call, from a loop in "

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from statistics import median
+
+from robodyn.records import dataclass
 
 Clock = Callable[[Callable[[], object], int], float]
 """Seconds that n runs of a call take."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -20,6 +19,7 @@ from robodyn.measured import Row, Table
 from robodyn.model import Model
 from robodyn.queries.scheduler import ENGINES, SECTION, USUAL
 from robodyn.questions import QUESTIONS
+from robodyn.records import dataclass
 
 MEASURED = (
     *("inverse_dynamics", "forward_dynamics", "mass_matrix"),

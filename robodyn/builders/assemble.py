@@ -8,7 +8,6 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -28,6 +27,7 @@ from robodyn.errors import ArgumentError, LoadError
 from robodyn.joints import CODE, KINDS
 from robodyn.messages import quoted
 from robodyn.model import Model
+from robodyn.records import dataclass
 from robodyn.spatial import IDENTITY, ZERO3, Transform
 
 BASES = ("fixed", "floating")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from robodyn.builders.findings import Notes, at_line, cycle
 from robodyn.description import ONE_COORDINATE_TYPES, Joint, Limits, Mimic
 from robodyn.errors import LoadError
 from robodyn.messages import quoted
+from robodyn.records import dataclass
 
 _NO_LIMITS = Limits()
 

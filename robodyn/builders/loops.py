@@ -6,7 +6,7 @@ rows and of its forces.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from robodyn.builders.axes import turn_to_z
@@ -16,6 +16,7 @@ from robodyn.constraints.kinds import ROWS, Constraint, Point, Weld
 from robodyn.description import TYPES_WITHOUT_AXIS, Joint, Pose, RobotDescription, Severity, Vector3
 from robodyn.errors import ArgumentError, LoadError, NumericalError
 from robodyn.messages import quoted
+from robodyn.records import dataclass
 from robodyn.spatial import ZERO3, Transform, transpose
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
@@ -23,6 +23,7 @@ from robodyn.builders.sources import MAX_BYTES, decoded, path_of, read_path, rea
 from robodyn.errors import ArgumentError, LoadError
 from robodyn.files import LONGEST_PATH, open_regular
 from robodyn.messages import quoted
+from robodyn.records import dataclass
 
 MOST_FILES = 1000
 """XML files that a model may be made of."""

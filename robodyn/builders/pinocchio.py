@@ -18,6 +18,7 @@ from robodyn.description import Inertial, Joint, Limits, Link, Mimic, Pose, Robo
 from robodyn.errors import ArgumentError, LoadError, UnavailableError
 from robodyn.messages import quoted
 from robodyn.model import Model
+from robodyn.records import dataclass
 
 _Z, _Y, _X = (0.0, 0.0, 1.0), (0.0, 1.0, 0.0), (1.0, 0.0, 0.0)
 _MOST = float(np.finfo(np.float64).max)
@@ -29,7 +30,7 @@ _CHAINS = {
 """Joints that are others one after another, with the same coordinates and velocities."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Part:
     """A joint of ours: its type, axes and pitch, and where it stands behind the one before."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from robodyn.builders.assemble import compose
 from robodyn.builders.findings import at_line, cycle
 from robodyn.builders.sources import MAX_BYTES
 from robodyn.errors import LoadError
 from robodyn.messages import near_misses, quoted
+from robodyn.records import dataclass
 from robodyn.spatial import IDENTITY, Transform
 
 WORLD = 0

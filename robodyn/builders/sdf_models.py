@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from robodyn.builders.elements import Element, parse_xml
 from robodyn.builders.findings import Notes, at_line, listed
@@ -14,6 +14,7 @@ from robodyn.builders.urdf import MAX_LINKS
 from robodyn.description import Link
 from robodyn.errors import LoadError
 from robodyn.messages import near_misses, quoted
+from robodyn.records import dataclass
 from robodyn.spatial import IDENTITY
 
 _OLDEST, _NEWEST = (1, 2), (1, 12)

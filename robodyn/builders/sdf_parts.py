@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from robodyn.builders.elements import Element
 from robodyn.builders.findings import at_line
@@ -12,6 +12,7 @@ from robodyn.builders.values import off_unit, unit_axis
 from robodyn.description import Inertial, Limits, Mimic, Pose, Vector3
 from robodyn.errors import LoadError
 from robodyn.messages import quoted
+from robodyn.records import dataclass
 from robodyn.spatial import Transform, transpose
 
 _NAME = frozenset({"name"})

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -28,6 +28,7 @@ from robodyn.files import file_named, require_writable, whole_file
 from robodyn.messages import near_misses, printable, quoted
 from robodyn.model import Model
 from robodyn.questions import FRAMES, Question, Result, every_question, named
+from robodyn.records import dataclass
 from robodyn.tables import console, number_tables, step_units, units
 
 _CHUNK_STATES = 4096

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from robodyn.codegen.lowering import Operation, frame_slots, last_readers, lower
 from robodyn.errors import ArgumentError
+from robodyn.records import dataclass
 from robodyn.tracing.expression import CONSTANT, INPUT
 from robodyn.tracing.program import Port, Program
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from robodyn.codegen.c_body import PART_OPERATIONS, Body, Dialect
+from robodyn.records import dataclass
 from robodyn.tracing.program import Program
 
 _SCALARS = {"float64": "double", "float32": "float"}

@@ -17,7 +17,6 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -30,6 +29,7 @@ from robodyn.codegen.cache_folder import (
     open_folder,
     safe_path,
 )
+from robodyn.records import dataclass
 
 try:
     import fcntl

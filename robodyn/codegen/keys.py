@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache as remembered
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from robodyn.codegen.cache import ObjectCache
 from robodyn.codegen.llvm.jit import compile_object
 from robodyn.codegen.llvm.target import Target
 from robodyn.errors import UnavailableError
+from robodyn.records import dataclass
 
 _PACKAGE = Path(robodyn.__file__).resolve().parent
 _COMPILER = ("codegen/llvm/jit.py", "codegen/llvm/target.py")

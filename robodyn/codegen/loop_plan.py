@@ -6,7 +6,6 @@ Sizes, traits of a robot, names of what steps are about, and which lanes of whic
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from robodyn.cached import cached_property
 from robodyn.errors import UnavailableError
 from robodyn.joints import KINDS
 from robodyn.model import Model
+from robodyn.records import dataclass
 from robodyn.sweeps import (
     Algorithm,
     Ancestors,

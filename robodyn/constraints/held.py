@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from robodyn.constraints.kinds import Constraint, Coupling, Lock, Point, Rod, We
 from robodyn.errors import ArgumentError
 from robodyn.joints import KINDS, unit_quaternion
 from robodyn.messages import brief
+from robodyn.records import dataclass
 from robodyn.spatial import IDENTITY, Transform
 
 if TYPE_CHECKING:

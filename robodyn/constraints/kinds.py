@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 from robodyn import exact
@@ -12,6 +11,7 @@ from robodyn.arguments import finite_number
 from robodyn.editing.placing import row_of, transform_of
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief
+from robodyn.records import dataclass
 
 Numbers: TypeAlias = tuple[float, ...]
 ROWS = ("rx", "ry", "rz", "x", "y", "z")

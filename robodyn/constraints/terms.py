@@ -15,7 +15,6 @@ between the two links; what is an ancestor of both cancels, off the constraint t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -27,6 +26,7 @@ from robodyn.constraints.held import Held
 from robodyn.constraints.kinds import Lock, Rod, Weld
 from robodyn.joints import KINDS, is_positive, unit_quaternion
 from robodyn.model import Model
+from robodyn.records import dataclass
 from robodyn.spatial import IDENTITY, ZERO_MOTION, Motion, Transform, Vec3, add, cross, dot, rotate, scale, sub
 
 _POSE = forward_kinematics(True)

@@ -9,7 +9,6 @@ the order of joints.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -26,6 +25,7 @@ from robodyn.errors import ArgumentError
 from robodyn.joints import KINDS
 from robodyn.messages import quoted
 from robodyn.model import Model
+from robodyn.records import dataclass
 
 _BACK = [1, 2, 3, 0]
 """xyzw of wxyz; three times that is the way back."""

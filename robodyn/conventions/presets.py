@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from robodyn.records import dataclass
 
 Frame = Literal["world", "body"]
 Order = Literal["depth-first", "breadth-first", "alphabetical"]

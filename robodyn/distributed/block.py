@@ -7,7 +7,6 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.messages import brief
 from robodyn.questions import Question, asked_of
+from robodyn.records import dataclass
 
 _FIRST_CALL, _PATIENCE_S = "first_call", 120.0
 """The lock in the cache of compiled code that a process holds while it asks for the first time, and how long others

@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,6 +19,7 @@ from robodyn.messages import brief, quoted
 from robodyn.model import Model
 from robodyn.queries.core import checked_choice, links_of, point_shapes, require_model
 from robodyn.questions import FLAGS, Places, Question, asked_of
+from robodyn.records import dataclass
 
 Draw: TypeAlias = Callable[[np.random.Generator, int], Mapping[str, Any]]
 """A function of a generator and a number of states n that gives arrays by name, (n, ...) each."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,6 +12,7 @@ from robodyn import exact
 from robodyn.arguments import Array, as_array
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief
+from robodyn.records import dataclass
 
 Of: TypeAlias = Callable[[Mapping[str, Array]], Any]
 """A function of a block's arrays, inputs and results by name, whose first axis is that of states."""

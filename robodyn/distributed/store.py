@@ -6,7 +6,6 @@ import itertools
 import os
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from robodyn.distributed.inputs import Block
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.messages import brief, quoted
 from robodyn.questions import every_question
+from robodyn.records import dataclass
 
 _ATTRIBUTE, _DONE = "robodyn", "done"
 """The group's attribute that says what it holds, and its array that says which blocks are there."""

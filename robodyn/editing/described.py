@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from robodyn.editing.placing import transform_in
 from robodyn.errors import ArgumentError
 from robodyn.joints import CODE, KINDS
 from robodyn.messages import quoted
+from robodyn.records import dataclass
 from robodyn.spatial import IDENTITY, Transform, transpose
 
 if TYPE_CHECKING:

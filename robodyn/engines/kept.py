@@ -20,13 +20,13 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.records import dataclass
 
 LIMIT_VARIABLE = "ROBODYN_KEPT_MB"
 """Environment variable that limits what waits, in megabytes of 2^20 bytes; 0: nothing is kept."""

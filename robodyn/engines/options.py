@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from robodyn.engines.gpu.options import GpuOptions
 from robodyn.engines.scan.options import ScanOptions
+from robodyn.records import dataclass
 
 ENGINE_NAMES = ("auto", "reference", "cpu", "gpu", "scan")
 """What `engine=` can be."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -16,6 +16,7 @@ from robodyn.chains import Direct, Step, StepGradient, StraightLine, Task
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
 from robodyn.questions import BASE, Asked, Places, Question
+from robodyn.records import dataclass
 from robodyn.sweeps import INPUTS, Algorithm
 from robodyn.tracing.unrolled import output_shape
 

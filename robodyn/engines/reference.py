@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,6 +23,7 @@ from robodyn.engines.reference_views import Bodies, Carried, FieldView, LinkValu
 from robodyn.joints import KINDS, JointKind
 from robodyn.model import Model
 from robodyn.questions import Question
+from robodyn.records import dataclass
 from robodyn.spatial import ZERO_MOTION, Motion
 from robodyn.sweeps import (
     PER_VELOCITY,

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from robodyn.arguments import Array
 from robodyn.errors import ArgumentError
 from robodyn.hardware.program import input_nodes, uses
 from robodyn.hardware.ranges import Interval
+from robodyn.records import dataclass
 from robodyn.tracing.expression import ADD, CONSTANT, INPUT, MUL, NEG
 from robodyn.tracing.program import Program
 

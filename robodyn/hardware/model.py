@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.hardware.formats import Formats, carried
 from robodyn.hardware.program import input_nodes, output_scalars, uses
+from robodyn.records import dataclass
 from robodyn.tracing.expression import CONSTANT, INPUT
 from robodyn.tracing.program import Program
 

@@ -9,7 +9,6 @@ Accelerating Robot Dynamics Gradients on a CPU, GPU, and FPGA, algorithm 3).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -19,6 +18,7 @@ from robodyn.chains import Direct, Sized
 from robodyn.errors import ArgumentError
 from robodyn.messages import quoted
 from robodyn.model import Model
+from robodyn.records import dataclass
 from robodyn.sweeps import Algorithm
 from robodyn.tracing.expression import (
     ADD,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from robodyn.errors import ArgumentError
 from robodyn.hardware.program import triangle
 from robodyn.messages import brief
 from robodyn.model import Model
+from robodyn.records import dataclass
 from robodyn.tracing.expression import ADD, CONSTANT, INPUT, MUL, NEG, SUB
 from robodyn.tracing.program import Program
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from robodyn.hardware.passes import cycles_of
 from robodyn.hardware.program import output_scalars
+from robodyn.records import dataclass
 from robodyn.tracing.expression import CONSTANT, INPUT, MUL
 from robodyn.tracing.program import Program
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from robodyn.arguments import Array
 from robodyn.errors import UnavailableError
 from robodyn.hardware.model import Words
 from robodyn.hardware.tools import called, tool
+from robodyn.records import dataclass
 
 _LINES = 20_000
 """Of the generated C++ in a file: compilers take files one by one."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from robodyn.hardware.tools import TimedOutError, called, tool
+from robodyn.records import dataclass
 
 _FLIP_FLOPS = ("FDRE", "FDSE", "FDCE", "FDPE", "SRL16E", "SRLC32E")
 _ECP5 = ("--85k", "--package", "CABGA756", "--speed", "8")

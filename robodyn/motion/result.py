@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from robodyn.arguments import Array, as_array
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.files import LONGEST_PATH, file_named, open_regular, whole_file
 from robodyn.messages import brief, quoted
+from robodyn.records import dataclass
 
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -16,6 +15,7 @@ from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, NumericalError
 from robodyn.messages import brief
 from robodyn.model import Model
+from robodyn.records import dataclass
 
 Event = Callable[[float, Array, Array], float]
 """(t, q, qd) to a number whose sign changes at the event. `terminal` and `direction` may be set on it, as in SciPy."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -16,6 +15,7 @@ from robodyn.joints import KINDS
 from robodyn.messages import brief, printable
 from robodyn.plots.style import STYLE, label, look, plain, pyplot
 from robodyn.queries.core import require_model
+from robodyn.records import dataclass
 
 if TYPE_CHECKING:
     from robodyn.model import Model

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from robodyn.arguments import Array, count
 from robodyn.errors import NumericalError
 from robodyn.model import generator_of
+from robodyn.records import dataclass
 
 if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics

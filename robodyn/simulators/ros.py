@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -24,6 +24,7 @@ from robodyn.errors import ArgumentError, LoadError, RobodynError, UnavailableEr
 from robodyn.joints import KINDS
 from robodyn.messages import brief, quoted
 from robodyn.model import Model
+from robodyn.records import dataclass
 from robodyn.simulators.given import require_model, vector
 
 _NANO = 1_000_000_000

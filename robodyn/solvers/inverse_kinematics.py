@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
@@ -18,6 +17,7 @@ from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief
 from robodyn.model import Model
+from robodyn.records import dataclass
 from robodyn.solvers.levenberg import bounds, steps_task
 from robodyn.solvers.rows import MEASURES, reach
 from robodyn.solvers.search import Found, Search

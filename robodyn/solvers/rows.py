@@ -13,7 +13,7 @@ axis of the target decides. A direction has s = b x t and c = b . t, of which tw
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache, partial
 from typing import Any
 
@@ -28,6 +28,7 @@ from robodyn.constraints.kinds import Weld
 from robodyn.constraints.terms import Terms, orthonormal
 from robodyn.joints import is_positive
 from robodyn.model import Model
+from robodyn.records import dataclass
 from robodyn.solvers.tasks import Aim
 from robodyn.spatial import IDENTITY, Transform, Vec3, add, cross, dot, rotate, rotate_back, scale, sub
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -12,6 +11,7 @@ from robodyn.array_library import Library
 from robodyn.chains import Direct
 from robodyn.engines.protocol import Engine
 from robodyn.model import Model
+from robodyn.records import dataclass
 from robodyn.solvers.levenberg import approaching, searching
 from robodyn.solvers.rows import MEASURES
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +12,7 @@ from robodyn.arguments import finite_number, integer, real_array, require_finite
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief
 from robodyn.model import Model
+from robodyn.records import dataclass
 
 Numbers = tuple[float, ...]
 _HEAVIEST = 1e12

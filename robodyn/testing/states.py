@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from robodyn.arguments import Array, count
 from robodyn.dynamics import Dynamics
 from robodyn.model import Model
 from robodyn.questions import QUESTIONS
+from robodyn.records import dataclass
 
 VALUES = {"float64": 1e-9, "float32": 2e-3}
 """Allowed differences of values, relative to the largest entry: some hundred roundings over deep trees."""

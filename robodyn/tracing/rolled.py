@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import groupby
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 from robodyn.joints import JointKind, unit_quaternion
+from robodyn.records import dataclass
 from robodyn.spatial import IDENTITY, ZERO_FORCE, ZERO_MOTION, Force, Inertia, Motion, Transform
 from robodyn.sweeps import (
     POINT,

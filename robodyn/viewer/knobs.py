@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.spatial.transform import Rotation  # type: ignore[import-untyped]
@@ -18,6 +17,7 @@ from robodyn.description import rotation_from_rpy
 from robodyn.editing.written import quaternion_of, rpy_of
 from robodyn.joints import KINDS, unit_quaternion
 from robodyn.model import Model
+from robodyn.records import dataclass
 
 _ANGLES = ("roll", "pitch", "yaw")
 _LENGTH, _FARTHEST = 1.0, 1e6

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from robodyn.builders.values import numbers
 from robodyn.description import rotation_from_rpy
 from robodyn.errors import LoadError, RobodynError
 from robodyn.messages import brief, quoted
+from robodyn.records import dataclass
 
 _OPAQUE = frozenset({"inertial", "collision", "joint", "transmission", "gazebo"})
 _GREY = (0.72, 0.74, 0.77, 1.0)

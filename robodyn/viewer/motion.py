@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from robodyn.arguments import Array, as_array, count, finite_number, real_array,
 from robodyn.errors import ArgumentError, NumericalError
 from robodyn.model import Model
 from robodyn.motion.result import Rollout
+from robodyn.records import dataclass
 from robodyn.simulators.given import vector
 
 _MOST_FRAMES = 20_000

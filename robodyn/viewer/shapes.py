@@ -6,14 +6,13 @@ numbers behind other poses.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from scipy.spatial.transform import Rotation  # type: ignore[import-untyped]
 
 from robodyn.arguments import Array
 from robodyn.constraints.held import held_by
 from robodyn.model import Model
+from robodyn.records import dataclass
 
 _THINNEST = 1e-2
 """Of an ellipsoid's longest semi-axis: the others are drawn at least so long, or a rod would not be seen."""

@@ -19,6 +19,7 @@ from robodyn.algorithms.rnea import rnea
 from robodyn.algorithms.rnea_gradient import rnea_gradient
 from robodyn.builders.random_tree import SHAPES
 from robodyn.chains import at_units
+from robodyn.codegen.llvm.target import LEVELS
 from robodyn.description import JOINT_TYPES, Inertial, Joint, Link, Pose, RobotDescription
 from robodyn.engines.cpu import route
 from robodyn.engines.reference import ReferenceEngine
@@ -271,14 +272,14 @@ def test_tensors_of_small_robots_are_one_program_and_of_large_ones_many_runs():
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-13), ("float32", 1e-5)])
 def test_tensors_for_one_state_take_a_vector_of_unit_vectors_where_that_is_less(dtype, tolerance, monkeypatch):
-    """An arm of seven joints with AVX-512; the same numbers by one program."""
+    """An arm of seven joints, where seven numbers are a vector of the processor; the same numbers by one program."""
     model = rd.load_urdf(own("arm7"))
     q, qd, x, _, given = state(model)
     options = {"engine": "cpu", "dtype": dtype, "check": False}
     dyn, whole = rd.Dynamics(model, **options), rd.Dynamics(model, **options)
     got = dyn.inverse_dynamics_hessian(q, qd, x, **given)
     (kernel,) = (each for each in dyn.engine._kernels.values() if each.alone)
-    assert (kernel.mode == "repeated") == (dyn.engine.target.level == "avx512")
+    assert (kernel.mode == "repeated") == (model.nv * np.dtype(dtype).itemsize <= LEVELS[dyn.engine.target.level])
     monkeypatch.setattr(route, "_units_fill_a_vector", lambda request: False)
     agree(got, whole.inverse_dynamics_hessian(q, qd, x, **given), tolerance)
     assert all(each.mode == "unrolled" for each in whole.engine._kernels.values())

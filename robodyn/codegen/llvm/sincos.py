@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from robodyn.codegen.llvm.vectors import VectorType
+from robodyn.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -11,6 +11,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from robodyn.errors import UnavailableError
+from robodyn.records import dataclass
 
 _WITHOUT = {
     "sse2": ("avx", "avx2", "fma", "sse3", "ssse3", "sse4.1", "sse4.2", "sse4a", "f16c", "xop", "fma4", "avxvnni"),

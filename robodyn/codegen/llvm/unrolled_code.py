@@ -17,7 +17,6 @@ values on through a frame on the stack.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from robodyn.codegen.llvm.straight_line import StraightLine, attributes
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.llvm.vectors import Lines, VectorType, declarations, load_row, store_row, transposed
 from robodyn.codegen.lowering import Operation, frame_slots, last_readers, lower
+from robodyn.records import dataclass
 from robodyn.tracing.expression import INPUT
 from robodyn.tracing.program import Port, Program, is_unread
 

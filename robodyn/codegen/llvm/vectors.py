@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from robodyn.codegen.llvm.target import Target
+from robodyn.records import dataclass
 
 
 def literal(value: float, scalar: str) -> str:

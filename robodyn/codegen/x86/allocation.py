@@ -12,7 +12,6 @@ A fused multiply-add writes over one of its operands: one that is not needed aga
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import permutations
 
 from robodyn.codegen.x86.instructions import (
@@ -47,6 +46,7 @@ from robodyn.codegen.x86.instructions import (
     Instruction,
 )
 from robodyn.codegen.x86.staging import Staging
+from robodyn.records import dataclass
 
 _PRODUCTS: dict[tuple[int, ...], int] = {
     (0, 2, 1): 0,

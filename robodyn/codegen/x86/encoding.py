@@ -10,7 +10,7 @@ is a few tables.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import permutations
 
 from robodyn.codegen.x86.instructions import (
@@ -76,6 +76,7 @@ from robodyn.codegen.x86.instructions import (
     XOR,
     Instruction,
 )
+from robodyn.records import dataclass
 
 _XMM_BYTES, _YMM_BYTES = 16, 32
 _EVEX_BYTES = (16, 64)

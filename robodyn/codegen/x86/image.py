@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 from robodyn.codegen.x86.lines import Layout
+from robodyn.records import dataclass
 
 PAGE = 4096
 MAGIC = b"RDx86\0\0\5"

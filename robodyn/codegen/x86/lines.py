@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise, product
 from math import gcd
 from typing import Any
@@ -31,6 +30,7 @@ from robodyn.cached import cached_property
 from robodyn.codegen.x86.encoding import RETURN, Encoder, load_pointer
 from robodyn.codegen.x86.instructions import CALL, LOAD, STORE, STORE_PAST, XOR, Instruction
 from robodyn.codegen.x86.staging import Shuffles, Staging
+from robodyn.records import dataclass
 
 STATE = 5
 """rbp: the words below. rbx is the next entry, r13 the first word of vectors, r14 and r15 are free to use."""

@@ -8,10 +8,11 @@ quaternion a unit one wait for each other: sines are what can be done meanwhile.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import groupby
 
 from robodyn.codegen.lowering import Operation
+from robodyn.records import dataclass
 
 _TOGETHER = 3
 """Angles side by side. More of them ran no faster, and need more registers."""

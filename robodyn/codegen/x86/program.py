@@ -15,7 +15,6 @@ is copied, and where it goes, both from the last place before the array's own th
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -49,6 +48,7 @@ from robodyn.codegen.x86.lines import registers as line_registers
 from robodyn.codegen.x86.listing import GENERAL, Listing
 from robodyn.codegen.x86.order import ordered
 from robodyn.codegen.x86.places import ADDRESS, Places
+from robodyn.records import dataclass
 from robodyn.tracing.expression import CONSTANT
 from robodyn.tracing.program import Program
 

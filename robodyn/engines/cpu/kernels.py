@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol
 
 import numpy as np
@@ -27,6 +27,7 @@ from robodyn.engines.cpu.parts.program import PartedProgram
 from robodyn.engines.cpu.request import Request, input_names
 from robodyn.engines.cpu.route import Route, Whole, find_route, too_wide
 from robodyn.errors import UnavailableError
+from robodyn.records import dataclass
 from robodyn.sweeps import Algorithm
 from robodyn.tracing.program import Program
 from robodyn.tracing.unrolled import input_shapes, output_shape

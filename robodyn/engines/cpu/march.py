@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.chains import Step
 from robodyn.engines.cpu.kernels import Kernel, Maker
+from robodyn.records import dataclass
 
 _LINE = 64
 Launch = Callable[[Kernel, int, int, int], None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -17,6 +17,7 @@ from robodyn.codegen.llvm.unrolled_code import unrolled_module
 from robodyn.engines.cpu.packing import packed_program
 from robodyn.engines.cpu.structure import structure
 from robodyn.model import Model
+from robodyn.records import dataclass
 from robodyn.sweeps import Ancestors
 from robodyn.tracing.program import Program
 from robodyn.tracing.unrolled import input_shapes, output_shape, trace

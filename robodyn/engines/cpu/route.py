@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from robodyn.chains import (
@@ -31,6 +31,7 @@ from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.engines.cpu.request import Request
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
+from robodyn.records import dataclass
 from robodyn.sweeps import Algorithm, DofOutput, PairOutput
 from robodyn.tracing.program import Program
 

@@ -7,7 +7,6 @@ and nearest to its robot and batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from robodyn.engines.gpu.unrolled_kernels import fits_registers, traced, unrolla
 from robodyn.errors import UnavailableError
 from robodyn.measured import Section, table
 from robodyn.model import Model
+from robodyn.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ import importlib.util
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache as remembered
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +21,7 @@ from robodyn._version import __version__
 from robodyn.codegen.cache import ObjectCache
 from robodyn.engines.gpu.source import KernelSource
 from robodyn.errors import UnavailableError
+from robodyn.records import dataclass
 
 OPTIONS = ("-std=c++17", "--fmad=true", "--ptxas-options=-v")
 """Besides the processor: products flow into sums without a rounding between them; no other liberty is taken, so

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -28,6 +27,7 @@ from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.messages import brief
 from robodyn.model import Model
 from robodyn.questions import BASE, Question
+from robodyn.records import dataclass
 from robodyn.tracing.unrolled import output_shape
 
 _ROOM = 4

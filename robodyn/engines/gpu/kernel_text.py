@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from robodyn.engines.gpu.placement import MOST_SCALARS, Placement, Row, Scratch,
 from robodyn.engines.gpu.source import SCALARS, WARP, KernelSource
 from robodyn.engines.gpu.tiles import DRAIN, ROWS
 from robodyn.errors import UnavailableError
+from robodyn.records import dataclass
 
 PARTITIONS = ("thread", "warp", "block")
 _MOST_THREADS = 256

@@ -6,11 +6,10 @@ Limits are those of the CUDA C++ Programming Guide (compute capabilities) and of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from robodyn.engines.gpu.compiler import Report
 from robodyn.engines.gpu.source import WARP, KernelSource
 from robodyn.errors import UnavailableError
+from robodyn.records import dataclass
 
 _QUARTERS = 4
 """Parts of a multiprocessor, each with registers and warps of its own."""

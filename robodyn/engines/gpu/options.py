@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from typing import Any, cast
 
 from robodyn import exact
@@ -11,6 +10,7 @@ from robodyn.arguments import count, one_of
 from robodyn.engines.gpu.source import WARP
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief
+from robodyn.records import dataclass
 
 KERNELS = ("unrolled", "thread", "warp", "block")
 FUSIONS = ("complete", "fused", "split")

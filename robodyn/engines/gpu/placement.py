@@ -8,11 +8,12 @@ those of its warp, so that a warp's access is to neighbouring scalars; shared me
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from robodyn.engines.gpu.source import WARP
 from robodyn.engines.gpu.tiles import BAND, padded
 from robodyn.errors import UnavailableError
+from robodyn.records import dataclass
 
 MOST_SCALARS = (1 << 31) - 1
 THREADS = 128

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.model import Model
+from robodyn.records import dataclass
 from robodyn.tree import Tree
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.records import dataclass
 
 WARP = 32
 SHARED_BYTES = 48 << 10

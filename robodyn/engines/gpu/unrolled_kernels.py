@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from robodyn.engines.gpu.source import SCALARS, SHARED_BYTES, WARP, KernelSource
 from robodyn.engines.gpu.tiles import ROWS, padded
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
+from robodyn.records import dataclass
 from robodyn.sweeps import Ancestors
 from robodyn.tracing.program import Port, Program
 from robodyn.tracing.unrolled import output_shape, trace

@@ -10,7 +10,6 @@ Yang, Wu and Pan (2016) leave an automatic choice between their algorithms to th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from robodyn.engines.scan.states import Layout
 from robodyn.engines.scan.trees.branches import branches_of
 from robodyn.measured import coefficients, keep_coefficients
 from robodyn.model import Model
+from robodyn.records import dataclass
 
 TERMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("rnea", "rnea_world", "twist_pair"), ("call", "rounds", "bodies")),

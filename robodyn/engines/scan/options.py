@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from robodyn import exact
@@ -12,6 +11,7 @@ from robodyn.engines.scan.elementwise import OPERATORS
 from robodyn.engines.scan.trees.prefix_scans import BLOCK, KERNELS, LONGEST_BLOCK, PLAIN_KERNELS
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief
+from robodyn.records import dataclass
 
 LAYOUTS = ("heavy", "euler")
 BASES = ("unit", "balanced")

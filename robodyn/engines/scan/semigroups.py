@@ -15,7 +15,7 @@ Elements are arrays (size, n, ...), see `robodyn.engines.scan.elements`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -23,6 +23,7 @@ from robodyn.arguments import Array, count
 from robodyn.cached import cached_property
 from robodyn.engines.scan.elements import library, stored
 from robodyn.engines.scan.elementwise import Elementwise
+from robodyn.records import dataclass
 from robodyn.spatial import IDENTITY, ZERO_FORCE, ZERO_MOTION, Force, Motion, Scalar, Transform, add
 from robodyn.sweeps import FieldType
 

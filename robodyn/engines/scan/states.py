@@ -6,7 +6,6 @@ Bodies of one joint kind take their row of the joint table together; everything 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,6 +20,7 @@ from robodyn.engines.scan.trees.prefix_scans import Segments
 from robodyn.engines.scan.trees.vector_tree import VectorTree
 from robodyn.joints import KINDS, JointKind
 from robodyn.model import Model
+from robodyn.records import dataclass
 from robodyn.spatial import Force, Inertia, Motion, Scalar, Transform
 from robodyn.sweeps import FORCE, INERTIA, MOTION, TRANSFORM, FieldType
 from robodyn.tree import read_only

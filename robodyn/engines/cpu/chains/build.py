@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
@@ -33,6 +32,7 @@ from robodyn.engines.cpu.packing import packing
 from robodyn.engines.cpu.past_caches import past_caches
 from robodyn.engines.cpu.request import Request, input_names
 from robodyn.engines.cpu.route import Whole, parts_of, too_wide
+from robodyn.records import dataclass
 from robodyn.tracing.unrolled import input_shapes, output_shape
 
 _CHAIN = "robodyn chain"

@@ -7,7 +7,7 @@ that brings vectors to rows at once; so do all where results have gaps between r
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from robodyn.engines.cpu.caches import last_cache_bytes
 from robodyn.engines.cpu.chains.lines_code import lines_module
 from robodyn.engines.cpu.kernels import Kernel, Maker
 from robodyn.engines.cpu.request import Request, input_names
+from robodyn.records import dataclass
 
 _SHARE = 6
 """Of the last cache, what results of a batch may take of it before their lines go past it. A virtual machine with two

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.engines.cpu.chains.code import BATCH, BETWEEN, LITERAL, USER
 from robodyn.engines.cpu.chains.solve_code import FACTORS
 from robodyn.model import Model
+from robodyn.records import dataclass
 from robodyn.tracing.unrolled import output_shape
 
 _LINE = 64

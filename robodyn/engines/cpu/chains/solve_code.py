@@ -11,8 +11,6 @@ right-hand side becomes the solution in its place, some columns at a time, from 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from robodyn.chains import Solve
 from robodyn.codegen.llvm.straight_line import attributes
 from robodyn.codegen.llvm.streaming import FLUSHED, flush_functions
@@ -20,6 +18,7 @@ from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.llvm.vectors import Lines, VectorType, declarations
 from robodyn.engines.cpu.chains.panel_code import WIDTH, panel_rows, sweep
 from robodyn.engines.cpu.loops.runtime import runtime_functions
+from robodyn.records import dataclass
 from robodyn.sweeps import DofOutput
 
 CONSTANTS = ("n", "lower starts", "lower index")

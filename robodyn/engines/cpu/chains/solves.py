@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from weakref import WeakKeyDictionary
 
@@ -17,6 +16,7 @@ from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.engines.cpu.chains.panel_code import WIDTH
 from robodyn.engines.cpu.chains.solve_code import CONSTANTS, OF_SOLUTION, SolveKind
 from robodyn.model import Model
+from robodyn.records import dataclass
 from robodyn.sweeps import PairOutput
 from robodyn.tracing.unrolled import output_shape
 

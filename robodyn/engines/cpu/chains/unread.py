@@ -12,7 +12,6 @@ these would take a humanoid's gradient a sixth of its time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -21,6 +20,7 @@ from robodyn.arguments import Array
 from robodyn.chains import Chain, Products, Solve, Stage
 from robodyn.engines.cpu.chains.solves import tiled_solve
 from robodyn.model import Model
+from robodyn.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from robodyn.engines.cpu.native.context import (
 from robodyn.engines.cpu.native.layout import api, layout_is_known
 from robodyn.engines.cpu.threads.pool import Pool
 from robodyn.engines.kept import handler
+from robodyn.records import dataclass
 
 _NEVER = 2**63 - 1
 _LINE = 64

@@ -7,7 +7,8 @@ and NumPy is a `Layout`. So one module of machine code serves all queries and ca
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+
+from robodyn.records import dataclass
 
 MAX_INPUTS = 8
 MAX_OUTPUTS = 4

@@ -11,7 +11,6 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -37,6 +36,7 @@ from robodyn.engines.cpu.native.layout import api
 from robodyn.engines.cpu.threads.code import State as PoolState
 from robodyn.engines.cpu.threads.pool import load_once
 from robodyn.forks import lock
+from robodyn.records import dataclass
 
 _METH_KEYWORDS, _METH_FASTCALL = 0x0002, 0x0080
 _METHOD, _FALLBACK = 1, 3  # places of the description and of the checked function in what a built-in owns

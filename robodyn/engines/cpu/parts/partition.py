@@ -8,11 +8,10 @@ O(n / grain) nodes: a bush is nearly all bundles, a caterpillar pieces and the b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from robodyn.cached import cached_property
+from robodyn.records import dataclass
 from robodyn.tree import Indices, Tree, read_only
 
 WORLD = 0

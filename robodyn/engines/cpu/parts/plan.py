@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from robodyn.engines.cpu.parts.partition import Parts, parts_of
 from robodyn.engines.cpu.parts.program import grain_of, groups_of
 from robodyn.engines.cpu.parts.tasks import Tasks, tasks_of
 from robodyn.model import Model
+from robodyn.records import dataclass
 from robodyn.sweeps import Algorithm
 
 LEAST_BODIES = 500

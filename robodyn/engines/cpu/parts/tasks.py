@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import Literal
 
@@ -22,6 +22,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.engines.cpu.parts.partition import Parts
+from robodyn.records import dataclass
 
 TASK_NS = 250.0
 """What a task costs besides its work: being taken, looking at those it waits for, being told done."""

@@ -16,7 +16,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from typing import Any
 
 from robodyn import forks
@@ -24,6 +23,7 @@ from robodyn.codegen.llvm.jit import Code, compile_object
 from robodyn.codegen.llvm.target import host_target
 from robodyn.engines.cpu.threads.code import AHEAD, LINE, MOST, PTHREAD, State, native_sleep, pool_text
 from robodyn.errors import UnavailableError
+from robodyn.records import dataclass
 
 PAUSE_SECONDS = 5e-6
 """How long a waiting thread does nothing but look."""

@@ -31,7 +31,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -58,6 +57,7 @@ from robodyn.engines.scan.systems.stages import joint_accelerations, motions, st
 from robodyn.engines.scan.trees.heavy_paths import Level
 from robodyn.engines.scan.trees.prefix_scans import Segments
 from robodyn.joints import KINDS
+from robodyn.records import dataclass
 from robodyn.spatial import ZERO_FORCE, Force, Inertia, Motion, articulated
 from robodyn.sweeps import INERTIA, MOTION, FieldType
 from robodyn.tree import Indices

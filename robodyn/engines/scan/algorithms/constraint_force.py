@@ -34,7 +34,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache, reduce
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -63,6 +62,7 @@ from robodyn.engines.scan.trees.heavy_paths import HeavyPaths, Level
 from robodyn.engines.scan.trees.prefix_scans import Segments
 from robodyn.errors import SingularError
 from robodyn.joints import JointKind
+from robodyn.records import dataclass
 from robodyn.spatial import (
     ZERO_ARTICULATED,
     ZERO_FORCE,

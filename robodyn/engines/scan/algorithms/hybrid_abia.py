@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -36,6 +35,7 @@ from robodyn.engines.scan.elementwise import Elementwise
 from robodyn.engines.scan.semigroups import sums
 from robodyn.engines.scan.states import Layout, State, body_force, force_out, motion_in
 from robodyn.joints import JointKind, Scalars
+from robodyn.records import dataclass
 from robodyn.spatial import ZERO_FORCE, Force, Transform, scale, sub
 from robodyn.sweeps import (
     ARTICULATED,

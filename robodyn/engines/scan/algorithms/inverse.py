@@ -12,7 +12,6 @@ vector trees (listing 5): siblings have no common path, and only sums can be tak
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from robodyn.arguments import Array
 from robodyn.engines.scan.elements import stored
@@ -35,6 +34,7 @@ from robodyn.engines.scan.states import (
     motion_in,
     motion_out,
 )
+from robodyn.records import dataclass
 from robodyn.spatial import IDENTITY, ZERO_MOTION, Motion
 
 

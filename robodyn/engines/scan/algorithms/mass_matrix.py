@@ -6,7 +6,6 @@ its mirror image.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -21,6 +20,7 @@ from robodyn.engines.scan.trees.aligned import columns, composites, inertias, pl
 from robodyn.engines.scan.trees.branches import branches_of
 from robodyn.engines.scan.trees.pairs import Pairs, coupled
 from robodyn.engines.scan.trees.prefix_scans import Segments
+from robodyn.records import dataclass
 from robodyn.spatial import ZERO_INERTIA, Inertia
 from robodyn.sweeps import FORCE, INERTIA, MOTION, FieldType
 

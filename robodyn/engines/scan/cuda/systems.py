@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -15,6 +14,7 @@ from robodyn.engines.scan.cuda.elimination import BLOCK_THREADS, TILE, eliminati
 from robodyn.engines.scan.elementwise import Elementwise, traced
 from robodyn.engines.scan.systems.odd_even import below, block, factor, forward_substituted, less, lower, solved, taken
 from robodyn.engines.scan.trees.prefix_scans import Segments
+from robodyn.records import dataclass
 from robodyn.spatial import Scalar
 from robodyn.sweeps import FieldType
 from robodyn.tracing.program import Program

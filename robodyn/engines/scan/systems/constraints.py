@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -13,6 +12,7 @@ from robodyn.engines.scan.states import Layout
 from robodyn.errors import ArgumentError, RobodynError
 from robodyn.joints import KINDS
 from robodyn.messages import brief
+from robodyn.records import dataclass
 
 _ORTHOGONAL, _INDEPENDENT = 1e-9, 1e-9
 """Of a user's W: the largest cosine to a column of S, and the smallest singular value relative to the largest."""

@@ -10,7 +10,6 @@ first body's, d (3, n, B) its origin from its parent's (of first bodies: of no u
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from robodyn.engines.scan.elementwise import Elementwise
 from robodyn.engines.scan.semigroups import POSES, Semigroup, sums
 from robodyn.engines.scan.states import Layout, State
 from robodyn.engines.scan.trees.branches import branches_of
+from robodyn.records import dataclass
 from robodyn.spatial import (
     ZERO3,
     Force,

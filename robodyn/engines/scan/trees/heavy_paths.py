@@ -10,7 +10,6 @@ taken back, so nothing cancels.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -24,6 +23,7 @@ from robodyn.engines.scan.operators import Callables, elements_of, operator_of, 
 from robodyn.engines.scan.semigroups import Semigroup
 from robodyn.engines.scan.trees.prefix_scans import BLOCK, KERNELS, LONGEST_BLOCK, PLAIN_KERNELS, Segments
 from robodyn.errors import ArgumentError
+from robodyn.records import dataclass
 from robodyn.tree import Indices, Tree, read_only
 
 Placing: TypeAlias = Callable[[Array], Array]
