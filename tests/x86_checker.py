@@ -179,6 +179,8 @@ class Checker:
             assert code == BINARY[kind]
             found = self.read(a), self.read(x)
             assert found == wanted or (code in COMMUTES and found[::-1] == wanted)
+        elif kind == "pick":
+            assert code >= I.PICK and (self.read(code - I.PICK), self.read(x), self.read(a)) == wanted
         else:
             values = self.read(d), self.read(a), self.read(x)
             orders = [order for order, each in FUSED[kind].items() if each == code]

@@ -32,6 +32,7 @@ from robodyn.codegen.x86.instructions import (
     MUL,
     OF_BITS,
     OR,
+    PICK,
     POOL,
     SECOND,
     SIGNED,
@@ -63,7 +64,8 @@ FUSED = {
     kind: {order: first + k for k, order in enumerate(permutations(range(3)))}
     for kind, first in {"choose": CHOOSE, "signed": SIGNED}.items()
 }
-"""What reads three operands and writes over one: the code by which operands d, a and x are."""
+"""What reads three operands and writes over one: the code by which operands d, a and x are. (A "pick", the same as
+"choose" where AVX-512 is not, writes over none.)"""
 BINARY = {"add": ADD, "sub": SUB, "mul": MUL, "div": DIV, "and": AND, "or": OR, "xor": XOR, "less": LESS}
 UNARY = {"sqrt": SQRT, "lowest": LOWEST, "second": SECOND, "spread": SPREAD}
 _MOVES = ("copy", "load", "store", "zeros")
@@ -209,6 +211,8 @@ class Allocator:
             else:
                 self._store_rows(self.blocks[result], operands, following)
             register = -1
+        elif kind == "pick":
+            register = self._pick(operands, following, at)
         elif kind in UNARY:
             register = self._unary(UNARY[kind], operands[0], following[0], at)
         else:
@@ -340,6 +344,19 @@ class Allocator:
             a, x = x, a  # which is a byte shorter
         target = self._reused(operands, following)
         self.code.append((code, target, a, ~self.home[second] if x is None else x))
+        return target
+
+    def _pick(self, operands: tuple[int, ...], following: tuple[int, ...], at: int) -> int:
+        where = self.where
+        mask, one, other = operands
+        for value in (mask, other):
+            if value not in where:
+                self._load(value, at)
+        if self.scalar and one not in where and not self._is_constant(one):  # as in `_binary`
+            self._load(one, at)
+        code, a, x = PICK + where[mask], where[other], where.get(one)
+        target = self._reused(operands, following)
+        self.code.append((code, target, a, ~self.home[one] if x is None else x))
         return target
 
     def _fused(

@@ -7,19 +7,66 @@ from collections.abc import Iterable, Sequence
 
 from robodyn.codegen.x86.encoding import ARRAY_POINTERS
 from robodyn.codegen.x86.instructions import (
+    ADVANCE,
+    AHEAD,
     ARRAYS,
     CLAIM,
+    FETCH,
     KEPT,
     LOAD,
+    LOAD_HALF,
+    LOAD_LANE,
+    LOAD_ROW,
     MASK,
     NO_OFFSET,
     POINTER,
     ROW,
     ROWS,
     SPACE,
+    STORE_HIGH,
+    STORE_LANE,
+    STORE_LOW,
+    STORE_ONE,
     STORE_PAST,
+    STORE_ROW,
+    STORE_SOME,
     Instruction,
 )
+
+_IN_ROWS = frozenset(
+    (LOAD_ROW, STORE_ROW, LOAD_LANE, LOAD_HALF, STORE_LANE, STORE_LOW, STORE_HIGH, STORE_ONE, STORE_SOME, FETCH, AHEAD)
+)
+"""What reads the register of `ROWS`."""
+
+
+def advancing(code: Sequence[Instruction], addresses: Iterable[int]) -> list[Instruction]:
+    """Instructions that make addresses of rows go on to the next ones as soon as these are done, so that the code for
+    the next W rows, which begins with them, does not wait.
+
+    `addresses`: their places.
+    """
+    ends = [-1]  # where the register of `ROWS` is read last, for each time that it is written
+    last: dict[int, tuple[int, int]] = {}
+    for at, (operation, _, _, x) in enumerate(code):
+        if operation == ROWS:
+            ends.append(at)
+        elif operation in _IN_ROWS:
+            ends[-1] = at
+        if operation in (ROWS, POINTER):
+            last[~x] = at, len(ends) - 1
+    after: dict[int, list[Instruction]] = {}
+    for address in addresses:
+        at = -1  # what no instruction reads, but a register has from the start
+        if address in last:
+            at, block = last[address]
+            at = max(at, ends[block])
+        after.setdefault(at, []).append((ADVANCE, 0, 0, ~address))
+    found = after.get(-1, [])
+    for at, each in enumerate(code):
+        found.append(each)
+        found += after.get(at, ())
+    return found
+
 
 COPIED_FROM, COPIED_TO = 3, 4
 """The last two registers of arrays, which point to what is copied on the way, and to where it goes. Where lines are

@@ -50,6 +50,8 @@ bytes behind the first row is fetched, to be read."""
 CLEAR, STORE_MANY = range(68, 70)
 """Of registers of one scalar: `CLEAR` makes d zero, all 32 bytes of it; `STORE_MANY` writes a scalars of such a d to
 place ~x and those behind it, as many as are 32 bytes, 16, 8 or 4."""
+(ADVANCE,) = range(71, 72)
+"""An address of rows, at place ~x, goes on by as many bytes as stand before it; through the register of `ROWS`."""
 (CLAIM,) = range(70, 71)
 """The cache line x bytes behind what the last of the general registers of `ARRAYS` points to is fetched, to be
 written."""
@@ -62,6 +64,10 @@ OF_BITS = (AND, OR, XOR, LESS)
 """Of bits of d, a and x in one of six orders, which these codes count up from here as `itertools.permutations` does:
 those of the second where the first is set, and of the third elsewhere; the first, changed where the two others are
 set. With 64 bytes alone."""
+
+PICK = 72
+"""Of registers of 32 bytes or less: each scalar of x where the highest bit of that in another register is set, and of
+a elsewhere. The code is this one and the number of that register."""
 
 Instruction: TypeAlias = tuple[int, int, int, int]
 

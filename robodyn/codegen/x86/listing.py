@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from robodyn.codegen.x86.encoding import ARRAY_POINTERS, ROW_OFFSET, ROWS_POINTER, Encoder
 from robodyn.codegen.x86.instructions import (
     ADD,
+    ADVANCE,
     AHEAD,
     AND,
     CALL,
@@ -44,6 +45,7 @@ from robodyn.codegen.x86.instructions import (
     ODD,
     OF_BITS,
     OR,
+    PICK,
     POINTER,
     POOL,
     ROW,
@@ -144,6 +146,10 @@ class Listing:
             register = GENERAL[number]
             self.index = ROW_OFFSET if code == ROW else self.index
             yield f"mov {register}, qword ptr {self._address(*self.encoder.address(~x))}"
+        elif code == ADVANCE:
+            pointer, offset = self.encoder.address(~x)
+            yield f"mov rax, qword ptr {self._address(pointer, offset - 8)}"
+            yield f"add qword ptr {self._address(pointer, offset)}, rax"
         elif code in (LOAD_LANE, LOAD_HALF):
             part = "xmm" if code == LOAD_LANE else "ymm"
             place = f"{part}word ptr {self._in_row(x)}"
@@ -184,7 +190,10 @@ class Listing:
             name, last = self._name(code)
             operands = [f"{v}{d}"] + ([] if code in _ONE_SOURCE else [f"{v}{a}"])
             operands += [f"{v}{d}"] if code == SQRT and self.scalar else []
-            yield f"{name} {', '.join([*operands, self._operand(x, whole=code == LOAD, bits=code in OF_BITS)])}{last}"
+            operand = self._operand(x, whole=code == LOAD, bits=code in OF_BITS or code >= PICK)
+            half = code == EVEN and not self.encoder.wide
+            operands.append(operand.replace("ymm", "xmm") if half else operand)
+            yield f"{name} {', '.join(operands)}{last}"
 
     def _name(self, code: int) -> tuple[str, str]:
         """The instruction, and its last operand where that is a number."""
@@ -194,14 +203,17 @@ class Listing:
         if code == SPREAD:
             return f"vpsra{word}", f", {top}"
         if code == LESS:
-            return "vpcmpgtq", ""
+            return f"vpcmpgt{word}", ""
+        if code >= PICK:
+            return f"vblendv{self.suffix}", f", {self.vector}{code - PICK}"
         if code in (LOW_PAIRS, HIGH_PAIRS):
             return ("vunpcklpd" if code == LOW_PAIRS else "vunpckhpd"), ""
         if code >= CHOOSE:
             return f"vpternlog{word}", f", {self.encoder.forms[code].last}"
+        if code in (EVEN, ODD) and wide:
+            return "vshuff64x2", f", {0x88 if code == EVEN else 0xDD}"
         if code in (EVEN, ODD):
-            number = (0x88, 0xDD) if wide else (0x20, 0x31)
-            return "vshuff64x2" if wide else "vperm2f128", f", {number[code == ODD]}"
+            return ("vinsertf128", ", 1") if code == EVEN else ("vperm2f128", ", 49")
         if self.scalar and code in (LOAD, STORE):
             return f"vmov{self.scalar}", ""
         packed = not self.scalar or code == MOVE or code in OF_BITS

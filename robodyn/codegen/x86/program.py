@@ -33,13 +33,12 @@ from robodyn.codegen.x86.encoding import (
     RELATIVE_BYTES,
     RETURN,
     Encoder,
-    advance_pointer,
     is_evex,
     jump_to,
     load_pointer,
     relative_pointer,
 )
-from robodyn.codegen.x86.general import COPIED_FROM, COPIED_TO, claiming, copying, in_turns, kept, once
+from robodyn.codegen.x86.general import COPIED_FROM, COPIED_TO, advancing, claiming, copying, in_turns, kept, once
 from robodyn.codegen.x86.image import PAGE, Image
 from robodyn.codegen.x86.instructions import ARRAYS, CALL, FETCH, HEADER, POOL, SPACE, SPILLS, VECTORS, Instruction
 from robodyn.codegen.x86.lines import LINE, Layout, entered, entered_text, finishing, left, left_text, scheduled
@@ -73,7 +72,7 @@ class _Steps:
     def __init__(self, program: Program, places: Places, itemsize: int, wide: bool) -> None:
         self.nodes, self.places = program.nodes, places
         self.format = FORMATS["double" if itemsize == 8 else "float"]
-        self.wide, self.spreads = wide, wide or itemsize == 4
+        self.wide = wide
         self.steps: list[Step] = []
         for sines, operations in ordered(lower(program)):
             if sines:
@@ -96,11 +95,11 @@ class _Steps:
             kind, read = "div", (constant(1.0), *read)
         self.steps.append((kind, operation.results[0], read))
 
-    def _do(self, kind: str, *read: int | float, to: int = -1) -> int:
+    def _do(self, kind: str, *read: int | float | str, to: int = -1) -> int:
         """A step of its own, numbers being constants."""
         result = self.places.fresh() if to < 0 else to
         constant = self.places.constant
-        self.steps.append((kind, result, tuple(constant(n) if isinstance(n, float) else n for n in read)))
+        self.steps.append((kind, result, tuple(n if isinstance(n, int) else constant(n) for n in read)))
         return result
 
     def _side_by_side(self, angles: list[Operation]) -> None:
@@ -113,9 +112,12 @@ class _Steps:
         before += [step for steps in zip_longest(*found) for step in steps if step is not None]
         self.steps = before
 
-    def _spread(self, value: int) -> int:
-        """All bits where the highest is set. Processors with AVX2 compare 64-bit integers and cannot shift them so."""
-        return self._do("spread", value) if self.spreads else self._do("less", 0.0, value)
+    def _beyond(self, x: int) -> int:
+        """All bits where an angle is too large."""
+        if not self.wide:
+            return self._do("less", self._do("and", x, _SIZE), self.format.limit)  # bits of sizes have their order
+        over = self._do("fnma", x, x, self.format.limit**2)  # the square is a power of two, so the sign is exact
+        return self._do("spread", over)
 
     def _sines(self, x: int, sine: int, cosine: int) -> None:
         """What `robodyn.codegen.llvm.sincos` does, in the same roundings, with bits in the place of conditions."""
@@ -124,8 +126,7 @@ class _Steps:
         shifted = do("fma", x, TWO_OVER_PI, form.magic)
         n = do("sub", shifted, form.magic)
         r = do("fnma", n, second, do("fnma", n, first, x))
-        beyond = do("fnma", x, x, form.limit**2)  # the square is a power of two, so the sign is exact
-        r = do("or", r, self._spread(beyond))  # all bits are those of a NaN
+        r = do("or", r, self._beyond(x))  # all bits are those of a NaN
         z = do("mul", r, r)
         s = do("sub", r, do("fma", do("mul", r, z), self._polynomial(z, form.sine), do("mul", n, third)))
         c = do("fma", z, self._polynomial(z, form.cosine), 1.0)
@@ -138,11 +139,10 @@ class _Steps:
                 do("signed", do("choose", swap, s, c), do("xor", sign, odd), -0.0, to=cosine)
             return
         sign = do("and", sign, -0.0)
-        change = do("and", do("xor", s, c), self._spread(odd))
         if sine >= 0:
-            do("xor", do("xor", s, change), sign, to=sine)
+            do("xor", do("pick", odd, c, s), sign, to=sine)
         if cosine >= 0:
-            do("xor", do("xor", c, change), do("xor", sign, odd), to=cosine)
+            do("xor", do("pick", odd, s, c), do("xor", sign, odd), to=cosine)
 
     def _polynomial(self, z: int, coefficients: tuple[float, ...]) -> int:
         value = self._do("fma", z, coefficients[-1], coefficients[-2])
@@ -227,7 +227,7 @@ class Assembled:
         code = once(code)
         plain = [each for each in code if each[0] != FETCH]
         first, self.offsets = kept(plain, ARRAY_POINTERS[arrays:], self._headers(len(places.rows), 1))
-        self.code = in_turns(first, self.addresses)
+        self.code = advancing(in_turns(first, self.addresses), self._headers(len(places.rows), 0))
         self.bodies = [_Body(self.code, self.offsets, places.rows, places.arrays)]
         if copied:
             self.bodies.append(self._copying(code, copied, register))
@@ -269,9 +269,8 @@ class Assembled:
         all_rows = [*rows, *range(ports, ports + 2 * len(sizes))]
         first, offsets = kept(code, ARRAY_POINTERS[: min(COPIED_FROM, COPIED_TO)], self._headers(len(rows), 1))
         addresses = self._headers(len(all_rows), 0)[len(rows) :]
-        return _Body(
-            copying(first, zip(addresses[::2], addresses[1::2], sizes, strict=True), register), offsets, all_rows, []
-        )
+        code = copying(first, zip(addresses[::2], addresses[1::2], sizes, strict=True), register)
+        return _Body(advancing(code, self._headers(len(all_rows), 0)), offsets, all_rows, [])
 
     def _claiming(self, code: list[Instruction], sizes: list[int]) -> _Body:
         """The body that claims the lines of the next W rows of results of some sizes, too."""
@@ -282,7 +281,7 @@ class Assembled:
             (addresses[rows.index(number)], size * self.width * self.itemsize)
             for number, size in enumerate(sizes, inputs)
         ]
-        return _Body(claiming(first, spans), offsets, rows, [])
+        return _Body(advancing(claiming(first, spans), addresses), offsets, rows, [])
 
     def _number(self, key: bytes | str) -> bytes:
         """A constant."""
@@ -373,9 +372,8 @@ class Assembled:
         return b"".join(head)
 
     def _after(self, body: _Body) -> bytes:
-        advances = [advance_pointer(FRAME_POINTER, at, at - 8) for at in self._addresses(body.rows)]
         saved = [left()] if body.calls else []
-        return b"".join([*self._encoded(body), *advances, *saved, RETURN])
+        return b"".join([*self._encoded(body), *saved, RETURN])
 
     def _encoded(self, body: _Body) -> list[bytes]:
         """The bytes of instructions; those of the first body are not made twice."""
@@ -403,8 +401,6 @@ class Assembled:
             pointer, offset = self.encoder.address(place)
             lines.append(f"mov {GENERAL[register]}, qword ptr [{GENERAL[pointer]} + {offset}]")
         lines += ["lea rsi, [rip + constants]", *Listing(self.encoder).lines(body.code)]
-        for at in self._addresses(body.rows):
-            lines += [f"mov rcx, qword ptr [rdi + {at - 8}]", f"add qword ptr [rdi + {at}], rcx"]
         lines += [*left_text(), "ret"] if body.calls else ["ret"]
         return "kernel:\n" + "".join(f"    {line}\n" for line in lines)
 
