@@ -6,10 +6,12 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import re
 from dataclasses import field
 from typing import Any, ClassVar
 
 import pytest
+from robots import ROOT
 
 from robodyn import records
 
@@ -201,3 +203,9 @@ def test_objects_are_pickled_and_hold_themselves():
     match one:
         case Pickled(a, b):
             assert (a, b) == (1, (2, 3))
+
+
+def test_all_data_classes_of_the_package_are_these():
+    plain = re.compile(r"^from dataclasses import .*\bdataclass\b|@dataclasses\.dataclass", re.MULTILINE)
+    found = [path.name for path in (ROOT / "robodyn").rglob("*.py") if plain.search(path.read_text())]
+    assert not found
