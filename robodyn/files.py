@@ -21,7 +21,8 @@ from robodyn.messages import brief, quoted
 LONGEST_PATH = 300
 """So many characters of a path are quoted in a message."""
 
-_CHUNK = 1 << 20
+_LEAST, _CHUNK = 1 << 15, 1 << 20
+"""Bytes that are read at one time."""
 
 _KINDS = {
     stat.S_IFDIR: "directory",
@@ -83,7 +84,8 @@ def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
         _require_regular(status)
         pieces: list[bytes] = []
         left = most + 1
-        size = min(status.st_size + 1, _CHUNK)  # a read takes memory for all that it is asked for
+        # A read takes memory for all that it is asked for; some systems say of files full of text that they are empty.
+        size = min(max(status.st_size + 1, _LEAST), _CHUNK)
         while left > 0 and (piece := os.read(descriptor, min(left, size))):
             pieces.append(piece)
             left -= len(piece)

@@ -30,15 +30,18 @@ else:
 
         def made(kind: type) -> type:
             own = set(kind.__dict__)
+            inherits = hasattr(kind, "__dataclass_fields__")  # from one that is frozen as well, or the library refuses
             kind = dataclasses.dataclass(
                 kind,
                 init=init and slots,
                 repr=False,
                 eq=False,
-                frozen=frozen and slots,
+                frozen=frozen and (slots or inherits),
                 kw_only=kw_only,
                 slots=slots,
             )
+            about = kind.__dataclass_params__  # which the library looks at where others inherit
+            about.init, about.repr, about.eq, about.frozen = init, repr, eq, frozen
             members = dataclasses.fields(kind)
             methods = {}
             if init and not slots and "__init__" not in own:
@@ -101,7 +104,8 @@ class _Signature:
     """The signature of a class, made when it is asked for."""
 
     def __get__(self, instance: object, kind: type) -> Signature:
-        if instance is not None or not isinstance(kind.__dict__.get("__signature__"), _Signature):
+        maker = next(each for each in kind.__mro__ if "__init__" in each.__dict__)
+        if instance is not None or "__signature__" not in maker.__dict__:
             raise AttributeError("__signature__")  # of an object, or of a class with an `__init__` of its own
         from inspect import Parameter, Signature
 

@@ -144,7 +144,7 @@ def _joint_frames(joint: Joint, welded_at: float | None) -> tuple[list[tuple[str
         (first, back), (second, end) = (_turned(axis) for axis in (joint.axis, joint.axis2))
         return [("/1", kind, first), ("/2", kind, second.after(back))], end
     row = KINDS[CODE[kind]]
-    turned, back = _turned(joint.axis) if row.axial else (IDENTITY, IDENTITY)
+    turned, back = _turned(joint.axis) if row.axial and joint.axis != _Z else (IDENTITY, IDENTITY)
     if welded_at is not None:
         moved = row.transform((welded_at,), joint.pitch)
         return [], back.after(moved).after(turned)
@@ -154,8 +154,6 @@ def _joint_frames(joint: Joint, welded_at: float | None) -> tuple[list[tuple[str
 @lru_cache(64)
 def _turned(axis: Vector3) -> tuple[Transform, Transform]:
     """The transform to the frame in which an axis is z, and the one back; most robots have few axes."""
-    if axis == _Z:
-        return IDENTITY, IDENTITY
     turned = Transform(turn_to_z(axis), ZERO3)
     return turned, turned.inverse()
 

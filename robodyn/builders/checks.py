@@ -76,17 +76,19 @@ def check_and_resolve(
     if not exact.is_a(description, RobotDescription):
         raise ArgumentError(f"description: a RobotDescription is wanted, not {exact.type_name(description)}")
     mimic, strict = one_of("mimic", mimic, MIMIC), flag("strict", strict)
-    description = _with_sound_fields(description)
-    check_directions(description)
-    return resolve(description, mimic, strict)
+    return resolve(_with_sound_fields(description), mimic, strict)
 
 
-def resolve(description: RobotDescription, mimic: str, strict: bool) -> tuple[RobotDescription, Mimics]:
-    """What `check_and_resolve` returns for a description as readers make them, whose fields have their types, whose
-    numbers are finite floats, and whose axes and rotations are what `check_directions` wants: what they say is checked,
-    and not what they are."""
+def resolve(
+    description: RobotDescription, mimic: str, strict: bool, directed: bool = False
+) -> tuple[RobotDescription, Mimics]:
+    """What `check_and_resolve` returns for a description whose fields have their types and whose numbers are finite
+    floats, as readers make them: what they say is checked, and not what they are. `directed`: axes have unit length
+    and rotations are orthonormal, as those that a reader computes."""
     notes = Notes()
     order = _check_tree(description)
+    if not directed:
+        _check_directions(description)
     for joint in description.joints:
         if joint.type == "universal":
             _check_universal(joint, notes)
@@ -307,7 +309,7 @@ def _require_unique(what: str, parts: Iterable[Link] | Iterable[Joint]) -> None:
         seen[part.name] = part
 
 
-def check_directions(description: RobotDescription) -> None:
+def _check_directions(description: RobotDescription) -> None:
     """Raise LoadError naming the link or joint whose axis is no unit vector or whose rotation is not orthonormal."""
     for joint in description.joints:
         if joint.type in TYPES_WITHOUT_AXIS:

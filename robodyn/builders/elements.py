@@ -61,7 +61,8 @@ def parse_xml(
     """
     parser = expat.ParserCreate()
     parser.StartDoctypeDeclHandler = _refuse  # entities, and all that is fetched, come after one
-    opened = [Element("", {}, None)] * depth  # from the root to the element that was opened last, which may have ended
+    nothing = Element("", {}, None)
+    opened = [nothing] * depth  # from the root to the element that was opened last, which may have ended
     ended: list[str] = []  # tags of those that have; how many are open is the difference
     heard = texts or _may_have_text(data)
     count = inside = 0  # elements so far, and open ones where contents are skipped, with the opaque one
@@ -119,7 +120,7 @@ def parse_xml(
     try:
         # At once: expat takes quadratic time over a long token that comes in pieces.
         parser.Parse(data, True)
-        if count > 1:
+        if opened[1] is not nothing:
             take(opened[1])
     except expat.ExpatError as error:
         message = expat.ErrorString(error.code)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from robodyn.arguments import flag, one_of
 from robodyn.builders.axes import pose_transform
 from robodyn.builders.check_joints import Mimics
-from robodyn.builders.checks import MIMIC, check_directions, resolve, unknown_joint_type
+from robodyn.builders.checks import MIMIC, resolve, unknown_joint_type
 from robodyn.builders.elements import Element, parse_xml
 from robodyn.builders.findings import Notes, Report, at_line
 from robodyn.builders.loops import Loop, close, cut
@@ -139,15 +139,11 @@ def read_and_resolve(source: object, *, mimic: str, strict: bool) -> tuple[Robot
     notes = Notes()
     robot = None if path_of(source) is not None else robot_of(source)
     loops: list[Loop] = []
-    if robot is None:
-        description = _robot(read_source(source), loops, notes)
-    else:
-        description = describe_object(robot, notes)
-        check_directions(description)  # its rotations come as matrices
+    description = _robot(read_source(source), loops, notes) if robot is None else describe_object(robot, notes)
     mimic = one_of("mimic", mimic, MIMIC)
     description, second = cut(description, mimic == "follow")
     loops = [*second, *loops]
-    description, mimics = resolve(description, mimic, flag("strict", strict))
+    description, mimics = resolve(description, mimic, flag("strict", strict), directed=robot is None)
     if loops:
         description, said = close(description, mimics, loops)
         notes = Notes()

@@ -50,6 +50,25 @@ def test_a_pipe_is_refused_without_waiting(tmp_path):
     refused(tmp_path / "link", "link", "pipe")
 
 
+@pytest.mark.parametrize("said", [0, 10, 1 << 40])
+def test_files_are_read_of_whatever_size_the_system_says_they_are(tmp_path, monkeypatch, said):
+    path = tmp_path / "robot.urdf"
+    path.write_text(robot() + " " * 300_000)
+    wanted = read_urdf(robot())
+    reads, read, look = [], os.read, os.fstat
+
+    def told(file):
+        found = look(file)
+        return os.stat_result((*found[:6], said, *found[7:10]))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "read", lambda file, size: reads.append(size) or read(file, size))
+        patch.setattr(os, "fstat", told)
+        found = read_urdf(path)
+    assert found == wanted
+    assert len(reads) < 20 and max(reads) <= 1 << 20
+
+
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="this user may read every file")
 def test_an_unreadable_file_is_refused(tmp_path):
     path = tmp_path / "secret.urdf"

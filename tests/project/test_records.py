@@ -142,6 +142,29 @@ def test_what_a_plain_class_adds_may_change():
     assert list(inspect.signature(More).parameters) == []
 
 
+def test_others_inherit_from_them_as_from_those_of_the_standard_library():
+    base, _, _ = classes(records.dataclass, {"frozen": True})
+
+    @dataclasses.dataclass(frozen=True)
+    class More(base):
+        """Frozen as well."""
+
+        more: int = 3
+
+    assert repr(More(1, 2)).endswith("More(a=1, b=2, c=3.0, d=[], more=3)") and More(1, 2) == More(1, 2) != More(1, 3)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        More(1, 2).more = 1
+    with pytest.raises(TypeError, match="frozen"):
+        dataclasses.dataclass(type("Open", (base,), {"__annotations__": {"x": int}, "__doc__": ""}))
+
+    class Plain(base):
+        pass
+
+    assert inspect.signature(Plain) == inspect.signature(base) and Plain(1, 2).b == 2
+    with pytest.raises(TypeError, match="missing"):
+        Plain(1)
+
+
 def test_what_a_class_writes_itself_stays():
     @records.dataclass(frozen=True)
     class Own:

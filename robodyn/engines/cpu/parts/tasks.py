@@ -55,6 +55,8 @@ class Group:
 
 @dataclass
 class _Task:
+    """Operations on parts, tasks that wait for them, and how long they take."""
+
     operations: list[tuple[str, int, int]]
     after: list[int]
     ns: float = 0.0
