@@ -59,15 +59,7 @@ def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
         ArgumentError: it is there and no regular file, or nothing can have such a name.
         OSError: it cannot be opened.
     """
-    _require_regular(_looked_at(os.stat, path))  # before opening, which may act on a device
-    # The file may have changed since: O_NONBLOCK keeps even a pipe from blocking the second look.
-    file = os.fdopen(os.open(path, _READ), "rb")
-    try:
-        _require_regular(os.fstat(file.fileno()))
-    except ArgumentError:
-        file.close()
-        raise
-    return file
+    return os.fdopen(_opened(path)[0], "rb")
 
 
 def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
@@ -77,21 +69,32 @@ def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
         ArgumentError: it is there and no regular file, or nothing can have such a name.
         OSError: it cannot be read.
     """
-    _require_regular(_looked_at(os.stat, path))  # as `open_regular`
-    descriptor = os.open(path, _READ)
+    descriptor, size = _opened(path)
     try:
-        status = os.fstat(descriptor)
-        _require_regular(status)
         pieces: list[bytes] = []
         left = most + 1
         # A read takes memory for all that it is asked for; some systems say of files full of text that they are empty.
-        size = min(max(status.st_size + 1, _LEAST), _CHUNK)
+        size = min(max(size + 1, _LEAST), _CHUNK)
         while left > 0 and (piece := os.read(descriptor, min(left, size))):
             pieces.append(piece)
             left -= len(piece)
     finally:
         os.close(descriptor)
     return b"".join(pieces)
+
+
+def _opened(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """The descriptor of a regular file that is opened to be read, and its size."""
+    _require_regular(_looked_at(os.stat, path))  # before opening, which may act on a device
+    # The file may have changed since: O_NONBLOCK keeps even a pipe from blocking the second look.
+    descriptor = os.open(path, _READ)
+    try:
+        status = os.fstat(descriptor)
+        _require_regular(status)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor, status.st_size
 
 
 def require_writable(given: Any, name: str = "path") -> Path:

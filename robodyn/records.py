@@ -12,54 +12,64 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from reprlib import recursive_repr
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
-
-if TYPE_CHECKING:
-    from inspect import Signature
-
-Members: TypeAlias = "tuple[dataclasses.Field[Any], ...]"
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
+    from inspect import Signature
 else:
 
-    def dataclass(kind=None, /, *, init=True, repr=True, eq=True, frozen=False, kw_only=False, slots=False):
-        """`dataclasses.dataclass`, with those of its arguments that are used here."""
+    def dataclass(kind=None, /, **options):
+        """`dataclasses.dataclass`, with those of its arguments that `_made` has."""
+        return partial(_made, **options) if kind is None else _made(kind, **options)
 
-        def made(kind: type) -> type:
-            own = set(kind.__dict__)
-            inherits = hasattr(kind, "__dataclass_fields__")  # from one that is frozen as well, or the library refuses
-            kind = dataclasses.dataclass(
-                kind,
-                init=init and slots,
-                repr=False,
-                eq=False,
-                frozen=frozen and (slots or inherits),
-                kw_only=kw_only,
-                slots=slots,
-            )
-            about = kind.__dataclass_params__  # which the library looks at where others inherit
-            about.init, about.repr, about.eq, about.frozen = init, repr, eq, frozen
-            members = dataclasses.fields(kind)
-            methods = {}
-            if init and not slots and "__init__" not in own:
-                methods |= {"__init__": _initializer(kind, members), "__signature__": _Signature()}
-            if repr:
-                methods["__repr__"] = _repr
-            if eq:
-                methods |= _comparison(members)
-                if not frozen:
-                    methods["__hash__"] = None
-            if frozen and not slots:
-                methods |= {"__setattr__": _refuse_to_set, "__delattr__": _refuse_to_delete}
-            for name, method in methods.items():
-                if name not in own:
-                    setattr(kind, name, method)
-            return kind
 
-        return made if kind is None else made(kind)
+Members: TypeAlias = "tuple[dataclasses.Field[Any], ...]"
+
+
+def _made(
+    kind: type,
+    *,
+    init: bool = True,
+    repr: bool = True,
+    eq: bool = True,
+    frozen: bool = False,
+    kw_only: bool = False,
+    slots: bool = False,
+) -> type:
+    """The class, a new one if it is to have slots."""
+    own = set(kind.__dict__)
+    inherits = hasattr(kind, "__dataclass_fields__")  # from one that is frozen as well, or the library refuses
+    made: Any = dataclasses.dataclass(
+        kind,
+        init=init and slots,
+        repr=False,
+        eq=False,
+        frozen=frozen and (slots or inherits),
+        kw_only=kw_only,
+        slots=slots,
+    )
+    about = made.__dataclass_params__  # which the library looks at where others inherit
+    about.init, about.repr, about.eq, about.frozen = init, repr, eq, frozen
+    members = dataclasses.fields(made)
+    methods: dict[str, Any] = {}
+    if init and not slots and "__init__" not in own:
+        methods |= {"__init__": _initializer(made, members), "__signature__": _Signature()}
+    if repr:
+        methods["__repr__"] = _repr
+    if eq:
+        methods |= _comparison(members)
+        if not frozen:
+            methods["__hash__"] = None
+    if frozen and not slots:
+        methods |= {"__setattr__": _refuse_to_set, "__delattr__": _refuse_to_delete}
+    for name, method in methods.items():
+        if name not in own:
+            setattr(made, name, method)
+    return cast(type, made)
 
 
 def _initializer(kind: type, members: Members) -> Callable[..., None]:

@@ -21,7 +21,7 @@ from robodyn.builders.elements import Element, parse_xml
 from robodyn.builders.findings import at_line
 from robodyn.builders.sources import MAX_BYTES, decoded, path_of, read_path, read_source
 from robodyn.errors import ArgumentError, LoadError
-from robodyn.files import LONGEST_PATH, open_regular
+from robodyn.files import LONGEST_PATH, read_regular
 from robodyn.messages import quoted
 from robodyn.records import dataclass
 
@@ -99,8 +99,7 @@ class _Files:
     def _read(self, path: str) -> bytes:
         shown = quoted(path, most=LONGEST_PATH)
         try:
-            with open_regular(path) as file:
-                data = file.read(self._left + 1)
+            data = read_regular(path, self._left)
         except ArgumentError as error:
             raise LoadError(f"{shown}, which the MJCF names, is no regular file: {error}") from None
         except OSError as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 from robodyn.arguments import one_of
 from robodyn.errors import ArgumentError
-from robodyn.files import file_named, open_regular
+from robodyn.files import file_named, read_regular
 from robodyn.messages import brief, printable, quoted
 from robodyn.model import Model
 from robodyn.questions import named
@@ -86,8 +86,7 @@ def box_of(text: str) -> Any:
     from robodyn.hardware import Box
 
     path: Path = file_named("--box", text)
-    with open_regular(path) as file:
-        read = file.read(_LARGEST_FILE + 1)
+    read = read_regular(path, _LARGEST_FILE)
     if len(read) > _LARGEST_FILE:
         raise ArgumentError(f"--box: {quoted(str(path))} has more than {_LARGEST_FILE} bytes")
     try:

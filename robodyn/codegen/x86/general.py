@@ -54,18 +54,17 @@ def advancing(code: Sequence[Instruction], addresses: Iterable[int]) -> list[Ins
             ends[-1] = at
         if operation in (ROWS, POINTER):
             last[~x] = at, len(ends) - 1
-    after: dict[int, list[Instruction]] = {}
+    points: list[tuple[int, int]] = []
     for address in addresses:
-        at = -1  # what no instruction reads, but a register has from the start
-        if address in last:
-            at, block = last[address]
-            at = max(at, ends[block])
-        after.setdefault(at, []).append((ADVANCE, 0, 0, ~address))
-    found = after.get(-1, [])
-    for at, each in enumerate(code):
-        found.append(each)
-        found += after.get(at, ())
-    return found
+        at, block = last.get(address, (-1, 0))  # what no instruction reads a register has from the start
+        points.append((max(at, ends[block]) + 1, address))
+    found: list[Instruction] = []
+    done = 0
+    for upto, address in sorted(points):
+        found += code[done:upto]
+        found.append((ADVANCE, 0, 0, ~address))
+        done = upto
+    return found + list(code[done:])
 
 
 COPIED_FROM, COPIED_TO = 3, 4
