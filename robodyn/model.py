@@ -164,9 +164,7 @@ class Model(Edits):
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(
-            {name: owned(value) if isinstance(value, np.ndarray) else value for name, value in state.items()}
-        )
+        vars(self).update(owned(state))
 
     def __copy__(self) -> Model:
         return self

@@ -18,7 +18,6 @@ from robodyn.errors import ArgumentError
 from robodyn.joints import KINDS
 from robodyn.messages import brief
 from robodyn.records import dataclass
-from robodyn.tree import read_only
 
 
 class Numbered(Sequence[str]):
@@ -115,8 +114,8 @@ class _Owned:
         self._held: dict[int, ref[Array]] = {}
         self._room = 4096
 
-    def add(self, array: Array) -> None:
-        self._held[id(array)] = ref(array)
+    def add(self, arrays: Sequence[Array]) -> None:
+        self._held.update(zip(map(id, arrays), map(ref, arrays), strict=True))
         if len(self._held) > self._room:
             self._held = {key: held for key, held in list(self._held.items()) if held() is not None}
             self._room = max(4096, 2 * len(self._held))
@@ -129,16 +128,27 @@ class _Owned:
 _OWNED = _Owned()
 
 
-def owned(array: Array) -> Array:
-    """The array for a model, from one that nobody else holds: itself, unless it is a view of what others can change."""
-    if not array.flags.owndata:
-        memory = array
-        while isinstance(memory.base, np.ndarray):
-            memory = memory.base
-        if not isinstance(memory.base, bytes):  # bytes: unpickled
-            array = array.copy()
-    _OWNED.add(array)
-    return read_only(array)
+def owned(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a model, from arrays that nobody else holds: themselves, unless they are views of what others can
+    change; all else as it is."""
+    found = dict(given)
+    arrays = []
+    for name, value in given.items():
+        if isinstance(value, np.ndarray):
+            if not value.flags.owndata:
+                found[name] = value = _of_its_own(value)
+            value.setflags(write=False)
+            arrays.append(value)
+    _OWNED.add(arrays)
+    return found
+
+
+def _of_its_own(array: Array) -> Array:
+    """A view, or a copy of it where others can change what it looks at."""
+    memory = array
+    while isinstance(memory.base, np.ndarray):
+        memory = memory.base
+    return array if isinstance(memory.base, bytes) else array.copy()  # bytes: unpickled
 
 
 def checked_fields(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -194,7 +204,7 @@ def _array(name: str, value: Any, field: _Field, sizes: Mapping[str, int]) -> Ar
         _require_range(name, array, field.smallest, sizes[field.end])
     if array not in _OWNED or array.dtype != field.dtype:
         with np.errstate(over="ignore"):  # of numbers with more bits than a float64
-            array = owned(np.array(array, dtype=field.dtype, order="C", copy=True, subok=False))
+            array = owned({name: np.array(array, dtype=field.dtype, order="C", copy=True, subok=False)})[name]
     if real:
         wrong = np.isnan(array) if field.infinite else ~np.isfinite(array)
         if wrong.any():

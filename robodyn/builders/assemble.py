@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -38,7 +38,7 @@ _INFINITE = float("inf")
 _VALUES = ("lower", "upper", "armature", "damping", "friction", "effort", "velocity")
 """What a joint says of each of its coordinates (the first two), and of its velocities."""
 _VALUES_OF_BASE = (-_INFINITE, _INFINITE, 0.0, 0.0, 0.0, _INFINITE, _INFINITE)
-_NQ, _NV = (np.array([getattr(kind, size) for kind in KINDS], dtype=np.intp) for size in ("nq", "nv"))
+_NQ, _NV = [kind.nq for kind in KINDS], [kind.nv for kind in KINDS]
 _Z = (0.0, 0.0, 1.0)
 
 
@@ -235,13 +235,13 @@ def _arrays(
     places = {name: k for k, name in enumerate(names)}
     above = {joint.child: joint for joint in description.joints}
     sorted_movers = [movers[i] for i in order]
-    kind = np.array([CODE[mover.kind] for mover in sorted_movers], dtype=np.int8)
+    kinds = [CODE[mover.kind] for mover in sorted_movers]
     joints = [mover.joint for mover in sorted_movers]
-    columns = _coordinates(sorted_movers, kind, couplings)
+    columns = _coordinates(sorted_movers, kinds, couplings)
     return Model.of_checked(
         name=description.name,
         parent=np.array([number[mover.parent] for mover in sorted_movers], dtype=np.intp),
-        joint_kind=kind,
+        joint_kind=np.array(kinds, dtype=np.int8),
         Xtree=_rows([mover.Xtree for mover in sorted_movers]),
         inertia=of_bodies(link_inertia, link_body, link_X, n),
         pitch=np.array([0.0 if joint is None else joint.pitch for joint in joints]),
@@ -279,31 +279,43 @@ def _rows(transforms: Sequence[Transform]) -> np.ndarray[Any, Any]:
 
 
 def _coordinates(
-    movers: Sequence[_Mover], kind: np.ndarray[Any, Any], couplings: dict[str, Coupling]
+    movers: Sequence[_Mover], kinds: Sequence[int], couplings: dict[str, Coupling]
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays over tree coordinates: where each comes from, and what its joint says about it."""
+    """The arrays over tree coordinates: where each comes from, and what its joint says about it.
+
+    Lists until they are whole: most robots have few joints, and wait longer for calls of NumPy than for loops."""
     by_name = {mover.name: i for i, mover in enumerate(movers)}
     found = [couplings.get(mover.name) for mover in movers]
     followed = [(i, c, by_name[c.joint]) for i, c in enumerate(found) if c is not None and c.joint is not None]
-    mimics = np.full(kind.size, -1, dtype=np.intp)
+    mimics = [-1] * len(movers)
     for i, _, leader in followed:
         mimics[i] = leader
-    out: dict[str, np.ndarray[Any, Any]] = {"mimics": mimics}
-    values = np.array([_VALUES_OF_BASE if mover.joint is None else _values(mover.joint) for mover in movers])
-    values = values.reshape(-1, len(_VALUES))
-    free = mimics < 0
-    for letter, sizes, columns in (("q", _NQ[kind], slice(2)), ("v", _NV[kind], slice(2, None))):
-        start = sizes.cumsum() - sizes
-        source = free.repeat(sizes).cumsum(dtype=np.intp) - 1
-        multiplier, offset = np.ones(source.size), np.zeros(source.size)
+    out: dict[str, np.ndarray[Any, Any]] = {"mimics": np.array(mimics, dtype=np.intp)}
+    values = [_VALUES_OF_BASE if mover.joint is None else _values(mover.joint) for mover in movers]
+    columns = dict(zip(_VALUES, zip(*values, strict=True), strict=True)) if values else dict.fromkeys(_VALUES, ())
+    for letter, size_of, names in (("q", _NQ, _VALUES[:2]), ("v", _NV, _VALUES[2:])):
+        sizes = [size_of[kind] for kind in kinds]
+        start: list[int] = []
+        source: list[int] = []
+        free = 0
+        for size, leader in zip(sizes, mimics, strict=True):
+            start.append(len(source))
+            source += range(free, free + size)
+            free += size if leader < 0 else 0
+        multiplier, offset = [1.0] * len(source), [0.0] * len(source)
         for i, coupling, leader in followed:
             source[start[i]] = source[start[leader]]
             multiplier[start[i]], offset[start[i]] = coupling.multiplier, coupling.offset
-        out[f"{letter}_start"], out[f"{letter}_source"], out[f"{letter}_multiplier"] = start, source, multiplier
+        out[f"{letter}_start"] = np.array(start, dtype=np.intp)
+        out[f"{letter}_source"] = np.array(source, dtype=np.intp)
+        out[f"{letter}_multiplier"] = np.array(multiplier)
         if letter == "q":
-            out["q_offset"] = offset
-        for name, column in zip(_VALUES[columns], values[:, columns].T.repeat(sizes, axis=1), strict=True):
-            out[f"tree_{name}"] = column
+            out["q_offset"] = np.array(offset)
+        for name in names:
+            column: Iterable[float] = columns[name]
+            if len(source) != len(sizes):
+                column = [value for value, size in zip(column, sizes, strict=True) for _ in range(size)]
+            out[f"tree_{name}"] = np.array(column, dtype=np.float64)
     return out
 
 

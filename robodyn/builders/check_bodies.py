@@ -19,6 +19,12 @@ SLIGHT = 0.5
 everybody uses have them, from programs for design and from identification (TIAGo's antennas 0.39, a Romeo's torso
 0.22). Beyond it a sign or an order of entries is wrong."""
 
+_SURE = 1e-12
+"""Minors above this, relative to the largest entry, are positive whatever they were rounded by."""
+
+_USUAL = 1e-90, 1e90
+"""Largest entries whose cubes neither vanish nor overflow."""
+
 _NAMED = 50
 """Links that one refusal names."""
 
@@ -40,7 +46,7 @@ def check_inertials(links: tuple[Link, ...], strict: bool, notes: Notes) -> None
         if mass != 0.0 and largest <= GYRATION * abs(mass):
             message = "it has mass and no rotational inertia; a point mass, used as given"
             notes.add("mass-without-inertia", f"link {quoted(link.name)}", message, link.line)
-        elif largest:
+        elif largest and not _is_surely_possible(link.inertial.inertia, largest):
             bodies.append((link, largest))
         if mass == 0.0 and largest:
             message = "it has rotational inertia and no mass; used as given"
@@ -51,6 +57,23 @@ def check_inertials(links: tuple[Link, ...], strict: bool, notes: Notes) -> None
         raise LoadError(_refusal(impossible))
     for code, link, text in impossible:
         notes.add(code, f"link {quoted(link.name)}", f"{text}; used as given", link.line)
+
+
+def _is_surely_possible(inertia: tuple[float, ...], largest: float) -> bool:
+    """Whether moments of inertia, the largest entry being `largest`, are those of a real body beyond all rounding.
+
+    They are where tr(I)/2 - I is positive definite: its eigenvalues say by how much two principal moments exceed the
+    third. By its leading minors (Sylvester); a fortieth of the time that principal moments of one link take.
+    """
+    xx, xy, xz, yy, yz, zz = inertia
+    half = 0.5 * (xx + yy + zz)
+    a, b, c = half - xx, half - yy, half - zz
+    minor = a * b - xy * xy
+    least = _SURE * largest
+    if not (_USUAL[0] < largest < _USUAL[1] and a > least and minor > least * largest):
+        return False
+    whole = c * minor - 2.0 * xy * yz * xz - a * yz * yz - b * xz * xz
+    return whole > least * largest * largest
 
 
 def _refusal(impossible: list[tuple[str, Link, str]]) -> str:
