@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from robodyn.builders.check_bodies import _is_surely_possible
 from robodyn.builders.checks import check
 from robodyn.description import (
     JOINT_TYPES,
@@ -284,6 +285,28 @@ def test_point_04_extreme_inertias_do_not_overflow():
     for size in (5e-324, 1e-300, 1e308):
         assert check(pair(Inertial(size, Pose(), (size, 0.0, 0.0, size, 0.0, size)))).report == ()
         refused(pair(Inertial(size, Pose(), (size, 0.0, 0.0, size, 0.0, -size))), "negative principal moment")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_point_04_moments_that_minors_accept_are_possible(seed):
+    """Minors spare most links their principal moments; what they accept, those would."""
+    rng = np.random.default_rng(seed)
+    accepted = {"any": 0, "solid": 0}
+    for k in range(3000):
+        low, middle = rng.uniform(0.1, 1.0, 2)
+        slack = 0.1 if k % 3 == 0 else rng.choice((-1.0, 1.0)) * 10.0 ** rng.integers(-17, 0)
+        moments = np.array((low, middle, low + middle - slack))
+        if k % 3 == 1:
+            moments[0] = slack
+        turn, _ = np.linalg.qr(rng.normal(size=(3, 3)))
+        full = (turn * moments) @ turn.T
+        ratios = np.linalg.eigvalsh(full)
+        upper = full[np.triu_indices(3)] * 10.0 ** (rng.integers(-300, 300) if k % 4 == 0 else 0)
+        if _is_surely_possible(tuple(upper.tolist()), float(np.abs(upper).max())):
+            accepted["any"] += 1
+            accepted["solid"] += k % 12 == 3
+            assert ratios[0] > -1e-14 and ratios[0] + ratios[1] - ratios[2] > -1e-14, (seed, k, ratios)
+    assert accepted["any"] > 1000 and accepted["solid"] == 250, (seed, accepted)
 
 
 def test_point_04_mass_without_inertia():
