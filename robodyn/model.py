@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field, fields
 from typing import Any, cast
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,8 +34,8 @@ from robodyn.records import dataclass
 from robodyn.tree import Indices, Tree, read_only
 
 _TABLE_ROWS = 40
-_AHEAD, _MOST_AHEAD = 8192, 256
-"""Coordinates that are drawn at once, and configurations."""
+_AHEAD, _MOST_AHEAD, _SHARING = 8192, 256, 8
+"""Coordinates that are drawn at once, and configurations; of the latter, those that share memory."""
 _LENGTH_RANGE = 1.0
 _FARTHEST_ANGLE = 1e6
 """A position limit of an angle beyond this, 160,000 turns, stands for none: sine and cosine lose their digits there."""
@@ -609,19 +610,17 @@ class Model(Edits):
                 them.
         """
         if rng is None and type(shape) is tuple and not shape:
-            ahead: tuple[np.random.Generator, list[NDArray[np.float64]]] | None = self.__dict__.get("_ahead")
-            # In the child of a fork the generator is another one; what was drawn before, the parent hands out.
-            if ahead is not None and _FRESH and ahead[0] is _FRESH[0]:
-                try:
-                    return ahead[1].pop()
-                except IndexError:  # none is left
-                    pass
-            return self._fresh()
+            try:
+                return self._drawn.rows.pop()
+            except IndexError:
+                return self._fresh()
         generator = rng if type(rng) is np.random.Generator else generator_of(rng)
         if type(shape) is not tuple or shape:
             shape = batch_shape("shape", shape, self.nq)
         lower, width = self.drawn_from
-        q: NDArray[np.float64] = lower + width * generator.random((*shape, self.nq))
+        q: NDArray[np.float64] = generator.random((*shape, self.nq) if shape else self.nq)
+        q *= width
+        q += lower
         for start in self.quaternion_starts.tolist():
             x = generator.standard_normal((*shape, 4))
             a, b, c, d = x.tolist() if x.ndim == 1 else np.moveaxis(x, -1, 0)
@@ -630,13 +629,21 @@ class Model(Edits):
                 q[..., start + k] = part / size
         return q
 
+    @cached_property
+    def _drawn(self) -> _Drawn:
+        return _Drawn()
+
     def _fresh(self) -> NDArray[np.float64]:
         """A random configuration of nobody's generator: many are drawn at once, and handed out one by one."""
-        generator = generator_of(None)
         rows = min(_MOST_AHEAD, max(1, _AHEAD // max(1, self.nq)))
-        drawn: list[NDArray[np.float64]] = [row.copy() for row in self.random_configuration(generator, rows)]
-        self.__dict__["_ahead"] = generator, drawn
-        return drawn.pop()
+        drawn = self.random_configuration(generator_of(None), rows)
+        # They share memory a few at a time: a copy of each would take as long as all else.
+        found: list[Array] = [
+            row for first in range(0, rows, _SHARING) for row in drawn[first : first + _SHARING].copy()
+        ]
+        last = found.pop()
+        self._drawn.rows.extend(found)
+        return last
 
     @cached_property
     def drawn_from(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -686,8 +693,30 @@ def generator_of(given: Any) -> np.random.Generator:
 
 _FRESH: list[np.random.Generator] = []
 """What draws where no generator is given; the child of a fork has one of its own."""
+
+
+class _Drawn:
+    """Configurations that were drawn and not handed out yet. In the child of a fork there are none: the parent hands
+    them out."""
+
+    __slots__ = ("__weakref__", "rows")
+
+    def __init__(self) -> None:
+        self.rows: list[Array] = []
+        _UNUSED.add(self)
+
+
+_UNUSED: WeakSet[_Drawn] = WeakSet()
+
+
+def _forget_draws() -> None:
+    _FRESH.clear()
+    for each in _UNUSED:
+        each.rows.clear()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_FRESH.clear)
+    os.register_at_fork(after_in_child=_forget_draws)
 
 
 def _plain(value: Any) -> Any:

@@ -66,9 +66,9 @@ def test_arrays_that_are_gone_are_forgotten():
     owned = model_fields._Owned()
     kept = [np.zeros(1) for _ in range(3000)]
     for array in kept:
-        owned.add(array)
+        owned.add([array])
     for _ in range(20_000):
-        owned.add(np.zeros(2))
+        owned.add([np.zeros(2)])
     assert all(array in owned for array in kept)
     assert len(owned._held) < 2 * 4096
     place = id(kept[0])

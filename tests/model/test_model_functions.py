@@ -154,19 +154,32 @@ def test_single_draws_are_those_of_batches(model):
     assert np.allclose(model.unit_coordinates(drawn), drawn, atol=1e-15)
 
 
+def test_draws_do_not_overlap(model):
+    drawn = [model.random_configuration() for _ in range(40)]
+    kept = [q.copy() for q in drawn]
+    for k, q in enumerate(drawn):
+        q[...] = np.nan
+        assert all((drawn[j] == kept[j]).all() for j in range(k + 1, len(drawn))), k
+    assert np.isfinite(model.random_configuration()).all()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
 def test_a_fork_draws_others():
     program = """
 import os, sys
 import robodyn as rd
-model = rd.load_urdf(sys.argv[1])
-model.random_configuration()
+models = [rd.load_urdf(sys.argv[1]) for _ in range(3)]
+for model in models:
+    model.random_configuration()
+del models[0], model
 read, write = os.pipe()
 if not os.fork():
-    os.write(write, model.random_configuration().tobytes())
+    for model in models:
+        os.write(write, model.random_configuration().tobytes())
     os._exit(0)
 os.wait()
-assert os.read(read, 1000) != model.random_configuration().tobytes()
+for model in models:
+    assert os.read(read, 8 * model.nq) != model.random_configuration().tobytes()
 """
     done = subprocess.run(
         [sys.executable, "-c", program, str(own("arm6"))], capture_output=True, text=True, check=False
