@@ -24,7 +24,8 @@ from robodyn.codegen.llvm.target import host_target
 from robodyn.codegen.x86 import instructions as I
 from robodyn.codegen.x86 import memory
 from robodyn.codegen.x86.allocation import BINARY, FUSED, UNARY, Allocator, Block
-from robodyn.codegen.x86.encoding import ARRAY_POINTERS, Encoder, forms, load_pointer
+from robodyn.codegen.x86.encoding import ARRAY_POINTERS, Encoder, load_pointer
+from robodyn.codegen.x86.forms import forms
 from robodyn.codegen.x86.image import Image
 from robodyn.codegen.x86.listing import GENERAL, Listing
 from robodyn.codegen.x86.program import assembled

@@ -3,56 +3,41 @@ bytes (AVX-512).
 
 Every instruction here is opcode, ModRM byte and displacement behind a prefix that holds the high bits of register
 numbers inverted (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, 2.3 and 2.7). The bytes of an
-EVEX instruction are one number, lowest byte first, to which each register adds its bits by an exclusive or: an encoder
-is a few tables.
+instruction are one number, lowest byte first, to which each register adds its bits by an exclusive or: an encoder is a
+few tables. VEX has two prefixes, and the shorter one has bits for fewer registers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import permutations
 
+from robodyn.codegen.x86.forms import FUSED, Form, forms, is_evex
 from robodyn.codegen.x86.instructions import (
     ADD,
     ADVANCE,
     AHEAD,
     AND,
     CALL,
-    CHOOSE,
     CLAIM,
     CLEAR,
     COMMUTES,
     DIV,
-    EVEN,
     EXTRACT,
     FETCH,
     FMA132,
-    FMA213,
-    FMA231,
-    FMS132,
-    FMS213,
-    FMS231,
-    FNMA132,
-    FNMA213,
     FNMA231,
     HEADER,
-    HIGH,
-    HIGH_PAIRS,
     KEPT,
     LESS,
     LOAD,
     LOAD_HALF,
     LOAD_LANE,
     LOAD_ROW,
-    LOW,
-    LOW_PAIRS,
-    LOWEST,
     MASK,
     MOVE,
     MUL,
     NO_OFFSET,
-    ODD,
     OF_BITS,
     OR,
     PICK,
@@ -60,10 +45,7 @@ from robodyn.codegen.x86.instructions import (
     POOL,
     ROW,
     ROWS,
-    SECOND,
-    SIGNED,
     SPACE,
-    SPREAD,
     SQRT,
     STORE,
     STORE_HIGH,
@@ -78,128 +60,13 @@ from robodyn.codegen.x86.instructions import (
     XOR,
     Instruction,
 )
-from robodyn.records import dataclass
 
 _XMM_BYTES, _YMM_BYTES = 16, 32
-_EVEX_BYTES = (16, 64)
-"""Bytes of a register where EVEX encodes instructions; VEX does for others."""
 FRAME_POINTER, POOL_POINTER, ROWS_POINTER, ROW_OFFSET = 7, 6, 0, 1
 """rdi, rsi, rax and rcx."""
 ARRAY_POINTERS = (2, 8, 9, 10, 11)
 """rdx, r8 to r11: registers that a function need not give back. With rax and rcx, that is all there are, so more arrays
 than these take turns. Those that no array takes keep offsets of rows."""
-
-
-def is_evex(size: int) -> bool:
-    """Whether registers of n bytes are those of AVX-512."""
-    return size in _EVEX_BYTES
-
-
-@dataclass(frozen=True)
-class Form:
-    """How an instruction is encoded.
-
-    `map`, `prefix`, `w`, `opcode`: as in the manual; `digit`: what stands in the place of the destination, which is the
-    first source's then; `last`: the byte at the end; `sources`: 1 where there is no first source; `wide`: all bytes of
-    the register, or 16.
-    """
-
-    opcode: int
-    map: int = 1
-    prefix: int = 1
-    w: int = 0
-    digit: int | None = None
-    last: int | None = None
-    sources: int = 2
-    wide: bool = True
-
-
-def forms(itemsize: int, size: int) -> dict[int, Form]:
-    """Instructions by code, on registers of some bytes that hold scalars of a size."""
-    if size == itemsize:
-        return _scalar_forms(itemsize)
-    double, wide = itemsize == 8, is_evex(size)
-    p, w = int(double), int(double and wide)
-    plain = {ADD: 0x58, MUL: 0x59, SUB: 0x5C, DIV: 0x5E, AND: 0x54, OR: 0x56, XOR: 0x57, LOW: 0x14, HIGH: 0x15}
-    moves = {LOAD: 0x10, STORE: 0x11, MOVE: 0x28, SQRT: 0x51}
-    found = {code: Form(opcode, prefix=p, w=w) for code, opcode in plain.items()}
-    found |= {code: Form(opcode, 2, 1, int(double)) for code, opcode in _FUSED.items()}
-    found |= {code: Form(opcode, prefix=p, w=w, sources=1) for code, opcode in moves.items()}
-    found |= {LOW_PAIRS: Form(0x14, w=int(wide)), HIGH_PAIRS: Form(0x15, w=int(wide))}
-    found[STORE_PAST] = Form(0x2B, prefix=0, sources=1)
-    found |= _integers(itemsize, w, wide)
-    if wide:
-        found |= {EVEN: Form(0x23, 3, w=1, last=0x88), ODD: Form(0x23, 3, w=1, last=0xDD)}
-        found |= {LOAD_ROW: found[LOAD], STORE_ROW: found[STORE]}
-        found |= {LOAD_LANE: Form(0x18, 3, w=w), LOAD_HALF: Form(0x1A, 3, w=1)}
-        found |= {code: Form(0x25, 3, w=w, last=table) for code, table in truth_tables().items()}
-        found[STORE_SOME] = Form(0x11, prefix=p, w=w, sources=1, wide=False)
-    else:
-        # Of two halves an AMD processor puts the first beside the first in a third of the time of any other.
-        found |= {EVEN: Form(0x18, 3, last=1), ODD: Form(0x06, 3, last=0x31), LOAD_LANE: Form(0x18, 3)}
-        found |= {LOAD_ROW: Form(0x2C + double, 2), STORE_ROW: found[STORE]} | _picks(double)
-    halves = {STORE_LOW: 0x13, STORE_HIGH: 0x17}
-    found |= {code: Form(opcode, w=int(wide), sources=1, wide=False) for code, opcode in halves.items()}
-    found |= {code: Form(0x19, 3, w=w, sources=1) for code in (EXTRACT, STORE_LANE)}
-    return found | {STORE_ONE: Form(0x17, 3, sources=1, wide=False)}
-
-
-_FUSED = {
-    FMA132: 0x98,
-    FMA213: 0xA8,
-    FMA231: 0xB8,
-    FMS132: 0x9A,
-    FMS213: 0xAA,
-    FMS231: 0xBA,
-    FNMA132: 0x9C,
-    FNMA213: 0xAC,
-    FNMA231: 0xBC,
-}
-
-
-def _integers(itemsize: int, w: int, evex: bool) -> dict[int, Form]:
-    """What works on the bits of scalars as integers. Processors with AVX2 compare them, and cannot copy the sign of 64
-    bits down."""
-    top, double = 8 * itemsize - 1, itemsize == 8
-    left = 0x73 if double else 0x72
-    found = {
-        LOWEST: Form(left, w=w, digit=6, last=top, sources=1),
-        SECOND: Form(left, w=w, digit=6, last=top - 1, sources=1),
-    }
-    if evex or not double:
-        found[SPREAD] = Form(0x72, w=w, digit=4, last=top, sources=1)
-    return found if evex else found | {LESS: Form(0x37, 2) if double else Form(0x66)}
-
-
-def _picks(double: bool) -> dict[int, Form]:
-    return {PICK + mask: Form(0x4A + double, 3, last=mask << 4) for mask in range(16)}
-
-
-def _scalar_forms(itemsize: int) -> dict[int, Form]:
-    """The same on the first scalar of a register alone, but for bits, of which 16 bytes are worked on."""
-    bits = int(itemsize == 8)
-    p = 3 if itemsize == 8 else 2
-    plain = {ADD: 0x58, MUL: 0x59, SUB: 0x5C, DIV: 0x5E}
-    found = {code: Form(opcode, prefix=p) for code, opcode in plain.items()}
-    found |= {code: Form(opcode, prefix=bits) for code, opcode in {AND: 0x54, OR: 0x56, XOR: 0x57}.items()}
-    found |= {code: Form(opcode + 1, 2, 1, bits) for code, opcode in _FUSED.items()}
-    found |= {LOAD: Form(0x10, prefix=p, sources=1), STORE: Form(0x11, prefix=p, sources=1)}
-    found |= {MOVE: Form(0x28, prefix=bits, sources=1), SQRT: Form(0x51, prefix=p)}
-    return found | _integers(itemsize, 0, False) | _picks(itemsize == 8)
-
-
-def truth_tables() -> dict[int, int]:
-    """The last bytes of what works on bits: bit 4 d + 2 a + x is the result of bits d, a and x."""
-    results: dict[int, Callable[[int, int, int], int]] = {
-        CHOOSE: lambda where, one, other: one if where else other,
-        SIGNED: lambda value, sign, mask: value ^ (sign & mask),
-    }
-    found = {}
-    for first, result in results.items():
-        for k, order in enumerate(permutations(range(3))):
-            bits = [result(*(index >> 2 - order.index(role) & 1 for role in range(3))) for index in range(8)]
-            found[first + k] = sum(bit << index for index, bit in enumerate(bits))
-    return found
 
 
 class Encoder:
@@ -225,6 +92,8 @@ class Encoder:
         """The general register that the offset of the row is in."""
         self._places: dict[int, tuple[int, bytes]] = {}
         self._bases = {code: self._evex(form) for code, form in self.forms.items()} if wide else {}
+        self._vex_bases = {} if wide else {code: self._vex_base(code) for code in _COMMON if code in self.forms}
+        self._vex_places: dict[int, tuple[int, int, bytes]] = {}
 
     def encode(self, code: Sequence[Instruction]) -> bytes:
         """The instructions' bytes."""
@@ -234,8 +103,7 @@ class Encoder:
         """The bytes of each instruction."""
         self.index = ROW_OFFSET
         if not self.wide:
-            plain = [each[0] < ROWS or each[0] == STORE_PAST or each[0] >= PICK for each in code]
-            return [self._vex(each) if p else self._rare(*each) for p, each in zip(plain, code, strict=True)]
+            return self._vex_parts(code)
         parts: list[bytes] = []
         bases, places = self._bases, self._places
         for operation, d, a, x in code:
@@ -393,12 +261,55 @@ class Encoder:
 
     # VEX: C5 with one more byte or C4 with two, opcode, ModRM.
 
-    def _vex(self, instruction: Instruction) -> bytes:
-        operation, d, a, x = instruction
+    def _vex_parts(self, code: Sequence[Instruction]) -> list[bytes]:
+        """The bytes of each instruction; those of nine in ten by tables."""
+        parts: list[bytes] = []
+        bases, places = self._vex_bases, self._vex_places
+        for operation, d, a, x in code:
+            base = bases.get(operation)
+            if base is None:
+                plain = operation < ROWS or operation == STORE_PAST or operation >= PICK
+                parts.append((self._vex if plain else self._rare)(operation, d, a, x))
+                continue
+            short, long, first, commutes = base
+            a &= first
+            if x < 0:
+                extended, modrm, tail = places.get(~x) or self._vex_place(~x)
+                if extended or not short:
+                    word = long ^ _LONG_D[d] ^ a << 19 ^ extended ^ modrm << 32
+                    parts.append(word.to_bytes(5, "little") + tail)
+                else:
+                    parts.append((short ^ _SHORT_D[d] ^ a << 11 ^ modrm << 24).to_bytes(4, "little") + tail)
+                continue
+            if commutes and x >= 8 > a:
+                a, x = x, a  # a shorter prefix; assemblers do the same
+            if x < 8 and short:
+                parts.append((short ^ _SHORT_D[d] ^ a << 11 ^ (0xC0 | x) << 24).to_bytes(4, "little"))
+            else:
+                parts.append((long ^ _LONG_D[d] ^ a << 19 ^ _LONG_X[x]).to_bytes(5, "little"))
+        return parts
+
+    def _vex_base(self, operation: int) -> tuple[int, int, int, bool]:
+        """Of registers 0: four bytes, or 0 where there are none so short; five bytes; bits that a first source has;
+        whether sources change places."""
+        form = self.forms[operation]
+        last = 15 << 3 | (not self.scalar) << 2 | form.prefix
+        short = 0xC5 | (0x80 | last) << 8 | form.opcode << 16 if form.map == 1 and not form.w else 0
+        long = 0xC4 | (0xE0 | form.map) << 8 | (form.w << 7 | last) << 16 | form.opcode << 24
+        return short, long, 15 if form.sources == 2 else 0, self._commutes(operation)
+
+    def _commutes(self, operation: int) -> bool:
+        return operation in (OF_BITS if self.scalar else COMMUTES) and operation != LESS
+
+    def _vex_place(self, place: int) -> tuple[int, int, bytes]:
+        """A place in memory: the high bit of the base register, ModRM, displacement."""
+        pointer, offset = self.address(place)
+        self._vex_places[place] = found = (pointer >> 3) << 13, *_displaced(pointer, offset, 1)
+        return found
+
+    def _vex(self, operation: int, d: int, a: int, x: int) -> bytes:
         form = self.forms[operation]
         last = b"" if form.last is None else bytes((form.last,))
-        if operation in (OF_BITS if self.scalar else COMMUTES) and x >= 8 > a and operation != LESS:
-            a, x = x, a  # a shorter prefix; assemblers do the same
         if operation == MOVE and x >= 8 > d:
             form, d, x = Form(0x29, prefix=form.prefix, sources=1), x, d
         if form.digit is not None:
@@ -437,6 +348,8 @@ class Encoder:
         return head + bytes((form.opcode, modrm)) + tail
 
 
+_COMMON = (ADD, SUB, MUL, DIV, AND, OR, XOR, LOAD, STORE, *FUSED)
+"""What tables encode with VEX."""
 _PARTS = {STORE_LANE: 16, STORE_SOME: 16, STORE_LOW: 8, STORE_HIGH: 8, STORE_ONE: 4}
 """Bytes that they write."""
 _BROADCAST = 0x10 << 24
@@ -460,6 +373,12 @@ def _displaced(pointer: int, offset: int, unit: int) -> tuple[int, bytes]:
 _D = [(d >> 3 & 1) << 15 | (d >> 4) << 12 | (d & 7) << 43 for d in range(32)]
 _S = [(a & 15) << 19 | (a >> 4) << 27 for a in range(32)]
 _M = [(x >> 3 & 1) << 13 | (x >> 4) << 14 | (0xC0 | (x & 7)) << 40 for x in range(32)]
+
+
+# Of VEX: as destination in a short instruction and in a long one, as second source in a long one.
+_SHORT_D = [(d >> 3) << 15 | (d & 7) << 27 for d in range(16)]
+_LONG_D = [(d >> 3) << 15 | (d & 7) << 35 for d in range(16)]
+_LONG_X = [(x >> 3) << 13 | (0xC0 | (x & 7)) << 32 for x in range(16)]
 
 
 def _mask(mask: int, count: int) -> bytes:

@@ -33,11 +33,11 @@ from robodyn.codegen.x86.encoding import (
     RELATIVE_BYTES,
     RETURN,
     Encoder,
-    is_evex,
     jump_to,
     load_pointer,
     relative_pointer,
 )
+from robodyn.codegen.x86.forms import is_evex
 from robodyn.codegen.x86.general import COPIED_FROM, COPIED_TO, advancing, claiming, copying, in_turns, kept, once
 from robodyn.codegen.x86.image import PAGE, Image
 from robodyn.codegen.x86.instructions import ARRAYS, CALL, FETCH, HEADER, POOL, SPACE, SPILLS, VECTORS, Instruction

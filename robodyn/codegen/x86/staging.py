@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 
-from robodyn.codegen.x86.encoding import is_evex
+from robodyn.codegen.x86.forms import is_evex
 from robodyn.codegen.x86.instructions import (
     AHEAD,
     EVEN,
