@@ -1,6 +1,6 @@
 """Samples of the cases of tests that take long: what every run asks.
 
-A test with the mark `some(of=n, rest=mark)` runs about an n-th of its cases in every run, a third of the others by
+A test with the mark `some(of=n, rest=mark)` runs about an n-th of its cases in every run, a quarter of the others by
 that mark, and what is left by the mark `nightly`. The sample is the same in every process and run. Every value of every
 parameter is in it, where a parameter does not have more values than the sample has cases.
 """
@@ -27,7 +27,7 @@ def thin_out(items: list[pytest.Item]) -> None:
     for cases in groups.values():
         some = cases[0].get_closest_marker("some")
         _, left = _parted(cases, some.kwargs["of"])
-        for mark, marked in zip((some.kwargs["rest"], "nightly"), _parted(left, 3), strict=True):
+        for mark, marked in zip((some.kwargs["rest"], "nightly"), _parted(left, 4), strict=True):
             for case in marked:
                 case.add_marker(mark)
 

@@ -68,6 +68,9 @@ FUSED = {
 "choose" where AVX-512 is not, writes over none.)"""
 BINARY = {"add": ADD, "sub": SUB, "mul": MUL, "div": DIV, "and": AND, "or": OR, "xor": XOR, "less": LESS}
 UNARY = {"sqrt": SQRT, "lowest": LOWEST, "second": SECOND, "spread": SPREAD}
+_LAST_FIRST = (2, 0, 1)
+_OTHERS = ((1, 2), (0, 2), (0, 1))
+"""Of three operands: in which order they are asked whether they end, and those that are not one of them."""
 _MOVES = ("copy", "load", "store", "zeros")
 _MANY_BYTES = 32
 """What one instruction writes of zeros at most."""
@@ -367,15 +370,16 @@ class Allocator:
         at: int,
     ) -> int:
         where = self.where
-        missing = [value for value in dict.fromkeys(operands) if value not in where]
+        apart = len(set(operands)) == 3
+        missing = [value for value in (operands if apart else dict.fromkeys(operands)) if value not in where]
         # One operand is memory at most, and none that stands in two places.
-        while len(missing) > 1 or (missing and operands.count(missing[0]) > 1):
+        while len(missing) > 1 or (missing and not apart and operands.count(missing[0]) > 1):
             self._load(missing.pop(), at)
-        alone = [k for k in (2, 0, 1) if operands.count(operands[k]) == 1]
-        ending = [k for k in alone if following[k] == NEVER and operands[k] in where]
-        if ending:
-            d = ending[0]
-            target = where.pop(operands[d])
+        alone = _LAST_FIRST if apart else [k for k in _LAST_FIRST if operands.count(operands[k]) == 1]
+        for d in alone:
+            if following[d] == NEVER and operands[d] in where:
+                target = where.pop(operands[d])
+                break
         else:
             d = operands.index(missing.pop()) if missing else [*alone, 2][0]
             target = self._take()
@@ -383,7 +387,7 @@ class Allocator:
             self.code.append(
                 (LOAD, target, 0, ~self.home[operands[d]]) if source is None else (MOVE, target, 0, source)
             )
-        a, x = [k for k in range(3) if k != d]
+        a, x = _OTHERS[d]
         if operands[a] in missing:
             a, x = x, a
         second = where.get(operands[x])

@@ -7,9 +7,8 @@ quaternion a unit one wait for each other: sines are what can be done meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
-from itertools import groupby
 
 from robodyn.codegen.lowering import Operation
 from robodyn.records import dataclass
@@ -32,12 +31,14 @@ class _Groups:
     pauses: list[int] = field(default_factory=list)
 
     @staticmethod
-    def of(operations: Sequence[Operation]) -> _Groups:
+    def of(operations: Sequence[Operation], made: Mapping[int, int]) -> _Groups:
         """The groups of operations: as many sines one behind the other as there are side by side, or fewer where one
-        needs another. The last one does not wait alone: it goes with the group before it."""
+        needs another. The last one does not wait alone: it goes with the group before it. `made`: which operation makes
+        a node."""
         found = _Groups()
         latest: dict[int, int] = {}
-        """The last sine that a node depends on."""
+        later: set[int] = set()
+        """Nodes that depend on a sine."""
         waits: dict[int, int] = {}
         """How many of what takes long are in a row before a node that needs no sines."""
         last: dict[int, int] = {}
@@ -45,22 +46,24 @@ class _Groups:
         earlier: list[int] = []
         needs = -1
         for k, (kind, results, operands) in enumerate(operations):
-            before = max([latest.get(node, -1) for node in operands], default=-1)
+            alone = later.isdisjoint(operands)
             if kind == "sincos":
+                before = -1 if alone else _latest_sine(operands[0], operations, made, latest)
                 if not group or len(group) == _TOGETHER or before >= group[0]:
                     earlier, group, needs = group, [], before
                 group.append(k)
                 found.leader[k] = group[0]
                 if before >= 0:
                     found.bound.add(group[0])
-                before = k
-            elif before < 0:
+                alone = False
+            elif alone and (waits or kind in _LONG):
                 wait = max([waits.get(node, 0) for node in operands], default=0)
                 if kind in _LONG:
                     last[wait] = k
                     wait += 1
                 waits[results[0]] = wait
-            latest.update(dict.fromkeys(results, before))
+            if not alone:
+                later.update(results)
         if len(group) == 1 and earlier and needs < earlier[0]:
             found.leader[group[0]] = earlier[0]
             if group[0] in found.bound:
@@ -75,18 +78,60 @@ class _Groups:
         return found | {first: min(first, pause) for first, pause in zip(free, self.pauses, strict=False)}
 
 
+def _latest_sine(node: int, operations: Sequence[Operation], made: Mapping[int, int], known: dict[int, int]) -> int:
+    """The last sine that a node depends on, -1 for none; `known`: those of nodes that were looked at."""
+    waiting = [node]
+    while waiting:
+        of = waiting[-1]
+        k = made.get(of)
+        if k is None or operations[k].kind == "sincos":
+            known[of] = -1 if k is None else k
+            waiting.pop()
+            continue
+        missing = [each for each in operations[k].operands if each not in known]
+        waiting += missing
+        if not missing:
+            known[of] = max([known[each] for each in operations[k].operands], default=-1)
+            waiting.pop()
+    return known[node]
+
+
 def ordered(operations: Sequence[Operation]) -> Iterator[tuple[bool, list[Operation]]]:
     """Groups of sines and cosines (True), and what lies between them; what an angle is made of comes before it."""
-    groups = _Groups.of(operations)
-    leader, places = groups.leader, groups.places()
-    needed: dict[int, int] = {}
-    order = []
-    for k in range(len(operations) - 1, -1, -1):
-        _, results, operands = operations[k]
-        at = places[leader[k]] if k in leader else min(k, needed.get(results[0], k))
-        for node in operands:
-            needed[node] = min(at, needed.get(node, at))
-        order.append((at, k in leader, k))
-    order.sort()
-    for (_, sines), run in groupby(order, lambda place: (place[0] if place[1] else -1, place[1])):
-        yield sines, [operations[k] for _, _, k in run]
+    made = {node: k for k, operation in enumerate(operations) for node in operation.results}
+    groups = _Groups.of(operations, made)
+    places = groups.places()
+    sines: dict[int, list[int]] = {}
+    """The sines of each place, and, of those of the places so far, what has to be there before its turn."""
+    for k, leader in groups.leader.items():
+        sines.setdefault(places[leader], []).append(k)
+    moved = set(groups.leader)
+    done, plain = 0, list[Operation]()
+    for place in sorted(sines):
+        needed = sorted(_needed_after(place, sines[place], operations, made, moved))
+        moved.update(needed)
+        plain += [operations[k] for k in range(done, place + 1) if k not in moved]
+        plain += [operations[k] for k in needed]
+        done = place + 1
+        if plain:
+            yield False, plain
+        plain = []
+        yield True, [operations[k] for k in sorted(sines[place])]
+    plain = [operations[k] for k in range(done, len(operations)) if k not in moved]
+    if plain:
+        yield False, plain
+
+
+def _needed_after(
+    place: int, sines: Sequence[int], operations: Sequence[Operation], made: Mapping[int, int], moved: set[int]
+) -> set[int]:
+    """Operations behind a place that sines need, but for those that were moved already."""
+    found: set[int] = set()
+    waiting = list(sines)
+    while waiting:
+        for node in operations[waiting.pop()].operands:
+            k = made.get(node, -1)
+            if k > place and k not in moved and k not in found:
+                found.add(k)
+                waiting.append(k)
+    return found
