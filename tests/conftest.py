@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import signal
 import stat
 import sys
 import tempfile
@@ -38,6 +39,8 @@ BATCHES = [(), (1,), (3, 1, 2), (0,)]
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep machine code in pytest's own cache folder: workers share it, later runs find it, and no home is touched."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of what a script starts in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # some tests interrupt, also what they start
     if FOLDER_VARIABLE in os.environ:  # asked for, or set by the process that started this worker
         return
     kept = None

@@ -458,8 +458,9 @@ def test_errors_of_a_block_name_the_block(dyn, states, client):
 
 def test_an_interrupt_leaves_what_is_done_and_nothing_behind(dyn, client, tmp_path):
     def draw(rng, n):
-
-        if (out / "done" / "c").exists():  # the interrupt comes in the middle, and finds the rest slow
+        try:
+            first.touch(exist_ok=False)
+        except FileExistsError:  # the interrupt comes in the middle, once one block is done, and finds the others slow
             while not sent.exists():
                 time.sleep(0.01)
             time.sleep(0.2)
@@ -473,7 +474,7 @@ def test_an_interrupt_leaves_what_is_done_and_nothing_behind(dyn, client, tmp_pa
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
             over.wait(5.0)
 
-    out, sent, over = tmp_path / "r", tmp_path / "sent", threading.Event()
+    out, first, sent, over = tmp_path / "r", tmp_path / "first", tmp_path / "sent", threading.Event()
     options = {"chunk": 9, "client": client, "draw": draw}
     thread = threading.Thread(target=interrupt)
     with pytest.raises(KeyboardInterrupt):
