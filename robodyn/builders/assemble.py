@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -312,10 +313,7 @@ def _coordinates(
         if letter == "q":
             out["q_offset"] = np.array(offset)
         for name in names:
-            column: Iterable[float] = columns[name]
-            if len(source) != len(sizes):
-                column = [value for value, size in zip(column, sizes, strict=True) for _ in range(size)]
-            out[f"tree_{name}"] = np.array(column, dtype=np.float64)
+            out[f"tree_{name}"] = np.array([*chain.from_iterable(map(repeat, columns[name], sizes))], dtype=np.float64)
     return out
 
 

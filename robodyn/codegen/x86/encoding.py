@@ -29,7 +29,6 @@ from robodyn.codegen.x86.instructions import (
     FNMA231,
     HEADER,
     KEPT,
-    LESS,
     LOAD,
     LOAD_HALF,
     LOAD_LANE,
@@ -296,10 +295,8 @@ class Encoder:
         last = 15 << 3 | (not self.scalar) << 2 | form.prefix
         short = 0xC5 | (0x80 | last) << 8 | form.opcode << 16 if form.map == 1 and not form.w else 0
         long = 0xC4 | (0xE0 | form.map) << 8 | (form.w << 7 | last) << 16 | form.opcode << 24
-        return short, long, 15 if form.sources == 2 else 0, self._commutes(operation)
-
-    def _commutes(self, operation: int) -> bool:
-        return operation in (OF_BITS if self.scalar else COMMUTES) and operation != LESS
+        commutes = operation in (OF_BITS if self.scalar else COMMUTES)
+        return short, long, 15 if form.sources == 2 else 0, commutes
 
     def _vex_place(self, place: int) -> tuple[int, int, bytes]:
         """A place in memory: the high bit of the base register, ModRM, displacement."""
@@ -348,6 +345,7 @@ class Encoder:
         return head + bytes((form.opcode, modrm)) + tail
 
 
+# `LESS`, which does not commute, is not among them.
 _COMMON = (ADD, SUB, MUL, DIV, AND, OR, XOR, LOAD, STORE, *FUSED)
 """What tables encode with VEX."""
 _PARTS = {STORE_LANE: 16, STORE_SOME: 16, STORE_LOW: 8, STORE_HIGH: 8, STORE_ONE: 4}

@@ -102,10 +102,10 @@ def ordered(operations: Sequence[Operation]) -> Iterator[tuple[bool, list[Operat
     groups = _Groups.of(operations, made)
     places = groups.places()
     sines: dict[int, list[int]] = {}
-    """The sines of each place, and, of those of the places so far, what has to be there before its turn."""
     for k, leader in groups.leader.items():
         sines.setdefault(places[leader], []).append(k)
     moved = set(groups.leader)
+    """Sines, and what those of the places so far need before its own turn."""
     done, plain = 0, list[Operation]()
     for place in sorted(sines):
         needed = sorted(_needed_after(place, sines[place], operations, made, moved))
