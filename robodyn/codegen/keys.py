@@ -221,7 +221,7 @@ def begun(code: bytes | None, make: Callable[[], bytes]) -> Callable[[], bytes]:
         thread.join()
         return found[0] if found else make()
 
-    thread = threading.Thread(target=work, daemon=True)
+    thread = threading.Thread(target=work, name="robodyn: code begun", daemon=True)
     try:
         thread.start()
     except (RuntimeError, MemoryError):  # the system grants no thread

@@ -174,7 +174,8 @@ class CpuEngine(Engine):
                 except RobodynError as error:
                     self._failed[(*key, single)] = error
 
-            self._compiling[(*key, single)] = thread = threading.Thread(target=work, daemon=True)
+            thread = threading.Thread(target=work, name="robodyn: first code", daemon=True)
+            self._compiling[(*key, single)] = thread
             try:
                 thread.start()
             except (RuntimeError, MemoryError):  # the system grants no thread: the call waits instead
