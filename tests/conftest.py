@@ -22,7 +22,6 @@ from samples import thin_out
 
 import robodyn as rd
 from robodyn.codegen.cache import FOLDER_VARIABLE, ObjectCache
-from robodyn.engines.cpu import hurry
 from robodyn.engines.protocol import DTYPES
 from robodyn.queries.quick import query as declared
 from robodyn.questions import QUESTIONS
@@ -142,13 +141,9 @@ def relative(got: np.ndarray, wanted: np.ndarray) -> float:
 def nothing_compiles() -> None:
     """Wait until no thread compiles: it would be measured with what is measured, or meet what a test replaces."""
     end = time.monotonic() + 300.0
-    while hurry._WAITING or hurry._WORKING or any(name.startswith("robodyn: ") for name in _threads()):
-        assert time.monotonic() < end, f"{len(hurry._WAITING)} wait for better code; threads: {_threads()}"
+    while working := [name for thread in threading.enumerate() if (name := thread.name).startswith("robodyn: ")]:
+        assert time.monotonic() < end, working
         time.sleep(0.02)
-
-
-def _threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate()]
 
 
 @pytest.fixture(autouse=True)
