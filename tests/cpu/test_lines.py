@@ -25,10 +25,13 @@ QUERIES = ("mass_matrix", "inverse_dynamics_gradient", "body_regressor", "invers
 dtypes = pytest.mark.parametrize("dtype", ["float64", "float32"])
 
 
-def kernel_of(query: str, dtype: str, model: rd.Model | None = None) -> Kernel:
+def kernel_of(query: str, dtype: str, model: rd.Model | None = None, *, small: bool = False) -> Kernel:
+    """Its lines are written in all batches, unless `small` ones are as they are made."""
     dyn = rd.Dynamics(model or rd.load_urdf(own("humanoid")), engine="cpu", threads=1, dtype=dtype)
     kernel = dyn.engine.kernel(QUESTIONS[query].plain_task(dyn.model))
     assert kernel.plain is not None and kernel.plain.mode == kernel.mode == "unrolled"
+    if not small:
+        kernel.keep.descriptor[13] = 0
     return kernel
 
 
@@ -140,6 +143,31 @@ def test_rows_with_gaps_and_odd_addresses_are_brought_at_once(dtype: str) -> Non
     run(kernel, [*arrays, odd.view(dtype).reshape(wanted.shape)], 0, rows, rows)
     np.testing.assert_array_equal(odd.copy().view(dtype).reshape(wanted.shape), wanted)
     assert watched.rows == [(0, rows), (0, rows)]
+
+
+@dtypes
+@pytest.mark.parametrize("large", [STREAMED_BYTES, 1 << 25, 1 << 18])
+@pytest.mark.parametrize("query", ["mass_matrix", "inverse_dynamics_hessian", "body_regressor"])
+@pytest.mark.some(of=2, rest="matrix")
+def test_small_batches_are_brought_at_once(query: str, large: int, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With AVX2, and up to the caches' size what is many bytes of a vector of states, or of little arithmetic."""
+    monkeypatch.setattr("robodyn.engines.cpu.chains.lines.STREAMED_BYTES", large)
+    monkeypatch.setattr("robodyn.engines.cpu.chains.lines.last_cache_bytes", lambda: 0)
+    kernel = kernel_of(query, dtype, small=True)
+    target, row = kernel.request.target, int(kernel.keep.descriptor[9])
+    width, limit = target.width(kernel.request.dtype), int(kernel.keep.descriptor[13])
+    least = min(large, 1 << 20) if query == "mass_matrix" else large
+    assert limit == (0 if target.level == "avx512" else least)
+    rows, watched, found = 2 * width, Watched(kernel), []
+    arrays = given(kernel, rows)
+    shapes = [output_shape(kernel.request.model, each) for each in kernel.request.algorithm.outputs.values()]
+    for batch in (limit // row, limit // row + 1):
+        found.append([np.full((rows, *shape), np.nan, dtype) for shape in shapes])
+        run(kernel, [*arrays, *found[-1]], 0, rows, batch)
+        assert watched.rows == [(0, rows)]  # of the first of them
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert not np.isnan(one).any()
 
 
 @dtypes

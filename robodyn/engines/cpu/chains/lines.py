@@ -15,7 +15,7 @@ from robodyn.arguments import Array
 from robodyn.codegen.llvm.streaming import STREAMED_BYTES, streams
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.x86.image import LineCode
-from robodyn.codegen.x86.lines import ARRAYS_WORD, ENTRY_BYTES, LINE, SAVED_BYTES, crowded
+from robodyn.codegen.x86.lines import ARRAYS_WORD, ENTRY_BYTES, LINE, SAVED_BYTES, Layout, crowded
 from robodyn.engines.cpu.around import MAX_ARRAYS, Around
 from robodyn.engines.cpu.backends import copies_slowly
 from robodyn.engines.cpu.caches import last_cache_bytes
@@ -32,6 +32,11 @@ _LIGHT = 1.5
 be brought there at once: what is computed meanwhile is less than what waits for lines that are on their way. Within the
 caches such programs take a quarter less time where rows follow one another, and others a tenth more. What copies rows
 past the caches slowly is better off with lines always: a Zen 4 takes 0.6 to 0.9 of the time."""
+
+_WORTH_BYTES, _NARROW_BYTES = 1 << 20, 1 << 16
+"""Of results of a batch, up to which processors with AVX2 take less time to bring vectors to rows at once; and of those
+of a vector of states, beyond which, as with little arithmetic, they do as long as lines do not go past the caches. Two
+places for vectors leave the nearest cache then, and more is read and written in the caches than a program hides."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,15 @@ def _leaves(request: Request, kind: VectorType, operations: float) -> bool:
     return any(crowded(scalars, kind.width) for scalars in request.scalars)
 
 
+def _worth(kind: VectorType, layout: Layout, light: bool, large: int) -> int:
+    """Bytes of results of a batch up to which vectors are better brought to rows at once, if `large` are past the
+    caches."""
+    if kind.bytes == LINE:
+        return 0
+    narrow = layout.vector_bytes * sum(map(len, layout.filled)) <= _NARROW_BYTES
+    return min(_WORTH_BYTES, large) if narrow and not light else large
+
+
 def lined_kernel(
     maker: Maker, kind: VectorType, lines: LineCode, operations: float, inner: Kernel, plain: Kernel, behind: Kernel
 ) -> Kernel:
@@ -99,7 +113,8 @@ def lined_kernel(
     leaves, light = _leaves(request, kind, operations), _light(request, operations)
     words = [behind.address, constant, len(inner.inputs), lines.body, lines.finish, lines.tables, none]
     words += [apart, len(gaps), entries * request.dtype.itemsize]
-    words += [max(STREAMED_BYTES, last_cache_bytes() // _SHARE), leaves, light]
+    large = max(STREAMED_BYTES, last_cache_bytes() // _SHARE)
+    words += [large, leaves, light, _worth(kind, layout, light, large)]
     for k, row in enumerate(layout.filled):
         table = ENTRY_BYTES * layout.lines[k]
         words += [len(row) * request.dtype.itemsize, vector * layout.starts[k], lines.past[k], lines.near[k]]

@@ -6,8 +6,9 @@ descriptor, and the rows of the whole batch. The descriptor, 64-bit integers:
     address of the kernel that brings vectors to rows at once, and its constant; number of inputs, address of the
     program, of what finishes its lines, and of a table of no lines; bytes of that; bytes from one place for vectors in
     the workspace to the other, behind which are saved registers, the program's words and a table of lines; number of
-    gaps; bytes of a row of all results, bytes of results of a batch from which lines go past the caches, whether the
-    other kernel does that better, and whether smaller batches take less time without groups;
+    gaps; bytes of a row of all results, bytes of results of a batch above which lines go past the caches, whether the
+    other kernel does that better, whether smaller batches take less time without groups, and bytes of results of a
+    batch up to which the other kernel takes less time;
     for each result the bytes of a row, where its first vector is in the workspace, addresses of the functions that
     write its lines past the caches, to them, and to rows that follow one another, that of its tables of lines, and
     bytes of each;
@@ -29,7 +30,7 @@ from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.x86.lines import ARRAYS_WORD, ENTRY_WORD, LINE, NOTHING, SAVED_BYTES, SOURCE_WORD
 from robodyn.engines.cpu.around import MAX_ARRAYS, entries_text
 
-HEAD, RESULT_WORDS = 13, 7
+HEAD, RESULT_WORDS = 14, 7
 """Words of the descriptor before those of results, and of each of these."""
 _MAX_ROW_BYTES = 1 << 11
 """Of an input whose next rows are fetched."""
@@ -107,10 +108,10 @@ done:
   ret i1 %good
 }}
 
-; Whether results of %batch rows are so large that their lines go past the caches.
-define internal i1 @large(ptr %descriptor, i64 %batch) {{
+; Whether results of %batch rows are more bytes than word %k says.
+define internal i1 @large(ptr %descriptor, i64 %batch, i64 %k) {{
   %bytes = call i64 @word(ptr %descriptor, i64 9)
-  %limit = call i64 @word(ptr %descriptor, i64 10)
+  %limit = call i64 @word(ptr %descriptor, i64 %k)
   %all = mul i64 %bytes, %batch
   %large = icmp sgt i64 %all, %limit
   ret i1 %large
@@ -262,12 +263,14 @@ entry:
   %left = sub i64 %last, %first
   %enough = icmp sge i64 %left, {W}
   %can = and i1 %dense, %enough
-  %large = call i1 @large(ptr %descriptor, i64 %batch)
+  %large = call i1 @large(ptr %descriptor, i64 %batch, i64 10)
   %other.word = call i64 @word(ptr %descriptor, i64 11)
   %other = icmp ne i64 %other.word, 0
   %better = and i1 %large, %other
   %worse = xor i1 %better, true
-  %good = and i1 %can, %worse
+  %worth = call i1 @large(ptr %descriptor, i64 %batch, i64 13)
+  %both = and i1 %worth, %worse
+  %good = and i1 %can, %both
   br i1 %good, label %begin, label %through
 through:
   call void %plain(ptr %own, i64 %first, i64 %last, ptr %workspace)
