@@ -384,6 +384,7 @@ def test_nothing_stays_of_robots_that_are_discarded(first, all, most):
 
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("compile", ["lazy", "background"])
+@pytest.mark.some(of=2, rest="matrix")
 def test_eight_threads_use_a_dynamics_while_it_compiles(compile, code, model, no_cache):
     dyn, s = rd.Dynamics(model, engine="cpu", compile=compile, code=code, threads=2), states_of(model, (600,), seed=5)
     wanted = rd.Dynamics(model, engine="reference").inverse_dynamics(s.q, s.qd, s.qdd)

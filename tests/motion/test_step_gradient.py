@@ -98,6 +98,7 @@ def test_every_engine_and_dtype(robot, integrator, make_dynamics, tolerance):
 
 
 @pytest.mark.parametrize("engine, options", [("cpu", {"code": "rolled"}), ("scan", {}), ("cpu", {"threads": 2})])
+@pytest.mark.some(of=2, rest="matrix")
 def test_other_code_and_engines(engine, options):
     model = rd.random_tree(12, seed=2, joints=("floating", "revolute", "spherical"))
     q, qd, tau = random_states(model, (40,))

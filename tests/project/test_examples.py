@@ -53,7 +53,7 @@ def scripts():
 
 
 @pytest.mark.parametrize("script", tuple(scripts()))
-@pytest.mark.some(of=2, rest="matrix")
+@pytest.mark.some(of=3, rest="matrix")
 def test_example_runs_and_passes_its_check(script, tmp_path):
     for package in OPTIONAL:
         if package in imports(script) and importlib.util.find_spec(package) is None:

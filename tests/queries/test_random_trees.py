@@ -106,7 +106,7 @@ def judged_by_the_oracle():
 
 
 @pytest.mark.parametrize(("kind", "dtype", "seed"), tuple(judged_by_the_oracle()))
-@pytest.mark.some(of=4, rest="matrix")
+@pytest.mark.some(of=6, rest="matrix")
 def test_agrees_with_dense_oracle(kind, dtype, seed, one_code):
     """One state on even pairs of trees, three on odd ones: engines may have code for each."""
     description, base, rng = tree(seed)

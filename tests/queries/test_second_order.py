@@ -430,7 +430,7 @@ def test_the_gpu_engine_says_when_single_precision_has_lost_the_digits(monkeypat
 
 @pytest.mark.parametrize("name", [path.stem for path in OWN])
 @pytest.mark.parametrize("base", ["fixed", "floating"])
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=5, rest="matrix")
 def test_single_precision_is_silent_on_ordinary_robots(name, base, monkeypatch):
     """Moving and at rest, contracted and not; what is zero by structure is no lost digit. (Warnings are errors.)"""
     monkeypatch.setattr(second_order, "_ROUNDING", ())
