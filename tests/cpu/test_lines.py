@@ -14,7 +14,9 @@ from robodyn.benchmark.contenders import draw, plain_call
 from robodyn.codegen.llvm.streaming import STREAMED_BYTES
 from robodyn.codegen.llvm.target import host_target
 from robodyn.engines.cpu import backends, caches
+from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.engines.cpu.kernels import Kernel, workspace
+from robodyn.engines.cpu.route import Whole
 from robodyn.questions import QUESTIONS
 from robodyn.tracing.unrolled import output_shape
 
@@ -232,6 +234,41 @@ def test_some_large_results_are_brought_at_once(monkeypatch: pytest.MonkeyPatch)
             assert watched.rows == []
             run(kernel, [*arrays, *results], 0, rows, limit // row + 1)
             assert watched.rows == [(0, rows)] * left
+
+
+LEFT = (
+    ("arm7", "fixed", "inverse_dynamics_gradient", False),  # 3 kB of a vector of states
+    ("arm7", "fixed", "regressor", False),  # 16 kB, and not much is computed for them
+    ("arm7", "fixed", "forward_dynamics_parameter_gradient", True),
+    ("quadruped", "floating", "mass_matrix", False),  # 10 kB
+    ("quadruped", "floating", "inverse_dynamics_gradient", True),  # 21 kB
+    ("humanoid", "fixed", "mass_matrix", True),  # 31 kB
+    ("humanoid", "fixed", "link_acceleration_gradient", False),  # 18 kB
+)
+
+
+@dtypes
+@pytest.mark.parametrize(("robot", "base", "query", "left"), LEFT)
+def test_what_goes_as_lines_with_avx2(robot: str, base: str, query: str, left: bool, dtype: str) -> None:
+    """Which results do, and that these have the same bits in small batches and in large ones."""
+    model, question, target = rd.load_urdf(own(robot), base=base), QUESTIONS[query], host_target("avx2")
+    engine = CpuEngine(model, np.dtype(dtype), threads=1, target=target)
+    request = engine.request(question.plain_task(model), link=len(model.link_names) - 1 if question.of_link else None)
+    route = engine.compiler.route(request)
+    assert isinstance(route, Whole) and route.request.packed == left
+    if not left:
+        return
+    kernel = engine.compiler.kernel(request, single=False)
+    rows = 3 * target.width(kernel.request.dtype) * 64 // kernel.request.dtype.itemsize + 5
+    arrays, watched, found = given(kernel, rows), Watched(kernel), []
+    shapes = [output_shape(model, each) for each in kernel.request.algorithm.outputs.values()]
+    for batch in (1, 1 << 40):
+        found.append([np.full((rows, *shape), np.nan, dtype) for shape in shapes])
+        run(kernel, [*arrays, *found[-1]], 0, rows, batch)
+        assert watched.rows == [(0, rows)]  # of the small one
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert not np.isnan(one).any()
 
 
 def test_the_last_cache_is_what_linux_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
