@@ -495,7 +495,7 @@ def test_bools_say_what_holds(model, make_dynamics):
         for ask, arguments in ((dyn.constrained_forward_dynamics, (q, qd, tau)), (dyn.project, (q, qd))):
             for got, wanted in zip(ask(*arguments, active=given), ask(*arguments, active=numbers), strict=True):
                 assert np.array_equal(got, wanted)
-        moved, wanted = (dyn.rollout(q, qd, tau, 1e-3, 1, active=each) for each in (given, numbers))
+        moved, wanted = (dyn.rollout(q, qd, tau, 1e-3, 2, active=each) for each in (given, numbers))
         assert np.array_equal(moved.q, wanted.q) and np.array_equal(moved.qd, wanted.qd)
     each = np.array([active, ~active])
     moved, wanted = (dyn.rollout(q, qd, tau, 1e-3, 2, active=given) for given in (each, each.astype(float)))

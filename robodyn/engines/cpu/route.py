@@ -80,14 +80,15 @@ of each. Rows that are written here and there wait for memory twice as long once
 _FLUSHED_BYTES = 60_000
 """The same of our own code, which copies whole lines on the way (`past_caches`): bytes of the results of a vector of
 states. Twice of them leave the nearest cache for good then, and what the tree makes zero is copied as well."""
-_COMPUTED = {"avx512": 8, "avx2": 12}
-"""Operations of loops for each scalar of results from which these are left as vectors where a processor writes rows of
-large batches slowly otherwise: with AVX-512 one that copies them past the caches slowly, whose lines are not claimed. A
-program has a third to a half of these operations."""
+_COMPUTED = 8
+"""Operations of loops for each scalar of results from which these are left as vectors where their lines are not
+claimed, if a processor copies rows past the caches slowly. A program has a third to a half of these operations."""
 _FLUSHED_COMPUTED, _FLUSHED_PAIRS, _FLUSHED_OTHERS, _FLUSHED_CROWDED = 12_000, 28_000, 40_000, 120_000
-"""Bytes with AVX2: of what computes so much, of matrices over pairs of joints, of others, and of rows whose lines are
-not written on the way past the caches. Rows that the program writes itself are quicker while the caches hold them, by a
-tenth where much is computed and up to a fifth elsewhere, and slower in large batches, by a sixth to a half."""
+"""Bytes with AVX2: of what computes much for its results, of matrices over pairs of joints, of others, and of rows
+whose lines are not written on the way past the caches. Rows that the program writes itself are quicker while the caches
+hold them, by a tenth where much is computed and up to a fifth elsewhere, and slower in large batches, by a sixth to a
+half. Chains compute much, and matrices over pairs of joints that velocities count for: to count operations of loops
+instead takes up to 40 milliseconds of a first answer, also where its code is in the cache."""
 _MAX_WIDE_WORKSPACE = 1 << 30
 """Bytes of a workspace beyond which batches run state by state instead of in vectors."""
 _MAX_WIDE_RESULTS = 1 << 20
@@ -304,23 +305,25 @@ def _flushed_entries(request: Request) -> int:
 
 
 def _computes(request: Request) -> bool:
-    """Whether there are many operations for each scalar of results."""
-    wanted = _COMPUTED[request.target.level] * sum(request.scalars)
-    return not isinstance(request.algorithm, Algorithm) or _operations_of_loops(request) >= wanted
+    """Whether there are many operations for results of a size that may be left as vectors, or not."""
+    scalars = sum(request.scalars)
+    if not CLAIMED_BYTES < scalars * request.target.vector_bytes < _FLUSHED_BYTES:
+        return False
+    return not isinstance(request.algorithm, Algorithm) or _operations_of_loops(request) >= _COMPUTED * scalars
 
 
 def _flushed_bytes(request: Request) -> int:
     """The same in bytes of a vector of states."""
-    size = sum(request.scalars) * request.target.vector_bytes
     if request.target.level == "avx512":
-        slow = copies_slowly(request.target) and CLAIMED_BYTES < size < _FLUSHED_BYTES and _computes(request)
+        slow = copies_slowly(request.target) and _computes(request)
         return CLAIMED_BYTES + 1 if slow else _FLUSHED_BYTES
-    if any(crowded(each, request.target.width(request.dtype)) for each in request.scalars):
+    if any(crowded(size, request.target.width(request.dtype)) for size in request.scalars):
         return _FLUSHED_CROWDED
+    task = request.algorithm
     pairs = all(
-        isinstance(each, PairOutput) or (isinstance(each, DofOutput) and each.lanes)
-        for each in request.algorithm.outputs.values()
+        isinstance(each, PairOutput) or (isinstance(each, DofOutput) and each.lanes) for each in task.outputs.values()
     )
-    least = _FLUSHED_PAIRS if pairs else _FLUSHED_OTHERS
-    lined = _FLUSHED_COMPUTED <= size < least and writes_lines(replace(request, packed=True)) and _computes(request)
-    return _FLUSHED_COMPUTED if lined else least
+    computes = not isinstance(task, Algorithm) or (pairs and "qd" in task.inputs)
+    if computes and writes_lines(replace(request, packed=True)):
+        return _FLUSHED_COMPUTED
+    return _FLUSHED_PAIRS if pairs else _FLUSHED_OTHERS

@@ -15,7 +15,7 @@ from robodyn.arguments import Array
 from robodyn.codegen.llvm.streaming import STREAMED_BYTES, streams
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.x86.image import LineCode
-from robodyn.codegen.x86.lines import ARRAYS_WORD, ENTRY_BYTES, LINE, SAVED_BYTES, Layout, crowded
+from robodyn.codegen.x86.lines import ARRAYS_WORD, ENTRY_BYTES, LINE, SAVED_BYTES, crowded
 from robodyn.engines.cpu.around import MAX_ARRAYS, Around
 from robodyn.engines.cpu.backends import copies_slowly
 from robodyn.engines.cpu.caches import last_cache_bytes
@@ -78,13 +78,13 @@ def _leaves(request: Request, kind: VectorType, operations: float) -> bool:
     return any(crowded(scalars, kind.width) for scalars in request.scalars)
 
 
-def _worth(kind: VectorType, layout: Layout, light: bool, large: int) -> int:
+def _worth(request: Request, kind: VectorType, operations: float, large: int) -> int:
     """Bytes of results of a batch up to which vectors are better brought to rows at once, if `large` are past the
     caches."""
-    if kind.bytes == LINE:
+    if streams(kind, request.target):
         return 0
-    narrow = layout.vector_bytes * sum(map(len, layout.filled)) <= _NARROW_BYTES
-    return min(_WORTH_BYTES, large) if narrow and not light else large
+    narrow = sum(request.scalars) * kind.bytes <= _NARROW_BYTES
+    return min(_WORTH_BYTES, large) if narrow and not _light(request, operations) else large
 
 
 def lined_kernel(
@@ -114,7 +114,7 @@ def lined_kernel(
     words = [behind.address, constant, len(inner.inputs), lines.body, lines.finish, lines.tables, none]
     words += [apart, len(gaps), entries * request.dtype.itemsize]
     large = max(STREAMED_BYTES, last_cache_bytes() // _SHARE)
-    words += [large, leaves, light, _worth(kind, layout, light, large)]
+    words += [large, leaves, light, _worth(request, kind, operations, large)]
     for k, row in enumerate(layout.filled):
         table = ENTRY_BYTES * layout.lines[k]
         words += [len(row) * request.dtype.itemsize, vector * layout.starts[k], lines.past[k], lines.near[k]]

@@ -109,12 +109,12 @@ done:
 }}
 
 ; Whether results of %batch rows are more bytes than word %k says.
-define internal i1 @large(ptr %descriptor, i64 %batch, i64 %k) {{
+define internal i1 @exceed(ptr %descriptor, i64 %batch, i64 %k) {{
   %bytes = call i64 @word(ptr %descriptor, i64 9)
   %limit = call i64 @word(ptr %descriptor, i64 %k)
   %all = mul i64 %bytes, %batch
-  %large = icmp sgt i64 %all, %limit
-  ret i1 %large
+  %more = icmp sgt i64 %all, %limit
+  ret i1 %more
 }}
 
 ; The vectors of lines that are never written, in both places.
@@ -263,12 +263,12 @@ entry:
   %left = sub i64 %last, %first
   %enough = icmp sge i64 %left, {W}
   %can = and i1 %dense, %enough
-  %large = call i1 @large(ptr %descriptor, i64 %batch, i64 10)
+  %large = call i1 @exceed(ptr %descriptor, i64 %batch, i64 10)
   %other.word = call i64 @word(ptr %descriptor, i64 11)
   %other = icmp ne i64 %other.word, 0
   %better = and i1 %large, %other
   %worse = xor i1 %better, true
-  %worth = call i1 @large(ptr %descriptor, i64 %batch, i64 13)
+  %worth = call i1 @exceed(ptr %descriptor, i64 %batch, i64 13)
   %both = and i1 %worth, %worse
   %good = and i1 %can, %both
   br i1 %good, label %begin, label %through
