@@ -59,7 +59,7 @@ class FieldType:
 
     def size(self, nv: int) -> int:
         """Number of scalars on a body whose joint has nv degrees of freedom."""
-        return sum(1 for _ in flatten(self.template)) * (1 if self.copies is None else self.copies(nv))
+        return len(flatten(self.template)) * (1 if self.copies is None else self.copies(nv))
 
     def build(self, scalars: Iterator[Scalar], nv: int) -> Any:
         """Arrange scalars into a value of the field."""
@@ -68,19 +68,23 @@ class FieldType:
         return tuple(_build(self.template, scalars) for _ in range(self.copies(nv)))
 
 
-def flatten(value: Any) -> Iterator[Scalar]:
+def flatten(value: Any) -> list[Scalar]:
     """The scalars of a value, in order."""
-    if isinstance(value, tuple):
-        for part in value:
-            yield from flatten(part)
-    else:
-        yield value
+    if not isinstance(value, tuple):
+        return [value]
+    scalars: list[Scalar] = []
+    for part in value:
+        if isinstance(part, tuple):
+            scalars += flatten(part)
+        else:
+            scalars.append(part)
+    return scalars
 
 
 def _build(template: Any, scalars: Iterator[Scalar]) -> Any:
     if not isinstance(template, tuple):
         return next(scalars)
-    parts = [_build(part, scalars) for part in template]
+    parts = [_build(part, scalars) if isinstance(part, tuple) else next(scalars) for part in template]
     return type(template)(*parts) if hasattr(template, "_fields") else tuple(parts)
 
 

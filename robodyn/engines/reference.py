@@ -1,15 +1,15 @@
 """The reference engine: an algorithm's own text run on NumPy arrays.
 
-A scalar is an array (bodies of one group, lanes, batch). Bodies of one depth and one joint kind form a group and take
-each step together, so the Python loop is over levels, not bodies. It is the oracle that every other engine is held
-against, hence plain rather than fast.
+A scalar is an array (bodies of one group, lanes, batch), or a number where that holds just one. Bodies of one depth and
+one joint kind form a group and take each step together, so the Python loop is over levels, not bodies. It is the oracle
+that every other engine is held against, hence plain rather than fast.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -19,11 +19,11 @@ from robodyn.chains import Chain, Products, Solve, StraightLine, Task, Units
 from robodyn.engines.dense import solve
 from robodyn.engines.evaluated import MOST_BODIES, Evaluated
 from robodyn.engines.protocol import Engine, Explanation
+from robodyn.engines.reference_groups import Constants, Group, Schedule, Where, scalars
 from robodyn.engines.reference_views import Bodies, Carried, FieldView, LinkValues, WorldValues
 from robodyn.joints import KINDS, JointKind
 from robodyn.model import Model
 from robodyn.questions import Question
-from robodyn.records import dataclass
 from robodyn.spatial import ZERO_MOTION, Motion
 from robodyn.sweeps import (
     PER_VELOCITY,
@@ -53,31 +53,6 @@ _MATRICES_FOR_SCALARS = 8
 """Matrices of solves may be this many times larger than fields: they are worked on as a whole, not row by row."""
 _CHUNK_SCALARS = 1 << 15
 """Bodies x lanes x batch in one piece of work: arrays of this length stay in a core's cache."""
-
-_Index: TypeAlias = Any
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """The order of work on a model: groups of one depth and one joint kind, outermost last."""
-
-    groups: tuple[tuple[JointKind, Array], ...]
-    slot: Array
-    """(n,) place of a body among those of its joint kind."""
-
-    @staticmethod
-    def of(model: Model) -> Schedule:
-        """Group the bodies of a model by depth and joint kind."""
-        codes, depth = model.joint_kind.astype(np.intp), model.tree.depth
-        key = depth * len(KINDS) + codes
-        order = np.argsort(key, kind="stable")
-        starts = np.flatnonzero(np.diff(key[order], prepend=-1))
-        groups = tuple((KINDS[codes[bodies[0]]], bodies) for bodies in np.split(order, starts[1:]) if bodies.size)
-        slot = np.empty(model.n_bodies, dtype=np.intp)
-        for code in range(len(KINDS)):
-            chosen = np.flatnonzero(codes == code)
-            slot[chosen] = np.arange(chosen.size)
-        return Schedule(groups, slot)
 
 
 class Run:
@@ -122,10 +97,6 @@ class Run:
 
     # What bodies see.
 
-    def constant(self, values: Array) -> Array:
-        """Constants (m,) as (m, 1, 1) scalars."""
-        return values.astype(self.dtype)[:, None, None]
-
     def _tree_inputs(self) -> dict[str, Array]:
         """Inputs over tree coordinates, batch last: mimicking joints take theirs from the joint they follow."""
         model = self.model
@@ -147,9 +118,10 @@ class Run:
         if name not in self.tree_inputs:
             return (0.0,) * int(index.shape[1])
         values = self.tree_inputs[name]
-        if len(index) == 1:  # most groups of a robot: a view takes a fraction of the time of a copy
-            return tuple(values[None, k : k + 1] for k in index[0].tolist())
-        return tuple(values[index[:, c], None, :] for c in range(index.shape[1]))
+        if index.size == 1:  # most groups of a robot: a view takes a fraction of the time of a copy
+            row = values[index[0, 0]]
+            return (row[0] if self.batch == 1 else row[None, None],)
+        return tuple(scalars(values[index.T][:, :, None]))
 
     def base_motion(self, name: str) -> Motion:
         """V0 or dV0 as scalars (1, 1, B), zero where not given."""
@@ -159,7 +131,7 @@ class Run:
         parts = given.T[:, None, None, :]
         return Motion(tuple(parts[:3]), tuple(parts[3:]))
 
-    # Fields: (size, n + 1, lanes, B) with the world in the last row, or one array per joint kind.
+    # Fields: (size, n + 1, lanes, B) in the schedule's order, or one array per joint kind.
 
     def _array(self, name: str, kind: JointKind | None) -> Array:
         field = self.algorithm.fields[name]
@@ -176,40 +148,45 @@ class Run:
             per_kind[kind.name] = np.zeros((field.size(kind.nv), n, width, self.batch), self.dtype)
         return per_kind[kind.name]
 
-    def _rows(self, field: FieldType, where: _Index) -> _Index:
-        return where if field.copies is None else self.schedule.slot[where]
+    def _rows(self, field: FieldType, where: Where) -> Where:
+        if field.copies is None:
+            return where
+        if isinstance(where, slice):
+            first = int(self.schedule.slot[where.start])
+            return slice(first, first + where.stop - where.start)
+        return self.schedule.slot[where]
 
-    def read(self, name: str, where: _Index, kind: JointKind | None) -> Any:
-        """The value of a field on some bodies."""
+    def read(self, name: str, where: Where, kind: JointKind | None) -> Any:
+        """The value of a field at some places."""
         field = self.algorithm.fields[name]
         array = self._array(name, kind)
-        return field.build(iter(array[:, self._rows(field, where)]), 0 if kind is None else kind.nv)
+        return field.build(iter(scalars(array[:, self._rows(field, where)])), 0 if kind is None else kind.nv)
 
-    def write(self, values: Written, where: _Index, kind: JointKind | None) -> None:
-        """Set fields of some bodies."""
+    def write(self, values: Written, where: Where, kind: JointKind | None) -> None:
+        """Set fields at some places."""
         for name, value in values.items():
             array = self._array(name, kind)
             rows = self._rows(self.algorithm.fields[name], where)
             for target, scalar in zip(array, flatten(value), strict=True):
                 target[rows] = scalar
 
-    def add_to_parents(self, values: Written, bodies: Array) -> None:
+    def add_to_parents(self, values: Written, group: Group) -> None:
         """Add to fields of the bodies' parents; several children may share one."""
-        parents: _Index = self.model.parent[bodies]
-        # Not by np.unique: it waits for the GIL inside C++, which aborts a process that ends meanwhile.
-        several = parents.size > 1 and np.bincount(parents - parents.min()).max() > 1
-        if parents.size == 1:
-            parents = slice(parents[0], parents[0] + 1 or None)
+        n = group.places.stop - group.places.start
         for name, value in values.items():
             for target, scalar in zip(self._array(name, None), flatten(value), strict=True):
-                if several:
-                    np.add.at(target, parents, np.broadcast_to(scalar, (parents.size, *target.shape[1:])))
+                if group.siblings:
+                    np.add.at(target, group.parents, np.broadcast_to(scalar, (n, *target.shape[1:])))  # type: ignore[arg-type]
                 else:
-                    target[parents] += scalar
+                    target[group.parents] += scalar
 
-    def bodies(self, kind: JointKind, bodies: Array) -> Any:
+    def bodies(self, constants: Constants) -> Any:
         """Bodies as a step sees them (`robodyn.sweeps.Body`, whose scalars are arrays here)."""
-        return Bodies(self, kind, bodies)
+        return Bodies(self, constants)
+
+    def constants(self, kind: JointKind, bodies: Array) -> Constants:
+        """What the model says of bodies that are not a group."""
+        return Constants(self.model, self.dtype, kind, bodies)
 
     # Sweeps.
 
@@ -228,25 +205,26 @@ class Run:
         self.write(sweep.step(WorldValues(self), FieldView(self, sweep.reads, row, None)), row, None)
 
     def _outward(self, sweep: Outward) -> None:
-        for kind, bodies in self.schedule.groups:
-            body = self.bodies(kind, bodies)
-            own = FieldView(self, sweep.reads, body.index, kind)
-            parent = FieldView(self, sweep.carries, self.model.parent[bodies], None)
-            self.write(sweep.step(body, own, parent), body.index, kind)
+        for group in self.schedule.groups:
+            kind = group.constants.joint
+            own = FieldView(self, sweep.reads, group.places, kind)
+            parent = FieldView(self, sweep.carries, group.parents, None)
+            self.write(sweep.step(self.bodies(group.constants), own, parent), group.places, kind)
 
     def _inward(self, sweep: Inward) -> None:
-        for kind, bodies in reversed(self.schedule.groups):
-            body = self.bodies(kind, bodies)
+        for group in reversed(self.schedule.groups):
+            kind = group.constants.joint
             # A leaf's given fields may not exist yet: nothing was added to them.
             for name in sweep.gives:
                 self._array(name, None)
-            written, given = sweep.step(body, FieldView(self, sweep.reads, body.index, kind))
-            self.write(written, body.index, kind)
-            self.add_to_parents(given, bodies)
+            own = FieldView(self, sweep.reads, group.places, kind)
+            written, given = sweep.step(self.bodies(group.constants), own)
+            self.write(written, group.places, kind)
+            self.add_to_parents(given, group)
 
     def _links(self, sweep: Links) -> None:
         links = np.array([self.link]) if sweep.of_link else np.arange(len(self.model.link_names))
-        own = FieldView(self, sweep.reads, self.model.link_body[links], None)
+        own = FieldView(self, sweep.reads, self.schedule.place[self.model.link_body[links]], None)
         for name, value in sweep.step(LinkValues(self, links), own).items():
             array = np.empty((self.algorithm.fields[name].size(0), links.size, self.batch), self.dtype)
             for target, scalar in zip(array, flatten(value), strict=True):
@@ -254,7 +232,7 @@ class Run:
             self.link_fields[name] = array
 
     def _ancestors(self, sweep: Ancestors) -> None:
-        model = self.model
+        model, place = self.model, self.schedule.place
         origins = starts = np.arange(model.n_bodies)
         if sweep.from_links:
             links = np.arange(len(model.link_names)) if sweep.of_links else np.array([self.link])
@@ -265,11 +243,13 @@ class Run:
             origin, first = origins[chosen], starts[chosen]
             if first.size:
                 link = LinkValues(self, origin) if sweep.from_links else None
-                begun = sweep.start(self.bodies(kind, first), FieldView(self, sweep.reads, first, kind), link)  # type: ignore[arg-type]
+                bodies = self.bodies(self.constants(kind, first))
+                begun = sweep.start(bodies, FieldView(self, sweep.reads, place[first], kind), link)  # type: ignore[arg-type]
                 self._climb(sweep, kind, origin, first, dict(begun))
 
     def _climb(self, sweep: Ancestors, kind: JointKind, origin: Array, first: Array, carry: Written) -> None:
         """Visit `first` and its ancestors, kind by kind; `origin` are the bodies or links that a visit started from."""
+        place = self.schedule.place
         work = [(origin, first, first, carry)]
         while work:
             origin, first, at, carry = work.pop()
@@ -278,12 +258,13 @@ class Run:
                 chosen = here == code
                 i, j = first[chosen], at[chosen]
                 carried = {name: _select(value, chosen) for name, value in carry.items()}
-                body_j, body_i = self.bodies(KINDS[code], j), self.bodies(kind, i)
-                own_j = FieldView(self, sweep.visits, j, KINDS[code])
-                own_i = FieldView(self, sweep.reads, i, kind)
+                body_j = self.bodies(self.constants(KINDS[code], j))
+                body_i = self.bodies(self.constants(kind, i))
+                own_j = FieldView(self, sweep.visits, place[j], KINDS[code])
+                own_i = FieldView(self, sweep.reads, place[i], kind)
                 written, moved = sweep.visit(body_j, own_j, body_i, own_i, Carried(carried))
                 if sweep.of_link:
-                    self.write(written, j, KINDS[code])
+                    self.write(written, place[j], KINDS[code])
                 else:
                     self._scatter(written, body_j.dofs, body_i.dofs, j == i)
                     self._scatter_rows(written, body_j.dofs, origin[chosen])
@@ -347,7 +328,7 @@ class Run:
         if isinstance(output, WorldOutput):
             return self._array(output.field, None)[:, -1, 0].T.reshape(self.batch, *output.shape)
         if isinstance(output, FieldOutput):
-            rows = self._array(output.field, None)[:, : model.n_bodies, 0].transpose(2, 1, 0)
+            rows = self._array(output.field, None)[:, self.schedule.place[:-1], 0].transpose(2, 1, 0)
             return rows.reshape(self.batch, *output_shape(model, output))
         if isinstance(output, LinkOutput):
             values = self.link_fields[output.field].transpose(2, 1, 0)
@@ -360,7 +341,7 @@ class Run:
         per_dof = output.rows if isinstance(output, ColumnOutput) else 1
         tree = np.zeros((model.nv_tree, per_dof, model.nv_tree if lanes else 1, self.batch), self.dtype)
         for kind in KINDS:
-            bodies = np.flatnonzero(model.joint_kind == KINDS.index(kind))
+            bodies = self.schedule.order[model.joint_kind[self.schedule.order] == KINDS.index(kind)]
             if bodies.size:
                 array = self._array(output.field, kind)
                 dofs = model.v_start[bodies][:, None] + np.arange(kind.nv)
@@ -413,7 +394,7 @@ class ReferenceEngine(Engine):
 
     @cached_property
     def _schedule(self) -> Schedule:
-        return Schedule.of(self.model)
+        return Schedule.of(self.model, self.dtype)
 
     def run(
         self,

@@ -9,6 +9,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.cached import cached_property
+from robodyn.engines.reference_groups import Constants, Where, columns, scalars
 from robodyn.joints import JointKind
 from robodyn.spatial import IDENTITY, ZERO_FORCE, Force, Inertia, Motion, Transform
 
@@ -16,60 +17,48 @@ if TYPE_CHECKING:
     from robodyn.engines.reference import Run
 
 
-def _columns(rows: Array, dtype: Any) -> Any:
-    """The columns of constants (m, c), each as (m, 1, 1) scalars."""
-    return tuple(np.ascontiguousarray(rows.T, dtype=dtype)[:, :, None, None])
-
-
 class Bodies:
     """Bodies of one joint kind: what a step sees of them (`robodyn.sweeps.Body`), made when it is looked at."""
 
-    def __init__(self, run: Run, kind: JointKind, bodies: Array) -> None:
-        self.run, self.joint, self.bodies = run, kind, bodies
-        # A run of neighbours is read as a slice, without copying.
-        contiguous = bodies.size and bodies[-1] - bodies[0] + 1 == bodies.size
-        self.index: Any = slice(bodies[0], bodies[-1] + 1) if contiguous else bodies
+    def __init__(self, run: Run, constants: Constants) -> None:
+        self.run, self.constants, self.joint = run, constants, constants.joint
 
-    @cached_property
+    @property
     def S(self) -> tuple[Motion, ...]:
         """Columns of the motion subspace."""
-        return self.joint.subspace(self.pitch)
+        return self.constants.S
 
-    @cached_property
-    def pitch(self) -> Array:
-        """(m, 1, 1) pitch of helical joints."""
-        return self.run.constant(self.run.model.pitch[self.bodies])
+    @property
+    def pitch(self) -> Any:
+        """Pitch of helical joints."""
+        return self.constants.pitch
 
-    @cached_property
+    @property
     def Xtree(self) -> Transform:
         """From the parents' frames to the joints'."""
-        scalars = _columns(self.run.model.Xtree[self.bodies], self.run.dtype)
-        return Transform(scalars[:9], scalars[9:])
+        return self.constants.Xtree
+
+    @property
+    def dofs(self) -> Array:
+        """(m, nv) tree velocities of the joints."""
+        return self.constants.dofs
 
     @cached_property
     def inertia(self) -> Inertia:
         """The model's, or given for each state."""
-        scalars = self._rows("inertia") or _columns(self.run.model.inertia[self.bodies], self.run.dtype)
-        return Inertia(scalars[0], scalars[1:4], scalars[4:])
+        given = self._rows("inertia")
+        return Inertia(given[0], given[1:4], given[4:]) if given else self.constants.inertia
 
     @cached_property
-    def dofs(self) -> Array:
-        """(m, nv) tree velocities of the joints."""
-        return self.run.model.v_start[self.bodies][:, None] + np.arange(self.joint.nv)
-
-    @cached_property
-    def armature(self) -> tuple[Array, ...]:
-        """One scalar per degree of freedom."""
-        if "armature" in self.run.algorithm.inputs:
-            return self.run.tree_input("armature", self.dofs)
-        columns: tuple[Array, ...] = _columns(self.run.model.tree_armature[self.dofs], self.run.dtype)
-        return columns
+    def armature(self) -> tuple[Any, ...]:
+        """One scalar per degree of freedom: the model's, or given for each state."""
+        given = "armature" in self.run.algorithm.inputs
+        return self.run.tree_input("armature", self.dofs) if given else self.constants.armature
 
     @cached_property
     def q(self) -> tuple[Any, ...]:
         """One scalar per coordinate."""
-        index = self.run.model.q_start[self.bodies][:, None] + np.arange(self.joint.nq)
-        return self.run.tree_input("q", index)
+        return self.run.tree_input("q", self.constants.coordinates)
 
     @cached_property
     def qd(self) -> tuple[Any, ...]:
@@ -94,14 +83,14 @@ class Bodies:
     @cached_property
     def f_ext(self) -> Force:
         """External forces, in world coordinates."""
-        scalars = self._rows("f_ext")
-        return Force(scalars[:3], scalars[3:]) if scalars else ZERO_FORCE
+        given = self._rows("f_ext")
+        return Force(given[:3], given[3:]) if given else ZERO_FORCE
 
     def _rows(self, name: str) -> tuple[Any, ...]:
         """An input with a row for each body as (m, 1, B) scalars; nothing where the algorithm does not list it."""
         if name not in self.run.algorithm.inputs:
             return ()
-        return tuple(self.run.inputs[name][:, self.bodies].transpose(2, 1, 0)[:, :, None, :])
+        return tuple(scalars(self.run.inputs[name][:, self.constants.bodies].transpose(2, 1, 0)[:, :, None, :]))
 
     @cached_property
     def unit(self) -> tuple[Array, ...]:
@@ -123,8 +112,8 @@ class LinkValues:
     """Where links sit on their bodies."""
 
     def __init__(self, run: Run, links: Array) -> None:
-        scalars = _columns(run.model.link_X[links], run.dtype)
-        self.X = Transform(scalars[:9], scalars[9:])
+        entries = columns(run.model.link_X[links], run.dtype)
+        self.X = Transform(entries[:9], entries[9:])
         if "point" in run.algorithm.inputs:
             at = tuple(run.inputs["point"].T[:, None, None, :])
             self.X = Transform(IDENTITY.E, at).after(self.X)
@@ -133,7 +122,7 @@ class LinkValues:
 class FieldView:
     """Fields of some bodies as attributes; only those that the sweep declares."""
 
-    def __init__(self, run: Run, names: tuple[str, ...], where: Any, kind: JointKind | None) -> None:
+    def __init__(self, run: Run, names: tuple[str, ...], where: Where, kind: JointKind | None) -> None:
         self._run, self._names, self._where, self._kind = run, names, where, kind
 
     def __getattr__(self, name: str) -> Any:

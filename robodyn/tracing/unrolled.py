@@ -364,7 +364,7 @@ class Trace:
         """Shape of one state and its scalars in C order."""
         output = self.algorithm.outputs[name]
         if isinstance(output, WorldOutput):
-            return output.shape, list(flatten(self._get(output.field, WORLD, None)))
+            return output.shape, flatten(self._get(output.field, WORLD, None))
         if isinstance(output, LinkOutput):
             links = (self.link,) if output.of_link else range(len(self.model.link_names))
             scalars = [s for link in links for s in flatten(self.fields[output.field, ("link", link), None])]
@@ -427,7 +427,7 @@ class Trace:
         for lane in lanes:
             column, weight = (0, 1.0) if lane is None else (source[lane], multiplier[lane])
             for i in range(model.n_bodies):
-                scalars = list(flatten(self._get(output.field, i, lane)))
+                scalars = flatten(self._get(output.field, i, lane))
                 start = int(model.v_start[i])
                 for k, scalar in enumerate(scalars):
                     v = start + k // per_dof

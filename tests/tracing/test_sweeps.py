@@ -163,7 +163,7 @@ class Walker:
         assert set(written) == set(declared)
         for name, value in written.items():
             wanted = self.algorithm.fields[name].size(self.nv(i))
-            assert len(list(flatten(value))) == wanted, name
+            assert len(flatten(value)) == wanted, name
             self.fields[name, i, lane] = value
 
     def lanes(self, sweep):

@@ -1,0 +1,124 @@
+"""The order in which the reference engine works, and what a model says of the bodies that take a step together."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.cached import cached_property
+from robodyn.joints import KINDS, JointKind
+from robodyn.model import Model
+from robodyn.records import dataclass
+from robodyn.spatial import Inertia, Motion, Transform
+
+Where: TypeAlias = slice | Array
+"""Rows of fields: those of a group lie side by side and are read and written without copying."""
+
+
+def scalars(arrays: Array) -> Any:
+    """Arrays (k, m, lanes, B) as k scalars; numbers where each has one entry: they take a fifth of arrays' time."""
+    return arrays.reshape(-1) if arrays.size == len(arrays) else arrays
+
+
+def columns(rows: Array, dtype: np.dtype[Any]) -> tuple[Any, ...]:
+    """The columns of constants (m, c), each as (m, 1, 1) scalars; as numbers where m is 1."""
+    return tuple(scalars(np.ascontiguousarray(rows.T, dtype=dtype)[:, :, None, None]))
+
+
+class Constants:
+    """What a model says of some bodies of one joint kind, made when it is looked at."""
+
+    def __init__(self, model: Model, dtype: np.dtype[Any], kind: JointKind, bodies: Array) -> None:
+        self.model, self.dtype, self.joint, self.bodies = model, dtype, kind, bodies
+
+    @cached_property
+    def S(self) -> tuple[Motion, ...]:
+        """Columns of the motion subspace."""
+        return self.joint.subspace(self.pitch)
+
+    @cached_property
+    def pitch(self) -> Any:
+        """Pitch of helical joints."""
+        return columns(self.model.pitch[self.bodies, None], self.dtype)[0]
+
+    @cached_property
+    def Xtree(self) -> Transform:
+        """From the parents' frames to the joints'."""
+        scalars = columns(self.model.Xtree[self.bodies], self.dtype)
+        return Transform(scalars[:9], scalars[9:])
+
+    @cached_property
+    def inertia(self) -> Inertia:
+        """The bodies' own, about their frames."""
+        scalars = columns(self.model.inertia[self.bodies], self.dtype)
+        return Inertia(scalars[0], scalars[1:4], scalars[4:])
+
+    @cached_property
+    def dofs(self) -> Array:
+        """(m, nv) tree velocities of the joints."""
+        return self.model.v_start[self.bodies][:, None] + np.arange(self.joint.nv)
+
+    @cached_property
+    def coordinates(self) -> Array:
+        """(m, nq) tree coordinates of the joints."""
+        return self.model.q_start[self.bodies][:, None] + np.arange(self.joint.nq)
+
+    @cached_property
+    def armature(self) -> tuple[Any, ...]:
+        """One scalar per degree of freedom."""
+        return columns(self.model.tree_armature[self.dofs], self.dtype)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Bodies of one depth and one joint kind, and where their fields and those of their parents lie."""
+
+    constants: Constants
+    places: slice
+    parents: Where
+    siblings: bool
+    """Whether some have the same parent."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The order of work on a model: groups of one depth and one joint kind, outermost last. Fields lie in memory in
+    this order, the world's last."""
+
+    groups: tuple[Group, ...]
+    order: Array
+    """(n,) bodies in the order of their places."""
+    place: Array
+    """(n + 1,) places of bodies, then of the world, whose number as a parent is -1."""
+    slot: Array
+    """(n,) number of a place among those of its joint kind."""
+
+    @staticmethod
+    def of(model: Model, dtype: np.dtype[Any]) -> Schedule:
+        """Group the bodies of a model by depth and joint kind."""
+        codes, n = model.joint_kind.astype(np.intp), model.n_bodies
+        key = model.tree.depth * len(KINDS) + codes
+        order = np.argsort(key, kind="stable")
+        place = np.empty(n + 1, dtype=np.intp)
+        place[order], place[n] = np.arange(n), n
+        slot = np.empty(n, dtype=np.intp)
+        for code in range(len(KINDS)):
+            chosen = np.flatnonzero(codes[order] == code)
+            slot[chosen] = np.arange(chosen.size)
+        starts = np.flatnonzero(np.diff(key[order], prepend=-1))
+        groups = []
+        for bodies in np.split(order, starts[1:]) if n else ():
+            first, parents = int(place[bodies[0]]), place[model.parent[bodies]]
+            alone, kind = bodies.size == 1, KINDS[codes[bodies[0]]]
+            groups.append(
+                Group(
+                    constants=Constants(model, dtype, kind, bodies),
+                    places=slice(first, first + bodies.size),
+                    parents=slice(int(parents[0]), int(parents[0]) + 1) if alone else parents,
+                    # Not by np.unique: it waits for the GIL inside C++, which aborts a process that ends meanwhile.
+                    siblings=not alone and bool(np.bincount(parents - parents.min()).max() > 1),
+                )
+            )
+        return Schedule(tuple(groups), order, place, slot)
