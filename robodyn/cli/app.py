@@ -7,6 +7,7 @@ because most of each is its signature, which is its help: they share options, an
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 import signal
@@ -682,9 +683,15 @@ def run(arguments: list[str]) -> int:
         return _fail(f"{what}. This is a bug in robodyn; set ROBODYN_DEBUG=1 to see where it happened", BUG)
 
 
+@functools.cache
+def _command() -> Any:
+    """The command, which Typer reads off the functions above in 50 ms: once, however often it runs in a process."""
+    return typer.main.get_command(app)
+
+
 def _invoke(arguments: list[str]) -> int:
     try:
-        with typer.main.get_command(app).make_context("robodyn", arguments) as context:
+        with _command().make_context("robodyn", arguments) as context:
             context.command.invoke(context)
         status = 0
     except typer.Exit as finished:
