@@ -125,7 +125,7 @@ def test_every_way_to_call(robot, dtype, code, forces, passed_on):
     caller = Caller(model, dtype, seed)
     for question in QUESTIONS.values() if code == "unrolled" else map(QUESTIONS.get, ROLLED):
         method = getattr(rd.Dynamics, question.name)
-        for _ in range(6 if code == "unrolled" else 3):
+        for _ in range(4 if code == "unrolled" else 2):
             args, options = caller.draw(question, "cpu")
             wanted = method(dyn, *args, **options)
             for _ in range(2):  # at the second time code for one and for several states is there

@@ -106,7 +106,7 @@ def judged_by_the_oracle():
 
 
 @pytest.mark.parametrize(("kind", "dtype", "seed"), tuple(judged_by_the_oracle()))
-@pytest.mark.some(of=6, rest="matrix")
+@pytest.mark.some(of=9, rest="matrix")
 def test_agrees_with_dense_oracle(kind, dtype, seed, one_code):
     """One state on even pairs of trees, three on odd ones: engines may have code for each."""
     description, base, rng = tree(seed)
@@ -116,7 +116,7 @@ def test_agrees_with_dense_oracle(kind, dtype, seed, one_code):
 
 
 @pytest.mark.parametrize(("seed", "dtype"), UNROLLED_TREES.items())
-@pytest.mark.some(of=2, rest="matrix")
+@pytest.mark.some(of=4, rest="matrix")
 def test_unrolled_code_agrees_with_both_oracles(seed, dtype):
     description, base, rng = tree(seed)
     model = rd.build_model(description, base=base)
