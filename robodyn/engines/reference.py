@@ -180,13 +180,9 @@ class Run:
                 else:
                     target[group.parents] += scalar
 
-    def bodies(self, constants: Constants) -> Any:
+    def bodies(self, kind: JointKind, bodies: Array, kept: Constants | None = None) -> Any:
         """Bodies as a step sees them (`robodyn.sweeps.Body`, whose scalars are arrays here)."""
-        return Bodies(self, constants)
-
-    def constants(self, kind: JointKind, bodies: Array) -> Constants:
-        """What the model says of bodies that are not a group."""
-        return Constants(self.model, self.dtype, kind, bodies)
+        return Bodies(self, kept or Constants(self.model, self.dtype, kind, bodies))
 
     # Sweeps.
 
@@ -206,19 +202,19 @@ class Run:
 
     def _outward(self, sweep: Outward) -> None:
         for group in self.schedule.groups:
-            kind = group.constants.joint
+            kind, body = group.kind, self.bodies(group.kind, group.bodies, group.kept)
             own = FieldView(self, sweep.reads, group.places, kind)
             parent = FieldView(self, sweep.carries, group.parents, None)
-            self.write(sweep.step(self.bodies(group.constants), own, parent), group.places, kind)
+            self.write(sweep.step(body, own, parent), group.places, kind)
 
     def _inward(self, sweep: Inward) -> None:
         for group in reversed(self.schedule.groups):
-            kind = group.constants.joint
+            kind, body = group.kind, self.bodies(group.kind, group.bodies, group.kept)
             # A leaf's given fields may not exist yet: nothing was added to them.
             for name in sweep.gives:
                 self._array(name, None)
             own = FieldView(self, sweep.reads, group.places, kind)
-            written, given = sweep.step(self.bodies(group.constants), own)
+            written, given = sweep.step(body, own)
             self.write(written, group.places, kind)
             self.add_to_parents(given, group)
 
@@ -243,7 +239,7 @@ class Run:
             origin, first = origins[chosen], starts[chosen]
             if first.size:
                 link = LinkValues(self, origin) if sweep.from_links else None
-                bodies = self.bodies(self.constants(kind, first))
+                bodies = self.bodies(kind, first)
                 begun = sweep.start(bodies, FieldView(self, sweep.reads, place[first], kind), link)  # type: ignore[arg-type]
                 self._climb(sweep, kind, origin, first, dict(begun))
 
@@ -258,8 +254,8 @@ class Run:
                 chosen = here == code
                 i, j = first[chosen], at[chosen]
                 carried = {name: _select(value, chosen) for name, value in carry.items()}
-                body_j = self.bodies(self.constants(KINDS[code], j))
-                body_i = self.bodies(self.constants(kind, i))
+                body_j = self.bodies(KINDS[code], j)
+                body_i = self.bodies(kind, i)
                 own_j = FieldView(self, sweep.visits, place[j], KINDS[code])
                 own_i = FieldView(self, sweep.reads, place[i], kind)
                 written, moved = sweep.visit(body_j, own_j, body_i, own_i, Carried(carried))

@@ -14,7 +14,10 @@ from robodyn.records import dataclass
 from robodyn.spatial import Inertia, Motion, Transform
 
 Where: TypeAlias = slice | Array
-"""Rows of fields: those of a group lie side by side and are read and written without copying."""
+"""Rows of fields: a slice, read and written without copying, where they lie side by side as those of a group do."""
+
+_MOST_KEPT = 4096
+"""Bodies up to which constants are kept between runs: as numbers they take 2 kB each, 2 GB of a million in a chain."""
 
 
 def scalars(arrays: Array) -> Any:
@@ -46,14 +49,14 @@ class Constants:
     @cached_property
     def Xtree(self) -> Transform:
         """From the parents' frames to the joints'."""
-        scalars = columns(self.model.Xtree[self.bodies], self.dtype)
-        return Transform(scalars[:9], scalars[9:])
+        entries = columns(self.model.Xtree[self.bodies], self.dtype)
+        return Transform(entries[:9], entries[9:])
 
     @cached_property
     def inertia(self) -> Inertia:
         """The bodies' own, about their frames."""
-        scalars = columns(self.model.inertia[self.bodies], self.dtype)
-        return Inertia(scalars[0], scalars[1:4], scalars[4:])
+        entries = columns(self.model.inertia[self.bodies], self.dtype)
+        return Inertia(entries[0], entries[1:4], entries[4:])
 
     @cached_property
     def dofs(self) -> Array:
@@ -75,7 +78,10 @@ class Constants:
 class Group:
     """Bodies of one depth and one joint kind, and where their fields and those of their parents lie."""
 
-    constants: Constants
+    kind: JointKind
+    bodies: Array
+    kept: Constants | None
+    """What the model says of them, if that is kept between runs."""
     places: slice
     parents: Where
     siblings: bool
@@ -107,14 +113,15 @@ class Schedule:
         for code in range(len(KINDS)):
             chosen = np.flatnonzero(codes[order] == code)
             slot[chosen] = np.arange(chosen.size)
-        starts = np.flatnonzero(np.diff(key[order], prepend=-1))
-        groups = []
+        starts, groups = np.flatnonzero(np.diff(key[order], prepend=-1)), []
         for bodies in np.split(order, starts[1:]) if n else ():
             first, parents = int(place[bodies[0]]), place[model.parent[bodies]]
             alone, kind = bodies.size == 1, KINDS[codes[bodies[0]]]
             groups.append(
                 Group(
-                    constants=Constants(model, dtype, kind, bodies),
+                    kind=kind,
+                    bodies=bodies,
+                    kept=Constants(model, dtype, kind, bodies) if n <= _MOST_KEPT else None,
                     places=slice(first, first + bodies.size),
                     parents=slice(int(parents[0]), int(parents[0]) + 1) if alone else parents,
                     # Not by np.unique: it waits for the GIL inside C++, which aborts a process that ends meanwhile.
