@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 import os
 import shutil
 import signal
@@ -76,12 +75,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     missing = _missing_gpu() if marked else ""
     for item in marked if missing else ():
         item.add_marker(pytest.mark.skip(reason=missing))
-
-
-def pytest_collection_finish() -> None:
-    """The collector need not look through some 500,000 objects of tests and modules, which stay to the end."""
-    gc.collect()
-    gc.freeze()
 
 
 def _missing_gpu() -> str:
