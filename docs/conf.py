@@ -50,8 +50,8 @@ nitpick_ignore_regex = [
         r"py:class",
         r"Task|Traceable|Hessians|Basis|Quantity|Event|Policy|Draw|Of|Path|Constraint|Vector|Coordinates|csr_array",
     ),
-    # Of machine code that pages do not list.
-    (r"py:class", r"Entry|Answers"),
+    # Of machine code and of the reference engine's order of work, which pages do not list.
+    (r"py:class", r"Entry|Answers|Group"),
 ]
 
 # Site.
