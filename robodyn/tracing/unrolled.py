@@ -427,9 +427,8 @@ class Trace:
         for lane in lanes:
             column, weight = (0, 1.0) if lane is None else (source[lane], multiplier[lane])
             for i in range(model.n_bodies):
-                scalars = flatten(self._get(output.field, i, lane))
                 start = int(model.v_start[i])
-                for k, scalar in enumerate(scalars):
+                for k, scalar in enumerate(flatten(self._get(output.field, i, lane))):
                     v = start + k // per_dof
                     at = (source[v], k % per_dof, column)
                     total[at] = total.get(at, 0.0) + scalar * (multiplier[v] * weight)
