@@ -98,6 +98,7 @@ def _process(
     places = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "ROBODYN_CACHE_DIR": f"{cache}/objects", "PYTHONPATH": places}
     environment |= {"PYTHONPYCACHEPREFIX": _bytecode().name, "PYTHONDONTWRITEBYTECODE": ""}
+    environment |= {"CUDA_CACHE_PATH": f"{cache}/cuda"}  # where NVRTC and the driver keep machine code
     command = [sys.executable, "-c", _CODE, base, query, engine]
     command += [str(MODELS / f"{each}.urdf") for each in (*before, robot)]
     start = time.perf_counter()

@@ -156,14 +156,24 @@ def on_cpu(name: str, query: str, engine: str, threads: int | None = 1, **option
     return Contender(name, prepare, answer=query, fetch=_fetched(query))
 
 
-def on_gpu(name: str, query: str, engine: str, machine: Machine, **options: Any) -> Contender:
-    """A contender on arrays that live on a GPU, whose calls wait until it has finished."""
+def on_gpu(name: str, query: str, engine: str, machine: Machine, recorded: bool = False, **options: Any) -> Contender:
+    """A contender on arrays that live on a GPU, whose calls wait until it has finished; `recorded`: by
+    `Dynamics.capture`."""
     scan: ScanOptions | None = options.pop("scan", None)
     device = machine.device
 
     def prepare(problem: Problem) -> Call:
         dyn = problem.dynamics(engine, scan=scan)
         given = tuple(device.xp.asarray(array) for array in problem.given)
-        return asking(dyn, query, given, device.xp, device.settle, **options)
+        if not recorded:
+            return asking(dyn, query, given, device.xp, device.settle, **options)
+        step = dyn.capture(query, *given, **options)
+
+        def call() -> Any:
+            found = step()
+            device.settle()
+            return found
+
+        return call
 
     return Contender(name, prepare, answer=query, where="gpu", fetch=_fetched(query, device.xp.asnumpy))

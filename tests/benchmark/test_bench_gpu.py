@@ -52,6 +52,7 @@ PLAN = Plan(
     dtypes=("float64",),
     batches=(1, 70),
     partitions=(2,),
+    rolled=(3,),
     fitted=(1, 70),
     held_out=(8,),
 )
@@ -102,13 +103,17 @@ def test_all_of_the_suite_is_measured(measured):
     for each in found.partitions:
         assert len(each.seconds) == 10 and not each.problems and each.cpu_s > 0.0
         assert NOT_MEASURED not in each.cells()
+    assert [(run.integrator, run.batch) for run in found.rolled] == [("semi_implicit_euler", 3), ("rk4", 3)]
+    for run in found.rolled:
+        assert run.problem == "" and run.off_by < 1e-9 and min(run.seconds, run.cpu_s) > 0.0
+        assert NOT_MEASURED not in run.cells()
     assert [each.cold_s > 0.0 for each in found.first] == [True]
     assert suite.remarks(found) == []
     document = suite.document(found, {"commit": "x"}, PLAN)
     json.dumps(document, allow_nan=False)
     assert document["ceilings"]["bytes_per_s"] > 0.0 and document["published"]["rows"][0]["robot"] == "iiwa14"
     page = suite.page(found, {"commit": "x"})
-    assert "How long that took: ceilings " in page and list(found.took_s)[-1] == "peers"
+    assert "How long that took: ceilings " in page and list(found.took_s)[-1] == "first answers"
     assert "Measured on: commit x, GPU host." in page and "GPU: not measured" not in page
     for section in suite.cells(found):
         assert f"## {section}" in page
@@ -191,7 +196,8 @@ def test_settings_become_a_plan():
     settings = Settings(dtypes=("float32",), batches=(1, 64), seconds=0.5)
     plan = suite.plan(lambda name: True, settings)
     assert (plan.dtypes, plan.batches, plan.seconds) == (("float32",), (1, 64), 0.5)
-    assert (plan.partitions, plan.fitted, plan.held_out) == ((16, 32, 64), (1, 32), (8,))
+    assert (plan.partitions, plan.rolled) == ((16, 32, 64), ())
+    assert (plan.fitted, plan.held_out) == ((1, 32), (8,))
     assert plan.unlike == ["arm7", "quadruped, floating", "humanoid, floating"]
 
 
@@ -270,7 +276,7 @@ def test_batches_repeat_states_whose_answers_are_known(batch):
         assert question.off_by([wrong]) > 0.01
         wrong[row, 0] = np.nan
         assert question.off_by([wrong]) == np.inf
-    assert question.wrong(np.inf, "float64") == "WRONG: differs by inf"
+    assert work.wrong(np.inf, "float64") == "WRONG: differs by inf"
 
 
 # What goes wrong is said, and is not timed.
@@ -333,7 +339,7 @@ def test_a_part_that_fails_leaves_the_others(device, monkeypatch):
     stored = []
     plan = replace(plan, selected=lambda name: "first" not in name)
     found = suite.measure(plan, host_machine(device), lambda text: None, fitted=True, store=stored.append)
-    assert stored == [found] * 6 and found.points[0].kernel_s > 0.0 and found.trials[0].seconds
+    assert stored == [found] * 7 and found.points[0].kernel_s > 0.0 and found.trials[0].seconds
     assert suite.remarks(found) == ["ceilings; fit: RuntimeError: the GPU is lost"]
     assert "ceilings; fit: RuntimeError" in suite.page(found, {"commit": "x"})
 
@@ -457,12 +463,14 @@ def test_a_long_call_is_recorded_alone(device):
 
 
 @pytest.mark.extras
-@pytest.mark.parametrize("query", list(peers.NAMES))
+@pytest.mark.parametrize(("peer", "module"), [("JAX", "jax"), ("MJX", "mujoco.mjx")])
+@pytest.mark.parametrize("query", ["inverse_dynamics", "forward_dynamics"])
 @pytest.mark.parametrize("robot", ["arm7", "quadruped, floating"])
-def test_jax_is_asked_what_we_are_asked(robot, query):
-    pytest.importorskip("jax")
+def test_peers_are_asked_what_we_are_asked(robot, query, peer, module):
+    pytest.importorskip(module)
     robots, batches = {robot: work.ROBOTS[robot]}, (1, 3, 1 << 20)
-    plan = replace(PLAN, robots=robots, queries=(query,), dtypes=("float32",), batches=batches)
+    selected = lambda name: f" {peer}, " in name  # noqa: E731
+    plan = replace(PLAN, selected=selected, robots=robots, queries=(query,), dtypes=("float32",), batches=batches)
     ours = [Point(robot, query, "float32", 3, call_s=1e-6)]
     (rival,) = found = peers.rivals(plan)
     peers.measure(plan, found, ours, lambda text: None, platform="cpu")

@@ -54,6 +54,28 @@ def test_gpu_compiler_keeps_what_it_compiled(tmp_path, monkeypatch):
             compile_cubin(source, "sm_90", ObjectCache(None))
 
 
+def test_gpu_compiler_takes_what_nvrtc_kept(monkeypatch):
+    """From 12.9 on it may have kept code, of which its log says nothing: reports are of code that is compiled anew."""
+    log = "ptxas info    : Compiling entry function 'tiny' for 'sm_90'\nptxas info    : Function properties for tiny\n"
+    log += "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\nptxas info    : Used 6 registers\n"
+
+    class Keeps:
+        seen = (12, 9)
+
+        def version(self):
+            return self.seen
+
+        def compile(self, text, name, options):
+            return b"code", log if "--no-cache" in options else ""
+
+    monkeypatch.setattr(compiler, "_found", Keeps)
+    assert compile_cubin(tiny(), "sm_90", ObjectCache(None)) == b"code"
+    assert compile_reported(tiny(), "sm_90").report.registers == 6
+    monkeypatch.setattr(Keeps, "seen", (12, 8))  # does not know the option
+    with pytest.raises(UnavailableError, match="says nothing about a kernel 'tiny'"):
+        compile_reported(tiny(), "sm_90")
+
+
 @compiles
 def test_gpu_compiler_keys(monkeypatch):
     """Whatever changes the code changes the key."""

@@ -6,10 +6,12 @@ tried where there is no GPU.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import multiprocessing
 import os
 import threading
+import time
 import warnings
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -40,11 +42,14 @@ from robodyn.questions import QUESTIONS, plain_questions
 DTYPES = ("float64", "float32")
 PARTITIONS = ("thread", "warp", "block")
 DOUBLE = np.dtype(np.float64)
+ENGINES: tuple[Any, ...] = ("gpu", "reference")
 on_gpu = pytest.mark.gpu
 on_host = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 
 # What is solved with H carries its condition number besides, up to 1e5 here.
 SOLVED = {"float64": 1e-9, "float32": 1e-3}
+SOAK_S = float(os.environ.get("ROBODYN_SOAK_S", "60"))
+"""How long robots come and go on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -376,6 +381,21 @@ def test_gpu_device_records_on_any_stream(cuda: Device) -> None:
 
 
 @on_gpu
+def test_gpu_device_replays_joint_forces(cuda: Device) -> None:
+    """What a gradient has of damping and friction is added within the recording."""
+    model = robot("arm7")
+    dyn, reference = (rd.Dynamics(model, engine=each, joint_forces=("damping", "friction")) for each in ENGINES)
+    arrays = [cuda.xp.asarray(each) for each in random_states(model, (4,))]
+    steps = {query: dyn.capture(query, *arrays) for query in ("inverse_dynamics", "forward_dynamics_gradient")}
+    for seed in range(2):
+        states = random_states(model, (4,), seed)
+        for array, value in zip(arrays, states, strict=True):
+            array[...] = cuda.xp.asarray(value)
+        for query, step in steps.items():
+            Place(cuda, model).same(step(), getattr(reference, query)(*states))
+
+
+@on_gpu
 def test_gpu_device_reads_arrays_of_others(cuda: Device) -> None:
     model, xp = robot("arm7"), cuda.xp
     states = random_states(model, (6,))
@@ -424,3 +444,32 @@ def test_gpu_device_refuses_arrays_of_another_gpu(cuda: Device) -> None:
         dyn = rd.Dynamics(robot("arm7"), engine="gpu")
     with pytest.raises(rd.ArgumentError, match="q: got an array on GPU 1; wanted one on the GPU of this Dynamics"):
         dyn.mass_matrix(far)
+
+
+@on_gpu
+@pytest.mark.nightly
+def test_gpu_device_gives_all_memory_back(cuda: Device) -> None:
+    """Robots, batches, streams and recordings come and go for `SOAK_S` seconds: the device has as much memory left."""
+    xp, left = cuda.xp, []
+    end = time.monotonic() + SOAK_S
+    for turn in itertools.count():
+        model = rd.random_tree(6, seed=turn % 4, joints=("revolute", "prismatic"))
+        dyn = rd.Dynamics(model, engine="gpu", dtype=DTYPES[turn % 2])
+        for batch in (1, 1000, 100_000):
+            states = [np.resize(each, (batch, each.shape[1])).astype(dyn.dtype) for each in random_states(model, (50,))]
+            arrays = [xp.asarray(each) for each in states]
+            with xp.cuda.Stream(non_blocking=True) as stream:
+                step = dyn.capture("forward_dynamics_gradient", *arrays)
+                found = step()[0][-1] + dyn.forward_dynamics_gradient(*arrays)[0][-1]
+                dyn.inverse_dynamics(*states)
+                stream.synchronize()
+            assert np.isfinite(found.get()).all()
+        del dyn, step, arrays, found
+        gc.collect()
+        xp.get_default_memory_pool().free_all_blocks()
+        xp.get_default_pinned_memory_pool().free_all_blocks()
+        left.append(cuda.free_bytes())
+        if time.monotonic() > end:
+            break
+    # After each robot has been there twice, everything that is kept for ever is there.
+    assert turn >= 16 and left[-1] >= left[8] - (8 << 20), [each >> 20 for each in left]

@@ -22,7 +22,7 @@ from robodyn.engines.gpu.source import SHARED_BYTES, WARP, KernelSource
 from robodyn.engines.scan import AFFINE_FORCES, AFFINE_MOTIONS, POSES, TWIST_PAIRS, Semigroup, sums
 from robodyn.engines.scan.algorithms.aba_scan import _loads
 from robodyn.engines.scan.cuda.device import ScanDevice, positions
-from robodyn.engines.scan.cuda.scans import LONGEST_RUN, lanes_of, run_length, scan_kernels, step_kernel
+from robodyn.engines.scan.cuda.scans import BLOCK_THREADS, LONGEST_RUN, lanes_of, run_length, scan_kernels, step_kernel
 from robodyn.engines.scan.elements import scanning_on
 from robodyn.engines.scan.elementwise import Elementwise, traced
 from robodyn.engines.scan.states import body_force, joint_transform, motion_in
@@ -173,7 +173,7 @@ def test_scan_kernels_know_segments_of_totals() -> None:
     tile = WARP * run_length(2504, WARP)
     assert second.size == -(-2504 // tile)
     assert second.tolist() == [max(k * (k <= j) for k in {0, 1500 // tile, 1504 // tile}) for j in range(second.size)]
-    assert [each.size for each in positions(Segments([4_000_000]), WARP)] == [4_000_000, 3907, 16]
+    assert [each.size for each in positions(Segments([4_000_000]), WARP)] == [4_000_000, 1017]
     assert [each.size for each in positions(Segments([200]), 1)] == [200, 25]
 
 
@@ -267,7 +267,9 @@ STEP_BUDGETS = {
     "joint_revolute": (40, 32),
     "joint_floating": (56, 40),
 }
-"""Registers in float64 and float32: what NVRTC 13.0 gives for sm_80 and sm_90. None has a stack."""
+"""Registers in float64 and float32: what NVRTC 13.0 gives for sm_80 and sm_90."""
+SPILLED = 64
+"""Bytes of a thread's stack that the assembler takes rather than a few more registers."""
 LARGE: dict[str, tuple[int, int]] = {"Riccati": (720, 360), "Riccati correction": (552, 280), "affine": (0, 0)}
 """Bytes of stack of large elements in float64 and float32: those that a lane composes with what it has found."""
 
@@ -307,7 +309,10 @@ def test_scan_kernels_keep_their_budgets(dtype: str, architecture: str) -> None:
         for source in kernels:
             report = compile_reported(source, architecture).report
             assert report.registers <= HEADROOM * budget[which], (name, source.name, report)
-            assert report.stack_bytes == report.spill_bytes == report.shared_bytes == 0, (name, source.name, report)
+            assert report.stack_bytes <= SPILLED and report.spill_bytes <= SPILLED, (name, source.name, report)
+            size = source.dtype.itemsize * (BLOCK_THREADS // WARP if "kept" in source.text else 0)
+            kept = next((op.size for op in OPERATORS if op.name == name), 0)
+            assert report.shared_bytes == size * kept, (name, source.name, report)
 
 
 def test_compositions_of_riccati_elements_wait_for_few_values() -> None:
@@ -319,12 +324,11 @@ def test_compositions_of_riccati_elements_wait_for_few_values() -> None:
 @compiles
 @compiled_for(("float64", "sm_90"))
 @pytest.mark.kernels
-def test_scan_kernels_of_large_elements_spill_nothing(dtype: str, architecture: str) -> None:
+def test_scan_kernels_of_large_elements_spill_little(dtype: str, architecture: str) -> None:
     for op in (riccati(np.dtype(dtype)), CORRECTIONS, AFFINE):
         stack = LARGE[op.name.removesuffix(f" {dtype}")][DTYPES.index(dtype)]
         for source in kernels_of(op, dtype):
             report = compile_reported(source, architecture).report
-            assert report.spill_bytes == 0 and report.stack_bytes <= HEADROOM * stack, (op.name, report)
-            assert (
-                source.shared_bytes == (2 * WARP * op.size * np.dtype(dtype).itemsize if stack else 0) <= SHARED_BYTES
-            )
+            assert report.spill_bytes <= SPILLED and report.stack_bytes <= HEADROOM * stack + SPILLED, (op.name, report)
+            element = op.size * np.dtype(dtype).itemsize
+            assert source.shared_bytes == ((2 * WARP + 1) * element if stack else 0) <= SHARED_BYTES

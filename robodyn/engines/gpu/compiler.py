@@ -27,6 +27,9 @@ OPTIONS = ("-std=c++17", "--fmad=true", "--ptxas-options=-v")
 """Besides the processor: products flow into sums without a rounding between them; no other liberty is taken, so
 divisions, roots, sines and denormal numbers are IEEE's or as near as CUDA's library comes. The last makes the log say
 what `Report` holds."""
+_AFRESH, _CACHING = "--no-cache", (12, 9)
+"""From this version on NVRTC keeps machine code by itself where there is a driver, and has nothing to say of what it
+kept, unless it is told so."""
 OLDEST = (12, 0)
 """The first version of NVRTC that will do."""
 INSTALL = 'pip install "robodyn[gpu]"'
@@ -190,15 +193,21 @@ def compile_reported(source: KernelSource, arch: str) -> Cubin:
     Raises:
         UnavailableError: NVRTC is missing or too old, does not know the architecture, or cannot compile the kernel.
     """
+    code, log = _compiled(source, arch, (_AFRESH,) if nvrtc().version() >= _CACHING else ())
+    return Cubin(code, read_report(log, source.name))
+
+
+def _compiled(source: KernelSource, arch: str, options: tuple[str, ...] = ()) -> tuple[bytes, str]:
+    """Machine code and NVRTC's log."""
     if not _ARCHITECTURE.fullmatch(arch):
         raise UnavailableError(f"engine 'gpu': {arch!r} is no architecture such as 'sm_90'")
     compiler = nvrtc()
-    code, log = compiler.compile(source.text, f"{source.name}.cu", (f"-arch={arch}", *OPTIONS))
+    code, log = compiler.compile(source.text, f"{source.name}.cu", (f"-arch={arch}", *OPTIONS, *options))
     if code is None or not code:
         version = ".".join(map(str, compiler.version()))
         lines = "\n".join(log.strip().splitlines()[:_LOG_LINES])
         raise UnavailableError(f"engine 'gpu': NVRTC {version} cannot compile {source.name} for {arch}:\n{lines}")
-    return Cubin(code, read_report(log, source.name))
+    return code, log
 
 
 def compile_cubin(source: KernelSource, arch: str, cache: ObjectCache | None = None) -> bytes:
@@ -211,7 +220,7 @@ def compile_cubin(source: KernelSource, arch: str, cache: ObjectCache | None = N
     key = cubin_key(source, arch)
     code = kept.get(key)
     if code is None:
-        code = compile_reported(source, arch).code
+        code, _ = _compiled(source, arch)
         kept.put(key, code, f"{source.name} {source.dtype} {arch}")
     return code
 

@@ -56,6 +56,24 @@ def library(array: Any) -> Any:
     return cupy
 
 
+def taken(elements: Array, places: Any) -> Array:
+    """Elements (size, m, ...) at places (m,), indices or a slice."""
+    device = device_of(elements)
+    if device is None or isinstance(places, slice) or elements.ndim < 2:
+        found: Array = elements[:, places]
+        return found
+    return device.taken(elements, places)
+
+
+def put(elements: Array, places: Any, values: Array) -> None:
+    """Let elements at places, all of them different, be values (size, m, ...)."""
+    device = device_of(elements)
+    if device is None or isinstance(places, slice) or elements.ndim < 2 or not elements.size:
+        elements[:, places] = values
+    else:
+        device.put(elements, places, values)
+
+
 def stored(value: Any, out: Array) -> Array:
     """Write a quantity, whose scalars may be numbers, into an element array."""
     for target, scalar in zip(out, flatten(value), strict=True):

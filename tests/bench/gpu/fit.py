@@ -12,7 +12,7 @@ from robodyn.engines.gpu.options import GpuOptions
 from robodyn.measured import Row, Table
 from robodyn.measured import keep as keep_table
 from tests.bench.gpu.machine import Machine
-from tests.bench.gpu.work import Case, Plan, reason, room_on, sources
+from tests.bench.gpu.work import Case, Plan, reason, room_on, sources, wrong
 from tests.bench.points import NOT_MEASURED
 from tests.bench.shared import show
 
@@ -126,7 +126,7 @@ def _measure_kernel(
             problem = problem or question.too_large(trial.batch, trial.dtype, room_on(machine.device.free_bytes()))
             if not problem:
                 call, results = question.laid_out(dyn, trial.batch, machine.device.xp)
-                problem = question.wrong(question.off_by(results, machine.device.xp.asnumpy), trial.dtype)
+                problem = wrong(question.off_by(results, machine.device.xp.asnumpy), trial.dtype)
             if not problem:
                 trial.seconds[name] = machine.kernels(call, seconds).best_s
         except Exception as error:  # other kernels are measured nevertheless

@@ -11,7 +11,7 @@ from robodyn.benchmark.timing import measure as timed
 from robodyn.engines.gpu.choice import Variant, variants
 from robodyn.engines.gpu.options import FUSIONS, GpuOptions
 from tests.bench.gpu.machine import Machine
-from tests.bench.gpu.work import HOST_BYTES, Case, Plan, reason, sources
+from tests.bench.gpu.work import HOST_BYTES, Case, Plan, reason, sources, wrong
 from tests.bench.points import NOT_MEASURED
 from tests.bench.shared import show
 
@@ -93,7 +93,7 @@ def _fill(question: Case, dyn: rd.Dynamics, name: str, partition: Partition, sec
     try:
         if not problem:
             call, results = question.laid_out(dyn, partition.batch)
-            problem = question.wrong(question.off_by(results), DTYPE)
+            problem = wrong(question.off_by(results), DTYPE)
         if not problem:
             partition.seconds[name] = timed(call, seconds).best_s
     except Exception as error:  # others are measured nevertheless

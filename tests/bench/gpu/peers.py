@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,13 +17,21 @@ from robodyn.benchmark.tables import Cells
 from robodyn.benchmark.timing import measure as timed
 from robodyn.joints import KINDS
 from tests.bench.gpu.queries import Point
-from tests.bench.gpu.work import Case, Plan, reason, repeated
+from tests.bench.gpu.work import Case, Plan, off_by, reason, repeated, wrong
 from tests.bench.points import NOT_MEASURED
 from tests.bench.shared import show
 
-NAMES = {"inverse_dynamics": "JAX, vmap of a plain RNEA", "forward_dynamics": "JAX, vmap of a plain ABA"}
+NAMES = {
+    "JAX": {"inverse_dynamics": "JAX, vmap of a plain RNEA", "forward_dynamics": "JAX, vmap of a plain ABA"},
+    "MJX": {"inverse_dynamics": "MJX, vmap of mjx.inverse", "forward_dynamics": "MJX, vmap of mjx.forward"},
+}
+"""By peer and query, what is asked."""
 DTYPE, MOST = "float32", 65_536
-"""What JAX is asked: every shape is compiled anew, which takes it many seconds."""
+"""What peers are asked: every shape is compiled anew, which takes JAX many seconds."""
+
+Function = Callable[..., Any]
+Asked = tuple[Function, list[Any], list[Any]]
+"""A function of batches for JAX to compile, its arguments and its answer at distinct states."""
 
 
 @dataclass
@@ -31,6 +41,7 @@ class Rival:
     robot: str
     query: str
     batch: int
+    peer: str
     seconds: float | None = None
     ours_s: float | None = None
     problem: str = ""
@@ -39,7 +50,7 @@ class Rival:
         """As text."""
         ratio = f"{self.seconds / self.ours_s:.3g} x" if self.seconds and self.ours_s else NOT_MEASURED
         times = (NOT_MEASURED if each is None else show(each) for each in (self.seconds, self.ours_s))
-        return (self.robot, self.query, DTYPE, f"{self.batch:,}", NAMES[self.query], *times, ratio)
+        return (self.robot, self.query, DTYPE, f"{self.batch:,}", NAMES[self.peer][self.query], *times, ratio)
 
 
 def rivals(plan: Plan) -> list[Rival]:
@@ -48,54 +59,99 @@ def rivals(plan: Plan) -> list[Rival]:
     if not batches or DTYPE not in plan.dtypes:
         return []
     return [
-        Rival(robot, query, max(batches))
+        Rival(robot, query, max(batches), peer)
         for robot in plan.unlike
         for query in plan.queries
-        if query in NAMES and plan.selected(name_of(robot, query))
+        for peer, names in NAMES.items()
+        if query in names and plan.selected(name_of(robot, query, peer))
     ]
 
 
-def name_of(robot: str, query: str) -> str:
+def name_of(robot: str, query: str, peer: str) -> str:
     """What the runner's filter is held against."""
-    return f"gpu: JAX, {robot}, {query}"
+    return f"gpu: {peer}, {robot}, {query}"
 
 
 def measure(
     plan: Plan, found: Sequence[Rival], ours: Sequence[Point], announce: Callable[[str], object], platform: str = "gpu"
 ) -> None:
-    """Measure JAX on a platform, beside our points."""
+    """Measure peers on a platform, beside our points: all are compiled side by side, then called one after another."""
+    cases = {each: Case(plan.robots[each[0]](), each[1]) for each in {(rival.robot, rival.query) for rival in found}}
+    announce(f"gpu: peers, compiling {len(found)} functions")
+    compiled = {id(rival): partial(_compiled, cases[rival.robot, rival.query], rival, platform) for rival in found}
+    with ThreadPoolExecutor(max(1, len(found))) as pool:
+        calls = {key: pool.submit(work) for key, work in compiled.items()}
     for rival in found:
-        announce(name_of(rival.robot, rival.query))
+        announce(name_of(rival.robot, rival.query, rival.peer))
         for point in ours:
             asked = point.robot, point.query, point.dtype, point.batch
             if asked == (rival.robot, rival.query, DTYPE, rival.batch):
                 rival.ours_s = point.call_s
         try:
-            _fill(Case(plan.robots[rival.robot](), rival.query), rival, plan.seconds, platform)
+            run, truth = calls[id(rival)].result()
+            rival.problem = wrong(off_by([np.asarray(run())], truth), DTYPE)
+            if not rival.problem:
+                rival.seconds = timed(run, plan.seconds).best_s
         except Exception as error:  # a peer may fail in any way
             rival.problem = str(error) if isinstance(error, RefusedError) else reason(error)
 
 
-def _fill(question: Case, rival: Rival, seconds: float, platform: str) -> None:
+def _compiled(question: Case, rival: Rival, platform: str) -> tuple[Function, list[Any]]:
+    """A call that waits for its answer, and the answer at distinct states."""
     device = _jax_device(platform)
     import jax
 
+    with jax.default_device(device):
+        function, states, truth = (_plain_jax if rival.peer == "JAX" else _mjx)(question)
+        arrays = [jax.device_put(repeated(np, each.astype(DTYPE), rival.batch), device) for each in states]
+        made = jax.jit(function).lower(*arrays).compile()
+    return lambda: made(*arrays).block_until_ready(), truth
+
+
+def _plain_jax(question: Case) -> Asked:
     from tests.bench import jax_rnea
 
     others = {KINDS[code].name for code in question.model.joint_kind} - set(jax_rnea.KINDS_TAKEN)
     if others or question.model.has_mimic:
         raise RefusedError(f"JAX: not compared on robots with such joints: {', '.join(sorted(others)) or 'mimic'}")
     write = jax_rnea.rnea if question.query == "inverse_dynamics" else jax_rnea.aba
-    function = write(question.model, DTYPE)
-    states = [question.states[name].astype(DTYPE) for name in question.about.plain]
-    arrays = [jax.device_put(repeated(np, each, rival.batch), device) for each in states]
+    states = [question.states[name] for name in question.about.plain]
+    return write(question.model, DTYPE), states, list(question.truth)
 
-    def run() -> Any:
-        return function(*arrays).block_until_ready()
 
-    rival.problem = question.wrong(question.off_by([np.asarray(run())]), DTYPE)
-    if not rival.problem:
-        rival.seconds = timed(run, seconds).best_s
+def _mjx(question: Case) -> Asked:
+    """Constraints and contacts off; arguments and answers by MuJoCo's conventions."""
+    if importlib.util.find_spec("mujoco") is None or importlib.util.find_spec("mujoco.mjx") is None:
+        raise RefusedError("MJX is not installed")
+    import jax
+    import mujoco
+    from mujoco import mjx
+
+    import robodyn as rd
+    from robodyn.testing.mujoco_model import mujoco_model
+
+    made = mujoco_model(question.model, links=False)
+    made.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONSTRAINT | mujoco.mjtDisableBit.mjDSBL_CONTACT
+
+    def single(tree: Any) -> Any:
+        return jax.tree.map(lambda x: x.astype(DTYPE) if x.dtype == np.float64 else x, tree)
+
+    mx = single(mjx.put_model(made))
+    blank = single(mjx.make_data(mx))
+    way = rd.converter(question.model, "mujoco", joint_names=list(question.model.joint_names))
+    q, qd = question.states["q"], question.states["qd"]
+    if question.query == "inverse_dynamics":
+        last, truth = way.a_to(q, qd, question.states["qdd"]), way.tau_to(q, question.truth[0])
+
+        def one(q: Any, v: Any, a: Any) -> Any:
+            return mjx.inverse(mx, blank.replace(qpos=q, qvel=v, qacc=a)).qfrc_inverse
+    else:
+        last, truth = way.tau_to(q, question.states["tau"]), way.a_to(q, qd, question.truth[0])
+
+        def one(q: Any, v: Any, tau: Any) -> Any:
+            return mjx.forward(mx, blank.replace(qpos=q, qvel=v, qfrc_applied=tau)).qacc
+
+    return jax.vmap(one), [way.q_to(q), way.v_to(q, qd), last], [truth]
 
 
 def _jax_device(platform: str) -> Any:

@@ -13,7 +13,7 @@ from robodyn.benchmark.timing import measure as timed
 from robodyn.engines.gpu.source import KernelSource
 from tests.bench.gpu.ceilings import Ceilings
 from tests.bench.gpu.machine import Machine
-from tests.bench.gpu.work import HOST_BYTES, Case, Plan, reason, room_on, sources
+from tests.bench.gpu.work import HOST_BYTES, Case, Plan, reason, room_on, sources, wrong
 from tests.bench.points import NOT_MEASURED
 from tests.bench.shared import show
 
@@ -154,7 +154,7 @@ def _fill(machine: Machine, question: Case, dyn: rd.Dynamics, cpu: rd.Dynamics, 
         point.problem = f"NumPy and the CPU engine {point.problem}"
         return
     call, results = question.laid_out(dyn, point.batch)
-    point.problem = question.wrong(question.off_by(results), point.dtype)
+    point.problem = wrong(question.off_by(results), point.dtype)
     if not point.problem:
         point.numpy_s = timed(call, seconds).best_s
         del call, results
@@ -167,7 +167,7 @@ def _on_device(machine: Machine, question: Case, dyn: rd.Dynamics, point: Point,
     point.kernel = str(engine.plan(question.task, engine.variant(question.task, point.batch)).variant)
     off_by = question.off_by(results, machine.device.xp.asnumpy)
     point.off_by = off_by if np.isfinite(off_by) else None
-    point.problem = question.wrong(off_by, point.dtype)
+    point.problem = wrong(off_by, point.dtype)
     if not point.problem:
         point.kernel_s = machine.kernels(call, seconds).best_s
         point.call_s = machine.calls(call, seconds).best_s

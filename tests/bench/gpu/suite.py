@@ -14,7 +14,7 @@ from robodyn.benchmark.compare import Settings
 from robodyn.benchmark.tables import Cells
 from tests.bench import first_answer, published
 from tests.bench.first_answer import First
-from tests.bench.gpu import ceilings, fit, goals, partitions, peers, queries
+from tests.bench.gpu import ceilings, fit, goals, partitions, peers, queries, rollouts
 from tests.bench.gpu.ceilings import Ceilings
 from tests.bench.gpu.machine import Machine
 from tests.bench.gpu.work import Plan, reason
@@ -35,6 +35,7 @@ class Measured:
 
     points: list[queries.Point]
     partitions: list[partitions.Partition]
+    rolled: list[rollouts.Run]
     rivals: list[peers.Rival]
     first: list[First]
     trials: list[fit.Trial] = field(default_factory=list)
@@ -50,7 +51,7 @@ def plan(selected: Callable[[str], bool], settings: Settings) -> Plan:
     usual, most = Plan(), max(settings.batches)
     sizes = {
         name: tuple(batch for batch in getattr(usual, name) if batch <= most)
-        for name in ("partitions", "fitted", "held_out")
+        for name in ("partitions", "rolled", "fitted", "held_out")
     }
     return replace(
         usual, selected=selected, seconds=settings.seconds, dtypes=settings.dtypes, batches=settings.batches, **sizes
@@ -60,7 +61,7 @@ def plan(selected: Callable[[str], bool], settings: Settings) -> Plan:
 def asked(plan: Plan) -> Measured:
     """What will be measured."""
     first = [First(FIRST_ROBOT, query, "gpu") for query in FIRST if plan.selected(_first(FIRST_ROBOT, query))]
-    return Measured(queries.points(plan), partitions.partitions(plan), peers.rivals(plan), first)
+    return Measured(queries.points(plan), partitions.partitions(plan), rollouts.runs(plan), peers.rivals(plan), first)
 
 
 def _first(robot: str, query: str) -> str:
@@ -93,9 +94,10 @@ def measure(
         "ceilings": limits,
         "fit": fitting if fitted else lambda: None,
         "queries": lambda: queries.measure(machine, plan, found.points, announce),
-        "first answers": lambda: _first_answers(found, engine, announce),
         "partitions": lambda: partitions.measure(machine, plan, found.partitions, announce),
+        "rollouts": lambda: rollouts.measure(machine, plan, found.rolled, announce),
         "peers": lambda: peers.measure(plan, found.rivals, found.points, announce),
+        "first answers": lambda: _first_answers(found, engine, announce),
     }
     for name, part in parts.items():
         announce(f"gpu: {name}")
@@ -124,6 +126,7 @@ def cells(found: Measured) -> dict[str, list[Cells]]:
         "Ceilings": [_ceilings(found.ceilings)],
         "Queries": queries.tables(found.points, found.ceilings),
         "Published figures": [goals.beside_published(found.points)],
+        "Rollouts": [rollouts.table(found.rolled)],
         "Peers on the same GPU": [peers.table(found.rivals)],
         "Partitions of a gradient": partitions.tables(found.partitions),
         "First answers": [Cells("From load_urdf to the first answer", columns, first).filled()],
@@ -160,6 +163,9 @@ TEXTS = {
     "transfers included; *CPU engine*: ours, on NumPy arrays, on all processors. States per second and rates are by "
     "kernel time. Arrays of small batches stay in the device's cache, which is faster than a copy.",
     "Published figures": published.GRID_NOTE,
+    "Rollouts": f"{rollouts.STEPS} steps of {rollouts.DT:g} s from given states under constant torques, of which the "
+    "last state is kept: *call*: from Python on arrays of the device, *CPU engine*: on NumPy arrays, on all "
+    "processors.",
     "Peers on the same GPU": "Calls from Python on arrays of the device; compiling is not part of the time.",
     "Partitions of a gradient": "The gradient of forward dynamics in one kernel (*complete*), in one up to each solve "
     "or product (*fused*) or in one of each stage (*split*), as Plancher et al. compare them (section V-C, figure 2): "
@@ -216,7 +222,7 @@ def unmeasured(plan: Plan, missing: str) -> str:
         "- what the device can do at most (bytes of a copy, fused products and sums), which kernels are held against;",
         "- the gradient of forward dynamics in one kernel and in several; first answers with nothing compiled;",
         "- every kernel, by which the engine chooses from then on, and how good that choice is;",
-        "- JAX on the same GPU, where it is installed.",
+        "- rollouts; JAX and MJX on the same GPU, where they are installed.",
         "",
         "## Goals",
         "",
@@ -243,7 +249,12 @@ def remarks(found: Measured) -> list[str]:
             )
     for rival in found.rivals:
         if rival.problem:
-            said.setdefault(rival.problem, []).append(f"{rival.robot}, {rival.query}, JAX")
+            said.setdefault(rival.problem, []).append(f"{rival.robot}, {rival.query}, {rival.peer}")
+    for run in found.rolled:
+        if run.problem:
+            said.setdefault(run.problem, []).append(
+                f"rollouts, {run.robot}, {run.integrator}, {run.dtype}, batch {run.batch:,}"
+            )
     for each in (*found.partitions, *found.trials):
         for name, problem in each.problems.items():
             what = f"{each.query}, {each.dtype}" if isinstance(each, fit.Trial) else "partitions"

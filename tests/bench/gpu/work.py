@@ -50,8 +50,8 @@ BATCHES = (1, 16, 256, 1024, 4096, 65_536, 1_048_576)
 class Plan:
     """What to measure: cases whose names `selected` takes, for `seconds` each.
 
-    `partitions`: batches at which partitions of a gradient are compared; `fitted`: those at which every kernel is
-    measured to choose by, and `held_out`: to see how good the choice is between.
+    `partitions`: batches at which partitions of a gradient are compared; `rolled`: those of rollouts; `fitted`: those
+    at which every kernel is measured to choose by, and `held_out`: to see how good the choice is between.
     """
 
     selected: Callable[[str], bool] = lambda name: True
@@ -61,6 +61,7 @@ class Plan:
     dtypes: tuple[str, ...] = ("float32", "float64")
     batches: tuple[int, ...] = BATCHES
     partitions: tuple[int, ...] = (16, 32, 64, 128, 1024, 8192, 65_536)
+    rolled: tuple[int, ...] = (1024, 65_536)
     fitted: tuple[int, ...] = (1, 32, 1024, 16_384, 131_072)
     held_out: tuple[int, ...] = (8, 256, 4096, 65_536)
 
@@ -108,20 +109,26 @@ class Case:
         return partial(getattr(dyn, self.query), *arrays, out=out), results
 
     def off_by(self, results: Sequence[Array], to_numpy: Callable[[Array], Any] = np.asarray) -> float:
-        """Largest difference from the truth, relative to the largest entry, of the first and the last rows; NaN is
-        infinite."""
-        worst = 0.0
-        for got, wanted in zip(results, self.truth, strict=True):
-            count = min(len(got), len(wanted))
-            for start in {0, len(got) - count}:
-                right = wanted[(start + np.arange(count)) % len(wanted)]
-                error = float(np.abs(to_numpy(got[start : start + count]) - right).max() / np.abs(wanted).max())
-                worst = np.inf if np.isnan(error) else max(worst, error)
-        return worst
+        """Largest difference from the truth, relative to the largest entry (`off_by`)."""
+        return off_by(results, self.truth, to_numpy)
 
-    def wrong(self, off_by: float, dtype: str) -> str:
-        """What to say of an answer that is off by so much: nothing where it is right."""
-        return "" if off_by <= TOLERANCE[dtype] else f"WRONG: differs by {off_by:.1g}"
+
+def off_by(results: Sequence[Array], truth: Sequence[Array], to_numpy: Callable[[Array], Any] = np.asarray) -> float:
+    """Largest difference from what is right for states that a batch repeats, relative to the largest entry, of the
+    first and the last rows; NaN is infinite."""
+    worst = 0.0
+    for got, wanted in zip(results, truth, strict=True):
+        count = min(len(got), len(wanted))
+        for start in {0, len(got) - count}:
+            right = wanted[(start + np.arange(count)) % len(wanted)]
+            error = float(np.abs(to_numpy(got[start : start + count]) - right).max() / np.abs(wanted).max())
+            worst = np.inf if np.isnan(error) else max(worst, error)
+    return worst
+
+
+def wrong(error: float, dtype: str) -> str:
+    """What to say of an answer that is off by so much: nothing where it is right."""
+    return "" if error <= TOLERANCE[dtype] else f"WRONG: differs by {error:.1g}"
 
 
 def repeated(xp: Any, rows: Array, batch: int) -> Array:

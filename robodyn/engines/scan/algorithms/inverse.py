@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from robodyn.arguments import Array
-from robodyn.engines.scan.elements import stored
+from robodyn.engines.scan.elements import put, stored, taken
 from robodyn.engines.scan.semigroups import (
     AFFINE_FORCES,
     AFFINE_MOTIONS,
@@ -150,10 +150,10 @@ def summed_inward(state: State, X: Array, f: Array) -> Array:
     paths, options, F = state.layout.heavy_paths, state.layout.options, f.copy()
     for level in paths.inward():
         elements = state.empty(18, level.bodies.size, state.batch)
-        elements[:12, :-1] = X[:, level.bodies[1:]]  # the next body's
+        elements[:12, :-1] = taken(X, level.bodies[1:])  # the next body's
         elements[:12, level.ends] = 0.0  # what ends a path is followed by nothing
-        elements[12:] = F[:, level.bodies]
+        elements[12:] = taken(F, level.bodies)
         scanned = level.segments.scan(AFFINE_FORCES, elements, options.path_kernel, block=options.block, backwards=True)
-        F[:, level.bodies] = scanned[12:]
-        paths.join(sums(6), F, level, force_out(X[:, level.heads], F[:, level.heads]))
+        put(F, level.bodies, scanned[12:])
+        paths.join(sums(6), F, level, force_out(taken(X, level.heads), taken(F, level.heads)))
     return F

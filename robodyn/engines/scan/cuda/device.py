@@ -11,7 +11,7 @@ import numpy as np
 from robodyn.arguments import Array
 from robodyn.engines.gpu.device import Device, LoadedKernel
 from robodyn.engines.scan.cuda.branches import BranchSolver
-from robodyn.engines.scan.cuda.scans import BLOCK_THREADS, lanes_of, run_length, scan_kernels, step_kernel
+from robodyn.engines.scan.cuda.scans import BLOCK_THREADS, lanes_of, move_kernel, run_length, scan_kernels, step_kernel
 from robodyn.engines.scan.cuda.systems import BlockSystems
 from robodyn.engines.scan.elementwise import Elementwise, traced
 from robodyn.engines.scan.semigroups import Semigroup
@@ -31,6 +31,7 @@ class ScanDevice:
         self.device, self.xp = device, device.xp
         self._steps: WeakKeyDictionary[Elementwise, dict[np.dtype[Any], LoadedKernel]] = WeakKeyDictionary()
         self._scans: WeakKeyDictionary[Elementwise, dict[Any, tuple[LoadedKernel, ...]]] = WeakKeyDictionary()
+        self._moves: dict[np.dtype[Any], LoadedKernel] = {}
         self._begins: WeakKeyDictionary[Segments, dict[tuple[bool, int], list[Array]]] = WeakKeyDictionary()
         self.systems, self.branches = BlockSystems(self), BranchSolver(self)
 
@@ -93,6 +94,33 @@ class ScanDevice:
         if dtype not in known:
             known[dtype] = self.device.load(step_kernel(traced(of), dtype))
         return known[dtype]
+
+    # Places.
+
+    def taken(self, elements: Array, places: Indices) -> Array:
+        """Elements (size, m, ...) at places (m,) of (size, n, ...)."""
+        found: Array = self.xp.empty((len(elements), len(places), *elements.shape[2:]), elements.dtype)
+        self._move(elements, found, places, putting=False)
+        return found
+
+    def put(self, elements: Array, places: Indices, values: Array) -> None:
+        """Let elements at places be values (size, m, ...), which may broadcast."""
+        shape = (len(elements), len(places), *elements.shape[2:])
+        self._move(self.xp.broadcast_to(values, shape), elements, places, putting=True)
+
+    def _move(self, source: Array, target: Array, places: Indices, putting: bool) -> None:
+        moved = source if putting else target
+        if not moved.size:
+            return
+        if source.ndim > 3:  # views, for both are contiguous
+            source, target = (each.reshape(*each.shape[:2], -1) for each in (source, target))
+        steps = [step // each.itemsize for each in (source, target) for step in (*each.strides, 0)[:3]]
+        batch = moved.size // (moved.shape[0] * moved.shape[1])
+        if source.dtype not in self._moves:
+            self._moves[source.dtype] = self.device.load(move_kernel(source.dtype))
+        rows = moved.shape[1] * batch
+        numbers = [batch, len(source), int(putting), *steps]
+        self.start(self._moves[source.dtype], -(-rows // BLOCK_THREADS), [source, target, places], rows, numbers)
 
     # Scans.
 

@@ -2,14 +2,15 @@
 
 Both are printed from the texts that NumPy's scans run, traced. Element arrays are (size, n, batch).
 
-A scan cuts the sequence into tiles, each the work of a warp for one row of the batch, and each tile into 32 runs, one
-of a lane. Lanes compose their runs element by element; run totals are scanned across the warp by shuffles, in five
-rounds; then each lane goes through its run again, from what comes before it. Totals of tiles are scanned in the same
-way before that (`totals`, then `prefixes` on totals, then `prefixes` with what is carried in).
+A scan cuts the sequence into tiles, each the work of a warp for one row of the batch, which goes through it in rounds
+of 32 elements that follow one another, one of a lane: a warp reads and writes scalars that lie side by side. A round is
+scanned across the warp by shuffles, in five steps; then comes what the round before ended with. Totals of tiles are
+scanned in the same way before that (`totals`, then `prefixes` on totals, then `prefixes` with what is carried in), so
+that elements are read twice and written once.
 
-Where the batch fills warps, lanes are rows of it instead, and a tile is one run: a warp reads and writes scalars that
-lie side by side, and elements of sequences of one tile are read once. What is composed with what depends on the
-segments, and on which of the two it is: neither on the order of threads nor on the grid nor on the batch else.
+Where the batch fills warps, lanes are rows of it instead, each of which goes through its tile element by element, and
+elements of sequences of one tile are read once. What is composed with what depends on the segments, and on which of the
+two it is: neither on the order of threads nor on the grid nor on the batch else.
 
 What a lane has found is in registers; elements that are too large for that are in shared memory, of which a block, then
 of one warp, takes no more than every GPU gives.
@@ -36,11 +37,15 @@ in registers. Beyond, the composition is a function, for each copy of which NVRT
 lane are in shared memory, as far as they have room, and only the third, which is composed with them, in local memory.
 Riccati elements in double precision then take 230 registers and no spills, and leave four warps to a multiprocessor of
 sm_90, three of sm_80; all in local memory it was seven elements, more than caches hold."""
+_BEGIN = np.zeros(1, np.int64)
 LONGEST_RUN = 32
+"""Elements that a lane goes through in a sequence of one tile; rounds of a warp in one."""
 _SHORTEST_RUN = 8
-"""Of a sequence of several tiles."""
-_RUNS = 1 << 15
-"""Runs that keep a large GPU busy: longer sequences get longer runs."""
+"""Elements that a lane goes through in a sequence of several tiles."""
+_FEWEST_ROUNDS, _MOST_ROUNDS = 4, 128
+"""Of a warp in a sequence of several tiles."""
+_TILES = 1 << 10
+"""Warps that keep a large GPU busy: longer sequences get longer tiles."""
 
 
 def lanes_of(batch: int) -> int:
@@ -49,12 +54,12 @@ def lanes_of(batch: int) -> int:
 
 
 def run_length(n: int, lanes: int) -> int:
-    """Elements that a lane composes one after another in a scan of n."""
+    """Rounds of `lanes` elements in a tile of a scan of n."""
+    if n <= lanes * LONGEST_RUN:
+        return max(1, -(-n // lanes))
     if lanes == 1:
-        return n if n <= LONGEST_RUN else _SHORTEST_RUN
-    if n <= WARP * LONGEST_RUN:
-        return max(1, -(-n // WARP))
-    return min(LONGEST_RUN, max(_SHORTEST_RUN, n // _RUNS))
+        return _SHORTEST_RUN
+    return min(_MOST_ROUNDS, max(_FEWEST_ROUNDS, -(-n // (WARP * _TILES))))
 
 
 def strides_of(name: str) -> tuple[str, str, str]:
@@ -127,6 +132,40 @@ def _head(name: str, parameters: Sequence[str], threads: int = BLOCK_THREADS) ->
     return [f'extern "C" __global__ void __launch_bounds__({threads}) {name}(', f"    {joined})"]
 
 
+_MOVES = """\
+extern "C" __global__ void __launch_bounds__({threads}) scan_move(
+    const {scalar}* __restrict__ from_array,
+    {scalar}* __restrict__ to_array,
+    const long long* __restrict__ places,
+    {scalar}* workspace,
+    {numbers})
+{{
+    for (long long k = {threads}LL * blockIdx.x + threadIdx.x; k < rows; k += {threads}LL * gridDim.x) {{
+        const long long element = k / batch, row = k % batch, place = places[element];
+        const {scalar}* const from = from_array + (putting ? element : place) * from_element + row * from_row;
+        {scalar}* const to = to_array + (putting ? place : element) * to_element + row * to_row;
+#pragma unroll 4
+        for (long long s = 0; s < size; s++)
+            to[s * to_scalar] = from[s * from_scalar];
+    }}
+}}
+"""
+
+
+def move_kernel(dtype: np.dtype[Any]) -> KernelSource:
+    """The kernel that takes elements from places, or puts them there: `rows` are elements times batch, a thread for
+    each, which moves `size` scalars; arrays may have any strides.
+
+        scan_move(from, to, places, workspace, rows, batch, size, putting, strides of from, strides of to)
+    """
+    numbers = ("batch", "size", "putting", *strides_of("from"), *strides_of("to"))
+    parameters = ", ".join(f"long long {number}" for number in ("rows", *numbers))
+    text = _MOVES.format(scalar=SCALARS[dtype.name], threads=BLOCK_THREADS, numbers=parameters)
+    return KernelSource(
+        "scan_move", text, dtype, ("from",), ("to",), (_BEGIN,), block_threads=BLOCK_THREADS, numbers=numbers
+    )
+
+
 # Scans.
 
 _TEXT = """\
@@ -182,37 +221,14 @@ static __device__ __forceinline__ I place(I at, I n)
     return {place};
 }}
 
-/* Run totals scanned across the warp: `mine` becomes what ends with the lane's run, from where the segment of the run's
-   last element begins, or else the tile. */
-static __device__ __forceinline__ void scan_runs(
-    Growing& mine, T* other, const T* __restrict__ elements, const I* __restrict__ begin, I n, I batch, I row, I first,
-    I last, I length, int lane)
-{{
-    I from = n;
-    if (first < last) {{
-        from = begin[last - 1];
-        const I start = from > first ? from : first;
-        set(mine, elements + place(start, n) * batch + row, n * batch);
-        for (I at = start + 1; at < last; at++) {{
-            load(other, elements + place(at, n) * batch + row, n * batch);
-            follow(mine, other);
-        }}
-    }}
-    for (int d = 1; d < LANES; d *= 2) {{
-        take(other, mine, d);
-        if (lane >= d && from < first - (d - 1) * length)
-            precede(other, mine);
-    }}
-}}
-
+{working}
 {head}
 {{
     {declared}
-    const int lane = threadIdx.x % LANES;
     const I tiles = (rows + LANES * length - 1) / (LANES * length);
     for (I work = (I)blockIdx.x * TILES + threadIdx.x / LANES; work < tiles * batch; work += (I)gridDim.x * TILES) {{
         const I row = work % batch, tile = work / batch, start = tile * LANES * length;
-        const I first = start + lane * length, last = first + length < rows ? first + length : rows;
+        const I last = start + LANES * length < rows ? start + LANES * length : rows;
         T other[SIZE];
 {rest}\
     }}
@@ -264,43 +280,106 @@ static __device__ __forceinline__ void take(T* to, const Growing& from, int dist
 _PLACES = """\
 extern __shared__ T places[];
     Growing mine = {places + threadIdx.x, places + SIZE * THREADS + threadIdx.x};"""
+_KEPT = "\n    __shared__ T all_kept[SIZE * TILES];\n    T* const kept = all_kept + threadIdx.x / LANES * SIZE;"
+_KEPT_BESIDE = "\n    T* const kept = places + 2 * SIZE * THREADS;"
 
-_SCAN_RUNS = "scan_runs(mine, other, elements, begin, rows, batch, row, first, last, length, lane);"
+# A lane for each row.
 
-_TOTALS = f"""\
-        {_SCAN_RUNS}
-        if (first < last && (last == rows || lane == LANES - 1))
-            store(mine, totals + place(tile, tiles) * batch + row, tiles * batch);
-"""
-
-_FROM_LANES_BEFORE = f"""\
-        {_SCAN_RUNS}
-        take(other, mine, 1);
-        set(mine, other, 1);
+_TOTALS = """\
+        const I from = begin[last - 1], first = from > start ? from : start;
+        set(mine, elements + place(first, rows) * batch + row, rows * batch);
+        for (I at = first + 1; at < last; at++) {
+            load(other, elements + place(at, rows) * batch + row, rows * batch);
+            follow(mine, other);
+        }
+        store(mine, totals + place(tile, tiles) * batch + row, tiles * batch);
 """
 
 _PREFIXES = """\
-        if (first < last) {
-            if (carried && begin[first] < start) {
-                load(other, carry + place(tile - 1, tiles) * batch + row, tiles * batch);
-                if (lane)
-                    precede(other, mine);
-                else
-                    set(mine, other, 1);
-            }
-            for (I at = first; at < last; at++) {
-                const I here = place(at, rows) * batch + row;
-                load(other, elements + here, rows * batch);
-                if (begin[at] == at)
-                    set(mine, other, 1);
-                else
-                    follow(mine, other);
-                store(mine, prefixes + here, rows * batch);
-            }
+        if (carried && begin[start] < start)
+            set(mine, carry + place(tile - 1, tiles) * batch + row, tiles * batch);
+        for (I at = start; at < last; at++) {
+            const I here = place(at, rows) * batch + row;
+            load(other, elements + here, rows * batch);
+            if (begin[at] == at)
+                set(mine, other, 1);
+            else
+                follow(mine, other);
+            store(mine, prefixes + here, rows * batch);
         }
 """
 
-_BEGIN, _NUMBERS = np.zeros(1, np.int64), ("batch", "length", "carried")
+# A warp for each tile.
+
+_ROUND = """
+/* A round of elements, the first of which is at `base`: `mine` becomes what ends with the lane's, at `at`, from where
+   its segment begins, or else the tile. `kept`: what came before the round, where there is any. */
+static __device__ __forceinline__ void scan_round(
+    Growing& mine, T* other, const T* kept, bool any, const T* __restrict__ elements, const I* __restrict__ begin, I n,
+    I batch, I row, I base, I at, I last)
+{
+    I from = n;
+    if (at < last) {
+        from = begin[at];
+        set(mine, elements + place(at, n) * batch + row, n * batch);
+    }
+    for (int d = 1; d < LANES; d *= 2) {
+        take(other, mine, d);
+        if (at >= base + d && from <= at - d)
+            precede(other, mine);
+    }
+    if (any && from < base) {
+        load(other, kept, 1);
+        precede(other, mine);
+    }
+    __syncwarp();
+}
+
+/* What the last lane has, for all. */
+static __device__ __forceinline__ void keep(T* kept, const Growing& mine, int lane)
+{
+    if (lane == LANES - 1)
+        store(mine, kept, 1);
+    __syncwarp();
+}
+"""
+
+_ROUNDS = """\
+        const int lane = threadIdx.x % LANES;
+        bool any = {carried};
+{brought}\
+        for (I base = start; base < last; base += LANES) {{
+            const I at = base + lane;
+            scan_round(mine, other, kept, any, elements, begin, rows, batch, row, base, at, last);
+            any = true;
+            if (base + LANES < last)
+                keep(kept, mine, lane);
+            if ({stored})
+                store(mine, {where} + row, {step} * batch);
+        }}
+        __syncwarp();
+"""
+
+_TOTALS_OF_WARPS = _ROUNDS.format(
+    carried="false", brought="", stored="at == last - 1", where="totals + place(tile, tiles) * batch", step="tiles"
+)
+
+_BROUGHT = """\
+        if (any)
+            for (int k = lane; k < SIZE; k += LANES)
+                kept[k] = carry[(k * tiles + place(tile - 1, tiles)) * batch + row];
+        __syncwarp();
+"""
+
+_PREFIXES_OF_WARPS = _ROUNDS.format(
+    carried="carried && begin[start] < start",
+    brought=_BROUGHT,
+    stored="at < last",
+    where="prefixes + place(at, rows) * batch",
+    step="rows",
+)
+
+_NUMBERS = ("batch", "length", "carried")
 
 
 def scan_kernels(
@@ -321,11 +400,13 @@ def scan_kernels(
         backwards: whether positions are counted from the last element, and totals lie likewise.
         lanes: 32, or 1 (`lanes_of`).
     """
-    prefixes = _PREFIXES if lanes == 1 else _FROM_LANES_BEFORE + _PREFIXES
-    return (
-        _scan_kernel(composition, dtype, backwards, lanes, "scan_totals", "totals", _TOTALS),
-        _scan_kernel(composition, dtype, backwards, lanes, "scan_prefixes", "prefixes", prefixes),
+    texts = (_TOTALS, _PREFIXES) if lanes == 1 else (_TOTALS_OF_WARPS, _PREFIXES_OF_WARPS)
+    names = ("totals", "prefixes")
+    totals, prefixes = (
+        _scan_kernel(composition, dtype, backwards, lanes, f"scan_{name}", name, text)
+        for name, text in zip(names, texts, strict=True)
     )
+    return totals, prefixes
 
 
 def _scan_kernel(
@@ -334,7 +415,7 @@ def _scan_kernel(
     scalar, size = SCALARS[dtype.name], program.outputs[0].size
     element = size * dtype.itemsize
     inline = program.operations <= _INLINE and element <= _REGISTER_BYTES
-    shared = not inline and 2 * WARP * element <= SHARED_BYTES
+    shared = not inline and (2 * WARP + 1) * element <= SHARED_BYTES
     threads = WARP if shared else BLOCK_THREADS
     steps = {"in0": "STEP0", "in1": "STEP1", "out": "APART"}
 
@@ -351,6 +432,9 @@ def _scan_kernel(
         "T* workspace",
         *(f"I {number}" for number in ("rows", *_NUMBERS)),
     ]
+    declared = _PLACES if shared else "Growing mine = {};"
+    if lanes > 1:
+        declared += _KEPT_BESIDE if shared else _KEPT
     text = _TEXT.format(
         prelude="\n".join(_prelude(scalar, program)),
         scalar=scalar,
@@ -364,7 +448,8 @@ def _scan_kernel(
         place="n - 1 - at" if backwards else "at",
         growing=_IN_SHARED_MEMORY if shared else _IN_REGISTERS,
         head="\n".join(_head(name, parameters, threads)),
-        declared=_PLACES if shared else "Growing mine = {};",
+        working="" if lanes == 1 else _ROUND,
+        declared=declared,
         rest=rest,
     )
     return KernelSource(
@@ -375,6 +460,6 @@ def _scan_kernel(
         (result,),
         (_BEGIN, np.zeros(1, dtype)),
         block_threads=threads,
-        shared_bytes=2 * threads * element if shared else 0,
+        shared_bytes=(2 * threads + 1) * element if shared else 0,
         numbers=_NUMBERS,
     )

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from robodyn.arguments import Array, count, flag, one_of
 from robodyn.cached import cached_property
-from robodyn.engines.scan.elements import library
+from robodyn.engines.scan.elements import library, put, taken
 from robodyn.engines.scan.operators import Callables, elements_of, operator_of, values_of
 from robodyn.engines.scan.semigroups import Semigroup
 from robodyn.engines.scan.trees.prefix_scans import BLOCK, KERNELS, LONGEST_BLOCK, PLAIN_KERNELS, Segments
@@ -134,10 +134,10 @@ class HeavyPaths:
         """Elements (size, n, ...) composed along the path from the root down to each body, itself included."""
         found: Array = library(elements).empty_like(elements)
         for k, level in enumerate(self.levels):
-            part = elements[:, level.bodies]
+            part = taken(elements, level.bodies)
             if k:  # only the first level hangs on the world
-                part[:, level.starts] = op.compose(found[:, level.junctions], part[:, level.starts])
-            found[:, level.bodies] = level.segments.scan(op, part, kernel, block=block)
+                put(part, level.starts, op.compose(taken(found, level.junctions), taken(part, level.starts)))
+            put(found, level.bodies, level.segments.scan(op, part, kernel, block=block))
         return found
 
     def inward(self) -> Iterator[Level]:
@@ -150,18 +150,17 @@ class HeavyPaths:
         """`op`, which must be commutative, over the subtree of each body, itself included."""
         found = elements.copy()
         for level in self.inward():
-            found[:, level.bodies] = level.segments.scan(
-                op, found[:, level.bodies], kernel, block=block, backwards=True
-            )
-            self.join(op, found, level, found[:, level.heads])
+            part = taken(found, level.bodies)
+            put(found, level.bodies, level.segments.scan(op, part, kernel, block=block, backwards=True))
+            self.join(op, found, level, taken(found, level.heads))
         return found
 
     def join(self, op: Semigroup | Callables, into: Array, level: Level, values: Array) -> None:
         """Compose what junctions hold in `into` (size, n, ...) with values (size, paths, ...) of a level's paths."""
         junctions = level.grouped
         if junctions.bodies.size:
-            sums = junctions.paths.scan(op, values[:, junctions.order])[:, junctions.last]
-            into[:, junctions.bodies] = op.compose(into[:, junctions.bodies], sums)
+            sums = taken(junctions.paths.scan(op, taken(values, junctions.order)), junctions.last)
+            put(into, junctions.bodies, op.compose(taken(into, junctions.bodies), sums))
 
     def rootfix(
         self,

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from robodyn.arguments import Array, count, flag, one_of
 from robodyn.cached import cached_property
-from robodyn.engines.scan.elements import library
+from robodyn.engines.scan.elements import library, put, taken
 from robodyn.engines.scan.operators import Callables, elements_of, operator_of, values_of
 from robodyn.engines.scan.semigroups import Semigroup
 from robodyn.engines.scan.trees.prefix_scans import BLOCK, KERNELS, LONGEST_BLOCK, PLAIN_KERNELS, Segments
@@ -145,10 +145,11 @@ class VectorTree:
         values, kernel, block = self._checked(work, data, inclusive, kernel, block)
         n, (lp, rp) = len(self), self._steps
         tour = library(values).empty((values.shape[0], 2 * n, *values.shape[2:]), values.dtype)
-        tour[:, lp], tour[:, rp] = values, work.inverse(values)
+        put(tour, lp, values)
+        put(tour, rp, work.inverse(values))
         prefixes = self._tour.scan(work, tour, kernel, block=block)
         if inclusive:
-            return values_of(work, prefixes[:, lp])
+            return values_of(work, taken(prefixes, lp))
         return values_of(work, _before(work, prefixes, *self._before_steps))
 
     def leaffix(
@@ -170,9 +171,9 @@ class VectorTree:
         work = operator_of(op, inverse, identity)
         values, kernel, block = self._checked(work, data, inclusive, kernel, block)
         order, first, last = self._spans
-        prefixes = self._walk.scan(work, values[:, order], kernel, block=block)
-        left = _before(work, prefixes, *self._before_spans) if inclusive else prefixes[:, first]
-        return values_of(work, work.compose(work.inverse(left), prefixes[:, last]))
+        prefixes = self._walk.scan(work, taken(values, order), kernel, block=block)
+        left = _before(work, prefixes, *self._before_spans) if inclusive else taken(prefixes, first)
+        return values_of(work, work.compose(work.inverse(left), taken(prefixes, last)))
 
     def _checked(
         self, work: Semigroup | Callables, data: Any, inclusive: Any, kernel: Any, block: Any
@@ -189,6 +190,6 @@ class VectorTree:
 
 def _before(work: Semigroup | Callables, prefixes: Array, steps: Indices, first: Indices) -> Array:
     """Prefixes that end at the given steps; the identity where there is none."""
-    found = prefixes[:, steps]
+    found = taken(prefixes, steps)
     found[:, first] = work.identities(prefixes, first.size)
     return found
