@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from robodyn.arguments import Array
 from robodyn.cached import cached_property
 from robodyn.engines.scan.algorithms.inverse import external_forces, velocities
-from robodyn.engines.scan.elements import stored
+from robodyn.engines.scan.elements import put, stored, taken
 from robodyn.engines.scan.elementwise import Elementwise, operators
 from robodyn.engines.scan.semigroups import sums
 from robodyn.engines.scan.states import Layout, Rows, State, motion_cross
@@ -116,7 +116,7 @@ class _Bodies:
         """What `stages` takes for runs of bodies."""
         layout = self.state.layout
         for chosen, dofs in zip(runs.bodies, runs.dofs, strict=True):
-            yield from (each[:, chosen] for each in (self.X, self.c, self.held))
+            yield from (taken(each, chosen) for each in (self.X, self.c, self.held))
             yield from (self.tau[dofs], layout.armature[dofs], layout.pitch[:, chosen])
 
 
@@ -306,7 +306,7 @@ def _elements(bodies: _Bodies, runs: Sequence[_Runs], count: int) -> tuple[Array
     for each in runs:
         with operators("library") if _rare(each.codes, state.layout) else nullcontext():
             made = stages(each.codes)(*bodies.arrays(each))
-        found[:, each.stages] = made[: RICCATI.size]
+        put(found, each.stages, made[: RICCATI.size])
         dofs = (len(made) - RICCATI.size) // 2
         pivots, diagonal = made[RICCATI.size : RICCATI.size + dofs], made[RICCATI.size + dofs :]
         singular[each.stages] = (8.0 * diagonal + pivots <= 8.0 * diagonal).any(axis=(0, 2))
@@ -396,12 +396,13 @@ def _accelerate(bodies: _Bodies, part: _Part, a: Array, qdd: Array) -> None:
     joints = []
     for each in part.runs:
         found = motions(each.codes[0])(*bodies.arrays(each))
-        elements[:, each.stages] = found[: AFFINE.size]
+        put(elements, each.stages, found[: AFFINE.size])
         joints.append(found[AFFINE.size :].copy())
     # What heads move with is known: their elements are constants, and so are all prefixes.
     start = state.zeros(AFFINE.size, part.level.starts.size, state.batch)
-    start[36:] = a[:, level.junctions]
-    elements[:, level.starts] = AFFINE.compose(start, elements[:, level.starts])
-    a[:, level.bodies] = part.cut.segments.scan(AFFINE, elements, options.path_kernel, block=options.block)[36:]
+    start[36:] = taken(a, level.junctions)
+    put(elements, level.starts, AFFINE.compose(start, taken(elements, level.starts)))
+    scanned = part.cut.segments.scan(AFFINE, elements, options.path_kernel, block=options.block)
+    put(a, level.bodies, scanned[36:])
     for each, parents, known in zip(part.runs, part.parents, joints, strict=True):
-        qdd[each.dofs[0]] = joint_accelerations(each.codes[0])(known, a[:, parents])
+        qdd[each.dofs[0]] = joint_accelerations(each.codes[0])(known, taken(a, parents))

@@ -119,7 +119,7 @@ class ScanDevice:
         if source.dtype not in self._moves:
             self._moves[source.dtype] = self.device.load(move_kernel(source.dtype))
         rows = moved.shape[1] * batch
-        numbers = [batch, len(source), int(putting), *steps]
+        numbers = [batch, len(source), int(putting), (target if putting else source).shape[1], *steps]
         self.start(self._moves[source.dtype], -(-rows // BLOCK_THREADS), [source, target, places], rows, numbers)
 
     # Scans.

@@ -141,7 +141,8 @@ extern "C" __global__ void __launch_bounds__({threads}) scan_move(
     {numbers})
 {{
     for (long long k = {threads}LL * blockIdx.x + threadIdx.x; k < rows; k += {threads}LL * gridDim.x) {{
-        const long long element = k / batch, row = k % batch, place = places[element];
+        const long long element = k / batch, row = k % batch, asked = places[element];
+        const long long place = asked < 0 ? asked + many : asked;
         const {scalar}* const from = from_array + (putting ? element : place) * from_element + row * from_row;
         {scalar}* const to = to_array + (putting ? place : element) * to_element + row * to_row;
 #pragma unroll 4
@@ -154,11 +155,12 @@ extern "C" __global__ void __launch_bounds__({threads}) scan_move(
 
 def move_kernel(dtype: np.dtype[Any]) -> KernelSource:
     """The kernel that takes elements from places, or puts them there: `rows` are elements times batch, a thread for
-    each, which moves `size` scalars; arrays may have any strides.
+    each, which moves `size` scalars; arrays may have any strides. Negative places count from the end of the `many` that
+    there are.
 
-        scan_move(from, to, places, workspace, rows, batch, size, putting, strides of from, strides of to)
+        scan_move(from, to, places, workspace, rows, batch, size, putting, many, strides of from, strides of to)
     """
-    numbers = ("batch", "size", "putting", *strides_of("from"), *strides_of("to"))
+    numbers = ("batch", "size", "putting", "many", *strides_of("from"), *strides_of("to"))
     parameters = ", ".join(f"long long {number}" for number in ("rows", *numbers))
     text = _MOVES.format(scalar=SCALARS[dtype.name], threads=BLOCK_THREADS, numbers=parameters)
     return KernelSource(
