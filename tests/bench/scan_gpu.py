@@ -32,8 +32,8 @@ CHAIN = 1_000_000
 """Bodies of the chain whose forward dynamics has a goal."""
 MOST_DENSE = 10_000
 """Bodies of a tree of which a CPU makes dense matrices."""
-RECURSION, NUMPY = "cpu", "scans, NumPy"
-"""Our compiled recursion on one thread, and the scan engine's own choice of a method on NumPy arrays."""
+RECURSION = "cpu"
+"""Our compiled recursion on one thread."""
 WORDS = {
     INVERSE: "inverse dynamics",
     FORWARD: "forward dynamics",
@@ -52,8 +52,7 @@ def contenders(query: str, machine: Machine, several: bool) -> list[Contender]:
     recursion = on_cpu(RECURSION, query, "cpu")
     if query in (MATRICES, GRADIENT):
         recursion = replace(recursion, most=MOST_DENSE)
-    kept = {"sparse": True} if query == MATRICES and not several else {}
-    return [*found, recursion, on_cpu(NUMPY, query, "scan", **kept)]
+    return [*found, recursion]
 
 
 def _on_gpu(query: str, machine: Machine) -> Iterator[Contender]:
@@ -200,7 +199,7 @@ def unmeasured(missing: str) -> str:
         f"GPU: not measured. {missing}",
         "",
         f"`python -m tests.bench scan-gpu --write` on a machine with a GPU measures {ASKED}: {methods}; beside our "
-        "compiled recursion on one core, scans on NumPy arrays, and the thesis' times.",
+        "compiled recursion on one core, and the thesis' times.",
         "",
         *_goals([]),
         "",
@@ -222,10 +221,9 @@ def page(points: Sequence[Point], about: dict[str, str], plot: str | None) -> st
         "",
         f"Measured on: {facts(about)}; the best of several calls from Python, each waited for; arrays live on the GPU.",
         "",
-        f"*{RECURSION}*: our compiled recursion on one thread, with which all are compared in parentheses; *{NUMPY}*: "
-        "the scan engine on NumPy arrays, by the method that it chooses, matrices of one tree sparse. *METHOD, heavy* "
-        "and *METHOD, euler*: on heavy paths and on vector trees; *recorded*: the same by `Dynamics.capture`. Mass "
-        "matrices are timed with the bias force, as in the thesis.",
+        f"*{RECURSION}*: our compiled recursion on one thread, with which all are compared in parentheses; *METHOD, "
+        "heavy* and *METHOD, euler*: on heavy paths and on vector trees; *recorded*: the same by `Dynamics.capture`. "
+        "Mass matrices are timed with the bias force, as in the thesis.",
         "",
         published.NOTE,
         "",

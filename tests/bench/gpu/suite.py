@@ -94,9 +94,9 @@ def measure(
         "ceilings": limits,
         "fit": fitting if fitted else lambda: None,
         "queries": lambda: queries.measure(machine, plan, found.points, announce),
-        "partitions": lambda: partitions.measure(machine, plan, found.partitions, announce),
         "rollouts": lambda: rollouts.measure(machine, plan, found.rolled, announce),
         "peers": lambda: peers.measure(plan, found.rivals, found.points, announce),
+        "partitions": lambda: partitions.measure(machine, plan, found.partitions, announce),
         "first answers": lambda: _first_answers(found, engine, announce),
     }
     for name, part in parts.items():

@@ -120,7 +120,8 @@ class ScanDevice:
             self._moves[source.dtype] = self.device.load(move_kernel(source.dtype))
         rows = moved.shape[1] * batch
         numbers = [batch, len(source), int(putting), (target if putting else source).shape[1], *steps]
-        self.start(self._moves[source.dtype], -(-rows // BLOCK_THREADS), [source, target, places], rows, numbers)
+        blocks = -(-rows * len(source) // BLOCK_THREADS)
+        self.start(self._moves[source.dtype], blocks, [source, target, places], rows, numbers)
 
     # Scans.
 

@@ -140,14 +140,11 @@ extern "C" __global__ void __launch_bounds__({threads}) scan_move(
     {scalar}* workspace,
     {numbers})
 {{
-    for (long long k = {threads}LL * blockIdx.x + threadIdx.x; k < rows; k += {threads}LL * gridDim.x) {{
-        const long long element = k / batch, row = k % batch, asked = places[element];
-        const long long place = asked < 0 ? asked + many : asked;
-        const {scalar}* const from = from_array + (putting ? element : place) * from_element + row * from_row;
-        {scalar}* const to = to_array + (putting ? place : element) * to_element + row * to_row;
-#pragma unroll 4
-        for (long long s = 0; s < size; s++)
-            to[s * to_scalar] = from[s * from_scalar];
+    for (long long k = {threads}LL * blockIdx.x + threadIdx.x; k < rows * size; k += {threads}LL * gridDim.x) {{
+        const long long scalar = k / rows, at = k % rows, element = at / batch, row = at % batch;
+        const long long asked = places[element], place = asked < 0 ? asked + many : asked;
+        to_array[scalar * to_scalar + (putting ? place : element) * to_element + row * to_row]
+            = from_array[scalar * from_scalar + (putting ? element : place) * from_element + row * from_row];
     }}
 }}
 """
@@ -155,8 +152,9 @@ extern "C" __global__ void __launch_bounds__({threads}) scan_move(
 
 def move_kernel(dtype: np.dtype[Any]) -> KernelSource:
     """The kernel that takes elements from places, or puts them there: `rows` are elements times batch, a thread for
-    each, which moves `size` scalars; arrays may have any strides. Negative places count from the end of the `many` that
-    there are.
+    each of their `size` scalars, those of all elements before the next: what one after another is anywhere in memory
+    then stays in the cache. Arrays may have any strides. Negative places count from the end of the `many` that there
+    are.
 
         scan_move(from, to, places, workspace, rows, batch, size, putting, many, strides of from, strides of to)
     """
