@@ -94,7 +94,7 @@ class Problem:
 def rows_of(matrix: Any, to_numpy: Callable[[Any], Any] = np.asarray) -> tuple[int, Callable[[slice], Array]]:
     """A matrix (batch, n, n), or a sparse one of one state: how many rows, and a function that brings some here."""
     if matrix.ndim == 2:
-        return matrix.shape[0], lambda piece: matrix[piece].toarray()[None]
+        return matrix.shape[0], lambda piece: to_numpy(matrix[piece].toarray())[None]
     return matrix.shape[1], lambda piece: to_numpy(matrix[:, piece])
 
 

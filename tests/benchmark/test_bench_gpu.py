@@ -68,7 +68,7 @@ def device(monkeypatch):
     """The device of every engine made in a test, for which nothing was measured."""
     found = HostDevice()
     monkeypatch.setattr(engine, "default_device", lambda: found)
-    monkeypatch.setattr(choice, "table", lambda section, name: Table(section, ()))
+    monkeypatch.setattr(choice, "table", lambda section, name, otherwise: Table(section, ()))
     return found
 
 

@@ -46,7 +46,7 @@ def gpu(host, monkeypatch):
     """A machine whose GPU is none, for every engine made in a test."""
     add_functions(host.xp)
     monkeypatch.setattr(gpu_engine, "default_device", lambda: host)
-    monkeypatch.setattr(choice, "table", lambda section, name: Table(section, ()))
+    monkeypatch.setattr(choice, "table", lambda section, name, otherwise: Table(section, ()))
     return machine.Machine(host, seconds_of, {"GPU": host.name})
 
 

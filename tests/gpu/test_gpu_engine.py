@@ -7,6 +7,7 @@ import os
 import pickle
 import threading
 import warnings
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +24,7 @@ import robodyn as rd
 from robodyn.chains import along
 from robodyn.engines.gpu import GpuOptions, compiler, device, engine, staging
 from robodyn.engines.gpu.choice import SECTION, Variant, variants
+from robodyn.engines.gpu.fastest_kernels import MEASURED_ON
 from robodyn.engines.gpu.options import FUSIONS, KERNELS
 from robodyn.engines.gpu.unrolled_kernels import unrolled_kernel
 from robodyn.measured import Row, Table, forget, keep
@@ -199,7 +201,7 @@ def test_gpu_engine_chooses_by_measurements(arm: rd.Model, host: HostDevice, tmp
     monkeypatch.setenv("ROBODYN_CACHE_DIR", str(tmp_path / "cache"))
     forget()
     dyn = rd.Dynamics(arm, engine="gpu")
-    assert "by rule" in str(dyn.explain("inverse_dynamics", 100))
+    assert f"the fastest on {MEASURED_ON}" in str(dyn.explain("inverse_dynamics", 100))
     task = dyn.plain_task("inverse_dynamics").name
     rows = [
         Row("kernels", task, "float64", 7, 7, 64, "warp", 5e-6),
@@ -212,7 +214,7 @@ def test_gpu_engine_chooses_by_measurements(arm: rd.Model, host: HostDevice, tmp
     dyn = rd.Dynamics(arm, engine="gpu")
     assert "kernel 'warp' on host, measured: 5 us for 64 states" in str(dyn.explain("inverse_dynamics", 100))
     assert "kernel 'thread'" in str(dyn.explain("inverse_dynamics", 1 << 20))
-    assert "by rule" in str(dyn.explain("forward_dynamics", 100))
+    assert f"the fastest on {MEASURED_ON}" in str(dyn.explain("forward_dynamics", 100))
     forget()
 
 
@@ -229,10 +231,13 @@ def test_gpu_choice_is_the_nearest_row() -> None:
     assert table.near("t", "float64", 7, 7, 32, ["block"]) == []
 
 
-def test_gpu_engine_falls_back_where_a_kernel_does_not_compile(arm: rd.Model, host: HostDevice) -> None:
+def test_gpu_engine_falls_back_where_a_kernel_does_not_compile(
+    arm: rd.Model, host: HostDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
     states = random_states(arm, (3,))
     host.refused = (32,)
     dyn = rd.Dynamics(arm, engine="gpu")
+    monkeypatch.setattr(dyn.engine.chooser, "choose", lambda *about: (Variant("warp"), "by this test"))  # type: ignore[attr-defined]
     with pytest.warns(RuntimeWarning, match="a loop over bodies answers instead"):
         answer = dyn.inverse_dynamics_gradient(*states)
     compare(answer, rd.Dynamics(arm, engine="reference").inverse_dynamics_gradient(*states), 1e-9)
@@ -376,6 +381,36 @@ def test_errors_of_cuda_are_told_apart(arm: rd.Model) -> None:
     with pytest.raises(MemoryError, match="no memory"):
         device._require_memory(CudaError("no memory"))
     device._require_memory(RuntimeError("another"))
+
+
+def test_what_cupy_keeps_for_later_is_given_back_where_there_is_no_memory() -> None:
+    class CudaError(RuntimeError):
+        status = 2
+
+    freed: list[str] = []
+    pool = SimpleNamespace(free_all_blocks=lambda: freed.append("freed"))
+    cupy = SimpleNamespace(get_default_memory_pool=lambda: pool)
+
+    def works_with_room() -> str:
+        if not freed:
+            try:
+                raise CudaError("no memory")
+            except CudaError as error:
+                raise rd.UnavailableError("engine 'gpu': CUDA does not load it") from error
+        return "done"
+
+    assert device.with_room(cupy, works_with_room) == "done" and freed == ["freed"]
+
+    def never(error: Exception) -> None:
+        tried.append(error)
+        raise error
+
+    for error, times in ((MemoryError("none"), 2), (CudaError("none"), 2), (RuntimeError("another"), 1)):
+        tried: list[Exception] = []
+        freed.clear()
+        with pytest.raises(type(error), match=str(error)):
+            device.with_room(cupy, partial(never, error))
+        assert (len(tried), len(freed)) == (times, times - 1)
 
 
 def test_a_machine_without_a_gpu_says_what_is_missing(arm: rd.Model, monkeypatch: pytest.MonkeyPatch) -> None:

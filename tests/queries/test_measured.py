@@ -17,6 +17,7 @@ import robodyn as rd
 from robodyn import measured
 from robodyn.codegen.cache import ObjectCache
 from robodyn.engines.gpu import choice
+from robodyn.engines.gpu.fastest_kernels import BATCHES, FASTEST, MEASURED_ON
 from robodyn.engines.gpu.options import GpuOptions
 from robodyn.engines.scan import costs
 from robodyn.measured import Row, Table, forget, keep, table
@@ -261,6 +262,20 @@ def test_gpus_do_not_mix() -> None:
     ):
         variant, why = choice.Chooser(model, np.dtype("float64"), GpuOptions(), device).choose(task, 1)
         assert (str(variant), why.split(":")[0]) == (kernel, how)
+
+
+def test_what_was_the_fastest_on_one_gpu_is_chosen_where_nothing_was_measured() -> None:
+    quadruped = rd.auto_tree(13, branching=2.0)
+    task = rd.Dynamics(quadruped, engine="reference").plain_task("mass_matrix")
+    chooser = choice.Chooser(quadruped, np.dtype("float64"), GpuOptions(), "never measured")
+    for batch, kernel in ((1, "unrolled"), (1 << 20, "warp")):
+        variant, why = chooser.choose(task, batch)
+        assert str(variant) == kernel and why.startswith(f"the fastest on {MEASURED_ON} for ")
+    assert len(choice.BUILT_IN.rows) == len(BATCHES) * sum(map(len, FASTEST.values()))
+    assert {row.choice for row in choice.BUILT_IN.rows} <= set(map(str, choice.ALL))
+    assert keep(kernels(replace(KERNEL, asked=task.name, bodies=13, choice="block")), "measured")
+    variant, why = choice.Chooser(quadruped, np.dtype("float64"), GpuOptions(), "measured").choose(task, 1)
+    assert str(variant) == "block" and why.startswith("measured: ")
 
 
 def test_processes_that_keep_at_the_same_time_lose_nothing() -> None:

@@ -1,4 +1,4 @@
-"""Which kernel answers a query: what was measured on this GPU, or else a rule.
+"""Which kernel answers a query: what was measured on this GPU, or on another one, or else a rule.
 
 A query takes the fastest kernel of the rows of the table that are about its own task, or one like it, and its dtype,
 and nearest to its robot and batch.
@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from robodyn.chains import Chain, StraightLine, Task
+from robodyn.engines.gpu.fastest_kernels import BATCHES, FASTEST, MEASURED_ON
 from robodyn.engines.gpu.options import FUSIONS, KERNELS, GpuOptions
 from robodyn.engines.gpu.source import WARP
 from robodyn.engines.gpu.unrolled_kernels import fits_registers, traced, unrollable
 from robodyn.errors import UnavailableError
-from robodyn.measured import Section, table
+from robodyn.measured import Row, Section, Table, table
 from robodyn.model import Model
 from robodyn.records import dataclass
 
@@ -49,6 +50,16 @@ SECTION = Section(
     beginnings=True,  # a task with more arguments, such as external forces, is like the one without
 )
 """What was measured of kernels, by the name of the GPU."""
+BUILT_IN = Table(
+    SECTION,
+    (
+        Row(SECTION.name, task, dtype, bodies, depth, batch, kernel, 0.0)
+        for (task, bodies, depth), by_dtype in FASTEST.items()
+        for dtype, found in by_dtype.items()
+        for batch, kernel in zip(BATCHES, found, strict=True)
+    ),
+)
+"""Where nothing was measured: another GPU takes other times, but seldom another kernel."""
 
 
 def variants(model: Model, task: Task) -> list[Variant]:
@@ -85,7 +96,7 @@ class Chooser:
 
     def __init__(self, model: Model, dtype: np.dtype[Any], options: GpuOptions, device: str) -> None:
         self.model, self.dtype, self.options = model, dtype, options
-        self.table = table(SECTION, device)
+        self.table = table(SECTION, device, BUILT_IN)
 
     def choose(
         self, task: Task, batch: int, base: tuple[str, ...] = (), link: int | None = None
@@ -99,9 +110,10 @@ class Chooser:
         near = self.table.near(task.name, self.dtype.name, *tree, batch, by_name)
         if near:
             row = min(near, key=lambda row: row.seconds)
-            why = f"measured: {1e6 * row.seconds:.4g} us for {row.batch} states of a robot with {row.bodies} bodies"
-            return by_name[row.choice], why
-        return self._ruled(task, left, base, link), "by rule: nothing like it was measured on this GPU"
+            like = f"for {row.batch} states of a robot with {row.bodies} bodies"
+            measured = f"measured: {1e6 * row.seconds:.4g} us {like}"
+            return by_name[row.choice], measured if row.seconds else f"the fastest on {MEASURED_ON} {like}"
+        return self._ruled(task, left, base, link), "by rule: nothing like it was measured"
 
     def _ruled(self, task: Task, left: Sequence[Variant], base: tuple[str, ...], link: int | None) -> Variant:
         """Straight-line code where its values fit in registers, else a warp for each state of what a warp can hold."""

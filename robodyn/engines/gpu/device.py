@@ -7,7 +7,8 @@ import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from robodyn.engines.gpu.compiler import INSTALL, compile_cubin
 from robodyn.engines.gpu.source import SHARED_BYTES, KernelSource
 from robodyn.errors import UnavailableError
 
+T = TypeVar("T")
 _MAJOR = 13
 """Of CUDA: the one that the extra `gpu` installs for."""
 
@@ -152,9 +154,14 @@ class CudaDevice:
 
     def constant(self, array: Array) -> Any:
         """A copy of a NumPy array, which is there for every stream when this returns."""
-        # CuPy's pool would hand it on, once it is let go, while kernels on other streams read it; CUDA waits for them.
-        with self._cupy.cuda.using_allocator(None):
-            found = self.xp.asarray(array)
+
+        def placed() -> Any:
+            # CuPy's pool would hand it on, once it is let go, while kernels on other streams read it; CUDA waits for
+            # them.
+            with self._cupy.cuda.using_allocator(None):
+                return self.xp.asarray(array)
+
+        found = self._with_room(placed)
         self.settle()
         return found
 
@@ -168,7 +175,8 @@ class CudaDevice:
 
     def load(self, source: KernelSource) -> LoadedKernel:
         """Compile a kernel, or take it from the cache, and load it."""
-        return _CudaKernel(self._cupy, source, compile_cubin(source, self.architecture))
+        code = compile_cubin(source, self.architecture)
+        return self._with_room(lambda: _CudaKernel(self._cupy, source, code))
 
     def pinned(self, size: int) -> Array:
         """Host memory (size,), bytes, that transfers need not copy first."""
@@ -230,6 +238,9 @@ class CudaDevice:
 
     def record(self, work: Callable[[], None]) -> Graph:
         """What `work` launches, as a graph; nothing runs yet. Memory that it takes belongs to the graph."""
+        return self._with_room(lambda: self._recorded(work))
+
+    def _recorded(self, work: Callable[[], None]) -> Graph:
         cuda = self._cupy.cuda
         with self.selected():
             pool, stream = cuda.MemoryPool(), cuda.Stream(non_blocking=True)
@@ -242,9 +253,25 @@ class CudaDevice:
                     raise
                 return _CudaGraph(self, stream.end_capture(), pool)
 
+    def _with_room(self, work: Callable[[], T]) -> T:
+        return with_room(self._cupy, work)
+
     def is_recording(self) -> bool:
         """Whether the current stream records: nothing that is started there runs yet."""
         return bool(self._cupy.cuda.get_current_stream().is_capturing())
+
+
+def with_room(cupy: Any, work: Callable[[], T]) -> T:
+    """What `work` returns. Where there is no memory, CuPy gives back what its pool keeps for later, which nobody else
+    can have before, and `work` is tried again."""
+    try:
+        return work()
+    except (MemoryError, RuntimeError, UnavailableError) as error:
+        if not _says_no_memory(error):
+            raise
+    # From here on the error is gone, and what it held on to.
+    cupy.get_default_memory_pool().free_all_blocks()
+    return work()
 
 
 class _CudaGraph:
@@ -253,7 +280,7 @@ class _CudaGraph:
 
     def launch(self) -> None:
         with self._device.selected():
-            self._graph.launch()
+            self._device._with_room(self._graph.launch)  # whose kernels may need memory of their own
 
 
 def _abandon(stream: Any) -> None:
@@ -268,15 +295,22 @@ _OUT_OF_MEMORY = 2
 """CUDA's number for it, the driver's and the runtime's."""
 
 
+def _says_no_memory(error: BaseException) -> bool:
+    """Whether an error, or what it was raised from, is that there is no memory."""
+    if isinstance(error, MemoryError) or getattr(error, "status", None) == _OUT_OF_MEMORY:
+        return True
+    return error.__cause__ is not None and _says_no_memory(error.__cause__)
+
+
 def _require_memory(error: RuntimeError) -> None:
     """Raise MemoryError where an error of CUDA says that."""
-    if getattr(error, "status", None) == _OUT_OF_MEMORY:
+    if _says_no_memory(error):
         raise MemoryError(str(error)) from error
 
 
 class _CudaKernel:
     def __init__(self, cupy: Any, source: KernelSource, code: bytes) -> None:
-        self.source = source
+        self.source, self._cupy = source, cupy
         try:
             found = self._loaded(cupy, code)
         except RuntimeError as error:
@@ -301,8 +335,9 @@ class _CudaKernel:
         given = [np.int64(0) if array is None else array for array in arrays]
         block, shared = (self.source.block_threads, 1, 1), self.source.shared_bytes
         given += map(np.int64, (rows, *numbers))
+        call = partial(self._function, (blocks, 1, 1), block, tuple(given), shared_mem=shared)
         try:
-            self._function((blocks, 1, 1), block, tuple(given), shared_mem=shared)
+            with_room(self._cupy, call)  # threads may have memory of their own
         except RuntimeError as error:
             _require_memory(error)
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -79,6 +80,7 @@ def measure(
     cases = {each: Case(plan.robots[each[0]](), each[1]) for each in {(rival.robot, rival.query) for rival in found}}
     announce(f"gpu: peers, compiling {len(found)} functions")
     compiled = {id(rival): partial(_compiled, cases[rival.robot, rival.query], rival, platform) for rival in found}
+    _give_back()
     with ThreadPoolExecutor(max(1, len(found))) as pool:
         calls = {key: pool.submit(work) for key, work in compiled.items()}
     for rival in found:
@@ -94,6 +96,12 @@ def measure(
                 rival.seconds = timed(run, plan.seconds).best_s
         except Exception as error:  # a peer may fail in any way
             rival.problem = str(error) if isinstance(error, RefusedError) else reason(error)
+
+
+def _give_back() -> None:
+    """Of the GPU's memory what CuPy keeps for later, which others could not have."""
+    if "cupy" in sys.modules:
+        sys.modules["cupy"].get_default_memory_pool().free_all_blocks()
 
 
 def _compiled(question: Case, rival: Rival, platform: str) -> tuple[Function, list[Any]]:
@@ -138,7 +146,8 @@ def _mjx(question: Case) -> Asked:
 
     mx = single(mjx.put_model(made))
     blank = single(mjx.make_data(mx))
-    way = rd.converter(question.model, "mujoco", joint_names=list(question.model.joint_names))
+    places = [int(made.joint(k).name.removeprefix("joint ")) for k in range(made.njnt)]
+    way = rd.converter(question.model, "mujoco", joint_names=[question.model.joint_names[place] for place in places])
     q, qd = question.states["q"], question.states["qd"]
     if question.query == "inverse_dynamics":
         last, truth = way.a_to(q, qd, question.states["qdd"]), way.tau_to(q, question.truth[0])
