@@ -458,6 +458,7 @@ def test_gpu_device_gives_all_memory_back(cuda: Device) -> None:
         for batch in (1, 1000, 100_000):
             states = [np.resize(each, (batch, each.shape[1])).astype(dyn.dtype) for each in random_states(model, (50,))]
             arrays = [xp.asarray(each) for each in states]
+            cuda.settle()
             with xp.cuda.Stream(non_blocking=True) as stream:
                 step = dyn.capture("forward_dynamics_gradient", *arrays)
                 found = step()[0][-1] + dyn.forward_dynamics_gradient(*arrays)[0][-1]

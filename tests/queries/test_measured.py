@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from robots import own
 
 import robodyn as rd
 from robodyn import measured
@@ -276,6 +277,15 @@ def test_what_was_the_fastest_on_one_gpu_is_chosen_where_nothing_was_measured() 
     assert keep(kernels(replace(KERNEL, asked=task.name, bodies=13, choice="block")), "measured")
     variant, why = choice.Chooser(quadruped, np.dtype("float64"), GpuOptions(), "measured").choose(task, 1)
     assert str(variant) == "block" and why.startswith("measured: ")
+
+
+def test_longer_code_than_what_was_fast_elsewhere_is_not_chosen_for_that() -> None:
+    """An arm that floats has one body more than one that does not, and nearly three times as much to do."""
+    for base, kernel in (("fixed", "unrolled"), ("floating", "warp")):
+        model = rd.load_urdf(own("arm7"), base=base)
+        task = rd.Dynamics(model, engine="reference").plain_task("forward_dynamics_gradient")
+        variant, why = choice.Chooser(model, np.dtype("float32"), GpuOptions(), "never measured").choose(task, 1)
+        assert str(variant) == kernel and why.startswith("the fastest on ")
 
 
 def test_processes_that_keep_at_the_same_time_lose_nothing() -> None:

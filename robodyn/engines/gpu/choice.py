@@ -60,6 +60,8 @@ BUILT_IN = Table(
     ),
 )
 """Where nothing was measured: another GPU takes other times, but seldom another kernel."""
+_SHORT = 9_500
+"""Operations of the longest straight-line code that was the fastest there."""
 
 
 def variants(model: Model, task: Task) -> list[Variant]:
@@ -107,9 +109,16 @@ class Chooser:
             return left[0], "the only one that options leave"
         by_name = {str(each): each for each in left}
         tree = self.model.n_bodies, self.model.tree.n_levels
-        near = self.table.near(task.name, self.dtype.name, *tree, batch, by_name)
-        if near:
-            row = min(near, key=lambda row: row.seconds)
+
+        def best() -> Row | None:
+            near = self.table.near(task.name, self.dtype.name, *tree, batch, by_name)
+            return min(near, key=lambda row: row.seconds, default=None)
+
+        row = best()
+        if row is not None and row in BUILT_IN.rows and row.choice == "unrolled" and not self._short(task, base, link):
+            del by_name["unrolled"]
+            row = best()
+        if row is not None:
             like = f"for {row.batch} states of a robot with {row.bodies} bodies"
             measured = f"measured: {1e6 * row.seconds:.4g} us {like}"
             return by_name[row.choice], measured if row.seconds else f"the fastest on {MEASURED_ON} {like}"
@@ -123,6 +132,13 @@ class Chooser:
             return by_name["unrolled"]
         several = "warp" if self.model.n_bodies <= WARP else "block"
         return by_name.get(several) or usual[-1]
+
+    def _short(self, task: Task, base: tuple[str, ...], link: int | None) -> bool:
+        """Whether a program is like those that were fast elsewhere: a robot of as many bodies may have more to do."""
+        try:
+            return traced(self.model, task, base, link).operations <= _SHORT
+        except UnavailableError:
+            return False
 
     def _fits(self, task: Task, base: tuple[str, ...], link: int | None) -> bool:
         try:

@@ -35,8 +35,8 @@ _INLINE, _REGISTER_BYTES = 600, 400
 """Operations and bytes of an element up to which a composition stands in the code wherever it is used, and elements are
 in registers. Beyond, the composition is a function, for each copy of which NVRTC takes seconds; two elements of each
 lane are in shared memory, as far as they have room, and only the third, which is composed with them, in local memory.
-Riccati elements in double precision then take 230 registers and no spills, and leave four warps to a multiprocessor of
-sm_90, three of sm_80; all in local memory it was seven elements, more than caches hold."""
+Riccati elements in double precision then take all 255 registers and next to no spills, and leave four warps to a
+multiprocessor of sm_90, three of sm_80; all in local memory it was seven elements, more than caches hold."""
 _BEGIN = np.zeros(1, np.int64)
 LONGEST_RUN = 32
 """Elements that a lane goes through in a sequence of one tile; rounds of a warp in one."""
