@@ -197,7 +197,7 @@ def test_settings_become_a_plan():
     plan = suite.plan(lambda name: True, settings)
     assert (plan.dtypes, plan.batches, plan.seconds) == (("float32",), (1, 64), 0.5)
     assert (plan.partitions, plan.rolled) == ((16, 32, 64), ())
-    assert (plan.fitted, plan.held_out) == ((1, 32), (8,))
+    assert (plan.fitted, plan.held_out) == ((1, 8, 64), (3,))
     assert plan.unlike == ["arm7", "quadruped, floating", "humanoid, floating"]
 
 

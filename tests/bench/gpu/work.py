@@ -62,8 +62,8 @@ class Plan:
     batches: tuple[int, ...] = BATCHES
     partitions: tuple[int, ...] = (16, 32, 64, 128, 1024, 8192, 65_536)
     rolled: tuple[int, ...] = (1024, 65_536)
-    fitted: tuple[int, ...] = (1, 32, 1024, 16_384, 131_072)
-    held_out: tuple[int, ...] = (8, 256, 4096, 65_536)
+    fitted: tuple[int, ...] = (1, 8, 64, 512, 4096, 32_768, 131_072)
+    held_out: tuple[int, ...] = (3, 200, 16_384, 65_536)
 
     @property
     def unlike(self) -> list[str]:
