@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -101,7 +102,8 @@ def measure(
 def _give_back() -> None:
     """Of the GPU's memory what CuPy keeps for later, which others could not have."""
     if "cupy" in sys.modules:
-        sys.modules["cupy"].get_default_memory_pool().free_all_blocks()
+        with suppress(RuntimeError):  # no GPU
+            sys.modules["cupy"].get_default_memory_pool().free_all_blocks()
 
 
 def _compiled(question: Case, rival: Rival, platform: str) -> tuple[Function, list[Any]]:
