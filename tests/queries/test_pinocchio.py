@@ -173,14 +173,14 @@ def test_what_pinocchio_says_on_stderr_is_heard(tmp_path: Path, value: str) -> N
 
 
 def every_robot() -> Iterator[Any]:
-    """Robots of the shared collection, and of the wheel's folders the first that is not among them: every second one,
+    """Robots of the shared collection, and of the wheel's folders the first that is not among them: every third one,
     the others and other versions by night."""
     shared = {path.stem for path in robots.SHARED}
     firsts: dict[Path, Path] = {}
     for path in robots.example_robot_data():
         if path.stem not in shared:
             firsts.setdefault(path.parent, path)
-    often = [*robots.SHARED, *firsts.values()][::2]
+    often = [*robots.SHARED, *firsts.values()][::3]
     for path in (*robots.SHARED, *robots.example_robot_data()):
         yield pytest.param(path, id=path.stem, marks=pytest.mark.matrix if path in often else pytest.mark.nightly)
 
