@@ -115,7 +115,7 @@ class Chooser:
             return min(near, key=lambda row: row.seconds, default=None)
 
         row = best()
-        if row is not None and row in BUILT_IN.rows and row.choice == "unrolled" and not self._short(task, base, link):
+        if row is not None and not row.seconds and row.choice == "unrolled" and not self._short(task, base, link):
             del by_name["unrolled"]
             row = best()
         if row is not None:
