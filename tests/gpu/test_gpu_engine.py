@@ -23,8 +23,8 @@ from test_dynamics import as_tuple, queries
 import robodyn as rd
 from robodyn.chains import along
 from robodyn.engines.gpu import GpuOptions, compiler, device, engine, staging
+from robodyn.engines.gpu.best_kernels import MEASURED_ON
 from robodyn.engines.gpu.choice import SECTION, Variant, variants
-from robodyn.engines.gpu.fastest_kernels import MEASURED_ON
 from robodyn.engines.gpu.options import FUSIONS, KERNELS
 from robodyn.engines.gpu.unrolled_kernels import unrolled_kernel
 from robodyn.measured import Row, Table, forget, keep
@@ -201,7 +201,7 @@ def test_gpu_engine_chooses_by_measurements(arm: rd.Model, host: HostDevice, tmp
     monkeypatch.setenv("ROBODYN_CACHE_DIR", str(tmp_path / "cache"))
     forget()
     dyn = rd.Dynamics(arm, engine="gpu")
-    assert f"the fastest on {MEASURED_ON}" in str(dyn.explain("inverse_dynamics", 100))
+    assert f"the best on {MEASURED_ON}" in str(dyn.explain("inverse_dynamics", 100))
     task = dyn.plain_task("inverse_dynamics").name
     rows = [
         Row("kernels", task, "float64", 7, 7, 64, "warp", 5e-6),
@@ -214,7 +214,7 @@ def test_gpu_engine_chooses_by_measurements(arm: rd.Model, host: HostDevice, tmp
     dyn = rd.Dynamics(arm, engine="gpu")
     assert "kernel 'warp' on host, measured: 5 us for 64 states" in str(dyn.explain("inverse_dynamics", 100))
     assert "kernel 'thread'" in str(dyn.explain("inverse_dynamics", 1 << 20))
-    assert f"the fastest on {MEASURED_ON}" in str(dyn.explain("forward_dynamics", 100))
+    assert f"the best on {MEASURED_ON}" in str(dyn.explain("forward_dynamics", 100))
     forget()
 
 

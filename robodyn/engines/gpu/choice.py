@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from robodyn.chains import Chain, StraightLine, Task
-from robodyn.engines.gpu.fastest_kernels import BATCHES, FASTEST, MEASURED_ON
+from robodyn.engines.gpu.best_kernels import BEST, MEASURED_ON
 from robodyn.engines.gpu.options import FUSIONS, KERNELS, GpuOptions
 from robodyn.engines.gpu.source import WARP
 from robodyn.engines.gpu.unrolled_kernels import fits_registers, traced, unrollable
@@ -53,15 +53,14 @@ SECTION = Section(
 BUILT_IN = Table(
     SECTION,
     (
-        Row(SECTION.name, task, dtype, bodies, depth, batch, kernel, 0.0)
-        for (task, bodies, depth), by_dtype in FASTEST.items()
-        for dtype, found in by_dtype.items()
-        for batch, kernel in zip(BATCHES, found, strict=True)
+        Row(SECTION.name, task, dtype, bodies, depth, 1, kernel, 0.0)
+        for (task, bodies, depth), by_dtype in BEST.items()
+        for dtype, kernel in by_dtype.items()
     ),
 )
-"""Where nothing was measured: another GPU takes other times, but seldom another kernel."""
+"""Where nothing was measured: another GPU takes other times, but seldom another kernel. The same for all batches."""
 _SHORT = 9_500
-"""Operations of the longest straight-line code that was the fastest there."""
+"""Operations of the longest straight-line code that was the best there."""
 
 
 def variants(model: Model, task: Task) -> list[Variant]:
@@ -119,9 +118,9 @@ class Chooser:
             del by_name["unrolled"]
             row = best()
         if row is not None:
-            like = f"for {row.batch} states of a robot with {row.bodies} bodies"
-            measured = f"measured: {1e6 * row.seconds:.4g} us {like}"
-            return by_name[row.choice], measured if row.seconds else f"the fastest on {MEASURED_ON} {like}"
+            like = f"of a robot with {row.bodies} bodies"
+            measured = f"measured: {1e6 * row.seconds:.4g} us for {row.batch} states {like}"
+            return by_name[row.choice], measured if row.seconds else f"the best on {MEASURED_ON} for batches {like}"
         return self._ruled(task, left, base, link), "by rule: nothing like it was measured"
 
     def _ruled(self, task: Task, left: Sequence[Variant], base: tuple[str, ...], link: int | None) -> Variant:
