@@ -268,7 +268,7 @@ STEP_BUDGETS = {
     "joint_floating": (56, 40),
 }
 """Registers in float64 and float32: what NVRTC 13.0 gives for sm_80 and sm_90."""
-SPILLED = 64
+SPILLED = 40
 """Bytes of a thread's stack that the assembler takes rather than a few more registers."""
 LARGE: dict[str, tuple[int, int]] = {"Riccati": (720, 360), "Riccati correction": (552, 280), "affine": (0, 0)}
 """Bytes of stack of large elements in float64 and float32: those that a lane composes with what it has found."""

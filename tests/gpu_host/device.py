@@ -194,6 +194,8 @@ class HostKernel:
         for array in arrays[: len(source.inputs) + len(source.outputs)]:
             assert isinstance(array, DeviceArray) and (scans or array.flags.c_contiguous), array
             assert array.dtype == source.dtype and (scans or rows in array.shape[:2])
+        for array, like in zip(arrays[len(source.inputs) + len(source.outputs) : -1], source.constants, strict=True):
+            assert array is None or (array.dtype == like.dtype and array.flags.c_contiguous), array
         size = 0 if arrays[-1] is None else arrays[-1].size
         assert size >= source.workspace(blocks)
         self.device.start(

@@ -90,7 +90,7 @@ def test_errors_and_odd_numbers_are_those_of_numpys():
     bad[-1] = np.nan
     assert np.array_equal(integrate(q, bad), rd.Model.integrate(model, q, bad), equal_nan=True)
     assert np.isinf(integrate(q, 1e308 * np.ones(model.nv), 1e10)).any()
-    odd = ((2**70,), (10**400,), (np.timedelta64(3, "s"),), (True,), ("dt",), (None,))
+    odd = ((2**70,), (10**400,), (np.zeros(1, "m8")[0],), (np.timedelta64(3, "s"),), (True,), ("dt",), (None,))
     for given in ((q, qd[:-1]), (q, "qd"), (q[:-1], qd), *((q, qd, *dt) for dt in odd)):
         with pytest.raises(rd.ArgumentError):
             integrate(*given)

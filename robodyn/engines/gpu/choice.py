@@ -6,7 +6,7 @@ and nearest to its robot and batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from robodyn.errors import UnavailableError
 from robodyn.measured import Row, Section, Table, table
 from robodyn.model import Model
 from robodyn.records import dataclass
+from robodyn.tracing.program import Program
 
 
 @dataclass(frozen=True)
@@ -107,40 +108,36 @@ class Chooser:
         if len(left) == 1:
             return left[0], "the only one that options leave"
         by_name = {str(each): each for each in left}
-        tree = self.model.n_bodies, self.model.tree.n_levels
-
-        def best() -> Row | None:
-            near = self.table.near(task.name, self.dtype.name, *tree, batch, by_name)
-            return min(near, key=lambda row: row.seconds, default=None)
-
-        row = best()
-        if row is not None and not row.seconds and row.choice == "unrolled" and not self._short(task, base, link):
-            del by_name["unrolled"]
-            row = best()
+        row = self._nearest(task, batch, by_name)
+        if row is not None and not row.seconds and row.choice == "unrolled":
+            program = self._program(task, base, link)  # robots of as many bodies may have more to do
+            if program is None or program.operations > _SHORT:
+                row = self._nearest(task, batch, by_name.keys() - {"unrolled"})
         if row is not None:
             like = f"of a robot with {row.bodies} bodies"
             measured = f"measured: {1e6 * row.seconds:.4g} us for {row.batch} states {like}"
             return by_name[row.choice], measured if row.seconds else f"the best on {MEASURED_ON} for batches {like}"
         return self._ruled(task, left, base, link), "by rule: nothing like it was measured"
 
+    def _nearest(self, task: Task, batch: int, among: Container[str]) -> Row | None:
+        """The fastest of the rows that are nearest to a call; `seconds` is 0 where it is built in."""
+        tree = self.model.n_bodies, self.model.tree.n_levels
+        near = self.table.near(task.name, self.dtype.name, *tree, batch, among)
+        return min(near, key=lambda row: row.seconds, default=None)
+
     def _ruled(self, task: Task, left: Sequence[Variant], base: tuple[str, ...], link: int | None) -> Variant:
         """Straight-line code where its values fit in registers, else a warp for each state of what a warp can hold."""
         usual = [each for each in left if each.fusion == "complete"] or list(left)
         by_name = {each.kernel: each for each in usual}
-        if "unrolled" in by_name and self._fits(task, base, link):
+        program = self._program(task, base, link) if "unrolled" in by_name else None
+        if program is not None and fits_registers(program, self.dtype):
             return by_name["unrolled"]
         several = "warp" if self.model.n_bodies <= WARP else "block"
         return by_name.get(several) or usual[-1]
 
-    def _short(self, task: Task, base: tuple[str, ...], link: int | None) -> bool:
-        """Whether a program is like those that were fast elsewhere: a robot of as many bodies may have more to do."""
+    def _program(self, task: Task, base: tuple[str, ...], link: int | None) -> Program | None:
+        """The straight-line code, or None where it is too large."""
         try:
-            return traced(self.model, task, base, link).operations <= _SHORT
+            return traced(self.model, task, base, link)
         except UnavailableError:
-            return False
-
-    def _fits(self, task: Task, base: tuple[str, ...], link: int | None) -> bool:
-        try:
-            return fits_registers(traced(self.model, task, base, link), self.dtype)
-        except UnavailableError:
-            return False
+            return None

@@ -161,7 +161,7 @@ class CudaDevice:
             with self._cupy.cuda.using_allocator(None):
                 return self.xp.asarray(array)
 
-        found = self._with_room(placed)
+        found = with_room(self._cupy, placed)
         self.settle()
         return found
 
@@ -176,7 +176,7 @@ class CudaDevice:
     def load(self, source: KernelSource) -> LoadedKernel:
         """Compile a kernel, or take it from the cache, and load it."""
         code = compile_cubin(source, self.architecture)
-        return self._with_room(lambda: _CudaKernel(self._cupy, source, code))
+        return with_room(self._cupy, lambda: _CudaKernel(self._cupy, source, code))
 
     def pinned(self, size: int) -> Array:
         """Host memory (size,), bytes, that transfers need not copy first."""
@@ -238,7 +238,7 @@ class CudaDevice:
 
     def record(self, work: Callable[[], None]) -> Graph:
         """What `work` launches, as a graph; nothing runs yet. Memory that it takes belongs to the graph."""
-        return self._with_room(lambda: self._recorded(work))
+        return with_room(self._cupy, lambda: self._recorded(work))
 
     def _recorded(self, work: Callable[[], None]) -> Graph:
         cuda = self._cupy.cuda
@@ -252,9 +252,6 @@ class CudaDevice:
                     _abandon(stream)
                     raise
                 return _CudaGraph(self, stream.end_capture(), pool)
-
-    def _with_room(self, work: Callable[[], T]) -> T:
-        return with_room(self._cupy, work)
 
     def is_recording(self) -> bool:
         """Whether the current stream records: nothing that is started there runs yet."""
@@ -280,7 +277,7 @@ class _CudaGraph:
 
     def launch(self) -> None:
         with self._device.selected():
-            self._device._with_room(self._graph.launch)  # whose kernels may need memory of their own
+            with_room(self._device.xp, self._graph.launch)  # whose kernels may need memory of their own
 
 
 def _abandon(stream: Any) -> None:

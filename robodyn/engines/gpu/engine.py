@@ -274,9 +274,9 @@ class GpuEngine(Engine):
         if each * batch > _SMALL:
             rows = max(1, min(batch, self.device.free_bytes() // (_ROOM * each)))
         for start in range(0, batch, rows):
-            piece = slice(start, start + rows) if rows < batch else ...  # a view of all of it takes its time, too
-            arrays = {name: self._whole(inputs[name], piece) for name in plan.inputs}
-            targets = outputs if piece is ... else {name: array[piece] for name, array in outputs.items()}
+            piece = slice(start, start + rows)
+            arrays = {name: xp.ascontiguousarray(inputs[name][piece]) for name in plan.inputs}
+            targets = {name: array[piece] for name, array in outputs.items()}
             whole = {
                 name: target if target.flags.c_contiguous else xp.empty(target.shape, target.dtype)
                 for name, target in targets.items()
@@ -285,12 +285,6 @@ class GpuEngine(Engine):
             for name, target in targets.items():
                 if whole[name] is not target:
                     target[...] = whole[name]
-
-    def _whole(self, array: Array, piece: Any) -> Array:
-        """A piece of an array, contiguous."""
-        part = array if piece is ... else array[piece]
-        found: Array = part if part.flags.c_contiguous else self.device.xp.ascontiguousarray(part)
-        return found
 
     def _start(self, plan: Plan, arrays: Mapping[str, Array], rows: int) -> None:
         """Launch a plan's kernels on contiguous arrays (rows, ...)."""

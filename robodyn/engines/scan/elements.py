@@ -59,7 +59,7 @@ def library(array: Any) -> Any:
 def taken(elements: Array, places: Any) -> Array:
     """Elements (size, m, ...) at places (m,), indices or a slice."""
     device = device_of(elements)
-    if device is None or isinstance(places, slice) or elements.ndim < 2:
+    if device is None or isinstance(places, slice):
         found: Array = elements[:, places]
         return found
     return device.taken(elements, places)
@@ -68,7 +68,7 @@ def taken(elements: Array, places: Any) -> Array:
 def put(elements: Array, places: Any, values: Array) -> None:
     """Let elements at places, all of them different, be values (size, m, ...)."""
     device = device_of(elements)
-    if device is None or isinstance(places, slice) or elements.ndim < 2 or not elements.size:
+    if device is None or isinstance(places, slice):
         elements[:, places] = values
     else:
         device.put(elements, places, values)

@@ -186,7 +186,7 @@ class MuJoCo:
         made = mujoco_model(self._robot.model, links=links)
         made.opt.timestep = DT
         return (
-            rd.converter(self._robot.model, "mujoco", joint_names=mujoco_joints(self._robot, made)),
+            rd.converter(self._robot.model, "mujoco", joint_names=mujoco_joints(self._robot.model, made)),
             made,
             self._mujoco.MjData(made),
         )
@@ -222,9 +222,9 @@ class MuJoCo:
         )
 
 
-def mujoco_joints(robot: Robot, made: Any) -> list[str]:
+def mujoco_joints(model: rd.Model, made: Any) -> list[str]:
     """Our joints in MuJoCo's order: `mujoco_model` numbers them."""
-    return [robot.model.joint_names[int(made.joint(k).name.split()[1])] for k in range(made.njnt)]
+    return [model.joint_names[int(made.joint(k).name.split()[1])] for k in range(made.njnt)]
 
 
 def mujoco_links(made: Any) -> list[int]:

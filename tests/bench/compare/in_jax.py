@@ -149,7 +149,7 @@ class Mjx(Jax):
             mx = mjx.put_model(made)
         except Exception as error:  # a version that does not know this MuJoCo may raise anything
             raise RefusedError(f"it does not take MuJoCo {mujoco.__version__}: {error}") from error
-        self.way = rd.converter(self._robot.model, "mujoco", joint_names=mujoco_joints(self._robot, made))
+        self.way = rd.converter(self._robot.model, "mujoco", joint_names=mujoco_joints(self._robot.model, made))
         self.links = mujoco_links(made)
         blank = mjx.make_data(mx)
 

@@ -9,15 +9,17 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
+import robodyn as rd
 from robodyn.benchmark.contenders import RefusedError
 from robodyn.benchmark.tables import Cells
 from robodyn.benchmark.timing import measure as timed
 from robodyn.joints import KINDS
+from robodyn.testing.mujoco_model import mujoco_model
+from tests.bench.compare.compiled import mujoco_joints
 from tests.bench.gpu.queries import Point
 from tests.bench.gpu.work import Case, Plan, off_by, reason, repeated, wrong
 from tests.bench.points import NOT_MEASURED
@@ -80,18 +82,17 @@ def measure(
     """Measure peers on a platform, beside our points: all are compiled side by side, then called one after another."""
     cases = {each: Case(plan.robots[each[0]](), each[1]) for each in {(rival.robot, rival.query) for rival in found}}
     announce(f"gpu: peers, compiling {len(found)} functions")
-    compiled = {id(rival): partial(_compiled, cases[rival.robot, rival.query], rival, platform) for rival in found}
     _give_back()
     with ThreadPoolExecutor(max(1, len(found))) as pool:
-        calls = {key: pool.submit(work) for key, work in compiled.items()}
-    for rival in found:
+        compiled = [pool.submit(_compiled, cases[rival.robot, rival.query], rival, platform) for rival in found]
+    for rival, made in zip(found, compiled, strict=True):
         announce(name_of(rival.robot, rival.query, rival.peer))
         for point in ours:
             asked = point.robot, point.query, point.dtype, point.batch
             if asked == (rival.robot, rival.query, DTYPE, rival.batch):
                 rival.ours_s = point.call_s
         try:
-            run, truth = calls[id(rival)].result()
+            run, truth = made.result()
             rival.problem = wrong(off_by([np.asarray(run())], truth), DTYPE)
             if not rival.problem:
                 rival.seconds = timed(run, plan.seconds).best_s
@@ -137,9 +138,6 @@ def _mjx(question: Case) -> Asked:
     import mujoco
     from mujoco import mjx
 
-    import robodyn as rd
-    from robodyn.testing.mujoco_model import mujoco_model
-
     made = mujoco_model(question.model, links=False)
     made.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONSTRAINT | mujoco.mjtDisableBit.mjDSBL_CONTACT
 
@@ -148,8 +146,7 @@ def _mjx(question: Case) -> Asked:
 
     mx = single(mjx.put_model(made))
     blank = single(mjx.make_data(mx))
-    places = [int(made.joint(k).name.removeprefix("joint ")) for k in range(made.njnt)]
-    way = rd.converter(question.model, "mujoco", joint_names=[question.model.joint_names[place] for place in places])
+    way = rd.converter(question.model, "mujoco", joint_names=mujoco_joints(question.model, made))
     q, qd = question.states["q"], question.states["qd"]
     if question.query == "inverse_dynamics":
         last, truth = way.a_to(q, qd, question.states["qdd"]), way.tau_to(q, question.truth[0])

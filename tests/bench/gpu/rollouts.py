@@ -1,4 +1,4 @@
-"""Rollouts on arrays of the device, beside our CPU engine and MuJoCo's steps in JAX."""
+"""Rollouts on arrays of the device, beside our CPU engine."""
 
 from __future__ import annotations
 
@@ -72,15 +72,12 @@ def measure(machine: Machine, plan: Plan, found: Sequence[Run], announce: Callab
         model = plan.robots[robot]()
         drawn = draw(model, DISTINCT)
         states = [drawn["q"], drawn["qd"], TORQUE * drawn["tau"]]
-        mine = [run for run in found if run.robot == robot]
-        for integrator, dtype in dict.fromkeys((run.integrator, run.dtype) for run in mine):
-            truth = _last(rd.Dynamics(model, engine="cpu"), integrator, states)
-            for run in mine:
-                if (run.integrator, run.dtype) == (integrator, dtype):
-                    try:
-                        _fill(machine, model, run, states, truth, plan.seconds)
-                    except Exception as error:  # others are measured nevertheless
-                        run.problem = reason(error)
+        truths = {each: _last(rd.Dynamics(model, engine="cpu"), each, states) for each in INTEGRATORS}
+        for run in (each for each in found if each.robot == robot):
+            try:
+                _fill(machine, model, run, states, truths[run.integrator], plan.seconds)
+            except Exception as error:  # others are measured nevertheless
+                run.problem = reason(error)
 
 
 def _fill(machine: Machine, model: rd.Model, run: Run, states: Sequence[Any], truth: Any, seconds: float) -> None:

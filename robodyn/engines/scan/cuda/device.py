@@ -106,7 +106,8 @@ class ScanDevice:
     def put(self, elements: Array, places: Indices, values: Array) -> None:
         """Let elements at places be values (size, m, ...), which may broadcast."""
         shape = (len(elements), len(places), *elements.shape[2:])
-        self._move(self.xp.broadcast_to(values, shape), elements, places, putting=True)
+        given = self.xp.broadcast_to(values.astype(elements.dtype, copy=False), shape)
+        self._move(given, elements, places, putting=True)
 
     def _move(self, source: Array, target: Array, places: Indices, putting: bool) -> None:
         moved = source if putting else target

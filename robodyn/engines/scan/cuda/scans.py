@@ -133,12 +133,6 @@ def _head(name: str, parameters: Sequence[str], threads: int = BLOCK_THREADS) ->
 
 
 _MOVES = """\
-extern "C" __global__ void __launch_bounds__({threads}) scan_move(
-    const {scalar}* __restrict__ from_array,
-    {scalar}* __restrict__ to_array,
-    const long long* __restrict__ places,
-    {scalar}* workspace,
-    {numbers})
 {{
     for (long long k = {threads}LL * blockIdx.x + threadIdx.x; k < rows * size; k += {threads}LL * gridDim.x) {{
         const long long scalar = k / rows, at = k % rows, element = at / batch, row = at % batch;
@@ -159,8 +153,15 @@ def move_kernel(dtype: np.dtype[Any]) -> KernelSource:
         scan_move(from, to, places, workspace, rows, batch, size, putting, many, strides of from, strides of to)
     """
     numbers = ("batch", "size", "putting", "many", *strides_of("from"), *strides_of("to"))
-    parameters = ", ".join(f"long long {number}" for number in ("rows", *numbers))
-    text = _MOVES.format(scalar=SCALARS[dtype.name], threads=BLOCK_THREADS, numbers=parameters)
+    scalar = SCALARS[dtype.name]
+    parameters = [
+        f"const {scalar}* __restrict__ from_array",
+        f"{scalar}* __restrict__ to_array",
+        "const long long* __restrict__ places",
+        f"{scalar}* workspace",
+        *(f"long long {number}" for number in ("rows", *numbers)),
+    ]
+    text = "\n".join([*_head("scan_move", parameters), _MOVES.format(threads=BLOCK_THREADS)])
     return KernelSource(
         "scan_move", text, dtype, ("from",), ("to",), (_BEGIN,), block_threads=BLOCK_THREADS, numbers=numbers
     )
