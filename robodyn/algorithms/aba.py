@@ -6,6 +6,7 @@ of several degrees of freedom are blocks: D = S' IA S is factorised as L diag(d)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -39,8 +40,11 @@ from robodyn.sweeps import (
 )
 
 
-def ldl(D: Scalars, k: int) -> Scalars:
-    """L and d of D = L diag(d) L', in place of the lower triangle of D (row by row): d on the diagonal."""
+def ldl(D: Scalars, k: int, pivot: Callable[[Scalar, Scalar], Scalar] | None = None) -> Scalars:
+    """L and d of D = L diag(d) L', in place of the lower triangle of D (row by row): d on the diagonal.
+
+    `pivot`, where it is given, says what to take for an entry of d, given that and the entry of D's diagonal.
+    """
     out: list[Scalar] = list(D)
     at = [i * (i + 1) // 2 for i in range(k)]
     for i in range(k):
@@ -48,7 +52,11 @@ def ldl(D: Scalars, k: int) -> Scalars:
             value = out[at[i] + j]
             for m in range(j):
                 value = value - out[at[i] + m] * out[at[j] + m] * out[at[m] + m]
-            out[at[i] + j] = value if i == j else value / out[at[j] + j]
+            if i != j:
+                value = value / out[at[j] + j]
+            elif pivot is not None:
+                value = pivot(value, D[at[i] + i])
+            out[at[i] + j] = value
     return tuple(out)
 
 

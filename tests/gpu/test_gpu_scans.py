@@ -20,7 +20,7 @@ from robodyn.engines.gpu.compiler import compile_reported
 from robodyn.engines.gpu.device import Device, default_device
 from robodyn.engines.gpu.source import SHARED_BYTES, WARP, KernelSource
 from robodyn.engines.scan import AFFINE_FORCES, AFFINE_MOTIONS, POSES, TWIST_PAIRS, Semigroup, sums
-from robodyn.engines.scan.algorithms.aba_scan import _loads
+from robodyn.engines.scan.algorithms.aba_scan import weakness
 from robodyn.engines.scan.cuda.device import ScanDevice, positions
 from robodyn.engines.scan.cuda.scans import BLOCK_THREADS, LONGEST_RUN, lanes_of, run_length, scan_kernels, step_kernel
 from robodyn.engines.scan.elements import scanning_on
@@ -159,7 +159,7 @@ def test_scan_kernels_do_not_depend_on_the_order_of_threads_or_on_the_batch(
 def test_scan_kernels_of_sequences_with_many_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles of 32 elements, so that totals of totals have totals."""
     for name in ("robodyn.engines.scan.cuda.scans.run_length", "robodyn.engines.scan.cuda.device.run_length"):
-        monkeypatch.setattr(name, lambda n, lanes: 1)
+        monkeypatch.setattr(name, lambda n, lanes, long=False: 1)
     device, segments = HostDevice(), segments_of(2000, "random")
     check_scan(device, AFFINE_MOTIONS, segments, 1)
     assert [name for name, _ in device.launches[: len(device.launches) // 2]] == ["scan_totals"] * 2 + [
@@ -175,6 +175,7 @@ def test_scan_kernels_know_segments_of_totals() -> None:
     assert second.tolist() == [max(k * (k <= j) for k in {0, 1500 // tile, 1504 // tile}) for j in range(second.size)]
     assert [each.size for each in positions(Segments([4_000_000]), WARP)] == [4_000_000, 1017]
     assert [each.size for each in positions(Segments([200]), 1)] == [200, 25]
+    assert [each.size for each in positions(Segments([2000]), WARP, long=True)] == [2000, 63, 2]
 
 
 @on_host
@@ -188,9 +189,10 @@ def test_scan_kernels_have_no_races(op: Semigroup, number: int) -> None:
     source = scan_kernels(traced(op.step), np.dtype(np.float64), backwards=False)[number]
     assert (source.shared_bytes > 0) == (op is CORRECTIONS)
     given = elements(op, n, batch)
-    outputs = {source.outputs[0]: np.empty((op.size, 7 if number == 0 else n, batch))}
-    source = replace(source, constants=(positions(segments_of(n, "random"), WARP)[0], source.constants[1]))
-    assert run_sanitized(source, {"elements": given}, outputs, "thread", rows=n, numbers=[batch, 1, 0]) == ""
+    tiles = {"prefixes": n, "totals": 7}
+    outputs = {name: np.empty((op.size, tiles[name], batch)) for name in source.outputs}
+    source = replace(source, constants=(positions(segments_of(n, "random"), WARP)[0], elements(op, 7, batch)))
+    assert run_sanitized(source, {"elements": given}, outputs, "thread", rows=n, numbers=[batch, 1, number]) == ""
     assert np.isfinite(outputs[source.outputs[0]]).all()
 
 
@@ -209,7 +211,7 @@ def test_scan_kernels_on_a_gpu(op: Semigroup) -> None:
 STEPS: dict[str, Elementwise] = {
     "body_force": body_force,
     "motion_in": motion_in,
-    "loads": _loads,
+    "weakness": weakness(np.dtype(np.float64)),
     **{f"joint_{kind.name}": joint_transform(kind) for kind in KINDS if kind.nv},
 }
 
@@ -263,7 +265,7 @@ SCAN_BUDGETS = {
 STEP_BUDGETS = {
     "body_force": (64, 42),
     "motion_in": (48, 32),
-    "loads": (48, 38),
+    "weakness": (48, 40),
     "joint_revolute": (40, 32),
     "joint_floating": (56, 40),
 }

@@ -19,8 +19,17 @@ from robots import OWN, own
 import robodyn as rd
 from robodyn.description import Inertial, Joint, Link, Pose, RobotDescription
 from robodyn.engines.scan import ScanOptions
-from robodyn.engines.scan.systems.riccati import AFFINE, CORRECTIONS, RICCATI, damped, full, rounding_of, symmetric
-from robodyn.engines.scan.systems.stages import Member, stage
+from robodyn.engines.scan.systems.riccati import (
+    AFFINE,
+    CORRECTIONS,
+    ONE_STRETCH,
+    RICCATI,
+    damped,
+    full,
+    rounding_of,
+    symmetric,
+)
+from robodyn.engines.scan.systems.stretches import Member, lengthened
 from robodyn.spatial import Force, Inertia, Motion, Transform, articulated
 from robodyn.sweeps import flatten
 
@@ -77,12 +86,10 @@ def random_member(rng, n):
 
 def random_elements(rng, n=5, length=3):
     """Elements (90, n, 1) of stretches of some stages each."""
-    found = None
+    found = ONE_STRETCH
     for _ in range(int(rng.integers(1, length + 1))):
-        element, _, _ = stage([random_member(rng, n)])
-        element = np.stack([np.broadcast_to(x, (n, 1)) for x in flatten(element)])
-        found = element if found is None else RICCATI.compose(found, element)
-    return found
+        found, _ = lengthened(random_member(rng, n), found)
+    return np.stack([np.broadcast_to(x, (n, 1)) for x in flatten(found)])
 
 
 def blocks(elements):
@@ -179,7 +186,8 @@ def rng_like(model, name, leading, seed):
 
 
 def pair(model, judge="reference", dtype="float64", **options):
-    scan = rd.Dynamics(model, engine="scan", dtype=dtype, scan=ScanOptions(**options))
+    """Stretches are as short as they come, unless options say otherwise."""
+    scan = rd.Dynamics(model, engine="scan", dtype=dtype, scan=ScanOptions(**{"block": 16, **options}))
     return rd.Dynamics(model, engine=judge), scan
 
 
@@ -263,15 +271,6 @@ def test_large_trees(branching):
     model = rd.auto_tree(3000, branching=branching, skew=0.3)
     judge, scan = pair(model, "cpu")
     assert residual(model, judge, scan, ()) < RESIDUAL
-
-
-def test_parts_are_cut_where_paths_are_long(monkeypatch):
-    """Parts of seven bodies instead of many thousands."""
-    monkeypatch.setattr("robodyn.engines.scan.algorithms.aba_scan.PART", 7)
-    for shape in ("chain", "random"):
-        model = tree(60, 8, shape, joints=KINDS[:4])
-        judge, scan = pair(model)
-        assert residual(model, judge, scan, ()) < RESIDUAL
 
 
 def test_links_that_amplify():

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import threading
 import tracemalloc
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -22,13 +21,15 @@ from test_scan_gpu import ALL_KINDS, RESIDUAL, device, outside, required, there
 
 import robodyn as rd
 from robodyn.engines.gpu.compiler import compile_reported
-from robodyn.engines.scan import ScanOptions
+from robodyn.engines.scan import ScanOptions, folds
 from robodyn.engines.scan.algorithms import aba_scan, hybrid_abia
 from robodyn.engines.scan.cuda import engine as gpu_engine
+from robodyn.engines.scan.cuda.folds import fold_kernel
 from robodyn.engines.scan.cuda.scans import step_kernel
 from robodyn.engines.scan.elementwise import traced
 from robodyn.engines.scan.states import _SCALARS
-from robodyn.engines.scan.systems.stages import motions, stages
+from robodyn.engines.scan.systems.motions import LOADING, LOADING_PUSHED, MOVING
+from robodyn.engines.scan.systems.stretches import ACCELERATING, SETTLING, growing
 from robodyn.joints import KINDS
 
 __all__ = ["device"]
@@ -108,38 +109,20 @@ def test_forward_dynamics_on_a_gpu_as_operations_of_the_array_library(method: st
 
 
 @pytest.mark.parametrize("scale", [1e-9, 0.0])
-@pytest.mark.kernels
-def test_light_and_massless_bodies_on_a_gpu(scale: float, device: Any) -> None:
-    """Runs of two and three bodies, for which there are kernels, and of more, which go operation by operation."""
-    for run, seen in ((1, {2}), (2, {3}), (3, {4})):
-        model, lengths = lightened(scale, run, 12), Counter[int]()
-        with counted_runs(lengths):
-            assert residual(device, model, "aba_scan", (2,)) < RESIDUAL
-        assert seen <= lengths.keys(), lengths
-        scan = rd.Dynamics(model, engine="scan")
-        rare = {length: aba_scan._rare((0,) * length, scan.engine.there().layout) for length in (1, 2, 3, 4)}
-        assert rare == {1: False, 2: False, 3: False, 4: True}
+@pytest.mark.parametrize("run", [1, 2, 3])
+@pytest.mark.some(of=3, rest="kernels")
+def test_light_and_massless_bodies_on_a_gpu(run: int, scale: float, device: Any, monkeypatch: Any) -> None:
+    """Stretches that would end in one are lengthened."""
+    monkeypatch.setattr(folds, "DEVICE_STRETCH", 16)
+    lengthen, lengthened = aba_scan._Ends.lengthen, []
 
+    def counted(self: Any, weak: Any) -> None:
+        lengthened.append(int(weak.sum()))
+        lengthen(self, weak)
 
-class counted_runs:
-    """Counts the lengths of runs that are made for the moment."""
-
-    def __init__(self, lengths: Counter[int]) -> None:
-        self.lengths, self.patch = lengths, pytest.MonkeyPatch()
-
-    def __enter__(self) -> None:
-        made = aba_scan._runs
-
-        def runs(layout: Any, bodies: Any, starts: Any, lengths: Any, *, kept: bool) -> Any:
-            found = made(layout, bodies, starts, lengths, kept=kept)
-            if not kept:
-                self.lengths.update(len(each.codes) for each in found)
-            return found
-
-        self.patch.setattr(aba_scan, "_runs", runs)
-
-    def __exit__(self, *what: object) -> None:
-        self.patch.undo()
+    monkeypatch.setattr(aba_scan._Ends, "lengthen", counted)
+    assert residual(device, lightened(scale, run, 66), "aba_scan", (2,)) < RESIDUAL
+    assert lengthened and min(lengthened) > 0
 
 
 def test_joints_spelled_out_on_a_gpu(device: Any) -> None:
@@ -148,8 +131,8 @@ def test_joints_spelled_out_on_a_gpu(device: Any) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_rows_stay_apart_in_forward_dynamics_on_a_gpu(method: str, device: Any) -> None:
-    """To the last bit, also where other rows have made stages into runs."""
-    model = lightened(1e-9, 1, 12)
+    """To the last bit, also where stretches are lengthened."""
+    model = lightened(1e-9, 1, 70)
     scan, (q, qd, tau) = rd.Dynamics(model, engine="scan"), torques(model, (3,))
     right = answer(device, scan, (q, qd, tau), method)
     q[1, 2], qd[1, 3] = np.nan, np.inf
@@ -158,45 +141,42 @@ def test_rows_stay_apart_in_forward_dynamics_on_a_gpu(method: str, device: Any) 
     np.testing.assert_array_equal(found[[0, 2]], right[[0, 2]])
 
 
-def test_parts_on_a_gpu(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Long levels are cut, into as many parts as memory asks for."""
-    monkeypatch.setattr(aba_scan, "PART", 7)
-    monkeypatch.setattr(aba_scan, "DEVICE_PART", 28)
-    room = 14 * aba_scan._PART_SCALARS * 8
-    for free, parts in ((1 << 40, 3), (room, 5)):  # of 16 and 8 bodies
-        monkeypatch.setattr("robodyn.engines.scan.cuda.device.ScanDevice.free_bytes", lambda self, free=free: free)
-        model = models()["chain"]
-        scan, states = rd.Dynamics(model, engine="scan"), torques(model, ())
-        found = answer(device, scan, states, "aba_scan")
-        assert required(model, found, states, {}) < RESIDUAL
-        (known,) = scan.engine.there().layout.known["aba_scan"].values()
-        assert len(known) == parts
+def test_stretches_on_a_gpu(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are longer where a batch keeps the device busy, and there is one kernel for all lengths."""
+    monkeypatch.setattr(folds, "DEVICE_STRETCH", 4)
+    monkeypatch.setattr(folds, "THREADS", 20)
+    model = models()["chain"]
+    scan = rd.Dynamics(model, engine="scan")
+    for batch, length, longest in ((1, 4, 4), (2, 4, 4), (3, 8, 8), (20, 64, 40)):
+        states = torques(model, (batch,))
+        assert required(model, answer(device, scan, states, "aba_scan"), states, {}) < RESIDUAL
+        known = scan.engine.there().layout.known["order"]
+        assert max(map(int, known[length].levels[0].along.lengths)) == longest, known
     assert residual(device, models()["bush"], "aba_scan", (2,)) < RESIDUAL
+    assert residual(device, models()["kinds"], "aba_scan", (2,), given=outside(models()["kinds"], (2,))) < RESIDUAL
 
 
 # What is around them.
 
 
 def test_looks_of_aba_scan_are_few(device: Any) -> None:
-    """One before the scan of a level and one after it, none where each path is one body; and those of rounds."""
-    for name in ("chain", "bush"):
-        model = models()[name]
-        scan, states = rd.Dynamics(model, engine="scan"), torques(model, (2,))
-        answer(device, scan, states, "aba_scan")
-        levels = scan.engine.there().layout.heavy_paths.here
-        if not isinstance(device, HostDevice):  # which alone counts
-            continue
-        assert DeviceArray.looks == 2 * sum(level.segments.n > level.segments.lengths.size for level in levels)
-    model = lightened(0.0, 2, 20)
-    answer(device, rd.Dynamics(model, engine="scan"), torques(model, (2,)), "aba_scan")
-    # Two rounds find weak stages, each by a number and by flags, before the two looks of a chain without any.
+    """One in the end, none where each path is one stretch; where stretches are weak, those of rounds besides, and only
+    these once that is known."""
+    for model, looks in ((rd.auto_tree(70), 1), (models()["bush"], 0)):
+        answer(device, rd.Dynamics(model, engine="scan"), torques(model, (2,)), "aba_scan")
+        assert DeviceArray.looks == looks or not isinstance(device, HostDevice)  # which alone counts
+    model = lightened(0.0, 2, 70)
+    scan, states = rd.Dynamics(model, engine="scan"), torques(model, (2,))
+    first, again = (answer(device, scan, states, "aba_scan") for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    # Two rounds lengthen stretches, each by a number and by flags, before the two looks that find none weak.
     assert DeviceArray.looks <= 2 * 2 + 2
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_later_calls_place_nothing_for_good(method: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which waits, as indices of runs must not; nor is anything compiled."""
-    model = lightened(0.0, 2, 12)
+    """Which waits, as indices of lengthened stretches must not; nor is anything compiled."""
+    model = lightened(0.0, 2, 70)
     scan, states = rd.Dynamics(model, engine="scan"), torques(model, (2,))
     wanted = answer(device, scan, states, method)
     for name in ("constant", "load"):
@@ -243,7 +223,7 @@ def test_the_recursion_runs_while_scans_are_launched(method: str, monkeypatch: p
 @pytest.mark.parametrize("method", METHODS)
 def test_recorded_calls_do_not_look(method: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("robodyn.engines.gpu.engine.default_device", lambda: device)
-    model = models()["arm"]
+    model = rd.auto_tree(70)
     scan, states = rd.Dynamics(model, engine="scan"), torques(model, (2,))
     arrays = there(device, *states)
     with pytest.raises(rd.UnavailableError, match="looks at values on its way, which a recorded call cannot do"):
@@ -289,26 +269,28 @@ def test_forward_dynamics_on_a_gpu_takes_no_more_memory_than_it_says(
     finally:
         tracemalloc.stop()
     print(f"{method}: {peak:.0f} scalars for each body and state")
-    assert peak < aba_scan._PART_SCALARS < _SCALARS
+    assert peak < {"aba_scan": 150}.get(method, 700) < _SCALARS
 
 
 # What compilers say.
 
-SPILLS = {(5,): 712, (0, 0): 156, (0, 0, 0): 1632}
-"""Bytes that threads write because registers run out: stages of floating joints, and runs of two and three revolute
-joints, in float64."""
+SPILLS = {"growing 0": 532, "growing 5": 2104, "settling 0": 200, "settling 5": 1060}
+"""Bytes that threads write because registers run out, along stretches of revolute and of floating joints, in
+float64."""
 
 
 @compiles
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.kernels
-def test_steps_of_forward_dynamics_spill_next_to_nothing(dtype: str) -> None:
-    steps = {
-        **{f"motions {code}": motions(code) for code in (0, 5)},
-        **{f"elimination {code}": hybrid_abia.elimination(KINDS[code]) for code in (0, 5)},
-        **{run: stages(run) for run in ((0,), (5,), (0, 0), (0, 0, 0))},
-    }
-    for name, step in steps.items():
-        report = compile_reported(step_kernel(traced(step), np.dtype(dtype)), "sm_90").report
+def test_forward_dynamics_spills_little(dtype: str) -> None:
+    precision: Any = np.dtype(dtype)
+    along = {"growing": growing(precision), "settling": SETTLING, "accelerating": ACCELERATING}
+    along |= {"moving": MOVING, "loading": LOADING, "loading, pushed": LOADING_PUSHED}
+    kernels = {}
+    for code in (0, 5):
+        kernels.update({f"{name} {code}": fold_kernel(fold, (code,), precision) for name, fold in along.items()})
+        kernels[f"elimination {code}"] = step_kernel(traced(hybrid_abia.elimination(KINDS[code])), precision)
+    for name, source in kernels.items():
+        report = compile_reported(source, "sm_90").report
         allowed = SPILLS.get(name, 0) if dtype == "float64" else 0
         assert report.spill_bytes <= 1.1 * allowed, (name, report)

@@ -76,8 +76,17 @@ def put(elements: Array, places: Any, values: Array) -> None:
 
 def stored(value: Any, out: Array) -> Array:
     """Write a quantity, whose scalars may be numbers, into an element array."""
-    for target, scalar in zip(out, flatten(value), strict=True):
-        target[...] = scalar
+    scalars, device = flatten(value), device_of(out)
+    if device is None:
+        for target, scalar in zip(out, scalars, strict=True):
+            target[...] = scalar
+        return out
+    # All numbers at once: each assignment is a launch.
+    numbers = tuple(scalar if isinstance(scalar, float) else 0.0 for scalar in scalars)
+    out[...] = device.numbers(numbers, out.dtype).reshape(-1, *(1,) * (out.ndim - 1))
+    for k, scalar in enumerate(scalars):
+        if not isinstance(scalar, float):
+            out[k] = scalar
     return out
 
 

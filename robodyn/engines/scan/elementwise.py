@@ -41,6 +41,11 @@ def operators(how: str) -> Iterator[None]:
         _COMPILED.reset(token)
 
 
+def is_compiled() -> bool:
+    """Whether steps run as machine code, in this thread."""
+    return _COMPILED.get()
+
+
 class Elementwise:
     """A step as a function of element arrays (size, n, ...) to an element array.
 

@@ -70,7 +70,7 @@ class Scans(Engine):
             self._refuse(question.name)
         fill, batch = ANSWERS[question.name], len(inputs["q"])
         chosen = self.method(question.name, batch) if method == "auto" else method
-        rows = self.layout.states_at_once
+        rows = self.layout.states_at_once if batch > 1 else 1
         for start in range(0, batch, rows):
             piece = slice(start, start + rows)
             # Values that are not finite stay in their rows, also as warnings.

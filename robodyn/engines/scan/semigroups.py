@@ -56,7 +56,7 @@ class Semigroup:
         """What it is made of: machine code stays in its process."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Scalars in an element."""
         return self.field.size(0)

@@ -5,7 +5,7 @@ Bodies of one joint kind take their row of the joint table together; everything 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.cached import cached_property
+from robodyn.engines.scan.elements import put
 from robodyn.engines.scan.elementwise import Elementwise
 from robodyn.engines.scan.options import ScanOptions
 from robodyn.engines.scan.trees.heavy_paths import HeavyPaths
@@ -22,8 +23,8 @@ from robodyn.joints import KINDS, JointKind
 from robodyn.model import Model
 from robodyn.records import dataclass
 from robodyn.spatial import Force, Inertia, Motion, Scalar, Transform
-from robodyn.sweeps import FORCE, INERTIA, MOTION, TRANSFORM, FieldType
-from robodyn.tree import read_only
+from robodyn.sweeps import FORCE, INERTIA, MOTION, TRANSFORM, FieldType, flatten
+from robodyn.tree import Indices, read_only
 
 if TYPE_CHECKING:
     from robodyn.engines.scan.cuda.device import ScanDevice
@@ -75,7 +76,8 @@ class Layout:
         self.inertia = self._constant(model.inertia)
         self.armature = self.placed(model.tree_armature.astype(dtype)[:, None])
         self.pitch = self.placed(model.pitch.astype(dtype)[None, :, None])
-        self.joints = tuple(self._joints(code) for code in np.unique(model.joint_kind).tolist())
+        bodies = {code: np.flatnonzero(model.joint_kind == code) for code in np.unique(model.joint_kind).tolist()}
+        self.joints = tuple(self.joints_of(code, each, each) for code, each in bodies.items())
 
     @property
     def xp(self) -> Any:
@@ -101,12 +103,12 @@ class Layout:
     def _constant(self, rows: Array) -> Array:
         return self.placed(np.ascontiguousarray(rows.T.astype(self.dtype))[:, :, None])
 
-    def _joints(self, code: int) -> Joints:
+    def joints_of(self, code: int, bodies: Indices, places: Indices) -> Joints:
+        """Joints of a kind, those of bodies that are at these places in arrays."""
         model, kind = self.model, KINDS[code]
-        bodies = np.flatnonzero(model.joint_kind == code)
         return Joints(
             kind,
-            self.rows(bodies),
+            self.rows(places),
             tuple(self.rows(model.q_start[bodies] + k) for k in range(kind.nq)),
             tuple(self.rows(model.v_start[bodies] + k) for k in range(kind.nv)),
             self.placed(model.pitch[bodies].astype(self.dtype)[:, None]),
@@ -139,12 +141,17 @@ class Layout:
         return self.placed(np.arange(self.n))
 
     @cached_property
-    def root_of(self) -> Array:
-        """(n,) first body of the tree that each body is in."""
+    def first_bodies(self) -> Indices:
+        """(n,) first body of the tree that each body is in, as NumPy's indices."""
         tree, roots = self.model.tree, np.flatnonzero(self.model.parent < 0)
         found = np.empty(self.n, np.intp)
         found[tree.preorder] = np.repeat(roots, tree.subtree_size[roots])
-        return self.placed(found)
+        return found
+
+    @cached_property
+    def root_of(self) -> Array:
+        """`first_bodies` where arrays are."""
+        return self.placed(self.first_bodies)
 
     @cached_property
     def sources(self) -> dict[str, tuple[Array, Array]]:
@@ -267,8 +274,8 @@ class State:
     def base_acceleration(self) -> Motion:
         """dV0 - g as scalars (1, B): gravity is a base that accelerates upwards."""
         given = self._base("dV0")
-        x, y, z, zero = (self.xp.full((1, 1), -number, self.dtype) for number in (*self.model.gravity, 0.0))
-        still = Motion((zero, zero, zero), (x, y, z))
+        x, y, z = (-float(number) for number in self.model.gravity)
+        still = Motion((0.0, 0.0, 0.0), (x, y, z))
         return still if given is None else given + still
 
     def _base(self, name: str) -> Motion | None:
@@ -284,6 +291,14 @@ class State:
         found: Array = self.xp.empty(shape, self.dtype)
         return found
 
+    def constant(self, value: Any) -> Array:
+        """A quantity whose scalars are all numbers, (size, 1, 1)."""
+        known: dict[Any, Array] = self.layout.known.setdefault("constants", {})
+        if value not in known:
+            numbers = read_only(np.array(flatten(value), self.dtype)).reshape(-1, 1, 1)
+            known[value] = self.layout.placed(numbers)
+        return known[value]
+
     def zeros(self, *shape: int) -> Array:
         """Zeros."""
         found: Array = self.xp.zeros(shape, self.dtype)
@@ -294,15 +309,22 @@ class State:
     @cached_property
     def transforms(self) -> Array:
         """X (12, n, B): from each parent's frame to the body's. Read-only: all steps of a call share it."""
-        q, layout = self.tree_input("q"), self.layout
-        found = self.empty(TRANSFORM.size(0), self.n, self.batch)
-        for joints in layout.joints:
-            rows = joints.q_rows
-            coordinates = q[rows[0]][None] if len(rows) == 1 else self.xp.stack([q[each] for each in rows])
-            found[:, joints.bodies] = joint_transform(joints.kind)(
-                layout.Xtree[:, joints.bodies], joints.pitch[None], coordinates
-            )
+        layout = self.layout
+        found = self.across((joints, layout.Xtree[:, joints.bodies]) for joints in layout.joints)
         return read_only(found) if isinstance(found, np.ndarray) else found
+
+    def across(self, joints: Iterable[tuple[Joints, Array]]) -> Array:
+        """X (12, n, B) of all joints, by kinds, each with its part of Xtree."""
+        q, found = self.tree_input("q"), self.empty(TRANSFORM.size(0), self.n, self.batch)
+        for each, Xtree in joints:
+            rows = each.q_rows
+            coordinates = q[rows[0]][None] if len(rows) == 1 else self.xp.stack([q[row] for row in rows])
+            step, given = joint_transform(each.kind), (Xtree, each.pitch[None], coordinates)
+            if isinstance(each.bodies, slice):
+                step(*given, out=found[:, each.bodies])
+            else:
+                put(found, each.bodies, step(*given))
+        return found
 
     def moving(self, qdd: Array) -> State:
         """The same state at accelerations qdd (B, nv)."""

@@ -11,10 +11,11 @@ vector trees (listing 5): siblings have no common path, and only sums can be tak
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from robodyn.arguments import Array
 from robodyn.engines.scan.elements import put, stored, taken
+from robodyn.engines.scan.folds import Fold, Handed, Order, entered, order_of, scanned
 from robodyn.engines.scan.semigroups import (
     AFFINE_FORCES,
     AFFINE_MOTIONS,
@@ -34,8 +35,10 @@ from robodyn.engines.scan.states import (
     motion_in,
     motion_out,
 )
+from robodyn.engines.scan.systems.motions import EXERTING, EXERTING_PUSHED, PULLING, SUMMING, TWISTING
 from robodyn.records import dataclass
-from robodyn.spatial import IDENTITY, ZERO_MOTION, Motion
+from robodyn.spatial import IDENTITY, ZERO_FORCE, ZERO_MOTION, Motion
+from robodyn.sweeps import FORCE, flatten
 
 
 @dataclass
@@ -118,6 +121,75 @@ def _sum(state: State, X: Array, terms: Array, base: Motion | None) -> Array:
     return state.outward(sums(6), terms)
 
 
+# Along stretches of heavy paths.
+
+
+class Outward:
+    """What folds outward start from, at places of an order: X (12, n, B), what is known of bodies (X, pitch, inertia,
+    and external forces where the call gives any), and what comes before the first ones (op.size, .., B).
+
+    With external forces transforms are those from the tree's first body: where a robot stands in the world would only
+    cost it digits.
+    """
+
+    def __init__(self, state: State, order: Order, op: Semigroup, base: object) -> None:
+        self._state, self._order, self._op, self._base = state, order, op, base
+        self.X = X = order.transforms(state)
+        self._bodies = [X, order.pitch, order.inertia(state)]
+        self._first: Array | None = None
+        if state.given("f_ext"):
+            roots = order.levels[0].level.heads
+            first = stored(op.identity, state.empty(op.size, len(roots), state.batch))
+            first[:12] = taken(X, roots)
+            self._first = op.compose(stored(base, state.empty(op.size, 1, state.batch)), first)
+            self._first[:12] = state.constant(IDENTITY)
+            self._bodies[0] = X.copy()
+            put(self._bodies[0], roots, self._first[:12])
+            self._bodies.append(force_in(X[:, order.root_of], order.of_bodies(state.external_forces)))
+
+    def found(self, alone: Fold, fold: Fold, dofs: Sequence[Array]) -> Array:
+        """What a fold finds of bodies (size, n + 1, B), its carry first, the last entry being the world's. The carry is
+        an element of the operator, or what is last in one; `alone` gives those of stretches."""
+        state, op, size = self._state, self._op, fold.size
+        found = state.empty(fold.found.size(0), state.n + 1, state.batch)
+        world = flatten(self._base)[-size:]
+        stored(tuple(world), found[:size, -1:])
+        for k, paths in enumerate(self._order.levels):
+            level, along = paths.level, paths.along
+            start: Array = found[:size]
+            sources: Array | None = level.junctions
+            if self._first is not None and not k:  # which alone hangs on the world
+                start, sources = self._first, None
+            if along.several:
+                whole = stored(op.identity, state.empty(op.size, len(level.starts), state.batch))
+                whole[-size:] = (start if sources is None else taken(start, sources))[-size:]
+                elements = alone(along, state.constant(op.identity), self._bodies[:2], dofs)
+                start, sources = entered(op, along, elements, whole), None
+            fold(along, start[-size:], self._bodies, dofs, found, sources=sources)
+        return found
+
+
+def _along_stretches(state: State) -> Array:
+    """tau (nv_tree, B) without armatures, by twist pairs of stretches outward and affine forces of stretches inward."""
+    order = order_of(state)
+    base = TwistPair(IDENTITY, state.base_acceleration, state.base_velocity or ZERO_MOTION)
+    outward = Outward(state, order, TWIST_PAIRS, base)
+    fold = EXERTING_PUSHED if state.given("f_ext") else EXERTING
+    f = outward.found(TWISTING, fold, (order.rates(state, "qd"), order.rates(state, "qdd")))[-6:]
+    X, tau = outward.X, state.empty(1, state.model.nv_tree, state.batch)
+    handed = Handed(state, order, f, FORCE.size(0))
+    for paths in reversed(order.levels):
+        along, behind = paths.along, state.constant(ZERO_FORCE)
+        if along.several:
+            alone = PULLING(along, state.constant(AFFINE_FORCES.identity), (X, f), (), handed=handed)
+            open_, following = along.open
+            behind = state.zeros(6, len(along), state.batch)
+            put(behind, open_, taken(scanned(AFFINE_FORCES, along, alone, backwards=True)[12:], following))
+        given, place = (X, order.pitch, f), handed.place(paths)
+        handed.take(paths, SUMMING(along, behind, given, (), found_dofs=tau, handed=handed, into=place))
+    return order.to_model(tau)
+
+
 METHODS: dict[str, Callable[[State], Motions]] = {
     "rnea": _by_recurrences,
     "rnea_world": _by_sums,
@@ -128,16 +200,22 @@ METHODS: dict[str, Callable[[State], Motions]] = {
 
 def inverse_dynamics(state: State, method: str) -> Array:
     """tau (nv_tree, B) of all joints."""
+    heavy = state.layout.options.layout == "heavy"
+    tau = _along_stretches(state) if method == "twist_pair" and heavy else _body_by_body(state, method)
+    if state.given("qdd"):
+        tau += state.layout.armature * state.tree_input("qdd")
+    return tau
+
+
+def _body_by_body(state: State, method: str) -> Array:
+    """tau (nv_tree, B) without armatures, by scans of all bodies."""
     motions = METHODS[method](state)
     f = body_force(state.inertia, motions.v, motions.a)
     if state.given("f_ext"):
         f -= external_forces(state, motions.X, motions.XR)
     in_one_frame = method == "rnea_world" or state.layout.options.layout == "euler"
     summed = _summed(state, motions.XR, f) if in_one_frame else summed_inward(state, motions.X, f)
-    tau = state.joint_force(summed)
-    if state.given("qdd"):
-        tau += state.layout.armature * state.tree_input("qdd")
-    return tau
+    return state.joint_force(summed)
 
 
 def _summed(state: State, XR: Array, f: Array) -> Array:

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.engines.gpu.device import Device, LoadedKernel
+from robodyn.engines.gpu.source import WARP
 from robodyn.engines.scan.cuda.branches import BranchSolver
-from robodyn.engines.scan.cuda.scans import BLOCK_THREADS, lanes_of, move_kernel, run_length, scan_kernels, step_kernel
+from robodyn.engines.scan.cuda.folds import fold_kernel
+from robodyn.engines.scan.cuda.scans import (
+    BLOCK_THREADS,
+    lanes_of,
+    move_kernel,
+    run_length,
+    scan_kernels,
+    step_kernel,
+    takes_long,
+)
 from robodyn.engines.scan.cuda.systems import BlockSystems
 from robodyn.engines.scan.elementwise import Elementwise, traced
+from robodyn.engines.scan.folds import Fold, Handed, Stretches
 from robodyn.engines.scan.semigroups import Semigroup
 from robodyn.engines.scan.trees.prefix_scans import Segments
 from robodyn.errors import UnavailableError
 from robodyn.tree import Indices
+
+Kernels: TypeAlias = tuple[LoadedKernel, LoadedKernel]
+"""Those of a scan, see `scan_kernels`."""
 
 
 class ScanDevice:
@@ -30,15 +44,23 @@ class ScanDevice:
     def __init__(self, device: Device) -> None:
         self.device, self.xp = device, device.xp
         self._steps: WeakKeyDictionary[Elementwise, dict[np.dtype[Any], LoadedKernel]] = WeakKeyDictionary()
-        self._scans: WeakKeyDictionary[Elementwise, dict[Any, tuple[LoadedKernel, ...]]] = WeakKeyDictionary()
+        self._scans: WeakKeyDictionary[Elementwise, dict[Any, tuple[Kernels, bool]]] = WeakKeyDictionary()
         self._moves: dict[np.dtype[Any], LoadedKernel] = {}
-        self._begins: WeakKeyDictionary[Segments, dict[tuple[bool, int], list[Array]]] = WeakKeyDictionary()
+        self._folds: dict[Any, LoadedKernel] = {}
+        self._numbers: dict[Any, Array] = {}
+        self._begins: WeakKeyDictionary[Segments, dict[tuple[bool, int, bool], list[Array]]] = WeakKeyDictionary()
         self.systems, self.branches = BlockSystems(self), BranchSolver(self)
 
     def placed(self, array: Array) -> Array:
         """A NumPy array, a model's constants or indices, on the device for good."""
         found: Array = self.device.constant(np.ascontiguousarray(array))
         return found
+
+    def numbers(self, values: tuple[float, ...], dtype: np.dtype[Any]) -> Array:
+        """Some numbers, on the device for good."""
+        if (values, dtype) not in self._numbers:
+            self._numbers[values, dtype] = self.placed(np.array(values, dtype))
+        return self._numbers[values, dtype]
 
     def moved(self, array: Array) -> Array:
         """A NumPy array on the device, in the order of the current stream; nothing waits."""
@@ -74,7 +96,7 @@ class ScanDevice:
         if result.size:
             given = [*(self._three_axes(array, shape) for array in arrays), self._three_axes(result, shape)]
             batch = given[-1].shape[2]
-            numbers = [batch, *(number for array in given for number in _strides(array, given[-1].shape))]
+            numbers = [batch, *(number for array in given for number in _strides(array, *given[-1].shape[1:]))]
             rows = given[-1].shape[1] * batch
             self.start(self._step(of, dtype), -(-rows // BLOCK_THREADS), given, rows, numbers)
         if out is None or direct:
@@ -124,35 +146,84 @@ class ScanDevice:
         blocks = -(-rows * len(source) // BLOCK_THREADS)
         self.start(self._moves[source.dtype], blocks, [source, target, places], rows, numbers)
 
+    # Folds.
+
+    def fold(
+        self,
+        fold: Fold,
+        along: Stretches,
+        carry: Array,
+        bodies: Sequence[Array],
+        dofs: Sequence[Array],
+        found: Array | None,
+        found_dofs: Array | None,
+        sources: Array | None,
+        handed: Handed | None,
+        into: Array | None,
+    ) -> Array:
+        """What stretches have in the end, see `Fold`."""
+        order, many = along.order, carry.shape[1]
+        batch = max(array.shape[2] for array in (carry, *bodies, *dofs))
+        after: Array = self.xp.empty((len(carry), len(along), batch), carry.dtype) if into is None else into
+        rows = len(along) * batch
+        if rows:
+            hanging = [] if handed is None or handed.of_paths is None else [handed.of_paths]
+            given, outs = [*bodies, *dofs, *hanging], [each for each in (after, found, found_dofs) if each is not None]
+            strides = [_strides(carry, len(along) if sources is None else many, batch)]
+            strides += [_strides(array, array.shape[1], batch) for array in (*given, *outs)]
+            indices = [along.own if sources is None else sources, *along.on_device, *order.on_device]
+            if hanging:
+                indices += order.hung
+            kernel = self._fold(fold, order.codes, carry.dtype)
+            numbers = [batch, many, *(number for each in strides for number in each)]
+            blocks = -(-rows // kernel.source.block_threads)
+            self.start(kernel, blocks, [carry, *given, *outs, *indices], rows, numbers)
+        return after
+
+    def _fold(self, fold: Fold, codes: tuple[int, ...], dtype: np.dtype[Any]) -> LoadedKernel:
+        if (fold, codes, dtype) not in self._folds:
+            self._folds[fold, codes, dtype] = self.device.load(fold_kernel(fold, codes, dtype))
+        return self._folds[fold, codes, dtype]
+
     # Scans.
 
     def scan(self, op: Semigroup, segments: Segments, elements: Array, backwards: bool) -> Array:
         """Prefixes or suffixes of elements (size, n, ...), see `Segments.scan`."""
         given = self.xp.ascontiguousarray(elements.reshape(*elements.shape[:2], -1))
         lanes = lanes_of(given.shape[2])
+        kernels, long = self._scan(op, given.dtype, backwards, lanes)
         kept = self._begins.setdefault(segments, {})
-        if (backwards, lanes) not in kept:
-            where = self.placed if segments.kept else self.moved
-            kept[backwards, lanes] = list(map(where, positions(segments.reversed if backwards else segments, lanes)))
-        kernels = self._scan(op, given.dtype, backwards, lanes)
-        return self._prefixes(kernels, lanes, kept[backwards, lanes], given).reshape(elements.shape)
+        if (backwards, lanes, long) not in kept:
+            where, read = self.placed if segments.kept else self.moved, segments.reversed if backwards else segments
+            kept[backwards, lanes, long] = list(map(where, positions(read, lanes, long=long)))
+        begins = kept[backwards, lanes, long]
+        found: Array = self.xp.empty(given.shape, given.dtype)
+        if found.size:
+            by = self._prefixes_of_tiles if long and lanes == WARP else self._prefixes
+            found = by(kernels, lanes, begins, given)
+        return found.reshape(elements.shape)
 
-    def _scan(self, op: Semigroup, dtype: np.dtype[Any], backwards: bool, lanes: int) -> tuple[LoadedKernel, ...]:
+    def _scan(self, op: Semigroup, dtype: np.dtype[Any], backwards: bool, lanes: int) -> tuple[Kernels, bool]:
+        """The kernels of an operator, and whether it takes long."""
         known = self._scans.setdefault(op.step, {})
         if (dtype, backwards, lanes) not in known:
-            sources = scan_kernels(traced(op.step), dtype, backwards=backwards, lanes=lanes)
-            known[dtype, backwards, lanes] = tuple(map(self.device.load, sources))
+            composition = traced(op.step)
+            totals, prefixes = scan_kernels(composition, dtype, backwards=backwards, lanes=lanes)
+            kernels = self.device.load(totals), self.device.load(prefixes)
+            known[dtype, backwards, lanes] = kernels, takes_long(composition)
         return known[dtype, backwards, lanes]
 
     def _prefixes(
-        self, kernels: tuple[LoadedKernel, ...], lanes: int, begins: Sequence[Array], elements: Array
+        self,
+        kernels: Kernels,
+        lanes: int,
+        begins: Sequence[Array],
+        elements: Array,
     ) -> Array:
-        """Of contiguous elements (size, n, batch)."""
+        """Of contiguous elements (size, n, batch): totals of tiles, then all, from what is carried in."""
         totals, prefixes = kernels
         size, n, batch = elements.shape
         found: Array = self.xp.empty(elements.shape, elements.dtype)
-        if not found.size:
-            return found
         length, carry = run_length(n, lanes), None
         tiles = -(-n // (lanes * length))
         blocks = -(-tiles * batch * lanes // totals.source.block_threads)
@@ -164,6 +235,21 @@ class ScanDevice:
         self.start(prefixes, blocks, [elements, found, begins[0], carry], n, numbers)
         return found
 
+    def _prefixes_of_tiles(self, kernels: Kernels, lanes: int, begins: Sequence[Array], elements: Array) -> Array:
+        """Likewise, where compositions take long: prefixes within tiles, then what is carried in."""
+        within, carried = kernels
+        size, n, batch = elements.shape
+        tiles = -(-n // lanes)
+        blocks = -(-tiles * batch * lanes // within.source.block_threads)
+        found: Array = self.xp.empty(elements.shape, elements.dtype)
+        sums: Array = self.xp.empty((size, tiles, batch), elements.dtype)
+        self.start(within, blocks, [elements, found, sums, begins[0], None], n, [batch, 1, 0])
+        if tiles == 1:
+            return found
+        carry, whole = self._prefixes_of_tiles(kernels, lanes, begins[1:], sums), self.xp.empty_like(found)
+        self.start(carried, blocks, [found, whole, begins[0], carry], n, [batch, 1, 1])
+        return whole  # type: ignore[no-any-return]
+
     def start(
         self, kernel: LoadedKernel, blocks: int, arrays: Sequence[Array | None], rows: int, numbers: Sequence[int]
     ) -> None:
@@ -173,21 +259,22 @@ class ScanDevice:
         kernel.launch(min(blocks, most), [*arrays, None], rows, numbers)
 
 
-def _strides(array: Array, shape: tuple[int, ...]) -> list[int]:
-    """From scalar to scalar, element to element and row to row, in scalars; 0 along what broadcasts to `shape`."""
-    steps = [step // array.itemsize for step in array.strides]
-    return [steps[0], *(0 if array.shape[k] < shape[k] else steps[k] for k in (1, 2))]
+def _strides(array: Array, elements: int, batch: int) -> tuple[int, int, int]:
+    """From scalar to scalar, element to element and row to row, in scalars; 0 along what broadcasts to these."""
+    (scalar, element, row), (_, n, rows), size = array.strides, array.shape, array.itemsize
+    return scalar // size, 0 if n < elements else element // size, 0 if rows < batch else row // size
 
 
-def positions(segments: Segments, lanes: int) -> list[Indices]:
-    """Where the segment of each element begins, and so on for the totals of tiles of a scan, and of theirs.
+def positions(segments: Segments, lanes: int, *, long: bool = False) -> list[Indices]:
+    """Where the segment of each element begins, and so on for the totals of tiles of a scan, and of theirs; `long` as
+    of `run_length`.
 
     A tile's total is of what follows the last beginning in it, so one that has any begins a segment of totals.
     """
     starts, n, found = segments.starts, segments.n, []
     while True:
         found.append(np.repeat(starts, np.diff(starts, append=n)).astype(np.int64))
-        tile = lanes * run_length(n, lanes)
+        tile = lanes * run_length(n, lanes, long=long)
         if n <= tile:
             return found
         starts, n = np.unique(starts // tile), -(-n // tile)

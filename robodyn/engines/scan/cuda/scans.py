@@ -53,13 +53,20 @@ def lanes_of(batch: int) -> int:
     return WARP if batch < WARP else 1
 
 
-def run_length(n: int, lanes: int) -> int:
-    """Rounds of `lanes` elements in a tile of a scan of n."""
-    if n <= lanes * LONGEST_RUN:
+def run_length(n: int, lanes: int, *, long: bool = False) -> int:
+    """Rounds of `lanes` elements in a tile of a scan of n; `long`: whether compositions take long."""
+    if n <= lanes * (1 if long and lanes > 1 else LONGEST_RUN):
         return max(1, -(-n // lanes))
     if lanes == 1:
         return _SHORTEST_RUN
+    if long:
+        return 1
     return min(_MOST_ROUNDS, max(_FEWEST_ROUNDS, -(-n // (WARP * _TILES))))
+
+
+def takes_long(composition: Program) -> bool:
+    """Whether an operator's compositions are functions, not inline."""
+    return composition.operations > _INLINE
 
 
 def strides_of(name: str) -> tuple[str, str, str]:
@@ -97,7 +104,7 @@ def step_kernel(program: Program, dtype: np.dtype[Any], name: str = "scan_step")
     ]
     lines = [
         *_prelude(scalar, program),
-        *_head(name, parameters),
+        *head_of(name, parameters),
         "{",
         f"    for (long long k = {BLOCK_THREADS}LL * blockIdx.x + threadIdx.x; k < rows;",
         f"         k += {BLOCK_THREADS}LL * gridDim.x) {{",
@@ -127,7 +134,8 @@ def _prelude(scalar: str, program: Program) -> list[str]:
     return [FUSED.rstrip(), *([sincos.text(scalar).rstrip()] if turning else [])]
 
 
-def _head(name: str, parameters: Sequence[str], threads: int = BLOCK_THREADS) -> list[str]:
+def head_of(name: str, parameters: Sequence[str], threads: int = BLOCK_THREADS) -> list[str]:
+    """The first lines of a kernel."""
     joined = ",\n    ".join(parameters)
     return [f'extern "C" __global__ void __launch_bounds__({threads}) {name}(', f"    {joined})"]
 
@@ -161,7 +169,7 @@ def move_kernel(dtype: np.dtype[Any]) -> KernelSource:
         f"{scalar}* workspace",
         *(f"long long {number}" for number in ("rows", *numbers)),
     ]
-    text = "\n".join([*_head("scan_move", parameters), _MOVES.format(threads=BLOCK_THREADS)])
+    text = "\n".join([*head_of("scan_move", parameters), _MOVES.format(threads=BLOCK_THREADS)])
     return KernelSource(
         "scan_move", text, dtype, ("from",), ("to",), (_BEGIN,), block_threads=BLOCK_THREADS, numbers=numbers
     )
@@ -380,6 +388,31 @@ _PREFIXES_OF_WARPS = _ROUNDS.format(
     step="rows",
 )
 
+# A warp for each tile of 32 elements, where compositions take long: prefixes within tiles are kept, so that what is
+# carried in takes one composition more, not all of them again.
+
+_LOCALS = """\
+        const I at = start + threadIdx.x % LANES;
+        scan_round(mine, other, other, false, elements, begin, rows, batch, row, start, at, last);
+        if (at < last)
+            store(mine, prefixes + place(at, rows) * batch + row, rows * batch);
+        if (at == last - 1)
+            store(mine, totals + place(tile, tiles) * batch + row, tiles * batch);
+        __syncwarp();
+"""
+
+_CARRIED = """\
+        const I at = start + threadIdx.x % LANES;
+        if (at < last) {
+            set(mine, elements + place(at, rows) * batch + row, rows * batch);
+            if (tile > 0 && begin[at] < start) {
+                load(other, carry + place(tile - 1, tiles) * batch + row, tiles * batch);
+                precede(other, mine);
+            }
+            store(mine, prefixes + place(at, rows) * batch + row, rows * batch);
+        }
+"""
+
 _NUMBERS = ("batch", "length", "carried")
 
 
@@ -391,6 +424,11 @@ def scan_kernels(
         scan_totals(elements, totals, begin, carry, workspace, rows, batch, length, carried)
         scan_prefixes(elements, prefixes, begin, carry, workspace, rows, batch, length, carried)
 
+    Where compositions take long (`takes_long`) and lanes are 32, tiles are of 32 elements, and these are
+
+        scan_locals(elements, prefixes, totals, begin, carry, workspace, rows, batch, length, carried)
+        scan_carried(prefixes within tiles, prefixes, begin, carry, workspace, rows, batch, length, carried)
+
     Arrays: elements and prefixes (size, n, batch); totals, and carry, their prefixes, (size, tiles, batch). `begin`
     (n,): for each position in the order of the scan, where its segment begins. `rows` is n, `length` that of a run
     (`run_length`), a tile being as many runs as `lanes`, and `carried` says whether there is a carry.
@@ -401,21 +439,23 @@ def scan_kernels(
         backwards: whether positions are counted from the last element, and totals lie likewise.
         lanes: 32, or 1 (`lanes_of`).
     """
-    texts = (_TOTALS, _PREFIXES) if lanes == 1 else (_TOTALS_OF_WARPS, _PREFIXES_OF_WARPS)
-    names = ("totals", "prefixes")
-    totals, prefixes = (
-        _scan_kernel(composition, dtype, backwards, lanes, f"scan_{name}", name, text)
-        for name, text in zip(names, texts, strict=True)
-    )
-    return totals, prefixes
+    texts: tuple[tuple[str, tuple[str, ...], str], ...]
+    if lanes == 1:
+        texts = ("totals", ("totals",), _TOTALS), ("prefixes", ("prefixes",), _PREFIXES)
+    elif takes_long(composition):
+        texts = ("locals", ("prefixes", "totals"), _LOCALS), ("carried", ("prefixes",), _CARRIED)
+    else:
+        texts = ("totals", ("totals",), _TOTALS_OF_WARPS), ("prefixes", ("prefixes",), _PREFIXES_OF_WARPS)
+    first, second = (_scan_kernel(composition, dtype, backwards, lanes, *text) for text in texts)
+    return first, second
 
 
 def _scan_kernel(
-    program: Program, dtype: np.dtype[Any], backwards: bool, lanes: int, name: str, result: str, rest: str
+    program: Program, dtype: np.dtype[Any], backwards: bool, lanes: int, name: str, results: tuple[str, ...], rest: str
 ) -> KernelSource:
     scalar, size = SCALARS[dtype.name], program.outputs[0].size
     element = size * dtype.itemsize
-    inline = program.operations <= _INLINE and element <= _REGISTER_BYTES
+    inline = not takes_long(program) and element <= _REGISTER_BYTES
     shared = not inline and (2 * WARP + 1) * element <= SHARED_BYTES
     threads = WARP if shared else BLOCK_THREADS
     steps = {"in0": "STEP0", "in1": "STEP1", "out": "APART"}
@@ -427,7 +467,7 @@ def _scan_kernel(
     (statements,) = body.parts()
     parameters = [
         "const T* __restrict__ elements",
-        f"T* __restrict__ {result}",
+        *(f"T* __restrict__ {result}" for result in results),
         "const I* __restrict__ begin",
         "const T* __restrict__ carry",
         "T* workspace",
@@ -448,17 +488,17 @@ def _scan_kernel(
         joined="then<STEP1, STEP0>(next, found, out);" if backwards else "then<STEP0, STEP1>(found, next, out);",
         place="n - 1 - at" if backwards else "at",
         growing=_IN_SHARED_MEMORY if shared else _IN_REGISTERS,
-        head="\n".join(_head(name, parameters, threads)),
+        head="\n".join(head_of(f"scan_{name}", parameters, threads)),
         working="" if lanes == 1 else _ROUND,
         declared=declared,
         rest=rest,
     )
     return KernelSource(
-        name,
+        f"scan_{name}",
         text,
         dtype,
         ("elements",),
-        (result,),
+        results,
         (_BEGIN, np.zeros(1, dtype)),
         block_threads=threads,
         shared_bytes=(2 * threads + 1) * element if shared else 0,

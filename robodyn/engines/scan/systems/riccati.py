@@ -20,7 +20,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from robodyn.engines.scan.elementwise import Elementwise
 from robodyn.engines.scan.semigroups import Semigroup
 from robodyn.spatial import (
     ArticulatedInertia,
@@ -218,9 +217,7 @@ def riccati(dtype: np.dtype[Any]) -> Semigroup:
 
 RICCATI = riccati(np.dtype(np.float64))
 
-_SYM6 = FieldType(ZERO_SYM6)
-growths = Elementwise(growth, FieldType(0.0), _SYM6, _SYM6)
-"""`growth` (1, n, B) of arrays (21, n, B)."""
+SYM6 = FieldType(ZERO_SYM6)
 
 
 class Affine(NamedTuple):
