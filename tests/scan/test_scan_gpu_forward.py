@@ -237,7 +237,7 @@ def test_large_trees_have_no_dense_mass_matrix_on_a_gpu(device: Any) -> None:
 
     most = gpu_engine.MOST_DENSE
     assert chosen(rd.auto_tree(most)) == "crba"
-    assert chosen(rd.auto_tree(most + 1)) == "aba_scan"
+    assert chosen(rd.auto_tree(most + 1)) == chosen(rd.auto_tree(40)) == chosen(models()["bush"]) == "aba_scan"
     followers = rd.random_tree(most + 100, seed=4, joints=("revolute",), mimic=0.1)
     assert followers.nv > most and chosen(followers) == "crba"
 

@@ -197,9 +197,20 @@ class Order:
         return self.layout.placed(self._place[self.layout.first_bodies[self.bodies]])
 
 
+def _counts(paths: Segments, length: int) -> Indices:
+    """Stretches of each path."""
+    counts: Indices = np.maximum(1, (paths.lengths + length // 2) // length)
+    return counts
+
+
+def has_several(layout: Layout, length: int) -> bool:
+    """Whether any path has several stretches of about this length."""
+    return any(int(_counts(level.segments, length).max(initial=1)) > 1 for level in layout.heavy_paths.here)
+
+
 def _cut(paths: Segments, length: int) -> tuple[Indices, Array]:
     """Where stretches start, and which of them end paths."""
-    counts = np.maximum(1, (paths.lengths + length // 2) // length)
+    counts = _counts(paths, length)
     of_path = np.repeat(np.arange(counts.size), counts)
     within = np.arange(of_path.size) - (np.cumsum(counts) - counts)[of_path]
     starts = paths.starts[of_path] + within * paths.lengths[of_path] // counts[of_path]

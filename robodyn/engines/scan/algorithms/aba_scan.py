@@ -18,7 +18,12 @@ three to five having so much of their inertia (the articulated-body recursion: 2
 
 | share | float64 | not lengthened | no correction | neither | float32 | not lengthened | no correction |
 |---|---|---|---|---|---|---|---|
-TABLE
+| 1 | 1e-15 | 1e-15 | 2e-15 | 2e-15 | 1e-6 | 1e-6 | 1e-6 |
+| 1e-4 | 2e-15 | 2e-15 | 1e-14 | 1e-14 | 2e-6 | 1e-6 | 1e-6 |
+| 1e-6 | 2e-15 | 2e-15 | 3e-15 | 6e-13 | 2e-6 | 1e-6 | 2e-6 |
+| 1e-9 | 2e-15 | 3e-15 | 3e-15 | 1e-9 | 1e-6 | NaN | 2e-6 |
+| 1e-12 | 3e-15 | 3e-15 | 3e-15 | 1e-6 | 1e-6 | NaN | 2e-6 |
+| 0 | 4e-15 | 8e-11 | 3e-15 | 8e-6 | 1e-6 | 1e-6 | 2e-6 |
 
 What neither helps: inertias that grow outward along a path by 15 and more orders of magnitude from end to end.
 """

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.cached import cached_property
 from robodyn.engines.gpu.device import Device, default_device
 from robodyn.engines.gpu.engine import DeviceArrays, require_own_process
 from robodyn.engines.scan.algorithms.mass_matrix import require_sparse_memory, sparse_entries, sparse_pattern
 from robodyn.engines.scan.cuda.device import ScanDevice
 from robodyn.engines.scan.elements import scanning_on
 from robodyn.engines.scan.elementwise import operators
+from robodyn.engines.scan.folds import DEVICE_STRETCH, has_several
 from robodyn.engines.scan.methods import methods_of
 from robodyn.engines.scan.options import ScanOptions
 from robodyn.engines.scan.scans import Scans
@@ -25,12 +27,11 @@ from robodyn.model import Model
 from robodyn.questions import Question
 
 _FIRST = ("twist_pair", "crba")
-"""What "auto" is where there is a choice: twist pairs need one scan where others need two. Of forward dynamics it is so
-up to `MOST_DENSE` degrees of freedom, and "aba_scan" beyond, unless joints mimic others."""
+"""What "auto" is where there is a choice: twist pairs need one scan where others need two. Forward dynamics takes
+"aba_scan" instead where it need not wait, and beyond `MOST_DENSE` degrees of freedom, unless joints mimic others."""
 MOST_DENSE = 256
-"""Degrees of freedom up to which forward dynamics makes a dense mass matrix. A rule, by counted operations:
-elimination takes 2/3 nv^2 for each degree of freedom, `aba_scan` about 13,000 for each body, as many at 140; but that
-works level by level, and the host waits for it in each. A matrix of that size takes half a megabyte a state."""
+"""Degrees of freedom up to which forward dynamics makes a dense mass matrix where paths are cut into several stretches:
+`aba_scan` then looks at values, which no recorded call can do. Otherwise it takes a third of the time, or less."""
 
 
 class GpuScanEngine(Scans):
@@ -110,10 +111,14 @@ class GpuScanEngine(Scans):
             q[:, columns] = scaled
         return q
 
+    @cached_property
+    def _scans_bodies(self) -> bool:
+        """Whether forward dynamics does without a mass matrix, see `MOST_DENSE`."""
+        return self.model.nv > MOST_DENSE or not has_several(self.layout, DEVICE_STRETCH)
+
     def method(self, question: str, batch: int) -> str:
         """The method that answers a question of a batch where none is asked for."""
-        large = self.model.nv > MOST_DENSE and not self.model.has_mimic
-        if question == "forward_dynamics" and large:
+        if question == "forward_dynamics" and not self.model.has_mimic and self._scans_bodies:
             return "aba_scan"
         methods = methods_of(question)
         return next((name for name in _FIRST if name in methods), methods[0])
