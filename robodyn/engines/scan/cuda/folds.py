@@ -1,7 +1,8 @@
 """Kernels of folds: a thread goes along a stretch of a path in one state of the batch, body by body.
 
 The step of each kind of joint is printed from the text that NumPy runs, traced. The carry is in registers, as far as
-they last. Arrays of bodies and of degrees of freedom are (size, n, batch), with any strides.
+they last; data of the next bodies are on their way to shared memory meanwhile. Arrays of bodies and of degrees of
+freedom are (size, n, batch), with any strides.
 """
 
 from __future__ import annotations
@@ -27,29 +28,79 @@ _HUNG = ("hung_first", "hung")
 """Of bodies where they start in the list of paths that hang on them, and that list."""
 _BEGIN = np.zeros(1, np.int64)
 
+STAGES = 4
+"""Bodies whose data are on their way to a thread, that which it works on included: what it takes to compute a step is a
+third of what memory takes to answer."""
+_STAGE_BYTES = 28 << 10
+"""Of shared memory for a warp's, so that eight warps of a multiprocessor have room."""
+
 _TEXT = """\
 {fused}
 typedef {scalar} T;
 typedef long long I;
-enum {{ SIZE = {size} }};
+enum {{ SIZE = {size}, STAGES = {stages}, NEAR = {near}, LANES = {threads} }};
+
+/* Copies on their way to shared memory; one more group of them; wait for all but the last groups. */
+static __device__ __forceinline__ void ask(T* to, const T* from)
+{{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    const unsigned at = (unsigned)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(sizeof(T)) : "memory");
+#else
+    *to = *from;
+#endif
+}}
+static __device__ __forceinline__ void asked()
+{{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}}
+static __device__ __forceinline__ void arrived()
+{{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 1) : "memory");
+#endif
+}}
 
 {head}
 {{
-    for (I k = {threads}LL * blockIdx.x + threadIdx.x; k < rows; k += {threads}LL * gridDim.x) {{
+    extern __shared__ T pool[];
+    for (I k = LANES * (I)blockIdx.x + threadIdx.x; k < rows; k += LANES * (I)gridDim.x) {{
         const I stretch = k / batch, row = k % batch, length = lengths[stretch];
         const I* const path = bodies + starts[stretch];
-        const I asked = sources[stretch], source = asked < 0 ? asked + many : asked;
+        const I asked_for = sources[stretch], source = asked_for < 0 ? asked_for + many : asked_for;
         T carry[SIZE], next[SIZE];
 #pragma unroll
         for (int s = 0; s < SIZE; s++)
             carry[s] = before[s * before_scalar + source * before_element + row * before_row];
-        /* Which body comes next is asked for early: all else waits for it. */
-        I body = length > 0 ? path[{first}] : 0, dof = {dof};
-        for (I step = 0; step < length; step++) {{
-            const I next_body = step + 1 < length ? path[{following}] : body, next_dof = {next_dof};
+        /* A lane reads what it has asked for itself: there is nobody to wait for. */
+        auto fetch = [&](I step, I body) {{
+            T* const to = pool + (step % STAGES) * (NEAR * LANES) + threadIdx.x;
+            const I dof = {dof};
+{fetches}
+        }};
+        for (I step = 0; step < STAGES - 1; step++) {{
+            if (step < length)
+                fetch(step, path[{place}]);
+            asked();
+        }}
+        /* Indices are asked for a step early. */
+        I step = STAGES - 1, ahead = step < length ? path[{place}] : 0, body = 0;
+        step = 0;
+        if (length > 0)
+            body = path[{place}];
+        for (; step < length; step++) {{
+            if (step + STAGES - 1 < length)
+                fetch(step + STAGES - 1, ahead);
+            asked();
+            const I dof = {dof}, last = length - 1;
+            const I next_body = step + 1 < length ? path[{following}] : body;
+            ahead = step + STAGES < length ? path[{far}] : 0;
+            arrived();
+            const T* const near = pool + (step % STAGES) * (NEAR * LANES) + threadIdx.x;
 {cases}
             body = next_body;
-            dof = next_dof;
 #pragma unroll
             for (int s = 0; s < SIZE; s++)
                 carry[s] = next[s];
@@ -85,35 +136,119 @@ def fold_kernel(fold: Fold, codes: tuple[int, ...], dtype: np.dtype[np.floating]
         f"{scalar}* workspace",
         *(f"long long {number}" for number in ("rows", *numbers)),
     ]
-    single = all(KINDS[code].nv == 1 for code in codes)
+    programs = {code: traced(fold.of_kind(code)) for code in codes}
+    near = _Near(fold, programs)
+    one = near.size * WARP * dtype.itemsize
+    stages = max(2, min(STAGES, _STAGE_BYTES // max(1, one)))
+    inward = fold.inward
     text = _TEXT.format(
         fused=FUSED.rstrip(),
         scalar=scalar,
         size=fold.size,
+        stages=stages,
+        near=near.size,
         head="\n".join(head_of("fold", parameters, WARP)),
         threads=WARP,
-        first="length - 1" if fold.inward else "0",
-        following="length - 2 - step" if fold.inward else "step + 1",
-        dof="body" if single else "dofs[body]",
-        next_dof="next_body" if single else "dofs[next_body]",
-        cases="\n".join(_cases(fold, codes, scalar)),
+        place="length - 1 - step" if inward else "step",
+        following="last - 1 - step" if inward else "step + 1",
+        far="last - STAGES - step" if inward else "step + STAGES",
+        dof="body" if near.single else "dofs[body]",
+        fetches="\n".join(f"            {line}" for line in near.fetches()),
+        cases="\n".join(_cases(programs, near, scalar)),
     )
-    constants = (_BEGIN,) * len(indices)
-    return KernelSource("fold", text, dtype, tuple(given), tuple(found), constants, block_threads=WARP, numbers=numbers)
+    return KernelSource(
+        "fold",
+        text,
+        dtype,
+        tuple(given),
+        tuple(found),
+        (_BEGIN,) * len(indices),
+        block_threads=WARP,
+        shared_bytes=stages * one,
+        numbers=numbers,
+    )
 
 
-def _cases(fold: Fold, codes: tuple[int, ...], scalar: str) -> Iterator[str]:
+class _Near:
+    """What of a body a lane has in shared memory: what the step reads of bodies, whatever the kind of joint, and of
+    degrees of freedom where joints have one each; and where scalars of a step's inputs in0, in1, ... and output are."""
+
+    def __init__(self, fold: Fold, programs: Mapping[int, Program]) -> None:
+        self.fold, self.single = fold, all(KINDS[code].nv == 1 for code in programs)
+        self._names = {
+            f"in{1 + k}": (f"body{k}" if k < len(fold.bodies) else f"dof{k - len(fold.bodies)}")
+            for k in range(len(fold.bodies) + len(fold.dofs))
+        }
+        self._at: dict[tuple[str, int], int] = {}
+        for program in programs.values():
+            for name, k in self._read(program):
+                if self.single or name.startswith("body"):
+                    self._at.setdefault((name, k), len(self._at))
+
+    @property
+    def size(self) -> int:
+        """Scalars of a body."""
+        return len(self._at)
+
+    def _read(self, program: Program) -> Iterator[tuple[str, int]]:
+        """Scalars that a step reads, but for its carry's: arrays and places."""
+        for port in program.inputs:
+            if port.name != "in0":
+                yield from ((self._names[port.name], k) for k, node in enumerate(port.scalars) if node != -1)
+
+    def _source(self, name: str, k: int) -> str:
+        """Where a scalar is in memory."""
+        if name.startswith("body"):
+            return _entry(name, k, "body")
+        dof, entry = divmod(k, self.fold.dofs[int(name[3:])].size(0))
+        return _entry(name, entry, f"(dof + {dof})")
+
+    def fetches(self) -> Iterator[str]:
+        """Statements that ask for all of it."""
+        for (name, k), at in self._at.items():
+            yield f"ask(to + {at} * LANES, &{self._source(name, k)});"
+
+    def loads(self, program: Program, scalar: str) -> Iterator[str]:
+        """Statements that read what a step needs, and add what hangs on the body."""
+        hung = None if self.fold.hung is None else f"body{self.fold.hung}"
+        read = list(self._read(program))
+        for name, k in read:
+            where = f"near[{self._at[name, k]} * LANES]" if (name, k) in self._at else self._source(name, k)
+            yield f"{'' if name == hung else 'const '}{scalar} {name}_{k} = {where};"
+        if hung is not None:
+            yield "for (I h = hung_first[body]; h < hung_first[body + 1]; h++) {"
+            yield from (f"    {name}_{k} += {_entry('hanging', k, 'hung[h]')};" for name, k in read if name == hung)
+            yield "}"
+
+    def place(self, port: Port, k: int) -> str:
+        """An expression for a scalar: inputs but the carry have been read into variables."""
+        if port.name == "in0":
+            return f"carry[{k}]"
+        if port.name != "out":
+            return f"{self._names[port.name]}_{k}"
+        carry = self.fold.size
+        middle = carry + self.fold.found.size(0)
+        if k < carry:
+            return f"next[{k}]"
+        if k < middle:
+            return _entry("found", k - carry, "body")
+        dof, entry = divmod(k - middle, self.fold.found_dofs.size(0))
+        return _entry("found_dofs", entry, f"(dof + {dof})")
+
+
+def _cases(programs: Mapping[int, Program], near: _Near, scalar: str) -> Iterator[str]:
     """The step, by kinds of joints where there are several."""
     indent = " " * 12
-    if len(codes) == 1:
+    if len(programs) == 1:
+        (program,) = programs.values()
         yield f"{indent}{{"
-        yield from (f"{indent}    {line}" for line in _step(fold, codes[0], scalar))
+        yield from (f"{indent}    {line}" for line in _step(program, near, scalar))
         yield f"{indent}}}"
         return
     yield f"{indent}switch (kinds[body]) {{"
-    for code in codes:
+    for code, program in programs.items():
         yield f"{indent}case {code}: {{"
-        yield from (f"{indent}    {line}" for line in _step(fold, code, scalar))
+        yield from (f"{indent}    {line}" for line in _step(program, near, scalar))
         yield f"{indent}    break;"
         yield f"{indent}}}"
     yield f"{indent}default:"
@@ -121,63 +256,12 @@ def _cases(fold: Fold, codes: tuple[int, ...], scalar: str) -> Iterator[str]:
     yield f"{indent}}}"
 
 
-def _step(fold: Fold, code: int, scalar: str) -> Iterator[str]:
+def _step(program: Program, near: _Near, scalar: str) -> Iterator[str]:
     """Statements for a kind of joint."""
-    program = traced(fold.of_kind(code))
-    names = _Names(fold, program)
-    body = Body(in_short_order(program), CudaDialect(scalar), names.place, len(program.nodes) + 1)
+    body = Body(in_short_order(program), CudaDialect(scalar), near.place, len(program.nodes) + 1)
     (statements,) = body.parts()
-    yield from names.loads(program, scalar)
+    yield from near.loads(program, scalar)
     yield from statements
-
-
-class _Names:
-    """Where scalars of a step's inputs in0, in1, ... and of its output are."""
-
-    def __init__(self, fold: Fold, program: Program) -> None:
-        self.fold = fold
-        self.given: Mapping[str, str] = {
-            f"in{1 + k}": (f"body{k}" if k < len(fold.bodies) else f"dof{k - len(fold.bodies)}")
-            for k in range(len(fold.bodies) + len(fold.dofs))
-        }
-
-    def place(self, port: Port, k: int) -> str:
-        """An expression: inputs but the carry have been read into variables."""
-        if port.name == "in0":
-            return f"carry[{k}]"
-        if port.name != "out":
-            return f"{self.given[port.name]}_{k}"
-        carry = self.fold.size
-        middle = carry + self.fold.found.size(0)
-        if k < carry:
-            return f"next[{k}]"
-        if k < middle:
-            return _entry("found", k - carry, "body")
-        dof, scalar = divmod(k - middle, self.fold.found_dofs.size(0))
-        return _entry("found_dofs", scalar, f"(dof + {dof})")
-
-    def loads(self, program: Program, scalar: str) -> Iterator[str]:
-        """Statements that read what the step needs, and add what hangs on the body."""
-        hung = f"body{self.fold.hung}"
-        for port in program.inputs:
-            if port.name == "in0":
-                continue
-            name = self.given[port.name]
-            for k, node in enumerate(port.scalars):
-                if node == -1:
-                    continue
-                if name.startswith("dof"):
-                    dof, entry = divmod(k, self.fold.dofs[int(name[3:])].size(0))
-                    where = _entry(name, entry, f"(dof + {dof})")
-                else:
-                    where = _entry(name, k, "body")
-                yield f"{'' if name == hung else 'const '}{scalar} {name}_{k} = {where};"
-            if name == hung:
-                yield "for (I h = hung_first[body]; h < hung_first[body + 1]; h++) {"
-                for k, node in enumerate(port.scalars):
-                    if node != -1:
-                        yield f"    {name}_{k} += {_entry('hanging', k, 'hung[h]')};"
-                yield "}"
 
 
 def _entry(name: str, scalar: int, element: str) -> str:
