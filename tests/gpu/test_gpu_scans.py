@@ -22,7 +22,8 @@ from robodyn.engines.gpu.source import SHARED_BYTES, WARP, KernelSource
 from robodyn.engines.scan import AFFINE_FORCES, AFFINE_MOTIONS, POSES, TWIST_PAIRS, Semigroup, sums
 from robodyn.engines.scan.algorithms.aba_scan import weakness
 from robodyn.engines.scan.cuda.device import ScanDevice, positions
-from robodyn.engines.scan.cuda.scans import BLOCK_THREADS, LONGEST_RUN, lanes_of, run_length, scan_kernels, step_kernel
+from robodyn.engines.scan.cuda.scans import LONGEST_RUN, lanes_of, run_length, scan_kernels
+from robodyn.engines.scan.cuda.steps import BLOCK_THREADS, step_kernel
 from robodyn.engines.scan.elements import scanning_on
 from robodyn.engines.scan.elementwise import Elementwise, traced
 from robodyn.engines.scan.states import body_force, joint_transform, motion_in

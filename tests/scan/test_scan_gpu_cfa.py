@@ -26,7 +26,7 @@ from robodyn.engines.scan import ScanOptions
 from robodyn.engines.scan.algorithms import constraint_force
 from robodyn.engines.scan.cuda.device import ScanDevice
 from robodyn.engines.scan.cuda.elimination import TILE, elimination_kernel
-from robodyn.engines.scan.cuda.scans import step_kernel
+from robodyn.engines.scan.cuda.steps import step_kernel
 from robodyn.engines.scan.cuda.systems import column_steps, plan, tiles
 from robodyn.engines.scan.elements import scanning_on
 from robodyn.engines.scan.elementwise import traced

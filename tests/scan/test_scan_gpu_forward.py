@@ -25,7 +25,7 @@ from robodyn.engines.scan import ScanOptions, folds
 from robodyn.engines.scan.algorithms import aba_scan, hybrid_abia
 from robodyn.engines.scan.cuda import engine as gpu_engine
 from robodyn.engines.scan.cuda.folds import fold_kernel
-from robodyn.engines.scan.cuda.scans import step_kernel
+from robodyn.engines.scan.cuda.steps import step_kernel
 from robodyn.engines.scan.elementwise import traced
 from robodyn.engines.scan.states import _SCALARS
 from robodyn.engines.scan.systems.motions import LOADING, LOADING_PUSHED, MOVING

@@ -14,14 +14,12 @@ from robodyn.engines.gpu.source import WARP
 from robodyn.engines.scan.cuda.branches import BranchSolver
 from robodyn.engines.scan.cuda.folds import fold_kernel
 from robodyn.engines.scan.cuda.scans import (
-    BLOCK_THREADS,
     lanes_of,
-    move_kernel,
     run_length,
     scan_kernels,
-    step_kernel,
     takes_long,
 )
+from robodyn.engines.scan.cuda.steps import BLOCK_THREADS, move_kernel, step_kernel
 from robodyn.engines.scan.cuda.systems import BlockSystems
 from robodyn.engines.scan.elementwise import Elementwise, traced
 from robodyn.engines.scan.folds import Fold, Handed, Stretches

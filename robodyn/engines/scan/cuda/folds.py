@@ -15,7 +15,7 @@ from robodyn.codegen.c_body import Body
 from robodyn.codegen.ordering import in_short_order
 from robodyn.engines.gpu.dialect import FUSED, CudaDialect
 from robodyn.engines.gpu.source import SCALARS, WARP, KernelSource
-from robodyn.engines.scan.cuda.scans import head_of, strides_of
+from robodyn.engines.scan.cuda.steps import BEGIN, head_of, strides_of
 from robodyn.engines.scan.elementwise import traced
 from robodyn.engines.scan.folds import Fold
 from robodyn.joints import KINDS
@@ -26,11 +26,10 @@ _INDICES = ("sources", "bodies", "starts", "lengths", "kinds", "dofs")
 of bodies the joint's kind, and its first degree of freedom."""
 _HUNG = ("hung_first", "hung")
 """Of bodies where they start in the list of paths that hang on them, and that list."""
-_BEGIN = np.zeros(1, np.int64)
 
 STAGES = 4
-"""Bodies whose data are on their way to a thread, that which it works on included: what it takes to compute a step is a
-third of what memory takes to answer."""
+"""Bodies whose data are on their way to a thread, that which it works on included: memory takes longer to answer than a
+step takes."""
 _STAGE_BYTES = 28 << 10
 """Of shared memory for a warp's, so that eight warps of a multiprocessor have room."""
 
@@ -162,7 +161,7 @@ def fold_kernel(fold: Fold, codes: tuple[int, ...], dtype: np.dtype[np.floating]
         dtype,
         tuple(given),
         tuple(found),
-        (_BEGIN,) * len(indices),
+        (BEGIN,) * len(indices),
         block_threads=WARP,
         shared_bytes=stages * one,
         numbers=numbers,

@@ -1,12 +1,14 @@
-"""Kernels of the scan engine: a step on every element, and scans of segments by any associative operator.
+"""Kernels of scans of segments by any associative operator.
 
-Both are printed from the texts that NumPy's scans run, traced. Element arrays are (size, n, batch).
+They are printed from the texts that NumPy's scans run, traced. Element arrays are (size, n, batch).
 
 A scan cuts the sequence into tiles, each the work of a warp for one row of the batch, which goes through it in rounds
 of 32 elements that follow one another, one of a lane: a warp reads and writes scalars that lie side by side. A round is
 scanned across the warp by shuffles, in five steps; then comes what the round before ended with. Totals of tiles are
 scanned in the same way before that (`totals`, then `prefixes` on totals, then `prefixes` with what is carried in), so
-that elements are read twice and written once.
+that elements are read twice and written once. Where compositions take long, tiles are of 32 elements, whose prefixes
+are kept, for what is carried in to be joined with (`locals`, then `carried`): elements go through memory once more, but
+a warp composes half as often.
 
 Where the batch fills warps, lanes are rows of it instead, each of which goes through its tile element by element, and
 elements of sequences of one tile are read once. What is composed with what depends on the segments, and on which of the
@@ -18,26 +20,23 @@ of one warp, takes no more than every GPU gives.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from robodyn.codegen.c_body import Body
 from robodyn.codegen.ordering import in_short_order
-from robodyn.engines.gpu import sincos
-from robodyn.engines.gpu.dialect import FUSED, CudaDialect
+from robodyn.engines.gpu.dialect import CudaDialect
 from robodyn.engines.gpu.source import SCALARS, SHARED_BYTES, WARP, KernelSource
+from robodyn.engines.scan.cuda.steps import BEGIN, BLOCK_THREADS, head_of, prelude_of
 from robodyn.tracing.program import Port, Program
 
-BLOCK_THREADS = 128
 _INLINE, _REGISTER_BYTES = 600, 400
 """Operations and bytes of an element up to which a composition stands in the code wherever it is used, and elements are
 in registers. Beyond, the composition is a function, for each copy of which NVRTC takes seconds; two elements of each
 lane are in shared memory, as far as they have room, and only the third, which is composed with them, in local memory.
 Riccati elements in double precision then take all 255 registers and next to no spills, and leave four warps to a
 multiprocessor of sm_90, three of sm_80; all in local memory it was seven elements, more than caches hold."""
-_BEGIN = np.zeros(1, np.int64)
 LONGEST_RUN = 32
 """Elements that a lane goes through in a sequence of one tile; rounds of a warp in one."""
 _SHORTEST_RUN = 8
@@ -68,114 +67,6 @@ def takes_long(composition: Program) -> bool:
     """Whether an operator's compositions are functions, not inline."""
     return composition.operations > _INLINE
 
-
-def strides_of(name: str) -> tuple[str, str, str]:
-    """Names of the numbers that say how far the scalars, elements and rows of an array lie apart, in scalars."""
-    return f"{name}_scalar", f"{name}_element", f"{name}_row"
-
-
-def step_kernel(program: Program, dtype: np.dtype[Any], name: str = "scan_step") -> KernelSource:
-    """The kernel of a step: `rows` are elements times batch, a thread for each; arrays may have any strides, 0 where
-    they broadcast, which are numbers (`strides_of`) behind the number "batch".
-
-    `program`: its inputs and its one output have one axis.
-    """
-    scalar = SCALARS[dtype.name]
-    ports = (*program.inputs, *program.outputs)
-    body = Body(in_short_order(program), CudaDialect(scalar), _register_or_place, len(program.nodes) + 1)
-    (statements,) = body.parts()
-    loads = [
-        f"const {scalar} {port.name}_{k} = {port.name}[{k} * {port.name}_scalar];"
-        for port in program.inputs
-        for k, node in enumerate(port.scalars)
-        if node != -1
-    ]
-    pointers = [
-        f"{'' if port in program.outputs else 'const '}{scalar}* __restrict__ {port.name} = "
-        f"{port.name}_array + element * {port.name}_element + row * {port.name}_row;"
-        for port in ports
-    ]
-    numbers = ("batch", *(number for port in ports for number in strides_of(port.name)))
-    parameters = [
-        *(f"const {scalar}* __restrict__ {port.name}_array" for port in program.inputs),
-        *(f"{scalar}* __restrict__ {port.name}_array" for port in program.outputs),
-        f"{scalar}* workspace",
-        *(f"long long {number}" for number in ("rows", *numbers)),
-    ]
-    lines = [
-        *_prelude(scalar, program),
-        *head_of(name, parameters),
-        "{",
-        f"    for (long long k = {BLOCK_THREADS}LL * blockIdx.x + threadIdx.x; k < rows;",
-        f"         k += {BLOCK_THREADS}LL * gridDim.x) {{",
-        "        const long long element = k / batch, row = k % batch;",
-        *(f"        {line}" for line in (*pointers, *loads, *statements)),
-        "    }",
-        "}",
-    ]
-    return KernelSource(
-        name,
-        "\n".join([*lines, ""]),
-        dtype,
-        tuple(port.name for port in program.inputs),
-        tuple(port.name for port in program.outputs),
-        block_threads=BLOCK_THREADS,
-        numbers=numbers,
-    )
-
-
-def _register_or_place(port: Port, k: int) -> str:
-    """Inputs have been read into variables; results go where the output's pointer leads."""
-    return f"out[{k} * out_scalar]" if port.name == "out" else f"{port.name}_{k}"
-
-
-def _prelude(scalar: str, program: Program) -> list[str]:
-    turning = program.counts.get("sin") or program.counts.get("cos")
-    return [FUSED.rstrip(), *([sincos.text(scalar).rstrip()] if turning else [])]
-
-
-def head_of(name: str, parameters: Sequence[str], threads: int = BLOCK_THREADS) -> list[str]:
-    """The first lines of a kernel."""
-    joined = ",\n    ".join(parameters)
-    return [f'extern "C" __global__ void __launch_bounds__({threads}) {name}(', f"    {joined})"]
-
-
-_MOVES = """\
-{{
-    for (long long k = {threads}LL * blockIdx.x + threadIdx.x; k < rows * size; k += {threads}LL * gridDim.x) {{
-        const long long scalar = k / rows, at = k % rows, element = at / batch, row = at % batch;
-        const long long asked = places[element], place = asked < 0 ? asked + many : asked;
-        to_array[scalar * to_scalar + (putting ? place : element) * to_element + row * to_row]
-            = from_array[scalar * from_scalar + (putting ? element : place) * from_element + row * from_row];
-    }}
-}}
-"""
-
-
-def move_kernel(dtype: np.dtype[Any]) -> KernelSource:
-    """The kernel that takes elements from places, or puts them there: `rows` are elements times batch, a thread for
-    each of their `size` scalars, those of all elements before the next: what one after another is anywhere in memory
-    then stays in the cache. Arrays may have any strides. Negative places count from the end of the `many` that there
-    are.
-
-        scan_move(from, to, places, workspace, rows, batch, size, putting, many, strides of from, strides of to)
-    """
-    numbers = ("batch", "size", "putting", "many", *strides_of("from"), *strides_of("to"))
-    scalar = SCALARS[dtype.name]
-    parameters = [
-        f"const {scalar}* __restrict__ from_array",
-        f"{scalar}* __restrict__ to_array",
-        "const long long* __restrict__ places",
-        f"{scalar}* workspace",
-        *(f"long long {number}" for number in ("rows", *numbers)),
-    ]
-    text = "\n".join([*head_of("scan_move", parameters), _MOVES.format(threads=BLOCK_THREADS)])
-    return KernelSource(
-        "scan_move", text, dtype, ("from",), ("to",), (_BEGIN,), block_threads=BLOCK_THREADS, numbers=numbers
-    )
-
-
-# Scans.
 
 _TEXT = """\
 {prelude}
@@ -477,7 +368,7 @@ def _scan_kernel(
     if lanes > 1:
         declared += _KEPT_BESIDE if shared else _KEPT
     text = _TEXT.format(
-        prelude="\n".join(_prelude(scalar, program)),
+        prelude="\n".join(prelude_of(scalar, program)),
         scalar=scalar,
         size=size,
         lanes=lanes,
@@ -499,7 +390,7 @@ def _scan_kernel(
         dtype,
         ("elements",),
         results,
-        (_BEGIN, np.zeros(1, dtype)),
+        (BEGIN, np.zeros(1, dtype)),
         block_threads=threads,
         shared_bytes=(2 * threads + 1) * element if shared else 0,
         numbers=_NUMBERS,
