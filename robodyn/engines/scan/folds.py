@@ -294,7 +294,7 @@ class Stretches:
         return found
 
     def chosen(self, which: Indices) -> Stretches:
-        """Some of them, for a fold alone that starts from the same for all."""
+        """Some of them, for a fold alone, which has the same carry for all at first."""
         found = Stretches(self.order, self.bodies, self.starts[which], self.ends[which], kept=False)
         found.lengths = self.lengths[which]
         found.__dict__["_bodies"] = self._bodies
@@ -477,11 +477,9 @@ def scanned(op: Semigroup, along: Stretches, elements: Array, *, backwards: bool
     return along.segments.scan(op, elements, options.path_kernel, block=options.block, backwards=backwards)
 
 
-def entered(op: Semigroup, along: Stretches, alone: Array | None, start: Array) -> Array:
+def entered(op: Semigroup, along: Stretches, alone: Array, start: Array) -> Array:
     """What comes before stretches (size, R, B), outward: from what comes before paths, `start` (size, paths, B), and
-    from what stretches are by themselves, which is changed; it is not looked at where no path has several."""
-    if alone is None or not along.several:
-        return start
+    from what stretches are by themselves, which is changed."""
     first, (open_, following) = along.first, along.open
     put(alone, first, op.compose(start, taken(alone, first)))
     before: Array = along.order.layout.xp.empty_like(alone)
