@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from gpu_host.scan_functions import add_functions
 from test_scan_gpu import ALL_KINDS
 
 import robodyn as rd
+from robodyn.description import Link, RobotDescription
 from robodyn.engines.scan import ScanOptions, folds
 from robodyn.engines.scan.cuda import engine as gpu_engine
 from robodyn.engines.scan.cuda.device import ScanDevice
@@ -153,7 +155,7 @@ def folded(fold: Fold, model: rd.Model, batch: int, dtype: Any, device: Any) -> 
         for name, value in given.items()
     }
     results = []
-    with scanning_on(place) if place is not None else _nothing():
+    with scanning_on(place) if place is not None else nullcontext():
         state = State(order.layout, {"q": there(random_states(model, (batch,))[0].astype(dtype))})
         handed = None
         if fold.hung is not None and place is not None:
@@ -167,14 +169,6 @@ def folded(fold: Fold, model: rd.Model, batch: int, dtype: Any, device: Any) -> 
             )
             results.append(plain(after).copy())
     return [*results, *(plain(moved[name]).copy() for name in ("found", "found_dofs") if moved[name] is not None)]
-
-
-class _nothing:
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *what: object) -> None:
-        return None
 
 
 @on_host
@@ -236,3 +230,13 @@ def test_folds_of_a_device_go_with_the_operations_of_its_library(monkeypatch: py
     found = _plain(scan.inverse_dynamics(*map(_device, (q, qd, qdd)), method="twist_pair"))
     assert relative(found, rd.Dynamics(model, engine="reference").inverse_dynamics(q, qd, qdd)) < 1e-12
     assert "fold" not in [name for name, _ in host.launches]
+
+
+@pytest.mark.parametrize("leading", [(), (2,), (0,)])
+def test_robots_without_joints_have_no_forces_and_no_accelerations(leading: tuple[int, ...]) -> None:
+    """Nor are external ones looked for."""
+    stone = rd.build_model(RobotDescription("stone", (Link("stone"),), ()))
+    scan, nothing = rd.Dynamics(stone, engine="scan"), np.zeros((*leading, 0))
+    forces = np.zeros((*leading, 0, 6))
+    assert scan.inverse_dynamics(nothing, nothing, nothing, method="twist_pair", f_ext=forces).shape == nothing.shape
+    assert scan.forward_dynamics(nothing, nothing, nothing, method="aba_scan", f_ext=forces).shape == nothing.shape

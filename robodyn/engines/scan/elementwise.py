@@ -23,6 +23,7 @@ from robodyn.errors import UnavailableError
 from robodyn.sweeps import FieldType, flatten
 
 if TYPE_CHECKING:
+    from robodyn.engines.scan.cuda.device import ScanDevice
     from robodyn.tracing.program import Program
 
 OPERATORS = ("compiled", "library")
@@ -41,9 +42,10 @@ def operators(how: str) -> Iterator[None]:
         _COMPILED.reset(token)
 
 
-def is_compiled() -> bool:
-    """Whether steps run as machine code, in this thread."""
-    return _COMPILED.get()
+def kernels_for(array: Any) -> ScanDevice | None:
+    """The device whose kernels run steps of an array, in this thread; None where operations of a library do, or it is
+    NumPy's."""
+    return device_of(array) if _COMPILED.get() else None
 
 
 class Elementwise:
@@ -61,11 +63,11 @@ class Elementwise:
 
     def __call__(self, *arrays: Array, out: Array | None = None) -> Array:
         """The step on every element; trailing axes of `arrays` broadcast. `out` shares no memory with them."""
-        device = device_of(arrays[0])
-        if device is not None and _COMPILED.get():
+        device = kernels_for(arrays[0])
+        if device is not None:
             return device.step(self, arrays, out)
         function = None
-        if device is None and _COMPILED.get() and all(isinstance(array, np.ndarray) for array in arrays):
+        if _COMPILED.get() and all(isinstance(array, np.ndarray) for array in arrays):
             dtype = arrays[0].dtype
             if dtype not in self._functions:
                 self._functions[dtype] = _compiled(self, dtype)

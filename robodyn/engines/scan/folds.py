@@ -17,8 +17,8 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.cached import cached_property
-from robodyn.engines.scan.elements import device_of, put, taken
-from robodyn.engines.scan.elementwise import Elementwise, is_compiled
+from robodyn.engines.scan.elements import put, taken
+from robodyn.engines.scan.elementwise import Elementwise, kernels_for
 from robodyn.engines.scan.semigroups import Semigroup, sums
 from robodyn.engines.scan.states import Joints, Layout, Rows, State
 from robodyn.engines.scan.trees.heavy_paths import Level
@@ -403,8 +403,8 @@ class Fold:
             handed: what hangs on bodies, for folds that ask for it.
             into: takes the result.
         """
-        device = device_of(bodies[0])
-        if device is not None and is_compiled():
+        device = kernels_for(bodies[0])
+        if device is not None:
             return device.fold(self, along, carry, bodies, dofs, found, found_dofs, sources, handed, into)
         batch = max(array.shape[2] for array in (carry, *bodies, *dofs))
         before = carry if sources is None else taken(carry, sources)
@@ -450,7 +450,7 @@ class Handed:
 
     def __init__(self, state: State, order: Order, held: Array, carry: int) -> None:
         self._layout, self._held, self._all = state.layout, held, None
-        if device_of(held) is not None and is_compiled():
+        if kernels_for(held) is not None:
             self._all = state.empty(carry, order.paths, state.batch)
 
     @property

@@ -68,9 +68,11 @@ class Scans(Engine):
         """Fill `outputs`; see `robodyn.engines.protocol.Engine`."""
         if question.name not in ANSWERS:
             self._refuse(question.name)
+        if not inputs["q"].size:  # no states, or no joints: results have no entries either
+            return
         fill, batch = ANSWERS[question.name], len(inputs["q"])
         chosen = self.method(question.name, batch) if method == "auto" else method
-        rows = self.layout.states_at_once if batch > 1 else 1
+        rows = self.layout.states_at_once if batch > 1 else 1  # a device takes a while to say what it has left
         for start in range(0, batch, rows):
             piece = slice(start, start + rows)
             # Values that are not finite stay in their rows, also as warnings.

@@ -68,8 +68,6 @@ class GpuScanEngine(Scans):
     ) -> None:
         """Fill `outputs`; see `robodyn.engines.protocol.Engine`."""
         require_own_process(self._process)
-        if not inputs["q"].size:
-            return
         with self._scanning():
             super().answer(question, method, {**inputs, "q": self._unit(inputs["q"])}, outputs, link, **choices)
 

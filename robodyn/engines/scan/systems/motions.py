@@ -46,7 +46,7 @@ def _nothing(dofs: Scalars) -> tuple[tuple[()], ...]:
 
 def _moving(code: int) -> Callable[..., Any]:
     def step(carry: AffineMotion, X: Transform, pitch: Scalar, qd: Scalars) -> Any:
-        return AffineMotion(X.after(carry.X), X.motion(carry.b) + _across(code, pitch, qd)), (), _nothing(qd)
+        return AFFINE_MOTIONS.then(carry, AffineMotion(X, _across(code, pitch, qd))), (), _nothing(qd)
 
     return step
 
@@ -85,7 +85,7 @@ LOADING = Fold(_loading, MOTION, (*_FRAME, INERTIA), (SCALAR,), FieldType((ZERO_
 def _loading_pushed(code: int) -> Callable[..., Any]:
     def step(carry: AffineMotion, X: Transform, pitch: Scalar, inertia: Inertia, force: Force, qd: Scalars) -> Any:
         joint = _across(code, pitch, qd)
-        now = AffineMotion(X.after(carry.X), X.motion(carry.b) + joint)
+        now = AFFINE_MOTIONS.then(carry, AffineMotion(X, joint))
         load = _load(now.b, joint, inertia)
         return now, (now, load._replace(eta=load.eta + now.X.force(force))), _nothing(qd)
 

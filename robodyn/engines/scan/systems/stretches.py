@@ -163,7 +163,10 @@ def growing(dtype: np.dtype[Any]) -> Fold:
     least = rounding_of(dtype).least
 
     def step(code: int) -> Callable[..., Any]:
+        """For a kind of joint."""
+
         def grown(carry: Growing, *parts: Any) -> Any:
+            """One body more."""
             sound = carry.sound
 
             def pivot(left: Scalar, diagonal: Scalar) -> Scalar:
