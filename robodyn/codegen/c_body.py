@@ -6,7 +6,7 @@ What stands around the statements (functions, kernels, how an array's entry is r
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from robodyn.tracing.program import Port, Program
 PART_OPERATIONS = 1500
 """Operations in one part. Compilers take time with the square of a function's length: gcc -O2 takes 300 s for a
 humanoid's gradient in one piece and 13 s in parts of this size. Such parts lose no speed."""
+
+BEGINNING = -2
+"""No node: statements "behind" it stand before all operations."""
 
 _FORMS = {"add": "{} + {}", "sub": "{} - {}", "mul": "{} * {}", "neg": "-{}"}
 _CALLS = {"sqrt": "sqrt", "abs": "fabs"}
@@ -82,6 +85,7 @@ class Body:
         dialect: how.
         place: gives the expression for a scalar of an input or output.
         size: operations in one part.
+        behind: statements behind the operation that makes a node; those of `BEGINNING` stand before the first.
     """
 
     def __init__(
@@ -90,8 +94,10 @@ class Body:
         dialect: Dialect,
         place: Callable[[Port, int], str] = entry,
         size: int = PART_OPERATIONS,
+        behind: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
         self.program, self.dialect = program, dialect
+        self._behind = {} if behind is None else behind
         operations = lower(program)
         self._parts = [operations[start : start + size] for start in range(0, max(1, len(operations)), size)]
         self._slots, self.frame_size = frame_slots(self._parts, last_readers(self._parts))
@@ -104,7 +110,7 @@ class Body:
             for k, scalar in enumerate(port.scalars):
                 if isinstance(scalar, int) and program.nodes[scalar][0] > INPUT:
                     self._stores.setdefault(scalar, []).append(place(port, k))
-                else:
+                elif scalar == scalar:  # and not UNREAD
                     value = self._name(scalar) if isinstance(scalar, int) else dialect.number(scalar)
                     self._first.append(f"{place(port, k)} = {value};")
 
@@ -113,7 +119,7 @@ class Body:
         return [self._part(operations, first=not k) for k, operations in enumerate(self._parts)]
 
     def _part(self, operations: Sequence[Operation], *, first: bool) -> list[str]:
-        lines = list(self._first) if first else []
+        lines = [*self._first, *self._behind.get(BEGINNING, ())] if first else []
         here: set[int] = set()
         for operation in operations:
             for node in operation.operands:
@@ -127,6 +133,8 @@ class Body:
                 lines += [f"{place} = {self._name(node)};" for place in self._stores.get(node, ())]
                 if node in self._slots:
                     lines.append(f"frame[{self._slots[node]}] = {self._name(node)};")
+            for node in operation.results:
+                lines += self._behind.get(node, ())
         return lines
 
     def _name(self, node: int) -> str:

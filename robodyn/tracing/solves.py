@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from robodyn.algorithms.definite import is_zero
-from robodyn.chains import Solve
+from robodyn.chains import Elimination, Solve
 from robodyn.model import Model
 from robodyn.tracing.expression import Value
+
+PACK = 4
+"""Numbers that a GPU reads at once, if their place is a multiple of it."""
 
 
 class Factors:
@@ -28,6 +31,14 @@ class Factors:
                 for r in columns[: at + 1]:
                     self.L[p][r] = self.L[p][r] - share * row[r]
                 row[p] = share
+
+    def packed(self, model: Model) -> list[Value]:
+        """Those of a model's mass matrix as one list: for each row of L 1/d, and what is not zero below its diagonal in
+        some state; then zeros up to `packed_size`."""
+        found: list[Value] = []
+        for k, row in enumerate(Elimination(model).lower):
+            found += [self.inverse[k], *(self.L[k][p] for p in row.tolist())]
+        return found + [0.0] * (packed_size(model) - len(found))
 
     def solve(self, b: Sequence[Value]) -> list[Value]:
         """H^-1 b."""
@@ -53,6 +64,11 @@ class Factors:
                     value = value - self.L[k][p] * X[p][c]
                 X[k][c] = X[c][k] = value
         return X
+
+
+def packed_size(model: Model) -> int:
+    """Numbers that `Factors.packed` gives, a multiple of `PACK`."""
+    return -(-(model.nv + sum(map(len, Elimination(model).lower))) // PACK) * PACK
 
 
 def solved(solve: Solve, pool: dict[str, Sequence[Value]], model: Model) -> dict[str, list[Value]]:

@@ -49,7 +49,8 @@ UNROLLED = {
     ("quadruped floating", "mass_matrix", "float64"): (128, 0, 0),
     ("humanoid", "inverse_dynamics", "float32"): (131, 0, 0),
     ("humanoid floating", "inverse_dynamics", "float32"): (168, 0, 0),
-    ("humanoid floating", "mass_matrix", "float32"): (128, 0, 0),
+    ("quadruped floating", "inverse_dynamics_gradient", "float32"): (255, 0, 0),
+    ("humanoid floating", "mass_matrix", "float32"): (190, 0, 0),
 }
 
 # Registers of rolled kernels for a thread, a warp and a block, in single and in double precision.

@@ -24,7 +24,7 @@ import robodyn as rd
 from robodyn.chains import along
 from robodyn.engines.gpu import GpuOptions, compiler, device, engine, staging
 from robodyn.engines.gpu.best_kernels import MEASURED_ON
-from robodyn.engines.gpu.choice import SECTION, Variant, variants
+from robodyn.engines.gpu.choice import SECTION, Chooser, Variant, variants
 from robodyn.engines.gpu.options import FUSIONS, KERNELS
 from robodyn.engines.gpu.unrolled_kernels import unrolled_kernel
 from robodyn.measured import Row, Table, forget, keep
@@ -182,8 +182,8 @@ def test_gpu_engine_knows_joint_forces(host: HostDevice) -> None:
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.some(of=3, rest="kernels")
 def test_gpu_engine_runs_the_kernel_that_is_asked_for(kernel: str, fusion: str, host: HostDevice) -> None:
-    if kernel == "unrolled" and fusion != "complete":
-        with pytest.raises(rd.ArgumentError, match=f"fusion: got '{fusion}' for unrolled kernels"):
+    if kernel == "unrolled" and fusion == "fused":
+        with pytest.raises(rd.ArgumentError, match="fusion: got 'fused' for unrolled kernels"):
             GpuOptions(kernel, fusion)
         return
     model = rd.random_tree(3, seed=1, joints=("revolute",))
@@ -191,7 +191,8 @@ def test_gpu_engine_runs_the_kernel_that_is_asked_for(kernel: str, fusion: str, 
     dyn = rd.Dynamics(model, engine="gpu", gpu=GpuOptions(kernel, fusion))
     wanted = rd.Dynamics(model, engine="reference").forward_dynamics_gradient(*states)
     compare(dyn.forward_dynamics_gradient(*there(*states)), wanted, 1e-9)
-    assert len(host.launches) == {"complete": 1, "fused": 2, "split": 4}[fusion]
+    # Unrolled, the mass matrix and the accelerations that are solved for are one program.
+    assert len(host.launches) == {"complete": 1, "fused": 2, "split": 3 if kernel == "unrolled" else 4}[fusion]
     compare(dyn.forward_dynamics_gradient(*states), wanted, 1e-9)
     code = dyn.program("forward_dynamics_gradient")
     assert code.mode == str(Variant(kernel, fusion)) and code.text.count("__global__") == len(code.sources)
@@ -216,6 +217,39 @@ def test_gpu_engine_chooses_by_measurements(arm: rd.Model, host: HostDevice, tmp
     assert "kernel 'thread'" in str(dyn.explain("inverse_dynamics", 1 << 20))
     assert f"the best on {MEASURED_ON}" in str(dyn.explain("forward_dynamics", 100))
     forget()
+
+
+def test_gpu_engine_runs_unrolled_kernels_of_what_is_no_chain_whatever_the_fusion(host: HostDevice) -> None:
+    model = rd.random_tree(3, seed=1, joints=("revolute",))
+    states = random_states(model, (4,))
+    dyn = rd.Dynamics(model, engine="gpu", gpu=GpuOptions("unrolled", "split"))
+    wanted = rd.Dynamics(model, engine="reference")
+    compare(dyn.inverse_dynamics_gradient(*states), wanted.inverse_dynamics_gradient(*states), 1e-9)
+    compare(
+        dyn.forward_dynamics_hessian(*states, vector=states[1]),
+        wanted.forward_dynamics_hessian(*states, vector=states[1]),
+        1e-8,
+    )
+    assert len(host.launches) == 2
+    assert str(dyn.engine.variant(dyn.plain_task("forward_dynamics_hessian"), 4)) == "unrolled"  # type: ignore[attr-defined]
+
+
+def test_gpu_choice_passes_over_straight_line_code_that_is_too_large(
+    host: HostDevice, tmp_path: Any, monkeypatch: Any
+) -> None:
+    """Of a robot with as many bodies it was the best, but this one's is longer."""
+    monkeypatch.setenv("ROBODYN_CACHE_DIR", str(tmp_path / "cache"))
+    arm, long = rd.load_urdf(own("arm7")), rd.auto_tree(45, branching=1.0, skew=0.3)
+    task = rd.Dynamics(arm, engine="reference").plain_task("forward_dynamics_gradient")
+    kernels = ("unrolled, split", "unrolled", "block, split")
+    for model, chosen in ((arm, "unrolled, split"), (long, "block, split")):
+        chooser = Chooser(model, np.dtype(np.float64), GpuOptions(), host.name)
+        size = model.n_bodies, model.tree.n_levels
+        rows = [Row(SECTION.name, task.name, "float64", *size, 1, kernel, 0.0) for kernel in kernels]
+        for k in range(len(rows)):
+            chooser.table = Table(SECTION, rows[k:])
+            wanted = kernels[k] if model is arm else chosen
+            assert str(chooser.choose(task, 64)[0]) == wanted
 
 
 def test_gpu_choice_is_the_nearest_row() -> None:

@@ -126,6 +126,21 @@ def cut_cases(model: rd.Model) -> Iterator[Case]:
     yield Case("quadruped mass_matrix long", quadruped, QUESTIONS["mass_matrix"].plain_task(quadruped), options=options)
 
 
+def long_cases(dtype: str) -> Iterator[Case]:
+    """Results with long rows, which go through a window, in one function and in several."""
+    shared = 2 * 32 * 35 * np.dtype(dtype).itemsize
+    for name, query in (
+        ("arm6", "inverse_dynamics_gradient"),
+        ("ball_joint_arm", "forward_dynamics_gradient"),
+        ("quadruped", "forward_kinematics"),
+        ("gripper", "regressor"),
+    ):
+        model = rd.load_urdf(own(name))
+        for part in (300, 8000):
+            options = (("part_operations", part), ("shared_bytes", shared))
+            yield Case(f"{name} {query} long {part}", model, QUESTIONS[query].plain_task(model), options=options)
+
+
 def tree_cases() -> Iterator[Case]:
     """Random trees of all joint kinds."""
     for n, seed in ((1, 3), (2, 7), (5, 1), (16, 2)):
@@ -142,13 +157,21 @@ def cases(dtype: str, group: str) -> list[Case]:
         return list(other_cases(rd.load_urdf(own("ball_joint_arm"))))
     if group == "cut":
         return list(cut_cases(rd.load_urdf(own("arm6"))))
+    if group == "long":
+        return list(long_cases(dtype))
     if group == "trees":
         return list(tree_cases())
     return list(plain_cases(rd.load_urdf(own(group)), _OPERATIONS[dtype]))
 
 
 def groups(dtype: str) -> list[str]:
-    return [*(path.stem for path in OWN if dtype == "float64" or path.stem in _FLOAT32), "others", "cut", "trees"]
+    return [
+        *(path.stem for path in OWN if dtype == "float64" or path.stem in _FLOAT32),
+        "others",
+        "cut",
+        "long",
+        "trees",
+    ]
 
 
 SINES = f"""
@@ -260,6 +283,7 @@ def found(dtype: str, group: str, label: str) -> Case:
         ("screw_press", "screw_press inverse_dynamics"),
         ("cut", "arm6 mass_matrix cut 4096"),
         ("cut", "arm6 mass_matrix cut 0"),
+        ("long", "arm6 inverse_dynamics_gradient long 300"),
     ],
 )
 @pytest.mark.some(of=3, rest="kernels")
@@ -269,6 +293,33 @@ def test_gpu_kernels_take_any_number_of_rows(dtype, rows, group, label):
         got, wanted = run_case(bundle(dtype, group), case, rows, "random", blocks)
         for name, right in wanted.items():
             assert difference(got[name], right) < case.tolerance(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gpu_kernels_of_long_results_have_windows(dtype):
+    kernels = bundle(dtype, "long").sources
+    assert len(kernels) == 8
+    for source in kernels.values():
+        assert source.text.count("robodyn_flush<") > 1, source.name
+        assert (source.block_threads, source.shared_bytes) == (64, 0)
+
+
+@pytest.mark.parametrize("sanitizer", ["thread", "address"])
+def test_gpu_windows_are_written_and_read_in_turn(sanitizer):
+    if missing(sanitizer):
+        pytest.skip(missing(sanitizer))
+    model = rd.load_urdf(own("arm6"))
+    task = QUESTIONS["forward_kinematics"].plain_task(model)
+    source = unrolled_kernel(model, task, "float32", shared_bytes=12 << 10)
+    assert source.text.count("robodyn_flush<") > 1
+    states = states_of(model, (300,), 3, "float32")
+    out = {"T": np.empty((300, len(model.link_names), 4, 4), np.float32)}
+    assert run_sanitized(source, {"q": states.q}, out, sanitizer) == ""
+    wanted = rd.Dynamics(model, engine="reference", dtype="float32").forward_kinematics(states.q)
+    assert difference(out["T"], wanted) < TOLERANCE["float32"]
+    if sanitizer == "thread":
+        careless = replace(source, text=source.text.replace("__syncwarp();", ""))
+        assert "data race" in run_sanitized(careless, {"q": states.q}, out, sanitizer)
 
 
 @pytest.mark.parametrize("sanitizer", ["thread", "address"])

@@ -9,9 +9,10 @@ import numpy as np
 from conftest import TOLERANCE, relative
 
 import robodyn as rd
-from robodyn.chains import Chain, Task
+from robodyn.chains import Task
 from robodyn.engines.gpu.device import Device
 from robodyn.engines.gpu.source import KernelSource
+from robodyn.engines.gpu.unrolled_chains import left
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.tracing.unrolled import output_shape
 
@@ -57,7 +58,7 @@ def run(
     """Run kernels one after another, each on what those before it left: the task's results."""
     known = dict(inputs)
     batch = len(inputs["q"])
-    shapes = {name: output_shape(model, each) for name, each in _left(task).items()}
+    shapes = {name: output_shape(model, each) for name, each in left(model, task).items()}
     for source in sources:
         outputs = {name: np.empty((batch, *shapes[name]), source.dtype) for name in source.outputs}
         known.update(run_on_host(source, known, outputs, order, blocks, rows=batch))
@@ -74,7 +75,7 @@ def run_on_device(
 ) -> dict[str, Any]:
     """The same on a device."""
     xp, batch = device.xp, len(inputs["q"])
-    shapes = {name: output_shape(model, each) for name, each in _left(task).items()}
+    shapes = {name: output_shape(model, each) for name, each in left(model, task).items()}
     known: dict[str, Any] = {}
     for source in sources:
         for name in source.inputs:
@@ -89,12 +90,6 @@ def run_on_device(
         kernel.launch(blocks, [*given, *constants, known["workspace"]], batch)
     device.settle()
     return {name: xp.asnumpy(known[name]) for name in task.outputs}
-
-
-def _left(task: Task) -> dict[str, Any]:
-    if not isinstance(task, Chain):
-        return dict(task.outputs)
-    return {name: each for stage in task.stages for name, each in stage.outputs.items()}
 
 
 def check(

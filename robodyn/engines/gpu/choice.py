@@ -6,6 +6,7 @@ and nearest to its robot and batch.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from robodyn.chains import Chain, StraightLine, Task
 from robodyn.engines.gpu.best_kernels import BEST, MEASURED_ON
 from robodyn.engines.gpu.options import FUSIONS, KERNELS, GpuOptions
 from robodyn.engines.gpu.source import WARP
+from robodyn.engines.gpu.unrolled_chains import divisible, printable
 from robodyn.engines.gpu.unrolled_kernels import fits_registers, traced, unrollable
 from robodyn.errors import UnavailableError
 from robodyn.measured import Row, Section, Table, table
@@ -40,7 +42,7 @@ ALL = tuple(
     Variant(kernel, fusion)
     for fusion in reversed(FUSIONS)
     for kernel in KERNELS
-    if kernel != "unrolled" or fusion == "complete"
+    if kernel != "unrolled" or fusion != "fused"
 )
 SECTION = Section(
     "kernels",
@@ -68,6 +70,7 @@ def variants(model: Model, task: Task) -> list[Variant]:
     """All that can answer a task on a model."""
     fusions = FUSIONS if isinstance(task, Chain) else ("complete",)
     found = [Variant("unrolled")] if unrollable(model, task) else []
+    found += [Variant("unrolled", "split")] if divisible(model, task) else []
     if isinstance(task, StraightLine):
         return found
     return found + [Variant(kernel, fusion) for kernel in KERNELS if kernel != "unrolled" for fusion in fusions]
@@ -79,11 +82,17 @@ def allowed(model: Model, task: Task, options: GpuOptions) -> list[Variant]:
     Raises:
         UnavailableError: none.
     """
-    several = isinstance(task, Chain)
+    every = variants(model, task)
+    ways = Counter(each.kernel for each in every)
     found = [
         each
-        for each in variants(model, task)
-        if options.kernel in ("auto", each.kernel) and (options.fusion in ("auto", each.fusion) or not several)
+        for each in every
+        if options.kernel in ("auto", each.kernel)
+        and (
+            options.fusion in ("auto", each.fusion)
+            or not isinstance(task, Chain)
+            or (options.kernel == each.kernel and ways[each.kernel] == 1)
+        )
     ]
     if not found:
         others = "" if isinstance(task, StraightLine) else "; kernels that take it: 'thread', 'warp', 'block'"
@@ -109,10 +118,10 @@ class Chooser:
             return left[0], "the only one that options leave"
         by_name = {str(each): each for each in left}
         row = self._nearest(task, batch, by_name)
-        if row is not None and not row.seconds and row.choice == "unrolled":
-            program = self._program(task, base, link)  # robots of as many bodies may have more to do
-            if program is None or program.operations > _SHORT:
-                row = self._nearest(task, batch, by_name.keys() - {"unrolled"})
+        # Robots of as many bodies may have more to do.
+        while row is not None and not row.seconds and not self._short(by_name[row.choice], task, base, link):
+            del by_name[row.choice]
+            row = self._nearest(task, batch, by_name)
         if row is not None:
             like = f"of a robot with {row.bodies} bodies"
             measured = f"measured: {1e6 * row.seconds:.4g} us for {row.batch} states {like}"
@@ -124,6 +133,15 @@ class Chooser:
         tree = self.model.n_bodies, self.model.tree.n_levels
         near = self.table.near(task.name, self.dtype.name, *tree, batch, among)
         return min(near, key=lambda row: row.seconds, default=None)
+
+    def _short(self, variant: Variant, task: Task, base: tuple[str, ...], link: int | None) -> bool:
+        """Whether a kernel that was the best of a robot may be that of this one: straight-line code not too long."""
+        if variant.kernel != "unrolled":
+            return True
+        if variant.fusion != "complete":
+            return printable(self.model, task, base, link)
+        program = self._program(task, base, link)
+        return program is not None and program.operations <= _SHORT
 
     def _ruled(self, task: Task, left: Sequence[Variant], base: tuple[str, ...], link: int | None) -> Variant:
         """Straight-line code where its values fit in registers, else a warp for each state of what a warp can hold."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.array_library import Library
-from robodyn.chains import Chain, Direct, Step, StepGradient, StraightLine, Task
+from robodyn.chains import Direct, Step, StepGradient, StraightLine, Task
 from robodyn.engines.gpu.choice import ALWAYS, Chooser, Variant
 from robodyn.engines.gpu.device import Device, LoadedKernel, default_device
 from robodyn.engines.gpu.generated import GeneratedKernels
@@ -20,6 +20,7 @@ from robodyn.engines.gpu.options import GpuOptions
 from robodyn.engines.gpu.rolled_kernels import rolled_kernels
 from robodyn.engines.gpu.source import SHARED_BYTES, KernelSource
 from robodyn.engines.gpu.staging import Staging
+from robodyn.engines.gpu.unrolled_chains import left, unrolled_kernels
 from robodyn.engines.gpu.unrolled_kernels import marching_kernel, unrollable, unrolled_kernel
 from robodyn.engines.protocol import Engine, Explanation
 from robodyn.engines.reference import ReferenceEngine
@@ -195,7 +196,7 @@ class GpuEngine(Engine):
 
     def _made(self, task: Task, variant: Variant, base: tuple[str, ...], link: int | None) -> Plan:
         sources = self.sources(task, variant, base, link)
-        made = _left(task)
+        made = left(self.model, task)
         shared = {name for source in sources for name in source.outputs if name not in task.outputs}
         between = {name: output_shape(self.model, made[name]) for name in shared}
         with self.device.selected():
@@ -206,7 +207,7 @@ class GpuEngine(Engine):
     ) -> tuple[KernelSource, ...]:
         """The texts of a variant's kernels, in the order of launches."""
         if variant.kernel == "unrolled":
-            return (unrolled_kernel(self.model, task, self.dtype, base, link),)
+            return unrolled_kernels(self.model, task, self.dtype, base, link, fusion=variant.fusion)
         return rolled_kernels(
             self.model,
             task,
@@ -444,10 +445,3 @@ def require_own_process(process: int) -> None:
             "engine 'gpu': made before this process was forked, and CUDA does not work across a fork; make "
             "Dynamics in the process that uses it, and start processes with multiprocessing's 'spawn'"
         )
-
-
-def _left(task: Task) -> Mapping[str, Any]:
-    """Everything that stages of a task leave, and its outputs."""
-    if not isinstance(task, Chain):
-        return task.outputs
-    return {name: each for stage in task.stages for name, each in stage.outputs.items()}

@@ -28,7 +28,7 @@ class GpuOptions:
             this GPU where there are some.
         fusion: how many kernels a gradient of forward dynamics, or another query of several stages, is: "complete"
             for one, "fused" for one up to each solve or product, "split" for one of each stage (Plancher et al.,
-            section IV-B), or "auto". Unrolled kernels are always complete.
+            section IV-B), or "auto". Unrolled kernels are complete or split.
         block_threads: threads of a block of "thread", "warp" and "block" kernels, a multiple of 32; None for as many as
             seem good.
 
@@ -50,8 +50,10 @@ class GpuOptions:
         words["fusion"] = one_of("fusion", self.fusion, ("auto", *FUSIONS))
         for name, word in words.items():
             object.__setattr__(self, name, word)
-        if self.kernel == "unrolled" and self.fusion not in ("auto", "complete"):
-            raise ArgumentError(f"fusion: got {self.fusion!r} for unrolled kernels; allowed: 'auto', 'complete'")
+        if self.kernel == "unrolled" and self.fusion == "fused":
+            raise ArgumentError(
+                f"fusion: got {self.fusion!r} for unrolled kernels; allowed: 'auto', 'complete', 'split'"
+            )
         if self.block_threads is None:
             return
         threads = count("block_threads", self.block_threads, WARP, _MOST_THREADS)

@@ -25,7 +25,7 @@ class KernelSource:
     number of blocks will do: their number bounds the workspace.
 
     `text`: the module, which includes nothing; `inputs`, `outputs`: names in the order of arguments; `constants`:
-    arrays of int64 or of the dtype, passed after the outputs; `threads_per_state`: 1, 32, or those of the block;
+    arrays of int64 or of the dtype, passed after the outputs; `threads_per_state`: 1, 32, the block's, or columns;
     `block_threads`: threads in a block; `shared_bytes`: dynamic shared memory of a block; `workspace_scalars`: scratch
     memory of each state that is worked on at a time, in scalars; a grid of g blocks works on
     g * block_threads / threads_per_state of them; `numbers`: names of more arguments behind `rows`, all long long.

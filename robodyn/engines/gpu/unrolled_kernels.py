@@ -1,6 +1,7 @@
 """Unrolled kernels: a traced program as straight-line CUDA C++, one thread for each state.
 
-Rows go through tiles of shared memory (`tiles`). Arrays whose rows are too long for that are read and written directly.
+Rows go through tiles of shared memory (`tiles`). Inputs whose rows are too long for that are read directly, and results
+with long rows go through a window (`windows`).
 
 Warps work alone, in strides of the grid: no barrier is wider than a warp, and any number of blocks will do.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from robodyn.engines.gpu import sincos
 from robodyn.engines.gpu.dialect import FUSED, CudaDialect
 from robodyn.engines.gpu.source import SCALARS, SHARED_BYTES, WARP, KernelSource
 from robodyn.engines.gpu.tiles import ROWS, padded
+from robodyn.engines.gpu.windows import FLUSH, Window
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
 from robodyn.records import dataclass
@@ -29,8 +32,8 @@ from robodyn.sweeps import Ancestors
 from robodyn.tracing.program import Port, Program
 from robodyn.tracing.unrolled import output_shape, trace
 
-MAX_OPERATIONS = 24_000
-"""Operations of the longest program that is printed: NVRTC takes some ten seconds for it."""
+MAX_OPERATIONS = 32_000
+"""Operations of the longest program that is printed: NVRTC takes some twenty seconds for it."""
 VALUES_IN_REGISTERS = {"float32": 270, "float64": 106}
 """The most values alive at once with which the assembler for sm_90 was seen to write nothing to memory. (It has 255
 registers, but also an order of its own: the count is a guide.)"""
@@ -39,6 +42,8 @@ PART_OPERATIONS = 8000
 NVRTC longer than twice their halves, and are beyond all registers anyway."""
 _BLOCKS = (128, 64, 32)
 """Threads in a block, as many as shared memory has tiles for."""
+_LEAST_WINDOW = 32
+"""Scalars for which a window has room: with fewer its runs would be short."""
 _MAX_STEPS, _MAX_ENTRIES = 4096, 8192
 """Steps of bodies, and entries of results, beyond which a program is not even traced."""
 
@@ -46,17 +51,19 @@ _PRELUDE = f"""\
 #ifndef ROBODYN_PRINTED
 #define ROBODYN_PRINTED
 {FUSED}\
-{ROWS}{sincos.text("float")}{sincos.text("double")}#endif
+{ROWS}{FLUSH}{sincos.text("float")}{sincos.text("double")}#endif
 """
 
 
 @dataclass(frozen=True)
 class _Array:
-    """An input or output, and where its warp's tile begins in shared memory; None where it is used directly."""
+    """An input or output, and where its warp's tile begins in shared memory; None where it is used directly, or, if
+    `windowed`, through the window."""
 
     port: Port
     is_output: bool
     offset: int | None
+    windowed: bool = False
 
     @property
     def row(self) -> str:
@@ -67,11 +74,12 @@ class _Array:
         """A declaration."""
         return f"{'' if self.is_output else 'const '}{scalar}* {name}"
 
-    def own_row(self, scalar: str, first: str = "first") -> str:
-        """The statement that finds a thread's row; `first` is the row of the warp's first thread."""
+    def own_row(self, scalar: str, first: str = "first", lane: str = "lane") -> str:
+        """The statement that finds a thread's row, or, if it is windowed, the warp's first; `first` is the row of the
+        warp's first thread, and `lane` how many behind it is the thread's."""
         size = self.port.size
-        direct = f"{self.row}_rows + ({first} + lane) * {size}"
-        place = direct if self.offset is None else f"tile + {self.offset} + lane * {padded(size)}"
+        direct = f"{self.row}_rows + ({first}{'' if self.windowed else f' + {lane}'}) * {size}"
+        place = direct if self.offset is None else f"tile + {self.offset} + {lane} * {padded(size)}"
         return f"{self.pointer(scalar, self.row)} = {place};"
 
     def copy(self, first: str = "first") -> str:
@@ -114,8 +122,23 @@ class _Block:
         ]
 
 
-def _arrays(program: Program, room: int) -> tuple[list[_Array], int]:
-    """Every array in the order of arguments, and the scalars of a warp's tiles, for which there is `room`.
+@dataclass(frozen=True)
+class _Layout:
+    """Every array in the order of arguments, the scalars of shared memory that a warp's tiles take together, and the
+    window, if results go through one: it is in front of the tiles."""
+
+    arrays: tuple[_Array, ...]
+    tile: int
+    window: Window | None = None
+
+    @property
+    def row(self) -> int:
+        """Scalars of the window from one lane to the next."""
+        return 0 if self.window is None else padded(self.window.room)
+
+
+def _tiled(program: Program, room: int) -> _Layout:
+    """Tiles, for which there is `room`.
 
     Results have the first claim to shared memory, and short rows before long ones: each store of a scalar goes out
     alone, while what is read with the scalar that was asked for waits in a cache.
@@ -129,7 +152,27 @@ def _arrays(program: Program, room: int) -> tuple[list[_Array], int]:
         if needed and used + size <= room:
             offsets[port.name, is_output] = used
             used += size
-    return [_Array(port, is_output, offsets.get((port.name, is_output))) for port, is_output in ports], used
+    return _Layout(
+        tuple(_Array(port, is_output, offsets.get((port.name, is_output))) for port, is_output in ports), used
+    )
+
+
+def _layout(program: Program, room: int, *, march: bool) -> _Layout:
+    """Tiles, or where there is no room for those of all results, a window in half of the room, so that two warps share
+    it; there is `room` for scalars."""
+    tiled, half = _tiled(program, room), room // 2
+    lines = half // WARP - 1
+    fit = all(array.offset is not None for array in tiled.arrays if array.is_output and array.port.size)
+    if march or fit or lines < _LEAST_WINDOW:
+        return tiled
+    window = Window(program, lower(program), lines)
+    front = WARP * padded(window.room)
+    if front > half:
+        return tiled
+    beside = _tiled(replace(program, outputs=()), half - front)
+    inputs = (replace(array, offset=None if array.offset is None else front + array.offset) for array in beside.arrays)
+    results = (_Array(port, True, None, windowed=port.size > 0) for port in program.outputs)
+    return _Layout((*inputs, *results), front + beside.tile, window)
 
 
 def unrollable(model: Model, task: Traceable) -> bool:
@@ -241,16 +284,27 @@ def print_program(
     Raises:
         ArgumentError: a constant is beyond the precision.
     """
-    scalar = SCALARS[dtype.name]
+    scalar, dialect = SCALARS[dtype.name], CudaDialect(SCALARS[dtype.name])
     room = shared_bytes // dtype.itemsize
-    arrays, tile = _arrays(program, room)
+    layout = _layout(program, room, march=march)
+    arrays, tile, window = layout.arrays, layout.tile, layout.window
     threads = next(count for count in _BLOCKS if count // WARP * tile <= room)
     rows = {id(array.port): array.row for array in arrays}
-    body = Body(program, CudaDialect(scalar), lambda port, k: f"{rows[id(port)]}[{k}]", part_operations)
-    functions, statements = _functions(body, arrays, name)
+    if window is None:
+        body = Body(program, dialect, lambda port, k: f"{rows[id(port)]}[{k}]", part_operations)
+    else:
+        inputs = ((int(node), port, k) for port in program.inputs for k, node in enumerate(port.scalars))
+        given = {node: f"{rows[id(port)]}[{k}]" for node, port, k in inputs}
+        behind = window.statements(dialect, given, rows, layout.row)
+
+        def place(port: Port, k: int) -> str:
+            return f"{rows[id(port)]}[{k}]" if id(port) in rows else f"mine[{window.slot(port, k)}]"
+
+        body = Body(window.made, dialect, place, part_operations, behind)
+    functions, statements = _functions(body, layout, name)
     asked = threads // WARP * tile * dtype.itemsize
     block = _Block(scalar, threads, tile, asked if asked > SHARED_BYTES else 0)
-    kernel = (_marching if march else _kernel)(name, block, arrays, statements)
+    kernel = _marching(name, block, arrays, statements) if march else _kernel(name, block, layout, statements)
     return KernelSource(
         name=name,
         text="\n".join([_PRELUDE, *functions, kernel]),
@@ -263,13 +317,14 @@ def print_program(
     )
 
 
-def _functions(body: Body, arrays: Sequence[_Array], name: str) -> tuple[list[str], list[str]]:
+def _functions(body: Body, layout: _Layout, name: str) -> tuple[list[str], list[str]]:
     """Functions for the parts of a program that is too long for one, and the statements of the kernel."""
-    parts, scalar = body.parts(), body.dialect.scalar
+    parts, scalar, arrays = body.parts(), body.dialect.scalar, layout.arrays
     if len(parts) == 1:
         return [], parts[0]
-    parameters = ", ".join([*(array.pointer(scalar, array.row) for array in arrays), f"{scalar}* frame"])
-    arguments = ", ".join([*(array.row for array in arrays), "frame"])
+    through = [] if layout.window is None else [f"{scalar}* window", f"{scalar}* mine", "int count", "int lane"]
+    parameters = ", ".join([*(array.pointer(scalar, array.row) for array in arrays), *through, f"{scalar}* frame"])
+    arguments = ", ".join([*(array.row for array in arrays), *(each.split()[-1] for each in through), "frame"])
     functions = [
         f"static __device__ __noinline__ void {name}_part{k}({parameters})\n{_braces(part)}"
         for k, part in enumerate(parts)
@@ -282,16 +337,25 @@ def _braces(lines: Sequence[str]) -> str:
     return "{\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
 
 
-def _kernel(name: str, block: _Block, arrays: Sequence[_Array], statements: Sequence[str]) -> str:
+def _kernel(name: str, block: _Block, layout: _Layout, statements: Sequence[str]) -> str:
     """The kernel's own function: it takes its states a tile at a time."""
-    scalar = block.scalar
+    scalar, arrays = block.scalar, layout.arrays
     staged = [array for array in arrays if array.offset is not None]
+    if layout.window is None:
+        opening = ["if (lane < count) {", *(f"    {array.own_row(scalar)}" for array in arrays)]
+    else:  # all of a warp's threads write what each of them found, so those without a state repeat another's
+        opening = [
+            "{",
+            "    const int state = lane < count ? lane : count - 1;",
+            f"    {scalar}* window = tile;",
+            f"    {scalar}* mine = window + lane * {layout.row};",
+            *(f"    {array.own_row(scalar, lane='state')}" for array in arrays),
+        ]
     lines = [
         *block.each_tile(),
         *(f"    {array.copy()}" for array in staged if not array.is_output),
         "    __syncwarp();",
-        "    if (lane < count) {",
-        *(f"        {array.own_row(scalar)}" for array in arrays),
+        *(f"    {line}" for line in opening),
         *(f"        {line}" for line in statements),
         "    }",
         "    __syncwarp();",
