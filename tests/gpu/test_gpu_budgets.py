@@ -46,7 +46,7 @@ UNROLLED = {
     ("quadruped floating", "inverse_dynamics", "float64"): (168, 8, 4),
     ("quadruped floating", "forward_dynamics", "float32"): (255, 0, 0),
     ("quadruped floating", "mass_matrix", "float32"): (86, 0, 0),
-    ("quadruped floating", "mass_matrix", "float64"): (128, 0, 0),
+    ("quadruped floating", "mass_matrix", "float64"): (168, 0, 0),
     ("humanoid", "inverse_dynamics", "float32"): (131, 0, 0),
     ("humanoid floating", "inverse_dynamics", "float32"): (168, 0, 0),
     ("quadruped floating", "inverse_dynamics_gradient", "float32"): (255, 0, 0),

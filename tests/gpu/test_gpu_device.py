@@ -36,6 +36,7 @@ from robodyn.engines.gpu import GpuOptions, engine, staging
 from robodyn.engines.gpu.device import Device, default_device
 from robodyn.engines.gpu.options import FUSIONS, KERNELS
 from robodyn.engines.gpu.rolled_kernels import rolled_kernel, rolled_kernels
+from robodyn.engines.gpu.unrolled_chains import unrolled_kernels
 from robodyn.engines.gpu.unrolled_kernels import print_program
 from robodyn.questions import QUESTIONS, plain_questions
 
@@ -119,6 +120,17 @@ def test_gpu_device_runs_unrolled_kernels(cuda: Device, dtype: str, group: str) 
         allowed = max(case.tolerance(dtype), TOLERANCE[dtype])
         options = {"base": case.base, "link": case.link, "tolerance": allowed}
         check([source], case.model, case.task, batch=127, orders=("first", "again"), on=cuda, **options)
+
+
+@on_gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["arm7", "gripper", "ball_joint_arm", "quadruped floating"])
+def test_gpu_device_runs_unrolled_kernels_of_gradients_in_parts(cuda: Device, name: str, dtype: str) -> None:
+    model, task = robot(name), forward_gradient(("q", "qd", "tau"))
+    sources = unrolled_kernels(model, task, np.dtype(dtype), fusion="split")
+    for batch in (1, 1000):
+        options = {"orders": ("first", "again"), "on": cuda, "tolerance": SOLVED[dtype]}
+        check(sources, model, task, batch=batch, **options)  # type: ignore[arg-type]
 
 
 @on_gpu

@@ -36,7 +36,7 @@ def unable(tool: str) -> str:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("tool", sorted(watched.FAR))
-@pytest.mark.parametrize("partition", ["warp", "block", "thread"])
+@pytest.mark.parametrize("partition", ["warp", "block", "thread", "unrolled"])
 @pytest.mark.parametrize("query", ["inverse_dynamics", "forward_dynamics_gradient"])
 def test_gpu_kernels_are_clean_under_compute_sanitizer(query: str, partition: str, tool: str) -> None:
     if reason := unable(tool):
@@ -61,6 +61,9 @@ def test_what_is_watched_runs(capsys: pytest.CaptureFixture[str]) -> None:
     watched.main("planted", "racecheck", host)
     assert capsys.readouterr().out.splitlines()[-1] == watched.SAID
     assert [name for name, _ in host.launches] == ["kernel", "planted"]
+    watched.main("forward_dynamics_gradient", "unrolled", host)
+    assert capsys.readouterr().out.splitlines()[-1] == watched.SAID
+    assert len(host.launches) == 6
     watched.main("systems", "elimination", host)
     assert capsys.readouterr().out.splitlines()[-1] == watched.SAID
     assert f"+ {1 << 40}LL]" in watched.planted(watched.FAR["memcheck"]).text

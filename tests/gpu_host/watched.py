@@ -16,6 +16,8 @@ import robodyn as rd
 from robodyn.engines.gpu.device import Device, default_device
 from robodyn.engines.gpu.rolled_kernels import rolled_kernels
 from robodyn.engines.gpu.source import KernelSource
+from robodyn.engines.gpu.unrolled_chains import unrolled_kernels
+from robodyn.engines.gpu.unrolled_kernels import unrolled_kernel
 
 SAID = "kernels have run"
 FAR = {"memcheck": 1 << 40, "racecheck": 0}
@@ -33,8 +35,15 @@ def main(what: str, how: str, device: Device) -> None:
         from gpu_host.cases import check
 
         model = rd.load_urdf(Path(__file__).resolve().parents[2] / "models" / "gripper.urdf")
-        task = rd.Dynamics(model, engine="reference").plain_task(what)
-        sources = rolled_kernels(model, task, np.dtype(np.float64), partition=how)
+        task, dtype = rd.Dynamics(model, engine="reference").plain_task(what), np.dtype(np.float64)
+        if how == "unrolled":  # with a window, and solves by columns where there are some
+            sources = unrolled_kernels(model, task, dtype, fusion="split")
+            long = rd.Dynamics(model, engine="reference").plain_task("regressor")
+            windowed = unrolled_kernel(model, long, dtype, shared_bytes=2 * 32 * 35 * dtype.itemsize)
+            assert "robodyn_flush<" in windowed.text
+            check([windowed], model, long, batch=70, orders=("forward",), on=device)
+        else:
+            sources = rolled_kernels(model, task, dtype, partition=how)
         check(sources, model, task, batch=3, orders=("forward",), on=device)
     print(SAID)
 
