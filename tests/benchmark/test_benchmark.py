@@ -428,6 +428,7 @@ def test_the_runner_leaves_huge_trees_to_fast_engines():
     assert "--huge asks for it" in runner("huge tree: binary, inverse", "--engine", "reference").stdout
 
 
+@pytest.mark.matrix
 def test_the_runner_times_first_answers():
     out = runner("first answer: arm7, inverse", "--engine", "reference").stdout
     assert "cold" in out

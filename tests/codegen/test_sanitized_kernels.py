@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from conftest import relative
 from gpu_host import SANITIZERS, missing, run_sanitized
-from gpu_host.cases import _left, states, wanted
+from gpu_host.cases import states, wanted
 
 import robodyn as rd
 from robodyn.engines.gpu.rolled_kernels import rolled_kernels
+from robodyn.engines.gpu.unrolled_chains import left
 from robodyn.errors import UnavailableError
 from robodyn.questions import plain_questions
 from robodyn.tracing.unrolled import output_shape
@@ -48,7 +49,7 @@ def sanitized(seed: int, sanitizer: str) -> bool:
         return False
     known = states(model, BATCH, seed)
     right = wanted(model, task, known)
-    shapes = {name: output_shape(model, each) for name, each in _left(task).items()}
+    shapes = {name: output_shape(model, each) for name, each in left(model, task).items()}
     for source in sources:
         outputs = {name: np.full((BATCH, *shapes[name]), np.nan) for name in source.outputs}
         assert run_sanitized(source, known, outputs, sanitizer, rows=BATCH) == ""

@@ -477,7 +477,7 @@ def pendulum(*constraints, **options):
     return rd.Dynamics(model, constraints=list(constraints), **options)
 
 
-@pytest.mark.some(of=2, rest="matrix")
+@pytest.mark.some(of=4, rest="matrix")
 def test_bools_say_what_holds(model, make_dynamics):
     """The same bits as numbers, in queries and rollouts."""
     every = some(model, 3)

@@ -194,6 +194,7 @@ def test_agrees_with_pinocchio(name, seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.some(of=3, rest="matrix")
 def test_legs_that_stand_agree_with_pinocchio(seed):
     """Loops and feet at once: 24 rows, of which 22 count, on 26 velocities."""
     pytest.importorskip("pinocchio")

@@ -67,7 +67,7 @@ def test_every_query(robot: str, dtype: str, code: str) -> None:
         assert difference(residual, states.tau) < RESIDUAL[dtype]
 
 
-@pytest.mark.parametrize("branching", [1.0, 2.0])
+@pytest.mark.parametrize("branching", [1.0, pytest.param(2.0, marks=pytest.mark.matrix)])
 def test_large_matrices_are_the_same_in_any_batch(branching: float) -> None:
     """To the bit: few states, and all where most entries are zero, are taken one at a time, others in vectors."""
     model = rd.auto_tree(520, branching=branching, skew=0.3)

@@ -363,7 +363,11 @@ print(used() - before)
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="the C library does not tell what is in use")
 @pytest.mark.parametrize(
-    ("first", "all", "most"), [(64, 320, 1_200_000), pytest.param(200, 2000, 2_000_000, marks=pytest.mark.nightly)]
+    ("first", "all", "most"),
+    [
+        pytest.param(64, 320, 1_200_000, marks=pytest.mark.matrix),
+        pytest.param(200, 2000, 2_000_000, marks=pytest.mark.nightly),
+    ],
 )
 def test_nothing_stays_of_robots_that_are_discarded(first, all, most):
     """LLVM kept 10 KB of each one's linked code, and 27 KB of what it was compiled from. What another thread compiles
@@ -384,7 +388,7 @@ def test_nothing_stays_of_robots_that_are_discarded(first, all, most):
 
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("compile", ["lazy", "background"])
-@pytest.mark.some(of=2, rest="matrix")
+@pytest.mark.some(of=4, rest="matrix")
 def test_eight_threads_use_a_dynamics_while_it_compiles(compile, code, model, no_cache):
     dyn, s = rd.Dynamics(model, engine="cpu", compile=compile, code=code, threads=2), states_of(model, (600,), seed=5)
     wanted = rd.Dynamics(model, engine="reference").inverse_dynamics(s.q, s.qd, s.qdd)

@@ -16,7 +16,7 @@ ROBOTS = ("arm7", "humanoid", "quadruped", "massless_chain", "ball_joint_arm")
 
 @pytest.mark.parametrize("base", ["fixed", "floating"])
 @pytest.mark.parametrize("name", ROBOTS)
-@pytest.mark.some(of=2, rest="matrix")
+@pytest.mark.some(of=4, rest="matrix")
 def test_each_precision_has_its_way(name: str, base: str) -> None:
     model = rd.load_urdf(own(name), base=base)
     q = model.random_configuration(0, (5,))

@@ -129,13 +129,15 @@ def _cases() -> Iterator[tuple[str, str, str, str, str]]:
 
 
 def _marked() -> Iterator[Any]:
+    """Of those that take NVRTC long, every second one waits for the night."""
+    often = itertools.cycle([pytest.mark.kernels, pytest.mark.nightly])
     for robot, query, dtype, kind, arch in _cases():
         gradient, small = query.endswith("gradient"), robot == "arm7"
         if arch == "sm_80":
             rest = dtype == "float64" or (gradient and not (small and kind == "warp"))
         else:
             rest = gradient and (dtype == "float32" or not (small or kind == "warp"))
-        yield pytest.param(robot, query, dtype, kind, arch, marks=[pytest.mark.kernels] if rest else [])
+        yield pytest.param(robot, query, dtype, kind, arch, marks=[next(often)] if rest else [])
 
 
 @pytest.mark.parametrize(("robot", "query", "dtype", "kind", "arch"), tuple(_marked()))

@@ -140,7 +140,7 @@ def test_scan_kernels_in_single_precision(op: Semigroup) -> None:
 @on_host
 @pytest.mark.parametrize("op", [TWIST_PAIRS, riccati(np.dtype(np.float64))], ids=lambda op: op.name)
 @pytest.mark.parametrize(("n", "batch", "fewer"), [(1300, 3, 2), (200, 37, 35)])
-@pytest.mark.some(of=2, rest="kernels")
+@pytest.mark.some(of=4, rest="kernels")
 def test_scan_kernels_do_not_depend_on_the_order_of_threads_or_on_the_batch(
     n: int, batch: int, fewer: int, op: Semigroup
 ) -> None:

@@ -119,6 +119,7 @@ def test_errors_fall_with_the_width_and_bounds_are_not_idle(query):
     assert (ratios > 4.0).all() and (ratios < 64.0).all()  # 16 for four bits
 
 
+@pytest.mark.matrix
 def test_a_binary_point_for_each_value_beats_one_for_all():
     """18 bits with points of their own against 32 with 16 behind the point, as the paper has."""
     d = datapath(load("arm7"), width=18)
@@ -210,6 +211,7 @@ def test_leading_axes(leading):
         assert broadcast[0].shape == (3, 1, 2, 6, 6)
 
 
+@pytest.mark.matrix
 def test_iiwa14_has_the_sizes_that_were_designed():
     model = rd.load_urdf(shared("iiwa14"))
     spatial = datapath(model, width=18)

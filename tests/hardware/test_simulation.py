@@ -66,6 +66,7 @@ def test_simulated_hardware_is_the_model_to_the_bit(options):
     held_against_the_model(made(**options))
 
 
+@pytest.mark.matrix
 def test_flags_travel_with_their_results():
     tool("verilator")
     d = made(width=10, guard=0, interval=3)

@@ -65,7 +65,7 @@ def test_it_is_what_differences_say(robot, integrator):
 
 @pytest.mark.parametrize("robot", GENTLE)
 @pytest.mark.parametrize("limits", [(), ("effort", "velocity", "position")])
-@pytest.mark.some(of=2, rest="matrix")
+@pytest.mark.some(of=4, rest="matrix")
 def test_programs_and_matrices_agree(robot, limits, monkeypatch):
     model = ROBOTS[robot]()
     bounds = {"tree_effort": 2.0, "tree_velocity": 1.0}

@@ -126,7 +126,7 @@ IN_PARTS = {
 @pytest.mark.parametrize(("code", "batch"), [("unrolled", 37), ("rolled", 1)])
 @pytest.mark.parametrize("integrator", ["rk4", "semi_implicit_euler"])
 @pytest.mark.parametrize("name", IN_PARTS)
-@pytest.mark.some(of=5, rest="matrix")
+@pytest.mark.some(of=8, rest="matrix")
 def test_steps_in_parts_give_what_arrays_give(name, integrator, batch, code, monkeypatch):
     """Steps too large for one program: those of their parts, around dynamics in straight-line code or in loops."""
     monkeypatch.setenv("ROBODYN_CACHE_DIR", "off")

@@ -98,7 +98,7 @@ def test_every_engine_and_dtype(robot, integrator, make_dynamics, tolerance):
 
 
 @pytest.mark.parametrize("engine, options", [("cpu", {"code": "rolled"}), ("scan", {}), ("cpu", {"threads": 2})])
-@pytest.mark.some(of=2, rest="matrix")
+@pytest.mark.some(of=3, rest="matrix")
 def test_other_code_and_engines(engine, options):
     model = rd.random_tree(12, seed=2, joints=("floating", "revolute", "spherical"))
     q, qd, tau = random_states(model, (40,))
@@ -108,7 +108,7 @@ def test_other_code_and_engines(engine, options):
         assert all(relative(mine, each) < 1e-10 for mine, each in zip(got, wanted, strict=True))
 
 
-@pytest.mark.parametrize("n", [1, 40])
+@pytest.mark.parametrize("n", [1, pytest.param(40, marks=pytest.mark.matrix)])
 def test_robots_of_any_size(n):
     """Programs and arrays; a chain of 40 bodies is too large for one program."""
     model = rd.random_tree(n, seed=1, shape="chain")

@@ -208,7 +208,7 @@ def test_elimination_knows_where_the_mass_matrix_is_zero(seed):
 
 @pytest.mark.parametrize("level", ["avx512", "avx2", "sse2"])
 @pytest.mark.parametrize("n", [1, 2, 3, 8, 11, 12, 13, 33])
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=6, rest="matrix")
 def test_looped_solves_of_every_size(n, level, monkeypatch):
     from robodyn.codegen.llvm import target
     from robodyn.codegen.llvm.target import LEVELS, host_target
@@ -232,7 +232,7 @@ def test_looped_solves_of_every_size(n, level, monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.some(of=2, rest="matrix")
+@pytest.mark.some(of=4, rest="matrix")
 def test_looped_solves_with_fill_in(seed):
     model = rd.random_tree(16, seed=seed, joints=EVERY_KIND, mimic=0.4, armature=True)
     s = states_of(model, (5,))

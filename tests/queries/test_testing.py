@@ -43,7 +43,7 @@ def tree(seed: int, *, joints: tuple[str, ...] = tuple(JOINT_TYPES)) -> rd.Model
 
 @pytest.mark.parametrize("base", ["fixed", "floating"])
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
-@pytest.mark.some(of=4, rest="matrix")
+@pytest.mark.some(of=8, rest="matrix")
 def test_our_robots_are_sound(path: Path, base: str) -> None:
     for library in ("pinocchio", "mujoco"):
         require(library)

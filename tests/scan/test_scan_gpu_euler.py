@@ -31,7 +31,7 @@ LONG = 700
 
 
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
-@pytest.mark.some(of=2, rest="kernels")
+@pytest.mark.some(of=4, rest="kernels")
 def test_vector_trees_on_a_gpu_are_numpys(op: Semigroup, device: Any) -> None:
     for model in (rd.auto_tree(1), rd.auto_tree(33), rd.random_tree(60, seed=2), rd.auto_tree(LONG, branching=1.5)):
         place = ScanDevice(device)

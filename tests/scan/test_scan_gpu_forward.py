@@ -252,6 +252,7 @@ def test_recursive_methods_on_a_gpu_refuse_joints_that_mimic_others(method: str,
 
 @pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.some(of=3, rest="kernels")
 def test_forward_dynamics_on_a_gpu_takes_no_more_memory_than_it_says(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
