@@ -234,6 +234,16 @@ def test_gpu_engine_runs_unrolled_kernels_of_what_is_no_chain_whatever_the_fusio
     assert str(dyn.engine.variant(dyn.plain_task("forward_dynamics_hessian"), 4)) == "unrolled"  # type: ignore[attr-defined]
 
 
+def test_gpu_choice_of_unrolled_kernels_where_one_is_too_large(host: HostDevice) -> None:
+    """Several are taken where they were asked for and one is too large, and are not where it is short enough."""
+    for name, base, chosen in (("humanoid", "floating", "unrolled, split"), ("quadruped", "fixed", "unrolled")):
+        model = rd.load_urdf(own(name), base=base)  # type: ignore[arg-type]
+        task = rd.Dynamics(model, engine="reference").plain_task("forward_dynamics_gradient")
+        chooser = Chooser(model, np.dtype(np.float64), GpuOptions("unrolled"), host.name)
+        chooser.table = Table(SECTION, ())
+        assert str(chooser.choose(task, 64)[0]) == chosen
+
+
 def test_gpu_choice_passes_over_straight_line_code_that_is_too_large(
     host: HostDevice, tmp_path: Any, monkeypatch: Any
 ) -> None:

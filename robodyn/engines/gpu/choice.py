@@ -151,7 +151,8 @@ class Chooser:
         if program is not None and fits_registers(program, self.dtype):
             return by_name["unrolled"]
         several = "warp" if self.model.n_bodies <= WARP else "block"
-        return by_name.get(several) or usual[-1]
+        parts = [each for each in left if each.kernel == "unrolled" and each.fusion != "complete"]
+        return by_name.get(several) or (usual if program is not None or not parts else parts)[-1]
 
     def _program(self, task: Task, base: tuple[str, ...], link: int | None) -> Program | None:
         """The straight-line code, or None where it is too large."""
