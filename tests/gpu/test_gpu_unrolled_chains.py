@@ -19,10 +19,10 @@ from robodyn.chains import Chain, Elimination, Task, at_units, on_inertia
 from robodyn.engines.gpu.choice import Variant, variants
 from robodyn.engines.gpu.compiler import compile_reported
 from robodyn.engines.gpu.source import KernelSource
-from robodyn.engines.gpu.unrolled_chains import divisible, printable, unrolled_kernels
+from robodyn.engines.gpu.unrolled_chains import _solve_kernel, divisible, printable, unrolled_kernels
 from robodyn.errors import UnavailableError
 from robodyn.questions import QUESTIONS
-from robodyn.tracing.solves import PACK, packed_size
+from robodyn.tracing.solves import PACK, Factors, packed_size
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"kernels do not run on the host: {missing()}")
 
@@ -85,8 +85,28 @@ def test_other_solves_by_columns(query: str) -> None:
     task = QUESTIONS[query].plain_task(model)
     assert isinstance(task, Chain) and divisible(model, task)
     sources = split(model, task)
-    assert sources[-1].threads_per_state == model.n_bodies * (10 if "parameter" in query else 6)
+    columns = model.n_bodies * (10 if "parameter" in query else 6)
+    assert sources[-1].threads_per_state == columns
+    assert sources[-1].states_per_block == 128 // columns
     check(sources, model, task, batch=5, orders=("forward", "random"))
+
+
+def test_solves_with_more_columns_than_threads() -> None:
+    """A state has a block, whose threads take several columns where there are more than 256."""
+    model = tree(4, 30, joints=("revolute",))
+    task = QUESTIONS["forward_dynamics_parameter_gradient"].plain_task(model)
+    assert isinstance(task, Chain)
+    solve = _solve_kernel(model, task.stages[-1], DOUBLE, "solve")  # type: ignore[arg-type]
+    assert (solve.threads_per_state, solve.block_threads, solve.states_per_block) == (300, 256, 1)
+    rng = np.random.default_rng(0)
+    H = rd.Dynamics(model, engine="reference").mass_matrix(model.random_configuration(rng, (3,)))
+    Y = rng.normal(size=(3, model.nv, 300))
+    factors = np.array([Factors(h.tolist()).packed(model) for h in H])
+    names = {"H_factors": factors, "Y": Y.reshape(3, model.nv, 30, 10)}
+    out = {"dqdd_dpi": np.empty((3, model.nv, 30, 10))}
+    run_on_host(solve, {name: names[name] for name in solve.inputs}, out, "random", 2)
+    wanted = -np.linalg.solve(H, Y)
+    np.testing.assert_allclose(out["dqdd_dpi"].reshape(wanted.shape), wanted, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize("rows", [1, 20, 43, 130])

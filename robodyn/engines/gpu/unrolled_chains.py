@@ -18,7 +18,7 @@ import numpy as np
 
 from robodyn.chains import Chain, Direct, Elimination, Products, Sized, Solution, Solve, Stage, Task, Traceable
 from robodyn.codegen.ordering import in_short_order
-from robodyn.engines.gpu.source import SCALARS, KernelSource
+from robodyn.engines.gpu.source import SCALARS, WARP, KernelSource
 from robodyn.engines.gpu.unrolled_kernels import (
     MAX_OPERATIONS,
     PART_OPERATIONS,
@@ -33,8 +33,8 @@ from robodyn.tracing.program import Program
 from robodyn.tracing.solves import PACK, Factors, packed_size, solved
 from robodyn.tracing.unrolled import input_shapes, output_shape, trace
 
-_THREADS = 128
-"""Threads in a block of solves."""
+_THREADS, _MOST_THREADS = 128, 256
+"""Threads in a block of solves, for as many states as they have columns for; and where one state has more columns."""
 
 _Stages = tuple[Stage | Solve | Products, ...]
 
@@ -282,16 +282,17 @@ def _solve_kernel(model: Model, solve: Solve, dtype: np.dtype[Any], name: str) -
     arrays += [f"{scalar}* __restrict__ out_{each}" for each in outputs]
     many, rows, size = _columns(model, solve), range(nv), packed_size(model)
     states = max(1, _THREADS // many)
+    threads = min(_MOST_THREADS, -(-states * many // WARP) * WARP)
     lines = [
         f"alignas(16) __shared__ {scalar} packs[{states * size}];",
         f"for (long long first = {states} * (long long)blockIdx.x; first < rows; "
         f"first += {states} * (long long)gridDim.x) {{",
         f"    const int count = rows - first < {states} ? (int)(rows - first) : {states};",
         "    __syncthreads();",
-        f"    for (int k = threadIdx.x; k < {size} * count; k += {_THREADS})",
+        f"    for (int k = threadIdx.x; k < {size} * count; k += {threads})",
         f"        packs[k] = in_{factors}[{size} * first + k];",
         "    __syncthreads();",
-        f"    for (int e = threadIdx.x; e < {many} * count; e += {_THREADS}) {{",
+        f"    for (int e = threadIdx.x; e < {many} * count; e += {threads}) {{",
         f"        const int r = e / {many}, c = e % {many};",
         "        const long long row = first + r;",
         f"        const {scalar}* const factors = packs + {size} * r;",
@@ -309,7 +310,7 @@ def _solve_kernel(model: Model, solve: Solve, dtype: np.dtype[Any], name: str) -
     ]
     head = ",\n    ".join([*arrays, f"{scalar}* workspace", "long long rows"])
     statements = "".join(f"    {line}\n" for line in lines)
-    declared = f'extern "C" __global__ void __launch_bounds__({_THREADS}) {name}(\n    {head})'
+    declared = f'extern "C" __global__ void __launch_bounds__({threads}) {name}(\n    {head})'
     return KernelSource(
         name=name,
         text=f"{_PRELUDE}{declared}\n{{\n{statements}}}\n",
@@ -317,7 +318,7 @@ def _solve_kernel(model: Model, solve: Solve, dtype: np.dtype[Any], name: str) -
         inputs=inputs,
         outputs=outputs,
         threads_per_state=many,
-        block_threads=_THREADS,
+        block_threads=threads,
     )
 
 
