@@ -15,6 +15,7 @@ import pytest
 from conftest import nothing_compiles
 from native_kernels import DTYPES, PATIENCE, Recorder, build, make_entry, special, until, wanted
 
+from robodyn.codegen.llvm.streaming import CROWD, STREAMED_BYTES
 from robodyn.engines.cpu.native.answers import EntryKernel, Scratch
 from robodyn.engines.cpu.native.layout import layout_is_known
 from robodyn.engines.cpu.threads.pool import Pool
@@ -222,6 +223,23 @@ def test_constants_stand_behind_the_arrays() -> None:
         entry = build((3,), (1,), address=special().address("constant"), constants=constants)
         for rows in (1, 40):
             assert (entry(np.ones((rows, 3))) == 1234.5).all()
+
+
+@pytest.mark.parametrize(
+    "rows", [2, STREAMED_BYTES // CROWD // 8, STREAMED_BYTES // CROWD // 8 + 1, 2 * STREAMED_BYTES // 8]
+)
+@pytest.mark.parametrize("times", [1, CROWD])
+def test_large_new_results_count_for_more_rows(rows: int, times: int) -> None:
+    """Kernels ask how many rows there are to see whether caches hold their results: beside those of calls before."""
+    code = special()
+    one = EntryKernel(code.address("constant"), constants=(0, 0), keep=code, batch=times)
+    entry = make_entry("f", "", np.dtype(float), (3,), ((1,),), Recorder(), one, one, None)
+    assert entry is not None
+    states, out = np.ones((rows, 3)), np.full((rows, 1), np.nan)
+    new = rows * times if 8 * rows > STREAMED_BYTES // CROWD else rows
+    assert (entry(states).view(np.int64) == new).all()
+    assert entry(states, out=out) is out
+    assert (out.view(np.int64) == rows).all()
 
 
 def two_kernels(**which: bool) -> tuple[Any, Recorder]:

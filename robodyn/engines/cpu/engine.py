@@ -17,6 +17,7 @@ from robodyn.cached import cached_property
 from robodyn.chains import Direct, Step, StepGradient, StraightLine, Task, Traceable, cheapest, in_double
 from robodyn.codegen.cache import ObjectCache
 from robodyn.codegen.llvm.jit import Code
+from robodyn.codegen.llvm.streaming import crowd
 from robodyn.codegen.llvm.target import Target, host_target
 from robodyn.engines.cpu.compiler import Compiler
 from robodyn.engines.cpu.generated import GeneratedCode
@@ -421,7 +422,7 @@ class CpuEngine(Engine):
             share_rows=max(self.share_rows(kernel), grain + 1),  # a batch of one piece needs no threads
             release_rows=min(_RELEASE_ROWS, math.ceil(_RELEASE_NS / kernel.row_ns)),
             keep=kernel,
-            batch=kernel.batch,
+            batch=crowd(kernel.request.target) if kernel.batch else 0,
         )
 
     def _scratch_of(self, size: int) -> Scratch:

@@ -61,8 +61,8 @@ class EntryKernel:
     `address`: `void kernel(ptr table, i64 first, i64 last, ptr workspace)`; `constants`: words of the table after the
     arrays; `workspace`: bytes of scratch memory that it needs in each thread, 0 passes null; `grain`: rows of a piece
     of work; `share_rows`, `release_rows`: rows from which the pool runs it, and from which other Python threads run
-    meanwhile; `keep`: whatever owns its code and its constants; `batch`: whether the last of the constants is to be the
-    number of rows.
+    meanwhile; `keep`: whatever owns its code and its constants; `batch`: 0, or the last of the constants is to be the
+    number of rows, n times as many where large results go to new arrays.
     """
 
     address: int
@@ -72,7 +72,7 @@ class EntryKernel:
     share_rows: int = _NEVER
     release_rows: int = 64
     keep: object = None
-    batch: bool = False
+    batch: int = 0
 
     @property
     def stride(self) -> int:
@@ -107,7 +107,7 @@ def _version(kernel: EntryKernel | None, constants: ctypes.Array[ctypes.c_int64]
         grain=kernel.grain,
         share_rows=_NEVER if alone else kernel.share_rows,
         release_rows=kernel.release_rows if alone else min(kernel.release_rows, kernel.share_rows),
-        batch=int(kernel.batch),
+        batch=kernel.batch,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from string import Template
 
+from robodyn.codegen.llvm.streaming import CROWD, STREAMED_BYTES
 from robodyn.engines.cpu.native.checks import checks_text
 from robodyn.engines.cpu.native.context import (
     ARRAY,
@@ -245,6 +246,7 @@ gather:
   br label %result
 result:
   %k = phi i64 [ 0, %gather ], [ %k.next, %noted ]
+  %row.of.results = phi i64 [ 0, %gather ], [ %row.of.more, %noted ]
   %k.more = icmp slt i64 %k, %outputs
   br i1 %k.more, label %obtain, label %fill
 obtain:
@@ -294,6 +296,7 @@ noted:
   %out.record.stride = getelementptr %Record, ptr %out.record, i64 0, i32 1
   store ptr %out.data, ptr %out.record, align 8
   store i64 %out.stride, ptr %out.record.stride, align 8
+  %row.of.more = add i64 %row.of.results, %out.stride
   %k.next = add i64 %k, 1
   br label %result
 fill:
@@ -304,6 +307,12 @@ fill:
   %batch.given = load i64, ptr %by.batch, align 8
   %counts = icmp ne i64 %batch.given, 0
   %last.word = sub i64 %words, 1
+  %written = mul i64 %row.of.results, %count
+  %lasting = icmp sgt i64 %written, $new_bytes
+  %new = xor i1 %adopts, true
+  %crowding = and i1 %lasting, %new
+  %more.rows = mul i64 %count, %batch.given
+  %weighed = select i1 %crowding, i64 %more.rows, i64 %count
   br label %fill.more
 fill.more:
   %w = phi i64 [ 0, %fill ], [ %w.next, %fill.word ]
@@ -315,7 +324,7 @@ fill.word:
   %constant = load i64, ptr %word.at, align 8
   %is.last = icmp eq i64 %w, %last.word
   %is.batch = and i1 %is.last, %counts
-  %word = select i1 %is.batch, i64 %count, i64 %constant
+  %word = select i1 %is.batch, i64 %weighed, i64 %constant
   store i64 %word, ptr %word.to, align 8
   %w.next = add i64 %w, 1
   br label %fill.more
@@ -518,6 +527,7 @@ def native_text(layout: Layout, pool_started: int, pool_parallel: int) -> str:
         "max_places": MAX_SLOTS,
         "max_types": MAX_TYPES,
         "axes": MAX_TRAILING + 1,
+        "new_bytes": STREAMED_BYTES // CROWD,
         "pool_started": pool_started,
         "pool_parallel": pool_parallel,
         "hash": HASH - (1 << 64),

@@ -35,7 +35,7 @@ class Version(ctypes.Structure):
         ("grain", _WORD),
         ("share_rows", _WORD),  # from n rows the pool runs them
         ("release_rows", _WORD),  # from n rows without the GIL
-        ("batch", _WORD),  # not 0: the last of the words is to be the number of rows
+        ("batch", _WORD),  # not 0: the last of the words is to be the number of rows, or n times that
     )
 
 
