@@ -25,7 +25,7 @@ from robodyn.questions import QUESTIONS, Question
 from tests.bench.shared import MODELS, page_of
 
 ROBOT = "arm7"
-BATCHES = (1024, 65_536, 1_000_000)
+BATCHES = (1024, 8192, 65_536, 1_000_000)
 MOST_BYTES = 500_000_000
 """Of results: batches whose results would take more are made smaller."""
 FLAT, SHARE = 1.3, 0.8

@@ -46,9 +46,10 @@ class Partition:
         found = [self.fastest(fusion) for fusion in _ORDER]
         split, complete = found[0], found[-1]
         shown = [NOT_MEASURED if each is None else f"{show(each[1])} ({each[0]})" for each in found]
-        unrolled = self.fastest("complete", unrolled=True)
+        straight = [self.fastest(fusion, unrolled=True) for fusion in ("split", "complete")]
         gain = f"{split[1] / complete[1]:.3g} x" if split and complete else NOT_MEASURED
-        rest = [NOT_MEASURED if each is None else show(each) for each in (unrolled and unrolled[1], self.cpu_s)]
+        seconds = (*(each and each[1] for each in straight), self.cpu_s)
+        rest = [NOT_MEASURED if each is None else show(each) for each in seconds]
         return (f"{self.batch:,}", *shown, gain, *rest)
 
 
@@ -104,7 +105,14 @@ def _fill(question: Case, dyn: rd.Dynamics, name: str, partition: Partition, sec
 
 def tables(found: Sequence[Partition]) -> list[Cells]:
     """By robot."""
-    columns = ("states ", *(f"{fusion} " for fusion in _ORDER), "split / complete ", "unrolled ", "CPU engine ")
+    columns = (
+        "states ",
+        *(f"{fusion} " for fusion in _ORDER),
+        "split / complete ",
+        "unrolled, split ",
+        "unrolled ",
+        "CPU engine ",
+    )
     return [
         Cells(robot, columns, [each.cells() for each in found if each.robot == robot])
         for robot in dict.fromkeys(each.robot for each in found)
