@@ -98,7 +98,7 @@ def rolled_kernels(
         raise UnavailableError(f"gpu: {task.name} is one kernel: it runs its stages at one unit vector after another")
     kernels = []
     for number, part in enumerate(parts):
-        later = {read for each in parts[number + 1 :] for stage in each for read in _reads(stage)}
+        later = {read for each in parts[number + 1 :] for stage in each for read in reads(stage)}
         made = [left for stage in part for left in stage.outputs]
         outputs = [left for left in (results if len(parts) == 1 else made) if left in later or left in results]
         text = KernelText(partition, dtype, block_threads, model.nv_tree, shared_bytes)
@@ -108,7 +108,8 @@ def rolled_kernels(
     return tuple(kernels)
 
 
-def _reads(stage: Stage | Solve | Products) -> tuple[str, ...]:
+def reads(stage: Stage | Solve | Products) -> tuple[str, ...]:
+    """What a stage reads, by the chain's names."""
     if isinstance(stage, Stage):
         return tuple(stage.reads.get(name, name) for name in stage.algorithm.inputs)
     return stage.inputs
@@ -164,7 +165,7 @@ class _PartWriter:
         """The kernel that leaves `outputs`."""
         made = [left for stage in part for left in stage.outputs]
         inputs = [each for each in self._inputs(part, made) if each != self.vector]
-        read = {each for stage in part for each in _reads(stage)}
+        read = {each for stage in part for each in reads(stage)}
         changed = read | {each for stage in part for each in _changed(stage)}
         times = 1 if self.vector is None else self.model.nv
         rows = [Row(each, self._size(each), is_output=False, revisited=True) for each in inputs]
@@ -212,7 +213,7 @@ class _PartWriter:
     def _inputs(self, part: _Part, made: Sequence[str]) -> list[str]:
         """What comes from outside: inputs of tasks in their order, then what other kernels left."""
         base = self.base if any(isinstance(stage, Stage) for stage in part) else ()
-        wanted = dict.fromkeys([*(name for stage in part for name in _reads(stage)), *base])
+        wanted = dict.fromkeys([*(name for stage in part for name in reads(stage)), *base])
         outside = [name for name in wanted if name not in made]
         order = (*INPUTS, "V0", "dV0")
         return sorted(outside, key=lambda name: order.index(name) if name in order else len(order))

@@ -18,6 +18,7 @@ import numpy as np
 
 from robodyn.chains import Chain, Direct, Elimination, Products, Sized, Solution, Solve, Stage, Task, Traceable
 from robodyn.codegen.ordering import in_short_order
+from robodyn.engines.gpu.rolled_kernels import reads
 from robodyn.engines.gpu.source import SCALARS, WARP, KernelSource
 from robodyn.engines.gpu.unrolled_kernels import (
     MAX_OPERATIONS,
@@ -80,12 +81,9 @@ def unrolled_kernels(
     """The kernels of a task in the order of their launches, as those of `rolled_kernels`.
 
     Args:
-        model: its constants become numbers of the code.
-        task: what to compute.
-        dtype: of arrays and of arithmetic.
-        base: which of V0 and dV0 are inputs; the others are zero.
-        link: index of the link that the task is about, where it is about one.
         fusion: "complete" for one kernel, "split" for several.
+
+    All others are those of `unrolled_kernel`.
 
     Raises:
         ArgumentError: a constant of the model is beyond the precision.
@@ -157,15 +155,7 @@ def _read(model: Model, piece: _Stages) -> set[str]:
     """What a piece reads, by the chain's names."""
     if (solve := _solve_of(model, piece)) is not None:
         return {factors_of(solve.matrix), *(name for each in solve.outputs.values() for name in each.arrays)}
-    return {
-        name
-        for stage in piece
-        for name in (
-            [stage.reads.get(each, each) for each in stage.algorithm.inputs]
-            if isinstance(stage, Stage)
-            else stage.inputs
-        )
-    }
+    return {name for stage in piece for name in reads(stage)}
 
 
 def _program(
