@@ -417,8 +417,10 @@ def test_whole_programs_are_what_llvms_assembler_makes_of_their_listing(level, d
     for query in ("forward_dynamics", "inverse_dynamics_gradient"):
         program = engine_model.request(QUESTIONS[query].plain_task(model)).trace()
         vectors = frozenset(port.name for port in program.outputs[:1]) | {program.inputs[-1].name}
-        kinds = ((frozenset(), ""), (vectors, ""), (frozenset(), "copied"), (frozenset(), "claimed"))
-        for chosen, large in kinds[: 2 if level == "one scalar" else 4]:
+        kinds = [(frozenset(), ""), (vectors, "")]
+        if level != "one scalar":
+            kinds += [(frozenset(), large) for large in ("copied", "parted", "claimed")]
+        for chosen, large in kinds:
             made = assembled(program, np.dtype(dtype), target_of(level), chosen, large=large)
             image = made.image()
             assert len(made.bodies) == 1 + bool(large) == 1 + (image.large > 0)
@@ -428,7 +430,7 @@ def test_whole_programs_are_what_llvms_assembler_makes_of_their_listing(level, d
                 code = made.encoder.encode(body.code) + b"\xc3"
                 require_advances(body, made._headers(len(body.rows), 0))
                 assert assemble(lines[len(made.pointers) + len(body.offsets) :]) == code and code in image.code
-                copied = k * (large == "copied") * sum(port.size for port in program.outputs)
+                copied = k * (large in ("copied", "parted")) * sum(port.size for port in program.outputs)
                 assert sum(each[0] == I.STORE_PAST for each in body.code) == copied
                 results = [made.width * port.size * np.dtype(dtype).itemsize for port in program.outputs]
                 ahead = [(span, span + span // 128 * 64) for span in results] if k and large == "claimed" else []
@@ -454,15 +456,51 @@ def test_nothing_else_knows_the_register_of_copies(level, dtype):
 
 
 @moving
-def test_registers_keep_offsets_and_lines_are_fetched_ahead(level, dtype):
-    """Of long rows: no register that an array of vectors has, and no line behind the end of a row."""
+@pytest.mark.parametrize("size", [13, 29, 147, 301, 640])
+def test_no_store_lies_across_pages(size, level, dtype):
+    """Of W rows from the beginning of a page on, which have the same scalars written as by the code that is not parted.
+    (Shorter stores than 16 bytes are not asked about.)"""
+    program, target = long_rows(size), target_of(level)
+    itemsize, written = np.dtype(dtype).itemsize, {}
+    for large in ("copied", "parted"):
+        made = assembled(program, np.dtype(dtype), target, large=large)
+        body, result = made.bodies[1], made.places.rows.index(2)
+        begin, held = made._headers(len(body.rows), 0)[result], {x: ~place for place, x in body.offsets.items()}
+        lengths = {I.STORE_ROW: made.bytes, I.STORE_LANE: 16, I.STORE_LOW: 8, I.STORE_HIGH: 8, I.STORE_ONE: 4}
+        array = row = masked = across = 0
+        written[large] = []
+        for code, d, a, x in body.code:
+            if code == I.ROWS:
+                array = ~x
+            elif code in (I.ROW, I.KEPT):
+                row = ~(x if code == I.ROW else held.get(d, ~(array + 1))) - array - 1
+            elif code == I.MASK:
+                masked = x * itemsize
+            elif array == begin and code in (*lengths, I.STORE_SOME):
+                length = masked if code == I.STORE_SOME or (code == I.STORE_ROW and a >= 0) else lengths[code]
+                first = (row * size + x) * itemsize
+                across += length >= 16 and first // 4096 != (first + length - 1) // 4096
+                written[large] += range(first, first + length)
+        assert large == "copied" or not across
+    rows = 1 if level == "one state" else made.width
+    assert set(written["parted"]) == set(written["copied"]) == set(range(rows * size * itemsize))
+
+
+def long_rows(size):
+    """A program with two arrays of that many scalars, and their products."""
     from robodyn.tracing.expression import Graph
     from robodyn.tracing.program import Program
 
     graph = Graph()
-    inputs = {name: ((40,), graph.inputs(40)) for name in ("a", "b")}
+    inputs = {name: ((size,), graph.inputs(size)) for name in ("a", "b")}
     results = [x * y for x, y in zip(inputs["a"][1], inputs["b"][1], strict=True)]
-    program, target = Program.of("long rows", graph, inputs, {"x": ((40,), results)}), target_of(level)
+    return Program.of("long rows", graph, inputs, {"x": ((size,), results)})
+
+
+@moving
+def test_registers_keep_offsets_and_lines_are_fetched_ahead(level, dtype):
+    """Of long rows: no register that an array of vectors has, and no line behind the end of a row."""
+    program, target = long_rows(40), target_of(level)
     for vectors, registers in ((frozenset(), 5), (frozenset("a"), 4), (frozenset("ab"), 3)):
         made = assembled(program, np.dtype(dtype), target, vectors)
         staging = made.places.staging

@@ -11,7 +11,7 @@ from robots import own
 
 import robodyn as rd
 from robodyn.benchmark.contenders import draw, plain_call
-from robodyn.codegen.llvm.streaming import STREAMED_BYTES
+from robodyn.codegen.llvm.streaming import STREAMED_BYTES, streamed_bytes
 from robodyn.codegen.llvm.target import host_target
 from robodyn.engines.cpu import backends, caches
 from robodyn.engines.cpu.engine import CpuEngine
@@ -153,7 +153,7 @@ def test_rows_with_gaps_and_odd_addresses_are_brought_at_once(dtype: str) -> Non
 @pytest.mark.some(of=2, rest="matrix")
 def test_small_batches_are_brought_at_once(query: str, large: int, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With AVX2, and up to the caches' size what is many bytes of a vector of states, or of little arithmetic."""
-    monkeypatch.setattr("robodyn.engines.cpu.chains.lines.STREAMED_BYTES", large)
+    monkeypatch.setattr("robodyn.engines.cpu.chains.lines.streamed_bytes", lambda target: large)
     monkeypatch.setattr("robodyn.engines.cpu.chains.lines.last_cache_bytes", lambda: 0)
     kernel = kernel_of(query, dtype, small=True)
     target, row = kernel.request.target, int(kernel.keep.descriptor[9])
@@ -205,9 +205,10 @@ def test_some_large_results_are_brought_at_once(monkeypatch: pytest.MonkeyPatch)
     wide = host_target().level == "avx512"
     crowd = rd.random_tree(64, seed=3)
     assert crowd.nv == 64
+    least = streamed_bytes(host_target())
     for held, limit, slow in (
-        (0, STREAMED_BYTES, False),
-        (1 << 20, STREAMED_BYTES, True),
+        (0, least, False),
+        (1 << 20, least, True),
         (60 << 26, 10 << 26, False),
     ):
         monkeypatch.setattr("robodyn.engines.cpu.chains.lines.last_cache_bytes", lambda held=held: held)

@@ -13,9 +13,11 @@ from robots import own
 import robodyn as rd
 from robodyn.algorithms.rnea import rnea
 from robodyn.benchmark.contenders import draw, plain_call
-from robodyn.codegen.llvm.streaming import STREAMED_BYTES
+from robodyn.codegen.llvm.streaming import streamed_bytes
 from robodyn.codegen.llvm.target import LEVEL_VARIABLE, LEVELS, host_target
+from robodyn.engines.cpu import backends, past_caches, route
 from robodyn.engines.cpu.backends import backend_of
+from robodyn.engines.cpu.chains import lines
 from robodyn.engines.cpu.kernels import Kernel, workspace
 from robodyn.engines.cpu.past_caches import _least_across, _least_waiting, _shifts
 from robodyn.questions import QUESTIONS
@@ -41,7 +43,7 @@ def rows_for(dyn: rd.Dynamics, query: str) -> int:
     """States whose results are just large."""
     question = QUESTIONS[query]
     sizes = [int(np.prod(shape)) for shape in question.shapes(dyn.model, question.plain).values()]
-    return STREAMED_BYTES // (sum(sizes) * dyn.dtype.itemsize) + 13
+    return streamed_bytes(host_target()) // (sum(sizes) * dyn.dtype.itemsize) + 13
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -94,8 +96,8 @@ def levels_again():
 
 def way_of(way: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """As if the processor copied rows past the caches slowly, or did not; what others kept of this does not count."""
-    for module in ("backends", "route", "past_caches"):
-        monkeypatch.setattr(f"robodyn.engines.cpu.{module}.copies_slowly", lambda target: way == "claimed")
+    for module in (backends, route, past_caches, lines):  # imported here, so that none of them keeps what stands there
+        monkeypatch.setattr(module, "copies_slowly", lambda target: way == "claimed")
     monkeypatch.setenv("ROBODYN_CACHE_DIR", str(folder))
 
 
@@ -103,7 +105,9 @@ def way_of(way: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
 @pytest.mark.parametrize("way", ["copied", "claimed"])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("level", ["avx512", "avx2", "sse2"])
-@pytest.mark.parametrize("query", ["center_of_mass", "mass_matrix", "forward_dynamics_gradient", "momenta"])
+@pytest.mark.parametrize(
+    "query", ["center_of_mass", "mass_matrix", "forward_dynamics_gradient", "momenta", "forward_kinematics_gradient"]
+)
 @pytest.mark.some(of=4, rest="matrix")
 def test_any_range_of_rows(
     query: str, level: str, dtype: str, way: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -15,6 +15,7 @@ is copied, and where it goes, both from the last place before the array's own th
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -38,7 +39,17 @@ from robodyn.codegen.x86.encoding import (
     relative_pointer,
 )
 from robodyn.codegen.x86.forms import is_evex
-from robodyn.codegen.x86.general import COPIED_FROM, COPIED_TO, advancing, claiming, copying, in_turns, kept, once
+from robodyn.codegen.x86.general import (
+    COPIED_FROM,
+    COPIED_TO,
+    advancing,
+    claiming,
+    copying,
+    in_turns,
+    kept,
+    once,
+    parted,
+)
 from robodyn.codegen.x86.image import PAGE, Image
 from robodyn.codegen.x86.instructions import ARRAYS, CALL, FETCH, HEADER, POOL, SPACE, SPILLS, VECTORS, Instruction
 from robodyn.codegen.x86.lines import LINE, Layout, entered, entered_text, finishing, left, left_text, scheduled
@@ -59,6 +70,9 @@ _LINE = 64
 _DESCRIPTOR = 8
 """r8: the fifth argument of a function."""
 _ENTRY_BYTES = RELATIVE_BYTES + JUMP_BYTES
+Large = Literal["", "copied", "parted", "claimed"]
+"""How results of large batches are written; see `assembled`."""
+COPIES: tuple[Large, ...] = ("copied", "parted")
 
 
 def _aligned(size: int) -> int:
@@ -157,14 +171,15 @@ def assembled(
     target: Target,
     vectors: frozenset[str] = frozenset(),
     registers: int | None = None,
-    large: Literal["", "copied", "claimed"] = "",
+    large: Large = "",
     layout: Layout | None = None,
 ) -> Assembled:
     """The machine code of a program on arrays of a dtype.
 
     Arrays named in `vectors` hold vectors of states, for the W rows from `first` on alone; others a row for each state.
     `registers`: as many as the processor has, or less; `large`: whether there is code for large batches as well, which
-    is for rows alone: "copied" on the way, which keeps one of the registers, or with lines "claimed" for the next rows;
+    is for rows alone: "copied" on the way, which keeps one of the registers, "parted" as well, from buffers that begin
+    with a page, or with lines "claimed" for the next rows;
     `layout`: where results are among vectors, all of which are, if there is to be code that writes their lines on the
     way as well, and keeps a few registers.
     """
@@ -175,13 +190,13 @@ def assembled(
     steps = places.moved(_Steps(program, places, dtype.itemsize, wide).steps)
     free = (
         (registers or (32 if wide else 16))
-        - (large == "copied")
+        - (large in COPIES)
         - (0 if layout is None else line_registers(places.staging))
     )
     scalar = dtype.itemsize if places.scalar else 0
     allocator = Allocator(free, places.homes, places.stored, places.staging, places.blocks, scalar, places.zeros)
     code = allocator.run(steps)
-    return Assembled(program, places, code, allocator.spills, dtype.itemsize, size, free, large == "claimed")
+    return Assembled(program, places, code, allocator.spills, dtype.itemsize, size, free, large)
 
 
 @dataclass(frozen=True)
@@ -198,7 +213,7 @@ class _Body:
 
 class Assembled:
     """Puts code, constants and the driver's list together; `register`: the first one that allocation left to what
-    copies on the way, or writes lines; `claims`: whether lines are claimed instead of copied."""
+    copies on the way, or writes lines; `large`: how results of large batches are written."""
 
     def __init__(
         self,
@@ -209,14 +224,14 @@ class Assembled:
         itemsize: int,
         size: int,
         register: int,
-        claims: bool = False,
+        large: Large = "",
     ) -> None:
-        self.program, self.places, self._register, self._claims = program, places, register, claims
+        self.program, self.places, self._register, self._claims = program, places, register, large == "claimed"
         self.itemsize, self.bytes = itemsize, size
         wide = self.wide = is_evex(size)
         self.width = self.bytes // itemsize
         results = [port.size for port in program.outputs] if places.fetches else []
-        copied = [] if claims else results
+        copied = results if large in COPIES else []
         headers = places.row_words * (len(places.rows) + 2 * len(copied))
         self.addresses = [
             HEADER + (places.row_words * number + ADDRESS if of_rows else headers + number)
@@ -230,7 +245,7 @@ class Assembled:
         self.code = advancing(in_turns(first, self.addresses), self._headers(len(places.rows), 0))
         self.bodies = [_Body(self.code, self.offsets, places.rows, places.arrays)]
         if copied:
-            self.bodies.append(self._copying(code, copied, register))
+            self.bodies.append(self._copying(code, copied, register, large == "parted"))
         elif results:
             self.bodies.append(self._claiming(code, results))
         elif places.layout is not None:
@@ -263,13 +278,18 @@ class Assembled:
         """Places of the address (word 0) of some arrays of rows, or of the offset of their first rows (word 1)."""
         return [HEADER + self.places.row_words * k + ADDRESS + word for k in range(count)]
 
-    def _copying(self, code: list[Instruction], sizes: list[int], register: int) -> _Body:
+    def _copying(self, code: list[Instruction], sizes: list[int], register: int, in_parts: bool) -> _Body:
         """The body that copies vectors of results of some sizes, too; a vector of one scalar is a vector of bytes."""
         rows, ports = self.places.rows, len(self.program.inputs) + len(sizes)
         all_rows = [*rows, *range(ports, ports + 2 * len(sizes))]
         first, offsets = kept(code, ARRAY_POINTERS[: min(COPIED_FROM, COPIED_TO)], self._headers(len(rows), 1))
+        groups: Sequence[Sequence[Instruction]] = [(each,) for each in first]
+        if in_parts:
+            begin, inputs = self._headers(len(rows), 0), len(self.program.inputs)
+            spans = {begin[rows.index(inputs + k)]: size * self.itemsize for k, size in enumerate(sizes)}
+            groups = parted(first, spans, offsets, (self.itemsize, self.bytes), register)
         addresses = self._headers(len(all_rows), 0)[len(rows) :]
-        code = copying(first, zip(addresses[::2], addresses[1::2], sizes, strict=True), register)
+        code = copying(groups, zip(addresses[::2], addresses[1::2], sizes, strict=True), register)
         return _Body(advancing(code, self._headers(len(all_rows), 0)), offsets, all_rows, [])
 
     def _claiming(self, code: list[Instruction], sizes: list[int]) -> _Body:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal, Protocol
+from collections.abc import Sequence
+from typing import ClassVar, Protocol
 
 from robodyn.chains import Step, StepPart
 from robodyn.codegen.cache import ObjectCache
@@ -20,7 +21,7 @@ from robodyn.codegen.x86.driver import driver_module
 from robodyn.codegen.x86.image import Image
 from robodyn.codegen.x86.lines import LINE, MAX_ARRAYS, Layout
 from robodyn.codegen.x86.memory import LoadedImage, executable
-from robodyn.codegen.x86.program import Assembled, assembled
+from robodyn.codegen.x86.program import Assembled, Large, assembled
 from robodyn.engines.cpu.packing import unpacked_program
 from robodyn.engines.cpu.request import Request
 from robodyn.errors import UnavailableError
@@ -144,6 +145,9 @@ and operations for each scalar of them from which they are. A line that is claim
 there, so what hardly computes waits for memory twice."""
 _SMALL_BYTES, _SMALL_OPERATIONS = 1 << 11, 5
 """The same of small results."""
+BUFFER_BYTES = 1 << 14
+"""Of results that go to a buffer at once to be copied past the caches, unless one vector of states has more: half of a
+small nearest cache."""
 
 
 def copies_slowly(target: Target) -> bool:
@@ -152,7 +156,13 @@ def copies_slowly(target: Target) -> bool:
     return target.cpu == "znver4"
 
 
-def _large(program: Program, request: Request) -> Literal["", "copied", "claimed"]:
+def begins_with_pages(target: Target, row_bytes: Sequence[int], width: int) -> bool:
+    """Whether buffers of what is copied past the caches begin with pages, where the code leaves no store across two of
+    them: if one vector of states fills them, whose rows are always at the same places."""
+    return copies_slowly(target) and 2 * width * sum(row_bytes) > BUFFER_BYTES
+
+
+def _large(program: Program, request: Request) -> Large:
     """How results of large batches are written: past the caches by what copies them on the way, or to lines that are
     claimed for the caches in time."""
     if request.vectors or request.target.narrow or isinstance(request.algorithm, Step | StepPart):
@@ -161,7 +171,11 @@ def _large(program: Program, request: Request) -> Literal["", "copied", "claimed
     vector = scalars * request.target.vector_bytes
     wanted = _SMALL_OPERATIONS if vector <= _SMALL_BYTES else _CLAIMED_OPERATIONS
     claims = vector <= CLAIMED_BYTES and program.operations >= wanted * scalars
-    return "claimed" if claims and copies_slowly(request.target) else "copied"
+    if claims and copies_slowly(request.target):
+        return "claimed"
+    row_bytes = [each * request.dtype.itemsize for each in request.scalars]
+    in_parts = begins_with_pages(request.target, row_bytes, request.target.width(request.dtype))
+    return "parted" if in_parts else "copied"
 
 
 def _assembled(program: Program, request: Request) -> Assembled:

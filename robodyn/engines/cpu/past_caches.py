@@ -28,14 +28,12 @@ from robodyn.codegen.llvm.streaming import streams
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.x86.memory import LoadedImage
 from robodyn.engines.cpu.around import MAX_ARRAYS, Around
-from robodyn.engines.cpu.backends import copies_slowly
+from robodyn.engines.cpu.backends import BUFFER_BYTES, begins_with_pages, copies_slowly
 from robodyn.engines.cpu.kernels import Kernel, Maker, rows_bytes
 from robodyn.engines.cpu.past_caches_code import HEAD, LINE, MAX_PAIRS, PAGE, TABLE, module_text
 from robodyn.engines.cpu.request import Request
 
 _LABEL = "robodyn past caches"
-_BUFFER_BYTES = 1 << 14
-"""Of results that go to the buffer at once, unless one vector of states has more: half of a small nearest cache."""
 _MAX_BUFFER_BYTES = 1 << 18
 """With more than that in a vector of states the buffer leaves the second cache as well."""
 _ACROSS_CYCLES, _MOVE_CYCLES, _LINE_CYCLES, _MANY = 370.0, 100.0, 2.5, 8
@@ -50,8 +48,10 @@ class _Descriptor:
     def __init__(self, kernel: Kernel, row_bytes: Sequence[int], width: int, large: int, claims: bool) -> None:
         self.kernels: tuple[Kernel, ...] = getattr(kernel.keep, "kernels", ())
         vector_bytes = width * kernel.request.dtype.itemsize
-        vectors = max(_BUFFER_BYTES // (width * sum(row_bytes)), 1)
-        if large and not claims and copies_slowly(kernel.request.target):
+        vectors = max(BUFFER_BYTES // (width * sum(row_bytes)), 1)
+        target, aligned = kernel.request.target, False
+        if large and not claims and copies_slowly(target):
+            aligned = begins_with_pages(target, row_bytes, width)
             vectors = _least_waiting(row_bytes, width, vector_bytes, vectors)
         rows = width * vectors
         words = list(kernel.constants)
@@ -71,7 +71,10 @@ class _Descriptor:
         tables = HEAD + 2 * len(buffers) + len(words)
         head = (kernel.address, *sizes, large, width, -vector_bytes, moved, claims, tables)
         numbers = [*head, *(word for pair in buffers for word in pair), *words]
-        numbers += [word for each in row_bytes for word in _shifts(each, rows, vector_bytes)]
+        if aligned:
+            numbers += [-LINE // TABLE * word for _ in row_bytes for word in range(TABLE)]
+        else:
+            numbers += [word for each in row_bytes for word in _shifts(each, rows, vector_bytes)]
         assert len(head) == HEAD
         self.descriptor: Array = np.array([word % (1 << 64) for word in numbers], dtype=np.uint64).view(np.int64)
         self._kernel = kernel

@@ -16,7 +16,7 @@ descriptor, and the rows of the whole batch. The descriptor, 64-bit integers:
 
 from __future__ import annotations
 
-from robodyn.codegen.llvm.streaming import STREAMED_BYTES
+from robodyn.codegen.llvm.streaming import streamed_bytes
 from robodyn.codegen.llvm.target import Target
 from robodyn.engines.cpu.around import MAX_ARRAYS, entries_text
 
@@ -27,7 +27,7 @@ MAX_PAIRS = 64
 """Pairs of a kernel's constants at most."""
 HEAD, PAGE = 11, 4096
 """Words of the descriptor before those of results."""
-_FENCE = "  ; fence\n"
+_FENCE, _STREAMED = "  ; fence\n", "STREAMED_BYTES"
 _MOVED_BYTES = 1 << 25
 """Arguments and results of a batch from which these are written past the caches as well, however small they are: the
 arguments have cleared the caches anyway."""
@@ -127,7 +127,7 @@ entry:
   %moved.at = getelementptr i64, ptr %descriptor, i64 8
   %moved = load i64, ptr %moved.at, align 8
   %written = mul i64 %bytes, %batch
-  %large.results = icmp sgt i64 %written, {STREAMED_BYTES}
+  %large.results = icmp sgt i64 %written, {_STREAMED}
   %all = mul i64 %moved, %batch
   %large.arrays = icmp sgt i64 %all, {_MOVED_BYTES}
   %large = or i1 %large.results, %large.arrays
@@ -472,7 +472,8 @@ def module_text(target: Target) -> str:
     fences = target.triple.startswith("x86_64")
     declaration = "declare void @llvm.x86.sse.sfence()\n" if fences else ""
     fence = "  call void @llvm.x86.sse.sfence()\n" if fences else ""
-    functions = _COPIES + _RUN.replace(_FENCE, fence) + _PARTS + _OVERLAPPED + _PLACES
+    run = _RUN.replace(_FENCE, fence).replace(_STREAMED, str(streamed_bytes(target)))
+    functions = _COPIES + run + _PARTS + _OVERLAPPED + _PLACES
     return f"""{declaration}
 %Pair = type {{ i64, i64 }}
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.codegen.llvm.streaming import STREAMED_BYTES, streams
+from robodyn.codegen.llvm.streaming import streamed_bytes, streams
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.x86.image import LineCode
 from robodyn.codegen.x86.lines import ARRAYS_WORD, ENTRY_BYTES, LINE, SAVED_BYTES, crowded
@@ -113,7 +113,7 @@ def lined_kernel(
     leaves, light = _leaves(request, kind, operations), _light(request, operations)
     words = [behind.address, constant, len(inner.inputs), lines.body, lines.finish, lines.tables, none]
     words += [apart, len(gaps), entries * request.dtype.itemsize]
-    large = max(STREAMED_BYTES, last_cache_bytes() // _SHARE)
+    large = max(streamed_bytes(request.target), last_cache_bytes() // _SHARE)
     words += [large, leaves, light, _worth(request, kind, operations, large)]
     for k, row in enumerate(layout.filled):
         table = ENTRY_BYTES * layout.lines[k]
