@@ -198,8 +198,7 @@ def _timed(
     calls = (lambda: call(*arrays), lambda: call(*arrays, out=out), probe.call(batch, bytes_in, bytes_out))
     threads = dyn.engine.threads  # type: ignore[attr-defined]
     clocks = _in_turns(calls)
-    times = [cpu if threads == 1 else wall for wall, cpu in clocks]
-    numbers = (1e9 * each / batch for each in (*times, clocks[1][1]))
+    numbers = (1e9 * each / batch for each in (*(wall for wall, _ in clocks), clocks[1][1]))
     return Timed(question.name, threads, batch, bytes_in, bytes_out, *numbers)
 
 
@@ -290,9 +289,9 @@ def page(found: list[Series], about: dict[str, str]) -> str:
         "[kept](../engines.md#memory-of-results), or the same ones every time. The bytes of a state are those of its",
         "arguments and of its results; their time alone is",
         "that of a loop that reads the ones and writes the others past the caches, on as many threads, in turns with",
-        "the query. Times are the least of some runs: of the process on one thread, of the clock on more, where",
-        "whatever else runs on the machine counts. That is why the gain by threads has both: threads that wait for a",
-        "processor need no more of its time, threads that wait for memory do.",
+        f"the query. Times are the least of some runs by the clock, in {_ROUNDS} rounds through all queries: what else",
+        "runs on a machine slows memory down for seconds. The gain by threads has the processors' time as well: threads",
+        "that wait for a processor need no more of it, threads that wait for memory do.",
     ]
     return page_of("Large batches", text, about, notes(found), tables(found))
 
