@@ -290,7 +290,7 @@ def page(found: list[Series], about: dict[str, str]) -> str:
         "arguments and of its results; their time alone is",
         "that of a loop that reads the ones and writes the others past the caches, on as many threads, in turns with",
         f"the query. Times are the least of some runs by the clock, in {_ROUNDS} rounds through all queries: what else",
-        "runs on a machine slows memory down for seconds. The gain by threads has the processors' time as well: threads",
+        "runs on a machine slows memory down for seconds. The gain by threads has processors' time as well: threads",
         "that wait for a processor need no more of it, threads that wait for memory do.",
     ]
     return page_of("Large batches", text, about, notes(found), tables(found))
