@@ -209,7 +209,7 @@ def test_some_large_results_are_brought_at_once(monkeypatch: pytest.MonkeyPatch)
     for held, limit, slow in (
         (0, least, False),
         (1 << 20, least, True),
-        (60 << 26, 10 << 26, False),
+        (90 << 26, 10 << 26, False),
     ):
         monkeypatch.setattr("robodyn.engines.cpu.chains.lines.last_cache_bytes", lambda held=held: held)
         monkeypatch.setattr("robodyn.engines.cpu.chains.lines.copies_slowly", lambda target, slow=slow: slow)
