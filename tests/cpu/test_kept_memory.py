@@ -45,7 +45,7 @@ def address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
 
-@pytest.mark.parametrize("megabytes", [1 / 8, 1, 3, 4, 50])
+@pytest.mark.parametrize("megabytes", [1 / 4, 1, 3, 4, 50])
 def test_an_array_gets_what_another_one_left(dyn: rd.Dynamics, megabytes: float) -> None:
     size = int(megabytes * MEGABYTE)
     first, other = new(size), new(size)
@@ -77,7 +77,7 @@ def test_queries_use_it(dyn: rd.Dynamics) -> None:
 
 
 def test_small_results_and_sizes_that_differ_do_not(dyn: rd.Dynamics) -> None:
-    del (small := [new(MEGABYTE // 8 - 1)])[:]
+    del (small := [new(MEGABYTE // 4 - 1)])[:]
     assert kept.held_bytes() == 0 and not small
     new(40 * MEGABYTE)
     held = kept.held_bytes()
