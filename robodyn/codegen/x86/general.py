@@ -138,7 +138,7 @@ def parted(
     spare: int,
 ) -> list[list[Instruction]]:
     """Groups of instructions, whose stores lie across no pages where W rows follow one another from the beginning of a
-    page on: in the place of such a store stand some of 16 bytes and less.
+    page on: in the place of such a store stand some of 16 bytes and less. Shorter stores are left where they are.
 
     Args:
         code: instructions that do not use the spare register.

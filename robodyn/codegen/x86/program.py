@@ -178,10 +178,10 @@ def assembled(
 
     Arrays named in `vectors` hold vectors of states, for the W rows from `first` on alone; others a row for each state.
     `registers`: as many as the processor has, or less; `large`: whether there is code for large batches as well, which
-    is for rows alone: "copied" on the way, which keeps one of the registers, "parted" as well, from buffers that begin
-    with a page, or with lines "claimed" for the next rows;
-    `layout`: where results are among vectors, all of which are, if there is to be code that writes their lines on the
-    way as well, and keeps a few registers.
+    is for rows alone: "copied" on the way, which keeps one of the registers, the same from buffers that begin with a
+    page, with stores "parted" at the ends of pages, or with lines "claimed" for the next rows; `layout`: where results
+    are among vectors, all of which are, if there is to be code that writes their lines on the way as well, and keeps a
+    few registers.
     """
     assert not (large and vectors) and (layout is None or vectors >= {port.name for port in program.outputs})
     size = target.width(dtype) * dtype.itemsize

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
 from robodyn.chains import Step, StepPart
@@ -156,10 +155,11 @@ def copies_slowly(target: Target) -> bool:
     return target.cpu == "znver4"
 
 
-def begins_with_pages(target: Target, row_bytes: Sequence[int], width: int) -> bool:
-    """Whether buffers of what is copied past the caches begin with pages, where the code leaves no store across two of
-    them: if one vector of states fills them, whose rows are always at the same places."""
-    return copies_slowly(target) and 2 * width * sum(row_bytes) > BUFFER_BYTES
+def begins_with_pages(target: Target, vector: int) -> bool:
+    """Whether buffers of what is copied past the caches begin with pages, where the code leaves no long store across
+    two of them: if one vector of states, of so many bytes, fills them, so that its rows are always at the same
+    places."""
+    return copies_slowly(target) and 2 * vector > BUFFER_BYTES
 
 
 def _large(program: Program, request: Request) -> Large:
@@ -173,9 +173,7 @@ def _large(program: Program, request: Request) -> Large:
     claims = vector <= CLAIMED_BYTES and program.operations >= wanted * scalars
     if claims and copies_slowly(request.target):
         return "claimed"
-    row_bytes = [each * request.dtype.itemsize for each in request.scalars]
-    in_parts = begins_with_pages(request.target, row_bytes, request.target.width(request.dtype))
-    return "parted" if in_parts else "copied"
+    return "parted" if begins_with_pages(request.target, vector) else "copied"
 
 
 def _assembled(program: Program, request: Request) -> Assembled:

@@ -48,10 +48,10 @@ class _Descriptor:
     def __init__(self, kernel: Kernel, row_bytes: Sequence[int], width: int, large: int, claims: bool) -> None:
         self.kernels: tuple[Kernel, ...] = getattr(kernel.keep, "kernels", ())
         vector_bytes = width * kernel.request.dtype.itemsize
-        vectors = max(BUFFER_BYTES // (width * sum(row_bytes)), 1)
-        target, aligned = kernel.request.target, False
-        if large and not claims and copies_slowly(target):
-            aligned = begins_with_pages(target, row_bytes, width)
+        target, vector, copies = kernel.request.target, width * sum(row_bytes), bool(large) and not claims
+        vectors = max(BUFFER_BYTES // vector, 1)
+        aligned = copies and begins_with_pages(target, vector)
+        if copies and copies_slowly(target) and not aligned:
             vectors = _least_waiting(row_bytes, width, vector_bytes, vectors)
         rows = width * vectors
         words = list(kernel.constants)
