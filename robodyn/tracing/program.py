@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -96,8 +96,7 @@ class Program:
             Port(key, shape, tuple(_node_or_number(value) for value in scalars))
             for key, (shape, scalars) in outputs.items()
         )
-        roots = {scalar for port in results for scalar in port.scalars if isinstance(scalar, int)}
-        live = live_nodes(graph.nodes, roots)
+        live = live_nodes(graph.nodes, _roots(results))
         wanted = set(live)
         given = tuple(
             Port(key, shape, tuple(each.index if each.index in wanted else -1 for each in scalars))
@@ -107,9 +106,10 @@ class Program:
 
     def with_outputs(self, outputs: tuple[Port, ...]) -> Program:
         """The program of the same graph with other outputs, and what they need."""
-        live = tuple(
-            live_nodes(self.nodes, {each for port in outputs for each in port.scalars if isinstance(each, int)})
-        )
+        roots = _roots(outputs)
+        if roots == _roots(self.outputs):
+            return Program(self.name, self.nodes, self.inputs, outputs, self.live)
+        live = tuple(live_nodes(self.nodes, roots))
         wanted = set(live)
         inputs = tuple(
             Port(port.name, port.shape, tuple(node if node in wanted else -1 for node in port.scalars))
@@ -219,6 +219,11 @@ class Program:
 def is_unread(scalar: int | float) -> bool:
     """Whether nobody reads a scalar of an output."""
     return scalar != scalar
+
+
+def _roots(ports: Iterable[Port]) -> set[int]:
+    """Nodes that outputs need."""
+    return {scalar for port in ports for scalar in port.scalars if isinstance(scalar, int)}
 
 
 def _node_or_number(value: Value) -> int | float:

@@ -71,7 +71,6 @@ UNARY = {"sqrt": SQRT, "lowest": LOWEST, "second": SECOND, "spread": SPREAD}
 _LAST_FIRST = (2, 0, 1)
 _OTHERS = ((1, 2), (0, 2), (0, 1))
 """Of three operands: in which order they are asked whether they end, and those that are not one of them."""
-_MOVES = ("copy", "load", "store", "zeros")
 _MANY_BYTES = 32
 """What one instruction writes of zeros at most."""
 _HELD = -1
@@ -109,9 +108,14 @@ def next_uses(steps: Sequence[Step]) -> tuple[list[tuple[int, ...]], list[int], 
         kind, result, read = steps[at]
         if kind != "load" and kind != "store":
             results[at] = later(result, NEVER)
-        operands[at] = tuple([later(value, NEVER) for value in read])
-        for value in read:
-            upcoming[value] = at
+        if len(read) == 2:
+            a, x = read
+            operands[at] = later(a, NEVER), later(x, NEVER)
+            upcoming[a] = upcoming[x] = at
+        else:
+            operands[at] = tuple([later(value, NEVER) for value in read])
+            for value in read:
+                upcoming[value] = at
     return operands, results, upcoming
 
 
@@ -139,6 +143,7 @@ class Allocator:
         zeros: Sequence[tuple[int, int]] = (),
     ) -> None:
         self.home = dict(homes)
+        self.constants = {value for value, place in homes.items() if POOL <= place < POOL + SPACE}
         self.stored = stored
         self.where: dict[int, int] = {}
         self.value = [-1] * registers
@@ -158,9 +163,6 @@ class Allocator:
             self._step(at, step, operands[at], results[at])
         return self.code
 
-    def _is_constant(self, value: int) -> bool:
-        return self.home.get(value, SPILLS) // SPACE == POOL // SPACE
-
     def _spill(self, register: int, value: int) -> None:
         if self.free:
             slot = self.free.pop()
@@ -172,14 +174,15 @@ class Allocator:
 
     def _take(self) -> int:
         """A register, given up by the value whose next use is the farthest."""
-        farthest = max(self.next)
-        register = self.next.index(farthest)
+        next_use = self.next
+        farthest = max(next_use)
+        register = next_use.index(farthest)
         if farthest != NEVER:
             value = self.value[register]
             if value not in self.home:
                 self._spill(register, value)
             del self.where[value]
-            self.next[register] = NEVER
+            next_use[register] = NEVER
         return register
 
     def _load(self, value: int, following: int) -> int:
@@ -195,58 +198,60 @@ class Allocator:
         where, next_use = self.where, self.next
         missing = False
         for value in operands:
-            register = where.get(value)
-            if register is None:
+            if value in where:
+                next_use[where[value]] = at  # no operand gives up its register to another one
+            elif value not in self.constants:
                 missing = True
-            else:
-                next_use[register] = at  # no operand gives up its register to another one
         if missing:
             self._fetch(at, operands, following)
-        if kind in FUSED:
+        code = BINARY.get(kind)
+        if code is not None:
+            register = self._binary(code, operands, following, at)
+        elif kind in FUSED:
             register = self._fused(FUSED[kind], operands, following, at)
-        elif kind in _MOVES:
-            if kind == "copy":
-                self._copy(operands[0], result)
-            elif kind == "load":
-                self._load_rows(self.blocks[result])
-            elif kind == "zeros":
-                self._write_zeros()
-            else:
-                self._store_rows(self.blocks[result], operands, following)
-            register = -1
-        elif kind == "pick":
-            register = self._pick(operands, following, at)
-        elif kind in UNARY:
-            register = self._unary(UNARY[kind], operands[0], following[0], at)
         else:
-            register = self._binary(BINARY[kind], operands, following, at)
-        for value, later in zip(operands, following, strict=True):
+            register = self._other(kind, result, operands, following, at)
+        home = self.home
+        for value, later in zip(operands, following, strict=False):  # of the same length; to prove it takes time
             if later != NEVER:
-                held = where.get(value)
-                if held is not None:
-                    next_use[held] = later
+                if value in where:
+                    next_use[where[value]] = later
                 continue
-            held = where.pop(value, None)
-            if held is not None:
-                next_use[held] = NEVER
-            place = self.home.get(value)
-            if place is not None and place < SPACE:  # others may have it
-                self.free.append(place)
-                del self.home[value]
+            if value in where:
+                next_use[where.pop(value)] = NEVER
+            if value in home and home[value] < SPACE:  # others may have it
+                self.free.append(home.pop(value))
         if register < 0:
             return
-        where[result] = register
         self.value[register], next_use[register] = result, used
-        for place in self.stored.get(result, ()):
-            self.code.append((STORE, register, 0, ~place))
-            self.home.setdefault(result, place)
-        if used == NEVER:
-            del where[result]
+        if used != NEVER:
+            where[result] = register
+        if result in self.stored:
+            for place in self.stored[result]:
+                self.code.append((STORE, register, 0, ~place))
+                home.setdefault(result, place)
+
+    def _other(self, kind: str, result: int, operands: tuple[int, ...], following: tuple[int, ...], at: int) -> int:
+        """The register of what is rare; -1 where there is none."""
+        if kind == "pick":
+            return self._pick(operands, following, at)
+        if kind in UNARY:
+            return self._unary(UNARY[kind], operands[0], following[0], at)
+        if kind == "copy":
+            self._copy(operands[0], result)
+        elif kind == "load":
+            self._load_rows(self.blocks[result])
+        elif kind == "zeros":
+            self._write_zeros()
+        else:
+            self._store_rows(self.blocks[result], operands, following)
+        return -1
 
     def _fetch(self, at: int, operands: tuple[int, ...], following: tuple[int, ...]) -> None:
         """Load what is used again, if a value in a register is needed later than it; constants stay where they are."""
-        for value, later in zip(operands, following, strict=True):
-            if later != NEVER and value not in self.where and not self._is_constant(value) and max(self.next) > later:
+        where, next_use = self.where, self.next
+        for value, later in zip(operands, following, strict=False):  # as in `_step`
+            if later != NEVER and value not in where and value not in self.constants and max(next_use) > later:
                 self._load(value, at)
 
     def _hold(self) -> int:
@@ -275,9 +280,9 @@ class Allocator:
         assert self.staging is not None
         where, registers = self.where, []
         constants: dict[int, int] = {}
-        count = self.staging.stored_registers(len(operands), all(map(self._is_constant, operands)))
+        count = self.staging.stored_registers(len(operands), self.constants.issuperset(operands))
         for k, (value, later) in enumerate(zip(operands, following, strict=True)):
-            if self._is_constant(value):
+            if value in self.constants:
                 register = self._hold()
                 constants[register] = value
             elif later == NEVER and value in where and value not in operands[k + 1 :]:
@@ -334,19 +339,29 @@ class Allocator:
     def _binary(self, code: int, operands: tuple[int, ...], following: tuple[int, ...], at: int) -> int:
         where = self.where
         first, second = operands
+        if first in where and second in where:
+            a, x = where[first], where[second]
+            if self.scalar and x >= 8 > a and code in COMMUTES:
+                a, x = x, a  # which is a byte shorter
+            if following[0] == NEVER:
+                target = where.pop(first)
+            else:
+                target = where.pop(second) if following[1] == NEVER else self._take()
+            self.code.append((code, target, a, x))
+            return target
         if first not in where:
             if second in where and code in COMMUTES:
                 first, second = second, first
             else:
                 self._load(first, at)
-        if self.scalar and code in OF_BITS and second not in where and not self._is_constant(second):
+        if self.scalar and code in OF_BITS and second not in where and second not in self.constants:
             # 16 bytes are read: an array may end before, and what was just stored is 8 or 4 of them, which has to wait.
             self._load(second, at)
-        a, x = where[first], where.get(second)
-        if self.scalar and code in COMMUTES and x is not None and x >= 8 > a:
-            a, x = x, a  # which is a byte shorter
+        a, x = where[first], where[second] if second in where else ~self.home[second]
+        if self.scalar and code in COMMUTES and x >= 8 > a:
+            a, x = x, a
         target = self._reused(operands, following)
-        self.code.append((code, target, a, ~self.home[second] if x is None else x))
+        self.code.append((code, target, a, x))
         return target
 
     def _pick(self, operands: tuple[int, ...], following: tuple[int, ...], at: int) -> int:
@@ -355,7 +370,7 @@ class Allocator:
         for value in (mask, other):
             if value not in where:
                 self._load(value, at)
-        if self.scalar and one not in where and not self._is_constant(one):  # as in `_binary`
+        if self.scalar and one not in where and one not in self.constants:  # as in `_binary`
             self._load(one, at)
         code, a, x = PICK + where[mask], where[other], where.get(one)
         target = self._reused(operands, following)
@@ -370,7 +385,18 @@ class Allocator:
         at: int,
     ) -> int:
         where = self.where
-        apart = len(set(operands)) == 3
+        one, other, last = operands
+        apart = one != other and one != last and other != last
+        if apart and one in where and other in where and last in where:
+            if following[2] == NEVER:
+                target, a, x = where.pop(last), where[one], where[other]
+                self.code.append((codes[2, 0, 1], target, a, x))
+                return target
+            for d, value in enumerate((one, other)):
+                if following[d] == NEVER:
+                    target, a, x = where.pop(value), where[operands[1 - d]], where[last]
+                    self.code.append((codes[d, 1 - d, 2], target, a, x))
+                    return target
         missing = [value for value in (operands if apart else dict.fromkeys(operands)) if value not in where]
         # One operand is memory at most, and none that stands in two places.
         while len(missing) > 1 or (missing and not apart and operands.count(missing[0]) > 1):

@@ -25,8 +25,6 @@ from robodyn.codegen.x86.instructions import (
     DIV,
     EXTRACT,
     FETCH,
-    FMA132,
-    FNMA231,
     HEADER,
     KEPT,
     LOAD,
@@ -91,6 +89,8 @@ class Encoder:
         """The general register that the offset of the row is in."""
         self._places: dict[int, tuple[int, bytes]] = {}
         self._bases = {code: self._evex(form) for code, form in self.forms.items()} if wide else {}
+        self._plain_bases = {code: base for code, base in self._bases.items() if code in _PLAIN}
+        self._loads: dict[int, tuple[int, bytes]] = {}
         self._vex_bases = {} if wide else {code: self._vex_base(code) for code in _COMMON if code in self.forms}
         self._vex_places: dict[int, tuple[int, int, bytes]] = {}
 
@@ -104,18 +104,28 @@ class Encoder:
         if not self.wide:
             return self._vex_parts(code)
         parts: list[bytes] = []
-        bases, places = self._bases, self._places
+        bases, places, loads = self._plain_bases, self._places, self._loads
         for operation, d, a, x in code:
-            if operation < SQRT or FMA132 <= operation <= FNMA231:
-                word = bases[operation] ^ _D[d] ^ _S[a]
-                if x >= 0:
-                    parts.append((word ^ _M[x]).to_bytes(6, "little"))
+            base = bases.get(operation)
+            if base is None:
+                if operation == LOAD and x < 0:
+                    word, tail = loads.get(x) or self._load(x)
+                    parts.append((word ^ _D[d]).to_bytes(6, "little") + tail)
                 else:
-                    bits, tail = places.get(~x) or self._place(~x)
-                    parts.append((word ^ bits).to_bytes(6, "little") + tail)
+                    parts.append(self._rare(operation, d, a, x))
+            elif x >= 0:
+                parts.append((base ^ _D[d] ^ _S[a] ^ _M[x]).to_bytes(6, "little"))
             else:
-                parts.append(self._rare(operation, d, a, x))
+                bits, tail = places.get(~x) or self._place(~x)
+                parts.append((base ^ _D[d] ^ _S[a] ^ bits).to_bytes(6, "little") + tail)
         return parts
+
+    def _load(self, x: int) -> tuple[int, bytes]:
+        """Reading place ~x, to register 0; a constant is spread over it."""
+        bits, tail = self._place(~x)
+        base = self._evex(self.broadcast) if bits & _BROADCAST else self._bases[LOAD]
+        self._loads[x] = found = base ^ bits & ~_BROADCAST, tail
+        return found
 
     def _rare(self, operation: int, d: int, a: int, x: int) -> bytes:
         """What is no arithmetic."""
@@ -173,12 +183,7 @@ class Encoder:
         word = self._evex(form) ^ _D[d] ^ (_S[a] if form.sources == 2 or form.digit is not None else 0)
         if x >= 0:
             return (word ^ _M[x]).to_bytes(6, "little") + last
-        pool = ~x // SPACE == POOL // SPACE
-        if operation == LOAD and pool:
-            word = self._evex(self.broadcast) ^ _D[d]
         bits, tail = self._place(~x)
-        if operation in (LOAD, STORE):
-            bits &= ~_BROADCAST
         return (word ^ bits).to_bytes(6, "little") + tail + last
 
     def _evex(self, form: Form) -> int:
@@ -348,6 +353,8 @@ class Encoder:
 # `LESS`, which does not commute, is not among them.
 _COMMON = (ADD, SUB, MUL, DIV, AND, OR, XOR, LOAD, STORE, *FUSED)
 """What tables encode with VEX."""
+_PLAIN = (ADD, SUB, MUL, DIV, AND, OR, XOR, SQRT, STORE, MOVE, *FUSED)
+"""And with EVEX, besides loads."""
 _PARTS = {STORE_LANE: 16, STORE_SOME: 16, STORE_LOW: 8, STORE_HIGH: 8, STORE_ONE: 4}
 """Bytes that they write."""
 _BROADCAST = 0x10 << 24

@@ -64,6 +64,7 @@ from robodyn.tracing.program import Program
 
 _SIZE = "size"
 """The constant that leaves all bits of a number but its sign."""
+_OF_ONE = ("neg", "abs", "reciprocal")
 _REACH = 128
 """Vectors on either side of a pointer that one byte of displacement reaches with AVX-512, and bytes without."""
 _LINE = 64
@@ -88,26 +89,26 @@ class _Steps:
         self.format = FORMATS["double" if itemsize == 8 else "float"]
         self.wide = wide
         self.steps: list[Step] = []
+        self.constants = {node for node in program.live if program.nodes[node][0] == CONSTANT}
         for sines, operations in ordered(lower(program)):
             if sines:
                 self._side_by_side(operations)
             else:
-                for operation in operations:
-                    self._plain(operation)
+                self._plain(operations)
 
-    def _plain(self, operation: Operation) -> None:
-        kind, read, nodes, constant = operation.kind, operation.operands, self.nodes, self.places.constant
-        for node in read:
-            if nodes[node][0] == CONSTANT:
-                read = tuple(constant(nodes[n][1]) if nodes[n][0] == CONSTANT else n for n in read)
-                break
-        if kind == "neg":
-            kind, read = "xor", (*read, constant(-0.0))
-        elif kind == "abs":
-            kind, read = "and", (*read, constant(_SIZE))
-        elif kind == "reciprocal":
-            kind, read = "div", (constant(1.0), *read)
-        self.steps.append((kind, operation.results[0], read))
+    def _plain(self, operations: Sequence[Operation]) -> None:
+        nodes, constant, steps, constants = self.nodes, self.places.constant, self.steps, self.constants
+        for kind, results, read in operations:
+            if not constants.isdisjoint(read):
+                read = tuple([constant(nodes[node][1]) if node in constants else node for node in read])
+            if kind in _OF_ONE:
+                if kind == "neg":
+                    kind, read = "xor", (*read, constant(-0.0))
+                elif kind == "abs":
+                    kind, read = "and", (*read, constant(_SIZE))
+                elif kind == "reciprocal":
+                    kind, read = "div", (constant(1.0), *read)
+            steps.append((kind, results[0], read))
 
     def _do(self, kind: str, *read: int | float | str, to: int = -1) -> int:
         """A step of its own, numbers being constants."""

@@ -144,12 +144,19 @@ class Maker:
     def _cache(self, request: Request) -> ObjectCache:
         return self.cache if request.cacheable else ObjectCache(None)
 
+    @staticmethod
+    def coded(route: Whole) -> Whole:
+        """The same with its machine code, which need not be loaded yet."""
+        if route.code is not None:
+            return route
+        assert route.program is not None
+        return replace(route, code=route.backend.made(route.linked, route.request, route.program))
+
     def whole(self, route: Whole) -> Kernel:
         """The kernel of one program."""
+        route = self.coded(route)
         request, program, code = route.request, route.program, route.code
-        if code is None:
-            assert program is not None
-            code = route.backend.made(route.linked, request, program)
+        assert code is not None
         kernel = Kernel(
             request=request,
             mode="unrolled",

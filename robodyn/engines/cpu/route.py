@@ -62,6 +62,9 @@ hundreds of bodies one state takes longer in a vector of eight copies than in ro
 _MANY_STEPS, _ROLLED_SHARE = 1000, 2
 """Bodies times lanes from which the operations of loops are counted before a program is traced: of large robots they
 are 1.5 to 2 times the program's."""
+_STAGES_SHARE = 1.5
+"""The same of a chain: one program has 0.5 to 1.1 of the operations that its stages and solves have so, and where these
+are more than 1.5 times what is allowed, more than that. A trace that is not used takes a fifth of a second, or two."""
 _MAX_BODIES_OF_PARTS = 100
 """Bodies up to which the parts of an integrator's step, and what is no query, are traced. They are a few operations for
 every joint, but all have to be compiled before the first step: seconds from here on."""
@@ -265,10 +268,15 @@ def _units_fill_a_vector(request: Request) -> bool:
 
 def _least_operations(request: Request) -> int:
     """What a program takes at least, where that is known in a fraction of the time that tracing it takes: a step of
-    several evaluations of the dynamics, of which one is traced; many bodies with many lanes, by those of loops."""
+    several evaluations of the dynamics, of which one is traced; many bodies with many lanes, by those of loops, and of
+    a chain of its solves."""
     task = request.algorithm
-    if isinstance(task, Algorithm) and request.model.n_bodies * request.lanes > _MANY_STEPS:
+    many = isinstance(task, Algorithm | Chain) and request.model.n_bodies * request.lanes > _MANY_STEPS
+    if many and isinstance(task, Algorithm):
         return _operations_of_loops(request)
+    if many and isinstance(task, Chain):
+        stages = sum(map(_operations_of_loops, parts_of(request))) + solve_operations(request.model, task)
+        return int(stages / _STAGES_SHARE)
     if not isinstance(task, Step | StepGradient):
         return 0
     evaluations = len((task if isinstance(task, Step) else task.step).parts) - 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -110,6 +109,8 @@ class _Chained:
         """Names that stages so far left as vectors."""
         self.places: dict[str, str] = {}
         """Solutions that take the place of their right-hand sides, or an inverse that of its matrix."""
+        self.programs: list[Callable[[], None]] = []
+        """What makes the machine code of programs."""
 
     def chain(self, chain: Chain) -> Kernel:
         """The kernel that calls those of a chain's stages. LLVM compiles loops while programs are traced."""
@@ -128,11 +129,11 @@ class _Chained:
                 calls.append(self._algorithm(stage, next(parts)))
         if not flushes:
             calls.append(self.flush(chain.results))
-        # Programs first: what LLVM compiles meanwhile does not load before it is done with all of it.
-        programs = {k for k, stage in enumerate(chain.stages) if isinstance(stage, Stage)}
-        found = {k: calls[k]() for k in sorted(range(len(calls)), key=lambda k: k not in programs)}
-        for k in range(len(calls)):
-            self.take(*found[k])
+        # Machine code of programs first: nothing loads before LLVM is done with all that it compiles meanwhile.
+        for code in self.programs:
+            code()
+        for call in calls:
+            self.take(*call())
         users = [*input_names(self.request), *(FLUSHED + name for name in chain.results)]
         vectors = {name: self.sizes[name] for name in sorted(self.vectors) if name not in self.places}
         cleared = [name for name, each in unread(self.request.model, chain).items() if each.zero]
@@ -168,13 +169,23 @@ class _Chained:
         """Begin to compile loops; or trace a program, which becomes code when its call is asked for."""
         maker = self.maker
         route = "loops" if self.too_wide else maker.route(part)
-        made = partial(maker.whole, route) if isinstance(route, Whole) else maker.rolling(part, self.kind.width)
+        made = self._program(route) if isinstance(route, Whole) else maker.rolling(part, self.kind.width)
 
         def call() -> _Call:
             kernel = made()
             return kernel, (*(stage.reads.get(name, name) for name in kernel.inputs), *stage.outputs)
 
         return call
+
+    def _program(self, route: Whole) -> Callable[[], Kernel]:
+        """What loads the machine code of a program, which `programs` makes before."""
+        coded = [route]
+
+        def code() -> None:
+            coded[0] = self.maker.coded(route)
+
+        self.programs.append(code)
+        return lambda: self.maker.whole(coded[0])
 
     def _solve(self, solve: Solve, flushes: bool) -> Callable[[], _Call]:
         first = FACTORS + solve.matrix not in self.vectors
