@@ -9,6 +9,8 @@ compiles nothing: the text is made again, and its code is there.
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import os
 import re
 import threading
@@ -17,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache as remembered
 from pathlib import Path
+from typing import TypeAlias
 
 import llvmlite
 from llvmlite.binding import llvm_version_info
@@ -60,7 +63,8 @@ def _digest_of(path: str | Path) -> str | None:
 
 
 def read_sources() -> None:
-    """Make what keys of links are made of, once in a process: it takes some milliseconds to read all files."""
+    """Make what keys of links are made of, once in a process: it takes some milliseconds to look at all files, and
+    three times as long to read them where the cache does not know them yet."""
     _generator()
 
 
@@ -74,15 +78,34 @@ def _files(folder: str | Path, before: str = "") -> Iterator[tuple[str, os.DirEn
                 yield from _files(entry.path, f"{before}{entry.name}/")
 
 
-def _changed(package: Path, since: float) -> bool:
-    """Whether a file has changed since a time. What lies in the future is a clock's fault and says nothing."""
-    now = time.time()
-    for _, entry in _files(package):
+_Stamps: TypeAlias = tuple[tuple[str, int, int, int, int], ...]
+_SETTLED_NS = 2_000_000_000
+"""Age of a change from which another one has another time."""
+
+
+@remembered
+def _stamps(package: Path) -> _Stamps:
+    """Of every file: its name, and what changes with it: size, times in nanoseconds, and number."""
+    found = []
+    for name, entry in _files(package):
         with suppress(OSError):
             status = entry.stat()
-            if any(since < then <= now for then in (status.st_mtime, status.st_ctime)):
-                return True
-    return False
+            found.append((name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
+    return tuple(sorted(found))
+
+
+def _changed(stamps: _Stamps, since: float) -> bool:
+    """Whether a file has changed since a time. What lies in the future is a clock's fault and says nothing."""
+    first, now = int(since * 1e9) if since < math.inf else math.inf, time.time_ns()
+    return any(first < then <= now for _, _, *times, _ in stamps for then in times)
+
+
+def _stamps_key(stamps: _Stamps) -> str | None:
+    """The key of the hashes of files, None where their stamps do not tell them from what they may be next: what has
+    just changed may change again in the same instant, and other systems than POSIX's have no time of it."""
+    newest = max((max(times) for _, _, *times, _ in stamps), default=math.inf)
+    settled = os.name == "posix" and newest < time.time_ns() - _SETTLED_NS
+    return _key("sources", stamps) if settled else None
 
 
 def _digest(data: bytes) -> str:
@@ -91,7 +114,19 @@ def _digest(data: bytes) -> str:
 
 @remembered
 def _sources() -> dict[str, str]:
-    return source_digests(_PACKAGE)
+    """Hashes of the package's files: from the cache if it knows files with these stamps, or else read."""
+    cache, key = ObjectCache.from_environment(), _stamps_key(_stamps(_PACKAGE))
+    if cache.problem() is not None:
+        key = None
+    known = None if key is None else cache.get(key)
+    if known is not None:
+        with suppress(ValueError):
+            return dict(json.loads(known))
+    found = source_digests(_PACKAGE)
+    _stamps.cache_clear()  # what changes before it is read must not be taken for what it was
+    if key is not None and key == _stamps_key(_stamps(_PACKAGE)):
+        cache.put(key, json.dumps(found).encode(), "sources of robodyn")
+    return found
 
 
 @remembered
@@ -101,8 +136,9 @@ def _generator() -> str:
     Where files changed after this process imported them, they are not what makes its texts: its links are of no use to
     others then.
     """
-    mine = os.urandom(_DIGEST_BYTES) if _changed(_PACKAGE, robodyn._imported_at) else b""
-    return _digest(repr((__version__, sorted(_sources().items()), mine)).encode())
+    sources = sorted(_sources().items())
+    mine = os.urandom(_DIGEST_BYTES) if _changed(_stamps(_PACKAGE), robodyn._imported_at) else b""
+    return _digest(repr((__version__, sources, mine)).encode())
 
 
 @remembered

@@ -55,7 +55,7 @@ def package(tmp_path):
 def fresh(monkeypatch):
     """Forgets what keys know of the package, as a new process does; called with a folder, it is the package's."""
     monkeypatch.setattr(rd, "_imported_at", math.inf)
-    known = (keys._sources, keys._generator, keys._compiler)
+    known = (keys._stamps, keys._sources, keys._generator, keys._compiler)
 
     def forget(folder=None):
         if folder is not None:
@@ -129,6 +129,61 @@ def test_files_of_every_kind_count_and_what_python_compiled_does_not(package):
     assert set(source_digests(package)) - set(before) == {"new.py", "engines/table.csv"}
     (package / "new.py").rename(package / "other.py")
     assert source_digests(package)["other.py"] == source_digests(package)["engines/table.csv"]
+
+
+def test_sources_that_the_cache_knows_are_not_read_again(package, fresh, monkeypatch, tmp_path):
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "objects"))
+    read = []
+    monkeypatch.setattr(keys, "source_digests", lambda folder: read.append(folder) or source_digests(folder))
+    fresh(package)
+    first = keys._generator()
+    fresh()
+    assert keys._generator() == first and len(read) == 2, "what has just changed is read, and not kept"
+
+    def settled(times):
+        """What is read when all changes are some seconds old; `times`: how often it is by then."""
+        fresh()
+        now = time.time_ns()
+        with monkeypatch.context() as patch:
+            patch.setattr(keys.time, "time_ns", lambda: now + 10 * keys._SETTLED_NS)
+            found = keys._sources()
+        assert len(read) == times and found == source_digests(package)
+        return found
+
+    settled(3)
+    before = settled(3)
+    file = package / "joints.py"
+    then = file.stat()
+    file.write_bytes(file.read_bytes().replace(b"a", b"b"))
+    os.utime(file, ns=(then.st_atime_ns, then.st_mtime_ns))
+    assert file.stat().st_size == then.st_size and file.stat().st_mtime_ns == then.st_mtime_ns
+    after = settled(4)
+    assert [name for name in before if before[name] != after[name]] == ["joints.py"]
+    assert settled(4) == after
+    file.rename(package / "elsewhere.py")
+    assert set(settled(5)) - set(after) == {"elsewhere.py"}
+    monkeypatch.setenv(FOLDER_VARIABLE, "off")
+    settled(6)
+
+
+def test_sources_that_change_while_they_are_read_are_not_kept(package, fresh, monkeypatch, tmp_path):
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "objects"))
+    now, edits = time.time_ns(), [0]
+
+    def reading(folder):
+        if edits:
+            edits.pop()
+            (package / "joints.py").write_text("changed")
+        return source_digests(folder)
+
+    monkeypatch.setattr(keys, "source_digests", reading)
+    monkeypatch.setattr(keys.time, "time_ns", lambda: now + 10 * keys._SETTLED_NS)
+    monkeypatch.setattr(rd, "_imported_at", now / 1e9)
+    fresh(package)
+    mine = keys._generator()
+    assert not edits and not list((tmp_path / "objects").glob("*"))
+    fresh()
+    assert keys._generator() != mine, "the key of a process that runs other files than these is its own"
 
 
 def all_keys(monkeypatch, key, changes):
