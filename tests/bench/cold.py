@@ -51,7 +51,7 @@ SECOND_ORDER = ("inverse_dynamics_hessian", "forward_dynamics_hessian")
 WANTED_S, WANTED_SECOND_S, WANTED_ARM_S = 1.0, 3.0, 0.15
 ARM = "arm7"
 PROCESSES = ("inverse_dynamics", "forward_dynamics", "mass_matrix", "inverse_dynamics_gradient")
-"""Queries of the arm in processes of their own, imports counted."""
+"""Queries of the arm in processes of their own, of which the whole time is shown as well."""
 _WORST, _BESIDE = 20, 8
 
 
@@ -200,7 +200,7 @@ def page(found: Measured, about: dict[str, str]) -> str:
     text = [
         "Printed by `python -m tests.bench cold --write` (`--whole` asks every query of every robot): the time from a",
         "robot's file to its first answer with an empty cache, for one state and for 1,024. Each is a new process,",
-        "whose imports are not counted, but for the arm in the last table. `work` is that of all its threads together,",
+        "whose imports are not counted; the last table has whole processes too. `work` is that of all threads,",
         "which other processes stretch less than the time by the clock; `second` the next answer; `work, loops` that",
         'of the first answer with `code="rolled"`. See',
         "[engines](../engines.md#first-answers).",

@@ -10,14 +10,24 @@ import tempfile
 import time
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from tests.bench.shared import MODELS, ROOT, show
 
+IMPORTED = {
+    "cpu": ("robodyn.engines.cpu.chains.build", "robodyn.engines.cpu.engine", "robodyn.engines.cpu.native.entry"),
+    "gpu": ("robodyn.engines.gpu.engine",),
+}
+"""What answers of an engine need besides `robodyn`, which leaves it until then."""
 _CODE = """
-import json, sys, time
+import importlib, json, sys, time
+start = time.perf_counter()
 import numpy as np
 from robodyn import *
-base, query, engine, *paths = sys.argv[1:]
+base, query, engine, imported, *paths = sys.argv[1:]
+for name in ("robodyn.dynamics", "robodyn.builders.urdf", *filter(None, imported.split())):
+    importlib.import_module(name)
+imports = time.perf_counter() - start
 for path in paths:
     start = time.perf_counter()
     model = load_urdf(path, base=base)
@@ -26,7 +36,7 @@ for path in paths:
     arguments = (model.neutral(), v, v)[: 1 if query == "mass_matrix" else 2 if query == "bias_force" else 3]
     getattr(dyn, query)(*arguments)
     seconds = time.perf_counter() - start
-print(json.dumps({"seconds": seconds, "engine": dyn.engine.name}))
+print(json.dumps({"seconds": seconds, "engine": dyn.engine.name, "imports": imports}))
 """
 _CASES = (
     ("arm7", "fixed", "inverse_dynamics"),
@@ -75,13 +85,21 @@ def measure_case(robot: str, base: str, query: str, engine: str) -> First:
     try:
         with tempfile.TemporaryDirectory() as cache, tempfile.TemporaryDirectory() as other:
             # Python's bytecode is there where a package is installed: the first process leaves it to those that count.
-            _process(robot, base, query, engine, other)
-            runs = [_process(robot, base, query, engine, cache) for _ in range(1 + _CACHED_RUNS)]
+            answer_in_new_process(robot, base, query, engine, other)
+            cold, *cached = [answer_in_new_process(robot, base, query, engine, cache) for _ in range(1 + _CACHED_RUNS)]
     except RuntimeError as error:
         return First(robot, query, engine, problem=str(error))
-    (cold, process_cold, used), *cached = runs
-    best, process_best = (min(run[k] for run in cached) for k in (0, 1))
-    return First(robot, query, used, cold, best, process_cold, process_best)
+    best, process_best = min(run.seconds for run in cached), min(run.process for run in cached)
+    return First(robot, query, cold.engine, cold.seconds, best, cold.process, process_best)
+
+
+class Answered(NamedTuple):
+    """Seconds to the answer, of the whole process, and of its imports, which the first do not count; the engine."""
+
+    seconds: float
+    process: float
+    imports: float
+    engine: str
 
 
 @cache
@@ -90,16 +108,16 @@ def _bytecode() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory()
 
 
-def _process(
+def answer_in_new_process(
     robot: str, base: str, query: str, engine: str, cache: str, before: tuple[str, ...] = ()
-) -> tuple[float, float, str]:
-    """Seconds to the answer, seconds of the process, engine; it answers for the robots `before` first."""
+) -> Answered:
+    """What a new process takes, which answers for the robots `before` first."""
     # A folder in which nothing is yet, and that others cannot write to.
     places = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "ROBODYN_CACHE_DIR": f"{cache}/objects", "PYTHONPATH": places}
     environment |= {"PYTHONPYCACHEPREFIX": _bytecode().name, "PYTHONDONTWRITEBYTECODE": ""}
     environment |= {"CUDA_CACHE_PATH": f"{cache}/cuda"}  # where NVRTC and the driver keep machine code
-    command = [sys.executable, "-c", _CODE, base, query, engine]
+    command = [sys.executable, "-c", _CODE, base, query, engine, " ".join(IMPORTED.get(engine, ()))]
     command += [str(MODELS / f"{each}.urdf") for each in (*before, robot)]
     start = time.perf_counter()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -107,4 +125,4 @@ def _process(
     if done.returncode:
         raise RuntimeError((done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1])
     said = json.loads(done.stdout)
-    return said["seconds"], process, said["engine"]
+    return Answered(said["seconds"], process, said["imports"], said["engine"])
