@@ -347,9 +347,9 @@ def _scheduler(asked: Asked) -> bool:
 def _backend(asked: Asked) -> bool:
     found = backend.measure(asked.selected, asked.budget("backend").seconds, asked.announce)
     asked.show(backend.tables(found), backend.notes(found))
-    if found.first or found.runs:
+    if found.first or found.runs or found.large:
         asked.write("backend", lambda _: backend.page(found, asked.about), backend.document(found, asked.about))
-    return bool(found.first or found.runs)
+    return bool(found.first or found.runs or found.large)
 
 
 def _cold(asked: Asked) -> bool:
