@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import subprocess
@@ -19,6 +20,7 @@ from robodyn.benchmark import timing
 from robodyn.codegen import keys
 from robodyn.codegen.llvm.jit import OPT, compile_object
 from robodyn.engines.cpu import hurry, kernels
+from robodyn.engines.cpu.compiler import Compiler
 from robodyn.engines.cpu.hurry import HURRIED, Relay
 from robodyn.engines.cpu.native.entry import entry_text
 from robodyn.engines.cpu.past_caches_code import module_text
@@ -180,6 +182,39 @@ def test_what_waits_behind_an_error_is_made_all_the_same(monkeypatch, error):
     assert len(ended) == 1 and made == ["better"]
 
 
+@pytest.mark.parametrize("error", [None, rd.UnavailableError])
+def test_kernels_that_somebody_waits_for_go_first(monkeypatch, error):
+    monkeypatch.setattr(hurry, "_PAUSE_S", 0.01)
+    began, made = threading.Event(), []
+
+    class Taking:
+        def replace(self, code):
+            made.append(code)
+
+    taking = Taking()
+    with contextlib.suppress(rd.UnavailableError), hurry.going_first():
+        with hurry.going_first():  # of another thread
+            hurry.later(taking, lambda: began.set() or "better")
+        assert not began.wait(0.3)
+        if error is not None:
+            raise error("there is a test")
+    nothing_compiles()
+    assert made == ["better"] and not hurry._ANSWERS
+
+
+def test_a_kernel_goes_first_while_it_is_made(levels, monkeypatch):
+    meanwhile = []
+    kernel = Compiler.kernel
+
+    def noting(self, request, **how):
+        meanwhile.append(len(hurry._ANSWERS))
+        return kernel(self, request, **how)
+
+    monkeypatch.setattr(Compiler, "kernel", noting)
+    ask(rd.Dynamics(tree(), engine="cpu", code="rolled"), "inverse_dynamics", 5)
+    assert meanwhile and 0 not in meanwhile and not hurry._ANSWERS
+
+
 def test_nothing_is_compiled_for_an_engine_that_is_gone(levels, monkeypatch):
     monkeypatch.setattr(hurry, "_PAUSE_S", 0.5)
     ask(rd.Dynamics(tree(), engine="cpu", code="rolled"), "inverse_dynamics", 5)
@@ -216,6 +251,7 @@ import os, sys, time
 import numpy as np
 import robodyn as rd
 from robodyn.engines.cpu import hurry, kernels
+from robodyn.engines.cpu.compiler import Compiler
 kernels.WORTH = 0
 model = rd.random_tree(9, seed=3, joints=("revolute",))
 dyn = rd.Dynamics(model, engine="cpu", code="rolled")
@@ -223,7 +259,10 @@ q, v = model.neutral(), np.ones(model.nv)
 wanted = dyn.inverse_dynamics(q, v, v)
 assert hurry._WAITING
 if sys.argv[1] == "fork":
+    hurry._ANSWERS.append("what a thread makes that the child does not have")
     child = os.fork()
+    if child:
+        hurry._ANSWERS.clear()
     end = time.monotonic() + 60
     while hurry._WAITING and time.monotonic() < end:
         time.sleep(0.02)

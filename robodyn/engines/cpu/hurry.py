@@ -21,8 +21,8 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from robodyn.codegen.llvm.jit import Code
@@ -33,7 +33,8 @@ HURRIED = 0
 WORTH = 60_000
 """Characters of a module that the usual level takes some 20 milliseconds for, and as many more where it shuffles."""
 _PAUSE_S = 0.2
-"""Time without new work before the thread begins: LLVM serves one thread at a time, and first answers go first."""
+"""Time without new work, and without a kernel that is made for an answer, before the thread begins: LLVM serves one
+thread at a time, and first answers go first."""
 RELAY = """@target = global ptr null
 define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) {
   %now = load atomic ptr, ptr @target monotonic, align 8
@@ -91,6 +92,22 @@ def later(relay: Replaced, make: Callable[[], Code]) -> None:
     _work()
 
 
+_ANSWERS: list[object] = []
+"""What stands for a kernel each that somebody waits for."""
+
+
+@contextmanager
+def going_first() -> Iterator[None]:
+    """Around making a kernel that somebody waits for: no better code is begun meanwhile."""
+    answer = object()
+    _ANSWERS.append(answer)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # in the child of a fork, which began without any
+            _ANSWERS.remove(answer)
+
+
 def settle() -> None:
     """Wait until nothing is left to be replaced: what is measured then is what stays."""
     while _WORKING:
@@ -130,7 +147,7 @@ def _make() -> None:
 
 def _make_first() -> None:
     count = -1
-    while count != len(_WAITING):
+    while _ANSWERS or count != len(_WAITING):
         count = len(_WAITING)
         time.sleep(_PAUSE_S)
     try:
@@ -152,6 +169,7 @@ def _make_first() -> None:
 
 
 def _after_fork() -> None:
+    _ANSWERS.clear()  # those of threads that the child does not have
     if _WAITING:
         _work()
 
