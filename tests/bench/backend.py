@@ -36,7 +36,7 @@ from robodyn.codegen.llvm.jit import OPT, Code, compile_object
 from robodyn.codegen.llvm.target import host_target
 from robodyn.engines.cpu.backends import BACKEND_VARIABLE, X86
 from robodyn.engines.cpu.engine import CpuEngine
-from robodyn.engines.cpu.kernels import Kernel, workspace
+from robodyn.engines.cpu.kernels import Kernel, rows_bytes, workspace
 from robodyn.engines.cpu.route import Whole
 from robodyn.errors import RobodynError
 from robodyn.model import Model
@@ -59,6 +59,9 @@ OTHER = "ball_joint_arm"
 """The robot that a process answers for first."""
 GRADIENTS = ("inverse_dynamics_gradient", "forward_dynamics_gradient")
 BATCH, LARGE_BATCH = 64, 512
+_CACHED_BYTES = 1 << 14
+"""Of arguments and results: as many states as take no more are a batch, if these are more. Else what happens once in a
+call would be a twentieth of what an arm's smallest programs take, and half of the nearest cache holds so much."""
 _SLICE_S = 1e-4
 """Seconds of a turn: a call from Python is a hundredth of it, and most turns are not interrupted."""
 _LEAST_TURNS, _LARGE_ROUNDS = 40, 5
@@ -208,7 +211,8 @@ def _run(robot: str, model: Model, query: str, dtype: str, seconds: float) -> Ru
                 made[backend] = _made(route)
             except RobodynError:
                 return None
-    ns, ratios, same = _side_by_side(model, kernels, dtype, BATCH, round(seconds / _SLICE_S))
+    states = max(BATCH, _CACHED_BYTES // rows_bytes(request) // BATCH * BATCH)
+    ns, ratios, same = _side_by_side(model, kernels, dtype, states, round(seconds / _SLICE_S))
     program = kernels["x86"].program
     operations = 0 if program is None else program.operations
     return Run(robot, query, dtype, operations, ns, ratios, made, same)
@@ -429,8 +433,9 @@ def page(found: Measured, about: dict[str, str]) -> str:
         "Printed by `python -m tests.bench backend --write`: machine code of our own for straight-line programs (x86),",
         "and LLVM's of the same programs, in one run, in turns, on the same arrays. `x86 / llvm` is the median of the",
         "turns' quotients, half of which lie where the next column says; nanoseconds are the least of all turns.",
-        f"Batches have {BATCH} states; in the last table {LARGE_BATCH}, whose results leave the second cache, and the",
-        "least times are compared. What is chained there is programs and solves, which are LLVM's loops on both sides.",
+        f"Batches have {BATCH} states, or as many as take {_CACHED_BYTES >> 10} KiB with their results; in the last",
+        f"table {LARGE_BATCH}, whose results leave the second cache, and the least times are compared. What is chained",
+        "there is programs and solves, which are LLVM's loops on both sides.",
         "See [machine code](../machine_code.md).",
         "",
         f"Measured on: {facts(about)}.",

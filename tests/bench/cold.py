@@ -209,6 +209,16 @@ def page(found: Measured, about: dict[str, str]) -> str:
 
 
 def document(found: Measured, about: dict[str, str]) -> dict[str, Any]:
-    """The same for programs; robots by name."""
-    rows = [asdict(replace(each, case=replace(each.case, path=each.robot))) for each in found.answers]
-    return {**about, "answers": rows, "processes": [asdict(each) for each in found.processes]}
+    """The same for programs, answers as lines: they are thousands."""
+    answers = [_line(each) for each in found.answers]
+    return {**about, "answers": [_LINE, *answers], "processes": [asdict(each) for each in found.processes]}
+
+
+_LINE = "robot base query states first_s work_s again_s"
+
+
+def _line(each: Answered) -> str:
+    case = each.case
+    query = f"{case.query},whole" if case.whole else case.query
+    seconds = each.problem or " ".join(f"{s:.3g}" for s in (each.first_s, each.work_s, each.again_s))
+    return f"{each.robot} {case.base} {query} {case.states} {seconds}"
