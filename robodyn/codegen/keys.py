@@ -96,7 +96,7 @@ def _stamps(package: Path) -> _Stamps:
 
 def _changed(stamps: _Stamps, since: float) -> bool:
     """Whether a file has changed since a time. What lies in the future is a clock's fault and says nothing."""
-    first, now = int(since * 1e9) if since < math.inf else math.inf, time.time_ns()
+    first, now = since * 1e9, time.time_ns()
     return any(first < then <= now for _, _, *times, _ in stamps for then in times)
 
 
@@ -116,8 +116,6 @@ def _digest(data: bytes) -> str:
 def _sources() -> dict[str, str]:
     """Hashes of the package's files: from the cache if it knows files with these stamps, or else read."""
     cache, key = ObjectCache.from_environment(), _stamps_key(_stamps(_PACKAGE))
-    if cache.problem() is not None:
-        key = None
     known = None if key is None else cache.get(key)
     if known is not None:
         with suppress(ValueError):

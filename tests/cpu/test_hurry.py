@@ -202,16 +202,22 @@ def test_kernels_that_somebody_waits_for_go_first(monkeypatch, error):
     assert made == ["better"] and not hurry._ANSWERS
 
 
-def test_a_kernel_goes_first_while_it_is_made(levels, monkeypatch):
+@pytest.mark.parametrize("what", ["kernel", "step"])
+def test_kernels_go_first_while_they_are_made(levels, monkeypatch, what):
     meanwhile = []
-    kernel = Compiler.kernel
+    found = Compiler._cache  # asked for on the way of all of them
 
-    def noting(self, request, **how):
+    def noting(self, request):
         meanwhile.append(len(hurry._ANSWERS))
-        return kernel(self, request, **how)
+        return found(self, request)
 
-    monkeypatch.setattr(Compiler, "kernel", noting)
-    ask(rd.Dynamics(tree(), engine="cpu", code="rolled"), "inverse_dynamics", 5)
+    monkeypatch.setattr(Compiler, "_cache", noting)
+    dyn = rd.Dynamics(tree(), engine="cpu", code="rolled" if what == "kernel" else "auto")
+    if what == "kernel":
+        ask(dyn, "inverse_dynamics", 5)
+    else:
+        v = np.zeros(dyn.model.nv)
+        dyn.rollout(dyn.model.neutral(), v, v, dt=1e-3, steps=2)
     assert meanwhile and 0 not in meanwhile and not hurry._ANSWERS
 
 
@@ -251,7 +257,6 @@ import os, sys, time
 import numpy as np
 import robodyn as rd
 from robodyn.engines.cpu import hurry, kernels
-from robodyn.engines.cpu.compiler import Compiler
 kernels.WORTH = 0
 model = rd.random_tree(9, seed=3, joints=("revolute",))
 dyn = rd.Dynamics(model, engine="cpu", code="rolled")

@@ -64,7 +64,6 @@ from robodyn.tracing.program import Program
 
 _SIZE = "size"
 """The constant that leaves all bits of a number but its sign."""
-_OF_ONE = ("neg", "abs", "reciprocal")
 _REACH = 128
 """Vectors on either side of a pointer that one byte of displacement reaches with AVX-512, and bytes without."""
 _LINE = 64
@@ -101,13 +100,12 @@ class _Steps:
         for kind, results, read in operations:
             if not constants.isdisjoint(read):
                 read = tuple([constant(nodes[node][1]) if node in constants else node for node in read])
-            if kind in _OF_ONE:
-                if kind == "neg":
-                    kind, read = "xor", (*read, constant(-0.0))
-                elif kind == "abs":
-                    kind, read = "and", (*read, constant(_SIZE))
-                elif kind == "reciprocal":
-                    kind, read = "div", (constant(1.0), *read)
+            if kind == "neg":
+                kind, read = "xor", (*read, constant(-0.0))
+            elif kind == "abs":
+                kind, read = "and", (*read, constant(_SIZE))
+            elif kind == "reciprocal":
+                kind, read = "div", (constant(1.0), *read)
             steps.append((kind, results[0], read))
 
     def _do(self, kind: str, *read: int | float | str, to: int = -1) -> int:

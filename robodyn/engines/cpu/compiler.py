@@ -9,7 +9,7 @@ from robodyn.codegen.llvm.jit import OPT
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.loop_plan import traits_of
 from robodyn.engines.cpu.backends import begin_driver
-from robodyn.engines.cpu.hurry import HURRIED
+from robodyn.engines.cpu.hurry import HURRIED, going_first
 from robodyn.engines.cpu.kernels import Kernel, Maker
 from robodyn.engines.cpu.parts.plan import Plan
 from robodyn.engines.cpu.past_caches import begin_past_caches, past_caches
@@ -21,6 +21,7 @@ from robodyn.errors import UnavailableError
 class Compiler(Maker):
     """Makes all kernels; see `Maker`."""
 
+    @going_first()
     def kernel(self, request: Request, *, single: bool, plan: Plan | None = None) -> Kernel:
         """The kernel of a request; `single`: for one state at a time, where that makes a difference; `plan`: for a tree
         in parts.
@@ -104,6 +105,7 @@ class Compiler(Maker):
             return any(replace(linked, opt=level).code() is not None for level in (OPT, HURRIED))
         return isinstance(route, Whole) and route.code is not None
 
+    @going_first()
     def step(self, request: Request) -> tuple[Kernel, ...]:
         """The program of an integrator's step, or where it would be too large those of its parts; nothing where these
         are too large as well, or code is to be rolled."""

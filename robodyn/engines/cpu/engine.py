@@ -21,7 +21,6 @@ from robodyn.codegen.llvm.streaming import crowd
 from robodyn.codegen.llvm.target import Target, host_target
 from robodyn.engines.cpu.compiler import Compiler
 from robodyn.engines.cpu.generated import GeneratedCode
-from robodyn.engines.cpu.hurry import going_first
 from robodyn.engines.cpu.kernels import Kernel, workspace
 from robodyn.engines.cpu.march import Call, March, step_in_parts, whole_step
 from robodyn.engines.cpu.native.answers import Answers, EntryKernel, Input, JointForce, Scratch, answers_can_be
@@ -122,8 +121,7 @@ class CpuEngine(Engine):
             # be one that a fork leaves locked for ever.
             if self.threads > 1 and not (single and plan is None):
                 begin_pool(self._begin)
-            with going_first():
-                found = self.compiler.kernel(self.request(algorithm, base, link), single=single, plan=plan)
+            found = self.compiler.kernel(self.request(algorithm, base, link), single=single, plan=plan)
             self._kernels[key if found.alone is None else (*key, single)] = found
         return found
 
