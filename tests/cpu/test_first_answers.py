@@ -58,6 +58,20 @@ def test_what_loops_show_to_be_too_large_is_not_traced(traced, monkeypatch):
     np.testing.assert_allclose(found, ask(reference, "mass_matrix_inverse", 3), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("slides", [False, True])
+def test_chains_that_their_stages_show_to_be_too_large_are_not_traced(traced, monkeypatch, slides):
+    """But where joints slide: a program may be a small part of its stages then."""
+    model = rd.random_tree(8, seed=4, joints=("prismatic",) if slides else ("revolute", "helical"))
+    monkeypatch.setattr(route, "_MANY_STEPS", 10)
+    monkeypatch.setattr(route, "MAX_UNROLLED_CHAIN", dict.fromkeys(route.MAX_UNROLLED_CHAIN, 1500))
+    dyn, reference = (rd.Dynamics(model, engine=engine) for engine in ("cpu", "reference"))
+    found = ask(dyn, "forward_dynamics_gradient", 3)
+    chain = questions.QUESTIONS["forward_dynamics_gradient"].plain_task(model)
+    assert (chain.name in traced) == slides and (dyn.engine.generated(chain).mode == "unrolled") == slides
+    for a, b in zip(found, ask(reference, "forward_dynamics_gradient", 3), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8)
+
+
 def _task(model):
     from robodyn.questions import QUESTIONS
 

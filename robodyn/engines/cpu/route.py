@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
+import numpy as np
+
 from robodyn.chains import (
     Chain,
     Derivative,
@@ -30,6 +32,7 @@ from robodyn.engines.cpu.chains.unread import unread
 from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.engines.cpu.request import Request
 from robodyn.errors import UnavailableError
+from robodyn.joints import CODE
 from robodyn.model import Model
 from robodyn.records import dataclass
 from robodyn.sweeps import Algorithm, DofOutput, PairOutput
@@ -64,7 +67,8 @@ _MANY_STEPS, _ROLLED_SHARE = 1000, 2
 are 1.5 to 2 times the program's."""
 _STAGES_SHARE = 1.5
 """The same of a chain: one program has 0.5 to 1.1 of the operations that its stages and solves have so, and where these
-are more than 1.5 times what is allowed, more than that. A trace that is not used takes a fifth of a second, or two."""
+are more than 1.5 times what is allowed, more than that. A trace that is not used takes a fifth of a second, or two. Not
+where joints slide: much of what loops compute is the same in all states then, up to all of it."""
 _MAX_BODIES_OF_PARTS = 100
 """Bodies up to which the parts of an integrator's step, and what is no query, are traced. They are a few operations for
 every joint, but all have to be compiled before the first step: seconds from here on."""
@@ -274,7 +278,7 @@ def _least_operations(request: Request) -> int:
     many = isinstance(task, Algorithm | Chain) and request.model.n_bodies * request.lanes > _MANY_STEPS
     if many and isinstance(task, Algorithm):
         return _operations_of_loops(request)
-    if many and isinstance(task, Chain):
+    if many and isinstance(task, Chain) and not np.any(request.model.joint_kind == CODE["prismatic"]):
         stages = sum(map(_operations_of_loops, parts_of(request))) + solve_operations(request.model, task)
         return int(stages / _STAGES_SHARE)
     if not isinstance(task, Step | StepGradient):
