@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from robodyn.cached import stood_in_for
 from robodyn.engines.protocol import Calls
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.model import Model
+from robodyn.queries.launching import Launching
 from robodyn.queries.scheduler import Scheduled, current_table
 from robodyn.questions import CONSTRAINED, FRAMES, QUESTIONS, Places, Question, find
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
     from robodyn.engines.cpu.native.answers import Answers
     from robodyn.engines.cpu.native.entry import Argument, Entry, Forms
+    from robodyn.engines.gpu.engine import GpuEngine
 
 LINK_BITS, WORD_BITS = 24, 5
 """Of the numbers of links, and of words."""
@@ -76,6 +78,8 @@ def _quicker(dyn: Dynamics, name: str, method: Callable[..., Any]) -> Callable[.
     if question is None:
         return None
     found: Callable[..., Any] | None = None
+    if dyn.engine.name == "gpu" and name in QUESTIONS:
+        found = Launching(dyn, method, cast("GpuEngine", dyn.engine), dyn.__dict__.setdefault(_EPOCH, Epoch()))
     if dyn.engine.native:
         epoch = dyn.__dict__.setdefault(_EPOCH, Epoch())
         known = dyn.__dict__.setdefault(_KNOWN, {})
@@ -137,6 +141,9 @@ class Quick(ABC):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Answer a call that the built-in function has left."""
+        there = self.launching(args[0] if args else kwargs.get("q"))
+        if there is not None:
+            return there(*args, **kwargs)
         if not kwargs:  # what follows does the same, and takes a quick call a microsecond or two
             return self._by_place(args)
         if not _TEXT.issuperset(map(id, map(type, kwargs))):
@@ -207,6 +214,10 @@ class Quick(ABC):
         """What stands for an argument that is a list."""
         return links
 
+    def launching(self, first: Any) -> Launching | None:
+        """What answers calls whose first argument is an array on a GPU, once there is an engine for those."""
+        return None
+
     def remember(self, answers: Answers, given: Mapping[str, Any]) -> None:  # noqa: B027  (most remember nothing)
         """Have calls answered that give what was found to be possible."""
 
@@ -219,6 +230,14 @@ class _QuickQuery(Quick):
         self._question = question
         self._lists: dict[tuple[Any, ...], _Links] = {}
         self._seen = 0
+        self._launching: Launching | None = None
+
+    def launching(self, first: Any) -> Launching | None:
+        """Of the engine that the Dynamics made when it was first given such arrays."""
+        dyn, found = self.__self__, self._launching
+        if found is None and "_gpu" in dyn.__dict__ and self._question.name in QUESTIONS:
+            found = self._launching = Launching(dyn, self.__wrapped__, dyn._gpu, dyn.__dict__[_EPOCH])
+        return found if found is not None and found.takes(first) else None
 
     def listed(self, links: Any) -> Any:
         """The same object for equal lists of names and indices; a list of anything else as it is."""

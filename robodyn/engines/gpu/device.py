@@ -73,6 +73,9 @@ class Device(Protocol):
     def is_here(self, array: Any) -> bool:
         """Whether an array is on this device."""
 
+    def address(self, array: Any, dtype: np.dtype[Any]) -> int:
+        """Where an array of the library begins, if it is on this device, of that dtype and contiguous; else 0."""
+
     def load(self, source: KernelSource) -> LoadedKernel:
         """Compile a kernel, or take it from the cache, and load it."""
 
@@ -173,6 +176,12 @@ class CudaDevice:
         """Whether an array is on this device."""
         return bool(array.device.id == self._device.id)
 
+    def address(self, array: Any, dtype: np.dtype[Any]) -> int:
+        """Where an array of the library begins, if it is on this device, of that dtype and contiguous; else 0."""
+        memory = array.data
+        found = array.dtype == dtype and array.flags.c_contiguous and memory.device_id == self.number
+        return int(memory.ptr) if found else 0
+
     def load(self, source: KernelSource) -> LoadedKernel:
         """Compile a kernel, or take it from the cache, and load it."""
         code = compile_cubin(source, self.architecture)
@@ -272,8 +281,19 @@ def with_room(cupy: Any, work: Callable[[], T]) -> T:
 
 
 class _CudaGraph:
+    """A recorded graph and the pool of the memory that its kernels take.
+
+    A pool of CuPy's keeps its memory from the driver when it goes itself (measured with CuPy 14.2: each recording of a
+    gradient cost its matrices until the process ended), so it is emptied before.
+    """
+
     def __init__(self, device: CudaDevice, graph: Any, memory: Any) -> None:
         self._device, self._graph, self._memory = device, graph, memory
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():  # then CUDA may be gone, and takes everything back by itself
+            self._graph = None
+            self._memory.free_all_blocks()
 
     def launch(self) -> None:
         with self._device.selected():

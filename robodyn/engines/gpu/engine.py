@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
@@ -128,6 +130,10 @@ class Plan:
         return tuple(name for name in dict.fromkeys(names) if name not in self.between)
 
 
+Start = tuple[Plan, Mapping[str, Array], int]
+"""Arguments of `GpuEngine.start`."""
+
+
 class GpuEngine(Engine):
     """Runs algorithms as kernels; see `robodyn.engines.protocol.Engine`.
 
@@ -161,6 +167,7 @@ class GpuEngine(Engine):
         self._staging = Staging(self.device)
         self._marches: dict[tuple[Step, tuple[str, ...]], tuple[Launch, ...]] = {}
         self._programs: dict[tuple[StepGradient | Direct, tuple[str, ...]], Plan | None] = {}
+        self._watching = threading.local()
 
     # What runs.
 
@@ -263,17 +270,15 @@ class GpuEngine(Engine):
         with self.device.selected():
             if isinstance(inputs["q"], np.ndarray):
                 given = {name: inputs[name] for name in plan.inputs}
-                self._staging.run(lambda arrays, rows: self._start(plan, arrays, rows), given, outputs)
+                self._staging.run(lambda arrays, rows: self.start(plan, arrays, rows), given, outputs)
             else:
                 self._run_on_device(plan, inputs, outputs, batch)
 
     def _run_on_device(self, plan: Plan, inputs: Mapping[str, Array], outputs: Mapping[str, Array], batch: int) -> None:
         """By pieces of the batch where kernels leave more to one another than there is room for."""
-        xp = self.device.xp
-        each = self.dtype.itemsize * sum(map(prod, plan.between.values()))
-        rows = batch
-        if each * batch > _SMALL:
-            rows = max(1, min(batch, self.device.free_bytes() // (_ROOM * each)))
+        xp, rows = self.device.xp, batch
+        if not self.at_once(plan, batch):
+            rows = max(1, min(batch, self.device.free_bytes() // (_ROOM * self._left_bytes(plan))))
         for start in range(0, batch, rows):
             piece = slice(start, start + rows)
             arrays = {name: xp.ascontiguousarray(inputs[name][piece]) for name in plan.inputs}
@@ -282,17 +287,43 @@ class GpuEngine(Engine):
                 name: target if target.flags.c_contiguous else xp.empty(target.shape, target.dtype)
                 for name, target in targets.items()
             }
-            self._start(plan, {**arrays, **whole}, min(rows, batch - start))
+            self.start(plan, {**arrays, **whole}, min(rows, batch - start))
             for name, target in targets.items():
                 if whole[name] is not target:
                     target[...] = whole[name]
 
-    def _start(self, plan: Plan, arrays: Mapping[str, Array], rows: int) -> None:
-        """Launch a plan's kernels on contiguous arrays (rows, ...)."""
+    def at_once(self, plan: Plan, rows: int) -> bool:
+        """Whether what kernels leave to one another for n rows is so little that nobody asks how much is free."""
+        return rows * self._left_bytes(plan) <= _SMALL
+
+    def _left_bytes(self, plan: Plan) -> int:
+        """What kernels leave to one another for one row."""
+        return self.dtype.itemsize * sum(map(prod, plan.between.values()))
+
+    def start(self, plan: Plan, arrays: Mapping[str, Array], rows: int) -> None:
+        """Launch a plan's kernels on contiguous arrays (rows, ...) by name, of which it may change those that it
+        fills."""
         xp = self.device.xp
+        seen: list[Start] | None = getattr(self._watching, "starts", None)
+        if seen is not None:
+            seen.append((plan, arrays, rows))
         between = {name: xp.empty((rows, *shape), self.dtype) for name, shape in plan.between.items()}
         for launch in plan.launches:
-            launch({**arrays, **between}, rows, xp)
+            launch({**arrays, **between} if between else arrays, rows, xp)
+
+    @contextmanager
+    def watched(self) -> Iterator[list[Start]]:
+        """Inside `with`, what this thread starts is listed."""
+        before, found = getattr(self._watching, "starts", None), list[Start]()
+        self._watching.starts = found
+        try:
+            yield found
+        finally:
+            self._watching.starts = before
+
+    def here(self) -> bool:
+        """Whether this is the process in which the engine was made, and its device the current one."""
+        return os.getpid() == self._process and self.device.is_selected()
 
     def march(self, step: Step, states: tuple[Array, Array], given: Mapping[str, Array], dt: float) -> bool:
         """Follow a step from the first row of states to the last; see `protocol.Marching`."""
