@@ -127,10 +127,10 @@ def test_gpu_capture_runs_again_on_what_arrays_hold(arm: rd.Model, host: HostDev
     q, qd, tau = there(*random_states(arm, (4,)))
     dyn, reference = rd.Dynamics(arm, engine="gpu"), rd.Dynamics(arm, engine="reference")
     step = dyn.capture("forward_dynamics_gradient", q, qd, tau)
-    launches = len(host.launches)
+    launches = len(host.launches)  # of the call that made room for results, and of no other: nothing ran yet
     q[...] = _device(random_states(arm, (4,), seed=5)[0])
     found = step()
-    assert found is step.results and len(host.launches) == launches + 1
+    assert found is step.results and len(host.launches) == 2 * launches > 0
     compare(found, reference.forward_dynamics_gradient(*map(_plain, (q, qd, tau))), 1e-9)
     (out,) = there(np.empty((4, 7)))
     assert dyn.capture("inverse_dynamics", q, qd, tau, out=out)() is out

@@ -235,9 +235,10 @@ def test_gpu_engine_runs_unrolled_kernels_of_what_is_no_chain_whatever_the_fusio
 
 
 def test_gpu_choice_of_unrolled_kernels_where_one_is_too_large(host: HostDevice) -> None:
-    """Several are taken where they were asked for and one is too large, and are not where it is short enough."""
-    for name, base, chosen in (("humanoid", "floating", "unrolled, split"), ("quadruped", "fixed", "unrolled")):
-        model = rd.load_urdf(own(name), base=base)  # type: ignore[arg-type]
+    """Several are taken where one is too large, or keeps more than registers hold, and are not where it is short."""
+    humanoid, quadruped = (rd.load_urdf(own(name), base="floating") for name in ("humanoid", "quadruped"))
+    chosen_of = ((humanoid, "unrolled, split"), (quadruped, "unrolled, split"), (rd.auto_tree(2), "unrolled"))
+    for model, chosen in chosen_of:
         task = rd.Dynamics(model, engine="reference").plain_task("forward_dynamics_gradient")
         chooser = Chooser(model, np.dtype(np.float64), GpuOptions("unrolled"), host.name)
         chooser.table = Table(SECTION, ())

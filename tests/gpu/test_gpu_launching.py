@@ -167,7 +167,7 @@ def test_what_must_be_looked_at_is(host: HostDevice, asked: list[str]) -> None:
     single = _device(qd.astype(np.float32))
     assert relative(_plain(dyn.inverse_dynamics(arrays[0], single, arrays[2])), right) < 1e-5
     assert relative(dyn.inverse_dynamics(q, qd.tolist(), qdd), right) < TOLERANCE["float64"]
-    with pytest.raises(rd.ArgumentError, match="qd: got .* not on the GPU as q is"):
+    with pytest.raises(rd.ArgumentError, match=r"qd: got .* not on the GPU as q is"):
         dyn.inverse_dynamics(arrays[0], qd, arrays[2])
     with pytest.raises(rd.ArgumentError, match=r"qdd: got shape \(4, 5\)"):
         dyn.inverse_dynamics(*arrays[:2], arrays[2][:, :5].copy())
@@ -176,7 +176,7 @@ def test_what_must_be_looked_at_is(host: HostDevice, asked: list[str]) -> None:
     with pytest.raises(TypeError):
         dyn.inverse_dynamics(*arrays, wrong=arrays[0])
     with pytest.raises(TypeError):
-        dyn.inverse_dynamics(*arrays, **{"q": arrays[0]})
+        dyn.inverse_dynamics(*arrays, q=arrays[0])
     assert dyn.inverse_dynamics(*(each[:0].copy() for each in arrays)).shape == (0, 6)
     assert relative(_plain(dyn.inverse_dynamics(*arrays, f_ext=None)), right) < TOLERANCE["float64"]
 

@@ -48,7 +48,8 @@ class HostDevice:
     name, number, architecture, processors, shared_bytes = "host", 0, "sm_90", 2, SHARED_BYTES
 
     def __init__(self, order: str = "forward", memory: int = 1 << 34) -> None:
-        self.order, self.memory, self.xp = order, memory, library(self._require_running)
+        self.order, self.memory, self.total_bytes = order, memory, memory
+        self.xp = library(self._require_running)
         self.launches: list[tuple[str, int]] = []
         self.kernels: list[HostKernel] = []
         self.streams: list[int] = []

@@ -144,7 +144,8 @@ class Chooser:
         return program is not None and program.operations <= _SHORT
 
     def _ruled(self, task: Task, left: Sequence[Variant], base: tuple[str, ...], link: int | None) -> Variant:
-        """Straight-line code where its values fit in registers, else a warp for each state of what a warp can hold."""
+        """Straight-line code where its values fit in registers, or where it is taken apart; else a warp for each state
+        of what a warp can hold."""
         usual = [each for each in left if each.fusion == "complete"] or list(left)
         by_name = {each.kernel: each for each in usual}
         program = self._program(task, base, link) if "unrolled" in by_name else None
@@ -152,6 +153,8 @@ class Chooser:
             return by_name["unrolled"]
         several = "warp" if self.model.n_bodies <= WARP else "block"
         parts = [each for each in left if each.kernel == "unrolled" and each.fusion != "complete"]
+        if parts and self._short(parts[-1], task, base, link):
+            return parts[-1]
         return by_name.get(several) or (usual if program is not None or not parts else parts)[-1]
 
     def _program(self, task: Task, base: tuple[str, ...], link: int | None) -> Program | None:

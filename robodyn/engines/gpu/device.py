@@ -45,7 +45,7 @@ class Device(Protocol):
     """A device and the library of its arrays.
 
     `number`: the driver's; `xp`: functions named as NumPy's; `processors`: multiprocessors; `shared_bytes`: the most
-    dynamic shared memory that a block may ask for.
+    dynamic shared memory that a block may ask for; `total_bytes`: its memory, free or not.
     """
 
     name: str
@@ -53,6 +53,7 @@ class Device(Protocol):
     architecture: str
     processors: int
     shared_bytes: int
+    total_bytes: int
     xp: Any
 
     def selected(self) -> AbstractContextManager[Any]:
@@ -133,6 +134,7 @@ class CudaDevice:
         self.architecture = f"sm_{self._device.compute_capability}"
         self.processors = int(properties["multiProcessorCount"])
         self.shared_bytes = int(properties.get("sharedMemPerBlockOptin", SHARED_BYTES))
+        self.total_bytes = int(properties["totalGlobalMem"])
 
     def selected(self) -> AbstractContextManager[Any]:
         """Arrays are made, and kernels launched, on this device."""

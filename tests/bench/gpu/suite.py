@@ -172,7 +172,7 @@ TEXTS = {
     "the time of a call on NumPy arrays, transfers included, single precision. There, what is not fused runs on the "
     "CPU, and leaving that away makes a call 1.9 (16 states) to 2.8 times (128 states) shorter; here all parts run on "
     "the GPU, so that *split / complete* shows what launches and passing matrices through memory cost. In parentheses: "
-    "the fastest kernel of its kind, which is shown. *unrolled* is straight-line code, always complete.",
+    "the fastest kernel of its kind, which is shown. *unrolled* is straight-line code, complete or split.",
     "First answers": "A new process for each: `cold` with nothing compiled, `cached` with what that left, the best of "
     "three. Imports of robodyn are not counted, that of CuPy and starting CUDA are; in `process` all are.",
     "Which kernel is the fastest": "Time of the work on the device by kernel. `--fit` measures it and keeps it for the "
