@@ -34,6 +34,7 @@ from robodyn.records import dataclass
 from robodyn.tree import Indices, Tree, read_only
 
 _TABLE_ROWS = 40
+_Generator, _multiply, _add = np.random.Generator, np.multiply, np.add
 _AHEAD, _MOST_AHEAD, _SHARING = 8192, 256, 8
 """Coordinates that are drawn at once, and configurations; of the latter, those that share memory."""
 _LENGTH_RANGE = 1.0
@@ -609,16 +610,23 @@ class Model(Edits):
             ArgumentError: `rng` is neither a generator nor a seed, or `shape` neither an integer from 0 nor a tuple of
                 them.
         """
-        if rng is None and type(shape) is tuple and not shape:
-            try:
-                return self._drawn.rows.pop()
-            except IndexError:
-                return self._fresh()
+        if type(shape) is tuple and not shape:
+            if rng is None:
+                try:
+                    return self._drawn.rows.pop()
+                except IndexError:
+                    return self._fresh()
+            if type(rng) is _Generator and self._drawn_simply is not None:  # as below, in fewer steps
+                nq, lower, width = self._drawn_simply
+                q = rng.random(nq)
+                _multiply(q, width, q)
+                _add(q, lower, q)
+                return q
         generator = rng if type(rng) is np.random.Generator else generator_of(rng)
         if type(shape) is not tuple or shape:
             shape = batch_shape("shape", shape, self.nq)
         lower, width = self.drawn_from
-        q: NDArray[np.float64] = generator.random((*shape, self.nq) if shape else self.nq)
+        q = generator.random((*shape, self.nq) if shape else self.nq)
         q *= width
         q += lower
         for start in self.quaternion_starts.tolist():
@@ -632,6 +640,11 @@ class Model(Edits):
     @cached_property
     def _drawn(self) -> _Drawn:
         return _Drawn()
+
+    @cached_property
+    def _drawn_simply(self) -> tuple[int, NDArray[np.float64], NDArray[np.float64]] | None:
+        """nq and `drawn_from`, where no coordinates are quaternions."""
+        return None if self.quaternion_starts.size else (self.nq, *self.drawn_from)
 
     def _fresh(self) -> NDArray[np.float64]:
         """A random configuration of nobody's generator: many are drawn at once, and handed out one by one."""
