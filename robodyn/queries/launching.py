@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from robodyn.queries.quick import Epoch
 
 _MOST = 1 << 10
-"""Kinds of calls that a query keeps."""
+"""Kinds of calls that a query keeps, until it forgets all of them."""
 _CHOSEN, _TEXT = frozenset(map(id, (str, int, bool, type(None)))), frozenset((id(str),))
 """Types by their identities: a foreign one may compare, and hash, as it likes."""
 
@@ -54,7 +54,7 @@ class Launching:
 
     def __init__(self, dyn: Dynamics, method: Callable[..., Any], engine: GpuEngine, epoch: Epoch) -> None:
         self.__self__, self.__name__, self.__doc__ = dyn, method.__name__, method.__doc__  # as methods have them
-        self.__wrapped__ = method
+        self.__wrapped__, self.__qualname__ = method, method.__qualname__
         self._engine, self._epoch, self._since = engine, epoch, epoch.now.value
         self._array, self._address = engine.device.xp.ndarray, engine.device.address
         self._known: dict[tuple[Any, ...], _Launches] = {}
@@ -77,19 +77,20 @@ class Launching:
             len(kinds) == 2 + len(args) + 2 * len(kwargs) + len(outs)
             and len(made) == len(outs)
             and _TEXT.issuperset(map(id, map(type, kwargs)))
-            and dyn.check is not True
+            and not dyn.check
             and not dyn.joint_forces
             and engine.here()
         ):
             if self._epoch.now.value != self._since:
                 self._known, self._since = {}, self._epoch.now.value
-            key = tuple(kinds)
-            known = self._known.get(key)
-            if known is None:
-                return self._learn(key, read, args, out, kwargs)
+            # A table that another thread replaces in the meantime, for an attribute that it has set, is not written to.
+            key, known = tuple(kinds), self._known
+            found = known.get(key)
+            if found is None:
+                return self._learn(known, key, read, args, out, kwargs)
             if _apart(written, read):
                 try:
-                    return self._launch(known, given, made, out)
+                    return self._launch(found, given, made, out)
                 except (MemoryError, RuntimeError):
                     pass  # the method frees memory, takes less of it, or says what is wrong
         return self.__wrapped__(*args, **kwargs) if out is None else self.__wrapped__(*args, out=out, **kwargs)
@@ -122,20 +123,28 @@ class Launching:
         return out if made else tuple(results) if len(results) > 1 else results[0]
 
     def _learn(
-        self, key: tuple[Any, ...], read: Sequence[Extent], args: tuple[Any, ...], out: Any, kwargs: Mapping[str, Any]
+        self,
+        known: dict[tuple[Any, ...], _Launches],
+        key: tuple[Any, ...],
+        read: Sequence[Extent],
+        args: tuple[Any, ...],
+        out: Any,
+        kwargs: Mapping[str, Any],
     ) -> Any:
         """Answer by the method, and keep what it launched where that is all that it did."""
         with self._engine.watched() as starts:
             answer = self.__wrapped__(*args, **kwargs) if out is None else self.__wrapped__(*args, out=out, **kwargs)
         results = answer if type(answer) is tuple else (answer,)
-        if len(starts) == 1 and len(self._known) < _MOST:
+        if len(starts) == 1:
             plan, arrays, rows = starts[0]
             found, filled = self._read(results, [])
             given = self._places(arrays, plan.inputs, read)
             made = self._places(arrays, [name for name in arrays if name not in plan.inputs], filled)
             whole = len(found) == len(results) == len(set((made or {}).values()))
             if given is not None and made is not None and whole and self._engine.at_once(plan, rows):
-                self._known[key] = _Launches(plan, rows, given, made, tuple(each.shape for each in found))
+                if len(known) >= _MOST:
+                    known.clear()
+                known[key] = _Launches(plan, rows, given, made, tuple(each.shape for each in found))
         return answer
 
     def _places(

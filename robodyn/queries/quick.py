@@ -16,13 +16,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.cached import stood_in_for
-from robodyn.engines.protocol import Calls
+from robodyn.engines.protocol import Calls, Engine
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.model import Model
 from robodyn.queries.launching import Launching
@@ -78,8 +78,9 @@ def _quicker(dyn: Dynamics, name: str, method: Callable[..., Any]) -> Callable[.
     if question is None:
         return None
     found: Callable[..., Any] | None = None
-    if dyn.engine.name == "gpu" and name in QUESTIONS:
-        found = Launching(dyn, method, cast("GpuEngine", dyn.engine), dyn.__dict__.setdefault(_EPOCH, Epoch()))
+    launching = _gpu_engine(dyn.engine) if name in QUESTIONS else None
+    if launching is not None:
+        found = Launching(dyn, method, launching, dyn.__dict__.setdefault(_EPOCH, Epoch()))
     if dyn.engine.native:
         epoch = dyn.__dict__.setdefault(_EPOCH, Epoch())
         known = dyn.__dict__.setdefault(_KNOWN, {})
@@ -95,6 +96,15 @@ def _quicker(dyn: Dynamics, name: str, method: Callable[..., Any]) -> Callable[.
     if found is not None:
         dyn.__dict__[name] = found
     return found
+
+
+def _gpu_engine(engine: Engine) -> GpuEngine | None:
+    """An engine if it is our own for GPUs, and no subclass of it, which may answer in another way."""
+    if engine.name != "gpu":
+        return None
+    from robodyn.engines.gpu.engine import GpuEngine
+
+    return engine if type(engine) is GpuEngine else None
 
 
 _EPOCH, _KNOWN = "_epoch_of_queries", "_quick_queries"
@@ -236,7 +246,9 @@ class _QuickQuery(Quick):
         """Of the engine that the Dynamics made when it was first given such arrays."""
         dyn, found = self.__self__, self._launching
         if found is None and "_gpu" in dyn.__dict__ and self._question.name in QUESTIONS:
-            found = self._launching = Launching(dyn, self.__wrapped__, dyn._gpu, dyn.__dict__[_EPOCH])
+            engine = _gpu_engine(dyn._gpu)
+            if engine is not None:
+                found = self._launching = Launching(dyn, self.__wrapped__, engine, dyn.__dict__[_EPOCH])
         return found if found is not None and found.takes(first) else None
 
     def listed(self, links: Any) -> Any:

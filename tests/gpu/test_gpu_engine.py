@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import pickle
 import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -329,6 +332,30 @@ def test_gpu_engine_cuts_batches_whose_intermediates_do_not_fit(monkeypatch: pyt
     assert max(rows for _, rows in small.launches) < 200 and sum(rows for _, rows in small.launches) == 4 * 200
 
 
+def test_gpu_engine_takes_pieces_where_all_at_once_did_not_fit(
+    arm: rd.Model, host: HostDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody asks how much is free before a part of it is taken; where that is not there, pieces of what is."""
+    states = random_states(arm, (40,))
+    dyn = rd.Dynamics(arm, engine="gpu", gpu=GpuOptions("warp", "split"))
+    arrays, empty = there(*states), host.xp.empty
+
+    def scarce(shape: Any, dtype: Any) -> Any:
+        if np.prod(shape) * 8 > 1 << 13 and shape[0] == 40 and shape[-1] == 7:  # matrices between kernels
+            raise MemoryError("nothing left")
+        return empty(shape, dtype)
+
+    out = there(*(np.full((40, 7, 7), np.nan) for _ in range(3)))
+    monkeypatch.setattr(host.xp, "empty", scarce)
+    host.memory = 1 << 14
+    answer = dyn.forward_dynamics_gradient(*arrays, out=out)
+    compare(answer, rd.Dynamics(arm, engine="reference").forward_dynamics_gradient(*states), 1e-9)
+    assert {rows for _, rows in host.launches} != {40}
+    host.memory = 1 << 34  # a whole batch would fit, and still does not
+    with pytest.raises(rd.UnavailableError, match="no memory for what 40 states need"):
+        dyn.forward_dynamics_gradient(*arrays, out=out)
+
+
 def test_gpu_engine_says_that_scratch_memory_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "default_device", lambda: HostDevice(memory=1000))
     model = rd.auto_tree(300)
@@ -639,3 +666,56 @@ def test_gpu_programs_say_what_the_assembler_makes_of_them(arm: rd.Model, host: 
     assert 0 < report.registers <= 255 and report.spill_bytes == 0
     assert blocks * code.sources[0].block_threads * report.registers <= 65536
     assert "sm_90" in repr(code)
+
+
+# What stands for CuPy: the order of what it is asked for, and the facts of arrays.
+
+
+def test_a_recording_empties_its_pool_on_its_own_device() -> None:
+    asked: list[str] = []
+
+    @contextmanager
+    def selected() -> Iterator[None]:
+        asked.append("selected")
+        yield
+        asked.append("left")
+
+    class Recorded:
+        def __del__(self) -> None:
+            asked.append("graph gone")
+
+    pool = SimpleNamespace(free_all_blocks=lambda: asked.append("emptied"))
+    graph = device._CudaGraph(SimpleNamespace(selected=selected), Recorded(), pool)  # type: ignore[arg-type]
+    del graph
+    gc.collect()
+    assert asked == ["graph gone", "selected", "emptied", "left"]
+
+
+def test_addresses_are_those_of_arrays_as_kernels_want_them() -> None:
+    def array(dtype: str = "float32", contiguous: bool = True, number: int = 1) -> Any:
+        flags, data = SimpleNamespace(c_contiguous=contiguous), SimpleNamespace(device_id=number, ptr=4096)
+        return SimpleNamespace(dtype=np.dtype(dtype), flags=flags, data=data)
+
+    here: Any = SimpleNamespace(number=1)
+    address = partial(device.CudaDevice.address, here, dtype=np.dtype(np.float32))
+    assert address(array()) == 4096
+    assert not any(map(address, (array("float64"), array(contiguous=False), array(number=0))))
+
+
+def test_kernels_of_a_query_are_compiled_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waits for the others; and one that does not compile says so."""
+    together = threading.Barrier(3)
+
+    def compiled(source: str, architecture: str) -> bytes:
+        together.wait(60.0)
+        if source == "bad":
+            raise rd.UnavailableError("bad does not compile")
+        return f"{source} for {architecture}".encode()
+
+    monkeypatch.setattr(device, "compile_cubin", compiled)
+    here: Any = SimpleNamespace(architecture="sm_90", _loaded=lambda source, code: (source, code))
+    found = device.CudaDevice.load_all(here, ["a", "b", "c"])  # type: ignore[list-item]
+    assert found == [(name, f"{name} for sm_90".encode()) for name in "abc"]
+    with pytest.raises(rd.UnavailableError, match="bad does not compile"):
+        device.CudaDevice.load_all(here, ["a", "bad", "c"])  # type: ignore[list-item]
+    assert device.CudaDevice.load_all(here, []) == []

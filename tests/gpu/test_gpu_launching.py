@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,9 @@ from robots import own
 from test_dynamics import as_tuple, queries
 
 import robodyn as rd
+from robodyn.engines.gpu.engine import GpuEngine
+from robodyn.engines.reference import ReferenceEngine
+from robodyn.queries import launching
 from robodyn.queries.launching import Launching
 from robodyn.questions import QUESTIONS
 
@@ -193,13 +197,80 @@ def test_changes_of_a_dynamics_hold(host: HostDevice) -> None:
         right = rd.Dynamics(model, engine="reference", joint_forces=forces).inverse_dynamics(q, qd, qdd)
         for each in (call, dyn.inverse_dynamics, call):
             assert relative(_plain(each(*arrays)), right) < TOLERANCE["float64"]
-    dyn.check = True
     bad = there(np.full_like(q, np.nan), qd, qdd)
-    for each in (call, dyn.inverse_dynamics):
-        with pytest.raises(rd.NumericalError):
-            each(*bad)
+    for check in (True, np.True_, 1):
+        dyn.check = check
+        for each in (call, dyn.inverse_dynamics):
+            with pytest.raises(rd.NumericalError):
+                each(*bad)
     dyn.check = None
     assert np.isnan(_plain(call(*bad))).all()
+
+
+def test_what_is_learnt_while_a_dynamics_changes_is_forgotten(
+    host: HostDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A method compiles, and meanwhile another thread sets the engine of another robot."""
+    old, new = (rd.random_tree(2, seed=seed, joints=("revolute",)) for seed in (1, 2))
+    dyn, other = rd.Dynamics(old, engine="gpu"), rd.Dynamics(new, engine="gpu")
+    q = random_states(old, (4,))[0]
+    started, changed, plan = threading.Event(), threading.Event(), dyn.engine.plan
+
+    def slow(*given: Any, **named: Any) -> Any:
+        started.set()
+        assert changed.wait(60.0)
+        return plan(*given, **named)
+
+    monkeypatch.setattr(dyn.engine, "plan", slow)
+    call = dyn.gravity_force
+    thread = threading.Thread(target=call, args=there(q))
+    thread.start()
+    assert started.wait(60.0)
+    dyn.engine, dyn.model = other.engine, new
+    call(*there(q[:3]))
+    changed.set()
+    thread.join()
+    right = rd.Dynamics(new, engine="reference").gravity_force(q)
+    for _ in range(2):
+        assert relative(_plain(call(*there(q))), right) < TOLERANCE["float64"]
+
+
+def test_other_engines_answer_for_themselves(small: rd.Model, host: HostDevice) -> None:
+    """One that is called as ours is, and one that is made from it."""
+
+    class Mine(ReferenceEngine):
+        name = "gpu"
+
+    class Twice(GpuEngine):
+        def run(self, algorithm: Any, inputs: Any, outputs: Any, *, link: int | None = None) -> None:
+            super().run(algorithm, inputs, outputs, link=link)
+            for array in outputs.values():
+                array *= 2.0
+
+    q = random_states(small, (4,))[0]
+    right = rd.Dynamics(small, engine="reference").gravity_force(q)
+    dyn = rd.Dynamics(small, engine="reference")
+    dyn.engine = Mine(small, np.dtype(np.float64))
+    assert (dyn.gravity_force(q) == right).all()
+    dyn = rd.Dynamics(small, engine="gpu")
+    dyn.engine = Twice(small, np.dtype(np.float64))
+    for _ in range(3):
+        assert relative(_plain(dyn.gravity_force(*there(q))), 2.0 * right) < TOLERANCE["float64"]
+
+
+def test_kinds_of_calls_are_forgotten(
+    small: rd.Model, host: HostDevice, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of them than are kept."""
+    monkeypatch.setattr(launching, "_MOST", 3)
+    dyn, q = rd.Dynamics(small, engine="gpu"), random_states(small, (9,))[0]
+    for rows in (*range(1, 9), 8):
+        (some,) = there(q[:rows])
+        right = rd.Dynamics(small, engine="reference").gravity_force(q[:rows])
+        assert relative(_plain(dyn.gravity_force(some)), right) < TOLERANCE["float64"]
+        kept = dyn.gravity_force._known  # type: ignore[attr-defined]
+        assert 1 <= len(kept) <= 3
+    assert len(asked) == 8
 
 
 def test_no_memory_is_said_as_ever(host: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,4 +301,5 @@ def test_recordings_and_pickles(host: HostDevice) -> None:
     assert relative(_plain(step()), reference.inverse_dynamics(*others)) < TOLERANCE["float64"]
     again = pickle.loads(pickle.dumps(dyn.inverse_dynamics))
     assert relative(_plain(again(*arrays)), reference.inverse_dynamics(*others)) < TOLERANCE["float64"]
-    assert dyn.inverse_dynamics.__doc__ == rd.Dynamics.inverse_dynamics.__doc__
+    for each in ("__doc__", "__name__", "__qualname__"):
+        assert getattr(dyn.inverse_dynamics, each) == getattr(rd.Dynamics.inverse_dynamics, each)

@@ -83,7 +83,7 @@ class HostDevice:
 
     def address(self, array: Any, dtype: Any) -> int:
         held = _plain(array)
-        found = held.dtype == dtype and held.flags.c_contiguous and held.size and self.is_here(array)
+        found = held.dtype == dtype and held.flags.carray and held.size and self.is_here(array)
         return held.ctypes.data if found else 0
 
     def load(self, source: KernelSource) -> HostKernel:
@@ -93,6 +93,9 @@ class HostDevice:
         _KERNELS.append(kernel)
         self.kernels.append(kernel)
         return kernel
+
+    def load_all(self, sources: Sequence[KernelSource]) -> list[HostKernel]:
+        return [self.load(source) for source in sources]
 
     def pinned(self, size: int) -> Any:
         return np.full(size, 255, np.uint8)

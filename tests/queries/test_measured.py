@@ -271,7 +271,7 @@ def test_what_was_the_best_on_one_gpu_is_chosen_where_nothing_was_measured() -> 
     chooser = choice.Chooser(quadruped, np.dtype("float64"), GpuOptions(), "never measured")
     for batch in (1, 1 << 20):  # a row has the same bits in all of them
         variant, why = chooser.choose(task, batch)
-        assert str(variant) == "warp" and why.startswith(f"the best on {MEASURED_ON} for ")
+        assert str(variant) == "unrolled" and why.startswith(f"the best on {MEASURED_ON} for ")
     assert len(choice.BUILT_IN.rows) == sum(map(len, BEST.values()))
     assert {row.choice for row in choice.BUILT_IN.rows} <= set(map(str, choice.ALL))
     assert keep(kernels(replace(KERNEL, asked=task.name, bodies=13, choice="block")), "measured")
@@ -281,7 +281,7 @@ def test_what_was_the_best_on_one_gpu_is_chosen_where_nothing_was_measured() -> 
 
 def test_longer_code_than_what_was_fast_elsewhere_is_not_chosen_for_that() -> None:
     """An arm that floats has one body more than one that does not, and nearly three times as much to do."""
-    for base, kernel in (("fixed", "unrolled"), ("floating", "warp")):
+    for base, kernel in (("fixed", "unrolled"), ("floating", "unrolled, split")):
         model = rd.load_urdf(own("arm7"), base=base)
         task = rd.Dynamics(model, engine="reference").plain_task("forward_dynamics_gradient")
         variant, why = choice.Chooser(model, np.dtype("float32"), GpuOptions(), "never measured").choose(task, 1)

@@ -6,6 +6,7 @@ import ctypes
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -80,6 +81,9 @@ class Device(Protocol):
     def load(self, source: KernelSource) -> LoadedKernel:
         """Compile a kernel, or take it from the cache, and load it."""
 
+    def load_all(self, sources: Sequence[KernelSource]) -> list[LoadedKernel]:
+        """The same for several kernels, compiled side by side."""
+
     def pinned(self, size: int) -> Array:
         """Host memory (size,), bytes, that transfers need not copy first."""
 
@@ -134,7 +138,7 @@ class CudaDevice:
         self.architecture = f"sm_{self._device.compute_capability}"
         self.processors = int(properties["multiProcessorCount"])
         self.shared_bytes = int(properties.get("sharedMemPerBlockOptin", SHARED_BYTES))
-        self.total_bytes = int(properties["totalGlobalMem"])
+        self.total_bytes = int(self._device.mem_info[1])
 
     def selected(self) -> AbstractContextManager[Any]:
         """Arrays are made, and kernels launched, on this device."""
@@ -186,7 +190,17 @@ class CudaDevice:
 
     def load(self, source: KernelSource) -> LoadedKernel:
         """Compile a kernel, or take it from the cache, and load it."""
-        code = compile_cubin(source, self.architecture)
+        return self._loaded(source, compile_cubin(source, self.architecture))
+
+    def load_all(self, sources: Sequence[KernelSource]) -> list[LoadedKernel]:
+        """The same for several kernels, compiled side by side."""
+        if len(sources) < 2:
+            return [self.load(source) for source in sources]
+        with ThreadPoolExecutor(len(sources)) as pool:  # NVRTC holds no lock, nor the interpreter's
+            codes = list(pool.map(lambda source: compile_cubin(source, self.architecture), sources))
+        return [self._loaded(source, code) for source, code in zip(sources, codes, strict=True)]
+
+    def _loaded(self, source: KernelSource, code: bytes) -> LoadedKernel:
         return with_room(self._cupy, lambda: _CudaKernel(self._cupy, source, code))
 
     def pinned(self, size: int) -> Array:
@@ -295,7 +309,8 @@ class _CudaGraph:
     def __del__(self) -> None:
         if not sys.is_finalizing():  # then CUDA may be gone, and takes everything back by itself
             self._graph = None
-            self._memory.free_all_blocks()
+            with self._device.selected():  # CuPy asks for the pool of the current device
+                self._memory.free_all_blocks()
 
     def launch(self) -> None:
         with self._device.selected():
