@@ -616,12 +616,11 @@ class Model(Edits):
                     return self._drawn.rows.pop()
                 except IndexError:
                     return self._fresh()
-            if type(rng) is _Generator and self._drawn_simply is not None:  # as below, in fewer steps
-                nq, lower, width = self._drawn_simply
+            if type(rng) is _Generator and (simply := self._drawn_simply) is not None:  # as below, in fewer steps
+                nq, lower, width = simply
                 q = rng.random(nq)
                 _multiply(q, width, q)
-                _add(q, lower, q)
-                return q
+                return _add(q, lower, q)
         generator = rng if type(rng) is np.random.Generator else generator_of(rng)
         if type(shape) is not tuple or shape:
             shape = batch_shape("shape", shape, self.nq)
