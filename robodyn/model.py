@@ -610,25 +610,19 @@ class Model(Edits):
             ArgumentError: `rng` is neither a generator nor a seed, or `shape` neither an integer from 0 nor a tuple of
                 them.
         """
-        if type(shape) is tuple and not shape:
-            if rng is None:
-                try:
-                    return self._drawn.rows.pop()
-                except IndexError:
-                    return self._fresh()
-            if type(rng) is _Generator and (simply := self._drawn_simply) is not None:  # as below, in fewer steps
-                nq, lower, width = simply
-                q = rng.random(nq)
-                _multiply(q, width, q)
-                return _add(q, lower, q)
-        generator = rng if type(rng) is np.random.Generator else generator_of(rng)
+        if rng is None and type(shape) is tuple and not shape:
+            try:
+                return self._drawn.rows.pop()
+            except IndexError:
+                return self._fresh()
+        generator = rng if type(rng) is _Generator else generator_of(rng)
         if type(shape) is not tuple or shape:
             shape = batch_shape("shape", shape, self.nq)
-        lower, width = self.drawn_from
-        q = generator.random((*shape, self.nq) if shape else self.nq)
-        q *= width
-        q += lower
-        for start in self.quaternion_starts.tolist():
+        nq, lower, width, quaternions = self._drawing
+        q: NDArray[np.float64] = generator.random((*shape, nq) if shape else nq)
+        _multiply(q, width, q)
+        _add(q, lower, q)
+        for start in quaternions:
             x = generator.standard_normal((*shape, 4))
             a, b, c, d = x.tolist() if x.ndim == 1 else np.moveaxis(x, -1, 0)
             size = np.sqrt(a * a + b * b + c * c + d * d) if x.ndim > 1 else math.sqrt(a * a + b * b + c * c + d * d)
@@ -641,9 +635,9 @@ class Model(Edits):
         return _Drawn()
 
     @cached_property
-    def _drawn_simply(self) -> tuple[int, NDArray[np.float64], NDArray[np.float64]] | None:
-        """nq and `drawn_from`, where no coordinates are quaternions."""
-        return None if self.quaternion_starts.size else (self.nq, *self.drawn_from)
+    def _drawing(self) -> tuple[int, NDArray[np.float64], NDArray[np.float64], list[int]]:
+        """nq, `drawn_from`, and where quaternions start."""
+        return self.nq, *self.drawn_from, self.quaternion_starts.tolist()
 
     def _fresh(self) -> NDArray[np.float64]:
         """A random configuration of nobody's generator: many are drawn at once, and handed out one by one."""

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 
 _MOST = 1 << 10
 """Kinds of calls that a query keeps, until it forgets all of them."""
-_CHOSEN, _TEXT = frozenset(map(id, (str, int, bool, type(None)))), frozenset((id(str),))
+_CHOSEN, TEXT = frozenset(map(id, (str, int, bool, type(None)))), frozenset((id(str),))
 """Types by their identities: a foreign one may compare, and hash, as it likes."""
 
 Extent = tuple[int, int]
 """Where an array begins, and where it ends."""
+_Values = tuple[list[Any], list[Any], list[Extent]]
+"""What tells calls with some values apart, the arrays among these, and where they are."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class _Launches:
     """What answers calls of one kind.
 
     `plan`, `rows`: as `GpuEngine.start` has them; `given`: places among the arguments that are arrays of what the plan
-    reads, by name; `made`: places among the results of what it fills; `shapes`: of the results.
+    reads, by name; `made`: places among the results of what it fills; `shapes`: of the results; `flat`: whether the
+    first axis of all of them is that of the rows.
     """
 
     plan: Plan
@@ -40,6 +43,7 @@ class _Launches:
     given: Mapping[str, int]
     made: Mapping[str, int]
     shapes: tuple[tuple[int, ...], ...]
+    flat: bool
 
 
 class Launching:
@@ -69,82 +73,85 @@ class Launching:
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         """Answer as the method does."""
         outs = out if type(out) is tuple else () if out is None else (out,)
-        kinds: list[Any] = [len(args), *kwargs, out is outs]
-        given, read = self._read((*args, *kwargs.values()), kinds)
-        made, written = self._read(outs, kinds)
+        given, made = self._read((*args, *kwargs.values())), self._read(outs)
         dyn, engine = self.__self__, self._engine
         if (
-            len(kinds) == 2 + len(args) + 2 * len(kwargs) + len(outs)
-            and len(made) == len(outs)
-            and _TEXT.issuperset(map(id, map(type, kwargs)))
+            given is not None
+            and made is not None
+            and len(made[1]) == len(outs)
+            and TEXT.issuperset(map(id, map(type, kwargs)))
             and not dyn.check
             and not dyn.joint_forces
             and engine.here()
         ):
             if self._epoch.now.value != self._since:
                 self._known, self._since = {}, self._epoch.now.value
-            # A table that another thread replaces in the meantime, for an attribute that it has set, is not written to.
-            key, known = tuple(kinds), self._known
+            (kinds, arrays, read), (shapes, results, written) = given, made
+            key = (len(args), *kwargs, *kinds, out is outs, *shapes)
+            known = self._known  # if another thread sets an attribute and puts a new table there, this one goes
             found = known.get(key)
             if found is None:
-                return self._learn(known, key, read, args, out, kwargs)
+                return self._learn(known, key, given, args, out, kwargs)
             if _apart(written, read):
                 try:
-                    return self._launch(found, given, made, out)
+                    return self._launch(found, arrays, results, out)
                 except (MemoryError, RuntimeError):
                     pass  # the method frees memory, takes less of it, or says what is wrong
-        return self.__wrapped__(*args, **kwargs) if out is None else self.__wrapped__(*args, out=out, **kwargs)
+        return self.__wrapped__(*args, out=out, **kwargs)
 
-    def _read(self, values: Sequence[Any], kinds: list[Any]) -> tuple[list[Any], list[Extent]]:
-        """The arrays among some values, and where they are; `kinds` gets one entry for each value, up to the first that
-        tells nothing."""
-        arrays, extents = [], []
+    def _read(self, values: Sequence[Any]) -> _Values | None:
+        """What there is to know of some values; None where one is no array as kernels want it, nor a choice."""
+        kinds: list[Any] = []
+        arrays: list[Any] = []
+        extents: list[Extent] = []
         for value in values:
             if type(value) is self._array:
                 start = self._address(value, self._engine.dtype)
                 if not start:
-                    break
+                    return None
                 arrays.append(value)
                 extents.append((start, start + value.nbytes))
                 kinds.append(value.shape)
             elif id(type(value)) in _CHOSEN:
                 kinds.append((type(value), value))  # True is another choice than 1
             else:
-                break
-        return arrays, extents
+                return None
+        return kinds, arrays, extents
 
     def _launch(self, known: _Launches, given: Sequence[Any], made: Sequence[Any], out: Any) -> Any:
-        engine = self._engine
+        engine, rows = self._engine, known.rows
         results = made or [engine.device.xp.empty(shape, engine.dtype) for shape in known.shapes]
         arrays = {name: given[place] for name, place in known.given.items()}
-        for name, place in known.made.items():
-            arrays[name] = results[place]
-        engine.start(known.plan, arrays, known.rows)
+        arrays |= {name: results[place] for name, place in known.made.items()}
+        if not known.flat:
+            arrays = {name: array.reshape(rows, -1) for name, array in arrays.items()}
+        engine.start(known.plan, arrays, rows)
         return out if made else tuple(results) if len(results) > 1 else results[0]
 
     def _learn(
         self,
         known: dict[tuple[Any, ...], _Launches],
         key: tuple[Any, ...],
-        read: Sequence[Extent],
+        given: _Values,
         args: tuple[Any, ...],
         out: Any,
         kwargs: Mapping[str, Any],
     ) -> Any:
         """Answer by the method, and keep what it launched where that is all that it did."""
         with self._engine.watched() as starts:
-            answer = self.__wrapped__(*args, **kwargs) if out is None else self.__wrapped__(*args, out=out, **kwargs)
-        results = answer if type(answer) is tuple else (answer,)
-        if len(starts) == 1:
-            plan, arrays, rows = starts[0]
-            found, filled = self._read(results, [])
-            given = self._places(arrays, plan.inputs, read)
-            made = self._places(arrays, [name for name in arrays if name not in plan.inputs], filled)
-            whole = len(found) == len(results) == len(set((made or {}).values()))
-            if given is not None and made is not None and whole and self._engine.at_once(plan, rows):
+            answer = self.__wrapped__(*args, out=out, **kwargs)
+        results = self._read(answer if type(answer) is tuple else (answer,))
+        if len(starts) == 1 and results is not None:
+            (plan, arrays, rows), (_, read, extents), (shapes, filled, places) = starts[0], given, results
+            inputs = plan.inputs
+            reads = self._places(arrays, inputs, extents)
+            fills = self._places(arrays, [name for name in arrays if name not in inputs], places)
+            whole = fills is not None and sorted(fills.values()) == list(range(len(filled)))
+            if reads is not None and fills is not None and whole and self._engine.at_once(plan, rows):
                 if len(known) >= _MOST:
                     known.clear()
-                known[key] = _Launches(plan, rows, given, made, tuple(each.shape for each in found))
+                flat = all(each.shape[:1] == (rows,) for each in (*read, *filled))
+                known[key] = _Launches(plan, rows, reads, fills, tuple(shapes), flat)
         return answer
 
     def _places(

@@ -25,7 +25,7 @@ from robodyn.cached import stood_in_for
 from robodyn.engines.protocol import Calls, Engine
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.model import Model
-from robodyn.queries.launching import Launching
+from robodyn.queries.launching import TEXT, Launching
 from robodyn.queries.scheduler import Scheduled, current_table
 from robodyn.questions import CONSTRAINED, FRAMES, QUESTIONS, Places, Question, find
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
     from robodyn.engines.cpu.native.answers import Answers
     from robodyn.engines.cpu.native.entry import Argument, Entry, Forms
-    from robodyn.engines.gpu.engine import GpuEngine
 
 LINK_BITS, WORD_BITS = 24, 5
 """Of the numbers of links, and of words."""
@@ -77,10 +76,7 @@ def _quicker(dyn: Dynamics, name: str, method: Callable[..., Any]) -> Callable[.
     question = find(name)
     if question is None:
         return None
-    found: Callable[..., Any] | None = None
-    launching = _gpu_engine(dyn.engine) if name in QUESTIONS else None
-    if launching is not None:
-        found = Launching(dyn, method, launching, dyn.__dict__.setdefault(_EPOCH, Epoch()))
+    found: Callable[..., Any] | None
     if dyn.engine.native:
         epoch = dyn.__dict__.setdefault(_EPOCH, Epoch())
         known = dyn.__dict__.setdefault(_KNOWN, {})
@@ -91,6 +87,8 @@ def _quicker(dyn: Dynamics, name: str, method: Callable[..., Any]) -> Callable[.
                 quick.entry = entry
             known.setdefault(name, None if entry is None else quick)
         found = known[name] and known[name].entry.function
+    else:
+        found = _launching(dyn, name, method, dyn.engine)
     if dyn._options.chooses and current_table().unusual(name, dyn.dtype.name, dyn.model):
         found = Scheduled(dyn, name, found or method)
     if found is not None:
@@ -98,13 +96,16 @@ def _quicker(dyn: Dynamics, name: str, method: Callable[..., Any]) -> Callable[.
     return found
 
 
-def _gpu_engine(engine: Engine) -> GpuEngine | None:
-    """An engine if it is our own for GPUs, and no subclass of it, which may answer in another way."""
-    if engine.name != "gpu":
+def _launching(dyn: Dynamics, name: str, method: Callable[..., Any], engine: Engine) -> Launching | None:
+    """What stands before a method on a GPU: where the engine is our own, and no subclass of it, which may answer in
+    another way."""
+    if engine.name != "gpu" or name not in QUESTIONS:
         return None
     from robodyn.engines.gpu.engine import GpuEngine
 
-    return engine if type(engine) is GpuEngine else None
+    if type(engine) is not GpuEngine:
+        return None
+    return Launching(dyn, method, engine, dyn.__dict__.setdefault(_EPOCH, Epoch()))
 
 
 _EPOCH, _KNOWN = "_epoch_of_queries", "_quick_queries"
@@ -156,7 +157,7 @@ class Quick(ABC):
             return there(*args, **kwargs)
         if not kwargs:  # what follows does the same, and takes a quick call a microsecond or two
             return self._by_place(args)
-        if not _TEXT.issuperset(map(id, map(type, kwargs))):
+        if not TEXT.issuperset(map(id, map(type, kwargs))):
             return self.__wrapped__(*args, **kwargs)
         asked, links = kwargs, kwargs.get("links")
         listed = links if links is None else self.listed(links)
@@ -245,10 +246,8 @@ class _QuickQuery(Quick):
     def launching(self, first: Any) -> Launching | None:
         """Of the engine that the Dynamics made when it was first given such arrays."""
         dyn, found = self.__self__, self._launching
-        if found is None and "_gpu" in dyn.__dict__ and self._question.name in QUESTIONS:
-            engine = _gpu_engine(dyn._gpu)
-            if engine is not None:
-                found = self._launching = Launching(dyn, self.__wrapped__, engine, dyn.__dict__[_EPOCH])
+        if found is None and "_gpu" in dyn.__dict__:
+            found = self._launching = _launching(dyn, self._question.name, self.__wrapped__, dyn._gpu)
         return found if found is not None and found.takes(first) else None
 
     def listed(self, links: Any) -> Any:
@@ -344,7 +343,7 @@ class _QuickQuery(Quick):
 
 _REALS = (np.float64, np.float32)
 _INTEGERS = (np.int64, np.int32, np.int16, np.int8, np.uint64, np.uint32, np.uint16, np.uint8)
-_INTEGER_TYPES, _NAMED, _TEXT = frozenset(map(id, _INTEGERS)), frozenset((id(str), id(int))), frozenset((id(str),))
+_INTEGER_TYPES, _NAMED = frozenset(map(id, _INTEGERS)), frozenset((id(str), id(int)))
 """Types by their identities: a foreign one may compare, and hash, as it likes."""
 _LARGEST = 2**63
 _TYPES: dict[str, tuple[type, ...]] = {

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from conftest import TOLERANCE, random_states, relative
 from gpu_host import ORDERS, missing
-from gpu_host.arrays import DeviceArray, _device, _plain
+from gpu_host.arrays import DeviceArray, Moving, _device, _plain, there
 from gpu_host.device import HostDevice
 from robots import own
 from test_dynamics import as_tuple, queries
@@ -46,11 +46,6 @@ def arm() -> rd.Model:
     return rd.load_urdf(own("arm7"))
 
 
-def there(*arrays: Any) -> tuple[Any, ...]:
-    """Copies on the device."""
-    return tuple(_device(np.array(array)) for array in arrays)
-
-
 def compare(got: Any, wanted: Any, tolerance: float = TOLERANCE["float64"]) -> None:
     for one, other in zip(as_tuple(got), as_tuple(wanted), strict=True):
         assert relative(_plain(one), other) < tolerance
@@ -65,38 +60,15 @@ def test_gpu_engine_answers_every_query(name: str, small: rd.Model, host: HostDe
     states = random_states(small, (5,))
     wanted = queries(rd.Dynamics(small, engine="reference"), *states)[name][0]()
     dyn = rd.Dynamics(small, engine="gpu")
-    for arrays in (states, there(*states)):
-        given = queries(dyn, *arrays)[name][0] if arrays is states else _on_device(dyn, name, arrays)
+    for kind, asked in ((np.ndarray, dyn), (DeviceArray, Moving(dyn))):
+        given = queries(asked, *states)[name][0]
         launches = len(host.launches)
         answer = given()
         assert len(host.launches) == launches + 1
         compare(answer, wanted, 1e-9 if "forward_dynamics" in name else TOLERANCE["float64"])
-        kind = np.ndarray if arrays is states else DeviceArray
         assert all(type(each) is kind for each in as_tuple(answer))
     assert host.waits == len(host.uploads) == len(host.downloads) == 1
     assert DeviceArray.looks == 0
-
-
-def _on_device(dyn: rd.Dynamics, name: str, arrays: Any) -> Any:
-    """The call of `queries`, whose external forces are NumPy's."""
-
-    class Moving:
-        """Hands every array over to the device."""
-
-        def __init__(self) -> None:
-            self.model = dyn.model
-
-        def __getattr__(self, query: str) -> Any:
-            def call(*given: Any, **others: Any) -> Any:
-                def moved(value: Any) -> Any:
-                    return _device(np.array(value)) if type(value) is np.ndarray else value
-
-                named = {name: moved(value) for name, value in others.items()}
-                return getattr(dyn, query)(*map(moved, given), **named)
-
-            return call
-
-    return queries(Moving(), *arrays)[name][0]  # type: ignore[arg-type]
 
 
 def test_gpu_engine_answers_derivatives_of_programs(small: rd.Model, host: HostDevice) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conftest import TOLERANCE, random_states, relative
 from gpu_host import missing
-from gpu_host.arrays import DeviceArray, _device, _plain
+from gpu_host.arrays import DeviceArray, Moving, _device, _plain, there
 from gpu_host.device import HostDevice
 from robots import own
 from test_dynamics import as_tuple, queries
@@ -46,33 +46,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def there(*arrays: Any) -> tuple[Any, ...]:
-    """Copies on the device."""
-    return tuple(_device(np.array(array)) for array in arrays)
-
-
 def on_device(dyn: rd.Dynamics, name: str, seed: int) -> tuple[Callable[..., Any], Any]:
     """A call of a query on arrays of the device, and what is right."""
     q, qd, qdd = random_states(dyn.model, (ROWS,), seed)
     forces = np.random.default_rng(seed).normal(size=(ROWS, dyn.model.n_bodies, 6))
     wanted = queries(rd.Dynamics(dyn.model, engine="reference"), q, qd, qdd, forces)[name][0]()
-
-    class Moving:
-        """Hands every array over to the device."""
-
-        model = dyn.model
-
-        def __getattr__(self, query: str) -> Any:
-            def call(*given: Any, **others: Any) -> Any:
-                def moved(value: Any) -> Any:
-                    return _device(np.array(value, dyn.dtype)) if type(value) is np.ndarray else value
-
-                named = {name: moved(value) for name, value in others.items()}
-                return getattr(dyn, query)(*map(moved, given), **named)
-
-            return call
-
-    return queries(Moving(), q, qd, qdd, forces)[name][0], wanted
+    return queries(Moving(dyn), q, qd, qdd, forces)[name][0], wanted
 
 
 @pytest.mark.parametrize("name", QUESTIONS)

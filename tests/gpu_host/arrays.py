@@ -203,3 +203,25 @@ def library(wait: Callable[[], None]) -> SimpleNamespace:
         ascontiguousarray=lambda array: array if array.flags.c_contiguous else array.copy(),
         may_share_memory=lambda a, b: np.may_share_memory(a.held, b.held),
     )
+
+
+def there(*arrays: Any) -> tuple[Any, ...]:
+    """Copies on the device."""
+    return tuple(_device(np.array(array)) for array in arrays)
+
+
+class Moving:
+    """A `Dynamics` whose calls hand every array of NumPy's over to the device, in its dtype."""
+
+    def __init__(self, dyn: Any) -> None:
+        self.dyn, self.model = dyn, dyn.model
+
+    def __getattr__(self, query: str) -> Callable[..., Any]:
+        def moved(value: Any) -> Any:
+            return _device(np.array(value, self.dyn.dtype)) if type(value) is np.ndarray else value
+
+        def call(*given: Any, **others: Any) -> Any:
+            named = {name: moved(value) for name, value in others.items()}
+            return getattr(self.dyn, query)(*map(moved, given), **named)
+
+        return call

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import operator
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import accumulate
 from types import SimpleNamespace
 from typing import Any
 
@@ -204,8 +202,7 @@ class HostKernel:
         scans = "batch" in source.numbers  # those know strides, and rows of several kinds
         for array in arrays[: len(source.inputs) + len(source.outputs)]:
             assert isinstance(array, DeviceArray) and (scans or array.flags.c_contiguous), array
-            sizes = {*accumulate(array.shape, operator.mul, initial=1), *array.shape[1:2]}  # of all leading axes
-            assert array.dtype == source.dtype and (scans or rows in sizes)
+            assert array.dtype == source.dtype and (scans or rows in array.shape[:2])
         for array, like in zip(arrays[len(source.inputs) + len(source.outputs) : -1], source.constants, strict=True):
             assert array is None or (array.dtype == like.dtype and array.flags.c_contiguous), array
         size = 0 if arrays[-1] is None else arrays[-1].size

@@ -155,7 +155,7 @@ class Chooser:
         parts = [each for each in left if each.kernel == "unrolled" and each.fusion != "complete"]
         if parts and self._short(parts[-1], task, base, link):
             return parts[-1]
-        return by_name.get(several) or (usual if program is not None or not parts else parts)[-1]
+        return by_name.get(several) or usual[-1]
 
     def _program(self, task: Task, base: tuple[str, ...], link: int | None) -> Program | None:
         """The straight-line code, or None where it is too large."""

@@ -281,15 +281,14 @@ class GpuEngine(Engine):
 
     def _run_on_device(self, plan: Plan, inputs: Mapping[str, Array], outputs: Mapping[str, Array], batch: int) -> None:
         """By pieces of the batch where kernels leave more to one another than there is room for."""
-        at_once = self.at_once(plan, batch)
-        rows = batch if at_once else self._rows_with_room(plan, batch)
+        rows = batch if self.at_once(plan, batch) else self._rows_with_room(plan, batch)
         try:
             self._run_pieces(plan, inputs, outputs, batch, rows)
         except MemoryError:
-            rows = self._rows_with_room(plan, batch) if at_once and plan.between else batch
-            if rows == batch:
+            fewer = self._rows_with_room(plan, batch) if plan.between else rows
+            if fewer >= rows:
                 raise
-            self._run_pieces(plan, inputs, outputs, batch, rows)
+            self._run_pieces(plan, inputs, outputs, batch, fewer)
 
     def _run_pieces(
         self, plan: Plan, inputs: Mapping[str, Array], outputs: Mapping[str, Array], batch: int, rows: int
