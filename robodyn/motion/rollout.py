@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _MOST_STEPS = 1 << 40
 _WINDOW_SCALARS = 1 << 18
 """Scalars of states in a window: some milliseconds of work, and in a cache what one window leaves to the next."""
+_SCALARS_ON_DEVICE = 1 << 26
+"""The same on a device, which takes as long for the end of a window as for some hundred steps."""
 _LONGEST_WINDOW = 1024
 _CHECKPOINT_S = 1.0
 """Seconds between checkpoints, at least."""
@@ -318,15 +320,28 @@ class _Checkpoint:
         self._next = end + max(_CHECKPOINT_S, _CHECKPOINT_SHARE * (end - begin))
 
 
+def _first_window(run: Run) -> tuple[Array, Array]:
+    """Room for the states q and qd (n + 1, B, ...) of a window of n steps, the first ones in it."""
+    model, batch, xp = run.dyn.model, run.start.batch, run.library.xp
+    most = _SCALARS_ON_DEVICE if run.library.on_device else _WINDOW_SCALARS
+    length = max(1, min(run.steps, _LONGEST_WINDOW, most // max(1, batch * (model.nq + model.nv))))
+    with memory_for(batch):
+        while True:
+            try:
+                q, qd = (xp.empty((length + 1, batch, n), run.dyn.dtype) for n in (model.nq, model.nv))
+                break
+            except MemoryError:
+                if length == 1:
+                    raise
+                length //= 2
+        q[0], qd[0] = run.first()
+    return q, qd
+
+
 def _follow(run: Run, trajectory: _Trajectory, checkpoint: _Checkpoint | None, progress: bool) -> None:
     """Window by window."""
-    model, batch, xp = run.dyn.model, run.start.batch, run.library.xp
-    scalars = max(1, batch * (model.nq + model.nv))
-    length = max(1, min(run.steps, _LONGEST_WINDOW, _WINDOW_SCALARS // scalars))
-    with memory_for(batch):
-        q, qd = (xp.empty((length + 1, batch, n), run.dyn.dtype) for n in (model.nq, model.nv))
-        q[0], qd[0] = run.first()
-    done = 0
+    q, qd = _first_window(run)
+    length, done = len(q) - 1, 0
     trajectory.freeze(q[:1], qd[:1], 0)
     trajectory.keep(q[:1], qd[:1], 0)
     if checkpoint is not None:

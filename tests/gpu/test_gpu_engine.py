@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import multiprocessing
 import os
 import pickle
@@ -509,6 +510,27 @@ def test_gpu_rollouts_are_one_kernel(order: str, integrator: str, monkeypatch: p
             assert host.launches[launches:] == [("march", 70)]
             assert type(found.q) is (np.ndarray if arrays[0] is q else DeviceArray)
             compare((found.q, found.qd), (wanted.q, wanted.qd), 1e-10)
+
+
+def test_gpu_rollouts_of_many_states_are_few_launches(host: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many steps in one as there is memory for: looking at the last states waits for the device."""
+    model = rd.load_urdf(own("double_pendulum"))
+    batch, steps = 70_000, 6
+    q, qd = np.zeros((batch, 2)), np.ones((batch, 2))
+    dyn, states = rd.Dynamics(model, engine="gpu"), there(q, qd)
+    found = dyn.rollout(*states, None, 1e-3, steps, save_every=None)
+    assert host.launches == [("march", batch)]
+    empty = host.xp.empty
+
+    def scarce(shape: Any, dtype: Any) -> Any:
+        if math.prod(shape) > 4 * batch:
+            raise MemoryError
+        return empty(shape, dtype)
+
+    monkeypatch.setattr(host.xp, "empty", scarce)
+    again = dyn.rollout(*states, None, 1e-3, steps, save_every=None)
+    assert host.launches[1:] == [("march", batch)] * 6
+    assert np.array_equal(again.q.get(), found.q.get()) and np.array_equal(again.qd.get(), found.qd.get())
 
 
 def test_gpu_rollouts_ask_policies_where_states_are(arm: rd.Model, host: HostDevice) -> None:

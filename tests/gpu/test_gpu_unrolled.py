@@ -301,7 +301,7 @@ def test_gpu_kernels_of_long_results_have_windows(dtype):
     assert len(kernels) == 8
     for source in kernels.values():
         assert source.text.count("robodyn_flush<") > 1, source.name
-        assert (source.block_threads, source.shared_bytes) == (64, 0)
+        assert (source.block_threads, source.shared_bytes) == (32, 0)
 
 
 @pytest.mark.parametrize("sanitizer", ["thread", "address"])

@@ -24,7 +24,7 @@ from robodyn.engines.gpu import sincos
 from robodyn.engines.gpu.dialect import FUSED, CudaDialect
 from robodyn.engines.gpu.source import SCALARS, SHARED_BYTES, WARP, KernelSource
 from robodyn.engines.gpu.tiles import ROWS, padded
-from robodyn.engines.gpu.windows import FLUSH, Window
+from robodyn.engines.gpu.windows import FLUSH, MAX_SLOTS, Window
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
 from robodyn.records import dataclass
@@ -42,8 +42,9 @@ PART_OPERATIONS = 8000
 NVRTC longer than twice their halves, and are beyond all registers anyway."""
 _BLOCKS = (128, 64, 32)
 """Threads in a block, as many as shared memory has tiles for."""
-_LEAST_WINDOW = 32
-"""Scalars for which a window has room: with fewer its runs would be short."""
+_WINDOW_BYTES, _LEAST_WINDOW = 27 << 10, 32
+"""Of a window, for a warp: a multiprocessor of a Hopper GPU has room for eight, and registers for no more such warps.
+And the scalars for which a window has room: with fewer its runs would be short."""
 _MAX_STEPS, _MAX_ENTRIES = 4096, 8192
 """Steps of bodies, and entries of results, beyond which a program is not even traced."""
 
@@ -109,11 +110,14 @@ class _Block:
             if self.dynamic_bytes
             else f"__shared__ {self.scalar} tiles[{size}];"
         )
-        return [array, f"{self.scalar}* tile = tiles + threadIdx.x / {WARP} * {self.tile};"]
+        own = f"tiles + threadIdx.x / {WARP} * {self.tile}" if self.threads > WARP else "tiles"
+        return [array, f"{self.scalar}* tile = {own};"]
 
     def each_tile(self) -> list[str]:
         """The beginning of a loop over the tiles of a warp."""
-        first = f"{self.threads} * (long long)blockIdx.x + threadIdx.x / {WARP} * {WARP}"
+        first = f"{self.threads} * (long long)blockIdx.x"
+        if self.threads > WARP:
+            first += f" + threadIdx.x / {WARP} * {WARP}"
         return [
             *self.tiles(),
             f"const int lane = threadIdx.x % {WARP};",
@@ -137,8 +141,8 @@ class _Layout:
         return 0 if self.window is None else padded(self.window.room)
 
 
-def _tiled(program: Program, room: int) -> _Layout:
-    """Tiles, for which there is `room`.
+def _tiled(program: Program, room: int, beside: int) -> _Layout:
+    """Tiles, for which there is `room`, and for inputs only where all tiles together take no more than `beside`.
 
     Results have the first claim to shared memory, and short rows before long ones: each store of a scalar goes out
     alone, while what is read with the scalar that was asked for waits in a cache.
@@ -149,7 +153,7 @@ def _tiled(program: Program, room: int) -> _Layout:
     for port, is_output in sorted(ports, key=lambda each: (not each[1], each[0].size)):
         size = WARP * padded(port.size)
         needed = port.size and (is_output or any(node != -1 for node in port.scalars))
-        if needed and used + size <= room:
+        if needed and used + size <= (room if is_output else beside):
             offsets[port.name, is_output] = used
             used += size
     return _Layout(
@@ -157,19 +161,23 @@ def _tiled(program: Program, room: int) -> _Layout:
     )
 
 
-def _layout(program: Program, room: int, *, march: bool) -> _Layout:
-    """Tiles, or where there is no room for those of all results, a window in half of the room, so that two warps share
-    it; there is `room` for scalars."""
-    tiled, half = _tiled(program, room), room // 2
-    lines = half // WARP - 1
+def _layout(program: Program, room: int, itemsize: int, *, march: bool) -> _Layout:
+    """Tiles, or where there is no room for those of all results, a window; there is `room` for scalars.
+
+    Inputs have tiles in half of the room: with more, fewer warps would share it, which hide less of what each waits
+    for.
+    """
+    tiled = _tiled(program, room, room if march else room // 2)
     fit = all(array.offset is not None for array in tiled.arrays if array.is_output and array.port.size)
+    share = min(room, _WINDOW_BYTES // itemsize)
+    lines = min(share // WARP - 1, MAX_SLOTS)
     if march or fit or lines < _LEAST_WINDOW:
         return tiled
-    window = Window(program, lower(program), lines)
+    window = Window(program, lower(program), lines, itemsize)
     front = WARP * padded(window.room)
-    if front > half:
+    if front > share or window.room > MAX_SLOTS:
         return tiled
-    beside = _tiled(replace(program, outputs=()), half - front)
+    beside = _tiled(replace(program, outputs=()), 0, share - front)
     inputs = (replace(array, offset=None if array.offset is None else front + array.offset) for array in beside.arrays)
     results = (_Array(port, True, None, windowed=port.size > 0) for port in program.outputs)
     return _Layout((*inputs, *results), front + beside.tile, window)
@@ -286,9 +294,9 @@ def print_program(
     """
     scalar, dialect = SCALARS[dtype.name], CudaDialect(SCALARS[dtype.name])
     room = shared_bytes // dtype.itemsize
-    layout = _layout(program, room, march=march)
+    layout = _layout(program, room, dtype.itemsize, march=march)
     arrays, tile, window = layout.arrays, layout.tile, layout.window
-    threads = next(count for count in _BLOCKS if count // WARP * tile <= room)
+    threads = next(count for count in _BLOCKS if count // WARP * tile <= room) if window is None else WARP
     rows = {id(array.port): array.row for array in arrays}
     if window is None:
         body = Body(program, dialect, lambda port, k: f"{rows[id(port)]}[{k}]", part_operations)

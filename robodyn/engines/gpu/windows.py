@@ -2,123 +2,244 @@
 
 A row of a gradient is longer than the shared memory that a thread can have. Written as they come, each scalar of a
 warp's 32 states goes to a sector of memory of its own, of which it fills an eighth: a quadruped's gradient took seven
-times as long as its bytes. So threads keep scalars in a window until it is full. Then the warp writes all of them:
-sorted by their places in their rows, they are runs of neighbours, which lanes write side by side.
+times as long as its bytes. So threads keep scalars in a window until it is full. Then the warp writes what makes up
+whole lines of memory, and only if there is none, a part of one: rows of all states that a GPU works on at a time are
+more than its cache holds, so a line that is written in two parts goes to memory twice, and parts of a sector are read
+from there before.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from robodyn.codegen.c_body import BEGINNING, Dialect
 from robodyn.codegen.lowering import Operation
 from robodyn.engines.gpu.source import WARP
 from robodyn.records import dataclass
-from robodyn.tracing.expression import INPUT
+from robodyn.tracing.expression import CONSTANT, INPUT
 from robodyn.tracing.program import Port, Program
 
+LINE_BYTES = 128
+"""What a cache takes from memory and gives back, if all of it is there at once."""
+MAX_SLOTS = 256
+"""Scalars of the largest window: where one waits is a byte of the code."""
+_PACKED = 8
+"""Such bytes in a word."""
+_SHARE_OF_NUMBERS = 4
+"""Numbers that stay in the window take at most this fraction of it."""
+
 FLUSH = f"""\
-/* A warp writes WIDTH neighbouring scalars of each of its rows, which are SIZE long: those at `window`, where ROW
-   scalars belong to each lane. As many lanes as the next power of two share a row. */
+/* A warp writes WIDTH neighbouring scalars of each of its rows, which are SIZE long, from `window`, where ROW scalars
+   belong to each lane: scalar k waits at the place that byte k of the numbers says. As many lanes as the next power of
+   two share a row. */
 template <int WIDTH, int SIZE, int ROW, typename T>
-__device__ __forceinline__ void robodyn_flush(T* __restrict__ rows, const T* window, int count, int lane)
+__device__ __forceinline__ void robodyn_flush(
+    T* __restrict__ rows, const T* window, int count, int lane,
+    unsigned long long a, unsigned long long b = 0, unsigned long long c = 0, unsigned long long d = 0)
 {{
     constexpr int LANES = WIDTH > 16 ? 32 : WIDTH > 8 ? 16 : WIDTH > 4 ? 8 : WIDTH > 2 ? 4 : WIDTH;
-    const int r = lane / LANES, c = lane % LANES;
+    const int r = lane / LANES, k = lane % LANES;
+    const unsigned long long word = k < 8 ? a : k < 16 ? b : k < 24 ? c : d;
+    const T* from = window + r * ROW + (int)(word >> (k % 8 * 8) & 255);
+    T* to = rows + r * SIZE + k;
     #pragma unroll 8
     for (int first = 0; first < {WARP}; first += {WARP} / LANES)
-        #pragma unroll
-        for (int k = 0; k < WIDTH; k += LANES)
-            if (first + r < count && k + c < WIDTH)
-                rows[(long long)(first + r) * SIZE + k + c] = window[(first + r) * ROW + k + c];
+        if (first + r < count && k < WIDTH)
+            to[(long long)first * SIZE] = from[first * ROW];
 }}
 """
 
 _Place = tuple[int, int]
 """Which output, and which of its scalars."""
+_Line = tuple[int, int]
+"""Which output, and which of the lines that each of its rows is."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """Neighbouring scalars of an output: the first of them, how many, and where the first is in the window."""
+    """Neighbouring scalars of an output: the first of them, and where each waits in the window."""
 
     port: Port
     start: int
-    width: int
-    slot: int
+    slots: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What goes through the window at once: when `node` is there, or at the beginning; `constants` are scalars that no
-    operation makes."""
+    """What leaves the window at once: when `node` is there, or at the beginning; `others` are scalars that no operation
+    makes."""
 
     node: int
     runs: tuple[Run, ...]
-    constants: tuple[tuple[Port, int], ...]
+    others: tuple[tuple[Port, int], ...]
+
+
+class _Slots:
+    """Places of a window: n of them, and more if that does not do.
+
+    `banks`: shared memory gives so many scalars at once that a warp reads, if their places differ modulo this number.
+    """
+
+    def __init__(self, count: int, banks: int) -> None:
+        self._free = [list(range(bank, count, banks))[::-1] for bank in range(banks)]
+        self._count = count
+        self.used = 0
+        """Places that were ever taken, and those before them."""
+
+    def take(self, number: int) -> int:
+        """A place for scalar `number` of a row: neighbours are in different banks where that is possible."""
+        free = self._free[number % len(self._free)] or max(self._free, key=len)
+        if not free:
+            free.append(self._count)
+            self._count += 1
+        place = free.pop()
+        self.used = max(self.used, place + 1)
+        return place
+
+    def give(self, place: int) -> None:
+        """A place that is free again."""
+        self._free[place % len(self._free)].append(place)
 
 
 class Window:
     """Where each scalar of the results of a program waits, if there is room for `size` of them at once: `slots`. (One
-    that is a result in more places than that needs room for all of them.)
+    that is a result in more places than that needs room for all of them.) Numbers that are results in several places
+    stay there: `numbers`, each with its place.
 
-    `operations`: the program's, in their order.
+    `operations`: the program's, in their order; `itemsize`: bytes of a scalar.
     """
 
-    def __init__(self, program: Program, operations: Sequence[Operation], size: int) -> None:
+    def __init__(self, program: Program, operations: Sequence[Operation], size: int, itemsize: int) -> None:
         self.program = program
         self.slots: dict[_Place, int] = {}
         self.made = replace(program, outputs=tuple(self._only_made(port) for port in program.outputs))
         """The program without the scalars that no operation makes."""
         ports = (program.outputs, self.made.outputs)
-        self._numbers = {id(port): k for each in ports for k, port in enumerate(each)}
+        self._ports = {id(port): k for each in ports for k, port in enumerate(each)}
+        self._length = max(1, LINE_BYTES // itemsize)
+        self._free = _Slots(size, self._length)
+        self.batches: list[Batch] = []
+        self._waiting: dict[_Line, list[_Place]] = defaultdict(list)
+        self._still: dict[_Line, list[_Place]] = defaultdict(list)
+        """Places of numbers that stay, by the lines that they leave with."""
+        self.numbers = self._shared_numbers(size)
+        self._arrivals: dict[_Line, list[int]] = defaultdict(list)
+        """When each line's scalars come, the last first."""
+        self._fill(operations, size)
+
+    def _shared_numbers(self, size: int) -> list[tuple[float, int]]:
+        """Numbers that are results in several places, the most frequent ones, and where they stay."""
+        places: dict[str, list[_Place]] = defaultdict(list)
+        for port_number, port in enumerate(self.program.outputs):
+            for k in range(port.size):
+                number = self._number(port, k)
+                if number is not None:
+                    places[repr(number)].append((port_number, k))
+        several = sorted((text for text in places if len(places[text]) > 1), key=lambda text: -len(places[text]))
+        kept = set(several[: max(1, size // _SHARE_OF_NUMBERS)])
+        found = []
+        for text, held in places.items():
+            if text in kept:
+                slot = self._free.take(held[0][1])
+                found.append((float(text), slot))
+                for place in held:
+                    self.slots[place] = slot
+                    self._still[self._line(place)].append(place)
+        return found
+
+    def _fill(self, operations: Sequence[Operation], size: int) -> None:
+        """Let every scalar in when it is there, and lines out when they must go."""
         made = {node: k for k, operation in enumerate(operations) for node in operation.results}
-        waiting = sorted(
-            (time, not self._made(scalar), number, k)
-            for number, port in enumerate(program.outputs)
-            for k, (time, scalar) in enumerate(zip(_times(port, made), port.scalars, strict=True))
+        arrivals = sorted(
+            (time, not self._is_made(port.scalars[k]), (number, k))
+            for number, port in enumerate(self.program.outputs)
+            for k, time in enumerate(_times(port, made))
+            if (number, k) not in self.slots
         )
-        self.batches = []
-        while waiting:
-            end = min(size, len(waiting))
-            if end < len(waiting) and not waiting[end][1]:  # an operation's results are stored at once
-                together = [k for k, each in enumerate(waiting) if each[0] == waiting[end][0] and not each[1]]
-                end = together[0] or together[-1] + 1
-            behind = waiting[end - 1][0]
-            node = BEGINNING if behind < 0 else max(operations[behind].results)
-            self.batches.append(self._batch([(number, k) for _, _, number, k in waiting[:end]], node))
-            waiting = waiting[end:]
-
-    def _made(self, scalar: int | float) -> bool:
-        """Whether an operation makes it."""
-        return isinstance(scalar, int) and self.program.nodes[scalar][0] > INPUT
-
-    def _only_made(self, port: Port) -> Port:
-        return port.without([not self._made(scalar) for scalar in port.scalars])
+        for time, _, place in reversed(arrivals):
+            self._arrivals[self._line(place)].append(time)
+        most, node = size - len(self.numbers), BEGINNING
+        # An operation's results are stored at once; others come one by one, and are stored when they leave.
+        for (time, *_), group in groupby(arrivals, key=lambda each: (each[0], each[1] and each[2])):
+            places = [place for _, _, place in group]
+            self._make_room(most - len(places), node, time)
+            for place in places:
+                self._arrivals[self._line(place)].pop()
+                self._waiting[self._line(place)].append(place)
+                self.slots[place] = self._free.take(place[1])
+            node = BEGINNING if time < 0 else max(operations[time].results)
+        for line in self._still:
+            self._waiting.setdefault(line, [])
+        self._make_room(-1, node, len(operations))
 
     @property
     def room(self) -> int:
-        """The most scalars that wait at once."""
-        return max((sum(run.width for run in batch.runs) for batch in self.batches), default=0)
+        """Scalars of the window that are used."""
+        return self._free.used
 
-    def _batch(self, waiting: Sequence[_Place], node: int) -> Batch:
-        places, ports = sorted(waiting), self.program.outputs
-        self.slots.update({place: slot for slot, place in enumerate(places)})
-        constants = tuple((ports[number], k) for number, k in places if not self._made(ports[number].scalars[k]))
-        return Batch(node, tuple(self._runs(places)), constants)
+    def _line(self, place: _Place) -> _Line:
+        return place[0], place[1] // self._length
+
+    def _make_room(self, most: int, node: int, time: int) -> None:
+        """Let lines go until no more than `most` scalars wait: whole ones, and if these do not do, those that keep the
+        most room for the longest time."""
+
+        def kept(line: _Line) -> tuple[bool, int]:
+            comes = self._arrivals[line]
+            return not comes, (comes[-1] - time if comes else 1) * len(self._waiting[line])
+
+        count = sum(map(len, self._waiting.values()))
+        gone: list[_Place] = []
+        for line in sorted(self._waiting, key=kept, reverse=True) if count > most else ():
+            if count <= most and self._arrivals[line]:
+                break
+            leaving = self._waiting.pop(line)
+            count -= len(leaving)
+            gone += leaving + self._still.pop(line, [])
+            for place in leaving:
+                self._free.give(self.slots[place])
+        if gone:
+            self.batches.append(self._batch(gone, node))
+
+    def _is_made(self, scalar: int | float) -> bool:
+        """Whether an operation makes it."""
+        return isinstance(scalar, int) and self.program.nodes[scalar][0] > INPUT
+
+    def _number(self, port: Port, k: int) -> float | None:
+        """The number that a scalar of an output is, if it is one."""
+        scalar = port.scalars[k]
+        if not isinstance(scalar, int):
+            return float(scalar)
+        operation, value, _ = self.program.nodes[scalar]
+        return float(value) if operation == CONSTANT else None
+
+    def _only_made(self, port: Port) -> Port:
+        return port.without([not self._is_made(scalar) for scalar in port.scalars])
+
+    def _batch(self, gone: Sequence[_Place], node: int) -> Batch:
+        places, ports, numbers = sorted(gone), self.program.outputs, {slot for _, slot in self.numbers}
+        others = tuple(
+            (ports[port], k)
+            for port, k in places
+            if not self._is_made(ports[port].scalars[k]) and self.slots[port, k] not in numbers
+        )
+        return Batch(node, tuple(self._runs(places)), others)
 
     def _runs(self, places: Sequence[_Place]) -> Iterator[Run]:
         start = 0
         for k in range(1, len(places) + 1):
-            if k == len(places) or places[k] != (places[k - 1][0], places[k - 1][1] + 1):
-                number, first = places[start]
-                yield Run(self.program.outputs[number], first, k - start, start)
+            number, first = places[start]
+            if k == len(places) or k - start == WARP or places[k] != (number, first + k - start):
+                slots = tuple(self.slots[place] for place in places[start:k])
+                yield Run(self.program.outputs[number], first, slots)
                 start = k
 
     def slot(self, port: Port, k: int) -> int:
         """Where a scalar waits."""
-        return self.slots[self._numbers[id(port)], k]
+        return self.slots[self._ports[id(port)], k]
 
     def statements(
         self, dialect: Dialect, inputs: Mapping[int, str], rows: Mapping[int, str], row: int
@@ -131,20 +252,18 @@ class Window:
             rows: pointers to the first row of the warp, by the `id` of an output.
             row: scalars of the window from one lane to the next.
         """
-        found: dict[int, list[str]] = {}
+        found = {BEGINNING: [f"mine[{slot}] = {dialect.number(number)};" for number, slot in self.numbers]}
         for batch in self.batches:
             lines = found.setdefault(batch.node, [])
-            for port, k in batch.constants:
-                scalar = port.scalars[k]
-                value = inputs[scalar] if isinstance(scalar, int) and scalar in inputs else None
-                if value is None:
-                    number = self.program.nodes[scalar][1] if isinstance(scalar, int) else scalar
-                    value = dialect.number(number)
+            for port, k in batch.others:
+                number = self._number(port, k)
+                value = inputs[int(port.scalars[k])] if number is None else dialect.number(number)
                 lines.append(f"mine[{self.slot(port, k)}] = {value};")
             lines.append("__syncwarp();")
             for run in batch.runs:
-                place = f"{rows[id(run.port)]} + {run.start}, window + {run.slot}"
-                lines.append(f"robodyn_flush<{run.width}, {run.port.size}, {row}>({place}, count, lane);")
+                flush = f"robodyn_flush<{len(run.slots)}, {run.port.size}, {row}>"
+                place = f"{rows[id(run.port)]} + {run.start}"
+                lines.append(f"{flush}({place}, window, count, lane, {_packed(run.slots)});")
             lines.append("__syncwarp();")
         return found
 
@@ -161,3 +280,9 @@ def _times(port: Port, at: Mapping[int, int]) -> list[int]:
     for k, time in enumerate(times):
         before = times[k] = before if time < 0 else time
     return times
+
+
+def _packed(slots: Sequence[int]) -> str:
+    """Numbers that hold them a byte each."""
+    words = (slots[start : start + _PACKED] for start in range(0, len(slots), _PACKED))
+    return ", ".join(f"{int.from_bytes(bytes(word), 'little'):#x}ull" for word in words)
