@@ -20,7 +20,7 @@ BEST: dict[tuple[str, int, int], dict[str, str]] = {
     ("forward_gradient_q_qd_tau", 13, 4): {"float32": "unrolled, split", "float64": "unrolled, split"},
     ("rnea_q_qd_qdd", 32, 11): {"float32": "unrolled", "float64": "unrolled"},
     ("aba_q_qd_tau", 32, 11): {"float32": "unrolled", "float64": "unrolled"},
-    ("crba", 32, 11): {"float32": "warp", "float64": "warp"},
+    ("crba", 32, 11): {"float32": "unrolled", "float64": "warp"},
     ("idsva_q_qd_qdd", 32, 11): {"float32": "warp", "float64": "warp"},
     ("forward_gradient_q_qd_tau", 32, 11): {"float32": "unrolled, split", "float64": "unrolled, split"},
 }

@@ -166,7 +166,8 @@ TEXTS = {
     "Rollouts": f"{rollouts.STEPS} steps of {rollouts.DT:g} s from given states under constant torques, of which the "
     "last state is kept: *call*: from Python on arrays of the device, *CPU engine*: on NumPy arrays, on all "
     "processors.",
-    "Peers on the same GPU": "Calls from Python on arrays of the device; compiling is not part of the time.",
+    "Peers on the same GPU": "Calls from Python on arrays of the device; compiling is not part of the time. Each call "
+    "of a peer is waited for, ours one after another, and once for all of them.",
     "Partitions of a gradient": "The gradient of forward dynamics in one kernel (*complete*), in one up to each solve "
     "or product (*fused*) or in one of each stage (*split*), as Plancher et al. compare them (section V-C, figure 2): "
     "the time of a call on NumPy arrays, transfers included, single precision. There, what is not fused runs on the "
