@@ -305,21 +305,40 @@ def test_gpu_kernels_of_long_results_have_windows(dtype):
 
 
 @pytest.mark.parametrize("sanitizer", ["thread", "address"])
-def test_gpu_windows_are_written_and_read_in_turn(sanitizer):
+@pytest.mark.parametrize("query, output, flush", [("forward_kinematics", "T", "<"), ("mass_matrix", "H", "_lines<")])
+def test_gpu_windows_are_written_and_read_in_turn(query, output, flush, sanitizer):
+    """Of rows whose length is a multiple of a sector, and of those that are written line by line."""
     if missing(sanitizer):
         pytest.skip(missing(sanitizer))
-    model = rd.load_urdf(own("arm6"))
-    task = QUESTIONS["forward_kinematics"].plain_task(model)
-    source = unrolled_kernel(model, task, "float32", shared_bytes=12 << 10)
-    assert source.text.count("robodyn_flush<") > 1
+    model = rd.load_urdf(own("arm6")) if query == "forward_kinematics" else rd.auto_tree(15, branching=1.0, skew=0.3)
+    source = unrolled_kernel(model, QUESTIONS[query].plain_task(model), "float32", shared_bytes=12 << 10)
+    assert f"robodyn_flush{flush}" in source.text.partition("extern")[2]
     states = states_of(model, (300,), 3, "float32")
-    out = {"T": np.empty((300, len(model.link_names), 4, 4), np.float32)}
+    wanted = getattr(rd.Dynamics(model, engine="reference", dtype="float32"), query)(states.q)
+    out = {output: np.empty_like(wanted)}
     assert run_sanitized(source, {"q": states.q}, out, sanitizer) == ""
-    wanted = rd.Dynamics(model, engine="reference", dtype="float32").forward_kinematics(states.q)
-    assert difference(out["T"], wanted) < TOLERANCE["float32"]
+    assert difference(out[output], wanted) < TOLERANCE["float32"]
     if sanitizer == "thread":
         careless = replace(source, text=source.text.replace("__syncwarp();", ""))
         assert "data race" in run_sanitized(careless, {"q": states.q}, out, sanitizer)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("bodies", [9, 10, 11, 12])
+def test_gpu_lines_of_rows_of_any_length(bodies, dtype):
+    """Rows begin in turn at every place of a line where their length is odd; results behind a line are complete."""
+    model = rd.auto_tree(bodies, branching=3.0, skew=0.3)
+    task = QUESTIONS["inverse_dynamics_gradient"].plain_task(model)
+    window = 32 * (2 * bodies**2 - 2)  # nearly all of both results
+    source = unrolled_kernel(model, task, dtype, shared_bytes=window * np.dtype(dtype).itemsize)
+    by_lines = bodies**2 * np.dtype(dtype).itemsize % 32 != 0
+    assert ("robodyn_flush_lines<" in source.text.partition("extern")[2]) == by_lines
+    states = states_of(model, (45,), 3, dtype)
+    out = {name: np.empty((45, bodies, bodies), dtype) for name in source.outputs}
+    run_on_host(source, {"q": states.q, "qd": states.qd, "qdd": states.qdd}, out, "random")
+    wanted = rd.Dynamics(model, engine="reference").inverse_dynamics_gradient(states.q, states.qd, states.qdd)
+    for got, right in zip(out.values(), wanted, strict=True):
+        assert difference(got, right) < 10 * TOLERANCE[dtype]
 
 
 @pytest.mark.parametrize("sanitizer", ["thread", "address"])

@@ -113,12 +113,13 @@ def test_neighbours_are_in_different_banks() -> None:
     program = trace(model, QUESTIONS["inverse_dynamics_gradient"].plain_task(model))
     window = Window(program, lower(program), 192, SMALL)
     numbers = {slot for _, slot in window.numbers}
-    alone = [
-        len({slot % 32 for slot in run.slots if slot not in numbers})
-        / max(1, len([slot for slot in run.slots if slot not in numbers]))
+    read = [
+        [slot for slot in run.slots[first : first + 32] if slot not in numbers]
         for batch in window.batches
         for run in batch.runs
+        for first in range(0, len(run.slots), 32)
     ]
+    alone = [len({slot % 32 for slot in slots}) / len(slots) for slots in read if slots]
     assert np.mean(alone) > 0.75
 
 

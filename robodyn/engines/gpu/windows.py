@@ -28,6 +28,9 @@ MAX_SLOTS = 256
 """Scalars of the largest window: where one waits is a byte of the code."""
 _PACKED = 8
 """Such bytes in a word."""
+_MANY, _SECTOR_BYTES = 64, 32
+"""Neighbours that are written line by line, and what a line consists of: where a part of one is written, the rest of it
+is read before."""
 _SHARE_OF_NUMBERS = 4
 """Numbers that stay in the window take at most this fraction of it."""
 
@@ -49,6 +52,36 @@ __device__ __forceinline__ void robodyn_flush(
     for (int first = 0; first < {WARP}; first += {WARP} / LANES)
         if (first + r < count && k < WIDTH)
             to[(long long)first * SIZE] = from[first * ROW];
+}}
+/* The same for many scalars of rows whose length is no multiple of a sector: lanes write lines of memory, which begin
+   elsewhere in each row. Scalars are read as they are, and each goes as many lanes on as its row begins behind a line.
+   START: of the scalars in their rows; bytes of WORDS say where they wait. */
+template <int WIDTH, int SIZE, int ROW, int START, unsigned long long... WORDS, typename T>
+__device__ __forceinline__ void robodyn_flush_lines(T* __restrict__ rows, const T* window, int count, int lane)
+{{
+    constexpr int CHUNKS = (WIDTH + {WARP - 1}) / {WARP}, LINE = {LINE_BYTES} / sizeof(T);
+    constexpr unsigned long long words[4 * CHUNKS + 4] = {{WORDS...}};
+    int places[CHUNKS];
+    #pragma unroll
+    for (int j = 0; j < CHUNKS; j++) {{
+        const unsigned long long *w = words + 4 * j;
+        const unsigned long long word = lane < 8 ? w[0] : lane < 16 ? w[1] : lane < 24 ? w[2] : w[3];
+        places[j] = (int)(word >> (lane % 8 * 8) & 255);
+    }}
+    #pragma unroll 2
+    for (int r = 0; r < count; r++) {{
+        const int behind = (START + r * SIZE) % LINE, from = (lane - behind) & {WARP - 1};
+        T before = 0;
+        #pragma unroll
+        for (int j = 0; j <= CHUNKS; j++) {{
+            const T own = j < CHUNKS ? window[r * ROW + places[j]] : T(0);
+            const T moved = j < CHUNKS ? __shfl_sync(0xffffffffu, own, from) : T(0);
+            const int k = {WARP} * j + lane - behind;
+            if (k >= 0 && k < WIDTH)
+                rows[(long long)r * SIZE + k] = lane < behind ? before : moved;
+            before = moved;
+        }}
+    }}
 }}
 """
 
@@ -232,7 +265,7 @@ class Window:
         start = 0
         for k in range(1, len(places) + 1):
             number, first = places[start]
-            if k == len(places) or k - start == WARP or places[k] != (number, first + k - start):
+            if k == len(places) or places[k] != (number, first + k - start):
                 slots = tuple(self.slots[place] for place in places[start:k])
                 yield Run(self.program.outputs[number], first, slots)
                 start = k
@@ -260,12 +293,21 @@ class Window:
                 value = inputs[int(port.scalars[k])] if number is None else dialect.number(number)
                 lines.append(f"mine[{self.slot(port, k)}] = {value};")
             lines.append("__syncwarp();")
-            for run in batch.runs:
-                flush = f"robodyn_flush<{len(run.slots)}, {run.port.size}, {row}>"
-                place = f"{rows[id(run.port)]} + {run.start}"
-                lines.append(f"{flush}({place}, window, count, lane, {_packed(run.slots)});")
+            lines += [line for run in batch.runs for line in self._flushes(run, rows[id(run.port)], row)]
             lines.append("__syncwarp();")
         return found
+
+    def _flushes(self, run: Run, rows: str, row: int) -> Iterator[str]:
+        """Statements that write a run."""
+        size, width = run.port.size, len(run.slots)
+        if width >= _MANY and size * LINE_BYTES // self._length % _SECTOR_BYTES:
+            sizes = f"{width}, {size}, {row}, {run.start}"
+            yield f"robodyn_flush_lines<{sizes}, {_packed(run.slots)}>({rows} + {run.start}, window, count, lane);"
+            return
+        for first in range(0, width, WARP):
+            slots = run.slots[first : first + WARP]
+            place = f"{rows} + {run.start + first}"
+            yield f"robodyn_flush<{len(slots)}, {size}, {row}>({place}, window, count, lane, {_packed(slots)});"
 
 
 def _times(port: Port, at: Mapping[int, int]) -> list[int]:
