@@ -165,13 +165,13 @@ def test_every_scalar_goes_once_when_it_is_there(query: str, size: int, itemsize
     gone = [made.get(batch.node, -1) for batch in window.batches]
     assert gone == sorted(gone)
     stays: dict[int, list[tuple[int, int]]] = {}
+    """By place: the batch with which a scalar leaves, and the operation behind which it is stored."""
     for (name, k), batch in leaves.items():
         slot, time = window.slot(ports[name], k), made.get(ports[name].scalars[k], -1)  # type: ignore[call-overload]
         assert slot < max(size, window.room) and time <= gone[batch]
         if slot not in numbers:
-            # What no operation makes is stored when it leaves; an operation behind which a batch goes stores before it.
-            stays.setdefault(slot, []).append((time if time >= 0 else gone[batch], batch))
+            stays.setdefault(slot, []).append((batch, time))
     for together in stays.values():
-        together.sort(key=lambda stay: stay[1])
-        for (_, batch), (stored, later) in itertools.pairwise(together):
-            assert batch < later and (stored > gone[batch] or stored == gone[later])
+        for (batch, _), (later, stored) in itertools.pairwise(sorted(together)):
+            # An operation behind which a batch goes stores before it; what no operation makes is stored when it leaves.
+            assert batch < later and (stored > gone[batch] or stored < 0)

@@ -100,6 +100,11 @@ class _Block:
     tile: int
     dynamic_bytes: int
 
+    @property
+    def warp(self) -> str:
+        """Which warp of its block a thread is of. Where there is one, the compiler sees that all go the same way."""
+        return f"threadIdx.x / {WARP}" if self.threads > WARP else "0"
+
     def tiles(self) -> list[str]:
         """The statements that find a warp's own."""
         if not self.tile:
@@ -110,14 +115,11 @@ class _Block:
             if self.dynamic_bytes
             else f"__shared__ {self.scalar} tiles[{size}];"
         )
-        own = f"tiles + threadIdx.x / {WARP} * {self.tile}" if self.threads > WARP else "tiles"
-        return [array, f"{self.scalar}* tile = {own};"]
+        return [array, f"{self.scalar}* tile = tiles + {self.warp} * {self.tile};"]
 
     def each_tile(self) -> list[str]:
         """The beginning of a loop over the tiles of a warp."""
-        first = f"{self.threads} * (long long)blockIdx.x"
-        if self.threads > WARP:
-            first += f" + threadIdx.x / {WARP} * {WARP}"
+        first = f"{self.threads} * (long long)blockIdx.x + {self.warp} * {WARP}"
         return [
             *self.tiles(),
             f"const int lane = threadIdx.x % {WARP};",
@@ -296,6 +298,8 @@ def print_program(
     room = shared_bytes // dtype.itemsize
     layout = _layout(program, room, dtype.itemsize, march=march)
     arrays, tile, window = layout.arrays, layout.tile, layout.window
+    # Windows have barriers among the operations: where warps may leave the loop one by one, the compiler keeps a second
+    # version of all that stands between them.
     threads = next(count for count in _BLOCKS if count // WARP * tile <= room) if window is None else WARP
     rows = {id(array.port): array.row for array in arrays}
     if window is None:

@@ -35,9 +35,15 @@ _SHARE_OF_NUMBERS = 4
 """Numbers that stay in the window take at most this fraction of it."""
 
 FLUSH = f"""\
+/* Where scalar k of 32 waits: what byte k of the numbers says. */
+__device__ __forceinline__ int robodyn_place(
+    int k, unsigned long long a, unsigned long long b, unsigned long long c, unsigned long long d)
+{{
+    const unsigned long long word = k < 8 ? a : k < 16 ? b : k < 24 ? c : d;
+    return (int)(word >> (k % 8 * 8) & 255);
+}}
 /* A warp writes WIDTH neighbouring scalars of each of its rows, which are SIZE long, from `window`, where ROW scalars
-   belong to each lane: scalar k waits at the place that byte k of the numbers says. As many lanes as the next power of
-   two share a row. */
+   belong to each lane. As many lanes as the next power of two share a row. */
 template <int WIDTH, int SIZE, int ROW, typename T>
 __device__ __forceinline__ void robodyn_flush(
     T* __restrict__ rows, const T* window, int count, int lane,
@@ -45,8 +51,7 @@ __device__ __forceinline__ void robodyn_flush(
 {{
     constexpr int LANES = WIDTH > 16 ? 32 : WIDTH > 8 ? 16 : WIDTH > 4 ? 8 : WIDTH > 2 ? 4 : WIDTH;
     const int r = lane / LANES, k = lane % LANES;
-    const unsigned long long word = k < 8 ? a : k < 16 ? b : k < 24 ? c : d;
-    const T* from = window + r * ROW + (int)(word >> (k % 8 * 8) & 255);
+    const T* from = window + r * ROW + robodyn_place(k, a, b, c, d);
     T* to = rows + r * SIZE + k;
     #pragma unroll 8
     for (int first = 0; first < {WARP}; first += {WARP} / LANES)
@@ -55,19 +60,16 @@ __device__ __forceinline__ void robodyn_flush(
 }}
 /* The same for many scalars of rows whose length is no multiple of a sector: lanes write lines of memory, which begin
    elsewhere in each row. Scalars are read as they are, and each goes as many lanes on as its row begins behind a line.
-   START: of the scalars in their rows; bytes of WORDS say where they wait. */
+   START: of the scalars in their rows; WORDS: the numbers for each 32 of them. */
 template <int WIDTH, int SIZE, int ROW, int START, unsigned long long... WORDS, typename T>
 __device__ __forceinline__ void robodyn_flush_lines(T* __restrict__ rows, const T* window, int count, int lane)
 {{
     constexpr int CHUNKS = (WIDTH + {WARP - 1}) / {WARP}, LINE = {LINE_BYTES} / sizeof(T);
-    constexpr unsigned long long words[4 * CHUNKS + 4] = {{WORDS...}};
+    constexpr unsigned long long words[4 * CHUNKS] = {{WORDS...}};
     int places[CHUNKS];
     #pragma unroll
-    for (int j = 0; j < CHUNKS; j++) {{
-        const unsigned long long *w = words + 4 * j;
-        const unsigned long long word = lane < 8 ? w[0] : lane < 16 ? w[1] : lane < 24 ? w[2] : w[3];
-        places[j] = (int)(word >> (lane % 8 * 8) & 255);
-    }}
+    for (int j = 0; j < CHUNKS; j++)
+        places[j] = robodyn_place(lane, words[4 * j], words[4 * j + 1], words[4 * j + 2], words[4 * j + 3]);
     #pragma unroll 2
     for (int r = 0; r < count; r++) {{
         const int behind = (START + r * SIZE) % LINE, from = (lane - behind) & {WARP - 1};
@@ -152,7 +154,7 @@ class Window:
         """The program without the scalars that no operation makes."""
         ports = (program.outputs, self.made.outputs)
         self._ports = {id(port): k for each in ports for k, port in enumerate(each)}
-        self._length = max(1, LINE_BYTES // itemsize)
+        self._itemsize, self._length = itemsize, LINE_BYTES // itemsize
         self._free = _Slots(size, self._length)
         self.batches: list[Batch] = []
         self._waiting: dict[_Line, list[_Place]] = defaultdict(list)
@@ -171,16 +173,14 @@ class Window:
                 number = self._number(port, k)
                 if number is not None:
                     places[repr(number)].append((port_number, k))
-        several = sorted((text for text in places if len(places[text]) > 1), key=lambda text: -len(places[text]))
-        kept = set(several[: max(1, size // _SHARE_OF_NUMBERS)])
+        several = sorted((each for each in places.items() if len(each[1]) > 1), key=lambda each: -len(each[1]))
         found = []
-        for text, held in places.items():
-            if text in kept:
-                slot = self._free.take(held[0][1])
-                found.append((float(text), slot))
-                for place in held:
-                    self.slots[place] = slot
-                    self._still[self._line(place)].append(place)
+        for text, held in several[: max(1, size // _SHARE_OF_NUMBERS)]:
+            slot = self._free.take(held[0][1])
+            found.append((float(text), slot))
+            for place in held:
+                self.slots[place] = slot
+                self._still[self._line(place)].append(place)
         return found
 
     def _fill(self, operations: Sequence[Operation], size: int) -> None:
@@ -300,7 +300,7 @@ class Window:
     def _flushes(self, run: Run, rows: str, row: int) -> Iterator[str]:
         """Statements that write a run."""
         size, width = run.port.size, len(run.slots)
-        if width >= _MANY and size * LINE_BYTES // self._length % _SECTOR_BYTES:
+        if width >= _MANY and size * self._itemsize % _SECTOR_BYTES:
             sizes = f"{width}, {size}, {row}, {run.start}"
             yield f"robodyn_flush_lines<{sizes}, {_packed(run.slots)}>({rows} + {run.start}, window, count, lane);"
             return
