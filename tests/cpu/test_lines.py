@@ -25,6 +25,8 @@ pytestmark = pytest.mark.skipif(
 )
 QUERIES = ("mass_matrix", "inverse_dynamics_gradient", "body_regressor", "inverse_dynamics_hessian")
 dtypes = pytest.mark.parametrize("dtype", ["float64", "float32"])
+AT_ONCE = 12
+"""The word of a descriptor that says up to which bytes of results vectors are brought to rows at once."""
 
 
 def kernel_of(query: str, dtype: str, model: rd.Model | None = None, *, small: bool = False) -> Kernel:
@@ -33,7 +35,7 @@ def kernel_of(query: str, dtype: str, model: rd.Model | None = None, *, small: b
     kernel = dyn.engine.kernel(QUESTIONS[query].plain_task(dyn.model))
     assert kernel.plain is not None and kernel.plain.mode == kernel.mode == "unrolled"
     if not small:
-        kernel.keep.descriptor[13] = 0
+        kernel.keep.descriptor[AT_ONCE] = 0
     return kernel
 
 
@@ -152,14 +154,14 @@ def test_rows_with_gaps_and_odd_addresses_are_brought_at_once(dtype: str) -> Non
 @pytest.mark.parametrize("query", ["mass_matrix", "inverse_dynamics_hessian", "body_regressor"])
 @pytest.mark.some(of=2, rest="matrix")
 def test_small_batches_are_brought_at_once(query: str, large: int, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With AVX2, and up to the caches' size what is many bytes of a vector of states, or of little arithmetic."""
+    """Up to the caches' size what is many bytes of a vector of states, or of little arithmetic."""
     monkeypatch.setattr("robodyn.engines.cpu.chains.lines.streamed_bytes", lambda target: large)
     monkeypatch.setattr("robodyn.engines.cpu.chains.lines.last_cache_bytes", lambda: 0)
     kernel = kernel_of(query, dtype, small=True)
     target, row = kernel.request.target, int(kernel.keep.descriptor[9])
-    width, limit = target.width(kernel.request.dtype), int(kernel.keep.descriptor[13])
+    width, limit = target.width(kernel.request.dtype), int(kernel.keep.descriptor[AT_ONCE])
     least = min(large, 1 << 20) if query == "mass_matrix" else large
-    assert limit == (0 if target.level == "avx512" else least)
+    assert limit == least
     rows, watched, found = 2 * width, Watched(kernel), []
     arrays = given(kernel, rows)
     shapes = [output_shape(kernel.request.model, each) for each in kernel.request.algorithm.outputs.values()]

@@ -30,14 +30,13 @@ cores of an Intel Xeon whose 480 MB others share writes results of 94 to 120 MB 
 has 32 MB so writes 4.2 MB through it in 0.8 to 1.7 of the time past it, from minute to minute."""
 _LIGHT = 1.5
 """Operations for each scalar of results below which rows are not written on the way past the caches, where vectors can
-be brought there at once: what is computed meanwhile is less than what waits for lines that are on their way. Within the
-caches such programs take a quarter less time where rows follow one another, and others a tenth more. What copies rows
-past the caches slowly is better off with lines always: a Zen 4 takes 0.6 to 0.9 of the time."""
+be brought there at once: what is computed meanwhile is less than what waits for lines that are on their way. What
+copies rows past the caches slowly is better off with lines always: a Zen 4 takes 0.6 to 0.9 of the time."""
 
-_WORTH_BYTES, _NARROW_BYTES = 1 << 20, 1 << 16
-"""Of results of a batch, up to which processors with AVX2 take less time to bring vectors to rows at once; and of those
-of a vector of states, beyond which, as with little arithmetic, they do as long as lines do not go past the caches. Two
-places for vectors leave the nearest cache then, and more is read and written in the caches than a program hides."""
+_WORTH_BYTES, _NARROW_BYTES = 1 << 20, {32: 1 << 16, 64: 1 << 17}
+"""Of results of a batch, up to which vectors are better brought to rows at once; and by the bytes of a register those
+of a vector of states, beyond which, as with little arithmetic, they are as long as lines do not go past the caches. Two
+places for vectors leave the nearest cache, and more is read and written in the caches than a program hides."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +81,7 @@ def _leaves(request: Request, kind: VectorType, operations: float) -> bool:
 def _worth(request: Request, kind: VectorType, operations: float, large: int) -> int:
     """Bytes of results of a batch up to which vectors are better brought to rows at once, if `large` are past the
     caches."""
-    if streams(kind, request.target):
-        return 0
-    narrow = sum(request.scalars) * kind.bytes <= _NARROW_BYTES
+    narrow = sum(request.scalars) * kind.bytes <= _NARROW_BYTES[request.target.vector_bytes]
     return min(_WORTH_BYTES, large) if narrow and not _light(request, operations) else large
 
 
@@ -111,11 +108,10 @@ def lined_kernel(
     constant, _ = behind.constants
     gaps = layout.gaps()
     none, tables = ENTRY_BYTES * sum(layout.lines), lines.tables + ENTRY_BYTES * sum(layout.lines)
-    leaves, light = _leaves(request, kind, operations), _light(request, operations)
     words = [behind.address, constant, len(inner.inputs), lines.body, lines.finish, lines.tables, none]
     words += [apart, len(gaps), entries * request.dtype.itemsize]
     large = max(streamed_bytes(request.target), last_cache_bytes() // _SHARE)
-    words += [large, leaves, light, _worth(request, kind, operations, large)]
+    words += [large, _leaves(request, kind, operations), _worth(request, kind, operations, large)]
     for k, row in enumerate(layout.filled):
         table = ENTRY_BYTES * layout.lines[k]
         words += [len(row) * request.dtype.itemsize, vector * layout.starts[k], lines.past[k], lines.near[k]]

@@ -7,8 +7,7 @@ descriptor, and the rows of the whole batch. The descriptor, 64-bit integers:
     program, of what finishes its lines, and of a table of no lines; bytes of that; bytes from one place for vectors in
     the workspace to the other, behind which are saved registers, the program's words and a table of lines; number of
     gaps; bytes of a row of all results, bytes of results of a batch above which lines go past the caches, whether the
-    other kernel does that better, whether smaller batches take less time without groups, and bytes of results of a
-    batch up to which the other kernel takes less time;
+    other kernel does that better, and bytes of results of a batch up to which the other kernel takes less time;
     for each result the bytes of a row, where its first vector is in the workspace, addresses of the functions that
     write its lines past the caches, to them, and to rows that follow one another, that of its tables of lines, and
     bytes of each;
@@ -30,7 +29,7 @@ from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.x86.lines import ARRAYS_WORD, ENTRY_WORD, LINE, NOTHING, SAVED_BYTES, SOURCE_WORD
 from robodyn.engines.cpu.around import MAX_ARRAYS, entries_text
 
-HEAD, RESULT_WORDS = 14, 7
+HEAD, RESULT_WORDS = 13, 7
 """Words of the descriptor before those of results, and of each of these."""
 _MAX_ROW_BYTES = 1 << 11
 """Of an input whose next rows are fetched."""
@@ -268,7 +267,7 @@ entry:
   %other = icmp ne i64 %other.word, 0
   %better = and i1 %large, %other
   %worse = xor i1 %better, true
-  %worth = call i1 @exceed(ptr %descriptor, i64 %batch, i64 13)
+  %worth = call i1 @exceed(ptr %descriptor, i64 %batch, i64 12)
   %both = and i1 %worth, %worse
   %good = and i1 %can, %both
   br i1 %good, label %begin, label %through
@@ -276,12 +275,7 @@ through:
   call void %plain(ptr %own, i64 %first, i64 %last, ptr %workspace)
   ret void
 begin:
-  %all.following.word = call i64 @word(ptr %descriptor, i64 12)
-  %all.following = icmp ne i64 %all.following.word, 0
-  %small = xor i1 %large, true
-  %no.groups = and i1 %small, %all.following
-  %in.groups = and i64 %left, {-W * L}
-  %rows = select i1 %no.groups, i64 0, i64 %in.groups
+  %rows = and i64 %left, {-W * L}
   %vectors = lshr i64 %rows, {bits}
   %stop = add i64 %first, %rows
   %some = icmp sgt i64 %rows, 0
