@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +25,9 @@ from robodyn.codegen.llvm.target import host_target
 from robodyn.codegen.x86 import instructions as I
 from robodyn.codegen.x86 import memory
 from robodyn.codegen.x86.allocation import BINARY, FUSED, UNARY, Allocator, Block
-from robodyn.codegen.x86.encoding import ARRAY_POINTERS, Encoder, load_pointer
+from robodyn.codegen.x86.encoding import ARRAY_POINTERS, SAVED, Base, Encoder, load_pointer, point, pop, push
 from robodyn.codegen.x86.forms import forms
+from robodyn.codegen.x86.general import shared_out
 from robodyn.codegen.x86.image import Image
 from robodyn.codegen.x86.listing import GENERAL, Listing
 from robodyn.codegen.x86.program import assembled
@@ -83,7 +85,7 @@ def instructions_of(encoder):
     ahead += [(I.CLAIM, 0, 0, x) for x in (0, 64, 127, 128, 3584, 100000)]
     ahead += [(I.AHEAD, 0, 0, x) for x in (0, 1, 8, 15, 16, 31, 32, 1000)] if encoder.wide else []
     yield from (*code, *ahead)
-    for register in (I.NO_OFFSET, *ARRAY_POINTERS):
+    for register in (I.NO_OFFSET, *ARRAY_POINTERS, *SAVED):
         yield from ((I.KEPT, register, 0, 0), *rows[register % 3 :: 3], *ahead)
 
 
@@ -168,6 +170,51 @@ def test_instructions_are_those_of_llvms_assembler(level, dtype):
         text = list(Listing(encoder).lines([*before, instruction]))
         assert encoder.encode([*before, instruction]).hex() == assemble(text).hex(), text
     raise AssertionError("each is, but not all together")
+
+
+@kinds
+@pytest.mark.parametrize("register", [*SAVED, 8, 10, 11])
+def test_bases_are_near_what_is_far_from_pointers(register, level, dtype):
+    """At each base, and at all ends of what is near it."""
+    plain, encoder = encoder_of(level, dtype), encoder_of(level, dtype)
+    code = [each for each in instructions_of(plain) if each[0] != I.KEPT and each[3] < 0]
+    code += [(I.STORE, 1, 0, ~(I.SPILLS + k)) for k in range(120, 1200)]
+    code += [(operation, 0, 0, ~(I.HEADER + k)) for k in range(1, 40) for operation in (I.ADVANCE, I.ROWS)]
+    far = plain.far(code)
+    assert len({pointer for pointer, _ in far}) == 4  # of the encoder's, and of the frame
+    for pointer, start in far:
+        base = Base(register, pointer, start)
+        encoder.reach([base])
+        near, shorter = [], 0
+        for each in code:
+            there, offset = encoder.address(~each[3])
+            was, before = plain.address(~each[3])
+            if there == register:
+                assert (was, before) == (pointer, offset + start)
+                near.append(each)
+                shorter += len(plain.encode([each])) > len(encoder.encode([each]))
+            else:
+                assert (there, offset) == (was, before)
+        assert len(near) >= far[pointer, start] > 0 and (shorter > 0 or register >= 8)
+        lines = list(Listing(encoder).lines(near))
+        assert encoder.encode(near) == assemble(lines)
+        assert point(base) == assemble([f"lea {GENERAL[register]}, [{GENERAL[pointer]} + {start}]"])
+        encoder = encoder_of(level, dtype)  # which has encoded nothing with another base
+
+
+def test_registers_are_saved_as_by_llvms_assembler():
+    for register in (*ARRAY_POINTERS, *SAVED):
+        assert push(register) + pop(register) == assemble([f"push {GENERAL[register]}", f"pop {GENERAL[register]}"])
+
+
+def test_registers_go_to_what_saves_most_bytes():
+    far = Counter({(7, 512): 8, (6, 1024): 100, (7, 1024): 7, (2, 4096): 9})
+    bases, offsets = shared_out(Counter({1: 40, 2: 1, 3: 3, 4: 90}), far, (10, 11), SAVED, True)
+    assert [(each.register, each.pointer, each.start) for each in bases] == [(10, 6, 1024), (3, 2, 4096), (5, 7, 512)]
+    assert offsets == [11, 12]  # what is loaded once, and what saves less than to give a register back, has none
+    bases, offsets = shared_out(Counter({1: 40, 2: 1, 3: 3, 4: 90}), far, (10, 11), SAVED, False)
+    assert [each.register for each in bases] == [3, 5, 13] and offsets == [11, 10]
+    assert shared_out(Counter({1: 3}), Counter(), (), SAVED, True) == ([], [])
 
 
 def test_pointers_are_those_of_llvms_assembler():
@@ -427,9 +474,10 @@ def test_whole_programs_are_what_llvms_assembler_makes_of_their_listing(level, d
             assert image.claims == (large == "claimed") and Image.unpacked(image.packed()) == image
             for k, body in enumerate(made.bodies):
                 lines = [line.strip() for line in made.listing(large=k > 0).splitlines()[1:] if "rip" not in line]
-                code = made.encoder.encode(body.code) + b"\xc3"
+                before, after = made._before(body), made._after(body)
                 require_advances(body, made._headers(len(body.rows), 0))
-                assert assemble(lines[len(made.pointers) + len(body.offsets) :]) == code and code in image.code
+                assert assemble(lines) == before + after
+                assert before in image.code and after in image.code
                 copied = k * (large in ("copied", "parted")) * sum(port.size for port in program.outputs)
                 assert sum(each[0] == I.STORE_PAST for each in body.code) == copied
                 results = [made.width * port.size * np.dtype(dtype).itemsize for port in program.outputs]
@@ -499,16 +547,22 @@ def long_rows(size):
 
 @moving
 def test_registers_keep_offsets_and_lines_are_fetched_ahead(level, dtype):
-    """Of long rows: no register that an array of vectors has, and no line behind the end of a row."""
-    program, target = long_rows(40), target_of(level)
+    """Of long rows: no register that an array of vectors has, and no line behind the end of a row. Some registers are
+    saved first, which short rows are not worth."""
+    program, target = long_rows(160), target_of(level)
     for vectors, registers in ((frozenset(), 5), (frozenset("a"), 4), (frozenset("ab"), 3)):
         made = assembled(program, np.dtype(dtype), target, vectors)
         staging = made.places.staging
-        assert len(made.offsets) == min(registers, (3 - len(vectors)) * (staging.rows - 1))
-        assert not set(made.offsets.values()) & set(made.pointers)
+        others = [base.register for base in made.bases]
+        assert len(made.offsets) == min(registers + len(SAVED) - len(others), (3 - len(vectors)) * (staging.rows - 1))
+        assert len({*made.offsets.values(), *made.pointers, *others}) == sum(
+            map(len, (made.offsets, made.pointers, others))
+        )
+        short = assembled(long_rows(2 * staging.width), np.dtype(dtype), target, vectors)
+        assert not {*short.offsets.values(), *(base.register for base in short.bases)} & {*SAVED}
         assert sum(code == I.KEPT and d == I.NO_OFFSET for code, d, *_ in made.code) > 0
         ahead = [x for code, *_, x in made.code if code == I.AHEAD]
-        behind = [start + count for start, count in staging.blocks(40) if start + count < 40]
+        behind = [start + count for start, count in staging.blocks(160) if start + count < 160]
         assert sorted(ahead) == sorted(staging.rows * behind if level == "avx512" else [])
 
 
@@ -536,7 +590,8 @@ def test_more_arrays_of_vectors_than_registers_take_turns(level, dtype):
         turns = sum(code == I.POINTER for code, *_ in made.code)
         assert turns > 5 and len(made.pointers) == 5
         lines = [line.strip() for line in made.listing().splitlines()[1:] if "rip" not in line]
-        assert assemble(lines[5:]) == made.encoder.encode(made.code) + b"\xc3"
+        (body,) = made.bodies
+        assert assemble(lines) == made._before(body) + made._after(body)
         codes.append(memory.LoadedImage(made.image(), driver.address("drive"), driver))
 
     def aligned(values):

@@ -9,7 +9,8 @@ few tables. VEX has two prefixes, and the shorter one has bits for fewer registe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from robodyn.codegen.x86.forms import FUSED, Form, forms, is_evex
@@ -57,13 +58,28 @@ from robodyn.codegen.x86.instructions import (
     XOR,
     Instruction,
 )
+from robodyn.records import dataclass
 
 _XMM_BYTES, _YMM_BYTES = 16, 32
 FRAME_POINTER, POOL_POINTER, ROWS_POINTER, ROW_OFFSET = 7, 6, 0, 1
 """rdi, rsi, rax and rcx."""
 ARRAY_POINTERS = (2, 8, 9, 10, 11)
 """rdx, r8 to r11: registers that a function need not give back. With rax and rcx, that is all there are, so more arrays
-than these take turns. Those that no array takes keep offsets of rows."""
+than these take turns. Those that no array takes keep offsets of rows, or are bases."""
+SAVED = (3, 5, 13, 14, 15, 12)
+"""rbx, rbp, r13 to r15 and r12: what a function has to give back. An address in the last one takes a byte more."""
+_NEAR = 128
+"""Units on either side of a pointer that one byte of displacement reaches."""
+
+
+@dataclass(frozen=True)
+class Base:
+    """A general register that points `start` bytes behind a pointer, for what is too far from that for one byte of
+    displacement."""
+
+    register: int
+    pointer: int
+    start: int
 
 
 class Encoder:
@@ -93,6 +109,22 @@ class Encoder:
         self._loads: dict[int, tuple[int, bytes]] = {}
         self._vex_bases = {} if wide else {code: self._vex_base(code) for code in _COMMON if code in self.forms}
         self._vex_places: dict[int, tuple[int, int, bytes]] = {}
+        self._based: dict[tuple[int, int], Base] = {}
+
+    def reach(self, bases: Iterable[Base]) -> None:
+        """Have these registers as well, from now on; before anything is encoded."""
+        self._based = {(base.pointer, base.start): base for base in bases}
+
+    def far(self, code: Iterable[Instruction]) -> Counter[tuple[int, int]]:
+        """How many instructions have four bytes of displacement where one would do with a base, by its pointer and its
+        start."""
+        found: Counter[tuple[int, int]] = Counter()
+        for place, times in Counter(~x for _, _, _, x in code if x < 0).items():
+            pointer, offset = self.plain_address(place)
+            start = self._start(place, offset)
+            if start:
+                found[pointer, start] += times
+        return found
 
     def encode(self, code: Sequence[Instruction]) -> bytes:
         """The instructions' bytes."""
@@ -194,9 +226,26 @@ class Encoder:
 
     def address(self, place: int) -> tuple[int, int]:
         """The general register, and the bytes from where it points, of a place."""
+        pointer, offset = self.plain_address(place)
+        if self._based:
+            base = self._based.get((pointer, self._start(place, offset)))
+            if base is not None:
+                return base.register, offset - base.start
+        return pointer, offset
+
+    def plain_address(self, place: int) -> tuple[int, int]:
+        """The same without bases."""
         space = place // SPACE * SPACE
-        size = 8 if space == HEADER else self.itemsize if self.wide and space == POOL else self.bytes
-        return self.pointers[space], self.starts[space] + (place - space) * size
+        return self.pointers[space], self.starts[space] + (place - space) * self._size(space)
+
+    def _size(self, space: int) -> int:
+        return 8 if space == HEADER else self.itemsize if self.wide and space == POOL else self.bytes
+
+    def _start(self, place: int, offset: int) -> int:
+        """Where the base would point that is near a place, bytes behind the pointer: 0 if that is near itself."""
+        space = place // SPACE * SPACE
+        unit = self._size(space) if self.wide and space != HEADER else 1
+        return (offset // unit + _NEAR) // (2 * _NEAR) * (2 * _NEAR * unit)
 
     def _place(self, place: int) -> tuple[int, bytes]:
         """Bits of a place in memory: those of the base register, of ModRM, and whether it is broadcast."""
@@ -364,14 +413,19 @@ _STORES = {4: Form(0x11, prefix=2), 8: Form(0x11, prefix=3), 16: Form(0x11, pref
 _FIRST_PARTS = {STORE_LANE: Form(0x11, prefix=0, sources=1, wide=False), STORE_ONE: Form(0x11, prefix=2, wide=False)}
 
 
+_RBP, _R12 = 5, 12
+"""What has no address without a displacement, nor r13; and what has one only by a byte for base and index."""
+
+
 def _displaced(pointer: int, offset: int, unit: int) -> tuple[int, bytes]:
-    """ModRM without its register, and the displacement, which is one byte where it counts few units."""
-    if offset == 0:
-        return pointer & 7, b""
+    """ModRM without its register, and what follows: the displacement, which is one byte where it counts few units."""
+    more = b"\x24" if pointer == _R12 else b""
+    if offset == 0 and pointer & 7 != _RBP:
+        return pointer & 7, more
     count, rest = divmod(offset, unit)
-    if rest == 0 and -128 <= count < 128:
-        return 0x40 | (pointer & 7), count.to_bytes(1, "little", signed=True)
-    return 0x80 | (pointer & 7), offset.to_bytes(4, "little", signed=True)
+    if rest == 0 and -_NEAR <= count < _NEAR:
+        return 0x40 | (pointer & 7), more + count.to_bytes(1, "little", signed=True)
+    return 0x80 | (pointer & 7), more + offset.to_bytes(4, "little", signed=True)
 
 
 # What registers add to an EVEX instruction: as destination, as first source, as second source.
@@ -401,7 +455,8 @@ def load_pointer(register: int, pointer: int, offset: int) -> bytes:
 def advance_pointer(pointer: int, offset: int) -> bytes:
     """mov rax, [pointer + offset - 8]; add [pointer + offset], rax."""
     modrm, tail = _displaced(pointer, offset, 1)
-    return load_pointer(ROWS_POINTER, pointer, offset - 8) + bytes((0x48, 0x01, modrm | ROWS_POINTER << 3)) + tail
+    added = bytes((0x48 | pointer >> 3, 0x01, modrm | ROWS_POINTER << 3)) + tail
+    return load_pointer(ROWS_POINTER, pointer, offset - 8) + added
 
 
 def relative_pointer(register: int, distance: int) -> bytes:
@@ -412,6 +467,23 @@ def relative_pointer(register: int, distance: int) -> bytes:
 
 RELATIVE_BYTES = 7
 """Length of `relative_pointer`."""
+
+
+def push(register: int) -> bytes:
+    """push register."""
+    return b"\x41" * (register >> 3) + bytes((0x50 | register & 7,))
+
+
+def pop(register: int) -> bytes:
+    """pop register."""
+    return b"\x41" * (register >> 3) + bytes((0x58 | register & 7,))
+
+
+def point(base: Base) -> bytes:
+    """lea base, [pointer + start]."""
+    modrm, tail = _displaced(base.pointer, base.start, 1)
+    head = 0x48 | (base.register >> 3) << 2 | base.pointer >> 3
+    return bytes((head, 0x8D, modrm | (base.register & 7) << 3)) + tail
 
 
 def jump_to(distance: int) -> bytes:

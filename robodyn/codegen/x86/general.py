@@ -1,4 +1,5 @@
-"""What general registers hold: addresses of arrays of vectors, offsets of rows. Decided after all else."""
+"""What general registers hold: addresses of arrays of vectors, offsets of rows, and addresses amidst places that are
+far from all others. Decided after all else."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
-from robodyn.codegen.x86.encoding import ARRAY_POINTERS
+from robodyn.codegen.x86.encoding import ARRAY_POINTERS, Base
 from robodyn.codegen.x86.instructions import (
     ADVANCE,
     AHEAD,
@@ -115,6 +116,45 @@ def in_turns(code: Sequence[Instruction], addresses: Sequence[int]) -> list[Inst
     return found
 
 
+_OFFSET_BYTES, _FAR_BYTES, _SAVED_BYTES = 7, 3, 24
+"""What an instruction that loads an offset takes, and four bytes of displacement more than one; and what a register has
+to be worth that is to be given back: two instructions for that, and one that fills it."""
+
+
+def shared_out(
+    offsets: Counter[int], far: Counter[tuple[int, int]], free: Sequence[int], saved: Sequence[int], bases_free: bool
+) -> tuple[list[Base], list[int]]:
+    """Bases, and registers for offsets of rows: each register is for what it saves most bytes of. Long programs take as
+    long as their bytes take to come from the second cache, once for every W states.
+
+    Args:
+        offsets: how often the offset at a place is loaded.
+        far: how many instructions a base would shorten, by pointer and start.
+        free: registers that take nothing.
+        saved: those that have to be given back.
+        bases_free: whether bases may be any of them.
+    """
+    wishes: list[tuple[int, tuple[int, int] | None]] = [(_FAR_BYTES * times, where) for where, times in far.items()]
+    wishes += [(_OFFSET_BYTES * times, None) for times in offsets.values() if times > 1]
+    left, more = list(free), list(saved)
+    bases, kept_offsets = [], []
+    for worth, where in sorted(wishes, key=lambda wish: -wish[0]):
+        registers = left if left and (where is None or bases_free) else more
+        if not registers or (registers is more and worth < _SAVED_BYTES):
+            continue
+        if where is None:
+            kept_offsets.append(registers.pop())
+        else:
+            bases.append(Base(registers.pop(0), *where))
+    return bases, kept_offsets
+
+
+def offset_loads(code: Iterable[Instruction], firsts: Iterable[int]) -> Counter[int]:
+    """How often the offset at each place is loaded; of first rows, whose places are given, it is zero."""
+    none = set(firsts)
+    return Counter(~x for operation, _, _, x in code if operation == ROW and ~x not in none)
+
+
 def kept(
     code: Sequence[Instruction], registers: Sequence[int], firsts: Iterable[int]
 ) -> tuple[list[Instruction], dict[int, int]]:
@@ -123,8 +163,7 @@ def kept(
     `firsts`: places of offsets of first rows, which are zero.
     """
     none = dict.fromkeys(firsts, NO_OFFSET)
-    loads = Counter(~x for operation, _, _, x in code if operation == ROW and ~x not in none)
-    often = [place for place, times in loads.most_common(len(registers)) if times > 1]
+    often = [place for place, times in offset_loads(code, none).most_common(len(registers)) if times > 1]
     found = dict(zip(often, registers, strict=False))
     where = found | none
     return [(KEPT, where[~x], 0, 0) if c == ROW and ~x in where else (c, d, a, x) for c, d, a, x in code], found

@@ -27,8 +27,9 @@ from typing import Any
 import numpy as np
 
 from robodyn.cached import cached_property
-from robodyn.codegen.x86.encoding import RETURN, Encoder, load_pointer
+from robodyn.codegen.x86.encoding import RETURN, Encoder, load_pointer, pop, push
 from robodyn.codegen.x86.instructions import CALL, LOAD, STORE, STORE_PAST, XOR, Instruction
+from robodyn.codegen.x86.listing import GENERAL
 from robodyn.codegen.x86.staging import Shuffles, Staging
 from robodyn.records import dataclass
 
@@ -42,10 +43,9 @@ MAX_ARRAYS = 6
 _ZEROS, NOTHING = -1, -2
 """Sources of entries for lines of zeros, and for none."""
 ENTRY_BYTES = 8
-_SAVED = bytes.fromhex("53 55 4155 4156 4157")
-_RESTORED = bytes.fromhex("415f 415e 415d 5d 5b")
-_CALLERS = ("rbx", "rbp", "r13", "r14", "r15")
-"""Registers that are to be given back."""
+CALLERS = (3, STATE, 13, 14, 15)
+"""Registers of the functions that are to be given back."""
+_SAVED, _RESTORED = b"".join(map(push, CALLERS)), b"".join(map(pop, CALLERS[::-1]))
 SAVED_BYTES = 320
 """Before the words: vector registers that a function gives back, if it has none to itself; nine of 32 bytes,
 at most."""
@@ -181,7 +181,7 @@ def entered(pointer: int, offset: int) -> bytes:
 
 def entered_text(offset: int) -> list[str]:
     """The same as text; the address of the words is in the frame."""
-    saved = [f"push {each}" for each in _CALLERS]
+    saved = [f"push {GENERAL[each]}" for each in CALLERS]
     words = [f"mov rbp, qword ptr [rdi + {offset}]", "mov rbx, qword ptr [rbp + 8]", "mov r13, qword ptr [rbp + 16]"]
     return saved + words
 
@@ -193,7 +193,7 @@ def left() -> bytes:
 
 def left_text() -> list[str]:
     """The same as text."""
-    return [f"pop {each}" for each in _CALLERS[::-1]]
+    return [f"pop {GENERAL[each]}" for each in CALLERS[::-1]]
 
 
 def finishing(encoder: Encoder, code: Sequence[Instruction]) -> bytes:

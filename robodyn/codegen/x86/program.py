@@ -15,6 +15,7 @@ is copied, and where it goes, both from the last place before the array's own th
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any, Literal
@@ -33,9 +34,13 @@ from robodyn.codegen.x86.encoding import (
     POOL_POINTER,
     RELATIVE_BYTES,
     RETURN,
+    SAVED,
     Encoder,
     jump_to,
     load_pointer,
+    point,
+    pop,
+    push,
     relative_pointer,
 )
 from robodyn.codegen.x86.forms import is_evex
@@ -47,12 +52,24 @@ from robodyn.codegen.x86.general import (
     copying,
     in_turns,
     kept,
+    offset_loads,
     once,
     parted,
+    shared_out,
 )
 from robodyn.codegen.x86.image import PAGE, Image
 from robodyn.codegen.x86.instructions import ARRAYS, CALL, FETCH, HEADER, POOL, SPACE, SPILLS, VECTORS, Instruction
-from robodyn.codegen.x86.lines import LINE, Layout, entered, entered_text, finishing, left, left_text, scheduled
+from robodyn.codegen.x86.lines import (
+    CALLERS,
+    LINE,
+    Layout,
+    entered,
+    entered_text,
+    finishing,
+    left,
+    left_text,
+    scheduled,
+)
 from robodyn.codegen.x86.lines import function as line_function
 from robodyn.codegen.x86.lines import registers as line_registers
 from robodyn.codegen.x86.listing import GENERAL, Listing
@@ -227,7 +244,7 @@ class Assembled:
     ) -> None:
         self.program, self.places, self._register, self._claims = program, places, register, large == "claimed"
         self.itemsize, self.bytes = itemsize, size
-        wide = self.wide = is_evex(size)
+        self.wide = is_evex(size)
         self.width = self.bytes // itemsize
         results = [port.size for port in program.outputs] if places.fetches else []
         copied = results if large in COPIES else []
@@ -237,11 +254,16 @@ class Assembled:
             for of_rows, number in places.spaces
         ]
         """Places of the addresses that spaces of arrays have."""
-        arrays = len(self.addresses)
+        self.pointers = ARRAY_POINTERS[: len(self.addresses)]
+        """Registers of the first arrays of vectors."""
+        self.rows_at = spills * self.bytes
+        self.arrays_at = self.rows_at + 8 * headers
+        self.encoder = self._encoder(spills, ARRAY_POINTERS if results else self.pointers)
         code = once(code)
-        plain = [each for each in code if each[0] != FETCH]
-        first, self.offsets = kept(plain, ARRAY_POINTERS[arrays:], self._headers(len(places.rows), 1))
-        self.code = advancing(in_turns(first, self.addresses), self._headers(len(places.rows), 0))
+        plain = in_turns([each for each in code if each[0] != FETCH], self.addresses)
+        self._share_out(plain, bases_free=not results)
+        first, self.offsets = kept(plain, self._for_offsets, self._headers(len(places.rows), 1))
+        self.code = advancing(first, self._headers(len(places.rows), 0))
         self.bodies = [_Body(self.code, self.offsets, places.rows, places.arrays)]
         if copied:
             self.bodies.append(self._copying(code, copied, register, large == "parted"))
@@ -251,11 +273,11 @@ class Assembled:
             state = len(program.inputs) + len(program.outputs)
             calling = scheduled(self.code, places.layout)
             self.bodies.append(_Body(calling, self.offsets, places.rows, [*places.arrays, state], calls=True))
-        self.pointers = ARRAY_POINTERS[:arrays]
-        """Registers of the first arrays of vectors."""
-        self.rows_at = spills * self.bytes
-        self.arrays_at = self.rows_at + 8 * headers
-        self.frame_bytes = -(-(self.arrays_at + 8 * len(self.bodies[-1].arrays)) // 64) * 64
+        self.frame_bytes = _aligned(self.arrays_at + 8 * len(self.bodies[-1].arrays))
+
+    def _encoder(self, spills: int, array_pointers: Sequence[int]) -> Encoder:
+        """Where everything is."""
+        itemsize, wide, places = self.itemsize, self.wide, self.places
         reach, unit = (_REACH, self.bytes) if wide else (_REACH // itemsize, itemsize)
         biased = wide or places.scalar
         self.bias = reach * unit if biased and spills > reach else 0
@@ -269,19 +291,36 @@ class Assembled:
         }
         self.pool += self._vectors()
         pointers = {SPILLS: FRAME_POINTER, HEADER: FRAME_POINTER, POOL: POOL_POINTER, VECTORS: POOL_POINTER}
-        for k, pointer in enumerate(ARRAY_POINTERS if results else self.pointers):
+        for k, pointer in enumerate(array_pointers):
             starts[ARRAYS + k * SPACE], pointers[ARRAYS + k * SPACE] = 0, pointer
-        self.encoder = Encoder(itemsize, size, starts, pointers)
+        return Encoder(itemsize, self.bytes, starts, pointers)
+
+    def _share_out(self, code: list[Instruction], bases_free: bool) -> None:
+        """Which registers are bases, and which are for offsets of rows; of code in which arrays have theirs."""
+        arrays = len(self.addresses)
+        self._saved = tuple(each for each in SAVED if self.places.layout is None or each not in CALLERS)
+        """Registers that may be used and have to be given back; those of what calls are its functions'."""
+        far = self.encoder.far(code)
+        if arrays > len(ARRAY_POINTERS):  # these point to one array after the other
+            far = Counter({where: times for where, times in far.items() if where[0] not in ARRAY_POINTERS})
+        loads = offset_loads(code, self._headers(len(self.places.rows), 1))
+        self.bases, self._for_offsets = shared_out(loads, far, ARRAY_POINTERS[arrays:], self._saved, bases_free)
+        self.encoder.reach(self.bases)
 
     def _headers(self, count: int, word: int) -> list[int]:
         """Places of the address (word 0) of some arrays of rows, or of the offset of their first rows (word 1)."""
         return [HEADER + self.places.row_words * k + ADDRESS + word for k in range(count)]
 
+    def _for_offsets_beside(self, free: Sequence[int]) -> list[int]:
+        """Registers for offsets of rows where fewer are free."""
+        return [*free, *(each for each in self._for_offsets if each in self._saved)]
+
     def _copying(self, code: list[Instruction], sizes: list[int], register: int, in_parts: bool) -> _Body:
         """The body that copies vectors of results of some sizes, too; a vector of one scalar is a vector of bytes."""
         rows, ports = self.places.rows, len(self.program.inputs) + len(sizes)
         all_rows = [*rows, *range(ports, ports + 2 * len(sizes))]
-        first, offsets = kept(code, ARRAY_POINTERS[: min(COPIED_FROM, COPIED_TO)], self._headers(len(rows), 1))
+        registers = self._for_offsets_beside(ARRAY_POINTERS[: min(COPIED_FROM, COPIED_TO)])
+        first, offsets = kept(code, registers, self._headers(len(rows), 1))
         groups: Sequence[Sequence[Instruction]] = [(each,) for each in first]
         if in_parts:
             begin, inputs = self._headers(len(rows), 0), len(self.program.inputs)
@@ -294,7 +333,8 @@ class Assembled:
     def _claiming(self, code: list[Instruction], sizes: list[int]) -> _Body:
         """The body that claims the lines of the next W rows of results of some sizes, too."""
         rows, inputs = self.places.rows, len(self.program.inputs)
-        first, offsets = kept(code, ARRAY_POINTERS[:COPIED_TO], self._headers(len(rows), 1))
+        registers = self._for_offsets_beside(ARRAY_POINTERS[:COPIED_TO])
+        first, offsets = kept(code, registers, self._headers(len(rows), 1))
         addresses = self._headers(len(rows), 0)
         spans = [
             (addresses[rows.index(number)], size * self.width * self.itemsize)
@@ -379,20 +419,28 @@ class Assembled:
         words = len(functions), tables_at, tables_at + len(tables), *starts
         return struct.pack(f"<{len(words)}q", *words) + tables + layout.packed()
 
+    def _given_back(self, body: _Body) -> list[int]:
+        """Registers that a body uses and gives back, but for those of what it calls."""
+        used = {*body.offsets.values(), *(base.register for base in self.bases)}
+        return [each for each in self._saved if each in used]
+
     def _before(self, body: _Body) -> bytes:
-        """What loads registers that stay as they are, but the one of constants."""
+        """What loads registers that stay as they are, but the one of constants, and those that point behind others."""
         words = self.arrays_at + 8 * len(self.places.arrays) - self.bias
-        head = [entered(FRAME_POINTER, words)] if body.calls else []
+        head = [*map(push, self._given_back(body))]
+        head += [entered(FRAME_POINTER, words)] if body.calls else []
+        address = self.encoder.plain_address
         head += [
-            load_pointer(register, *self.encoder.address(place))
+            load_pointer(register, *address(place))
             for register, place in zip(self.pointers, self.addresses, strict=False)
         ]
-        head += [load_pointer(register, *self.encoder.address(place)) for place, register in body.offsets.items()]
+        head += [load_pointer(register, *address(place)) for place, register in body.offsets.items()]
         return b"".join(head)
 
     def _after(self, body: _Body) -> bytes:
         saved = [left()] if body.calls else []
-        return b"".join([*self._encoded(body), *saved, RETURN])
+        saved += map(pop, self._given_back(body)[::-1])
+        return b"".join([*map(point, self.bases), *self._encoded(body), *saved, RETURN])
 
     def _encoded(self, body: _Body) -> list[bytes]:
         """The bytes of instructions; those of the first body are not made twice."""
@@ -415,13 +463,17 @@ class Assembled:
     def listing(self, *, large: bool = False) -> str:
         """The code as text; what brings rows into vectors and back is part of it. `large`: that for large batches."""
         body = self.bodies[large]
-        lines = [*entered_text(self.arrays_at + 8 * len(self.places.arrays) - self.bias)] if body.calls else []
+        given_back = [GENERAL[each] for each in self._given_back(body)]
+        lines = [f"push {each}" for each in given_back]
+        lines += entered_text(self.arrays_at + 8 * len(self.places.arrays) - self.bias) if body.calls else []
         for place, register in (*zip(self.addresses, self.pointers, strict=False), *body.offsets.items()):
-            pointer, offset = self.encoder.address(place)
+            pointer, offset = self.encoder.plain_address(place)
             lines.append(f"mov {GENERAL[register]}, qword ptr [{GENERAL[pointer]} + {offset}]")
-        lines += ["lea rsi, [rip + constants]", *Listing(self.encoder).lines(body.code)]
-        lines += [*left_text(), "ret"] if body.calls else ["ret"]
-        return "kernel:\n" + "".join(f"    {line}\n" for line in lines)
+        lines.append("lea rsi, [rip + constants]")
+        lines += [f"lea {GENERAL[each.register]}, [{GENERAL[each.pointer]} + {each.start}]" for each in self.bases]
+        lines += [*Listing(self.encoder).lines(body.code), *(left_text() if body.calls else [])]
+        lines += [f"pop {each}" for each in given_back[::-1]]
+        return "kernel:\n" + "".join(f"    {line}\n" for line in [*lines, "ret"])
 
     def _list(self, start: int, body: _Body) -> list[int]:
         """What the driver reads; see there."""
