@@ -21,7 +21,7 @@ class Checker:
     """What registers and places hold. `ZERO` is what a register that was cleared does.
 
     `homes`: what is in memory from the start; `stored`: where results have to be in the end; `blocks`: of rows;
-    `width`: states; `parts`: scalars in 16 bytes; `moved`: rows of a block that are moved, all where that is None.
+    `width`: states; `parts`: scalars in 16 bytes.
     """
 
     ZERO = "zero"
@@ -34,10 +34,9 @@ class Checker:
         blocks: Sequence[Block] = (),
         width: int = 8,
         parts: int = 2,
-        moved: int | None = None,
     ) -> None:
         self.registers: list[Lanes | None] = [None] * registers
-        self.width, self.parts, self.moved = width, parts, width if moved is None else moved
+        self.width, self.parts = width, parts
         self.inputs = {value: ((value, -1),) * width for value, home in homes.items() if home // I.SPACE == CONSTANTS}
         self.blocks = blocks
         self.memory = {place: self.lanes(value) for value, place in homes.items()}
@@ -63,8 +62,7 @@ class Checker:
             if kind == "load":
                 block = self.blocks[result]
                 for column, value in enumerate(block.values, block.start):
-                    rows = (min(state, self.moved - 1) for state in range(self.width))
-                    self.inputs[value] = tuple((block.rows, row, column) for row in rows)
+                    self.inputs[value] = tuple((block.rows, row, column) for row in range(self.width))
         left = [step for step in steps if step[0] not in ("copy", "load", "store", "zeros")]
         for instruction in code:
             if not self._move(*instruction):
@@ -74,8 +72,8 @@ class Checker:
             if kind == "store":
                 block = self.blocks[result]
                 for column, value in enumerate(operands, block.start):
-                    found = tuple(self.rows[block.rows, row, column] for row in range(self.moved))
-                    assert found == self.lanes(value)[: self.moved], "a row is not what it should be"
+                    found = tuple(self.rows[block.rows, row, column] for row in range(self.width))
+                    assert found == self.lanes(value), "a row is not what it should be"
             elif kind not in ("load", "zeros"):
                 value = operands[0] if kind == "copy" else result
                 for place in self.stored.get(result, ()):
@@ -149,7 +147,7 @@ class Checker:
         count = counts[0]
         if mask < 0:
             assert count == self.width
-        elif self.width in (self.parts, 4 * self.parts):  # EVEX
+        elif self.width == 4 * self.parts:  # EVEX
             assert self.masks[mask] == count
         else:
             assert self.read(mask) == (("mask", count),) * self.width

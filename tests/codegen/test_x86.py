@@ -25,28 +25,29 @@ from robodyn.codegen.llvm.target import host_target
 from robodyn.codegen.x86 import instructions as I
 from robodyn.codegen.x86 import memory
 from robodyn.codegen.x86.allocation import BINARY, FUSED, UNARY, Allocator, Block
-from robodyn.codegen.x86.encoding import ARRAY_POINTERS, SAVED, Base, Encoder, load_pointer, point, pop, push
+from robodyn.codegen.x86.encoding import Encoder
 from robodyn.codegen.x86.forms import forms
 from robodyn.codegen.x86.general import shared_out
 from robodyn.codegen.x86.image import Image
-from robodyn.codegen.x86.listing import GENERAL, Listing
+from robodyn.codegen.x86.listing import Listing
+from robodyn.codegen.x86.pointers import ARRAY_POINTERS, GENERAL, SAVED, Base, load_pointer, point, pop, push
 from robodyn.codegen.x86.program import assembled
 from robodyn.codegen.x86.staging import Staging
 from robodyn.engines.cpu import backends
 
 pytestmark = pytest.mark.skipif(not backends._runs(host_target().level), reason="this processor or system has it not")
-MOVING = ["avx2"] + ["avx512", "one state"] * (host_target().level == "avx512")
+MOVING = ["avx2"] + ["avx512"] * (host_target().level == "avx512")
 """Kinds of code that move rows into vectors and back."""
-LEVELS = [*MOVING, "one scalar"]
-BYTES = {"avx2": 32, "avx512": 64, "one state": 16}
+ALONE = {f"one scalar, {level}": level for level in MOVING}
+LEVELS = [*MOVING, *ALONE]
+BYTES = {"avx2": 32, "avx512": 64}
 SIZES = {"float64": 8, "float32": 4}
 kinds = pytest.mark.parametrize(("level", "dtype"), list(itertools.product(LEVELS, SIZES)))
 moving = pytest.mark.parametrize(("level", "dtype"), list(itertools.product(MOVING, SIZES)))
 
 
 def target_of(level):
-    alone = {"one state": "avx512", "one scalar": "avx2"}
-    return host_target(alone[level]).for_one_state if level in alone else host_target(level)
+    return host_target(ALONE[level]).for_one_state if level in ALONE else host_target(level)
 
 
 def bytes_of(level, dtype):
@@ -54,13 +55,14 @@ def bytes_of(level, dtype):
 
 
 def registers_of(level):
-    return 32 if level in ("avx512", "one state") else 16
+    return 32 if ALONE.get(level, level) == "avx512" else 16
 
 
-def encoder_of(level, dtype):
+def encoder_of(level, dtype, coarse=False):
     starts = {I.SPILLS: -8192, I.POOL: -512, I.VECTORS: 128, I.HEADER: 0, I.ARRAYS: 0, I.ARRAYS + I.SPACE: 64}
     pointers = {I.SPILLS: 7, I.POOL: 6, I.VECTORS: 6, I.HEADER: 7, I.ARRAYS: 2, I.ARRAYS + I.SPACE: 9}
-    return Encoder(SIZES[dtype], bytes_of(level, dtype), starts, pointers)
+    mixed = ALONE.get(level) == "avx512"
+    return Encoder(SIZES[dtype], bytes_of(level, dtype), starts, pointers, mixed=mixed, coarse=mixed and coarse)
 
 
 ON_ROWS = (
@@ -90,20 +92,10 @@ def instructions_of(encoder):
 
 
 def without_kept_offsets(encoder):
-    count = 32 if encoder.wide else 16
+    count = 32 if encoder.wide or encoder.mixed else 16
     memories = list(places())
     rng = random.Random(1)
-    for code, form in forms(encoder.itemsize, encoder.bytes).items():
-        if encoder.bytes == 16 and code in (
-            I.EVEN,
-            I.ODD,
-            I.EXTRACT,
-            I.STORE_LANE,
-            I.STORE_SOME,
-            I.LOAD_LANE,
-            I.LOAD_HALF,
-        ):
-            continue  # of parts of 16 bytes there is one
+    for code, form in (encoder.evex_forms or forms(encoder.itemsize, encoder.bytes)).items():
         if code in (I.LOAD_ROW, I.STORE_ROW):
             masks = range(1, 8) if encoder.wide else range(count if code == I.LOAD_ROW else 0)
             for d, mask in itertools.product(range(count), (-1, *masks)):
@@ -150,9 +142,9 @@ def without_kept_offsets(encoder):
     if encoder.wide:
         yield from ((I.MASK, 0, mask, n) for mask in range(1, 8) for n in range(1, 17))
     if encoder.scalar:
-        yield from ((I.CLEAR, d, 0, 0) for d in range(count))
+        yield from ((I.CLEAR, d, 0, 0) for d in range(16))
         many = [32 // encoder.itemsize >> k for k in range(encoder.itemsize.bit_length() - 1)]
-        yield from ((I.STORE_MANY, d, n, rng.choice(memories)) for d in range(count) for n in many)
+        yield from ((I.STORE_MANY, d, n, rng.choice(memories)) for d in range(16) for n in many)
 
 
 @kinds
@@ -176,7 +168,12 @@ def test_instructions_are_those_of_llvms_assembler(level, dtype):
 @pytest.mark.parametrize("register", [*SAVED, 8, 10, 11])
 def test_bases_are_near_what_is_far_from_pointers(register, level, dtype):
     """At each base, and at all ends of what is near it."""
-    plain, encoder = encoder_of(level, dtype), encoder_of(level, dtype)
+    for coarse in (False, True)[: 1 + (ALONE.get(level) == "avx512")]:
+        require_bases(lambda coarse=coarse: encoder_of(level, dtype, coarse), register)
+
+
+def require_bases(encoder_again, register):
+    plain, encoder = encoder_again(), encoder_again()
     code = [each for each in instructions_of(plain) if each[0] != I.KEPT and each[3] < 0]
     code += [(I.STORE, 1, 0, ~(I.SPILLS + k)) for k in range(120, 1200)]
     code += [(operation, 0, 0, ~(I.HEADER + k)) for k in range(1, 40) for operation in (I.ADVANCE, I.ROWS)]
@@ -199,7 +196,7 @@ def test_bases_are_near_what_is_far_from_pointers(register, level, dtype):
         lines = list(Listing(encoder).lines(near))
         assert encoder.encode(near) == assemble(lines)
         assert point(base) == assemble([f"lea {GENERAL[register]}, [{GENERAL[pointer]} + {start}]"])
-        encoder = encoder_of(level, dtype)  # which has encoded nothing with another base
+        encoder = encoder_again()  # which has encoded nothing with another base
 
 
 def test_registers_are_saved_as_by_llvms_assembler():
@@ -289,7 +286,7 @@ def test_operands_are_where_instructions_look_for_them(seed, registers):
 
 
 @pytest.mark.parametrize("itemsize", [4, 8])
-@pytest.mark.parametrize("registers", [5, 16])
+@pytest.mark.parametrize("registers", [5, 16, 32])
 @pytest.mark.parametrize("seed", range(20))
 def test_scalars_are_where_instructions_look_for_them(seed, registers, itemsize):
     """And no more of what was stored, or of an array, is read than there is, and all zeros are written."""
@@ -315,7 +312,7 @@ def test_rows_are_where_instructions_look_for_them(seed, level, dtype):
     homes, stored, steps, blocks = random_steps(seed, 300, staging)
     for registers in (registers_of(level), staging.registers + 3):
         code = Allocator(registers, homes, stored, staging, blocks).run(steps)
-        checker = Checker(registers, homes, stored, blocks, staging.width, 16 // itemsize, staging.rows)
+        checker = Checker(registers, homes, stored, blocks, staging.width, 16 // itemsize)
         checker.memory |= vectors.memory
         checker.check(steps, code)
 
@@ -465,7 +462,7 @@ def test_whole_programs_are_what_llvms_assembler_makes_of_their_listing(level, d
         program = engine_model.request(QUESTIONS[query].plain_task(model)).trace()
         vectors = frozenset(port.name for port in program.outputs[:1]) | {program.inputs[-1].name}
         kinds = [(frozenset(), ""), (vectors, "")]
-        if level != "one scalar":
+        if level not in ALONE:
             kinds += [(frozenset(), large) for large in ("copied", "parted", "claimed")]
         for chosen, large in kinds:
             made = assembled(program, np.dtype(dtype), target_of(level), chosen, large=large)
@@ -486,7 +483,7 @@ def test_whole_programs_are_what_llvms_assembler_makes_of_their_listing(level, d
                 assert [x for operation, *_, x in body.code if operation == I.CLAIM] == claimed
                 fetched = [x for operation, *_, x in body.code if operation == I.FETCH]
                 spans = [made.width * port.size * np.dtype(dtype).itemsize for port in program.inputs]
-                lines = 0 if level == "one state" else k * sum(-(-span // 64) for span in spans)
+                lines = k * sum(-(-span // 64) for span in spans)
                 assert lines <= len(fetched) <= 2 * lines  # columns that are loaded twice bring theirs twice
                 assert not fetched or min(fetched) == max(3584, min(spans) // 64 * 64)
 
@@ -530,8 +527,7 @@ def test_no_store_lies_across_pages(size, level, dtype):
                 across += length >= 16 and first // 4096 != (first + length - 1) // 4096
                 written[large] += range(first, first + length)
         assert large == "copied" or not across
-    rows = 1 if level == "one state" else made.width
-    assert set(written["parted"]) == set(written["copied"]) == set(range(rows * size * itemsize))
+    assert set(written["parted"]) == set(written["copied"]) == set(range(made.width * size * itemsize))
 
 
 def long_rows(size):
@@ -554,7 +550,7 @@ def test_registers_keep_offsets_and_lines_are_fetched_ahead(level, dtype):
         made = assembled(program, np.dtype(dtype), target, vectors)
         staging = made.places.staging
         others = [base.register for base in made.bases]
-        assert len(made.offsets) == min(registers + len(SAVED) - len(others), (3 - len(vectors)) * (staging.rows - 1))
+        assert len(made.offsets) == min(registers + len(SAVED) - len(others), (3 - len(vectors)) * (staging.width - 1))
         assert len({*made.offsets.values(), *made.pointers, *others}) == sum(
             map(len, (made.offsets, made.pointers, others))
         )
@@ -563,7 +559,7 @@ def test_registers_keep_offsets_and_lines_are_fetched_ahead(level, dtype):
         assert sum(code == I.KEPT and d == I.NO_OFFSET for code, d, *_ in made.code) > 0
         ahead = [x for code, *_, x in made.code if code == I.AHEAD]
         behind = [start + count for start, count in staging.blocks(160) if start + count < 160]
-        assert sorted(ahead) == sorted(staging.rows * behind if level == "avx512" else [])
+        assert sorted(ahead) == sorted(staging.width * behind if level == "avx512" else [])
 
 
 @kinds

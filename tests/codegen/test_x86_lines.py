@@ -11,7 +11,6 @@ from assembler import assemble
 import robodyn as rd
 from robodyn.codegen.llvm.target import host_target
 from robodyn.codegen.x86 import instructions as I
-from robodyn.codegen.x86.encoding import RETURN
 from robodyn.codegen.x86.lines import (
     ARRAYS_WORD,
     Layout,
@@ -23,6 +22,7 @@ from robodyn.codegen.x86.lines import (
     left,
     left_text,
 )
+from robodyn.codegen.x86.pointers import RETURN
 from robodyn.codegen.x86.program import assembled
 
 dtypes = pytest.mark.parametrize("dtype", ["float64", "float32"])

@@ -27,8 +27,7 @@ LEVEL_VARIABLE = "ROBODYN_CPU_LEVEL"
 
 @dataclass(frozen=True)
 class Target:
-    """A processor to compile for; `narrow`: for one state at a time, with AVX-512 in registers of 16 bytes, with AVX2 a
-    scalar in each."""
+    """A processor to compile for; `narrow`: for one state at a time, a scalar in each register."""
 
     triple: str
     cpu: str
@@ -49,7 +48,7 @@ class Target:
 
     def width(self, dtype: np.dtype[Any]) -> int:
         """States in a vector."""
-        return 1 if self.narrow and self.level == "avx2" else self.vector_bytes // dtype.itemsize
+        return 1 if self.narrow else self.vector_bytes // dtype.itemsize
 
     def machine(self, opt: int) -> Any:
         """A new target machine; LLVM's execution engines take ownership of theirs, so each needs its own."""

@@ -1,5 +1,5 @@
-"""Bytes of instructions: VEX for 16 registers of 32 bytes or of one scalar (AVX2), EVEX for 32 registers of 64 or of 16
-bytes (AVX-512).
+"""Bytes of instructions: VEX for 16 registers of 32 bytes or of one scalar (AVX2), EVEX for 32 registers of 64 bytes
+(AVX-512), and whichever is shorter for 32 registers of one scalar (AVX-512).
 
 Every instruction here is opcode, ModRM byte and displacement behind a prefix that holds the high bits of register
 numbers inverted (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, 2.3 and 2.7). The bytes of an
@@ -13,13 +13,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from robodyn.codegen.x86.forms import FUSED, Form, forms, is_evex
+from robodyn.codegen.x86.forms import FUSED, Form, forms, is_evex, scalar_evex_forms
 from robodyn.codegen.x86.instructions import (
     ADD,
     ADVANCE,
     AHEAD,
     AND,
     CALL,
+    CHOOSE,
     CLAIM,
     CLEAR,
     COMMUTES,
@@ -58,28 +59,20 @@ from robodyn.codegen.x86.instructions import (
     XOR,
     Instruction,
 )
-from robodyn.records import dataclass
+from robodyn.codegen.x86.pointers import (
+    ARRAY_POINTERS,
+    NEAR,
+    ROW_OFFSET,
+    ROWS_POINTER,
+    Base,
+    advance_pointer,
+    displaced,
+    is_near,
+    load_pointer,
+)
 
 _XMM_BYTES, _YMM_BYTES = 16, 32
-FRAME_POINTER, POOL_POINTER, ROWS_POINTER, ROW_OFFSET = 7, 6, 0, 1
-"""rdi, rsi, rax and rcx."""
-ARRAY_POINTERS = (2, 8, 9, 10, 11)
-"""rdx, r8 to r11: registers that a function need not give back. With rax and rcx, that is all there are, so more arrays
-than these take turns. Those that no array takes keep offsets of rows, or are bases."""
-SAVED = (3, 5, 13, 14, 15, 12)
-"""rbx, rbp, r13 to r15 and r12: what a function has to give back. An address in the last one takes a byte more."""
-_NEAR = 128
-"""Units on either side of a pointer that one byte of displacement reaches."""
-
-
-@dataclass(frozen=True)
-class Base:
-    """A general register that points `start` bytes behind a pointer, for what is too far from that for one byte of
-    displacement."""
-
-    register: int
-    pointer: int
-    start: int
+_VEX_REGISTERS = 16
 
 
 class Encoder:
@@ -87,20 +80,29 @@ class Encoder:
 
     Args:
         itemsize: bytes of a scalar, 8 or 4.
-        size: bytes of a register: EVEX with 64 or 16, VEX with 32 or those of a scalar.
+        size: bytes of a register: EVEX with 64, VEX with 32 or those of a scalar.
         starts: where spaces begin, in bytes from where their pointer points.
         pointers: number of the general register that points to a space.
+        mixed: whether there is EVEX for scalars as well.
+        coarse: whether bases are near what EVEX reaches from there, not VEX.
     """
 
-    def __init__(self, itemsize: int, size: int, starts: Mapping[int, int], pointers: Mapping[int, int]) -> None:
+    def __init__(
+        self,
+        itemsize: int,
+        size: int,
+        starts: Mapping[int, int],
+        pointers: Mapping[int, int],
+        mixed: bool = False,
+        coarse: bool = False,
+    ) -> None:
         self.itemsize, self.bytes = itemsize, size
         wide = self.wide = is_evex(size)
-        self.scalar = size == itemsize
+        self.scalar, self.mixed, self._counts = size == itemsize, mixed, wide or coarse
+        assert self.scalar or not mixed
         self.starts, self.pointers = starts, pointers
         self.forms = forms(itemsize, size)
         self.broadcast = Form(0x18 + (itemsize == 8), 2, w=int(itemsize == 8), sources=1)
-        if size == _XMM_BYTES and itemsize == 8:
-            self.broadcast = Form(0x12, prefix=3, w=1, sources=1)  # of 16 bytes it has another name, vmovddup
         self.index = ROW_OFFSET
         """The general register that the offset of the row is in."""
         self._places: dict[int, tuple[int, bytes]] = {}
@@ -108,7 +110,9 @@ class Encoder:
         self._plain_bases = {code: base for code, base in self._bases.items() if code in _PLAIN}
         self._loads: dict[int, tuple[int, bytes]] = {}
         self._vex_bases = {} if wide else {code: self._vex_base(code) for code in _COMMON if code in self.forms}
-        self._vex_places: dict[int, tuple[int, int, bytes]] = {}
+        self.evex_forms = scalar_evex_forms(itemsize) if mixed else {}
+        self._evex_bases = {code: self._evex(form) for code, form in self.evex_forms.items()}
+        self._both_places: dict[int, tuple[tuple[int, int, bytes], tuple[int, bytes], bool]] = {}
         self._based: dict[tuple[int, int], Base] = {}
 
     def reach(self, bases: Iterable[Base]) -> None:
@@ -175,7 +179,7 @@ class Encoder:
         if operation == MASK:
             return _mask(a, x)
         if operation == CALL:
-            modrm, tail = _displaced(5, x, 1)
+            modrm, tail = displaced(5, x, 1)
             return bytes((0xFF, modrm | 2 << 3)) + tail
         if operation in (LOAD_ROW, STORE_ROW):
             return self._row(operation, d, a, x)
@@ -186,17 +190,18 @@ class Encoder:
                 return self._vex_bytes(self.forms[EXTRACT], x, 0, 0xC0 | (d & 7), b"", d >> 3) + bytes((a,))
             return (self._evex(self.forms[EXTRACT]) ^ _D[x] ^ _M[d]).to_bytes(6, "little") + bytes((a,))
         if operation == CLEAR:
+            assert d < _VEX_REGISTERS
             return self._vex_bytes(_CLEARED, d, d, 0xC0 | (d & 7), b"", d >> 3, wide=False)
         if operation == STORE_MANY:
             pointer, offset = self.address(~x)
             size = a * self.itemsize
-            place = *_displaced(pointer, offset, 1), pointer >> 3
+            place = *displaced(pointer, offset, 1), pointer >> 3
             return self._vex_bytes(_STORES[size], d, 0, *place, wide=size == _YMM_BYTES)
         if operation == FETCH:
-            modrm, tail = _displaced(ROWS_POINTER, x, 1)
+            modrm, tail = displaced(ROWS_POINTER, x, 1)
             return bytes((0x0F, 0x18, modrm | 1 << 3)) + tail
         if operation == CLAIM:
-            modrm, tail = _displaced(ARRAY_POINTERS[-1], x, 1)
+            modrm, tail = displaced(ARRAY_POINTERS[-1], x, 1)
             return b"\x41" * (ARRAY_POINTERS[-1] >> 3) + bytes((0x0F, 0x0D, modrm | 1 << 3)) + tail
         if operation == AHEAD:
             modrm, tail = self._in_row(x, 1)
@@ -244,14 +249,14 @@ class Encoder:
     def _start(self, place: int, offset: int) -> int:
         """Where the base would point that is near a place, bytes behind the pointer: 0 if that is near itself."""
         space = place // SPACE * SPACE
-        unit = self._size(space) if self.wide and space != HEADER else 1
-        return (offset // unit + _NEAR) // (2 * _NEAR) * (2 * _NEAR * unit)
+        unit = self._size(space) if self._counts and space != HEADER else 1
+        return (offset // unit + NEAR) // (2 * NEAR) * (2 * NEAR * unit)
 
     def _place(self, place: int) -> tuple[int, bytes]:
         """Bits of a place in memory: those of the base register, of ModRM, and whether it is broadcast."""
         pointer, offset = self.address(place)
         broadcast = place // SPACE == POOL // SPACE
-        modrm, tail = _displaced(pointer, offset, self.itemsize if broadcast else self.bytes)
+        modrm, tail = displaced(pointer, offset, self.itemsize if broadcast else self.bytes)
         self._places[place] = found = (pointer >> 3) << 13 | broadcast * _BROADCAST | modrm << 40, tail
         return found
 
@@ -284,7 +289,7 @@ class Encoder:
         form = self.forms[LOAD_LANE] if lane else replace(self.forms[LOAD], wide=False)
         last = bytes((lane,)) if lane else b""
         if not self.wide:
-            place = *_displaced(pointer, offset, 1), pointer >> 3
+            place = *displaced(pointer, offset, 1), pointer >> 3
             return self._vex_bytes(form, d, d if lane else 0, *place, wide=lane > 0) + last
         word = self._evex(form) ^ _D[d] ^ (_S[d] if lane else 0)
         return self._from(word, pointer, offset, _XMM_BYTES) + last
@@ -292,19 +297,19 @@ class Encoder:
     def moved(self, operation: int, d: int, pointer: int, offset: int) -> bytes:
         """A register to memory or from there, as an operation says."""
         if not self.wide:
-            return self._vex_bytes(self.forms[operation], d, 0, *_displaced(pointer, offset, 1), pointer >> 3)
+            return self._vex_bytes(self.forms[operation], d, 0, *displaced(pointer, offset, 1), pointer >> 3)
         return self._from(self._evex(self.forms[operation]) ^ _D[d], pointer, offset, self.bytes)
 
     @staticmethod
     def _from(word: int, pointer: int, offset: int, unit: int) -> bytes:
-        modrm, tail = _displaced(pointer, offset, unit)
+        modrm, tail = displaced(pointer, offset, unit)
         return (word ^ (pointer >> 3) << 13 ^ modrm << 40).to_bytes(6, "little") + tail
 
     def _in_row(self, x: int, unit: int) -> tuple[int, bytes]:
         """ModRM without its register, and what follows it, of scalar x of the row."""
         if self.index == NO_OFFSET:
-            return _displaced(ROWS_POINTER, x * self.itemsize, unit)
-        modrm, tail = _displaced(4, x * self.itemsize, unit)
+            return displaced(ROWS_POINTER, x * self.itemsize, unit)
+        modrm, tail = displaced(4, x * self.itemsize, unit)
         return modrm, bytes(((self.index & 7) << 3 | ROWS_POINTER,)) + tail
 
     def _wide_in_row(self, x: int, unit: int) -> tuple[int, bytes]:
@@ -315,24 +320,34 @@ class Encoder:
     # VEX: C5 with one more byte or C4 with two, opcode, ModRM.
 
     def _vex_parts(self, code: Sequence[Instruction]) -> list[bytes]:
-        """The bytes of each instruction; those of nine in ten by tables."""
+        """The bytes of each instruction, those of nine in ten by tables; by EVEX where there is that as well and it is
+        shorter, or has to be."""
         parts: list[bytes] = []
-        bases, places = self._vex_bases, self._vex_places
+        bases, evex, places = self._vex_bases, self._evex_bases, self._both_places
         for operation, d, a, x in code:
             base = bases.get(operation)
             if base is None:
-                plain = operation < ROWS or operation == STORE_PAST or operation >= PICK
-                parts.append((self._vex if plain else self._rare)(operation, d, a, x))
+                if operation in evex:
+                    parts.append(self._rare_scalar(operation, d, a, x))
+                else:
+                    plain = operation < ROWS or operation == STORE_PAST or operation >= PICK
+                    parts.append((self._vex if plain else self._rare)(operation, d, a, x))
                 continue
             short, long, first, commutes = base
             a &= first
             if x < 0:
-                extended, modrm, tail = places.get(~x) or self._vex_place(~x)
-                if extended or not short:
+                (extended, modrm, tail), (bits, far), shorter = places.get(~x) or self._both_place(~x)
+                if shorter or d | a >= _VEX_REGISTERS:
+                    word = evex[operation] ^ _D[d] ^ _S[a] ^ bits ^ (operation in OF_BITS and _BROADCAST)
+                    parts.append(word.to_bytes(6, "little") + far)
+                elif extended or not short:
                     word = long ^ _LONG_D[d] ^ a << 19 ^ extended ^ modrm << 32
                     parts.append(word.to_bytes(5, "little") + tail)
                 else:
                     parts.append((short ^ _SHORT_D[d] ^ a << 11 ^ modrm << 24).to_bytes(4, "little") + tail)
+                continue
+            if d | a | x >= _VEX_REGISTERS:
+                parts.append((evex[operation] ^ _D[d] ^ _S[a] ^ _M[x]).to_bytes(6, "little"))
                 continue
             if commutes and x >= 8 > a:
                 a, x = x, a  # a shorter prefix; assemblers do the same
@@ -350,13 +365,7 @@ class Encoder:
         short = 0xC5 | (0x80 | last) << 8 | form.opcode << 16 if form.map == 1 and not form.w else 0
         long = 0xC4 | (0xE0 | form.map) << 8 | (form.w << 7 | last) << 16 | form.opcode << 24
         commutes = operation in (OF_BITS if self.scalar else COMMUTES)
-        return short, long, 15 if form.sources == 2 else 0, commutes
-
-    def _vex_place(self, place: int) -> tuple[int, int, bytes]:
-        """A place in memory: the high bit of the base register, ModRM, displacement."""
-        pointer, offset = self.address(place)
-        self._vex_places[place] = found = (pointer >> 3) << 13, *_displaced(pointer, offset, 1)
-        return found
+        return short, long, 31 if form.sources == 2 else 0, commutes
 
     def _vex(self, operation: int, d: int, a: int, x: int) -> bytes:
         form = self.forms[operation]
@@ -373,7 +382,52 @@ class Encoder:
         if x >= 0:
             return self._vex_bytes(form, d, a, 0xC0 | (x & 7), b"", x >> 3, wide) + last
         pointer, offset = self.address(~x)
-        return self._vex_bytes(form, d, a, *_displaced(pointer, offset, 1), pointer >> 3, wide) + last
+        return self._vex_bytes(form, d, a, *displaced(pointer, offset, 1), pointer >> 3, wide) + last
+
+    # Both: EVEX where it has to be, and where memory is too far for one byte of displacement but for EVEX.
+
+    def uses_evex(self, operation: int, d: int, a: int, x: int) -> bool:
+        """Which of both an instruction on scalars is encoded by."""
+        if operation not in self.evex_forms:
+            return False
+        if operation not in self.forms or max(d, a, x) >= _VEX_REGISTERS:
+            return True
+        return x < 0 and (self._both_places.get(~x) or self._both_place(~x))[2]
+
+    def evex_address(self, place: int) -> tuple[int, int]:
+        """As `address`: from what is near enough for one byte of displacement that counts scalars, if anything is."""
+        found = self.address(place)
+        pointer, offset = self.plain_address(place)
+        others = [(base.register, offset - base.start) for base in self._based.values() if base.pointer == pointer]
+        near = (each for each in (found, (pointer, offset), *others) if is_near(each[1], self.itemsize))
+        return next(near, found)
+
+    def _both_place(self, place: int) -> tuple[tuple[int, int, bytes], tuple[int, bytes], bool]:
+        """A place in memory for VEX (the high bit of the base register, ModRM, displacement) and for EVEX, and whether
+        the second is shorter."""
+        pointer, offset = self.address(place)
+        vex = (pointer >> 3) << 13, *displaced(pointer, offset, 1)
+        pointer, offset = self.evex_address(place)
+        modrm, tail = displaced(pointer, offset, self.itemsize)
+        shorter = self.mixed and len(tail) + 2 < len(vex[2])
+        self._both_places[place] = found = vex, ((pointer >> 3) << 13 | modrm << 40, tail), shorter
+        return found
+
+    def _rare_scalar(self, operation: int, d: int, a: int, x: int) -> bytes:
+        """What is rare of the operations on scalars."""
+        if not self.uses_evex(operation, d, a, x):
+            return self._vex(operation, d, a, x)
+        form = self.evex_forms[operation]
+        last = b"" if form.last is None else bytes((form.last,))
+        if form.digit is not None:
+            d, a = form.digit, d
+        elif operation == SQRT:
+            a = d  # whose upper scalars are kept
+        word = self._evex_bases[operation] ^ _D[d] ^ (_S[a] if form.sources == 2 or form.digit is not None else 0)
+        if x >= 0:
+            return (word ^ _M[x]).to_bytes(6, "little") + last
+        _, (bits, tail), _ = self._both_places.get(~x) or self._both_place(~x)
+        return (word ^ bits ^ (operation >= CHOOSE and _BROADCAST)).to_bytes(6, "little") + tail + last
 
     def _vex_part(self, operation: int, d: int, part: int, x: int) -> bytes:
         """Write part of a register to the row."""
@@ -413,21 +467,6 @@ _STORES = {4: Form(0x11, prefix=2), 8: Form(0x11, prefix=3), 16: Form(0x11, pref
 _FIRST_PARTS = {STORE_LANE: Form(0x11, prefix=0, sources=1, wide=False), STORE_ONE: Form(0x11, prefix=2, wide=False)}
 
 
-_RBP, _R12 = 5, 12
-"""What has no address without a displacement, nor r13; and what has one only by a byte for base and index."""
-
-
-def _displaced(pointer: int, offset: int, unit: int) -> tuple[int, bytes]:
-    """ModRM without its register, and what follows: the displacement, which is one byte where it counts few units."""
-    more = b"\x24" if pointer == _R12 else b""
-    if offset == 0 and pointer & 7 != _RBP:
-        return pointer & 7, more
-    count, rest = divmod(offset, unit)
-    if rest == 0 and -_NEAR <= count < _NEAR:
-        return 0x40 | (pointer & 7), more + count.to_bytes(1, "little", signed=True)
-    return 0x80 | (pointer & 7), more + offset.to_bytes(4, "little", signed=True)
-
-
 # What registers add to an EVEX instruction: as destination, as first source, as second source.
 _D = [(d >> 3 & 1) << 15 | (d >> 4) << 12 | (d & 7) << 43 for d in range(32)]
 _S = [(a & 15) << 19 | (a >> 4) << 27 for a in range(32)]
@@ -444,52 +483,3 @@ def _mask(mask: int, count: int) -> bytes:
     """mov ecx, the mask of n scalars; kmovw to a mask register."""
     bits = ((1 << count) - 1).to_bytes(4, "little")
     return bytes((0xB8 | ROW_OFFSET,)) + bits + bytes((0xC5, 0xF8, 0x92, 0xC0 | mask << 3 | ROW_OFFSET))
-
-
-def load_pointer(register: int, pointer: int, offset: int) -> bytes:
-    """mov register, [pointer + offset], of 64-bit registers."""
-    modrm, tail = _displaced(pointer, offset, 1)
-    return bytes((0x48 | (register >> 3) << 2 | pointer >> 3, 0x8B, modrm | (register & 7) << 3)) + tail
-
-
-def advance_pointer(pointer: int, offset: int) -> bytes:
-    """mov rax, [pointer + offset - 8]; add [pointer + offset], rax."""
-    modrm, tail = _displaced(pointer, offset, 1)
-    added = bytes((0x48 | pointer >> 3, 0x01, modrm | ROWS_POINTER << 3)) + tail
-    return load_pointer(ROWS_POINTER, pointer, offset - 8) + added
-
-
-def relative_pointer(register: int, distance: int) -> bytes:
-    """lea register, [rip + distance], the distance being counted from the end of the instruction."""
-    head = bytes((0x48 | (register >> 3) << 2, 0x8D, 0x05 | (register & 7) << 3))
-    return head + distance.to_bytes(4, "little", signed=True)
-
-
-RELATIVE_BYTES = 7
-"""Length of `relative_pointer`."""
-
-
-def push(register: int) -> bytes:
-    """push register."""
-    return b"\x41" * (register >> 3) + bytes((0x50 | register & 7,))
-
-
-def pop(register: int) -> bytes:
-    """pop register."""
-    return b"\x41" * (register >> 3) + bytes((0x58 | register & 7,))
-
-
-def point(base: Base) -> bytes:
-    """lea base, [pointer + start]."""
-    modrm, tail = _displaced(base.pointer, base.start, 1)
-    head = 0x48 | (base.register >> 3) << 2 | base.pointer >> 3
-    return bytes((head, 0x8D, modrm | (base.register & 7) << 3)) + tail
-
-
-def jump_to(distance: int) -> bytes:
-    """jmp [rip + distance]."""
-    return b"\xff\x25" + distance.to_bytes(4, "little", signed=True)
-
-
-JUMP_BYTES = 6
-RETURN = b"\xc3"

@@ -6,6 +6,7 @@ Numbers are those of the Intel 64 and IA-32 Architectures Software Developer's M
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import permutations
 
 from robodyn.codegen.x86.instructions import (
@@ -56,13 +57,13 @@ from robodyn.codegen.x86.instructions import (
 )
 from robodyn.records import dataclass
 
-_EVEX_BYTES = (16, 64)
-"""Bytes of a register where EVEX encodes instructions; VEX does for others."""
+_EVEX_BYTES = 64
+"""Bytes of a vector register where EVEX encodes instructions; VEX does for others."""
 
 
 def is_evex(size: int) -> bool:
-    """Whether registers of n bytes are those of AVX-512."""
-    return size in _EVEX_BYTES
+    """Whether vector registers of n bytes are those of AVX-512."""
+    return size == _EVEX_BYTES
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,14 @@ def _scalar_forms(itemsize: int) -> dict[int, Form]:
     found |= {LOAD: Form(0x10, prefix=p, sources=1), STORE: Form(0x11, prefix=p, sources=1)}
     found |= {MOVE: Form(0x28, prefix=bits, sources=1), SQRT: Form(0x51, prefix=p)}
     return found | _integers(itemsize, 0, False) | _picks(itemsize == 8)
+
+
+def scalar_evex_forms(itemsize: int) -> dict[int, Form]:
+    """The same by EVEX, which reads bits of memory as one scalar, and has no use for what compares or picks."""
+    w = int(itemsize == 8)
+    found = {code: replace(form, w=w) for code, form in _scalar_forms(itemsize).items() if code < PICK and code != LESS}
+    found |= _integers(itemsize, w, True)
+    return found | {code: Form(0x25, 3, w=w, last=table) for code, table in truth_tables().items()}
 
 
 def truth_tables() -> dict[int, int]:

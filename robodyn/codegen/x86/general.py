@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
-from robodyn.codegen.x86.encoding import ARRAY_POINTERS, Base
 from robodyn.codegen.x86.instructions import (
     ADVANCE,
     AHEAD,
@@ -35,6 +34,7 @@ from robodyn.codegen.x86.instructions import (
     STORE_SOME,
     Instruction,
 )
+from robodyn.codegen.x86.pointers import ARRAY_POINTERS, Base
 
 _IN_ROWS = frozenset(
     (LOAD_ROW, STORE_ROW, LOAD_LANE, LOAD_HALF, STORE_LANE, STORE_LOW, STORE_HIGH, STORE_ONE, STORE_SOME, FETCH, AHEAD)

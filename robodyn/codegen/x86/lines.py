@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 
 from robodyn.cached import cached_property
-from robodyn.codegen.x86.encoding import RETURN, Encoder, load_pointer, pop, push
+from robodyn.codegen.x86.encoding import Encoder
 from robodyn.codegen.x86.instructions import CALL, LOAD, STORE, STORE_PAST, XOR, Instruction
-from robodyn.codegen.x86.listing import GENERAL
+from robodyn.codegen.x86.pointers import GENERAL, RETURN, load_pointer, pop, push
 from robodyn.codegen.x86.staging import Shuffles, Staging
 from robodyn.records import dataclass
 

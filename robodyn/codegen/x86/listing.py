@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from robodyn.codegen.x86.encoding import ARRAY_POINTERS, ROW_OFFSET, ROWS_POINTER, Encoder
+from robodyn.codegen.x86.encoding import Encoder
 from robodyn.codegen.x86.instructions import (
     ADD,
     ADVANCE,
@@ -67,8 +67,7 @@ from robodyn.codegen.x86.instructions import (
     XOR,
     Instruction,
 )
-
-GENERAL = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15")
+from robodyn.codegen.x86.pointers import ARRAY_POINTERS, GENERAL, ROW_OFFSET, ROWS_POINTER
 
 _NAMES = {
     ADD: "vadd",
@@ -121,10 +120,10 @@ class Listing:
         """A line for each, but two for a mask, and none for a register that keeps an offset."""
         self.index = ROW_OFFSET
         for instruction in code:
+            # Else an assembler takes the shorter prefix, whatever displacements are.
+            evex = self.encoder.mixed and self.encoder.uses_evex(*instruction)
             for line in self._line(*instruction):
-                # Registers of 16 bytes have shorter instructions as well, which an assembler takes otherwise.
-                short = self.vector == "xmm" and line[0] == "v" and not self.scalar
-                yield f"{{evex}} {line}" if short else line
+                yield f"{{evex}} {line}" if evex else line
 
     def _line(self, code: int, d: int, a: int, x: int) -> Iterator[str]:
         v = self.vector
@@ -182,15 +181,16 @@ class Listing:
         elif code == STORE_PAST:
             yield f"vmovntps {self._operand(x, whole=True)}, {v}{d}"
         elif code == STORE:
-            yield f"{self._name(STORE)[0]} {self._operand(x, whole=True)}, {v}{d}"
+            place = self._operand(x, whole=True, evex=self.encoder.uses_evex(STORE, d, a, x))
+            yield f"{self._name(STORE)[0]} {place}, {v}{d}"
         elif code == LOAD and self._broadcasts(x):
-            name = f"vbroadcasts{'d' if self.double else 's'}" if v != "xmm" or not self.double else "vmovddup"
-            yield f"{name} {v}{d}, {self._operand(x, whole=True)}"
+            yield f"vbroadcasts{'d' if self.double else 's'} {v}{d}, {self._operand(x, whole=True)}"
         else:
             name, last = self._name(code)
             operands = [f"{v}{d}"] + ([] if code in _ONE_SOURCE else [f"{v}{a}"])
             operands += [f"{v}{d}"] if code == SQRT and self.scalar else []
-            operand = self._operand(x, whole=code == LOAD, bits=code in OF_BITS or code >= PICK)
+            bits, evex = code in OF_BITS or code >= CHOOSE, self.encoder.uses_evex(code, d, a, x)
+            operand = self._operand(x, whole=code == LOAD, bits=bits, evex=evex)
             half = code == EVEN and not self.encoder.wide
             operands.append(operand.replace("ymm", "xmm") if half else operand)
             yield f"{name} {', '.join(operands)}{last}"
@@ -209,7 +209,7 @@ class Listing:
         if code in (LOW_PAIRS, HIGH_PAIRS):
             return ("vunpcklpd" if code == LOW_PAIRS else "vunpckhpd"), ""
         if code >= CHOOSE:
-            return f"vpternlog{word}", f", {self.encoder.forms[code].last}"
+            return f"vpternlog{word}", f", {(self.encoder.evex_forms or self.encoder.forms)[code].last}"
         if code in (EVEN, ODD) and wide:
             return "vshuff64x2", f", {0x88 if code == EVEN else 0xDD}"
         if code in (EVEN, ODD):
@@ -222,14 +222,16 @@ class Listing:
     def _broadcasts(self, x: int) -> bool:
         return x < 0 and self.encoder.wide and ~x // SPACE == POOL // SPACE
 
-    def _operand(self, x: int, whole: bool, bits: bool = False) -> str:
-        """A register or memory; `whole`: no broadcast within the instruction; `bits`: it is read for its bits."""
+    def _operand(self, x: int, whole: bool, bits: bool = False, evex: bool = False) -> str:
+        """A register or memory; `whole`: no broadcast within the instruction; `bits`: read for its bits; `evex`: the
+        instruction is one of EVEX on scalars.
+        """
         if x >= 0:
             return f"{self.vector}{x}"
-        place = self._address(*self.encoder.address(~x))
+        place = self._address(*(self.encoder.evex_address if evex else self.encoder.address)(~x))
         item = "qword ptr" if self.double else "dword ptr"
-        if self.scalar and not bits:
-            return f"{item} {place}"
+        if self.scalar and (evex or not bits):
+            return f"{item} {place}" + (f"{{1to{16 // self.encoder.itemsize}}}" if bits else "")
         if not self._broadcasts(x):
             return f"{self.size} {place}"
         return f"{item} {place}" + ("" if whole else f"{{1to{self.encoder.bytes // self.encoder.itemsize}}}")

@@ -89,9 +89,9 @@ class Places:
         """What is fetched with some columns of rows of a size: their part of the lines of W rows to come. The processor
         does that by itself, but stops at the end of each page. What the caches have takes a few percent longer so;
         that is why it is not done but where results are copied past these."""
-        if not self.fetches or self.staging.rows == 1:
+        if not self.fetches:
             return ()
-        span = self.staging.rows * size * self.itemsize
+        span = self.staging.width * size * self.itemsize
         lines, first = -(-span // _LINE), -(-max(span, _FETCHED_AHEAD) // _LINE)
         return tuple(_LINE * (first + k) for k in range(start * lines // size, end * lines // size))
 

@@ -27,22 +27,7 @@ from robodyn.codegen.llvm.sincos import FORMATS, TWO_OVER_PI
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.lowering import Operation, lower
 from robodyn.codegen.x86.allocation import Allocator, Step
-from robodyn.codegen.x86.encoding import (
-    ARRAY_POINTERS,
-    FRAME_POINTER,
-    JUMP_BYTES,
-    POOL_POINTER,
-    RELATIVE_BYTES,
-    RETURN,
-    SAVED,
-    Encoder,
-    jump_to,
-    load_pointer,
-    point,
-    pop,
-    push,
-    relative_pointer,
-)
+from robodyn.codegen.x86.encoding import Encoder
 from robodyn.codegen.x86.forms import is_evex
 from robodyn.codegen.x86.general import (
     COPIED_FROM,
@@ -72,9 +57,25 @@ from robodyn.codegen.x86.lines import (
 )
 from robodyn.codegen.x86.lines import function as line_function
 from robodyn.codegen.x86.lines import registers as line_registers
-from robodyn.codegen.x86.listing import GENERAL, Listing
+from robodyn.codegen.x86.listing import Listing
 from robodyn.codegen.x86.order import ordered
 from robodyn.codegen.x86.places import ADDRESS, Places
+from robodyn.codegen.x86.pointers import (
+    ARRAY_POINTERS,
+    FRAME_POINTER,
+    GENERAL,
+    JUMP_BYTES,
+    POOL_POINTER,
+    RELATIVE_BYTES,
+    RETURN,
+    SAVED,
+    jump_to,
+    load_pointer,
+    point,
+    pop,
+    push,
+    relative_pointer,
+)
 from robodyn.records import dataclass
 from robodyn.tracing.expression import CONSTANT
 from robodyn.tracing.program import Program
@@ -83,6 +84,9 @@ _SIZE = "size"
 """The constant that leaves all bits of a number but its sign."""
 _REACH = 128
 """Vectors on either side of a pointer that one byte of displacement reaches with AVX-512, and bytes without."""
+_FEW_SPILLED_BYTES = 3600
+"""Of scalars that registers give up: a good part of so many is near bases for VEX, which reaches an eighth as far as
+EVEX and is shorter. One way or the other makes 1 to 4 % of a program's bytes."""
 _LINE = 64
 _DESCRIPTOR = 8
 """r8: the fifth argument of a function."""
@@ -201,18 +205,18 @@ def assembled(
     """
     assert not (large and vectors) and (layout is None or vectors >= {port.name for port in program.outputs})
     size = target.width(dtype) * dtype.itemsize
-    wide = is_evex(size)
+    evex = target.level == "avx512"
     places = Places(program, vectors, dtype.itemsize, size, fetches=bool(large), layout=layout)
-    steps = places.moved(_Steps(program, places, dtype.itemsize, wide).steps)
+    steps = places.moved(_Steps(program, places, dtype.itemsize, evex).steps)
     free = (
-        (registers or (32 if wide else 16))
+        (registers or (32 if evex else 16))
         - (large in COPIES)
         - (0 if layout is None else line_registers(places.staging))
     )
     scalar = dtype.itemsize if places.scalar else 0
     allocator = Allocator(free, places.homes, places.stored, places.staging, places.blocks, scalar, places.zeros)
     code = allocator.run(steps)
-    return Assembled(program, places, code, allocator.spills, dtype.itemsize, size, free, large)
+    return Assembled(program, places, code, allocator.spills, dtype.itemsize, size, evex, free, large)
 
 
 @dataclass(frozen=True)
@@ -239,11 +243,12 @@ class Assembled:
         spills: int,
         itemsize: int,
         size: int,
+        evex: bool,
         register: int,
         large: Large = "",
     ) -> None:
         self.program, self.places, self._register, self._claims = program, places, register, large == "claimed"
-        self.itemsize, self.bytes = itemsize, size
+        self.itemsize, self.bytes, self._evex = itemsize, size, evex
         self.wide = is_evex(size)
         self.width = self.bytes // itemsize
         results = [port.size for port in program.outputs] if places.fetches else []
@@ -293,7 +298,8 @@ class Assembled:
         pointers = {SPILLS: FRAME_POINTER, HEADER: FRAME_POINTER, POOL: POOL_POINTER, VECTORS: POOL_POINTER}
         for k, pointer in enumerate(array_pointers):
             starts[ARRAYS + k * SPACE], pointers[ARRAYS + k * SPACE] = 0, pointer
-        return Encoder(itemsize, self.bytes, starts, pointers)
+        coarse = self._evex and places.scalar and self.rows_at > _FEW_SPILLED_BYTES
+        return Encoder(itemsize, self.bytes, starts, pointers, mixed=self._evex and places.scalar, coarse=coarse)
 
     def _share_out(self, code: list[Instruction], bases_free: bool) -> None:
         """Which registers are bases, and which are for offsets of rows; of code in which arrays have theirs."""

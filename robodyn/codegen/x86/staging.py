@@ -82,13 +82,10 @@ class Staging:
         self.width, self.lanes = size // itemsize, max(size // _LANE, 1)
         self.lane_size = self.width // self.lanes
         """Scalars in 16 bytes."""
-        self.rows = 1 if self.lanes == 1 else self.width
-        """Rows that are moved: the first one alone where vectors are those of one state."""
         self.registers = self.width + 1
         """Registers that a block takes, unless it is loaded by a mask that is a vector."""
-        most = self.width if self.lanes > 1 else self.width // 2 + 1
         parts = _NARROW[itemsize] if wide else _NARROW[itemsize] | _WITHOUT_MASKS
-        self.narrow = {count: each for count, each in parts.items() if count < most}
+        self.narrow = {count: each for count, each in parts.items() if count < self.width}
         """Blocks of few columns that are written in parts of 16 bytes and less: the first column of each part, and how
         many it has. That takes fewer shuffles. A column of two parts is written twice."""
 
@@ -119,7 +116,7 @@ class Staging:
         are shorter."""
         size, count, done = self.lane_size, len(needed), 0
         parts: list[tuple[int, int]] = []
-        if self.lanes == 1 or start + count < size:
+        if start + count < size:
             return parts
         for column, wanted in enumerate(needed):
             if wanted and column >= done:
@@ -173,9 +170,8 @@ class Staging:
         """The same by whole rows."""
         code, mask = self._masked(len(needed), registers)
         code.append((ROWS, 0, 0, ~rows))
-        for k in range(self.rows):
+        for k in range(self.width):
             code += [(ROW, 0, 0, ~(rows + 1 + k)), (LOAD_ROW, registers[k], mask, start)]
-        code += [(MOVE, register, 0, registers[0]) for register in registers[self.rows : self.width]]
         shuffles, columns = self._transposed(registers)
         code += _live(shuffles, {column for column, wanted in zip(columns, needed, strict=False) if wanted})
         return code, columns
@@ -202,12 +198,12 @@ class Staging:
             return self._narrow(rows, start, count, registers, constants)
         shuffles, found = self._transposed(registers, constants)
         code, mask = self._masked(count, registers)
-        shuffles = _live(_defined(shuffles, set(registers[:count])), set(found[: self.rows]))
+        shuffles = _live(_defined(shuffles, set(registers[:count])), set(found))
         code = [*shuffles, *code, (ROWS, 0, 0, ~rows)]
         if more and self.lanes == 4:
-            ahead = [((ROW, 0, 0, ~(rows + 1 + k)), (AHEAD, 0, 0, start + count)) for k in range(self.rows)]
+            ahead = [((ROW, 0, 0, ~(rows + 1 + k)), (AHEAD, 0, 0, start + count)) for k in range(self.width)]
             code = [(ROWS, 0, 0, ~rows), *(each for pair in ahead for each in pair), *code]
-        for k, register in enumerate(found[: self.rows]):
+        for k, register in enumerate(found):
             code += [(ROW, 0, 0, ~(rows + 1 + k)), (STORE_ROW, register, mask, start)]
         return code
 
@@ -228,7 +224,7 @@ class Staging:
         code.append((ROWS, 0, 0, ~rows))
         for first, columns in parts:
             part = len(columns)
-            for row, each in enumerate(self._joined(code, [*columns, *more], spare)[: self.rows]):
+            for row, each in enumerate(self._joined(code, [*columns, *more], spare)):
                 code += self._parts(rows, start + first, part, row, each, columns[-1] if part > 1 else spare)
         return code
 
@@ -263,10 +259,10 @@ class Staging:
                 # Not where 16 bytes are taken out: the processor wants memory behind the last row for these.
                 code += [(ROW, 0, 0, ~(row + first)), (STORE_SOME, source, 0, start)]
             elif 2 * part == size:
-                for half, half_store in enumerate((STORE_LOW, STORE_HIGH)[: self.rows]):
+                for half, half_store in enumerate((STORE_LOW, STORE_HIGH)):
                     code += [(ROW, 0, 0, ~(row + 2 * first + half)), (half_store, source, 0, start)]
             else:
-                for k in range(min(size, self.rows)):
+                for k in range(size):
                     code += [(ROW, 0, 0, ~(row + k)), (STORE_ONE, source, k, start)]
         return code
 
@@ -288,9 +284,8 @@ class Staging:
         columns = [0] * self.width
         for p in range(parts):
             lanes = [group[p] for group in groups]
-            if self.lanes == 1:
-                found: tuple[int, ...] = (*lanes,)
-            elif self.lanes == 4:
+            found: tuple[int, ...]
+            if self.lanes == 4:
                 (even, odd), (even2, odd2) = pair(EVEN, ODD, *lanes[:2]), pair(EVEN, ODD, *lanes[2:])
                 (first, third), (second, fourth) = pair(EVEN, ODD, even, even2), pair(EVEN, ODD, odd, odd2)
                 found = first, second, third, fourth
