@@ -67,8 +67,9 @@ _SLICE_S = 1e-4
 _LEAST_TURNS, _LARGE_ROUNDS = 40, 5
 _PAGE, _LINE = 4096, 64
 _ANSWERS = 3
-_SLOWER = 1.03
-"""Of LLVM's time: what counts as slower."""
+_SLOWER, _CONFIRMED = 1.03, 3
+"""Of LLVM's time: what counts as slower, and how often that is measured, each time on other memory: the middle one of
+the results is taken. Where arrays lie makes up to 5 % of one, half of the nearest cache being full."""
 _REPEATED = """define void @repeated(ptr %kernel, ptr %table, i64 %rows, ptr %workspace, i64 %times, i64 %apart) {
 entry:
   %space = alloca i8, i64 %apart
@@ -212,7 +213,12 @@ def _run(robot: str, model: Model, query: str, dtype: str, seconds: float) -> Ru
             except RobodynError:
                 return None
     states = max(BATCH, _CACHED_BYTES // rows_bytes(request) // BATCH * BATCH)
-    ns, ratios, same = _side_by_side(model, kernels, dtype, states, round(seconds / _SLICE_S))
+    found, held = [], []
+    while not found or (found[0][1][1] > _SLOWER and len(found) < _CONFIRMED):
+        held.append(_arrays(model, kernels["x86"], dtype, states))  # which the next ones cannot have
+        found.append(_side_by_side(kernels, *held[-1], round(seconds / _SLICE_S)))
+    ns, ratios, _ = sorted(found, key=lambda each: each[1][1])[len(found) // 2]
+    same = all(each[2] for each in found)
     program = kernels["x86"].program
     operations = 0 if program is None else program.operations
     return Run(robot, query, dtype, operations, ns, ratios, made, same)
@@ -227,16 +233,19 @@ def _large(base: str, query: str, dtype: str) -> Large:
             kernels[backend] = engine.compiler.kernel(engine.request(QUESTIONS[query].plain_task(model)), single=False)
     ns: dict[str, float] = {}
     for _ in range(_LARGE_ROUNDS):
-        found, _, _ = _side_by_side(model, kernels, dtype, LARGE_BATCH, _LEAST_TURNS)
+        found, _, _ = _side_by_side(kernels, *_arrays(model, kernels["x86"], dtype, LARGE_BATCH), _LEAST_TURNS)
         ns = {backend: min(each, ns.get(backend, each)) for backend, each in found.items()}
     return Large(base, query, dtype, {backend: kernel.mode for backend, kernel in kernels.items()}, ns)
 
 
 def _side_by_side(
-    model: Model, kernels: dict[str, Kernel], dtype: str, states: int, turns: int
+    kernels: dict[str, Kernel],
+    arrays: list[np.ndarray[Any, Any]],
+    results: list[np.ndarray[Any, Any]],
+    turns: int,
 ) -> tuple[dict[str, float], tuple[float, float, float], bool]:
     """Nanoseconds for a state, quartiles of our time over LLVM's, and whether both gave the same bits."""
-    arrays, results = _arrays(model, kernels["x86"], dtype, states)
+    states = len(results[0])
     calls, answers = {}, []
     for backend, kernel in kernels.items():
         calls[backend] = _call(kernel, arrays, results)
@@ -435,7 +444,8 @@ def page(found: Measured, about: dict[str, str]) -> str:
         "turns' quotients, half of which lie where the next column says; nanoseconds are the least of all turns.",
         f"Batches have {BATCH} states, or as many as take {_CACHED_BYTES >> 10} KiB with their results; in the last",
         f"table {LARGE_BATCH}, whose results leave the second cache, and the least times are compared. What is chained",
-        "there is programs and solves, which are LLVM's loops on both sides.",
+        "there is programs and solves, which are LLVM's loops on both sides. A program that is more than 3 % slower is",
+        f"measured {_CONFIRMED} times, on other memory each time, which makes up to 5 %: the middle one counts.",
         "See [machine code](../machine_code.md).",
         "",
         f"Measured on: {facts(about)}.",

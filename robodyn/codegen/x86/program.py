@@ -305,7 +305,7 @@ class Assembled:
         """Which registers are bases, and which are for offsets of rows; of code in which arrays have theirs."""
         arrays = len(self.addresses)
         self._saved = tuple(each for each in SAVED if self.places.layout is None or each not in CALLERS)
-        """Registers that may be used and have to be given back; those of what calls are its functions'."""
+        """Registers that may be used and have to be given back. Some are those of functions, where these are called."""
         far = self.encoder.far(code)
         if arrays > len(ARRAY_POINTERS):  # these point to one array after the other
             far = Counter({where: times for where, times in far.items() if where[0] not in ARRAY_POINTERS})
