@@ -121,7 +121,7 @@ def measure(selected: Callable[[str], bool], whole: bool, announce: Callable[[st
     with _child() as child:
         found = [_answered(child, case, announce) for case in chosen]
         for each in _worst(found)[:_BESIDE]:
-            loops = _ask(child, replace(each.case, code="rolled"), announce)
+            loops = _answered(child, replace(each.case, code="rolled"), announce)
             each.loops_work_s = None if loops.problem else loops.work_s
     processes = [measure_case(ARM, "fixed", query, "cpu") for query in PROCESSES if selected(f"cold: {ARM}, {query}")]
     return Measured(found, processes)
@@ -156,7 +156,8 @@ def _ask(child: subprocess.Popen[str], case: Case, announce: Callable[[str], obj
     announce(f"{Path(case.path).stem}, {case.base}, {case.query}, {case.states} states, {case.code}")
     child.stdin.write(json.dumps(asdict(case)) + "\n")
     child.stdin.flush()
-    return Answered(case, **json.loads(child.stdout.readline()))
+    said = child.stdout.readline() or json.dumps({"problem": "the process ended without an answer"})
+    return Answered(case, **json.loads(said))
 
 
 def tables(found: Measured) -> list[Cells]:

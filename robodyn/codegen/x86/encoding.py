@@ -213,14 +213,18 @@ class Encoder:
             last = bytes((a,)) if operation in (STORE_LANE, STORE_ONE) else b""
             word = self._evex(self.forms[operation]) ^ _D[d] ^ bits ^ (operation == STORE_SOME) << 24
             return word.to_bytes(6, "little") + tail + last
-        form = self.forms[operation]
+        memory = (0, b"") if x >= 0 else self._place(~x)
+        return self._evex_bytes(self.forms[operation], d, a, x, memory)
+
+    def _evex_bytes(self, form: Form, d: int, a: int, x: int, memory: tuple[int, bytes]) -> bytes:
+        """An instruction by its form; `memory`: bits and displacement of x, if that is memory."""
         last = b"" if form.last is None else bytes((form.last,))
         if form.digit is not None:
             d, a = form.digit, d
         word = self._evex(form) ^ _D[d] ^ (_S[a] if form.sources == 2 or form.digit is not None else 0)
         if x >= 0:
             return (word ^ _M[x]).to_bytes(6, "little") + last
-        bits, tail = self._place(~x)
+        bits, tail = memory
         return (word ^ bits).to_bytes(6, "little") + tail + last
 
     def _evex(self, form: Form) -> int:
@@ -417,17 +421,11 @@ class Encoder:
         """What is rare of the operations on scalars."""
         if not self.uses_evex(operation, d, a, x):
             return self._vex(operation, d, a, x)
-        form = self.evex_forms[operation]
-        last = b"" if form.last is None else bytes((form.last,))
-        if form.digit is not None:
-            d, a = form.digit, d
-        elif operation == SQRT:
+        if operation == SQRT:
             a = d  # whose upper scalars are kept
-        word = self._evex_bases[operation] ^ _D[d] ^ (_S[a] if form.sources == 2 or form.digit is not None else 0)
-        if x >= 0:
-            return (word ^ _M[x]).to_bytes(6, "little") + last
-        _, (bits, tail), _ = self._both_places.get(~x) or self._both_place(~x)
-        return (word ^ bits ^ (operation >= CHOOSE and _BROADCAST)).to_bytes(6, "little") + tail + last
+        bits, tail = (0, b"") if x >= 0 else (self._both_places.get(~x) or self._both_place(~x))[1]
+        bits ^= operation >= CHOOSE and _BROADCAST
+        return self._evex_bytes(self.evex_forms[operation], d, a, x, (bits, tail))
 
     def _vex_part(self, operation: int, d: int, part: int, x: int) -> bytes:
         """Write part of a register to the row."""

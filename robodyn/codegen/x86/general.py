@@ -156,14 +156,14 @@ def offset_loads(code: Iterable[Instruction], firsts: Iterable[int]) -> Counter[
 
 
 def kept(
-    code: Sequence[Instruction], registers: Sequence[int], firsts: Iterable[int]
+    code: Sequence[Instruction], registers: Sequence[int], loads: Counter[int], firsts: Iterable[int]
 ) -> tuple[list[Instruction], dict[int, int]]:
     """Instructions that find the offsets which they load most often in registers, and these registers by place.
 
-    `firsts`: places of offsets of first rows, which are zero.
+    `loads`: how often each is, as of `offset_loads`; `firsts`: places of offsets of first rows, which are zero.
     """
     none = dict.fromkeys(firsts, NO_OFFSET)
-    often = [place for place, times in offset_loads(code, none).most_common(len(registers)) if times > 1]
+    often = [place for place, times in loads.most_common(len(registers)) if times > 1]
     found = dict(zip(often, registers, strict=False))
     where = found | none
     return [(KEPT, where[~x], 0, 0) if c == ROW and ~x in where else (c, d, a, x) for c, d, a, x in code], found

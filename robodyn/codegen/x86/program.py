@@ -267,7 +267,7 @@ class Assembled:
         code = once(code)
         plain = in_turns([each for each in code if each[0] != FETCH], self.addresses)
         self._share_out(plain, bases_free=not results)
-        first, self.offsets = kept(plain, self._for_offsets, self._headers(len(places.rows), 1))
+        first, self.offsets = kept(plain, self._for_offsets, self._loads, self._firsts)
         self.code = advancing(first, self._headers(len(places.rows), 0))
         self.bodies = [_Body(self.code, self.offsets, places.rows, places.arrays)]
         if copied:
@@ -298,8 +298,9 @@ class Assembled:
         pointers = {SPILLS: FRAME_POINTER, HEADER: FRAME_POINTER, POOL: POOL_POINTER, VECTORS: POOL_POINTER}
         for k, pointer in enumerate(array_pointers):
             starts[ARRAYS + k * SPACE], pointers[ARRAYS + k * SPACE] = 0, pointer
-        coarse = self._evex and places.scalar and self.rows_at > _FEW_SPILLED_BYTES
-        return Encoder(itemsize, self.bytes, starts, pointers, mixed=self._evex and places.scalar, coarse=coarse)
+        mixed = self._evex and places.scalar
+        coarse = mixed and self.rows_at > _FEW_SPILLED_BYTES
+        return Encoder(itemsize, self.bytes, starts, pointers, mixed=mixed, coarse=coarse)
 
     def _share_out(self, code: list[Instruction], bases_free: bool) -> None:
         """Which registers are bases, and which are for offsets of rows; of code in which arrays have theirs."""
@@ -309,8 +310,10 @@ class Assembled:
         far = self.encoder.far(code)
         if arrays > len(ARRAY_POINTERS):  # these point to one array after the other
             far = Counter({where: times for where, times in far.items() if where[0] not in ARRAY_POINTERS})
-        loads = offset_loads(code, self._headers(len(self.places.rows), 1))
-        self.bases, self._for_offsets = shared_out(loads, far, ARRAY_POINTERS[arrays:], self._saved, bases_free)
+        self._firsts = self._headers(len(self.places.rows), 1)
+        self._loads = offset_loads(code, self._firsts)
+        """Of all bodies, which load the same offsets."""
+        self.bases, self._for_offsets = shared_out(self._loads, far, ARRAY_POINTERS[arrays:], self._saved, bases_free)
         self.encoder.reach(self.bases)
 
     def _headers(self, count: int, word: int) -> list[int]:
@@ -326,7 +329,7 @@ class Assembled:
         rows, ports = self.places.rows, len(self.program.inputs) + len(sizes)
         all_rows = [*rows, *range(ports, ports + 2 * len(sizes))]
         registers = self._for_offsets_beside(ARRAY_POINTERS[: min(COPIED_FROM, COPIED_TO)])
-        first, offsets = kept(code, registers, self._headers(len(rows), 1))
+        first, offsets = kept(code, registers, self._loads, self._firsts)
         groups: Sequence[Sequence[Instruction]] = [(each,) for each in first]
         if in_parts:
             begin, inputs = self._headers(len(rows), 0), len(self.program.inputs)
@@ -340,7 +343,7 @@ class Assembled:
         """The body that claims the lines of the next W rows of results of some sizes, too."""
         rows, inputs = self.places.rows, len(self.program.inputs)
         registers = self._for_offsets_beside(ARRAY_POINTERS[:COPIED_TO])
-        first, offsets = kept(code, registers, self._headers(len(rows), 1))
+        first, offsets = kept(code, registers, self._loads, self._firsts)
         addresses = self._headers(len(rows), 0)
         spans = [
             (addresses[rows.index(number)], size * self.width * self.itemsize)
