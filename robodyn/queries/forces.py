@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from numpy.typing import ArrayLike
 
@@ -112,6 +112,11 @@ class ForceQueries(Core):
             raise ArgumentError(f"sparse: got True for states of shape {call.leading}; wanted one state, q (nq,)")
         engine = self._scans.there() if call.library.on_device else self._scans
         return cast("csr_array", engine.sparse_mass_matrix(call.inputs, lambda H: call.finish({"H": H})))
+
+    def _refill(self, H: Any, q: ArrayLike, *, inertia: ArrayLike | None = None, sparse: bool = True) -> None:
+        """Let a sparse matrix that an earlier call returned on a GPU be that of another state, see `capture`."""
+        call = Call(self, {"q": q, "inertia": inertia}, QUESTIONS["mass_matrix"].optional, None)
+        H.data[...] = self._scans.there().sparse_entries(call.inputs)
 
     @cached_property
     def _scans(self) -> ScanEngine:

@@ -40,6 +40,8 @@ WORDS = {
     MATRICES: "mass matrix and bias force",
     GRADIENT: "gradient of inverse dynamics",
 }
+RECORDED = ("aba_scan",)
+"""Methods of forward dynamics that are recorded, too."""
 TIMES_A100, TIMES_RECURSION = 10.0, 50.0
 """What is wanted: over the thesis' times on an A100, over our recursion on a chain of `CHAIN` bodies."""
 
@@ -49,6 +51,7 @@ def contenders(query: str, machine: Machine, several: bool) -> list[Contender]:
     found = [*_on_gpu(query, machine)]
     if query == MATRICES and not several:
         found.append(on_gpu("crba, sparse", query, "scan", machine, sparse=True))
+        found.append(on_gpu("crba, sparse, recorded", query, "scan", machine, recorded=True, sparse=True))
     recursion = on_cpu(RECURSION, query, "cpu")
     if query in (MATRICES, GRADIENT):
         recursion = replace(recursion, most=MOST_DENSE)
@@ -59,12 +62,13 @@ def _on_gpu(query: str, machine: Machine) -> Iterator[Contender]:
     for method in methods_of(query):
         if query == MATRICES:
             yield on_gpu(f"{method}, dense", query, "scan", machine)
+            yield on_gpu(f"{method}, dense, recorded", query, "scan", machine, recorded=True)
             continue
         for layout in LAYOUTS if query == INVERSE else LAYOUTS[:1]:
             name = f"{method}, {layout}" if query == INVERSE else method
             options: dict[str, Any] = {"method": method, "scan": ScanOptions(layout=layout)}
             yield on_gpu(name, query, "scan", machine, **options)
-            if query == INVERSE:
+            if query == INVERSE or method in RECORDED:
                 yield on_gpu(f"{name}, recorded", query, "scan", machine, recorded=True, **options)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from gpu_host import missing, watched
 from gpu_host.device import HostDevice
+from gpu_host.scan_functions import add_functions
 
 PROGRAM = "compute-sanitizer"
 FOUND = 97
@@ -47,10 +48,11 @@ def test_gpu_kernels_are_clean_under_compute_sanitizer(query: str, partition: st
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("tool", sorted(watched.FAR))
-def test_elimination_kernels_are_clean_under_compute_sanitizer(tool: str) -> None:
+@pytest.mark.parametrize("words", [("systems", "elimination"), ("scans", "bush")])
+def test_kernels_of_scans_are_clean_under_compute_sanitizer(words: tuple[str, str], tool: str) -> None:
     if reason := unable(tool):
         pytest.skip(reason)
-    done = run_watched(tool, "systems", "elimination")
+    done = run_watched(tool, *words)
     assert done.returncode == 0 and watched.SAID in done.stdout, done.stdout + done.stderr
 
 
@@ -63,7 +65,11 @@ def test_what_is_watched_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert [name for name, _ in host.launches] == ["kernel", "planted"]
     watched.main("forward_dynamics_gradient", "unrolled", host)
     assert capsys.readouterr().out.splitlines()[-1] == watched.SAID
-    assert len(host.launches) == 6
+    assert len(host.launches) == 7
     watched.main("systems", "elimination", host)
     assert capsys.readouterr().out.splitlines()[-1] == watched.SAID
+    add_functions(host.xp)
+    watched.main("scans", "bush", host)
+    assert capsys.readouterr().out.splitlines()[-1] == watched.SAID
+    assert {"fold", "pair_matrix", "pair_list", "scan_prefixes"} <= {name for name, _ in host.launches}
     assert f"+ {1 << 40}LL]" in watched.planted(watched.FAR["memcheck"]).text

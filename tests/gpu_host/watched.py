@@ -1,5 +1,6 @@
 """Kernels run once, for compute-sanitizer, which watches a process: `python watched.py QUERY PARTITION`, `python
-watched.py systems elimination`, or `python watched.py planted TOOL`, whose mistake that tool must find."""
+watched.py systems elimination`, `python watched.py scans bush`, or `python watched.py planted TOOL`, whose mistake that
+tool must find."""
 
 from __future__ import annotations
 
@@ -31,6 +32,8 @@ def main(what: str, how: str, device: Device) -> None:
         _launch(device, planted(FAR[how]))
     elif what == "systems":
         _eliminate(device)
+    elif what == "scans":
+        _scan(device)
     else:
         from gpu_host.cases import check
 
@@ -40,8 +43,13 @@ def main(what: str, how: str, device: Device) -> None:
             sources = unrolled_kernels(model, task, dtype, fusion="split")
             long = rd.Dynamics(model, engine="reference").plain_task("regressor")
             windowed = unrolled_kernel(model, long, dtype, shared_bytes=2 * 32 * 35 * dtype.itemsize)
-            assert "robodyn_flush<" in windowed.text
+            assert "robodyn_flush<" in windowed.text.partition("extern")[2]
             check([windowed], model, long, batch=70, orders=("forward",), on=device)
+            odd = rd.auto_tree(9, branching=3.0, skew=0.3)  # rows of 81, which are written by lines
+            square = rd.Dynamics(odd, engine="reference").plain_task("inverse_dynamics_gradient")
+            lines = unrolled_kernel(odd, square, dtype, shared_bytes=32 * 160 * dtype.itemsize)
+            assert "robodyn_flush_lines<" in lines.text.partition("extern")[2]
+            check([lines], odd, square, batch=70, orders=("forward",), on=device)
         else:
             sources = rolled_kernels(model, task, dtype, partition=how)
         check(sources, model, task, batch=3, orders=("forward",), on=device)
@@ -65,6 +73,27 @@ def _launch(device: Device, source: KernelSource) -> Any:
     given, left = (device.xp.asarray(np.full(_THREADS, 0.5)) for _ in range(2))
     device.load(source).launch(1, [given, left, None], _THREADS)
     device.settle()
+
+
+def _scan(device: Device) -> None:
+    """Queries that scans answer, of a tree whose paths share launches, and of a chain of several stretches."""
+    from conftest import random_states, relative
+
+    from robodyn.engines.scan.cuda.engine import GpuScanEngine
+
+    for model in (rd.auto_tree(70, branching=2.0, skew=0.3), rd.auto_tree(100, skew=0.3)):
+        scan, judge = rd.Dynamics(model, engine="scan"), rd.Dynamics(model, engine="cpu")
+        scan.engine._there = GpuScanEngine(model, scan.dtype, None, device)  # type: ignore[attr-defined]
+        states = random_states(model, (2,))
+        there = [device.xp.asarray(each) for each in states]
+        for query, given in (("inverse_dynamics", 3), ("mass_matrix", 1), ("inverse_dynamics_gradient", 3)):
+            found, wanted = (getattr(dyn, query)(*of[:given]) for dyn, of in ((scan, there), (judge, states)))
+            first, right = (each[0] if isinstance(each, tuple) else each for each in (found, wanted))
+            assert relative(device.xp.asnumpy(first), right) < 1e-10, query
+        sparse = scan.mass_matrix(there[0][0], sparse=True)
+        assert relative(device.xp.asnumpy(sparse.data), judge.mass_matrix(states[0][0], sparse=True).data) < 1e-10
+        qdd = device.xp.asnumpy(scan.forward_dynamics(*there, method="aba_scan"))
+        assert relative(judge.inverse_dynamics(*states[:2], qdd), states[2]) < 1e-8
 
 
 def _eliminate(device: Device) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 class Captured:
     """A call of a query on arrays that stay where they are.
 
-    `results`: the arrays that every call fills; one array, or a tuple of them.
+    `results`: the arrays that every call fills; one array, or a tuple of them, or a sparse matrix.
     """
 
     def __init__(self, query: str, graph: Graph, results: Any, used: tuple[Any, ...]) -> None:
@@ -54,8 +55,12 @@ def capture(dyn: Dynamics, query: str, arrays: Sequence[Any], out: Any, others: 
     method, wrapped = getattr(dyn, query), dyn._gpu.device.wrapped
     results = method(*given, out=out, **named)  # compiles, and makes room for the results
     _require_size(results, query)
-    target = tuple(map(wrapped, results)) if isinstance(results, tuple) else wrapped(results)
-    graph = dyn._gpu.device.record(lambda: method(*given, out=target, **named))
+    if hasattr(results, "indptr"):  # sparse: its pattern stays
+        target, work = results, partial(dyn._refill, results, *given, **named)
+    else:
+        target = tuple(map(wrapped, results)) if isinstance(results, tuple) else wrapped(results)
+        work = partial(method, *given, out=target, **named)
+    graph = dyn._gpu.device.record(work)
     return Captured(query, graph, results, (dyn, given, named, target))
 
 

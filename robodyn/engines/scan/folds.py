@@ -11,6 +11,7 @@ Arrays are in an order of their own (`Order`), so that what is met at the same t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -38,6 +39,9 @@ THREADS = 1 << 16
 
 MOST_HANGING = 32
 """Paths on one body that a thread goes through."""
+TOGETHER = 256
+"""Paths x batch of a level up to which it shares a launch with its neighbours, in one block of threads, which goes
+along those of one level after those of the other: starting a kernel takes longer than a step of few paths."""
 
 Round: TypeAlias = tuple[tuple[int, Rows, Rows, Array], ...]
 """By kind of joint: its code, stretches, their bodies, and those bodies' degrees of freedom (nv, m)."""
@@ -90,11 +94,14 @@ class Order:
         self._place = place
         self._hanging: list[tuple[Indices, Indices]] = []
         self.paths = 0
+        self._here: list[Level] = []
+        self._launches: dict[tuple[int, bool], tuple[Paths, ...]] = {}
         self.levels = tuple(self._level(*each) for each in cuts)
 
     def _level(self, level: Level, starts: Indices, ends: Array) -> Paths:
         place, first = self._place, self.paths
         here = Level(place[level.bodies], level.starts, place[level.junctions], level.segments)
+        self._here.append(here)
         there = here if self.layout.device is None else here.placed(self.layout.placed)
         self.paths += level.starts.size
         direct = int(np.bincount(here.junctions + 1).max(initial=0)) <= MOST_HANGING or int(level.junctions[0]) < 0
@@ -103,6 +110,37 @@ class Order:
             self._hanging.append((here.junctions[hang], first + hang))
         return Paths(there, Stretches(self, here.bodies, starts, ends, kept=True), slice(first, self.paths), direct)
 
+    def launches(self, state: State, *, first_apart: bool = False) -> tuple[Paths, ...]:
+        """The levels outward as folds go along them: where kernels do, neighbours of few paths, none of which is cut,
+        are taken together, but for the first level with `first_apart`."""
+        if kernels_for(state.inputs["q"]) is None:
+            return self.levels
+        key = state.batch, first_apart
+        if key not in self._launches:
+            few = [
+                paths.direct and not paths.along.several and len(paths.along) * state.batch <= TOGETHER
+                for paths in self.levels
+            ]
+            begins = [k for k in range(len(few)) if not (k and few[k] and few[k - 1]) or (first_apart and k == 1)]
+            self._launches[key] = tuple(self._together(a, b) for a, b in pairwise([*begins, len(few)]))
+        return self._launches[key]
+
+    def _together(self, begin: int, end: int) -> Paths:
+        """Some levels that follow one another as if they were one."""
+        parts, here = self.levels[begin:end], self._here[begin:end]
+        if len(parts) == 1:
+            return parts[0]
+        sizes = [level.bodies.size for level in here]
+        shift: Indices = np.repeat(np.cumsum(sizes) - sizes, [level.starts.size for level in here])
+        starts: Indices = np.concatenate([level.starts for level in here]) + shift
+        bodies, junctions = (
+            np.concatenate([getattr(level, name) for level in here]) for name in ("bodies", "junctions")
+        )
+        level = Level(bodies, starts, junctions, Segments(np.diff(starts, append=bodies.size)))
+        along = Stretches(self, bodies, starts, np.ones(starts.size, bool), kept=True)
+        along.turns = np.cumsum([0, *(level.starts.size for level in here)])
+        return Paths(level.placed(self.layout.placed), along, slice(parts[0].which.start, parts[-1].which.stop), True)
+
     @cached_property
     def _body_rows(self) -> Rows:
         return self.layout.rows(self.bodies)
@@ -110,6 +148,13 @@ class Order:
     @cached_property
     def _dof_rows(self) -> Rows:
         return self.layout.rows(self._dofs)
+
+    @cached_property
+    def dof_places(self) -> Rows:
+        """(nv,) where degrees of freedom of the model are in this order."""
+        place = np.empty_like(self._dofs)
+        place[self._dofs] = np.arange(place.size)
+        return self.layout.rows(place)
 
     def of_bodies(self, array: Array) -> Array:
         """(size, n, ...) of bodies in the model's order, in this one; not a copy where that is the same."""
@@ -238,7 +283,11 @@ class Stretches:
         starts: (R,) where stretches start among them, in order; the first at 0.
         ends: (R,) whether a stretch ends a path.
         kept: whether later calls go along them too.
+
+    `turns`: where those of one level after the other begin among them, and the end; None where all are of one level.
     """
+
+    turns: Indices | None = None
 
     def __init__(self, order: Order, bodies: Indices, starts: Indices, ends: Array, *, kept: bool) -> None:
         self.order, self.bodies, self.starts, self.ends, self.kept = order, bodies, starts, ends, kept
@@ -313,6 +362,12 @@ class Stretches:
     def on_device(self) -> tuple[Array, Array, Array]:
         """Bodies, starts and lengths where arrays are."""
         return self._bodies, self._where(self.starts), self._where(self.lengths)
+
+    @cached_property
+    def turns_on_device(self) -> Array:
+        """`turns` as integers of 64 bits where arrays are."""
+        assert self.turns is not None
+        return self._where(self.turns.astype(np.int64))
 
     @cached_property
     def inward(self) -> tuple[Round, ...]:

@@ -107,11 +107,12 @@ def _fill(state: State, out: Array, looks: list[Array] | None) -> None:
     """With `looks` no stretch is lengthened, and whether one ought to be is found there."""
     order = order_of(state)
     bodies = _Bodies(state, order, looks)
-    done = [_gather(bodies, each) for each in reversed(order.levels)]
+    launches = order.launches(state)
+    done = [_gather(bodies, each) for each in reversed(launches)]
     a = state.empty(6, state.n + 1, state.batch)  # the world's comes last, where parent -1 points
     stored(state.base_acceleration, a[:, -1:])
     qdd = state.empty(1, state.model.nv_tree, state.batch)
-    for paths, (along, maps) in zip(order.levels, reversed(done), strict=True):
+    for paths, (along, maps) in zip(launches, reversed(done), strict=True):
         _accelerate(bodies, paths.level, along, maps, a, qdd)
     state.generalised(order.to_model(qdd), out)
 

@@ -435,9 +435,9 @@ def cfa(state: State, out: Array) -> None:
     if not state.n:
         return
     tau = state.tree_input("tau")
-    forces = _ConstraintForces(state, tau - inverse_dynamics(state, "rnea"))
+    forces = _ConstraintForces(state, tau - inverse_dynamics(state))
     out[...] = forces.accelerations().T
-    bodies, first, rows, worst = _looked_at(state, forces.refused, inverse_dynamics(state.moving(out), "rnea") - tau)
+    bodies, first, rows, worst = _looked_at(state, forces.refused, inverse_dynamics(state.moving(out)) - tau)
     if bodies:
         _refuse(state, int(bodies), int(first))
     if rows:

@@ -40,7 +40,7 @@ _SMALL, _SEVERAL = 24, 8
 def net_force(state: State) -> Array:
     """tau - bias (B, nv)."""
     bias = state.empty(state.batch, state.model.nv)
-    state.generalised(inverse_dynamics(state, "rnea"), bias)
+    state.generalised(inverse_dynamics(state), bias)
     return state.inputs["tau"] - bias
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 from robodyn.arguments import Array
 from robodyn.engines.scan.elements import put, stored, taken
+from robodyn.engines.scan.elementwise import kernels_for
 from robodyn.engines.scan.folds import Fold, Handed, Order, entered, order_of, scanned
 from robodyn.engines.scan.semigroups import (
     AFFINE_FORCES,
@@ -37,8 +38,8 @@ from robodyn.engines.scan.states import (
 )
 from robodyn.engines.scan.systems.motions import EXERTING, EXERTING_PUSHED, PULLING, SUMMING, TWISTING
 from robodyn.records import dataclass
-from robodyn.spatial import IDENTITY, ZERO_FORCE, ZERO_MOTION, Motion
-from robodyn.sweeps import FORCE, flatten
+from robodyn.spatial import IDENTITY, ZERO_MOTION, Motion
+from robodyn.sweeps import flatten
 
 
 @dataclass
@@ -129,15 +130,17 @@ class Outward:
     and external forces where the call gives any), and what comes before the first ones (op.size, .., B).
 
     With external forces transforms are those from the tree's first body: where a robot stands in the world would only
-    cost it digits.
+    cost it digits. With `from_first` X of first bodies is the identity, for what the world has no part in.
     """
 
-    def __init__(self, state: State, order: Order, op: Semigroup, base: object) -> None:
+    def __init__(self, state: State, order: Order, op: Semigroup, base: object, *, from_first: bool = False) -> None:
         self._state, self._order, self._op, self._base = state, order, op, base
         self.X = X = order.transforms(state)
+        if from_first and order.levels:
+            put(X, order.levels[0].level.heads, state.constant(IDENTITY))
         self._bodies = [X, order.pitch, order.inertia(state)]
         self._first: Array | None = None
-        if state.given("f_ext"):
+        if state.given("f_ext") and not from_first:
             roots = order.levels[0].level.heads
             first = stored(op.identity, state.empty(op.size, len(roots), state.batch))
             first[:12] = taken(X, roots)
@@ -147,14 +150,15 @@ class Outward:
             put(self._bodies[0], roots, self._first[:12])
             self._bodies.append(force_in(X[:, order.root_of], order.of_bodies(state.external_forces)))
 
-    def found(self, alone: Fold, fold: Fold, dofs: Sequence[Array]) -> Array:
+    def found(self, alone: Fold, fold: Fold, dofs: Sequence[Array], found_dofs: Array | None = None) -> Array:
         """What a fold finds of bodies (size, n + 1, B), its carry first, the last entry being the world's. The carry is
-        an element of the operator, or what is last in one; `alone` gives those of stretches."""
+        an element of the operator, or what is last in one; `alone` gives those of stretches. `found_dofs` takes what is
+        found of degrees of freedom."""
         state, op, size = self._state, self._op, fold.size
         found = state.empty(fold.found.size(0), state.n + 1, state.batch)
         world = flatten(self._base)[-size:]
         stored(tuple(world), found[:size, -1:])
-        for k, paths in enumerate(self._order.levels):
+        for k, paths in enumerate(self._order.launches(state, first_apart=self._first is not None)):
             level, along = paths.level, paths.along
             start: Array = found[:size]
             sources: Array | None = level.junctions
@@ -165,7 +169,7 @@ class Outward:
                 whole[-size:] = (start if sources is None else taken(start, sources))[-size:]
                 elements = alone(along, state.constant(op.identity), self._bodies[:2], dofs)
                 start, sources = entered(op, along, elements, whole), None
-            fold(along, start[-size:], self._bodies, dofs, found, sources=sources)
+            fold(along, start[-size:], self._bodies, dofs, found, found_dofs, sources=sources)
         return found
 
 
@@ -177,17 +181,40 @@ def _along_stretches(state: State) -> Array:
     fold = EXERTING_PUSHED if state.given("f_ext") else EXERTING
     f = outward.found(TWISTING, fold, (order.rates(state, "qd"), order.rates(state, "qdd")))[-6:]
     X, tau = outward.X, state.empty(1, state.model.nv_tree, state.batch)
-    handed = Handed(state, order, f, FORCE.size(0))
-    for paths in reversed(order.levels):
-        along, behind = paths.along, state.constant(ZERO_FORCE)
-        if along.several:
-            alone = PULLING(along, state.constant(AFFINE_FORCES.identity), (X, f), (), handed=handed)
-            open_, following = along.open
-            behind = state.zeros(6, len(along), state.batch)
-            put(behind, open_, taken(scanned(AFFINE_FORCES, along, alone, backwards=True)[12:], following))
-        given, place = (X, order.pitch, f), handed.place(paths)
-        handed.take(paths, SUMMING(along, behind, given, (), found_dofs=tau, handed=handed, into=place))
+    inward(state, order, AFFINE_FORCES, (PULLING, (X, f)), (SUMMING, (X, order.pitch, f)), f, (), tau)
     return order.to_model(tau)
+
+
+def inward(
+    state: State,
+    order: Order,
+    op: Semigroup,
+    alone: tuple[Fold, Sequence[Array]],
+    fold: tuple[Fold, Sequence[Array]],
+    held: Array,
+    dofs: Sequence[Array],
+    found_dofs: Array,
+) -> None:
+    """Let `found_dofs` be what a fold finds along stretches from the leaves inward.
+
+    Args:
+        state, order: of the call.
+        op: of what stretches are by themselves, the last scalars being what is handed on.
+        alone, fold: the folds that find that, and what is asked for, each with what it is given of bodies.
+        held: (size, n + 1, B) which of that takes what hangs on bodies; it is changed.
+        dofs: what `fold` is given of degrees of freedom.
+    """
+    (by_itself, of_alone), (step, of_bodies), size = alone, fold, fold[0].size
+    nothing, handed = state.constant(step.carry.template), Handed(state, order, held, size)
+    for paths in reversed(order.launches(state)):
+        along, behind = paths.along, nothing
+        if along.several:
+            elements = by_itself(along, state.constant(op.identity), of_alone, (), handed=handed)
+            open_, following = along.open
+            behind = state.zeros(size, len(along), state.batch)
+            put(behind, open_, taken(scanned(op, along, elements, backwards=True)[-size:], following))
+        place = handed.place(paths)
+        handed.take(paths, step(along, behind, of_bodies, dofs, found_dofs=found_dofs, handed=handed, into=place))
 
 
 METHODS: dict[str, Callable[[State], Motions]] = {
@@ -198,8 +225,10 @@ METHODS: dict[str, Callable[[State], Motions]] = {
 """How the motions are found."""
 
 
-def inverse_dynamics(state: State, method: str) -> Array:
-    """tau (nv_tree, B) of all joints."""
+def inverse_dynamics(state: State, method: str | None = None) -> Array:
+    """tau (nv_tree, B) of all joints; where no method is named by a quick one: on a device that of fewest launches."""
+    if method is None:
+        method = "rnea" if kernels_for(state.inputs["q"]) is None else "twist_pair"
     heavy = state.layout.options.layout == "heavy"
     tau = _along_stretches(state) if method == "twist_pair" and heavy else _body_by_body(state, method)
     if state.given("qdd"):

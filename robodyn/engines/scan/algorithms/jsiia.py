@@ -51,4 +51,4 @@ def _columns(state: State, out: Array) -> None:
         inputs = {name: state.inputs[name][row] for name in ("q", "inertia") if state.given(name)}
         inputs["qdd"] = (xp.arange(nv) == column[:, None]).astype(state.dtype)
         inputs["dV0"] = xp.broadcast_to(weightless, (row.size, 6))
-        state.generalised(inverse_dynamics(State(layout, inputs), "rnea"), out[start : start + rows])
+        state.generalised(inverse_dynamics(State(layout, inputs)), out[start : start + rows])

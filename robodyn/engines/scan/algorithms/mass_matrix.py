@@ -13,18 +13,20 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.engines.memory import require_memory
-from robodyn.engines.scan.elementwise import Elementwise
-from robodyn.engines.scan.semigroups import sums
+from robodyn.engines.scan.algorithms.inverse import Outward, inward
+from robodyn.engines.scan.elementwise import Elementwise, kernels_for
+from robodyn.engines.scan.folds import order_of
+from robodyn.engines.scan.semigroups import POSES, sums
 from robodyn.engines.scan.states import Layout, State
+from robodyn.engines.scan.systems.composites import COMPOSING, COMPOSITE, GATHERING, PLACING, POSING, SUBTREES
 from robodyn.engines.scan.trees.aligned import columns, composites, inertias, placement
 from robodyn.engines.scan.trees.branches import branches_of
 from robodyn.engines.scan.trees.pairs import Pairs, coupled
 from robodyn.engines.scan.trees.prefix_scans import Segments
 from robodyn.records import dataclass
-from robodyn.spatial import ZERO_INERTIA, Inertia
-from robodyn.sweeps import FORCE, INERTIA, MOTION, FieldType
+from robodyn.spatial import IDENTITY, Inertia
+from robodyn.sweeps import FORCE, INERTIA, MOTION
 
-_COMPOSITE = FieldType((ZERO_INERTIA,))
 _force = Elementwise(Inertia.times, FORCE, INERTIA, MOTION)
 _CSR_BYTES = 16
 """Of an entry beside its value: its column and its place. All are there twice while the matrix is put together."""
@@ -34,22 +36,36 @@ if TYPE_CHECKING:
 
 
 def entries(state: State) -> Pairs:
-    """S_a and F_k = Ic_k S_k, of which H is made, but for armature."""
+    """S_a and F_k = Ic_k S_k, of which H is made, but for armature.
+
+    Where kernels run, folds take a few launches for each level of heavy paths; on NumPy arrays, where a step of all
+    stretches is a round of calls, scans of bodies take fewer.
+    """
+    if state.layout.options.layout == "heavy" and kernels_for(state.inputs["q"]) is not None:
+        return _along_stretches(state)
     branches, at = branches_of(state.layout), placement(state, state.transforms)
-    composite, S = composites(state, at, _COMPOSITE, inertias(state, at)), columns(state, at)
+    composite, S = composites(state, at, COMPOSITE, inertias(state, at)), columns(state, at)
     return Pairs(branches, S, _force(composite[:, branches.body], S), at.p[:, branches.body])
+
+
+def _along_stretches(state: State) -> Pairs:
+    """By places of stretches outward and composite inertias of stretches inward."""
+    order, nv, batch = order_of(state), state.model.nv_tree, state.batch
+    outward, columns = Outward(state, order, POSES, IDENTITY, from_first=True), state.empty(9, nv, batch)
+    found, S = outward.found(POSING, PLACING, (), columns), columns[:6]
+    d, own, forces = found[12:15], found[15:], state.empty(FORCE.size(0), nv, batch)
+    inward(state, order, SUBTREES, (GATHERING, (d, own)), (COMPOSING, (d, own)), own, (S,), forces)
+    return Pairs(branches_of(state.layout), S, forces, columns[6:], order.dof_places)
 
 
 def mass_matrix(state: State, out: Array) -> None:
     """H into out (B, nv, nv)."""
-    model = state.model
-    H = state.zeros(state.batch, model.nv_tree, model.nv_tree) if model.has_mimic else out
-    H[...] = 0.0
-    entries(state).fill(H, upper=True, lower=True)
-    diagonal = state.layout.diagonal
-    H[:, diagonal, diagonal] += state.layout.armature.T
-    if model.has_mimic:
-        out[...] = coupled(state.layout, H)
+    if not state.model.has_mimic:
+        entries(state).whole(out, state.layout.armature)
+        return
+    H = state.empty(state.batch, state.model.nv_tree, state.model.nv_tree)
+    entries(state).whole(H, state.layout.armature)
+    out[...] = coupled(state.layout, H)
 
 
 def require_sparse_memory(layout: Layout) -> None:
@@ -70,17 +86,7 @@ def require_sparse_memory(layout: Layout) -> None:
 
 def rows_up_to_the_diagonal(state: State) -> Array:
     """Entries (pairs, B) of H over all joints, row after row, each from the root's child down to the diagonal."""
-    layout, branches, found = state.layout, branches_of(state.layout), entries(state)
-    values = state.empty(branches.pairs, state.batch)
-    if layout.device is not None:
-        for piece, entry in found.one_by_one():
-            values[branches.places[piece]] = entry
-    else:
-        for level in branches.levels():
-            for piece, entry in found.along(level):
-                values[branches.first[level.dofs[piece], None] + np.arange(level.ancestors.shape[1])] = entry
-    values[branches.diagonal] += layout.armature
-    return values
+    return entries(state).rows(state.layout.armature)
 
 
 @dataclass(frozen=True)
@@ -141,7 +147,7 @@ def _sparse_pattern(layout: Layout) -> SparsePattern:
 def sparse_entries(state: State) -> Array:
     """Entries of the mass matrix of one state, in the order of its `SparsePattern`."""
     pattern = sparse_pattern(state.layout)
-    found = rows_up_to_the_diagonal(state)[:, 0][pattern.source]
+    found = entries(state).rows(state.layout.armature, pattern.source)[:, 0]
     if pattern.terms is None:
         return found
     weights, segments, last = pattern.terms

@@ -13,13 +13,14 @@ from robodyn.engines.gpu.device import Device, LoadedKernel
 from robodyn.engines.gpu.source import WARP
 from robodyn.engines.scan.cuda.branches import BranchSolver
 from robodyn.engines.scan.cuda.folds import fold_kernel
+from robodyn.engines.scan.cuda.pairs import PairKernels
 from robodyn.engines.scan.cuda.scans import (
     lanes_of,
     run_length,
     scan_kernels,
     takes_long,
 )
-from robodyn.engines.scan.cuda.steps import BLOCK_THREADS, move_kernel, step_kernel
+from robodyn.engines.scan.cuda.steps import BLOCK_THREADS, move_kernel, step_kernel, strides_in
 from robodyn.engines.scan.cuda.systems import BlockSystems
 from robodyn.engines.scan.elementwise import Elementwise, traced
 from robodyn.engines.scan.folds import Fold, Handed, Stretches
@@ -35,8 +36,8 @@ Kernels: TypeAlias = tuple[LoadedKernel, LoadedKernel]
 class ScanDevice:
     """What scans need of a device: its array library, and kernels, compiled when they are first asked for.
 
-    `xp`: functions named as NumPy's; `systems`: solves block tri-diagonal systems; `branches`: solves
-    with mass matrices along the branches.
+    `xp`: functions named as NumPy's; `systems`: solves block tri-diagonal systems; `branches`: solves with mass
+    matrices along the branches; `pairs`: makes their entries.
     """
 
     def __init__(self, device: Device) -> None:
@@ -47,7 +48,7 @@ class ScanDevice:
         self._folds: dict[Any, LoadedKernel] = {}
         self._numbers: dict[Any, Array] = {}
         self._begins: WeakKeyDictionary[Segments, dict[tuple[bool, int, bool], list[Array]]] = WeakKeyDictionary()
-        self.systems, self.branches = BlockSystems(self), BranchSolver(self)
+        self.systems, self.branches, self.pairs = BlockSystems(self), BranchSolver(self), PairKernels(self)
 
     def placed(self, array: Array) -> Array:
         """A NumPy array, a model's constants or indices, on the device for good."""
@@ -94,7 +95,7 @@ class ScanDevice:
         if result.size:
             given = [*(self._three_axes(array, shape) for array in arrays), self._three_axes(result, shape)]
             batch = given[-1].shape[2]
-            numbers = [batch, *(number for array in given for number in _strides(array, *given[-1].shape[1:]))]
+            numbers = [batch, *(number for array in given for number in strides_in(array, *given[-1].shape[1:]))]
             rows = given[-1].shape[1] * batch
             self.start(self._step(of, dtype), -(-rows // BLOCK_THREADS), given, rows, numbers)
         if out is None or direct:
@@ -167,21 +168,25 @@ class ScanDevice:
         if rows:
             hanging = [] if handed is None or handed.of_paths is None else [handed.of_paths]
             given, outs = [*bodies, *dofs, *hanging], [each for each in (after, found, found_dofs) if each is not None]
-            strides = [_strides(carry, len(along) if sources is None else many, batch)]
-            strides += [_strides(array, array.shape[1], batch) for array in (*given, *outs)]
+            strides = [strides_in(carry, len(along) if sources is None else many, batch)]
+            strides += [strides_in(array, array.shape[1], batch) for array in (*given, *outs)]
             indices = [along.own if sources is None else sources, *along.on_device, *order.on_device]
             if hanging:
                 indices += order.hung
-            kernel = self._fold(fold, order.codes, carry.dtype)
-            numbers = [batch, many, *(number for each in strides for number in each)]
-            blocks = -(-rows // kernel.source.block_threads)
+            together, turns = along.turns is not None, []
+            if along.turns is not None:
+                indices, turns = [*indices, along.turns_on_device], [len(along.turns) - 1]
+            kernel = self._fold(fold, order.codes, carry.dtype, together)
+            numbers = [batch, many, *turns, *(number for each in strides for number in each)]
+            blocks = 1 if together else -(-rows // kernel.source.block_threads)
             self.start(kernel, blocks, [carry, *given, *outs, *indices], rows, numbers)
         return after
 
-    def _fold(self, fold: Fold, codes: tuple[int, ...], dtype: np.dtype[Any]) -> LoadedKernel:
-        if (fold, codes, dtype) not in self._folds:
-            self._folds[fold, codes, dtype] = self.device.load(fold_kernel(fold, codes, dtype))
-        return self._folds[fold, codes, dtype]
+    def _fold(self, fold: Fold, codes: tuple[int, ...], dtype: np.dtype[Any], together: bool) -> LoadedKernel:
+        key = fold, codes, dtype, together
+        if key not in self._folds:
+            self._folds[key] = self.device.load(fold_kernel(*key))
+        return self._folds[key]
 
     # Scans.
 
@@ -255,12 +260,6 @@ class ScanDevice:
         `LoadedKernel.launch`, but for the workspace, of which scans have none."""
         most = self.device.processors * kernel.blocks_per_processor
         kernel.launch(min(blocks, most), [*arrays, None], rows, numbers)
-
-
-def _strides(array: Array, elements: int, batch: int) -> tuple[int, int, int]:
-    """From scalar to scalar, element to element and row to row, in scalars; 0 along what broadcasts to these."""
-    (scalar, element, row), (_, n, rows), size = array.strides, array.shape, array.itemsize
-    return scalar // size, 0 if n < elements else element // size, 0 if rows < batch else row // size
 
 
 def positions(segments: Segments, lanes: int, *, long: bool = False) -> list[Indices]:

@@ -82,13 +82,17 @@ class GpuScanEngine(Scans):
             ArgumentError: the device has no room for it.
             UnavailableError: the array library has no sparse matrices here.
         """
-        require_own_process(self._process)
-        layout, nv = self.layout, self.model.nv
-        with self._scanning(), operators(layout.options.operators):
-            require_sparse_memory(layout)
-            pattern = sparse_pattern(layout)
-            entries = finished(sparse_entries(State(layout, {**inputs, "q": self._unit(inputs["q"])}))[None])
+        nv, pattern = self.model.nv, sparse_pattern(self.layout)
+        with self.device.selected():
+            require_sparse_memory(self.layout)
+            entries = finished(self.sparse_entries(inputs)[None])
             return self.device.sparse(entries, pattern.columns.copy(), pattern.starts.copy(), (nv, nv))
+
+    def sparse_entries(self, inputs: Mapping[str, Array]) -> Array:
+        """The entries of `sparse_mass_matrix` (nnz,), in its order."""
+        require_own_process(self._process)
+        with self._scanning(), operators(self.layout.options.operators):
+            return sparse_entries(State(self.layout, {**inputs, "q": self._unit(inputs["q"])}))
 
     @contextmanager
     def _scanning(self) -> Iterator[None]:

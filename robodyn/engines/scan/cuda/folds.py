@@ -32,6 +32,10 @@ STAGES = 4
 step takes."""
 _STAGE_BYTES = 28 << 10
 """Of shared memory for a warp's, so that eight warps of a multiprocessor have room."""
+TOGETHER_THREADS, _TOGETHER_BYTES = 128, 96 << 10
+"""Of the one block that goes along several levels, and what it has of shared memory where that holds a stage at all."""
+_HANDED = ("before", "hanging")
+"""What levels have from others."""
 
 _TEXT = """\
 {fused}
@@ -65,7 +69,7 @@ static __device__ __forceinline__ void arrived()
 {head}
 {{
     extern __shared__ T pool[];
-    for (I k = LANES * (I)blockIdx.x + threadIdx.x; k < rows; k += LANES * (I)gridDim.x) {{
+{turns}
         const I stretch = k / batch, row = k % batch, length = lengths[stretch];
         const I* const path = bodies + starts[stretch];
         const I asked_for = sources[stretch], source = asked_for < 0 ? asked_for + many : asked_for;
@@ -108,18 +112,33 @@ static __device__ __forceinline__ void arrived()
         for (int s = 0; s < SIZE; s++)
             after[s * after_scalar + stretch * after_element + row * after_row] = carry[s];
     }}
-}}
+{turned}}}
+"""
+
+_ALL = """\
+    for (I k = LANES * (I)blockIdx.x + threadIdx.x; k < rows; k += LANES * (I)gridDim.x) {"""
+_BY_TURNS = """\
+    for (I turn = 0; turn < many_turns; turn++) {{
+    const I level = {level}, end = turns[level + 1] * batch;
+    for (I k = turns[level] * batch + threadIdx.x; k < end; k += LANES) {{"""
+_TURNED = """\
+    __syncthreads();
+    }
 """
 
 
-def fold_kernel(fold: Fold, codes: tuple[int, ...], dtype: np.dtype[np.floating]) -> KernelSource:
+def fold_kernel(
+    fold: Fold, codes: tuple[int, ...], dtype: np.dtype[np.floating], together: bool = False
+) -> KernelSource:
     """The kernel of a fold along stretches whose joints have these kinds.
 
         fold(before, body0, ..., dof0, ..., hanging, after, found, found_dofs, sources, bodies, starts, lengths, kinds,
              dofs, hung_first, hung, workspace, rows, batch, many, strides of before, body0, ..., found_dofs)
 
     `rows` is stretches x batch, `many` the number of elements in `before`. What a fold does not ask for or find is not
-    among these.
+    among these. With `together` one block goes along stretches of several levels, those of each once those of the
+    level before are done: then there are indices `turns`, where levels begin among stretches, and the end, and behind
+    `many` the number `many_turns` of them; what is read may be what another level has found.
     """
     scalar = SCALARS[dtype.name]
     given = ["before", *(f"body{k}" for k in range(len(fold.bodies))), *(f"dof{k}" for k in range(len(fold.dofs)))]
@@ -127,27 +146,35 @@ def fold_kernel(fold: Fold, codes: tuple[int, ...], dtype: np.dtype[np.floating]
     indices: tuple[str, ...] = _INDICES
     if fold.hung is not None:
         given, indices = [*given, "hanging"], (*_INDICES, *_HUNG)
-    numbers = ("batch", "many", *(number for name in (*given, *found) for number in strides_of(name)))
+    numbers: tuple[str, ...] = ("batch", "many")
+    threads, alone, shared = WARP, "__restrict__ ", _STAGE_BYTES
+    if together:
+        indices, numbers = (*indices, "turns"), (*numbers, "many_turns")
+        threads, alone, shared = TOGETHER_THREADS, "", _TOGETHER_BYTES
+    numbers = (*numbers, *(number for name in (*given, *found) for number in strides_of(name)))
     parameters = [
-        *(f"const {scalar}* __restrict__ {name}" for name in given),
-        *(f"{scalar}* __restrict__ {name}" for name in found),
+        *(f"const {scalar}* {alone if name in _HANDED else '__restrict__ '}{name}" for name in given),
+        *(f"{scalar}* {alone}{name}" for name in found),
         *(f"const long long* __restrict__ {name}" for name in indices),
         f"{scalar}* workspace",
         *(f"long long {number}" for number in ("rows", *numbers)),
     ]
     programs = {code: traced(fold.of_kind(code)) for code in codes}
     near = _Near(fold, programs)
-    one = near.size * WARP * dtype.itemsize
-    stages = max(2, min(STAGES, _STAGE_BYTES // max(1, one)))
+    one = near.size * threads * dtype.itemsize
+    stages = max(1 if together else 2, min(STAGES, shared // max(1, one)))
     inward = fold.inward
+    by_turns = _BY_TURNS.format(level="many_turns - 1 - turn" if inward else "turn")
     text = _TEXT.format(
         fused=FUSED.rstrip(),
         scalar=scalar,
         size=fold.size,
         stages=stages,
         near=near.size,
-        head="\n".join(head_of("fold", parameters, WARP)),
-        threads=WARP,
+        head="\n".join(head_of("fold", parameters, threads)),
+        threads=threads,
+        turns=by_turns if together else _ALL,
+        turned=_TURNED if together else "",
         place="length - 1 - step" if inward else "step",
         following="last - 1 - step" if inward else "step + 1",
         far="last - STAGES - step" if inward else "step + STAGES",
@@ -162,7 +189,7 @@ def fold_kernel(fold: Fold, codes: tuple[int, ...], dtype: np.dtype[np.floating]
         tuple(given),
         tuple(found),
         (BEGIN,) * len(indices),
-        block_threads=WARP,
+        block_threads=threads,
         shared_bytes=stages * one,
         numbers=numbers,
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from robodyn.arguments import Array
 from robodyn.codegen.c_body import Body
 from robodyn.codegen.ordering import in_short_order
 from robodyn.engines.gpu import sincos
@@ -22,6 +23,12 @@ BEGIN = np.zeros(1, np.int64)
 def strides_of(name: str) -> tuple[str, str, str]:
     """Names of the numbers that say how far the scalars, elements and rows of an array lie apart, in scalars."""
     return f"{name}_scalar", f"{name}_element", f"{name}_row"
+
+
+def strides_in(array: Array, elements: int, batch: int) -> tuple[int, int, int]:
+    """From scalar to scalar, element to element and row to row, in scalars; 0 along what broadcasts to these."""
+    (scalar, element, row), (_, n, rows), size = array.strides, array.shape, array.itemsize
+    return scalar // size, 0 if n < elements else element // size, 0 if rows < batch else row // size
 
 
 def step_kernel(program: Program, dtype: np.dtype[Any], name: str = "scan_step") -> KernelSource:

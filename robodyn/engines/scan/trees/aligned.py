@@ -71,13 +71,14 @@ def turned(E: Mat3, m: Motion) -> Motion:
     return Motion(rotate_back(E, m.ang), rotate_back(E, m.lin))
 
 
-def _turned_inertia(E: Mat3, inertia: Inertia) -> Inertia:
+def turned_inertia(E: Mat3, inertia: Inertia) -> Inertia:
+    """An inertia in body axes, in the tree's."""
     return Transform(E, ZERO3).inertia_back(inertia)
 
 
 ROTATION = FieldType((0.0,) * 9)
 _vector_turned = Elementwise(rotate_back, VECTOR3, ROTATION, VECTOR3)
-_inertia_turned = Elementwise(_turned_inertia, INERTIA, ROTATION, INERTIA)
+_inertia_turned = Elementwise(turned_inertia, INERTIA, ROTATION, INERTIA)
 _motion_turned = Elementwise(turned, MOTION, ROTATION, MOTION)
 
 
@@ -133,7 +134,8 @@ def _shift(field: FieldType) -> Elementwise:
 
 
 @cache
-def _composite(field: FieldType) -> Semigroup:
+def composite_of(field: FieldType) -> Semigroup:
+    """Of stretches one behind another, `field` being what their parts are."""
     return Semigroup("composite", Stretch(ZERO3, field.template), _then)
 
 
@@ -146,7 +148,7 @@ def composites(state: State, at: Placement, field: FieldType, own: Array) -> Arr
     shift, options = _shift(field), state.layout.options
     if options.layout == "euler":
         return shift(-at.p, state.subtree_sums(shift(at.p, own)))
-    paths, total, op = state.layout.heavy_paths, own.copy(), _composite(field)
+    paths, total, op = state.layout.heavy_paths, own.copy(), composite_of(field)
     for level in paths.inward():
         elements = state.empty(op.size, level.bodies.size, state.batch)
         elements[:3, :-1] = at.d[:, level.bodies[1:]]

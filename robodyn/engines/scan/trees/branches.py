@@ -80,12 +80,6 @@ class Branches:
         return self._placed(self.first + self.tree.depth)
 
     @cached_property
-    def places(self) -> Array:
-        """(pairs,) where entries of `all_pairs` are in such rows, where arrays are."""
-        levels = (self.first[level.dofs, None] + np.arange(level.ancestors.shape[1]) for level in self.levels())
-        return self._placed(np.concatenate([np.empty(0, np.intp), *(each.ravel() for each in levels)]))
-
-    @cached_property
     def squares(self) -> float:
         """Sum of squared depths: operations of a factorisation along the branches (RBDA section 6.5)."""
         return float((self.tree.depth.astype(float) ** 2).sum())
@@ -108,11 +102,16 @@ class Branches:
 
     @cached_property
     def all_pairs(self) -> tuple[Array, Array]:
-        """Ancestors, themselves included, and descendants of all pairs, where arrays are."""
-        levels = list(self.levels())
-        above = np.concatenate([np.empty(0, np.intp), *(level.ancestors.ravel() for level in levels)])
-        below = [np.repeat(level.dofs, level.ancestors.shape[1]) for level in levels]
-        return self._placed(above), self._placed(np.concatenate([np.empty(0, np.intp), *below]))
+        """Ancestors, themselves included, and descendants of all pairs, row after row as `ancestors` has them, where
+        arrays are."""
+        return self._placed(self.ancestors), self._placed(np.repeat(np.arange(len(self)), self.tree.depth + 1))
+
+    @cached_property
+    def walk(self) -> tuple[Array, Array]:
+        """(nv_tree,) places in the depth-first walk, and where subtrees end there, where arrays are: a is an ancestor
+        of k, or k itself, if that of k lies between those of a."""
+        rank = self.tree.preorder_rank
+        return self._placed(rank.astype(np.int64)), self._placed((rank + self.tree.subtree_size).astype(np.int64))
 
     def _placed(self, indices: Array) -> Array:
         return indices if self._where is None else self._where(indices)

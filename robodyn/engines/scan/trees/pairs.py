@@ -5,7 +5,7 @@ Thesis of Lynghus, listing 10, on any joints. Motions and forces are about their
 
 Trees whose matrices are nearly full are worked on in tiles of the depth-first order, each a product of two thin
 matrices about a point close by; others by the lists of their paths, in pieces, so that memory stays bounded. On a GPU
-every entry has a thread.
+kernels make every entry where it belongs (`robodyn.engines.scan.cuda.pairs`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from functools import cache
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.engines.scan.elements import device_of
-from robodyn.engines.scan.elementwise import Elementwise
-from robodyn.engines.scan.states import Layout
+from robodyn.engines.scan.elements import device_of, library, taken
+from robodyn.engines.scan.elementwise import Elementwise, kernels_for
+from robodyn.engines.scan.states import Layout, Rows
 from robodyn.engines.scan.trees.branches import Branches, Level
 from robodyn.spatial import ZERO_FORCE, ZERO_MOTION, Force, Motion, Scalar, Vec3, add, cross, sub
 from robodyn.sweeps import VECTOR3, FieldType
@@ -27,7 +27,7 @@ from robodyn.tree import Indices
 _PIECE = 1 << 16
 """Entries x batch that are worked on at a time."""
 _ON_A_DEVICE = 1 << 22
-"""The same where each has a thread."""
+"""The same where operations of a device's library do it."""
 _TILE = 1 << 20
 """The same for tiles."""
 _ONE_THREAD = 1 << 18
@@ -45,12 +45,46 @@ def cross3(a: Array, b: Array) -> Array:
 class Pairs:
     """Products of motions (6t, nv_tree, B) at ancestors with forces (6t, nv_tree, B).
 
-    `points` (3, nv_tree, B): the origins of the bodies that degrees of freedom belong to.
+    `points` (3, nv_tree, B): the origins of the bodies that degrees of freedom belong to. `places` (nv_tree,): where in
+    these arrays degrees of freedom are, if not in their own order.
     """
 
-    def __init__(self, branches: Branches, motions: Array, forces: Array, points: Array) -> None:
-        self.branches, self.motions, self.forces, self.points = branches, motions, forces, points
-        self.batch = motions.shape[-1]
+    def __init__(
+        self, branches: Branches, motions: Array, forces: Array, points: Array, places: Rows | None = None
+    ) -> None:
+        self.branches, self.batch, self.device = branches, motions.shape[-1], kernels_for(motions)
+        self.places = None if isinstance(places, slice) else places
+        if self.places is not None and self.device is None:
+            motions, forces, points = (taken(each, self.places) for each in (motions, forces, points))
+        self.motions, self.forces, self.points = motions, forces, points
+
+    def whole(self, out: Array, diagonal: Array) -> None:
+        """Let matrices (B, nv_tree, nv_tree) be these entries on both sides of the diagonal, to which `diagonal`
+        (nv_tree, 1) is added, and zero elsewhere."""
+        if self.device is not None:
+            self.device.pairs.fill(self, out, upper=True, lower=True, diagonal=diagonal, clear=True)
+            return
+        out[...] = 0.0
+        self.fill(out, upper=True, lower=True)
+        along = np.arange(len(self.branches))
+        out[:, along, along] += diagonal.T
+
+    def rows(self, diagonal: Array, source: Array | None = None) -> Array:
+        """Entries (pairs, B) row after row, each from the root's child down to the diagonal, to which `diagonal`
+        (nv_tree, 1) is added; or those of them that `source` names."""
+        if self.device is not None:
+            return self.device.pairs.listed(self, diagonal, source)
+        branches = self.branches
+        values: Array = library(self.motions).empty((branches.pairs, self.batch), self.motions.dtype)
+        if device_of(self.motions) is not None:
+            for piece, entry in self.one_by_one():
+                values[piece] = entry
+        else:
+            for level in branches.levels():
+                for piece, entry in self.along(level):
+                    values[branches.first[level.dofs[piece], None] + np.arange(level.ancestors.shape[1])] = entry
+        values[branches.diagonal] += diagonal
+        return values if source is None else values[source]
 
     def along(self, level: Level) -> Iterator[tuple[slice, Array]]:
         """Rows of a level, some at a time, and their entries (rows, depth + 1, B) from the root's child down."""
@@ -73,7 +107,9 @@ class Pairs:
 
     def fill(self, out: Array, *, upper: bool = False, lower: bool = False) -> None:
         """Put entries at (a, k) and/or (k, a) of matrices (B, nv_tree, nv_tree); what is no such place stays."""
-        if device_of(self.motions) is not None:
+        if self.device is not None:
+            self.device.pairs.fill(self, out, upper=upper, lower=lower)
+        elif device_of(self.motions) is not None:
             self._fill_one_by_one(out, upper, lower)
         elif self.branches.bushy:
             self._fill_by_paths(out, upper, lower)
@@ -81,9 +117,9 @@ class Pairs:
             self._fill_by_tiles(out, upper, lower)
 
     def one_by_one(self) -> Iterator[tuple[slice, Array]]:
-        """All pairs of the branches, some at a time, and their entries (m, B), each made by a thread."""
+        """All pairs of the branches, some at a time, and their entries (m, B), by operations of a library."""
         above, below = self.branches.all_pairs
-        entry = _entry(len(self.motions) // 6)
+        entry = entry_of(len(self.motions) // 6)
         pairs = max(1, _ON_A_DEVICE // self.batch)
         for start in range(0, above.size, pairs):
             piece = slice(start, start + pairs)
@@ -175,7 +211,7 @@ def _cross_last(a: Array, b: Array) -> Array:
 
 
 @cache
-def _entry(terms: int) -> Elementwise:
+def entry_of(terms: int) -> Elementwise:
     """The sum of m . f over so many terms, of motions and forces about points of their own."""
 
     def step(motions: tuple[Motion, ...], forces: tuple[Force, ...], at: Vec3, to: Vec3) -> tuple[Scalar]:

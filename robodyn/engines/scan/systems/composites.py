@@ -1,0 +1,95 @@
+"""Folds that mass matrices are made of (`folds.py`): places outward, composite inertias inward, a stretch at a time.
+
+Everything is in the axes of each tree's first body, about bodies' own origins (`robodyn.engines.scan.trees.aligned`):
+inward, inertias are only shifted. `POSING` and `GATHERING` find what stretches are by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from robodyn.engines.scan.folds import Fold
+from robodyn.engines.scan.semigroups import POSES
+from robodyn.engines.scan.trees.aligned import Stretch, composite_of, shifted, turned, turned_inertia
+from robodyn.joints import KINDS
+from robodyn.spatial import (
+    IDENTITY,
+    ZERO3,
+    ZERO_INERTIA,
+    ZERO_MOTION,
+    Inertia,
+    Motion,
+    Scalar,
+    Transform,
+    Vec3,
+    add,
+    rotate_back,
+)
+from robodyn.sweeps import FORCE, INERTIA, MOTION, SCALAR, TRANSFORM, VECTOR3, FieldType
+
+COMPOSITE = FieldType((ZERO_INERTIA,))
+SUBTREES = composite_of(COMPOSITE)
+"""Of stretches, about the origin of the body that they hang on: the way to their last body, and their inertia."""
+
+
+def _posing(code: int) -> Callable[..., Any]:
+    def step(carry: Transform, X: Transform, pitch: Scalar) -> Any:
+        return X.after(carry), (), ((),) * KINDS[code].nv
+
+    return step
+
+
+POSING = Fold(_posing, POSES.field, (TRANSFORM, SCALAR), (), inward=False)
+
+
+class Column(NamedTuple):
+    """Of a degree of freedom: its motion, and its body's origin."""
+
+    S: Motion
+    p: Vec3
+
+
+def _placing(code: int) -> Callable[..., Any]:
+    def step(carry: Transform, X: Transform, pitch: Scalar, inertia: Inertia) -> Any:
+        at, d = X.after(carry), rotate_back(carry.E, X.r)
+        columns = tuple(Column(turned(at.E, s), at.r) for s in KINDS[code].subspace(pitch))
+        return at, (at, d, turned_inertia(at.E, inertia)), columns
+
+    return step
+
+
+PLACING = Fold(
+    _placing,
+    POSES.field,
+    (TRANSFORM, SCALAR, INERTIA),
+    (),
+    FieldType((IDENTITY, ZERO3, ZERO_INERTIA)),
+    FieldType(Column(ZERO_MOTION, ZERO3)),
+    inward=False,
+)
+"""Transforms from the tree's first body; with them the way from the parent's origin and the inertia of bodies, and
+columns of joints."""
+
+
+def _gathering(code: int) -> Callable[..., Any]:
+    def step(carry: Stretch, d: Vec3, own: Inertia) -> Any:
+        (rest,) = carry.parts
+        return Stretch(add(d, carry.r), (shifted(d, own + rest),)), (), ((),) * KINDS[code].nv
+
+    return step
+
+
+GATHERING = Fold(_gathering, SUBTREES.field, (VECTOR3, INERTIA), (), inward=True, hung=1)
+
+
+def _composing(_code: int) -> Callable[..., Any]:
+    def step(carry: Inertia, d: Vec3, own: Inertia, columns: tuple[Motion, ...]) -> Any:
+        total = own + carry
+        return shifted(d, total), (), tuple(total.times(s) for s in columns)
+
+    return step
+
+
+COMPOSING = Fold(_composing, INERTIA, (VECTOR3, INERTIA), (MOTION,), found_dofs=FORCE, inward=True, hung=1)
+"""Inertias of subtrees as parents feel them, and Ic S of joints."""
