@@ -11,7 +11,7 @@ Some suites take long and run only where the first word begins with their name:
   "papers 2016b" and "papers thesis" are parts of it; the last is "thesis" (`tests.bench.thesis`) too.
 - "scan" (`tests.bench.scan_map`): which method of the scan engine is the fastest where.
 - "scan-gpu" (`tests.bench.scan_gpu`): scans on a GPU.
-- "gpu" (`tests.bench.gpu`): the GPU engine.
+- "gpu" (`tests.bench.gpu`): the GPU engine; what is not asked for, "gpu: queries" being a part of it, stays as stored.
 - "cold" (`tests.bench.cold`): first answers with an empty cache; `--whole` asks every query of every robot.
 - "load" (`tests.bench.load`): loading beside Pinocchio's parser.
 - "batches" (`tests.bench.batches`): batches of up to a million states, beside what their bytes take.
@@ -316,8 +316,12 @@ def _gpu(asked: Asked) -> bool:
         _unmeasured(asked, "gpu", missing, goals.goals([], None, [], []), gpu.unmeasured(plan, missing))
         return True
 
+    path = None if asked.store is None else asked.store / "gpu.json"
+    stored = json.loads(path.read_text()) if path is not None and path.exists() else {}
+
     def store(found: gpu.Measured) -> None:
-        asked.write("gpu", lambda folder: gpu.page(found, asked.about), gpu.document(found, asked.about, plan))
+        whole = found.with_stored(stored)
+        asked.write("gpu", lambda folder: gpu.page(whole, asked.about), gpu.document(whole, asked.about, plan))
 
     found = gpu.measure(plan, machine, asked.announce, fitted=asked.fit, store=store)
     lines = (*verdict(found.trials), *gpu.remarks(found))

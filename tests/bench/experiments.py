@@ -32,7 +32,8 @@ class Contender:
     """A way to compute something: `prepare` makes the call, of everything that is not part of its time.
 
     `how`: how the scan engine runs steps, one of `robodyn.engines.scan.elementwise.OPERATORS`. `answer`: what of the
-    problem its results are. `most`: bodies that it is asked about. `fetch`: brings results here to be compared.
+    problem its results are. `most`, `most_of_chains`: bodies that it is asked about, of any tree and of chains.
+    `fetch`: brings results here to be compared.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Contender:
     how: str = "compiled"
     answer: str = "torques"
     most: int = 10_000_000
+    most_of_chains: int = 10_000_000
     where: str = "cpu"
     fetch: Callable[[Any], Any] = lambda result: result
 
@@ -120,8 +122,9 @@ def _points(
     apart = case.batch if len({each.n for each in experiment.cases}) > 1 else None
     for each in contenders:
         point = Point(experiment.group, each.name, case.n, case.branching, case.batch, where=each.where)
-        if case.n > each.most:
-            point.problem = f"asked of at most {each.most:,} bodies"
+        most = each.most if case.branching > 1.0 else min(each.most, each.most_of_chains)
+        if case.n > most:
+            point.problem = f"asked of at most {most:,} bodies"
         else:
             with each.running():
                 prepare, check = partial(each.prepare, problem), partial(_off_by, problem, each)

@@ -32,6 +32,8 @@ CHAIN = 1_000_000
 """Bodies of the chain whose forward dynamics has a goal."""
 MOST_DENSE = 10_000
 """Bodies of a tree of which a CPU makes dense matrices."""
+MOST_FULL = 1_000
+"""Bodies of a chain, whose matrix is full, of which sparse ones are made."""
 RECURSION = "cpu"
 """Our compiled recursion on one thread."""
 WORDS = {
@@ -50,8 +52,11 @@ def contenders(query: str, machine: Machine, several: bool) -> list[Contender]:
     """What runs on a GPU, then the same on a CPU; `several`: groups, of which no sparse matrix is made."""
     found = [*_on_gpu(query, machine)]
     if query == MATRICES and not several:
-        found.append(on_gpu("crba, sparse", query, "scan", machine, sparse=True))
-        found.append(on_gpu("crba, sparse, recorded", query, "scan", machine, recorded=True, sparse=True))
+        sparse = [
+            on_gpu("crba, sparse", query, "scan", machine, sparse=True),
+            on_gpu("crba, sparse, recorded", query, "scan", machine, recorded=True, sparse=True),
+        ]
+        found += [replace(each, most_of_chains=MOST_FULL) for each in sparse]
     recursion = on_cpu(RECURSION, query, "cpu")
     if query in (MATRICES, GRADIENT):
         recursion = replace(recursion, most=MOST_DENSE)

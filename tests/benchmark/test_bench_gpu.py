@@ -226,6 +226,24 @@ def test_the_command_measures_where_there_is_a_gpu(tmp_path, monkeypatch, capsys
     assert "Which kernel" not in out and "The chosen kernel takes at most" in out and "not measured." not in out
 
 
+@on_host
+def test_what_was_not_asked_now_stays_as_stored(measured):
+    found, _ = measured
+    stored = json.loads(json.dumps(suite.document(found, {"commit": "before"}, PLAN)))
+    again = replace(found, points=found.points[:1], trials=[], rolled=[], took_s={"queries": 1.0, "rollouts": 0.0})
+    whole = again.with_stored(stored)
+    assert whole.points == found.points[:1] and whole.trials == found.trials and whole.rolled == found.rolled
+    assert whole.commits == {"fit": "before", "rollouts": "before"}
+    assert whole.took_s["rollouts"] == found.took_s["rollouts"] and again.took_s["rollouts"] == 0.0
+    page = suite.page(whole, {"commit": "now"})
+    assert "commit now" in page and f"rollouts {found.took_s['rollouts']:.0f} s (before, at before)" in page
+    later = replace(found, points=[]).with_stored(
+        json.loads(json.dumps(suite.document(whole, {"commit": "now"}, PLAN)))
+    )
+    assert later.commits == {"queries": "now"} and later.points == found.points[:1]
+    assert again.with_stored({**stored, "GPU": "another"}) is again
+
+
 # What is counted.
 
 

@@ -194,7 +194,8 @@ def test_scans_on_a_gpu_are_measured_and_written(gpu, tmp_path, monkeypatch):
     asked = [Point(**each) for each in document["points"]]
     # A fake device records kernels alone, not what its array library does.
     points = [each for each in asked if not each.series.endswith(", recorded")]
-    assert {f"{each.series}, recorded" for each in points if each.series.endswith(LAYOUTS)} == {
+    recorded = (*LAYOUTS, "crba, dense", "crba, sparse", *scan_gpu.RECORDED)
+    assert {f"{each.series}, recorded" for each in points if each.series.endswith(recorded)} == {
         each.series for each in asked if each not in points
     }
     refused = [each for each in points if each.problem]

@@ -98,7 +98,7 @@ def points(plan: Plan) -> list[Point]:
 
 def name_of(robot: str, query: str) -> str:
     """What the runner's filter is held against."""
-    return f"gpu: {robot}, {query}"
+    return f"gpu: queries, {robot}, {query}"
 
 
 def measure(machine: Machine, plan: Plan, found: Sequence[Point], announce: Callable[[str], object]) -> None:

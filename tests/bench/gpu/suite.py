@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -31,7 +31,8 @@ _NAMED = 6
 @dataclass
 class Measured:
     """Everything; before it is measured, what will be. `kept`: whether trials are there for the engine;
-    `problems`: why a part of it failed as a whole; `took_s`: how long parts took."""
+    `problems`: why a part of it failed as a whole; `took_s`: how long parts took; `commits`: of parts of earlier runs,
+    whose commits they are."""
 
     points: list[queries.Point]
     partitions: list[partitions.Partition]
@@ -44,6 +45,34 @@ class Measured:
     kept: bool | None = None
     problems: dict[str, str] = field(default_factory=dict)
     took_s: dict[str, float] = field(default_factory=dict)
+    commits: dict[str, str] = field(default_factory=dict)
+
+    def with_stored(self, document: Mapping[str, Any]) -> Measured:
+        """This, and of what nothing was asked now what a document of the same GPU holds: all of it takes minutes."""
+        if any(document.get(fact) != self.machine.get(fact) for fact in ("GPU", "CUDA", "NVRTC")):
+            return self
+        found = replace(self, took_s=dict(self.took_s), commits=dict(self.commits), problems=dict(self.problems))
+        for part, (name, kind) in _PARTS.items():
+            if getattr(self, name) or not document[name]:
+                continue
+            setattr(found, name, [kind(**each) for each in document[name]])
+            found.commits[part] = document.get("commits", {}).get(part, document["commit"])
+            for told in ("took_s", "problems"):
+                getattr(found, told).pop(part, None)
+                if part in document[told]:
+                    getattr(found, told)[part] = document[told][part]
+        return found
+
+
+_PARTS: dict[str, tuple[str, type]] = {
+    "fit": ("trials", fit.Trial),
+    "queries": ("points", queries.Point),
+    "rollouts": ("rolled", rollouts.Run),
+    "peers": ("rivals", peers.Rival),
+    "partitions": ("partitions", partitions.Partition),
+    "first answers": ("first", First),
+}
+"""Parts of a run, where they are, and of what."""
 
 
 def plan(selected: Callable[[str], bool], settings: Settings) -> Plan:
@@ -193,7 +222,8 @@ def page(found: Measured, about: dict[str, str]) -> str:
         f"Measured on: {facts(about | found.machine)}.",
     ]
     if found.took_s:
-        parts = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in found.took_s.items())
+        before = {part: f" (before, at {commit})" for part, commit in found.commits.items()}
+        parts = ", ".join(f"{name} {seconds:.0f} s{before.get(name, '')}" for name, seconds in found.took_s.items())
         lines += ["", f"How long that took: {parts}."]
     for section, tables in cells(found).items():
         lines += ["", f"## {section}"]
