@@ -10,7 +10,7 @@ Some suites take long and run only where the first word begins with their name:
 - "papers" (`tests.bench.papers`): the figures of the papers that the scan engine is made from. "papers 2016a",
   "papers 2016b" and "papers thesis" are parts of it; the last is "thesis" (`tests.bench.thesis`) too.
 - "scan" (`tests.bench.scan_map`): which method of the scan engine is the fastest where.
-- "scan-gpu" (`tests.bench.scan_gpu`): scans on a GPU.
+- "scan-gpu" (`tests.bench.scan_gpu`): scans on a GPU; cases that are not asked for stay as stored.
 - "gpu" (`tests.bench.gpu`): the GPU engine; what is not asked for, "gpu: queries" being a part of it, stays as stored.
 - "cold" (`tests.bench.cold`): first answers with an empty cache; `--whole` asks every query of every robot.
 - "load" (`tests.bench.load`): loading beside Pinocchio's parser.
@@ -299,6 +299,9 @@ def _scan_gpu(asked: Asked) -> bool:
     about = asked.about | machine.facts
     budget = asked.budget("scan-gpu")
     points = scan_gpu.measure(machine, asked.selected, budget, asked.most, asked.announce)
+    path = None if asked.store is None else asked.store / "scan-gpu.json"
+    if points and path is not None and path.exists():
+        points = scan_gpu.with_stored(points, json.loads(path.read_text()), machine.facts)
     asked.show([goals.table(scan_gpu.goals_of(points)), *scan_gpu.tables(points)])
     if points:
         asked.write(

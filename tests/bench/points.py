@@ -41,7 +41,8 @@ class Point:
     """One call of one contender at one size; `problem` says why there is no time.
 
     `group` is what the point belongs to (a figure, a shape), `off_by` its largest difference from the answer that it
-    should give, relative to the largest entry; `where`: on which kind of processor.
+    should give, relative to the largest entry; `where`: on which kind of processor; `commit`: of an earlier run that it
+    is of.
     """
 
     group: str
@@ -56,6 +57,7 @@ class Point:
     runs: int = 0
     off_by: float | None = None
     problem: str = ""
+    commit: str = ""
 
     @property
     def cell(self) -> str:

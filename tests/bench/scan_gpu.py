@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -114,6 +114,21 @@ def measure(
 
 def _problem(case: Case) -> Problem:
     return Problem(tree(case.n, case.branching, 0.0), case.batch)
+
+
+def with_stored(points: Sequence[Point], document: Mapping[str, Any], facts: Mapping[str, str]) -> list[Point]:
+    """These, and of cases that nobody was asked about now what a document of the same GPU holds: large trees take
+    minutes to lay out."""
+
+    def case(point: Point) -> tuple[str, int, float, int]:
+        return point.group, point.n, point.branching, point.batch
+
+    if any(document.get(fact) != facts.get(fact) for fact in ("GPU", "CUDA", "NVRTC")):
+        return list(points)
+    asked, order = set(map(case, points)), list(WORDS.values())
+    stored = (Point(**each) for each in document["points"])
+    kept = [replace(each, commit=each.commit or document["commit"]) for each in stored if case(each) not in asked]
+    return sorted([*points, *kept], key=lambda each: (order.index(each.group.split(", ")[0]), *case(each)))
 
 
 # What is wanted, and what came out.
@@ -246,6 +261,12 @@ def page(points: Sequence[Point], about: dict[str, str], plot: str | None) -> st
         lines += ["", f"## {cells.title}", "", *cells.markdown()]
     why = [f"- {group}, {each}" for group in dict.fromkeys(p.group for p in points) for each in _why(points, group)]
     lines += ["", "## What was not measured", "", *why] if why else []
+    before = {
+        f"- {point.group}, branching {point.branching:g}, n = {point.n:,}: at {point.commit}": None
+        for point in points
+        if point.commit
+    }
+    lines += ["", "## What was measured before, on the same GPU", "", *before] if before else []
     return "\n".join(lines) + "\n"
 
 
