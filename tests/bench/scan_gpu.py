@@ -42,8 +42,8 @@ WORDS = {
     MATRICES: "mass matrix and bias force",
     GRADIENT: "gradient of inverse dynamics",
 }
-RECORDED = ("aba_scan",)
-"""Methods of forward dynamics that are recorded, too."""
+RECORDED = ("aba_scan", "idsva")
+"""Methods of forward dynamics and of the gradient that are recorded, too."""
 TIMES_A100, TIMES_RECURSION = 10.0, 50.0
 """What is wanted: over the thesis' times on an A100, over our recursion on a chain of `CHAIN` bodies."""
 

@@ -22,7 +22,8 @@ from robodyn.engines.scan.cuda.device import ScanDevice
 from robodyn.engines.scan.elements import scanning_on
 from robodyn.engines.scan.folds import Fold, Handed, Order, order_of
 from robodyn.engines.scan.states import Layout, State
-from robodyn.engines.scan.systems import motions, stretches
+from robodyn.engines.scan.systems import composites, gradients, motions, stretches
+from robodyn.sweeps import INERTIA
 
 TOLERANCE = {"float64": 1e-11, "float32": 2e-3}
 ALONG = {
@@ -37,6 +38,13 @@ ALONG = {
     "exerting, pushed": motions.EXERTING_PUSHED,
     "pulling": motions.PULLING,
     "summing": motions.SUMMING,
+    "posing": composites.POSING,
+    "placing": composites.PLACING,
+    "gathering": composites.gathering(INERTIA),
+    "composing": composites.COMPOSING,
+    "totalling": composites.totalling(gradients.PARTS),
+    "steering": gradients.STEERING,
+    "steering, pushed": gradients.STEERING_PUSHED,
 }
 on_host = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 

@@ -140,7 +140,7 @@ def test_kernels_of_pairs_keep_their_budgets(dtype: str, architecture: str) -> N
 
 
 @on_host
-def test_mass_matrices_of_a_bush_take_few_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matrices_of_a_bush_take_few_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     host: Any = HostDevice()
     add_functions(host.xp)
     monkeypatch.setattr("robodyn.engines.scan.cuda.engine.default_device", lambda: host)
@@ -152,6 +152,13 @@ def test_mass_matrices_of_a_bush_take_few_launches(monkeypatch: pytest.MonkeyPat
         H = scan.mass_matrix(_device(q), out=_device(np.full((1, model.nv, model.nv), np.nan)))
     assert [name for name, _ in host.launches] == ["scan_step", "scan_move", "fold", "fold", "pair_matrix"]
     assert relative(_plain(H), judge.mass_matrix(q)) < 1e-12
+    states = random_states(model, (1,))
+    for _ in range(2):
+        host.launches.clear()
+        found = scan.inverse_dynamics_gradient(*map(_device, states))
+    assert len(host.launches) <= 17 and sum(name == "fold" for name, _ in host.launches) == 3
+    for one, other in zip(found, judge.inverse_dynamics_gradient(*states), strict=True):
+        assert relative(_plain(one), other) < 1e-11
 
 
 @pytest.mark.gpu

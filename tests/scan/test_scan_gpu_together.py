@@ -80,6 +80,7 @@ def answers(model: rd.Model, batch: int) -> list[np.ndarray]:
         moved = {name: _device(value) for name, value in given.items()}
         found.append(scan.inverse_dynamics(q, qd, qdd, method="twist_pair", **moved))
         found.append(scan.forward_dynamics(q, qd, qdd, method="aba_scan", **moved))
+        found += scan.inverse_dynamics_gradient(q, qd, qdd, **moved)
     return [_plain(each).copy() for each in found]
 
 

@@ -156,6 +156,13 @@ class Order:
         place[self._dofs] = np.arange(place.size)
         return self.layout.rows(place)
 
+    @cached_property
+    def dof_bodies(self) -> Rows:
+        """(nv,) where in this order the body of each degree of freedom of the model is."""
+        model = self.layout.model
+        counts = np.diff(model.v_start, append=model.nv_tree)
+        return self.layout.rows(np.repeat(self._place[:-1], counts))
+
     def of_bodies(self, array: Array) -> Array:
         """(size, n, ...) of bodies in the model's order, in this one; not a copy where that is the same."""
         return taken(array, self._body_rows)

@@ -130,17 +130,17 @@ class Outward:
     and external forces where the call gives any), and what comes before the first ones (op.size, .., B).
 
     With external forces transforms are those from the tree's first body: where a robot stands in the world would only
-    cost it digits. With `from_first` X of first bodies is the identity, for what the world has no part in.
+    cost it digits. Poses are always those, and with `from_first` so is what other operators have of them.
     """
 
     def __init__(self, state: State, order: Order, op: Semigroup, base: object, *, from_first: bool = False) -> None:
         self._state, self._order, self._op, self._base = state, order, op, base
         self.X = X = order.transforms(state)
-        if from_first and order.levels:
+        if op is POSES and order.levels:
             put(X, order.levels[0].level.heads, state.constant(IDENTITY))
         self._bodies = [X, order.pitch, order.inertia(state)]
         self._first: Array | None = None
-        if state.given("f_ext") and not from_first:
+        if (state.given("f_ext") and op is not POSES) or from_first:
             roots = order.levels[0].level.heads
             first = stored(op.identity, state.empty(op.size, len(roots), state.batch))
             first[:12] = taken(X, roots)
@@ -148,6 +148,7 @@ class Outward:
             self._first[:12] = state.constant(IDENTITY)
             self._bodies[0] = X.copy()
             put(self._bodies[0], roots, self._first[:12])
+        if state.given("f_ext") and op is not POSES:
             self._bodies.append(force_in(X[:, order.root_of], order.of_bodies(state.external_forces)))
 
     def found(self, alone: Fold, fold: Fold, dofs: Sequence[Array], found_dofs: Array | None = None) -> Array:
@@ -181,7 +182,7 @@ def _along_stretches(state: State) -> Array:
     fold = EXERTING_PUSHED if state.given("f_ext") else EXERTING
     f = outward.found(TWISTING, fold, (order.rates(state, "qd"), order.rates(state, "qdd")))[-6:]
     X, tau = outward.X, state.empty(1, state.model.nv_tree, state.batch)
-    inward(state, order, AFFINE_FORCES, (PULLING, (X, f)), (SUMMING, (X, order.pitch, f)), f, (), tau)
+    inward(state, order, AFFINE_FORCES, (PULLING, (X, f)), (SUMMING, (X, order.pitch, f)), f, found_dofs=tau)
     return order.to_model(tau)
 
 
@@ -192,10 +193,11 @@ def inward(
     alone: tuple[Fold, Sequence[Array]],
     fold: tuple[Fold, Sequence[Array]],
     held: Array,
-    dofs: Sequence[Array],
-    found_dofs: Array,
+    dofs: Sequence[Array] = (),
+    found: Array | None = None,
+    found_dofs: Array | None = None,
 ) -> None:
-    """Let `found_dofs` be what a fold finds along stretches from the leaves inward.
+    """Let `found` and `found_dofs` be what a fold finds along stretches from the leaves inward.
 
     Args:
         state, order: of the call.
@@ -214,7 +216,7 @@ def inward(
             behind = state.zeros(size, len(along), state.batch)
             put(behind, open_, taken(scanned(op, along, elements, backwards=True)[-size:], following))
         place = handed.place(paths)
-        handed.take(paths, step(along, behind, of_bodies, dofs, found_dofs=found_dofs, handed=handed, into=place))
+        handed.take(paths, step(along, behind, of_bodies, dofs, found, found_dofs, handed=handed, into=place))
 
 
 METHODS: dict[str, Callable[[State], Motions]] = {

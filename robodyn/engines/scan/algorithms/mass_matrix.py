@@ -18,8 +18,8 @@ from robodyn.engines.scan.elementwise import Elementwise, kernels_for
 from robodyn.engines.scan.folds import order_of
 from robodyn.engines.scan.semigroups import POSES, sums
 from robodyn.engines.scan.states import Layout, State
-from robodyn.engines.scan.systems.composites import COMPOSING, COMPOSITE, GATHERING, PLACING, POSING, SUBTREES
-from robodyn.engines.scan.trees.aligned import columns, composites, inertias, placement
+from robodyn.engines.scan.systems.composites import COMPOSING, PLACING, POSING, gathering
+from robodyn.engines.scan.trees.aligned import columns, composite_of, composites, inertias, placement
 from robodyn.engines.scan.trees.branches import branches_of
 from robodyn.engines.scan.trees.pairs import Pairs, coupled
 from robodyn.engines.scan.trees.prefix_scans import Segments
@@ -44,17 +44,19 @@ def entries(state: State) -> Pairs:
     if state.layout.options.layout == "heavy" and kernels_for(state.inputs["q"]) is not None:
         return _along_stretches(state)
     branches, at = branches_of(state.layout), placement(state, state.transforms)
-    composite, S = composites(state, at, COMPOSITE, inertias(state, at)), columns(state, at)
+    composite, S = composites(state, at, INERTIA, inertias(state, at)), columns(state, at)
     return Pairs(branches, S, _force(composite[:, branches.body], S), at.p[:, branches.body])
 
 
 def _along_stretches(state: State) -> Pairs:
     """By places of stretches outward and composite inertias of stretches inward."""
     order, nv, batch = order_of(state), state.model.nv_tree, state.batch
-    outward, columns = Outward(state, order, POSES, IDENTITY, from_first=True), state.empty(9, nv, batch)
+    outward, columns = Outward(state, order, POSES, IDENTITY), state.empty(9, nv, batch)
     found, S = outward.found(POSING, PLACING, (), columns), columns[:6]
     d, own, forces = found[12:15], found[15:], state.empty(FORCE.size(0), nv, batch)
-    inward(state, order, SUBTREES, (GATHERING, (d, own)), (COMPOSING, (d, own)), own, (S,), forces)
+    bodies = (d, own)
+    alone, fold = (gathering(INERTIA), bodies), (COMPOSING, bodies)
+    inward(state, order, composite_of(INERTIA), alone, fold, own, (S,), found_dofs=forces)
     return Pairs(branches_of(state.layout), S, forces, columns[6:], order.dof_places)
 
 

@@ -1,17 +1,18 @@
-"""Folds that mass matrices are made of (`folds.py`): places outward, composite inertias inward, a stretch at a time.
+"""Folds that matrices are made of (`folds.py`): places outward, composites inward, a stretch at a time.
 
 Everything is in the axes of each tree's first body, about bodies' own origins (`robodyn.engines.scan.trees.aligned`):
-inward, inertias are only shifted. `POSING` and `GATHERING` find what stretches are by themselves.
+inward, inertias are only shifted. `POSING` and `gathering` find what stretches are by themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 from robodyn.engines.scan.folds import Fold
 from robodyn.engines.scan.semigroups import POSES
-from robodyn.engines.scan.trees.aligned import Stretch, composite_of, shifted, turned, turned_inertia
+from robodyn.engines.scan.trees.aligned import Stretch, composite_of, shifted, summed, turned, turned_inertia
 from robodyn.joints import KINDS
 from robodyn.spatial import (
     IDENTITY,
@@ -27,10 +28,6 @@ from robodyn.spatial import (
     rotate_back,
 )
 from robodyn.sweeps import FORCE, INERTIA, MOTION, SCALAR, TRANSFORM, VECTOR3, FieldType
-
-COMPOSITE = FieldType((ZERO_INERTIA,))
-SUBTREES = composite_of(COMPOSITE)
-"""Of stretches, about the origin of the body that they hang on: the way to their last body, and their inertia."""
 
 
 def _posing(code: int) -> Callable[..., Any]:
@@ -72,15 +69,32 @@ PLACING = Fold(
 columns of joints."""
 
 
-def _gathering(code: int) -> Callable[..., Any]:
-    def step(carry: Stretch, d: Vec3, own: Inertia) -> Any:
-        (rest,) = carry.parts
-        return Stretch(add(d, carry.r), (shifted(d, own + rest),)), (), ((),) * KINDS[code].nv
+@cache
+def gathering(field: FieldType) -> Fold:
+    """What stretches have in all, about the origin of the body that they hang on, with the way to their last body: the
+    operator is `composite_of`, `field` what bodies have."""
 
-    return step
+    def of_kind(code: int) -> Callable[..., Any]:
+        def step(carry: Stretch, d: Vec3, own: Any) -> Any:
+            return Stretch(add(d, carry.r), shifted(d, summed(own, carry.parts))), (), ((),) * KINDS[code].nv
+
+        return step
+
+    return Fold(of_kind, composite_of(field).field, (VECTOR3, field), (), inward=True, hung=1)
 
 
-GATHERING = Fold(_gathering, SUBTREES.field, (VECTOR3, INERTIA), (), inward=True, hung=1)
+@cache
+def totalling(field: FieldType) -> Fold:
+    """What subtrees have in all, about the body that they hang on and, as is found, about their first body's origin."""
+
+    def of_kind(code: int) -> Callable[..., Any]:
+        def step(carry: Any, d: Vec3, own: Any) -> Any:
+            total = summed(own, carry)
+            return shifted(d, total), total, ((),) * KINDS[code].nv
+
+        return step
+
+    return Fold(of_kind, field, (VECTOR3, field), (), field, inward=True, hung=1)
 
 
 def _composing(_code: int) -> Callable[..., Any]:

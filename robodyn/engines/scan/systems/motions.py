@@ -29,7 +29,7 @@ _FRAME = (TRANSFORM, SCALAR)
 """X from the parent's frame, and the joint's pitch."""
 
 
-def _across(code: int, pitch: Scalar, rates: Scalars) -> Motion:
+def across(code: int, pitch: Scalar, rates: Scalars) -> Motion:
     """S rate."""
     found = ZERO_MOTION
     for s, rate in zip(KINDS[code].subspace(pitch), rates, strict=True):
@@ -46,7 +46,7 @@ def _nothing(dofs: Scalars) -> tuple[tuple[()], ...]:
 
 def _moving(code: int) -> Callable[..., Any]:
     def step(carry: AffineMotion, X: Transform, pitch: Scalar, qd: Scalars) -> Any:
-        return AFFINE_MOTIONS.then(carry, AffineMotion(X, _across(code, pitch, qd))), (), _nothing(qd)
+        return AFFINE_MOTIONS.then(carry, AffineMotion(X, across(code, pitch, qd))), (), _nothing(qd)
 
     return step
 
@@ -71,7 +71,7 @@ def _load(v: Motion, joint: Motion, inertia: Inertia) -> Load:
 
 def _loading(code: int) -> Callable[..., Any]:
     def step(before: Motion, X: Transform, pitch: Scalar, inertia: Inertia, qd: Scalars) -> Any:
-        joint = _across(code, pitch, qd)
+        joint = across(code, pitch, qd)
         v = X.motion(before) + joint
         return v, (v, _load(v, joint, inertia)), _nothing(qd)
 
@@ -84,7 +84,7 @@ LOADING = Fold(_loading, MOTION, (*_FRAME, INERTIA), (SCALAR,), FieldType((ZERO_
 
 def _loading_pushed(code: int) -> Callable[..., Any]:
     def step(carry: AffineMotion, X: Transform, pitch: Scalar, inertia: Inertia, force: Force, qd: Scalars) -> Any:
-        joint = _across(code, pitch, qd)
+        joint = across(code, pitch, qd)
         now = AFFINE_MOTIONS.then(carry, AffineMotion(X, joint))
         load = _load(now.b, joint, inertia)
         return now, (now, load._replace(eta=load.eta + now.X.force(force))), _nothing(qd)
@@ -107,9 +107,9 @@ LOADING_PUSHED = Fold(
 
 
 def _twisted(code: int, carry: TwistPair, X: Transform, pitch: Scalar, qd: Scalars, qdd: Scalars) -> TwistPair:
-    joint = _across(code, pitch, qd)
+    joint = across(code, pitch, qd)
     moved = X.motion(carry.xi2)
-    a = X.motion(carry.xi1) + _across(code, pitch, qdd) + moved.cross(joint)
+    a = X.motion(carry.xi1) + across(code, pitch, qdd) + moved.cross(joint)
     return TwistPair(X.after(carry.g), a, moved + joint)
 
 

@@ -13,12 +13,15 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from robodyn.algorithms.coriolis import CoriolisInertia
 from robodyn.arguments import Array
 from robodyn.engines.scan.elementwise import Elementwise
 from robodyn.engines.scan.semigroups import POSES, Semigroup, sums
 from robodyn.engines.scan.states import Layout, State
 from robodyn.engines.scan.trees.branches import branches_of
+from robodyn.joints import KINDS
 from robodyn.records import dataclass
 from robodyn.spatial import (
     ZERO3,
@@ -57,13 +60,18 @@ def placement(state: State, X: Array) -> Placement:
 
 
 def subspace(layout: Layout) -> Array:
-    """Columns of S in body frames (6, nv_tree, 1)."""
-    S: Array = layout.xp.zeros((6, layout.model.nv_tree, 1), layout.dtype)
-    for joints in layout.joints:
-        for column, rows in zip(joints.subspace, joints.v_rows, strict=True):
-            for target, entry in zip(S, flatten(column), strict=True):
-                target[rows] = entry
-    return S
+    """Columns of S in body frames (6, nv_tree, 1), kept as long as the layout is."""
+    if "subspace" not in layout.known:
+        S: Array = np.zeros((6, layout.model.nv_tree, 1), layout.dtype)
+        for code in np.unique(layout.model.joint_kind).tolist():
+            kind, model = KINDS[code], layout.model
+            bodies = np.flatnonzero(model.joint_kind == code)
+            for k, column in enumerate(kind.subspace(model.pitch[bodies] if kind.pitched else 0.0)):
+                for target, entry in zip(S[..., 0], flatten(column), strict=True):
+                    target[model.v_start[bodies] + k] = entry
+        layout.known["subspace"] = layout.placed(S)
+    found: Array = layout.known["subspace"]
+    return found
 
 
 def turned(E: Mat3, m: Motion) -> Motion:
@@ -114,18 +122,19 @@ class Stretch(NamedTuple):
     """What bodies of a path have in all, about the first one's origin, and the way r to the next path's."""
 
     r: Vec3
-    parts: tuple[Any, ...]
+    parts: Any
 
 
-def _sum(a: Any, b: Any) -> Any:
+def summed(a: Any, b: Any) -> Any:
+    """The sum of two quantities of one kind."""
     if not isinstance(a, tuple):
         return a + b
-    parts = (_sum(x, y) for x, y in zip(a, b, strict=True))
+    parts = (summed(x, y) for x, y in zip(a, b, strict=True))
     return type(a)(*parts) if hasattr(a, "_fields") else tuple(parts)
 
 
 def _then(a: Stretch, b: Stretch) -> Stretch:
-    return Stretch(add(a.r, b.r), _sum(a.parts, shifted(a.r, b.parts)))
+    return Stretch(add(a.r, b.r), summed(a.parts, shifted(a.r, b.parts)))
 
 
 @cache
