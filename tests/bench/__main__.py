@@ -32,6 +32,7 @@ Some suites take long and run only where the first word begins with their name:
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -223,11 +224,16 @@ class Asked:
 
 
 def _linked(page: str, folder: Path) -> str:
-    """A page with links that hold in a folder below that of all pages as well."""
+    """A page with links that hold in a folder below that of all pages as well; to pages that are not beside it, too."""
     below = folder.resolve()
-    if not below.is_relative_to(shared.FOLDER):
+    if not below.is_relative_to(shared.FOLDER) or below == shared.FOLDER.resolve():
         return page
-    return page.replace("](../", f"]({'../' * (1 + len(below.relative_to(shared.FOLDER).parts))}")
+    up = "../" * len(below.relative_to(shared.FOLDER).parts)
+    page = page.replace("](../", f"]({up}../")
+    beside = {found for found in re.findall(r"\]\(([\w-]+\.md)\)", page) if not (below / found).exists()}
+    for found in beside:
+        page = page.replace(f"]({found})", f"]({up}{found})")
+    return page
 
 
 def _short(asked: Asked) -> bool:

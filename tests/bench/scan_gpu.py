@@ -261,13 +261,23 @@ def page(points: Sequence[Point], about: dict[str, str], plot: str | None) -> st
         lines += ["", f"## {cells.title}", "", *cells.markdown()]
     why = [f"- {group}, {each}" for group in dict.fromkeys(p.group for p in points) for each in _why(points, group)]
     lines += ["", "## What was not measured", "", *why] if why else []
-    before = {
-        f"- {point.group}, branching {point.branching:g}, n = {point.n:,}: at {point.commit}": None
-        for point in points
-        if point.commit
-    }
+    before = _before(points)
     lines += ["", "## What was measured before, on the same GPU", "", *before] if before else []
     return "\n".join(lines) + "\n"
+
+
+def _before(points: Sequence[Point]) -> list[str]:
+    """Which points are of earlier runs, by cases; series are named where others of the case are of this one."""
+    cases: dict[tuple[str, float, int], list[Point]] = {}
+    for point in points:
+        cases.setdefault((point.group, point.branching, point.n), []).append(point)
+    found = []
+    for (group, branching, n), mine in cases.items():
+        for commit in dict.fromkeys(each.commit for each in mine if each.commit):
+            series = dict.fromkeys(each.series for each in mine if each.commit == commit)
+            some = f", {'; '.join(series)}" if any(each.commit != commit for each in mine) else ""
+            found.append(f"- {group}, branching {branching:g}, n = {n:,}{some}: at {commit}")
+    return found
 
 
 def _why(points: Sequence[Point], group: str) -> list[str]:

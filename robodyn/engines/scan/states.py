@@ -177,14 +177,6 @@ class Layout:
         return tuple(found)
 
     @cached_property
-    def coupling(self) -> Array:
-        """G (nv_tree, nv): velocities of all joints from the robot's, those of joints that mimic others among them."""
-        model = self.model
-        G = np.zeros((model.nv_tree, model.nv), self.dtype)
-        G[np.arange(model.nv_tree), model.v_source] = model.v_multiplier
-        return self.placed(G)
-
-    @cached_property
     def diagonal(self) -> Array:
         """(nv_tree,) numbers of all joint velocities."""
         return self.placed(np.arange(self.model.nv_tree))

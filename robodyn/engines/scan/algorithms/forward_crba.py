@@ -111,8 +111,14 @@ def solved_by_library(state: State, H: Array) -> Array:
     """H^-1 (tau - bias) (B, nv) on a device.
 
     Raises:
-        UnavailableError: the array library has no solver here.
+        UnavailableError: the array library has no solver here, or a call is recorded, which CuPy does not do with its.
     """
+    device = state.layout.device
+    if device is not None and device.device.is_recording():
+        raise UnavailableError(
+            "capture: this method solves with a dense mass matrix by CuPy's libraries, which cannot be recorded; "
+            "engine='gpu' has methods that can be recorded for every query"
+        )
     b = net_force(state)[..., None]
     try:
         found: Array = state.xp.linalg.solve(H, b)[..., 0]

@@ -31,7 +31,7 @@ _FIRST = ("twist_pair", "crba")
 "aba_scan" instead where it need not wait, and beyond `MOST_DENSE` degrees of freedom, unless joints mimic others."""
 MOST_DENSE = 256
 """Degrees of freedom up to which forward dynamics makes a dense mass matrix where paths are cut into several stretches:
-`aba_scan` then looks at values, which no recorded call can do. Otherwise it takes a third of the time, or less."""
+`aba_scan` then looks at values, and waits. Otherwise it takes a third of the time, or less."""
 
 
 class GpuScanEngine(Scans):
@@ -82,9 +82,10 @@ class GpuScanEngine(Scans):
             ArgumentError: the device has no room for it.
             UnavailableError: the array library has no sparse matrices here.
         """
-        nv, pattern = self.model.nv, sparse_pattern(self.layout)
+        nv = self.model.nv
         with self.device.selected():
             require_sparse_memory(self.layout)
+            pattern = sparse_pattern(self.layout)
             entries = finished(self.sparse_entries(inputs)[None])
             return self.device.sparse(entries, pattern.columns.copy(), pattern.starts.copy(), (nv, nv))
 
