@@ -11,14 +11,17 @@ from gpu_host import ORDERS, missing
 from gpu_host.arrays import _device, _plain
 from gpu_host.device import HostDevice
 from gpu_host.scan_functions import add_functions
+from test_scan_folds import ALONG
 from test_scan_gpu import ALL_KINDS, outside
 
 import robodyn as rd
+from robodyn.engines.gpu.source import SHARED_BYTES
 from robodyn.engines.scan import folds
 from robodyn.engines.scan.cuda import folds as kernels
 from robodyn.engines.scan.elements import scanning_on
 from robodyn.engines.scan.folds import order_of
 from robodyn.engines.scan.states import State
+from robodyn.joints import KINDS
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 
@@ -104,6 +107,17 @@ def test_nothing_depends_on_what_shares_a_launch(name: str, batch: int, monkeypa
         assert sum(name == "fold" for name, _ in host.launches) > several
     states = random_states(model, (batch,))
     assert relative(together[0], rd.Dynamics(model, engine="reference").mass_matrix(states[0])) < 1e-11
+
+
+def test_a_stage_of_every_fold_has_room_on_every_gpu() -> None:
+    codes = tuple(code for code, kind in enumerate(KINDS) if kind.nv)
+    for name, fold in ALONG.items():
+        if name == "growing":
+            continue  # of stretches of paths that are cut
+        for kinds in (codes, *((code,) for code in codes)):
+            for limit in (SHARED_BYTES, kernels.TOGETHER_BYTES):
+                source = kernels.fold_kernel(fold, kinds, np.dtype(np.float64), limit)
+                assert source.shared_bytes <= limit and source.block_threads == kernels.TOGETHER_THREADS, name
 
 
 def test_levels_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:

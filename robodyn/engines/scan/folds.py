@@ -95,7 +95,7 @@ class Order:
         self._hanging: list[tuple[Indices, Indices]] = []
         self.paths = 0
         self._here: list[Level] = []
-        self._launches: dict[tuple[int, bool], tuple[Paths, ...]] = {}
+        self._launches: dict[tuple[tuple[bool, ...], bool], tuple[Paths, ...]] = {}
         self.levels = tuple(self._level(*each) for each in cuts)
 
     def _level(self, level: Level, starts: Indices, ends: Array) -> Paths:
@@ -115,12 +115,12 @@ class Order:
         are taken together, but for the first level with `first_apart`."""
         if kernels_for(state.inputs["q"]) is None:
             return self.levels
-        key = state.batch, first_apart
+        few = tuple(
+            paths.direct and not paths.along.several and len(paths.along) * state.batch <= TOGETHER
+            for paths in self.levels
+        )
+        key = few, first_apart  # many batches share one
         if key not in self._launches:
-            few = [
-                paths.direct and not paths.along.several and len(paths.along) * state.batch <= TOGETHER
-                for paths in self.levels
-            ]
             begins = [k for k in range(len(few)) if not (k and few[k] and few[k - 1]) or (first_apart and k == 1)]
             self._launches[key] = tuple(self._together(a, b) for a, b in pairwise([*begins, len(few)]))
         return self._launches[key]

@@ -177,11 +177,6 @@ class Layout:
         return tuple(found)
 
     @cached_property
-    def diagonal(self) -> Array:
-        """(nv_tree,) numbers of all joint velocities."""
-        return self.placed(np.arange(self.model.nv_tree))
-
-    @cached_property
     def quaternions(self) -> tuple[Array, ...]:
         """Places in q of the first entries of all quaternions, of the second ones, and so on."""
         return tuple(self.placed(self.model.quaternion_starts + k) for k in range(4))

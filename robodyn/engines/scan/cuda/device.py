@@ -12,7 +12,7 @@ from robodyn.arguments import Array
 from robodyn.engines.gpu.device import Device, LoadedKernel
 from robodyn.engines.gpu.source import WARP
 from robodyn.engines.scan.cuda.branches import BranchSolver
-from robodyn.engines.scan.cuda.folds import fold_kernel
+from robodyn.engines.scan.cuda.folds import TOGETHER_BYTES, fold_kernel
 from robodyn.engines.scan.cuda.pairs import PairKernels
 from robodyn.engines.scan.cuda.scans import (
     lanes_of,
@@ -173,16 +173,17 @@ class ScanDevice:
             indices = [along.own if sources is None else sources, *along.on_device, *order.on_device]
             if hanging:
                 indices += order.hung
-            together, turns = along.turns is not None, []
+            together, turns = 0, []
             if along.turns is not None:
                 indices, turns = [*indices, along.turns_on_device], [len(along.turns) - 1]
+                together = min(TOGETHER_BYTES, self.device.shared_bytes)
             kernel = self._fold(fold, order.codes, carry.dtype, together)
             numbers = [batch, many, *turns, *(number for each in strides for number in each)]
             blocks = 1 if together else -(-rows // kernel.source.block_threads)
             self.start(kernel, blocks, [carry, *given, *outs, *indices], rows, numbers)
         return after
 
-    def _fold(self, fold: Fold, codes: tuple[int, ...], dtype: np.dtype[Any], together: bool) -> LoadedKernel:
+    def _fold(self, fold: Fold, codes: tuple[int, ...], dtype: np.dtype[Any], together: int) -> LoadedKernel:
         key = fold, codes, dtype, together
         if key not in self._folds:
             self._folds[key] = self.device.load(fold_kernel(*key))

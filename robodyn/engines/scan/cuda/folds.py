@@ -32,8 +32,9 @@ STAGES = 4
 step takes."""
 _STAGE_BYTES = 28 << 10
 """Of shared memory for a warp's, so that eight warps of a multiprocessor have room."""
-TOGETHER_THREADS, _TOGETHER_BYTES = 128, 96 << 10
-"""Of the one block that goes along several levels, and what it has of shared memory where that holds a stage at all."""
+TOGETHER_THREADS, TOGETHER_BYTES = 128, 96 << 10
+"""Of the one block that goes along several levels, and what it has of shared memory on a device that has so much; a
+stage alone always has room in what every GPU gives."""
 _HANDED = ("before", "hanging")
 """What levels have from others."""
 
@@ -127,18 +128,16 @@ _TURNED = """\
 """
 
 
-def fold_kernel(
-    fold: Fold, codes: tuple[int, ...], dtype: np.dtype[np.floating], together: bool = False
-) -> KernelSource:
+def fold_kernel(fold: Fold, codes: tuple[int, ...], dtype: np.dtype[np.floating], together: int = 0) -> KernelSource:
     """The kernel of a fold along stretches whose joints have these kinds.
 
         fold(before, body0, ..., dof0, ..., hanging, after, found, found_dofs, sources, bodies, starts, lengths, kinds,
              dofs, hung_first, hung, workspace, rows, batch, many, strides of before, body0, ..., found_dofs)
 
     `rows` is stretches x batch, `many` the number of elements in `before`. What a fold does not ask for or find is not
-    among these. With `together` one block goes along stretches of several levels, those of each once those of the
-    level before are done: then there are indices `turns`, where levels begin among stretches, and the end, and behind
-    `many` the number `many_turns` of them; what is read may be what another level has found.
+    among these. With `together`, bytes of shared memory, one block goes along stretches of several levels, those of
+    each once those of the level before are done: then there are indices `turns`, where levels begin among stretches,
+    and the end, and behind `many` the number `many_turns` of them; what is read may be what another level has found.
     """
     scalar = SCALARS[dtype.name]
     given = ["before", *(f"body{k}" for k in range(len(fold.bodies))), *(f"dof{k}" for k in range(len(fold.dofs)))]
@@ -150,7 +149,7 @@ def fold_kernel(
     threads, alone, shared = WARP, "__restrict__ ", _STAGE_BYTES
     if together:
         indices, numbers = (*indices, "turns"), (*numbers, "many_turns")
-        threads, alone, shared = TOGETHER_THREADS, "", _TOGETHER_BYTES
+        threads, alone, shared = TOGETHER_THREADS, "", together
     numbers = (*numbers, *(number for name in (*given, *found) for number in strides_of(name)))
     parameters = [
         *(f"const {scalar}* {alone if name in _HANDED else '__restrict__ '}{name}" for name in given),

@@ -107,6 +107,11 @@ class Branches:
         return self._placed(self.ancestors), self._placed(np.repeat(np.arange(len(self)), self.tree.depth + 1))
 
     @cached_property
+    def numbers(self) -> Array:
+        """(nv_tree,) numbers of all degrees of freedom, where arrays are."""
+        return self._placed(np.arange(len(self)))
+
+    @cached_property
     def walk(self) -> tuple[Array, Array]:
         """(nv_tree,) places in the depth-first walk, and where subtrees end there, where arrays are: a is an ancestor
         of k, or k itself, if that of k lies between those of a."""

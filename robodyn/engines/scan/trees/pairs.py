@@ -67,7 +67,7 @@ class Pairs:
             return
         out[...] = 0.0
         self.fill(out, upper=True, lower=True)
-        along = np.arange(len(self.branches))
+        along = self.branches.numbers
         out[:, along, along] += diagonal.T
 
     def rows(self, diagonal: Array, source: Array | None = None) -> Array:
