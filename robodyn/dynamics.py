@@ -245,6 +245,8 @@ class Dynamics(
             q[...] = q_next
             qdd = step()
 
+        Of `mass_matrix(q, sparse=True)` launching fills the entries of the matrix that it returned.
+
         Args:
             query: the name of a query, such as "forward_dynamics".
             arrays: its arguments in order, arrays on the GPU: of this dtype, and contiguous.
@@ -254,7 +256,8 @@ class Dynamics(
         Raises:
             ArgumentError: no query of that name, arrays that would have to be copied, or check=True, which would wait
                 for the GPU.
-            UnavailableError: no GPU, or a method of the scan engine that looks at values on its way.
+            UnavailableError: no GPU, or a method of the scan engine that looks at values on its way, or solves with a
+                dense mass matrix by CuPy's libraries.
         """
         return capture(self, query, arrays, out, others)
 

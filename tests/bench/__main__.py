@@ -10,8 +10,8 @@ Some suites take long and run only where the first word begins with their name:
 - "papers" (`tests.bench.papers`): the figures of the papers that the scan engine is made from. "papers 2016a",
   "papers 2016b" and "papers thesis" are parts of it; the last is "thesis" (`tests.bench.thesis`) too.
 - "scan" (`tests.bench.scan_map`): which method of the scan engine is the fastest where.
-- "scan-gpu" (`tests.bench.scan_gpu`): scans on a GPU; cases that are not asked for stay as stored.
-- "gpu" (`tests.bench.gpu`): the GPU engine; what is not asked for, "gpu: queries" being a part of it, stays as stored.
+- "scan-gpu" (`tests.bench.scan_gpu`): scans on a GPU; what is not asked for stays as stored.
+- "gpu" (`tests.bench.gpu`): the GPU engine; parts of which nothing is asked ("gpu: queries" is one) stay as stored.
 - "cold" (`tests.bench.cold`): first answers with an empty cache; `--whole` asks every query of every robot.
 - "load" (`tests.bench.load`): loading beside Pinocchio's parser.
 - "batches" (`tests.bench.batches`): batches of up to a million states, beside what their bytes take.

@@ -117,18 +117,20 @@ def _problem(case: Case) -> Problem:
 
 
 def with_stored(points: Sequence[Point], document: Mapping[str, Any], facts: Mapping[str, str]) -> list[Point]:
-    """These, and of cases that nobody was asked about now what a document of the same GPU holds: large trees take
-    minutes to lay out."""
+    """These, and of what nobody was asked about now what a document of the same GPU holds: large trees take minutes to
+    lay out."""
 
-    def case(point: Point) -> tuple[str, int, float, int]:
-        return point.group, point.n, point.branching, point.batch
+    def key(point: Point) -> tuple[str, float, int, int, str]:
+        return point.group, point.branching, point.n, point.batch, point.series
 
     if any(document.get(fact) != facts.get(fact) for fact in ("GPU", "CUDA", "NVRTC")):
         return list(points)
-    asked, order = set(map(case, points)), list(WORDS.values())
-    stored = (Point(**each) for each in document["points"])
-    kept = [replace(each, commit=each.commit or document["commit"]) for each in stored if case(each) not in asked]
-    return sorted([*points, *kept], key=lambda each: (order.index(each.group.split(", ")[0]), *case(each)))
+    asked, stored = set(map(key, points)), [Point(**each) for each in document["points"]]
+    kept = [replace(each, commit=each.commit or document["commit"]) for each in stored if key(each) not in asked]
+    groups, series = (list(dict.fromkeys(getattr(p, name) for p in (*stored, *points))) for name in ("group", "series"))
+    words = list(WORDS.values())
+    groups.sort(key=lambda group: words.index(group.split(", ")[0]) if group.split(", ")[0] in words else len(words))
+    return sorted([*points, *kept], key=lambda p: (groups.index(p.group), *key(p)[1:4], series.index(p.series)))
 
 
 # What is wanted, and what came out.

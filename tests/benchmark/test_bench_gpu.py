@@ -241,7 +241,9 @@ def test_what_was_not_asked_now_stays_as_stored(measured):
         json.loads(json.dumps(suite.document(whole, {"commit": "now"}, PLAN)))
     )
     assert later.commits == {"queries": "now"} and later.points == found.points[:1]
-    assert again.with_stored({**stored, "GPU": "another"}) is again
+    assert again.with_stored({**stored, "GPU": "another"}) is again and again.with_stored({}) is again
+    failed = replace(again, problems={"fit": "no memory"}).with_stored(stored)
+    assert not failed.trials and failed.problems == {"fit": "no memory"}
 
 
 # What is counted.

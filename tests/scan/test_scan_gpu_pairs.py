@@ -161,6 +161,35 @@ def test_matrices_of_a_bush_take_few_launches(monkeypatch: pytest.MonkeyPatch) -
         assert relative(_plain(one), other) < 1e-11
 
 
+@on_host
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_matrices_of_joints_that_mimic_others_have_the_same_bits_in_any_batch(
+    dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And none but themselves and one over all joints is made."""
+    host: Any = HostDevice("random")
+    add_functions(host.xp)
+    monkeypatch.setattr("robodyn.engines.scan.cuda.engine.default_device", lambda: host)
+    model = rd.random_tree(40, seed=11, joints=("revolute", "prismatic"), shape="chain", mimic=0.3)
+    scan, judge = rd.Dynamics(model, engine="scan", dtype=dtype), rd.Dynamics(model, engine="reference")
+    states = [each.astype(dtype) for each in random_states(model, (5,))]
+    host.launches.clear()
+    H, gradients = (query(*map(_device, given)) for query, given in asked(scan, states))
+    assert [name for name, _ in host.launches].count("couple") == 3
+    for k in range(5):
+        one = [query(*(_device(each[k : k + 1]) for each in given)) for query, given in asked(scan, states)]
+        for found, whole in zip(as_tuple(one[0]) + as_tuple(one[1]), (H, *gradients), strict=True):
+            np.testing.assert_array_equal(_plain(found)[0], _plain(whole)[k])
+    right = [query(*given) for query, given in asked(judge, states)]
+    for found, wanted in zip((H, *gradients), (right[0], *right[1]), strict=True):
+        assert relative(_plain(found), wanted) < {"float64": 1e-12, "float32": 1e-4}[dtype]
+
+
+def asked(dyn: rd.Dynamics, states: list[np.ndarray]) -> tuple[tuple[Any, Any], ...]:
+    """Queries about matrices, and their arguments."""
+    return (dyn.mass_matrix, states[:1]), (dyn.inverse_dynamics_gradient, states)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", MODELS)
 def test_scans_on_a_gpu_are_recorded(name: str, device: Any) -> None:

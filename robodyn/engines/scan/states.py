@@ -177,6 +177,21 @@ class Layout:
         return tuple(found)
 
     @cached_property
+    def coupling(self) -> Array:
+        """G (nv_tree, nv): velocities of all joints from the robot's, those of joints that mimic others among them."""
+        model = self.model
+        G = np.zeros((model.nv_tree, model.nv), self.dtype)
+        G[np.arange(model.nv_tree), model.v_source] = model.v_multiplier
+        return self.placed(G)
+
+    @cached_property
+    def coupled(self) -> tuple[Array, Array]:
+        """Where the robot's velocities start in the list (nv + 1,) of all joints' that follow them, and that list."""
+        source = self.model.v_source
+        first = np.concatenate(([0], np.cumsum(np.bincount(source, minlength=self.model.nv))))
+        return self.placed(first.astype(np.int64)), self.placed(np.argsort(source, kind="stable").astype(np.int64))
+
+    @cached_property
     def quaternions(self) -> tuple[Array, ...]:
         """Places in q of the first entries of all quaternions, of the second ones, and so on."""
         return tuple(self.placed(self.model.quaternion_starts + k) for k in range(4))

@@ -49,13 +49,14 @@ class Measured:
 
     def with_stored(self, document: Mapping[str, Any]) -> Measured:
         """This, and of what nothing was asked now what a document of the same GPU holds: all of it takes minutes."""
-        if any(document.get(fact) != self.machine.get(fact) for fact in ("GPU", "CUDA", "NVRTC")):
+        if not document or any(document.get(fact) != self.machine.get(fact) for fact in ("GPU", "CUDA", "NVRTC")):
             return self
         found = replace(self, took_s=dict(self.took_s), commits=dict(self.commits), problems=dict(self.problems))
         for part, (name, kind) in _PARTS.items():
-            if getattr(self, name) or not document[name]:
+            if getattr(self, name) or not document[name] or part in self.problems:
                 continue
             setattr(found, name, [kind(**each) for each in document[name]])
+            found.kept = document["kept"] if part == "fit" else found.kept
             found.commits[part] = document.get("commits", {}).get(part, document["commit"])
             for told in ("took_s", "problems"):
                 getattr(found, told).pop(part, None)

@@ -43,7 +43,7 @@ from robodyn.engines.scan.trees.aligned import (
     turned,
 )
 from robodyn.engines.scan.trees.branches import branches_of
-from robodyn.engines.scan.trees.pairs import Pairs, coupled
+from robodyn.engines.scan.trees.pairs import Pairs, coupled_into
 from robodyn.records import dataclass
 from robodyn.spatial import IDENTITY, ZERO_MOTION, Inertia, Mat3, Motion, Transform
 from robodyn.sweeps import FORCE, INERTIA, MOTION, TRANSFORM, FieldType
@@ -106,14 +106,14 @@ def inverse_dynamics_gradient(state: State, outputs: Mapping[str, Array]) -> Non
         ("tau_qd", [(S, F_qd)], [(S, couple), (both, IS)]),
     ):
         out = outputs[name]
-        full = state.zeros(state.batch, nv, nv) if state.model.has_mimic else out
+        full = state.empty(state.batch, nv, nv) if state.model.has_mimic else out
         full[...] = 0.0
         _pairs(state, upper, held).fill(full, upper=True)
         if name == "tau_q":
             _within_bodies(state, held, full)
         _pairs(state, lower, held).fill(full, lower=True)  # this is what holds on the diagonal
         if state.model.has_mimic:
-            out[...] = coupled(state.layout, full)
+            coupled_into(state.layout, full, out)
 
 
 def _pairs(state: State, terms: list[tuple[Array, Array]], held: _Held) -> Pairs:

@@ -21,7 +21,7 @@ from robodyn.engines.scan.states import Layout, State
 from robodyn.engines.scan.systems.composites import COMPOSING, PLACING, POSING, gathering
 from robodyn.engines.scan.trees.aligned import columns, composite_of, composites, inertias, placement
 from robodyn.engines.scan.trees.branches import branches_of
-from robodyn.engines.scan.trees.pairs import Pairs, coupled
+from robodyn.engines.scan.trees.pairs import Pairs, coupled_into
 from robodyn.engines.scan.trees.prefix_scans import Segments
 from robodyn.records import dataclass
 from robodyn.spatial import IDENTITY, Inertia
@@ -67,7 +67,7 @@ def mass_matrix(state: State, out: Array) -> None:
         return
     H = state.empty(state.batch, state.model.nv_tree, state.model.nv_tree)
     entries(state).whole(H, state.layout.armature)
-    out[...] = coupled(state.layout, H)
+    coupled_into(state.layout, H, out)
 
 
 def require_sparse_memory(layout: Layout) -> None:

@@ -82,6 +82,7 @@ class GpuScanEngine(Scans):
             ArgumentError: the device has no room for it.
             UnavailableError: the array library has no sparse matrices here.
         """
+        require_own_process(self._process)
         nv = self.model.nv
         with self.device.selected():
             require_sparse_memory(self.layout)

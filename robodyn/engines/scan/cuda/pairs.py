@@ -3,7 +3,8 @@ where it belongs, from the text that NumPy runs.
 
 `pair_matrix` goes over whole matrices: a thread has a column of one of them and some of its rows, so that what is
 written lies side by side, and which pairs there are is seen from places in the depth-first walk. `pair_list` goes over
-lists of pairs, for rows that are kept by themselves and for matrices that are mostly zero.
+lists of pairs, for rows that are kept by themselves and for matrices that are mostly zero. `couple` adds up what
+belongs to joints that mimic others.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from robodyn.engines.gpu.dialect import FUSED, CudaDialect
 from robodyn.engines.gpu.source import SCALARS, KernelSource
 from robodyn.engines.scan.cuda.steps import BEGIN, head_of, strides_in, strides_of
 from robodyn.engines.scan.elementwise import traced
+from robodyn.engines.scan.states import Layout
 from robodyn.engines.scan.trees.pairs import Pairs, entry_of
 from robodyn.tracing.program import Port
 
@@ -134,6 +136,28 @@ _LIST = (
 """
 )
 
+_COUPLE = """\
+typedef {scalar} T;
+typedef long long I;
+
+{head}
+{{
+    const I n = rows;
+    for (I work = (I)blockIdx.x * {threads} + threadIdx.x; work < batch * n * n; work += (I)gridDim.x * {threads}) {{
+        const I matrix = work / (n * n), i = work / n % n, j = work % n;
+        T entry = 0;
+        for (I a = first[i]; a < first[i + 1]; a++) {{
+            const T* const whole = full + (matrix * many + order[a]) * many;
+            T row = 0;
+            for (I k = first[j]; k < first[j + 1]; k++)
+                row += whole[order[k]] * multiplier[order[k]];
+            entry += row * multiplier[order[a]];
+        }}
+        out[matrix * out_scalar + i * out_element + j * out_row] = entry;
+    }}
+}}
+"""
+
 _KERNELS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "pair_matrix": (_MATRIX, ("rank", "ends", "places"), ("batch", "upper", "lower", "clear", "placed", "added")),
     "pair_list": (_LIST, ("above", "below", "source", "places"), ("batch", "how", "chosen", "placed", "added")),
@@ -185,6 +209,30 @@ def pair_kernel(name: str, terms: int, dtype: np.dtype[Any]) -> KernelSource:
     return KernelSource(name, text, dtype, _GIVEN, ("out",), empty, block_threads=BLOCK_THREADS, numbers=numbers)
 
 
+def couple_kernel(dtype: np.dtype[Any]) -> KernelSource:
+    """The kernel of G' (.) G, G having an entry in each row: a thread for each entry.
+
+        couple(full, multiplier, out, first, order, workspace, rows, batch, many, strides of out)
+
+    `full` (batch, many, many): matrices over all joints; `multiplier` (many,); `first` (rows + 1,), `order` (many,):
+    which of these make an entry.
+    """
+    scalar, numbers = SCALARS[dtype.name], ("batch", "many", *strides_of("out"))
+    parameters = [
+        *(f"const {scalar}* __restrict__ {each}" for each in ("full", "multiplier")),
+        f"{scalar}* __restrict__ out",
+        *(f"const long long* __restrict__ {each}" for each in ("first", "order")),
+        f"{scalar}* workspace",
+        *(f"long long {number}" for number in ("rows", *numbers)),
+    ]
+    head = "\n".join(head_of("couple", parameters, BLOCK_THREADS))
+    text = _COUPLE.format(scalar=scalar, head=head, threads=BLOCK_THREADS)
+    given = ("full", "multiplier")
+    return KernelSource(
+        "couple", text, dtype, given, ("out",), (BEGIN,) * 2, block_threads=BLOCK_THREADS, numbers=numbers
+    )
+
+
 def _scalar(port: Port, k: int) -> str:
     names = {"in0": "motion", "in1": "force", "in2": "at", "in3": "to"}
     return "found" if port.name == "out" else f"{names[port.name]}[{k}]"
@@ -196,6 +244,7 @@ class PairKernels:
     def __init__(self, device: ScanDevice) -> None:
         self.device = device
         self._kernels: dict[tuple[str, int, np.dtype[Any]], LoadedKernel] = {}
+        self._couples: dict[np.dtype[Any], LoadedKernel] = {}
 
     def fill(
         self,
@@ -245,6 +294,15 @@ class PairKernels:
         given = [pairs.motions, pairs.forces, pairs.points, pairs.points if diagonal is None else diagonal]
         numbers = [pairs.batch, *how, int(pairs.places is not None), int(diagonal is not None), *_strides(pairs, out)]
         self.device.start(self._kernel(name, pairs), blocks, [*given, out, *indices, pairs.places], rows, numbers)
+
+    def couple(self, layout: Layout, full: Array, out: Array) -> None:
+        """Let `out` (B, nv, nv) be G' (.) G of matrices (B, nv_tree, nv_tree) over all joints."""
+        batch, many, nv = len(full), layout.model.nv_tree, layout.model.nv
+        if full.dtype not in self._couples:
+            self._couples[full.dtype] = self.device.device.load(couple_kernel(full.dtype))
+        arrays = [full, layout.sources["v"][1], out, *layout.coupled]
+        numbers = [batch, many, *(each // out.itemsize for each in out.strides)]
+        self.device.start(self._couples[full.dtype], -(-batch * nv * nv // BLOCK_THREADS), arrays, nv, numbers)
 
     def _kernel(self, name: str, pairs: Pairs) -> LoadedKernel:
         key = name, len(pairs.motions) // 6, pairs.motions.dtype

@@ -18,7 +18,6 @@ import numpy as np
 from robodyn.arguments import Array
 from robodyn.engines.scan.elements import device_of, library, taken
 from robodyn.engines.scan.elementwise import Elementwise, kernels_for
-from robodyn.engines.scan.semigroups import sums
 from robodyn.engines.scan.states import Layout, Rows
 from robodyn.engines.scan.trees.branches import Branches, Level
 from robodyn.spatial import ZERO_FORCE, ZERO_MOTION, Force, Motion, Scalar, Vec3, add, cross, sub
@@ -225,27 +224,21 @@ def entry_of(terms: int) -> Elementwise:
     return Elementwise(step, FieldType((0.0,)), *many, VECTOR3, VECTOR3)
 
 
-def coupled(layout: Layout, matrix: Array) -> Array:
-    """G' (.) G (B, nv, nv) of a matrix (B, nv_tree, nv_tree) over all joints, those that mimic others included."""
-    model = layout.model
+def coupled_into(layout: Layout, matrix: Array, out: Array) -> None:
+    """Let `out` (B, nv, nv) be G' (.) G of a matrix (B, nv_tree, nv_tree) over all joints, those that mimic others
+    included."""
+    device = kernels_for(matrix)
+    if device is not None:
+        device.pairs.couple(layout, matrix, out)
+        return
     if layout.device is not None:
-        return _coupled_by_scans(layout, matrix)
+        out[...] = layout.coupling.T @ matrix @ layout.coupling
+        return
+    model = layout.model
     order = np.argsort(model.v_source, kind="stable")
     starts = np.searchsorted(model.v_source[order], np.arange(model.nv))
     multiplier = model.v_multiplier[order].astype(matrix.dtype)
     for axis in (1, 2):
         shape = (1, -1, 1) if axis == 1 else (1, 1, -1)
         matrix = np.add.reduceat(matrix.take(order, axis=axis) * multiplier.reshape(shape), starts, axis=axis)
-    return matrix
-
-
-def _coupled_by_scans(layout: Layout, matrix: Array) -> Array:
-    """The same by sums of a scan, which kernels make: a product of CuPy's cannot be recorded."""
-    order, segments, last = layout.gathering
-    _, multiplier = layout.sources["v"]
-    for _ in range(2):  # rows, which become columns
-        batch, n, m = matrix.shape
-        rows = matrix.transpose(1, 2, 0).reshape(n, m * batch)
-        found = taken(segments.scan(sums(1), taken((rows * multiplier)[None], order)), last)
-        matrix = found.reshape(-1, m, batch).transpose(2, 1, 0)
-    return matrix
+    out[...] = matrix
