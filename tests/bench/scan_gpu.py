@@ -18,7 +18,7 @@ from tests.bench import experiments, published
 from tests.bench.drawing import curve, finish, look, published_times, pyplot, save
 from tests.bench.experiments import Case, Contender, Curves, Experiment, over
 from tests.bench.gpu.goals import Goal, table
-from tests.bench.gpu.machine import Machine
+from tests.bench.gpu.machine import Machine, of_one_gpu
 from tests.bench.points import NOT_MEASURED, Budget, Point, remarks, worst_difference
 from tests.bench.shared import facts, show
 from tests.bench.trees import FORWARD, GRADIENT, INVERSE, MATRICES, Problem, on_cpu, on_gpu, tree
@@ -123,7 +123,7 @@ def with_stored(points: Sequence[Point], document: Mapping[str, Any], facts: Map
     def key(point: Point) -> tuple[str, float, int, int, str]:
         return point.group, point.branching, point.n, point.batch, point.series
 
-    if any(document.get(fact) != facts.get(fact) for fact in ("GPU", "CUDA", "NVRTC")):
+    if not of_one_gpu(document, facts):
         return list(points)
     asked, stored = set(map(key, points)), [Point(**each) for each in document["points"]]
     kept = [replace(each, commit=each.commit or document["commit"]) for each in stored if key(each) not in asked]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
@@ -90,6 +90,11 @@ def find_machine() -> tuple[Machine | None, str]:
         return cuda_machine(), ""
     except UnavailableError as error:
         return None, str(error)
+
+
+def of_one_gpu(document: Mapping[str, Any], facts: Mapping[str, str]) -> bool:
+    """Whether what a document holds was measured on a GPU, and with libraries, of which these facts hold too."""
+    return all(document.get(fact) == facts.get(fact) for fact in ("GPU", "CUDA", "NVRTC"))
 
 
 def by_events(cuda: Any) -> Clock:

@@ -16,7 +16,7 @@ from tests.bench import first_answer, published
 from tests.bench.first_answer import First
 from tests.bench.gpu import ceilings, fit, goals, partitions, peers, queries, rollouts
 from tests.bench.gpu.ceilings import Ceilings
-from tests.bench.gpu.machine import Machine
+from tests.bench.gpu.machine import Machine, of_one_gpu
 from tests.bench.gpu.work import Plan, reason
 from tests.bench.points import NOT_MEASURED
 from tests.bench.shared import facts, show
@@ -49,7 +49,7 @@ class Measured:
 
     def with_stored(self, document: Mapping[str, Any]) -> Measured:
         """This, and of what nothing was asked now what a document of the same GPU holds: all of it takes minutes."""
-        if not document or any(document.get(fact) != self.machine.get(fact) for fact in ("GPU", "CUDA", "NVRTC")):
+        if not document or not of_one_gpu(document, self.machine):
             return self
         found = replace(self, took_s=dict(self.took_s), commits=dict(self.commits), problems=dict(self.problems))
         for part, (name, kind) in _PARTS.items():

@@ -136,11 +136,12 @@ class Outward:
     def __init__(self, state: State, order: Order, op: Semigroup, base: object, *, from_first: bool = False) -> None:
         self._state, self._order, self._op, self._base = state, order, op, base
         self.X = X = order.transforms(state)
+        pushed = state.given("f_ext") and op is not POSES
         if op is POSES and order.levels:
             put(X, order.levels[0].level.heads, state.constant(IDENTITY))
         self._bodies = [X, order.pitch, order.inertia(state)]
         self._first: Array | None = None
-        if (state.given("f_ext") and op is not POSES) or from_first:
+        if pushed or from_first:
             roots = order.levels[0].level.heads
             first = stored(op.identity, state.empty(op.size, len(roots), state.batch))
             first[:12] = taken(X, roots)
@@ -148,7 +149,7 @@ class Outward:
             self._first[:12] = state.constant(IDENTITY)
             self._bodies[0] = X.copy()
             put(self._bodies[0], roots, self._first[:12])
-        if state.given("f_ext") and op is not POSES:
+        if pushed:
             self._bodies.append(force_in(X[:, order.root_of], order.of_bodies(state.external_forces)))
 
     def found(self, alone: Fold, fold: Fold, dofs: Sequence[Array], found_dofs: Array | None = None) -> Array:

@@ -15,7 +15,7 @@ from robodyn.codegen.c_body import Body
 from robodyn.codegen.ordering import in_short_order
 from robodyn.engines.gpu.dialect import FUSED, CudaDialect
 from robodyn.engines.gpu.source import SCALARS, WARP, KernelSource
-from robodyn.engines.scan.cuda.steps import BEGIN, head_of, strides_of
+from robodyn.engines.scan.cuda.steps import BEGIN, head_of, parameters_of, strides_of
 from robodyn.engines.scan.elementwise import traced
 from robodyn.engines.scan.folds import Fold
 from robodyn.joints import KINDS
@@ -146,18 +146,14 @@ def fold_kernel(fold: Fold, codes: tuple[int, ...], dtype: np.dtype[np.floating]
     if fold.hung is not None:
         given, indices = [*given, "hanging"], (*_INDICES, *_HUNG)
     numbers: tuple[str, ...] = ("batch", "many")
-    threads, alone, shared = WARP, "__restrict__ ", _STAGE_BYTES
+    threads, shared = WARP, _STAGE_BYTES
     if together:
         indices, numbers = (*indices, "turns"), (*numbers, "many_turns")
-        threads, alone, shared = TOGETHER_THREADS, "", together
+        threads, shared = TOGETHER_THREADS, together
     numbers = (*numbers, *(number for name in (*given, *found) for number in strides_of(name)))
-    parameters = [
-        *(f"const {scalar}* {alone if name in _HANDED else '__restrict__ '}{name}" for name in given),
-        *(f"{scalar}* {alone}{name}" for name in found),
-        *(f"const long long* __restrict__ {name}" for name in indices),
-        f"{scalar}* workspace",
-        *(f"long long {number}" for number in ("rows", *numbers)),
-    ]
+    # Levels read what others have found.
+    overlapping = (*_HANDED, *found) if together else ()
+    parameters = parameters_of(scalar, given, found, indices, numbers, overlapping)
     programs = {code: traced(fold.of_kind(code)) for code in codes}
     near = _Near(fold, programs)
     one = near.size * threads * dtype.itemsize

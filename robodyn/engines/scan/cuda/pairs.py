@@ -20,7 +20,7 @@ from robodyn.codegen.ordering import in_short_order
 from robodyn.engines.gpu.device import LoadedKernel
 from robodyn.engines.gpu.dialect import FUSED, CudaDialect
 from robodyn.engines.gpu.source import SCALARS, KernelSource
-from robodyn.engines.scan.cuda.steps import BEGIN, head_of, strides_in, strides_of
+from robodyn.engines.scan.cuda.steps import BEGIN, head_of, parameters_of, strides_in, strides_of
 from robodyn.engines.scan.elementwise import traced
 from robodyn.engines.scan.states import Layout
 from robodyn.engines.scan.trees.pairs import Pairs, entry_of
@@ -187,13 +187,7 @@ def pair_kernel(name: str, terms: int, dtype: np.dtype[Any]) -> KernelSource:
     """
     scalar, (body, indices, numbers) = SCALARS[dtype.name], _KERNELS[name]
     numbers = (*numbers, *(number for each in (*_GIVEN[:3], "out") for number in strides_of(each)))
-    parameters = [
-        *(f"const {scalar}* __restrict__ {each}" for each in _GIVEN),
-        f"{scalar}* __restrict__ out",
-        *(f"const long long* __restrict__ {each}" for each in indices),
-        f"{scalar}* workspace",
-        *(f"long long {number}" for number in ("rows", *numbers)),
-    ]
+    parameters = parameters_of(scalar, _GIVEN, ("out",), indices, numbers)
     program = traced(entry_of(terms))
     (statements,) = Body(in_short_order(program), CudaDialect(scalar), _scalar, len(program.nodes) + 1).parts()
     text = _TEXT.format(
@@ -218,16 +212,10 @@ def couple_kernel(dtype: np.dtype[Any]) -> KernelSource:
     which of these make an entry.
     """
     scalar, numbers = SCALARS[dtype.name], ("batch", "many", *strides_of("out"))
-    parameters = [
-        *(f"const {scalar}* __restrict__ {each}" for each in ("full", "multiplier")),
-        f"{scalar}* __restrict__ out",
-        *(f"const long long* __restrict__ {each}" for each in ("first", "order")),
-        f"{scalar}* workspace",
-        *(f"long long {number}" for number in ("rows", *numbers)),
-    ]
+    given = ("full", "multiplier")
+    parameters = parameters_of(scalar, given, ("out",), ("first", "order"), numbers)
     head = "\n".join(head_of("couple", parameters, BLOCK_THREADS))
     text = _COUPLE.format(scalar=scalar, head=head, threads=BLOCK_THREADS)
-    given = ("full", "multiplier")
     return KernelSource(
         "couple", text, dtype, given, ("out",), (BEGIN,) * 2, block_threads=BLOCK_THREADS, numbers=numbers
     )

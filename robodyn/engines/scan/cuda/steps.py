@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,29 @@ BEGIN = np.zeros(1, np.int64)
 def strides_of(name: str) -> tuple[str, str, str]:
     """Names of the numbers that say how far the scalars, elements and rows of an array lie apart, in scalars."""
     return f"{name}_scalar", f"{name}_element", f"{name}_row"
+
+
+def parameters_of(
+    scalar: str,
+    given: Sequence[str],
+    found: Sequence[str],
+    indices: Sequence[str],
+    numbers: Sequence[str],
+    overlapping: Collection[str] = (),
+) -> list[str]:
+    """A kernel's, as `KernelSource` lists them: arrays that are read, those that are written, indices, the workspace,
+    `rows` and other numbers. `overlapping`: arrays whose memory may be that of others."""
+
+    def alone(name: str) -> str:
+        return name if name in overlapping else f"__restrict__ {name}"
+
+    return [
+        *(f"const {scalar}* {alone(name)}" for name in given),
+        *(f"{scalar}* {alone(name)}" for name in found),
+        *(f"const long long* __restrict__ {name}" for name in indices),
+        f"{scalar}* workspace",
+        *(f"long long {number}" for number in ("rows", *numbers)),
+    ]
 
 
 def strides_in(array: Array, elements: int, batch: int) -> tuple[int, int, int]:
@@ -53,12 +76,8 @@ def step_kernel(program: Program, dtype: np.dtype[Any], name: str = "scan_step")
         for port in ports
     ]
     numbers = ("batch", *(number for port in ports for number in strides_of(port.name)))
-    parameters = [
-        *(f"const {scalar}* __restrict__ {port.name}_array" for port in program.inputs),
-        *(f"{scalar}* __restrict__ {port.name}_array" for port in program.outputs),
-        f"{scalar}* workspace",
-        *(f"long long {number}" for number in ("rows", *numbers)),
-    ]
+    given, found = ([f"{port.name}_array" for port in side] for side in (program.inputs, program.outputs))
+    parameters = parameters_of(scalar, given, found, (), numbers)
     lines = [
         *prelude_of(scalar, program),
         *head_of(name, parameters),
@@ -120,13 +139,7 @@ def move_kernel(dtype: np.dtype[Any]) -> KernelSource:
     """
     numbers = ("batch", "size", "putting", "many", *strides_of("from"), *strides_of("to"))
     scalar = SCALARS[dtype.name]
-    parameters = [
-        f"const {scalar}* __restrict__ from_array",
-        f"{scalar}* __restrict__ to_array",
-        "const long long* __restrict__ places",
-        f"{scalar}* workspace",
-        *(f"long long {number}" for number in ("rows", *numbers)),
-    ]
+    parameters = parameters_of(scalar, ("from_array",), ("to_array",), ("places",), numbers)
     text = "\n".join([*head_of("scan_move", parameters), _MOVES.format(threads=BLOCK_THREADS)])
     return KernelSource(
         "scan_move", text, dtype, ("from",), ("to",), (BEGIN,), block_threads=BLOCK_THREADS, numbers=numbers
