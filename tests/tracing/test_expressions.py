@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from program_runner import check_lowering, program, run_lowered, run_text
+from program_runner import check_lowering, check_nesting, program, run_lowered, run_text
 
 from robodyn.tracing.expression import (
     ABS,
@@ -351,6 +351,8 @@ def test_random_expressions_text_and_lowering_compute_the_same(trees, state):
     wanted = p.evaluate({"x": np.array(state)})["y"]
     np.testing.assert_array_equal(run_text(p, {"x": np.array(state)})["y"], wanted)
     check_lowering(p)
-    for tree, value in zip(trees, run_lowered(p, {"x": np.array(state)})["y"], strict=True):
-        reference = bounded(tree, state)
-        assert abs(value - reference.value) <= 8 * reference.error
+    check_nesting(p)
+    for nested in (False, True):
+        for tree, value in zip(trees, run_lowered(p, {"x": np.array(state)}, nested)["y"], strict=True):
+            reference = bounded(tree, state)
+            assert abs(value - reference.value) <= 8 * reference.error

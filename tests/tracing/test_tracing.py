@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from algorithm_table import ALGORITHMS, EVERYTHING, needs_own_coordinates
 from conftest import random_states, relative
-from program_runner import check_lowering, program, run_lowered, run_text
+from program_runner import check_lowering, check_nesting, program, run_lowered, run_text
 from robots import OWN, own
 
 import robodyn as rd
@@ -114,6 +114,43 @@ def test_products_that_are_needed_elsewhere_are_not_fused():
     assert kinds(program(lambda x, y: (x * y, x * y), 2)) == ["mul"]
 
 
+def nested(function, n):
+    """Kinds of the operations of a function of n scalars, in their order, with sums in sums."""
+    p = program(function, n)
+    check_lowering(p)
+    check_nesting(p)
+    return [operation.kind for operation in lower(p, nested=True)]
+
+
+def test_sums_of_products_are_part_of_other_sums():
+    """x + (a b + c d) takes two operations, and so with other signs; what others need stays as it is."""
+    assert nested(lambda a, b, c, d, x: x + (a * b + c * d), 5) == ["fma", "fma"]
+    assert nested(lambda a, b, c, d, x: (a * b - c * d) + x, 5) == ["fma", "fnma"]
+    assert nested(lambda a, b, c, d, x: x - (a * b - c * d), 5) == ["fnma", "fma"]
+    assert nested(lambda a, b, c, d, x: (a * b - c * d) - x, 5) == ["fms", "fnma"]
+    assert nested(lambda a, b, c, d: (a * b - c * d) - (a * c - b * d), 4) == ["mul", "fnma", "fnma", "fma"]
+    assert nested(lambda a, b, c, d: (a * b + c * d) + (a * c + b * d) + (a * d + b * c), 4) == ["mul", *["fma"] * 5]
+    both = nested(lambda a, b, c, d, x: (x + (a * b + c * d), a * b + c * d), 5)
+    assert sorted(both) == ["add", "fma", "mul"]
+    begun = nested(lambda a, b, c, d, x, y: y + (x + (a * b + c * d)), 6)
+    assert begun == ["fma", "fma", "add"], "a sum that begins with a value is one"
+
+
+def test_sums_of_many_products_are_values():
+    def sums(count):
+        def function(*x):
+            total = x[1] * x[2]
+            for k in range(2, count + 1):
+                total = total + x[k] * x[k + 1]
+            return x[0] + total
+
+        return nested(function, count + 2)
+
+    assert sums(3) == ["fma"] * 3
+    assert sums(4) == ["mul", "fma", "fma", "fma", "add"]
+    assert sums(40).count("add") == 1
+
+
 def test_a_sine_and_its_cosine_are_one_operation():
     p = program(lambda x, y: (np.cos(x), np.sin(x) + 1.0, np.cos(y)), 2)
     found = [operation for operation in lower(p) if operation.kind == "sincos"]
@@ -185,9 +222,11 @@ def test_every_algorithm_on_random_trees(name, options):
         pytest.skip("solves for accelerations of every joint: for models without mimicking joints")
     p = check_program(model, algorithm, 5, len(model.link_names) - 1)
     check_lowering(p)
+    check_nesting(p)
     arrays = {name: value[0] for name, value in arrays_for(model, (3,), 5).items()}
     wanted = p.evaluate(arrays)
-    for results, tolerance in ((run_text(p, arrays), 0.0), (run_lowered(p, arrays), INVERSE_TOLERANCE)):
+    lowered = run_lowered(p, arrays), run_lowered(p, arrays, nested=True)
+    for results, tolerance in ((run_text(p, arrays), 0.0), *((each, INVERSE_TOLERANCE) for each in lowered)):
         for key, value in results.items():
             assert relative(value, wanted[key]) <= tolerance
 
@@ -216,7 +255,9 @@ def test_every_algorithm_on_every_model(path, base):
     for algorithm in ALGORITHMS.values():
         if needs_own_coordinates(algorithm) and (model.has_mimic or singular):
             continue
-        check_lowering(check_program(model, algorithm, 7, len(model.link_names) - 1))
+        p = check_program(model, algorithm, 7, len(model.link_names) - 1)
+        check_lowering(p)
+        check_nesting(p)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -67,7 +67,7 @@ class _Schedule:
 
     def __init__(self, program: Program, width: int, vectors: frozenset[str], columns: bool) -> None:
         self.program = program
-        operations = lower(program)
+        operations = lower(program, nested=True)
         starts = range(0, max(1, len(operations)), PART_OPERATIONS)
         self.parts = [operations[start : start + PART_OPERATIONS] for start in starts]
         self.loads = {

@@ -110,7 +110,7 @@ class _Steps:
         self.wide = wide
         self.steps: list[Step] = []
         self.constants = {node for node in program.live if program.nodes[node][0] == CONSTANT}
-        for sines, operations in ordered(lower(program)):
+        for sines, operations in ordered(lower(program, nested=True)):
             if sines:
                 self._side_by_side(operations)
             else:

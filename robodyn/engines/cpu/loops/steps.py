@@ -65,7 +65,7 @@ class StepWriter:
         """All of it. Every result is computed before the first is stored: a step may read what it replaces."""
         program = self.step.program
         code = StraightLine(self.kind, program.nodes, self.out, self._fetch)
-        for operation in lower(program):
+        for operation in lower(program, nested=True):
             code.compute(operation)
         values = [code.value(scalar) for scalar in program.outputs[0].scalars]
         for value, target in zip(values, self.step.targets, strict=True):
