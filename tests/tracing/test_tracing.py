@@ -255,9 +255,7 @@ def test_every_algorithm_on_every_model(path, base):
     for algorithm in ALGORITHMS.values():
         if needs_own_coordinates(algorithm) and (model.has_mimic or singular):
             continue
-        p = check_program(model, algorithm, 7, len(model.link_names) - 1)
-        check_lowering(p)
-        check_nesting(p)
+        check_lowering(check_program(model, algorithm, 7, len(model.link_names) - 1))
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
