@@ -16,11 +16,13 @@ from test_scan_gpu import ALL_KINDS
 
 import robodyn as rd
 from robodyn.description import Link, RobotDescription
-from robodyn.engines.scan import ScanOptions, folds
+from robodyn.engines.scan import ScanOptions
+from robodyn.engines.scan import order as orders
 from robodyn.engines.scan.cuda import engine as gpu_engine
 from robodyn.engines.scan.cuda.device import ScanDevice
 from robodyn.engines.scan.elements import scanning_on
-from robodyn.engines.scan.folds import Fold, Handed, Order, order_of
+from robodyn.engines.scan.folds import Fold, Handed
+from robodyn.engines.scan.order import Order, order_of
 from robodyn.engines.scan.states import Layout, State
 from robodyn.engines.scan.systems import composites, gradients, motions, stretches
 from robodyn.sweeps import INERTIA
@@ -102,7 +104,7 @@ def test_an_order_holds_each_body_and_joint_once_and_stretches_follow_paths(name
     np.testing.assert_array_equal(order.transforms(state), order.of_bodies(state.transforms))
 
 
-def _heads(along: folds.Stretches) -> np.ndarray:
+def _heads(along: orders.Stretches) -> np.ndarray:
     return np.flatnonzero(np.concatenate(([True], along.ends[:-1])))
 
 
@@ -208,11 +210,11 @@ def star(n: int) -> rd.Model:
 
 
 @on_host
-@pytest.mark.parametrize("most", [folds.MOST_HANGING, 2])
+@pytest.mark.parametrize("most", [orders.MOST_HANGING, 2])
 @pytest.mark.parametrize("shape", ["star", "caterpillar", "binary"])
 def test_kernels_look_for_what_hangs_on_bodies(shape: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """But for levels where too much hangs on one: that is added up before."""
-    monkeypatch.setattr(folds, "MOST_HANGING", most)
+    monkeypatch.setattr(orders, "MOST_HANGING", most)
     host = host_device()
     monkeypatch.setattr(gpu_engine, "default_device", lambda: host)
     model = rd.random_tree(50, seed=6, joints=("revolute", "spherical"), shape=shape, base="floating", armature=True)

@@ -21,7 +21,8 @@ from test_scan_gpu import ALL_KINDS, RESIDUAL, device, outside, required, there
 
 import robodyn as rd
 from robodyn.engines.gpu.compiler import compile_reported
-from robodyn.engines.scan import ScanOptions, folds
+from robodyn.engines.scan import ScanOptions
+from robodyn.engines.scan import order as orders
 from robodyn.engines.scan.algorithms import aba_scan, hybrid_abia
 from robodyn.engines.scan.cuda import engine as gpu_engine
 from robodyn.engines.scan.cuda.folds import fold_kernel
@@ -113,7 +114,7 @@ def test_forward_dynamics_on_a_gpu_as_operations_of_the_array_library(method: st
 @pytest.mark.some(of=3, rest="kernels")
 def test_light_and_massless_bodies_on_a_gpu(run: int, scale: float, device: Any, monkeypatch: Any) -> None:
     """Stretches that would end in one are lengthened."""
-    monkeypatch.setattr(folds, "DEVICE_STRETCH", 16)
+    monkeypatch.setattr(orders, "DEVICE_STRETCH", 16)
     lengthen, lengthened = aba_scan._Ends.lengthen, []
 
     def counted(self: Any, weak: Any) -> None:
@@ -143,8 +144,8 @@ def test_rows_stay_apart_in_forward_dynamics_on_a_gpu(method: str, device: Any) 
 
 def test_stretches_on_a_gpu(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are longer where a batch keeps the device busy, and there is one kernel for all lengths."""
-    monkeypatch.setattr(folds, "DEVICE_STRETCH", 4)
-    monkeypatch.setattr(folds, "THREADS", 20)
+    monkeypatch.setattr(orders, "DEVICE_STRETCH", 4)
+    monkeypatch.setattr(orders, "THREADS", 20)
     model = models()["chain"]
     scan = rd.Dynamics(model, engine="scan")
     for batch, length, longest in ((1, 4, 4), (2, 4, 4), (3, 8, 8), (20, 64, 40)):

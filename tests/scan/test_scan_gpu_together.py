@@ -16,10 +16,10 @@ from test_scan_gpu import ALL_KINDS, outside
 
 import robodyn as rd
 from robodyn.engines.gpu.source import SHARED_BYTES
-from robodyn.engines.scan import folds
+from robodyn.engines.scan import order as orders
 from robodyn.engines.scan.cuda import folds as kernels
 from robodyn.engines.scan.elements import scanning_on
-from robodyn.engines.scan.folds import order_of
+from robodyn.engines.scan.order import order_of
 from robodyn.engines.scan.states import State
 from robodyn.joints import KINDS
 
@@ -66,7 +66,7 @@ def test_launches_go_along_each_path_once(name: str, batch: int, monkeypatch: py
                     assert any(each is one for one in order.levels)
                     continue
                 assert len(turns) > 2 and turns[-1] == len(each.along) == each.which.stop - each.which.start
-                assert (np.diff(turns) * batch <= folds.TOGETHER).all() and not each.along.several
+                assert (np.diff(turns) * batch <= orders.TOGETHER).all() and not each.along.several
                 junctions, starts = _plain(each.level.junctions), each.along.starts
                 parents = model.parent[order.bodies[each.along.bodies[starts]]]
                 np.testing.assert_array_equal(np.where(junctions < 0, -1, order.bodies[junctions]), parents)
@@ -100,7 +100,7 @@ def test_nothing_depends_on_what_shares_a_launch(name: str, batch: int, monkeypa
         for found, right in zip(answers(model, batch), together, strict=True):
             np.testing.assert_array_equal(found, right)
     for limit in (0, 7):
-        monkeypatch.setattr(folds, "TOGETHER", limit)
+        monkeypatch.setattr(orders, "TOGETHER", limit)
         host = host_device(monkeypatch)
         for found, right in zip(answers(model, batch), together, strict=True):
             np.testing.assert_array_equal(found, right)

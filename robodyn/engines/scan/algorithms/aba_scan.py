@@ -42,7 +42,8 @@ from robodyn.arguments import Array
 from robodyn.engines.scan.algorithms.inverse import Outward
 from robodyn.engines.scan.elements import put, stored, taken
 from robodyn.engines.scan.elementwise import Elementwise
-from robodyn.engines.scan.folds import Handed, Order, Paths, Stretches, entered, order_of, scanned
+from robodyn.engines.scan.folds import Handed, entered, scanned
+from robodyn.engines.scan.order import Order, Paths, Stretches, order_of
 from robodyn.engines.scan.semigroups import AFFINE_MOTIONS, AffineMotion
 from robodyn.engines.scan.states import State
 from robodyn.engines.scan.systems.motions import LOADING, LOADING_PUSHED, MOVING

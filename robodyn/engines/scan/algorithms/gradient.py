@@ -12,7 +12,7 @@ from robodyn.arguments import Array
 from robodyn.engines.scan.algorithms.inverse import METHODS, Motions, Outward, external_forces, inward
 from robodyn.engines.scan.elements import library, stored, taken
 from robodyn.engines.scan.elementwise import Elementwise, kernels_for
-from robodyn.engines.scan.folds import order_of
+from robodyn.engines.scan.order import order_of
 from robodyn.engines.scan.semigroups import TWIST_PAIRS, TwistPair
 from robodyn.engines.scan.states import State
 from robodyn.engines.scan.systems.composites import gathering, totalling

@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from robodyn.arguments import Array
 from robodyn.engines.scan.elements import put, stored, taken
 from robodyn.engines.scan.elementwise import kernels_for
-from robodyn.engines.scan.folds import Fold, Handed, Order, entered, order_of, scanned
+from robodyn.engines.scan.folds import Fold, Handed, entered, scanned
+from robodyn.engines.scan.order import Order, order_of
 from robodyn.engines.scan.semigroups import (
     AFFINE_FORCES,
     AFFINE_MOTIONS,

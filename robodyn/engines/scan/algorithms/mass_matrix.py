@@ -15,7 +15,7 @@ from robodyn.arguments import Array
 from robodyn.engines.memory import require_memory
 from robodyn.engines.scan.algorithms.inverse import Outward, inward
 from robodyn.engines.scan.elementwise import Elementwise, kernels_for
-from robodyn.engines.scan.folds import order_of
+from robodyn.engines.scan.order import order_of
 from robodyn.engines.scan.semigroups import POSES, sums
 from robodyn.engines.scan.states import Layout, State
 from robodyn.engines.scan.systems.composites import COMPOSING, PLACING, POSING, gathering

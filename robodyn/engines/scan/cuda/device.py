@@ -23,7 +23,8 @@ from robodyn.engines.scan.cuda.scans import (
 from robodyn.engines.scan.cuda.steps import BLOCK_THREADS, move_kernel, step_kernel, strides_in
 from robodyn.engines.scan.cuda.systems import BlockSystems
 from robodyn.engines.scan.elementwise import Elementwise, traced
-from robodyn.engines.scan.folds import Fold, Handed, Stretches
+from robodyn.engines.scan.folds import Fold, Handed
+from robodyn.engines.scan.order import Stretches
 from robodyn.engines.scan.semigroups import Semigroup
 from robodyn.engines.scan.trees.prefix_scans import Segments
 from robodyn.errors import UnavailableError

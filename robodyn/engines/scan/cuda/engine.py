@@ -17,9 +17,9 @@ from robodyn.engines.scan.algorithms.mass_matrix import require_sparse_memory, s
 from robodyn.engines.scan.cuda.device import ScanDevice
 from robodyn.engines.scan.elements import scanning_on
 from robodyn.engines.scan.elementwise import operators
-from robodyn.engines.scan.folds import DEVICE_STRETCH, has_several
 from robodyn.engines.scan.methods import methods_of
 from robodyn.engines.scan.options import ScanOptions
+from robodyn.engines.scan.order import DEVICE_STRETCH, has_several
 from robodyn.engines.scan.scans import Scans
 from robodyn.engines.scan.states import State
 from robodyn.joints import unit_quaternion
