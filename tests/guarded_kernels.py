@@ -19,7 +19,8 @@ from algorithm_table import ALGORITHMS, needs_own_coordinates
 from robots import own
 
 import robodyn as rd
-from robodyn.chains import Task
+from robodyn.algorithms.forward_hessian import forward_hessian
+from robodyn.chains import Task, at_units
 from robodyn.codegen.llvm.target import host_target
 from robodyn.engines.cpu.chains.build import in_double_kernel
 from robodyn.engines.cpu.engine import CpuEngine
@@ -32,12 +33,16 @@ PAGE = mmap.PAGESIZE
 NOTHING, READ, WRITE = 0, 1, 3  # PROT_NONE, PROT_READ, PROT_READ | PROT_WRITE
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
+HALVES = "forward_hessian_at_units"
+"""Two programs, where one instruction spreads a number over a vector."""
+AT_UNITS = {HALVES: at_units(forward_hessian())}
 KINDS = ("universal", "spherical", "helical", "planar", "prismatic", "continuous")
 # Of every kind of sweep and output: lanes, ancestors, links, pairs, columns, single numbers.
 ASKED = {
     "unrolled": (
         *("rnea_q_qd_qdd_f_ext", "aba_q_qd_tau", "crba", "inverse_mass_matrix", "forward_kinematics"),
         "center_of_mass",  # three columns, and nothing behind them
+        HALVES,
     ),
     "rolled": (
         *("rnea_q_qd_qdd_f_ext", "aba_q_qd_tau", "crba", "inverse_mass_matrix", "forward_kinematics"),
@@ -214,8 +219,8 @@ def main(level: str, code: str, dtype: str, seed: str = "") -> None:
         engine = CpuEngine(model, np.dtype(dtype), threads=1, mode=code, target=target)
         width = engine.target.width(np.dtype(dtype))
         for name in asked:
-            algorithm = ALGORITHMS[name]
-            if model.has_mimic and needs_own_coordinates(algorithm):
+            algorithm = AT_UNITS.get(name) or ALGORITHMS[name]
+            if model.has_mimic and name not in AT_UNITS and needs_own_coordinates(algorithm):
                 continue
             for single in (False, True):
                 base = ("V0", "dV0") if name.startswith("rnea_q") else ()

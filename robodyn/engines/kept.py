@@ -1,6 +1,6 @@
 """Memory of large results, kept when an array dies and used again by the next one.
 
-Fresh pages cost ten to fifty times what writing to them costs. So arrays of 256 KiB and more that queries make have an
+Fresh pages cost ten to fifty times what writing to them costs. So arrays of 128 KiB and more that queries make have an
 allocator of their own (NEP 49: an array goes back to the allocator that it came from). A block that comes back waits
 in one of a few places for a result of about its size. It belongs to one array or waits, never both. While it waits, if
 it is large and others came back meanwhile, the system may take its pages (MADV_FREE), as it does when memory is short;
@@ -30,7 +30,7 @@ from robodyn.records import dataclass
 
 LIMIT_VARIABLE = "ROBODYN_KEPT_MB"
 """Environment variable that limits what waits, in megabytes of 2^20 bytes; 0: nothing is kept."""
-FROM_BYTES = 1 << 18
+FROM_BYTES = 1 << 17
 """Results from which memory is kept. The C library keeps smaller blocks itself; of some that are larger, as the three
 results of a vector-Jacobian product are, it gives most back at once and asks for new pages at every call."""
 HUGE_FROM_BYTES = 1 << 22
@@ -170,7 +170,7 @@ def held_bytes() -> int:
 def release_memory() -> int:
     """Give memory that is kept for results back to the system; arrays that are alive keep theirs.
 
-    Large results, of 256 KiB and more, leave their memory to later ones when they die, which saves the system the work
+    Large results, of 128 KiB and more, leave their memory to later ones when they die, which saves the system the work
     to find new pages. See [engines](../engines.md#memory-of-results).
 
     Returns:

@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,8 @@ _UNARY: dict[int, Callable[[Any], Any]] = {
 
 UNREAD = math.nan
 """No number that a program has."""
+SHARED = "shared"
+"""What one half of a program leaves to the other; see `Program.halves`."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,39 @@ class Program:
             for port in self.inputs
         )
         return Program(self.name, self.nodes, inputs, outputs, live)
+
+    def halves(self, name: str) -> tuple[Program, Program]:
+        """What does not depend on an input, and the rest: two programs, one after the other.
+
+        The first has one output, `SHARED`, all that the second needs of it in the order in which that reads it; the
+        second has this as an input, and `name`, and the outputs of both.
+        """
+        nodes = self.nodes
+        depends = bytearray(len(nodes))
+        for port in self.inputs:
+            for node in port.scalars if port.name == name else ():
+                if int(node) >= 0:
+                    depends[int(node)] = 1
+        shared: dict[int, int] = {}
+        for index in self.live:
+            operation, a, b = nodes[index]
+            if operation > INPUT and (depends[a] or (b >= 0 and depends[b])):
+                depends[index] = 1
+                for operand in (a, b):
+                    if operand >= 0 and not depends[operand] and nodes[operand][0] != CONSTANT:
+                        shared[operand] = len(shared)
+        for node in sorted(_roots(self.outputs)):
+            if not depends[node] and nodes[node][0] != CONSTANT:
+                shared[node] = len(shared)
+        size, first = len(shared), len(nodes)
+        rest = list(nodes)
+        for operand, place in shared.items():
+            rest[operand] = INPUT, first + place, -1
+        ports = [port if port.name == name else replace(port, scalars=(-1,) * port.size) for port in self.inputs]
+        ports.append(Port(SHARED, (size,), tuple(shared)))
+        live = live_nodes(rest, _roots(self.outputs))
+        begun = self.with_outputs((Port(SHARED, (size,), tuple(shared)),))
+        return begun, Program(self.name, rest, tuple(ports), self.outputs, tuple(live))
 
     @cached_property
     def counts(self) -> dict[str, int]:

@@ -77,7 +77,7 @@ def test_queries_use_it(dyn: rd.Dynamics) -> None:
 
 
 def test_small_results_and_sizes_that_differ_do_not(dyn: rd.Dynamics) -> None:
-    del (small := [new(MEGABYTE // 4 - 1)])[:]
+    del (small := [new(MEGABYTE // 8 - 1)])[:]
     assert kept.held_bytes() == 0 and not small
     new(40 * MEGABYTE)
     held = kept.held_bytes()

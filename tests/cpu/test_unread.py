@@ -12,7 +12,7 @@ import robodyn as rd
 from robodyn.benchmark.contenders import draw
 from robodyn.chains import Chain, Stage
 from robodyn.codegen.llvm.target import LEVELS, host_target
-from robodyn.engines.cpu import route
+from robodyn.engines.cpu import halves, route
 from robodyn.engines.cpu.backends import BACKEND_VARIABLE
 from robodyn.engines.cpu.chains.unread import unread
 from robodyn.engines.cpu.engine import CpuEngine
@@ -34,10 +34,13 @@ def tree(seed: int) -> rd.Model:
 
 def in_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     """No chain is one program, however small the robot is."""
-    plain = route._limit
-    monkeypatch.setattr(
-        route, "_limit", lambda asked, mode: None if isinstance(asked.algorithm, Chain) else plain(asked, mode)
-    )
+    plain = route.most_operations
+
+    def limit(asked, mode):
+        return None if isinstance(asked.algorithm, Chain) else plain(asked, mode)
+
+    for module in (route, halves):
+        monkeypatch.setattr(module, "most_operations", limit)
 
 
 def run_in_dirt(kernel, values: dict[str, np.ndarray], dtype) -> dict[str, np.ndarray]:

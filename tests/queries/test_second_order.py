@@ -267,7 +267,9 @@ def test_tensors_of_small_robots_are_one_program_and_of_large_ones_many_runs():
     one, many = (rd.Dynamics(model, engine="cpu").engine.generated(task) for model in models)
     contracted = [trace(model, idsva_hessian()).operations for model in models]
     assert one.mode == "unrolled" and one.operations < 0.5 * models[0].nv * contracted[0]
-    assert many.mode == "repeated" and many.operations == models[1].nv * contracted[1]
+    repeats = models[1].nv * contracted[1]
+    assert many.mode in ("repeated", "halved")
+    assert many.operations == repeats if many.mode == "repeated" else 0.3 * repeats < many.operations < 0.6 * repeats
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-13), ("float32", 1e-5)])
@@ -279,7 +281,8 @@ def test_tensors_for_one_state_take_a_vector_of_unit_vectors_where_that_is_less(
     dyn, whole = rd.Dynamics(model, **options), rd.Dynamics(model, **options)
     got = dyn.inverse_dynamics_hessian(q, qd, x, **given)
     (kernel,) = (each for each in dyn.engine._kernels.values() if each.alone)
-    assert (kernel.mode == "repeated") == (model.nv * np.dtype(dtype).itemsize <= LEVELS[dyn.engine.target.level])
+    fills = model.nv * np.dtype(dtype).itemsize <= LEVELS[dyn.engine.target.level]
+    assert (kernel.mode in ("repeated", "halved")) == fills
     monkeypatch.setattr(route, "_units_fill_a_vector", lambda request: False)
     agree(got, whole.inverse_dynamics_hessian(q, qd, x, **given), tolerance)
     assert all(each.mode == "unrolled" for each in whole.engine._kernels.values())

@@ -11,7 +11,7 @@ A fused multiply-add writes over one of its operands: one that is not needed aga
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import permutations
 
 from robodyn.codegen.x86.instructions import (
@@ -130,6 +130,7 @@ class Allocator:
         blocks: of rows, by the number that their steps have in the place of a result.
         scalar: bytes of the one scalar that a register holds; 0 where it holds vectors.
         zeros: first places and numbers of zeros that are written together.
+        spread: values that are in memory as a scalar each, the same for all states, like constants.
     """
 
     def __init__(
@@ -141,9 +142,12 @@ class Allocator:
         blocks: Sequence[Block] = (),
         scalar: int = 0,
         zeros: Sequence[tuple[int, int]] = (),
+        spread: Iterable[int] = (),
     ) -> None:
         self.home = dict(homes)
         self.constants = {value for value, place in homes.items() if POOL <= place < POOL + SPACE}
+        self.stays = self.constants.union(spread)
+        """What is read where it is: an instruction spreads one number over a vector itself."""
         self.stored = stored
         self.where: dict[int, int] = {}
         self.value = [-1] * registers
@@ -200,7 +204,7 @@ class Allocator:
         for value in operands:
             if value in where:
                 next_use[where[value]] = at  # no operand gives up its register to another one
-            elif value not in self.constants:
+            elif value not in self.stays:
                 missing = True
         if missing:
             self._fetch(at, operands, following)
@@ -251,7 +255,7 @@ class Allocator:
         """Load what is used again, if a value in a register is needed later than it; constants stay where they are."""
         where, next_use = self.where, self.next
         for value, later in zip(operands, following, strict=False):  # as in `_step`
-            if later != NEVER and value not in where and value not in self.constants and max(next_use) > later:
+            if later != NEVER and value not in where and value not in self.stays and max(next_use) > later:
                 self._load(value, at)
 
     def _hold(self) -> int:

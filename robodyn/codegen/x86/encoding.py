@@ -85,6 +85,7 @@ class Encoder:
         pointers: number of the general register that points to a space.
         mixed: whether there is EVEX for scalars as well.
         coarse: whether bases are near what EVEX reaches from there, not VEX.
+        spread: spaces besides that of constants that have one scalar for all states.
     """
 
     def __init__(
@@ -95,12 +96,14 @@ class Encoder:
         pointers: Mapping[int, int],
         mixed: bool = False,
         coarse: bool = False,
+        spread: Iterable[int] = (),
     ) -> None:
         self.itemsize, self.bytes = itemsize, size
         wide = self.wide = is_evex(size)
         self.scalar, self.mixed, self._counts = size == itemsize, mixed, wide or coarse
         assert self.scalar or not mixed
         self.starts, self.pointers = starts, pointers
+        self._spread = {POOL, *spread} if wide else set[int]()
         self.forms = forms(itemsize, size)
         self.broadcast = Form(0x18 + (itemsize == 8), 2, w=int(itemsize == 8), sources=1)
         self.index = ROW_OFFSET
@@ -248,7 +251,11 @@ class Encoder:
         return self.pointers[space], self.starts[space] + (place - space) * self._size(space)
 
     def _size(self, space: int) -> int:
-        return 8 if space == HEADER else self.itemsize if self.wide and space == POOL else self.bytes
+        return 8 if space == HEADER else self.itemsize if space in self._spread else self.bytes
+
+    def is_spread(self, place: int) -> bool:
+        """Whether an instruction spreads what is at a place over its vector."""
+        return place // SPACE * SPACE in self._spread
 
     def _start(self, place: int, offset: int) -> int:
         """Where the base would point that is near a place, bytes behind the pointer: 0 if that is near itself."""
@@ -259,7 +266,7 @@ class Encoder:
     def _place(self, place: int) -> tuple[int, bytes]:
         """Bits of a place in memory: those of the base register, of ModRM, and whether it is broadcast."""
         pointer, offset = self.address(place)
-        broadcast = place // SPACE == POOL // SPACE
+        broadcast = self.is_spread(place)
         modrm, tail = displaced(pointer, offset, self.itemsize if broadcast else self.bytes)
         self._places[place] = found = (pointer >> 3) << 13 | broadcast * _BROADCAST | modrm << 40, tail
         return found

@@ -47,11 +47,9 @@ from robodyn.codegen.x86.instructions import (
     OR,
     PICK,
     POINTER,
-    POOL,
     ROW,
     ROWS,
     SECOND,
-    SPACE,
     SPREAD,
     SQRT,
     STORE,
@@ -220,7 +218,7 @@ class Listing:
         return _NAMES[code] + (self.suffix if packed else self.scalar), ""
 
     def _broadcasts(self, x: int) -> bool:
-        return x < 0 and self.encoder.wide and ~x // SPACE == POOL // SPACE
+        return x < 0 and self.encoder.is_spread(~x)
 
     def _operand(self, x: int, whole: bool, bits: bool = False, evex: bool = False) -> str:
         """A register or memory; `whole`: no broadcast within the instruction; `bits`: read for its bits; `evex`: the

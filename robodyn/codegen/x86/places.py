@@ -39,6 +39,7 @@ class Places:
         *,
         fetches: bool = False,
         layout: Layout | None = None,
+        spread: frozenset[str] = frozenset(),
     ) -> None:
         self.program, self.vectors, self.itemsize, self.fetches = program, vectors, itemsize, fetches
         self.layout, self.scalar = layout, size == itemsize
@@ -54,13 +55,15 @@ class Places:
         """Numbers of the arrays of vectors."""
         self.spaces: list[tuple[bool, int]] = []
         """For each space of arrays whether it is one of rows, and which one of these or of the arrays of vectors."""
+        self.spread: dict[int, Sequence[int]] = {}
+        """Spaces of arrays, named in `spread`, of one scalar for all states; and the values there."""
         self.zeros: list[tuple[int, int]] = []
         """First places and numbers of zeros that are written together."""
         self.constants: dict[bytes | str, int] = {}
         self.rare: dict[int | tuple[int, ...], int] = {}
         """Places of masks, by how many scalars they have, and of vectors of constants."""
         self._next = len(program.nodes)
-        self.loads = self._inputs()
+        self.loads = self._inputs(spread)
         self.stores, self.copies = self._outputs()
 
     def fresh(self) -> int:
@@ -95,7 +98,7 @@ class Places:
         lines, first = -(-span // _LINE), -(-max(span, _FETCHED_AHEAD) // _LINE)
         return tuple(_LINE * (first + k) for k in range(start * lines // size, end * lines // size))
 
-    def _inputs(self) -> dict[int, int]:
+    def _inputs(self, spread: frozenset[str]) -> dict[int, int]:
         """Blocks by the values that they bring."""
         found: dict[int, int] = {}
         for array, port in enumerate(self.program.inputs):
@@ -104,7 +107,10 @@ class Places:
                 continue
             if not self._moved(port.name):
                 start = self._space(array, port.name)
-                self.homes.update({node: start + k for k, node in enumerate(nodes) if node >= 0})
+                homes = {node: start + k for k, node in enumerate(nodes) if node >= 0}
+                self.homes.update(homes)
+                if port.name in spread:
+                    self.spread[start] = tuple(homes)
                 continue
             self.rows.append(array)
             for start, count in self.staging.blocks(port.size):

@@ -193,6 +193,7 @@ def assembled(
     registers: int | None = None,
     large: Large = "",
     layout: Layout | None = None,
+    spread: frozenset[str] = frozenset(),
 ) -> Assembled:
     """The machine code of a program on arrays of a dtype.
 
@@ -201,12 +202,13 @@ def assembled(
     is for rows alone: "copied" on the way, which keeps one of the registers, the same from buffers that begin with a
     page, with stores "parted" at the ends of pages, or with lines "claimed" for the next rows; `layout`: where results
     are among vectors, all of which are, if there is to be code that writes their lines on the way as well, and keeps a
-    few registers.
+    few registers; `spread`: inputs that hold one state, which is that of all, with AVX-512 alone.
     """
     assert not (large and vectors) and (layout is None or vectors >= {port.name for port in program.outputs})
     size = target.width(dtype) * dtype.itemsize
     evex = target.level == "avx512"
-    places = Places(program, vectors, dtype.itemsize, size, fetches=bool(large), layout=layout)
+    assert not spread or is_evex(size)
+    places = Places(program, vectors | spread, dtype.itemsize, size, fetches=bool(large), layout=layout, spread=spread)
     steps = places.moved(_Steps(program, places, dtype.itemsize, evex).steps)
     free = (
         (registers or (32 if evex else 16))
@@ -214,7 +216,9 @@ def assembled(
         - (0 if layout is None else line_registers(places.staging))
     )
     scalar = dtype.itemsize if places.scalar else 0
-    allocator = Allocator(free, places.homes, places.stored, places.staging, places.blocks, scalar, places.zeros)
+    once_for_all = (value for values in places.spread.values() for value in values)
+    of_arrays = places.staging, places.blocks, scalar, places.zeros, once_for_all
+    allocator = Allocator(free, places.homes, places.stored, *of_arrays)
     code = allocator.run(steps)
     return Assembled(program, places, code, allocator.spills, dtype.itemsize, size, evex, free, large)
 
@@ -300,7 +304,7 @@ class Assembled:
             starts[ARRAYS + k * SPACE], pointers[ARRAYS + k * SPACE] = 0, pointer
         mixed = self._evex and places.scalar
         coarse = mixed and self.rows_at > _FEW_SPILLED_BYTES
-        return Encoder(itemsize, self.bytes, starts, pointers, mixed=mixed, coarse=coarse)
+        return Encoder(itemsize, self.bytes, starts, pointers, mixed=mixed, coarse=coarse, spread=places.spread)
 
     def _share_out(self, code: list[Instruction], bases_free: bool) -> None:
         """Which registers are bases, and which are for offsets of rows; of code in which arrays have theirs."""

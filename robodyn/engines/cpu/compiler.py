@@ -76,11 +76,15 @@ class Compiler(Maker):
         whole = self.whole(route) if isinstance(route, Whole) else None
         if whole is not None and not whole.request.vectors:
             return whole
-        from robodyn.engines.cpu.chains.build import chained_kernel, flushed_kernel, repeated_kernel
+        from robodyn.engines.cpu.chains.build import chained_kernel, flushed_kernel, halved_kernel, repeated_kernel
+        from robodyn.engines.cpu.halves import find_halves
 
         if whole is not None:
             return flushed_kernel(self, request, whole)
         if isinstance(request.algorithm, Units):
+            halves = find_halves(request, self.mode, self._cache(request))
+            if halves is not None:
+                return halved_kernel(self, request, halves)
             (part,) = parts_of(request)
             return repeated_kernel(self, request, self._made(part, self.route(part), single=False))
         return chained_kernel(self, request)
@@ -97,6 +101,12 @@ class Compiler(Maker):
     def in_cache(self, request: Request, *, single: bool = False, plan: Plan | None = None) -> bool:
         """Whether the code of a request waits in the cache: that of its own, not what robots share."""
         asked, route = (request, "loops") if plan is not None else self._asked(request, single, [], trace=False)
+        if route == "parts" and isinstance(asked.algorithm, Units):
+            from robodyn.engines.cpu.halves import find_halves
+
+            halves = find_halves(asked, self.mode, self._cache(asked), trace=False)
+            if halves is not None and halves.images is not None:
+                return True
         if route == "parts":
             return all(self.in_cache(part) for part in parts_of(asked))
         if route == "loops":

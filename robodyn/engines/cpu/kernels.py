@@ -165,7 +165,7 @@ class Maker:
             constants=(),
             workspace_bytes=0,
             # A warm start need not trace to know its cost.
-            row_ns=_operations_ns(request, route.backend.operations(code)) + rows_bytes(request) / _BYTES_A_NS,
+            row_ns=unrolled_ns(request, route.backend.operations(code)),
             module=lambda: request.unrolled_module(request.trace()),
             own_listing=lambda: route.backend.listing(request),
         )
@@ -314,9 +314,10 @@ class Maker:
         )
 
 
-def _operations_ns(request: Request, operations: float) -> float:
-    """About how long operations take for a state."""
-    return max(1.0, operations) * _UNROLLED_NS / request.target.width(request.dtype)
+def unrolled_ns(request: Request, operations: float) -> float:
+    """About how long a program of so many operations takes for a state."""
+    computed = max(1.0, operations) * _UNROLLED_NS / request.target.width(request.dtype)
+    return computed + rows_bytes(request) / _BYTES_A_NS
 
 
 def rows_bytes(request: Request) -> int:

@@ -134,14 +134,11 @@ def find_route(request: Request, mode: str, cache: ObjectCache, *, trace: bool =
     Raises:
         UnavailableError: a derivative of a program, which is a program or nothing, is too large for one.
     """
-    limit = _limit(request, mode)
+    limit = most_operations(request, mode)
     if limit is None:
         return _otherwise(request)
     request = _left_as_vectors(request)
-    left = [(name, hashlib.blake2b(entries, digest_size=8).hexdigest()) for name, entries in request.unread]
-    facts = request.digest("unrolled", request.link, request.model.digest, left)
-    linked = Linked(facts, request.label, request.target, OPT, cache)
-    backend = backend_of(request)
+    linked, backend = kept_at(request, "unrolled", cache), backend_of(request)
     code = backend.kept(linked)
     if code is not None:
         return Whole(request, linked, backend, code)
@@ -149,11 +146,24 @@ def find_route(request: Request, mode: str, cache: ObjectCache, *, trace: bool =
         return _otherwise(request)
     if not trace:
         return None
+    program = program_within(request, limit, linked)
+    return _otherwise(request) if program is None else Whole(request, linked, backend, program=program)
+
+
+def kept_at(request: Request, kind: str, cache: ObjectCache) -> Linked:
+    """Where machine code of a request's program is kept, of a kind."""
+    left = [(name, hashlib.blake2b(entries, digest_size=8).hexdigest()) for name, entries in request.unread]
+    facts = request.digest(kind, request.link, request.model.digest, left)
+    return Linked(facts, request.label, request.target, OPT, cache)
+
+
+def program_within(request: Request, limit: float, linked: Linked) -> Program | None:
+    """A request's program, traced; None if it has more operations than a limit, which is known from now on."""
     program = request.trace() if limit == math.inf or _least_operations(request) <= limit else None
     if program is None or program.operations > limit:
         linked.mark_too_large()
-        return _otherwise(request)
-    return Whole(request, linked, backend, program=program)
+        return None
+    return program
 
 
 def _otherwise(request: Request) -> Route:
@@ -206,12 +216,12 @@ def writes_most(request: Request) -> bool:
     return sum(request.scalars) * request.target.vector_bytes > _MAX_WIDE_RESULTS
 
 
-def _limit(request: Request, mode: str) -> float | None:
+def most_operations(request: Request, mode: str) -> float | None:
     """Operations up to which a request becomes one program; None where it does not become one whatever they are."""
     task = request.algorithm
     if isinstance(task, Derivative):  # whatever the mode: it has no loops
         inner = replace(request, algorithm=task.task)
-        if _limit(inner, "auto") is None:
+        if most_operations(inner, "auto") is None:
             return None
         of_step = isinstance(task.task, Step)
         return (MAX_UNROLLED_GRADIENT if of_step else MAX_UNROLLED_OPERATIONS)[backend_of(request).name]

@@ -1,15 +1,17 @@
-"""The kernel of an algorithm at every unit vector of an input: it calls the algorithm's kernel once for each state.
+"""The kernel of an algorithm at every unit vector of an input: it calls the algorithm's kernels for each state.
 
 One state of the user's is a batch of nv states to the algorithm: all have the same row of every input, unit vectors are
 the rows of an identity matrix, and results of one state lie behind one another as they should. So nothing is copied,
-and the lanes of a vector are unit vectors.
+and the lanes of a vector are unit vectors. Where the algorithm is in two halves (`halves.py`), the first runs once for
+each state, and leaves to the second what does not depend on the unit vector.
 
 It is a kernel like any other, `void kernel(ptr table, i64 first, i64 last, ptr workspace)`. Behind the user's arrays
 the table has one constant, the descriptor, 64-bit integers:
 
-    address of the algorithm's kernel, nv, offset of its own workspace, number of entries of its table;
-    for each entry (array, stride, 0), which is the user's row of the state, with rows of this stride in it, or
-    (-1, word, word).
+    number of kernels, offset of their tables in the workspace, offset of their own workspace;
+    for each of them its address, its rows (nv or 1), number of entries of its table, and for each entry
+    (array, stride, 0), which is the user's row of the state, with rows of this stride in it,
+    (-1, word, word), or (-2, offset, 0), which is a place in the workspace.
 """
 
 from __future__ import annotations
@@ -23,9 +25,11 @@ from robodyn.arguments import Array
 from robodyn.chains import Units
 from robodyn.engines.cpu.chains.plan import StageCall
 from robodyn.model import Model
+from robodyn.tracing.program import SHARED
 from robodyn.tracing.unrolled import output_shape
 
 _LINE = 64
+_LITERAL, _WITHIN = -1, -2
 
 
 class UnitsPlan:
@@ -35,8 +39,9 @@ class UnitsPlan:
         model: the robot.
         task: what to run.
         inputs: names of the task's inputs in the table's order.
-        call: the algorithm's kernel; its results are called as those of the task.
+        calls: the algorithm's kernel; its results are called as those of the task. Or those of its halves.
         dtype: of arrays.
+        shared: scalars that the first half leaves.
     """
 
     def __init__(
@@ -44,26 +49,39 @@ class UnitsPlan:
         model: Model,
         task: Units,
         inputs: Sequence[str],
-        call: StageCall,
+        calls: Sequence[StageCall],
         dtype: np.dtype[np.float64] | np.dtype[np.float32],
+        shared: int = 0,
     ) -> None:
         self.times = model.nv
         self.identity: Array = np.eye(model.nv, dtype=dtype)
         arrays = [*inputs, *task.outputs]
-        entries: list[tuple[int, int, int]] = []
-        for name in call.arrays:
+
+        def entry(name: str) -> tuple[int, int, int]:
             if name == task.vector:
-                entries.append((-1, self.identity.ctypes.data, self.identity.strides[0]))
-            else:
-                shape = output_shape(model, task.outputs[name].output) if name in task.outputs else None
-                stride = 0 if shape is None else math.prod(shape) * dtype.itemsize
-                entries.append((arrays.index(name), stride, 0))
-        pairs = zip(call.constants[0::2], call.constants[1::2], strict=True)
-        entries += [(-1, data, stride) for data, stride in pairs]
-        own = -(-16 * len(entries) // _LINE) * _LINE
-        self.workspace_bytes = own + call.workspace_bytes
-        words = [call.address, model.nv, own, len(entries), *(word for entry in entries for word in entry)]
+                return _LITERAL, self.identity.ctypes.data, self.identity.strides[0]
+            if name == SHARED:
+                return _WITHIN, 0, 0
+            shape = output_shape(model, task.outputs[name].output) if name in task.outputs else None
+            return arrays.index(name), 0 if shape is None else math.prod(shape) * dtype.itemsize, 0
+
+        words: list[int] = []
+        longest = 0
+        for k, call in enumerate(calls):
+            pairs = zip(call.constants[0::2], call.constants[1::2], strict=True)
+            entries = [*map(entry, call.arrays), *((_LITERAL, data, stride) for data, stride in pairs)]
+            longest = max(longest, len(entries))
+            rows = model.nv if k == len(calls) - 1 else 1
+            words += [call.address, rows, len(entries), *(word for each in entries for word in each)]
+        table = _up(shared * dtype.itemsize)
+        own = table + _up(16 * longest)
+        self.workspace_bytes = own + max(call.workspace_bytes for call in calls)
+        words = [len(calls), table, own, *words]
         self.descriptor: Array = np.array([word % (1 << 64) for word in words], dtype=np.uint64).view(np.int64)
+
+
+def _up(size: int) -> int:
+    return -(-size // _LINE) * _LINE
 
 
 def units_module(n_arrays: int) -> str:
@@ -72,23 +90,34 @@ def units_module(n_arrays: int) -> str:
 entry:
   %descriptor.at = getelementptr {{ptr, i64}}, ptr %table, i64 {n_arrays}
   %descriptor = load ptr, ptr %descriptor.at, align 8
-  %address.word = load i64, ptr %descriptor, align 8
-  %address = inttoptr i64 %address.word to ptr
-  %times.at = getelementptr i64, ptr %descriptor, i64 1
-  %times = load i64, ptr %times.at, align 8
+  %calls = load i64, ptr %descriptor, align 8
+  %calls.from = getelementptr i64, ptr %descriptor, i64 3
+  %target.at = getelementptr i64, ptr %descriptor, i64 1
+  %target.offset = load i64, ptr %target.at, align 8
+  %target = getelementptr i8, ptr %workspace, i64 %target.offset
   %own.at = getelementptr i64, ptr %descriptor, i64 2
   %own.offset = load i64, ptr %own.at, align 8
   %own = getelementptr i8, ptr %workspace, i64 %own.offset
-  %count.at = getelementptr i64, ptr %descriptor, i64 3
-  %count = load i64, ptr %count.at, align 8
-  %entries = getelementptr i64, ptr %descriptor, i64 4
+  %workspace.word = ptrtoint ptr %workspace to i64
   %some = icmp slt i64 %first, %last
   br i1 %some, label %row, label %done
 row:
-  %r = phi i64 [ %first, %entry ], [ %r.next, %call ]
+  %r = phi i64 [ %first, %entry ], [ %r.next, %row.done ]
+  br label %kernel
+kernel:
+  %c = phi i64 [ 0, %row ], [ %c.next, %call ]
+  %from = phi ptr [ %calls.from, %row ], [ %entries.end, %call ]
+  %address.word = load i64, ptr %from, align 8
+  %address = inttoptr i64 %address.word to ptr
+  %rows.at = getelementptr i64, ptr %from, i64 1
+  %rows = load i64, ptr %rows.at, align 8
+  %count.at = getelementptr i64, ptr %from, i64 2
+  %count = load i64, ptr %count.at, align 8
+  %entries = getelementptr i64, ptr %from, i64 3
+  %entries.end = getelementptr {{i64, i64, i64}}, ptr %entries, i64 %count
   br label %fill
 fill:
-  %e = phi i64 [ 0, %row ], [ %e.next, %fill ]
+  %e = phi i64 [ 0, %kernel ], [ %e.next, %fill ]
   %at = getelementptr {{i64, i64, i64}}, ptr %entries, i64 %e
   %array = load i64, ptr %at, align 8
   %a.at = getelementptr i64, ptr %at, i64 1
@@ -103,9 +132,12 @@ fill:
   %user.stride = load i64, ptr %user.stride.at, align 8
   %user.offset = mul i64 %r, %user.stride
   %user.row = add i64 %user.data, %user.offset
-  %data = select i1 %is.user, i64 %user.row, i64 %a
+  %is.within = icmp eq i64 %array, {_WITHIN}
+  %within = add i64 %workspace.word, %a
+  %other = select i1 %is.within, i64 %within, i64 %a
+  %data = select i1 %is.user, i64 %user.row, i64 %other
   %stride = select i1 %is.user, i64 %a, i64 %b
-  %to = getelementptr {{i64, i64}}, ptr %workspace, i64 %e
+  %to = getelementptr {{i64, i64}}, ptr %target, i64 %e
   store i64 %data, ptr %to, align 8
   %to.stride = getelementptr i64, ptr %to, i64 1
   store i64 %stride, ptr %to.stride, align 8
@@ -113,7 +145,11 @@ fill:
   %e.more = icmp slt i64 %e.next, %count
   br i1 %e.more, label %fill, label %call
 call:
-  call void %address(ptr %workspace, i64 0, i64 %times, ptr %own)
+  call void %address(ptr %target, i64 0, i64 %rows, ptr %own)
+  %c.next = add i64 %c, 1
+  %c.more = icmp slt i64 %c.next, %calls
+  br i1 %c.more, label %kernel, label %row.done
+row.done:
   %r.next = add i64 %r, 1
   %more = icmp slt i64 %r.next, %last
   br i1 %more, label %row, label %done

@@ -5,15 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from string import Template
 
-# NaN and infinity times zero are NaN, anything else is zero: the sum tells without a branch. Masked loads touch no
-# memory behind the last number.
+# NaN and infinity times zero are NaN, anything else is zero: the sum tells without a branch. Four sums are made side by
+# side, for each addition waits for the one before. Masked loads touch no memory behind the last number.
 _FINITE = """
 define internal i1 @finite$bytes(ptr %data, i64 %count) {
 start:
-  br label %block
+  %some = icmp sge i64 %count, $four
+  br i1 %some, label %four, label %rest
+four:
+  %k = phi i64 [ 0, %start ], [ %k.next, %four ]
+$begun  %from = getelementptr $scalar, ptr %data, i64 %k
+$added  %k.next = add i64 %k, $four
+  %behind = add i64 %k.next, $four
+  %again = icmp sle i64 %behind, %count
+  br i1 %again, label %four, label %joined
+joined:
+  %sum01 = fadd <$lanes x $scalar> %more0, %more1
+  %sum23 = fadd <$lanes x $scalar> %more2, %more3
+  %sum4 = fadd <$lanes x $scalar> %sum01, %sum23
+  br label %rest
+rest:
+  %whole = phi i64 [ 0, %start ], [ %k.next, %joined ]
+  %sum.whole = phi <$lanes x $scalar> [ zeroinitializer, %start ], [ %sum4, %joined ]
+  %any = icmp slt i64 %whole, %count
+  br i1 %any, label %block, label %done
 block:
-  %i = phi i64 [ 0, %start ], [ %next, %block ]
-  %sum = phi <$lanes x $scalar> [ zeroinitializer, %start ], [ %more, %block ]
+  %i = phi i64 [ %whole, %rest ], [ %next, %block ]
+  %sum = phi <$lanes x $scalar> [ %sum.whole, %rest ], [ %more, %block ]
   %left = sub i64 %count, %i
   %left1 = insertelement <$lanes x i64> poison, i64 %left, i32 0
   %lefts = shufflevector <$lanes x i64> %left1, <$lanes x i64> poison, <$lanes x i32> zeroinitializer
@@ -21,18 +39,29 @@ block:
   %at = getelementptr $scalar, ptr %data, i64 %i
   %values = call <$lanes x $scalar> @llvm.masked.load.v${lanes}$short.p0(
     ptr %at, i32 1, <$lanes x i1> %mask, <$lanes x $scalar> zeroinitializer)
-  %zeros = fmul <$lanes x $scalar> %values, zeroinitializer
-  %more = fadd <$lanes x $scalar> %sum, %zeros
+  %more = call <$lanes x $scalar> @llvm.fmuladd.v${lanes}$short(
+    <$lanes x $scalar> %values, <$lanes x $scalar> zeroinitializer, <$lanes x $scalar> %sum)
   %next = add i64 %i, $lanes
   %on = icmp slt i64 %next, %count
   br i1 %on, label %block, label %done
 done:
-  %odd = fcmp uno <$lanes x $scalar> %more, zeroinitializer
+  %all = phi <$lanes x $scalar> [ %sum.whole, %rest ], [ %more, %block ]
+  %odd = fcmp uno <$lanes x $scalar> %all, zeroinitializer
   %bits = bitcast <$lanes x i1> %odd to i$lanes
   %fine = icmp eq i$lanes %bits, 0
   ret i1 %fine
 }
 declare <$lanes x $scalar> @llvm.masked.load.v${lanes}$short.p0(ptr, i32, <$lanes x i1>, <$lanes x $scalar>)
+declare <$lanes x $scalar> @llvm.fmuladd.v${lanes}$short(
+  <$lanes x $scalar>, <$lanes x $scalar>, <$lanes x $scalar>)
+"""
+
+_SIDE_BY_SIDE = 4
+_BEGUN = "  %sum$n = phi <$lanes x $scalar> [ zeroinitializer, %start ], [ %more$n, %four ]\n"
+_ADDED = """  %at$n = getelementptr <$lanes x $scalar>, ptr %from, i64 $n
+  %values$n = load <$lanes x $scalar>, ptr %at$n, align $bytes
+  %more$n = call <$lanes x $scalar> @llvm.fmuladd.v${lanes}$short(
+    <$lanes x $scalar> %values$n, <$lanes x $scalar> zeroinitializer, <$lanes x $scalar> %sum$n)
 """
 
 # Whether all numbers of rows %first to %last - 1 of arrays %from to %to - 1 of a table are finite.
@@ -110,14 +139,13 @@ done:
 
 def checks_text(words: Mapping[str, object]) -> str:
     """`@checked`, a kernel that looks at numbers around the query's kernel, `@worked`."""
-    finite = "".join(
-        Template(_FINITE).substitute(
-            bytes=size,
-            lanes=lanes,
-            scalar=scalar,
-            short=short,
-            numbers=", ".join(f"i64 {lane}" for lane in range(lanes)),
+    finite = ""
+    for size, lanes, scalar, short in ((8, 8, "double", "f64"), (4, 16, "float", "f32")):
+        kind = {"bytes": size, "lanes": lanes, "scalar": scalar, "short": short}
+        begun, added = (
+            "".join(Template(each).substitute(kind, n=n) for n in range(_SIDE_BY_SIDE)) for each in (_BEGUN, _ADDED)
         )
-        for size, lanes, scalar, short in ((8, 8, "double", "f64"), (4, 16, "float", "f32"))
-    )
+        numbers = ", ".join(f"i64 {lane}" for lane in range(lanes))
+        four = _SIDE_BY_SIDE * lanes
+        finite += Template(_FINITE).substitute(kind, begun=begun, added=added, numbers=numbers, four=four)
     return finite + Template(_ALL_FINITE + _CHECKED).substitute(words)
