@@ -57,13 +57,13 @@ class Images:
 @dataclass(frozen=True)
 class Halves:
     """Two programs of what a request of an algorithm asks for along the input `vector`; `linked`: where their code is
-    kept; `images`: what is there; `program`: the whole, traced where there is none."""
+    kept; `images`: what is there; `traced`: both, where there is none."""
 
     request: Request
     vector: str
     linked: Linked
     images: Images | None = None
-    program: Program | None = None
+    traced: tuple[Program, Program] | None = None
 
     @property
     def requests(self) -> tuple[Request, Request]:
@@ -72,7 +72,7 @@ class Halves:
 
     def programs(self) -> tuple[Program, Program]:
         """Both, traced if nobody has."""
-        return (self.program or self.request.trace()).halves(self.vector)
+        return self.traced or self.request.trace().halves(self.vector)
 
     @no_collection()
     def codes(self) -> tuple[Assembled, Assembled]:
@@ -118,6 +118,7 @@ def find_halves(request: Request, mode: str, cache: ObjectCache, *, trace: bool 
     if images is not None or not trace:
         return Halves(part, task.vector, linked, images)
     program = None if limit < math.inf and linked.too_large else program_within(part, limit, linked)
-    if program is None or not program.halves(task.vector)[0].outputs[0].size:
+    traced = None if program is None else program.halves(task.vector)
+    if traced is None or not traced[0].outputs[0].size:  # too large, or nothing is shared
         return None
-    return Halves(part, task.vector, linked, program=program)
+    return Halves(part, task.vector, linked, traced=traced)
