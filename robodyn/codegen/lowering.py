@@ -1,8 +1,8 @@
 """From a graph to the operations a processor has: products that only one sum uses are computed inside that sum.
 
-So are sums of a few products: x + (a b + c d) becomes (x + a b) + c d, two operations instead of three. A traced robot
-has many of them, as one cross product is added to another. Where additions take the place of products, on processors
-of Intel's and on GPUs, that is a seventh of what a gradient computes; where they do not, it is as much less code.
+So are sums of a few products for a CPU: x + (a b + c d) becomes (x + a b) + c d, two operations instead of three. A
+traced robot has many of them, as one cross product is added to another. Where additions take the place of products, as
+on Intel's processors, that is a seventh of what a gradient computes; where they do not, it is as much less code.
 """
 
 from __future__ import annotations

@@ -131,26 +131,22 @@ class Program:
             for node in port.scalars if port.name == name else ():
                 if int(node) >= 0:
                     depends[int(node)] = 1
-        shared: dict[int, int] = {}
+        read: list[int] = []
         for index in self.live:
             operation, a, b = nodes[index]
             if operation > INPUT and (depends[a] or (b >= 0 and depends[b])):
                 depends[index] = 1
-                for operand in (a, b):
-                    if operand >= 0 and not depends[operand] and nodes[operand][0] != CONSTANT:
-                        shared[operand] = len(shared)
-        for node in sorted(_roots(self.outputs)):
-            if not depends[node] and nodes[node][0] != CONSTANT:
-                shared[node] = len(shared)
-        size, first = len(shared), len(nodes)
+                read += (a, b)
+        roots = _roots(self.outputs)
+        needed = (node for node in (*read, *sorted(roots)) if node >= 0)
+        shared = tuple(dict.fromkeys(each for each in needed if not depends[each] and nodes[each][0] != CONSTANT))
         rest = list(nodes)
-        for operand, place in shared.items():
-            rest[operand] = INPUT, first + place, -1
+        for place, node in enumerate(shared):
+            rest[node] = INPUT, len(nodes) + place, -1
+        between = Port(SHARED, (len(shared),), shared)
         ports = [port if port.name == name else replace(port, scalars=(-1,) * port.size) for port in self.inputs]
-        ports.append(Port(SHARED, (size,), tuple(shared)))
-        live = live_nodes(rest, _roots(self.outputs))
-        begun = self.with_outputs((Port(SHARED, (size,), tuple(shared)),))
-        return begun, Program(self.name, rest, tuple(ports), self.outputs, tuple(live))
+        live = tuple(live_nodes(rest, roots))
+        return self.with_outputs((between,)), Program(self.name, rest, (*ports, between), self.outputs, live)
 
     @cached_property
     def counts(self) -> dict[str, int]:

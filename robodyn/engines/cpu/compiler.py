@@ -101,13 +101,13 @@ class Compiler(Maker):
     def in_cache(self, request: Request, *, single: bool = False, plan: Plan | None = None) -> bool:
         """Whether the code of a request waits in the cache: that of its own, not what robots share."""
         asked, route = (request, "loops") if plan is not None else self._asked(request, single, [], trace=False)
-        if route == "parts" and isinstance(asked.algorithm, Units):
-            from robodyn.engines.cpu.halves import find_halves
-
-            halves = find_halves(asked, self.mode, self._cache(asked), trace=False)
-            if halves is not None and halves.images is not None:
-                return True
         if route == "parts":
+            if isinstance(asked.algorithm, Units):
+                from robodyn.engines.cpu.halves import find_halves
+
+                halves = find_halves(asked, self.mode, self._cache(asked), trace=False)
+                if halves is not None and halves.images is not None:
+                    return True
             return all(self.in_cache(part) for part in parts_of(asked))
         if route == "loops":
             kind = VectorType.of(request.dtype, request.target, 1 if single or writes_most(request) else None)

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 import struct
+from dataclasses import replace
 
 from robodyn.chains import Units
 from robodyn.codegen.cache import ObjectCache
 from robodyn.codegen.collector import no_collection
 from robodyn.codegen.keys import Linked
-from robodyn.codegen.llvm.unrolled_code import unrolled_module
 from robodyn.codegen.x86.image import Image
 from robodyn.codegen.x86.program import Assembled, assembled
 from robodyn.engines.cpu.backends import X86, backend_of
@@ -25,7 +25,8 @@ from robodyn.engines.cpu.route import kept_at, most_operations, parts_of, progra
 from robodyn.records import dataclass
 from robodyn.tracing.program import SHARED, Program
 
-_SPREAD = frozenset((SHARED,))
+_SPREADS = frozenset[str](), frozenset((SHARED,))
+"""Inputs of either half that are the same for all states of a vector."""
 _MAGIC = b"RDhalf\0\1"
 _HEAD = struct.Struct("<8s2q")
 
@@ -74,25 +75,29 @@ class Halves:
         """Both, traced if nobody has."""
         return self.traced or self.request.trace().halves(self.vector)
 
-    @no_collection()
-    def codes(self) -> tuple[Assembled, Assembled]:
-        """Machine code of both, made anew."""
-        (first, second), (one, many) = self.programs(), self.requests
-        return assembled(first, one.dtype, one.target), assembled(second, many.dtype, many.target, spread=_SPREAD)
+    def _code(self, program: Program, k: int) -> Assembled:
+        """Machine code of the k-th, made anew."""
+        asked = self.requests[k]
+        return assembled(program, asked.dtype, asked.target, spread=_SPREADS[k])
 
+    @no_collection()
     def made(self) -> Images:
         """The code, made and then kept, unless it is there."""
         if self.images is not None:
             return self.images
-        codes = self.codes()
-        images = Images(codes[0].program.outputs[0].size, *(code.image().packed() for code in codes))
+        programs = self.programs()
+        codes = (self._code(program, k).image().packed() for k, program in enumerate(programs))
+        images = Images(programs[0].outputs[0].size, *codes)
         self.linked.keep(images.packed())
         return images
 
-    def modules(self) -> tuple[str, str]:
-        """Both in LLVM's language, to look at."""
-        (first, second), (one, many) = self.programs(), self.requests
-        return one.unrolled_module(first), unrolled_module(second, many.dtype, many.target, vectors=_SPREAD)
+    def listing(self, k: int) -> str:
+        """The k-th in the processor's language, to look at."""
+        return self._code(self.programs()[k], k).listing()
+
+    def module(self, k: int) -> str:
+        """The k-th in LLVM's language, to look at."""
+        return replace(self.requests[k], vectors=_SPREADS[k]).unrolled_module(self.programs()[k])
 
 
 def find_halves(request: Request, mode: str, cache: ObjectCache, *, trace: bool = True) -> Halves | None:

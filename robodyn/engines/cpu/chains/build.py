@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -350,9 +351,9 @@ def halved_kernel(maker: Maker, request: Request, halves: Halves) -> Kernel:
                 constants=(),
                 workspace_bytes=0,
                 row_ns=unrolled_ns(part, operations),
-                module=lambda k=k: halves.modules()[k],  # type: ignore[misc]
+                module=partial(halves.module, k),
                 keep=Half(int(operations)),
-                own_listing=lambda k=k: halves.codes()[k].listing(),  # type: ignore[misc]
+                own_listing=partial(halves.listing, k),
             )
         )
     first, second = kernels
