@@ -161,6 +161,7 @@ def kernels(dyn: rd.Dynamics) -> list:
 @here
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("query", UNITS)
+@pytest.mark.some(of=2, rest="matrix")
 def test_whole_second_derivatives_are_made_of_halves(query, dtype, monkeypatch):
     """Of a robot with more degrees of freedom than a vector has lanes; a row of a batch has the bits of one state."""
     model = rd.load_urdf(own("quadruped"), base="floating")
