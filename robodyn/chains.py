@@ -673,6 +673,17 @@ def coupled(model: Model) -> Array:
     return found
 
 
+def on_paths(model: Model) -> Array:
+    """(nv, n_bodies): whether a degree of freedom moves a body."""
+    found = np.zeros((model.nv, model.n_bodies), dtype=bool)
+    dofs = [model.v_source[start:end] for start, end in _ranges(model)]
+    for i, parent in enumerate(model.parent.tolist()):
+        if parent >= 0:
+            found[:, i] = found[:, parent]
+        found[dofs[i], i] = True
+    return found
+
+
 def _ranges(model: Model) -> Iterator[tuple[int, int]]:
     ends = [*model.v_start.tolist()[1:], model.nv_tree]
     return zip(model.v_start.tolist(), ends, strict=True) if model.n_bodies else iter(())

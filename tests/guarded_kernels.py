@@ -19,9 +19,12 @@ from algorithm_table import ALGORITHMS, needs_own_coordinates
 from robots import own
 
 import robodyn as rd
+from robodyn.algorithms.forward_gradient import forward_gradient, inverse_by_mass_matrix
 from robodyn.algorithms.forward_hessian import forward_hessian
-from robodyn.chains import Task, at_units
+from robodyn.algorithms.regressor import FORWARD_GRAVITY_GRADIENT, forward_regressor
+from robodyn.chains import Chain, Task, at_units
 from robodyn.codegen.llvm.target import host_target
+from robodyn.engines.cpu import route
 from robodyn.engines.cpu.chains.build import in_double_kernel
 from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.engines.cpu.kernels import Kernel, workspace
@@ -36,6 +39,17 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 HALVES = "forward_hessian_at_units"
 """Two programs, where one instruction spreads a number over a vector."""
 AT_UNITS = {HALVES: at_units(forward_hessian())}
+CHAINS = {
+    chain.name: chain
+    for chain in (
+        forward_gradient(("q", "qd", "tau", "f_ext")),
+        forward_hessian(),
+        forward_regressor(),
+        FORWARD_GRAVITY_GRADIENT,
+        inverse_by_mass_matrix(),
+    )
+}
+"""Run in stages, whose solves and products are loops."""
 KINDS = ("universal", "spherical", "helical", "planar", "prismatic", "continuous")
 # Of every kind of sweep and output: lanes, ancestors, links, pairs, columns, single numbers.
 ASKED = {
@@ -50,6 +64,7 @@ ASKED = {
     ),
     # Results that straight-line code leaves as vectors, and writes to rows on the way.
     "many results": ("crba", "rnea_gradient_q_qd_qdd"),
+    "stages": tuple(CHAINS),
 }
 
 
@@ -159,6 +174,16 @@ def check(
             assert (flat[r * step + right.shape[1] : (r + 1) * step] == 777.0).all(), "padding was written"
 
 
+def in_stages() -> None:
+    """No chain is one program from now on, however small the robot is."""
+    plain = route.most_operations
+
+    def most(asked: route.Request, mode: str) -> float | None:
+        return None if isinstance(asked.algorithm, Chain) else plain(asked, mode)
+
+    route.most_operations = most
+
+
 def drawn(seed: int) -> tuple[tuple[rd.Model, ...], list[str]]:
     """Robots of any kinds and shapes, and some algorithms."""
     rng = np.random.default_rng(seed)
@@ -212,6 +237,9 @@ def main(level: str, code: str, dtype: str, seed: str = "") -> None:
     many = code == "many results"
     if many:
         models, code = (rd.load_urdf(own("humanoid")),), "unrolled"
+    if code == "stages":
+        models, code = (*models, rd.random_tree(13, seed=2, joints=("revolute",), base="floating")), "unrolled"
+        in_stages()
     rng = np.random.default_rng(0)
     runs = 0
     for model in models:
@@ -219,8 +247,9 @@ def main(level: str, code: str, dtype: str, seed: str = "") -> None:
         engine = CpuEngine(model, np.dtype(dtype), threads=1, mode=code, target=target)
         width = engine.target.width(np.dtype(dtype))
         for name in asked:
-            algorithm = AT_UNITS.get(name) or ALGORITHMS[name]
-            if model.has_mimic and name not in AT_UNITS and needs_own_coordinates(algorithm):
+            chain = AT_UNITS.get(name) or CHAINS.get(name)
+            algorithm = chain or ALGORITHMS[name]
+            if model.has_mimic and chain is None and needs_own_coordinates(algorithm):
                 continue
             for single in (False, True):
                 base = ("V0", "dV0") if name.startswith("rnea_q") else ()

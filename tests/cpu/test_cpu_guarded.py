@@ -21,6 +21,7 @@ def cases() -> Iterator[Any]:
             yield level, dtype, "unrolled"
             marks = [] if level == "avx512" else [pytest.mark.matrix]
             yield pytest.param(level, dtype, "many results", marks=marks)
+            yield pytest.param(level, dtype, "stages", marks=marks if dtype == "float64" else [pytest.mark.matrix])
             often = False
             yield pytest.param(level, dtype, "rolled", marks=[] if often else [pytest.mark.matrix])
 

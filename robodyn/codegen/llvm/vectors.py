@@ -95,6 +95,13 @@ class Lines:
         self.lines.append(f"  {text}")
 
 
+def spread(out: Lines, scalar: str, width: int, value: str) -> str:
+    """A scalar of a type in every place of a vector of more than one."""
+    T = f"<{width} x {scalar}>"
+    one = out.new(f"insertelement {T} poison, {scalar} {value}, i32 0")
+    return out.new(f"shufflevector {T} {one}, {T} poison, <{width} x i32> zeroinitializer")
+
+
 def _mask(lanes: int, width: int) -> str:
     return f"<{width} x i1> <{', '.join('i1 ' + ('true' if k < lanes else 'false') for k in range(width))}>"
 

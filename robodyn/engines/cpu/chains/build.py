@@ -22,6 +22,7 @@ from robodyn.engines.cpu.chains.lines import begin_lines, lined_kernel, takes_de
 from robodyn.engines.cpu.chains.panel_code import panel_rows
 from robodyn.engines.cpu.chains.plan import ChainPlan, StageCall, sizes_between
 from robodyn.engines.cpu.chains.products import ProductsPlan, products_module
+from robodyn.engines.cpu.chains.side_by_side import vectors_of_columns
 from robodyn.engines.cpu.chains.solve_code import FACTORS, SolveKind, solve_module
 from robodyn.engines.cpu.chains.solves import SolvePlan
 from robodyn.engines.cpu.chains.units import UnitsPlan, units_module
@@ -206,8 +207,8 @@ class _Chained:
     def _solve(self, solve: Solve, flushes: bool) -> Callable[[], _Call]:
         first = FACTORS + solve.matrix not in self.vectors
         rows = tuple(name for name in solve.inputs if name not in self.vectors)
-        asked = SolveKind(solve, first, rows, flushes)
         request = self.request
+        asked = SolveKind(solve, first, rows, flushes, vectors_of_columns(self.kind, request.target))
         plan = SolvePlan(request.model, asked, self.kind, panel_rows(request.target))
         text = solve_module(asked, self.kind, request.target)
         self.vectors.update((FACTORS + solve.matrix, *solve.outputs))
@@ -223,8 +224,10 @@ class _Chained:
         return self._loops(text, label, pointers, arrays, row_ns, plan, plan.workspace_bytes, flushes)
 
     def _multiply(self, stage: Products) -> Callable[[], _Call]:
-        request, plan = self.request, ProductsPlan(self.request.model, stage, self.kind)
-        text = products_module(stage, self.kind, request.target)
+        request = self.request
+        columns = vectors_of_columns(self.kind, request.target)
+        plan = ProductsPlan(request.model, stage, self.kind, columns)
+        text = products_module(stage, self.kind, columns, request.target)
         label = f"robodyn products {request.dtype} {request.target.level}"
         pointers = tuple(word for array in plan.arrays for word in (array.ctypes.data, 0))
         self.vectors.update(stage.outputs)

@@ -7,6 +7,8 @@ worked on together, so that a vector that was loaded is used as often as there a
     up    x[k] += sum over rows j that have k among their columns of V[j, k] x[j]      from the leaves to the root
     down  x[k] = s d[k] x[k] + sum over the columns p of row k of V[k, p] x[p]         from the root to the leaves
 
+Where columns are side by side in the vectors of X, entries are scalars that are spread over one as they are read.
+
 The program of a sweep is 64-bit integers, panel after panel, and a zero behind the last one: how many rows; the first
 row; how many terms; for each row the place behind its last entry in V; then the terms: for `down` p, for `up` j and the
 place of V[j, first row]. V holds the nonzero entries alone, row after row.
@@ -14,11 +16,13 @@ place of V[j, first row]. V holds the nonzero entries alone, row after row.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from robodyn.codegen.llvm.target import Target
-from robodyn.codegen.llvm.vectors import Lines, VectorType
+from robodyn.codegen.llvm.vectors import Lines, VectorType, spread
 
 WIDTH = 6
-"""Columns of a tile, at most."""
+"""Columns of a tile, at most, or vectors of columns that are side by side."""
 
 
 def panel_rows(target: Target) -> int:
@@ -26,15 +30,17 @@ def panel_rows(target: Target) -> int:
     return 2 if target.level in ("sse2", "avx2") else 4
 
 
-def sweep(kind: VectorType, name: str, width: int, most: int) -> str:
+def sweep(kind: VectorType, name: str, width: int, most: int, *, side_by_side: bool = False) -> str:
     """The function up or down for tiles of `width` columns and panels of up to `most` rows.
+
+    Vectors are of states; with `side_by_side` they are of columns of one state, and V and D are scalars.
 
     - up(X, V, program, line): rows of X are so many vectors apart;
     - down(X, V, program, line, D, s).
     """
     out = Lines()
     for rows in range(1, most + 1):
-        _Panel(out, kind, name == "up", width, rows).write()
+        _Panel(out, kind, name == "up", width, rows, side_by_side).write()
     counts = range(1, most + 1)
     cases = "".join(f"    i64 {rows}, label %panel{rows}\n" for rows in counts)
     ends = ", ".join(f"[ %end{rows}, %stored{rows} ]" for rows in counts)
@@ -65,8 +71,9 @@ done:
 class _Panel:
     """Writes the instructions for panels of n rows."""
 
-    def __init__(self, out: Lines, kind: VectorType, up: bool, width: int, rows: int) -> None:
+    def __init__(self, out: Lines, kind: VectorType, up: bool, width: int, rows: int, side_by_side: bool) -> None:
         self.out, self.kind, self.up, self.width, self.rows = out, kind, up, width, rows
+        self.entry = replace(kind, width=1) if side_by_side else kind
         self.cells = [(r, c) for r in range(rows) for c in range(width)]
 
     def write(self) -> None:
@@ -82,7 +89,7 @@ class _Panel:
             self.lines.append(self._vector(self.lines[-1], "%line"))
         begin = self._begin()
         behind = [out.new(f"sub i64 {end}, {r}") for r, end in enumerate(ends)]
-        heads = [] if self.up else [self._vector("%V", out.new(f"sub i64 {each}, %count")) for each in behind]
+        heads = [] if self.up else [self._entry_at("%V", out.new(f"sub i64 {each}, %count")) for each in behind]
         any_term = out.new("icmp sgt i64 %count, 0")
         out.do(f"br i1 {any_term}, label %terms{n}, label %sums{n}")
         self._terms(first, begin, heads)
@@ -102,6 +109,14 @@ class _Panel:
     def _load(self, at: str) -> str:
         return self.out.new(f"load {self.kind.name}, ptr {at}, align {self.kind.bytes}")
 
+    def _entry_at(self, at: str, number: str | int) -> str:
+        return self.out.new(f"getelementptr {self.entry.name}, ptr {at}, i64 {number}")
+
+    def _entry(self, at: str) -> str:
+        """An entry of V or D, in all columns."""
+        value = self.out.new(f"load {self.entry.name}, ptr {at}, align {self.entry.bytes}")
+        return value if self.entry is self.kind else spread(self.out, self.kind.scalar, self.kind.width, value)
+
     def _fma(self, a: str, b: str, c: str) -> str:
         T = self.kind.name
         return f"call {T} @llvm.fmuladd.{self.kind.suffix}({T} {a}, {T} {b}, {T} {c})"
@@ -109,9 +124,9 @@ class _Panel:
     def _begin(self) -> dict[tuple[int, int], str]:
         """What sums begin with."""
         begin = {}
-        d_at = "" if self.up else self._vector("%D", "%row")
+        d_at = "" if self.up else self._entry_at("%D", "%row")
         for r in range(self.rows):
-            scale = "" if self.up else self.out.new(f"fmul {self.kind.name} {self._load(self._vector(d_at, r))}, %s")
+            scale = "" if self.up else self.out.new(f"fmul {self.kind.name} {self._entry(self._entry_at(d_at, r))}, %s")
             for c in range(self.width):
                 x = self._load(self._vector(self.lines[r], c))
                 begin[r, c] = x if self.up else self.out.new(f"fmul {self.kind.name} {x}, {scale}")
@@ -127,17 +142,17 @@ class _Panel:
             out.do(f"%acc{n}.{r}.{c} = phi {T} [ {value}, %panel{n} ], [ %new{n}.{r}.{c}, %terms{n} ]")
         row = out.new(f"mul i64 {self._word(f'%at{n}', 0)}, %line")
         if self.up:
-            head = self._vector("%V", self._word(f"%at{n}", 1))
-            entries = [self._load(self._vector(head, r)) for r in range(n)]
+            head = self._entry_at("%V", self._word(f"%at{n}", 1))
+            entries = [self._entry(self._entry_at(head, r)) for r in range(n)]
         else:
-            entries = [self._load(out.new(f"getelementptr i8, ptr {head}, i64 %off{n}")) for head in heads]
+            entries = [self._entry(out.new(f"getelementptr i8, ptr {head}, i64 %off{n}")) for head in heads]
         y = self._vector("%X", row)
         for c in range(self.width):
             value = self._load(self._vector(y, c))
             for r in range(n):
                 out.do(f"%new{n}.{r}.{c} = {self._fma(entries[r], value, f'%acc{n}.{r}.{c}')}")
         out.do(f"%at.next{n} = getelementptr i64, ptr %at{n}, i64 {2 if self.up else 1}")
-        out.do(f"%off.next{n} = add i64 %off{n}, {self.kind.bytes}")
+        out.do(f"%off.next{n} = add i64 %off{n}, {self.entry.bytes}")
         more = out.new(f"icmp ult ptr %at.next{n}, %end{n}")
         out.do(f"br i1 {more}, label %terms{n}, label %sums{n}")
 
@@ -146,7 +161,7 @@ class _Panel:
         order = range(self.rows)
         pairs = [(r, k) for r in order for k in range(r)]
         for low, high in sorted(pairs, key=lambda pair: (-pair[1], -pair[0])) if self.up else pairs:
-            entry = self._load(self._vector(self._vector("%V", behind[low]), high))
+            entry = self._entry(self._entry_at(self._entry_at("%V", behind[low]), high))
             to, of = (high, low) if self.up else (low, high)
             for c in range(self.width):
                 sums[to, c] = self.out.new(self._fma(entry, sums[of, c], sums[to, c]))

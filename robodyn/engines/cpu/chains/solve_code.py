@@ -6,17 +6,21 @@ Like every kernel, but for the W states from `first` on alone, and on arrays tha
 state is vector k), except for those that a user gave. The first solve with a matrix factorises it along the pattern
 that `Elimination` found, spoils it, and leaves 1/d and the nonzero entries of V = -L; later ones find them there. A
 right-hand side becomes the solution in its place, some columns at a time, from the leaves to the root and back
-(`panel_code`): what is at work, V and these columns, stays in the nearest cache.
+(`panel_code`): what is at work, V and these columns, stays in the nearest cache. Columns of one state alone stand side
+by side in vectors meanwhile (`side_by_side`).
 """
 
 from __future__ import annotations
 
-from robodyn.chains import Solve
+from dataclasses import replace
+
+from robodyn.chains import Solution, Solve
 from robodyn.codegen.llvm.straight_line import attributes
 from robodyn.codegen.llvm.streaming import FLUSHED, flush_functions
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.llvm.vectors import Lines, VectorType, declarations
 from robodyn.engines.cpu.chains.panel_code import WIDTH, panel_rows, sweep
+from robodyn.engines.cpu.chains.side_by_side import load_tile, mirror_tile, store_tile, unit_tile
 from robodyn.engines.cpu.loops.runtime import runtime_functions
 from robodyn.records import dataclass
 from robodyn.sweeps import DofOutput
@@ -33,13 +37,14 @@ FACTORS = "factors of "
 
 @dataclass(frozen=True)
 class SolveKind:
-    """A solve as code knows it: `first` with its matrix, which right-hand sides are rows of the user's, and whether it
-    brings its results to rows."""
+    """A solve as code knows it: `first` with its matrix, which right-hand sides are rows of the user's, whether it
+    brings its results to rows, and the vectors that columns of one state stand in."""
 
     solve: Solve
     first: bool
     rows: tuple[str, ...] = ()
     flushes: bool = False
+    columns: VectorType | None = None
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -48,11 +53,21 @@ class SolveKind:
         return (matrix, FACTORS + matrix, *others)
 
     @property
+    def stores_rows(self) -> bool:
+        """Whether tiles are stored to the user's rows, and nothing is left to flush."""
+        return self.flushes and self.columns is not None
+
+    @property
     def widths(self) -> range:
-        """Columns of tiles; vectors have one."""
+        """Columns of tiles, or vectors of them; vectors have one."""
         likes = [solution.like for solution in self.solve.outputs.values()]
         vectors = all(isinstance(like, DofOutput) and not like.lanes for like in likes)
         return range(1, 2 if vectors else WIDTH + 1)
+
+    @property
+    def widths_of_inverse(self) -> range:
+        """The same of an inverse, whose tiles have as many columns either way."""
+        return self.widths if self.columns is None else range(1, -(-WIDTH // self.columns.width) + 1)
 
     @property
     def arrays(self) -> tuple[str, ...]:
@@ -63,17 +78,28 @@ class SolveKind:
 
 def solve_module(kind: SolveKind, vector: VectorType, target: Target) -> str:
     """The module of a solve."""
-    rows = panel_rows(target)
+    rows, columns = panel_rows(target), kind.columns
+    if columns is None:
+        tiles = [part(vector, width) for width in kind.widths for part in (_unit, _mirror)]
+    else:
+        tiles = [part(columns, width) for width in kind.widths for part in (load_tile, store_tile)]
+        tiles += [mirror_tile(columns, width, WIDTH) for width in kind.widths_of_inverse]
+        tiles = [declarations(columns), unit_tile(columns), *tiles]
     own = [
-        flush_functions(vector, target) if kind.flushes else "",
+        flush_functions(vector, target) if kind.flushes and not kind.stores_rows else "",
         _factor(vector) if kind.first else "",
-        *(part(vector, width) for width in kind.widths for part in (_unit, _mirror)),
-        *(sweep(vector, name, width, rows) for width in kind.widths for name in ("up", "down")),
+        *tiles,
+        *(
+            sweep(columns or vector, name, width, rows, side_by_side=columns is not None)
+            for width in kind.widths
+            for name in ("up", "down")
+        ),
         *(_solution(kind, vector, number) for number in range(len(kind.solve.outputs))),
         _kernel(kind, vector),
     ]
     called = runtime_functions(vector, "".join(own))
-    return "".join([declarations(vector), called, *own, attributes(target)])
+    registers = target if columns is None else replace(target, narrow=False)
+    return "".join([declarations(vector), called, *own, attributes(registers)])
 
 
 def _factor(kind: VectorType) -> str:
@@ -227,6 +253,12 @@ class _Table:
         columns = self.out.new(f"getelementptr i64, ptr {self.constant('tiles', solution)}, i64 1")
         return self.out.new(f"mul i64 {n}, {self.out.new(f'load i64, ptr {columns}')}")
 
+    def row(self, name: str) -> str:
+        """Where the user's row %first of a solution begins."""
+        number = self.arrays.index(FLUSHED + name)
+        offset = self.out.new(f"mul i64 %first, {self.word(number, 1, 'i64')}")
+        return self.out.new(f"getelementptr i8, ptr {self.word(number, 0, 'ptr')}, i64 {offset}")
+
     def flush(self, solution: int, size: str, start: str, stop: str) -> str:
         """The call that brings scalars start .. stop - 1 of a solution to the user's rows %first .. %end."""
         name = self.outputs[solution]
@@ -236,8 +268,68 @@ class _Table:
         return f"call void @flush(ptr {rows}, i64 {stride}, i64 %first, i64 %end, ptr {self.array(name)}, {columns})"
 
 
+class _Steps:
+    """What is called for a tile of a solution, of vectors of states or of columns. Those of columns are stored where
+    results go, which is the user's row at once if there is one."""
+
+    def __init__(self, kind: SolveKind, vector: VectorType, solution: Solution, result: str) -> None:
+        self.columns, self.result, self.unit = kind.columns, result, not solution.arrays
+        self.widths = kind.widths_of_inverse if self.unit else kind.widths
+        self.sweeps = kind.columns or vector
+        minus = solution.plus is None and solution.minus is not None
+        self.sign = f"{self.sweeps.name} {self.sweeps.splat(-1.0 if minus else 1.0)}"
+
+    @property
+    def width(self) -> str:
+        """Which of the widths a tile has."""
+        if self.columns is None:
+            return "  %width = add i64 %count, 0\n"
+        W = self.columns.width
+        return f"""  %to = getelementptr {self.columns.scalar}, ptr {self.result}, i64 %c
+  %rounded = add i64 %count, {W - 1}
+  %width = udiv i64 %rounded, {W}
+"""
+
+    def calls(self) -> str:
+        """The calls for tiles of each width."""
+        of = self._of_states if self.columns is None else self._of_columns
+        cases = []
+        for width in self.widths:
+            lines = "".join(f"  {line}\n" for line in of(width))
+            cases.append(f"tile.{width}:\n{lines}  br label %next\n")
+        return "".join(cases)
+
+    def _swept(self, width: int, tile: str, line: str, between: list[str]) -> list[str]:
+        return [
+            f"call void @up{width}(ptr {tile}, ptr %V, ptr %up, i64 {line})",
+            *between,
+            f"call void @down{width}(ptr {tile}, ptr %V, ptr %down, i64 {line}, ptr %D, {self.sign})",
+        ]
+
+    def _of_states(self, width: int) -> list[str]:
+        begin, mirrored = (
+            [f"call void @{name}{width}(ptr {self.result}, i64 %n, i64 %c)"] if self.unit else []
+            for name in ("unit", "mirror")
+        )
+        return [*begin, *self._swept(width, "%X", "%columns", mirrored)]
+
+    def _of_columns(self, width: int) -> list[str]:
+        assert self.columns is not None
+        last, mirrored = f"%last.{width}", list[str]()
+        begin = f"call void @load_tile{width}(ptr %X, ptr %Y, i64 %columns, i64 {last}, i64 %n)"
+        if self.unit:
+            begin = f"call void @unit_tile(ptr %Y, i64 {width}, i64 %c, i64 %n, i64 %count)"
+            mirrored = [f"call void @mirror_tile{width}(ptr {self.result}, ptr %Y, i64 %c, i64 %n, i64 %count)"]
+        return [
+            f"{last} = sub i64 %count, {(width - 1) * self.columns.width}",
+            begin,
+            *self._swept(width, "%Y", str(width), mirrored),
+            f"call void @store_tile{width}(ptr %to, ptr %Y, i64 %columns, i64 {last}, i64 %n)",
+        ]
+
+
 def _solution(kind: SolveKind, vector: VectorType, number: int) -> str:
-    """solution_K(table, n, V, D, first, end): right-hand sides become one of the outputs where they are, tile by tile.
+    """solution_K(table, n, V, D, first, end, Y): right-hand sides become one of the outputs in its place, by tiles.
 
     An inverse is symmetric: rows above a tile's first column are those of tiles before, and only the others are solved
     for. After each tile a part of the solution before goes to the user's rows: memory takes it while others are solved
@@ -247,24 +339,17 @@ def _solution(kind: SolveKind, vector: VectorType, number: int) -> str:
     out = Lines()
     table = _Table(kind, out)
     tiles, programs = (table.constant(each, number) for each in OF_SOLUTION)
-    result, flush = table.array(name), ""
-    if kind.flushes and number > 0:
+    array = table.array(name)
+    result, flush = array, ""
+    if kind.stores_rows:
+        result = table.row(name)
+    elif kind.flushes and number > 0:
         flush = f"  {table.flush(number - 1, table.size(number - 1, '%n'), '%flushed', '%flushed.next')}\n"
     setup = "\n".join(out.lines)
-    T, unit = vector.name, not solution.arrays
-    sign = vector.splat(-1.0 if solution.plus is None and solution.minus is not None else 1.0)
-    calls = ""
-    for width in kind.widths:
-        steps = [
-            f"unit{width}(ptr {result}, i64 %n, i64 %c)" if unit else "",
-            f"up{width}(ptr %X, ptr %V, ptr %up, i64 %columns)",
-            f"mirror{width}(ptr {result}, i64 %n, i64 %c)" if unit else "",
-            f"down{width}(ptr %X, ptr %V, ptr %down, i64 %columns, ptr %D, {T} {sign})",
-        ]
-        listed = "".join(f"  call void @{step}\n" for step in steps if step)
-        calls += f"tile.{width}:\n{listed}  br label %next\n"
-    cases = "".join(f"    i64 {width}, label %tile.{width}\n" for width in kind.widths[:-1])
-    return f"""define internal void @solution_{number}(ptr %table, i64 %n, ptr %V, ptr %D, i64 %first, i64 %end) #0 {{
+    steps = _Steps(kind, vector, solution, result)
+    cases = "".join(f"    i64 {width}, label %tile.{width}\n" for width in steps.widths[:-1])
+    arguments = "ptr %table, i64 %n, ptr %V, ptr %D, i64 %first, i64 %end, ptr %Y"
+    return f"""define internal void @solution_{number}({arguments}) #0 {{
 entry:
 {setup}
   %n_tiles = load i64, ptr {tiles}
@@ -289,10 +374,10 @@ each:
   %down = getelementptr i64, ptr {programs}, i64 %down.start
   %flushed.at = getelementptr i64, ptr %c.at, i64 4
   %flushed.next = load i64, ptr %flushed.at
-  %X = getelementptr {T}, ptr {result}, i64 %c
-  switch i64 %count, label %tile.{kind.widths[-1]} [
+  %X = getelementptr {vector.name}, ptr {array}, i64 %c
+{steps.width}  switch i64 %width, label %tile.{steps.widths[-1]} [
 {cases}  ]
-{calls}next:
+{steps.calls()}next:
 {flush}  %t.next = add i64 %t, 1
   %more = icmp slt i64 %t.next, %n_tiles
   br i1 %more, label %each, label %done
@@ -307,7 +392,7 @@ def _kernel(kind: SolveKind, vector: VectorType) -> str:
     """The exported function: the factors, then each solution.
 
     Right-hand sides stand in the result's place, or come there: the user's rows become vectors, and of two that are
-    both rows, one behind the other in the workspace.
+    both rows, one behind the other in the workspace. Tiles of columns side by side come first there.
     """
     out = Lines()
     table = _Table(kind, out)
@@ -319,18 +404,24 @@ def _kernel(kind: SolveKind, vector: VectorType) -> str:
         starts, index = table.constant("lower starts"), table.constant("lower index")
         out.do(f"call void @factor(ptr {table.array(matrix)}, ptr {V}, ptr {D}, i64 {n}, ptr {starts}, ptr {index})")
     out.do("%end = sub i64 %last, 1")
+    staged = "%workspace"
+    if kind.columns is not None:
+        tile = out.new(f"mul i64 {n}, {WIDTH}")
+        staged = out.new(f"getelementptr {kind.columns.name}, ptr %workspace, i64 {tile}")
     for number, (result, solution) in enumerate(kind.solve.outputs.items()):
         size, to = table.size(number, n), table.array(result)
         at = {name: table.array(name) for name in solution.arrays}
-        for name, place in zip((each for each in at if each in kind.rows), (to, "%workspace"), strict=False):
+        for name, place in zip((each for each in at if each in kind.rows), (to, staged), strict=False):
             stride = table.word(table.arrays.index(name), 1, "i64")
             rows = f"ptr {at[name]}, i64 {stride}, i64 %first, i64 %end"
             out.do(f"call void @stage_in({rows}, ptr {place}, i64 {size})")
             at[name] = place
         if solution.plus is not None and solution.minus is not None:
             out.do(f"call void @subtract(ptr {at[solution.plus]}, ptr {at[solution.minus]}, ptr {to}, i64 {size})")
-        out.do(f"call void @solution_{number}(ptr %table, i64 {n}, ptr {V}, ptr {D}, i64 %first, i64 %end)")
-    if kind.flushes:
+        out.do(
+            f"call void @solution_{number}(ptr %table, i64 {n}, ptr {V}, ptr {D}, i64 %first, i64 %end, ptr %workspace)"
+        )
+    if kind.flushes and not kind.stores_rows:
         out.do(table.flush(number, size, "0", size))
     body = "\n".join(out.lines)
     return f"""define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) #0 {{

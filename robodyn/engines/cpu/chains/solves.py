@@ -11,13 +11,13 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from robodyn.arguments import Array
-from robodyn.chains import Chain, Elimination, Solution, Solve
+from robodyn.chains import Chain, Elimination, Solution, Solve, on_paths
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.engines.cpu.chains.panel_code import WIDTH
 from robodyn.engines.cpu.chains.solve_code import CONSTANTS, OF_SOLUTION, SolveKind
 from robodyn.model import Model
 from robodyn.records import dataclass
-from robodyn.sweeps import PairOutput
+from robodyn.sweeps import BodyOutput, PairOutput
 from robodyn.tracing.unrolled import output_shape
 
 _TILE = 1.5
@@ -35,15 +35,21 @@ def pieces(count: int, most: int) -> list[int]:
 class Tiling:
     """The tiles of a solution, and which rows of them its sweeps pass; the same for every vector of states.
 
-    `reached`: (nv, columns) where L^-T b can be nonzero.
+    `reached`: (nv, columns) where L^-T b can be nonzero; `side_by_side`: columns of a vector. Those of an inverse have
+    the same tiles either way: what is copied from one side of the diagonal to the other has the same bits then.
     """
 
-    def __init__(self, model: Model, elimination: Elimination, solution: Solution, columns: int) -> None:
+    def __init__(
+        self, model: Model, elimination: Elimination, solution: Solution, columns: int, side_by_side: int
+    ) -> None:
         self.elimination, n = elimination, model.nv
+        self.side_by_side = side_by_side if solution.arrays else 1
         if not solution.arrays:
             begin: Array = np.eye(n, dtype=bool)
         elif isinstance(solution.like, PairOutput):  # columns are degrees of freedom, whose rows are zero where H is
             begin = elimination.pattern
+        elif isinstance(solution.like, BodyOutput):  # of a body, on which its path to the world alone has forces
+            begin = np.repeat(on_paths(model), solution.like.width, axis=1)
         else:
             begin = np.ones((n, columns), dtype=bool)
         self.reached = elimination.reached(begin)
@@ -66,16 +72,19 @@ class Tiling:
         return found
 
     def _tiles(self, known: list[int]) -> list[tuple[int, int]]:
-        """(first column, columns) of tiles, between columns that are known."""
+        """(first column, columns) of tiles, between columns that are known, by vectors of columns."""
         cuts = [-1, *sorted(known), self.reached.shape[1]]
         runs = [(before + 1, after) for before, after in pairwise(cuts) if before + 1 < after]
         sizes = np.array([len(row) for row in self.elimination.lower], np.intp)
-        filled = self._filled(self.reached)
-        return [
-            (start + c, count)
-            for start, stop in runs
-            for c, count in tiled(self.reached[:, start:stop], filled[:, start:stop], sizes)
-        ]
+        both, W = (self.reached, self._filled(self.reached)), self.side_by_side
+        found = []
+        for start, stop in runs:
+            begins = range(0, stop - start, W)
+            reached, filled = (np.logical_or.reduceat(rows[:, start:stop], begins, axis=1) for rows in both)
+            for c, count in tiled(reached, filled, sizes):
+                first = start + c * W
+                found.append((first, min(count * W, stop - first)))
+        return found
 
     def _filled(self, reached: Array) -> Array:
         """(nv, ...): where solutions can be nonzero: what is reached, and what stands behind it."""
@@ -93,19 +102,21 @@ class Tiled:
     tilings: tuple[Tiling, ...]
 
 
-_TILED: WeakKeyDictionary[Model, dict[Solve, Tiled]] = WeakKeyDictionary()
+_TILED: WeakKeyDictionary[Model, dict[tuple[Solve, int], Tiled]] = WeakKeyDictionary()
 
 
-def tiled_solve(model: Model, solve: Solve) -> Tiled:
-    """The same object whenever it is asked for: stages want to know what solves read, too."""
-    found = _TILED.setdefault(model, {})
-    if solve not in found:
+def tiled_solve(model: Model, solve: Solve, side_by_side: int = 1) -> Tiled:
+    """The same object whenever it is asked for: stages want to know what solves read, too. `side_by_side`: columns of a
+    vector."""
+    found, key = _TILED.setdefault(model, {}), (solve, side_by_side)
+    if key not in found:
         elimination = Elimination(model)
         each = zip(solve.outputs.values(), _columns(model, solve), strict=True)
-        found[solve] = Tiled(
-            elimination, tuple(Tiling(model, elimination, solution, columns) for solution, columns in each)
+        found[key] = Tiled(
+            elimination,
+            tuple(Tiling(model, elimination, solution, columns, side_by_side) for solution, columns in each),
         )
-    return found[solve]
+    return found[key]
 
 
 class SolvePlan:
@@ -116,8 +127,8 @@ class SolvePlan:
 
     def __init__(self, model: Model, kind: SolveKind, vector: VectorType, panel: int) -> None:
         self.model, self.solve, self.vector, self.panel = model, kind.solve, vector, panel
-        self.rows = kind.rows
-        tiled = tiled_solve(model, kind.solve)
+        self.rows, self.side_by_side, self.stores_rows = kind.rows, kind.columns, kind.stores_rows
+        tiled = tiled_solve(model, kind.solve, 1 if kind.columns is None else kind.columns.width)
         self.elimination = tiled.elimination
         lower = self.elimination.lower
         self.ends: list[int] = np.cumsum([0, *(len(row) for row in lower)]).tolist()
@@ -143,12 +154,14 @@ class SolvePlan:
 
     @property
     def workspace_bytes(self) -> int:
-        """Bytes of the second right-hand side that comes as rows, where there is one."""
+        """Bytes of a tile of columns side by side, and of the second right-hand side that comes as rows, where there
+        are any."""
         staged = 0
         for columns, solution in zip(self.columns, self.solve.outputs.values(), strict=True):
             if sum(name in self.rows for name in solution.arrays) > 1:
                 staged = max(staged, columns)
-        return staged * self.model.nv * self.vector.bytes
+        tile = 0 if self.side_by_side is None else WIDTH * self.side_by_side.bytes
+        return self.model.nv * (tile + staged * self.vector.bytes)
 
     @property
     def columns(self) -> list[int]:
@@ -163,19 +176,20 @@ class SolvePlan:
     @property
     def row_ns(self) -> float:
         """About how long a state takes."""
-        return self.operations * _NS * 8.0 / self.vector.width
+        return self.operations * _NS * 8.0 / (self.side_by_side or self.vector).width
 
     def _of_solution(self, solution: Solution, tiling: Tiling, columns: int, before: int) -> tuple[Array, Array]:
         """Tiles, and the programs of their sweeps. Tiles that reach the same rows share the way up.
 
         The way down they share with all that reach the same trees. Those of an inverse have the rows from the tile's
-        first one on: others are known. `before`: scalars of the solution before, of which every tile has its share to
-        flush.
+        first one on: others are known. Columns that are known are copied, by tiles without a way, where tiles are
+        stored to the user's rows. `before`: scalars of the solution before, of which every tile has its share to flush.
         """
         unit = not solution.arrays
         tiles = tiling.tiles
         cuts = [c for c, _ in tiles] if unit else []
-        records, words, known = [len(tiles), columns], list[int](), dict[bytes, int]()
+        copied = solution.known_columns(self.model) if self.stores_rows else []
+        records, words, known = [len(tiles) + len(copied), columns], list[int](), dict[bytes, int]()
         downs = dict[bytes, dict[int, int]]()
         W = self.vector.width
         for t, (c, count) in enumerate(tiles, 1):
@@ -192,6 +206,9 @@ class SolvePlan:
             if start == len(words):
                 words += self._up(rows)
             records += [c, count, start, downs[filled.tobytes()][first], share]
+        for c in copied:
+            records += [c, 1, len(words), len(words), 0]
+        words += [0] * bool(copied)
         return np.array(records, np.int64), np.array(words, np.int64)
 
     def _panels(self, up: bool, cuts: Sequence[int]) -> list[tuple[int, int]]:

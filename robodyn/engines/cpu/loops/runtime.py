@@ -75,7 +75,7 @@ def _row_pointers(kind: VectorType) -> str:
 """
 
 
-def _counted(name: str, arguments: str, counter: str, body: str, entry: str = "") -> str:
+def counted(name: str, arguments: str, counter: str, body: str, entry: str = "") -> str:
     """A function that runs `body` for %{counter} = 0 .. %count - 1."""
     return f"""define internal void @{name}({arguments}, i64 %count) #0 {{
 entry:
@@ -134,7 +134,7 @@ def _stage(kind: VectorType, *, load: bool, packed: bool = False) -> str:
         one = one + f"  %value = load {T}, ptr {place}, {aligned}\n" + _store_lanes(kind)
     vectors = "ptr %vectors, ptr %places" if packed else "ptr %vectors"
     what = "in" if load else "packed" if packed else "out"
-    columns = _counted(f"stage_columns_{what}", f"ptr %rows, {vectors}", "c", one)
+    columns = counted(f"stage_columns_{what}", f"ptr %rows, {vectors}", "c", one)
     return f"""{columns}\
 define internal void @stage_{what}(ptr %data, i64 %stride, i64 %row, i64 %end, {vectors}, i64 %count) #0 {{
 entry:
@@ -252,7 +252,7 @@ def runtime_functions(kind: VectorType, callers: str) -> str:
         "add_diagonal": ("ptr %to, ptr %diagonal", own + diagonal),
         "add_given_diagonal": ("ptr %to, ptr %diagonal", given + diagonal),
     }
-    functions = [_counted(name, given, "k", body) for name, (given, body) in loops.items() if f"@{name}(" in callers]
+    functions = [counted(name, given, "k", body) for name, (given, body) in loops.items() if f"@{name}(" in callers]
     functions += [_stage(kind, load=load) for load in (True, False) if f"@stage_{'in' if load else 'out'}(" in callers]
     if "@row_pointers(" in callers or any("@row_pointers(" in function for function in functions):
         functions.append(_row_pointers(kind))
