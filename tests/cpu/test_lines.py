@@ -25,8 +25,9 @@ pytestmark = pytest.mark.skipif(
 )
 QUERIES = ("mass_matrix", "inverse_dynamics_gradient", "body_regressor", "inverse_dynamics_hessian")
 dtypes = pytest.mark.parametrize("dtype", ["float64", "float32"])
-AT_ONCE = 12
-"""The word of a descriptor that says up to which bytes of results vectors are brought to rows at once."""
+LEAVES, AT_ONCE = 11, 12
+"""The words of a descriptor that say whether vectors of large batches are brought to rows at once, and up to which bytes
+of results all are."""
 
 
 def kernel_of(query: str, dtype: str, model: rd.Model | None = None, *, small: bool = False) -> Kernel:
@@ -165,10 +166,12 @@ def test_small_batches_are_brought_at_once(query: str, large: int, dtype: str, m
     rows, watched, found = 2 * width, Watched(kernel), []
     arrays = given(kernel, rows)
     shapes = [output_shape(kernel.request.model, each) for each in kernel.request.algorithm.outputs.values()]
-    for batch in (limit // row, limit // row + 1):
+    leaves = bool(kernel.keep.descriptor[LEAVES])  # on processors that copy past the caches quickly
+    assert leaves <= (query == "body_regressor")
+    for k, batch in enumerate((limit // row, limit // row + 1)):
         found.append([np.full((rows, *shape), np.nan, dtype) for shape in shapes])
         run(kernel, [*arrays, *found[-1]], 0, rows, batch)
-        assert watched.rows == [(0, rows)]  # of the first of them
+        assert watched.rows == [(0, rows)] * (1 + k * leaves)
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
         assert not np.isnan(one).any()

@@ -62,9 +62,7 @@ class Compiler(Maker):
             return narrow, route
         if isinstance(request.algorithm, Units):
             return request, route
-        if route == "loops" or any(found(part) == "loops" for part in parts_of(narrow)):
-            return request, found(request)
-        return narrow, route
+        return (request, found(request)) if route == "loops" else (narrow, route)
 
     def _made(self, request: Request, route: Route, single: bool) -> Kernel:
         if route == "loops":
