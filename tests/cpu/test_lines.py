@@ -26,8 +26,8 @@ pytestmark = pytest.mark.skipif(
 QUERIES = ("mass_matrix", "inverse_dynamics_gradient", "body_regressor", "inverse_dynamics_hessian")
 dtypes = pytest.mark.parametrize("dtype", ["float64", "float32"])
 LEAVES, AT_ONCE = 11, 12
-"""The words of a descriptor that say whether vectors of large batches are brought to rows at once, and up to which bytes
-of results all are."""
+"""The words of a descriptor that say whether vectors of large batches are brought to rows at once, and up to which
+bytes of results all are."""
 
 
 def kernel_of(query: str, dtype: str, model: rd.Model | None = None, *, small: bool = False) -> Kernel:
