@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from robodyn.chains import Step, Units
 from robodyn.codegen.llvm.jit import OPT
@@ -16,6 +17,9 @@ from robodyn.engines.cpu.past_caches import begin_past_caches, past_caches
 from robodyn.engines.cpu.request import Request
 from robodyn.engines.cpu.route import Route, Whole, find_route, parts_of, writes_most
 from robodyn.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from robodyn.engines.cpu.halves import Halves
 
 
 class Compiler(Maker):
@@ -74,18 +78,34 @@ class Compiler(Maker):
         whole = self.whole(route) if isinstance(route, Whole) else None
         if whole is not None and not whole.request.vectors:
             return whole
-        from robodyn.engines.cpu.chains.build import chained_kernel, flushed_kernel, halved_kernel, repeated_kernel
-        from robodyn.engines.cpu.halves import find_halves
+        from robodyn.engines.cpu.chains.build import chained_kernel, flushed_kernel
 
         if whole is not None:
             return flushed_kernel(self, request, whole)
-        if isinstance(request.algorithm, Units):
-            halves = find_halves(request, self.mode, self._cache(request))
-            if halves is not None:
-                return halved_kernel(self, request, halves)
-            (part,) = parts_of(request)
-            return repeated_kernel(self, request, self._made(part, self.route(part), single=False))
-        return chained_kernel(self, request)
+        return self._at_units(request) if isinstance(request.algorithm, Units) else chained_kernel(self, request)
+
+    def _at_units(self, request: Request) -> Kernel:
+        """What is no program for all unit vectors: in halves, a chain that is one program at each of them, or one that
+        is taken apart."""
+        from robodyn.engines.cpu.chains.tensors import halved_kernel, parted_kernel, parts_at_units, repeated_kernel
+
+        halves = self._halves(request)
+        if halves is not None:
+            return halved_kernel(self, request, halves)
+        (part,) = parts_of(request)
+        route, parts = self.route(part), parts_at_units(request.algorithm)
+        if parts is None or isinstance(route, Whole):
+            return repeated_kernel(self, request, self._made(part, route, single=False))
+        once = self.kernel(replace(request, algorithm=parts.once), single=True)
+        contracted = replace(request, algorithm=parts.contracted)
+        (every,) = parts_of(contracted)
+        contraction = self._halves(contracted) or self._made(every, self.route(every), single=False)
+        return parted_kernel(self, request, parts, once, contraction)
+
+    def _halves(self, request: Request, *, trace: bool = True) -> Halves | None:
+        from robodyn.engines.cpu.halves import find_halves
+
+        return find_halves(request, self.mode, self._cache(request), trace=trace)
 
     def _begin_around(self, request: Request, operations: float) -> None:
         """Begin to compile what is around a program for batches: while it becomes machine code there is time."""
@@ -101,17 +121,29 @@ class Compiler(Maker):
         asked, route = (request, "loops") if plan is not None else self._asked(request, single, [], trace=False)
         if route == "parts":
             if isinstance(asked.algorithm, Units):
-                from robodyn.engines.cpu.halves import find_halves
-
-                halves = find_halves(asked, self.mode, self._cache(asked), trace=False)
-                if halves is not None and halves.images is not None:
-                    return True
+                return self._units_in_cache(asked)
             return all(self.in_cache(part) for part in parts_of(asked))
         if route == "loops":
             kind = VectorType.of(request.dtype, request.target, 1 if single or writes_most(request) else None)
             linked = self._rolled_code(request, traits_of(request.model), kind, "rolled" if plan is None else "parted")
             return any(replace(linked, opt=level).code() is not None for level in (OPT, HURRIED))
         return isinstance(route, Whole) and route.code is not None
+
+    def _units_in_cache(self, request: Request) -> bool:
+        """The same of what runs at every unit vector."""
+        from robodyn.engines.cpu.chains.tensors import parts_at_units
+
+        halves = self._halves(request, trace=False)
+        if halves is not None and halves.images is not None:
+            return True
+        (part,) = parts_of(request)
+        parts = parts_at_units(request.algorithm)
+        route = find_route(part, self.mode, self._cache(part), trace=False)
+        if parts is None or isinstance(route, Whole):
+            return self.in_cache(part)
+        contracted = replace(request, algorithm=parts.contracted)
+        once = replace(request, algorithm=parts.once)
+        return route is not None and self.in_cache(once, single=True) and self._units_in_cache(contracted)
 
     @going_first()
     def step(self, request: Request) -> tuple[Kernel, ...]:

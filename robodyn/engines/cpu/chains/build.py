@@ -1,17 +1,15 @@
-"""Kernels made of kernels: chains, algorithms at every unit vector, results that are flushed, and those in double
-precision that are rounded."""
+"""Kernels made of kernels: chains, results that are flushed, and those in double precision that are rounded."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.chains import Chain, Products, Solve, Stage, Units
+from robodyn.chains import Chain, Products, Solve, Stage
 from robodyn.codegen.llvm.streaming import FLUSHED
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.x86.memory import LoadedImage
@@ -25,17 +23,14 @@ from robodyn.engines.cpu.chains.products import ProductsPlan, products_module
 from robodyn.engines.cpu.chains.side_by_side import vectors_of_columns
 from robodyn.engines.cpu.chains.solve_code import FACTORS, SolveKind, solve_module
 from robodyn.engines.cpu.chains.solves import SolvePlan
-from robodyn.engines.cpu.chains.units import UnitsPlan, units_module
 from robodyn.engines.cpu.chains.unread import unread
-from robodyn.engines.cpu.halves import Halves
-from robodyn.engines.cpu.kernels import Kernel, Maker, unrolled_ns
+from robodyn.engines.cpu.kernels import Kernel, Maker
 from robodyn.engines.cpu.native.answers import JointForce
 from robodyn.engines.cpu.packing import packing
 from robodyn.engines.cpu.past_caches import past_caches
 from robodyn.engines.cpu.request import Request, input_names
 from robodyn.engines.cpu.route import Whole, parts_of, too_wide
 from robodyn.records import dataclass
-from robodyn.tracing.program import SHARED
 from robodyn.tracing.unrolled import input_shapes, output_shape
 
 _CHAIN = "robodyn chain"
@@ -64,32 +59,6 @@ class Stages:
     def operations(self) -> int:
         """Floating-point operations for one state; those of solves are an estimate."""
         return sum(kernel.operations for kernel in self.kernels)
-
-
-@dataclass(frozen=True)
-class Half:
-    """One of two programs; the first half runs once for a state, the second at every unit vector."""
-
-    operations: int
-
-
-@dataclass(frozen=True)
-class Repeated:
-    """The kernel that runs at every unit vector, behind one that runs once if there is one, and how they are called."""
-
-    kernels: tuple[Kernel, ...]
-    plan: UnitsPlan
-
-    @property
-    def operations(self) -> int:
-        """Floating-point operations for one state."""
-        *once, every = self.kernels
-        return sum(kernel.operations for kernel in once) + self.plan.times * every.operations
-
-    @property
-    def once_ns(self) -> float:
-        """About how long what runs once takes."""
-        return sum(kernel.row_ns for kernel in self.kernels[:-1])
 
 
 @dataclass(frozen=True)
@@ -324,62 +293,6 @@ def begin_flushing(maker: Maker, request: Request, operations: float) -> None:
     if lines:
         begin_lines(maker, kind, request)
     maker.begin(_chain_text(request, kind), _CHAIN, request.target, hurried=True)
-
-
-def repeated_kernel(maker: Maker, request: Request, inner: Kernel) -> Kernel:
-    """The kernel of an algorithm or a chain, and one that calls it at every unit vector."""
-    task, model = request.algorithm, request.model
-    assert isinstance(task, Units)
-    inputs = input_names(request)
-    call = StageCall(inner.address, (*inner.inputs, *task.outputs), inner.constants, inner.workspace_bytes)
-    plan = UnitsPlan(model, task, inputs, (call,), request.dtype)
-    return _at_units(maker, request, "repeated", Repeated((inner,), plan))
-
-
-def halved_kernel(maker: Maker, request: Request, halves: Halves) -> Kernel:
-    """The kernels of both halves of an algorithm or a chain, and one that calls the second at every unit vector."""
-    task, model = request.algorithm, request.model
-    assert isinstance(task, Units)
-    images, names = halves.made(), (*input_names(halves.request), SHARED)
-    kernels = []
-    for k, (code, part) in enumerate(zip((images.first, images.second), halves.requests, strict=True)):
-        loaded = X86.loaded(code, part, maker.cache)
-        operations = X86.operations(code)
-        kernels.append(
-            Kernel(
-                request=part,
-                mode="half",
-                code=loaded,
-                inputs=names[: len(names) - 1 + k],
-                constants=(),
-                workspace_bytes=0,
-                row_ns=unrolled_ns(part, operations),
-                module=partial(halves.module, k),
-                keep=Half(int(operations)),
-                own_listing=partial(halves.listing, k),
-            )
-        )
-    first, second = kernels
-    calls = StageCall(first.address, names, (), 0), StageCall(second.address, (*names, *task.outputs), (), 0)
-    plan = UnitsPlan(model, task, input_names(request), calls, request.dtype, images.shared)
-    return _at_units(maker, request, "halved", Repeated((first, second), plan))
-
-
-def _at_units(maker: Maker, request: Request, mode: str, keep: Repeated) -> Kernel:
-    """The kernel that calls others as planned."""
-    inputs = input_names(request)
-    text = units_module(len(inputs) + len(request.algorithm.outputs))
-    return Kernel(
-        request=request,
-        mode=mode,
-        code=maker.shared(text, "robodyn units", request.target),
-        inputs=inputs,
-        constants=(keep.plan.descriptor.ctypes.data, 0),
-        workspace_bytes=keep.plan.workspace_bytes,
-        row_ns=keep.once_ns + keep.plan.times * keep.kernels[-1].row_ns,
-        module=lambda: text,
-        keep=keep,
-    )
 
 
 def in_double_kernel(maker: Maker, request: Request, inner: Kernel, force: JointForce | None) -> Kernel:

@@ -5,7 +5,7 @@
 Like the kernels of solves (`solve_code`) it works on arrays that hold vectors of states, for the W states of one
 vector. A row of a product is the sum of rows of the right matrix, each times an entry of the left one, some columns at
 a time, which stay in registers; entries that are zero whatever the state are left out. Columns of one state alone stand
-side by side in vectors meanwhile (`side_by_side`), and so does the product.
+side by side in vectors meanwhile (`side_by_side`), and so does the product; one state follows the other then.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def products_module(stage: Products, kind: VectorType, columns: VectorType | Non
         *(_rows(columns or kind, width, side_by_side=columns is not None) for width in _WIDTHS),
         _multiply(kind, columns),
         *(finish(columns or kind, number, product) for number, product in enumerate(stage.outputs.values())),
-        _kernel(stage),
+        _kernel(stage, rows=columns is not None),
         attributes(target if columns is None else replace(target, narrow=False)),
     ]
     return "".join(parts)
@@ -314,13 +314,21 @@ done:
 """
 
 
-def _kernel(stage: Products) -> str:
-    """The exported function: one output after another. Constants follow inputs and outputs in the table."""
+def _kernel(stage: Products, *, rows: bool) -> str:
+    """The exported function: one output after another. Constants follow inputs and outputs in the table; `rows`: arrays
+    have rows of states, which are worked on one by one."""
     out, arrays = Lines(), [*stage.inputs, *stage.outputs]
 
+    def word(number: int, field: int, kind: str) -> str:
+        at = out.new(f"getelementptr {{ptr, i64}}, ptr %table, i64 {number}, i32 {field}")
+        return out.new(f"load {kind}, ptr {at}, align 8")
+
     def array(number: int) -> str:
-        at = out.new(f"getelementptr {{ptr, i64}}, ptr %table, i64 {number}, i32 0")
-        return out.new(f"load ptr, ptr {at}, align 8")
+        data = word(number, 0, "ptr")
+        if not rows or number >= len(arrays):
+            return data
+        offset = out.new(f"mul i64 %row, {word(number, 1, 'i64')}")
+        return out.new(f"getelementptr i8, ptr {data}, i64 {offset}")
 
     n_at, tiles_at, starts, index = (array(len(arrays) + number) for number in range(len(_CONSTANTS)))
     n = out.new(f"load i64, ptr {n_at}")
@@ -333,8 +341,24 @@ def _kernel(stage: Products) -> str:
         result = array(arrays.index(name))
         out.do(f"call void @finish{number}(ptr {result}, ptr {plain}, ptr %workspace, i64 {n})")
     body = "\n".join(out.lines)
-    return f"""define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) #0 {{
+    if not rows:
+        return f"""define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) #0 {{
 {body}
+  ret void
+}}
+
+"""
+    return f"""define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) #0 {{
+entry:
+  %some = icmp slt i64 %first, %last
+  br i1 %some, label %state, label %done
+state:
+  %row = phi i64 [ %first, %entry ], [ %next, %state ]
+{body}
+  %next = add i64 %row, 1
+  %more = icmp slt i64 %next, %last
+  br i1 %more, label %state, label %done
+done:
   ret void
 }}
 

@@ -3,21 +3,22 @@
 One state of the user's is a batch of nv states to the algorithm: all have the same row of every input, unit vectors are
 the rows of an identity matrix, and results of one state lie behind one another as they should. So nothing is copied,
 and the lanes of a vector are unit vectors. Where the algorithm is in two halves (`halves.py`), the first runs once for
-each state, and leaves to the second what does not depend on the unit vector.
+each state, and leaves to the second what does not depend on the unit vector; so do the first stages of a chain that is
+taken apart (`tensors.py`), whose others run for some unit vectors after the others.
 
 It is a kernel like any other, `void kernel(ptr table, i64 first, i64 last, ptr workspace)`. Behind the user's arrays
 the table has one constant, the descriptor, 64-bit integers:
 
-    number of kernels, offset of their tables in the workspace, offset of their own workspace;
-    for each of them its address, its rows (nv or 1), number of entries of its table, and for each entry
-    (array, stride, 0), which is the user's row of the state, with rows of this stride in it,
-    (-1, word, word), or (-2, offset, 0), which is a place in the workspace.
+    number of calls, offset of their tables in the workspace, offset of their own workspace;
+    for each of them the kernel's address, its first row and the end of its rows, number of entries of its table, and
+    for each entry (array, stride, 0), which is the user's row of the state, with rows of this stride in it,
+    (-1, word, word), or (-2, offset, stride), which is a place in the workspace.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -25,11 +26,31 @@ from robodyn.arguments import Array
 from robodyn.chains import Units
 from robodyn.engines.cpu.chains.plan import StageCall
 from robodyn.model import Model
-from robodyn.tracing.program import SHARED
+from robodyn.records import dataclass
 from robodyn.tracing.unrolled import output_shape
 
 _LINE = 64
 _LITERAL, _WITHIN = -1, -2
+
+
+@dataclass(frozen=True)
+class Within:
+    """An array in the workspace: its bytes, and those from one row to the next, 0 if all have the same; `of`: the array
+    whose memory it is."""
+
+    size: int
+    stride: int = 0
+    of: str | None = None
+
+
+@dataclass(frozen=True)
+class UnitsCall:
+    """A kernel, and the rows that it is called for; `moving`: arrays that begin with the first of these."""
+
+    call: StageCall
+    first: int
+    end: int
+    moving: tuple[str, ...] = ()
 
 
 class UnitsPlan:
@@ -39,9 +60,9 @@ class UnitsPlan:
         model: the robot.
         task: what to run.
         inputs: names of the task's inputs in the table's order.
-        calls: the algorithm's kernel; its results are called as those of the task. Or those of its halves.
+        calls: kernels; their inputs and results are called as those of the task, or as arrays between them.
         dtype: of arrays.
-        shared: scalars that the first half leaves.
+        within: these arrays.
     """
 
     def __init__(
@@ -49,34 +70,38 @@ class UnitsPlan:
         model: Model,
         task: Units,
         inputs: Sequence[str],
-        calls: Sequence[StageCall],
+        calls: Sequence[UnitsCall],
         dtype: np.dtype[np.float64] | np.dtype[np.float32],
-        shared: int = 0,
+        within: Mapping[str, Within],
     ) -> None:
-        self.times = model.nv
         self.identity: Array = np.eye(model.nv, dtype=dtype)
         arrays = [*inputs, *task.outputs]
+        offsets, end = dict[str, int](), 0
+        for name, each in within.items():
+            offsets[name] = end if each.of is None else offsets[each.of]
+            end += _up(each.size) if each.of is None else 0
 
-        def entry(name: str) -> tuple[int, int, int]:
+        def entry(asked: UnitsCall, name: str) -> tuple[int, int, int]:
             if name == task.vector:
                 return _LITERAL, self.identity.ctypes.data, self.identity.strides[0]
-            if name == SHARED:
-                return _WITHIN, 0, 0
+            if name in within:
+                stride = within[name].stride
+                return _WITHIN, offsets[name] - asked.first * stride * (name in asked.moving), stride
             shape = output_shape(model, task.outputs[name].output) if name in task.outputs else None
             return arrays.index(name), 0 if shape is None else math.prod(shape) * dtype.itemsize, 0
 
         words: list[int] = []
         longest = 0
-        for k, call in enumerate(calls):
+        for asked in calls:
+            call = asked.call
             pairs = zip(call.constants[0::2], call.constants[1::2], strict=True)
-            entries = [*map(entry, call.arrays), *((_LITERAL, data, stride) for data, stride in pairs)]
+            entries = [entry(asked, name) for name in call.arrays]
+            entries += [(_LITERAL, data, stride) for data, stride in pairs]
             longest = max(longest, len(entries))
-            rows = model.nv if k == len(calls) - 1 else 1
-            words += [call.address, rows, len(entries), *(word for each in entries for word in each)]
-        table = _up(shared * dtype.itemsize)
-        own = table + _up(16 * longest)
-        self.workspace_bytes = own + max(call.workspace_bytes for call in calls)
-        words = [len(calls), table, own, *words]
+            words += [call.address, asked.first, asked.end, len(entries), *(word for each in entries for word in each)]
+        own = end + _up(16 * longest)
+        self.workspace_bytes = own + max(asked.call.workspace_bytes for asked in calls)
+        words = [len(calls), end, own, *words]
         self.descriptor: Array = np.array([word % (1 << 64) for word in words], dtype=np.uint64).view(np.int64)
 
 
@@ -109,11 +134,13 @@ kernel:
   %from = phi ptr [ %calls.from, %row ], [ %entries.end, %call ]
   %address.word = load i64, ptr %from, align 8
   %address = inttoptr i64 %address.word to ptr
-  %rows.at = getelementptr i64, ptr %from, i64 1
-  %rows = load i64, ptr %rows.at, align 8
-  %count.at = getelementptr i64, ptr %from, i64 2
+  %begin.at = getelementptr i64, ptr %from, i64 1
+  %begin = load i64, ptr %begin.at, align 8
+  %end.at = getelementptr i64, ptr %from, i64 2
+  %end = load i64, ptr %end.at, align 8
+  %count.at = getelementptr i64, ptr %from, i64 3
   %count = load i64, ptr %count.at, align 8
-  %entries = getelementptr i64, ptr %from, i64 3
+  %entries = getelementptr i64, ptr %from, i64 4
   %entries.end = getelementptr {{i64, i64, i64}}, ptr %entries, i64 %count
   br label %fill
 fill:
@@ -145,7 +172,7 @@ fill:
   %e.more = icmp slt i64 %e.next, %count
   br i1 %e.more, label %fill, label %call
 call:
-  call void %address(ptr %target, i64 0, i64 %rows, ptr %own)
+  call void %address(ptr %target, i64 %begin, i64 %end, ptr %own)
   %c.next = add i64 %c, 1
   %c.more = icmp slt i64 %c.next, %calls
   br i1 %c.more, label %kernel, label %row.done

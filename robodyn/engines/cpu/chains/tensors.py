@@ -1,0 +1,262 @@
+"""Kernels of algorithms and chains at every unit vector: one that runs at all of them, two halves of it, or a chain
+that is taken apart.
+
+Of second derivatives of forward dynamics, a chain, most stages do not depend on the vector: accelerations, their
+gradient, solves. Only a contraction of the second derivatives of inverse dynamics does, with H^-1 times the vector, and
+products of its results with that gradient. At unit vectors, H^-1 times them are the rows of H^-1. So a chain that is no
+program is three kernels: the first stages as a chain for one state, the contraction at rows of what that leaves, and
+products row by row, with columns side by side; the last two for some vectors after the others, which stay in the cache.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache, partial
+
+from robodyn.chains import Chain, Product, Products, Solution, Solve, Stage, Units, at_units
+from robodyn.codegen.llvm.vectors import VectorType
+from robodyn.engines.cpu.backends import X86
+from robodyn.engines.cpu.chains.plan import StageCall
+from robodyn.engines.cpu.chains.products import ProductsPlan, products_module
+from robodyn.engines.cpu.chains.side_by_side import vectors_of_columns
+from robodyn.engines.cpu.chains.units import UnitsCall, UnitsPlan, Within, units_module
+from robodyn.engines.cpu.halves import Halves
+from robodyn.engines.cpu.kernels import Kernel, Maker, unrolled_ns
+from robodyn.engines.cpu.request import Request, input_names
+from robodyn.records import dataclass
+from robodyn.sweeps import Output
+from robodyn.tracing.program import SHARED
+from robodyn.tracing.unrolled import output_shape
+
+_ROWS = "rows of "
+"""Before the name of a matrix of which a kernel takes a row for each unit vector."""
+
+
+@dataclass(frozen=True)
+class Half:
+    """One of two programs; the first half runs once for a state, the second at every unit vector."""
+
+    operations: int
+
+
+@dataclass(frozen=True)
+class AtUnits:
+    """Kernels, how often each runs for a state's unit vectors, and how they are called."""
+
+    kernels: tuple[Kernel, ...]
+    times: tuple[int, ...]
+    plan: UnitsPlan
+
+    @property
+    def operations(self) -> int:
+        """Floating-point operations for one state."""
+        return sum(times * kernel.operations for kernel, times in zip(self.kernels, self.times, strict=True))
+
+    @property
+    def row_ns(self) -> float:
+        """About how long a state takes."""
+        return sum(times * kernel.row_ns for kernel, times in zip(self.kernels, self.times, strict=True))
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A chain at every unit vector taken apart.
+
+    `once`: what does not depend on the vector, with results that the others read, `inverse` among them; `contraction`:
+    the stage whose input `vector` is H^-1 times the vector.
+    """
+
+    once: Chain
+    contraction: Stage
+    vector: str
+    inverse: str
+    products: Products
+
+    @property
+    def contracted(self) -> Units:
+        """The contraction at unit vectors, whose code is what it is along rows of an inverse."""
+        return at_units(self.contraction.algorithm, self.vector)
+
+
+@cache
+def parts_at_units(task: Units) -> Parts | None:
+    """A chain at unit vectors taken apart; None where it is not made so."""
+    chain, vector = task.algorithm, task.vector
+    if not isinstance(chain, Chain):
+        return None
+    once, contractions, products = list[Stage | Solve](), list[Stage](), list[Products]()
+    solved, inverses = dict[str, str](), dict[str, str]()
+    for stage in chain.stages:
+        moving = {vector, *solved, *(name for each in contractions for name in each.outputs)}
+        if isinstance(stage, Products):
+            products.append(stage)
+        elif isinstance(stage, Solve):
+            still = {name: each for name, each in stage.outputs.items() if moving.isdisjoint(each.arrays)}
+            others = {name: each for name, each in stage.outputs.items() if name not in still}
+            if stage.matrix in moving or any(each.arrays != (vector,) or not each.plus for each in others.values()):
+                return None
+            solved.update(dict.fromkeys(others, stage.matrix))
+            inverses.update((stage.matrix, name) for name, each in still.items() if not each.arrays)
+            once += [Solve(stage.matrix, still)] if still else []
+        elif moving.isdisjoint(_read(stage)):
+            once.append(stage)
+        else:
+            contractions.append(stage)
+    if len(contractions) != 1 or len(products) != 1 or {*chain.results} != {*products[0].outputs}:
+        return None
+    (contraction,), (last,) = contractions, products
+    read = dict(zip(contraction.algorithm.inputs, _read(contraction), strict=True))
+    along = [name for name in read if read[name] in solved]
+    if len(along) != 1 or {vector, *solved} & {*read.values(), *last.inputs} - {read[along[0]]}:
+        return None
+    matrix = solved[read[along[0]]]
+    if matrix not in inverses:
+        return None
+    inputs = tuple(name for name in chain.inputs if name != vector)
+    left = {name for stage in once for name in stage.outputs}
+    read_later = {*read.values(), *last.inputs, inverses[matrix]} & left
+    first = Chain(f"{chain.name}_once", inputs, tuple(once), tuple(sorted(read_later)))
+    return Parts(first, contraction, along[0], inverses[matrix], last)
+
+
+def _read(stage: Stage) -> tuple[str, ...]:
+    return tuple(stage.reads.get(name, name) for name in stage.algorithm.inputs)
+
+
+def repeated_kernel(maker: Maker, request: Request, inner: Kernel) -> Kernel:
+    """The kernel of an algorithm or a chain, and one that calls it at every unit vector."""
+    task, nv = request.algorithm, request.model.nv
+    assert isinstance(task, Units)
+    call = StageCall(inner.address, (*inner.inputs, *task.outputs), inner.constants, inner.workspace_bytes)
+    return _at_units(maker, request, "repeated", (inner,), (nv,), [UnitsCall(call, 0, nv)], {})
+
+
+def halved_kernel(maker: Maker, request: Request, halves: Halves) -> Kernel:
+    """The kernels of both halves of an algorithm or a chain, and one that calls the second at every unit vector."""
+    task, nv = request.algorithm, request.model.nv
+    assert isinstance(task, Units)
+    (first, second), shared = _halves(maker, halves)
+    names = (*first.inputs, SHARED)
+    calls = [
+        UnitsCall(StageCall(first.address, names, (), 0), 0, 1),
+        UnitsCall(StageCall(second.address, (*names, *task.outputs), (), 0), 0, nv),
+    ]
+    within = {SHARED: Within(shared * request.dtype.itemsize)}
+    return _at_units(maker, request, "halved", (first, second), (1, nv), calls, within)
+
+
+def _halves(maker: Maker, halves: Halves) -> tuple[tuple[Kernel, Kernel], int]:
+    """The kernels of two halves, and how many scalars the first leaves."""
+    images, names = halves.made(), (*input_names(halves.request), SHARED)
+    kernels = []
+    for k, (code, part) in enumerate(zip((images.first, images.second), halves.requests, strict=True)):
+        loaded = X86.loaded(code, part, maker.cache)
+        operations = X86.operations(code)
+        kernels.append(
+            Kernel(
+                request=part,
+                mode="half",
+                code=loaded,
+                inputs=names[: len(names) - 1 + k],
+                constants=(),
+                workspace_bytes=0,
+                row_ns=unrolled_ns(part, operations),
+                module=partial(halves.module, k),
+                keep=Half(int(operations)),
+                own_listing=partial(halves.listing, k),
+            )
+        )
+    first, second = kernels
+    return (first, second), images.shared
+
+
+def parted_kernel(maker: Maker, request: Request, parts: Parts, once: Kernel, contraction: Halves | Kernel) -> Kernel:
+    """The kernels of a chain that is taken apart, and one that calls them: the first once, the contraction and products
+    for as many unit vectors as a vector holds, then the next ones."""
+    model, size = request.model, request.dtype.itemsize
+    nv, stage = model.nv, parts.contraction
+    renamed = {
+        parts.vector: _ROWS + parts.inverse,
+        **{name: stage.reads[name] for name in stage.reads if name != parts.vector},
+    }
+    within = {name: Within(_scalars(request, each) * size) for name, each in parts.once.outputs.items()}
+    within[_ROWS + parts.inverse] = Within(0, nv * size, parts.inverse)
+    block = min(nv, max(8, request.target.width(request.dtype)))
+    for name, output in stage.outputs.items():
+        row = _scalars(request, output) * size
+        within[name] = Within(block * row, row)
+    kernels, times = [once], [1]
+    calls = [
+        UnitsCall(
+            StageCall(once.address, (*once.inputs, *parts.once.results), once.constants, once.workspace_bytes), 0, 1
+        )
+    ]
+    if isinstance(contraction, Halves):
+        (first, every), shared = _halves(maker, contraction)
+        within[SHARED] = Within(shared * size)
+        names = tuple(renamed.get(name, name) for name in (*first.inputs, SHARED))
+        calls.append(UnitsCall(StageCall(first.address, names, (), 0), 0, 1))
+        kernels.append(first)
+        times.append(1)
+    else:
+        every = contraction
+    read = tuple(renamed.get(name, name) for name in every.inputs)
+    contracted = StageCall(every.address, (*read, *stage.outputs), every.constants, every.workspace_bytes)
+    multiply = _products(maker, request, parts.products)
+    arrays = (*parts.products.inputs, *parts.products.outputs)
+    multiplied = StageCall(multiply.address, arrays, multiply.constants, multiply.workspace_bytes)
+    for k in range(0, nv, block):
+        calls += [UnitsCall(each, k, min(k + block, nv), tuple(stage.outputs)) for each in (contracted, multiplied)]
+    every_kernel = (*kernels, every, multiply)
+    return _at_units(maker, request, "apart", every_kernel, (*times, nv, nv), calls, within)
+
+
+def _scalars(request: Request, output: Output | Solution | Product) -> int:
+    return math.prod(output_shape(request.model, output))
+
+
+def _products(maker: Maker, request: Request, stage: Products) -> Kernel:
+    """The kernel of products whose columns are side by side, one state after the other."""
+    target = request.target
+    kind = VectorType.of(request.dtype, target, 1)
+    columns = vectors_of_columns(kind, target)
+    plan, text = ProductsPlan(request.model, stage, kind, columns), products_module(stage, kind, columns, target)
+    return Kernel(
+        request=request,
+        mode="rolled",
+        code=maker.shared(text, f"robodyn products {request.dtype} {target.level}", target),
+        inputs=stage.inputs,
+        constants=tuple(word for array in plan.arrays for word in (array.ctypes.data, 0)),
+        workspace_bytes=plan.workspace_bytes,
+        row_ns=plan.row_ns,
+        module=lambda: text,
+        keep=plan,
+    )
+
+
+def _at_units(
+    maker: Maker,
+    request: Request,
+    mode: str,
+    kernels: tuple[Kernel, ...],
+    times: tuple[int, ...],
+    calls: Sequence[UnitsCall],
+    within: dict[str, Within],
+) -> Kernel:
+    """The kernel that calls others as planned."""
+    task, inputs = request.algorithm, input_names(request)
+    assert isinstance(task, Units)
+    keep = AtUnits(kernels, times, UnitsPlan(request.model, task, inputs, calls, request.dtype, within))
+    text = units_module(len(inputs) + len(task.outputs))
+    return Kernel(
+        request=request,
+        mode=mode,
+        code=maker.shared(text, "robodyn units", request.target),
+        inputs=inputs,
+        constants=(keep.plan.descriptor.ctypes.data, 0),
+        workspace_bytes=keep.plan.workspace_bytes,
+        row_ns=keep.row_ns,
+        module=lambda: text,
+        keep=keep,
+    )
