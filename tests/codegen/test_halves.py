@@ -183,7 +183,7 @@ def test_whole_second_derivatives_are_made_of_halves(query, dtype, monkeypatch):
     monkeypatch.setenv(backends.BACKEND_VARIABLE, "llvm")
     other = rd.Dynamics(model, dtype=dtype, engine="cpu")
     right = getattr(other, query)(q[:2], qd[:2], x[:2], f_ext=f_ext[:2])
-    assert other.engine.generated(at_units(UNITS[query])).mode == "repeated"
+    assert other.engine.generated(at_units(UNITS[query])).mode in ("repeated", "apart")
     for one, wanted in zip(got, right, strict=True):
         assert relative(one[:2], wanted) < {"float64": 1e-11, "float32": 1e-3}[dtype]
 

@@ -11,10 +11,11 @@ from robodyn.tracing.program import Program
 class GeneratedCode:
     """The code of one query on one robot.
 
-    `mode` is "unrolled", "rolled", "chained", "repeated" or "halved", `label` says what it is. Unrolled code comes from
-    a `Program`, a graph of expressions; rolled code from several small ones, one for each step and joint kind; chained
-    code is that of several algorithms and solves; repeated code is that of one algorithm, run at every unit vector;
-    halved code is two programs, of which the second runs at every unit vector.
+    `mode` is "unrolled", "rolled", "chained", "repeated", "halved" or "apart", `label` says what it is. Unrolled code
+    comes from a `Program`, a graph of expressions; rolled code from several small ones, one for each step and joint
+    kind; chained code is that of several algorithms and solves; repeated code is that of one algorithm, run at every
+    unit vector; halved code is two programs, of which the second runs at every unit vector; of code that is apart the
+    stages of a chain that depend on the unit vector do.
     """
 
     def __init__(self, kernel: Kernel) -> None:

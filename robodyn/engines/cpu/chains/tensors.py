@@ -108,7 +108,8 @@ def parts_at_units(task: Units) -> Parts | None:
     (contraction,), (last,) = contractions, products
     read = dict(zip(contraction.algorithm.inputs, _read(contraction), strict=True))
     along = [name for name in read if read[name] in solved]
-    if len(along) != 1 or {vector, *solved} & {*read.values(), *last.inputs} - {read[along[0]]}:
+    elsewhere = {read[name] for name in read if name not in along} | {*last.inputs}
+    if len(along) != 1 or not elsewhere.isdisjoint((vector, *solved)):
         return None
     matrix = solved[read[along[0]]]
     if matrix not in inverses:
