@@ -24,7 +24,7 @@ from robodyn.algorithms.forward_hessian import forward_hessian
 from robodyn.algorithms.regressor import FORWARD_GRAVITY_GRADIENT, forward_regressor
 from robodyn.chains import Chain, Task, at_units
 from robodyn.codegen.llvm.target import host_target
-from robodyn.engines.cpu import route
+from robodyn.engines.cpu import halves, route
 from robodyn.engines.cpu.chains.build import in_double_kernel
 from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.engines.cpu.kernels import Kernel, workspace
@@ -64,7 +64,7 @@ ASKED = {
     ),
     # Results that straight-line code leaves as vectors, and writes to rows on the way.
     "many results": ("crba", "rnea_gradient_q_qd_qdd"),
-    "stages": tuple(CHAINS),
+    "stages": (*CHAINS, HALVES),  # of which stages run at every unit vector
 }
 
 
@@ -181,7 +181,7 @@ def in_stages() -> None:
     def most(asked: route.Request, mode: str) -> float | None:
         return None if isinstance(asked.algorithm, Chain) else plain(asked, mode)
 
-    route.most_operations = most
+    route.most_operations = halves.most_operations = most
 
 
 def drawn(seed: int) -> tuple[tuple[rd.Model, ...], list[str]]:

@@ -4,8 +4,11 @@
 
 Like the kernels of solves (`solve_code`) it works on arrays that hold vectors of states, for the W states of one
 vector. A row of a product is the sum of rows of the right matrix, each times an entry of the left one, some columns at
-a time, which stay in registers; entries that are zero whatever the state are left out. Columns of one state alone stand
-side by side in vectors meanwhile (`side_by_side`), and so does the product; one state follows the other then.
+a time, which stay in registers; entries that are zero whatever the state are left out.
+
+Columns of one state alone stand side by side in vectors (`side_by_side`), and one state follows the other. Right
+matrices are the same for all of them then: those of products with the same left one stand behind one another in the
+rows of one matrix, so that there is one product, of longer rows.
 """
 
 from __future__ import annotations
@@ -20,15 +23,25 @@ from robodyn.chains import Product, Products, coupled
 from robodyn.codegen.llvm.straight_line import attributes
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.llvm.vectors import Lines, VectorType, declarations, spread, transposed
-from robodyn.engines.cpu.chains.side_by_side import last_mask, load_last, load_tile, store_last
+from robodyn.engines.cpu.chains.side_by_side import last_mask, load_last, store_last
 from robodyn.engines.cpu.chains.solves import pieces
 from robodyn.model import Model
 
 _CONSTANTS = ("n", "tiles", "starts", "index")
 """Arrays of 64-bit integers: the matrices' size; how many tiles of columns there are, then the first column and the
-columns of each; columns where the left matrix can be nonzero, by row."""
+columns of each, in vectors, of every product where columns are side by side; columns where the left matrix can be
+nonzero, by row."""
 _WIDTHS = tuple(range(12, 0, -1))
 _NS = 1.0 / 25.0
+
+
+def _joined(stage: Products) -> dict[str, list[str]]:
+    """Outputs that are products, by their left matrix."""
+    found: dict[str, list[str]] = {}
+    for name, product in stage.outputs.items():
+        if product.left is not None and product.right is not None:
+            found.setdefault(product.left, []).append(name)
+    return found
 
 
 class ProductsPlan:
@@ -38,17 +51,21 @@ class ProductsPlan:
     def __init__(self, model: Model, stage: Products, kind: VectorType, columns: VectorType | None) -> None:
         self.stage, self.kind, self.columns, self.nv = stage, kind, columns, model.nv
         pattern = coupled(model)
-        widths = pieces(self._row, _WIDTHS[0])
-        begins = [first * self._lanes for first in accumulate([0, *widths[:-1]])]
-        tiles = zip(begins, widths, strict=True)
+        rows = [self.nv] if columns is None else [self._row * len(names) for names in _joined(stage).values()]
         found = {
             "n": [model.nv],
-            "tiles": [len(widths), *(number for tile in tiles for number in tile)],
+            "tiles": [number for row in rows for number in self._tiles(row)],
             "starts": [0, *accumulate(pattern.sum(axis=1).tolist())],
             "index": np.nonzero(pattern)[1],
         }
         self.entries = int(pattern.sum())
         self.arrays: list[Array] = [np.ascontiguousarray(found[name], np.int64) for name in _CONSTANTS]
+
+    @staticmethod
+    def _tiles(row: int) -> list[int]:
+        widths = pieces(row, _WIDTHS[0])
+        begins = accumulate([0, *widths[:-1]])
+        return [len(widths), *(number for tile in zip(begins, widths, strict=True) for number in tile)]
 
     @property
     def _lanes(self) -> int:
@@ -57,16 +74,16 @@ class ProductsPlan:
 
     @property
     def _row(self) -> int:
-        """Vectors of a row of a product."""
+        """Vectors of a row of a matrix."""
         return -(-self.nv // self._lanes)
 
     @property
     def workspace_bytes(self) -> int:
-        """Bytes of one product, and of a tile of columns side by side."""
+        """Bytes of one product; of columns side by side, of all of them and their right matrices."""
         if self.columns is None:
             return self.nv**2 * self.kind.bytes
-        tile = self.nv * min(self._row, _WIDTHS[0])
-        return (self._row * self._row * self._lanes + tile) * self.columns.bytes
+        count = sum(map(len, _joined(self.stage).values()))
+        return count * (self.nv + self._row * self._lanes) * self._row * self.columns.bytes
 
     @property
     def operations(self) -> int:
@@ -82,23 +99,27 @@ class ProductsPlan:
 
 def products_module(stage: Products, kind: VectorType, columns: VectorType | None, target: Target) -> str:
     """The module of products, `columns` being as of `ProductsPlan`."""
-    finish = _finish if columns is None else _finish_side_by_side
+    if columns is None:
+        own = [_finish(kind, number, product) for number, product in enumerate(stage.outputs.values())]
+        own.append(_kernel(stage))
+    else:
+        own = [declarations(columns), _load(columns)]
+        own += [_finish_side_by_side(columns, number, product) for number, product in enumerate(stage.outputs.values())]
+        own.append(_kernel_side_by_side(stage, columns))
+    wide = columns or kind
     parts = [
         declarations(kind),
-        "" if columns is None else declarations(columns),
-        *("" if columns is None else load_tile(columns, width) for width in _WIDTHS),
-        *(_rows(columns or kind, width, side_by_side=columns is not None) for width in _WIDTHS),
-        _multiply(kind, columns),
-        *(finish(columns or kind, number, product) for number, product in enumerate(stage.outputs.values())),
-        _kernel(stage, rows=columns is not None),
+        *(_rows(wide, width, side_by_side=columns is not None) for width in _WIDTHS),
+        _multiply(wide),
+        *own,
         attributes(target if columns is None else replace(target, narrow=False)),
     ]
     return "".join(parts)
 
 
 def _rows(kind: VectorType, width: int, *, side_by_side: bool) -> str:
-    """rowsW(A, B, P, n, starts, index, lineB, lineP): W vectors of each row of P = A B, whose rows and those of B are
-    so many vectors apart; A's entries are scalars if these are `side_by_side`."""
+    """rowsW(A, B, P, n, starts, index, line): W vectors of each row of P = A B, whose rows and those of B are so many
+    vectors apart; A's entries are scalars if these are `side_by_side`."""
     T, s, columns, aligned = kind.name, kind.suffix, range(width), f"align {kind.bytes}"
     zero, entry = kind.splat(0.0), replace(kind, width=1) if side_by_side else kind
     sums = "".join(f"  %acc{c} = phi {T} [ {zero}, %rows ], [ %new{c}, %terms ]\n" for c in columns)
@@ -114,7 +135,7 @@ def _rows(kind: VectorType, width: int, *, side_by_side: bool) -> str:
         f"  %p{c}.at = getelementptr {T}, ptr %p.at, i64 {c}\n  store {T} %out{c}, ptr %p{c}.at, {aligned}\n"
         for c in columns
     )
-    arguments = "ptr %A, ptr %B, ptr %P, i64 %n, ptr %starts, ptr %index, i64 %lineB, i64 %lineP"
+    arguments = "ptr %A, ptr %B, ptr %P, i64 %n, ptr %starts, ptr %index, i64 %line"
     return f"""define internal void @rows{width}({arguments}) #0 {{
 entry:
   br label %rows
@@ -124,23 +145,23 @@ rows:
   %start = load i64, ptr %start.at
   %stop.at = getelementptr i64, ptr %start.at, i64 1
   %stop = load i64, ptr %stop.at
-  %line = mul i64 %r, %n
+  %a.line = mul i64 %r, %n
   %any = icmp slt i64 %start, %stop
   br i1 %any, label %terms, label %stored
 terms:
   %e = phi i64 [ %start, %rows ], [ %e.next, %terms ]
 {sums}  %l.at = getelementptr i64, ptr %index, i64 %e
   %l = load i64, ptr %l.at
-  %a.index = add i64 %line, %l
+  %a.index = add i64 %a.line, %l
   %a.at = getelementptr {entry.name}, ptr %A, i64 %a.index
-  %b.index = mul i64 %l, %lineB
+  %b.index = mul i64 %l, %line
   %b.at = getelementptr {T}, ptr %B, i64 %b.index
 {terms}
   %e.next = add i64 %e, 1
   %e.more = icmp slt i64 %e.next, %stop
   br i1 %e.more, label %terms, label %stored
 stored:
-{results}  %p.index = mul i64 %r, %lineP
+{results}  %p.index = mul i64 %r, %line
   %p.at = getelementptr {T}, ptr %P, i64 %p.index
 {store}  %r.next = add i64 %r, 1
   %more = icmp slt i64 %r.next, %n
@@ -152,59 +173,69 @@ done:
 """
 
 
-def _multiply(kind: VectorType, columns: VectorType | None) -> str:
-    """multiply(A, B, P, n, starts, index, tiles): P = A B, tile after tile, of a robot that moves; a tile of columns
-    side by side goes behind P."""
+def _multiply(kind: VectorType) -> str:
+    """multiply(A, B, P, n, starts, index, line, tiles): P = A B, tile after tile, of a robot that moves, where rows of
+    B and P are so many vectors; a pointer behind the tiles."""
+    T = kind.name
     cases = "".join(f"    i64 {width}, label %tile.{width}\n" for width in _WIDTHS[1:])
-    if columns is None:
-        place, line = f"  %P.at = getelementptr {kind.name}, ptr %P, i64 %c\n", "%n"
-        loads = dict.fromkeys(_WIDTHS, "")
-        factor, lines = "%B.at", dict.fromkeys(_WIDTHS, "%n")
-    else:
-        W, T = columns.width, columns.name
-        line, factor = "%row", "%Y"
-        place = f"""  %rounded = add i64 %n, {W - 1}
-  %row = udiv i64 %rounded, {W}
-  %padded = mul i64 %row, {W}
-  %entries = mul i64 %row, %padded
-  %Y = getelementptr {T}, ptr %P, i64 %entries
-  %P.at = getelementptr {columns.scalar}, ptr %P, i64 %c
-  %left = sub i64 %n, %c
-"""
-        loads = {
-            width: f"""  %before.{width} = sub i64 %left, {(width - 1) * W}
-  %less.{width} = icmp slt i64 %before.{width}, {W}
-  %last.{width} = select i1 %less.{width}, i64 %before.{width}, i64 {W}
-  call void @load_tile{width}(ptr %B.at, ptr %Y, i64 %n, i64 %last.{width}, i64 %n)
-"""
-            for width in _WIDTHS
-        }
-        lines = {width: str(width) for width in _WIDTHS}
-    calls = "".join(
-        f"tile.{width}:\n{loads[width]}  call void @rows{width}(ptr %A, ptr {factor}, ptr %P.at, i64 %n, ptr %starts, "
-        f"ptr %index, i64 {lines[width]}, i64 {line})\n  br label %next\n"
-        for width in _WIDTHS
-    )
-    taken = "ptr %A, ptr %B, ptr %P, i64 %n, ptr %starts, ptr %index, ptr %tiles"
-    return f"""define internal void @multiply({taken}) #0 {{
+    arguments = "ptr %A, ptr %B.at, ptr %P.at, i64 %n, ptr %starts, ptr %index, i64 %line"
+    calls = "".join(f"tile.{width}:\n  call void @rows{width}({arguments})\n  br label %next\n" for width in _WIDTHS)
+    taken = "ptr %A, ptr %B, ptr %P, i64 %n, ptr %starts, ptr %index, i64 %line, ptr %tiles"
+    return f"""define internal ptr @multiply({taken}) #0 {{
 entry:
   %count = load i64, ptr %tiles
+  %first = getelementptr i64, ptr %tiles, i64 1
   br label %tile
 tile:
   %t = phi i64 [ 0, %entry ], [ %t.next, %next ]
-  %record = shl i64 %t, 1
-  %c.number = add i64 %record, 1
-  %c.at = getelementptr i64, ptr %tiles, i64 %c.number
-  %c = load i64, ptr %c.at
-  %width.at = getelementptr i64, ptr %c.at, i64 1
+  %at = phi ptr [ %first, %entry ], [ %at.next, %next ]
+  %c = load i64, ptr %at
+  %width.at = getelementptr i64, ptr %at, i64 1
   %width = load i64, ptr %width.at
-  %B.at = getelementptr {kind.name}, ptr %B, i64 %c
-{place}  switch i64 %width, label %tile.{_WIDTHS[0]} [
+  %B.at = getelementptr {T}, ptr %B, i64 %c
+  %P.at = getelementptr {T}, ptr %P, i64 %c
+  switch i64 %width, label %tile.{_WIDTHS[0]} [
 {cases}  ]
 {calls}next:
+  %at.next = getelementptr i64, ptr %at, i64 2
   %t.next = add i64 %t, 1
   %more = icmp slt i64 %t.next, %count
   br i1 %more, label %tile, label %done
+done:
+  ret ptr %at.next
+}}
+
+"""
+
+
+def _load(kind: VectorType) -> str:
+    """load(X, Y, n, row, line): n rows of as many scalars to rows of vectors that are `line` vectors apart; behind the
+    last scalar of each is 0."""
+    T, S, W, out = kind.name, kind.scalar, kind.width, Lines()
+    column = out.new(f"mul i64 %j, {W}")
+    at = out.new(f"getelementptr {S}, ptr %X, i64 {out.new(f'add i64 %from, {column}')}")
+    value = load_last(out, kind, at, last_mask(out, kind, out.new(f"sub i64 %n, {column}")))
+    to = out.new(f"getelementptr {T}, ptr %Y, i64 {out.new('add i64 %to, %j')}")
+    out.do(f"store {T} {value}, ptr {to}, align {kind.bytes}")
+    body = "\n".join(out.lines)
+    return f"""define internal void @load(ptr %X, ptr %Y, i64 %n, i64 %row, i64 %line) #0 {{
+entry:
+  br label %rows
+rows:
+  %k = phi i64 [ 0, %entry ], [ %k.next, %row.done ]
+  %from = mul i64 %k, %n
+  %to = mul i64 %k, %line
+  br label %vectors
+vectors:
+  %j = phi i64 [ 0, %rows ], [ %j.next, %vectors ]
+{body}
+  %j.next = add i64 %j, 1
+  %j.more = icmp slt i64 %j.next, %row
+  br i1 %j.more, label %vectors, label %row.done
+row.done:
+  %k.next = add i64 %k, 1
+  %k.more = icmp slt i64 %k.next, %n
+  br i1 %k.more, label %rows, label %done
 done:
   ret void
 }}
@@ -258,13 +289,14 @@ done:
 
 
 def _finish_side_by_side(kind: VectorType, number: int, product: Product) -> str:
-    """The same of vectors of columns, for as many rows at a time where P is turned as well."""
+    """finishK(out, plain, P, n, pitch): the same of vectors of columns, for as many rows at a time where P is turned as
+    well; rows of P are so many scalars apart."""
     T, S, W, out = kind.name, kind.scalar, kind.width, Lines()
     rows = W if product.symmetric else 1
     mask = last_mask(out, kind, "%left")
 
     def of_product(row: str, column: str) -> str:
-        index = out.new(f"add i64 {out.new(f'mul i64 {row}, %padded')}, {column}")
+        index = out.new(f"add i64 {out.new(f'mul i64 {row}, %pitch')}, {column}")
         return out.new(f"load {T}, ptr {out.new(f'getelementptr {S}, ptr %P, i64 {index}')}, align {kind.bytes}")
 
     turned = []
@@ -288,10 +320,8 @@ def _finish_side_by_side(kind: VectorType, number: int, product: Product) -> str
             total = out.new(f"fadd {T} {total}, {term}")
         store_last(out, kind, out.new(f"fneg {T} {total}"), out.new(f"getelementptr {S}, ptr %out, i64 {index}"), there)
     body = "\n".join(out.lines)
-    return f"""define internal void @finish{number}(ptr %out, ptr %plain, ptr %P, i64 %n) #0 {{
+    return f"""define internal void @finish{number}(ptr %out, ptr %plain, ptr %P, i64 %n, i64 %pitch) #0 {{
 entry:
-  %rounded = add i64 %n, {W - 1}
-  %padded = and i64 %rounded, {-W}
   br label %rows
 rows:
   %r = phi i64 [ 0, %entry ], [ %r.next, %row.done ]
@@ -314,50 +344,87 @@ done:
 """
 
 
-def _kernel(stage: Products, *, rows: bool) -> str:
-    """The exported function: one output after another. Constants follow inputs and outputs in the table; `rows`: arrays
-    have rows of states, which are worked on one by one."""
+def _kernel(stage: Products) -> str:
+    """The exported function: one output after another. Constants follow inputs and outputs in the table."""
     out, arrays = Lines(), [*stage.inputs, *stage.outputs]
 
-    def word(number: int, field: int, kind: str) -> str:
-        at = out.new(f"getelementptr {{ptr, i64}}, ptr %table, i64 {number}, i32 {field}")
-        return out.new(f"load {kind}, ptr {at}, align 8")
-
     def array(number: int) -> str:
-        data = word(number, 0, "ptr")
-        if not rows or number >= len(arrays):
-            return data
-        offset = out.new(f"mul i64 %row, {word(number, 1, 'i64')}")
-        return out.new(f"getelementptr i8, ptr {data}, i64 {offset}")
+        return _word(out, number, 0, "ptr")
 
     n_at, tiles_at, starts, index = (array(len(arrays) + number) for number in range(len(_CONSTANTS)))
     n = out.new(f"load i64, ptr {n_at}")
     for number, (name, product) in enumerate(stage.outputs.items()):
         if product.left is not None and product.right is not None:
             factors = ", ".join(f"ptr {array(arrays.index(each))}" for each in (product.left, product.right))
-            pattern = f"ptr {starts}, ptr {index}, ptr {tiles_at}"
-            out.do(f"call void @multiply({factors}, ptr %workspace, i64 {n}, {pattern})")
+            pattern = f"ptr {starts}, ptr {index}, i64 {n}, ptr {tiles_at}"
+            out.new(f"call ptr @multiply({factors}, ptr %workspace, i64 {n}, {pattern})")
         plain = "poison" if product.plain is None else array(arrays.index(product.plain))
         result = array(arrays.index(name))
         out.do(f"call void @finish{number}(ptr {result}, ptr {plain}, ptr %workspace, i64 {n})")
     body = "\n".join(out.lines)
-    if not rows:
-        return f"""define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) #0 {{
+    return f"""define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) #0 {{
 {body}
   ret void
 }}
 
 """
+
+
+def _word(out: Lines, number: int, field: int, kind: str) -> str:
+    """A word of the table."""
+    at = out.new(f"getelementptr {{ptr, i64}}, ptr %table, i64 {number}, i32 {field}")
+    return out.new(f"load {kind}, ptr {at}, align 8")
+
+
+def _kernel_side_by_side(stage: Products, kind: VectorType) -> str:
+    """The same for states one by one: rows of arrays, but for right matrices, which are copied once."""
+    out, arrays, W = Lines(), [*stage.inputs, *stage.outputs], kind.width
+
+    def place(vectors: str, of: str) -> str:
+        return out.new(f"getelementptr {kind.name}, ptr {of}, i64 {vectors}")
+
+    def row_of(name: str) -> str:
+        number = arrays.index(name)
+        offset = out.new(f"mul i64 %state, {_word(out, number, 1, 'i64')}")
+        return out.new(f"getelementptr i8, ptr {_word(out, number, 0, 'ptr')}, i64 {offset}")
+
+    n_at, tiles, starts, index = (_word(out, len(arrays) + number, 0, "ptr") for number in range(len(_CONSTANTS)))
+    n = out.new(f"load i64, ptr {n_at}")
+    row = out.new(f"udiv i64 {out.new(f'add i64 {n}, {W - 1}')}, {W}")
+    padded, free = out.new(f"mul i64 {row}, {W}"), "%workspace"
+    joined = []
+    for left, names in _joined(stage).items():
+        line = out.new(f"mul i64 {row}, {len(names)}")
+        Y, P = free, place(out.new(f"mul i64 {n}, {line}"), free)
+        free = place(out.new(f"mul i64 {padded}, {line}"), P)
+        joined.append((left, names, line, Y, P))
+        for k, name in enumerate(names):
+            right = _word(out, arrays.index(stage.outputs[name].right or ""), 0, "ptr")
+            to = place(out.new(f"mul i64 {row}, {k}"), Y)
+            out.do(f"call void @load(ptr {right}, ptr {to}, i64 {n}, i64 {row}, i64 {line})")
+    before, out.lines = "\n".join(out.lines), []
+    found: dict[str, tuple[str, str]] = {}
+    for left, names, line, Y, P in joined:
+        pattern = f"ptr {starts}, ptr {index}, i64 {line}, ptr {tiles}"
+        tiles = out.new(f"call ptr @multiply(ptr {row_of(left)}, ptr {Y}, ptr {P}, i64 {n}, {pattern})")
+        pitch = out.new(f"mul i64 {line}, {W}")
+        found.update((name, (place(out.new(f"mul i64 {row}, {k}"), P), pitch)) for k, name in enumerate(names))
+    for number, (name, product) in enumerate(stage.outputs.items()):
+        P, pitch = found.get(name, ("poison", "0"))
+        plain = "poison" if product.plain is None else row_of(product.plain)
+        out.do(f"call void @finish{number}(ptr {row_of(name)}, ptr {plain}, ptr {P}, i64 {n}, i64 {pitch})")
+    body = "\n".join(out.lines)
     return f"""define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) #0 {{
 entry:
+{before}
   %some = icmp slt i64 %first, %last
-  br i1 %some, label %state, label %done
-state:
-  %row = phi i64 [ %first, %entry ], [ %next, %state ]
+  br i1 %some, label %each, label %done
+each:
+  %state = phi i64 [ %first, %entry ], [ %next, %each ]
 {body}
-  %next = add i64 %row, 1
+  %next = add i64 %state, 1
   %more = icmp slt i64 %next, %last
-  br i1 %more, label %state, label %done
+  br i1 %more, label %each, label %done
 done:
   ret void
 }}
