@@ -1,8 +1,8 @@
 """Columns of one state side by side in vectors: what solves and products of a single state work on.
 
-A matrix of one state is rows of scalars. Columns of a row take the places of a vector that states have otherwise, so
-the arithmetic of one state is vectors as well. A tile of columns is copied to whole vectors in the workspace, which is
-as many times as long as the matrix is, and back: sweeps know nothing of where rows end.
+A matrix of one state is rows of scalars. Its columns take the places in a vector that states have otherwise, so that
+the arithmetic of one state is on vectors, too. A tile of columns is copied to whole vectors in the workspace, and back:
+sweeps know nothing of where rows end.
 """
 
 from __future__ import annotations

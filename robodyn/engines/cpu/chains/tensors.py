@@ -21,6 +21,7 @@ from robodyn.engines.cpu.chains.plan import StageCall
 from robodyn.engines.cpu.chains.products import ProductsPlan, products_module
 from robodyn.engines.cpu.chains.side_by_side import vectors_of_columns
 from robodyn.engines.cpu.chains.units import UnitsCall, UnitsPlan, Within, units_module
+from robodyn.engines.cpu.chains.unread import read_by
 from robodyn.engines.cpu.halves import Halves
 from robodyn.engines.cpu.kernels import Kernel, Maker, unrolled_ns
 from robodyn.engines.cpu.request import Request, input_names
@@ -99,14 +100,14 @@ def parts_at_units(task: Units) -> Parts | None:
             solved.update(dict.fromkeys(others, stage.matrix))
             inverses.update((stage.matrix, name) for name, each in still.items() if not each.arrays)
             once += [Solve(stage.matrix, still)] if still else []
-        elif moving.isdisjoint(_read(stage)):
+        elif moving.isdisjoint(read_by(stage)):
             once.append(stage)
         else:
             contractions.append(stage)
     if len(contractions) != 1 or len(products) != 1 or {*chain.results} != {*products[0].outputs}:
         return None
     (contraction,), (last,) = contractions, products
-    read = dict(zip(contraction.algorithm.inputs, _read(contraction), strict=True))
+    read = dict(zip(contraction.algorithm.inputs, read_by(contraction), strict=True))
     along = [name for name in read if read[name] in solved]
     elsewhere = {read[name] for name in read if name not in along} | {*last.inputs}
     if len(along) != 1 or not elsewhere.isdisjoint((vector, *solved)):
@@ -119,10 +120,6 @@ def parts_at_units(task: Units) -> Parts | None:
     read_later = {*read.values(), *last.inputs, inverses[matrix]} & left
     first = Chain(f"{chain.name}_once", inputs, tuple(once), tuple(sorted(read_later)))
     return Parts(first, contraction, along[0], inverses[matrix], last)
-
-
-def _read(stage: Stage) -> tuple[str, ...]:
-    return tuple(stage.reads.get(name, name) for name in stage.algorithm.inputs)
 
 
 def repeated_kernel(maker: Maker, request: Request, inner: Kernel) -> Kernel:
@@ -183,10 +180,10 @@ def parted_kernel(maker: Maker, request: Request, parts: Parts, once: Kernel, co
     }
     within = {name: Within(_scalars(request, each) * size) for name, each in parts.once.outputs.items()}
     within[_ROWS + parts.inverse] = Within(0, nv * size, parts.inverse)
-    block = min(nv, max(8, request.target.width(request.dtype)))
+    block = max(8, request.target.width(request.dtype))
     for name, output in stage.outputs.items():
         row = _scalars(request, output) * size
-        within[name] = Within(block * row, row)
+        within[name] = Within(min(block, nv) * row, row)
     kernels, times = [once], [1]
     calls = [
         UnitsCall(

@@ -48,7 +48,7 @@ def unread(model: Model, chain: Chain) -> dict[str, Unread]:
 
 
 def _of(model: Model, chain: Chain, name: str) -> Unread | None:
-    readers = [stage for stage in chain.stages if name in _inputs(stage)]
+    readers = [stage for stage in chain.stages if name in read_by(stage)]
     solves = [stage for stage in readers if isinstance(stage, Solve)]
     if not solves or len(solves) < len(readers):
         return None
@@ -69,7 +69,8 @@ def _of(model: Model, chain: Chain, name: str) -> Unread | None:
     return Unread(~written.ravel(), zero=True)
 
 
-def _inputs(stage: Stage | Solve | Products) -> tuple[str, ...]:
+def read_by(stage: Stage | Solve | Products) -> tuple[str, ...]:
+    """What a stage reads, by the chain's names; of an algorithm in the order of its inputs."""
     if isinstance(stage, Stage):
         return tuple(stage.reads.get(name, name) for name in stage.algorithm.inputs)
     return stage.inputs
