@@ -81,7 +81,8 @@ def measure(selected: Callable[[str], bool], seconds: float, announce: Callable[
                 batch_ns = peer_ns = None
                 if dtype == "float64" and (query, what) in batches:
                     batch_ns = 1e3 * _times(batches[query, what], None, seconds)[0] / BATCH
-                    peer_ns = 1e3 * max(0.0, (peer_us or 0.0) - _times(smallest[query, what], None, seconds / 4)[0])
+                    again, least = _times(peer[query, what], smallest[query, what], seconds / 4)
+                    peer_ns = 1e3 * max(0.0, again - (least or 0.0))
                 if peer_us is not None and not what:
                     plain[query] = peer_us
                 wanted = _wanted(robot, query, what, peer_us, plain.get(query))

@@ -74,7 +74,7 @@ class ChainPlan:
         entries = [self._entries(call) for call in calls]
         table = end
         own = _up(table + 16 * max(len(each) for each in entries))
-        self.workspace_bytes = own + max(call.workspace_bytes for call in calls)
+        self.workspace_bytes = own + _up(max(call.workspace_bytes for call in calls))
         words = [len(calls), table, own, len(cleared)]
         for name in cleared:
             words += [self.between[name], vectors[name] * kind.bytes]

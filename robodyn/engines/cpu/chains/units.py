@@ -100,7 +100,7 @@ class UnitsPlan:
             longest = max(longest, len(entries))
             words += [call.address, asked.first, asked.end, len(entries), *(word for each in entries for word in each)]
         own = end + _up(16 * longest)
-        self.workspace_bytes = own + max(asked.call.workspace_bytes for asked in calls)
+        self.workspace_bytes = own + _up(max(asked.call.workspace_bytes for asked in calls))
         words = [len(calls), end, own, *words]
         self.descriptor: Array = np.array([word % (1 << 64) for word in words], dtype=np.uint64).view(np.int64)
 
