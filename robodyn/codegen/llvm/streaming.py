@@ -10,7 +10,7 @@ is written once, where stores of unaligned blocks take two lines each.
 from __future__ import annotations
 
 from robodyn.codegen.llvm.target import Target
-from robodyn.codegen.llvm.vectors import Lines, VectorType, same_places, transposed, vector_places
+from robodyn.codegen.llvm.vectors import Lines, VectorType, same_places, spread, transposed, vector_places
 
 FLUSHED = "flushed "
 """Before a name: the user's array of a result that kernels leave as vectors."""
@@ -183,9 +183,7 @@ class _Parts:
         return "\n".join(lines)
 
     def _splat(self, value: str) -> str:
-        W = self.kind.width
-        one = self.out.new(f"insertelement {self.indices} poison, {self.integer} {value}, i32 0")
-        return self.out.new(f"shufflevector {self.indices} {one}, {self.indices} poison, <{W} x i32> zeroinitializer")
+        return spread(self.out, self.integer, self.kind.width, value)
 
     def _narrow(self, value: str) -> str:
         return value if self.integer == "i64" else self.out.new(f"trunc i64 {value} to i32")

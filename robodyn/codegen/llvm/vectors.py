@@ -102,6 +102,12 @@ def spread(out: Lines, scalar: str, width: int, value: str) -> str:
     return out.new(f"shufflevector {T} {one}, {T} poison, <{width} x i32> zeroinitializer")
 
 
+def table_word(out: Lines, number: int, field: int, kind: str) -> str:
+    """A word of a kernel's table: of entry `number` the first or the second, as a type."""
+    at = out.new(f"getelementptr {{ptr, i64}}, ptr %table, i64 {number}, i32 {field}")
+    return out.new(f"load {kind}, ptr {at}, align 8")
+
+
 def _mask(lanes: int, width: int) -> str:
     return f"<{width} x i1> <{', '.join('i1 ' + ('true' if k < lanes else 'false') for k in range(width))}>"
 

@@ -19,7 +19,7 @@ from robodyn.engines.cpu.chains.in_double import InDoublePlan, in_double_module
 from robodyn.engines.cpu.chains.lines import begin_lines, lined_kernel, takes_dense_rows
 from robodyn.engines.cpu.chains.panel_code import panel_rows
 from robodyn.engines.cpu.chains.plan import ChainPlan, StageCall, sizes_between
-from robodyn.engines.cpu.chains.products import ProductsPlan, products_module
+from robodyn.engines.cpu.chains.products import ProductsPlan, products_for
 from robodyn.engines.cpu.chains.side_by_side import vectors_of_columns
 from robodyn.engines.cpu.chains.solve_code import FACTORS, SolveKind, solve_module
 from robodyn.engines.cpu.chains.solves import SolvePlan
@@ -194,14 +194,11 @@ class _Chained:
 
     def _multiply(self, stage: Products) -> Callable[[], _Call]:
         request = self.request
-        columns = vectors_of_columns(self.kind, request.target)
-        plan = ProductsPlan(request.model, stage, self.kind, columns)
-        text = products_module(stage, self.kind, columns, request.target)
+        plan, text = products_for(request.model, stage, self.kind, request.target)
         label = f"robodyn products {request.dtype} {request.target.level}"
-        pointers = tuple(word for array in plan.arrays for word in (array.ctypes.data, 0))
         self.vectors.update(stage.outputs)
         arrays = (*stage.inputs, *stage.outputs)
-        return self._loops(text, label, pointers, arrays, plan.row_ns, plan, plan.workspace_bytes)
+        return self._loops(text, label, plan.words, arrays, plan.row_ns, plan, plan.workspace_bytes)
 
     def flush(self, names: Sequence[str], places: Sequence[Array] = (), *, dense: bool = True) -> Callable[[], _Call]:
         """Bring vectors to rows of the user's; `places`: see `FlushPlan`; `dense`: see `flush_functions`."""

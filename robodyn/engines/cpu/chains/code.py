@@ -21,7 +21,7 @@ from __future__ import annotations
 from robodyn.codegen.llvm.straight_line import attributes
 from robodyn.codegen.llvm.streaming import flush_functions, streams
 from robodyn.codegen.llvm.target import Target
-from robodyn.codegen.llvm.vectors import Lines, VectorType, declarations
+from robodyn.codegen.llvm.vectors import Lines, VectorType, declarations, table_word
 from robodyn.engines.cpu.loops.runtime import runtime_functions, stage_packed
 
 USER, BETWEEN, LITERAL, BATCH = range(4)
@@ -175,8 +175,7 @@ def flush_module(n_arrays: int, kind: VectorType, target: Target, *, packed: boo
     out = Lines()
 
     def word(number: int, field: int, what: str) -> str:
-        at = out.new(f"getelementptr {{ptr, i64}}, ptr %table, i64 {number}, i32 {field}")
-        return out.new(f"load {what}, ptr {at}, align 8")
+        return table_word(out, number, field, what)
 
     sizes, batch = word(2 * n_arrays, 0, "ptr"), word(2 * n_arrays, 1, "i64")
     end = out.new("sub i64 %last, 1")

@@ -22,8 +22,8 @@ from robodyn.arguments import Array
 from robodyn.chains import Product, Products, coupled
 from robodyn.codegen.llvm.straight_line import attributes
 from robodyn.codegen.llvm.target import Target
-from robodyn.codegen.llvm.vectors import Lines, VectorType, declarations, spread, transposed
-from robodyn.engines.cpu.chains.side_by_side import last_mask, load_last, store_last
+from robodyn.codegen.llvm.vectors import Lines, VectorType, declarations, spread, table_word, transposed
+from robodyn.engines.cpu.chains.side_by_side import last_mask, load_last, store_last, vectors_of_columns
 from robodyn.engines.cpu.chains.solves import pieces
 from robodyn.model import Model
 
@@ -68,6 +68,11 @@ class ProductsPlan:
         return [len(widths), *(number for tile in zip(begins, widths, strict=True) for number in tile)]
 
     @property
+    def words(self) -> tuple[int, ...]:
+        """What follows inputs and outputs in the table."""
+        return tuple(word for array in self.arrays for word in (array.ctypes.data, 0))
+
+    @property
     def _lanes(self) -> int:
         """Columns of a vector."""
         return 1 if self.columns is None else self.columns.width
@@ -95,6 +100,12 @@ class ProductsPlan:
     def row_ns(self) -> float:
         """About how long a state takes."""
         return self.operations * _NS * 8.0 / max(self.kind.width, self._lanes)
+
+
+def products_for(model: Model, stage: Products, kind: VectorType, target: Target) -> tuple[ProductsPlan, str]:
+    """The plan and the module of products on vectors of states, or of one state's columns where `kind` has one."""
+    columns = vectors_of_columns(kind, target)
+    return ProductsPlan(model, stage, kind, columns), products_module(stage, kind, columns, target)
 
 
 def products_module(stage: Products, kind: VectorType, columns: VectorType | None, target: Target) -> str:
@@ -308,11 +319,9 @@ def _finish_side_by_side(kind: VectorType, number: int, product: Product) -> str
         there = out.new(
             f"select i1 {out.new(f'icmp slt i64 {row}, %n')}, <{W} x i1> {mask}, <{W} x i1> zeroinitializer"
         )
-        terms = [
-            load_last(out, kind, at, there)
-            for at in [out.new(f"getelementptr {S}, ptr %plain, i64 {index}")]
-            if product.plain
-        ]
+        terms = []
+        if product.plain is not None:
+            terms.append(load_last(out, kind, out.new(f"getelementptr {S}, ptr %plain, i64 {index}"), there))
         if product.left is not None:
             terms += [of_product(row, "%c"), *turned[k : k + 1]]
         total = terms[0]
@@ -349,7 +358,7 @@ def _kernel(stage: Products) -> str:
     out, arrays = Lines(), [*stage.inputs, *stage.outputs]
 
     def array(number: int) -> str:
-        return _word(out, number, 0, "ptr")
+        return table_word(out, number, 0, "ptr")
 
     n_at, tiles_at, starts, index = (array(len(arrays) + number) for number in range(len(_CONSTANTS)))
     n = out.new(f"load i64, ptr {n_at}")
@@ -370,12 +379,6 @@ def _kernel(stage: Products) -> str:
 """
 
 
-def _word(out: Lines, number: int, field: int, kind: str) -> str:
-    """A word of the table."""
-    at = out.new(f"getelementptr {{ptr, i64}}, ptr %table, i64 {number}, i32 {field}")
-    return out.new(f"load {kind}, ptr {at}, align 8")
-
-
 def _kernel_side_by_side(stage: Products, kind: VectorType) -> str:
     """The same for states one by one: rows of arrays, but for right matrices, which are copied once."""
     out, arrays, W = Lines(), [*stage.inputs, *stage.outputs], kind.width
@@ -385,10 +388,10 @@ def _kernel_side_by_side(stage: Products, kind: VectorType) -> str:
 
     def row_of(name: str) -> str:
         number = arrays.index(name)
-        offset = out.new(f"mul i64 %state, {_word(out, number, 1, 'i64')}")
-        return out.new(f"getelementptr i8, ptr {_word(out, number, 0, 'ptr')}, i64 {offset}")
+        offset = out.new(f"mul i64 %state, {table_word(out, number, 1, 'i64')}")
+        return out.new(f"getelementptr i8, ptr {table_word(out, number, 0, 'ptr')}, i64 {offset}")
 
-    n_at, tiles, starts, index = (_word(out, len(arrays) + number, 0, "ptr") for number in range(len(_CONSTANTS)))
+    n_at, tiles, starts, index = (table_word(out, len(arrays) + number, 0, "ptr") for number in range(len(_CONSTANTS)))
     n = out.new(f"load i64, ptr {n_at}")
     row = out.new(f"udiv i64 {out.new(f'add i64 {n}, {W - 1}')}, {W}")
     padded, free = out.new(f"mul i64 {row}, {W}"), "%workspace"
@@ -399,7 +402,7 @@ def _kernel_side_by_side(stage: Products, kind: VectorType) -> str:
         free = place(out.new(f"mul i64 {padded}, {line}"), P)
         joined.append((left, names, line, Y, P))
         for k, name in enumerate(names):
-            right = _word(out, arrays.index(stage.outputs[name].right or ""), 0, "ptr")
+            right = table_word(out, arrays.index(stage.outputs[name].right or ""), 0, "ptr")
             to = place(out.new(f"mul i64 {row}, {k}"), Y)
             out.do(f"call void @load(ptr {right}, ptr {to}, i64 {n}, i64 {row}, i64 {line})")
     before, out.lines = "\n".join(out.lines), []

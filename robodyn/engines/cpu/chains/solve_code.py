@@ -18,7 +18,7 @@ from robodyn.chains import Solution, Solve
 from robodyn.codegen.llvm.straight_line import attributes
 from robodyn.codegen.llvm.streaming import FLUSHED, flush_functions
 from robodyn.codegen.llvm.target import Target
-from robodyn.codegen.llvm.vectors import Lines, VectorType, declarations
+from robodyn.codegen.llvm.vectors import Lines, VectorType, declarations, table_word
 from robodyn.engines.cpu.chains.panel_code import WIDTH, panel_rows, sweep
 from robodyn.engines.cpu.chains.side_by_side import load_tile, mirror_tile, store_tile, unit_tile
 from robodyn.engines.cpu.loops.runtime import runtime_functions
@@ -232,8 +232,7 @@ class _Table:
 
     def word(self, number: int, field: int, kind: str) -> str:
         """A word of the table."""
-        at = self.out.new(f"getelementptr {{ptr, i64}}, ptr %table, i64 {number}, i32 {field}")
-        return self.out.new(f"load {kind}, ptr {at}, align 8")
+        return table_word(self.out, number, field, kind)
 
     def array(self, name: str) -> str:
         """Data of an input or output."""

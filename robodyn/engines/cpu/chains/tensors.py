@@ -18,8 +18,7 @@ from robodyn.chains import Chain, Product, Products, Solution, Solve, Stage, Uni
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.engines.cpu.backends import X86
 from robodyn.engines.cpu.chains.plan import StageCall
-from robodyn.engines.cpu.chains.products import ProductsPlan, products_module
-from robodyn.engines.cpu.chains.side_by_side import vectors_of_columns
+from robodyn.engines.cpu.chains.products import products_for
 from robodyn.engines.cpu.chains.units import UnitsCall, UnitsPlan, Within, units_module
 from robodyn.engines.cpu.chains.unread import read_by
 from robodyn.engines.cpu.halves import Halves
@@ -174,10 +173,7 @@ def parted_kernel(maker: Maker, request: Request, parts: Parts, once: Kernel, co
     for as many unit vectors as a vector holds, then the next ones."""
     model, size = request.model, request.dtype.itemsize
     nv, stage = model.nv, parts.contraction
-    renamed = {
-        parts.vector: _ROWS + parts.inverse,
-        **{name: stage.reads[name] for name in stage.reads if name != parts.vector},
-    }
+    renamed = {**stage.reads, parts.vector: _ROWS + parts.inverse}
     within = {name: Within(_scalars(request, each) * size) for name, each in parts.once.outputs.items()}
     within[_ROWS + parts.inverse] = Within(0, nv * size, parts.inverse)
     block = max(8, request.target.width(request.dtype))
@@ -185,11 +181,8 @@ def parted_kernel(maker: Maker, request: Request, parts: Parts, once: Kernel, co
         row = _scalars(request, output) * size
         within[name] = Within(min(block, nv) * row, row)
     kernels, times = [once], [1]
-    calls = [
-        UnitsCall(
-            StageCall(once.address, (*once.inputs, *parts.once.results), once.constants, once.workspace_bytes), 0, 1
-        )
-    ]
+    left = (*once.inputs, *parts.once.results)
+    calls = [UnitsCall(StageCall(once.address, left, once.constants, once.workspace_bytes), 0, 1)]
     if isinstance(contraction, Halves):
         (first, every), shared = _halves(maker, contraction)
         within[SHARED] = Within(shared * size)
@@ -206,8 +199,7 @@ def parted_kernel(maker: Maker, request: Request, parts: Parts, once: Kernel, co
     multiplied = StageCall(multiply.address, arrays, multiply.constants, multiply.workspace_bytes)
     for k in range(0, nv, block):
         calls += [UnitsCall(each, k, min(k + block, nv), tuple(stage.outputs)) for each in (contracted, multiplied)]
-    every_kernel = (*kernels, every, multiply)
-    return _at_units(maker, request, "apart", every_kernel, (*times, nv, nv), calls, within)
+    return _at_units(maker, request, "apart", (*kernels, every, multiply), (*times, nv, nv), calls, within)
 
 
 def _scalars(request: Request, output: Output | Solution | Product) -> int:
@@ -217,15 +209,13 @@ def _scalars(request: Request, output: Output | Solution | Product) -> int:
 def _products(maker: Maker, request: Request, stage: Products) -> Kernel:
     """The kernel of products whose columns are side by side, one state after the other."""
     target = request.target
-    kind = VectorType.of(request.dtype, target, 1)
-    columns = vectors_of_columns(kind, target)
-    plan, text = ProductsPlan(request.model, stage, kind, columns), products_module(stage, kind, columns, target)
+    plan, text = products_for(request.model, stage, VectorType.of(request.dtype, target, 1), target)
     return Kernel(
         request=request,
         mode="rolled",
         code=maker.shared(text, f"robodyn products {request.dtype} {target.level}", target),
         inputs=stage.inputs,
-        constants=tuple(word for array in plan.arrays for word in (array.ctypes.data, 0)),
+        constants=plan.words,
         workspace_bytes=plan.workspace_bytes,
         row_ns=plan.row_ns,
         module=lambda: text,
