@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 _MAX_THREADS = 4096
 _LEAST_PROXIMAL = 1e-5
-"""Of single precision: what is smaller vanishes beside the mean diagonal that it is a part of."""
+"""Of single precision: what is smaller vanishes beside the diagonal that it is a part of."""
 _MOST_WORDS = 100
 """Words of `joint_forces` that are looked at: a few, or somebody's iterator has no end."""
 
@@ -92,7 +92,7 @@ class Dynamics(
         constraints: what holds the robot besides its joints (`robodyn.Point`, `Weld`, `Rod`, `Coupling`, `Lock`),
             instead of the model's; `dyn.model` has them. None: the model's; (): none. Rows that follow from others are
             named by a `robodyn.RedundantWarning`: accelerations are unique all the same.
-        proximal: the term that makes constraint forces unique, instead of the model's: its size beside the mean
+        proximal: the term that makes constraint forces unique, instead of the model's: its size beside the
             diagonal of J H^-1 J', and how many iterations take it away. In float32 the size is 1e-5 at least.
 
     Arrays: q (..., nq), qd, qdd, tau (..., nv), f_ext (..., n_bodies, 6) in world coordinates about the world's origin

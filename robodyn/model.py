@@ -99,8 +99,8 @@ class Model(Edits):
     them has a part in the answers of queries, and paths are not saved.
 
     `constraints`: what holds the tree besides its joints (`robodyn.constraints`): closed loops, feet. `proximal`: the
-    size of the term that makes their forces unique, beside the mean diagonal of J H^-1 J', and how many iterations take
-    it away again.
+    size of the term that makes their forces unique, beside the diagonal of J H^-1 J', and how many iterations take it
+    away again.
     """
 
     name: str
@@ -138,7 +138,7 @@ class Model(Edits):
     """Name of the joint, fixed or not, by which each link hangs on another, "" for none; None where not known."""
     link_inertia: NDArray[np.float64] | None = None
     constraints: tuple[Constraint, ...] = ()
-    proximal: tuple[float, int] = (1e-8, 3)
+    proximal: tuple[float, int] = (1e-10, 3)
 
     def __post_init__(self) -> None:
         """Check what is given, and keep arrays that nobody else can write to (`robodyn.model_fields`).
@@ -412,7 +412,8 @@ class Model(Edits):
             q: (..., nq) where to start.
             constraints: instead of the model's.
             free: names of the joints that may move; None: all.
-            tol: the largest error of a row, m or rad.
+            tol: the largest error of a row, m or rad; of a coupling, times the norm of its numbers where that is less
+                than 1; in m, times the reach of a robot that is smaller than 1 m. Not below what rounding leaves.
 
         Raises:
             AssemblyError: no way there from q; names the row that is furthest off, and by how much.

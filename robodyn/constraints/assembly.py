@@ -14,6 +14,7 @@ from robodyn import exact
 from robodyn.arguments import Array, finite_number, real_array, require_finite
 from robodyn.constraints.held import Held, held_by
 from robodyn.constraints.kinds import Coupling, Lock, Weld
+from robodyn.constraints.terms import row_sizes
 from robodyn.errors import ArgumentError, AssemblyError
 from robodyn.joints import KINDS
 from robodyn.messages import brief
@@ -27,6 +28,8 @@ _LEAST_GAIN = 1e-3
 """A step that leaves more than all but this of the error has stalled; this many of them and nothing is reached."""
 _STALLS = 20
 _HALF_TURN = 1e-6
+_ROUNDING = 1e-14
+"""The least error of a row beside its size that is asked for."""
 
 
 def assemble(model: Model, q: ArrayLike, free: Any, tol: float) -> NDArray[np.float64]:
@@ -75,6 +78,7 @@ class Asking(Protocol):
         """T (4, 4) of every link by its number."""
 
 
+@np.errstate(over="ignore", invalid="ignore")  # of places too far away for any step, which the error is about
 def assembled(
     model: Model,
     held: Sequence[Held],
@@ -87,22 +91,30 @@ def assembled(
     steps: int = _MOST_STEPS,
 ) -> Array:
     """Levenberg and Marquardt's steps from q to where constraints are met, as `asking` answers for them, by the model's
-    `integrate`, or another one.
+    `integrate`, or another one. Rows are divided by their sizes, so that units do not matter.
 
     Raises:
         AssemblyError: no way there.
     """
-    phi, J = _residual(model, held, asking, q), None
+    sizes = row_sizes(model, held)
+    most = np.maximum(tol / np.maximum(sizes, 1.0), _ROUNDING)
+
+    def residual(q: Array) -> Array:
+        return _residual(model, held, asking, q) / sizes
+
+    phi, J = residual(q), None
     damping, stalls = 1e-6, 0
     for _ in range(steps):
-        if np.abs(phi).max(initial=0.0) <= tol:
+        if (np.abs(phi) <= most).all():
             return q
         if J is None:
-            J = np.where(moving, asking.constraint_jacobian(q), 0.0)
+            J = np.where(moving, asking.constraint_jacobian(q), 0.0) / sizes[:, None]
             A = J @ J.T
+        if not (np.isfinite(A).all() and np.isfinite(phi).all()):
+            break
         step = J.T @ np.linalg.lstsq(A + damping * max(np.trace(A), 1e-30) * np.eye(len(A)), -phi, rcond=None)[0]
         after = integrate(q, step)
-        left = _residual(model, held, asking, after)
+        left = residual(after)
         if not np.linalg.norm(left) < np.linalg.norm(phi):
             damping = min(10.0 * damping, 1e3)
             stalls += 1
@@ -112,9 +124,9 @@ def assembled(
             q, phi, J = after, left, None
         if stalls >= _STALLS:
             break
-    if np.abs(phi).max(initial=0.0) <= tol:
+    if (np.abs(phi) <= most).all():
         return q
-    raise _not_reached(model, held, phi, row)
+    raise _not_reached(model, held, phi, sizes, row)
 
 
 def _residual(model: Model, constraints: Sequence[Held], asking: Asking, q: Array) -> Array:
@@ -168,13 +180,17 @@ def _half_a_turn(held: Held) -> AssemblyError:
     )
 
 
-def _not_reached(model: Model, constraints: Sequence[Held], phi: Array, row: tuple[int, ...]) -> AssemblyError:
+def _not_reached(
+    model: Model, constraints: Sequence[Held], phi: Array, sizes: Array, row: tuple[int, ...]
+) -> AssemblyError:
+    """What to raise for errors that are left, divided by the sizes of rows."""
     names = [f"{held.name}.{name}" for held in constraints for name in held.rows]
     worst = int(np.abs(phi).argmax())
     unit = [unit for held in constraints for unit in _units(model, held)][worst]
+    left = abs(phi[worst]) * sizes[worst]
     where = f" in row {row[0] if len(row) == 1 else row}" if row else ""
     return AssemblyError(
-        f"assemble: {names[worst]!r} is not reachable{where} from the given configuration: {abs(phi[worst]):.3g} "
+        f"assemble: {names[worst]!r} is not reachable{where} from the given configuration: {left:.3g} "
         f"{unit} are left; wanted a configuration that is nearer, other joints to move (`free`), or constraints that "
         "can be met"
     )

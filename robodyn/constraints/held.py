@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,9 @@ from robodyn.spatial import IDENTITY, Transform
 if TYPE_CHECKING:
     from robodyn.model import Model
 
+LENGTHS = ("x", "y", "z", "length")
+"""Names of the rows of frames that are distances."""
+
 
 @dataclass(frozen=True)
 class Held:
@@ -26,7 +30,8 @@ class Held:
     `number`: its place among the model's; `rows`: their names; `link`, `to`: indices, -1 for the world; `X`, `X_to`:
     transforms from either to its frame; `anchored`: whether the place of the latter, in the world, comes with calls;
     `length`: of a rod;
-    `joints`: of a sum, tree velocities, tree coordinates and their numbers; `offset`; `joint`: of a lock, `value`.
+    `joints`: of a sum, tree velocities, tree coordinates and their numbers; `offset`; `norm`: of what they make of
+    velocities; `joint`: of a lock, `value`.
     """
 
     kind: type[Constraint]
@@ -42,6 +47,7 @@ class Held:
     length: float = 0.0
     joints: tuple[tuple[int, int, float], ...] = ()
     offset: float = 0.0
+    norm: float = 1.0
     joint: int = -1
     value: tuple[float, ...] = ()
 
@@ -81,7 +87,8 @@ def _held(model: Model, number: int, constraint: Constraint) -> Held:
     where = f"constraints[{number}] {constraint.name!r}"
     if isinstance(constraint, Coupling):
         joints = tuple(_coordinate(model, where, name, c) for name, c in constraint.joints)
-        return Held(**common, rows=constraint.rows, joints=joints, offset=constraint.offset)
+        norm = math.hypot(*(c * float(model.v_multiplier[v]) for v, _, c in joints)) or 1.0
+        return Held(**common, rows=constraint.rows, joints=joints, offset=constraint.offset, norm=norm)
     if isinstance(constraint, Lock):
         return Held(**common, **_locked(model, where, constraint))
     link = _link(model, where, "link", constraint.link)

@@ -10,25 +10,46 @@ from robodyn.errors import NumericalError
 
 _ALLOWED = {"float64": 1e-6, "float32": 1e-2}
 """How far accelerations may be from those that constraints allow, beside the largest."""
+_RANK = {"float64": 1e-8, "float32": 3e-4}
+"""Singular values, beside all of J, that are rounding errors: the root of the spacing of numbers, as a null space is no
+more exact than the spacing over the least singular value that counts."""
 
 
-def shared_forces(need: Array, J: Array, actuated: Array) -> tuple[Array, Array, Array]:
+def shared_forces(
+    need: Array, J: Array, sizes: Array, actuated: Array, dtype: np.dtype[np.float64]
+) -> tuple[Array, Array, Array]:
     """tau (..., nv), lambda (..., m), and what is left of the need (..., nv) at joints without drives.
 
     lambda makes up for those joints, J_u' lambda = need_u; of all such the one that leaves the least to the drives.
+
+    Args:
+        need: (..., nv) generalised forces, of drives and constraints together.
+        J: (..., m, nv), rows of constraints that are off zero.
+        sizes: (m,) of rows, by which they are divided: what a rank is must not depend on units.
+        actuated: (nv,) where there are drives.
+        dtype: how exact the numbers are.
     """
+    finite = np.asarray(np.isfinite(J).all(axis=(-2, -1)) & np.isfinite(need).all(axis=-1))
+    J = np.where(finite[..., None, None], J, 0.0) / sizes[:, None]
     Jt = np.swapaxes(J, -1, -2)
     passive, driven = Jt[..., ~actuated, :], Jt[..., actuated, :]
-    inverse = np.linalg.pinv(passive, rcond=1e-10)
+    least = _RANK[dtype.name] * np.linalg.norm(J, axis=(-2, -1))
+    inverse = _pseudo_inverse(passive, least)
     lam = np.einsum("...mi,...i->...m", inverse, need[..., ~actuated])
     nothing = np.eye(J.shape[-2]) - inverse @ passive
-    moved = driven @ nothing
     short = need[..., actuated] - np.einsum("...im,...m->...i", driven, lam)
-    more = np.einsum("...mi,...i->...m", np.linalg.pinv(moved, rcond=1e-10), short)
+    more = np.einsum("...mi,...i->...m", _pseudo_inverse(driven @ nothing, least), short)
     lam = lam + np.einsum("...mn,...n->...m", nothing, more)
-    left = need - np.einsum("...im,...m->...i", Jt, lam)
-    tau = np.where(actuated, left, 0.0)
-    return tau, lam, left - tau
+    left = np.where(finite[..., None], need - np.einsum("...im,...m->...i", Jt, lam), np.nan)
+    tau = np.where(actuated, left, 0.0 * left)
+    return tau, np.where(finite[..., None], lam / sizes, np.nan), left - tau
+
+
+def _pseudo_inverse(matrix: Array, least: Array) -> Array:
+    """Of a matrix (..., n, m) whose singular values up to some number are rounding errors."""
+    largest = np.linalg.norm(matrix, axis=(-2, -1))
+    found: Array = np.linalg.pinv(matrix, rcond=least / np.where(largest > 0.0, largest, 1.0))
+    return found
 
 
 def require_allowed(qdd: ArrayLike, allowed: Array, dtype: np.dtype[np.float64]) -> None:
@@ -41,8 +62,7 @@ def require_allowed(qdd: ArrayLike, allowed: Array, dtype: np.dtype[np.float64])
 
 def require_possible(need: Array, left: Array, dtype: np.dtype[np.float64]) -> None:
     """Raise where joints without drives need forces that no constraint gives."""
-    size = np.maximum(np.abs(need).max(axis=-1, initial=0.0), 1.0)
-    off = np.abs(left).max(axis=-1, initial=0.0)
+    size, off = (np.abs(each).max(axis=-1, initial=0.0) for each in (need, left))
     _refuse(off > _ALLOWED[dtype.name] * size, "qdd: the actuated joints cannot give these accelerations")
 
 

@@ -18,6 +18,7 @@ from robodyn.algorithms.places import Scalars
 from robodyn.arguments import Array
 from robodyn.constraints.assembly import assembled
 from robodyn.constraints.held import Held, frame_of, held_by, row_names
+from robodyn.constraints.solver import moves
 from robodyn.constraints.terms import Row, Terms
 from robodyn.errors import AssemblyError, RedundantWarning
 from robodyn.joints import KINDS
@@ -26,7 +27,8 @@ from robodyn.model import Model
 from robodyn.spatial import IDENTITY, ZERO_MOTION, Motion, Transform
 from robodyn.sweeps import Algorithm
 
-_RANK = 1e-9
+_RANK, _NOTHING = 1e-9, 1e-10
+"""What is left of a row beside all of it, and beside what it is made of, where it follows from others."""
 _STATES = 3
 _ASSEMBLED, _STEPS, _TOLERANCE = 100, 50, 1e-9
 """Bodies up to which states are assembled, as those of larger robots would take seconds; in how many steps, and how
@@ -49,6 +51,7 @@ def warn_of_redundancy(model: Model) -> None:
 
 
 @lru_cache(maxsize=64)
+@np.errstate(over="ignore", invalid="ignore")
 def redundant_rows(model: Model) -> tuple[str, ...]:
     """Names of rows that are combinations of those before them, at three random configurations: assembled where the
     constraints can be met and the robot has no more than 100 bodies. The first that has none is the last."""
@@ -108,8 +111,11 @@ class Numbers:
         return np.array([row.phi for row in rows], float), np.zeros(len(rows))
 
     def constraint_jacobian(self, q: Array) -> Array:
-        """J (m, nv)."""
-        return np.array([row.J for row in self._at(q, True)], float).reshape(-1, self._model.nv)
+        """J (m, nv), zero where a row is a rounding error."""
+        rows = self._at(q, True)
+        J = np.array([row.J for row in rows], float).reshape(-1, self._model.nv)
+        kept = [moves(row.J or (), row.size, _NOTHING) for row in rows]
+        return np.where(np.array(kept, bool)[:, None], J, 0.0)
 
     def forward_kinematics(self, q: Array) -> _Poses:
         """T (4, 4) of links by their numbers."""

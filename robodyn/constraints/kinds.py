@@ -97,7 +97,8 @@ class Rod(_Framed):
     """Two points stay at a distance: a massless rod with a ball joint at either end.
 
     Args:
-        link, to, at, to_at, baumgarte, name: as of `Point`.
+        link, to, at, to_at, baumgarte, name: as of `Point`; to the world a place `to_at` is wanted, as no distance says
+            in which direction the other end is. `targets` move it.
         length: the distance, m, greater than zero.
     """
 
@@ -118,6 +119,8 @@ class Rod(_Framed):
         long = finite_number("Rod.length", length)
         if long <= 0.0:
             raise ArgumentError(f"Rod.length: got {brief(length)}; wanted a distance greater than 0 m")
+        if to is None and to_at is None:
+            raise ArgumentError("Rod.to_at: got None with to=None; wanted a place in the world that holds the rod")
         object.__setattr__(self, "length", long)
         _set_frames(self, link, to, at, to_at, baumgarte, name)
 

@@ -1,12 +1,12 @@
 """Constraint forces and what they do, on scalars: H qdd + bias = tau + J' lambda with J qdd + r = 0.
 
     H = L' D L      Y = L^-T J'      A = Y' D^-1 Y      z = L^-T (tau - bias)
-    (A + mu) lambda_(k+1) = -(r + Y' D^-1 z) + mu lambda_k      qdd = L^-1 D^-1 (z + Y lambda)
+    (A + M) lambda_(k+1) = -(r + Y' D^-1 z) + M lambda_k      qdd = L^-1 D^-1 (z + Y lambda)
 
-with mu a small part of the mean diagonal of A, a fixed number of times: where rows depend on each other, as those of
-every planar loop, lambda is the shortest, and accelerations are exact to rounding after three (proximal iterations,
-Carpentier, Budhiraja, Mansard, Proximal and Sparse Resolution of Constrained Dynamic Equations, 2021). Zeros of the
-structure are left out.
+with M = mu diag(A), a fixed number of times: where rows depend on each other, as those of every planar loop, lambda is
+the shortest, each row measured in units of 1/sqrt(A_kk), and accelerations are exact to rounding after three (proximal
+iterations, Carpentier, Budhiraja, Mansard, Proximal and Sparse Resolution of Constrained Dynamic Equations, 2021).
+Zeros of the structure are left out.
 """
 
 from __future__ import annotations
@@ -73,45 +73,44 @@ class Factors:
         return total
 
 
+def moves(row: Sequence[Any], size: Any, least: float) -> Any:
+    """1 where a row of J moves with some joint, 0 where it is no more than `least` of what it is made of, whose sum of
+    squares is `size`."""
+    return is_positive(product(row, row) - least * least * size)
+
+
 class Contact:
-    """How constraints respond: A = J H^-1 J', factored with its proximal term.
+    """How constraints respond: A = J H^-1 J', each row measured by its own A_kk, factored with its proximal term.
+
+    A factorisation L D L' of A + mu diag(A) has the roundings of one of rows that are scaled to A_kk = 1: whatever
+    the units of rows are, none of them vanishes beside another.
 
     Args:
         A: (m, m) scalars, of which the lower triangle is read.
-        active: the weight of every row, 1 or 0, or None.
-        proximal: mu beside the mean diagonal, and how many iterations.
+        moving: for every row 1 where it moves anything, 0 where it does not, and its force is none.
+        proximal: mu, and how many iterations.
     """
 
-    def __init__(self, A: Rows, active: Sequence[Any] | None, proximal: tuple[float, int]) -> None:
-        m, (size, self._iterations) = len(A), proximal
-        trace: Any = 0.0
-        for k in range(m):
-            trace = trace + A[k][k]
-        self._factors: Definite | None = None
-        if not m:
-            return
-        count: Any = float(m)
-        if active is not None:
-            count = 0.0
-            for weight in active:
-                count = count + weight
-            count = count + (1.0 - is_positive(count))
-        mu = trace * (size / count if active is None else size * (1.0 / count))
-        self._mu = mu + (1.0 - is_positive(mu))  # where nothing can move it does not matter
+    def __init__(self, A: Rows, moving: Sequence[Any], proximal: tuple[float, int]) -> None:
+        size, self._iterations = proximal
+        self._moving, self._mu = moving, [size * row[k] for k, row in enumerate(A)]
         lower = [list(row[: k + 1]) for k, row in enumerate(A)]
-        for k in range(m):
-            off = 0.0 if active is None else 1.0 - active[k]
-            lower[k][k] = lower[k][k] + self._mu + off
-        self._factors = Definite(lower)
+        for k, weight in enumerate(moving):
+            lower[k][k] = lower[k][k] + self._mu[k] + (1.0 - weight)
+        self._factors = Definite(lower) if lower else None
 
     def forces(self, rhs: Sequence[Any]) -> list[Any]:
         """lambda with A lambda = rhs."""
         if self._factors is None:
             return []
+        rhs = self._of_moving(rhs)
         found = self._factors.solved(rhs)
         for _ in range(self._iterations - 1):
-            found = self._factors.solved([b + self._mu * x for b, x in zip(rhs, found, strict=True)])
-        return found
+            found = self._factors.solved([b + mu * x for b, mu, x in zip(rhs, self._mu, found, strict=True)])
+        return self._of_moving(found)
+
+    def _of_moving(self, values: Sequence[Any]) -> list[Any]:
+        return [weight * value for weight, value in zip(self._moving, values, strict=True)]
 
 
 class ByMatrix:

@@ -13,13 +13,16 @@ from robodyn.algorithms.manifold import joint_by_joint, scalars, unit
 from robodyn.algorithms.places import OfLink
 from robodyn.chains import Direct, Sized
 from robodyn.constraints.held import held_by
-from robodyn.constraints.solver import ByMatrix, ByRecursion, Contact
+from robodyn.constraints.solver import ByMatrix, ByRecursion, Contact, moves
 from robodyn.constraints.terms import Terms
 from robodyn.model import Model
 from robodyn.sweeps import with_given
 
 LARGE = 100
 """Bodies beyond which responses come by recursions, and not by the mass matrix."""
+_LEAST_ROW = 1e-5
+"""A row of J is taken for zero that is smaller than this, or than the proximal term's size, beside what it is made of:
+where rows are scaled, its rounding errors would be held as well as anything."""
 _SIZES: dict[str, Sized] = {
     "q": Sized(("nq",)),
     **dict.fromkeys(("qd", "qdd", "tau", "armature"), Sized(("nv",))),
@@ -57,6 +60,12 @@ class _Scene:
         if self.active is None:
             return list(values)
         return [weight * value for value, weight in zip(values, self.active, strict=True)]
+
+    def contact(self, responds: ByMatrix | ByRecursion, proximal: tuple[float, int]) -> Contact:
+        """What gives forces; rows that are off do not move, either."""
+        least = min(proximal[0], _LEAST_ROW)
+        moving = [moves(J, row.size, least) for row, J in zip(self.rows, self.J, strict=True)]
+        return Contact(responds.delassus(), moving, proximal)
 
     def drift(self) -> list[Any]:
         """r = gamma + 2 zeta omega phidot + omega^2 phi."""
@@ -121,7 +130,7 @@ def _constrained(proximal: tuple[float, int]) -> Text:
         """qdd = H^-1 (tau - bias + J' lambda), A lambda = -(r + J H^-1 (tau - bias))."""
         scene = _Scene(model, given, at)
         responds, free, accelerations = scene.moved()
-        contact = Contact(responds.delassus(), scene.active, proximal)
+        contact = scene.contact(responds, proximal)
         rhs = [-(r + v) for r, v in zip(scene.drift(), free, strict=True)]
         forces = contact.forces(rhs)
         return {"qdd": accelerations(forces), "lam": forces}
@@ -154,7 +163,7 @@ def _impact(proximal: tuple[float, int]) -> Text:
         """qd+ = qd + H^-1 J' lambda, lambda = -(1 + e) A^-1 J qd."""
         scene = _Scene(model, given, at)
         responds = scene.response()
-        contact = Contact(responds.delassus(), scene.active, proximal)
+        contact = scene.contact(responds, proximal)
         impulse = contact.forces([-rate for rate in scene.weighed([row.phidot for row in scene.rows])])
         if "restitution" in given:
             back = 1.0 + given["restitution"][0]
@@ -177,7 +186,7 @@ def _projected(proximal: tuple[float, int]) -> Text:
         """q (+) -H^-1 J' A^-1 phi, and there an impact."""
         scene = _Scene(model, given, at, moving=False)
         responds = scene.response()
-        contact = Contact(responds.delassus(), scene.active, proximal)
+        contact = scene.contact(responds, proximal)
         errors = scene.weighed([row.phi for row in scene.rows])
         step = scalars(_answer(responds, model, contact.forces([-phi for phi in errors])))
         q = unit(model, given["q"])

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 
 from robodyn.algorithms.kinematics import forward_kinematics, jacobian, link_acceleration, link_velocity
-from robodyn.algorithms.places import OfLink, between, pose_from_world
-from robodyn.constraints.held import Held
+from robodyn.algorithms.places import OfLink, between, pose_from_world, reach
+from robodyn.arguments import Array
+from robodyn.constraints.held import LENGTHS, Held
 from robodyn.constraints.kinds import Lock, Rod, Weld
 from robodyn.joints import KINDS, is_positive, unit_quaternion
 from robodyn.model import Model
@@ -30,17 +31,21 @@ from robodyn.records import dataclass
 from robodyn.spatial import IDENTITY, ZERO_MOTION, Motion, Transform, Vec3, add, cross, dot, rotate, scale, sub
 
 _POSE = forward_kinematics(True)
+APART = 1e-9
+"""Ends of a rod that are nearer than this part of its length have no direction."""
 
 
 @dataclass
 class Row:
     """One row: phi, phidot, what velocities leave of its acceleration, and its Jacobian (nv scalars, 0.0 where no joint
-    has a part). What is not asked for is zero."""
+    has a part). What is not asked for is zero. `size`: the sum of squares of what entries of J are made of: an entry
+    that is small beside its root is a rounding error."""
 
     phi: Any = 0.0
     phidot: Any = 0.0
     gamma: Any = 0.0
     J: list[Any] | None = None
+    size: Any = 0.0
 
 
 class Terms:
@@ -160,10 +165,13 @@ class Terms:
                     if name in rows:
                         setattr(rows[name], field, value)
         for k, column in self._columns(held).items():
-            moved = (*rotate(a.E, column.ang), *rotate(a.E, add(column.lin, cross(column.ang, b.r))))
-            for name, value in zip(("rx", "ry", "rz", "x", "y", "z"), moved, strict=True):
+            lin = add(column.lin, cross(column.ang, b.r))
+            sizes = [*[dot(column.ang, column.ang)] * 3, *[dot(lin, lin)] * 3]
+            moved = (*rotate(a.E, column.ang), *rotate(a.E, lin))
+            for name, value, size in zip(("rx", "ry", "rz", "x", "y", "z"), moved, sizes, strict=True):
                 if name in rows:
                     rows[name].J[k] = value  # type: ignore[index]
+                    rows[name].size = rows[name].size + size
         return [rows[name] for name in held.rows]
 
     def _rod(self, held: Held) -> list[Row]:
@@ -171,8 +179,11 @@ class Terms:
         a, b, V, A = self._apart(held)
         d, v = sub(b.r, a.r), add(V.lin, cross(V.ang, b.r))
         size = np.sqrt(dot(d, d))
+        apart = is_positive(size - APART * held.length)
         if (weight := self._weight(held)) is not None:  # what is off has a direction, so that nothing is NaN
-            size = size + (1.0 - weight) * (1.0 - is_positive(size))
+            near = (1.0 - weight) * (1.0 - apart)
+            size, apart = size + near, apart + near
+        size = size * (apart / apart)  # NaN, and no direction of rounding errors, where both ends are in one place
         u = scale(1.0 / size, d)
         along = dot(u, v)
         acceleration = add(add(A.lin, cross(A.ang, b.r)), cross(V.ang, v))
@@ -180,7 +191,8 @@ class Terms:
         row = Row(size - held.length, along, dot(u, acceleration) + (dot(v, v) - along * along) / size)
         row.J = [0.0] * self._model.nv
         for k, column in self._columns(held).items():
-            row.J[k] = dot(u, add(column.lin, cross(column.ang, b.r)))
+            lin = add(column.lin, cross(column.ang, b.r))
+            row.J[k], row.size = dot(u, lin), row.size + dot(lin, lin)
         return [row]
 
     def _sum(self, held: Held) -> Row:
@@ -191,7 +203,7 @@ class Terms:
             coordinate = self._given["q"][int(model.q_source[q])]
             value = float(model.q_multiplier[q]) * coordinate + float(model.q_offset[q])
             row.phi = row.phi + c * value
-            row.J[source] = row.J[source] + weight
+            row.J[source], row.size = row.J[source] + weight, row.size + weight * weight
             if self._moving:
                 row.phidot = row.phidot + weight * self._given["qd"][source]
         return row
@@ -211,7 +223,7 @@ class Terms:
             source, weight = int(model.v_source[v]), float(model.v_multiplier[v])
             row = Row(phi, J=[0.0] * model.nv)
             assert row.J is not None
-            row.J[source] = weight
+            row.J[source], row.size = weight, weight * weight
             if self._moving:
                 row.phidot = weight * self._given["qd"][source]
             found.append(row)
@@ -231,6 +243,19 @@ class Terms:
         if held.number not in self._weights:
             self._weights[held.number] = is_positive(self._given["active"][held.number])
         return self._weights[held.number]
+
+
+def row_sizes(model: Model, held: Sequence[Held]) -> Array:
+    """(m,) how much rows change with a turn of one radian, at most: for distances the reach of the robot in m, for a
+    coupling the norm of its numbers. Rows that are divided by these can be compared, whatever their units."""
+    far, sizes = reach(model), []
+    for each in held:
+        if each.kind is Lock:
+            kind = KINDS[model.joint_kind[each.joint]]
+            sizes += [far if k in kind.lengths else 1.0 for k in range(kind.nv)]
+        else:
+            sizes += [far if name in LENGTHS else each.norm for name in each.rows]
+    return np.array(sizes, float)
 
 
 def orthonormal(E: Sequence[Any]) -> tuple[Any, ...]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from robodyn import exact
 from robodyn.arguments import Array
-from robodyn.constraints.held import held_by, row_names
+from robodyn.constraints.held import Held, held_by, row_names
 from robodyn.constraints.inverse import require_allowed, require_possible, shared_forces
+from robodyn.constraints.kinds import Rod
+from robodyn.constraints.terms import APART, row_sizes
 from robodyn.errors import ArgumentError
 from robodyn.joints import KINDS
 from robodyn.messages import brief
+from robodyn.queries.call import Call
 from robodyn.queries.core import Core
 from robodyn.queries.quick import query
 
@@ -158,15 +161,20 @@ class ConstraintQueries(Core):
 
     def constraint_targets(self, q: ArrayLike) -> Array:
         """(..., n_constraints, 12): the `targets` that every constraint to the world holds in the configuration q: feet
-        where they stand. Rows of others are zero."""
+        where they stand. Rows of others are zero. A rod's is at its length from the link, towards its own `to_at`.
+
+        Raises:
+            ArgumentError: a rod whose two ends are in one place, so that no direction is known; names it.
+        """
         poses: Array = np.asarray(self._ask("forward_kinematics", {"q": q}))
         found = np.zeros((*poses.shape[:-3], self.model.n_constraints, 12), self.dtype)
         for held in held_by(self.model):
             if held.framed and held.to < 0:
                 T = poses[..., held.link, :, :]
                 R, E = T[..., :3, :3], np.array(held.X.E).reshape(3, 3)
+                place = T[..., :3, 3] + R @ np.array(held.X.r)
                 found[..., held.number, :9] = (E @ np.swapaxes(R, -1, -2)).reshape(*T.shape[:-2], 9)
-                found[..., held.number, 9:] = T[..., :3, 3] + R @ np.array(held.X.r)
+                found[..., held.number, 9:] = _end_of_rod(held, place) if held.kind is Rod else place
         return found
 
     def constrained_inverse_dynamics(
@@ -174,9 +182,10 @@ class ConstraintQueries(Core):
         q: ArrayLike,
         qd: ArrayLike,
         qdd: ArrayLike,
-        actuated: Sequence[str] | None = None,
+        actuated: Sequence[str] | Array | None = None,
         targets: ArrayLike | None = None,
         *,
+        active: ArrayLike | None = None,
         f_ext: ArrayLike | None = None,
         inertia: ArrayLike | None = None,
         V0: ArrayLike | None = None,
@@ -185,40 +194,74 @@ class ConstraintQueries(Core):
         """(tau, lambda): the least generalised forces (..., nv) of the actuated joints that give accelerations qdd, and
         constraint forces (..., m): H qdd + bias = tau + J' lambda, tau zero at other joints.
 
-        `actuated`: names of joints; None: all but floating bases. Of all such tau the one with the smallest sum of
-        squares; where lambda is not unique, its smallest.
+        `actuated`: names of joints, or of single degrees of freedom (`model.velocity_names`), or bools (nv,); None: all
+        but floating bases. Of all such tau the one with the smallest sum of squares; where lambda is not unique, its
+        smallest, where distances count times the reach of the robot and a coupling times the norm of its numbers.
 
         Raises:
             NumericalError: accelerations that the constraints do not allow, or that the actuated joints cannot give;
                 where values are checked.
         """
         more = {"f_ext": f_ext, "inertia": inertia, "V0": V0, "dV0": dV0}
-        need = np.asarray(self._ask("inverse_dynamics", {"q": q, "qd": qd, "qdd": qdd, **more}), np.float64)
+        drives = self._actuated(actuated)
+        given = {"q": q, "qd": qd, "qdd": qdd, **more}
+        need = np.asarray(self._ask("inverse_dynamics", given), np.float64)
         J = np.asarray(self._ask("constraint_jacobian", {"q": q, "targets": targets}), np.float64)
         checked = self.check if self.check is not None else need.ndim == 1
         if checked:  # what forces without constraints give is what they allow, or they would change it
-            given = {"q": q, "qd": qd, "tau": need, "targets": targets, "active": None, **more}
+            given = {"q": q, "qd": qd, "tau": need, "targets": targets, "active": active, **more}
             require_allowed(qdd, self._ask("constrained_forward_dynamics", given)[0], self.dtype)
-        tau, lam, left = shared_forces(need, J, self._actuated(actuated))
+        if active is not None:
+            J = J * self._active_rows(q, active)[..., None]
+        tau, lam, left = shared_forces(need, J, row_sizes(self.model, held_by(self.model)), drives, self.dtype)
         if checked:
             require_possible(need, left, self.dtype)
         return tau.astype(self.dtype), lam.astype(self.dtype)
 
-    def _actuated(self, names: Sequence[str] | None) -> Array:
+    def _active_rows(self, q: ArrayLike, active: ArrayLike) -> Array:
+        """(..., m) 1 for rows that hold, 0 for those that are off."""
+        call = Call(self, {"q": q, "active": active})
+        held = (call.inputs["active"] > 0).reshape(*call.leading, self.model.n_constraints)
+        counts = [len(each.rows) for each in held_by(self.model)]
+        return np.repeat(held, counts, axis=-1).astype(np.float64)
+
+    def _actuated(self, given: Any) -> Array:
         """(nv,) which degrees of freedom have a drive."""
         model = self.model
-        found = np.zeros(model.nv, bool)
-        if names is not None and not exact.is_a(names, list, tuple):
-            raise ArgumentError(f"actuated: got {brief(names)}; wanted a list of joints' names, or None")
-        try:
-            chosen = (
-                [i for i, code in enumerate(model.joint_kind.tolist()) if KINDS[code].name != "floating"]
-                if names is None
-                else [model.joint_index(name) for name in exact.members(names)]
+        if given is None:
+            floats = [KINDS[code].name == "floating" for code in model.joint_kind.tolist()]
+            found = np.ones(model.nv, bool)
+            found[model.v_source[np.repeat(floats, np.diff([*model.v_start.tolist(), model.nv_tree]))]] = False
+            return found
+        if exact.is_a(given, np.ndarray) and given.dtype == bool and given.shape == (model.nv,):
+            return np.array(given, bool)
+        if not exact.is_a(given, list, tuple):
+            raise ArgumentError(
+                f"actuated: got {brief(given)}; wanted a list of names of joints or of velocities, bools of shape "
+                f"({model.nv},), or None"
             )
-        except ArgumentError as error:
-            raise ArgumentError(f"actuated: {error}") from None
-        for i in chosen:
+        found = np.zeros(model.nv, bool)
+        single = {name: k for k, name in enumerate(model.velocity_names)}
+        for name in exact.members(given):
+            if exact.is_a(name, str) and name in single:
+                found[single[name]] = True
+                continue
+            try:
+                i = model.joint_index(name)
+            except ArgumentError as error:
+                raise ArgumentError(f"actuated: {error}; names of velocities are allowed, too") from None
             start = int(model.v_start[i])
             found[model.v_source[start : start + KINDS[model.joint_kind[i]].nv]] = True
         return found
+
+
+def _end_of_rod(rod: Held, place: Array) -> Array:
+    """(..., 3) where a rod from a place (..., 3) to the world ends, if it keeps its direction."""
+    away = np.array(rod.X_to.r) - place
+    distance = np.linalg.norm(away, axis=-1, keepdims=True)
+    if np.any(distance <= APART * rod.length):
+        raise ArgumentError(
+            f"constraint {rod.name!r}: both ends of the rod are in one place; wanted another `to_at` or q"
+        )
+    end: Array = place + away * (rod.length / distance)
+    return end

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from robodyn import exact
+from robodyn.algorithms.places import reach
 from robodyn.arguments import Array, count, finite_number, flag, one_of, real_array
 from robodyn.array_library import Library
 from robodyn.constraints.held import anchored_by_calls
@@ -19,7 +20,7 @@ from robodyn.messages import brief
 from robodyn.model import Model
 from robodyn.records import dataclass
 from robodyn.solvers.levenberg import bounds, steps_task
-from robodyn.solvers.rows import MEASURES, reach
+from robodyn.solvers.rows import MEASURES
 from robodyn.solvers.search import Found, Search
 from robodyn.solvers.starts import middle, starts
 from robodyn.solvers.tasks import Asked, PostureTask, Task, asked_for, task_list

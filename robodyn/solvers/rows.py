@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,8 @@ import numpy as np
 from robodyn.algorithms.definite import is_zero
 from robodyn.algorithms.energy import CENTER_OF_MASS, CENTER_OF_MASS_JACOBIAN
 from robodyn.algorithms.kinematics import forward_kinematics, jacobian
-from robodyn.algorithms.places import OfLink, between, pose_from_world
-from robodyn.constraints.held import held_by
+from robodyn.algorithms.places import OfLink, between, pose_from_world, reach
+from robodyn.constraints.held import LENGTHS, held_by
 from robodyn.constraints.kinds import Weld
 from robodyn.constraints.terms import Terms, orthonormal
 from robodyn.joints import is_positive
@@ -37,8 +37,6 @@ _LEAST = 1e-4
 """1 + c below which the way round is decided by a push: angles beyond 179.2 degrees."""
 _CROOKED = 1e-4
 """The square of how far a target's axes may be from orthonormal ones."""
-_LENGTHS = ("x", "y", "z", "length")
-"""Rows of constraints that are lengths; others are angles, or sums of coordinates."""
 MEASURES = 3
 """Numbers that say how far off an aim is: the distance squared, the sine of the angle squared, and its cosine."""
 
@@ -46,20 +44,6 @@ MEASURES = 3
 def relu(x: Any) -> Any:
     """x where it is positive, else 0."""
     return 0.5 * (x + np.abs(x))
-
-
-def reach(model: Model, point: Sequence[float] = (0.0, 0.0, 0.0)) -> float:
-    """m: how far a point of a link may be from the joints that move it, by distances along the tree; 1 where all is in
-    one place."""
-    return _longest(model) + float(np.linalg.norm(point)) or 1.0
-
-
-@lru_cache(maxsize=64)
-def _longest(model: Model) -> float:
-    lengths = np.zeros(model.n_bodies + 1)  # the last one is the world's
-    for body, (parent, X) in enumerate(zip(model.parent.tolist(), model.Xtree, strict=True)):
-        lengths[body] = lengths[parent] + np.linalg.norm(X[9:])
-    return float((lengths[model.link_body] + np.linalg.norm(model.link_X[:, 9:], axis=1)).max(initial=0.0))
 
 
 @dataclass
@@ -243,10 +227,11 @@ class Scene:
     def _constraints(self, rows: Rows, slopes: bool) -> None:
         held = held_by(self._model)
         terms = Terms(self._model, held, {"q": self._q}, self._at, False)
-        for row, name in zip(terms.rows(), (name for each in held for name in each.rows), strict=True):
+        named = ((name, each.norm) for each in held for name in each.rows)
+        for row, (name, norm) in zip(terms.rows(), named, strict=True):
             J = row.J if slopes and row.J is not None else [0.0] * self._model.nv
-            rows.add(1.0, -row.phi, J, reach(self._model) if name in _LENGTHS else 1.0)
-            rows.held.append((row.phi, name not in _LENGTHS))
+            rows.add(1.0 / norm, -row.phi, J, reach(self._model) if name in LENGTHS else norm)
+            rows.held.append((row.phi / norm, name not in LENGTHS))
         for each in held:
             if each.kind is Weld:
                 a, b = terms.frames(each)

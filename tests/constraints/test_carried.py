@@ -365,7 +365,7 @@ def test_other_roots(seed):
     held = [
         *some(model, seed),
         rd.Weld(moving[-1], at=pose(rng), to_at=pose(rng), name="foot"),
-        rd.Rod(moving[0], length=1),
+        rd.Rod(moving[0], to_at=(0.1, 0.2, 0.3), length=1),
     ]
     model = replace(model, constraints=tuple(held))
     for root in model.link_names:
