@@ -527,11 +527,19 @@ Text: TypeAlias = Callable[[Model, Mapping[str, Any], Callable[..., Mapping[str,
 `robodyn.algorithms.places.OfLink` says) to the scalars of every result."""
 
 
+RunAlgorithm: TypeAlias = Callable[[Algorithm, Mapping[str, Array]], dict[str, Array]]
+"""(algorithm, arrays (B, ...) of its inputs, others among them) to arrays of its results."""
+ArrayText: TypeAlias = Callable[[Model, Mapping[str, Array], RunAlgorithm], Mapping[str, Array]]
+"""(model, arrays (B, ...) of every input, what runs algorithms) to arrays of every result."""
+
+
 @dataclass(frozen=True, eq=False)
 class Direct:
     """What is written down on scalars at once: a straight-line program or nothing.
 
-    `given`: its inputs; `outputs`: its results; `text`: how they follow; `of`: the same task of other inputs.
+    `given`: its inputs; `outputs`: its results; `text`: how they follow; `of`: the same task of other inputs;
+    `on_arrays`: how they follow on arrays of states, where there is a quicker way than scalar by scalar; `least`: about
+    how many operations a program has at least, where that is known without a trace.
     """
 
     name: str
@@ -539,6 +547,8 @@ class Direct:
     outputs: Mapping[str, Sized]
     text: Text
     of: Callable[[tuple[str, ...]], Direct] | None = None
+    on_arrays: ArrayText | None = None
+    least: Callable[[Model], int] | None = None
 
     def with_input(self, name: str) -> Direct:
         """The same with one more input."""

@@ -18,7 +18,7 @@ from robodyn.algorithms.places import Scalars
 from robodyn.arguments import Array
 from robodyn.constraints.assembly import assembled
 from robodyn.constraints.held import Held, frame_of, held_by, row_names
-from robodyn.constraints.solver import moves
+from robodyn.constraints.scalars import moves
 from robodyn.constraints.terms import Row, Terms
 from robodyn.errors import AssemblyError, RedundantWarning
 from robodyn.joints import KINDS

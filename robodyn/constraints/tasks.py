@@ -1,28 +1,19 @@
-"""Queries about constraints as tasks of engines: programs where they are small enough, else their parts on arrays."""
+"""Queries about constraints as tasks of engines, written once: on scalars, of which programs are made, and on arrays of
+states, for robots that are too large for one program."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, TypeAlias
 
-from robodyn.algorithms.aba import aba
-from robodyn.algorithms.crba import CRBA
-from robodyn.algorithms.forward_gradient import bias_and_mass_matrix
-from robodyn.algorithms.manifold import joint_by_joint, scalars, unit
-from robodyn.algorithms.places import OfLink
-from robodyn.chains import Direct, Sized
+from robodyn.algorithms.places import Scalars
+from robodyn.arguments import Array
+from robodyn.chains import Direct, RunAlgorithm, Sized
+from robodyn.constraints import arrays, scalars
 from robodyn.constraints.held import held_by
-from robodyn.constraints.solver import ByMatrix, ByRecursion, Contact, moves
-from robodyn.constraints.terms import Terms
 from robodyn.model import Model
-from robodyn.sweeps import with_given
 
-LARGE = 100
-"""Bodies beyond which responses come by recursions, and not by the mass matrix."""
-_LEAST_ROW = 1e-5
-"""A row of J is taken for zero that is smaller than this, or than the proximal term's size, beside what it is made of:
-where rows are scaled, its rounding errors would be held as well as anything."""
 _SIZES: dict[str, Sized] = {
     "q": Sized(("nq",)),
     **dict.fromkeys(("qd", "qdd", "tau", "armature"), Sized(("nv",))),
@@ -32,188 +23,112 @@ _SIZES: dict[str, Sized] = {
     "active": Sized(("n_constraints",)),
     "restitution": Sized(()),
 }
-Text = Callable[[Model, Mapping[str, Sequence[Any]], OfLink], Mapping[str, Sequence[Any]]]
+Scene: TypeAlias = scalars.Scene | arrays.Scene
+"""Both have the same methods; vectors are (n,) arrays of scalars in the one, (B, n) in the other."""
+Text: TypeAlias = Callable[[Any], dict[str, Any]]
 
 
-class _Scene:
-    """What several queries need of a state."""
-
-    def __init__(self, model: Model, given: Mapping[str, Sequence[Any]], at: OfLink, moving: bool = True) -> None:
-        self.model, self.given, self.at = model, given, at
-        terms = Terms(model, held_by(model), given, at, moving)
-        self.rows, self.active = terms.rows(), terms.active
-        self.held = [each for each in held_by(model) for _ in each.rows]
-
-    @property
-    def J(self) -> list[list[Any]]:
-        """Rows of the Jacobian, those of constraints that are off zero."""
-        rows = [row.J or [] for row in self.rows]
-        if self.active is None:
-            return rows
-        return [
-            [value if isinstance(value, float) and value == 0.0 else weight * value for value in row]
-            for row, weight in zip(rows, self.active, strict=True)
-        ]
-
-    def weighed(self, values: Sequence[Any]) -> list[Any]:
-        """Numbers of rows, those of constraints that are off zero."""
-        if self.active is None:
-            return list(values)
-        return [weight * value for value, weight in zip(values, self.active, strict=True)]
-
-    def contact(self, responds: ByMatrix | ByRecursion, proximal: tuple[float, int]) -> Contact:
-        """What gives forces; rows that are off do not move, either."""
-        least = min(proximal[0], _LEAST_ROW)
-        moving = [moves(J, row.size, least) for row, J in zip(self.rows, self.J, strict=True)]
-        return Contact(responds.delassus(), moving, proximal)
-
-    def drift(self) -> list[Any]:
-        """r = gamma + 2 zeta omega phidot + omega^2 phi."""
-        found = []
-        for row, held in zip(self.rows, self.held, strict=True):
-            omega, zeta = held.baumgarte
-            r = row.gamma
-            if omega:
-                r = r + 2.0 * zeta * omega * row.phidot + omega * omega * row.phi
-            found.append(r)
-        return self.weighed(found)
-
-    # The robot.
-
-    @property
-    def by_recursion(self) -> bool:
-        """Whether the tree is too large for its mass matrix."""
-        return self.model.n_bodies > LARGE and not self.model.has_mimic
-
-    def _with_inputs(self, algorithm: Any) -> Any:
-        for name in ("inertia", "armature"):
-            if name in self.given:
-                algorithm = with_given(algorithm, name)
-        return algorithm
-
-    def matrix(self) -> list[list[Any]]:
-        """H."""
-        return self._square(self.at(self._with_inputs(CRBA))["H"])
-
-    def _square(self, H: Sequence[Any]) -> list[list[Any]]:
-        n = self.model.nv
-        return [list(H[n * r : n * r + n]) for r in range(n)]
-
-    def response(self) -> ByMatrix | ByRecursion:
-        """What rows do to the robot at rest, without its weight."""
-        if not self.by_recursion:
-            return ByMatrix(self.model, self.matrix(), self.J)
-        return ByRecursion(self._at_rest, self.J)
-
-    def _at_rest(self, force: Sequence[Any]) -> list[Any]:
-        """H^-1 f: accelerations of the robot at rest, whose base falls freely."""
-        falling = (0.0, 0.0, 0.0, *self.model.gravity.tolist())
-        still = (0.0,) * 6
-        algorithm = self._with_inputs(aba(("q", "tau")))
-        return list(self.at(algorithm, tau=force, V0=still, dV0=falling)["qdd"])
-
-    def moved(self) -> tuple[ByMatrix | ByRecursion, list[Any], Callable[[Sequence[Any]], list[Any]]]:
-        """What responds, J qdd without constraints, and what gives accelerations with a lambda."""
-        inputs = tuple(name for name in ("q", "qd", "f_ext") if name in self.given)
-        if self.by_recursion:
-            forward = self._with_inputs(aba((*inputs[:2], "tau", *inputs[2:])))
-            by_recursion = ByRecursion(self._at_rest, self.J)
-            return by_recursion, *by_recursion.after(list(self.at(forward)["qdd"]))
-        found = self.at(self._with_inputs(bias_and_mass_matrix(inputs)))
-        by_matrix = ByMatrix(self.model, self._square(found["H"]), self.J)
-        force = [t - b for t, b in zip(self.given["tau"], found["tau"], strict=True)]
-        return by_matrix, *by_matrix.free(force)
+def _drift(scene: Scene, model: Model) -> Any:
+    """r = gamma + 2 zeta omega phidot + omega^2 phi."""
+    gains = [each.baumgarte for each in held_by(model) for _ in each.rows]
+    r = scene.gamma
+    if any(omega for omega, _ in gains):
+        rate = scene.constant([2.0 * zeta * omega for omega, zeta in gains])
+        r = r + rate * scene.phidot + scene.constant([omega * omega for omega, _ in gains]) * scene.phi
+    return scene.weighed(r)
 
 
-def _constrained(proximal: tuple[float, int]) -> Text:
-    def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
+def _forward(model: Model, proximal: tuple[float, int]) -> Text:
+    def text(scene: Any) -> dict[str, Any]:
         """qdd = H^-1 (tau - bias + J' lambda), A lambda = -(r + J H^-1 (tau - bias))."""
-        scene = _Scene(model, given, at)
-        responds, free, accelerations = scene.moved()
-        contact = scene.contact(responds, proximal)
-        rhs = [-(r + v) for r, v in zip(scene.drift(), free, strict=True)]
-        forces = contact.forces(rhs)
-        return {"qdd": accelerations(forces), "lam": forces}
+        responds, free = scene.response_of_forces()
+        forces = scene.contact(responds, proximal).forces(-(_drift(scene, model) + responds.rates(free)))
+        return {"qdd": responds.accelerations(free, forces), "lam": forces}
 
     return text
 
 
-def _residual(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
-    rows = _Scene(model, given, at).rows
-    return {"phi": [row.phi for row in rows], "phidot": [row.phidot for row in rows]}
+def _residual(model: Model, proximal: tuple[float, int]) -> Text:
+    return lambda scene: {"phi": scene.phi, "phidot": scene.phidot}
 
 
-def _jacobian(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
-    return {"J": [value for row in _Scene(model, given, at, moving=False).rows for value in row.J or []]}
+def _jacobian(model: Model, proximal: tuple[float, int]) -> Text:
+    return lambda scene: {"J": scene.jacobian}
 
 
-def _delassus(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
-    scene = _Scene(model, given, at)
-    responds, free, _ = scene.moved()
-    A = responds.delassus()
-    m = len(A)
-    for k, weight in enumerate(scene.active or ()):
-        A[k][k] = A[k][k] + (1.0 - weight)
-    every = [A[max(i, j)][min(i, j)] for i in range(m) for j in range(m)]
-    return {"A": every, "v_free": [r + v for r, v in zip(scene.drift(), free, strict=True)]}
+def _delassus(model: Model, proximal: tuple[float, int]) -> Text:
+    def text(scene: Any) -> dict[str, Any]:
+        """A = J H^-1 J', v_free = r + J H^-1 (tau - bias)."""
+        responds, free = scene.response_of_forces()
+        return {"A": scene.delassus(responds), "v_free": _drift(scene, model) + responds.rates(free)}
+
+    return text
 
 
-def _impact(proximal: tuple[float, int]) -> Text:
-    def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
+def _impact(model: Model, proximal: tuple[float, int]) -> Text:
+    def text(scene: Any) -> dict[str, Any]:
         """qd+ = qd + H^-1 J' lambda, lambda = -(1 + e) A^-1 J qd."""
-        scene = _Scene(model, given, at)
-        responds = scene.response()
-        contact = scene.contact(responds, proximal)
-        impulse = contact.forces([-rate for rate in scene.weighed([row.phidot for row in scene.rows])])
-        if "restitution" in given:
-            back = 1.0 + given["restitution"][0]
-            impulse = [back * strength for strength in impulse]
-        jump = _answer(responds, model, impulse)
-        return {"qd_after": [v + d for v, d in zip(given["qd"], jump, strict=True)], "impulse": impulse}
+        responds, nothing = scene.response()
+        impulse = scene.contact(responds, proximal).forces(-scene.weighed(scene.phidot))
+        restitution = scene.given("restitution")
+        if restitution is not None:
+            impulse = (1.0 + restitution) * impulse
+        return {"qd_after": scene.given("qd") + responds.accelerations(nothing, impulse), "impulse": impulse}
 
     return text
 
 
-def _answer(responds: ByMatrix | ByRecursion, model: Model, forces: Sequence[Any]) -> list[Any]:
-    """H^-1 J' lambda."""
-    nothing = [0.0] * model.nv
-    found = responds.free(nothing) if isinstance(responds, ByMatrix) else responds.after(nothing)
-    return found[1](forces)
-
-
-def _projected(proximal: tuple[float, int]) -> Text:
-    def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
+def _projected(model: Model, proximal: tuple[float, int]) -> Text:
+    def text(scene: Any) -> dict[str, Any]:
         """q (+) -H^-1 J' A^-1 phi, and there an impact."""
-        scene = _Scene(model, given, at, moving=False)
-        responds = scene.response()
-        contact = scene.contact(responds, proximal)
-        errors = scene.weighed([row.phi for row in scene.rows])
-        step = scalars(_answer(responds, model, contact.forces([-phi for phi in errors])))
-        q = unit(model, given["q"])
-        moved = list(joint_by_joint(model, "q", lambda kind, at, on: kind.integrate(tuple(q[at]), tuple(step[on]))))
-        after = _impact(proximal)(model, {**given, "q": moved}, partial(at, q=moved))
+        responds, nothing = scene.response()
+        pushes = scene.contact(responds, proximal).forces(-scene.weighed(scene.phi))
+        moved = scene.moved(responds.accelerations(nothing, pushes))
+        after = _impact(model, proximal)(scene.at(moved))
         return {"q_held": moved, "qd_held": after["qd_after"]}
 
     return text
 
 
-_TEXTS: dict[str, tuple[Callable[..., Any], dict[str, tuple[int | str, ...]], bool]] = {
-    "constrained_forward_dynamics": (_constrained, {"qdd": ("nv",), "lam": ("n_rows",)}, True),
+_TEXTS: dict[str, tuple[Callable[[Model, tuple[float, int]], Text], dict[str, tuple[int | str, ...]], bool]] = {
+    "constrained_forward_dynamics": (_forward, {"qdd": ("nv",), "lam": ("n_rows",)}, True),
     "constraint_residual": (_residual, {"phi": ("n_rows",), "phidot": ("n_rows",)}, False),
     "constraint_jacobian": (_jacobian, {"J": ("n_rows", "nv")}, False),
     "delassus": (_delassus, {"A": ("n_rows", "n_rows"), "v_free": ("n_rows",)}, False),
     "impact": (_impact, {"qd_after": ("nv",), "impulse": ("n_rows",)}, True),
     "project": (_projected, {"q_held": ("nq",), "qd_held": ("nv",)}, True),
 }
+_AT_REST = ("constraint_jacobian", "project")
+"""Queries in whose first scene nothing moves."""
+
+_RESPONDING = ("constrained_forward_dynamics", "delassus", "impact", "project")
+"""Queries that take the response of the robot."""
 
 
 @cache
 def constraint_task(name: str, inputs: tuple[str, ...], proximal: tuple[float, int]) -> Direct:
     """A query about a model's constraints, of the inputs that are given."""
     made, outputs, solves = _TEXTS[name]
-    text = made(proximal) if solves else made
+    moving = name not in _AT_REST
+
+    def text(model: Model, given: Mapping[str, Scalars], at: Any) -> Mapping[str, Scalars]:
+        found = made(model, proximal)(scalars.Scene(model, given, at, moving))
+        return {key: list(values) for key, values in found.items()}
+
+    def on_arrays(model: Model, given: Mapping[str, Array], run: RunAlgorithm) -> Mapping[str, Array]:
+        answer = made(model, proximal)
+        return arrays.piece_by_piece(model, given, lambda piece: answer(arrays.Scene(model, piece, run, moving)))
+
     inputs = tuple(each for each in _SIZES if each in inputs)
     named = "_".join((name, *inputs, *(map(str, proximal) if solves else ())))
     results = {key: Sized(axes) for key, axes in outputs.items()}
-    given = {each: _SIZES[each] for each in inputs}
-    return Direct(named, given, results, text, of=lambda others: constraint_task(name, others, proximal))
+    known = {each: _SIZES[each] for each in inputs}
+    return Direct(
+        named,
+        known,
+        results,
+        text,
+        lambda others: constraint_task(name, others, proximal),
+        on_arrays,
+        scalars.least_operations if name in _RESPONDING else None,
+    )

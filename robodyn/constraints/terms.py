@@ -14,7 +14,7 @@ between the two links; what is an ancestor of both cancels, off the constraint t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -24,15 +24,17 @@ from robodyn.algorithms.kinematics import forward_kinematics, jacobian, link_acc
 from robodyn.algorithms.places import OfLink, between, pose_from_world, reach
 from robodyn.arguments import Array
 from robodyn.constraints.held import LENGTHS, Held
-from robodyn.constraints.kinds import Lock, Rod, Weld
+from robodyn.constraints.kinds import ROWS, Constraint, Lock, Rod, Weld
 from robodyn.joints import KINDS, is_positive, unit_quaternion
 from robodyn.model import Model
 from robodyn.records import dataclass
 from robodyn.spatial import IDENTITY, ZERO_MOTION, Motion, Transform, Vec3, add, cross, dot, rotate, scale, sub
+from robodyn.sweeps import Algorithm, with_given
 
 _POSE = forward_kinematics(True)
 APART = 1e-9
 """Ends of a rod that are nearer than this part of its length have no direction."""
+_LEAST_ROW = 1e-5
 
 
 @dataclass
@@ -146,53 +148,22 @@ class Terms:
 
     def _frames(self, held: Held) -> list[Row]:
         a, b, V, A = self._apart(held)
-        rows = {name: Row(J=[0.0] * self._model.nv) for name in held.rows}
-        at_b = add(V.lin, cross(V.ang, b.r))
-        leaves = add(add(A.lin, cross(A.ang, b.r)), cross(V.ang, at_b))
-        triples: dict[str, Vec3] = {
-            "phi": rotate(a.E, sub(b.r, a.r)),
-            "phidot": rotate(a.E, at_b),
-            "gamma": rotate(a.E, leaves),
-        }
-        turned: dict[str, Vec3] = {
-            "phi": _turned(a, b, held.rows) if held.kind is Weld else (0.0, 0.0, 0.0),
-            "phidot": rotate(a.E, V.ang),
-            "gamma": rotate(a.E, A.ang),
-        }
-        for numbers, names in ((triples, ("x", "y", "z")), (turned, ("rx", "ry", "rz"))):
-            for field, values in numbers.items():
-                for name, value in zip(names, values, strict=True):
-                    if name in rows:
-                        setattr(rows[name], field, value)
+        found = frame_rows(held.kind, held.rows, a, b, V, A)
+        n = self._model.nv
+        rows = {name: Row(phi, phidot, gamma, [0.0] * n) for name, (phi, phidot, gamma) in found.items()}
         for k, column in self._columns(held).items():
-            lin = add(column.lin, cross(column.ang, b.r))
-            sizes = [*[dot(column.ang, column.ang)] * 3, *[dot(lin, lin)] * 3]
-            moved = (*rotate(a.E, column.ang), *rotate(a.E, lin))
-            for name, value, size in zip(("rx", "ry", "rz", "x", "y", "z"), moved, sizes, strict=True):
-                if name in rows:
-                    rows[name].J[k] = value  # type: ignore[index]
-                    rows[name].size = rows[name].size + size
-        return [rows[name] for name in held.rows]
+            for name, (entry, size) in frame_entries(held.rows, a, b, column).items():
+                rows[name].J[k], rows[name].size = entry, rows[name].size + size  # type: ignore[index]
+        return list(rows.values())
 
     def _rod(self, held: Held) -> list[Row]:
-        """|d| = length, with d from a to b."""
         a, b, V, A = self._apart(held)
-        d, v = sub(b.r, a.r), add(V.lin, cross(V.ang, b.r))
-        size = np.sqrt(dot(d, d))
-        apart = is_positive(size - APART * held.length)
-        if (weight := self._weight(held)) is not None:  # what is off has a direction, so that nothing is NaN
-            near = (1.0 - weight) * (1.0 - apart)
-            size, apart = size + near, apart + near
-        size = size * (apart / apart)  # NaN, and no direction of rounding errors, where both ends are in one place
-        u = scale(1.0 / size, d)
-        along = dot(u, v)
-        acceleration = add(add(A.lin, cross(A.ang, b.r)), cross(V.ang, v))
-        # The rate of d in a's axes is v less what they turn: seen from a, and so the same formula.
-        row = Row(size - held.length, along, dot(u, acceleration) + (dot(v, v) - along * along) / size)
-        row.J = [0.0] * self._model.nv
+        phi, phidot, gamma, u = rod_row(held.length, a, b, V, A, self._weight(held))
+        row = Row(phi, phidot, gamma, [0.0] * self._model.nv)
+        assert row.J is not None
         for k, column in self._columns(held).items():
-            lin = add(column.lin, cross(column.ang, b.r))
-            row.J[k], row.size = dot(u, lin), row.size + dot(lin, lin)
+            row.J[k], size = rod_entry(u, b, column)
+            row.size = row.size + size
         return [row]
 
     def _sum(self, held: Held) -> Row:
@@ -245,6 +216,52 @@ class Terms:
         return self._weights[held.number]
 
 
+def frame_rows(
+    kind: type[Constraint], names: Sequence[str], a: Transform, b: Transform, V: Motion, A: Motion
+) -> dict[str, tuple[Any, Any, Any]]:
+    """phi, phidot and gamma of the rows of a point or a weld, by name. `a`, `b`: transforms from the world."""
+    at_b = add(V.lin, cross(V.ang, b.r))
+    leaves = add(add(A.lin, cross(A.ang, b.r)), cross(V.ang, at_b))
+    moves = (rotate(a.E, sub(b.r, a.r)), rotate(a.E, at_b), rotate(a.E, leaves))
+    turned = _turned(a, b, names) if kind is Weld else (0.0, 0.0, 0.0)
+    turns = (turned, rotate(a.E, V.ang), rotate(a.E, A.ang))
+    every = dict(zip(ROWS, (*zip(*turns, strict=True), *zip(*moves, strict=True)), strict=True))
+    return {name: every[name] for name in names}
+
+
+def frame_entries(names: Sequence[str], a: Transform, b: Transform, column: Motion) -> dict[str, tuple[Any, Any]]:
+    """Entries of J of a degree of freedom in the rows of a point or a weld, and the squares of what they are made of.
+    `column`: how it moves b, seen from a."""
+    lin = add(column.lin, cross(column.ang, b.r))
+    turn, move = dot(column.ang, column.ang), dot(lin, lin)
+    found = zip((*rotate(a.E, column.ang), *rotate(a.E, lin)), (*[turn] * 3, *[move] * 3), strict=True)
+    every = dict(zip(ROWS, found, strict=True))
+    return {name: every[name] for name in names}
+
+
+def rod_row(length: Any, a: Transform, b: Transform, V: Motion, A: Motion, weight: Any) -> tuple[Any, Any, Any, Vec3]:
+    """phi, phidot, gamma and the direction of a rod, |d| = length, with d from a to b. `weight`: 0 where it is off,
+    None where it always holds."""
+    d, v = sub(b.r, a.r), add(V.lin, cross(V.ang, b.r))
+    size = np.sqrt(dot(d, d))
+    apart = is_positive(size - APART * length)
+    if weight is not None:  # what is off has a direction, so that nothing is NaN
+        near = (1.0 - weight) * (1.0 - apart)
+        size, apart = size + near, apart + near
+    size = size * (apart / apart)  # NaN, and no direction of rounding errors, where both ends are in one place
+    u = scale(1.0 / size, d)
+    along = dot(u, v)
+    acceleration = add(add(A.lin, cross(A.ang, b.r)), cross(V.ang, v))
+    # The rate of d in a's axes is v less what they turn: seen from a, and so the same formula.
+    return size - length, along, dot(u, acceleration) + (dot(v, v) - along * along) / size, u
+
+
+def rod_entry(u: Vec3, b: Transform, column: Motion) -> tuple[Any, Any]:
+    """The entry of J of a degree of freedom in the row of a rod, and the square of what it is made of."""
+    lin = add(column.lin, cross(column.ang, b.r))
+    return dot(u, lin), dot(lin, lin)
+
+
 def row_sizes(model: Model, held: Sequence[Held]) -> Array:
     """(m,) how much rows change with a turn of one radian, at most: for distances the reach of the robot in m, for a
     coupling the norm of its numbers. Rows that are divided by these can be compared, whatever their units."""
@@ -256,6 +273,20 @@ def row_sizes(model: Model, held: Sequence[Held]) -> Array:
         else:
             sizes += [far if name in LENGTHS else each.norm for name in each.rows]
     return np.array(sizes, float)
+
+
+def least_row(proximal: tuple[float, int]) -> float:
+    """A row of J that is smaller than this, beside what it is made of, is taken for zero: where rows are scaled, its
+    rounding errors would be held as well as anything."""
+    return min(proximal[0], _LEAST_ROW)
+
+
+def with_inputs(algorithm: Algorithm, given: Container[str]) -> Algorithm:
+    """An algorithm on inertias and an armature that are given instead of the model's."""
+    for name in ("inertia", "armature"):
+        if name in given:
+            algorithm = with_given(algorithm, name)
+    return algorithm
 
 
 def orthonormal(E: Sequence[Any]) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from robodyn.algorithms.kinematics import Frame
 from robodyn.algorithms.places import OnArrays, scalars_of
 from robodyn.arguments import Array
-from robodyn.chains import Direct, Step, StepGradient, StraightLine, Task
+from robodyn.chains import ArrayText, Direct, Step, StepGradient, StraightLine, Task
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
 from robodyn.questions import BASE, Asked, Places, Question
@@ -47,6 +47,10 @@ class Explanation:
         width = max(map(len, self.estimates), default=0)
         lines += [f"  {name:{width}}  {1e3 * seconds:.4g} ms" for name, seconds in self.estimates.items()]
         return "\n".join(lines)
+
+
+BY_PARTS = "algorithm by algorithm on arrays of states; it is too large for one program"
+"""Why `Engine.compose` answers."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +161,9 @@ class Engine(ABC):
         def shapes(algorithm: Algorithm) -> dict[str, tuple[int, ...]]:
             return {name: output_shape(self.model, output) for name, output in algorithm.outputs.items()}
 
+        if task.on_arrays is not None:
+            self._run_on_arrays(task.on_arrays, inputs, outputs, shapes)
+            return
         known = {name: scalars_of(array) for name, array in inputs.items()}
         with np.errstate(all="ignore"):
             found = task.text(self.model, known, OnArrays(self.run, inputs, new, shapes))
@@ -165,6 +172,26 @@ class Engine(ABC):
             for k, scalar in enumerate(scalars):
                 every[:, k] = scalar
             outputs[name][...] = every.reshape(outputs[name].shape)
+
+    def _run_on_arrays(
+        self,
+        text: ArrayText,
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        shapes: Callable[[Algorithm], dict[str, tuple[int, ...]]],
+    ) -> None:
+        """The same by whole arrays."""
+
+        def run(algorithm: Algorithm, given: Mapping[str, Array]) -> dict[str, Array]:
+            like = given["q"]
+            found = {name: np.empty_like(like, shape=(len(like), *shape)) for name, shape in shapes(algorithm).items()}
+            names = (*algorithm.inputs, "V0", "dV0")
+            self.run(algorithm, {name: given[name] for name in names if name in given}, found)
+            return found
+
+        with np.errstate(all="ignore"):
+            for name, array in text(self.model, inputs, run).items():
+                outputs[name][...] = array.reshape(outputs[name].shape)
 
     def explain(self, question: Question, batch: int) -> Explanation:
         """What answers a plain call of a question with n states, and why."""

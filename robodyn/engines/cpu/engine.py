@@ -30,7 +30,7 @@ from robodyn.engines.cpu.parts.code import CALL_WORDS
 from robodyn.engines.cpu.parts.plan import Plan, Planner
 from robodyn.engines.cpu.request import Request
 from robodyn.engines.cpu.threads.pool import BETTER_POOLS, Pool, begin_pool, default_threads, shared_pool
-from robodyn.engines.protocol import Calls, Engine, Explanation
+from robodyn.engines.protocol import BY_PARTS, Calls, Engine, Explanation
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.errors import RobodynError, UnavailableError
 from robodyn.model import Model
@@ -310,7 +310,10 @@ class CpuEngine(Engine):
         """What was compiled, and how much work it is."""
         if question.of_link:
             return super().explain(question, batch)
-        code = self.generated(task := question.plain_task(self.model))
+        task = question.plain_task(self.model)
+        if isinstance(task, Direct) and not self.has_program(task):
+            return Explanation(question.name, batch, self.name, self.method_of(question), BY_PARTS)
+        code = self.generated(task)
         words = self._planner.words(task, batch, lambda: self.kernel(task).width)
         reason = f"{code.mode} code, {code.operations} operations a state{words and '; '}{words}"
         return Explanation(question.name, batch, self.name, self.method_of(question), reason)

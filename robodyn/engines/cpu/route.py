@@ -72,6 +72,8 @@ where joints slide: much of what loops compute is the same in all states then, u
 _MAX_BODIES_OF_PARTS = 100
 """Bodies up to which the parts of an integrator's step, and what is no query, are traced. They are a few operations for
 every joint, but all have to be compiled before the first step: seconds from here on."""
+_MAX_COUNTED_BODIES = 1000
+"""The same where operations of a program are counted without a trace: for that matrices of so many rows are kept."""
 _MAX_UNROLLED_ENTRIES = {"x86": 1 << 15, "llvm": 1 << 13}
 """Entries of a result beyond which it is made by loops, by what makes code of it. Most are zeros, which LLVM's code
 stores one by one, and ours writes line by line: a humanoid's regressor of 9,610 entries takes a quarter of the time."""
@@ -254,6 +256,8 @@ def _most(request: Request) -> int:
 def _worth_tracing(request: Request) -> bool:
     """Whether a program may be small enough, by counts that take no trace."""
     task, bodies = request.algorithm, request.model.n_bodies
+    if isinstance(task, Direct) and task.least is not None:
+        return bodies <= _MAX_COUNTED_BODIES and task.least(request.model) <= _most(request)
     if isinstance(task, StepPart | Direct):
         return bodies <= _MAX_BODIES_OF_PARTS
     if bodies > _MAX_TRACED_BODIES or bodies * request.lanes > _MAX_TRACED_STEPS:

@@ -24,7 +24,7 @@ from robodyn.engines.gpu.source import SHARED_BYTES, KernelSource
 from robodyn.engines.gpu.staging import Staging
 from robodyn.engines.gpu.unrolled_chains import left, unrolled_kernels
 from robodyn.engines.gpu.unrolled_kernels import marching_kernel, unrollable, unrolled_kernel
-from robodyn.engines.protocol import Engine, Explanation
+from robodyn.engines.protocol import BY_PARTS, Engine, Explanation
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.messages import brief
@@ -476,7 +476,10 @@ class GpuEngine(Engine):
         """Which kernel, and why."""
         if question.of_link:
             return super().explain(question, batch)
-        variant, why = self.chooser.choose(question.plain_task(self.model), batch)
+        task = question.plain_task(self.model)
+        if isinstance(task, Direct) and self._program(task, ()) is None:
+            return Explanation(question.name, batch, self.name, self.method_of(question), BY_PARTS)
+        variant, why = self.chooser.choose(task, batch)
         reason = f"kernel {str(variant)!r} on {self.device.name}, {why}"
         return Explanation(question.name, batch, self.name, self.method_of(question), reason)
 

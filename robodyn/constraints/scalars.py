@@ -1,0 +1,247 @@
+"""Constraint forces and what they do, on scalars, for programs: H qdd + bias = tau + J' lambda with J qdd + r = 0.
+
+    H = L' D L      Y = L^-T J'      A = Y' D^-1 Y      z = L^-T (tau - bias)
+    (A + M) lambda_(k+1) = -(r + Y' D^-1 z) + M lambda_k      qdd = L^-1 D^-1 (z + Y lambda)
+
+with M = mu diag(A), a fixed number of times: where rows depend on each other, as those of every planar loop, lambda is
+the shortest, each row measured in units of 1/sqrt(A_kk), and accelerations are exact to rounding after three (proximal
+iterations, Carpentier, Budhiraja, Mansard, Proximal and Sparse Resolution of Constrained Dynamic Equations, 2021).
+Zeros of the structure are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from robodyn.algorithms.crba import CRBA
+from robodyn.algorithms.definite import Definite, is_zero, product
+from robodyn.algorithms.forward_gradient import bias_and_mass_matrix
+from robodyn.algorithms.manifold import joint_by_joint, scalars, unit
+from robodyn.algorithms.places import OfLink, between
+from robodyn.chains import Elimination
+from robodyn.constraints.held import held_by
+from robodyn.constraints.kinds import Lock
+from robodyn.constraints.terms import Terms, least_row, with_inputs
+from robodyn.joints import is_positive
+from robodyn.model import Model
+
+Rows = Sequence[Sequence[Any]]
+
+
+@lru_cache(maxsize=16)
+def _structure(model: Model) -> list[list[int]]:
+    return [row.tolist() for row in Elimination(model).lower]
+
+
+@lru_cache(maxsize=16)
+def least_operations(model: Model) -> int:
+    """About how many operations a program has for factors of H, for A and for factors of A; counted without a trace."""
+    elimination, columns = Elimination(model), []
+    for held in held_by(model):
+        moved = np.zeros(model.nv, bool)
+        if held.framed:
+            moved |= between(model, held.link, held.to)
+        elif held.kind is Lock:
+            start = int(model.v_start[held.joint])
+            moved[model.v_source[start : start + len(held.rows)]] = True
+        else:
+            moved[model.v_source[[v for v, _, _ in held.joints]]] = True
+        columns += [moved] * len(held.rows)
+    reached = elimination.reached(np.array(columns).T).astype(float)
+    overlaps = np.tril(reached.T @ reached)
+    found = elimination.operations(0) + int(2 * overlaps.sum())
+    filled = overlaps > 0
+    for k in range(len(filled)):
+        below = k + 1 + np.flatnonzero(filled[k + 1 :, k])
+        filled[np.ix_(below, below)] = True
+        found += len(below) ** 2
+    return found
+
+
+class Factors:
+    """L and 1/D of a mass matrix (nv rows of nv scalars, of which the lower triangle is read)."""
+
+    def __init__(self, model: Model, H: Rows) -> None:
+        self._lower = _structure(model)
+        n = len(H)
+        self._L = [list(row) for row in H]
+        self.inverse: list[Any] = [0.0] * n
+        for k in range(n - 1, -1, -1):
+            row, columns = self._L[k], self._lower[k]
+            self.inverse[k] = 1.0 / row[k]
+            for at in range(len(columns) - 1, -1, -1):
+                p = columns[at]
+                share = row[p] * self.inverse[k]
+                for r in columns[: at + 1]:
+                    self._L[p][r] = self._L[p][r] - share * row[r]
+                row[p] = share
+
+    def up(self, b: Sequence[Any]) -> list[Any]:
+        """L^-T b."""
+        x = list(b)
+        for k in range(len(x) - 1, -1, -1):
+            if not is_zero(x[k]):
+                for p in self._lower[k]:
+                    x[p] = x[p] - self._L[k][p] * x[k]
+        return x
+
+    def down(self, x: Sequence[Any]) -> list[Any]:
+        """L^-1 D^-1 x."""
+        x = [value if is_zero(value) else value * inverse for value, inverse in zip(x, self.inverse, strict=True)]
+        for k in range(len(x)):
+            for p in self._lower[k]:
+                if not is_zero(x[p]):
+                    x[k] = x[k] - self._L[k][p] * x[p]
+        return x
+
+    def product(self, a: Sequence[Any], b: Sequence[Any]) -> Any:
+        """a' D^-1 b."""
+        total: Any = 0.0
+        for x, inverse, y in zip(a, self.inverse, b, strict=True):
+            if not (is_zero(x) or is_zero(y)):
+                total = total + x * inverse * y
+        return total
+
+
+def moves(row: Sequence[Any], size: Any, least: float) -> Any:
+    """1 where a row of J moves with some joint, 0 where it is no more than `least` of what it is made of, whose sum of
+    squares is `size`."""
+    return is_positive(product(row, row) - least * least * size)
+
+
+class Contact:
+    """How constraints respond: A = J H^-1 J', each row measured by its own A_kk, factored with its proximal term.
+
+    A factorisation L D L' of A + mu diag(A) has the roundings of one of rows that are scaled to A_kk = 1: whatever
+    the units of rows are, none of them vanishes beside another.
+
+    Args:
+        A: (m, m) scalars, of which the lower triangle is read.
+        moving: for every row 1 where it moves anything, 0 where it does not, and its force is none.
+        proximal: mu, and how many iterations.
+    """
+
+    def __init__(self, A: Rows, moving: Sequence[Any], proximal: tuple[float, int]) -> None:
+        size, self._iterations = proximal
+        self._moving, self._mu = moving, [size * row[k] for k, row in enumerate(A)]
+        lower = [list(row[: k + 1]) for k, row in enumerate(A)]
+        for k, weight in enumerate(moving):
+            lower[k][k] = lower[k][k] + self._mu[k] + (1.0 - weight)
+        self._factors = Definite(lower)
+
+    def forces(self, rhs: Any) -> Any:
+        """lambda (m,) with A lambda = rhs."""
+        rhs = self._of_moving(rhs)
+        found = self._factors.solved(rhs)
+        for _ in range(self._iterations - 1):
+            found = self._factors.solved([b + mu * x for b, mu, x in zip(rhs, self._mu, found, strict=True)])
+        return scalars(self._of_moving(found))
+
+    def _of_moving(self, values: Sequence[Any]) -> list[Any]:
+        return [weight * value for weight, value in zip(self._moving, values, strict=True)]
+
+
+class Response:
+    """What rows of J do to the robot, by its factored mass matrix.
+
+    `A`: J H^-1 J', its lower triangle.
+    """
+
+    def __init__(self, model: Model, H: Rows, J: Rows) -> None:
+        self._factors = factors = Factors(model, H)
+        self._Y = Y = [factors.up(row) for row in J]
+        self.A = [[factors.product(Y[i], Y[j]) for j in range(i + 1)] for i in range(len(Y))]
+
+    def free(self, force: Sequence[Any]) -> list[Any]:
+        """z = L^-T f of a generalised force, for `rates` and `accelerations`."""
+        return self._factors.up(force)
+
+    def rates(self, z: Sequence[Any]) -> Any:
+        """J H^-1 f (m,)."""
+        return scalars([self._factors.product(row, z) for row in self._Y])
+
+    def accelerations(self, z: Sequence[Any], forces: Sequence[Any]) -> Any:
+        """H^-1 (f + J' lambda) (nv,)."""
+        total = list(z)
+        for row, strength in zip(self._Y, forces, strict=True):
+            total = [t if is_zero(y) else t + y * strength for t, y in zip(total, row, strict=True)]
+        return scalars(self._factors.down(total))
+
+
+class Scene:
+    """Constraints of a robot in one state, on scalars. Vectors are arrays of scalars."""
+
+    def __init__(self, model: Model, given: Mapping[str, Sequence[Any]], at: OfLink, moving: bool = True) -> None:
+        self._model, self._given, self._at = model, given, at
+        terms = Terms(model, held_by(model), given, at, moving)
+        self._rows, self._active = terms.rows(), terms.active
+        self.phi, self.phidot = (scalars([getattr(row, name) for row in self._rows]) for name in ("phi", "phidot"))
+        self.gamma = scalars([row.gamma for row in self._rows])
+
+    def at(self, q: Any) -> Scene:
+        """The same in another configuration."""
+        return Scene(self._model, {**self._given, "q": list(q)}, partial(self._at, q=list(q)))
+
+    def given(self, name: str) -> Any:
+        """An input, None where it is missing."""
+        return scalars(self._given[name]) if name in self._given else None
+
+    @property
+    def jacobian(self) -> Any:
+        """(m nv,), row by row."""
+        return scalars([value for row in self._rows for value in row.J or []])
+
+    def constant(self, values: Sequence[float]) -> Any:
+        """Numbers that are the same in all states."""
+        return scalars(values)
+
+    def weighed(self, values: Any) -> Any:
+        """Numbers of rows, those of constraints that are off zero."""
+        return values if self._active is None else scalars(self._active) * values
+
+    def moved(self, step: Any) -> Any:
+        """q (+) step."""
+        q = unit(self._model, self._given["q"])
+        return joint_by_joint(self._model, "q", lambda kind, at, on: kind.integrate(tuple(q[at]), tuple(step[on])))
+
+    def response(self) -> tuple[Response, Any]:
+        """What responds of the robot at rest, without its weight, and what no force leaves."""
+        n = self._model.nv
+        return self._response(self._at(with_inputs(CRBA, self._given))["H"]), [0.0] * n
+
+    def response_of_forces(self) -> tuple[Response, Any]:
+        """What responds, and what is left of motion, weight and forces without constraints."""
+        inputs = tuple(name for name in ("q", "qd", "f_ext") if name in self._given)
+        found = self._at(with_inputs(bias_and_mass_matrix(inputs), self._given))
+        responds = self._response(found["H"])
+        return responds, responds.free([t - b for t, b in zip(self._given["tau"], found["tau"], strict=True)])
+
+    def _response(self, H: Sequence[Any]) -> Response:
+        n = self._model.nv
+        return Response(self._model, [list(H[n * r : n * r + n]) for r in range(n)], self._weighed_jacobian())
+
+    def _weighed_jacobian(self) -> list[list[Any]]:
+        rows = [row.J or [] for row in self._rows]
+        if self._active is None:
+            return rows
+        return [
+            [value if is_zero(value) else weight * value for value in row]
+            for row, weight in zip(rows, self._active, strict=True)
+        ]
+
+    def contact(self, responds: Response, proximal: tuple[float, int]) -> Contact:
+        """What gives forces; rows that are off do not move, either."""
+        pairs = zip(self._weighed_jacobian(), self._rows, strict=True)
+        return Contact(responds.A, [moves(J, row.size, least_row(proximal)) for J, row in pairs], proximal)
+
+    def delassus(self, responds: Response) -> Any:
+        """A (m m,), with 1 on the diagonal of rows that are off."""
+        A = [list(row) for row in responds.A]
+        for k, weight in enumerate(self._active or ()):
+            A[k][k] = A[k][k] + (1.0 - weight)
+        every = range(len(A))
+        return scalars([A[max(i, j)][min(i, j)] for i in every for j in every])
