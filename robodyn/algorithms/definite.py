@@ -27,30 +27,27 @@ class Definite:
         m = len(lower)
         self._L = L = [list(row) for row in lower]
         self._inverse: list[Any] = [0.0] * m
+        self._below: list[list[int]] = []
         for k in range(m):
             self._inverse[k] = 1.0 / L[k][k]
-            for i in range(k + 1, m):
-                if is_zero(L[i][k]):
-                    continue
+            below = [i for i in range(k + 1, m) if not is_zero(L[i][k])]
+            self._below.append(below)
+            for count, i in enumerate(below):
                 share = L[i][k] * self._inverse[k]
-                for j in range(k + 1, i + 1):
-                    if not is_zero(L[j][k]):
-                        L[i][j] = L[i][j] - share * L[j][k]
-        for k in range(m):
-            for i in range(k + 1, m):
-                if not is_zero(L[i][k]):
-                    L[i][k] = L[i][k] * self._inverse[k]
+                for j in below[: count + 1]:
+                    L[i][j] = L[i][j] - share * L[j][k]
+        for k, below in enumerate(self._below):
+            for i in below:
+                L[i][k] = L[i][k] * self._inverse[k]
 
     def solved(self, b: Sequence[Any]) -> list[Any]:
         """A^-1 b."""
-        x, m = list(b), len(b)
-        for k in range(m):
-            for i in range(k + 1, m):
-                if not is_zero(self._L[i][k]):
-                    x[i] = x[i] - self._L[i][k] * x[k]
-        for k in range(m - 1, -1, -1):
+        x = list(b)
+        for k, below in enumerate(self._below):
+            for i in below:
+                x[i] = x[i] - self._L[i][k] * x[k]
+        for k in range(len(x) - 1, -1, -1):
             x[k] = x[k] * self._inverse[k]
-            for i in range(k + 1, m):
-                if not is_zero(self._L[i][k]):
-                    x[k] = x[k] - self._L[i][k] * x[i]
+            for i in self._below[k]:
+                x[k] = x[k] - self._L[i][k] * x[i]
         return x

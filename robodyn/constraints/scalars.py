@@ -98,12 +98,13 @@ class Factors:
                     x[k] = x[k] - self._L[k][p] * x[p]
         return x
 
-    def product(self, a: Sequence[Any], b: Sequence[Any]) -> Any:
-        """a' D^-1 b."""
+    def product(self, a: Mapping[int, Any], b: Sequence[Any] | Mapping[int, Any]) -> Any:
+        """a' D^-1 b, of entries by their places; those that a has not are zero."""
         total: Any = 0.0
-        for x, inverse, y in zip(a, self.inverse, b, strict=True):
-            if not (is_zero(x) or is_zero(y)):
-                total = total + x * inverse * y
+        for k, x in a.items():
+            y = b.get(k, 0.0) if isinstance(b, Mapping) else b[k]
+            if not is_zero(y):
+                total = total + x * self.inverse[k] * y
         return total
 
 
@@ -153,7 +154,8 @@ class Response:
 
     def __init__(self, model: Model, H: Rows, J: Rows) -> None:
         self._factors = factors = Factors(model, H)
-        self._Y = Y = [factors.up(row) for row in J]
+        up = map(factors.up, J)
+        self._Y = Y = [{k: y for k, y in enumerate(row) if not is_zero(y)} for row in up]
         self.A = [[factors.product(Y[i], Y[j]) for j in range(i + 1)] for i in range(len(Y))]
 
     def free(self, force: Sequence[Any]) -> list[Any]:
@@ -168,7 +170,8 @@ class Response:
         """H^-1 (f + J' lambda) (nv,)."""
         total = list(z)
         for row, strength in zip(self._Y, forces, strict=True):
-            total = [t if is_zero(y) else t + y * strength for t, y in zip(total, row, strict=True)]
+            for k, y in row.items():
+                total[k] = total[k] + y * strength
         return scalars(self._factors.down(total))
 
 

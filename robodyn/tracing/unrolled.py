@@ -169,6 +169,7 @@ class Trace:
         self.pairs: list[tuple[int, int, Written]] = []
         self.tree_inputs = self._tree_inputs()
         self._bodies: dict[int, SimpleNamespace] = {}
+        self._visited = self._visited_bodies()
 
     def results(self) -> dict[str, tuple[tuple[int, ...], list[Value]]]:
         """Run every sweep and gather the outputs: shape of one state, and its scalars in C order."""
@@ -181,6 +182,17 @@ class Trace:
         self.pairs.sort(key=lambda pair: pair[0])  # joints that mimic one another have sums of pairs
         return {key: self._output(key) for key in self.algorithm.outputs}
 
+    def _visited_bodies(self) -> Sequence[int]:
+        """Bodies that sweeps pass, parents first: where nothing but one link is asked about and nothing comes back from
+        other branches, those on its path."""
+        along = (
+            isinstance(sweep, World | Outward) or getattr(sweep, "of_link", False) for sweep in self.algorithm.sweeps
+        )
+        if self.link is None or not all(along):
+            return range(self.model.n_bodies)
+        body = int(self.model.link_body[self.link])
+        return sorted(self.model.tree.path(body)) if body >= 0 else ()
+
     # What steps see.
 
     def _tree_inputs(self) -> dict[str, list[Value]]:
@@ -189,12 +201,18 @@ class Trace:
         for name, (_, scalars) in self.inputs.items():
             if name == "q":
                 q = unit_quaternions(model, scalars)
-                found[name] = [
-                    m * q[s] + o
-                    for s, m, o in zip(
-                        model.q_source.tolist(), model.q_multiplier.tolist(), model.q_offset.tolist(), strict=True
-                    )
-                ]
+                found[name] = (
+                    q
+                    if not model.has_mimic
+                    else [
+                        m * q[s] + o
+                        for s, m, o in zip(
+                            model.q_source.tolist(), model.q_multiplier.tolist(), model.q_offset.tolist(), strict=True
+                        )
+                    ]
+                )
+            elif name in PER_VELOCITY and not model.has_mimic:
+                found[name] = list(scalars)
             elif name in PER_VELOCITY:
                 sources = zip(model.v_source.tolist(), model.v_multiplier.tolist(), strict=True)
                 found[name] = [m * scalars[s] for s, m in sources]
@@ -302,9 +320,8 @@ class Trace:
         elif isinstance(sweep, Ancestors):
             self._ancestors(sweep)
         else:
-            bodies = range(self.model.n_bodies)
             for lane in range(self.model.nv_tree) if sweep.lanes else (None,):
-                for i in bodies if isinstance(sweep, Outward) else reversed(bodies):
+                for i in self._visited if isinstance(sweep, Outward) else reversed(self._visited):
                     self._step(sweep, i, lane)
 
     def _branch_by_branch(self, sweeps: Iterable[Sweep]) -> None:
