@@ -529,8 +529,10 @@ Text: TypeAlias = Callable[[Model, Mapping[str, Any], Callable[..., Mapping[str,
 
 RunAlgorithm: TypeAlias = Callable[[Algorithm, Mapping[str, Array]], dict[str, Array]]
 """(algorithm, arrays (B, ...) of its inputs, others among them) to arrays of its results."""
-ArrayText: TypeAlias = Callable[[Model, Mapping[str, Array], RunAlgorithm], Mapping[str, Array]]
-"""(model, arrays (B, ...) of every input, what runs algorithms) to arrays of every result."""
+Placed: TypeAlias = Callable[[Array], Array]
+"""A NumPy array to one of the library of a call."""
+ArrayText: TypeAlias = Callable[[Model, Mapping[str, Array], RunAlgorithm, Placed], Mapping[str, Array]]
+"""(model, arrays (B, ...) of every input, what runs algorithms, what places constants) to arrays of every result."""
 
 
 @dataclass(frozen=True, eq=False)

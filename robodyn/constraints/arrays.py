@@ -19,7 +19,7 @@ from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.forward_gradient import bias_and_mass_matrix
 from robodyn.algorithms.kinematics import POSES, POSES_OF_KNOWN, acceleration, base_motion
 from robodyn.arguments import Array
-from robodyn.chains import RunAlgorithm
+from robodyn.chains import Placed, RunAlgorithm
 from robodyn.constraints.held import Held, held_by
 from robodyn.constraints.kinds import Constraint, Rod
 from robodyn.constraints.terms import (
@@ -221,7 +221,7 @@ class Contact:
 
     def __init__(self, A: Array, moving: Array, proximal: tuple[float, int]) -> None:
         self._mu, self._iterations = proximal
-        every = np.arange(A.shape[1])
+        every = np.arange(A.shape[1], like=A)
         self._scale: Array = moving / np.sqrt(A[:, every, every] * moving + (1.0 - moving))
         self._scaled: Array = self._scale[:, :, None] * A * self._scale[:, None, :]
         self._scaled[:, every, every] = 1.0 + self._mu
@@ -246,13 +246,17 @@ class Scene:
         model: the robot.
         given: inputs (B, ...), with unit quaternions in q.
         run: runs an algorithm on inputs.
+        placed: gives constants of NumPy as arrays of the library of the inputs.
         moving: whether rates are asked for.
     """
 
-    def __init__(self, model: Model, given: Mapping[str, Array], run: RunAlgorithm, moving: bool = True) -> None:
-        self._model, self._given, self._run, self._moving = model, given, run, moving
+    def __init__(
+        self, model: Model, given: Mapping[str, Array], run: RunAlgorithm, placed: Placed, moving: bool = True
+    ) -> None:
+        self._model, self._given, self._run, self._placed, self._moving = model, given, run, placed, moving
         self._at, self._q = _layout(model), given["q"]
-        self._active = is_positive(given["active"])[:, self._at.numbers] if "active" in given else None
+        of_rows = placed(self._at.numbers)
+        self._active = is_positive(given["active"])[:, of_rows] if "active" in given else None
         batch, m = len(self._q), len(self._at.numbers)
         self.phi, self.phidot, self.gamma, self._size = (self._new(batch, m) for _ in range(4))
         self._tree_jacobian = self._new(batch, m, model.nv_tree)
@@ -270,33 +274,35 @@ class Scene:
 
     def constant(self, values: Any) -> Array:
         """Numbers that are the same in all states."""
-        return np.array(values, self._q.dtype, like=self._q)
+        return self._placed(np.array(values, self._q.dtype))
 
     # Rows.
 
     def _columns(self) -> Motion:
         """Motions of the degrees of freedom that are looked at, (B, U), in world coordinates."""
-        X0 = _transform(self._bodies["X0"][:, self._at.carriers])
+        X0 = _transform(self._bodies["X0"][:, self._placed(self._at.carriers)])
         return X0.motion_back(_motion(self.constant(self._at.S)))
-
-    def _of_bodies(self, name: str, bodies: Array, still: Sequence[float]) -> Array:
-        """Numbers of some bodies, (B, K, ...), and of what does not move."""
-        found: Array = self._bodies[name][:, bodies]
-        if (bodies < 0).any():
-            found[:, bodies < 0] = self.constant(still)
-        return found
 
     def _frame(self, bodies: Array, X: Array) -> tuple[Transform, Motion, Motion]:
         """The transform from the world to frames on bodies, and their motion in world coordinates."""
-        X0 = _transform(self._of_bodies("X0", bodies, (*IDENTITY.E, *IDENTITY.r)))
+        at, some_stand = self._placed(bodies), bool((bodies < 0).any())
+        stand = at < 0
+
+        def of_bodies(name: str, standing: Any) -> Array:
+            found: Array = self._bodies[name][:, at]
+            return np.where(stand[:, None], standing, found) if some_stand else found
+
+        X0 = _transform(of_bodies("X0", self.constant((*IDENTITY.E, *IDENTITY.r)) if some_stand else None))
         v = a = ZERO_MOTION
         if self._moving:
-            v, a = (X0.motion_back(_motion(self._of_bodies(name, bodies, (0.0,) * 6))) for name in ("v", "a"))
-            for base, motion in (("V0", v), ("dV0", a)):
-                if base in self._given and (bodies < 0).any():
-                    for scalar, value in zip((*motion.ang, *motion.lin), self._given[base].T, strict=True):
-                        scalar[:, bodies < 0] = value[:, None]
+            # What stands moves with the base, whose motion is in world coordinates.
+            seen = [of_bodies(name, self._of_base(base)) for name, base in (("v", "V0"), ("a", "dV0"))]
+            v, a = (X0.motion_back(_motion(each)) for each in seen)
         return _transform(self.constant(X)).after(X0), v, a
+
+    def _of_base(self, name: str) -> Any:
+        """A motion of the base (B, 1, 6), zero where none is given."""
+        return self._given[name][:, None] if name in self._given else 0.0
 
     def _apart(self, group: _Group) -> tuple[Transform, Transform, Motion, Motion]:
         """Frames a and b, V and A."""
@@ -306,21 +312,22 @@ class Scene:
             V = V_b - V_a
             return a, b, V, A_b - A_a - V_a.cross(V)
         if "targets" in self._given:
-            a = _transform(self._given["targets"][:, group.numbers])
+            a = _transform(self._given["targets"][:, self._placed(group.numbers)])
             return Transform(orthonormal(a.E), a.r), b, V_b, A_b
         return _transform(self.constant(group.X_to)), b, V_b, A_b
 
     def _framed(self, group: _Group, columns: Motion) -> None:
         a, b, V, A = self._apart(group)
+        places, owners, first = map(self._placed, (group.places, group.owners, group.first))
         signs = self.constant(group.signs)
-        column = Motion(*(tuple(x[:, group.places] * signs for x in part) for part in columns))
+        column = Motion(*(tuple(x[:, places] * signs for x in part) for part in columns))
 
         def of_pairs(part: Any) -> Any:
-            return tuple(scalar[..., group.owners] if getattr(scalar, "ndim", 0) else scalar for scalar in part)
+            return tuple(scalar[..., owners] if getattr(scalar, "ndim", 0) else scalar for scalar in part)
 
         b_of_pairs, entries = Transform(b.E, of_pairs(b.r)), []
         if group.kind is Rod:
-            weight = None if self._active is None else self._active[:, group.first]
+            weight = None if self._active is None else self._active[:, first]
             phi, phidot, gamma, u = rod_row(self.constant(group.lengths), a, b, V, A, weight)
             rows = [(phi, phidot, gamma)]
             entries = [rod_entry(of_pairs(u), b_of_pairs, column)]
@@ -328,14 +335,14 @@ class Scene:
             rows = list(frame_rows(group.kind, group.rows, a, b, V, A).values())
             a_of_pairs = Transform(of_pairs(a.E), a.r)
             entries = list(frame_entries(group.rows, a_of_pairs, b_of_pairs, column).values())
-        dofs = self._at.dofs[group.places]
+        dofs = self._placed(self._at.dofs[group.places])
         for k, (values, (entry, size)) in enumerate(zip(rows, entries, strict=True)):
-            at = group.first + k
+            at = first + k
             for target, value in zip((self.phi, self.phidot, self.gamma), values, strict=True):
                 target[:, at] = value
-            self._tree_jacobian[:, at[group.owners], dofs] = size
+            self._tree_jacobian[:, at[owners], dofs] = size
             self._size[:, at] = self._tree_jacobian[:, at].sum(axis=2)
-            self._tree_jacobian[:, at[group.owners], dofs] = entry
+            self._tree_jacobian[:, at[owners], dofs] = entry
 
     def _simple(self, first: int, held: Held) -> None:
         """Rows of a coupling or a lock: numbers of the model, and few coordinates."""
@@ -352,7 +359,7 @@ class Scene:
 
     def at(self, q: Array) -> Scene:
         """The same in other configurations."""
-        return Scene(self._model, {**self._given, "q": q}, self._run)
+        return Scene(self._model, {**self._given, "q": q}, self._run, self._placed)
 
     def given(self, name: str) -> Any:
         """An input (B, n), None where it is missing."""
@@ -367,7 +374,8 @@ class Scene:
         """q (+) step (B, nq)."""
         start: Array = self._model.unit_coordinates(self._q)
         found = np.zeros_like(start)
-        for kind, at, on in self._model.free_joints:
+        for kind, places, along in self._model.free_joints:
+            at, on = self._placed(places), self._placed(along)
             q, v = (tuple(np.moveaxis(array[:, index], -1, 0)) for array, index in ((start, at), (step, on)))
             for k, value in enumerate(kind.integrate(q, v)):
                 found[:, at[:, k]] = value
@@ -416,7 +424,7 @@ class Scene:
         """A (B, m, m), with 1 on the diagonal of rows that are off."""
         A = responds.A.copy()
         if self._active is not None:
-            every = np.arange(A.shape[1])
+            every = np.arange(A.shape[1], like=A)
             A[:, every, every] = A[:, every, every] + (1.0 - self._active)
         return A
 

@@ -11,12 +11,13 @@ Zeros of the structure are left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
+from robodyn.algorithms.aba import aba
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.definite import Definite, is_zero, product
 from robodyn.algorithms.forward_gradient import bias_and_mass_matrix
@@ -30,6 +31,12 @@ from robodyn.joints import is_positive
 from robodyn.model import Model
 
 Rows = Sequence[Sequence[Any]]
+_OF_A_BODY, _OF_AN_ENTRY = 250, 24
+_OF_AN_INERTIA, _OF_A_ROW, _OF_A_PATH = 380, 20, 110
+"""Operations for a body and an entry of the mass matrix; for an articulated inertia, for a row and a body, and for one
+on the row's paths. Read off programs of chains and trees of revolute joints."""
+_MOST_COUNTED = 1000
+"""Bodies of robots whose operations are counted, which takes matrices of as many rows."""
 
 
 @lru_cache(maxsize=16)
@@ -38,8 +45,9 @@ def _structure(model: Model) -> list[list[int]]:
 
 
 @lru_cache(maxsize=16)
-def least_operations(model: Model) -> int:
-    """About how many operations a program has for factors of H, for A and for factors of A; counted without a trace."""
+def operations(model: Model) -> tuple[int, int]:
+    """About how many operations responses take in a program, by the mass matrix and by recursions; counted without a
+    trace. Joints that mimic others have no recursion."""
     elimination, columns = Elimination(model), []
     for held in held_by(model):
         moved = np.zeros(model.nv, bool)
@@ -53,13 +61,20 @@ def least_operations(model: Model) -> int:
         columns += [moved] * len(held.rows)
     reached = elimination.reached(np.array(columns).T).astype(float)
     overlaps = np.tril(reached.T @ reached)
-    found = elimination.operations(0) + int(2 * overlaps.sum())
-    filled = overlaps > 0
+    filled, forces = overlaps > 0, 0
     for k in range(len(filled)):
         below = k + 1 + np.flatnonzero(filled[k + 1 :, k])
         filled[np.ix_(below, below)] = True
-        found += len(below) ** 2
-    return found
+        forces += len(below) ** 2
+    both, entries = forces + int(2 * overlaps.sum()), sum(map(len, elimination.lower))
+    matrix = both + elimination.operations(0) + _OF_AN_ENTRY * entries + _OF_A_BODY * model.n_bodies
+    row = _OF_A_ROW * model.n_bodies * len(columns) + _OF_A_PATH * int(reached.sum())
+    return matrix, matrix + 1 if model.has_mimic else both + _OF_AN_INERTIA * model.n_bodies + row
+
+
+def least_operations(model: Model) -> int:
+    """About how many operations a program that asks for responses has; of huge robots, more than any program may."""
+    return min(operations(model)) if model.n_bodies <= _MOST_COUNTED else _OF_AN_INERTIA * model.n_bodies
 
 
 class Factors:
@@ -175,6 +190,30 @@ class Response:
         return scalars(self._factors.down(total))
 
 
+class ResponseOfChain:
+    """The same by a recursion for each row: of long chains, whose mass matrix has many entries.
+
+    Args:
+        solve: gives H^-1 f.
+        J: rows.
+    """
+
+    def __init__(self, solve: Callable[[Sequence[Any]], Sequence[Any]], J: Rows) -> None:
+        self._J, self._responses = J, [solve(row) for row in J]
+        self.A = [[product(J[i], self._responses[j]) for j in range(i + 1)] for i in range(len(J))]
+
+    def rates(self, accelerations: Sequence[Any]) -> Any:
+        """J qdd (m,) of accelerations without constraints."""
+        return scalars([product(row, accelerations) for row in self._J])
+
+    def accelerations(self, free: Sequence[Any], forces: Sequence[Any]) -> Any:
+        """(nv,): those without constraints, and H^-1 J' lambda."""
+        total = list(free)
+        for row, strength in zip(self._responses, forces, strict=True):
+            total = [t + x * strength for t, x in zip(total, row, strict=True)]
+        return scalars(total)
+
+
 class Scene:
     """Constraints of a robot in one state, on scalars. Vectors are arrays of scalars."""
 
@@ -211,17 +250,33 @@ class Scene:
         q = unit(self._model, self._given["q"])
         return joint_by_joint(self._model, "q", lambda kind, at, on: kind.integrate(tuple(q[at]), tuple(step[on])))
 
-    def response(self) -> tuple[Response, Any]:
+    def response(self) -> tuple[Response | ResponseOfChain, Any]:
         """What responds of the robot at rest, without its weight, and what no force leaves."""
-        n = self._model.nv
-        return self._response(self._at(with_inputs(CRBA, self._given))["H"]), [0.0] * n
+        nothing = [0.0] * self._model.nv
+        if self._by_recursion:
+            return ResponseOfChain(self._at_rest, self._weighed_jacobian()), nothing
+        return self._response(self._at(with_inputs(CRBA, self._given))["H"]), nothing
 
-    def response_of_forces(self) -> tuple[Response, Any]:
+    def response_of_forces(self) -> tuple[Response | ResponseOfChain, Any]:
         """What responds, and what is left of motion, weight and forces without constraints."""
         inputs = tuple(name for name in ("q", "qd", "f_ext") if name in self._given)
+        if self._by_recursion:
+            free = self._at(with_inputs(aba((*inputs[:2], "tau", *inputs[2:])), self._given))["qdd"]
+            return ResponseOfChain(self._at_rest, self._weighed_jacobian()), free
         found = self._at(with_inputs(bias_and_mass_matrix(inputs), self._given))
         responds = self._response(found["H"])
         return responds, responds.free([t - b for t, b in zip(self._given["tau"], found["tau"], strict=True)])
+
+    @property
+    def _by_recursion(self) -> bool:
+        matrix, recursion = operations(self._model)
+        return recursion < matrix
+
+    def _at_rest(self, force: Sequence[Any]) -> Sequence[Any]:
+        """H^-1 f: accelerations of the robot at rest, whose base falls freely."""
+        falling = (0.0, 0.0, 0.0, *self._model.gravity.tolist())
+        algorithm = with_inputs(aba(("q", "tau")), self._given)
+        return self._at(algorithm, tau=force, V0=(0.0,) * 6, dV0=falling)["qdd"]
 
     def _response(self, H: Sequence[Any]) -> Response:
         n = self._model.nv
@@ -236,12 +291,12 @@ class Scene:
             for row, weight in zip(rows, self._active, strict=True)
         ]
 
-    def contact(self, responds: Response, proximal: tuple[float, int]) -> Contact:
+    def contact(self, responds: Response | ResponseOfChain, proximal: tuple[float, int]) -> Contact:
         """What gives forces; rows that are off do not move, either."""
         pairs = zip(self._weighed_jacobian(), self._rows, strict=True)
         return Contact(responds.A, [moves(J, row.size, least_row(proximal)) for J, row in pairs], proximal)
 
-    def delassus(self, responds: Response) -> Any:
+    def delassus(self, responds: Response | ResponseOfChain) -> Any:
         """A (m m,), with 1 on the diagonal of rows that are off."""
         A = [list(row) for row in responds.A]
         for k, weight in enumerate(self._active or ()):

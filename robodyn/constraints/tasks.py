@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from robodyn.algorithms.places import Scalars
 from robodyn.arguments import Array
-from robodyn.chains import Direct, RunAlgorithm, Sized
+from robodyn.chains import Direct, Placed, RunAlgorithm, Sized
 from robodyn.constraints import arrays, scalars
 from robodyn.constraints.held import held_by
 from robodyn.model import Model
@@ -115,9 +115,11 @@ def constraint_task(name: str, inputs: tuple[str, ...], proximal: tuple[float, i
         found = made(model, proximal)(scalars.Scene(model, given, at, moving))
         return {key: list(values) for key, values in found.items()}
 
-    def on_arrays(model: Model, given: Mapping[str, Array], run: RunAlgorithm) -> Mapping[str, Array]:
+    def on_arrays(model: Model, given: Mapping[str, Array], run: RunAlgorithm, placed: Placed) -> Mapping[str, Array]:
         answer = made(model, proximal)
-        return arrays.piece_by_piece(model, given, lambda piece: answer(arrays.Scene(model, piece, run, moving)))
+        return arrays.piece_by_piece(
+            model, given, lambda piece: answer(arrays.Scene(model, piece, run, placed, moving))
+        )
 
     inputs = tuple(each for each in _SIZES if each in inputs)
     named = "_".join((name, *inputs, *(map(str, proximal) if solves else ())))

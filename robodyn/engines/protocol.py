@@ -189,8 +189,13 @@ class Engine(ABC):
             self.run(algorithm, {name: given[name] for name in names if name in given}, found)
             return found
 
+        there = None if isinstance(inputs["q"], np.ndarray) else self.on_device()
+
+        def placed(array: Array) -> Array:
+            return array if there is None else there[1].constant(array)
+
         with np.errstate(all="ignore"):
-            for name, array in text(self.model, inputs, run).items():
+            for name, array in text(self.model, inputs, run, placed).items():
                 outputs[name][...] = array.reshape(outputs[name].shape)
 
     def explain(self, question: Question, batch: int) -> Explanation:

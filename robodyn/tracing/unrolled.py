@@ -185,10 +185,11 @@ class Trace:
     def _visited_bodies(self) -> Sequence[int]:
         """Bodies that sweeps pass, parents first: where nothing but one link is asked about and nothing comes back from
         other branches, those on its path."""
-        along = (
-            isinstance(sweep, World | Outward) or getattr(sweep, "of_link", False) for sweep in self.algorithm.sweeps
-        )
-        if self.link is None or not all(along):
+        sweeps = self.algorithm.sweeps
+        written = {name for sweep in sweeps if getattr(sweep, "of_link", False) for name in sweep.writes}
+        of_link = all(getattr(output, "field", None) in written for output in self.algorithm.outputs.values())
+        outward = all(isinstance(sweep, World | Outward) or getattr(sweep, "of_link", False) for sweep in sweeps)
+        if self.link is None or not (of_link and outward):
             return range(self.model.n_bodies)
         body = int(self.model.link_body[self.link])
         return sorted(self.model.tree.path(body)) if body >= 0 else ()

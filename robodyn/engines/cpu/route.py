@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -72,8 +72,6 @@ where joints slide: much of what loops compute is the same in all states then, u
 _MAX_BODIES_OF_PARTS = 100
 """Bodies up to which the parts of an integrator's step, and what is no query, are traced. They are a few operations for
 every joint, but all have to be compiled before the first step: seconds from here on."""
-_MAX_COUNTED_BODIES = 1000
-"""The same where operations of a program are counted without a trace: for that matrices of so many rows are kept."""
 _MAX_UNROLLED_ENTRIES = {"x86": 1 << 15, "llvm": 1 << 13}
 """Entries of a result beyond which it is made by loops, by what makes code of it. Most are zeros, which LLVM's code
 stores one by one, and ours writes line by line: a humanoid's regressor of 9,610 entries takes a quarter of the time."""
@@ -235,7 +233,7 @@ def most_operations(request: Request, mode: str) -> float | None:
         return None
     if not _worth_tracing(request):
         return None
-    if isinstance(task, StepGradient):
+    if isinstance(task, StepGradient) or (isinstance(task, Direct) and task.least is not None):
         return MAX_UNROLLED_GRADIENT[backend_of(request).name]
     if isinstance(task, Step):
         return MAX_UNROLLED_STEP[backend_of(request).name]
@@ -257,7 +255,7 @@ def _worth_tracing(request: Request) -> bool:
     """Whether a program may be small enough, by counts that take no trace."""
     task, bodies = request.algorithm, request.model.n_bodies
     if isinstance(task, Direct) and task.least is not None:
-        return bodies <= _MAX_COUNTED_BODIES and task.least(request.model) <= _most(request)
+        return _within(request, MAX_UNROLLED_GRADIENT, task)
     if isinstance(task, StepPart | Direct):
         return bodies <= _MAX_BODIES_OF_PARTS
     if bodies > _MAX_TRACED_BODIES or bodies * request.lanes > _MAX_TRACED_STEPS:
@@ -265,7 +263,10 @@ def _worth_tracing(request: Request) -> bool:
     if isinstance(task, StepGradient):
         return bodies * request.lanes <= _MAX_TRACED_STEPS
     if isinstance(task, Step):
-        return _worth_tracing(replace(request, algorithm=task.dynamics))
+        dynamics, projections = task.dynamics, [] if task.projection is None else [task.projection]
+        if isinstance(dynamics, Direct):
+            return _within(request, MAX_UNROLLED_STEP, dynamics, *projections)
+        return _worth_tracing(replace(request, algorithm=dynamics))
     if isinstance(task, Chain):
         return solve_operations(request.model, task) <= _most(request)
     entries = request.scalars
@@ -273,6 +274,12 @@ def _worth_tracing(request: Request) -> bool:
         return sum(entries) <= _MAX_TENSOR_ENTRIES
     most = _MAX_UNROLLED_ENTRIES[backend_of(request).name]
     return max(entries, default=0) <= (min(most, _MAX_STAGE_ENTRIES) if request.vectors else most)
+
+
+def _within(request: Request, limits: Mapping[str, int], *tasks: Direct) -> bool:
+    """Whether tasks are counted to have no more operations than one of the limits."""
+    least = sum(task.least(request.model) for task in tasks if task.least is not None)
+    return least <= limits[backend_of(request).name]
 
 
 def _units_fill_a_vector(request: Request) -> bool:

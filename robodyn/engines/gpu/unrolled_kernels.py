@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.chains import Chain, Derivative, Step, StepGradient, Traceable, Units
+from robodyn.chains import Chain, Derivative, Direct, Step, StepGradient, Traceable, Units
 from robodyn.codegen.c_body import Body
 from robodyn.codegen.lowering import lower
 from robodyn.codegen.ordering import in_short_order, values_alive
@@ -202,7 +202,9 @@ def unrollable(model: Model, task: Traceable) -> bool:
     solves = solve_operations(model, inner) if isinstance(inner, Chain) else 0
     entries = sum(math.prod(output_shape(model, output)) for output in task.outputs.values())
     steps = model.n_bodies * (model.nv_tree if lanes else 1) * times
-    return steps <= _MAX_STEPS and entries <= _MAX_ENTRIES and solves * times <= MAX_OPERATIONS
+    if steps > _MAX_STEPS or entries > _MAX_ENTRIES or solves * times > MAX_OPERATIONS:
+        return False
+    return not isinstance(inner, Direct) or inner.least is None or inner.least(model) * times <= MAX_OPERATIONS
 
 
 def traced(model: Model, task: Traceable, base: Iterable[str] = (), link: int | None = None) -> Program:
