@@ -27,6 +27,7 @@ from robodyn.constraints.kinds import Constraint
 from robodyn.description import FileTree, Finding
 from robodyn.editing.methods import Edits
 from robodyn.errors import ArgumentError
+from robodyn.followers import Limits
 from robodyn.joints import CODE, KINDS, JointKind, unit_quaternion
 from robodyn.messages import alike, brief, near_misses, printable
 from robodyn.model_fields import Numbered, checked_fields, owned
@@ -322,25 +323,31 @@ class Model(Edits):
         nq, nv = (np.array([getattr(kind, what) for kind in KINDS])[self.joint_kind] for what in ("nq", "nv"))
         return read_only(np.flatnonzero(np.repeat(free, nq))), read_only(np.flatnonzero(np.repeat(free, nv)))
 
+    @cached_property
+    def _limits(self) -> Limits:
+        return Limits.used(vars(self))
+
     @property
     def lower(self) -> NDArray[np.float64]:
-        """(nq,) lower position limits, -inf where none."""
-        return self.tree_lower[self._own_coordinates[0]]
+        """(nq,) lower position limits, -inf where none: what a joint and all that mimic it may do at once. Where they
+        contradict each other, the limits of the joint that is mimicked; the report says so."""
+        return self._limits.lower[self._own_coordinates[0]]
 
     @property
     def upper(self) -> NDArray[np.float64]:
-        """(nq,) upper position limits, inf where none."""
-        return self.tree_upper[self._own_coordinates[0]]
+        """(nq,) upper position limits, inf where none, as `lower`."""
+        return self._limits.upper[self._own_coordinates[0]]
 
     @property
     def effort_limit(self) -> NDArray[np.float64]:
-        """(nv,) effort limits, inf where none."""
+        """(nv,) effort limits, inf where none. Those of joints that mimic have no part: the drive is at the joint that
+        they follow, and how much of its force goes through them depends on the motion."""
         return self.tree_effort[self._own_coordinates[1]]
 
     @property
     def velocity_limit(self) -> NDArray[np.float64]:
-        """(nv,) velocity limits, inf where none."""
-        return self.tree_velocity[self._own_coordinates[1]]
+        """(nv,) velocity limits, inf where none, of a joint and all that mimic it, as `lower`."""
+        return self._limits.velocity[self._own_coordinates[1]]
 
     @property
     def n_constraints(self) -> int:

@@ -212,8 +212,6 @@ WHOLE = {
 }
 
 
-
-
 def rig(name: str = "rig", canonical: str = ' canonical_link="arm"', more: str = "") -> str:
     """A nested model of two links, which by default is where its second one is."""
     parts = f"{link('foot', POSE)}{link('arm', FAR)}{joint('hinge', 'foot', 'arm')}"
