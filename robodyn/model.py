@@ -22,12 +22,12 @@ from robodyn import exact
 from robodyn.algorithms.tangent import apart_by, moved_by
 from robodyn.arguments import Array, batch_shape, broadcast_leading, integer, real_array, rows_named
 from robodyn.builders.findings import Report
+from robodyn.builders.followers import Limits
 from robodyn.cached import Quicker, cached_property, stood_in_for
 from robodyn.constraints.kinds import Constraint
 from robodyn.description import FileTree, Finding
 from robodyn.editing.methods import Edits
 from robodyn.errors import ArgumentError
-from robodyn.followers import Limits
 from robodyn.joints import CODE, KINDS, JointKind, unit_quaternion
 from robodyn.messages import alike, brief, near_misses, printable
 from robodyn.model_fields import Numbered, checked_fields, owned

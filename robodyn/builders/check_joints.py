@@ -11,9 +11,9 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.builders.findings import Notes, at_line, cycle, listed
+from robodyn.builders.followers import Limits as Bounds
 from robodyn.description import ONE_COORDINATE_TYPES, Joint, Limits, Mimic
 from robodyn.errors import LoadError
-from robodyn.followers import Limits as Bounds
 from robodyn.messages import quoted
 from robodyn.records import dataclass
 
