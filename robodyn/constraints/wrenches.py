@@ -20,6 +20,7 @@ from robodyn.constraints.kinds import Rod
 from robodyn.constraints.terms import Terms
 from robodyn.model import Model
 from robodyn.spatial import Transform, Vec3, add, cross, dot, rotate_back, scale, sub
+from robodyn.sweeps import Algorithm
 
 _APART = 1e-9
 """Ends of a rod that are nearer than this part of its length have no direction."""
@@ -40,13 +41,12 @@ def add_wrenches(model: Model, inputs: Mapping[str, Array], poses: Array, out: A
         out: moments about the world's origin, then forces, in world axes.
     """
 
-    def at(_: Any, link: int | None = None, **others: Any) -> Mapping[str, Sequence[Any]]:
+    def at(algorithm: Algorithm, link: int | None = None, point: Any = None, **others: Any) -> Mapping[str, Any]:
         return {"T": [poses[:, link, i, j] for i in range(4) for j in range(4)]}
 
     given = {}
     if "targets" in inputs:
-        flat = inputs["targets"].reshape(len(poses), -1)
-        given["targets"] = [flat[:, k] for k in range(flat.shape[1])]
+        given["targets"] = [inputs["targets"][:, k, j] for k in range(model.n_constraints) for j in range(12)]
     terms = Terms(model, held_by(model), given, at, moving=False, columns=False)
     row = 0
     for held in held_by(model):

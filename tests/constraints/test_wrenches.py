@@ -141,7 +141,7 @@ def test_arguments():
     q, lam = np.zeros(6), np.arange(1.0, 5.0)
     out = np.full((6, 6), np.nan)
     assert dyn.constraint_wrenches(q, lam, out=out) is out and np.isfinite(out).all()
-    assert dyn.constraint_wrenches(q, np.zeros((0, 4))).shape == (0, 6, 6)
+    assert dyn.constraint_wrenches(q, np.zeros((0, 4)), dyn.constraint_targets(q)).shape == (0, 6, 6)
     for wrong, words in (
         (
             {"lam": np.zeros(3)},
