@@ -325,6 +325,7 @@ class Model(Edits):
 
     @cached_property
     def _limits(self) -> Limits:
+        """Of all joints, those of joints that others mimic as far as these allow."""
         return Limits.used(vars(self))
 
     @property
