@@ -22,6 +22,7 @@ from robodyn import exact
 from robodyn.algorithms.tangent import apart_by, moved_by
 from robodyn.arguments import Array, batch_shape, broadcast_leading, integer, real_array, rows_named
 from robodyn.builders.findings import Report
+from robodyn.builders.followers import Limits
 from robodyn.cached import Quicker, cached_property, stood_in_for
 from robodyn.constraints.kinds import Constraint
 from robodyn.description import FileTree, Finding
@@ -322,25 +323,32 @@ class Model(Edits):
         nq, nv = (np.array([getattr(kind, what) for kind in KINDS])[self.joint_kind] for what in ("nq", "nv"))
         return read_only(np.flatnonzero(np.repeat(free, nq))), read_only(np.flatnonzero(np.repeat(free, nv)))
 
+    @cached_property
+    def _limits(self) -> Limits:
+        """Of all joints, those of joints that others mimic as far as these allow."""
+        return Limits.used(vars(self))
+
     @property
     def lower(self) -> NDArray[np.float64]:
-        """(nq,) lower position limits, -inf where none."""
-        return self.tree_lower[self._own_coordinates[0]]
+        """(nq,) lower position limits, -inf where none: what a joint and all that mimic it may do at once. Where they
+        contradict each other, the limits of the joint that is mimicked; the report says so."""
+        return self._limits.lower[self._own_coordinates[0]]
 
     @property
     def upper(self) -> NDArray[np.float64]:
-        """(nq,) upper position limits, inf where none."""
-        return self.tree_upper[self._own_coordinates[0]]
+        """(nq,) upper position limits, inf where none, as `lower`."""
+        return self._limits.upper[self._own_coordinates[0]]
 
     @property
     def effort_limit(self) -> NDArray[np.float64]:
-        """(nv,) effort limits, inf where none."""
+        """(nv,) effort limits, inf where none. Those of joints that mimic have no part: the drive is at the joint that
+        they follow, and how much of its force goes through them depends on the motion."""
         return self.tree_effort[self._own_coordinates[1]]
 
     @property
     def velocity_limit(self) -> NDArray[np.float64]:
-        """(nv,) velocity limits, inf where none."""
-        return self.tree_velocity[self._own_coordinates[1]]
+        """(nv,) velocity limits, inf where none, of a joint and all that mimic it, as `lower`."""
+        return self._limits.velocity[self._own_coordinates[1]]
 
     @property
     def n_constraints(self) -> int:

@@ -16,7 +16,7 @@ from robodyn.constraints.kinds import Constraint
 from robodyn.description import FileTree, Finding
 from robodyn.errors import ArgumentError
 from robodyn.joints import KINDS
-from robodyn.messages import brief
+from robodyn.messages import brief, quoted
 from robodyn.records import dataclass
 
 
@@ -181,10 +181,11 @@ def checked_fields(given: Mapping[str, Any]) -> dict[str, Any]:
             _require_order(array)
         elif name == "mimics":
             sizes |= _sizes(found["joint_kind"], array)
-    _require_places(found)
     for name in ("joint_names", "body_names", "link_joints"):
         none = given[name] is None and name in OPTIONAL
         found[name] = None if none else _names(name, given[name], sizes[_NAMES[name]], _NAMES[name])
+    _require_places(found)
+    _require_couplings(found)
     _require_forest(found["link_parent"])
     return found
 
@@ -255,6 +256,40 @@ def _require_places(found: Mapping[str, Any]) -> None:
         _require_equal(f"{letter}_start", found[f"{letter}_start"], start, np.arange(kind.size))
         own = np.flatnonzero(np.repeat(mimics < 0, each))
         _require_equal(f"{letter}_source", found[f"{letter}_source"][own], np.arange(own.size), own)
+
+
+def _require_couplings(found: Mapping[str, Any]) -> None:
+    """Raise where a joint that follows none is anything else than its own coordinates, or one that follows another
+    anything else than a linear function of the other's."""
+    mimics, names = found["mimics"], found["joint_names"]
+    followers = np.flatnonzero(mimics >= 0)
+    leaders = mimics[followers]
+    each = {letter: np.array([getattr(row, f"n{letter}") for row in KINDS])[found["joint_kind"]] for letter in "qv"}
+    for name, own in (("q_multiplier", 1.0), ("q_offset", 0.0), ("v_multiplier", 1.0)):
+        body = np.repeat(np.arange(mimics.size), each[name[0]])
+        wrong = np.flatnonzero((mimics[body] < 0) & (found[name] != own))
+        if wrong.size:
+            k = int(wrong[0])
+            joint = quoted(names[body[k]])
+            raise ArgumentError(f"{name}[{k}]: got {found[name][k]:g}; wanted {own:g}: joint {joint} follows none")
+    several = (each["q"] != 1) | (each["v"] != 1)
+    for i, leader in zip(followers.tolist(), leaders.tolist(), strict=True):
+        pair = f"joint {quoted(names[i])} follows {quoted(names[leader])}"
+        if several[i] or several[leader]:
+            raise ArgumentError(f"mimics[{i}]: got {leader}: {pair}; wanted joints of one coordinate, or -1")
+    q, v = found["q_start"][followers], found["v_start"][followers]
+    theirs = {letter: found[f"{letter}_source"][found[f"{letter}_start"][leaders]] for letter in "qv"}
+    for name, at, wanted in (
+        ("q_source", q, theirs["q"]),
+        ("v_source", v, theirs["v"]),
+        ("v_multiplier", v, found["q_multiplier"][q]),
+    ):
+        wrong = np.flatnonzero(found[name][at] != wanted)
+        if wrong.size:
+            k = int(wrong[0])
+            pair = f"joint {quoted(names[followers[k]])} follows {quoted(names[leaders[k]])}"
+            more = f" with multiplier {wanted[k]:g}" if name == "v_multiplier" else ""
+            raise ArgumentError(f"{name}[{at[k]}]: got {found[name][at[k]]:g}; wanted {wanted[k]:g}: {pair}{more}")
 
 
 def _require_equal(name: str, got: Array, wanted: Array, places: Array) -> None:

@@ -163,6 +163,7 @@ class Question:
         of_link: whether it is about a link.
         in_frame: whether it is about a link's motion, which is seen from a frame.
         of_constraints: whether it is about what the model's constraints hold.
+        of_loads: whether it is about all forces on bodies: where constraints hold links, `f_ext` is not optional.
         short: a shorter name, for the command line and for names in C.
         eager: whether `compile="eager"` compiles it at once.
         variants: other names on the command line, and what a call chooses under them.
@@ -182,6 +183,7 @@ class Question:
     of_link: bool = False
     in_frame: bool = False
     of_constraints: bool = False
+    of_loads: bool = False
     short: str = ""
     eager: bool = False
     variants: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
@@ -416,6 +418,7 @@ _DYNAMICS = (
         lambda asked: joint_reaction(asked.inputs),
         "Forces that each joint transmits to its body and what follows it, in the body's frame about its origin.",
         optional=_FORCES,
+        of_loads=True,
     ),
 )
 

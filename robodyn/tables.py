@@ -77,7 +77,7 @@ def _coordinates(model: Model, i: int, letter: str) -> str:
 
 def _limits(model: Model, i: int) -> str:
     at = model.q_start[i]
-    lower, upper = model.tree_lower[at], model.tree_upper[at]
+    lower, upper = model._limits.lower[at], model._limits.upper[at]
     return f"{lower:g} .. {upper:g}" if np.isfinite([lower, upper]).any() else ""
 
 

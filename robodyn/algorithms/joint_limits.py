@@ -15,7 +15,7 @@ from robodyn.spatial import Inertia, Transform
 
 def limits_of(model: Model, asked: Iterable[str]) -> dict[str, Limits]:
     """Finite bounds by name: "effort" and "velocity", or for "position" "lower" and "upper", of joints that have one
-    coordinate; those of joints that others mimic are their own alone. Kinds without any are not there."""
+    coordinate. Kinds without any are not there."""
     found = {}
     for name in asked:
         if name == "position":

@@ -163,6 +163,7 @@ class DifferentiableDynamics(Stepping):
         if given.get("inertia") is None:  # of others nothing is known without a look at their values
             self.dyn._require_possible(question)
         arrays = self._arrays(given, question.optional, NOTHING if places is None else point_shapes(places))
+        self.dyn._require_loads(question, arrays)
         forces = question.joint_forces if self.dyn.joint_forces else {}
         for name in forces:
             if name in arrays:

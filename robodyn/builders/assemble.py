@@ -18,12 +18,12 @@ from numpy.typing import ArrayLike
 from robodyn.arguments import flag, one_of, real_array, require_finite
 from robodyn.builders.axes import pose_transform, turn_to_z
 from robodyn.builders.check_finite import check_finite
-from robodyn.builders.check_joints import Coupling, Mimics
+from robodyn.builders.check_joints import Coupling, Mimics, report_limits_left
 from robodyn.builders.checks import MIMIC, check_and_resolve
 from robodyn.builders.findings import Notes
 from robodyn.builders.link_inertias import of_bodies, of_links
 from robodyn.constraints.held import held_by
-from robodyn.description import ONE_COORDINATE_TYPES, FileTree, Finding, Joint, RobotDescription, Vector3
+from robodyn.description import ONE_COORDINATE_TYPES, FileTree, Joint, RobotDescription, Vector3
 from robodyn.errors import ArgumentError, LoadError
 from robodyn.joints import CODE, KINDS
 from robodyn.messages import quoted
@@ -95,8 +95,7 @@ def assemble(
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is met by the last check
         movers, placed = _merge_fixed(description, base, mimics.couplings, notes)
         order = _file_order(movers)
-        report = (*description.report, *notes.findings())
-        model = _arrays(description, movers, placed, order, mimics.couplings, gravity, report, source)
+        model = _arrays(description, movers, placed, order, mimics.couplings, gravity, notes, source)
         check_finite(model, description)
     if description.constraints:
         try:
@@ -221,7 +220,7 @@ def _arrays(
     order: Sequence[int],
     couplings: dict[str, Coupling],
     gravity: np.ndarray[Any, Any],
-    report: tuple[Finding, ...],
+    notes: Notes,
     source: str | None,
 ) -> Model:
     """Number the bodies in `order` and fill the Model's arrays."""
@@ -239,6 +238,7 @@ def _arrays(
     kinds = [CODE[mover.kind] for mover in sorted_movers]
     joints = [mover.joint for mover in sorted_movers]
     columns = _coordinates(sorted_movers, kinds, couplings)
+    report_limits_left(columns, joints, notes)
     return Model.of_checked(
         name=description.name,
         parent=np.array([number[mover.parent] for mover in sorted_movers], dtype=np.intp),
@@ -255,7 +255,7 @@ def _arrays(
         joint_names=tuple([mover.name for mover in sorted_movers]),
         body_names=tuple([mover.body for mover in sorted_movers]),
         link_names=tuple(names),
-        report=report,
+        report=(*description.report, *notes.findings()),
         file_tree=_file_tree(description, sorted_movers),
         source=source,
         constraints=description.constraints,

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
-from robodyn.builders.findings import Notes, at_line, cycle
+import numpy as np
+
+from robodyn.arguments import Array
+from robodyn.builders.findings import Notes, at_line, cycle, listed
+from robodyn.builders.followers import Limits as Bounds
 from robodyn.description import ONE_COORDINATE_TYPES, Joint, Limits, Mimic
 from robodyn.errors import LoadError
 from robodyn.messages import quoted
 from robodyn.records import dataclass
 
 _NO_LIMITS = Limits()
+_ROUNDED = 1e-9
+"""Limits that are no further apart, beside their size or 1, are the same: files round."""
 
 
 def check_joint_values(joints: tuple[Joint, ...], strict: bool, notes: Notes) -> None:
@@ -180,8 +188,10 @@ def _mimic_cycle(path: list[str], name: str) -> LoadError:
 def _report(
     joint: Joint, mimic: Mimic, by_name: dict[str, Joint], couplings: dict[str, Coupling], notes: Notes
 ) -> None:
-    subject, master = f"joint {quoted(joint.name)}", by_name[mimic.joint]
+    subject, master = _subject(joint), by_name[mimic.joint]
     coupling = couplings[joint.name]
+    if coupling.joint is None:
+        _report_place(joint, coupling.offset, notes)
     if master.type == "fixed":
         message = f"it mimics the fixed joint {quoted(master.name)}; welded at {coupling.offset:g}"
         notes.add("mimic-of-fixed-joint", subject, message, joint.line)
@@ -194,3 +204,50 @@ def _report(
             notes.add("mimic-multiplier-zero", subject, message, joint.line)
         message = f"it mimics {quoted(master.name)}, which mimics {quoted(master.mimic.joint)}; the chain is followed"
         notes.add("mimic-chain", subject, message, joint.line)
+
+
+def _report_place(joint: Joint, at: float, notes: Notes) -> None:
+    """Say where a joint that a mimic welds is outside its limits."""
+    lower, upper = joint.limits.lower, joint.limits.upper
+    limited = joint.type != "continuous"
+    if limited and ((lower is not None and at < lower) or (upper is not None and at > upper)):
+        ends = [f"{end:g}" for end in (lower, upper) if end is not None]
+        message = f"its mimic welds it at {at:g}, outside of its limits {' to '.join(ends)}"
+        notes.add("mimic-outside-limits", _subject(joint), message, joint.line)
+
+
+def report_limits_left(fields: Mapping[str, Array], joints: Sequence[Joint | None], notes: Notes) -> None:
+    """Say where joints leave one that they mimic less than its own limits.
+
+    `fields`: of a `Model`, by name; `joints`: of its bodies, None for one that no file has.
+    """
+    followers = np.flatnonzero(fields["mimics"] >= 0)
+    if not followers.size:
+        return
+    own, left = Bounds.own(fields), Bounds.left(fields)
+    for leader in np.unique(fields["mimics"][followers]).tolist():
+        joint, q, v = joints[leader], int(fields["q_start"][leader]), int(fields["v_start"][leader])
+        assert joint is not None  # that of a floating base, which nothing mimics
+        given = [joints[i] for i in followers[fields["mimics"][followers] == leader].tolist()]
+        by = listed([quoted(each.name) for each in given if each is not None])
+        ends = [(float(each.lower[q]), float(each.upper[q])) for each in (own, left)]
+        _report_left(joint, by, "positions from {:g} to {:g}", ends[0], ends[1], notes)
+        fastest = [(0.0, float(each.velocity[v])) for each in (own, left)]
+        _report_left(joint, by, "velocities from {:g} to {:g}", fastest[0], fastest[1], notes)
+
+
+def _report_left(
+    joint: Joint, by: str, what: str, own: tuple[float, float], left: tuple[float, float], notes: Notes
+) -> None:
+    """Say what is left of one kind of limits, (lower, upper), where that is less."""
+    if own[0] > own[1] or all(map(partial(math.isclose, rel_tol=_ROUNDED, abs_tol=_ROUNDED), own, left)):
+        return
+    subject, allowed, theirs = _subject(joint), what.format(*own), f"limits of joints that mimic it ({by})"
+    if left[0] > left[1]:
+        message = f"its own limits allow {allowed}, and the {theirs} none of these; its own are used"
+        notes.add("limits-contradict", subject, message, joint.line)
+        return
+    stuck = left[0] == left[1]
+    message = f"its own limits allow {allowed}, with the {theirs} {what.format(*left)}"
+    message += ": it cannot move within limits" if stuck else ""
+    notes.gather("limit-narrowed", subject, message, joint.line, "warning" if stuck else None)

@@ -79,6 +79,18 @@ _CODES: dict[str, tuple[Severity, str]] = {
         "warning",
         "a mimic's multiplier, or the product of those of its chain, is zero; the joint is welded at its offset",
     ),
+    "mimic-outside-limits": (
+        "warning",
+        "a joint is welded by its mimic outside of its position limits",
+    ),
+    "limit-narrowed": (
+        "info",
+        "joints leave one that they mimic less than its own limits, and that is used; a warning where it cannot move",
+    ),
+    "limits-contradict": (
+        "warning",
+        "a joint and those that mimic it cannot all be within their limits; those of the joint itself are used",
+    ),
     "mimic-chain": ("info", "a joint mimics a joint that mimics another; both follow the last one"),
     # Found while a mjModel of MuJoCo is read.
     "mjcf-equality": ("warning", "a constraint of MuJoCo, such as a loop; the tree moves without it"),

@@ -110,6 +110,7 @@ class _Reader:
         self._marks: list[tuple[Link, int]] = []
         self._first: set[int] = set()
         self._joints: dict[tuple[int, str], Edge] = {}
+        self._canonical: list[tuple[Scope, str, str, int | None]] = []
 
     def read(self, root: Element, tops: list[Element], wanted: str | None) -> SdfFile:
         """The models of the root or of its world; see `read_file`."""
@@ -201,10 +202,13 @@ class _Reader:
                 message = f"<{child.tag}> holds bodies beyond joints; the tree moves without it"
                 self._notes.gather("sdf-constraint", subject, message, child.line)
         self._parts(element.children, scope, static)
-        canonical = element.attributes.get("canonical_link", "").strip() or _first_link(element)
-        if not canonical:
+        canonical = element.attributes.get("canonical_link", "").strip()
+        if canonical:
+            self._canonical.append((scope, canonical, f"canonical_link of {subject}", element.line))
+        stands_for_it = canonical or _foremost(element)
+        if not stands_for_it:
             raise LoadError(f"{subject}{at_line(element.line)} has no link; at least one is needed")
-        frames.hold(node, (scope, canonical))
+        frames.hold(node, (scope, stands_for_it))
 
     def _parts(self, elements: list[Element], scope: Scope, static: bool) -> None:
         """Links, frames and joints of a model, and frames and joints of a world."""
@@ -291,6 +295,10 @@ class _Reader:
     def _finish(self, world: Scope) -> None:
         """Find all that is named."""
         self._frames.resolve()
+        for scope, name, subject, line in self._canonical:
+            node = self._frames.find(scope, name, subject, line)
+            if node == WORLD or self._frames.body(node) != node:
+                raise LoadError(f"{subject}{at_line(line)}: {quoted(name)} is no link; wanted a link of the model")
         for edge in self._edges:
             part, scope, frames = edge.part, edge.scope, self._frames
             subject, line = f"joint {quoted(part.name)}", part.line
@@ -321,16 +329,11 @@ class _Reader:
         return found.name, number
 
 
-def _first_link(model: Element) -> str:
-    """The link that stands for a model: its first one, or the first of its first nested model."""
-    path: list[str] = []
-    at = model
-    while True:
-        links = [child for child in at.children if child.tag == "link"]
-        if links:
-            return "::".join([*path, links[0].attributes.get("name", "").strip()])
-        nested = next((child for child in at.children if child.tag == "model"), None)
-        if nested is None:
-            return ""
-        path.append(nested.attributes.get("name", "").strip())
-        at = nested
+def _foremost(model: Element) -> str:
+    """What the frame of a model moves with where it does not say: its first link, or where it has none its first nested
+    model, which may say."""
+    for tag in ("link", "model"):
+        for child in model.children:
+            if child.tag == tag:
+                return child.attributes.get("name", "").strip()
+    return ""

@@ -136,8 +136,9 @@ def _function(
     **choices: Any,
 ) -> Function:
     """One query as a function, after a look at whether this model can be asked."""
-    Dynamics(model, engine="reference")._require_possible(question)
-    taken = [extra for extra in question.optional if extra in extras]
+    dyn, taken = Dynamics(model, engine="reference"), [extra for extra in question.optional if extra in extras]
+    dyn._require_possible(question)
+    dyn._require_loads(question, taken)
     given = tuple(each for each in question.arrays if each in question.plain or each in taken)
     if relative_to is not None:
         choices["places"] = Places((link or 0,), False, relative_to)

@@ -33,6 +33,7 @@ _MEANING = {
     "targets": "a transform for each constraint",
     "active": "a number, or a bool, for each constraint, or one bool",
     "restitution": "",
+    "lam": "a number for each row of the constraints",
 }
 
 

@@ -14,6 +14,7 @@ from robodyn.constraints.held import Held, held_by, row_names
 from robodyn.constraints.inverse import require_allowed, require_possible, shared_forces
 from robodyn.constraints.kinds import Rod
 from robodyn.constraints.terms import APART, row_sizes
+from robodyn.constraints.wrenches import add_wrenches
 from robodyn.errors import ArgumentError
 from robodyn.joints import KINDS
 from robodyn.messages import brief
@@ -158,6 +159,29 @@ class ConstraintQueries(Core):
         """
         given = {"q": q, "qd": qd, "inertia": inertia, "targets": targets, "active": active, "V0": V0}
         return cast(tuple[Array, Array], self._ask("project", given, out))
+
+    def constraint_wrenches(
+        self, q: ArrayLike, lam: ArrayLike, targets: ArrayLike | None = None, *, out: Array | None = None
+    ) -> Array:
+        """Constraint forces lambda (..., m) as external forces (..., n_bodies, 6), N m and N: what constraints between
+        frames exert on bodies, in world axes, moments about the world's origin. They are `f_ext` of other queries.
+
+        Equal and opposite on `link` and `to`, along the axes of the frame on `to` and at the origin of that on `link`,
+        on the constraint or off it: of these rows generalised forces are J' lambda. Couplings and locks act on
+        coordinates: they push no body, their J' lambda is a part of the generalised forces, and their rows of lambda
+        are not looked at. The world feels nothing.
+
+        Raises:
+            ArgumentError: wrong shapes.
+        """
+        shapes = {"lam": (self.model.n_rows,)}
+        call = Call(self, {"q": q, "lam": lam, "targets": targets}, ("targets",), out, shapes=shapes)
+        poses = self._ask("forward_kinematics", {"q": call.inputs["q"]})
+        found = call.result(0, self.model.n_bodies, 6)
+        found[...] = 0.0
+        with np.errstate(all="ignore"):
+            add_wrenches(self.model, call.inputs, poses, found)
+        return cast(Array, call.finish({"f_ext": found}))
 
     def constraint_targets(self, q: ArrayLike) -> Array:
         """(..., n_constraints, 12): the `targets` that every constraint to the world holds in the configuration q: feet

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +87,7 @@ class Core(ABC):
             self._require_regular(call)
         if "mass" in question.needs:
             self._require_mass(call)
+        self._require_loads(question, call.inputs)
         if self.joint_forces:
             choices["damping"] = "damping" in self.joint_forces
             self._take_joint_forces(question, call)
@@ -203,6 +204,20 @@ class Core(ABC):
             raise SingularError(self._singular)
         if "mass" in question.needs:
             self._require_mass()
+
+    def _require_loads(self, question: Question, given: Iterable[str]) -> None:
+        """Raise where forces of constraints are among those that a query is about, and no `f_ext` says what they are.
+        `given`: names of arrays."""
+        if question.of_loads and "f_ext" not in given and self.model.constraints:
+            from robodyn.constraints.wrenches import holds_links
+
+            if holds_links(self.model):
+                raise ArgumentError(
+                    f"f_ext: got None for {question.name} of {self.model.name!r}, whose constraints hold links: their "
+                    "forces go through joints, too; wanted constraint_wrenches(q, lam), with lam of "
+                    "constrained_forward_dynamics or constrained_inverse_dynamics, and what else acts on bodies. "
+                    "Dynamics(model, constraints=()) answers for the tree alone"
+                )
 
     def _require_regular(self, call: Call) -> None:
         """Raise where the mass matrix has no inverse at any state. Of inertias that are given and not checked, mark

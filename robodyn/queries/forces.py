@@ -193,6 +193,13 @@ class ForceQueries(Core):
         Newton-Euler algorithm (RBDA table 5.1), gravity included. `inverse_dynamics` is its part along the joint's axes
         and the forces of armature; the rest is what bearings hold. Where joints mimic others the wrench is that of the
         tree: what the coupling exerts along the axes is part of it.
+
+        Where `model.constraints` hold links, what they exert must be in `f_ext`: `constraint_wrenches(q, lam)`, and
+        other external forces added to it. Then the part along axes is tau of the drives, plus what locks and couplings
+        give there.
+
+        Raises:
+            ArgumentError: no `f_ext` for a model whose constraints hold links.
         """
         given = {"q": q, "qd": qd, "qdd": qdd, "f_ext": f_ext, "inertia": inertia, "V0": V0, "dV0": dV0}
         return cast(Array, self._ask("joint_reaction", given, out))

@@ -66,15 +66,9 @@ def _sliding(model: Model) -> Array:
 
 @lru_cache(maxsize=64)
 def bounds(model: Model) -> tuple[Array, Array]:
-    """(nq,) lower and upper limits of coordinates that are one degree of freedom, those of joints that mimic them among
-    them; infinite where there are none."""
+    """(nq,) lower and upper limits of coordinates that are one degree of freedom; infinite where there are none."""
     single = dof_of_coordinates(model) >= 0
     lower, upper = np.where(single, model.lower, -np.inf), np.where(single, model.upper, np.inf)
-    for k, (source, m, o) in enumerate(zip(model.q_source, model.q_multiplier, model.q_offset, strict=True)):
-        if single[source] and m:
-            ends = sorted(((model.tree_lower[k] - o) / m, (model.tree_upper[k] - o) / m))
-            if max(lower[source], ends[0]) <= min(upper[source], ends[1]):
-                lower[source], upper[source] = max(lower[source], ends[0]), min(upper[source], ends[1])
     there = lower <= upper
     lower = np.where(there & (np.abs(lower) < _UNLIMITED), lower, -np.inf)
     return lower, np.where(there & (np.abs(upper) < _UNLIMITED), upper, np.inf)

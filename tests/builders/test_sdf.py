@@ -212,6 +212,72 @@ WHOLE = {
 }
 
 
+def rig(name: str = "rig", canonical: str = ' canonical_link="arm"', more: str = "") -> str:
+    """A nested model of two links, which by default is where its second one is."""
+    parts = f"{link('foot', POSE)}{link('arm', FAR)}{joint('hinge', 'foot', 'arm')}"
+    return f'<model name="{name}"{canonical}>{more}{parts}</model>'
+
+
+FAR = "<pose>1 0.2 -0.5 0.6 0.2 -0.1</pose>"
+MARK = '<frame name="mark"/>'
+WITHOUT_LINKS = {
+    "named by the nested model": (sdf(rig(), MARK), "rig::arm"),
+    "named by nobody": (sdf(rig(canonical=""), MARK), "rig::foot"),
+    "three deep": (
+        sdf(
+            f'<model name="b">{POSE}<model name="c">{FAR}{rig()}<frame name="f"/></model></model>',
+            MARK,
+            joint("h", "world", "b", "fixed"),
+        ),
+        "b::c::rig::arm",
+    ),
+    "named by the middle": (
+        sdf(
+            f'<model name="b" canonical_link="rig::foot">{rig()}</model>',
+            MARK,
+            joint("h", "world", "mark", "prismatic", POSE),
+        ),
+        "b::rig::foot",
+    ),
+    "named by itself": (sdf(rig(), MARK, model=' canonical_link="rig::foot"'), "rig::foot"),
+    "the first in the file": (
+        sdf(MARK, joint("k", "z", "a", pose=POSE), rig("z"), rig("a", ""), joint("h", "world", "z", "fixed")),
+        "z::arm",
+    ),
+    "a link after it": (sdf(rig(), link("own", FAR), MARK, joint("k", "rig", "own", pose=POSE)), "own"),
+    "attached to the model": (sdf(rig(), '<frame name="mark" attached_to="rig"/>'), "rig::arm"),
+    "placed by a nested model": (
+        sdf(POSE, rig(more=FAR), MARK, joint("h", "world", "mark", "fixed"), model=' placement_frame="rig"'),
+        "rig::arm",
+    ),
+    "static first": (sdf(f'<model name="s"><static>1</static>{link("x", POSE)}</model>', rig(), MARK), "s::x"),
+}
+"""Models whose frame moves with a link of a nested one, and that link."""
+WHOLE |= {f"without links, {name}": text for name, (text, _) in WITHOUT_LINKS.items()}
+
+
+@pytest.mark.parametrize("name", WITHOUT_LINKS)
+def test_a_model_without_links_stands_with_its_first_nested_one(name):
+    """SDF: the canonical link of its first nested model, which may name it. Drake agrees, below."""
+    text, canonical = WITHOUT_LINKS[name]
+    model = rd.load_sdf(text)
+    bodies = dict(zip(model.link_names, model.link_body.tolist(), strict=True))
+    assert bodies["mark"] == bodies[canonical] and len(set(bodies.values())) > 1
+
+
+def test_a_nested_model_is_held_by_its_canonical_link():
+    """The arm is held, and the foot hangs on it: its inertia, 0.1 kg m^2, and 2 kg in a distance of 0.5 m."""
+    foot = "<inertial><mass>2</mass><inertia><ixx>0.1</ixx><iyy>0.1</iyy><izz>0.1</izz></inertia></inertial>"
+    text = sdf(
+        f'<model name="rig" canonical_link="arm"><link name="foot">{foot}</link>',
+        f"{link('arm', '<pose>0 0 0.5 0 0 0</pose>')}{joint('hinge', 'foot', 'arm', more=axis('0 1 0'))}</model>",
+        joint("hold", "world", "__model__", "fixed"),
+    )
+    dyn, q = rd.Dynamics(rd.load_sdf(text, gravity=(0, 0, -9.81)), engine="reference"), np.array([0.3])
+    assert relative(dyn.mass_matrix(q), [[0.1 + 2 * 0.5**2]]) < SMALL
+    assert relative(dyn.gravity_force(q), [2 * 9.81 * 0.5 * np.sin(0.3)]) < SMALL
+
+
 @pytest.mark.parametrize("name", WHOLE)
 def test_what_drake_makes_of_it(name):
     """Frames that are attached to joints are not among these: Drake puts them where the joint's child is."""
@@ -541,6 +607,10 @@ BROKEN = {
     "mimic of nobody": (sdf(link("a"), link("b"), joint("j", "a", "b", more=axis("0 0 1", "<mimic/>"))), "no joint"),
     "drake's joint": (sdf(link("a"), '<drake:joint name="j" type="curvilinear"/>'), "planar alone is read"),
     "negative mass": (sdf(link("a", mass=-1.0)), "the mass -1 kg is negative"),
+    "canonical link": (sdf(rig(), model=' canonical_link="nobody"'), 'no frame "nobody"'),
+    "canonical model": (sdf(rig(), model=' canonical_link="rig"'), 'canonical_link of model "m".*"rig" is no link'),
+    "canonical joint": (sdf(rig(), model=' canonical_link="rig::hinge"'), '"rig::hinge" is no link'),
+    "no links in the first model": (sdf('<model name="e"><frame name="f"/></model>', rig()), 'model "e".*has no link'),
     "deep": ('<sdf version="1.7">' + '<model name="m">' * 200 + "</model>" * 200 + "</sdf>", "more than 100 deep"),
 }  # fmt: skip
 

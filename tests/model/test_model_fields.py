@@ -192,6 +192,45 @@ def test_joints_follow_joints_that_follow_none(hand):
         replace(hand, mimics=mimics)
 
 
+@pytest.mark.parametrize(
+    ("field", "joint", "value", "words"),
+    [
+        ("q_multiplier", "lift", 2.0, 'got 2; wanted 1: joint "lift" follows none'),
+        ("q_offset", "lift", 0.1, 'got 0.1; wanted 0: joint "lift" follows none'),
+        ("v_multiplier", "left_slide", -1.0, 'got -1; wanted 1: joint "left_slide" follows none'),
+        ("v_multiplier", "right_slide", 2.0, "got 2; wanted -1: joint .* follows .* with multiplier -1"),
+        ("q_multiplier", "right_slide", 2.0, "v_multiplier.* wanted 2: joint .* with multiplier 2"),
+        ("q_source", "right_slide", 1, 'got 1; wanted 2: joint "right_slide" follows "left_slide"'),
+        ("v_source", "right_slide", 0, 'got 0; wanted 2: joint "right_slide" follows "left_slide"'),
+    ],
+)
+def test_couplings_that_are_none_are_named(field, joint, value, words, tmp_path):
+    """Engines read them where a joint follows another, and some nowhere else."""
+    hand = rd.load_urdf(own("gripper"))
+    body = hand.joint_index(joint)
+    array = getattr(hand, field).copy()
+    array[(hand.q_start if field[0] == "q" else hand.v_start)[body]] = value
+    with pytest.raises(rd.ArgumentError, match=words):
+        replace(hand, **{field: array})
+    hand.save(tmp_path / "hand.npz")
+    with np.load(tmp_path / "hand.npz") as saved:
+        np.savez(tmp_path / "other.npz", **{**saved, field: array})
+    with pytest.raises(rd.LoadError, match=words):
+        rd.Model.load(tmp_path / "other.npz")
+
+
+def test_multipliers_are_changed_together(hand):
+    """And joints of several coordinates neither follow nor lead."""
+    twice = replace(hand, q_multiplier=2.0 * hand.q_multiplier - 1.0, v_multiplier=2.0 * hand.v_multiplier - 1.0)
+    follower = int(np.flatnonzero(hand.mimics >= 0)[0])
+    assert twice.q_multiplier[hand.q_start[follower]] == 2.0 * hand.q_multiplier[hand.q_start[follower]] - 1.0
+    mimics = hand.mimics.copy()
+    mimics[follower] = 0
+    words = rf'^mimics\[{follower}\]: got 0: .* follows "root_joint"; wanted joints of one coordinate'
+    with pytest.raises(rd.ArgumentError, match=words):
+        replace(hand, mimics=mimics)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_values_that_no_robot_has_are_named(bad, arm):
     for name, array in arrays(arm).items():

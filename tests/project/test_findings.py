@@ -38,6 +38,7 @@ def rotor(joint):
 
 
 DEFAULT = SimpleNamespace(mass=1.0, inertia=np.eye(3), origin=None)
+FOLLOWER = '<link name="m"/><joint name="k" type="revolute"><parent link="tip"/><child link="m"/>{}</joint>'
 CHAIN = (
     '<link name="n"/><joint name="l" type="continuous"><parent link="m"/><child link="n"/><mimic joint="k"/></joint>'
 )
@@ -86,6 +87,11 @@ SOURCES = {
     "mimic-on-fixed-joint": robot('<mimic joint="j"/>', kind="fixed"),
     "mimic-of-fixed-joint": robot(kind="fixed", extra=behind('<mimic joint="j"/>')),
     "mimic-multiplier-zero": robot(extra=behind('<mimic joint="j" multiplier="0"/>')),
+    "mimic-outside-limits": robot(
+        LIMIT, extra=FOLLOWER.format('<limit lower="1" upper="2"/><mimic joint="j" multiplier="0"/>')
+    ),
+    "limit-narrowed": robot(LIMIT, extra=FOLLOWER.format('<limit lower="0" upper="2"/><mimic joint="j"/>')),
+    "limits-contradict": robot(LIMIT, extra=FOLLOWER.format('<limit lower="2" upper="3"/><mimic joint="j"/>')),
     "mimic-chain": robot(extra=behind('<mimic joint="j"/>') + CHAIN),
     "merged-link": robot(kind="fixed"),
     "mimic-ignored": robot(extra=behind('<mimic joint="j"/>')),

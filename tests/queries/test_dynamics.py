@@ -130,7 +130,7 @@ def test_large_batches_are_cut_into_pieces(make_dynamics, tolerance):
         assert relative(dyn.inverse_dynamics(q[row], qd[row], qdd[row]), whole[row]) <= tolerance
 
 
-MADE_OF_OTHERS = {"constrained_inverse_dynamics", "constraint_targets"}
+MADE_OF_OTHERS = {"constrained_inverse_dynamics", "constraint_targets", "constraint_wrenches"}
 """Queries of constraints that ask others and have no task of their own."""
 ARGUMENTS = {
     "q": set(QUESTIONS),
