@@ -21,7 +21,7 @@ from robodyn.builders.foreign import foreign
 from robodyn.builders.mjcf_equalities import Equalities, Reading
 from robodyn.builders.mjcf_files import contents, is_binary, self_contained
 from robodyn.builders.mjcf_frames import moved, rotation, three, turned_back
-from robodyn.builders.mjmodel import MjArrays, actuated_joints, dof_coefficients, on_joints, require_consistent
+from robodyn.builders.mjmodel import MjArrays, actuated_joints, dof_coefficients, require_consistent
 from robodyn.description import UNLIMITED, Inertial, Joint, Limits, Link, Mimic, Pose, RobotDescription
 from robodyn.errors import LoadError, RobodynError, UnavailableError
 from robodyn.messages import quoted
@@ -202,10 +202,19 @@ class _Reader:
             mimic = self._followed(j)
             ends = [float(x) for x in a["jnt_range"][j]] if a["jnt_limited"][j] else [-UNLIMITED, UNLIMITED]
             lower, upper = (None if abs(x) >= UNLIMITED else x for x in ends)
-            effort = float(np.abs(a["jnt_actfrcrange"][j]).max()) if a["jnt_actfrclimited"][j] else None
-            limits = Limits(lower, upper, effort)
+            limits = Limits(lower, upper, self._effort(j))
             kind = "continuous" if kind == "revolute" and lower is upper is None else kind
         return Joint(self._joints[j], kind, parent, child, origin, axis, limits=limits, mimic=mimic)
+
+    def _effort(self, j: int) -> float | None:
+        """The largest force that all actuators together may exert on a hinge or slide."""
+        if not self._a["jnt_actfrclimited"][j]:
+            return None
+        least, most = (float(x) for x in self._a["jnt_actfrcrange"][j])
+        if least != -most:
+            message = "its actuators' forces are limited unevenly; the larger one of the two is taken for both directions"
+            self._notes.gather("mjcf-effort", f"joint {quoted(self._joints[j])}", message)
+        return max(abs(least), abs(most))
 
     def _followed(self, j: int) -> Mimic | None:
         """What a joint follows by an equality, where that was asked for."""
@@ -242,11 +251,12 @@ class _Reader:
             if not self._is_active(e) or e in followed:
                 continue
             found = self._constraints.get(e) or Reading(None, f"that the tree does not have{self._hint(e)}")
-            message = f"a constraint ({self._eq.kind(e)})"
+            message = f" {found.note}"
             if found.constraint is not None:
                 made = type(found.constraint).__name__
-                message += f" becomes a {made} that holds exactly, where MuJoCo's is soft"
-            notes.gather("mjcf-equality", f"equality {e}", f"{message}{found.note}", severity=found.severity)
+                message = f" becomes a {made} that holds exactly, where MuJoCo's is soft{found.note}"
+            message = f"a constraint ({self._eq.kind(e)}){message}"
+            notes.gather("mjcf-equality", f"equality {e}", message, severity=found.severity)
 
     def _hint(self, e: int) -> str:
         """How to have an equality that is left out."""
@@ -291,12 +301,12 @@ class _Reader:
         if n := a.size("nactuator"):
             message = "actuators: the model takes generalised forces"
             notes.add("mjcf-actuator", "actuators", f"{n} of them; {message}")
-        added, joints = actuated_joints(a)[0], on_joints(a)
-        for k in np.setdiff1d(np.arange(n), added).tolist():
+        tendons = np.flatnonzero(a["actuator_trntype"] == int(self._mujoco.mjtTrn.mjTRN_TENDON))
+        for k in np.setdiff1d(np.arange(n), actuated_joints(a)[0]).tolist():
             if any(a.any(f"actuator_{each}", k) for each in ("armature", "damping", "dampingpoly")):
-                message = "armature or damping of an actuator that turns no joint by itself has no part"
-                if joints[k]:
-                    message = "armature or damping of an actuator, which MuJoCo leaves out until mj_setConst is called"
+                message = "armature or damping of an actuator that drives a tendon has no part"
+                if k not in tendons:
+                    message = "armature or damping of an actuator, which MuJoCo leaves out as well, has no part"
                 notes.gather("mjcf-actuator-coefficient", f"actuator {k}", message)
         if n := a.size("nmocap"):
             message = "bodies that are moved from outside stand still"

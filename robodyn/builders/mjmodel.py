@@ -32,7 +32,7 @@ def _declared(rows: str, names: str, *widths: int | str, since: tuple[int, ...] 
     return dict.fromkeys(names.split(), _Declared(rows, widths, since))
 
 
-_ARRAYS = {
+ARRAYS = {
     **_declared("nbody", "body_parentid body_jntnum body_jntadr body_mass body_gravcomp"),
     **_declared("nbody", "body_pos body_ipos body_inertia", 3),
     **_declared("nbody", "body_quat body_iquat", 4),
@@ -108,7 +108,7 @@ class MjArrays:
 
     def get(self, name: str) -> Array | None:
         """An array, None where this version of MuJoCo is older than it."""
-        return None if self._version < _ARRAYS[name].since else self[name]
+        return None if self._version < ARRAYS[name].since else self[name]
 
     def any(self, name: str, at: Any) -> bool:
         """Whether an array that older versions do not have holds anything but zeros there."""
@@ -147,7 +147,7 @@ class MjArrays:
 
     def of(self, holder: Any, name: str) -> Array:
         """An array of the mjModel or of mjData that belong to it, as a view."""
-        rows, widths, _ = _ARRAYS[name]
+        rows, widths, _ = ARRAYS[name]
         found, n = np.asarray(self._attribute(holder, name)), self.size(rows)
         numbers = [each if isinstance(each, int) else self.size(each) for each in widths]
         allowed = [(n, each) for each in numbers] if numbers else [(n,)]
@@ -169,8 +169,8 @@ class MjArrays:
 
     @staticmethod
     def _since(name: str) -> tuple[int, ...]:
-        if name in _ARRAYS:
-            return _ARRAYS[name].since
+        if name in ARRAYS:
+            return ARRAYS[name].since
         return _SIZES_SINCE if name in _NEW_SIZES else _FIRST
 
 
@@ -186,17 +186,12 @@ def actuated_joints(arrays: MjArrays) -> tuple[Array, Array]:
     """
     if arrays.get("actuator_armature") is None:
         return np.empty(0, np.intp), np.empty(0, np.intp)
-    actuators = np.flatnonzero(on_joints(arrays))
+    kinds = [int(getattr(arrays.mujoco.mjtTrn, name)) for name in ("mjTRN_JOINT", "mjTRN_JOINTINPARENT")]
+    actuators = np.flatnonzero(np.isin(arrays["actuator_trntype"], kinds))
     joints = np.array([arrays.number("actuator_trnid", (k, 0), "njnt") for k in actuators.tolist()], dtype=np.intp)
     only = arrays["jnt_actuatorid"][joints]
     added = (only == actuators) | (only < -1)
     return actuators[added], joints[added]
-
-
-def on_joints(arrays: MjArrays) -> Array:
-    """(nactuator,) whether an actuator has a joint's transmission."""
-    kinds = [int(getattr(arrays.mujoco.mjtTrn, name)) for name in ("mjTRN_JOINT", "mjTRN_JOINTINPARENT")]
-    return np.isin(arrays["actuator_trntype"], kinds)
 
 
 def dof_coefficients(arrays: MjArrays) -> dict[str, Array]:
@@ -207,9 +202,10 @@ def dof_coefficients(arrays: MjArrays) -> dict[str, Array]:
     actuators, joints = actuated_joints(arrays)
     if not actuators.size:
         return found
-    outputs = arrays.get("actuator_outadr")
-    rows = actuators if outputs is None else [arrays.number("actuator_outadr", k, "nout") for k in actuators.tolist()]
-    ratios = arrays["actuator_gear"][rows, 0] ** 2
+    gears, rows = arrays["actuator_gear"][:, 0], actuators
+    if arrays.get("actuator_outadr") is not None:
+        rows = np.array([arrays.number("actuator_outadr", k, "nout") for k in actuators.tolist()], dtype=np.intp)
+    ratios = gears[rows] ** 2
     joint_of_dof = np.repeat(np.arange(arrays.size("njnt")), [each.nv for each in arrays.joint_types()])
     for name in ("armature", "damping"):
         added = np.bincount(joints, ratios * arrays[f"actuator_{name}"][actuators], arrays.size("njnt"))
