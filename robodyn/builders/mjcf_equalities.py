@@ -94,10 +94,11 @@ class Equalities:
         if kind == int(objects.mjOBJ_SITE):
             sites = [a.number(which, e, "nsite") for which in ("eq_obj1id", "eq_obj2id")]
             bodies = [a.number("site_bodyid", s, "nbody") for s in sites]
-            frames = [_pose(a["site_pos"][s], a["site_quat"][s]) for s in sites]
+            frames = [_pose(f"site_quat[{s}]", a["site_pos"][s], a["site_quat"][s]) for s in sites]
         elif kind == int(objects.mjOBJ_BODY):
             bodies = [a.number(which, e, "nbody") for which in ("eq_obj1id", "eq_obj2id")]
-            frames = [_pose(data[3:6], data[6:10]), _pose(data[:3])] if weld else [_pose(data[:3]), _pose(data[3:6])]
+            first, second = Pose(three(data[:3])), Pose(three(data[3:6]))
+            frames = [_pose(f"eq_data[{e}]", data[3:6], data[6:10]), first] if weld else [first, second]
         else:
             return None
         return (bodies[0], bodies[1]), list(zip(bodies, frames, strict=True))
@@ -128,5 +129,7 @@ def _carriers(arrays: MjArrays) -> list[int]:
     return carriers
 
 
-def _pose(position: Array, quaternion: Array | None = None) -> Pose:
-    return Pose(three(position)) if quaternion is None else Pose(three(position), rotation(quaternion))
+def _pose(name: str, position: Array, quaternion: Array) -> Pose:
+    if not np.any(quaternion):
+        raise LoadError(f"the mjModel: {name} has a quaternion of length 0")
+    return Pose(three(position), rotation(quaternion))
