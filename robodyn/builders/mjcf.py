@@ -44,14 +44,16 @@ def load_mjcf(source: Any, equality: str = "report", strict: bool = True) -> Mod
             `mujoco.MjModel`. A file opens what it includes, and meshes and textures that it names.
         equality: "report": equalities are reported; "mimic": where one joint is a linear function of another it follows
             exactly, where MuJoCo's constraint is soft; "constraints": those of two bodies (connect, weld) and those
-            that are linear in joints' coordinates become `model.constraints`, which hold exactly, too.
+            that are linear in joints' coordinates become `model.constraints`, which hold exactly, too; a weld with
+            a `torquescale` of zero holds no turn.
         strict: whether inertias that no body can have are refused; if not, they are used and reported.
 
     Returns:
         The model, with MuJoCo's gravity, armature, damping, friction and limits.
 
     Raises:
-        LoadError: MuJoCo cannot compile it, or it is no usable robot; names the reason.
+        LoadError: MuJoCo cannot compile it, it is no usable robot, or this version of MuJoCo has other arrays than 3.2
+            to 4.0 have; names the reason.
         ArgumentError: an option that does not exist, or a source of no such kind.
         UnavailableError: MuJoCo is not installed.
     """
@@ -212,7 +214,7 @@ class _Reader:
             return None
         least, most = (float(x) for x in self._a["jnt_actfrcrange"][j])
         if least != -most:
-            message = "its actuators' forces are limited unevenly; the larger one of the two is taken for both directions"
+            message = "the forces of its actuators are limited unevenly; the larger limit is taken for both directions"
             self._notes.gather("mjcf-effort", f"joint {quoted(self._joints[j])}", message)
         return max(abs(least), abs(most))
 

@@ -17,7 +17,7 @@ from robodyn.errors import LoadError
 _SCALE = 10
 """Where `torquescale` stands in the data of a weld."""
 _NO_SCALE = 1e-8
-"""A weld's stiffness against turns goes with the square of `torquescale`; below, that is lost in rounding."""
+"""MuJoCo's weld is stiff against turns by the square of `torquescale`: of less than this, rounding leaves nothing."""
 
 
 class Reading(NamedTuple):
@@ -67,28 +67,25 @@ class Equalities:
         return self._of_joints(e, data, name) if kind == "joint" else self._of_bodies(e, data, name, kind == "weld")
 
     def _of_bodies(self, e: int, data: Array, name: str, weld: bool) -> Reading:
-        """Anchors are in the axes of either body, or sites. A weld without `torquescale` holds no turn."""
-        ends = self._places(e, data, weld)
+        """Of a connect or a weld: frames on two bodies, or sites. MuJoCo scales a weld's turns, and what holds them."""
+        ends = self._ends(e, data, weld)
         if ends is None:
             return Reading(None, "between objects that are neither bodies nor sites")
-        (one, other), places = ends
-        if self._carriers[one] == self._carriers[other]:
+        if self._carriers[ends[0][0]] == self._carriers[ends[1][0]]:
             return Reading(None, "that joins two frames of one body")
-        (to, to_at), (link, at) = sorted(places, key=lambda place: place[0] != 0)  # the world is what holds
-        holding, scale = self._bodies[to] if to else None, float(data[_SCALE])
-        if not weld:
-            return Reading(Point(self._bodies[link], holding, at=at, to_at=to_at, name=name), "", "info")
-        if abs(scale) < _NO_SCALE:
-            note = f"; turns are free, as its torquescale is {scale:g}"
-            return Reading(Point(self._bodies[link], holding, at=at, to_at=to_at, name=name), note, "info")
-        held = Weld(self._bodies[link], holding, at=at, to_at=to_at, name=name)
-        if scale == 1.0:
+        (to, to_at), (link, at) = sorted(ends, key=lambda end: end[0] != 0)  # the world is what holds
+        scale = float(data[_SCALE]) if weld else 0.0
+        kind = Point if abs(scale) < _NO_SCALE else Weld
+        held = kind(self._bodies[link], self._bodies[to] if to else None, at=at, to_at=to_at, name=name)
+        if not weld or scale == 1.0:
             return Reading(held, "", "info")
-        note = f"; its torquescale, {scale:g}, has no part: MuJoCo's weld is stiffer against turns by its square"
+        if kind is Point:
+            return Reading(held, f"; turns are free, as its torquescale is {abs(scale):g}", "info")
+        note = f"; its torquescale, {scale:g}, by whose square MuJoCo's is stiffer against turns, has no part"
         return Reading(held, note)
 
-    def _places(self, e: int, data: Array, weld: bool) -> tuple[tuple[int, int], list[tuple[int, Pose]]] | None:
-        """The two bodies, and each with the frame that is held on it."""
+    def _ends(self, e: int, data: Array, weld: bool) -> list[tuple[int, Pose]] | None:
+        """The two bodies, each with the frame on it that is held; None where they are of other objects."""
         a, objects, types = self._a, self._a.mujoco.mjtObj, self._a.get("eq_objtype")
         kind = int(objects.mjOBJ_BODY) if types is None else int(types[e])
         if kind == int(objects.mjOBJ_SITE):
@@ -98,10 +95,11 @@ class Equalities:
         elif kind == int(objects.mjOBJ_BODY):
             bodies = [a.number(which, e, "nbody") for which in ("eq_obj1id", "eq_obj2id")]
             first, second = Pose(three(data[:3])), Pose(three(data[3:6]))
+            # A weld's anchors stand in the other order, and the pose of the second body in the first comes after them.
             frames = [_pose(f"eq_data[{e}]", data[3:6], data[6:10]), first] if weld else [first, second]
         else:
             return None
-        return (bodies[0], bodies[1]), list(zip(bodies, frames, strict=True))
+        return list(zip(bodies, frames, strict=True))
 
     def _of_joints(self, e: int, data: Array, name: str) -> Reading:
         """q_1 - zero_1 = a_0 + a_1 (q_2 - zero_2) + ..., of which that much is linear."""

@@ -239,10 +239,10 @@ def require_consistent(arrays: MjArrays) -> None:
         raise LoadError("the mjModel: body_parentid has a body that stands before its parent, as after an edit")
     if not np.array_equal(arrays["dof_parentid"], _parents_of_dofs(parents, np.cumsum(count), count, ends["v"])):
         raise LoadError("the mjModel: dof_parentid contradicts body_parentid, as after an edit")
-    moving_along = np.array([each.kind in ("prismatic", "revolute") for each in types], dtype=bool)
+    has_axis = np.array([each.kind in ("prismatic", "revolute") for each in types], dtype=bool)
     for name in ("body_quat", "body_iquat", "jnt_axis"):
         rows = arrays[name]
-        used = moving_along if name == "jnt_axis" else np.full(len(rows), True)
+        used = has_axis if name == "jnt_axis" else np.full(len(rows), True)
         wrong = np.flatnonzero(used & ~(np.abs(np.linalg.norm(rows, axis=1) - 1.0) < _UNIT))
         if wrong.size:
             i = int(wrong[0])

@@ -177,6 +177,9 @@ def test_equalities_that_flags_switch_off():
         ("welded sites", "eq_obj1id", 3, "eq_obj1id.0. is 3; wanted 0 to 2, as nsite is 3"),
         ("weld", "eq_data", np.nan, r"eq_data.0. is .nan, .*; wanted finite numbers"),
         ("weld", "eq_data", 0.0, r"eq_data.0. has a quaternion of length 0"),
+        ("joints", "eq_obj1id", 2, "j3"),
+        ("joints", "eq_obj2id", 2, "j3"),
+        ("a joint", "eq_obj1id", 3, "joint_3"),
         ("weld", "eq_type", 77, None),
         ("weld", "eq_objtype", 5, None),
     ],
@@ -192,7 +195,7 @@ def test_equalities_that_were_changed(kind, field, value, message):
         return
     model = rd.load_mjcf(m, equality="constraints")
     assert not model.constraints
-    assert ["warning"] == [each.severity for each in model.report if each.code == "mjcf-equality"]
+    assert [each.severity for each in model.report if each.code == "mjcf-equality"] == ["warning"]
 
 
 @pytest.mark.skipif(VERSION < (3, 2, 3), reason="this version of MuJoCo has no equalities of sites")

@@ -220,7 +220,7 @@ def test_robots_that_stand_otherwise_in_the_scene_are_said():
 
 
 def test_dampers_of_actuators_are_the_joints():
-    """Of a scene whose actuators have more controls and outputs than one: nothing is taken twice, or from other rows."""
+    """Of a scene whose actuators have several controls and outputs: nothing is taken twice, or from other rows."""
     if tuple(map(int, mujoco.__version__.split(".")[:2])) < (3, 13):
         pytest.skip("this version of MuJoCo has no such actuators")
     actuators = """<orientation joint="shoulder" kp="2"/><motor joint="elbow" gear="3" damping="0.2" armature="0.01"/>
