@@ -48,13 +48,13 @@ ROBOT = """
 """
 
 
-def same_as_mujoco(theirs: Any, model: rd.Model) -> None:
+def same_as_mujoco(theirs: Any, model: rd.Model, states: int = 4) -> None:
     """Inverse dynamics without passive forces, mass matrix and poses of bodies."""
     theirs.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
     data, way = mujoco.MjData(theirs), rd.converter(model, "mujoco")
     dyn = rd.Dynamics(model, engine="reference")
     rng = np.random.default_rng(3)
-    for _ in range(4):
+    for _ in range(states):
         q = model.random_configuration(rng)
         qd, qdd = rng.normal(size=(2, model.nv))
         data.qpos[:], data.qvel[:], data.qacc[:] = way.q_to(q), way.v_to(q, qd), way.a_to(q, qd, qdd)
