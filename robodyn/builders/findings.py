@@ -96,6 +96,10 @@ _CODES: dict[str, tuple[Severity, str]] = {
     "mjcf-equality": ("warning", "a constraint of MuJoCo, such as a loop; the tree moves without it"),
     "mjcf-spring": ("warning", "a joint has a spring, whose force is no part of the model"),
     "mjcf-damping": ("warning", "a joint's damping is no linear function of its velocity; the linear part is read"),
+    "mjcf-effort": (
+        "warning",
+        "the forces of a joint's actuators are limited unevenly; the larger limit is taken for both directions",
+    ),
     "mjcf-free-armature": (
         "warning",
         "a free joint has armature: MuJoCo's accelerations of free bodies are others, and so is its force",
@@ -106,7 +110,7 @@ _CODES: dict[str, tuple[Severity, str]] = {
     ),
     "mjcf-actuator-coefficient": (
         "warning",
-        "armature or damping of an actuator that turns no joint by itself, but a tendon or a body, has no part",
+        "armature or damping of an actuator that drives a tendon, or that MuJoCo leaves out as well, has no part",
     ),
     "mjcf-gravity-compensation": ("warning", "MuJoCo holds a body against gravity; the model does not"),
     "mjcf-tendon": ("warning", "tendons have no part in the model"),

@@ -18,27 +18,17 @@ from robodyn.builders.checks import check_and_resolve
 from robodyn.builders.coefficients import finite_gravity, with_coefficients
 from robodyn.builders.findings import Notes, Report
 from robodyn.builders.foreign import foreign
-from robodyn.builders.mjcf_equalities import KINDS as EQUALITIES
-from robodyn.builders.mjcf_equalities import constraint_of
+from robodyn.builders.mjcf_equalities import Equalities, Reading
 from robodyn.builders.mjcf_files import contents, is_binary, self_contained
 from robodyn.builders.mjcf_frames import moved, rotation, three, turned_back
-from robodyn.constraints.kinds import Constraint
-from robodyn.description import UNLIMITED, Inertial, Joint, Limits, Link, Mimic, Pose, RobotDescription, Severity
+from robodyn.builders.mjmodel import MjArrays, actuated_joints, dof_coefficients, require_consistent
+from robodyn.description import UNLIMITED, Inertial, Joint, Limits, Link, Mimic, Pose, RobotDescription
 from robodyn.errors import LoadError, RobodynError, UnavailableError
 from robodyn.messages import quoted
 from robodyn.model import Model
 
 EQUALITY = ("report", "mimic", "constraints")
 """What becomes of equalities between joints."""
-TYPES = ("floating", "spherical", "prismatic", "revolute")
-"""Ours of mjJNT_FREE, mjJNT_BALL, mjJNT_SLIDE and mjJNT_HINGE."""
-_NV, _NQ = (6, 3, 1, 1), (7, 4, 1, 1)
-"""Their numbers of velocities and coordinates."""
-_UNIT = 1e-6
-"""How far a length may be from 1."""
-_JOINT_EQUALITY = 2
-_CONSTRAINT_OFF, _EQUALITY_OFF, _GRAVITY_OFF = 1 << 0, 1 << 1, 1 << 7
-_JOINT_TRANSMISSIONS = (0, 1)
 
 
 def load_mjcf(source: Any, equality: str = "report", strict: bool = True) -> Model:
@@ -54,14 +44,16 @@ def load_mjcf(source: Any, equality: str = "report", strict: bool = True) -> Mod
             `mujoco.MjModel`. A file opens what it includes, and meshes and textures that it names.
         equality: "report": equalities are reported; "mimic": where one joint is a linear function of another it follows
             exactly, where MuJoCo's constraint is soft; "constraints": those of two bodies (connect, weld) and those
-            that are linear in joints' coordinates become `model.constraints`, which hold exactly, too.
+            that are linear in joints' coordinates become `model.constraints`, which hold exactly, too; a weld with
+            a `torquescale` of zero holds no turn.
         strict: whether inertias that no body can have are refused; if not, they are used and reported.
 
     Returns:
         The model, with MuJoCo's gravity, armature, damping, friction and limits.
 
     Raises:
-        LoadError: MuJoCo cannot compile it, or it is no usable robot; names the reason.
+        LoadError: MuJoCo cannot compile it, it is no usable robot, or this version of MuJoCo has other arrays than 3.2
+            to 4.0 have; names the reason.
         ArgumentError: an option that does not exist, or a source of no such kind.
         UnavailableError: MuJoCo is not installed.
     """
@@ -122,21 +114,29 @@ class _Reader:
 
     def __init__(self, mujoco: Any, m: Any, equality: str) -> None:
         self._mujoco, self._m, self._equality, self._notes = mujoco, m, equality, Notes()
-        off = int(m.opt.disableflags) & _GRAVITY_OFF
+        self._a = MjArrays(mujoco, m)
+        off = self._is_off("GRAVITY")
         self.gravity = np.zeros(3) if off else finite_gravity(np.array(m.opt.gravity, dtype=np.float64))
-        _require_consistent(m)
-        objects = mujoco.mjtObj
-        self._bodies = self._names("body", objects.mjOBJ_BODY, int(m.nbody))
-        self._joints = self._names("joint", objects.mjOBJ_JOINT, int(m.njnt))
+        require_consistent(self._a)
+        self._types = self._a.joint_types()
+        self._bodies = self._names("body", self._a.size("nbody"))
+        self._joints = self._names("joint", self._a.size("njnt"))
         self._body_names, self._joint_names = set(self._bodies), set(self._joints)
-        self._off = int(m.opt.disableflags) & (_CONSTRAINT_OFF | _EQUALITY_OFF)
+        self._eq = Equalities(self._a, self._bodies, self._joints)
+        self._off = self._is_off("CONSTRAINT", "EQUALITY")
         self._equalities = self._followed_equalities() if equality == "mimic" else {}
         self._constraints = self._held() if equality == "constraints" else {}
-        self._coefficients = self._of_dofs()
+        self._coefficients = dof_coefficients(self._a)
 
-    def _names(self, kind: str, enum: Any, n: int) -> list[str]:
-        """Of bodies or joints; MuJoCo's are unique, those made up step aside."""
-        given = [self._mujoco.mj_id2name(self._m, enum, number) for number in range(n)]
+    def _is_off(self, *features: str) -> bool:
+        """Whether a flag of the options switches one of MuJoCo's features off."""
+        bits = [int(getattr(self._mujoco.mjtDisableBit, f"mjDSBL_{feature}")) for feature in features]
+        return any(int(self._m.opt.disableflags) & bit for bit in bits)
+
+    def _names(self, kind: str, n: int) -> list[str]:
+        """Of bodies, joints or equalities; MuJoCo's are unique, those made up step aside."""
+        objects = getattr(self._mujoco.mjtObj, f"mjOBJ_{kind.upper()}")
+        given = [self._mujoco.mj_id2name(self._m, objects, number) for number in range(n)]
         taken = set(given)
         return [
             name if name and name.strip() else unused_name(f"{kind}_{number}", taken)
@@ -145,12 +145,12 @@ class _Reader:
 
     def joint_names(self) -> list[str]:
         """Of MuJoCo's joints."""
-        return self._joints[: int(self._m.njnt)]
+        return self._joints
 
     def description(self) -> RobotDescription:
         """Bodies as links, joints as joints."""
-        m, links, joints = self._m, [Link(self._bodies[0])], []
-        for b in range(1, int(m.nbody)):
+        links, joints = [Link(self._bodies[0])], []
+        for b in range(1, len(self._bodies)):
             made = self._joints_of(b)
             links += [Link(joint.child) for joint in made[:-1]]
             links.append(Link(self._bodies[b], self._inertial(b)))
@@ -158,7 +158,7 @@ class _Reader:
         self._report()
         with foreign("the mjModel's names"):
             name = self._model_name()
-        held = tuple(each for each in self._constraints.values() if not isinstance(each, str))
+        held = tuple(each.constraint for each in self._constraints.values() if each.constraint is not None)
         report = Report(self._notes.findings())
         return RobotDescription(name, tuple(links), tuple(joints), report, constraints=held)
 
@@ -167,27 +167,25 @@ class _Reader:
         return text[: text.index(b"\0")].decode("utf-8", errors="replace") or "robot"
 
     def _inertial(self, b: int) -> Inertial | None:
-        m = self._m
-        moments = [float(x) for x in m.body_inertia[b]]
-        if not m.body_mass[b] and not any(moments):
+        a = self._a
+        mass, moments = float(a["body_mass"][b]), [float(x) for x in a["body_inertia"][b]]
+        if not mass and not any(moments):
             return None
-        return Inertial(
-            float(m.body_mass[b]),
-            Pose(three(m.body_ipos[b]), rotation(m.body_iquat[b])),
-            (moments[0], 0.0, 0.0, moments[1], 0.0, moments[2]),
-        )
+        pose = Pose(three(a["body_ipos"][b]), rotation(a["body_iquat"][b]))
+        return Inertial(mass, pose, (moments[0], 0.0, 0.0, moments[1], 0.0, moments[2]))
 
     def _joints_of(self, b: int) -> list[Joint]:
         """The joints between a body and its parent, in MuJoCo's order, the last one's child being the body."""
-        m, parent, child = self._m, self._bodies[int(self._m.body_parentid[b])], self._bodies[b]
-        own = range(int(m.body_jntadr[b]), int(m.body_jntadr[b]) + int(m.body_jntnum[b]))
-        placed = Pose(three(m.body_pos[b]), rotation(m.body_quat[b]))
+        a, child = self._a, self._bodies[b]
+        parent, first = self._bodies[int(a["body_parentid"][b])], int(a["body_jntadr"][b])
+        own = range(first, first + int(a["body_jntnum"][b]))
+        placed = Pose(three(a["body_pos"][b]), rotation(a["body_quat"][b]))
         if not own:
             return [Joint(unused_name(f"{child}_fixed", self._joint_names), "fixed", parent, child, placed)]
         made, at = [], np.zeros(3)
         for k, j in enumerate(own):
-            kind = TYPES[int(m.jnt_type[j])]
-            anchor = np.zeros(3) if kind == "floating" else np.array(m.jnt_pos[j])
+            kind = self._types[j].kind
+            anchor = np.zeros(3) if kind == "floating" else np.array(a["jnt_pos"][j])
             last = k == len(own) - 1 and not anchor.any()
             after = child if last else unused_name(f"{child}/{k}", self._body_names)
             origin = moved(placed, anchor - at) if kind != "floating" else Pose()
@@ -199,48 +197,46 @@ class _Reader:
         return made
 
     def _joint(self, j: int, kind: str, parent: str, child: str, origin: Pose) -> Joint:
-        m, q = self._m, int(self._m.jnt_qposadr[j])
-        axis, mimic, limits = (0.0, 0.0, 1.0), None, Limits()
+        a, axis, mimic, limits = self._a, (0.0, 0.0, 1.0), None, Limits()
         if kind in ("revolute", "prismatic"):
-            axis = three(m.jnt_axis[j])
-            origin = turned_back(origin, kind, axis, float(m.qpos0[q]))
+            axis = three(a["jnt_axis"][j])
+            origin = turned_back(origin, kind, axis, self._eq.zero(j))
             mimic = self._followed(j)
-            ends = [float(x) for x in m.jnt_range[j]] if m.jnt_limited[j] else [-UNLIMITED, UNLIMITED]
+            ends = [float(x) for x in a["jnt_range"][j]] if a["jnt_limited"][j] else [-UNLIMITED, UNLIMITED]
             lower, upper = (None if abs(x) >= UNLIMITED else x for x in ends)
-            effort = float(np.abs(m.jnt_actfrcrange[j]).max()) if m.jnt_actfrclimited[j] else None
-            limits = Limits(lower, upper, effort)
+            limits = Limits(lower, upper, self._effort(j))
             kind = "continuous" if kind == "revolute" and lower is upper is None else kind
         return Joint(self._joints[j], kind, parent, child, origin, axis, limits=limits, mimic=mimic)
 
+    def _effort(self, j: int) -> float | None:
+        """The largest force that all actuators together may exert on a hinge or slide."""
+        if not self._a["jnt_actfrclimited"][j]:
+            return None
+        least, most = (float(x) for x in self._a["jnt_actfrcrange"][j])
+        if least != -most:
+            message = "the forces of its actuators are limited unevenly; the larger limit is taken for both directions"
+            self._notes.gather("mjcf-effort", f"joint {quoted(self._joints[j])}", message)
+        return max(abs(least), abs(most))
+
     def _followed(self, j: int) -> Mimic | None:
         """What a joint follows by an equality, where that was asked for."""
-        m, e = self._m, self._equalities.get(j)
-        if e is None:
+        found = self._equalities.get(j)
+        if found is None:
             return None
-        leader, a = int(m.eq_obj2id[e]), m.eq_data[e]
-        zero, its_zero = (float(m.qpos0[int(m.jnt_qposadr[each])]) for each in (j, leader))
-        return Mimic(self._joints[leader], float(a[1]), zero + float(a[0]) - float(a[1]) * its_zero)
+        e, leader = found
+        offset, slope = (float(x) for x in self._a["eq_data"][e][:2])
+        return Mimic(self._joints[leader], slope, self._eq.zero(j) + offset - slope * self._eq.zero(leader))
 
-    def _followed_equalities(self) -> dict[int, int]:
-        """Of each joint that follows another, the equality: the first, where there are more."""
-        found: dict[int, int] = {}
-        for e in range(int(self._m.neq)):
-            if self._is_linear(e):
-                found.setdefault(int(self._m.eq_obj1id[e]), e)
+    def _followed_equalities(self) -> dict[int, tuple[int, int]]:
+        """Of each joint that follows another, the equality, the first where there are more, and the other joint."""
+        found: dict[int, tuple[int, int]] = {}
+        for e in range(self._a.size("neq")):
+            if self._is_active(e) and (pair := self._eq.linear(e)):
+                found.setdefault(pair[0], (e, pair[1]))
         return found
 
-    def _is_linear(self, e: int) -> bool:
-        """Whether an equality makes one joint a linear function of another."""
-        m = self._m
-        return (
-            int(m.eq_type[e]) == _JOINT_EQUALITY
-            and self._is_active(e)
-            and int(m.eq_obj2id[e]) >= 0
-            and not np.any(m.eq_data[e][2:5])
-        )
-
     def _is_active(self, e: int) -> bool:
-        return bool(self._m.eq_active0[e]) and not self._off
+        return bool(self._a["eq_active0"][e]) and not self._off
 
     # What is said of the rest.
 
@@ -250,85 +246,73 @@ class _Reader:
         self._report_the_rest()
 
     def _report_equalities(self) -> None:
-        m, notes = self._m, self._notes
-        followed = set(self._equalities.values())
-        for e in range(int(m.neq)):
+        notes, followed = self._notes, {e for e, _ in self._equalities.values()}
+        for e in range(self._a.size("neq")):
             if not self._is_active(e) and not self._off:
                 notes.gather("mjcf-equality", f"equality {e}", "it is off, and has no part", severity="info")
             if not self._is_active(e) or e in followed:
                 continue
-            kind = int(m.eq_type[e])
-            what = f"a constraint ({EQUALITIES[kind] if kind < len(EQUALITIES) else str(kind)})"
-            held = self._constraints.get(e)
-            if held is None:
-                message = f"{what} that the tree does not have{self._hint(e, kind)}"
-            elif isinstance(held, str):
-                message = f"{what} {held}"
-            else:
-                message = f"{what} becomes a {type(held).__name__} that holds exactly, where MuJoCo's is soft"
-            severity: Severity = "warning" if held is None or isinstance(held, str) else "info"
-            notes.gather("mjcf-equality", f"equality {e}", message, severity=severity)
+            found = self._constraints.get(e) or Reading(None, f"that the tree does not have{self._hint(e)}")
+            message = f" {found.note}"
+            if found.constraint is not None:
+                made = type(found.constraint).__name__
+                message = f" becomes a {made} that holds exactly, where MuJoCo's is soft{found.note}"
+            message = f"a constraint ({self._eq.kind(e)}){message}"
+            notes.gather("mjcf-equality", f"equality {e}", message, severity=found.severity)
 
-    def _hint(self, e: int, kind: int) -> str:
+    def _hint(self, e: int) -> str:
         """How to have an equality that is left out."""
-        if self._is_linear(e):
+        if self._eq.linear(e):
             follows = self._equality == "mimic"
             return "; its joint follows another one already" if follows else "; equality='mimic' follows it"
-        return "; equality='constraints' keeps it" if kind < _JOINT_EQUALITY else ""
+        return "; equality='constraints' keeps it" if self._eq.kind(e) in ("connect", "weld") else ""
 
-    def _held(self) -> dict[int, Constraint | str]:
-        """Of each equality, its constraint, or why there is none."""
-        names = self._names("equality", self._mujoco.mjtObj.mjOBJ_EQUALITY, int(self._m.neq))
-        return {
-            e: constraint_of(self._m, e, names[e], self._bodies, self._joints)
-            for e in range(int(self._m.neq))
-            if self._is_active(e)
-        }
+    def _held(self) -> dict[int, Reading]:
+        """Of each equality, what becomes of it."""
+        names = self._names("equality", self._a.size("neq"))
+        return {e: self._eq.reading(e, names[e]) for e in range(len(names)) if self._is_active(e)}
 
     def _report_passive_forces(self) -> None:
-        m, notes = self._m, self._notes
-        uneven = {
-            int(m.actuator_trnid[a][0])
-            for a in range(int(m.nu))
-            if self._turns_a_joint(a) and np.any(_more(m, "actuator_dampingpoly", a))
-        }
-        for j in range(int(m.njnt)):
-            at = f"joint {quoted(self._joints[j])}"
+        a, notes = self._a, self._notes
+        uneven = {j for k, j in zip(*actuated_joints(a), strict=True) if a.any("actuator_dampingpoly", k)}
+        for j, joint in enumerate(self._joints):
+            at = f"joint {quoted(joint)}"
             v = self._dofs_of(j)
-            if m.jnt_stiffness[j] or np.any(_more(m, "jnt_stiffnesspoly", j)):
+            if a["jnt_stiffness"][j] or a.any("jnt_stiffnesspoly", j):
                 notes.gather("mjcf-spring", at, "a spring; give its force as tau")
-            if np.any(_more(m, "dof_dampingpoly", v)) or j in uneven:
+            if a.any("dof_dampingpoly", v) or j in uneven:
                 message = "damping that is no linear function of the velocity; give its force as tau"
                 notes.gather("mjcf-damping", at, message)
-            if int(m.jnt_type[j]) == 0 and np.any(self._coefficients["armature"][v]):
+            if self._types[j].kind == "floating" and np.any(self._coefficients["armature"][v]):
                 message = "armature of a free joint, which MuJoCo takes times accelerations in the world: it adds w x v"
                 notes.gather("mjcf-free-armature", at, message)
-            if int(m.jnt_type[j]) == 0 and np.any(self._coefficients["friction"][v]):
+            if self._types[j].kind == "floating" and np.any(self._coefficients["friction"][v]):
                 message = "friction of a free joint, which MuJoCo takes along the world's axes; here the body's"
                 notes.gather("mjcf-free-friction", at, message)
-        for b in range(int(m.nbody)):
-            if m.body_gravcomp[b]:
-                at = f"body {quoted(self._bodies[b])}"
-                notes.gather("mjcf-gravity-compensation", at, "a force against gravity; give it as tau")
+        for b in np.flatnonzero(a["body_gravcomp"]).tolist():
+            at = f"body {quoted(self._bodies[b])}"
+            notes.gather("mjcf-gravity-compensation", at, "a force against gravity; give it as tau")
 
     def _report_the_rest(self) -> None:
-        m, notes = self._m, self._notes
-        if m.ntendon:
+        a, m, notes = self._a, self._m, self._notes
+        if n := a.size("ntendon"):
             message = "tendons: their springs, damping, limits and armature have no part"
-            notes.add("mjcf-tendon", "tendons", f"{int(m.ntendon)} of them; {message}")
-        if m.nflex:
-            notes.add("mjcf-flex", "flexes", f"{int(m.nflex)} of them; deformable bodies have no part")
-        if m.nu:
+            notes.add("mjcf-tendon", "tendons", f"{n} of them; {message}")
+        if n := a.size("nflex"):
+            notes.add("mjcf-flex", "flexes", f"{n} of them; deformable bodies have no part")
+        if n := a.size("nactuator"):
             message = "actuators: the model takes generalised forces"
-            notes.add("mjcf-actuator", "actuators", f"{int(m.nu)} of them; {message}")
-        for a in range(int(m.nu)):
-            more = ("actuator_armature", "actuator_damping", "actuator_dampingpoly")
-            if not self._turns_a_joint(a) and any(np.any(_more(m, name, a)) for name in more):
-                message = "armature or damping of an actuator that turns no joint by itself has no part"
-                notes.gather("mjcf-actuator-coefficient", f"actuator {a}", message)
-        if m.nmocap:
+            notes.add("mjcf-actuator", "actuators", f"{n} of them; {message}")
+        tendons = np.flatnonzero(a["actuator_trntype"] == int(self._mujoco.mjtTrn.mjTRN_TENDON))
+        for k in np.setdiff1d(np.arange(n), actuated_joints(a)[0]).tolist():
+            if any(a.any(f"actuator_{each}", k) for each in ("armature", "damping", "dampingpoly")):
+                message = "armature or damping of an actuator that drives a tendon has no part"
+                if k not in tendons:
+                    message = "armature or damping of an actuator, which MuJoCo leaves out as well, has no part"
+                notes.gather("mjcf-actuator-coefficient", f"actuator {k}", message)
+        if n := a.size("nmocap"):
             message = "bodies that are moved from outside stand still"
-            notes.add("mjcf-mocap", "mocap bodies", f"{int(m.nmocap)} of them; {message}")
+            notes.add("mjcf-mocap", "mocap bodies", f"{n} of them; {message}")
         if m.opt.density or m.opt.viscosity or np.any(m.opt.wind):
             notes.add("mjcf-fluid", "option", "a medium with density or viscosity has no part")
 
@@ -337,92 +321,13 @@ class _Reader:
         order = self._dofs(model)
         return {name: values[order] for name, values in self._coefficients.items()}
 
-    def _of_dofs(self) -> dict[str, Array]:
-        """The same in MuJoCo's order, those of actuators with them: all degrees of freedom of a joint feel theirs by
-        the first number of the gear."""
-        m = self._m
-        armature, damping, friction = (
-            np.array(each, dtype=np.float64) for each in (m.dof_armature, _first(m.dof_damping), m.dof_frictionloss)
-        )
-        for a in range(int(m.nu)):
-            if self._turns_a_joint(a):
-                own, ratio = self._dofs_of(int(m.actuator_trnid[a][0])), float(m.actuator_gear[a][0]) ** 2
-                armature[own] += ratio * float(_more(m, "actuator_armature", a))
-                damping[own] += ratio * float(_more(m, "actuator_damping", a))
-        return {"armature": armature, "damping": damping, "friction": friction}
-
-    def _turns_a_joint(self, a: int) -> bool:
-        return int(self._m.actuator_trntype[a]) in _JOINT_TRANSMISSIONS
-
     def _dofs_of(self, j: int) -> slice:
-        start = int(self._m.jnt_dofadr[j])
-        return slice(start, start + _NV[int(self._m.jnt_type[j])])
+        start = int(self._a["jnt_dofadr"][j])
+        return slice(start, start + self._types[j].nv)
 
     def _dofs(self, model: Model) -> Array:
         """(nv_tree,) MuJoCo's degrees of freedom in our order."""
-        starts = {self._joints[j]: int(self._m.jnt_dofadr[j]) for j in range(int(self._m.njnt))}
+        starts = dict(zip(self._joints, self._a["jnt_dofadr"].tolist(), strict=True))
         sizes = np.diff([*model.v_start.tolist(), model.nv_tree])
         places = [starts[name] + np.arange(n) for name, n in zip(model.joint_names, sizes, strict=True)]
         return np.concatenate([np.empty(0, np.intp), *places]).astype(np.intp)
-
-
-def _require_consistent(m: Any) -> None:
-    """Raise where a mjModel was changed so that joints and bodies contradict each other.
-
-    Raises:
-        LoadError: names the field.
-    """
-    types, bodies = np.array(m.jnt_type), np.arange(int(m.nbody))
-    if ((types < 0) | (types >= len(TYPES))).any():
-        raise LoadError(f"the mjModel: jnt_type is {types.tolist()}; wanted numbers from 0 to {len(TYPES) - 1}")
-    ends = {letter: np.cumsum([0, *np.array(sizes)[types]]) for letter, sizes in (("v", _NV), ("q", _NQ))}
-    count = np.array(m.body_jntnum)
-    before = np.cumsum(count) - count
-    for name, wanted in (
-        ("jnt_dofadr", ends["v"][:-1]),
-        ("jnt_qposadr", ends["q"][:-1]),
-        ("nv", ends["v"][-1]),
-        ("nq", ends["q"][-1]),
-        ("njnt", count.sum()),
-        ("body_jntadr", np.where(count > 0, before, -1)),
-        ("jnt_bodyid", np.repeat(bodies, np.maximum(count, 0))),
-    ):
-        if not np.array_equal(np.array(getattr(m, name)), wanted):
-            raise LoadError(f"the mjModel: {name} contradicts the types and numbers of its joints, as after an edit")
-    parents = np.array(m.body_parentid)
-    if (parents[1:] >= bodies[1:]).any() or (parents < 0).any():
-        raise LoadError("the mjModel: body_parentid has a body that stands before its parent, as after an edit")
-    if not np.array_equal(np.array(m.dof_parentid), _parents_of_dofs(parents, np.cumsum(count), count, ends["v"])):
-        raise LoadError("the mjModel: dof_parentid contradicts body_parentid, as after an edit")
-    for name, width in (("body_quat", 4), ("body_iquat", 4), ("jnt_axis", 3)):
-        rows = np.array(getattr(m, name)).reshape(-1, width)
-        used = types >= TYPES.index("prismatic") if name == "jnt_axis" else np.full(len(rows), True)
-        wrong = np.flatnonzero(used & ~(np.abs(np.linalg.norm(rows, axis=1) - 1.0) < _UNIT))
-        if wrong.size:
-            i = int(wrong[0])
-            raise LoadError(
-                f"the mjModel: {name}[{i}] is {rows[i].tolist()}; wanted unit length, as MuJoCo compiles it"
-            )
-
-
-def _parents_of_dofs(parents: Array, after: Array, count: Array, start: Array) -> Array:
-    """(nv,) of each degree of freedom the one before it on the way to the world, -1 for none. `after` is the joint
-    after those of each body, `count` their number; `start` (njnt + 1,) where joints' degrees of freedom begin."""
-    found, last = np.arange(start[-1]) - 1, np.full(len(parents), -1)
-    for b, (parent, end, n) in enumerate(zip(parents.tolist(), after.tolist(), count.tolist(), strict=True)):
-        last[b] = last[parent] if b else -1
-        if n:
-            found[start[end - n]] = last[b]
-            last[b] = start[end] - 1
-    return found
-
-
-def _first(damping: Any) -> Array:
-    """Linear coefficients."""
-    array = np.asarray(damping)
-    return array if array.ndim == 1 else array[:, 0]
-
-
-def _more(m: Any, name: str, at: Any) -> Any:
-    """Coefficients that only newer versions of MuJoCo have."""
-    return getattr(m, name)[at] if hasattr(m, name) else 0.0

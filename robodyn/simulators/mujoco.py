@@ -13,7 +13,8 @@ from robodyn import exact
 from robodyn.arguments import Array, flag
 from robodyn.builders.findings import listed
 from robodyn.builders.foreign import foreign
-from robodyn.builders.mjcf import TYPES, joint_names, load_mjcf, mujoco_module
+from robodyn.builders.mjcf import joint_names, load_mjcf, mujoco_module
+from robodyn.builders.mjmodel import MjArrays, dof_coefficients
 from robodyn.conventions.converter import converter
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError
@@ -27,8 +28,6 @@ Policy = Callable[[float, Array, Array], Any]
 Callback = Callable[[Any, Any], None]
 """What `mujoco.set_mjcb_control` takes."""
 
-_SIZES = ((7, 6), (4, 3), (1, 1), (1, 1))
-"""Numbers of qpos and qvel of mjJNT_FREE, mjJNT_BALL, mjJNT_SLIDE and mjJNT_HINGE."""
 _ALIKE = 1e-6
 """How far gravity and axes may be from those of the scene."""
 
@@ -62,11 +61,13 @@ class Bridge:
             require_model(model, ", or None")
         self.mj_model = mj_model
         self.model = load_mjcf(mj_model) if model is None else model
+        self._arrays = MjArrays(self._mujoco, mj_model)
         with foreign("the mjModel"):
+            self._types = self._arrays.joint_types()
             numbers = self._joints_by_name()
         self.converter = converter(self.model, "mujoco", joint_names=tuple(numbers))
-        self._q_at = self._places(mj_model.jnt_qposadr, numbers, 0)
-        self._v_at = self._places(mj_model.jnt_dofadr, numbers, 1)
+        self._q_at = self._places("jnt_qposadr", numbers, "nq")
+        self._v_at = self._places("jnt_dofadr", numbers, "nv")
         self._bodies, self._their_bodies = self._carried(numbers)
         if model is not None:
             self._warn_of_directions(numbers)
@@ -78,16 +79,16 @@ class Bridge:
 
     def q(self, data: Any) -> Array:
         """The configuration (nq,). Joints that mimic others are not looked at."""
-        return self._array(self.converter.q_from(np.array(self._of(data).qpos[self._q_at])))
+        return self._array(self.converter.q_from(self._read(data, "qpos")[self._q_at]))
 
     def qd(self, data: Any) -> Array:
         """The velocity (nv,)."""
-        return self._array(self.converter.v_from(self.q(data), np.array(data.qvel[self._v_at])))
+        return self._array(self.converter.v_from(self.q(data), self._read(data, "qvel")[self._v_at]))
 
     def qdd(self, data: Any) -> Array:
         """The acceleration (nv,), the rate of qd, of MuJoCo's `qacc`."""
         q, qd = self.q(data), self.qd(data)
-        return self._array(self.converter.a_from(q, qd, np.array(data.qacc[self._v_at])))
+        return self._array(self.converter.a_from(q, qd, self._read(data, "qacc")[self._v_at]))
 
     def set_state(self, data: Any, q: Any, qd: Any = None) -> None:
         """Put the robot at q with velocity qd, None for rest, and let MuJoCo compute what follows (`mj_forward`).
@@ -105,11 +106,11 @@ class Bridge:
     @property
     def keyframes(self) -> dict[str, tuple[Array, Array]]:
         """(q, qd) of MuJoCo's keyframes by their names, "key_0" and so on for those without."""
-        m, found = self.mj_model, {}
-        for k in range(int(m.nkey)):
-            name = self._mujoco.mj_id2name(m, self._mujoco.mjtObj.mjOBJ_KEY, k) or f"key_{k}"
-            q = self.converter.q_from(np.array(m.key_qpos[k][self._q_at]))
-            found[name] = (q, self.converter.v_from(q, np.array(m.key_qvel[k][self._v_at])))
+        found = {}
+        for k, (qpos, qvel) in enumerate(zip(self._arrays["key_qpos"], self._arrays["key_qvel"], strict=True)):
+            name = self._mujoco.mj_id2name(self.mj_model, self._mujoco.mjtObj.mjOBJ_KEY, k) or f"key_{k}"
+            q = self.converter.q_from(qpos[self._q_at])
+            found[name] = (q, self.converter.v_from(q, qvel[self._v_at]))
         return found
 
     # Forces.
@@ -117,8 +118,7 @@ class Bridge:
     def f_ext(self, data: Any) -> Array:
         """(n_bodies, 6) what `xfrc_applied` does to the robot's bodies, as queries take it: moments about the world's
         origin, then forces."""
-        data = self._of(data)
-        points, applied = (np.array(each[self._their_bodies]) for each in (data.xipos, data.xfrc_applied))
+        points, applied = (self._read(data, name)[self._their_bodies] for name in ("xipos", "xfrc_applied"))
         f_ext = np.zeros((self.model.n_bodies, 6))
         np.add.at(f_ext, self._bodies, self.converter.wrench_from(self.q(data), points, applied))
         return f_ext
@@ -127,21 +127,20 @@ class Bridge:
         """(nv,) MuJoCo's passive forces: springs, dampers, compensation of gravity, fluids.
 
         `damping`: False leaves out what the model has itself, for a `Dynamics` made with `joint_forces="damping"`: the
-        linear damping of `dof_damping`.
+        linear damping of `dof_damping`, with that of actuators which turn joints.
         """
-        force = np.array(self._of(data).qfrc_passive)
+        force = self._read(data, "qfrc_passive")
         if not flag("damping", damping):
-            linear = np.asarray(self.mj_model.dof_damping)
-            force += (linear if linear.ndim == 1 else linear[:, 0]) * data.qvel
+            force = force + dof_coefficients(self._arrays)["damping"] * self._read(data, "qvel")
         return self._tau(data, force)
 
     def tau(self, data: Any) -> Array:
         """(nv,) what drives the robot: `qfrc_applied` and the forces of actuators."""
-        return self._tau(data, np.array(self._of(data).qfrc_applied + data.qfrc_actuator))
+        return self._tau(data, self._read(data, "qfrc_applied") + self._read(data, "qfrc_actuator"))
 
     def constraint(self, data: Any) -> Array:
         """(nv,) forces of contacts, limits, equalities and dry friction, `qfrc_constraint`."""
-        return self._tau(data, np.array(self._of(data).qfrc_constraint))
+        return self._tau(data, self._read(data, "qfrc_constraint"))
 
     def apply_torque(self, data: Any, tau: Any) -> None:
         """Let tau (nv,) act in the next steps, by `qfrc_applied`; actuators stay as they are. It is in the axes of the
@@ -193,6 +192,10 @@ class Bridge:
             )
         return data
 
+    def _read(self, data: Any, name: str) -> Array:
+        """An array of data that belong to the mjModel, as a view."""
+        return self._arrays.of(self._of(data), name)
+
     def _tau(self, data: Any, force: Array) -> Array:
         return self._array(self.converter.tau_from(self.q(data), force[self._v_at]))
 
@@ -202,7 +205,7 @@ class Bridge:
 
     def _joints_by_name(self) -> dict[str, int]:
         """MuJoCo's joints that the robot has, in MuJoCo's order: our name and their number."""
-        types = [TYPES[int(kind)] for kind in self.mj_model.jnt_type]
+        types = [each.kind for each in self._types]
         kinds, found, wrong = self._kinds(), {}, []
         floating = [name for name, kind in kinds.items() if kind == "floating"]
         for j, given in enumerate(joint_names(self.mj_model)):
@@ -216,10 +219,10 @@ class Bridge:
             raise ArgumentError(f"model: joints of another type: {listed(wrong)}; wanted the robot of the mjModel")
         return found
 
-    def _places(self, starts: Any, numbers: dict[str, int], which: int) -> Array:
-        """Where the numbers of joints stand in qpos (0) or qvel (1)."""
-        sizes = [_SIZES[int(self.mj_model.jnt_type[j])][which] for j in numbers.values()]
-        ranges = [int(starts[j]) + np.arange(n) for j, n in zip(numbers.values(), sizes, strict=True)]
+    def _places(self, starts: str, numbers: dict[str, int], count: str) -> Array:
+        """Where the numbers of joints stand in qpos ("nq" of them) or qvel ("nv")."""
+        starting = self._arrays[starts]
+        ranges = [int(starting[j]) + np.arange(getattr(self._types[j], count)) for j in numbers.values()]
         return np.concatenate([np.empty(0, np.intp), *ranges]).astype(np.intp)
 
     def _kinds(self) -> dict[str, str]:
@@ -238,6 +241,7 @@ class Bridge:
                 stacklevel=users_line(),
             )
         self._mujoco.mj_kinematics(m, data)
+        axes = self._read(data, "xaxis")
         dyn, q = Dynamics(model, engine="reference"), self.q(data)
         for name, j in numbers.items():
             i = model.joint_names.index(name)
@@ -247,8 +251,8 @@ class Bridge:
             link = int(np.flatnonzero(model.link_body == i)[0])
             column = dyn.jacobian(q, link, frame="world")[:, model.v_source[model.v_start[i]]]
             axis = column[3:] if kind.name == "prismatic" else column[:3]
-            if np.abs(axis - data.xaxis[j]).max() > _ALIKE:
-                here, there = (np.round(each, 6).tolist() for each in (axis, data.xaxis[j]))
+            if np.abs(axis - axes[j]).max() > _ALIKE:
+                here, there = (np.round(each, 6).tolist() for each in (axis, axes[j]))
                 warnings.warn(
                     f"model: joint {name!r} of {model.name!r} has the axis {here} in the world, {there} in the "
                     "scene; forces and gravity are in axes of the scene",
@@ -259,14 +263,13 @@ class Bridge:
 
     def _carried(self, numbers: dict[str, int]) -> tuple[Array, Array]:
         """Our bodies and theirs, side by side: each of theirs that moves with a joint of the robot."""
-        m = self.mj_model
-        last = {int(m.jnt_bodyid[j]): self.model.joint_names.index(name) for name, j in numbers.items()}
-        jointed = {int(m.jnt_bodyid[j]) for j in range(int(m.njnt))}
-        ours, theirs = [], []
-        for b in range(1, int(m.nbody)):
+        moved, parents = self._arrays["jnt_bodyid"].tolist(), self._arrays["body_parentid"].tolist()
+        last = {moved[j]: self.model.joint_names.index(name) for name, j in numbers.items()}
+        jointed, ours, theirs = set(moved), [], []
+        for b in range(1, len(parents)):
             at = b
             while at and at not in jointed:
-                at = int(m.body_parentid[at])
+                at = parents[at]
             if at in last:
                 ours.append(last[at])
                 theirs.append(b)

@@ -217,3 +217,48 @@ def test_robots_that_stand_otherwise_in_the_scene_are_said():
         Bridge(scene(f'<body name="mount" euler="0 0 90">{arm}</body>'), own)
     with pytest.warns(RuntimeWarning, match="gravity of"):
         Bridge(scene(arm, '<option gravity="1 2 3"/>'), own)
+
+
+def test_dampers_of_actuators_are_the_joints():
+    """Of a scene whose actuators have several controls and outputs: nothing is taken twice, or from other rows."""
+    if tuple(map(int, mujoco.__version__.split(".")[:2])) < (3, 13):
+        pytest.skip("this version of MuJoCo has no such actuators")
+    actuators = """<orientation joint="shoulder" kp="2"/><motor joint="elbow" gear="3" damping="0.2" armature="0.01"/>
+    <pid joint="slide" kp="3" kv="1"/>"""
+    bridge = Bridge(mujoco.MjModel.from_xml_string(SCENE.replace('<motor joint="elbow" gear="3"/>', actuators)))
+    data = moved(bridge, 7)
+    assert bridge.mj_model.nu == 6 and np.abs(data.qfrc_actuator).max() > 0.1
+    q, qd, qdd = bridge.q(data), bridge.qd(data), bridge.qdd(data)
+    for forces, damping in (((), True), (("damping",), False)):
+        tau = rd.Dynamics(bridge.model, joint_forces=forces).inverse_dynamics(q, qd, qdd, f_ext=bridge.f_ext(data))
+        assert relative(tau, bridge.tau(data) + bridge.passive(data, damping=damping)) < 1e-10
+
+
+def test_arrays_of_another_shape_are_refused(monkeypatch):
+    """As of a version of MuJoCo that counts otherwise."""
+    m = mujoco.MjModel.from_xml_string(SCENE)
+    bridge = Bridge(m)
+    data = moved(bridge, 0)
+
+    class Longer:
+        def __init__(self, name):
+            self.name = name
+
+        def __getattr__(self, name):
+            found = getattr(data, name)
+            return np.concatenate([found, found[-1:]]) if name == self.name else found
+
+    monkeypatch.setattr(bridge, "_of", lambda given: given)
+    for name, read in (
+        ("qpos", bridge.q),
+        ("qvel", bridge.qd),
+        ("qacc", bridge.qdd),
+        ("xipos", bridge.f_ext),
+        ("xfrc_applied", bridge.f_ext),
+        ("qfrc_passive", bridge.passive),
+        ("qfrc_applied", bridge.tau),
+        ("qfrc_actuator", bridge.tau),
+        ("qfrc_constraint", bridge.constraint),
+    ):
+        with pytest.raises(rd.LoadError, match=rf"{name} has shape .*; wanted .*: MuJoCo {mujoco.__version__} counts"):
+            read(Longer(name))
