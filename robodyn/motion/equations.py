@@ -1,0 +1,96 @@
+"""The equations of motion of a robot for integrators from elsewhere, which own its state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from robodyn.arguments import Array, real_array, require_finite
+from robodyn.constraints.held import anchored_by_calls, held_by
+from robodyn.constraints.refusals import require_places
+from robodyn.dynamics import Dynamics
+from robodyn.errors import ArgumentError, NumericalError
+from robodyn.integrators import dry_resistance
+from robodyn.questions import FLAGS
+
+_PROJECTIONS = 3
+"""Newton steps back onto constraints: each squares an error."""
+_FAR = 1e-3
+"""m or rad: farther off than this a state is not on its constraints."""
+
+
+class Equations:
+    """Accelerations that obey the constraints of a robot, and the way back onto them.
+
+    Joint forces are those of rollouts: dry friction is -f qd / max(|qd|, 1e-3), without the jump of `forward_dynamics`,
+    over which error control makes no way.
+
+    `constrained`: whether there are constraints; `targets` and `active` as queries take them, for all times.
+    """
+
+    def __init__(self, dyn: Dynamics, targets: Any = None, active: Any = None) -> None:
+        self._friction = dyn.model.friction if "friction" in dyn.joint_forces and dyn.model.friction.any() else None
+        if self._friction is not None:
+            dyn = dyn.variant(joint_forces=[name for name in dyn.joint_forces if name != "friction"])
+        self.dyn, self.constrained = dyn, bool(dyn.model.constraints)
+        given = {"targets": targets, "active": active}
+        self._given = {name: self._read(name, value) for name, value in given.items() if value is not None}
+
+    def _read(self, name: str, value: Any) -> Array:
+        shape = self.dyn.argument_shapes[name]
+        array = real_array(name, value, shape, self.dyn.dtype, flags=name in FLAGS)
+        if array.shape != shape:
+            raise ArgumentError(f"{name}: got shape {array.shape} for one state; wanted {shape}")
+        require_finite(name, array, len(shape))
+        return array.copy()
+
+    def anchor(self, q: Array) -> None:
+        """Let constraints to the world that have no place hold where q (nq,) has them, unless targets are given."""
+        if "targets" not in self._given and anchored_by_calls(self.dyn.model.constraints):
+            self._given["targets"] = self.dyn.constraint_targets(q)
+
+    def require_anchored(self, what: str) -> None:
+        """Raise an ArgumentError where a constraint has no place."""
+        if "targets" not in self._given:
+            require_places(self.dyn.model, what)
+
+    def accelerations(self, q: Array, qd: Array, tau: Any, f_ext: Any = None) -> Array:
+        """qdd (nv,)."""
+        if self._friction is not None:
+            tau = tau - dry_resistance(self._friction, qd) * qd
+        forces = {} if f_ext is None else {"f_ext": f_ext}  # calls without it are quick
+        if self.constrained:
+            return self.dyn.constrained_forward_dynamics(q, qd, tau, **self._given, **forces)[0]
+        return self.dyn.forward_dynamics(q, qd, tau, **forces)
+
+    def projected(self, q: Array, qd: Array) -> tuple[Array, Array]:
+        """A state (..., nq), (..., nv) moved towards the constraints by one Newton step."""
+        return self.dyn.project(q, qd, **self._given)
+
+    def held(self, q: Array, qd: Array) -> tuple[Array, Array]:
+        """A state that is near the constraints moved onto them.
+
+        Raises:
+            NumericalError: it is not near.
+        """
+        if not self.constrained:
+            return q, qd
+        for _ in range(_PROJECTIONS):
+            q, qd = self.projected(q, qd)
+        off = self.off(q)
+        if off is not None:
+            raise NumericalError(f"the state is no longer on the constraints: {off}")
+        return q, qd
+
+    def off(self, q: Array) -> str | None:
+        """Which row is farthest from what it holds in q (..., nq), and by how much; None where all are near."""
+        model = self.dyn.model
+        still = np.zeros((*q.shape[:-1], model.nv), self.dyn.dtype)
+        phi = np.abs(self.dyn.constraint_residual(q, still, self._given.get("targets"))[0])
+        if "active" in self._given:
+            phi = phi * (self._given["active"][[each.number for each in held_by(model) for _ in each.rows]] > 0.0)
+        if (phi <= _FAR).all():
+            return None
+        worst = np.unravel_index(np.argmax(np.nan_to_num(phi, nan=np.inf)), phi.shape)
+        return f"{self.dyn.constraint_names[worst[-1]]!r} is off by {phi[worst]:.3g}"
