@@ -64,6 +64,17 @@ class Equations:
             return self.dyn.constrained_forward_dynamics(q, qd, tau, **self._given, **forces)[0]
         return self.dyn.forward_dynamics(q, qd, tau, **forces)
 
+    def resistance_rate(self, q: Array, qd: Array) -> float:
+        """1/s: the largest eigenvalue of H^-1 R, for damping and friction that are -R qd."""
+        resistance = np.zeros(self.dyn.model.nv)
+        if "damping" in self.dyn.joint_forces:
+            resistance += self.dyn.model.damping
+        if self._friction is not None:
+            resistance += dry_resistance(self._friction, qd)
+        root = np.sqrt(resistance)
+        rates = np.linalg.eigvalsh(root[:, None] * self.dyn.mass_matrix_inverse(q) * root)
+        return float(rates.max(initial=0.0))
+
     def projected(self, q: Array, qd: Array) -> tuple[Array, Array]:
         """A state (..., nq), (..., nv) moved towards the constraints by one Newton step."""
         return self.dyn.project(q, qd, **self._given)

@@ -26,6 +26,12 @@ _MOST_EVENTS = 10_000
 _DRAW = 10.0
 """1/s: how fast what the integrator follows is drawn to the constraints. Its errors decay faster than robots move, and
 no step is shortened by it."""
+_EXPLICIT = ("RK45", "RK23", "DOP853")
+_STIFF = "method='Radau', 'BDF' or 'LSODA'"
+_LOOK, _MANY = 1_000, 10_000
+"""Steps after which it is looked at how fast a simulation goes on, and whether its forces are stiff."""
+_SHORT, _MOST_STEPS = 1e-6, 1e6
+"""Steps, s, that no robot needs, and so many of them that they would take minutes."""
 METHODS = ("RK45", "RK23", "DOP853", "Radau", "BDF", "LSODA")
 
 
@@ -130,6 +136,7 @@ class _Run:
     """The equations of motion of y = (q, qd).
 
     y need not be on the constraints: rates are those of the state that it is projected to, and draw it there.
+    `finite`: whether the last ones were.
     """
 
     def __init__(
@@ -148,7 +155,8 @@ class _Run:
         self._f_ext = f_ext
         self._shapes = {name: dyn.argument_shapes[name] for name in ("tau", "f_ext")}
         self.y0 = np.concatenate(self._on_constraints(model.normalized(q), qd))
-        if not np.isfinite(self.slope(0.0, self.y0)).all():
+        self.slope(0.0, self.y0)
+        if not self.finite:
             raise NumericalError("simulate: the accelerations at the start are not finite")
 
     def _on_constraints(self, q: Array, qd: Array) -> tuple[Array, Array]:
@@ -192,7 +200,12 @@ class _Run:
         slope = np.concatenate((rates, qdd))
         if self._equations.constrained:
             slope += _DRAW * (np.concatenate((q, qd)) - y)
+        self.finite = bool(np.isfinite(slope).all())
         return slope
+
+    def resistance_rate(self, y: Array) -> float:
+        """1/s: how fast damping and friction take the fastest velocity away."""
+        return self._equations.resistance_rate(*self._split(y))
 
     def _force(self, name: str, t: float, q: Array, qd: Array) -> Any:
         """Forces of one state, or None for none."""
@@ -276,11 +289,12 @@ def _follow(
     """Step by step: how it ended, and the states to return."""
     from scipy import integrate  # type: ignore[import-untyped]
 
-    solver = getattr(integrate, method)(run.slope, 0.0, run.y0, end, **tolerances)
+    solver = _guarded(run, method, 0.0, lambda: getattr(integrate, method)(run.slope, 0.0, run.y0, end, **tolerances))
     kept = [(0.0, run.y0)] if asked is None or (asked.size and asked[0] == 0.0) else []
+    pace = _Pace(run, method, end, tolerances["max_step"])
     try:
         while solver.status == "running":
-            message = solver.step()
+            message = _guarded(run, method, solver.t, solver.step)
             if solver.t == solver.t_old:  # LSODA alone goes on like this for ever
                 solver.status, message = "failed", "a step is less than spacing between numbers"
             if solver.status == "failed":
@@ -297,6 +311,7 @@ def _follow(
                 return "event", kept
             if callback is not None and callback(t, *run.state(solver.y)):
                 return "stopped", kept
+            pace.step(solver.t, solver.y)
     except KeyboardInterrupt:
         warnings.warn(
             f"simulate: interrupted at t = {solver.t:.6g} s; what was computed is returned",
@@ -305,6 +320,52 @@ def _follow(
         )
         return "interrupted", kept
     return "finished", kept
+
+
+def _guarded(run: _Run, method: str, t: float, call: Callable[[], Any]) -> Any:
+    """What a call of SciPy returns; a NumericalError where it meets rates that are not finite, as implicit methods do
+    in their matrices."""
+    try:
+        return call()
+    except ValueError:  # LinAlgError is one
+        if run.finite:
+            raise
+        raise NumericalError(
+            f"simulate: {method} gives up at t = {t:.6g} s: rates of the state are not finite"
+        ) from None
+
+
+class _Pace:
+    """Looks at how fast a simulation goes on, every so many steps."""
+
+    def __init__(self, run: _Run, method: str, end: float, max_step: float) -> None:
+        self._run, self._method, self._end = run, method, end
+        self._short = min(_SHORT, 0.5 * max_step)
+        self._steps, self._since = 0, 0.0
+
+    def step(self, t: float, y: Array) -> None:
+        """After a step.
+
+        Raises:
+            NumericalError: steps have become so short that the end will not be reached.
+        """
+        self._steps += 1
+        if self._steps % _LOOK:
+            return
+        step, self._since = (t - self._since) / _LOOK, t
+        if step < self._short and self._end - t > _MOST_STEPS * step:
+            raise NumericalError(
+                f"simulate: {self._method} makes no way: {_LOOK} steps of {step:.1g} s in the mean have come to t = "
+                f"{t:.6g} s. Forces that jump with the state do this, and stiff ones: let tau change within a small "
+                f"velocity instead of at zero, and try {_STIFF}"
+            )
+        if self._steps == _MANY and self._method in _EXPLICIT and step * self._run.resistance_rate(y) > 1.0:
+            warnings.warn(
+                f"simulate: {self._method} has taken {_MANY} steps to t = {t:.6g} s, held short by damping or friction "
+                f"of a light joint; {_STIFF} takes longer ones",
+                RuntimeWarning,
+                stacklevel=users_line(),
+            )
 
 
 def _times(given: ArrayLike | None, end: float) -> Array | None:
