@@ -356,8 +356,8 @@ class _Pace:
         if step < self._short and self._end - t > _MOST_STEPS * step:
             raise NumericalError(
                 f"simulate: {self._method} makes no way: {_LOOK} steps of {step:.1g} s in the mean have come to t = "
-                f"{t:.6g} s. Forces that jump with the state do this, and stiff ones: let tau change within a small "
-                f"velocity instead of at zero, and try {_STIFF}"
+                f"{t:.6g} s. Forces that jump with the velocity do this: let them change within a small one; stiff "
+                f"forces: try {_STIFF}; and tolerances finer than accelerations are exact"
             )
         if self._steps == _MANY and self._method in _EXPLICIT and step * self._run.resistance_rate(y) > 1.0:
             warnings.warn(
