@@ -32,7 +32,6 @@ from robodyn.autodiff.steps import Stepping
 from robodyn.autodiff.traced_rules import Answers
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, SingularError
-from robodyn.model import Model
 from robodyn.queries.core import checked_choice, links_of, point_shapes
 from robodyn.questions import BASE, CONSTRAINED, QUESTIONS, Asked, Question
 
@@ -64,12 +63,12 @@ class DifferentiableDynamics(Stepping):
     their arrays, which are straight-line programs, and so for robots whose programs are small enough to be compiled.
 
     Args:
-        dyn: the robot's `Dynamics`, or its `Model`. Results have its dtype.
+        dyn: the robot's `Dynamics`. Results have its dtype.
         library: that differentiates.
     """
 
-    def __init__(self, dyn: Dynamics | Model, library: Library) -> None:
-        self.dyn = dyn if isinstance(dyn, Dynamics) else Dynamics(dyn)
+    def __init__(self, dyn: Dynamics, library: Library) -> None:
+        self.dyn = dyn
         self.model = model = self.dyn.model
         self._library = library
         self._calls: dict[tuple[Any, ...], Call] = {}

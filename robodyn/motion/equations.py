@@ -34,10 +34,11 @@ class Equations:
         if self._friction is not None:
             dyn = dyn.variant(joint_forces=[name for name in dyn.joint_forces if name != "friction"])
         self.dyn, self.constrained = dyn, bool(dyn.model.constraints)
-        given = {"targets": targets, "active": active}
-        self._given = {name: self._read(name, value) for name, value in given.items() if value is not None}
+        self._targets, self._active = self._read("targets", targets), self._read("active", active)
 
-    def _read(self, name: str, value: Any) -> Array:
+    def _read(self, name: str, value: Any) -> Array | None:
+        if value is None:
+            return None
         shape = self.dyn.argument_shapes[name]
         array = real_array(name, value, shape, self.dyn.dtype, flags=name in FLAGS)
         if array.shape != shape:
@@ -47,22 +48,22 @@ class Equations:
 
     def anchor(self, q: Array) -> None:
         """Let constraints to the world that have no place hold where q (nq,) has them, unless targets are given."""
-        if "targets" not in self._given and anchored_by_calls(self.dyn.model.constraints):
-            self._given["targets"] = self.dyn.constraint_targets(q)
+        if self._targets is None and anchored_by_calls(self.dyn.model.constraints):
+            self._targets = self.dyn.constraint_targets(q)
 
     def require_anchored(self, what: str) -> None:
         """Raise an ArgumentError where a constraint has no place."""
-        if "targets" not in self._given:
+        if self._targets is None:
             require_places(self.dyn.model, what)
 
     def accelerations(self, q: Array, qd: Array, tau: Any, f_ext: Any = None) -> Array:
         """qdd (nv,)."""
         if self._friction is not None:
             tau = tau - dry_resistance(self._friction, qd) * qd
-        forces = {} if f_ext is None else {"f_ext": f_ext}  # calls without it are quick
-        if self.constrained:
-            return self.dyn.constrained_forward_dynamics(q, qd, tau, **self._given, **forces)[0]
-        return self.dyn.forward_dynamics(q, qd, tau, **forces)
+        if not self.constrained:
+            return self.dyn.forward_dynamics(q, qd, tau, f_ext=f_ext)
+        given: dict[str, Any] = {"active": self._active, "f_ext": f_ext}
+        return self.dyn.constrained_forward_dynamics(q, qd, tau, self._targets, **given)[0]
 
     def resistance_rate(self, q: Array, qd: Array) -> float:
         """1/s: the largest eigenvalue of H^-1 R, for damping and friction that are -R qd."""
@@ -77,7 +78,7 @@ class Equations:
 
     def projected(self, q: Array, qd: Array) -> tuple[Array, Array]:
         """A state (..., nq), (..., nv) moved towards the constraints by one Newton step."""
-        return self.dyn.project(q, qd, **self._given)
+        return self.dyn.project(q, qd, self._targets, active=self._active)
 
     def held(self, q: Array, qd: Array) -> tuple[Array, Array]:
         """A state that is near the constraints moved onto them.
@@ -96,12 +97,21 @@ class Equations:
 
     def off(self, q: Array) -> str | None:
         """Which row is farthest from what it holds in q (..., nq), and by how much; None where all are near."""
-        model = self.dyn.model
-        still = np.zeros((*q.shape[:-1], model.nv), self.dyn.dtype)
-        phi = np.abs(self.dyn.constraint_residual(q, still, self._given.get("targets"))[0])
-        if "active" in self._given:
-            phi = phi * (self._given["active"][[each.number for each in held_by(model) for _ in each.rows]] > 0.0)
+        phi = self._errors(q)
         if (phi <= _FAR).all():
             return None
         worst = np.unravel_index(np.argmax(np.nan_to_num(phi, nan=np.inf)), phi.shape)
         return f"{self.dyn.constraint_names[worst[-1]]!r} is off by {phi[worst]:.3g}"
+
+    def near(self, q: Array) -> Array:
+        """(...) which of some configurations are near the constraints."""
+        return np.asarray((self._errors(q) <= _FAR).all(axis=-1))
+
+    def _errors(self, q: Array) -> Array:
+        """(..., m) how far rows are from what they hold; zero of constraints that are off."""
+        model = self.dyn.model
+        still = np.zeros((*q.shape[:-1], model.nv), self.dyn.dtype)
+        phi = np.abs(self.dyn.constraint_residual(q, still, self._targets)[0])
+        if self._active is not None:
+            phi = phi * (self._active[[each.number for each in held_by(model) for _ in each.rows]] > 0.0)
+        return phi

@@ -1,7 +1,8 @@
 """The robot that a user passes to what is no method of it, as a `Dynamics`.
 
-What moves a robot, or computes with its accelerations, takes it from here and says what becomes of its constraints. What
-says nothing refuses robots that have some: forgetting them is an error that names them, and not a motion of the open tree.
+What moves a robot, or computes with its accelerations, takes it from here and says what becomes of its constraints.
+What says nothing refuses robots that have some: who forgets them meets an error that names them, and no motion of the
+open tree.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def _class(framework: Any) -> Any:
             q, qd = self._read(context)
             off = self._equations.off(q)
             if off is not None:
-                raise NumericalError(f"drake.system: the state is not on the constraints: {off}; model.assemble finds one")
+                raise NumericalError(f"drake.system: the state is off the constraints: {off}; see model.assemble")
             q, qd = self._equations.held(q, qd)
             theirs = np.concatenate((self.converter.q_to(q), self.converter.v_to(q, qd)))
             state.get_mutable_continuous_state().SetFromVector(theirs)
