@@ -77,20 +77,19 @@ class Equations:
         return float(rates.max(initial=0.0))
 
     def projected(self, q: Array, qd: Array) -> tuple[Array, Array]:
-        """A state (..., nq), (..., nv) moved towards the constraints by one Newton step."""
-        return self.dyn.project(q, qd, self._targets, active=self._active)
+        """A state (..., nq), (..., nv) moved onto the constraints, or towards them where it is far off."""
+        for _ in range(_PROJECTIONS if self.constrained else 0):
+            q, qd = self.dyn.project(q, qd, self._targets, active=self._active)
+        return q, qd
 
     def held(self, q: Array, qd: Array) -> tuple[Array, Array]:
-        """A state that is near the constraints moved onto them.
+        """A state on the constraints, near one that is given.
 
         Raises:
-            NumericalError: it is not near.
+            NumericalError: there is none.
         """
-        if not self.constrained:
-            return q, qd
-        for _ in range(_PROJECTIONS):
-            q, qd = self.projected(q, qd)
-        off = self.off(q)
+        q, qd = self.projected(q, qd)
+        off = self.off(q) if self.constrained else None
         if off is not None:
             raise NumericalError(f"the state is no longer on the constraints: {off}")
         return q, qd

@@ -168,7 +168,7 @@ class _Run:
         off = equations.off(q)
         if off is not None:
             raise ArgumentError(f"q0: {off}; wanted a state on the constraints, as model.assemble(q0) finds")
-        return equations.held(q, qd)
+        return self._held(q, qd)
 
     def state(self, y: Array) -> tuple[Array, Array]:
         """q with unit quaternions and qd, on the constraints: copies, which the user's functions may write to.
@@ -176,8 +176,11 @@ class _Run:
         Raises:
             NumericalError: there is no such state near.
         """
+        return self._held(*self._split(y))
+
+    def _held(self, q: Array, qd: Array) -> tuple[Array, Array]:
         try:
-            return self._equations.held(*self._split(y))
+            return self._equations.held(q, qd)
         except NumericalError as error:
             raise NumericalError(f"simulate: {error}; smaller tolerances may help") from None
 
@@ -190,8 +193,7 @@ class _Run:
         q, qd = self._split(y)
         if not np.isfinite(y).all():
             raise NumericalError(f"simulate: the state is no longer finite at t = {t:.6g} s")
-        if self._equations.constrained:
-            q, qd = self._equations.projected(q, qd)
+        q, qd = self._equations.projected(q, qd)
         tau, f_ext = (self._force(name, t, q, qd) for name in ("tau", "f_ext"))
         qdd = self._equations.accelerations(q, qd, tau, f_ext)
         rates = np.empty(self._nq)

@@ -25,8 +25,8 @@ ACTUATIONS = ("torque", "normalized", "position")
 _MOST_JOINTS = 1 << 20
 _START = 0.1
 """How far around the neutral configuration episodes begin, and how fast."""
-_PROJECTIONS = 10
-"""Newton steps from there to the constraints of a robot."""
+_ROUNDS = 3
+"""Of Newton steps from there to the constraints of a robot."""
 _FARTHEST = 1e16
 """The square of 1e8 m, rad or their rates: beyond is no robot, and functions of such states would overflow."""
 
@@ -274,7 +274,7 @@ class Task:
 
     def _on_constraints(self, q: Array, qd: Array) -> States:
         """States near these on the constraints; where there are none, that in the middle at rest."""
-        for _ in range(_PROJECTIONS):
+        for _ in range(_ROUNDS):
             q, qd = self._equations.projected(q, qd)
         lost = ~self._equations.near(q)
         q[lost], qd[lost] = self._middle, 0.0
