@@ -32,6 +32,8 @@ from robodyn.autodiff.steps import Stepping
 from robodyn.autodiff.traced_rules import Answers
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, SingularError
+from robodyn.model import Model
+from robodyn.motion.robot import dynamics_of
 from robodyn.queries.core import checked_choice, links_of, point_shapes
 from robodyn.questions import BASE, CONSTRAINED, QUESTIONS, Asked, Question
 
@@ -63,12 +65,12 @@ class DifferentiableDynamics(Stepping):
     their arrays, which are straight-line programs, and so for robots whose programs are small enough to be compiled.
 
     Args:
-        dyn: the robot's `Dynamics`. Results have its dtype.
+        dyn: the robot's `Dynamics`, or its `Model`. Results have its dtype.
         library: that differentiates.
     """
 
-    def __init__(self, dyn: Dynamics, library: Library) -> None:
-        self.dyn = dyn
+    def __init__(self, dyn: Dynamics | Model, library: Library) -> None:
+        self.dyn = dynamics_of(dyn, "functions that are differentiated", "of the tree alone")
         self.model = model = self.dyn.model
         self._library = library
         self._calls: dict[tuple[Any, ...], Call] = {}

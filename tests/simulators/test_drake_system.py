@@ -158,8 +158,8 @@ def test_legs_in_the_air_stay_whole():
 
 def test_baumgartes_terms_are_in_the_accelerations():
     model = rd.load_urdf(own("loops/four_bar"))
-    pin = rd.Point("coupler", "rocker", at=(0.28, 0, 0), to_at=(0.2, 0, 0), baumgarte=(30.0, 1.0))
-    dyn = rd.Dynamics(model, constraints=[rd.Weld("coupler", "rocker", pin.at, pin.to_at, ("x", "z"), (30.0, 1.0))])
+    ends = {"at": (0.28, 0, 0), "to_at": (0.2, 0, 0)}
+    dyn = rd.Dynamics(model, constraints=[rd.Weld("coupler", "rocker", **ends, rows=("x", "z"), baumgarte=(30.0, 1.0))])
     q, qd, tau = loops.four_bar(0.9) + np.array([0.0, 1e-4, 0.0]), np.zeros(3), np.zeros(3)
     for each in (dyn, rd.Dynamics(model)):
         whole = system(each)

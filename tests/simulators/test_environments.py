@@ -307,6 +307,7 @@ def test_episodes_of_robots_with_loops_begin_and_stay_closed():
     assert not np.any(infos.get("diverged", False))
 
 
+@pytest.mark.filterwarnings("ignore:constraints of")
 def test_starts_off_the_constraints_are_refused():
     model = rd.load_urdf(own("loops/four_bar"))
     given = {"reward": lambda q, qd, action: np.zeros(len(q)), "joints": ["turn"], "effort": 1.0}
