@@ -110,9 +110,9 @@ def say_of_constraints(model: Model, asked: Iterable[Question]) -> None:
     if model.constraints and names:
         print(
             printable(
-                f"robodyn: note: {quoted(model.name)} has constraints ({constraints_named(model)}), and "
-                f"{', '.join(names)} is about the tree without them; constrained_forward_dynamics obeys them, and in "
-                "Python constrained_inverse_dynamics"
+                f"robodyn: note: {quoted(model.name)} has constraints ({constraints_named(model)}), and is taken "
+                f"without them for {', '.join(names)}; constrained_forward_dynamics obeys them, and in Python "
+                "constrained_inverse_dynamics"
             ),
             file=sys.stderr,
         )

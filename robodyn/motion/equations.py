@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from robodyn.arguments import Array, real_array, require_finite
+from robodyn.cached import cached_property
 from robodyn.constraints.held import anchored_by_calls, held_by
 from robodyn.constraints.refusals import require_places
 from robodyn.dynamics import Dynamics
@@ -107,10 +108,15 @@ class Equations:
         return np.asarray((self._errors(q) <= _FAR).all(axis=-1))
 
     def _errors(self, q: Array) -> Array:
-        """(..., m) how far rows are from what they hold; zero of constraints that are off."""
-        model = self.dyn.model
-        still = np.zeros((*q.shape[:-1], model.nv), self.dyn.dtype)
-        phi = np.abs(self.dyn.constraint_residual(q, still, self._targets)[0])
+        """(..., m) how far rows are from what they hold, m or rad; zero of constraints that are off."""
+        still = np.zeros((*q.shape[:-1], self.dyn.model.nv), self.dyn.dtype)
+        return np.abs(self.dyn.constraint_residual(q, still, self._targets)[0]) * self._weights
+
+    @cached_property
+    def _weights(self) -> Array:
+        """(m,) of rows: those of sums by their largest number, which makes them joints' errors."""
+        rows = [each for each in held_by(self.dyn.model) for _ in each.rows]
+        weights = np.array([1.0 / max((abs(c) for *_, c in each.joints), default=1.0) for each in rows])
         if self._active is not None:
-            phi = phi * (self._active[[each.number for each in held_by(model) for _ in each.rows]] > 0.0)
-        return phi
+            weights *= self._active[[each.number for each in rows]] > 0.0
+        return weights

@@ -136,8 +136,10 @@ class _Run:
     """The equations of motion of y = (q, qd).
 
     y need not be on the constraints: rates are those of the state that it is projected to, and draw it there.
-    `finite`: whether the last ones were.
+    `finite`: whether all rates of a step were; `asking`: whether a function of the user's may be under way.
     """
+
+    finite, asking = True, False
 
     def __init__(
         self, dyn: Dynamics, q0: ArrayLike, qd0: ArrayLike, tau: Any, f_ext: Any, targets: Any, active: Any
@@ -190,6 +192,7 @@ class _Run:
 
     def slope(self, t: float, y: Array) -> Array:
         """dy/dt."""
+        self.asking = True
         q, qd = self._split(y)
         if not np.isfinite(y).all():
             raise NumericalError(f"simulate: the state is no longer finite at t = {t:.6g} s")
@@ -202,7 +205,7 @@ class _Run:
         slope = np.concatenate((rates, qdd))
         if self._equations.constrained:
             slope += _DRAW * (np.concatenate((q, qd)) - y)
-        self.finite = bool(np.isfinite(slope).all())
+        self.finite, self.asking = self.finite and bool(np.isfinite(slope).all()), False
         return slope
 
     def resistance_rate(self, y: Array) -> float:
@@ -326,11 +329,12 @@ def _follow(
 
 def _guarded(run: _Run, method: str, t: float, call: Callable[[], Any]) -> Any:
     """What a call of SciPy returns; a NumericalError where it meets rates that are not finite, as implicit methods do
-    in their matrices."""
+    in their matrices. What the user's functions raise stays as it is."""
+    run.finite = True
     try:
         return call()
     except ValueError:  # LinAlgError is one
-        if run.finite:
+        if run.finite or run.asking:
             raise
         raise NumericalError(
             f"simulate: {method} gives up at t = {t:.6g} s: rates of the state are not finite"
