@@ -265,11 +265,13 @@ class _Watch:
         """The time in a step at which an event's sign changes."""
         from scipy.optimize import brentq  # type: ignore[import-untyped]
 
-        def value(s: float) -> float:
-            return self._value(event, s, dense(s))
+        ends = {s: self._value(event, s, dense(s)) for s in (before, t)}
+
+        def value(s: float) -> float:  # of an end what it was: events may return something else when asked again
+            return ends[s] if s in ends else self._value(event, s, dense(s))
 
         # Two steps meet up to rounding: the change may lie between the end of the one and the start of the other.
-        if np.sign(value(before)) == np.sign(value(t)):
+        if np.sign(ends[before]) == np.sign(ends[t]):
             return before
         return float(brentq(value, before, t, xtol=4e-16 * max(1.0, t)))
 
@@ -362,8 +364,8 @@ class _Pace:
         if step < self._short and self._end - t > _MOST_STEPS * step:
             raise NumericalError(
                 f"simulate: {self._method} makes no way: {_LOOK} steps of {step:.1g} s in the mean have come to t = "
-                f"{t:.6g} s. Forces that jump with the velocity do this: let them change within a small one; stiff "
-                f"forces: try {_STIFF}; and tolerances finer than accelerations are exact"
+                f"{t:.6g} s. Forces that jump with the velocity do this (let them change within a small one), stiff "
+                f"ones (try {_STIFF}), and tolerances finer than accelerations are exact"
             )
         if self._steps == _MANY and self._method in _EXPLICIT and step * self._run.resistance_rate(y) > 1.0:
             warnings.warn(

@@ -211,6 +211,12 @@ def test_errors_of_functions_stay_as_they_are(method):
     assert not isinstance(found.value, rd.RobodynError)
 
 
+def test_events_may_return_something_else_when_asked_again():
+    rng = np.random.default_rng(0)
+    found = rd.simulate(cart(), [0.0], [1.0], 0.1, events=lambda t, q, qd: rng.normal(), max_step=0.005)
+    assert found.status == "finished" and found.events[0].size
+
+
 def test_far_ends_are_for_events():
     """An end that is never meant to be reached does not count as no way made."""
 
