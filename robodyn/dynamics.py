@@ -91,7 +91,9 @@ class Dynamics(
         gpu: which kernels the GPU engine runs (`robodyn.engines.gpu.GpuOptions`), None for the defaults.
         constraints: what holds the robot besides its joints (`robodyn.Point`, `Weld`, `Rod`, `Coupling`, `Lock`),
             instead of the model's; `dyn.model` has them. None: the model's; (): none. Rows that follow from others are
-            named by a `robodyn.RedundantWarning`: accelerations are unique all the same.
+            named by a `robodyn.RedundantWarning`: accelerations are unique all the same. Queries about constraints,
+            `step` and `rollout` obey them; all other queries are about the tree alone, as if there were none, and what
+            does neither refuses robots that have some (docs/constraints.md).
         proximal: the term that makes constraint forces unique, instead of the model's: its size beside the
             diagonal of J H^-1 J', and how many iterations take it away. In float32 the size is 1e-5 at least.
 
@@ -429,6 +431,7 @@ class Dynamics(
             ArgumentError: also a dt that is not positive.
             NumericalError: values are checked, and an argument or a result is NaN or infinite.
             SingularError: the mass matrix is singular whatever the state.
+            UnavailableError: the robot has constraints.
 
         Warns:
             RuntimeWarning: an explicit step is too long for the damping.
@@ -483,8 +486,8 @@ class Dynamics(
             ArgumentError: also a name in `wrt` of what is not given.
             NumericalError: values are checked, and an argument or the gradient is NaN or infinite.
             SingularError: the mass matrix is singular whatever the state.
-            UnavailableError: there is no memory; or a robot too large for straight-line code, and `wrt` has more than
-                "q0", "qd0" and "tau".
+            UnavailableError: the robot has constraints; there is no memory; or a robot too large for straight-line
+                code, and `wrt` has more than "q0", "qd0" and "tau".
 
         Warns:
             RuntimeWarning: rows diverged, or an explicit step is too long for the damping.

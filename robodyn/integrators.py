@@ -251,10 +251,14 @@ class Driven(ABC):
         """r."""
         found = self._given.get("damping")
         if "friction" in self._given:
-            speed = abs(qd)
-            friction = self._given["friction"] / (STICTION + _above(speed - STICTION))
+            friction = dry_resistance(self._given["friction"], qd)
             found = friction if found is None else found + friction
         return found
+
+
+def dry_resistance(friction: Vector, qd: Vector) -> Vector:
+    """f / max(|qd|, STICTION): times -qd it is dry friction without the jump of f sign(qd)."""
+    return friction / (STICTION + _above(abs(qd) - STICTION))
 
 
 def _above(x: Vector) -> Vector:

@@ -25,6 +25,7 @@ from robodyn.engines.gpu.device import selected
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.messages import brief
 from robodyn.model import Model
+from robodyn.motion.robot import dynamics_of
 from robodyn.questions import QUESTIONS, Question
 
 try:
@@ -306,7 +307,7 @@ class TorchDynamics(DifferentiableDynamics):
     """
 
     def __init__(self, dyn: Dynamics | Model, device: torch.device | None = None) -> None:
-        dyn = dyn if isinstance(dyn, Dynamics) else Dynamics(dyn)
+        dyn = dynamics_of(dyn, "robodyn.torch", "of the tree alone")
         self._dtype: torch.dtype = getattr(torch, dyn.dtype.name)
         self._device = torch.device("cpu") if device is None else device
         self._on_gpus: dict[torch.device, TorchDynamics] = {}

@@ -33,6 +33,7 @@ from robodyn.autodiff.traced_rules import Answers
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, SingularError
 from robodyn.model import Model
+from robodyn.motion.robot import dynamics_of
 from robodyn.queries.core import checked_choice, links_of, point_shapes
 from robodyn.questions import BASE, CONSTRAINED, QUESTIONS, Asked, Question
 
@@ -69,7 +70,7 @@ class DifferentiableDynamics(Stepping):
     """
 
     def __init__(self, dyn: Dynamics | Model, library: Library) -> None:
-        self.dyn = dyn if isinstance(dyn, Dynamics) else Dynamics(dyn)
+        self.dyn = dynamics_of(dyn, "functions that are differentiated", "of the tree alone")
         self.model = model = self.dyn.model
         self._library = library
         self._calls: dict[tuple[Any, ...], Call] = {}

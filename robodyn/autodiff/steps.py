@@ -15,10 +15,11 @@ from robodyn.autodiff.calls import Call, TaskCall
 from robodyn.autodiff.coordinates import Coordinates
 from robodyn.autodiff.traced_rules import Answers
 from robodyn.chains import COEFFICIENTS, TARGETS, Step
+from robodyn.constraints.refusals import require_no_constraints
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.integrators import IMPLICIT, INTEGRATORS
 from robodyn.messages import brief
-from robodyn.motion.chosen import chosen_step, limits_kept, require_no_constraints, require_targets
+from robodyn.motion.chosen import chosen_step, limits_kept, require_targets
 from robodyn.questions import BASE
 
 if TYPE_CHECKING:

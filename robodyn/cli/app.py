@@ -183,7 +183,7 @@ def check(
 
     model = _load(file, base, mimic, lenient, xacro)
     notes = Notes()
-    singular = Dynamics(model).singularity()
+    singular = Dynamics(model, constraints=()).singularity()
     if singular is not None:
         notes.add("singular-mass-matrix", f"robot {quoted(model.name)}", singular)
     report = [*model.report, *notes.findings()]
@@ -630,6 +630,7 @@ def _answer(name: str, options: dict[str, Any]) -> None:
     forces = [word.strip() for word in options["joint_forces"].split(",") if word.strip()]
     dyn = Dynamics(model, engine=options["engine"], dtype=options["dtype"], check=False, joint_forces=forces)
     states = read_states(model, asked.inputs, options)
+    cli_results.say_of_constraints(model, (asked.question,))
     results = cli_results.compute(dyn, asked, states)
     if path is not None:
         cli_results.write(path, dyn, asked, states, results)

@@ -12,7 +12,7 @@ from robodyn._version import __version__
 from robodyn.arguments import one_of
 from robodyn.chains import Chain, Solve, Task
 from robodyn.cli import export_verilog
-from robodyn.cli.results import linked, require_constraints
+from robodyn.cli.results import linked, require_constraints, say_of_constraints
 from robodyn.codegen.c_code import Function, c_header, c_source, identifier
 from robodyn.constraints.held import row_names
 from robodyn.dynamics import Dynamics
@@ -67,6 +67,7 @@ def export(load: Callable[[], Model], options: Mapping[str, Any]) -> None:
     # Of this precision: the proximal term of constraints has to be large enough for it.
     model = Dynamics(load(), engine="reference", dtype=dtype).model
     require_constraints("--query", model, asked.values())
+    say_of_constraints(model, asked.values())
     prefix = _prefix(model, options["name"])
     link, relative_to = (
         None if options[name] is None else model.link_index(linked(model, options[name]))

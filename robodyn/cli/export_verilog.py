@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from robodyn.arguments import one_of
+from robodyn.cli.results import say_of_constraints
 from robodyn.errors import ArgumentError
 from robodyn.files import file_named, read_regular
 from robodyn.messages import brief, printable, quoted
@@ -62,10 +63,13 @@ def export(load: Callable[[], Model], options: Mapping[str, Any]) -> None:
 
     refuse_options(options, verilog=True)
     known = {word: question.name for word, (question, _) in named().items() if question.name in QUERIES}
-    query = known[one_of("--query", options["query"] or DEFAULT_QUERY, tuple(known))]
+    word = one_of("--query", options["query"] or DEFAULT_QUERY, tuple(known))
+    query = known[word]
     box = None if options["box"] is None else box_of(options["box"])
     chosen = {name: options[name] for name in OPTIONS if name != "box"}
-    d = datapath(load(), query=query, box=box, **chosen)
+    model = load()
+    say_of_constraints(model, (named()[word][0],))
+    d = datapath(model, query=query, box=box, **chosen)
     if options["out"] is None:
         print(d.verilog(), end="")
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from itertools import product
@@ -22,6 +23,7 @@ from robodyn.builders.values import whole_number
 from robodyn.cli.state_files import NAME_ARRAYS
 from robodyn.cli.states import numbers
 from robodyn.constraints.held import row_names
+from robodyn.constraints.refusals import constraints_named
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, NumericalError
 from robodyn.files import file_named, require_writable, whole_file
@@ -33,6 +35,8 @@ from robodyn.tables import console, number_tables, step_units, units
 
 _CHUNK_STATES = 4096
 _CHUNK_NUMBERS = 1 << 20
+_OF_TREE = ("forward_dynamics", "inverse_dynamics", "mass_matrix_inverse", "joint_reaction")
+"""What names of queries begin with whose answers constraints would change."""
 _STATES_DOWN, _STATES_ACROSS, _SHOWN = 20, 5, 100
 
 
@@ -98,6 +102,20 @@ def require_constraints(option: str, model: Model, asked: Iterable[Question]) ->
     about = next((question for question in asked if question.of_constraints), None)
     if about is not None and not model.constraints:
         raise ArgumentError(f"{option}: {about.name} is about constraints, and {quoted(model.name)} has none")
+
+
+def say_of_constraints(model: Model, asked: Iterable[Question]) -> None:
+    """Say on standard error that queries about the dynamics of the tree leave a robot's constraints out."""
+    names = [each.name for each in asked if each.name.startswith(_OF_TREE)]
+    if model.constraints and names:
+        print(
+            printable(
+                f"robodyn: note: {quoted(model.name)} has constraints ({constraints_named(model)}), and is taken "
+                f"without them for {', '.join(names)}; constrained_forward_dynamics obeys them, and in Python "
+                "constrained_inverse_dynamics"
+            ),
+            file=sys.stderr,
+        )
 
 
 def linked(model: Model, text: str) -> str | int:

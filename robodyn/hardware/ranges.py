@@ -111,7 +111,7 @@ class Box:
             upper_half = np.triu(found["Minv"])
             found["Minv"] = upper_half + np.swapaxes(np.triu(found["Minv"], 1), -1, -2)
         elif "Minv" in asked:
-            found["Minv"] = Dynamics(model, engine="reference").mass_matrix_inverse(found["q"])
+            found["Minv"] = Dynamics(model, engine="reference", constraints=()).mass_matrix_inverse(found["q"])
         return {name: found[name] for name in asked}
 
 

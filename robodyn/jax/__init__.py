@@ -24,6 +24,7 @@ from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, RobodynError, UnavailableError
 from robodyn.messages import brief
 from robodyn.model import Model
+from robodyn.motion.robot import dynamics_of
 from robodyn.queries.core import checked_choice, links_of
 from robodyn.questions import QUESTIONS, Question
 
@@ -150,7 +151,7 @@ class JaxDynamics(DifferentiableDynamics):
     """
 
     def __init__(self, dyn: Dynamics | Model) -> None:
-        dyn = dyn if isinstance(dyn, Dynamics) else Dynamics(dyn)
+        dyn = dynamics_of(dyn, "robodyn.jax", "of the tree alone")
         super().__init__(dyn, _Jax(dyn.dtype))
         for name in (*WITH_RULES, *STEPS):
             setattr(self, name, _Compiled(getattr(self, name), self._read))

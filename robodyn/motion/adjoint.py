@@ -18,9 +18,9 @@ from robodyn import exact
 from robodyn.arguments import Array, one_of, real_array, require_finite
 from robodyn.autodiff.coordinates import Coordinates
 from robodyn.chains import against
+from robodyn.constraints.refusals import require_no_constraints
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.messages import brief, users_line
-from robodyn.motion.chosen import require_no_constraints
 from robodyn.motion.rollout import prepared
 from robodyn.motion.run import Run, memory_for
 from robodyn.questions import BASE

@@ -9,7 +9,7 @@ from robodyn import exact
 from robodyn.arguments import one_of
 from robodyn.chains import COEFFICIENTS, LIMITS, RESISTANCES, TARGETS, Chain, Direct, Step, Task, on_inertia, step_of
 from robodyn.constraints.tasks import constraint_task
-from robodyn.errors import ArgumentError, UnavailableError
+from robodyn.errors import ArgumentError
 from robodyn.integrators import IMPLICIT
 from robodyn.messages import brief
 from robodyn.model import Model
@@ -67,18 +67,6 @@ def chosen_step(dyn: Dynamics, given: tuple[str, ...], integrator: str, limits: 
     forces = tuple(name for name in RESISTANCES if name in dyn.joint_forces or name in given)
     names = tuple(name for name in (*COEFFICIENTS, *TARGETS) if name in given)
     return step_of(dynamics, integrator, forces, names, limits, projection)
-
-
-def require_no_constraints(model: Model, what: str) -> None:
-    """Raise for what does not know constraints.
-
-    Raises:
-        UnavailableError: the model has some.
-    """
-    if model.constraints:
-        raise UnavailableError(
-            f"{what}: not there for robots with constraints; Dynamics(model, constraints=()) has none"
-        )
 
 
 def dynamics_asked(question: Question, model: Model, given: tuple[str, ...]) -> Task:

@@ -29,6 +29,7 @@ from robodyn.chains import (
     step_gradient_of,
 )
 from robodyn.constraints.held import anchored_by_calls
+from robodyn.constraints.refusals import require_no_constraints
 from robodyn.engines.protocol import Engine, Marching
 from robodyn.engines.recursions import recursive_engine
 from robodyn.errors import ArgumentError, SingularError, UnavailableError
@@ -40,7 +41,6 @@ from robodyn.motion.chosen import (
     chosen_step,
     dynamics_asked,
     limits_kept,
-    require_no_constraints,
     require_targets,
 )
 from robodyn.queries.call import Call

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,14 +13,25 @@ from robodyn import exact
 from robodyn.arguments import Array, count, finite_number, finite_real, one_of, real_array
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, NumericalError
-from robodyn.messages import brief
+from robodyn.messages import brief, users_line
 from robodyn.model import Model
+from robodyn.motion.equations import Equations
+from robodyn.motion.robot import dynamics_of
 from robodyn.records import dataclass
 
 Event = Callable[[float, Array, Array], float]
 """(t, q, qd) to a number whose sign changes at the event. `terminal` and `direction` may be set on it, as in SciPy."""
 _MOST_TIMES = 1 << 40
 _MOST_EVENTS = 10_000
+_DRAW = 10.0
+"""1/s: how fast what the integrator follows is drawn to the constraints. Its errors decay faster than robots move, and
+no step is shortened by it."""
+_EXPLICIT = ("RK45", "RK23", "DOP853")
+_STIFF = "method='Radau', 'BDF' or 'LSODA'"
+_LOOK, _MANY = 1_000, 10_000
+"""Steps after which it is looked at how fast a simulation goes on, and whether its forces are stiff."""
+_SHORT, _MOST_STEPS = 1e-6, 1e6
+"""Steps, s, that no robot needs, and so many of them that they would take minutes."""
 METHODS = ("RK45", "RK23", "DOP853", "Radau", "BDF", "LSODA")
 
 
@@ -47,6 +58,8 @@ def simulate(
     tau: ArrayLike | Callable[[float, Array, Array], ArrayLike] | None = None,
     *,
     f_ext: ArrayLike | Callable[[float, Array, Array], ArrayLike] | None = None,
+    targets: ArrayLike | None = None,
+    active: ArrayLike | None = None,
     t_eval: ArrayLike | None = None,
     events: Sequence[Event] | Event = (),
     callback: Callable[[float, Array, Array], Any] | None = None,
@@ -58,15 +71,24 @@ def simulate(
     """Follow one robot from time 0, with steps as long as the tolerances allow.
 
     Coordinates are integrated as numbers, and quaternions scaled to unit length where they are used and returned: their
-    length has no influence on where they point.
+    length has no influence on where they point. Likewise states of a robot with constraints are projected onto them
+    where they are used and returned, and what the integrator follows is drawn there.
+
+    Damping and dry friction are those of rollouts, the latter -f qd / max(|qd|, 1e-3): "Radau", "BDF" and "LSODA" take
+    long steps where they are stiff, with a light joint or at rest, and the other methods many short ones. Forces of
+    yours that jump with the velocity, as f sign(qd) does, lead no method across the jump: let them change within a
+    small velocity, too.
 
     Args:
         robot: a model, or a `Dynamics` in float64 with the options wanted (joint forces, say).
-        q0: (nq,) the configuration at time 0.
-        qd0: (nv,) the velocity at time 0.
+        q0: (nq,) the configuration at time 0, on the constraints (`Model.assemble`).
+        qd0: (nv,) the velocity at time 0. What of it leaves the constraints is taken from it, as by an impact.
         t_end: seconds, positive.
         tau: (nv,) generalised forces, or a function of (t, q, qd); None for none.
         f_ext: (n_bodies, 6) external forces as elsewhere, or a function of (t, q, qd).
+        targets: (n_constraints, 12) places that constraints to the world hold, as elsewhere; None: where constraints
+            without a place are at the start.
+        active: (n_constraints,) 1 or True for constraints that hold, 0 or False for others; or one bool.
         t_eval: times to return states at, ascending between 0 and t_end; None for those of all steps.
         events: functions of (t, q, qd); one with an attribute `terminal` that is true ends the simulation, that is a
             number when it has happened so often; `direction` picks rising (positive) or falling (negative) changes of
@@ -78,13 +100,13 @@ def simulate(
         max_step: the longest step, s.
 
     Raises:
-        ArgumentError: a bad argument, or a function that returns something else.
-        NumericalError: the integrator gives up, or the state is no longer finite.
+        ArgumentError: a bad argument, a start that is off the constraints, or a function that returns something else.
+        NumericalError: the integrator gives up or makes no way, or the state is no longer finite or on the constraints.
 
     Warns:
-        RuntimeWarning: Ctrl-C; what was computed is returned.
+        RuntimeWarning: Ctrl-C, and what was computed is returned; or an explicit method takes very many steps.
     """
-    dyn = cast(Dynamics, robot) if exact.is_a(robot, Dynamics) else Dynamics(cast(Model, robot))
+    dyn = dynamics_of(robot, "simulate", "obeyed", name="robot")
     if dyn.dtype != np.float64:
         raise ArgumentError(
             f"robot: got a Dynamics in {dyn.dtype}; wanted float64, whose digits the tolerances count on"
@@ -94,7 +116,7 @@ def simulate(
         raise ArgumentError(f"t_end: got {brief(t_end)}; wanted a positive finite number of seconds")
     if callback is not None and not callable(callback):
         raise ArgumentError(f"callback: got {brief(callback)}; wanted a function of (t, q, qd)")
-    run = _Run(dyn, q0, qd0, tau, f_ext)
+    run = _Run(dyn, q0, qd0, tau, f_ext, targets, active)
     asked = _times(t_eval, end)
     watched = (events,) if callable(events) else exact.at_most(events, _MOST_EVENTS)
     if watched is None:
@@ -105,17 +127,25 @@ def simulate(
     tolerances = {"rtol": _positive("rtol", rtol), "atol": _positive("atol", atol), "max_step": longest}
     status, kept = _follow(run, end, asked, watch, callback, one_of("method", method, METHODS), tolerances)
     t, y = np.array([each[0] for each in kept]), np.array([each[1] for each in kept]).reshape(len(kept), run.y0.size)
-    q, qd = run.split(y)
+    q, qd = run.state(y)
     found = tuple(np.array(times) for times in watch.times)
     return Simulation(t, q, qd, found, status)
 
 
 class _Run:
-    """The equations of motion of y = (q, qd)."""
+    """The equations of motion of y = (q, qd).
 
-    def __init__(self, dyn: Dynamics, q0: ArrayLike, qd0: ArrayLike, tau: Any, f_ext: Any) -> None:
+    y need not be on the constraints: rates are those of the state that it is projected to, and draw it there.
+    `finite`: whether all rates of a step were; `asking`: whether a function of the user's may be under way.
+    """
+
+    finite, asking = True, False
+
+    def __init__(
+        self, dyn: Dynamics, q0: ArrayLike, qd0: ArrayLike, tau: Any, f_ext: Any, targets: Any, active: Any
+    ) -> None:
         model = dyn.model
-        self._dyn, self._nq = dyn, model.nq
+        self._equations, self._model, self._nq = Equations(dyn, targets, active), model, model.nq
         q = real_array("q0", q0, (model.nq,), np.float64)
         qd = real_array("qd0", qd0, (model.nv,), np.float64)
         for name, array in (("q0", q), ("qd0", qd)):
@@ -125,35 +155,69 @@ class _Run:
                 )
         self._tau = tau if tau is not None else np.zeros(model.nv)
         self._f_ext = f_ext
-        self.y0 = np.concatenate((model.normalized(q), qd))
-        if not np.isfinite(self.slope(0.0, self.y0)).all():
+        self._shapes = {name: dyn.argument_shapes[name] for name in ("tau", "f_ext")}
+        self.y0 = np.concatenate(self._on_constraints(model.normalized(q), qd))
+        self.slope(0.0, self.y0)
+        if not self.finite:
             raise NumericalError("simulate: the accelerations at the start are not finite")
 
-    def split(self, y: Array) -> tuple[Array, Array]:
-        """q with unit quaternions, and qd: copies, which the user's functions may write to."""
+    def _on_constraints(self, q: Array, qd: Array) -> tuple[Array, Array]:
+        """The state at the start."""
+        equations = self._equations
+        if not equations.constrained or not (np.isfinite(q).all() and np.isfinite(qd).all()):
+            return q, qd
+        equations.anchor(q)
+        off = equations.off(q)
+        if off is not None:
+            raise ArgumentError(f"q0: {off}; wanted a state on the constraints, as model.assemble(q0) finds")
+        return self._held(q, qd)
+
+    def state(self, y: Array) -> tuple[Array, Array]:
+        """q with unit quaternions and qd, on the constraints: copies, which the user's functions may write to.
+
+        Raises:
+            NumericalError: there is no such state near.
+        """
+        return self._held(*self._split(y))
+
+    def _held(self, q: Array, qd: Array) -> tuple[Array, Array]:
+        try:
+            return self._equations.held(q, qd)
+        except NumericalError as error:
+            raise NumericalError(f"simulate: {error}; smaller tolerances may help") from None
+
+    def _split(self, y: Array) -> tuple[Array, Array]:
         q, qd = y[..., : self._nq].copy(), y[..., self._nq :].copy()
-        return self._dyn.model.unit_coordinates(q), qd
+        return self._model.unit_coordinates(q), qd
 
     def slope(self, t: float, y: Array) -> Array:
         """dy/dt."""
-        model = self._dyn.model
-        q, qd = self.split(y)
+        self.asking = True
+        q, qd = self._split(y)
         if not np.isfinite(y).all():
             raise NumericalError(f"simulate: the state is no longer finite at t = {t:.6g} s")
-        tau, f_ext = self._force("tau", self._tau, t, y), self._force("f_ext", self._f_ext, t, y)
-        given = {} if f_ext is None else {"f_ext": f_ext}  # calls of q, qd and tau alone are quick
-        qdd = self._dyn.forward_dynamics(q, qd, tau, **given)
+        q, qd = self._equations.projected(q, qd)
+        tau, f_ext = (self._force(name, t, q, qd) for name in ("tau", "f_ext"))
+        qdd = self._equations.accelerations(q, qd, tau, f_ext)
         rates = np.empty(self._nq)
-        for kind, q_index, v_index in model.free_joints:
+        for kind, q_index, v_index in self._model.free_joints:
             rates[q_index] = kind.rate(y[q_index], qd[v_index])
-        return np.concatenate((rates, qdd))
+        slope = np.concatenate((rates, qdd))
+        if self._equations.constrained:
+            slope += _DRAW * (np.concatenate((q, qd)) - y)
+        self.finite, self.asking = self.finite and bool(np.isfinite(slope).all()), False
+        return slope
 
-    def _force(self, name: str, given: Any, t: float, y: Array) -> Any:
+    def resistance_rate(self, y: Array) -> float:
+        """1/s: how fast damping and friction take the fastest velocity away."""
+        return self._equations.resistance_rate(*self._split(y))
+
+    def _force(self, name: str, t: float, q: Array, qd: Array) -> Any:
         """Forces of one state, or None for none."""
+        given, shape = {"tau": self._tau, "f_ext": self._f_ext}[name], self._shapes[name]
         if given is None:
             return None
-        shape = self._dyn.argument_shapes[name]
-        array = real_array(name, given(t, *self.split(y)) if callable(given) else given, shape, np.float64)
+        array = real_array(name, given(t, q.copy(), qd.copy()) if callable(given) else given, shape, np.float64)
         if array.shape != shape:
             raise ArgumentError(f"{name}: got shape {array.shape} for one state; wanted {shape}")
         return array
@@ -176,7 +240,7 @@ class _Watch:
         self._values = [self._value(event, 0.0, run.y0) for event in events]
 
     def _value(self, event: Event, t: float, y: Array) -> float:
-        return finite_number("events: what one returns", event(t, *self._run.split(y)))
+        return finite_number("events: what one returns", event(t, *self._run.state(y)))
 
     def step(self, before: float, t: float, dense: Callable[[float], Array]) -> float | None:
         """Look at a step; the time of a terminal event in it, or None."""
@@ -201,11 +265,13 @@ class _Watch:
         """The time in a step at which an event's sign changes."""
         from scipy.optimize import brentq  # type: ignore[import-untyped]
 
-        def value(s: float) -> float:
-            return self._value(event, s, dense(s))
+        ends = {s: self._value(event, s, dense(s)) for s in (before, t)}
+
+        def value(s: float) -> float:  # of an end what it was: events may return something else when asked again
+            return ends[s] if s in ends else self._value(event, s, dense(s))
 
         # Two steps meet up to rounding: the change may lie between the end of the one and the start of the other.
-        if np.sign(value(before)) == np.sign(value(t)):
+        if np.sign(ends[before]) == np.sign(ends[t]):
             return before
         return float(brentq(value, before, t, xtol=4e-16 * max(1.0, t)))
 
@@ -230,11 +296,12 @@ def _follow(
     """Step by step: how it ended, and the states to return."""
     from scipy import integrate  # type: ignore[import-untyped]
 
-    solver = getattr(integrate, method)(run.slope, 0.0, run.y0, end, **tolerances)
+    solver = _guarded(run, method, 0.0, lambda: getattr(integrate, method)(run.slope, 0.0, run.y0, end, **tolerances))
     kept = [(0.0, run.y0)] if asked is None or (asked.size and asked[0] == 0.0) else []
+    pace = _Pace(run, method, end, tolerances["max_step"])
     try:
         while solver.status == "running":
-            message = solver.step()
+            message = _guarded(run, method, solver.t, solver.step)
             if solver.t == solver.t_old:  # LSODA alone goes on like this for ever
                 solver.status, message = "failed", "a step is less than spacing between numbers"
             if solver.status == "failed":
@@ -242,14 +309,16 @@ def _follow(
             dense = solver.dense_output()
             stop = watch.step(solver.t_old, solver.t, dense)
             t = solver.t if stop is None else stop
+            run.state(solver.y)  # or it would be noticed only at the end that constraints are lost
             if asked is None:
                 kept.append((t, solver.y.copy() if stop is None else dense(stop)))
             else:
                 kept += [(float(s), dense(s)) for s in asked[(asked > solver.t_old) & (asked <= t)]]
             if stop is not None:
                 return "event", kept
-            if callback is not None and callback(t, *run.split(solver.y)):
+            if callback is not None and callback(t, *run.state(solver.y)):
                 return "stopped", kept
+            pace.step(solver.t, solver.y)
     except KeyboardInterrupt:
         warnings.warn(
             f"simulate: interrupted at t = {solver.t:.6g} s; what was computed is returned",
@@ -258,6 +327,53 @@ def _follow(
         )
         return "interrupted", kept
     return "finished", kept
+
+
+def _guarded(run: _Run, method: str, t: float, call: Callable[[], Any]) -> Any:
+    """What a call of SciPy returns; a NumericalError where it meets rates that are not finite, as implicit methods do
+    in their matrices. What the user's functions raise stays as it is."""
+    run.finite = True
+    try:
+        return call()
+    except ValueError:  # LinAlgError is one
+        if run.finite or run.asking:
+            raise
+        raise NumericalError(
+            f"simulate: {method} gives up at t = {t:.6g} s: rates of the state are not finite"
+        ) from None
+
+
+class _Pace:
+    """Looks at how fast a simulation goes on, every so many steps."""
+
+    def __init__(self, run: _Run, method: str, end: float, max_step: float) -> None:
+        self._run, self._method, self._end = run, method, end
+        self._short = min(_SHORT, 0.5 * max_step)
+        self._steps, self._since = 0, 0.0
+
+    def step(self, t: float, y: Array) -> None:
+        """After a step.
+
+        Raises:
+            NumericalError: steps have become so short that the end will not be reached.
+        """
+        self._steps += 1
+        if self._steps % _LOOK:
+            return
+        step, self._since = (t - self._since) / _LOOK, t
+        if step < self._short and self._end - t > _MOST_STEPS * step:
+            raise NumericalError(
+                f"simulate: {self._method} makes no way: {_LOOK} steps of {step:.1g} s in the mean have come to t = "
+                f"{t:.6g} s. Forces that jump with the velocity do this (let them change within a small one), stiff "
+                f"ones (try {_STIFF}), and tolerances finer than accelerations are exact"
+            )
+        if self._steps == _MANY and self._method in _EXPLICIT and step * self._run.resistance_rate(y) > 1.0:
+            warnings.warn(
+                f"simulate: {self._method} has taken {_MANY} steps to t = {t:.6g} s, held short by damping or friction "
+                f"of a light joint; {_STIFF} takes longer ones",
+                RuntimeWarning,
+                stacklevel=users_line(),
+            )
 
 
 def _times(given: ArrayLike | None, end: float) -> Array | None:

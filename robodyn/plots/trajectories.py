@@ -75,8 +75,9 @@ def trajectory(
             beyond 1e100 is a gap.
         qd: (K, ..., nv) velocities.
         tau: generalised forces: (..., nv) all the time, (K, ..., nv) at the times, or (K - 1, ..., nv), each from one
-            time to the next. None: those that the motion takes, whatever gave them (motors, drives, damping, contacts):
-            inverse dynamics of the state at a time and the mean acceleration until the next, under the model's gravity.
+            time to the next. None: those that the motion takes, whatever gave them (motors, drives, damping, contacts,
+            constraints): inverse dynamics of the state at a time and the mean acceleration until the next, under the
+            model's gravity.
             Of rollouts by "semi_implicit_euler" that keep every state these are the forces of each step, exactly.
         what: of "positions", "velocities", "torques" and "energies"; also one of them alone. Energies are those of the
             whole robot, J.

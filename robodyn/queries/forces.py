@@ -38,7 +38,10 @@ class ForceQueries(Core):
         dV0: ArrayLike | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Generalised forces tau (..., nv), N or N m, that give accelerations qdd. RNEA, RBDA table 5.1."""
+        """Generalised forces tau (..., nv), N or N m, that give accelerations qdd. RNEA, RBDA table 5.1.
+
+        Of the tree alone, without the model's constraints: see `constrained_inverse_dynamics`.
+        """
         given = {"q": q, "qd": qd, "qdd": qdd, "f_ext": f_ext, "inertia": inertia, "V0": V0, "dV0": dV0}
         return cast(Array, self._ask("inverse_dynamics", given, out, method=method))
 
@@ -57,6 +60,8 @@ class ForceQueries(Core):
         out: Array | None = None,
     ) -> Array:
         """Accelerations qdd (..., nv) under generalised forces tau.
+
+        Of the tree alone, without the model's constraints: see `constrained_forward_dynamics`, and `rollout`.
 
         `method`: "aba" (RBDA table 7.1; for models without mimicking joints), "crba" (mass matrix and L'DL), or "auto".
 

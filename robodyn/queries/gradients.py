@@ -28,7 +28,7 @@ class GradientQueries(Core):
         dV0: ArrayLike | None = None,
         out: tuple[Array, Array] | None = None,
     ) -> tuple[Array, Array]:
-        """(dtau/dq, dtau/dqd), each (..., nv, nv): column j is the change with coordinate j.
+        """(dtau/dq, dtau/dqd), each (..., nv, nv): column j is the change with coordinate j. Of the tree alone.
 
         With respect to q on the tangent space (`model.integrate`); external forces stay constant in the world.
         dtau/dqdd is the mass matrix.
@@ -83,7 +83,8 @@ class GradientQueries(Core):
         dV0: ArrayLike | None = None,
         out: tuple[Array, Array, Array] | None = None,
     ) -> tuple[Array, Array, Array]:
-        """(dqdd/dq, dqdd/dqd, dqdd/dtau), each (..., nv, nv): -H^-1 dtau/dq, -H^-1 dtau/dqd, H^-1.
+        """(dqdd/dq, dqdd/dqd, dqdd/dtau), each (..., nv, nv): -H^-1 dtau/dq, -H^-1 dtau/dqd, H^-1. Of
+        the tree alone: of accelerations that obey the model's constraints there is no gradient.
 
         Plancher et al., algorithm 3; conventions as for `inverse_dynamics_gradient`.
 

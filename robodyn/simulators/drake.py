@@ -10,10 +10,12 @@ import numpy as np
 from robodyn.arguments import Array
 from robodyn.conventions.converter import Converter, converter
 from robodyn.dynamics import Dynamics
-from robodyn.errors import ArgumentError, UnavailableError
+from robodyn.errors import ArgumentError, AssemblyError, NumericalError, UnavailableError
 from robodyn.joints import KINDS
 from robodyn.model import Model
-from robodyn.simulators.given import dynamics_of, vector
+from robodyn.motion.equations import Equations
+from robodyn.motion.robot import dynamics_of
+from robodyn.simulators.given import vector
 
 
 def system(dyn: Dynamics | Model, joint_names: Sequence[str] | None = None) -> Any:
@@ -25,11 +27,17 @@ def system(dyn: Dynamics | Model, joint_names: Sequence[str] | None = None) -> A
     - input port "tau" (nv): generalised forces; zero where it is not connected.
     - output port "state" (nq + nv): positions and velocities.
     - output port "acceleration" (nv): the rates of velocities.
-    - continuous state: the same as "state", nq positions and nv velocities, at first the neutral configuration at rest.
+    - continuous state: the same as "state", nq positions and nv velocities, at first the neutral configuration at rest,
+      assembled if there are constraints and it can be.
 
     It is of the scalar type float alone: Drake's AutoDiffXd and Expression do not go through compiled code. Damping and
-    friction count as `joint_forces=` of `dyn` says; of a `Model` a `Dynamics` with damping is made. Quaternions are
-    scaled to unit length where they are read, so that an integrator's drift changes nothing else.
+    friction count as `joint_forces=` of `dyn` says, dry friction as in rollouts; of a `Model` a `Dynamics` with damping
+    is made. Quaternions are scaled to unit length where they are read, so that an integrator's drift changes nothing
+    else.
+
+    Constraints are obeyed: accelerations are those of `constrained_forward_dynamics`, with Baumgarte's terms where
+    constraints have them, and before each step of a `Simulator` an event moves the state onto the constraints. An
+    integrator that is run without a `Simulator` handles no events: its errors stay, and want Baumgarte's terms.
 
     Args:
         dyn: the robot.
@@ -39,10 +47,13 @@ def system(dyn: Dynamics | Model, joint_names: Sequence[str] | None = None) -> A
     library's q (nq,) and qd (nv,).
 
     Raises:
-        ArgumentError: no robot, or one whose floating joints do not stand in the world.
+        ArgumentError: no robot, one whose floating joints do not stand in the world, or a constraint to the world
+            without a place.
+        NumericalError: (a simulation) the state is not on the constraints; names the row.
         UnavailableError: Drake is not installed.
     """
-    robot = dynamics_of(dyn, ("damping",))
+    # A simulation that diverges is Drake's to stop; it asks for states that nobody gave.
+    robot = dynamics_of(dyn, "drake.system", "obeyed", joint_forces=("damping",)).variant(check=False)
     try:
         from pydrake.systems import framework
     except ImportError as error:
@@ -52,7 +63,20 @@ def system(dyn: Dynamics | Model, joint_names: Sequence[str] | None = None) -> A
     way = converter(robot.model, "drake", joint_names)
     if way.nv != robot.model.nv:
         raise ArgumentError("joint_names: some of them mimic others; wanted free joints alone")
-    return _class(framework)(robot, way)
+    equations = Equations(robot)
+    equations.require_anchored("drake.system")
+    return _class(framework)(robot, equations, way)
+
+
+def _first(model: Model) -> Array:
+    """The neutral configuration, on the constraints where it is near them."""
+    neutral = model.neutral()
+    if not model.constraints:
+        return neutral
+    try:
+        return model.assemble(neutral)
+    except AssemblyError:
+        return neutral
 
 
 def _class(framework: Any) -> Any:
@@ -61,12 +85,11 @@ def _class(framework: Any) -> Any:
     class RobodynSystem(framework.LeafSystem):
         """See `system`."""
 
-        def __init__(self, dyn: Dynamics, way: Converter) -> None:
+        def __init__(self, dyn: Dynamics, equations: Equations, way: Converter) -> None:
             super().__init__()
-            # A simulation that diverges is Drake's to stop; it asks for states that nobody gave.
-            self.dynamics, self.converter = dyn.variant(check=False), way
+            self.dynamics, self.converter, self._equations = dyn, way, equations
             self._rates = _Rates(way)
-            neutral = np.concatenate((way.q_to(dyn.model.neutral()), np.zeros(way.nv)))
+            neutral = np.concatenate((way.q_to(_first(dyn.model)), np.zeros(way.nv)))
             # Error control asks for maps between rates of positions and velocities, which Python cannot give where
             # there are quaternions: then all of it is state without more structure.
             parts = (way.nq, way.nv, 0) if way.nq == way.nv else (0, 0, way.nq + way.nv)
@@ -74,6 +97,8 @@ def _class(framework: Any) -> Any:
             self.DeclareVectorInputPort("tau", way.nv)
             self.DeclareStateOutputPort("state", index)
             self.DeclareVectorOutputPort("acceleration", way.nv, self._tell_acceleration)
+            if equations.constrained:
+                self.DeclarePerStepUnrestrictedUpdateEvent(self._hold)
 
         def set_state(self, context: Any, q: Any, qd: Any) -> None:
             """Put the robot at q (nq,) with velocity qd (nv,), both of this library."""
@@ -91,15 +116,28 @@ def _class(framework: Any) -> Any:
             whole = context.get_continuous_state_vector().CopyToVector()
             return whole[: self.converter.nq], whole[self.converter.nq :]
 
-        def _acceleration(self, context: Any) -> Array:
-            dyn, way = self.dynamics, self.converter
+        def _read(self, context: Any) -> tuple[Array, Array]:
+            """The state in this library's coordinates."""
             position, velocity = self._parts(context)
-            q = dyn.model.unit_coordinates(np.asarray(way.q_from(position)))
-            qd = way.v_from(q, velocity)
+            q = self.dynamics.model.unit_coordinates(np.asarray(self.converter.q_from(position)))
+            return q, self.converter.v_from(q, velocity)
+
+        def _acceleration(self, context: Any) -> Array:
+            way, (q, qd) = self.converter, self._read(context)
             port = self.get_input_port(0)
             given = port.Eval(context) if port.HasValue(context) else np.zeros(way.nv)
-            qdd = dyn.forward_dynamics(q, qd, way.tau_from(q, given))
+            qdd = self._equations.accelerations(q, qd, way.tau_from(q, given))
             return np.asarray(way.a_to(q, qd, qdd))
+
+        def _hold(self, context: Any, state: Any) -> None:
+            """Move the state onto the constraints: what the last step has left of errors would grow."""
+            q, qd = self._read(context)
+            off = self._equations.off(q)
+            if off is not None:
+                raise NumericalError(f"drake.system: the state is off the constraints: {off}; see model.assemble")
+            q, qd = self._equations.held(q, qd)
+            theirs = np.concatenate((self.converter.q_to(q), self.converter.v_to(q, qd)))
+            state.get_mutable_continuous_state().SetFromVector(theirs)
 
         def _tell_acceleration(self, context: Any, output: Any) -> None:
             output.SetFromVector(self._acceleration(context))

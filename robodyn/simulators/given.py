@@ -1,30 +1,16 @@
-"""Checks of what users pass in to every simulator: robots, and vectors of one state."""
+"""Checks of what users pass in to every simulator: models, and vectors of one state."""
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from robodyn import exact
 from robodyn.arguments import Array, real_array, require_finite
-from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief
 from robodyn.model import Model
-
-
-def dynamics_of(dyn: Any, joint_forces: tuple[str, ...]) -> Dynamics:
-    """What is given, or of a `Model` a `Dynamics` with these joint forces.
-
-    Raises:
-        ArgumentError: it is neither.
-    """
-    if exact.is_a(dyn, Model):
-        return Dynamics(dyn, joint_forces=joint_forces)
-    if not exact.is_a(dyn, Dynamics):
-        raise ArgumentError(f"dyn: got {brief(dyn)}; wanted a robodyn.Dynamics or Model")
-    return cast(Dynamics, dyn)
 
 
 def require_model(model: Any, otherwise: str = "") -> None:

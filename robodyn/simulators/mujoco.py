@@ -15,6 +15,7 @@ from robodyn.builders.findings import listed
 from robodyn.builders.foreign import foreign
 from robodyn.builders.mjcf import joint_names, load_mjcf, mujoco_module
 from robodyn.builders.mjmodel import MjArrays, dof_coefficients
+from robodyn.constraints.refusals import constraints_named
 from robodyn.conventions.converter import converter
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError
@@ -45,7 +46,8 @@ class Bridge:
     (nv,). What MuJoCo computes, as `data.qacc` and `data.xipos`, is as old as its last step or `mj_forward`.
 
     Warns:
-        RuntimeWarning: gravity, or the axes of the robot's joints, are others in the scene than in the model.
+        RuntimeWarning: gravity, or the axes of the robot's joints, are others in the scene than in the model, or the
+            model has constraints and the scene no equalities.
 
     Raises:
         ArgumentError: no mjModel, or joints of the robot that MuJoCo does not have, or has of another type.
@@ -71,6 +73,13 @@ class Bridge:
         self._bodies, self._their_bodies = self._carried(numbers)
         if model is not None:
             self._warn_of_directions(numbers)
+            if model.constraints and not mj_model.neq:
+                warnings.warn(
+                    f"model: {quoted(model.name)} has constraints ({constraints_named(model)}), and the scene has no "
+                    "equalities: MuJoCo moves the open tree",
+                    RuntimeWarning,
+                    stacklevel=users_line(),
+                )
 
     def __repr__(self) -> str:
         return f"<Bridge between {self.model.name!r} and MuJoCo: nq {self.model.nq}, nv {self.model.nv}>"
@@ -242,7 +251,7 @@ class Bridge:
             )
         self._mujoco.mj_kinematics(m, data)
         axes = self._read(data, "xaxis")
-        dyn, q = Dynamics(model, engine="reference"), self.q(data)
+        dyn, q = Dynamics(model, engine="reference", constraints=()), self.q(data)
         for name, j in numbers.items():
             i = model.joint_names.index(name)
             kind = KINDS[model.joint_kind[i]]

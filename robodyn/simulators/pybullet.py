@@ -11,6 +11,7 @@ import numpy as np
 
 from robodyn.arguments import Array, count
 from robodyn.builders.findings import listed
+from robodyn.constraints.refusals import constraints_named
 from robodyn.conventions.converter import converter
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.joints import KINDS
@@ -42,8 +43,8 @@ class Bridge:
     unless `changeDynamics(body_id, link, linearDamping=0, angularDamping=0)` takes it away. Links without an
     `<inertial>` have 1 kg and 1 kg m^2 there, unless `changeDynamics(body_id, link, mass=0, localInertiaDiagonal=[0, 0,
     0])` takes them away; inertias are those of the file with `flags=pybullet.URDF_USE_INERTIA_FROM_FILE`. Joints that
-    mimic others are free in PyBullet, which does not read `<mimic>`. A body that is removed and loaded again wants
-    another bridge, as its motors are on again.
+    mimic others are free in PyBullet, which does not read `<mimic>`, and loops are open. A body that is removed and
+    loaded again wants another bridge, as its motors are on again.
 
     Raises:
         ArgumentError: no such body or client; a base that is fixed in one and floats in the other; a model with joints
@@ -52,7 +53,7 @@ class Bridge:
         UnavailableError: PyBullet is not installed.
 
     Warns:
-        RuntimeWarning: what moves weighs something else there.
+        RuntimeWarning: what moves weighs something else there, or the model has constraints and the client none.
     """
 
     def __init__(self, body_id: int, client: int, model: Model) -> None:
@@ -75,6 +76,7 @@ class Bridge:
         self.converter = converter(model, "pybullet", joint_names=(*base, *self._joints))
         self._numbers = list(self._joints.values())
         self._warn_of_masses()
+        self._warn_of_constraints()
         if self._numbers:
             self._bullet.setJointMotorControlArray(
                 self.body_id,
@@ -190,6 +192,16 @@ class Bridge:
                 f"pybullet.Bridge: what moves weighs {total:.6g} kg in PyBullet and {model.total_mass:.6g} kg here; "
                 "links without <inertial> have 1 kg there: changeDynamics(body_id, link, mass=0, "
                 "localInertiaDiagonal=[0, 0, 0])",
+                RuntimeWarning,
+                stacklevel=users_line(),
+            )
+
+    def _warn_of_constraints(self) -> None:
+        """Say that PyBullet does not close loops."""
+        if self.model.constraints and not self._bullet.getNumConstraints(**self._there):
+            warnings.warn(
+                f"pybullet.Bridge: {quoted(self.model.name)} has constraints ({constraints_named(self.model)}), and "
+                "the client has none: PyBullet moves the open tree unless createConstraint makes them",
                 RuntimeWarning,
                 stacklevel=users_line(),
             )

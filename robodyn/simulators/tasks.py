@@ -12,18 +12,21 @@ from robodyn import exact
 from robodyn.arguments import Array, as_array, count, finite_real, one_of, real_array, require_finite, rows_named
 from robodyn.builders.findings import listed
 from robodyn.dynamics import Dynamics
-from robodyn.errors import ArgumentError, NumericalError
+from robodyn.errors import ArgumentError, AssemblyError, NumericalError
 from robodyn.joints import KINDS
 from robodyn.messages import brief, quoted
 from robodyn.model import Model
 from robodyn.motion.chosen import limits_kept
-from robodyn.simulators.given import dynamics_of
+from robodyn.motion.equations import Equations
+from robodyn.motion.robot import dynamics_of
 
 ACTUATIONS = ("torque", "normalized", "position")
 """What an action is: forces, forces in parts of their limits, or positions that drives go to."""
 _MOST_JOINTS = 1 << 20
 _START = 0.1
 """How far around the neutral configuration episodes begin, and how fast."""
+_ROUNDS = 3
+"""Of Newton steps from there to the constraints of a robot."""
 _FARTHEST = 1e16
 """The square of 1e8 m, rad or their rates: beyond is no robot, and functions of such states would overflow."""
 
@@ -51,7 +54,7 @@ class Task:
         limits: Sequence[str] | None,
         max_episode_steps: int | None,
     ) -> None:
-        robot = dynamics_of(dyn, ("damping", "friction"))
+        robot = dynamics_of(dyn, "a Gymnasium environment", "obeyed", joint_forces=("damping", "friction"))
         functions = {"reward": reward, "terminated": terminated, "reset": reset, "observation": observation}
         for name, function in functions.items():
             if not callable(function) and not (function is None and name != "reward"):
@@ -59,7 +62,10 @@ class Task:
         # What diverges ends an episode, and does not raise.
         self.dyn = robot.variant(check=False)
         self.model = robot.model
+        self._equations = Equations(self.dyn)
+        self._equations.require_anchored("a Gymnasium environment")
         self.reward, self.terminated, self._reset, self._observation = reward, terminated, reset, observation
+        self._middle = self.model.neutral() if reset is not None else self._first()
         seconds = finite_real(dt)
         if seconds is None or seconds <= 0.0:
             raise ArgumentError(f"dt: got {brief(dt)}; wanted a positive finite number of seconds")
@@ -206,6 +212,8 @@ class Task:
         q1, qd1 = after
         with np.errstate(all="ignore"):
             kept = (np.einsum("ij,ij->i", q1, q1) <= _FARTHEST) & (np.einsum("ij,ij->i", qd1, qd1) <= _FARTHEST)
+            if self._equations.constrained:
+                kept &= self._equations.near(q1)
         lost = ~kept  # NaN, too
         if lost.any():
             q1, qd1 = np.where(lost[:, None], q, q1), np.where(lost[:, None], qd, qd1)
@@ -232,6 +240,11 @@ class Task:
             arrays.append(array.copy())
         if self.model.quaternion_starts.size:
             arrays[0] = self.model.normalized(arrays[0]).astype(self.dyn.dtype)
+        if self._equations.constrained:
+            off = self._equations.off(arrays[0])
+            if off is not None:
+                raise ArgumentError(f"reset's q: {off}; wanted states on the constraints, as model.assemble finds")
+            arrays = [*self._equations.held(*arrays)]
         if len(members) == 3:
             goal = real_array("reset's goal", members[2], (), np.float64)
             if goal.ndim != 2 or len(goal) != n:
@@ -240,14 +253,32 @@ class Task:
             arrays.append(goal.copy())
         return tuple(arrays)
 
+    def _first(self) -> Array:
+        """The neutral configuration, on the constraints."""
+        neutral = self.model.neutral()
+        try:
+            return self.model.assemble(neutral) if self.model.constraints else neutral
+        except AssemblyError as error:
+            raise ArgumentError(
+                f"reset: got None; wanted a function that returns states on the constraints: {error}"
+            ) from None
+
     def _near_neutral(self, rng: np.random.Generator, n: int) -> States:
         model = self.model
         away, qd = rng.uniform(-_START, _START, (2, n, model.nv))
-        middle = model.neutral()
-        q = model.integrate(np.broadcast_to(middle, (n, model.nq)), away)
+        q = model.integrate(np.broadcast_to(self._middle, (n, model.nq)), away)
         lower, upper = np.nan_to_num(model.lower, nan=-np.inf), np.nan_to_num(model.upper, nan=np.inf)
         lower, upper = np.minimum(lower, upper), np.maximum(lower, upper)
-        return np.clip(q, lower, upper).astype(self.dyn.dtype), qd.astype(self.dyn.dtype)
+        q, qd = np.clip(q, lower, upper).astype(self.dyn.dtype), qd.astype(self.dyn.dtype)
+        return self._on_constraints(q, qd) if self._equations.constrained else (q, qd)
+
+    def _on_constraints(self, q: Array, qd: Array) -> States:
+        """States near these on the constraints; where there are none, that in the middle at rest."""
+        for _ in range(_ROUNDS):
+            q, qd = self._equations.projected(q, qd)
+        lost = ~self._equations.near(q)
+        q[lost], qd[lost] = self._middle, 0.0
+        return q, qd
 
     def observe(self, states: States) -> Array:
         """(n, k) what an agent sees: q, qd and the goal, or what a function of these returns."""

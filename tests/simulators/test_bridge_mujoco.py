@@ -202,6 +202,17 @@ def test_what_is_wrong_is_named():
             call()
 
 
+def test_loops_that_the_scene_does_not_close_are_said():
+    path = own("loops/four_bar")
+    m, model = mujoco.MjModel.from_xml_path(str(path)), rd.load_urdf(path)
+    with pytest.warns(RuntimeWarning, match=r'"four_bar" has constraints \("pin"\), and the scene has no equalities'):
+        Bridge(m, model)
+    Bridge(m, rd.Dynamics(model, constraints=()).model)
+    text = rd.Dynamics(model).model.to_mjcf()
+    assert mujoco.MjModel.from_xml_string(str(text)).neq == 1
+    Bridge(mujoco.MjModel.from_xml_string(str(text)), model)
+
+
 def test_robots_that_stand_otherwise_in_the_scene_are_said():
     """Turned, or under another gravity: what is the scene's is in other axes than states."""
     rod = '<geom type="capsule" size=".03 .2" mass="1"/>'

@@ -61,6 +61,20 @@ def test_states_there_and_back_and_poses(client, name):
         assert relative(np.array(told[7]), dyn.link_velocity(q, qd, link)[:3]) < 1e-5
 
 
+def test_loops_that_nobody_closes_are_said(client):
+    model, body = rd.load_urdf(own("loops/four_bar")), loaded(client, "loops/four_bar")
+    with pytest.warns(RuntimeWarning, match=r'"four_bar" has constraints \("pin"\), and the client has none: PyBullet'):
+        Bridge(body, client, model)
+    ends = {bullet.getJointInfo(body, j, physicsClientId=client)[12].decode(): j for j in range(3)}
+    pin = bullet.createConstraint(
+        body, ends["coupler"], body, ends["rocker"], bullet.JOINT_POINT2POINT, [0, 0, 0], [0.14, 0, 0], [0.1, 0, 0],
+        physicsClientId=client,
+    )  # fmt: skip
+    Bridge(body, client, model)
+    bullet.removeConstraint(pin, physicsClientId=client)
+    Bridge(body, client, rd.Dynamics(model, constraints=()).model)
+
+
 def reference(t):
     middle, rate = np.array([0.3, 0.6, -0.2, -1.3, 0.4, 0.9, 0.1]), 2.0 * np.pi * np.linspace(0.3, 0.6, 7)
     return middle + 0.3 * np.sin(rate * t), 0.3 * rate * np.cos(rate * t), -0.3 * rate**2 * np.sin(rate * t)

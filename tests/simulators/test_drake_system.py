@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import robots_with_loops as loops
 from conftest import relative
 from robots import own
 
@@ -113,6 +114,74 @@ def test_in_a_diagram_at_rest():
         assert (np.abs(robot.converter.q_from(state[:6]) - q).max() < 1e-8) == holds
 
 
+def followed(whole, put, seconds, integrator=None):
+    """The state in our coordinates after Drake's own steps."""
+    from pydrake.systems.analysis import ResetIntegratorFromFlags, Simulator
+    from pydrake.systems.framework import DiagramBuilder
+
+    builder = DiagramBuilder()
+    builder.AddSystem(whole)
+    simulator = Simulator(builder.Build())
+    put(simulator.get_mutable_context())
+    if integrator is not None:
+        ResetIntegratorFromFlags(simulator, integrator, STEP)
+    simulator.AdvanceTo(seconds)
+    found, way = simulator.get_context().get_continuous_state_vector().CopyToVector(), whole.converter
+    q = way.model.unit_coordinates(np.asarray(way.q_from(found[: way.nq])))
+    return q, way.v_from(q, found[way.nq :])
+
+
+@pytest.mark.parametrize("integrator", [None, "runge_kutta2", "implicit_euler"])
+def test_closed_loops_stay_closed(integrator):
+    """By an integrator with error control, and by those of fixed steps: closed, and where our own rollout has it."""
+    dyn = rd.Dynamics(rd.load_urdf(own("loops/four_bar")))
+    start, still = loops.four_bar(np.pi / 3), np.zeros(3)
+    whole = system(dyn)
+    q, qd = followed(whole, lambda context: whole.set_state(context, start, still), 0.5, integrator)
+    phi, phidot = dyn.constraint_residual(q, qd)
+    wanted = dyn.rollout(start, still, dt=2e-4, steps=2500, integrator="rk4", save_every=None).q[-1]
+    print(f"{integrator}: off by {np.abs(phi).max():.1e}, apart from the rollout by {np.abs(q - wanted).max():.1e}")
+    assert max(np.abs(phi).max(), np.abs(phidot).max()) < (1e-3 if integrator == "implicit_euler" else 1e-7)
+    assert integrator == "implicit_euler" or np.abs(q - wanted).max() < 1e-4
+    assert np.abs(q - start).max() > 1.0
+
+
+def test_legs_in_the_air_stay_whole():
+    """Loops of a base that floats: quaternions, and velocities in Drake's axes."""
+    dyn = rd.Dynamics(rd.load_urdf(own("loops/bird_legs"), base="floating"))
+    start = loops.near(dyn, 0)[:2]
+    whole = system(dyn)
+    q, qd = followed(whole, lambda context: whole.set_state(context, *start), 0.1)
+    phi, phidot = dyn.constraint_residual(q, qd)
+    assert max(np.abs(phi).max(), np.abs(phidot).max()) < 1e-6 and np.abs(q - start[0]).max() > 0.01
+
+
+def test_baumgartes_terms_are_in_the_accelerations():
+    model = rd.load_urdf(own("loops/four_bar"))
+    ends = {"at": (0.28, 0, 0), "to_at": (0.2, 0, 0)}
+    dyn = rd.Dynamics(model, constraints=[rd.Weld("coupler", "rocker", **ends, rows=("x", "z"), baumgarte=(30.0, 1.0))])
+    q, qd, tau = loops.four_bar(0.9) + np.array([0.0, 1e-4, 0.0]), np.zeros(3), np.zeros(3)
+    for each in (dyn, rd.Dynamics(model)):
+        whole = system(each)
+        context = whole.CreateDefaultContext()
+        whole.set_state(context, q, qd)
+        qdd = whole.GetOutputPort("acceleration").Eval(context)
+        assert relative(qdd, each.constrained_forward_dynamics(q, qd, tau)[0]) < 1e-12
+    assert np.abs(qdd - dyn.constrained_forward_dynamics(q, qd, tau)[0]).max() > 0.1
+
+
+def test_dry_friction_stops_and_stands():
+    """The law of rollouts: 1 rad/s, 0.02 N m against a hinge of 0.01 kg m^2."""
+    text = (
+        '<robot name="wheel"><link name="fork"/><link name="wheel"><inertial><mass value="1"/><inertia ixx="0.01" '
+        'ixy="0" ixz="0" iyy="0.01" iyz="0" izz="0.01"/></inertial></link><joint name="hub" type="continuous"><parent '
+        'link="fork"/><child link="wheel"/><axis xyz="0 0 1"/><dynamics friction="0.02"/></joint></robot>'
+    )
+    whole = system(rd.Dynamics(rd.load_urdf(text), joint_forces="friction"))
+    q, qd = followed(whole, lambda context: whole.set_state(context, [0.0], [1.0]), 0.7)
+    assert abs(q[0] - 0.25) < 1e-3 and abs(qd[0]) < 1e-4
+
+
 def test_what_is_wrong_is_named():
     model = rd.load_urdf(own("arm6"))
     robot = system(model)
@@ -125,3 +194,11 @@ def test_what_is_wrong_is_named():
     ):
         with pytest.raises(error, match=text):
             call()
+    model = rd.load_urdf(own("loops/four_bar"))
+    whole = system(model)
+    with pytest.raises(rd.NumericalError, match=r"the state is off the constraints: 'pin\.x' is off by 0\.12"):
+        followed(whole, lambda context: None, 0.1)
+    with pytest.raises(
+        rd.ArgumentError, match=r'constraints: "foot" to the world without a place; drake\.system wants'
+    ):
+        system(rd.Dynamics(model, constraints=[rd.Point("rocker", name="foot")]))

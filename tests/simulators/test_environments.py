@@ -292,6 +292,40 @@ def test_what_functions_of_users_do(arm):
     assert model.nv == 6
 
 
+@pytest.mark.filterwarnings("ignore:constraints of")
+def test_episodes_of_robots_with_loops_begin_and_stay_closed():
+    """Also where no reset is given: around the neutral configuration, each episode elsewhere."""
+    dyn = rd.Dynamics(rd.load_urdf(own("loops/linkage_gripper")))
+    envs = RobodynVectorEnv(dyn, 5, reward=lambda q, qd, action: np.zeros(len(q)), dt=0.002)
+    seen, _ = envs.reset(seed=0)
+    nq = dyn.model.nq
+    assert np.ptp(seen[:, :nq], axis=0).max() > 0.01
+    for _ in range(5):
+        for each in dyn.constraint_residual(seen[:, :nq], seen[:, nq:]):
+            assert np.abs(each).max() < 1e-6
+        seen, *_, infos = envs.step(0.1 * envs.action_space.sample())
+    assert not np.any(infos.get("diverged", False))
+
+
+@pytest.mark.filterwarnings("ignore:constraints of")
+def test_starts_off_the_constraints_are_refused():
+    model = rd.load_urdf(own("loops/four_bar"))
+    given = {"reward": lambda q, qd, action: np.zeros(len(q)), "joints": ["turn"], "effort": 1.0}
+    with pytest.raises(
+        rd.ArgumentError, match=r"reset: got None; wanted a function .* constraints: assemble: 'pin\.x'"
+    ):
+        RobodynEnv(model, **given)
+    with pytest.raises(
+        rd.ArgumentError, match=r"reset's q: 'pin\.x' is off by 0\.12; wanted states on the constraints"
+    ):
+        RobodynEnv(model, reset=lambda rng, n: (np.zeros((n, 3)), np.zeros((n, 3))), **given)
+    standing = rd.Dynamics(model, constraints=[rd.Point("rocker", name="foot")])
+    with pytest.raises(
+        rd.ArgumentError, match='"foot" to the world without a place; a Gymnasium environment wants to_at='
+    ):
+        RobodynEnv(standing, **given)
+
+
 def test_what_is_wrong_is_named(arm):
     def made(**options):
         return RobodynVectorEnv(**{"dyn": arm, "num_envs": 2, "reward": lifted, **options})
