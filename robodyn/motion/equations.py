@@ -10,6 +10,7 @@ from robodyn.arguments import Array, real_array, require_finite
 from robodyn.cached import cached_property
 from robodyn.constraints.held import anchored_by_calls, held_by
 from robodyn.constraints.refusals import require_places
+from robodyn.constraints.terms import row_sizes
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, NumericalError
 from robodyn.integrators import dry_resistance
@@ -18,7 +19,7 @@ from robodyn.questions import FLAGS
 _PROJECTIONS = 3
 """Newton steps back onto constraints: each squares an error."""
 _FAR = 1e-3
-"""m or rad: farther off than this a state is not on its constraints."""
+"""rad, or m beside the reach of the robot: rows that are farther off than this are not held any more."""
 
 
 class Equations:
@@ -97,26 +98,26 @@ class Equations:
 
     def off(self, q: Array) -> str | None:
         """Which row is farthest from what it holds in q (..., nq), and by how much; None where all are near."""
-        phi = self._errors(q)
-        if (phi <= _FAR).all():
+        errors = self._errors(q)
+        if (errors <= _FAR).all():
             return None
-        worst = np.unravel_index(np.argmax(np.nan_to_num(phi, nan=np.inf)), phi.shape)
-        return f"{self.dyn.constraint_names[worst[-1]]!r} is off by {phi[worst]:.3g}"
+        worst = np.unravel_index(np.argmax(np.nan_to_num(errors, nan=np.inf)), errors.shape)
+        return f"{self.dyn.constraint_names[worst[-1]]!r} is off by {errors[worst] / self._weights[worst[-1]]:.3g}"
 
     def near(self, q: Array) -> Array:
         """(...) which of some configurations are near the constraints."""
         return np.asarray((self._errors(q) <= _FAR).all(axis=-1))
 
     def _errors(self, q: Array) -> Array:
-        """(..., m) how far rows are from what they hold, m or rad; zero of constraints that are off."""
+        """(..., m) how far rows are from what they hold, beside their sizes; zero of constraints that are off."""
         still = np.zeros((*q.shape[:-1], self.dyn.model.nv), self.dyn.dtype)
         return np.abs(self.dyn.constraint_residual(q, still, self._targets)[0]) * self._weights
 
     @cached_property
     def _weights(self) -> Array:
-        """(m,) of rows: those of sums by their largest number, which makes them joints' errors."""
-        rows = [each for each in held_by(self.dyn.model) for _ in each.rows]
-        weights = np.array([1.0 / max((abs(c) for *_, c in each.joints), default=1.0) for each in rows])
+        """(m,) what errors of rows are multiplied by."""
+        held = held_by(self.dyn.model)
+        weights = 1.0 / row_sizes(self.dyn.model, held)
         if self._active is not None:
-            weights *= self._active[[each.number for each in rows]] > 0.0
+            weights *= self._active[[each.number for each in held for _ in each.rows]] > 0.0
         return weights

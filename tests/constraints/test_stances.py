@@ -30,7 +30,7 @@ OBEYS, REFUSES, TREE, OTHER = "obeys", "refuses", "is about the tree alone", "is
 # Queries that are plain are about the tree alone; those about constraints obey them. All others are listed here.
 STANCES = {
     "Dynamics": {
-        OBEYS: "step rollout constrained_inverse_dynamics",
+        OBEYS: "step rollout constrained_inverse_dynamics constraint_wrenches joint_reaction",
         REFUSES: "step_gradient rollout_vjp",
         TREE: "armature_regressor base_parameters friction_regressor mass_matrix_operator singularity",
         OTHER: "capture constraint_names constraint_targets explain plain_task program variant",
@@ -91,7 +91,8 @@ STANCES = {
 
 def stance_of(place, name):
     """Of a public name; None where nobody has said it."""
-    if place == "Dynamics" and name in every_question():
+    question = every_question().get(name) if place == "Dynamics" else None
+    if question is not None and not question.of_loads:
         return TREE if name in QUESTIONS else OBEYS
     return next((stance for stance, words in STANCES[place].items() if name in words.split()), None)
 
@@ -197,6 +198,15 @@ def driven(dyn, q, qd, tau):
     found = dyn.constrained_inverse_dynamics(q, qd, qdd)[0]
     need = dyn.inverse_dynamics(q, qd, qdd)
     assert np.abs(found - need).max() > 1e-3 and abs(qd @ (found - need)) < 1e-9 * np.abs(need).max()
+
+
+def loaded(dyn, q, qd, tau):
+    """Joints transmit about their axes what drives give, once constraint forces push the links."""
+    qdd, lam = dyn.constrained_forward_dynamics(q, qd, tau)
+    reaction = dyn.joint_reaction(q, qd, qdd, f_ext=dyn.constraint_wrenches(q, lam))
+    assert np.abs(reaction[:, 2] - tau).max() < 1e-9
+    with pytest.raises(rd.ArgumentError, match="constraint_wrenches"):
+        dyn.joint_reaction(q, qd, qdd)
 
 
 def measured(dyn, q, qd, tau):
@@ -321,6 +331,8 @@ OBEYING = {
     "Dynamics.rollout": rolled,
     "Dynamics.constrained_forward_dynamics": accelerated,
     "Dynamics.constrained_inverse_dynamics": driven,
+    "Dynamics.constraint_wrenches": loaded,
+    "Dynamics.joint_reaction": loaded,
     "Dynamics.constraint_residual": measured,
     "Dynamics.constraint_jacobian": differentiated,
     "Dynamics.delassus": responding,
@@ -391,7 +403,7 @@ def test_all_that_obeys_or_refuses_is_tried():
     assert those_that(OBEYS) == set(OBEYING) and those_that(REFUSES) == set(REFUSING)
 
 
-@pytest.mark.parametrize("name", [name for name, question in QUESTIONS.items() if not question.of_link])
+@pytest.mark.parametrize("name", [name for name, each in QUESTIONS.items() if not (each.of_link or each.of_loads)])
 def test_plain_queries_are_about_the_tree_alone(case, name):
     dyn, q, qd, tau = case
     question, given = QUESTIONS[name], {"q": q, "qd": qd, "qdd": tau, "tau": tau, "vector": tau}

@@ -38,7 +38,10 @@ def test_virtual_work(make_dynamics, tolerance):
         rows = [name for name in ("rx", "ry", "rz", "x", "y", "z") if rng.uniform() < 0.6] or ["ry"]
         name = model.link_names[-1]
         held = [*some(model, seed), rd.Lock(model.joint_names[-1], name="lock")]
-        held += [rd.Weld(name, at=pose(rng), rows=rows, name="to the world"), rd.Rod(name, length=2.0, name="rod")]
+        held += [
+            rd.Weld(name, at=pose(rng), rows=rows, name="to the world"),
+            rd.Rod(name, to_at=rng.standard_normal(3), length=2.0, name="rod"),
+        ]
         dyn = make_dynamics(model, constraints=held)
         q, lam = random_states(model, (4, 1), seed=seed)[0], rng.standard_normal((3, len(dyn.constraint_names)))
         for targets in (None, np.stack([[*t[:3, :3].T.ravel(), *t[:3, 3]] for t in (pose(rng) for _ in held)])):
@@ -136,7 +139,7 @@ def test_reactions_of_loops_want_the_forces_of_the_loops():
 
 def test_arguments():
     model = rd.load_urdf(own("arm6"))
-    held = [rd.Rod("tool0", length=0.5, name="rod"), rd.Point("tool0")]
+    held = [rd.Rod("tool0", to_at=(0.0, 0.0, 0.0), length=0.5, name="rod"), rd.Point("tool0")]
     dyn = rd.Dynamics(model, engine="reference", constraints=held)
     q, lam = np.zeros(6), np.arange(1.0, 5.0)
     out = np.full((6, 6), np.nan)
