@@ -260,7 +260,7 @@ class _Names:
         self, reader: _Reader, where: str, function: FunctionType, captured: dict[str, Any], seen: _Seen, depth: int
     ) -> None:
         self._reader, self._where, self._seen, self._depth = reader, where, seen, depth
-        self._globals, self._builtins = function.__globals__, function.__builtins__
+        self._globals, self._builtins = function.__globals__, vars(FunctionType)["__builtins__"].__get__(function)
         self._captured = captured
         self._known: set[str] = set()
         if type(self._globals) is not dict or type(self._builtins) is not dict:
@@ -272,15 +272,15 @@ class _Names:
         reader.read_code(code)
         if depth > _DEEPEST:
             raise UncertainError(f"{self._where}: nested too deeply")
+        steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
+        for number, step in enumerate(steps):
+            self._read_step(step, steps[number + 1 : number + _DEEPEST], captured)
         for constant in code.co_consts:
             if type(constant) is CodeType:
                 inner = captured.difference(code.co_cellvars).intersection(constant.co_freevars)
                 self.read_code(constant, inner, depth + 1)
             else:
                 reader.read(self._where, constant, {}, self._depth + 1)
-        steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
-        for number, step in enumerate(steps):
-            self._read_step(step, steps[number + 1 : number + _DEEPEST], captured)
 
     def _read_step(self, step: dis.Instruction, after: Sequence[dis.Instruction], captured: frozenset[str]) -> None:
         name = step.argval

@@ -16,25 +16,24 @@ from contextlib import ExitStack, contextmanager
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 import numpy as np
 
-from robodyn import exact
 from robodyn.arguments import Array
+from robodyn.distributed.forms import built, count_of, form_of
 from robodyn.distributed.identity import array_bytes
 from robodyn.distributed.inputs import Block
-from robodyn.distributed.lock import LOCK_FILE, alone
-from robodyn.errors import ArgumentError, RobodynError, UnavailableError
+from robodyn.distributed.lock import alone
+from robodyn.distributed.places import ATTRIBUTE, attributes, folder_of, location, naming, shown
+from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.messages import brief, quoted
 from robodyn.questions import every_question
 from robodyn.records import dataclass
 
 FORMAT = 2
 """Of what lies in storage; another one is not resumed."""
-_ATTRIBUTE, _DONE, _SUMS = "robodyn", "done", "checksums"
-"""The group's attribute that says what it holds, and its arrays that say which blocks are there, and of which bytes."""
+_DONE, _SUMS = "done", "checksums"
+"""Arrays of the group that say which blocks are there, and of which bytes."""
 _VALUE = "value"
 _SUM_BYTES = 16
 _CODECS = ["bytes", "crc32c"]
@@ -62,10 +61,10 @@ class Output:
         """
         import zarr
 
-        with _naming(self.store):
+        with naming(self.store):
             try:
                 group = zarr.open_group(self.store, mode="r+", zarr_format=3)
-                there = dict(group.attrs).get(_ATTRIBUTE)
+                there = dict(group.attrs).get(ATTRIBUTE)
             except FileNotFoundError:
                 there = None
             if not isinstance(there, dict) or _mark(there) != self.mark:
@@ -101,13 +100,13 @@ def open_results(
         ArgumentError: something else is there, or it is not certain that it is of the same map.
         UnavailableError: another map writes there, or it cannot be read or written to.
     """
-    store = _location(out)
-    folder = _folder(store)
-    _attributes(store, out)  # nothing is put into what others have made
+    store = location(out)
+    folder = folder_of(store)
+    attributes(store, out)  # nothing is put into what others have made
     with ExitStack() as stack:
-        with _naming(store):
+        with naming(store):
             stack.enter_context(alone(str(folder or store), folder))
-            results = Results(store, _attributes(store, out), manifest, unknown, resume, rows, arrays)
+            results = Results(store, attributes(store, out), manifest, unknown, resume, rows, arrays)
         yield results
 
 
@@ -132,7 +131,7 @@ class Results:
         if found is None or not resume:
             fresh = {"format": FORMAT, **manifest, "identity": uuid.uuid4().hex}
             if found is None:
-                self._group = zarr.create_group(store, zarr_format=3, attributes={_ATTRIBUTE: fresh})
+                self._group = zarr.create_group(store, zarr_format=3, attributes={ATTRIBUTE: fresh})
             else:
                 self._group = zarr.open_group(store, mode="r+", zarr_format=3)
                 self._start_again(fresh)
@@ -161,7 +160,7 @@ class Results:
         if self._is_there(name):
             if not self._is_alike(name, shape, dtype, chunks):
                 raise ArgumentError(
-                    f"out: its array {name!r} is not what map has made, in {_shown(self.store)}; resume=False makes it "
+                    f"out: its array {name!r} is not what map has made, in {shown(self.store)}; resume=False makes it "
                     "anew"
                 )
             return self._group[name]
@@ -202,17 +201,17 @@ class Results:
         for name in itertools.chain((_DONE, _SUMS), results, self._values()):
             if self._is_there(name):
                 del self._group[name]
-        self._group.attrs.put({_ATTRIBUTE: manifest})
+        self._group.attrs.put({ATTRIBUTE: manifest})
 
     def _values(self) -> tuple[str, ...]:
         """Names of arrays of values, and of whatever stands in their place."""
-        least = _count(self._group.attrs.get(_VALUE))
+        least = count_of(self._group.attrs.get(_VALUE))
         names = (f"{_VALUE}{k}" for k in itertools.count())
         first = [name for name in itertools.islice(names, least) if self._is_there(name)]
         return (*first, *itertools.takewhile(self._is_there, names))
 
     def _require_same(self, found: dict[str, Any], manifest: Mapping[str, Any], unknown: Sequence[str]) -> None:
-        place = _shown(self.store)
+        place = shown(self.store)
         if found.get("format") != FORMAT:
             raise ArgumentError(
                 f"out: {place} has format {brief(found.get('format', 1))}, of another version of robodyn; this one "
@@ -257,13 +256,13 @@ class Results:
         Raises:
             UnavailableError: names the first, and its place.
         """
-        with _naming(self.store):
+        with naming(self.store):
             self._require_no_others()
             flags = self._is_done()
             bad = [number for number, leaves in self._leaves(flags) if leaves is None]
         if not flags.any():
             raise UnavailableError(
-                f"out: workers have written, and nothing is there, in {_shown(self.store)}; wanted storage that all of "
+                f"out: workers have written, and nothing is there, in {shown(self.store)}; wanted storage that all of "
                 "them share"
             )
         if bad or not flags.all():
@@ -284,7 +283,7 @@ class Results:
         words, arrays = "", self._results
         if arrays is None:
             form = self._group.attrs.get(_VALUE)
-            words, count = json.dumps(form), _count(form)
+            words, count = json.dumps(form), count_of(form)
             names = [f"{_VALUE}{k}" for k in range(count)]
             sound = count > 0 and all(map(self._is_value, names))
             arrays = {name: self._group[name] for name in names} if sound else {}
@@ -335,7 +334,7 @@ class Results:
         Raises:
             ArgumentError: names the first.
         """
-        folder = _folder(self.store)
+        folder = folder_of(self.store)
         if folder is None:
             return
         values = filter(self._is_value, self._values())
@@ -358,8 +357,8 @@ class Results:
             ArgumentError: it is not made of arrays, or not as those of other blocks are.
         """
         leaves: list[Array] = []
-        form = _form(value, leaves)
-        with _naming(self.store):
+        form = form_of(value, leaves)
+        with naming(self.store):
             known = self._group.attrs.get(_VALUE)
             if known is None:
                 self._group.attrs[_VALUE] = known = form
@@ -371,7 +370,7 @@ class Results:
                 self._array(name, (self._blocks, *leaf.shape), leaf.dtype, 1)[number] = leaf
             self._sums[number] = _checksum(self.output.mark, number, named, json.dumps(form))
             self._done[number] = 1
-        return _built(form, leaves)
+        return built(form, leaves)
 
     def _require_alike(self, name: str, leaf: Array) -> None:
         """Raise where an array of a value is another than that of the blocks before."""
@@ -391,12 +390,12 @@ class Results:
         """
         wanted = np.zeros(self._blocks, bool)
         wanted[numbers] = True
-        with _naming(self.store):
+        with naming(self.store):
             form = self._group.attrs.get(_VALUE)
             for number, leaves in self._leaves(wanted):
                 if leaves is None:
                     raise UnavailableError(f"out: {self._place(number)} has just changed; wanted one map at a time")
-                yield number, _built(form, list(leaves.values()))
+                yield number, built(form, list(leaves.values()))
 
     def arrays(self) -> tuple[Any, ...]:
         """Results, as arrays of zarr to read."""
@@ -461,126 +460,3 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _is_below(part: str, end: int) -> bool:
     return part.isascii() and part.isdecimal() and str(int(part)) == part and int(part) < end
-
-
-@contextmanager
-def _naming(store: Any) -> Iterator[None]:
-    """Around what reads from storage and writes to it.
-
-    Raises:
-        UnavailableError: storage, or zarr, raised something.
-    """
-    try:
-        yield
-    except RobodynError:
-        raise
-    except Exception as error:
-        raise UnavailableError(
-            f"out: {_shown(store)} cannot be read or written to: {type(error).__name__}: {quoted(str(error), 300)}"
-        ) from error
-
-
-def _shown(store: Any) -> str:
-    return quoted(str(store), 200)
-
-
-def _location(out: Any) -> Any:
-    """A place that means the same for workers, which run in other folders."""
-    from zarr.abc.store import Store
-
-    if isinstance(out, Store):
-        return out
-    try:
-        text = os.fspath(out) if exact.is_a(out, str, os.PathLike) else None
-    except Exception:  # a foreign object may raise anything
-        text = None
-    if type(text) is not str or not text or "\0" in text:
-        raise ArgumentError(f"out: got {brief(out)}; wanted a path, a URL, or a store of zarr")
-    if text.startswith("file://"):
-        text = url2pathname(urlsplit(text).path)
-    return text if "://" in text else str(Path(text).absolute())
-
-
-def _folder(store: Any) -> Path | None:
-    """The folder of this machine that it is, or None."""
-    if isinstance(store, str):
-        return None if "://" in store else Path(store)
-    root = getattr(store, "root", None)
-    return root.absolute() if isinstance(root, Path) else None
-
-
-def _attributes(store: Any, out: Any) -> dict[str, Any] | None:
-    """What a group that is there says of itself; None where nothing is there.
-
-    Raises:
-        ArgumentError: something is there that no map has made.
-    """
-    import zarr
-
-    try:
-        found = dict(zarr.open_group(store, mode="r", zarr_format=3).attrs).get(_ATTRIBUTE)
-    except FileNotFoundError:
-        path = _folder(store)
-        if path is None or not path.exists():
-            return None
-        if path.is_dir() and all(each.name == LOCK_FILE for each in path.iterdir()):
-            return None
-        found = None
-    except Exception as error:  # whatever lies there may break whatever reads it
-        raise ArgumentError(f"out: {brief(out)} cannot be read by zarr: {brief(error)}") from error
-    if not isinstance(found, dict) or not isinstance(found.get("identity"), str):
-        raise ArgumentError(f"out: {brief(out)} is there, and no results of map; wanted another place")
-    return found
-
-
-def _form(value: Any, leaves: list[Array]) -> Any:
-    """The form of a value in JSON, its arrays put at the end of `leaves`.
-
-    Raises:
-        ArgumentError: it holds something else than numbers, arrays, dictionaries by words, tuples and lists.
-    """
-    if isinstance(value, dict) and all(type(name) is str for name in value):
-        return {"dict": {name: _form(each, leaves) for name, each in value.items()}}
-    if isinstance(value, tuple | list):
-        return {"tuple" if isinstance(value, tuple) else "list": [_form(each, leaves) for each in value]}
-    try:
-        leaf = np.asarray(value)
-    except Exception as error:  # a foreign object may raise anything
-        raise ArgumentError(f"reduce: gave {brief(value)}, which cannot be stored") from error
-    if leaf.dtype.kind not in "biufc":
-        raise ArgumentError(
-            f"reduce: gave {brief(value)}; out= stores numbers, arrays, and dictionaries, tuples and lists"
-        )
-    leaves.append(leaf)
-    return {"array": len(leaves) - 1}
-
-
-def _built(form: Any, leaves: list[Array]) -> Any:
-    """A value of this form."""
-    ((kind, inside),) = form.items()
-    if kind == "array":
-        return leaves[inside][()]
-    if kind == "dict":
-        return {name: _built(each, leaves) for name, each in inside.items()}
-    found = [_built(each, leaves) for each in inside]
-    return tuple(found) if kind == "tuple" else found
-
-
-def _count(form: Any) -> int:
-    """How many arrays are in a value of this form; none where it is no form."""
-    numbers: list[Any] = []
-    left = [form]
-    while left:
-        found = left.pop()
-        if not isinstance(found, dict) or len(found) != 1:
-            return 0
-        ((kind, inside),) = found.items()
-        if kind == "array":
-            numbers.append(inside)
-        elif kind == "dict" and isinstance(inside, dict):
-            left.extend(inside.values())
-        elif kind in ("tuple", "list") and isinstance(inside, list):
-            left.extend(inside)
-        else:
-            return 0
-    return len(numbers) if sorted(map(str, numbers)) == sorted(map(str, range(len(numbers)))) else 0
