@@ -171,7 +171,7 @@ class Results:
             dtype=dtype,
             chunks=chunks,
             compressors=[Crc32cCodec()],
-            fill_value=np.nan if dtype.kind == "f" else 0,
+            fill_value=np.nan if dtype.kind in "fc" else 0,
         )
 
     def _is_there(self, name: str) -> bool:
@@ -423,10 +423,10 @@ def _checksum(mark: str, number: int, arrays: Mapping[str, Array], words: str = 
 
 
 def _as_stored(array: Array) -> Array:
-    """What is read again: zarr leaves out a chunk that equals what stands for nothing, with any kind of NaN or zero."""
-    if array.dtype.kind == "f":
-        return np.full_like(array, np.nan) if np.isnan(array).all() else array
-    return array if array.any() else np.zeros_like(array)
+    """What is read again: zarr leaves out a chunk of nothing but NaN, and gives one kind of NaN for it."""
+    if array.dtype.kind in "fc" and np.isnan(array).all():
+        return np.full_like(array, np.nan)
+    return array
 
 
 def _rows(array: Any, first: int, last: int) -> list[Array | None]:

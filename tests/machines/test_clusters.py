@@ -118,7 +118,7 @@ def test_another_scheduler_goes_on_where_one_died(dyn, reduce, tmp_path):
     out, file = tmp_path / "r", tmp_path / "scheduler.json"
     given = dyn, "forward_dynamics", range(30)
     wanted = map_states(*given, chunk=50, draw=slow(0.0), reduce=reduce)
-    options = {"chunk": 50, "out": out, "draw": slow(0.2), "reduce": reduce}
+    options = {"chunk": 50, "out": out, "draw": slow(0.2), "reduce": reduce, "key": "slow"}
     scheduler = start("scheduler", file, "--port", "0")
     workers = [start("worker", file, "--nthreads", "1") for _ in range(2)]
     try:

@@ -312,7 +312,14 @@ def test_constants_in_code(value, other):
 CODES = [
     *("return 1", "return 1.0", "return True", "return -0.0", "return 0.0", "return 0", "return a", "return -a"),
     *("return a + 1", "return a - 1", "return np.sin(a)", "return np.cos(a)", "return math.sin(a)", "return a.sin"),
-    *("return a.cos", "return np.linalg.norm(a)", "return np.linalg.det(a)", "return b'1'", "return '1'", "return (1,)"),
+    *(
+        "return a.cos",
+        "return np.linalg.norm(a)",
+        "return np.linalg.det(a)",
+        "return b'1'",
+        "return '1'",
+        "return (1,)",
+    ),
     *("return [x for x in a]", "return [x for x in a if x]", "return (x for x in a)", "return {x for x in a}"),
     *("return a in {1, 2}", "return a in {1, 3}", "return a[0:1]", "return a[0:2]", "return a[...]", "yield a"),
     *("return lambda: 1", "return lambda: 2", "return lambda x=1: x", "return lambda x=2: x", "return f(a)"),
@@ -372,11 +379,13 @@ UNCERTAIN = {
 @pytest.mark.parametrize("code", UNCERTAIN)
 def test_what_may_depend_on_more_is_named(code):
     names = {
-        **{"os": os, "random": random, "rd": rd, "lock": threading.Lock(), "Colour": enum.Enum("Colour", "RED")},
-        **{"context": contextvars.ContextVar("context"), "weak": weakref.ref(of_closure), "more": 1},
+        "lock": threading.Lock(),
+        "Colour": enum.Enum("Colour", "RED"),
+        "context": contextvars.ContextVar("context"),
+        "weak": weakref.ref(of_closure),
         "undone": types.ModuleType("undone"),
     }
-    function = in_module(f"def f(a):\n {code}", **names)
+    function = in_module(f"def f(a):\n {code}", os=os, random=random, rd=rd, **names)
     with pytest.raises(UncertainError) as caught:
         identity("draw", function)
     assert str(caught.value).startswith("draw") and UNCERTAIN[code] in str(caught.value)
