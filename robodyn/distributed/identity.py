@@ -31,6 +31,8 @@ from robodyn.model import Model
 _DIGEST_BYTES = 16
 _DEEPEST = 60
 """Functions in functions and values in values that are looked into."""
+_MOST_VALUES = 200_000
+"""So many values, one by one, are looked into; of arrays the bytes are read together."""
 _RUN_BYTES = 1 << 24
 """Of an array whose rows are apart in memory, so much is copied at a time."""
 _LONGEST = 300
@@ -61,6 +63,7 @@ _OF_PYTHON = {
 }
 """Built-in functions and classes that read nothing but their arguments."""
 
+_SCALARS = frozenset(np.sctypeDict.values())
 _ATTRIBUTES = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
 _WRONG_NAMES = {
     "IMPORT_NAME": "it imports {}",
@@ -96,11 +99,13 @@ def identity(name: str, value: Any, by_key: bool = False) -> str:
     Raises:
         UncertainError: something in it may differ where nobody looks.
     """
-    reader = _Reader(by_key)
+    reader = _Reader(by_key, iter(range(_MOST_VALUES)))
     try:
         reader.read(name, value, {}, 0)
-    except RecursionError as error:
-        raise UncertainError(f"{name}: nested too deeply") from error
+    except UncertainError:
+        raise
+    except Exception as error:  # nested too deeply for Python, or a foreign class that raises anything
+        raise UncertainError(f"{name}: to read it raised {exact.type_name(error)}") from error
     return reader.state.hexdigest()
 
 
@@ -133,30 +138,26 @@ _PLAIN = _plain_kinds()
 class _Reader:
     """Reads a value into a hash. Every part has its kind and length before it, so that no two values run together."""
 
-    def __init__(self, by_key: bool) -> None:
+    def __init__(self, by_key: bool, left: Iterator[int]) -> None:
         self.state = blake2b(_PYTHON.encode(), digest_size=_DIGEST_BYTES)
-        self._by_key = by_key
+        self._by_key, self._left = by_key, left
         self._functions: _Seen = {}
 
     def _put(self, kind: str, data: bytes = b"") -> None:
         self.state.update(f"{kind} {len(data)} ".encode())
         self.state.update(data)
 
-    def _refuse(self, where: str, what: str) -> None:
-        if not self._by_key:
-            raise UncertainError(f"{shortened(where, _LONGEST)}: {printable(shortened(what, _LONGEST))}")
-        self._put("key")
-
     def read(self, where: str, value: Any, seen: _Seen, depth: int) -> None:
         """Read a value. `seen`: what can change and was read before in the same function; an alias is no copy."""
         kind = type(value)
         plain = _PLAIN.get(kind)
+        if next(self._left, None) is None:
+            raise UncertainError(f"{where}: holds more than {_MOST_VALUES} values; arrays of NumPy may")
         if plain is not None:
             self._put(kind.__name__, plain(value))
             return
         if depth > _DEEPEST:
-            self._refuse(where, "nested too deeply")
-            return
+            raise UncertainError(f"{where}: nested too deeply")
         if kind in (list, dict, set, np.ndarray):
             if id(value) in seen:
                 self._put("again", str(seen[id(value)][0]).encode())
@@ -169,16 +170,28 @@ class _Reader:
                 self.read(where, part, seen, depth + 1)
         elif kind in (set, frozenset):
             # In no order; what can change is in no set, but for functions, of which none is certain here.
-            digests = sorted(_of_member(where, member, depth + 1) for member in value)
-            self._put(kind.__name__, b"".join(digests))
+            self._put(kind.__name__, b"".join(sorted(self._of_member(where, member, depth + 1) for member in value)))
         elif not self._read_array(value):
             self._read_object(where, value, seen, depth)
+
+    def _of_member(self, where: str, member: Any, depth: int) -> bytes:
+        """The hash of what is in a set: of values that cannot change."""
+        plain = type(member) in _PLAIN or type(member) in (tuple, frozenset) or type(member) in _SCALARS
+        if not plain:
+            raise UncertainError(f"{where}: {_words_for(member)} in a set")
+        reader = _Reader(False, self._left)
+        if type(member) is tuple and depth <= _DEEPEST:
+            for part in member:
+                reader._put("part", self._of_member(where, part, depth + 1))
+        else:
+            reader.read(where, member, {}, depth)
+        return reader.state.digest()
 
     def _read_array(self, value: Any) -> bool:
         """Read an array, a number or a dtype of NumPy, if it is one whose bytes say everything."""
         if type(value) is np.ndarray:
             dtype, array = value.dtype, value
-        elif exact.is_a(value, np.generic) and value.dtype.type is type(value):
+        elif type(value) in _SCALARS:
             array = np.asarray(value)
             dtype = array.dtype
         elif exact.is_a(value, np.dtype):
@@ -218,7 +231,7 @@ class _Reader:
             self._put("partial")
             self.read(where, (value.func, value.args, value.keywords), seen, depth + 1)
         else:
-            self._refuse(where, _words_for(value))
+            raise UncertainError(f"{shortened(where, _LONGEST)}: {_words_for(value)}")
 
     def _read_function(self, where: str, function: FunctionType, depth: int) -> None:
         if id(function) in self._functions:
@@ -345,28 +358,12 @@ def _parts(value: Any) -> list[Any]:
     return list(value)
 
 
-def _of_member(where: str, member: Any, depth: int) -> bytes:
-    """The hash of what is in a set: of values that cannot change."""
-    plain = type(member) in _PLAIN or type(member) in (tuple, frozenset) or exact.is_a(member, np.generic)
-    if not plain or depth > _DEEPEST:
-        raise UncertainError(f"{where}: {_words_for(member)} in a set")
-    reader = _Reader(False)
-    if type(member) is tuple:
-        for part in member:
-            reader._put("part", _of_member(where, part, depth + 1))
-    else:
-        reader.read(where, member, {}, depth)
-    return reader.state.digest()
-
-
 def _library(value: Any) -> str | None:
     """What a function or class of Python, NumPy or robodyn is known by that reads nothing but its arguments."""
-    try:
-        module, name, bound = value.__module__, value.__qualname__, getattr(value, "__self__", None)
-    except Exception:  # a foreign object may raise anything
+    named = _name_of(value)
+    if named is None:
         return None
-    if type(module) is not str or type(name) is not str:
-        return None
+    (module, name), bound = named, getattr(value, "__self__", None)
     if bound is not None and type(bound) is not ModuleType:
         return None  # a method, which has an object behind it
     if _OF_PYTHON.get(name) is value:
@@ -382,10 +379,19 @@ def _library(value: Any) -> str | None:
 
 def _is_of(root: str, value: Any) -> bool:
     """Whether a function or class of a library is the one that the library has under its name."""
-    module = sys.modules.get(value.__module__)
-    if value.__module__.partition(".")[0] != root or module is None:
+    named = _name_of(value)
+    if named is None or named[0].partition(".")[0] != root:
         return False
-    return getattr(module, value.__qualname__, None) is value
+    return getattr(sys.modules.get(named[0]), named[1], None) is value
+
+
+def _name_of(value: Any) -> tuple[str, str] | None:
+    """The module of a function or class, and its name there, or None."""
+    try:
+        found = value.__module__, value.__qualname__
+    except Exception:  # a foreign object may raise anything
+        return None
+    return found if type(found[0]) is type(found[1]) is str else None
 
 
 def _words_for(value: Any) -> str:
@@ -395,5 +401,5 @@ def _words_for(value: Any) -> str:
     if type(value) is ModuleType:
         return f"the module {value.__name__} is used as a value"
     if type(value) in (FunctionType, BuiltinFunctionType):
-        return f"the function {value.__name__}"
-    return f"an object of type {exact.type_name(value)}"
+        return f"the function {printable(value.__name__)}"
+    return f"an object of type {printable(exact.type_name(value))}"

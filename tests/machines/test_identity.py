@@ -444,6 +444,8 @@ def test_aliases_cycles_and_depth():
     assert known(chain) is None
     wide = functools.reduce(lambda inner, _: [inner, inner], range(50), [0])  # 2^50 members without aliases
     assert known(lambda a: wide) is not None
+    for kind in (tuple, frozenset):
+        assert known(of_closure(functools.reduce(lambda inner, _: kind([inner, (inner,)]), range(25), (0,)))) is None
 
 
 def of_pair(one, two):
