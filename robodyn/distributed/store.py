@@ -12,7 +12,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from robodyn.arguments import Array
 from robodyn.distributed.forms import built, count_of, form_of
 from robodyn.distributed.identity import array_bytes
 from robodyn.distributed.inputs import Block
-from robodyn.distributed.lock import alone
+from robodyn.distributed.lock import LOCK_FILE, alone
 from robodyn.distributed.places import ATTRIBUTE, attributes, folder_of, location, naming, shown
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.messages import brief, quoted
@@ -102,7 +102,11 @@ def open_results(
     """
     store = location(out)
     folder = folder_of(store)
-    attributes(store, out)  # nothing is put into what others have made
+    try:
+        attributes(store, out)  # nothing is put into what others have made
+    except ArgumentError:
+        if folder is None or not (folder / LOCK_FILE).exists():
+            attributes(store, out)  # unless a map was just making it
     with ExitStack() as stack:
         with naming(store):
             stack.enter_context(alone(str(folder or store), folder))
@@ -155,23 +159,29 @@ class Results:
             ArgumentError: there is another one of that name.
         """
         from zarr.codecs import Crc32cCodec
+        from zarr.errors import ContainsArrayError, ContainsGroupError
 
         dtype, chunks = np.dtype(dtype), (min(rows, shape[0]), *(max(1, n) for n in shape[1:]))
         if self._is_there(name):
-            if not self._is_alike(name, shape, dtype, chunks):
-                raise ArgumentError(
-                    f"out: its array {name!r} is not what map has made, in {shown(self.store)}; resume=False makes it "
-                    "anew"
-                )
-            return self._group[name]
-        # Random numbers do not get smaller by compression.
-        return self._group.create_array(
-            name,
-            shape=shape,
-            dtype=dtype,
-            chunks=chunks,
-            compressors=[Crc32cCodec()],
-            fill_value=np.nan if dtype.kind in "fc" else 0,
+            if self._is_alike(name, shape, dtype, chunks):
+                return self._group[name]
+            raise self._strange(name)
+        try:
+            # Random numbers do not get smaller by compression.
+            return self._group.create_array(
+                name,
+                shape=shape,
+                dtype=dtype,
+                chunks=chunks,
+                compressors=[Crc32cCodec()],
+                fill_value=np.nan if dtype.kind in "fc" else 0,
+            )
+        except (ContainsArrayError, ContainsGroupError):  # one that zarr cannot read
+            raise self._strange(name) from None
+
+    def _strange(self, name: str) -> ArgumentError:
+        return ArgumentError(
+            f"out: its array {name!r} is not what map has made, in {shown(self.store)}; resume=False makes it anew"
         )
 
     def _is_there(self, name: str) -> bool:
@@ -199,7 +209,7 @@ class Results:
         # First that blocks are there: whatever happens on the way, nothing old is taken for new.
         results = (name for question in every_question().values() for name in question.results)
         for name in itertools.chain((_DONE, _SUMS), results, self._values()):
-            if self._is_there(name):
+            with suppress(FileNotFoundError, KeyError):  # of those that are not there
                 del self._group[name]
         self._group.attrs.put({ATTRIBUTE: manifest})
 
