@@ -62,19 +62,23 @@ def map(
             seeds: a `range`, a list or array of integers, or one. There is a block of `chunk` states for each, drawn on
             its worker by `draw`.
         out: where results are written: a path that all workers see, a URL, or a store of zarr. A group with an array of
-            NaN for each result (n, ...) in chunks of a block, which workers fill, and one, "done", that says which
-            blocks are there. With `reduce` it keeps the value of each block. What it holds otherwise is refused.
+            NaN for each result (n, ...) in chunks of a block, which workers fill, and two, "done" and "checksums", that
+            say which blocks are there, and of which bytes. With `reduce` it keeps the value of each block. What it
+            holds otherwise is refused, and while another map writes there, so is this one.
         chunk: states of a block.
         client: a `distributed.Client`; None for the one that is current, or else for threads of this process, as many
             as processors.
         reduce: instead of results: a function of a block's results, whose values are returned in a list, in order of
             blocks; a `Reduction`, such as `Statistics()`; or a dictionary of these by name.
-        resume: whether blocks that `out` has already are left out. They must be of the same robot, query, states,
-            chunk, choices and version; of arrays in storage and of Dask only names are compared. If not, what an
-            earlier map has written to `out` is removed.
+        resume: whether blocks that `out` has already, undamaged, are left out. They must be of the same robot, query,
+            states, chunk, choices, functions and version. If not, what an earlier map has written to `out` is removed.
         draw: a function (rng, n) that gives arrays by name, (n, ...) each, at least those that the query needs;
             `random_inputs` where it is None.
         progress: whether to show a progress bar.
+        key: a name of your own for what `draw` and `reduce` compute and for what arrays of zarr and Dask hold, which
+            counts instead of these where blocks are resumed; change it when they change. None: functions are known by
+            all that they read, and arrays of zarr by their bytes. Where that is not certain, as of objects of your
+            classes, captured generators, files, or arrays of Dask, nothing is resumed without a key.
         others: other arguments of the query by name, such as link="tool0"; arrays as above. Beside seeds, arrays
             that are the same for all states take the place of drawn ones.
 
@@ -84,12 +88,14 @@ def map(
 
     Raises:
         ArgumentError: arguments that do not fit the query or one another, what cannot be pickled, `out` that holds
-            something else, a block that does not fit into a worker's memory; names it. Also, as every error of the
-            query, what a block raised: of the same kind, if it is one of robodyn's, and the message names the block.
-        OSError: `out` cannot be written to.
+            something else, or results of which it is not certain that they are of the same functions, a block that does
+            not fit into a worker's memory; names it. Also, as every error of the query, what a block raised: of the
+            same kind, if it is one of robodyn's, and the message names the block.
         RobodynError: a block raised something else, which is its cause.
-        UnavailableError: no Dask or zarr, the scheduler is gone, a block whose workers died again and again, or storage
-            that is not shared. Blocks that are done stay in `out`, and another call goes on from there.
+        UnavailableError: no Dask or zarr, the scheduler is gone, a block whose workers died again and again, a worker
+            that has another function of the same name, `out` that cannot be read or written to, that is not shared,
+            that another map writes to, or where a block is missing or damaged at the end. Blocks that are done stay in
+            `out`, and another call goes on from there.
     """
     dask, distributed = _dask()
     if not exact.is_a(dyn, Dynamics):

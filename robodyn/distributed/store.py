@@ -434,7 +434,7 @@ def _checksum(mark: str, number: int, arrays: Mapping[str, Array], words: str = 
 
 def _as_stored(array: Array) -> Array:
     """What is read again: zarr leaves out a chunk of nothing but NaN, and gives one kind of NaN for it."""
-    if array.dtype.kind in "fc" and np.isnan(array).all():
+    if array.dtype.kind in "fc" and array.size and np.isnan(array.flat[0]) and np.isnan(array).all():
         return np.full_like(array, np.nan)
     return array
 
