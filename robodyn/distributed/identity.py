@@ -35,8 +35,6 @@ _MOST_VALUES = 200_000
 """So many values, one by one, are looked into; of arrays the bytes are read together."""
 _RUN_BYTES = 1 << 24
 """Of an array whose rows are apart in memory, so much is copied at a time."""
-_LONGEST = 300
-"""Characters of the words that say where something uncertain was found."""
 
 _PYTHON = f"{sys.implementation.cache_tag} {importlib.util.MAGIC_NUMBER.hex()}"
 """Bytecode means the same where this is the same."""
@@ -84,6 +82,10 @@ _Seen: TypeAlias = dict[int, tuple[int, Any]]
 """By `id`: the number of an object that can change, and the object, so that no other one gets its place."""
 
 
+_LONGEST = 300
+"""Characters of the words that say what is uncertain."""
+
+
 class UncertainError(Exception):
     """Something has no identity that is certain; says where, and what it is."""
 
@@ -102,8 +104,8 @@ def identity(name: str, value: Any, by_key: bool = False) -> str:
     reader = _Reader(by_key, iter(range(_MOST_VALUES)))
     try:
         reader.read(name, value, {}, 0)
-    except UncertainError:
-        raise
+    except UncertainError as error:
+        raise UncertainError(printable(shortened(str(error), _LONGEST))) from None
     except Exception as error:  # nested too deeply for Python, or a foreign class that raises anything
         raise UncertainError(f"{name}: to read it raised {exact.type_name(error)}") from error
     return reader.state.hexdigest()
@@ -198,9 +200,8 @@ class _Reader:
             dtype, array = value, None
         else:
             return False
-        if (
-            dtype.kind not in "biufcSUmM" or dtype.metadata or dtype.char in "gG"
-        ):  # long doubles have bytes of no meaning
+        long = dtype.char in "gG"  # numbers with bytes of no meaning
+        if dtype.kind not in "biufcSUmM" or dtype.metadata or long:
             return False
         self._put("dtype" if array is None else type(value).__name__, dtype.str.encode())
         if array is not None:
@@ -213,10 +214,11 @@ class _Reader:
     def _read_object(self, where: str, value: Any, seen: _Seen, depth: int) -> None:
         kind = type(value)
         if kind is Model:
-            self._put("model", value.digest.encode())
+            self._put("model", value.digest.encode())  # and what has no part in it, but may be read
+            others = (value.proximal, tuple(value.report), value.file_tree, value.source)
+            self.read(where, others, seen, depth + 1)
         elif kind is Dynamics:
-            options = {name: each for name, each in value._arguments.items() if name != "threads"}
-            self.read(where, (value.model, options), seen, depth + 1)
+            self.read(where, (value.model, value._arguments), seen, depth + 1)
         elif is_dataclass(kind) and _is_of("robodyn", kind):
             self._put("record", kind.__qualname__.encode())
             for each in fields(kind):
@@ -231,7 +233,7 @@ class _Reader:
             self._put("partial")
             self.read(where, (value.func, value.args, value.keywords), seen, depth + 1)
         else:
-            raise UncertainError(f"{shortened(where, _LONGEST)}: {_words_for(value)}")
+            raise UncertainError(f"{where}: {_words_for(value)}")
 
     def _read_function(self, where: str, function: FunctionType, depth: int) -> None:
         if id(function) in self._functions:

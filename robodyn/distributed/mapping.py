@@ -13,7 +13,7 @@ import numpy as np
 
 from robodyn import exact
 from robodyn._version import __version__
-from robodyn.arguments import Array, flag
+from robodyn.arguments import Array, flag, integer
 from robodyn.distributed.block import Job, pack, run_block
 from robodyn.distributed.identity import UncertainError, identity
 from robodyn.distributed.inputs import Asked, Block, Draw, Inputs, read
@@ -433,8 +433,20 @@ def _manifest(dyn: Dynamics, asked: Asked, reducing: Reduction | None, key: str 
     drawn = "" if inputs.seeds is None else f"numpy {np.__version__} "  # its generators may draw other numbers
     found.add("draw", lambda: drawn + found.function("draw", inputs.draw, by_key))
     found.add("reduce", lambda: found.function("reduce", reducing, by_key))
-    found.add("arguments", lambda: identity("arguments", dict(sorted(asked.choices.items()))))
+    found.add(
+        "arguments", lambda: identity("arguments", {name: _plain(each) for name, each in sorted(asked.choices.items())})
+    )
     return found
+
+
+def _plain(value: Any) -> Any:
+    """A name or number of a link, or several, of Python's own types: what a call takes for the same is the same."""
+    if exact.is_a(value, list, tuple):
+        return [_plain(each) for each in exact.members(value)]
+    number = integer(value)
+    return (
+        exact.text_or_none(value) if number is None and exact.is_a(value, str) else value if number is None else number
+    )
 
 
 def _is_ours(dyn: Dynamics) -> bool:

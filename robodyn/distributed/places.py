@@ -66,16 +66,22 @@ def folder_of(store: Any) -> Path | None:
     return root.absolute() if isinstance(root, Path) else None
 
 
+def open_group(store: Any, mode: str) -> Any:
+    """A group of zarr that is there, as it is: metadata that others have consolidated may be of an earlier state."""
+    import zarr
+
+    return zarr.open_group(store, mode=mode, zarr_format=3, use_consolidated=False)
+
+
 def attributes(store: Any, out: Any) -> dict[str, Any] | None:
     """What a group that is there says of itself; None where nothing is there.
 
     Raises:
         ArgumentError: something is there that no map has made.
     """
-    import zarr
 
     try:
-        found = dict(zarr.open_group(store, mode="r", zarr_format=3).attrs).get(ATTRIBUTE)
+        found = dict(open_group(store, "r").attrs).get(ATTRIBUTE)
     except FileNotFoundError:
         path = folder_of(store)
         if path is None or not path.exists():

@@ -24,7 +24,7 @@ from robodyn.distributed.forms import built, count_of, form_of
 from robodyn.distributed.identity import array_bytes
 from robodyn.distributed.inputs import Block
 from robodyn.distributed.lock import LOCK_FILE, alone
-from robodyn.distributed.places import ATTRIBUTE, attributes, folder_of, location, naming, shown
+from robodyn.distributed.places import ATTRIBUTE, attributes, folder_of, location, naming, open_group, shown
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.messages import brief, quoted
 from robodyn.questions import every_question
@@ -59,11 +59,10 @@ class Output:
         Raises:
             UnavailableError: the group is not there, or cannot be written to.
         """
-        import zarr
 
         with naming(self.store):
             try:
-                group = zarr.open_group(self.store, mode="r+", zarr_format=3)
+                group = open_group(self.store, "r+")
                 there = dict(group.attrs).get(ATTRIBUTE)
             except FileNotFoundError:
                 there = None
@@ -137,11 +136,11 @@ class Results:
             if found is None:
                 self._group = zarr.create_group(store, zarr_format=3, attributes={ATTRIBUTE: fresh})
             else:
-                self._group = zarr.open_group(store, mode="r+", zarr_format=3)
+                self._group = open_group(store, "r+")
                 self._start_again(fresh)
             found = fresh
         else:
-            self._group = zarr.open_group(store, mode="r+", zarr_format=3)
+            self._group = open_group(store, "r+")
         self.output = Output(store, _mark(found))
         self._done = self._array(_DONE, (self._blocks,), np.uint8, 1)
         self._sums = self._array(_SUMS, (self._blocks, _SUM_BYTES), np.uint8, 1)
@@ -409,9 +408,8 @@ class Results:
 
     def arrays(self) -> tuple[Any, ...]:
         """Results, as arrays of zarr to read."""
-        import zarr
 
-        group = zarr.open_group(self.store, mode="r", zarr_format=3)
+        group = open_group(self.store, "r")
         return tuple(group[name] for name in self._results or ())
 
 

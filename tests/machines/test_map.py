@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import json
 import math
@@ -666,3 +667,16 @@ def test_other_links_of_numpys_integers_are_others(dyn, states, client, tmp_path
     map_states(dyn, "jacobian", states[0], link=np.int64(1), chunk=CHUNK, client=client, out=tmp_path / "o")
     with pytest.raises(rd.ArgumentError, match="holds results of another map"):
         map_states(dyn, "jacobian", states[0], link=np.int64(2), chunk=CHUNK, client=client, out=tmp_path / "o")
+
+
+def test_links_by_names_and_numbers_of_every_kind_are_resumed(dyn, states, client, tmp_path):
+    class Links(enum.IntEnum):
+        SECOND = 2
+
+    for k, links in enumerate((Links.SECOND, np.int64(2), np.str_("tool0"), ["tool0", np.int64(2)], ("tool0",))):
+        by = "links" if isinstance(links, list | tuple) else "link"
+        first, again = (
+            map_states(dyn, "jacobian", states[0], **{by: links}, chunk=CHUNK, client=client, out=tmp_path / str(k))
+            for _ in range(2)
+        )
+        assert same(again, first[:])

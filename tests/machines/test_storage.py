@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
 import shutil
@@ -20,6 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from robots import own
+from test_identity import MAKERS
 
 import robodyn as rd
 from robodyn.distributed import Histogram, Statistics
@@ -553,3 +555,37 @@ def test_a_worker_with_another_function_is_named(dyn, client, tmp_path, monkeypa
     with pytest.raises(rd.UnavailableError, match=r"^block \d .*: draw: on this worker it is not what it is where map"):
         asking(dyn, client, tmp_path / "r", draw=own_draw(0.5))
     asking(dyn, client, tmp_path / "r", draw=own_draw(0.5), key="half", resume=False)
+
+
+@pytest.mark.parametrize("number", range(len(MAKERS)))
+def test_another_function_of_every_kind_never_gets_the_results_of_the_first(dyn, client, tmp_path, number):
+    """A function of 1.0 and one of 2.0, which hide these in different places, and the first one made anew."""
+    one, two, again = (MAKERS[number](value) for value in (1.0, 2.0, 1.0))
+    if isinstance(one, type | list | functools._lru_cache_wrapper):
+        pytest.skip("nothing that reduces, or that travels")
+    out = tmp_path / "r"
+    first = asking(dyn, client, out, one)
+    assert repr(first) != repr(asking(dyn, client, None, two))
+    with pytest.raises(rd.ArgumentError, match=r"reduce was|^resume: .*reduce.*key="):
+        asking(dyn, client, out, two)
+    try:
+        assert repr(asking(dyn, client, out, again)) == repr(first)
+    except rd.ArgumentError as error:
+        assert "key=" in str(error)
+
+
+def test_tasks_that_run_twice_count_once(dyn, client, tmp_path, monkeypatch):
+    write = Output.write
+    monkeypatch.setattr(Output, "write", lambda *given: (write(*given), write(*given)))
+    assert words_of(asking(dyn, client, tmp_path / "r")) == plain(dyn, client, "results")
+    found = asking(dyn, client, tmp_path / "v", "values")
+    assert found["b"]["counts"].sum() + found["b"]["outside"] == BLOCKS * CHUNK == found["a"]["count"][0]
+
+
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+def test_metadata_that_others_have_consolidated(dyn, client, tmp_path):
+    out, wanted = tmp_path / "r", plain(dyn, client, "results")
+    asking(dyn, client, out)
+    zarr.consolidate_metadata(str(out))
+    assert words_of(asking(dyn, client, out)) == wanted
+    assert words_of(asking(dyn, client, out, resume=False)) == wanted
