@@ -248,8 +248,8 @@ def of_global(value):
 
 def of_module(value):
     other = types.ModuleType("other")
-    other.more = value
-    other.deep = other
+    other.deep = types.ModuleType("deep")
+    other.deep.more = value
     return in_module("def f(a): return [other.deep.more for _ in a]", other=other)
 
 
