@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from robodyn import exact
 from robodyn._version import __version__
-from robodyn.arguments import Array, flag, integer
+from robodyn.arguments import Array, flag
 from robodyn.distributed.block import Job, pack, run_block
-from robodyn.distributed.identity import UncertainError, identity
 from robodyn.distributed.inputs import Asked, Block, Draw, Inputs, read
+from robodyn.distributed.manifest import Manifest, key_of, manifest_of
 from robodyn.distributed.reductions import Reduction, reduction, require_function
 from robodyn.distributed.store import Results, open_results
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, RobodynError, UnavailableError
 from robodyn.messages import brief, quoted
-from robodyn.model import Model
 from robodyn.motion.rollout import progress_bar
 
 _GATHERED_BYTES = 1 << 30
@@ -100,13 +99,13 @@ def map(
     dask, distributed = _dask()
     if not exact.is_a(dyn, Dynamics):
         raise ArgumentError(f"dyn: got {exact.type_name(dyn)}; wanted a robodyn.Dynamics")
-    resume, progress, key = flag("resume", resume), flag("progress", progress), _key(key)
+    resume, progress, key = flag("resume", resume), flag("progress", progress), key_of(key)
     require_function("draw", draw)
     asked = read(dyn, query, arrays_or_seeds, chunk, draw, others)
     reducing = reduction(reduce, tuple(asked.shapes))
     sent = _sent(dyn)
     _require_picklable(draw=draw, reduce=reduce, others=asked.choices)
-    manifest = None if out is None else _manifest(dyn, asked, reducing, key)
+    manifest = None if out is None else manifest_of(dyn, asked, reducing, key)
     with _storage(out, manifest, resume, dyn, asked, reducing) as results:
         keeper = _keeper(dyn, asked, reducing, results)
         left = np.ones(asked.inputs.blocks, bool) if results is None else ~results.done
@@ -131,7 +130,7 @@ def map(
 
 
 def _storage(
-    out: Any, manifest: _Manifest | None, resume: bool, dyn: Dynamics, asked: Asked, reducing: Reduction | None
+    out: Any, manifest: Manifest | None, resume: bool, dyn: Dynamics, asked: Asked, reducing: Reduction | None
 ) -> AbstractContextManager[Results | None]:
     """What `out` is, open as long as this map writes there."""
     if manifest is None:
@@ -411,91 +410,3 @@ def _require_picklable(**values: Any) -> None:
         except Exception as error:  # of whatever a user's object does
             reason = f"cannot be pickled, and so not sent to workers: {brief(error)}"
             raise ArgumentError(f"{name}: {brief(value)} {reason}") from error
-
-
-def _manifest(dyn: Dynamics, asked: Asked, reducing: Reduction | None, key: str | None) -> _Manifest:
-    """What a map computes. Its version stands for what is robodyn's."""
-    inputs, by_key = asked.inputs, key is not None
-    options = {name: value for name, value in dyn._arguments.items() if name not in ("threads", "compile")}
-    found = _Manifest(
-        {
-            "version": __version__,
-            "query": asked.question.name,
-            "robot": f"{quoted(dyn.model.name)} {dyn.model.digest}",
-            "states": inputs.states,
-            "chunk": inputs.chunk,
-            "key": key or "",
-        }
-    )
-    found.add("robot", lambda: found.words["robot"] if _is_ours(dyn) or by_key else _refuse_kind(dyn))
-    found.add("dynamics", lambda: f"{dyn.engine.name} {identity('dyn', options, by_key)}")
-    found.add("inputs", lambda: inputs.digest(by_key))
-    drawn = "" if inputs.seeds is None else f"numpy {np.__version__} "  # its generators may draw other numbers
-    found.add("draw", lambda: drawn + found.function("draw", inputs.draw, by_key))
-    found.add("reduce", lambda: found.function("reduce", reducing, by_key))
-    found.add(
-        "arguments", lambda: identity("arguments", {name: _plain(each) for name, each in sorted(asked.choices.items())})
-    )
-    return found
-
-
-def _plain(value: Any) -> Any:
-    """A name or number of a link, or several, of Python's own types: what a call takes for the same is the same."""
-    if exact.is_a(value, list, tuple):
-        return [_plain(each) for each in exact.members(value)]
-    number = integer(value)
-    return (
-        exact.text_or_none(value) if number is None and exact.is_a(value, str) else value if number is None else number
-    )
-
-
-def _is_ours(dyn: Dynamics) -> bool:
-    """Whether queries are those of this version: a subclass may answer others."""
-    return type(dyn) is Dynamics and type(dyn.model) is Model
-
-
-def _refuse_kind(dyn: Dynamics) -> NoReturn:
-    raise UncertainError(f"dyn: {exact.type_name(dyn)} of a {exact.type_name(dyn.model)}, which are not robodyn's own")
-
-
-class _Manifest:
-    """What a map computes, in words that are the same in every process."""
-
-    def __init__(self, words: dict[str, Any]) -> None:
-        self.words = words
-        self.unknown: list[str] = []
-        """Why some of them are missing, which are None."""
-        self.functions: dict[str, str] = {}
-        """Hashes of functions that workers can compare with theirs."""
-
-    def add(self, name: str, words: Callable[[], str]) -> None:
-        """Words by name, or why they are not certain."""
-        try:
-            self.words[name] = words()
-        except UncertainError as error:
-            self.words[name] = None
-            self.unknown.append(str(error))
-
-    def function(self, name: str, value: Any, by_key: bool) -> str:
-        """The hash of an argument."""
-        found = identity(name, value, by_key)
-        if value is not None and not by_key:
-            self.functions[name] = found
-        return found
-
-
-_LONGEST_KEY = 200
-
-
-def _key(given: Any) -> str | None:
-    """A name that a user gave, or None.
-
-    Raises:
-        ArgumentError: it is no word.
-    """
-    if given is None:
-        return None
-    text = exact.text_or_none(given)
-    if text is None or not 0 < len(text) <= _LONGEST_KEY or not text.isprintable():
-        raise ArgumentError(f"key: got {brief(given)}; wanted 1 to {_LONGEST_KEY} characters that can be printed")
-    return text

@@ -64,7 +64,8 @@ REDUCTIONS = {"results": None, "values": {"a": Statistics(), "b": HISTOGRAM}, "f
 
 
 def asking(dyn, client, out, kind="results", **options):
-    options = {"chunk": CHUNK, "client": client, "out": out, "reduce": REDUCTIONS[kind] if type(kind) is str else kind, **options}
+    reduce = REDUCTIONS[kind] if type(kind) is str else kind
+    options = {"chunk": CHUNK, "client": client, "out": out, "reduce": reduce, **options}
     return map_states(dyn, "gravity_force", range(BLOCKS), **options)
 
 
