@@ -44,14 +44,14 @@ def built(form: Any, leaves: list[Array]) -> Any:
     return tuple(found) if kind == "tuple" else found
 
 
-def count_of(form: Any) -> int:
-    """How many arrays are in a value of this form; none where it is no form."""
+def count_of(form: Any) -> int | None:
+    """How many arrays are in a value of this form; None where it is no form."""
     numbers: list[Any] = []
     left = [form]
     while left:
         found = left.pop()
         if not isinstance(found, dict) or len(found) != 1:
-            return 0
+            return None
         ((kind, inside),) = found.items()
         if kind == "array":
             numbers.append(inside)
@@ -60,5 +60,6 @@ def count_of(form: Any) -> int:
         elif kind in ("tuple", "list") and isinstance(inside, list):
             left.extend(inside)
         else:
-            return 0
-    return len(numbers) if sorted(map(str, numbers)) == sorted(map(str, range(len(numbers)))) else 0
+            return None
+    count = len(numbers)
+    return count if all(type(each) is int for each in numbers) and sorted(numbers) == [*range(count)] else None

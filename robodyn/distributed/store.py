@@ -59,7 +59,6 @@ class Output:
         Raises:
             UnavailableError: the group is not there, or cannot be written to.
         """
-
         with naming(self.store):
             try:
                 group = open_group(self.store, "r+")
@@ -214,7 +213,7 @@ class Results:
 
     def _values(self) -> tuple[str, ...]:
         """Names of arrays of values, and of whatever stands in their place."""
-        least = count_of(self._group.attrs.get(_VALUE))
+        least = count_of(self._group.attrs.get(_VALUE)) or 0
         names = (f"{_VALUE}{k}" for k in itertools.count())
         first = [name for name in itertools.islice(names, least) if self._is_there(name)]
         return (*first, *itertools.takewhile(self._is_there, names))
@@ -292,10 +291,12 @@ class Results:
         words, arrays = "", self._results
         if arrays is None:
             form = self._group.attrs.get(_VALUE)
-            words, count = json.dumps(form), count_of(form)
-            names = [f"{_VALUE}{k}" for k in range(count)]
-            sound = count > 0 and all(map(self._is_value, names))
-            arrays = {name: self._group[name] for name in names} if sound else {}
+            words, count = _words(form), count_of(form)
+            names = [f"{_VALUE}{k}" for k in range(count or 0)]
+            if count is None or not all(map(self._is_value, names)):
+                yield from ((int(number), None) for number in np.flatnonzero(wanted))
+                return
+            arrays = {name: self._group[name] for name in names}
         size = sum(each.dtype.itemsize * int(np.prod(each.chunks, dtype=object)) for each in arrays.values())
         step = max(1, min(_MOST_ROWS, _RUN_BYTES // max(1, size)))
         for first in range(0, self._blocks, step):
@@ -308,7 +309,7 @@ class Results:
                 found = {name: column[number - first] for name, column in columns.items()}
                 read = {name: piece for name, piece in found.items() if piece is not None}
                 total, noted = _checksum(self.output.mark, number, read, words), sums[number - first]
-                good = bool(found) and len(read) == len(found) and noted is not None and (noted == total).all()
+                good = len(read) == len(found) and noted is not None and (noted == total).all()
                 yield number, read if good else None
 
     def _pieces(self, array: Any, first: int, last: int) -> list[Array | None]:
@@ -377,7 +378,7 @@ class Results:
             for name, leaf in named.items():
                 self._require_alike(name, leaf)
                 self._array(name, (self._blocks, *leaf.shape), leaf.dtype, 1)[number] = leaf
-            self._sums[number] = _checksum(self.output.mark, number, named, json.dumps(form))
+            self._sums[number] = _checksum(self.output.mark, number, named, _words(form))
             self._done[number] = 1
         return built(form, leaves)
 
@@ -416,6 +417,11 @@ class Results:
 def _mark(manifest: Mapping[str, Any]) -> str:
     """A hash of all that a group says of itself: checksums are those of these words alone."""
     return blake2b(json.dumps(manifest, sort_keys=True).encode(), digest_size=_SUM_BYTES).hexdigest()
+
+
+def _words(form: Any) -> str:
+    """A form as checksums count it."""
+    return json.dumps(form, sort_keys=True)
 
 
 def _checksum(mark: str, number: int, arrays: Mapping[str, Array], words: str = "") -> Array:

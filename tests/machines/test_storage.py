@@ -249,6 +249,12 @@ def test_results_that_are_nothing_but_nan_are_kept(dyn, client, tmp_path, monkey
         assert repr(first) == repr(again) if number < len(plain_zeros) else np.isnan([first, again]).all()
 
 
+def test_values_without_numbers_are_values(dyn, client, tmp_path):
+    for number, reduce in enumerate((lambda gravity: (), lambda gravity: {"a": [], "b": {}})):
+        for _ in range(2):
+            assert asking(dyn, client, tmp_path / str(number), reduce) == BLOCKS * [reduce(None)]
+
+
 def test_files_that_are_no_blocks_are_named(dyn, client, finished, tmp_path):
     for number, place in enumerate(("gravity/c/5/0", "gravity/c/3/1", "gravity/c/03/0", "done/c/x", "checksums/c/9")):
         out = tmp_path / str(number)
