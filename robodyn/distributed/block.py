@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import math
-import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from robodyn import forks
 from robodyn._version import __version__
 from robodyn.arguments import Array
 from robodyn.codegen.cache import ObjectCache
+from robodyn.distributed.identity import UncertainError, identity
 from robodyn.distributed.inputs import Block, Draw, random_inputs
 from robodyn.distributed.reductions import Reduction
 from robodyn.distributed.store import Output
@@ -47,11 +49,31 @@ class Job:
     shapes: Mapping[str, tuple[int, ...]]
     reduction: Reduction | None
     output: Output | None
+    known: Mapping[str, str] = field(default_factory=dict)
+    """Hashes of functions by the names of their arguments, as they are where map was called."""
 
     @property
     def question(self) -> Question:
         """Its row."""
         return asked_of(self.dyn.model)[self.query]
+
+    def require_known(self) -> None:
+        """Raise where this worker has another function under the name by which one was sent.
+
+        Raises:
+            UnavailableError: names the argument.
+        """
+        for name, wanted in self.known.items():
+            try:
+                found = identity(name, self.draw if name == "draw" else self.reduction)
+                reason = "another function"
+            except UncertainError as error:
+                found, reason = None, str(error)
+            if found != wanted:
+                raise UnavailableError(
+                    f"{name}: on this worker it is not what it is where map was called ({reason}); wanted workers that "
+                    "were started after its module changed, with the same Python and NumPy, or key="
+                )
 
     def arrays(self, block: Block, pieces: Mapping[str, Any]) -> dict[str, Array]:
         """Inputs of a block by name, those that are the same for all states without an axis for them.
@@ -91,7 +113,7 @@ class _Prepared:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._dyn: Dynamics | None = None
 
     def dynamics(self, threads: int, arrays: Mapping[str, Array]) -> Dynamics:
@@ -112,14 +134,14 @@ class _Prepared:
 
 
 _PREPARED: OrderedDict[bytes, _Prepared] = OrderedDict()
-_PREPARING = threading.Lock()
+_PREPARING = forks.lock()
 
 
 def _prepared(payload: bytes) -> _Prepared:
     """The job that was sent, one object for all its blocks.
 
     Raises:
-        UnavailableError: this worker has another version.
+        UnavailableError: this worker has another version, or another function.
     """
     key = hashlib.blake2b(payload, digest_size=16).digest()
     with _PREPARING:
@@ -129,7 +151,9 @@ def _prepared(payload: bytes) -> _Prepared:
             version, rest = cloudpickle.loads(payload)
             if version != __version__:
                 raise UnavailableError(f"robodyn {__version__} is on this worker, {version} where map was called")
-            _PREPARED[key] = _Prepared(cloudpickle.loads(rest))
+            job = cloudpickle.loads(rest)
+            job.require_known()
+            _PREPARED[key] = _Prepared(job)
             while len(_PREPARED) > _KEPT:
                 _PREPARED.popitem(last=False)
         _PREPARED.move_to_end(key)

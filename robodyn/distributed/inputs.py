@@ -13,8 +13,9 @@ import numpy as np
 
 from robodyn import exact
 from robodyn.arguments import Array, as_array, count, integer, one_of, real_array, wanted_shape
+from robodyn.distributed.identity import UncertainError, array_bytes
 from robodyn.dynamics import Dynamics
-from robodyn.errors import ArgumentError
+from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.messages import brief, quoted
 from robodyn.model import Model
 from robodyn.queries.core import checked_choice, links_of, point_shapes, require_model
@@ -122,20 +123,42 @@ class Inputs:
         cut = {name: array[rows] for name, array in self.cut.items()}
         return {**cut, **{name: start(array[rows]) for name, array in self.lazy.items()}}
 
-    def digest(self) -> str:
-        """A hash of what the states are made of: of arrays their bytes, of those in storage or of Dask their names."""
+    def digest(self, by_key: bool) -> str:
+        """A hash of the states: of the bytes of arrays, those in storage included, and of seeds.
+
+        `by_key`: the user's key stands for what arrays in storage and of Dask hold; only their names are read.
+
+        Raises:
+            UncertainError: there are arrays of Dask, whose names do not tell what they hold.
+            UnavailableError: storage cannot be read.
+        """
         state = hashlib.blake2b(digest_size=16)
-        for name, array in sorted({**self.fixed, **self.cut}.items()):
-            state.update(f"{name} {array.dtype} {array.shape}".encode())
-            for rows in _runs(array):
-                state.update(np.ascontiguousarray(rows).data)
-        for name, array in sorted(self.stored.items()):
-            state.update(f"{name} {array.dtype} {array.shape} {array.store_path}".encode())
-        for name, array in sorted(self.lazy.items()):
-            state.update(f"{name} {array.dtype} {array.shape} {array.name}".encode())
+        if self.lazy and not by_key:
+            raise UncertainError(f"{next(iter(self.lazy))}: an array of Dask, which is not computed yet")
+        for name, array in sorted({**self.fixed, **self.cut, **self.stored, **self.lazy}.items()):
+            home = "stored" if name in self.stored else "lazy" if name in self.lazy else "here"
+            state.update(f"{home} {name} {array.dtype.str} {tuple(array.shape)} ".encode())
+            if home == "lazy" or (home == "stored" and by_key):
+                place = array.name if home == "lazy" else array.store_path
+                state.update(f"{place}".encode())
+                continue
+            for rows in _runs(array) if home == "here" else _stored_rows(name, array):
+                for run in array_bytes(rows):
+                    state.update(run.data)
         for rows in () if self.seeds is None else _runs(self.seeds):
             state.update(np.asarray(rows, dtype=np.int64).data)
         return state.hexdigest()
+
+
+def _stored_rows(name: str, array: Any) -> Iterator[Array]:
+    """An array of zarr, as many rows at a time as it has in a chunk."""
+    rows = max(1, int(array.chunks[0]))
+    for start in range(0, int(array.shape[0]), rows):
+        try:
+            found = np.asarray(array[start : start + rows])
+        except Exception as error:  # storage, or zarr, may raise anything
+            raise UnavailableError(f"{name}: its rows from {start} on cannot be read: {brief(error)}") from error
+        yield found
 
 
 _RUN = 1 << 20

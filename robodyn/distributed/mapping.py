@@ -5,12 +5,8 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager, suppress
-from dataclasses import fields, is_dataclass
-from functools import partial
-from hashlib import blake2b
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from importlib import import_module
-from types import CodeType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,8 +16,9 @@ from robodyn._version import __version__
 from robodyn.arguments import Array, flag
 from robodyn.distributed.block import Job, pack, run_block
 from robodyn.distributed.inputs import Asked, Block, Draw, Inputs, read
+from robodyn.distributed.manifest import Manifest, key_of, manifest_of
 from robodyn.distributed.reductions import Reduction, reduction, require_function
-from robodyn.distributed.store import Results
+from robodyn.distributed.store import Results, open_results
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, RobodynError, UnavailableError
 from robodyn.messages import brief, quoted
@@ -46,6 +43,7 @@ def map(
     resume: bool = True,
     draw: Draw | None = None,
     progress: bool = False,
+    key: str | None = None,
     **others: Any,
 ) -> Any:
     """Ask a query of many states, in blocks, on the workers of a Dask cluster. Needs the extra `dask`.
@@ -63,19 +61,23 @@ def map(
             seeds: a `range`, a list or array of integers, or one. There is a block of `chunk` states for each, drawn on
             its worker by `draw`.
         out: where results are written: a path that all workers see, a URL, or a store of zarr. A group with an array of
-            NaN for each result (n, ...) in chunks of a block, which workers fill, and one, "done", that says which
-            blocks are there. With `reduce` it keeps the value of each block. What it holds otherwise is refused.
+            NaN for each result (n, ...) in chunks of a block, which workers fill, and two, "done" and "checksums", that
+            say which blocks are there, and of which bytes. With `reduce` it keeps the value of each block. What it
+            holds otherwise is refused, and while another map writes there, so is this one.
         chunk: states of a block.
         client: a `distributed.Client`; None for the one that is current, or else for threads of this process, as many
             as processors.
         reduce: instead of results: a function of a block's results, whose values are returned in a list, in order of
             blocks; a `Reduction`, such as `Statistics()`; or a dictionary of these by name.
-        resume: whether blocks that `out` has already are left out. They must be of the same robot, query, states,
-            chunk, choices and version; of arrays in storage and of Dask only names are compared. If not, what an
-            earlier map has written to `out` is removed.
+        resume: whether blocks that `out` has already, undamaged, are left out. They must be of the same robot, query,
+            states, chunk, choices, functions and version. If not, what an earlier map has written to `out` is removed.
         draw: a function (rng, n) that gives arrays by name, (n, ...) each, at least those that the query needs;
             `random_inputs` where it is None.
         progress: whether to show a progress bar.
+        key: a name of your own for what `draw` and `reduce` compute and for what arrays of zarr and Dask hold, which
+            counts instead of these where blocks are resumed; change it when they change. None: functions are known by
+            all that they read, and arrays of zarr by their bytes. Where that is not certain, as of objects of your
+            classes, captured generators, files, or arrays of Dask, nothing is resumed without a key.
         others: other arguments of the query by name, such as link="tool0"; arrays as above. Beside seeds, arrays
             that are the same for all states take the place of drawn ones.
 
@@ -85,43 +87,58 @@ def map(
 
     Raises:
         ArgumentError: arguments that do not fit the query or one another, what cannot be pickled, `out` that holds
-            something else, a block that does not fit into a worker's memory; names it. Also, as every error of the
-            query, what a block raised: of the same kind, if it is one of robodyn's, and the message names the block.
-        OSError: `out` cannot be written to.
+            something else, or results of which it is not certain that they are of the same functions, a block that does
+            not fit into a worker's memory; names it. Also, as every error of the query, what a block raised: of the
+            same kind, if it is one of robodyn's, and the message names the block.
         RobodynError: a block raised something else, which is its cause.
-        UnavailableError: no Dask or zarr, the scheduler is gone, a block whose workers died again and again, or storage
-            that is not shared. Blocks that are done stay in `out`, and another call goes on from there.
+        UnavailableError: no Dask or zarr, the scheduler is gone, a block whose workers died again and again, a worker
+            that has another function of the same name, `out` that cannot be read or written to, that is not shared,
+            that another map writes to, or where a block is missing or damaged at the end. Blocks that are done stay in
+            `out`, and another call goes on from there.
     """
     dask, distributed = _dask()
     if not exact.is_a(dyn, Dynamics):
         raise ArgumentError(f"dyn: got {exact.type_name(dyn)}; wanted a robodyn.Dynamics")
-    resume, progress = flag("resume", resume), flag("progress", progress)
+    resume, progress, key = flag("resume", resume), flag("progress", progress), key_of(key)
     require_function("draw", draw)
     asked = read(dyn, query, arrays_or_seeds, chunk, draw, others)
     reducing = reduction(reduce, tuple(asked.shapes))
     sent = _sent(dyn)
     _require_picklable(draw=draw, reduce=reduce, others=asked.choices)
+    manifest = None if out is None else manifest_of(dyn, asked, reducing, key)
+    with _storage(out, manifest, resume, dyn, asked, reducing) as results:
+        keeper = _keeper(dyn, asked, reducing, results)
+        left = np.ones(asked.inputs.blocks, bool) if results is None else ~results.done
+        with progress_bar(progress, asked.inputs.states, "map") as advance:
+            for block in keeper.had(np.flatnonzero(~left), asked.inputs):
+                advance(block.last - block.first)
+            if left.any():
+                output = None if reducing or results is None else results.output
+                job = _job(sent, asked, reducing, output, manifest.functions if manifest else {})
+                with _client(distributed, client) as used, used.as_current(), dask.config.set(_QUIET):
+                    run = _Run(distributed, used, pack(job), asked.inputs)
+                    with closing(run.finished(np.flatnonzero(left))) as finished:
+                        for block, value in finished:
+                            keeper.take(block, value)
+                            left[block.number] = False
+                            advance(block.last - block.first)
+                if left.any():
+                    raise UnavailableError(f"{asked.inputs.block(int(left.argmax()))}: it has not come back")
+                if results is not None:
+                    results.require_whole(asked.inputs.block)
+        return keeper.result()
+
+
+def _storage(
+    out: Any, manifest: Manifest | None, resume: bool, dyn: Dynamics, asked: Asked, reducing: Reduction | None
+) -> AbstractContextManager[Results | None]:
+    """What `out` is, open as long as this map writes there."""
+    if manifest is None:
+        return nullcontext()
     inputs = asked.inputs
-    results = None
-    if out is not None:
-        results = Results(out, _manifest(dyn, asked, reduce), inputs.blocks, resume)
-    keeper = _keeper(dyn, asked, reducing, results)
-    done = np.zeros(inputs.blocks, bool) if results is None else results.done
-    with progress_bar(progress, inputs.states, "map") as advance:
-        for block in (inputs.block(int(number)) for number in np.flatnonzero(done)):
-            keeper.had(block)
-            advance(block.last - block.first)
-        if not done.all():
-            job = _job(sent, asked, reducing, None if reducing or results is None else results.output)
-            with _client(distributed, client) as used, used.as_current(), dask.config.set(_QUIET):
-                run = _Run(distributed, used, pack(job), inputs)
-                with closing(run.finished(np.flatnonzero(~done))) as finished:
-                    for block, value in finished:
-                        keeper.take(block, value)
-                        advance(block.last - block.first)
-    if results is not None and not results.refreshed().all():
-        raise UnavailableError("out: workers have written, and nothing is there; wanted storage that all of them share")
-    return keeper.result()
+    arrays = {name: (shape, dyn.dtype) for name, shape in asked.shapes.items()} if reducing is None else None
+    rows = (inputs.blocks, inputs.states, inputs.chunk)
+    return open_results(out, manifest.words, manifest.unknown, resume, rows, arrays)
 
 
 _QUIET = {"distributed.admin.large-graph-warning-threshold": "1TB"}
@@ -154,11 +171,10 @@ def _client(distributed: Any, given: Any) -> Iterator[Any]:
     yield given
 
 
-def _job(dyn: Dynamics, asked: Asked, reducing: Reduction | None, output: Any) -> Job:
+def _job(dyn: Dynamics, asked: Asked, reducing: Reduction | None, output: Any, known: dict[str, str]) -> Job:
     inputs, name = asked.inputs, asked.question.name
-    return Job(
-        __version__, dyn, name, inputs.fixed, inputs.stored, inputs.draw, asked.choices, asked.shapes, reducing, output
-    )
+    drawn = (inputs.fixed, inputs.stored, inputs.draw, asked.choices, asked.shapes)
+    return Job(__version__, dyn, name, *drawn, reducing, output, known)
 
 
 class _Run:
@@ -263,11 +279,12 @@ def _named(distributed: Any, block: Block, error: BaseException) -> RobodynError
 class _Keeper:
     """Of results in storage nothing is kept here."""
 
-    def __init__(self, results: Results | None, names: tuple[str, ...]) -> None:
-        self._results, self._names = results, names
+    def __init__(self, results: Results | None) -> None:
+        self._results = results
 
-    def had(self, block: Block) -> None:
-        """Of a block that is in storage."""
+    def had(self, numbers: Array, inputs: Inputs) -> Iterator[Block]:
+        """Blocks of these numbers, which are in storage."""
+        yield from (inputs.block(int(number)) for number in numbers)
 
     def take(self, block: Block, value: Any) -> None:
         """Of a block that has come."""
@@ -275,14 +292,14 @@ class _Keeper:
     def result(self) -> Any:
         """What `map` returns."""
         assert self._results is not None
-        return _one_or_all(self._results.arrays(self._names))
+        return _one_or_all(self._results.arrays())
 
 
 class _Gathered(_Keeper):
     """Results in arrays."""
 
     def __init__(self, arrays: tuple[Array, ...]) -> None:
-        super().__init__(None, ())
+        super().__init__(None)
         self._arrays = arrays
 
     def take(self, block: Block, value: Any) -> None:
@@ -294,23 +311,25 @@ class _Gathered(_Keeper):
 
 
 class _Reduced(_Keeper):
-    """Values of blocks, put together in their order whatever the order in which they come."""
+    """Values of blocks, put together in their order whatever the order in which they come, each of them once."""
 
-    def __init__(self, reducing: Reduction, results: Results | None, blocks: int) -> None:
-        super().__init__(results, ())
-        self._reducing, self._blocks = reducing, blocks
+    def __init__(self, reducing: Reduction, results: Results | None) -> None:
+        super().__init__(results)
+        self._reducing = reducing
         self._waiting: dict[int, Any] = {}
         self._value: Any = None
         self._next = 0
 
-    def had(self, block: Block) -> None:
-        assert self._results is not None
-        self._put(block.number, self._results.value(block.number))
+    def had(self, numbers: Array, inputs: Inputs) -> Iterator[Block]:
+        if self._results is not None:
+            for number, value in self._results.values(numbers):
+                self._put(number, value)
+                yield inputs.block(number)
 
     def take(self, block: Block, value: Any) -> None:
         if self._results is not None:
             with _naming(block):
-                value = self._results.put_value(block.number, self._blocks, value)
+                value = self._results.put_value(block.number, value)
         self._put(block.number, value)
 
     def _put(self, number: int, value: Any) -> None:
@@ -340,12 +359,10 @@ def _keeper(dyn: Dynamics, asked: Asked, reducing: Reduction | None, results: Re
     """
     inputs = asked.inputs
     if reducing is not None:
-        return _Reduced(reducing, results, inputs.blocks)
-    shapes = {name: (inputs.states, *shape) for name, shape in asked.shapes.items()}
+        return _Reduced(reducing, results)
     if results is not None:
-        for name, shape in shapes.items():
-            results.array(name, shape, dyn.dtype, inputs.chunk)
-        return _Keeper(results, tuple(shapes))
+        return _Keeper(results)
+    shapes = {name: (inputs.states, *shape) for name, shape in asked.shapes.items()}
     size = dyn.dtype.itemsize * sum(int(np.prod(shape, dtype=object)) for shape in shapes.values())
     if size > _GATHERED_BYTES:
         allowed = f"a place for them, reduce=, or at most {_GATHERED_BYTES} bytes"
@@ -393,78 +410,3 @@ def _require_picklable(**values: Any) -> None:
         except Exception as error:  # of whatever a user's object does
             reason = f"cannot be pickled, and so not sent to workers: {brief(error)}"
             raise ArgumentError(f"{name}: {brief(value)} {reason}") from error
-
-
-def _manifest(dyn: Dynamics, asked: Asked, reduce: Any) -> dict[str, Any]:
-    """What a map computes, in words that are the same in every process."""
-    inputs = asked.inputs
-    options = {name: value for name, value in dyn._arguments.items() if name not in ("threads", "compile")}
-    return {
-        "version": __version__,
-        "query": asked.question.name,
-        "robot": f"{quoted(dyn.model.name)} {dyn.model.digest}",
-        "dynamics": f"{dyn.engine.name} {_known_by(options)}",
-        "states": inputs.states,
-        "chunk": inputs.chunk,
-        "inputs": inputs.digest(),
-        "draw": _known_by(inputs.draw),
-        "arguments": _known_by(dict(sorted(asked.choices.items()))),
-        "reduce": _known_by(reduce),
-    }
-
-
-_DEEPEST = 8
-"""Functions in functions, and their values, that are looked into; some hold themselves."""
-
-
-def _known_by(value: Any, depth: int = 0) -> str:
-    """Words by which a value is known again in another process: of arrays a hash; of functions their name, their code
-    and what it reads of defaults, closures and plain globals; of objects their class and what they hold."""
-    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
-        return repr(value)
-    if isinstance(value, np.generic):
-        return f"{value.dtype} {value!r}"
-    if depth < _DEEPEST:
-        deeper = depth + 1
-        if isinstance(value, np.ndarray):
-            return f"{value.dtype} {value.shape} {_hash(np.ascontiguousarray(value))}"
-        if isinstance(value, dict):
-            return "{" + ", ".join(f"{name!r}: {_known_by(each, deeper)}" for name, each in value.items()) + "}"
-        if isinstance(value, set | frozenset):
-            return "{" + ", ".join(sorted(_known_by(each, deeper) for each in value)) + "}"
-        if isinstance(value, partial):
-            return f"partial{_known_by((value.func, value.args, value.keywords), deeper)}"
-        if isinstance(value, tuple | list):
-            return "(" + ", ".join(_known_by(each, deeper) for each in value) + ")"
-        if is_dataclass(value) and not isinstance(value, type):
-            held = {each.name: getattr(value, each.name) for each in fields(value)}
-            return f"{type(value).__qualname__}{_known_by(held, deeper)}"
-        if isinstance(value, CodeType):
-            return _hash(value.co_code + _known_by((value.co_names, value.co_consts), deeper).encode())
-        if hasattr(value, "__code__"):
-            cells = [cell.cell_contents for cell in value.__closure__ or ()]
-            read = (value.__code__, value.__defaults__, value.__kwdefaults__, cells, _globals_of(value))
-            return f"{value.__qualname__} {_known_by(read, deeper)}"
-        if isinstance(value, type) and value.__module__.partition(".")[0] not in ("builtins", "numpy", "robodyn"):
-            methods = {name: each for name, each in sorted(vars(value).items()) if hasattr(each, "__code__")}
-            return f"{value.__qualname__}{_known_by(methods, deeper)}"
-        if not isinstance(value, type | ModuleType) and getattr(value, "__dict__", None):
-            return f"{_known_by(type(value), deeper)}{_known_by(dict(sorted(vars(value).items())), deeper)}"
-    kind = value if isinstance(value, type) else type(value)
-    return str(getattr(value, "__qualname__", kind.__qualname__))
-
-
-def _globals_of(function: Any) -> dict[str, Any]:
-    """What a function's code reads of its module: values, and functions that stand there too."""
-    own = getattr(function, "__globals__", {})
-    named = {name: own[name] for name in sorted(function.__code__.co_names) if name in own}
-    return {
-        name: each
-        for name, each in named.items()
-        if not isinstance(each, type | ModuleType)
-        and (not callable(each) or getattr(each, "__module__", None) == function.__module__)
-    }
-
-
-def _hash(data: Any) -> str:
-    return blake2b(data, digest_size=8).hexdigest()

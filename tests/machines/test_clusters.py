@@ -118,7 +118,7 @@ def test_another_scheduler_goes_on_where_one_died(dyn, reduce, tmp_path):
     out, file = tmp_path / "r", tmp_path / "scheduler.json"
     given = dyn, "forward_dynamics", range(30)
     wanted = map_states(*given, chunk=50, draw=slow(0.0), reduce=reduce)
-    options = {"chunk": 50, "out": out, "draw": slow(0.2), "reduce": reduce}
+    options = {"chunk": 50, "out": out, "draw": slow(0.2), "reduce": reduce, "key": "slow"}
     scheduler = start("scheduler", file, "--port", "0")
     workers = [start("worker", file, "--nthreads", "1") for _ in range(2)]
     try:
@@ -153,6 +153,34 @@ def wait_for(there):
     end = time.monotonic() + 60
     while not there() and time.monotonic() < end:
         time.sleep(0.05)
+
+
+@pytest.mark.extras
+def test_workers_that_have_an_older_module_are_named(dyn, tmp_path, monkeypatch):
+    """Functions of modules travel by name; a worker that imported one before it changed has the old one."""
+    import importlib
+
+    file = tmp_path / "changing_draws.py"
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    source = "SCALE = {}\ndef draw(rng, n):\n    return {{'q': SCALE * rng.normal(size=(n, 7))}}\n"
+    file.write_text(source.format(1.0))
+    import changing_draws
+
+    def ask(client, **options):
+        options |= {"chunk": 10, "client": client, "draw": changing_draws.draw, "out": tmp_path / "r"}
+        return map_states(dyn, "gravity_force", range(3), **options)
+
+    with cluster(1) as client:
+        first = np.asarray(ask(client)[:])
+        file.write_text(source.format(0.25))
+        importlib.reload(changing_draws)
+        with pytest.raises(rd.ArgumentError, match="draw was"):
+            ask(client)
+        with pytest.raises(rd.UnavailableError, match=r"^block \d .*: draw: on this worker it is not what it is where"):
+            ask(client, resume=False)
+    with cluster(1) as client:
+        assert not np.array_equal(np.asarray(ask(client)[:]), first)
 
 
 @pytest.mark.extras

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import json
 import math
@@ -189,21 +190,27 @@ def test_storage_has_a_chunk_for_each_block_and_says_which_are_there(dyn, states
     assert all(map(same, (dH, dC), dyn.inverse_dynamics_gradient(*states)))
 
 
-def test_resume_computes_what_is_missing_alone(dyn, states, client, tmp_path):
+def test_resume_computes_what_is_missing_alone(dyn, states, client, tmp_path, monkeypatch):
+    from robodyn.distributed.store import Output
+
+    wrote, write = [], Output.write
+    monkeypatch.setattr(
+        Output, "write", lambda self, block, found: (wrote.append(block.number), write(self, block, found))
+    )
+
     def ask(**options):
+        wrote.clear()
         return map_states(dyn, "forward_dynamics", *states, chunk=CHUNK, client=client, out=tmp_path / "r", **options)
 
     wanted = dyn.forward_dynamics(*states)
     ask()
     group = zarr.open_group(str(tmp_path / "r"), mode="r+")
     group["qdd"][:500] = 0.0
-    group["done"][[1, 3]] = 0
-    got = np.asarray(ask()[:])
-    again = np.zeros(N, bool)
-    again[100:200] = again[300:400] = again[500:] = True
-    assert (got[again] == wanted[again]).all() and not got[~again].any()
+    group["done"][[1, 7]] = 0
+    assert same(ask(), wanted) and sorted(wrote) == [0, 1, 2, 3, 4, 7]
+    assert same(ask(), wanted) and not wrote
     (tmp_path / "r" / "notes.txt").write_text("mine")
-    assert same(ask(resume=False), wanted)
+    assert same(ask(resume=False), wanted) and len(wrote) == 11
     assert (tmp_path / "r" / "notes.txt").read_text() == "mine"
 
 
@@ -421,7 +428,8 @@ def test_values_in_storage_are_resumed_with_the_same_bits(dyn, client, tmp_path)
         out = tmp_path / str(number)
 
         def ask(reduce=reducing, **options):
-            return map_states(dyn, "inverse_dynamics", range(9), chunk=20, client=client, reduce=reduce, **options)
+            options |= {"chunk": 20, "client": client, "reduce": reduce, "key": "the same"}
+            return map_states(dyn, "inverse_dynamics", range(9), **options)
 
         wanted, first = ask(), ask(out=out)
         zarr.open_group(str(out), mode="r+")["done"][[0, 4]] = 0
@@ -475,7 +483,7 @@ def test_an_interrupt_leaves_what_is_done_and_nothing_behind(dyn, client, tmp_pa
             over.wait(5.0)
 
     out, first, sent, over = tmp_path / "r", tmp_path / "first", tmp_path / "sent", threading.Event()
-    options = {"chunk": 9, "client": client, "draw": draw}
+    options = {"chunk": 9, "client": client, "draw": draw, "key": "interrupted"}
     thread = threading.Thread(target=interrupt)
     with pytest.raises(KeyboardInterrupt):
         thread.start()
@@ -641,59 +649,34 @@ def test_blocks_share_the_processors(dyn, client):
 FACTOR = 1.0
 
 
-class Weighed(rd.distributed.Reduction):
-    def __init__(self, weight):
-        self.weight = weight
-
-    def block(self, arrays):
-        return float(self.weight)
-
-    def combine(self, one, other):
-        return one + other
-
-
-def weighing(weight):
-    return lambda arrays: float(np.asarray(weight).sum())
-
-
-def keyed(value):
-    def one(arrays, *, value=value):
-        return float(value)
-
-    return one
-
-
 def by_global(arrays):
     return FACTOR
 
 
-@pytest.mark.parametrize(
-    "reductions",
-    [
-        (Weighed(1), Weighed(2)),
-        (weighing(np.int64(1)), weighing(np.int64(2))),
-        (weighing(np.float32(1)), weighing(np.float32(2))),
-        (functools.partial(keyed(1), value=1), functools.partial(keyed(1), value=2)),
-        (keyed(1), keyed(2)),
-        (by_global, by_global),
-    ],
-    ids=["attribute", "integer", "float32", "partial", "default", "global"],
-)
-def test_functions_that_hold_other_values_are_others(reductions, dyn, states, client, tmp_path, monkeypatch):
-    q = states[0]
-    for k, reduction in enumerate(reductions):
-        monkeypatch.setattr(sys.modules[__name__], "FACTOR", float(k))
-        ask = functools.partial(
-            map_states, dyn, "gravity_force", q, chunk=CHUNK, client=client, out=tmp_path / "o", reduce=reduction
-        )
-        if k:
-            with pytest.raises(rd.ArgumentError, match="reduce was"):
-                ask()
-        else:
-            assert ask() == ask()
+def test_globals_of_modules_count(dyn, states, client, tmp_path, monkeypatch):
+    ask = functools.partial(
+        map_states, dyn, "gravity_force", states[0], chunk=CHUNK, client=client, out=tmp_path / "o", reduce=by_global
+    )
+    assert ask() == ask()
+    monkeypatch.setattr(sys.modules[__name__], "FACTOR", 2.0)
+    with pytest.raises(rd.ArgumentError, match="reduce was"):
+        ask()
 
 
 def test_other_links_of_numpys_integers_are_others(dyn, states, client, tmp_path):
     map_states(dyn, "jacobian", states[0], link=np.int64(1), chunk=CHUNK, client=client, out=tmp_path / "o")
     with pytest.raises(rd.ArgumentError, match="holds results of another map"):
         map_states(dyn, "jacobian", states[0], link=np.int64(2), chunk=CHUNK, client=client, out=tmp_path / "o")
+
+
+def test_links_by_names_and_numbers_of_every_kind_are_resumed(dyn, states, client, tmp_path):
+    class Links(enum.IntEnum):
+        SECOND = 2
+
+    for k, links in enumerate((Links.SECOND, np.int64(2), np.str_("tool0"), ["tool0", np.int64(2)], ("tool0",))):
+        by = "links" if isinstance(links, list | tuple) else "link"
+        first, again = (
+            map_states(dyn, "jacobian", states[0], **{by: links}, chunk=CHUNK, client=client, out=tmp_path / str(k))
+            for _ in range(2)
+        )
+        assert same(again, first[:])
