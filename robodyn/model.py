@@ -139,7 +139,7 @@ class Model(Edits):
     """Name of the joint, fixed or not, by which each link hangs on another, "" for none; None where not known."""
     link_inertia: NDArray[np.float64] | None = None
     constraints: tuple[Constraint, ...] = ()
-    proximal: tuple[float, int] = (1e-10, 3)
+    proximal: tuple[float, int] = (1e-8, 5)
 
     def __post_init__(self) -> None:
         """Check what is given, and keep arrays that nobody else can write to (`robodyn.model_fields`).

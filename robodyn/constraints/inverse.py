@@ -15,6 +15,7 @@ _RANK = {"float64": 1e-8, "float32": 3e-4}
 more exact than the spacing over the least singular value that counts."""
 
 
+@np.errstate(over="ignore", invalid="ignore")  # states that are not finite, or too far away, have no answer
 def shared_forces(
     need: Array, J: Array, sizes: Array, actuated: Array, dtype: np.dtype[np.float64]
 ) -> tuple[Array, Array, Array]:
@@ -29,8 +30,9 @@ def shared_forces(
         actuated: (nv,) where there are drives.
         dtype: how exact the numbers are.
     """
-    finite = np.asarray(np.isfinite(J).all(axis=(-2, -1)) & np.isfinite(need).all(axis=-1))
-    J = np.where(finite[..., None, None], J, 0.0) / sizes[:, None]
+    J = J / sizes[:, None]
+    finite = np.asarray(np.isfinite(np.linalg.norm(J, axis=(-2, -1))) & np.isfinite(need).all(axis=-1))
+    J = np.where(finite[..., None, None], J, 0.0)
     Jt = np.swapaxes(J, -1, -2)
     passive, driven = Jt[..., ~actuated, :], Jt[..., actuated, :]
     least = _RANK[dtype.name] * np.linalg.norm(J, axis=(-2, -1))

@@ -32,8 +32,9 @@ from robodyn.spatial import IDENTITY, ZERO_MOTION, Motion, Transform, Vec3, add,
 from robodyn.sweeps import Algorithm, with_given
 
 _POSE = forward_kinematics(True)
-APART = 1e-9
-"""Ends of a rod that are nearer than this part of its length have no direction."""
+APART = 1e-5
+"""Ends of a rod that are nearer than this part of its length have no direction: in single precision it is a rounding
+error."""
 _LEAST_ROW = 1e-5
 
 

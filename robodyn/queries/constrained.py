@@ -56,7 +56,7 @@ class ConstraintQueries(Core):
         """(qdd, lambda): accelerations (..., nv) and constraint forces (..., m) under generalised forces tau.
 
         H qdd + bias = tau + J' lambda, with J qdd + gamma = 0, or what Baumgarte's terms ask for. Where rows depend on
-        each other lambda is the shortest; accelerations are unique.
+        each other lambda is the shortest, each row in units of 1/sqrt(A_kk) of `delassus`; accelerations are unique.
 
         Raises:
             SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.

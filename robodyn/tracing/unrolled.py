@@ -482,7 +482,8 @@ def trace(model: Model, task: Traceable, *, link: int | None = None, base: Itera
     def of_algorithm(
         task: Algorithm, given: Mapping[str, Sequence[Value]], link: int | None
     ) -> dict[str, Sequence[Value]]:
-        found = Trace(model, task, link=link, base=base, graph=graph, given=given).results()
+        moves = tuple(name for name in ("V0", "dV0") if name in given)
+        found = Trace(model, task, link=link, base=moves, graph=graph, given=given).results()
         return {name: scalars for name, (_, scalars) in found.items()}
 
     def results(task: Traceable, given: Mapping[str, Sequence[Value]]) -> dict[str, Sequence[Value]]:
