@@ -13,7 +13,7 @@ ancestor of both cancels, exactly.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -157,20 +157,6 @@ def between(model: Model, of: int, to: int) -> list[bool]:
         for v in range(starts[i], starts[i + 1]):
             moves[int(model.v_source[v])] = True
     return moves
-
-
-def reach(model: Model, point: Sequence[float] = (0.0, 0.0, 0.0)) -> float:
-    """m: how far a point of a link may be from the joints that move it, by distances along the tree; 1 where all is in
-    one place."""
-    return _longest(model) + float(np.linalg.norm(point)) or 1.0
-
-
-@lru_cache(maxsize=64)
-def _longest(model: Model) -> float:
-    lengths = np.zeros(model.n_bodies + 1)  # the last one is the world's
-    for body, (parent, X) in enumerate(zip(model.parent.tolist(), model.Xtree, strict=True)):
-        lengths[body] = lengths[parent] + np.linalg.norm(X[9:])
-    return float((lengths[model.link_body] + np.linalg.norm(model.link_X[:, 9:], axis=1)).max(initial=0.0))
 
 
 @cache

@@ -12,9 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from robodyn import exact
 from robodyn.arguments import Array, finite_number, real_array, require_finite
-from robodyn.constraints.held import Held, held_by
+from robodyn.constraints.held import Held, held_by, row_sizes
 from robodyn.constraints.kinds import Coupling, Lock, Weld
-from robodyn.constraints.terms import row_sizes
 from robodyn.errors import ArgumentError, AssemblyError
 from robodyn.joints import KINDS
 from robodyn.messages import brief

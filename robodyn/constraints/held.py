@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from robodyn.algorithms.reach import reach
+from robodyn.arguments import Array
 from robodyn.constraints.kinds import Constraint, Coupling, Lock, Point, Rod, Weld
 from robodyn.errors import ArgumentError
 from robodyn.joints import KINDS, unit_quaternion
@@ -75,6 +77,19 @@ def anchored_by_calls(constraints: Sequence[Constraint]) -> bool:
 def row_names(model: Model) -> tuple[str, ...]:
     """Names of rows, "foot.x", in the order of declaration."""
     return tuple(f"{each.name}.{row}" for each in held_by(model) for row in each.rows)
+
+
+def row_sizes(model: Model, held: Sequence[Held]) -> Array:
+    """(m,) how much rows change with a turn of one radian, at most: for distances the reach of the robot in m, for a
+    coupling the norm of its numbers. Rows that are divided by these can be compared, whatever their units."""
+    far, sizes = reach(model), []
+    for each in held:
+        if each.kind is Lock:
+            kind = KINDS[model.joint_kind[each.joint]]
+            sizes += [far if k in kind.lengths else 1.0 for k in range(kind.nv)]
+        else:
+            sizes += [far if name in LENGTHS else each.norm for name in each.rows]
+    return np.array(sizes, float)
 
 
 def _held(model: Model, number: int, constraint: Constraint) -> Held:

@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 
 from robodyn.algorithms.kinematics import forward_kinematics, jacobian, link_acceleration, link_velocity
-from robodyn.algorithms.places import OfLink, between, pose_from_world, reach
-from robodyn.arguments import Array
-from robodyn.constraints.held import LENGTHS, Held
+from robodyn.algorithms.places import OfLink, between, pose_from_world
+from robodyn.constraints.held import Held
 from robodyn.constraints.kinds import ROWS, Constraint, Lock, Rod, Weld
 from robodyn.joints import KINDS, is_positive, unit_quaternion
 from robodyn.model import Model
@@ -261,19 +260,6 @@ def rod_entry(u: Vec3, b: Transform, column: Motion) -> tuple[Any, Any]:
     """The entry of J of a degree of freedom in the row of a rod, and the square of what it is made of."""
     lin = add(column.lin, cross(column.ang, b.r))
     return dot(u, lin), dot(lin, lin)
-
-
-def row_sizes(model: Model, held: Sequence[Held]) -> Array:
-    """(m,) how much rows change with a turn of one radian, at most: for distances the reach of the robot in m, for a
-    coupling the norm of its numbers. Rows that are divided by these can be compared, whatever their units."""
-    far, sizes = reach(model), []
-    for each in held:
-        if each.kind is Lock:
-            kind = KINDS[model.joint_kind[each.joint]]
-            sizes += [far if k in kind.lengths else 1.0 for k in range(kind.nv)]
-        else:
-            sizes += [far if name in LENGTHS else each.norm for name in each.rows]
-    return np.array(sizes, float)
 
 
 def least_row(proximal: tuple[float, int]) -> float:

@@ -8,9 +8,8 @@ import numpy as np
 
 from robodyn.arguments import Array, real_array, require_finite
 from robodyn.cached import cached_property
-from robodyn.constraints.held import anchored_by_calls, held_by
+from robodyn.constraints.held import anchored_by_calls, held_by, row_sizes
 from robodyn.constraints.refusals import require_places
-from robodyn.constraints.terms import row_sizes
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, NumericalError
 from robodyn.integrators import dry_resistance

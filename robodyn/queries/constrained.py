@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 
 from robodyn import exact
 from robodyn.arguments import Array
-from robodyn.constraints.held import Held, held_by, row_names
+from robodyn.constraints.held import Held, held_by, row_names, row_sizes
 from robodyn.constraints.inverse import require_allowed, require_possible, shared_forces
 from robodyn.constraints.kinds import Rod
-from robodyn.constraints.terms import APART, row_sizes
+from robodyn.constraints.terms import APART
 from robodyn.constraints.wrenches import add_wrenches
 from robodyn.errors import ArgumentError
 from robodyn.joints import KINDS

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from robodyn import exact
-from robodyn.algorithms.places import reach
+from robodyn.algorithms.reach import reach
 from robodyn.arguments import Array, count, finite_number, flag, one_of, real_array
 from robodyn.array_library import Library
 from robodyn.constraints.held import anchored_by_calls

@@ -22,7 +22,8 @@ import numpy as np
 from robodyn.algorithms.definite import is_zero
 from robodyn.algorithms.energy import CENTER_OF_MASS, CENTER_OF_MASS_JACOBIAN
 from robodyn.algorithms.kinematics import forward_kinematics, jacobian
-from robodyn.algorithms.places import OfLink, between, pose_from_world, reach
+from robodyn.algorithms.places import OfLink, between, pose_from_world
+from robodyn.algorithms.reach import reach
 from robodyn.constraints.held import LENGTHS, held_by
 from robodyn.constraints.kinds import Weld
 from robodyn.constraints.terms import Terms, orthonormal
