@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from robodyn.engines.gpu.generated import GeneratedKernels
 
 _MAX_THREADS = 4096
-_LEAST_PROXIMAL = 1e-5
-"""Of single precision: what is smaller vanishes beside the diagonal that it is a part of."""
+_LEAST_PROXIMAL = {"float64": 1e-14, "float32": 1e-5}
+"""What is smaller vanishes beside the diagonal that it is a part of."""
 _MOST_WORDS = 100
 """Words of `joint_forces` that are looked at: a few, or somebody's iterator has no end."""
 
@@ -95,7 +95,7 @@ class Dynamics(
             `step` and `rollout` obey them; all other queries are about the tree alone, as if there were none, and what
             does neither refuses robots that have some (docs/constraints.md).
         proximal: the term that makes constraint forces unique, instead of the model's: its size beside the
-            diagonal of J H^-1 J', and how many iterations take it away. In float32 the size is 1e-5 at least.
+            diagonal of J H^-1 J', and how many iterations take it away. The size is 1e-14 at least, 1e-5 in float32.
 
     Arrays: q (..., nq), qd, qdd, tau (..., nv), f_ext (..., n_bodies, 6) in world coordinates about the world's origin
     (moment, force; see `robodyn.external_force`), inertia (..., n_bodies, 10) like `model.inertia`, None for the
@@ -529,8 +529,9 @@ def _constrained(
         changed["proximal"] = proximal
     if changed:
         model = replace(model, **changed)
-    if model.constraints and dtype != np.float64 and model.proximal[0] < _LEAST_PROXIMAL:
-        model = replace(model, proximal=(_LEAST_PROXIMAL, model.proximal[1]))
+    least = _LEAST_PROXIMAL[dtype.name]
+    if model.constraints and model.proximal[0] < least:
+        model = replace(model, proximal=(least, model.proximal[1]))
     return model
 
 
