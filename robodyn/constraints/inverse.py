@@ -11,8 +11,8 @@ from robodyn.errors import NumericalError
 _ALLOWED = {"float64": 1e-6, "float32": 1e-2}
 """How far accelerations may be from those that constraints allow, beside the largest."""
 _RANK = {"float64": 1e-8, "float32": 3e-4}
-"""Singular values, beside all of J, that are rounding errors: the root of the spacing of numbers, as a null space is no
-more exact than the spacing over the least singular value that counts."""
+"""Singular values of J that are rounding errors, rows divided by their sizes: the root of the spacing of numbers, as a
+null space is no more exact than the spacing over the least singular value that counts."""
 
 
 @np.errstate(over="ignore", invalid="ignore")  # states that are not finite, or too far away, have no answer
@@ -31,11 +31,12 @@ def shared_forces(
         dtype: how exact the numbers are.
     """
     J = J / sizes[:, None]
-    finite = np.asarray(np.isfinite(np.linalg.norm(J, axis=(-2, -1))) & np.isfinite(need).all(axis=-1))
+    norm = np.linalg.norm(J, axis=(-2, -1))
+    finite = np.asarray(np.isfinite(norm) & np.isfinite(need).all(axis=-1))
     J = np.where(finite[..., None, None], J, 0.0)
     Jt = np.swapaxes(J, -1, -2)
     passive, driven = Jt[..., ~actuated, :], Jt[..., actuated, :]
-    least = _RANK[dtype.name] * np.linalg.norm(J, axis=(-2, -1))
+    least = _RANK[dtype.name] * np.where(finite, np.maximum(norm, 1.0), 1.0)
     inverse = _pseudo_inverse(passive, least)
     lam = np.einsum("...mi,...i->...m", inverse, need[..., ~actuated])
     nothing = np.eye(J.shape[-2]) - inverse @ passive

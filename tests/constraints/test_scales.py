@@ -12,6 +12,7 @@ import pytest
 from conftest import random_states, relative
 from robots import own
 from robots_with_loops import four_bar
+from test_constraints import some
 
 import robodyn as rd
 
@@ -180,6 +181,31 @@ def test_standing_on_one_foot(make_dynamics, engine_dtype):
     for actuated in (None, joints, single, np.arange(model.nv) >= 6):
         tau, lam = dyn.constrained_inverse_dynamics(q[None], still, still, actuated, active=[True, False])
         assert relative(tau[0], wanted) < allowed and not lam[0, 6:].any()
+
+
+@pytest.mark.parametrize("seed", [1, 3, 5, 18, 34, 142])
+def test_drives_at_random(seed):
+    """The least torques that do it, by NumPy: of all solutions of [S J'] x = need the one with the shortest first part.
+    In 142 a foot moves with no joint, and all of J is a rounding error."""
+    rng = np.random.default_rng(seed)
+    kinds = ("revolute", "prismatic", "spherical", "helical", "planar")
+    options = {"mimic": 0.3 if seed % 2 else 0.0, "base": "fixed" if seed % 3 else "floating"}
+    model = rd.random_tree(int(rng.integers(3, 12)), seed=seed, joints=kinds, **options)
+    dyn = rd.Dynamics(model, engine="reference", constraints=some(model, seed)[: int(rng.integers(1, 4))], check=False)
+    q, qd, tau = random_states(model, (2,), seed=seed)
+    drives = rng.random(model.nv) < 0.7
+    qdd = dyn.constrained_forward_dynamics(q, qd, tau * drives)[0]
+    found, lam = dyn.constrained_inverse_dynamics(q, qd, qdd, actuated=drives)
+    need, J = dyn.inverse_dynamics(q, qd, qdd), dyn.constraint_jacobian(q)
+    assert relative(found + np.einsum("...mi,...m->...i", J, lam), need) < 1e-7 and not found[:, ~drives].any()
+    for k in range(2):
+        both = np.hstack([np.eye(model.nv)[:, drives], J[k].T])
+        one, (_, values, rows) = np.linalg.lstsq(both, need[k], rcond=1e-10)[0], np.linalg.svd(both)
+        null = rows[int((values > 1e-10).sum()) :, : drives.sum()].T
+        left, sizes, right = np.linalg.svd(null, full_matrices=False)
+        counted = np.where(sizes > 1e-9, 1.0 / np.maximum(sizes, 1e-9), 0.0)
+        wanted = one[: drives.sum()] - null @ (right.T * counted) @ (left.T @ one[: drives.sum()])
+        assert np.abs(found[k, drives] - wanted).max() < 1e-7 * np.abs(need[k]).max()
 
 
 def test_inverse_dynamics_keeps_what_is_not_finite_in_its_row(make_dynamics):
