@@ -35,7 +35,7 @@ from robodyn.tables import console, number_tables, step_units, units
 
 _CHUNK_STATES = 4096
 _CHUNK_NUMBERS = 1 << 20
-_OF_TREE = ("forward_dynamics", "inverse_dynamics", "mass_matrix_inverse", "joint_reaction")
+_OF_TREE = ("forward_dynamics", "inverse_dynamics", "mass_matrix_inverse")
 """What names of queries begin with whose answers constraints would change."""
 _STATES_DOWN, _STATES_ACROSS, _SHOWN = 20, 5, 100
 

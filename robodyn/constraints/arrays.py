@@ -20,13 +20,13 @@ from robodyn.algorithms.forward_gradient import bias_and_mass_matrix
 from robodyn.algorithms.kinematics import POSES, POSES_OF_KNOWN, acceleration, base_motion
 from robodyn.arguments import Array
 from robodyn.chains import Placed, RunAlgorithm
-from robodyn.constraints.held import Held, held_by
+from robodyn.constraints.held import Held, held_by, row_sizes
 from robodyn.constraints.kinds import Constraint, Rod
 from robodyn.constraints.terms import (
     Terms,
     frame_entries,
     frame_rows,
-    least_row,
+    moves,
     orthonormal,
     rod_entry,
     rod_row,
@@ -61,7 +61,7 @@ _MOTIONS = Algorithm(
 
 
 _MOST_SCALARS, _OF_A_PAIR, _OF_AN_ENTRY = 1 << 24, 60, 16
-"""Numbers that may be kept between, about, and how many there are for a pair and for an entry of J."""
+"""About how many intermediate numbers may be kept, and how many there are for each pair and each entry of J."""
 
 
 @dataclass(frozen=True)
@@ -186,8 +186,8 @@ def _motion(numbers: Any) -> Motion:
     return Motion(scalars[:3], scalars[3:])
 
 
-class Response:
-    """What rows of J do to the robot.
+class BatchResponse:
+    """H^-1 J' and A = J H^-1 J'.
 
     Args:
         J: (B, m, nv).
@@ -209,9 +209,9 @@ class Response:
         return total
 
 
-class Contact:
-    """How constraints respond: see `robodyn.constraints.scalars.Contact`. Rows are scaled to A_kk = 1,
-    as a library chooses pivots by their size.
+class ProximalSolver:
+    """Solves A lambda = b by proximal iterations: see `robodyn.constraints.scalars.ProximalSolver`. Rows are
+    scaled to A_kk = 1, as a library chooses pivots by their size.
 
     Args:
         A: (B, m, m).
@@ -236,7 +236,7 @@ class Contact:
         return forces
 
 
-class Scene:
+class ConstraintState:
     """Constraints of a robot in B states.
 
     `phi`, `phidot`, `gamma` (B, m): residuals, rates, and what velocities leave of accelerations; `jacobian`
@@ -336,11 +336,13 @@ class Scene:
             a_of_pairs = Transform(of_pairs(a.E), a.r)
             entries = list(frame_entries(group.rows, a_of_pairs, b_of_pairs, column).values())
         dofs = self._placed(self._at.dofs[group.places])
+        shares = self.constant(self._model.v_multiplier[self._at.dofs[group.places]] ** 2)
         for k, (values, (entry, size)) in enumerate(zip(rows, entries, strict=True)):
             at = first + k
             for target, value in zip((self.phi, self.phidot, self.gamma), values, strict=True):
                 target[:, at] = value
-            self._tree_jacobian[:, at[owners], dofs] = size
+            # Sums over the pairs of each row: squares stand where its entries will.
+            self._tree_jacobian[:, at[owners], dofs] = size * shares
             self._size[:, at] = self._tree_jacobian[:, at].sum(axis=2)
             self._tree_jacobian[:, at[owners], dofs] = entry
 
@@ -357,17 +359,17 @@ class Scene:
 
     # What texts ask.
 
-    def at(self, q: Array) -> Scene:
+    def at(self, q: Array) -> ConstraintState:
         """The same in other configurations."""
-        return Scene(self._model, {**self._given, "q": q}, self._run, self._placed)
+        return ConstraintState(self._model, {**self._given, "q": q}, self._run, self._placed)
 
     def given(self, name: str) -> Any:
         """An input (B, n), None where it is missing."""
         array = self._given.get(name)
         return array if array is None or array.ndim > 1 else array[:, None]
 
-    def weighed(self, values: Array) -> Array:
-        """Numbers of rows, those of constraints that are off zero."""
+    def masked(self, values: Array) -> Array:
+        """Values of rows (B, m), with zeros for constraints that are off."""
         return values if self._active is None else self._active * values
 
     def moved(self, step: Array) -> Array:
@@ -381,15 +383,17 @@ class Scene:
                 found[:, at[:, k]] = value
         return found
 
-    def response(self) -> tuple[Response, Array]:
-        """What responds of the robot at rest, without its weight, and what no force leaves."""
-        J = self._weighed_jacobian()
-        if self._model.has_mimic:
-            H = self._run(with_inputs(CRBA, self._given), self._given)["H"]
-            responses = np.swapaxes(dense.solve(H, np.ascontiguousarray(np.swapaxes(J, 1, 2))), 1, 2)
-        else:
-            responses = self._at_rest(J)
-        return Response(J, responses), np.zeros_like(J[:, 0])
+    def response(self) -> tuple[BatchResponse, Array]:
+        """H^-1 J' and A, and the accelerations of a robot at rest on which no force acts: zero."""
+        J = self._masked_jacobian()
+        if not self._model.has_mimic:
+            return BatchResponse(J, self._at_rest(J)), np.zeros_like(J[:, 0])
+        H = self._run(with_inputs(CRBA, self._given), self._given)["H"]
+        return self._by_matrix(H), np.zeros_like(J[:, 0])
+
+    def _by_matrix(self, H: Array) -> BatchResponse:
+        J = self._masked_jacobian()
+        return BatchResponse(J, np.swapaxes(dense.solve(H, np.swapaxes(J, 1, 2)), 1, 2))
 
     def _at_rest(self, forces: Array) -> Array:
         """H^-1 f (B, m, nv): accelerations of the robot at rest, whose base falls freely."""
@@ -402,25 +406,25 @@ class Scene:
         rows["V0"] = np.zeros_like(rows["dV0"])
         return self._run(with_inputs(aba(("q", "tau")), given), rows)["qdd"].reshape(forces.shape)
 
-    def response_of_forces(self) -> tuple[Response, Array]:
-        """What responds, and accelerations without constraints (B, nv)."""
+    def response_of_forces(self) -> tuple[BatchResponse, Array]:
+        """H^-1 J' and A, and the accelerations without constraints (B, nv)."""
         inputs = tuple(name for name in ("q", "qd", "tau", "f_ext") if name in self._given)
-        responds, _ = self.response()
         if not self._model.has_mimic:
-            return responds, self._run(with_inputs(aba(inputs), self._given), self._given)["qdd"]
+            return self.response()[0], self._run(with_inputs(aba(inputs), self._given), self._given)["qdd"]
         less = tuple(name for name in inputs if name != "tau")
         found = self._run(with_inputs(bias_and_mass_matrix(less), self._given), self._given)
-        return responds, dense.solve(found["H"], (self._given["tau"] - found["tau"])[:, :, None])[:, :, 0]
+        free = dense.solve(found["H"], (self._given["tau"] - found["tau"])[:, :, None])[:, :, 0]
+        return self._by_matrix(found["H"]), free
 
-    def _weighed_jacobian(self) -> Array:
+    def _masked_jacobian(self) -> Array:
         return self.jacobian if self._active is None else self._active[:, :, None] * self.jacobian
 
-    def contact(self, responds: Response, proximal: tuple[float, int]) -> Contact:
-        """What gives forces; rows that are off do not move, either."""
-        J, least = self._weighed_jacobian(), least_row(proximal)
-        return Contact(responds.A, is_positive((J * J).sum(axis=2) - least * least * self._size), proximal)
+    def solver(self, responds: BatchResponse, proximal: tuple[float, int]) -> ProximalSolver:
+        """What gives forces. Rows that are off, or move nothing, have none."""
+        J, sizes = self._masked_jacobian(), self.constant(row_sizes(self._model, held_by(self._model)))
+        return ProximalSolver(responds.A, moves((J * J).sum(axis=2), self._size, sizes, proximal), proximal)
 
-    def delassus(self, responds: Response) -> Array:
+    def delassus(self, responds: BatchResponse) -> Array:
         """A (B, m, m), with 1 on the diagonal of rows that are off."""
         A = responds.A.copy()
         if self._active is not None:

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from robodyn import exact
 from robodyn.arguments import Array, finite_number, real_array, require_finite
-from robodyn.constraints.held import Held, held_by, row_sizes
-from robodyn.constraints.kinds import Coupling, Lock, Weld
+from robodyn.constraints.held import Held, held_by, row_sizes, row_units
+from robodyn.constraints.kinds import Weld
 from robodyn.errors import ArgumentError, AssemblyError
 from robodyn.joints import KINDS
 from robodyn.messages import brief
@@ -185,7 +185,7 @@ def _not_reached(
     """What to raise for errors that are left, divided by the sizes of rows."""
     names = [f"{held.name}.{name}" for held in constraints for name in held.rows]
     worst = int(np.abs(phi).argmax())
-    unit = [unit for held in constraints for unit in _units(model, held)][worst]
+    unit = row_units(model, constraints)[worst]
     left = abs(phi[worst]) * sizes[worst]
     where = f" in row {row[0] if len(row) == 1 else row}" if row else ""
     return AssemblyError(
@@ -193,14 +193,3 @@ def _not_reached(
         f"{unit} are left; wanted a configuration that is nearer, other joints to move (`free`), or constraints that "
         "can be met"
     )
-
-
-def _units(model: Model, held: Held) -> Sequence[str]:
-    """Of the errors of its rows."""
-    if held.kind is Lock:
-        kind = KINDS[model.joint_kind[held.joint]]
-        return ["m" if k in kind.lengths else "rad" for k in range(kind.nv)]
-    if held.kind is Coupling:
-        joints = np.searchsorted(model.v_start, [v for v, _, _ in held.joints], side="right") - 1
-        return [" or ".join(sorted({"m" if KINDS[model.joint_kind[i]].lengths else "rad" for i in joints}))]
-    return ["rad" if name in ("rx", "ry", "rz") else "m" for name in held.rows]

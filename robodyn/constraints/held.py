@@ -21,7 +21,7 @@ from robodyn.spatial import IDENTITY, Transform
 if TYPE_CHECKING:
     from robodyn.model import Model
 
-LENGTHS = ("x", "y", "z", "length")
+_LENGTHS = ("x", "y", "z", "length")
 """Names of the rows of frames that are distances."""
 
 
@@ -79,17 +79,33 @@ def row_names(model: Model) -> tuple[str, ...]:
     return tuple(f"{each.name}.{row}" for each in held_by(model) for row in each.rows)
 
 
+def row_units(model: Model, held: Sequence[Held]) -> list[str]:
+    """The unit of each row's error: "m", "rad", or for couplings "m or rad" where joints of both kinds are in it."""
+    return [unit for each in held for unit in _units(model, each)]
+
+
+def _units(model: Model, held: Held) -> list[str]:
+    if held.kind is Lock:
+        kind = KINDS[model.joint_kind[held.joint]]
+        return ["m" if k in kind.lengths else "rad" for k in range(kind.nv)]
+    if held.kind is Coupling:
+        joints = np.searchsorted(model.v_start, [v for v, _, _ in held.joints], side="right") - 1
+        return [" or ".join(sorted({"m" if KINDS[model.joint_kind[i]].lengths else "rad" for i in joints}))]
+    return ["m" if name in _LENGTHS else "rad" for name in held.rows]
+
+
+def are_distances(model: Model, held: Sequence[Held]) -> list[bool]:
+    """Which rows are distances, that grow with the robot. Couplings are sums of coordinates, whatever their unit."""
+    kinds = (each.kind for each in held for _ in each.rows)
+    units = row_units(model, held)
+    return [unit == "m" and kind is not Coupling for unit, kind in zip(units, kinds, strict=True)]
+
+
 def row_sizes(model: Model, held: Sequence[Held]) -> Array:
     """(m,) how much rows change with a turn of one radian, at most: for distances the reach of the robot in m, for a
     coupling the norm of its numbers. Rows that are divided by these can be compared, whatever their units."""
-    far, sizes = reach(model), []
-    for each in held:
-        if each.kind is Lock:
-            kind = KINDS[model.joint_kind[each.joint]]
-            sizes += [far if k in kind.lengths else 1.0 for k in range(kind.nv)]
-        else:
-            sizes += [far if name in LENGTHS else each.norm for name in each.rows]
-    return np.array(sizes, float)
+    norms = [each.norm for each in held for _ in each.rows]
+    return np.where(are_distances(model, held), reach(model), np.array(norms, float))
 
 
 def _held(model: Model, number: int, constraint: Constraint) -> Held:

@@ -49,7 +49,7 @@ def shared_forces(
 
 
 def _pseudo_inverse(matrix: Array, least: Array) -> Array:
-    """Of a matrix (..., n, m) whose singular values up to some number are rounding errors."""
+    """Of a matrix (..., n, m) whose singular values up to about `least` (...) are rounding errors."""
     largest = np.linalg.norm(matrix, axis=(-2, -1))
     found: Array = np.linalg.pinv(matrix, rcond=least / np.where(largest > 0.0, largest, 1.0))
     return found

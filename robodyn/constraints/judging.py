@@ -17,9 +17,8 @@ from robodyn.algorithms.manifold import INTEGRATE
 from robodyn.algorithms.places import Scalars
 from robodyn.arguments import Array
 from robodyn.constraints.assembly import assembled
-from robodyn.constraints.held import Held, frame_of, held_by, row_names
-from robodyn.constraints.scalars import moves
-from robodyn.constraints.terms import Row, Terms
+from robodyn.constraints.held import Held, frame_of, held_by, row_names, row_sizes
+from robodyn.constraints.terms import Row, Terms, moves
 from robodyn.errors import AssemblyError, RedundantWarning
 from robodyn.joints import KINDS
 from robodyn.messages import users_line
@@ -27,7 +26,7 @@ from robodyn.model import Model
 from robodyn.spatial import IDENTITY, ZERO_MOTION, Motion, Transform
 from robodyn.sweeps import Algorithm
 
-_RANK, _NOTHING = 1e-9, 1e-10
+_RANK, _NOTHING = 1e-9, (1e-10, 1)
 """What is left of a row beside all of it, and beside what it is made of, where it follows from others."""
 _STATES = 3
 _ASSEMBLED, _STEPS, _TOLERANCE = 100, 50, 1e-9
@@ -114,7 +113,12 @@ class Numbers:
         """J (m, nv), zero where a row is a rounding error."""
         rows = self._at(q, True)
         J = np.array([row.J for row in rows], float).reshape(-1, self._model.nv)
-        kept = [moves(row.J or (), row.size, _NOTHING) for row in rows]
+        sizes = row_sizes(self._model, self._held).tolist()
+        squares = (J * J).sum(axis=1).tolist()
+        kept = [
+            bool(moves(square, row.size, size, _NOTHING))
+            for square, row, size in zip(squares, rows, sizes, strict=True)
+        ]
         return np.where(np.array(kept, bool)[:, None], J, 0.0)
 
     def forward_kinematics(self, q: Array) -> _Poses:

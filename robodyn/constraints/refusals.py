@@ -21,7 +21,7 @@ def require_no_constraints(model: Model, what: str) -> None:
     """
     if model.constraints:
         raise UnavailableError(
-            f"{what}: not there for robots with constraints; {quoted(model.name)} has {constraints_named(model)}, "
+            f"{what}: not available for robots with constraints; {quoted(model.name)} has {constraints_named(model)}, "
             "which step, rollout and simulate obey; Dynamics(model, constraints=()) has none"
         )
 

@@ -24,10 +24,9 @@ from robodyn.algorithms.forward_gradient import bias_and_mass_matrix
 from robodyn.algorithms.manifold import joint_by_joint, scalars, unit
 from robodyn.algorithms.places import OfLink, between
 from robodyn.chains import Elimination
-from robodyn.constraints.held import held_by
+from robodyn.constraints.held import held_by, row_sizes
 from robodyn.constraints.kinds import Lock
-from robodyn.constraints.terms import Terms, least_row, with_inputs
-from robodyn.joints import is_positive
+from robodyn.constraints.terms import Terms, moves, with_inputs
 from robodyn.model import Model
 
 Rows = Sequence[Sequence[Any]]
@@ -123,21 +122,15 @@ class Factors:
         return total
 
 
-def moves(row: Sequence[Any], size: Any, least: float) -> Any:
-    """1 where a row of J moves with some joint, 0 where it is no more than `least` of what it is made of, whose sum of
-    squares is `size`."""
-    return is_positive(product(row, row) - least * least * size)
-
-
-class Contact:
-    """How constraints respond: A = J H^-1 J', each row measured by its own A_kk, factored with its proximal term.
+class ProximalSolver:
+    """Solves A lambda = b by proximal iterations, each row measured by its own A_kk; A = J H^-1 J'.
 
     A factorisation L D L' of A + mu diag(A) has the roundings of one of rows that are scaled to A_kk = 1: whatever
     the units of rows are, none of them vanishes beside another.
 
     Args:
         A: (m, m) scalars, of which the lower triangle is read.
-        moving: for every row 1 where it moves anything, 0 where it does not, and its force is none.
+        moving: 1 for rows that move with some joint, 0 for others, whose force is zero.
         proximal: mu, and how many iterations.
     """
 
@@ -161,10 +154,10 @@ class Contact:
         return [weight * value for weight, value in zip(self._moving, values, strict=True)]
 
 
-class Response:
-    """What rows of J do to the robot, by its factored mass matrix.
+class MatrixResponse:
+    """H^-1 J' and A = J H^-1 J' by the factors of the mass matrix.
 
-    `A`: J H^-1 J', its lower triangle.
+    `A`: its lower triangle.
     """
 
     def __init__(self, model: Model, H: Rows, J: Rows) -> None:
@@ -190,7 +183,7 @@ class Response:
         return scalars(self._factors.down(total))
 
 
-class ResponseOfChain:
+class RecursiveResponse:
     """The same by a recursion for each row: of long chains, whose mass matrix has many entries.
 
     Args:
@@ -214,7 +207,7 @@ class ResponseOfChain:
         return scalars(total)
 
 
-class Scene:
+class ConstraintState:
     """Constraints of a robot in one state, on scalars. Vectors are arrays of scalars."""
 
     def __init__(self, model: Model, given: Mapping[str, Sequence[Any]], at: OfLink, moving: bool = True) -> None:
@@ -224,9 +217,9 @@ class Scene:
         self.phi, self.phidot = (scalars([getattr(row, name) for row in self._rows]) for name in ("phi", "phidot"))
         self.gamma = scalars([row.gamma for row in self._rows])
 
-    def at(self, q: Any) -> Scene:
+    def at(self, q: Any) -> ConstraintState:
         """The same in another configuration."""
-        return Scene(self._model, {**self._given, "q": list(q)}, partial(self._at, q=list(q)))
+        return ConstraintState(self._model, {**self._given, "q": list(q)}, partial(self._at, q=list(q)))
 
     def given(self, name: str) -> Any:
         """An input, None where it is missing."""
@@ -241,8 +234,8 @@ class Scene:
         """Numbers that are the same in all states."""
         return scalars(values)
 
-    def weighed(self, values: Any) -> Any:
-        """Numbers of rows, those of constraints that are off zero."""
+    def masked(self, values: Any) -> Any:
+        """Values of rows (m,), with zeros for constraints that are off."""
         return values if self._active is None else scalars(self._active) * values
 
     def moved(self, step: Any) -> Any:
@@ -250,19 +243,19 @@ class Scene:
         q = unit(self._model, self._given["q"])
         return joint_by_joint(self._model, "q", lambda kind, at, on: kind.integrate(tuple(q[at]), tuple(step[on])))
 
-    def response(self) -> tuple[Response | ResponseOfChain, Any]:
-        """What responds of the robot at rest, without its weight, and what no force leaves."""
+    def response(self) -> tuple[MatrixResponse | RecursiveResponse, Any]:
+        """H^-1 J' and A, and the accelerations of a robot at rest on which no force acts: zero."""
         nothing = [0.0] * self._model.nv
         if self._by_recursion:
-            return ResponseOfChain(self._at_rest, self._weighed_jacobian()), nothing
+            return RecursiveResponse(self._at_rest, self._masked_jacobian()), nothing
         return self._response(self._at(with_inputs(CRBA, self._given))["H"]), nothing
 
-    def response_of_forces(self) -> tuple[Response | ResponseOfChain, Any]:
-        """What responds, and what is left of motion, weight and forces without constraints."""
+    def response_of_forces(self) -> tuple[MatrixResponse | RecursiveResponse, Any]:
+        """H^-1 J' and A, and the accelerations without constraints, as `rates` and `accelerations` take them."""
         inputs = tuple(name for name in ("q", "qd", "f_ext") if name in self._given)
         if self._by_recursion:
             free = self._at(with_inputs(aba((*inputs[:2], "tau", *inputs[2:])), self._given))["qdd"]
-            return ResponseOfChain(self._at_rest, self._weighed_jacobian()), free
+            return RecursiveResponse(self._at_rest, self._masked_jacobian()), free
         found = self._at(with_inputs(bias_and_mass_matrix(inputs), self._given))
         responds = self._response(found["H"])
         return responds, responds.free([t - b for t, b in zip(self._given["tau"], found["tau"], strict=True)])
@@ -278,11 +271,11 @@ class Scene:
         algorithm = with_inputs(aba(("q", "tau")), self._given)
         return self._at(algorithm, tau=force, V0=(0.0,) * 6, dV0=falling)["qdd"]
 
-    def _response(self, H: Sequence[Any]) -> Response:
+    def _response(self, H: Sequence[Any]) -> MatrixResponse:
         n = self._model.nv
-        return Response(self._model, [list(H[n * r : n * r + n]) for r in range(n)], self._weighed_jacobian())
+        return MatrixResponse(self._model, [list(H[n * r : n * r + n]) for r in range(n)], self._masked_jacobian())
 
-    def _weighed_jacobian(self) -> list[list[Any]]:
+    def _masked_jacobian(self) -> list[list[Any]]:
         rows = [row.J or [] for row in self._rows]
         if self._active is None:
             return rows
@@ -291,12 +284,14 @@ class Scene:
             for row, weight in zip(rows, self._active, strict=True)
         ]
 
-    def contact(self, responds: Response | ResponseOfChain, proximal: tuple[float, int]) -> Contact:
-        """What gives forces; rows that are off do not move, either."""
-        pairs = zip(self._weighed_jacobian(), self._rows, strict=True)
-        return Contact(responds.A, [moves(J, row.size, least_row(proximal)) for J, row in pairs], proximal)
+    def solver(self, responds: MatrixResponse | RecursiveResponse, proximal: tuple[float, int]) -> ProximalSolver:
+        """What gives forces. Rows that are off, or move nothing, have none."""
+        sizes = row_sizes(self._model, held_by(self._model)).tolist()
+        rows = zip(self._masked_jacobian(), self._rows, sizes, strict=True)
+        moving = [moves(product(J, J), row.size, size, proximal) for J, row, size in rows]
+        return ProximalSolver(responds.A, moving, proximal)
 
-    def delassus(self, responds: Response | ResponseOfChain) -> Any:
+    def delassus(self, responds: MatrixResponse | RecursiveResponse) -> Any:
         """A (m m,), with 1 on the diagonal of rows that are off."""
         A = [list(row) for row in responds.A]
         for k, weight in enumerate(self._active or ()):

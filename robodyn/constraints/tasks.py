@@ -3,9 +3,9 @@ states, for robots that are too large for one program."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from robodyn.algorithms.places import Scalars
 from robodyn.arguments import Array
@@ -14,123 +14,163 @@ from robodyn.constraints import arrays, scalars
 from robodyn.constraints.held import held_by
 from robodyn.model import Model
 
+Proximal: TypeAlias = tuple[float, int]
+
+
+class _Solver(Protocol):
+    def forces(self, rhs: Any) -> Any:
+        """lambda with A lambda = rhs."""
+
+
+class _Response(Protocol):
+    def rates(self, free: Any) -> Any:
+        """J qdd of accelerations without constraints."""
+
+    def accelerations(self, free: Any, forces: Any) -> Any:
+        """Those, and H^-1 J' lambda."""
+
+
+class _State(Protocol):
+    """Constraints of a robot in one state or many. Vectors are arrays of scalars (n,), or arrays (B, n)."""
+
+    phi: Any
+    phidot: Any
+    gamma: Any
+
+    @property
+    def jacobian(self) -> Any:
+        """J."""
+
+    def at(self, q: Any) -> _State:
+        """The same in another configuration."""
+
+    def given(self, name: str) -> Any:
+        """An input, None where it is missing."""
+
+    def constant(self, values: Sequence[float]) -> Any:
+        """Numbers that are the same in all states."""
+
+    def masked(self, values: Any) -> Any:
+        """Values of rows, with zeros for constraints that are off."""
+
+    def moved(self, step: Any) -> Any:
+        """q (+) step."""
+
+    def response(self) -> tuple[Any, Any]:
+        """A `_Response`, and the accelerations of a robot at rest on which no force acts."""
+
+    def response_of_forces(self) -> tuple[Any, Any]:
+        """A `_Response`, and the accelerations without constraints."""
+
+    def solver(self, responds: Any, proximal: Proximal) -> _Solver:
+        """What gives forces."""
+
+    def delassus(self, responds: Any) -> Any:
+        """A, with 1 on the diagonal of rows that are off."""
+
+
+def _drift(state: _State, model: Model) -> Any:
+    """r = gamma + 2 zeta omega phidot + omega^2 phi."""
+    gains = [each.baumgarte for each in held_by(model) for _ in each.rows]
+    r = state.gamma
+    if any(omega for omega, _ in gains):
+        rate = state.constant([2.0 * zeta * omega for omega, zeta in gains])
+        r = r + rate * state.phidot + state.constant([omega * omega for omega, _ in gains]) * state.phi
+    return state.masked(r)
+
+
+def _forward(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
+    """qdd = H^-1 (tau - bias + J' lambda), A lambda = -(r + J H^-1 (tau - bias))."""
+    responds, free = state.response_of_forces()
+    forces = state.solver(responds, proximal).forces(-(_drift(state, model) + responds.rates(free)))
+    return {"qdd": responds.accelerations(free, forces), "lam": forces}
+
+
+def _residual(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
+    return {"phi": state.phi, "phidot": state.phidot}
+
+
+def _jacobian(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
+    return {"J": state.jacobian}
+
+
+def _delassus(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
+    """A = J H^-1 J', v_free = r + J H^-1 (tau - bias)."""
+    responds, free = state.response_of_forces()
+    return {"A": state.delassus(responds), "v_free": _drift(state, model) + responds.rates(free)}
+
+
+def _impact(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
+    """qd+ = qd + H^-1 J' lambda, lambda = -(1 + e) A^-1 J qd."""
+    responds, nothing = state.response()
+    impulse = state.solver(responds, proximal).forces(-state.masked(state.phidot))
+    restitution = state.given("restitution")
+    if restitution is not None:
+        impulse = (1.0 + restitution) * impulse
+    return {"qd_after": state.given("qd") + responds.accelerations(nothing, impulse), "impulse": impulse}
+
+
+def _projected(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
+    """q (+) -H^-1 J' A^-1 phi, and there an impact."""
+    responds, nothing = state.response()
+    pushes = state.solver(responds, proximal).forces(-state.masked(state.phi))
+    q = state.moved(responds.accelerations(nothing, pushes))
+    return {"q_held": q, "qd_held": _impact(state.at(q), model, proximal)["qd_after"]}
+
+
+class _Query(NamedTuple):
+    """`moving`: whether rates and gamma are asked for; `responds`: whether the mass matrix has a part in it; `solves`:
+    whether the proximal term has."""
+
+    text: Callable[[_State, Model, Proximal], dict[str, Any]]
+    outputs: dict[str, tuple[int | str, ...]]
+    moving: bool = True
+    responds: bool = True
+    solves: bool = True
+
+
+_ROWS = ("n_rows",)
+_QUERIES = {
+    "constrained_forward_dynamics": _Query(_forward, {"qdd": ("nv",), "lam": _ROWS}),
+    "constraint_residual": _Query(_residual, {"phi": _ROWS, "phidot": _ROWS}, responds=False, solves=False),
+    "constraint_jacobian": _Query(_jacobian, {"J": ("n_rows", "nv")}, moving=False, responds=False, solves=False),
+    "delassus": _Query(_delassus, {"A": ("n_rows", "n_rows"), "v_free": _ROWS}, solves=False),
+    "impact": _Query(_impact, {"qd_after": ("nv",), "impulse": _ROWS}),
+    "project": _Query(_projected, {"q_held": ("nq",), "qd_held": ("nv",)}, moving=False),
+}
 _SIZES: dict[str, Sized] = {
     "q": Sized(("nq",)),
-    **dict.fromkeys(("qd", "qdd", "tau", "armature"), Sized(("nv",))),
+    **dict.fromkeys(("qd", "tau", "armature"), Sized(("nv",))),
     "f_ext": Sized(("n_bodies", 6)),
     "inertia": Sized(("n_bodies", 10)),
     "targets": Sized(("n_constraints", 12)),
     "active": Sized(("n_constraints",)),
     "restitution": Sized(()),
 }
-Scene: TypeAlias = scalars.Scene | arrays.Scene
-"""Both have the same methods; vectors are (n,) arrays of scalars in the one, (B, n) in the other."""
-Text: TypeAlias = Callable[[Any], dict[str, Any]]
-
-
-def _drift(scene: Scene, model: Model) -> Any:
-    """r = gamma + 2 zeta omega phidot + omega^2 phi."""
-    gains = [each.baumgarte for each in held_by(model) for _ in each.rows]
-    r = scene.gamma
-    if any(omega for omega, _ in gains):
-        rate = scene.constant([2.0 * zeta * omega for omega, zeta in gains])
-        r = r + rate * scene.phidot + scene.constant([omega * omega for omega, _ in gains]) * scene.phi
-    return scene.weighed(r)
-
-
-def _forward(model: Model, proximal: tuple[float, int]) -> Text:
-    def text(scene: Any) -> dict[str, Any]:
-        """qdd = H^-1 (tau - bias + J' lambda), A lambda = -(r + J H^-1 (tau - bias))."""
-        responds, free = scene.response_of_forces()
-        forces = scene.contact(responds, proximal).forces(-(_drift(scene, model) + responds.rates(free)))
-        return {"qdd": responds.accelerations(free, forces), "lam": forces}
-
-    return text
-
-
-def _residual(model: Model, proximal: tuple[float, int]) -> Text:
-    return lambda scene: {"phi": scene.phi, "phidot": scene.phidot}
-
-
-def _jacobian(model: Model, proximal: tuple[float, int]) -> Text:
-    return lambda scene: {"J": scene.jacobian}
-
-
-def _delassus(model: Model, proximal: tuple[float, int]) -> Text:
-    def text(scene: Any) -> dict[str, Any]:
-        """A = J H^-1 J', v_free = r + J H^-1 (tau - bias)."""
-        responds, free = scene.response_of_forces()
-        return {"A": scene.delassus(responds), "v_free": _drift(scene, model) + responds.rates(free)}
-
-    return text
-
-
-def _impact(model: Model, proximal: tuple[float, int]) -> Text:
-    def text(scene: Any) -> dict[str, Any]:
-        """qd+ = qd + H^-1 J' lambda, lambda = -(1 + e) A^-1 J qd."""
-        responds, nothing = scene.response()
-        impulse = scene.contact(responds, proximal).forces(-scene.weighed(scene.phidot))
-        restitution = scene.given("restitution")
-        if restitution is not None:
-            impulse = (1.0 + restitution) * impulse
-        return {"qd_after": scene.given("qd") + responds.accelerations(nothing, impulse), "impulse": impulse}
-
-    return text
-
-
-def _projected(model: Model, proximal: tuple[float, int]) -> Text:
-    def text(scene: Any) -> dict[str, Any]:
-        """q (+) -H^-1 J' A^-1 phi, and there an impact."""
-        responds, nothing = scene.response()
-        pushes = scene.contact(responds, proximal).forces(-scene.weighed(scene.phi))
-        moved = scene.moved(responds.accelerations(nothing, pushes))
-        after = _impact(model, proximal)(scene.at(moved))
-        return {"q_held": moved, "qd_held": after["qd_after"]}
-
-    return text
-
-
-_TEXTS: dict[str, tuple[Callable[[Model, tuple[float, int]], Text], dict[str, tuple[int | str, ...]], bool]] = {
-    "constrained_forward_dynamics": (_forward, {"qdd": ("nv",), "lam": ("n_rows",)}, True),
-    "constraint_residual": (_residual, {"phi": ("n_rows",), "phidot": ("n_rows",)}, False),
-    "constraint_jacobian": (_jacobian, {"J": ("n_rows", "nv")}, False),
-    "delassus": (_delassus, {"A": ("n_rows", "n_rows"), "v_free": ("n_rows",)}, False),
-    "impact": (_impact, {"qd_after": ("nv",), "impulse": ("n_rows",)}, True),
-    "project": (_projected, {"q_held": ("nq",), "qd_held": ("nv",)}, True),
-}
-_AT_REST = ("constraint_jacobian", "project")
-"""Queries in whose first scene nothing moves."""
-
-_RESPONDING = ("constrained_forward_dynamics", "delassus", "impact", "project")
-"""Queries that take the response of the robot."""
 
 
 @cache
-def constraint_task(name: str, inputs: tuple[str, ...], proximal: tuple[float, int]) -> Direct:
+def constraint_task(name: str, inputs: tuple[str, ...], proximal: Proximal) -> Direct:
     """A query about a model's constraints, of the inputs that are given."""
-    made, outputs, solves = _TEXTS[name]
-    moving = name not in _AT_REST
+    query = _QUERIES[name]
 
     def text(model: Model, given: Mapping[str, Scalars], at: Any) -> Mapping[str, Scalars]:
-        found = made(model, proximal)(scalars.Scene(model, given, at, moving))
+        found = query.text(scalars.ConstraintState(model, given, at, query.moving), model, proximal)
         return {key: list(values) for key, values in found.items()}
 
     def on_arrays(model: Model, given: Mapping[str, Array], run: RunAlgorithm, placed: Placed) -> Mapping[str, Array]:
-        answer = made(model, proximal)
-        return arrays.piece_by_piece(
-            model, given, lambda piece: answer(arrays.Scene(model, piece, run, placed, moving))
-        )
+        def piece(some: Mapping[str, Array]) -> Mapping[str, Array]:
+            return query.text(arrays.ConstraintState(model, some, run, placed, query.moving), model, proximal)
+
+        return arrays.piece_by_piece(model, given, piece)
 
     inputs = tuple(each for each in _SIZES if each in inputs)
-    named = "_".join((name, *inputs, *(map(str, proximal) if solves else ())))
-    results = {key: Sized(axes) for key, axes in outputs.items()}
-    known = {each: _SIZES[each] for each in inputs}
     return Direct(
-        named,
-        known,
-        results,
+        "_".join((name, *inputs, *(map(str, proximal) if query.solves else ()))),
+        {each: _SIZES[each] for each in inputs},
+        {key: Sized(axes) for key, axes in query.outputs.items()},
         text,
         lambda others: constraint_task(name, others, proximal),
         on_arrays,
-        scalars.least_operations if name in _RESPONDING else None,
+        scalars.least_operations if query.responds else None,
     )

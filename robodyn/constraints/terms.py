@@ -262,10 +262,18 @@ def rod_entry(u: Vec3, b: Transform, column: Motion) -> tuple[Any, Any]:
     return dot(u, lin), dot(lin, lin)
 
 
-def least_row(proximal: tuple[float, int]) -> float:
-    """A row of J that is smaller than this, beside what it is made of, is taken for zero: where rows are scaled, its
-    rounding errors would be held as well as anything."""
-    return min(proximal[0], _LEAST_ROW)
+def moves(square: Any, made_of: Any, size: Any, proximal: tuple[float, int]) -> Any:
+    """1 where a row of J moves with some joint, 0 where it is a rounding error: as rows are scaled by A_kk, it would be
+    held as well as any other.
+
+    Args:
+        square: the sum of squares of the row.
+        made_of: that of the numbers that its entries are made of (`Row.size`).
+        size: of the row (`row_sizes`), so that what is compared does not depend on units.
+        proximal: a row that is smaller than the proximal term, beside what it is made of, is taken for zero.
+    """
+    least = min(proximal[0], _LEAST_ROW)
+    return is_positive((square - least * least * made_of) * (1.0 / (size * size)))
 
 
 def with_inputs(algorithm: Algorithm, given: Container[str]) -> Algorithm:

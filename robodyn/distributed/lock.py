@@ -25,7 +25,7 @@ LOCK_FILE = ".robodyn.lock"
 _OTHERS = (errno.EAGAIN, errno.EACCES)
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 _TRIES = 100
-"""Each is lost only to a map that ended in the very moment."""
+"""How often a lock file is opened anew that its owner removed between opening and locking."""
 _OPEN = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 _HELD: dict[str, int | None] = {}
@@ -85,7 +85,7 @@ def _locked(place: str, path: Path) -> int | None:
     """A descriptor of the file, which is locked; None where nobody can write, or the disk has no locks."""
     for _ in range(_TRIES):
         try:
-            descriptor = os.open(path, _OPEN, 0o666)
+            descriptor = _opened(path)
         except OSError as error:
             if error.errno in _READ_ONLY:
                 return None
@@ -103,7 +103,17 @@ def _locked(place: str, path: Path) -> int | None:
             if error.errno not in _OTHERS:
                 return None
             raise _taken(place, owner) from None
-    raise _taken(place, "others, one after the other")
+    raise _taken(place, "other maps in turn")
+
+
+def _opened(path: Path) -> int:
+    """A descriptor of the lock file, which is made if it is missing; that of another user can be read alone."""
+    try:
+        return os.open(path, _OPEN, 0o666)
+    except OSError as error:
+        if error.errno not in _READ_ONLY or not path.exists():
+            raise
+        return os.open(path, _OPEN & ~(os.O_RDWR | os.O_CREAT) | os.O_RDONLY)
 
 
 def _sign(descriptor: int) -> None:

@@ -136,7 +136,7 @@ class Results:
                 self._group = zarr.create_group(store, zarr_format=3, attributes={ATTRIBUTE: fresh})
             else:
                 self._group = open_group(store, "r+")
-                self._start_again(fresh)
+                self._start_again(found, fresh)
             found = fresh
         else:
             self._group = open_group(store, "r+")
@@ -202,14 +202,21 @@ class Results:
         except Exception:  # as above
             return False
 
-    def _start_again(self, manifest: dict[str, Any]) -> None:
-        """Remove the arrays; what others have put beside them stays."""
+    @staticmethod
+    def _results_of(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+        """Names of the arrays that a map stores."""
+        question = every_question().get(str(manifest.get("query")))
+        return () if question is None else tuple(question.results)
+
+    def _start_again(self, found: Mapping[str, Any], manifest: dict[str, Any]) -> None:
+        """Remove the arrays of the map that was here, and those of this one; what others have put beside them stays."""
         # First that blocks are there: whatever happens on the way, nothing old is taken for new.
-        results = (name for question in every_question().values() for name in question.results)
-        for name in itertools.chain((_DONE, _SUMS), results, self._values()):
+        for name in (_DONE, _SUMS, *self._results_of(found), *self._results_of(manifest), *self._values()):
             with suppress(FileNotFoundError, KeyError):  # of those that are not there
                 del self._group[name]
-        self._group.attrs.put({ATTRIBUTE: manifest})
+        if _VALUE in self._group.attrs:
+            del self._group.attrs[_VALUE]
+        self._group.attrs[ATTRIBUTE] = manifest
 
     def _values(self) -> tuple[str, ...]:
         """Names of arrays of values, and of whatever stands in their place."""
@@ -354,8 +361,8 @@ class Results:
                 at = path.relative_to(folder / name / "c").parts
                 if len(at) != len(ends) or not all(map(_is_below, at, ends)):
                     raise ArgumentError(
-                        f"out: {quoted(str(path), 300)} is none of the blocks of this map; wanted it away, or "
-                        "resume=False, which removes all"
+                        f"out: {quoted(str(path), 300)} is none of the blocks of this map; remove it, or pass "
+                        "resume=False, which removes all blocks"
                     )
 
     # Values of blocks, where there is a reduction.
@@ -409,9 +416,9 @@ class Results:
 
     def arrays(self) -> tuple[Any, ...]:
         """Results, as arrays of zarr to read."""
-
-        group = open_group(self.store, "r")
-        return tuple(group[name] for name in self._results or ())
+        with naming(self.store):
+            group = open_group(self.store, "r")
+            return tuple(group[name] for name in self._results or ())
 
 
 def _mark(manifest: Mapping[str, Any]) -> str:

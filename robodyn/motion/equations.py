@@ -8,7 +8,7 @@ import numpy as np
 
 from robodyn.arguments import Array, real_array, require_finite
 from robodyn.cached import cached_property
-from robodyn.constraints.held import anchored_by_calls, held_by, row_sizes
+from robodyn.constraints.held import anchored_by_calls, held_by, row_sizes, row_units
 from robodyn.constraints.refusals import require_places
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, NumericalError
@@ -25,7 +25,7 @@ class Equations:
     """Accelerations that obey the constraints of a robot, and the way back onto them.
 
     Joint forces are those of rollouts: dry friction is -f qd / max(|qd|, 1e-3), without the jump of `forward_dynamics`,
-    over which error control makes no way.
+    over which error control makes no progress.
 
     `constrained`: whether there are constraints; `targets` and `active` as queries take them, for all times.
     """
@@ -100,8 +100,11 @@ class Equations:
         errors = self._errors(q)
         if (errors <= _FAR).all():
             return None
-        worst = np.unravel_index(np.argmax(np.nan_to_num(errors, nan=np.inf)), errors.shape)
-        return f"{self.dyn.constraint_names[worst[-1]]!r} is off by {errors[worst] / self._weights[worst[-1]]:.3g}"
+        *row, worst = map(int, np.unravel_index(np.argmax(np.nan_to_num(errors, nan=np.inf)), errors.shape))
+        model, left = self.dyn.model, errors[*row, worst] / self._weights[worst]
+        unit = row_units(model, held_by(model))[worst]
+        where = f" in row {row[0] if len(row) == 1 else tuple(row)}" if row else ""
+        return f"{self.dyn.constraint_names[worst]!r} is off by {left:.3g} {unit}{where}"
 
     def near(self, q: Array) -> Array:
         """(...) which of some configurations are near the constraints."""
@@ -110,7 +113,13 @@ class Equations:
     def _errors(self, q: Array) -> Array:
         """(..., m) how far rows are from what they hold, beside their sizes; zero of constraints that are off."""
         still = np.zeros((*q.shape[:-1], self.dyn.model.nv), self.dyn.dtype)
-        return np.abs(self.dyn.constraint_residual(q, still, self._targets)[0]) * self._weights
+        phi = self._unchecked.constraint_residual(q, still, self._targets)[0]
+        return np.where(self._weights > 0.0, np.abs(phi) * self._weights, 0.0)
+
+    @cached_property
+    def _unchecked(self) -> Dynamics:
+        """What gives residuals that are not finite as they are: a rod that is off may have no direction."""
+        return self.dyn.variant(check=False)
 
     @cached_property
     def _weights(self) -> Array:

@@ -101,7 +101,8 @@ def simulate(
 
     Raises:
         ArgumentError: a bad argument, a start that is off the constraints, or a function that returns something else.
-        NumericalError: the integrator gives up or makes no way, or the state is no longer finite or on the constraints.
+        NumericalError: the integrator gives up or makes no progress, or the state is no longer finite, or no longer on
+            the constraints.
 
     Warns:
         RuntimeWarning: Ctrl-C, and what was computed is returned; or an explicit method takes very many steps.
@@ -363,9 +364,9 @@ class _Pace:
         step, self._since = (t - self._since) / _LOOK, t
         if step < self._short and self._end - t > _MOST_STEPS * step:
             raise NumericalError(
-                f"simulate: {self._method} makes no way: {_LOOK} steps of {step:.1g} s in the mean have come to t = "
-                f"{t:.6g} s. Forces that jump with the velocity do this (let them change within a small one), stiff "
-                f"ones (try {_STIFF}), and tolerances finer than accelerations are exact"
+                f"simulate: {self._method} makes no progress: {_LOOK} steps of {step:.1g} s in the mean have come to "
+                f"t = {t:.6g} s. Forces that jump with the velocity do this (let them change within a small one), "
+                f"stiff ones (try {_STIFF}), and tolerances finer than accelerations are exact"
             )
         if self._steps == _MANY and self._method in _EXPLICIT and step * self._run.resistance_rate(y) > 1.0:
             warnings.warn(

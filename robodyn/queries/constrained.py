@@ -231,7 +231,8 @@ class ConstraintQueries(Core):
         given = {"q": q, "qd": qd, "qdd": qdd, **more}
         need = np.asarray(self._ask("inverse_dynamics", given), np.float64)
         J = np.asarray(self._ask("constraint_jacobian", {"q": q, "targets": targets}), np.float64)
-        checked = self.check if self.check is not None else need.ndim == 1
+        several = max(need.ndim - 1, J.ndim - 2, np.ndim(active) - 1 if active is not None else 0)
+        checked = self.check if self.check is not None else several == 0
         if checked:  # what forces without constraints give is what they allow, or they would change it
             given = {"q": q, "qd": qd, "tau": need, "targets": targets, "active": active, **more}
             require_allowed(qdd, self._ask("constrained_forward_dynamics", given)[0], self.dtype)

@@ -24,7 +24,7 @@ from robodyn.algorithms.energy import CENTER_OF_MASS, CENTER_OF_MASS_JACOBIAN
 from robodyn.algorithms.kinematics import forward_kinematics, jacobian
 from robodyn.algorithms.places import OfLink, between, pose_from_world
 from robodyn.algorithms.reach import reach
-from robodyn.constraints.held import LENGTHS, held_by
+from robodyn.constraints.held import are_distances, held_by
 from robodyn.constraints.kinds import Weld
 from robodyn.constraints.terms import Terms, orthonormal
 from robodyn.joints import is_positive
@@ -228,11 +228,12 @@ class Scene:
     def _constraints(self, rows: Rows, slopes: bool) -> None:
         held = held_by(self._model)
         terms = Terms(self._model, held, {"q": self._q}, self._at, False)
-        named = ((name, each.norm) for each in held for name in each.rows)
-        for row, (name, norm) in zip(terms.rows(), named, strict=True):
+        norms = (each.norm for each in held for _ in each.rows)
+        distances = are_distances(self._model, held)
+        for row, norm, distance in zip(terms.rows(), norms, distances, strict=True):
             J = row.J if slopes and row.J is not None else [0.0] * self._model.nv
-            rows.add(1.0 / norm, -row.phi, J, reach(self._model) if name in LENGTHS else norm)
-            rows.held.append((row.phi / norm, name not in LENGTHS))
+            rows.add(1.0 / norm, -row.phi, J, reach(self._model) if distance else norm)
+            rows.held.append((row.phi / norm, not distance))
         for each in held:
             if each.kind is Weld:
                 a, b = terms.frames(each)

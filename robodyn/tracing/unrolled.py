@@ -200,23 +200,20 @@ class Trace:
         """Inputs over tree coordinates: mimicking joints take theirs from the joint they follow."""
         model, found = self.model, {}
         for name, (_, scalars) in self.inputs.items():
-            if name == "q":
-                q = unit_quaternions(model, scalars)
-                found[name] = (
-                    q
-                    if not model.has_mimic
-                    else [
-                        m * q[s] + o
-                        for s, m, o in zip(
-                            model.q_source.tolist(), model.q_multiplier.tolist(), model.q_offset.tolist(), strict=True
-                        )
-                    ]
-                )
-            elif name in PER_VELOCITY and not model.has_mimic:
-                found[name] = list(scalars)
-            elif name in PER_VELOCITY:
-                sources = zip(model.v_source.tolist(), model.v_multiplier.tolist(), strict=True)
-                found[name] = [m * scalars[s] for s, m in sources]
+            if name != "q" and name not in PER_VELOCITY:
+                continue
+            found[name] = unit_quaternions(model, scalars) if name == "q" else list(scalars)
+            if not model.has_mimic:
+                continue
+            sources, multipliers, offsets = (
+                (model.q_source, model.q_multiplier, model.q_offset)
+                if name == "q"
+                else (model.v_source, model.v_multiplier, np.zeros(model.nv_tree))
+            )
+            found[name] = [
+                m * found[name][s] + o
+                for s, m, o in zip(sources.tolist(), multipliers.tolist(), offsets.tolist(), strict=True)
+            ]
         return found
 
     def _given(self, name: str, start: int, count: int) -> tuple[Value, ...]:

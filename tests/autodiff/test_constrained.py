@@ -38,7 +38,7 @@ def judge(case, wrap, array, gradient_of):
         got, wanted = (gradient_of(lambda *x, ask=ask: (ask(*x) ** 2).sum(), given) for ask in asks)
         assert relative(got, wanted) < 1e-10, name
     for refused in (lambda: functions.step(array(q), array(qd)), lambda: functions.rollout(array(q), array(qd))):
-        with pytest.raises(rd.UnavailableError, match="not there for robots with constraints"):
+        with pytest.raises(rd.UnavailableError, match="not available for robots with constraints"):
             refused()
     with pytest.raises(AttributeError, match=r"robodyn\.Dynamics answers it"):
         functions.constrained_forward_dynamics(array(q), array(qd), array(tau))

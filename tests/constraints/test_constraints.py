@@ -400,7 +400,7 @@ def test_feet_stay_where_they_are_in_rollouts():
     free = rd.Dynamics(model, joint_forces=("damping",)).rollout(q, np.zeros((2, model.nv)), tau, dt=2e-3, steps=100)
     assert relative(falling.q[-1], free.q[-1]) < 1e-9
     for refused in (dyn.step_gradient, dyn.rollout_vjp):
-        with pytest.raises(rd.UnavailableError, match="not there for robots with constraints"):
+        with pytest.raises(rd.UnavailableError, match="not available for robots with constraints"):
             refused(q[0], np.zeros(model.nv), tau[0])
 
 
