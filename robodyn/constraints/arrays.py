@@ -24,6 +24,7 @@ from robodyn.constraints.held import Held, held_by, row_sizes
 from robodyn.constraints.kinds import Constraint, Rod
 from robodyn.constraints.terms import (
     Terms,
+    exactly,
     frame_entries,
     frame_rows,
     moves,
@@ -256,7 +257,7 @@ class ConstraintState:
         self._model, self._given, self._run, self._placed, self._moving = model, given, run, placed, moving
         self._at, self._q = _layout(model), given["q"]
         of_rows = placed(self._at.numbers)
-        self._active = is_positive(given["active"])[:, of_rows] if "active" in given else None
+        self._active = exactly(is_positive(given["active"]))[:, of_rows] if "active" in given else None
         batch, m = len(self._q), len(self._at.numbers)
         self.phi, self.phidot, self.gamma, self._size = (self._new(batch, m) for _ in range(4))
         self._tree_jacobian = self._new(batch, m, model.nv_tree)

@@ -10,6 +10,8 @@ from robodyn.errors import NumericalError
 
 _ALLOWED = {"float64": 1e-6, "float32": 1e-2}
 """How far accelerations may be from those that constraints allow, beside the largest."""
+_POSSIBLE = {"float64": 1e-6, "float32": 1e-3}
+"""How much of what a joint without a drive needs may be missing."""
 _RANK = {"float64": 1e-8, "float32": 3e-4}
 """Singular values of J that are rounding errors, rows divided by their sizes: the root of the spacing of numbers, as a
 null space is no more exact than the spacing over the least singular value that counts."""
@@ -63,10 +65,13 @@ def require_allowed(qdd: ArrayLike, allowed: Array, dtype: np.dtype[np.float64])
     _refuse(off > _ALLOWED[dtype.name] * np.maximum(size, 1.0), "qdd: the constraints do not allow these accelerations")
 
 
-def require_possible(need: Array, left: Array, dtype: np.dtype[np.float64]) -> None:
-    """Raise where joints without drives need forces that no constraint gives."""
-    size, off = (np.abs(each).max(axis=-1, initial=0.0) for each in (need, left))
-    _refuse(off > _ALLOWED[dtype.name] * size, "qdd: the actuated joints cannot give these accelerations")
+def require_possible(need: Array, tau: Array, left: Array, dtype: np.dtype[np.float64]) -> None:
+    """Raise where joints without drives need forces that no constraint gives: beside what they need and get, and beside
+    the rounding of the largest forces."""
+    rounding = 300.0 * np.finfo(dtype).eps * np.abs(need).max(axis=-1, initial=0.0, keepdims=True)
+    gets = np.abs(need - tau - left)
+    bad = np.abs(left) > _POSSIBLE[dtype.name] * np.maximum(np.abs(need), gets) + rounding
+    _refuse(bad.any(axis=-1), "qdd: the actuated joints cannot give these accelerations")
 
 
 def _refuse(bad: Array, what: str) -> None:

@@ -212,7 +212,7 @@ class Terms:
         if "active" not in self._given:
             return None
         if held.number not in self._weights:
-            self._weights[held.number] = is_positive(self._given["active"][held.number])
+            self._weights[held.number] = exactly(is_positive(self._given["active"][held.number]))
         return self._weights[held.number]
 
 
@@ -273,7 +273,12 @@ def moves(square: Any, made_of: Any, size: Any, proximal: tuple[float, int]) -> 
         proximal: a row that is smaller than the proximal term, beside what it is made of, is taken for zero.
     """
     least = min(proximal[0], _LEAST_ROW)
-    return is_positive((square - least * least * made_of) * (1.0 / (size * size)))
+    return exactly(is_positive((square - least * least * made_of) * (1.0 / (size * size))))
+
+
+def exactly(weight: Any) -> Any:
+    """1 of what is 1 up to rounding, as compiled code has it, and 0 of 0: 1 less it is added to numbers of any size."""
+    return weight + weight * (1.0 - weight)
 
 
 def with_inputs(algorithm: Algorithm, given: Container[str]) -> Algorithm:

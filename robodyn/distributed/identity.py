@@ -149,8 +149,9 @@ class _Reader:
         self.state.update(f"{kind} {len(data)} ".encode())
         self.state.update(data)
 
-    def read(self, where: str, value: Any, seen: _Seen, depth: int) -> None:
-        """Read a value. `seen`: what can change and was read before in the same function; an alias is no copy."""
+    def read(self, where: str, value: Any, seen: _Seen, depth: int, literal: bool = False) -> None:
+        """Read a value. `seen`: what can change and was read before in the same function; an alias is no copy.
+        `literal`: whether it is written in the code of a function."""
         kind = type(value)
         plain = _PLAIN.get(kind)
         if next(self._left, None) is None:
@@ -169,9 +170,12 @@ class _Reader:
             parts = _parts(value)
             self._put(kind.__name__, str(len(parts)).encode())
             for part in parts:
-                self.read(where, part, seen, depth + 1)
+                self.read(where, part, seen, depth + 1, literal)
         elif kind in (set, frozenset):
-            # In no order; what can change is in no set, but for functions, of which none is certain here.
+            # Equal sets may list their members in other orders; the same literal is made in the same way.
+            if len(value) > 1 and not (literal or self._by_key):
+                raise UncertainError(f"{where}: a {kind.__name__} of {len(value)}, whose order may be looked at")
+            # What can change is in no set, but for functions, of which none is certain here.
             self._put(kind.__name__, b"".join(sorted(self._of_member(where, member, depth + 1) for member in value)))
         elif not self._read_array(value):
             self._read_object(where, value, seen, depth)
@@ -206,7 +210,7 @@ class _Reader:
         self._put("dtype" if array is None else type(value).__name__, dtype.str.encode())
         if array is not None:
             turned = bool(array.flags.f_contiguous and not array.flags.c_contiguous)  # sums go another way
-            self._put("turned" if turned else "rows", repr(array.shape).encode())
+            self._put("turned" if turned else "rows", repr((array.shape, array.flags.writeable)).encode())
             for run in array_bytes(array.T if turned else array):
                 self.state.update(run.data)
         return True
@@ -295,7 +299,7 @@ class _Names:
                 inner = captured.difference(code.co_cellvars).intersection(constant.co_freevars)
                 self.read_code(constant, inner, depth + 1)
             else:
-                reader.read(self._where, constant, {}, self._depth + 1)
+                reader.read(self._where, constant, {}, self._depth + 1, literal=True)
 
     def _read_step(self, step: dis.Instruction, after: Sequence[dis.Instruction], captured: frozenset[str]) -> None:
         name = step.argval

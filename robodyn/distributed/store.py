@@ -184,6 +184,9 @@ class Results:
 
     def _is_there(self, name: str) -> bool:
         """Whether there is an array of that name, or something in its place that zarr cannot read."""
+        folder = folder_of(self.store)
+        if folder is not None:  # damaged metadata is nothing to zarr, and in the way all the same
+            return os.path.lexists(folder / name)
         try:
             return name in self._group
         except OSError:

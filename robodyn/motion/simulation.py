@@ -27,6 +27,9 @@ _DRAW = 10.0
 """1/s: how fast what the integrator follows is drawn to the constraints. Its errors decay faster than robots move, and
 no step is shortened by it."""
 _EXPLICIT = ("RK45", "RK23", "DOP853")
+_DIFFERENCE = 1e-7
+_TRYING = ("Radau", "BDF")
+"""Implicit methods, whose iterations may try states that are far away."""
 _STIFF = "method='Radau', 'BDF' or 'LSODA'"
 _LOOK, _MANY = 1_000, 10_000
 """Steps after which it is looked at how fast a simulation goes on, and whether its forces are stiff."""
@@ -63,7 +66,7 @@ def simulate(
     t_eval: ArrayLike | None = None,
     events: Sequence[Event] | Event = (),
     callback: Callable[[float, Array, Array], Any] | None = None,
-    method: str = "DOP853",
+    method: str | None = None,
     rtol: float = 1e-8,
     atol: float = 1e-10,
     max_step: float = np.inf,
@@ -94,7 +97,8 @@ def simulate(
             number when it has happened so often; `direction` picks rising (positive) or falling (negative) changes of
             sign.
         callback: a function of (t, q, qd), called after each step; the simulation ends where it returns a true value.
-        method: one of SciPy's integrators: "RK45", "RK23", "DOP853", "Radau", "BDF", "LSODA".
+        method: one of SciPy's integrators: "RK45", "RK23", "DOP853", "Radau", "BDF", "LSODA". None: "DOP853", or
+            "LSODA" where dry friction counts, which makes the equations stiff.
         rtol: relative tolerance of a step.
         atol: absolute tolerance of a step, in the units of the coordinates.
         max_step: the longest step, s.
@@ -117,6 +121,8 @@ def simulate(
         raise ArgumentError(f"t_end: got {brief(t_end)}; wanted a positive finite number of seconds")
     if callback is not None and not callable(callback):
         raise ArgumentError(f"callback: got {brief(callback)}; wanted a function of (t, q, qd)")
+    stiff = "friction" in dyn.joint_forces and dyn.model.friction.any()
+    chosen = one_of("method", method, METHODS) if method is not None else "LSODA" if stiff else "DOP853"
     run = _Run(dyn, q0, qd0, tau, f_ext, targets, active)
     asked = _times(t_eval, end)
     watched = (events,) if callable(events) else exact.at_most(events, _MOST_EVENTS)
@@ -126,7 +132,8 @@ def simulate(
     unlimited = exact.is_a(max_step, float) and float.__float__(max_step) == np.inf
     longest = np.inf if unlimited else _positive("max_step", max_step)
     tolerances = {"rtol": _positive("rtol", rtol), "atol": _positive("atol", atol), "max_step": longest}
-    status, kept = _follow(run, end, asked, watch, callback, one_of("method", method, METHODS), tolerances)
+    run.tries = chosen in _TRYING
+    status, kept = _follow(run, end, asked, watch, callback, chosen, tolerances)
     t, y = np.array([each[0] for each in kept]), np.array([each[1] for each in kept]).reshape(len(kept), run.y0.size)
     q, qd = run.state(y)
     found = tuple(np.array(times) for times in watch.times)
@@ -137,10 +144,11 @@ class _Run:
     """The equations of motion of y = (q, qd).
 
     y need not be on the constraints: rates are those of the state that it is projected to, and draw it there.
-    `finite`: whether all rates of a step were; `asking`: whether a function of the user's may be under way.
+    `finite`: whether all rates of a step were; `asking`: whether a function of the user's may be under way; `tries`:
+    whether the method asks for rates of states that it may not keep.
     """
 
-    finite, asking = True, False
+    finite, asking, tries = True, False, False
 
     def __init__(
         self, dyn: Dynamics, q0: ArrayLike, qd0: ArrayLike, tau: Any, f_ext: Any, targets: Any, active: Any
@@ -193,21 +201,39 @@ class _Run:
 
     def slope(self, t: float, y: Array) -> Array:
         """dy/dt."""
-        self.asking = True
         q, qd = self._split(y)
-        if not np.isfinite(y).all():
-            raise NumericalError(f"simulate: the state is no longer finite at t = {t:.6g} s")
-        q, qd = self._equations.projected(q, qd)
-        tau, f_ext = (self._force(name, t, q, qd) for name in ("tau", "f_ext"))
-        qdd = self._equations.accelerations(q, qd, tau, f_ext)
+        try:
+            if not np.isfinite(y).all():
+                raise NumericalError(f"simulate: the state is no longer finite at t = {t:.6g} s")
+            q, qd = self._equations.projected(q, qd)
+            self.asking = True
+            tau, f_ext = (self._force(name, t, q, qd) for name in ("tau", "f_ext"))
+            self.asking = False
+            qdd = self._equations.accelerations(q, qd, tau, f_ext)
+        except NumericalError:
+            if self.asking or not self.tries:
+                raise
+            self.finite = False
+            return np.full(y.shape, np.nan)  # the method takes a shorter step
         rates = np.empty(self._nq)
         for kind, q_index, v_index in self._model.free_joints:
             rates[q_index] = kind.rate(y[q_index], qd[v_index])
         slope = np.concatenate((rates, qdd))
         if self._equations.constrained:
             slope += _DRAW * (np.concatenate((q, qd)) - y)
-        self.finite, self.asking = self.finite and bool(np.isfinite(slope).all()), False
+        self.finite = self.finite and bool(np.isfinite(slope).all())
         return slope
+
+    def jacobian(self, t: float, y: Array) -> Array:
+        """The derivative of the slope by y, from differences over a small part of a unit. SciPy's own lengthens them
+        until a rate answers, for an angle that has no part in it to where sines have no digits."""
+        rates = self.slope(t, y)
+        found = np.empty((y.size, y.size))
+        for k in range(y.size):
+            moved = y.copy()
+            moved[k] += _DIFFERENCE * max(1.0, abs(y[k]))
+            found[:, k] = (self.slope(t, moved) - rates) / (moved[k] - y[k])
+        return found
 
     def resistance_rate(self, y: Array) -> float:
         """1/s: how fast damping and friction take the fastest velocity away."""
@@ -297,7 +323,8 @@ def _follow(
     """Step by step: how it ended, and the states to return."""
     from scipy import integrate  # type: ignore[import-untyped]
 
-    solver = _guarded(run, method, 0.0, lambda: getattr(integrate, method)(run.slope, 0.0, run.y0, end, **tolerances))
+    make, more = getattr(integrate, method), {"jac": run.jacobian} if run.tries else {}
+    solver = _guarded(run, method, 0.0, lambda: make(run.slope, 0.0, run.y0, end, **tolerances, **more))
     kept = [(0.0, run.y0)] if asked is None or (asked.size and asked[0] == 0.0) else []
     pace = _Pace(run, method, end, tolerances["max_step"])
     try:

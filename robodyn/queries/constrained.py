@@ -240,7 +240,7 @@ class ConstraintQueries(Core):
             J = J * self._active_rows(q, active)[..., None]
         tau, lam, left = shared_forces(need, J, row_sizes(self.model, held_by(self.model)), drives, self.dtype)
         if checked:
-            require_possible(need, left, self.dtype)
+            require_possible(need, tau, left, self.dtype)
         return tau.astype(self.dtype), lam.astype(self.dtype)
 
     def _active_rows(self, q: ArrayLike, active: ArrayLike) -> Array:

@@ -41,7 +41,7 @@ def exact(dyn: rd.Dynamics, q: np.ndarray, qd: np.ndarray, tau: np.ndarray) -> t
     return free + np.linalg.solve(H, forces), forces
 
 
-@pytest.mark.parametrize("c", [1e-6, 1e-4, 1.0, 1e4, 1e6])
+@pytest.mark.parametrize("c", [1e-14, 1e-6, 1e-4, 1.0, 1e6, 1e14])
 def test_couplings_of_any_coefficients(make_dynamics, engine_dtype, c):
     """Beside rows of another scale they hold as any other: in accelerations, impacts and projections."""
     model = rd.load_urdf(own("arm7"))
@@ -79,6 +79,20 @@ def test_small_and_large_robots_hold_alike(make_dynamics, engine_dtype, size):
         found.append((qdd, tau / at**2, dyn.impact(q, qd)[0], near))
     for one, other, least in zip(*found, (allowed, 10 * allowed, allowed, 1e-6), strict=True):
         assert relative(one, other) < least
+
+
+@pytest.mark.parametrize("times", [1e-10, 1e-4, 1e6, 1e10])
+def test_light_and_heavy_robots_hold_alike(make_dynamics, engine_dtype, times):
+    """Masses times a number leave accelerations as they are where no force acts but weight."""
+    model = rd.load_urdf(own("arm7"))
+    q, qd, _ = random_states(model, (2,), seed=3)
+    found = []
+    for inertia in (model.inertia, times * model.inertia):
+        dyn = make_dynamics(replace(model, inertia=inertia), constraints=[rd.Weld("tool0", to_at=(0.3, 0.2, 0.5))])
+        for active in (None, True):
+            found.append(dyn.constrained_forward_dynamics(q, qd, np.zeros(7), active=active)[0])
+    for each in found[1:]:
+        assert relative(each, found[0]) < EXACT[engine_dtype[1]]
 
 
 @pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
@@ -217,6 +231,23 @@ def test_inverse_dynamics_keeps_what_is_not_finite_in_its_row(make_dynamics):
     found = dyn.constrained_inverse_dynamics(q, qd, still, actuated=["turn"])
     for one, other in zip(found, wanted, strict=True):
         assert np.isnan(one[1]).all() and relative(one[[0, 2]], other[[0, 2]]) < 1e-6
+
+
+def test_a_light_joint_without_a_drive_is_not_overlooked(make_dynamics, engine_dtype):
+    """Beside a heavy arm a small bar is to stand out without a drive: what it needs is nothing beside the others'."""
+    inertial = '<inertial><origin xyz="0.5 0 0"/><mass value="{0}"/><inertia ixx="{1}" iyy="{1}" izz="{1}" '
+    inertial += 'ixy="0" ixz="0" iyz="0"/></inertial>'
+    masses = (100.0, 10.0, 0.1) if engine_dtype[1] == "float32" else (1e3, 10.0, 1e-4)
+    text, parent = '<robot name="three"><link name="world"/>', "world"
+    for k, mass in enumerate(masses):
+        text += f'<link name="l{k}">{inertial.format(mass, 0.01 * mass)}</link><joint name="j{k}" type="continuous">'
+        text += f'<parent link="{parent}"/><child link="l{k}"/><origin xyz="{float(k > 0)} 0 0"/>'
+        text, parent = f'{text}<axis xyz="0 1 0"/></joint>', f"l{k}"
+    dyn = make_dynamics(rd.load_urdf(f"{text}</robot>"), constraints=[rd.Lock("j0", 0.1)])
+    q, still = np.array([0.1, 0.2, 0.3]), np.zeros(3)
+    with pytest.raises(rd.NumericalError, match="the actuated joints cannot give"):
+        dyn.constrained_inverse_dynamics(q, still, still, actuated=["j0", "j1"])
+    dyn.constrained_inverse_dynamics(q, still, still, actuated=["j1", "j2"])
 
 
 @pytest.mark.parametrize("given", ["turn", {"turn"}, [3], [True, False, False], np.ones(2, bool), np.ones(3)])

@@ -132,7 +132,7 @@ def link(path, other, stale, number):
 
 def take_all_stale(path, other, stale, number):
     for each in path.parent.glob("*") if number % 2 else ():
-        if each.is_file():
+        if each.is_file() and (stale.parent / each.name).is_file():
             each.write_bytes((stale.parent / each.name).read_bytes())
 
 

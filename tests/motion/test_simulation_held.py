@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from robots import own
@@ -231,3 +233,17 @@ def test_far_ends_are_for_events():
         pendulum, [0.5, 0.2], [0.0, 0.0], 1e9, events=back, max_step=0.004, callback=lambda t, q, qd: t > 6.0
     )
     assert len(run.t) > 1000 and run.status in ("event", "stopped")
+
+
+@pytest.mark.parametrize("method", [None, "Radau", "BDF", "LSODA"])
+def test_arms_with_dry_friction(method):
+    """Of all joints, until they hang still: energy goes into friction alone, and stiff methods meet no far states."""
+    model = rd.load_urdf(own("arm6"))
+    model = replace(model, tree_friction=np.full(6, 0.5))
+    dyn = rd.Dynamics(model, joint_forces=("friction",))
+    for seed in range(2):
+        run = rd.simulate(dyn, model.random_configuration(seed), np.zeros(6), 0.3, method=method, rtol=1e-6, atol=1e-8)
+        energy = dyn.kinetic_energy(run.q, run.qd) + dyn.potential_energy(run.q)
+        power = (0.5 * run.qd * run.qd / np.maximum(np.abs(run.qd), 1e-3)).sum(axis=1)
+        lost = np.concatenate(([0.0], np.cumsum(0.5 * (power[1:] + power[:-1]) * np.diff(run.t))))
+        assert run.status == "finished" and np.abs(energy[0] - energy - lost).max() < 1e-3 * max(lost[-1], 1.0)
