@@ -195,3 +195,18 @@ def passed_on(monkeypatch):
         (owner,) = (each for each in rd.Dynamics.__mro__ if name in vars(each))
         monkeypatch.setattr(owner, name, declared(listed(name, getattr(rd.Dynamics, name))))
     return seen
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    """A client of Dask with two threads of this process."""
+    distributed = pytest.importorskip("distributed", reason="no Dask")
+    with distributed.Client(
+        processes=False,
+        n_workers=1,
+        threads_per_worker=2,
+        memory_limit=0,
+        dashboard_address="127.0.0.1:0",
+        set_as_default=False,
+    ) as found:
+        yield found
