@@ -316,7 +316,7 @@ def test_starts_off_the_constraints_are_refused():
     ):
         RobodynEnv(model, **given)
     with pytest.raises(
-        rd.ArgumentError, match=r"reset's q: 'pin\.x' is off by 0\.12; wanted states on the constraints"
+        rd.ArgumentError, match=r"reset's q: 'pin\.x' is off by 0\.12 m in row 0; wanted states on the constraints"
     ):
         RobodynEnv(model, reset=lambda rng, n: (np.zeros((n, 3)), np.zeros((n, 3))), **given)
     standing = rd.Dynamics(model, constraints=[rd.Point("rocker", name="foot")])
