@@ -1,4 +1,5 @@
-"""Small symmetric positive definite systems on scalars, A = L D L'; zeros of the structure are left out."""
+"""Symmetric positive definite systems on scalars, A = L D L', and mass matrices, H = L' D L (RBDA section 6.5). Zeros
+of the structure are left out."""
 
 from __future__ import annotations
 
@@ -51,3 +52,51 @@ class Definite:
             for i in self._below[k]:
                 x[k] = x[k] - self._L[i][k] * x[i]
         return x
+
+
+class TreeFactors:
+    """L and 1/D of a matrix H = L' D L (n rows of n scalars, of which the lower triangle is read): from the last row to
+    the first, so that the zeros that branches of a tree make in a mass matrix stay.
+
+    `lower[k]`: columns of row k of L that are not zero, below the diagonal.
+    """
+
+    def __init__(self, H: Sequence[Sequence[Any]]) -> None:
+        n = len(H)
+        self.L = [list(row) for row in H]
+        self.inverse: list[Any] = [0.0] * n
+        self.lower: list[list[int]] = [[]] * n
+        for k in range(n - 1, -1, -1):
+            row = self.L[k]
+            self.inverse[k] = 1.0 / row[k]
+            columns = self.lower[k] = [p for p in range(k) if not is_zero(row[p])]
+            for at in range(len(columns) - 1, -1, -1):
+                p = columns[at]
+                share = row[p] * self.inverse[k]
+                for r in columns[: at + 1]:
+                    self.L[p][r] = self.L[p][r] - share * row[r]
+                row[p] = share
+
+    def up(self, b: Sequence[Any]) -> list[Any]:
+        """L^-T b."""
+        x = list(b)
+        for k in range(len(x) - 1, -1, -1):
+            if not is_zero(x[k]):
+                for p in self.lower[k]:
+                    x[p] = x[p] - self.L[k][p] * x[k]
+        return x
+
+    def down(self, b: Sequence[Any]) -> list[Any]:
+        """L^-1 D^-1 b."""
+        x = list(b)
+        for k in range(len(x)):
+            if not is_zero(x[k]):
+                x[k] = x[k] * self.inverse[k]
+            for p in self.lower[k]:
+                if not is_zero(x[p]):
+                    x[k] = x[k] - self.L[k][p] * x[p]
+        return x
+
+    def solve(self, b: Sequence[Any]) -> list[Any]:
+        """H^-1 b."""
+        return self.down(self.up(b))

@@ -71,8 +71,9 @@ class _Group:
 
     `numbers`, `first`: their places among the model's, and of their first rows; `bodies`, `holders`: those that carry
     frames b and a, -1 for what does not move; `X`, `X_to`: (K, 12) transforms from these to the frames; `lengths` (K,).
-    Of pairs of a constraint and a degree of freedom of the tree: `owners`, constraints of the group, `places`, among
-    the degrees of freedom that are looked at, `signs`: 1 where b is moved, -1 where a is.
+    Of pairs of a constraint and a degree of freedom of the tree: `owners`, constraints of the group, `dofs`, and their
+    `places` among those that are looked at, `signs`: 1 where b is moved, -1 where a is, `shares`: the squares of what
+    the tree's velocities are multiplied by.
     """
 
     kind: type[Constraint]
@@ -86,8 +87,10 @@ class _Group:
     X_to: Array
     lengths: Array
     owners: Array
+    dofs: Array
     places: Array
     signs: Array
+    shares: Array
 
 
 @dataclass(frozen=True)
@@ -96,8 +99,8 @@ class _Layout:
 
     `groups`; `simple`: couplings and locks with their first rows; `dofs` (U,): degrees of freedom of the tree that move
     some frame, `carriers` (U,) their bodies, `S` (U, 6) their motions in the bodies' frames; `numbers` (m,): the
-    constraint of each row; `mimic` (nv_tree, nv): how velocities of the tree follow, None where they are velocities;
-    `leaders` (nv,): where those stand that others follow.
+    constraint of each row, `sizes` (m,) of rows; `mimic` (nv_tree, nv): how velocities of the tree follow, None where
+    they are velocities; `leaders` (nv,): where those stand that others follow.
     """
 
     groups: tuple[_Group, ...]
@@ -106,6 +109,7 @@ class _Layout:
     carriers: Array
     S: Array
     numbers: Array
+    sizes: Array
     mimic: Array | None
     leaders: Array
 
@@ -135,7 +139,7 @@ def _layout(model: Model) -> _Layout:
     leaders = np.empty(model.nv, np.intp)
     free = np.flatnonzero(np.repeat(model.mimics < 0, np.diff(starts)))
     leaders[model.v_source[free]] = free
-    return _Layout(groups, simple, dofs, carriers, S, numbers, mimic, leaders)
+    return _Layout(groups, simple, dofs, carriers, S, numbers, row_sizes(model, held), mimic, leaders)
 
 
 def _moving(model: Model, held: Held, starts: Sequence[int]) -> Iterator[tuple[int, float]]:
@@ -170,8 +174,10 @@ def _group(model: Model, key: Any, members: list[Held], first: Array, pairs: Map
         np.array([(*x.E, *x.r) for x in X_to], float),
         np.array([each.length for each in members]),
         owners,
+        moved,
         np.searchsorted(dofs, moved),
         signs.astype(float),
+        model.v_multiplier[moved] ** 2,
     )
 
 
@@ -319,8 +325,8 @@ class ConstraintState:
 
     def _framed(self, group: _Group, columns: Motion) -> None:
         a, b, V, A = self._apart(group)
-        places, owners, first = map(self._placed, (group.places, group.owners, group.first))
-        signs = self.constant(group.signs)
+        places, owners, dofs, first = map(self._placed, (group.places, group.owners, group.dofs, group.first))
+        signs, shares = self.constant(group.signs), self.constant(group.shares)
         column = Motion(*(tuple(x[:, places] * signs for x in part) for part in columns))
 
         def of_pairs(part: Any) -> Any:
@@ -336,8 +342,6 @@ class ConstraintState:
             rows = list(frame_rows(group.kind, group.rows, a, b, V, A).values())
             a_of_pairs = Transform(of_pairs(a.E), a.r)
             entries = list(frame_entries(group.rows, a_of_pairs, b_of_pairs, column).values())
-        dofs = self._placed(self._at.dofs[group.places])
-        shares = self.constant(self._model.v_multiplier[self._at.dofs[group.places]] ** 2)
         for k, (values, (entry, size)) in enumerate(zip(rows, entries, strict=True)):
             at = first + k
             for target, value in zip((self.phi, self.phidot, self.gamma), values, strict=True):
@@ -422,7 +426,7 @@ class ConstraintState:
 
     def solver(self, responds: BatchResponse, proximal: tuple[float, int]) -> ProximalSolver:
         """What gives forces. Rows that are off, or move nothing, have none."""
-        J, sizes = self._masked_jacobian(), self.constant(row_sizes(self._model, held_by(self._model)))
+        J, sizes = self._masked_jacobian(), self.constant(self._at.sizes)
         return ProximalSolver(responds.A, moves((J * J).sum(axis=2), self._size, sizes, proximal), proximal)
 
     def delassus(self, responds: BatchResponse) -> Array:

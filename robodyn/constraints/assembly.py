@@ -12,10 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from robodyn import exact
 from robodyn.arguments import Array, finite_number, real_array, require_finite
-from robodyn.constraints.held import Held, held_by, row_sizes, row_units
+from robodyn.constraints.held import Held, held_by, row_sizes, row_units, velocities_of
 from robodyn.constraints.kinds import Weld
 from robodyn.errors import ArgumentError, AssemblyError
-from robodyn.joints import KINDS
 from robodyn.messages import brief
 
 if TYPE_CHECKING:
@@ -52,9 +51,7 @@ def _columns(model: Model, free: Any) -> Array:
         raise ArgumentError(f"free: got {brief(free)}; wanted a list of joints' names, or None for all")
     found = np.zeros(model.nv, bool)
     for name in exact.members(free):
-        i = model.joint_index(name)
-        start = int(model.v_start[i])
-        found[model.v_source[start : start + KINDS[model.joint_kind[i]].nv]] = True
+        found[velocities_of(model, model.joint_index(name))] = True
     return found
 
 

@@ -79,6 +79,12 @@ def row_names(model: Model) -> tuple[str, ...]:
     return tuple(f"{each.name}.{row}" for each in held_by(model) for row in each.rows)
 
 
+def velocities_of(model: Model, joint: int) -> Array:
+    """Degrees of freedom that move a joint; of one that mimics another those of the other."""
+    start = int(model.v_start[joint])
+    return model.v_source[start : start + KINDS[model.joint_kind[joint]].nv]
+
+
 def row_units(model: Model, held: Sequence[Held]) -> list[str]:
     """The unit of each row's error: "m", "rad", or for couplings "m or rad" where joints of both kinds are in it."""
     return [unit for each in held for unit in _units(model, each)]

@@ -19,12 +19,12 @@ import numpy as np
 
 from robodyn.algorithms.aba import aba
 from robodyn.algorithms.crba import CRBA
-from robodyn.algorithms.definite import Definite, is_zero, product
+from robodyn.algorithms.definite import Definite, TreeFactors, is_zero, product
 from robodyn.algorithms.forward_gradient import bias_and_mass_matrix
 from robodyn.algorithms.manifold import joint_by_joint, scalars, unit
 from robodyn.algorithms.places import OfLink, between
 from robodyn.chains import Elimination
-from robodyn.constraints.held import held_by, row_sizes
+from robodyn.constraints.held import held_by, row_sizes, velocities_of
 from robodyn.constraints.kinds import Lock
 from robodyn.constraints.terms import Terms, moves, with_inputs
 from robodyn.model import Model
@@ -39,11 +39,6 @@ _MOST_COUNTED = 1000
 
 
 @lru_cache(maxsize=16)
-def _structure(model: Model) -> list[list[int]]:
-    return [row.tolist() for row in Elimination(model).lower]
-
-
-@lru_cache(maxsize=16)
 def operations(model: Model) -> tuple[int, int]:
     """About how many operations responses take in a program, by the mass matrix and by recursions; counted without a
     trace. Joints that mimic others have no recursion."""
@@ -53,8 +48,7 @@ def operations(model: Model) -> tuple[int, int]:
         if held.framed:
             moved |= between(model, held.link, held.to)
         elif held.kind is Lock:
-            start = int(model.v_start[held.joint])
-            moved[model.v_source[start : start + len(held.rows)]] = True
+            moved[velocities_of(model, held.joint)] = True
         else:
             moved[model.v_source[[v for v, _, _ in held.joints]]] = True
         columns += [moved] * len(held.rows)
@@ -76,41 +70,8 @@ def least_operations(model: Model) -> int:
     return min(operations(model)) if model.n_bodies <= _MOST_COUNTED else _OF_AN_INERTIA * model.n_bodies
 
 
-class Factors:
-    """L and 1/D of a mass matrix (nv rows of nv scalars, of which the lower triangle is read)."""
-
-    def __init__(self, model: Model, H: Rows) -> None:
-        self._lower = _structure(model)
-        n = len(H)
-        self._L = [list(row) for row in H]
-        self.inverse: list[Any] = [0.0] * n
-        for k in range(n - 1, -1, -1):
-            row, columns = self._L[k], self._lower[k]
-            self.inverse[k] = 1.0 / row[k]
-            for at in range(len(columns) - 1, -1, -1):
-                p = columns[at]
-                share = row[p] * self.inverse[k]
-                for r in columns[: at + 1]:
-                    self._L[p][r] = self._L[p][r] - share * row[r]
-                row[p] = share
-
-    def up(self, b: Sequence[Any]) -> list[Any]:
-        """L^-T b."""
-        x = list(b)
-        for k in range(len(x) - 1, -1, -1):
-            if not is_zero(x[k]):
-                for p in self._lower[k]:
-                    x[p] = x[p] - self._L[k][p] * x[k]
-        return x
-
-    def down(self, x: Sequence[Any]) -> list[Any]:
-        """L^-1 D^-1 x."""
-        x = [value if is_zero(value) else value * inverse for value, inverse in zip(x, self.inverse, strict=True)]
-        for k in range(len(x)):
-            for p in self._lower[k]:
-                if not is_zero(x[p]):
-                    x[k] = x[k] - self._L[k][p] * x[p]
-        return x
+class Factors(TreeFactors):
+    """Those of a mass matrix, with products in its inverse."""
 
     def product(self, a: Mapping[int, Any], b: Sequence[Any] | Mapping[int, Any]) -> Any:
         """a' D^-1 b, of entries by their places; those that a has not are zero."""
@@ -161,7 +122,7 @@ class MatrixResponse:
     """
 
     def __init__(self, model: Model, H: Rows, J: Rows) -> None:
-        self._factors = factors = Factors(model, H)
+        self._factors = factors = Factors(H)
         up = map(factors.up, J)
         self._Y = Y = [{k: y for k, y in enumerate(row) if not is_zero(y)} for row in up]
         self.A = [[factors.product(Y[i], Y[j]) for j in range(i + 1)] for i in range(len(Y))]

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from robodyn import exact
 from robodyn.arguments import Array
-from robodyn.constraints.held import Held, held_by, row_names, row_sizes
+from robodyn.constraints.held import Held, held_by, row_names, row_sizes, velocities_of
 from robodyn.constraints.inverse import require_allowed, require_possible, shared_forces
 from robodyn.constraints.kinds import Rod
 from robodyn.constraints.terms import APART
@@ -272,11 +272,9 @@ class ConstraintQueries(Core):
                 found[single[name]] = True
                 continue
             try:
-                i = model.joint_index(name)
+                found[velocities_of(model, model.joint_index(name))] = True
             except ArgumentError as error:
                 raise ArgumentError(f"actuated: {error}; names of velocities are allowed, too") from None
-            start = int(model.v_start[i])
-            found[model.v_source[start : start + KINDS[model.joint_kind[i]].nv]] = True
         return found
 
 

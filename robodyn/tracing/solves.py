@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from robodyn.algorithms.definite import is_zero
+from robodyn.algorithms.definite import TreeFactors
 from robodyn.chains import Elimination, Solve
 from robodyn.model import Model
 from robodyn.tracing.expression import Value
@@ -13,24 +13,8 @@ PACK = 4
 """Numbers that a GPU reads at once, if their place is a multiple of it."""
 
 
-class Factors:
-    """L and 1/d of a matrix (n rows of n scalars, of which the lower triangle is read)."""
-
-    def __init__(self, H: Sequence[Sequence[Value]]) -> None:
-        n = len(H)
-        self.L = [list(row) for row in H]
-        self.inverse: list[Value] = [0.0] * n
-        self.lower: list[list[int]] = [[]] * n
-        for k in range(n - 1, -1, -1):
-            row = self.L[k]
-            self.inverse[k] = 1.0 / row[k]
-            columns = self.lower[k] = [p for p in range(k) if not is_zero(row[p])]
-            for at in range(len(columns) - 1, -1, -1):
-                p = columns[at]
-                share = row[p] * self.inverse[k]
-                for r in columns[: at + 1]:
-                    self.L[p][r] = self.L[p][r] - share * row[r]
-                row[p] = share
+class Factors(TreeFactors):
+    """Those of a mass matrix, as solves of chains want them."""
 
     def packed(self, model: Model) -> list[Value]:
         """Those of a model's mass matrix as one list: for each row of L 1/d, and what is not zero below its diagonal in
@@ -39,19 +23,6 @@ class Factors:
         for k, row in enumerate(Elimination(model).lower):
             found += [self.inverse[k], *(self.L[k][p] for p in row.tolist())]
         return found + [0.0] * (packed_size(model) - len(found))
-
-    def solve(self, b: Sequence[Value]) -> list[Value]:
-        """H^-1 b."""
-        x = list(b)
-        n = len(x)
-        for k in range(n - 1, -1, -1):
-            for p in self.lower[k]:
-                x[p] = x[p] - self.L[k][p] * x[k]
-        for k in range(n):
-            x[k] = x[k] * self.inverse[k]
-            for p in self.lower[k]:
-                x[k] = x[k] - self.L[k][p] * x[p]
-        return x
 
     def inverse_matrix(self) -> list[list[Value]]:
         """H^-1, its lower triangle computed and mirrored: row k follows from the rows of its columns in L."""
