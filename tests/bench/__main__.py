@@ -17,7 +17,7 @@ Some suites take long and run only where the first word begins with their name:
 - "batches" (`tests.bench.batches`): batches of up to a million states, beside what their bytes take.
 - "calls" (`tests.bench.calls`): one call for one state, with every argument, beside Pinocchio's.
 - "compare" (`tests.bench.compare`): the same work by other libraries, each in a process of its own; minutes.
-- "constraints" (`tests.bench.constraints`): feet and closed loops, beside Pinocchio's.
+- "constraints" (`tests.bench.constraints`): feet and closed loops, beside Pinocchio's; loops of large trees.
 - "parts" (`tests.bench.parts`): one tree of a million bodies on several threads, and the model of that.
 - "ik" (`tests.bench.ik`): inverse kinematics of arms, beside what else is installed.
 - "steps" (`tests.bench.steps`): what rollouts of damped robots come to, and integrators, beside MuJoCo's.
@@ -57,6 +57,7 @@ from tests.bench import (
     dynamics,
     hardware,
     ik,
+    large_loops,
     load,
     papers,
     parts,
@@ -409,13 +410,14 @@ def _compare(asked: Asked) -> bool:
 
 
 def _constraints(asked: Asked) -> bool:
-    found = constraints.measure(asked.selected, asked.budget("constraints").seconds, asked.announce)
-    asked.show(constraints.tables(found), constraints.notes(found))
-    if found:
-        asked.write(
-            "constraints", lambda _: constraints.page(found, asked.about), constraints.document(found, asked.about)
-        )
-    return bool(found)
+    budget, about = asked.budget("constraints").seconds, asked.about
+    found = constraints.measure(asked.selected, budget, asked.announce)
+    large = large_loops.measure(asked.selected, budget, asked.announce)
+    asked.show([*constraints.tables(found), *large_loops.table(large)], constraints.notes(found))
+    if found or large:
+        page, stored = constraints.page(found, large, about), constraints.document(found, large, about)
+        asked.write("constraints", lambda _: page, stored)
+    return bool(found or large)
 
 
 def _ik(asked: Asked) -> bool:

@@ -21,6 +21,8 @@ from robodyn.benchmark.tables import Cells
 from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.errors import UnavailableError
 from robodyn.questions import find
+from tests.bench import large_loops
+from tests.bench.large_loops import Large
 from tests.bench.shared import MODELS, page_of
 
 BATCH = 4096
@@ -223,7 +225,9 @@ def _of_state(theirs: Any, state: list[Array]) -> Call:
 
 
 def tables(found: list[Case]) -> list[Cells]:
-    """For the screen and the page."""
+    """For the screen and the page: none where nothing was measured."""
+    if not found:
+        return []
     sizes = ("robot", "rows ", "rank ", "operations ")
     speed = (
         *sizes,
@@ -281,7 +285,7 @@ def notes(found: list[Case]) -> list[str]:
     return lines
 
 
-def page(found: list[Case], about: dict[str, str]) -> str:
+def page(found: list[Case], large: list[Large], about: dict[str, str]) -> str:
     """The page of docs/benchmarks."""
     text = [
         "Printed by `python -m tests.bench constraints --write`: `constrained_forward_dynamics` on one thread, a state",
@@ -292,10 +296,13 @@ def page(found: list[Case], about: dict[str, str]) -> str:
         "",
         f"Errors are those of the worst of {_STATES} closed states, relative to a state's largest acceleration, beside",
         "a reference in double precision by the null space of J. See [constraints](../constraints.md).",
+        "",
+        "Large trees: one call for one state in double precision, of a ladder of four-bars and of trees with points",
+        "held together between leaves. `lacks`: of the equation of motion, relative to the largest constraint force.",
     ]
-    return page_of("Constraints", text, about, notes(found), tables(found))
+    return page_of("Constraints", text, about, notes(found), [*tables(found), *large_loops.table(large)])
 
 
-def document(found: list[Case], about: dict[str, str]) -> dict[str, Any]:
+def document(found: list[Case], large: list[Large], about: dict[str, str]) -> dict[str, Any]:
     """The same for programs."""
-    return {**about, "cases": [asdict(each) for each in found]}
+    return {**about, "cases": [asdict(each) for each in found], "large": [asdict(each) for each in large]}

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import random_states, relative
+from ladders import ladder
 from robots import own
 from robots_with_loops import four_bar
 from test_constraints import some
@@ -297,32 +298,10 @@ def test_a_rod_without_direction(make_dynamics):
 # Trees of any size.
 
 
-def cells(count: int) -> tuple[rd.Model, list[rd.Weld]]:
-    """A ladder of four-bars in a plane: arms that stand side by side, each joined to the next one by a bar."""
-    bar = '<inertial><origin xyz="{}"/><mass value="1"/>' + "".join(
-        f'{"<inertia " if k == 0 else ""}{name}="{0.0833 if name[1] == name[2] else 0}"{"/>" if k == 5 else " "}'
-        for k, name in enumerate(("ixx", "iyy", "izz", "ixy", "ixz", "iyz"))
-    )
-
-    def body(name: str, parent: str, place: str, centre: str) -> str:
-        link = f'<link name="{name}">{bar.format(centre)}</inertial></link>'
-        ends = f'<parent link="{parent}"/><child link="{name}"/><origin xyz="{place}"/><axis xyz="0 0 1"/>'
-        return f'{link}<joint name="j{name}" type="continuous">{ends}</joint>'
-
-    arms = [body(f"a{k}", "world", f"{k} 0 0", "0 0.5 0") for k in range(count + 1)]
-    bars = [body(f"b{k}", f"a{k}", "0 1 0", "0.5 0 0") for k in range(count)]
-    model = rd.load_urdf(f'<robot name="ladder"><link name="world"/>{"".join(arms + bars)}</robot>')
-    held = [
-        rd.Weld(f"b{k}", f"a{k + 1}", at=(1, 0, 0), to_at=(0, 1, 0), rows=("x", "y"), name=f"pin{k}")
-        for k in range(count)
-    ]
-    return model, held
-
-
 def test_ladders_are_programs():
     """All arms turn as one: 111 bodies with 110 rows, by the equation of motion of one freedom, in some operations for
     each body."""
-    model, held = cells(55)
+    model, held = ladder(55)
     dyn, still = rd.Dynamics(model, engine="cpu", constraints=held), np.zeros(111)
     turn, moves = 0.3, np.zeros(111)
     moves[[model.joint_index(f"ja{k}") for k in range(56)]] = 1.0
